@@ -1,0 +1,1 @@
+"""Robust decisions with a guarantee."""

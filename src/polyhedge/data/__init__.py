@@ -1,0 +1,18 @@
+"""Data: disjoint splits, the paper's synthetic generator and a shipped data set."""
+
+from polyhedge.data.energy import EnergyEfficiency, load_energy_efficiency
+from polyhedge.data.splits import Split, as_indices, split_rows, take_rows
+from polyhedge.data.synthetic import make_synthetic, mixing_matrix, noise_scale, synthetic_mean
+
+__all__ = [
+    "EnergyEfficiency",
+    "Split",
+    "as_indices",
+    "load_energy_efficiency",
+    "make_synthetic",
+    "mixing_matrix",
+    "noise_scale",
+    "split_rows",
+    "synthetic_mean",
+    "take_rows",
+]

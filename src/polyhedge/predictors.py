@@ -1,0 +1,291 @@
+"""Predictors: whatever turns covariates into the centres of the sets.
+
+The guarantee does not depend on how good a predictor is, only on which rows it has seen: the training split
+and no other. `as_predictor` gives every kind of predictor one small interface; `FeatureRidge` is the paper's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.linalg import lstsq
+from sklearn.base import BaseEstimator, RegressorMixin, clone
+from sklearn.exceptions import NotFittedError
+from sklearn.frozen import FrozenEstimator
+from sklearn.model_selection import GridSearchCV, RandomizedSearchCV
+from sklearn.multioutput import MultiOutputRegressor, RegressorChain
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils import get_tags
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from polyhedge._validation import Array, as_finite, as_rows, check_count
+
+__all__ = ["FeatureRidge", "Predictor", "all_features", "as_predictor", "paper_features"]
+
+
+class Predictor(Protocol):
+    """What the rest of the library asks of a predictor; `as_predictor` makes one."""
+
+    @property
+    def needs_training(self) -> bool:
+        """Whether `fit` has to see a training split before `predict`."""
+        ...
+
+    def fit(self, X: Any, Y: ArrayLike) -> Self:
+        """Fit on the training split, and on no other row; does nothing if no training is needed."""
+        ...
+
+    def predict(self, X: Any) -> Array:
+        """Centres for the rows of any split, shape (n_samples, n_outcomes), all finite."""
+        ...
+
+
+def as_predictor(predictor: Any, n_outcomes: int, *, random_state: int | None = None) -> Predictor:
+    """Give any kind of predictor the interface `Predictor`.
+
+    Parameters
+    ----------
+    predictor : estimator, callable, "precomputed" or None
+        - A scikit-learn regressor, pipeline or search: cloned, then fitted on the training split, also if it
+          was fitted before. One that predicts a single outcome is fitted once for each outcome.
+        - ``FrozenEstimator(model)``, or an object with ``predict`` and without ``fit``: used as it is. It
+          must not have seen the learning and calibration splits.
+        - A callable ``X -> (n_samples, n_outcomes)``: used as it is, under the same condition.
+        - ``"precomputed"``: the rows of ``X`` already are predictions.
+        - None: ``make_pipeline(StandardScaler(), FeatureRidge(penalty=1.0, features="all"))``, a smooth model
+          whose squares and sines are taken of z-scores and so do not depend on units.
+    n_outcomes : int
+        Number of outcome columns.
+    random_state : int, optional
+        Seed for every parameter ``random_state`` of the estimator, at any depth, that is None.
+
+    Returns
+    -------
+    Predictor
+        With `needs_training`, `fit` (training split only) and `predict` (any split).
+
+    Notes
+    -----
+    `X` reaches the model as it came: a data frame stays a data frame, so that columns can be chosen by name.
+
+    Examples
+    --------
+    >>> from sklearn.linear_model import Ridge
+    >>> X = np.arange(6.0).reshape(6, 1)
+    >>> predictor = as_predictor(Ridge(), n_outcomes=2).fit(X, np.hstack([X, -X]))
+    >>> predictor.predict(X).shape
+    (6, 2)
+    >>> as_predictor("precomputed", n_outcomes=2).needs_training
+    False
+    """
+    d = check_count(n_outcomes, "n_outcomes", minimum=1)
+    if predictor is None:
+        predictor = make_pipeline(StandardScaler(), FeatureRidge(penalty=1.0, features="all"))
+    if isinstance(predictor, str) and predictor == "precomputed":
+        return _GivenPredictor(_identity, d, 'X with predictor="precomputed"')
+    if isinstance(predictor, type) or not (hasattr(predictor, "predict") or callable(predictor)):
+        raise ValueError(
+            'predictor must be a regressor, a callable X -> (n_samples, n_outcomes), "precomputed" or None, '
+            f"got {predictor!r}."
+        )
+    if not hasattr(predictor, "predict"):
+        return _GivenPredictor(predictor, d, "The value of the predictor")
+    if isinstance(predictor, FrozenEstimator) or not hasattr(predictor, "fit"):
+        return _GivenPredictor(predictor.predict, d, "The prediction")
+    return _TrainedPredictor(_regressor(predictor, d, random_state), d)
+
+
+def paper_features(X: ArrayLike) -> Array:
+    """Feature map of the paper, ``[1, x, x_1 ** 2, x_2 ** 2, sin(x_1), sin(x_2)]`` for each row.
+
+    Examples
+    --------
+    >>> paper_features([[2.0, 0.0, 5.0]])
+    array([[1.        , 2.        , 0.        , 5.        , 4.        ,
+            0.        , 0.90929743, 0.        ]])
+    """
+    X = as_finite(X, "X", ndim=2)
+    if X.shape[1] < 2:
+        raise ValueError(
+            f'features="paper" needs at least 2 columns, got {X.shape[1]} feature(s). Use features="all".'
+        )
+    first = X[:, :2]
+    return np.hstack([np.ones((len(X), 1)), X, first**2, np.sin(first)])
+
+
+def all_features(X: ArrayLike) -> Array:
+    """Feature map ``[1, x, x ** 2, sin(x)]`` with every column squared and bent, for more outcomes than two.
+
+    Examples
+    --------
+    >>> all_features([[2.0, 0.0]])
+    array([[1.        , 2.        , 0.        , 4.        , 0.        ,
+            0.90929743, 0.        ]])
+    """
+    X = as_finite(X, "X", ndim=2)
+    return np.hstack([np.ones((len(X), 1)), X, X**2, np.sin(X)])
+
+
+_FEATURES: dict[str, Callable[[ArrayLike], Array]] = {"paper": paper_features, "all": all_features}
+
+
+class FeatureRidge(RegressorMixin, BaseEstimator):
+    r"""Ridge regression on a fixed nonlinear feature map, the predictor of the paper.
+
+    .. math:: \min_B \|Y - \Phi B\|_F^2 + \mathtt{penalty}\,\|B\|_F^2,
+              \qquad (\Phi^\top\Phi + \mathtt{penalty}\, I)\, B = \Phi^\top Y
+
+    where row i of :math:`\Phi` is the feature map at ``X[i]``. The constant is penalised like every feature.
+
+    Parameters
+    ----------
+    penalty : float, default=1e-3
+        Ridge penalty on the normal equations, not divided by the number of samples.
+    features : {"paper", "all"}, default="paper"
+        `paper_features` or `all_features`.
+
+    Attributes
+    ----------
+    coef_ : ndarray of shape (n_outcomes, n_map_features), or (n_map_features,) for a one-dimensional target
+        Coefficients ``B`` transposed, in the order of the feature map.
+    n_features_in_ : int
+        Number of columns of ``X``.
+
+    Examples
+    --------
+    >>> from polyhedge.data import make_synthetic
+    >>> X, Y = make_synthetic(1200, rng=np.random.default_rng(0))
+    >>> model = FeatureRidge().fit(X, Y)
+    >>> model.coef_.shape
+    (2, 9)
+    >>> np.allclose(model.coef_[1, [4, 6]], [0.30, 0.55], atol=0.05)  # x_4 and x_2 ** 2 in the true mean
+    True
+    """
+
+    def __init__(self, penalty: float = 1e-3, features: str = "paper") -> None:
+        self.penalty = penalty
+        self.features = features
+
+    def fit(self, X: Any, y: ArrayLike) -> Self:
+        """Fit the coefficients on the training split.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+        y : array-like of shape (n_samples, n_outcomes) or (n_samples,)
+        """
+        X, y = validate_data(self, X, y, multi_output=True, y_numeric=True, dtype=np.float64)
+        if not (np.isfinite(self.penalty) and self.penalty >= 0):
+            raise ValueError(f"penalty must be a finite number of at least 0, got {self.penalty!r}.")
+        phi = self._map(X)
+        # The stacked least-squares problem has the same solution without squaring the condition number.
+        rows = np.vstack([phi, np.sqrt(self.penalty) * np.eye(phi.shape[1])])
+        targets = np.concatenate([y, np.zeros((phi.shape[1], *np.shape(y)[1:]))])
+        self.coef_ = lstsq(rows, targets)[0].T
+        return self
+
+    def predict(self, X: Any) -> Array:
+        """Predict ``phi(X) @ coef_.T`` for the rows of any split; uses no outcome."""
+        check_is_fitted(self)
+        X = validate_data(self, X, reset=False, dtype=np.float64)
+        return np.asarray(self._map(X) @ self.coef_.T)
+
+    def _map(self, X: Array) -> Array:
+        if self.features not in _FEATURES:
+            raise ValueError(f"features must be one of {sorted(_FEATURES)}, got {self.features!r}.")
+        return _FEATURES[self.features](X)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
+
+
+@dataclass(frozen=True)
+class _GivenPredictor:
+    """A predictor that comes as a function of `X` and is never fitted."""
+
+    function: Callable[[Any], ArrayLike]
+    n_outcomes: int
+    name: str
+    needs_training: bool = field(default=False, init=False)
+
+    def fit(self, X: Any, Y: ArrayLike) -> Self:
+        return self
+
+    def predict(self, X: Any) -> Array:
+        return _check_prediction(self.function(X), X, self.n_outcomes, self.name)
+
+
+@dataclass
+class _TrainedPredictor:
+    """A scikit-learn regressor that is cloned for every fit, so that the user's object stays untouched."""
+
+    template: Any
+    n_outcomes: int
+    model: Any = field(default=None, init=False)
+    needs_training: bool = field(default=True, init=False)
+
+    def fit(self, X: Any, Y: ArrayLike) -> Self:
+        Y = as_rows(Y, "Y", self.n_outcomes)
+        if len(Y) == 0:
+            raise ValueError(
+                "The training split is empty, but the predictor has to be fitted. Raise the training share "
+                "or hand in a fitted model as FrozenEstimator(model)."
+            )
+        # Most regressors warn about a target of one column; those made for several outcomes insist on it.
+        flat = self.n_outcomes == 1 and not isinstance(self.template, (MultiOutputRegressor, RegressorChain))
+        self.model = clone(self.template, safe=False).fit(X, Y.ravel() if flat else Y)
+        return self
+
+    def predict(self, X: Any) -> Array:
+        if self.model is None:
+            raise NotFittedError("The predictor is not fitted: call fit on the training split first.")
+        return _check_prediction(self.model.predict(X), X, self.n_outcomes, "The prediction")
+
+
+def _identity(X: Any) -> Any:
+    # A named function, because a lambda would keep the predictor from being sent to other processes.
+    return X
+
+
+def _regressor(predictor: Any, n_outcomes: int, random_state: int | None) -> Any:
+    """Return a clone that fits `n_outcomes` columns and whose unset random states are set."""
+    regressor = clone(predictor, safe=False)
+    if not hasattr(regressor, "get_params"):
+        return regressor
+    if get_tags(regressor).estimator_type == "classifier":
+        raise ValueError(f"predictor must be a regressor, got the classifier {type(predictor).__name__}.")
+    if random_state is not None:
+        unset = [
+            key
+            for key, value in regressor.get_params(deep=True).items()
+            if value is None and key.split("__")[-1] == "random_state"
+        ]
+        regressor.set_params(**dict.fromkeys(sorted(unset), random_state))
+    return regressor if n_outcomes == 1 or _fits_columns(regressor) else MultiOutputRegressor(regressor)
+
+
+def _fits_columns(regressor: Any) -> bool:
+    # A search takes as many columns as the model it searches over, but its own tag always says one.
+    while isinstance(regressor, (GridSearchCV, RandomizedSearchCV)):
+        regressor = regressor.estimator
+    return bool(get_tags(regressor).target_tags.multi_output)
+
+
+def _check_prediction(values: Any, X: Any, n_outcomes: int, name: str) -> Array:
+    values = np.asarray(values)
+    if values.ndim == 1 and n_outcomes == 1:
+        values = values[:, None]
+    n_samples = X.shape[0] if hasattr(X, "shape") else len(X)
+    if values.ndim != 2 or values.shape[0] != n_samples:
+        raise ValueError(
+            f"{name} must have shape (n_samples, n_outcomes) = ({n_samples}, {n_outcomes}), "
+            f"got {values.shape}."
+        )
+    return as_rows(values, name, n_outcomes)

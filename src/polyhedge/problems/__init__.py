@@ -1,0 +1,23 @@
+"""Decision problems: written in CVXPY, compiled once to arrays."""
+
+from polyhedge.problems.decision_problem import Curvature, DecisionProblem
+from polyhedge.problems.pieces import Pieces, SumOfMaxima
+from polyhedge.problems.ready_made import (
+    newsvendor,
+    portfolio,
+    simplex_linear,
+    simplex_newsvendor,
+    simplex_quadratic,
+)
+
+__all__ = [
+    "Curvature",
+    "DecisionProblem",
+    "Pieces",
+    "SumOfMaxima",
+    "newsvendor",
+    "portfolio",
+    "simplex_linear",
+    "simplex_newsvendor",
+    "simplex_quadratic",
+]

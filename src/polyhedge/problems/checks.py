@@ -1,0 +1,105 @@
+"""What a decision problem must satisfy, checked when it is written and not when it is used."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import cvxpy as cp
+import numpy as np
+import scipy.sparse as sp
+
+from polyhedge._validation import Array
+from polyhedge.solvers.program import ConicProgram, Status
+from polyhedge.solvers.solve import solve
+
+if TYPE_CHECKING:
+    from polyhedge.problems.decision_problem import DecisionProblem
+
+
+def check_curvature(problem: DecisionProblem) -> None:
+    """Raise unless the cost is convex in the decision and of one curvature in the outcome (by DCP)."""
+    signs = {"nonneg": True} if _support_is_nonneg(problem) else {}
+    in_decision = problem.expression(problem.decision, cp.Parameter(problem.n_outcomes, **signs))
+    if not in_decision.is_convex():
+        raise ValueError(
+            "The cost must be convex in the decision for every outcome, and CVXPY cannot see that it is: "
+            f"{in_decision}. Rewrite it by CVXPY's rules; if it needs u >= 0, say so in outcome_support."
+        )
+    if problem.sum_of_maxima is not None:
+        return
+    in_outcome = problem.cost_of_outcome()
+    if not (in_outcome.is_convex() or in_outcome.is_concave()):
+        raise ValueError(
+            "The cost is neither affine, concave nor convex in the outcome, so its worst case cannot be computed "
+            f"exactly: {in_outcome}. Rewrite it by CVXPY's rules; if it needs z >= 0, declare the variable nonneg=True."
+        )
+
+
+def _support_is_nonneg(problem: DecisionProblem) -> bool:
+    A, h = problem.support_rows
+    single = (A < 0).sum(axis=1) == 1
+    only = (A != 0).sum(axis=1) == 1
+    covered = np.abs(A[single & only & (h <= 0)]).sum(axis=0) > 0
+    return bool(len(covered) and covered.all())
+
+
+def check_feasible(problem: DecisionProblem) -> None:
+    """Raise if no decision satisfies the constraints that do not depend on the outcome."""
+    program = problem.feasible.program
+    nothing = replace(program, c=np.zeros_like(program.c), P=None, offset=0.0)
+    if solve(nothing).status is Status.INFEASIBLE:
+        raise ValueError(
+            "The feasible set of the decision problem is empty: no decision satisfies its constraints. "
+            "Relax or remove the constraints that contradict each other."
+        )
+
+
+def check_compiled_cost(problem: DecisionProblem, n_points: int = 4) -> None:
+    """Raise if the callable, given numbers, differs from what it said as an expression."""
+    rng = np.random.default_rng(0)
+    z = _feasible_points(problem, n_points, rng)
+    u = _outcomes_in_support(problem, rng.normal(size=(2 * len(z), problem.n_outcomes)))
+    for i, decision in enumerate(z):
+        low, high = u[2 * i], u[2 * i + 1]
+        for outcome in (low, high, 0.5 * (low + high)):
+            said = float(problem.evaluate(decision[None], outcome[None])[0])
+            given = _call_with_numbers(problem, decision, outcome)
+            if not np.isclose(said, given, rtol=1e-6, atol=1e-7, equal_nan=True):
+                raise ValueError(
+                    f"cost(z, u) gives {given:.6g} for constant z and u but its expression has the value {said:.6g}. "
+                    "The callable must return the same formula for variables and constants: remove branches on "
+                    "types or values, randomness and NumPy functions applied to z or u."
+                )
+
+
+def _call_with_numbers(problem: DecisionProblem, z: Array, u: Array) -> float:
+    value = problem.expression(cp.Constant(z.reshape(problem.decision.shape)), cp.Constant(u)).value
+    return float("nan") if value is None else float(value)
+
+
+def _outcomes_in_support(problem: DecisionProblem, u: Array) -> Array:
+    """Project outcomes onto the known support, where costs such as powers may be undefined outside."""
+    A, h = problem.support_rows
+    if not len(A):
+        return u
+    point = cp.Variable(u.shape)
+    cp.Problem(cp.Minimize(cp.sum_squares(point - u)), [point @ A.T <= np.tile(h, (len(u), 1))]).solve(
+        solver=cp.CLARABEL
+    )
+    return np.asarray(point.value)
+
+
+def _feasible_points(problem: DecisionProblem, n_points: int, rng: np.random.Generator) -> Array:
+    """Projections of random points onto (the relaxation of) Z."""
+    program, columns = problem.feasible.program, problem.feasible.z_columns
+    n = len(program.c)
+    P = sp.csr_array((np.ones(len(columns)), (columns, columns)), shape=(n, n))
+    points = []
+    for target in rng.normal(size=(n_points, len(columns))):
+        c = np.zeros(n)
+        c[columns] = -target
+        solution = solve(ConicProgram(c=c, A=program.A, b=program.b, cones=program.cones, P=P))
+        if solution.status.has_solution:
+            points.append(solution.x[columns])
+    return np.array(points).reshape(-1, len(columns))

@@ -1,0 +1,145 @@
+"""Maxima of biaffine functions of decision and outcome, as arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
+from math import prod
+
+import numpy as np
+
+from polyhedge._validation import Array
+
+PIECE_LIMIT = 4096
+"""Piece lists longer than this are not written out; their worst case is found by a mixed-integer program."""
+
+
+@dataclass(frozen=True)
+class Pieces:
+    r"""The function $\max_l \{(Q_l z + q_l)^\top u + p_l^\top z + c_l\}$ of a decision z and an outcome u.
+
+    Attributes
+    ----------
+    Q : (n_pieces, n_outcomes, n_decisions)
+    q : (n_pieces, n_outcomes)
+    p : (n_pieces, n_decisions)
+    c : (n_pieces,)
+    """
+
+    Q: Array
+    q: Array
+    p: Array
+    c: Array
+
+    @classmethod
+    def from_coefficients(cls, M: Array) -> Pieces:
+        """Build from matrices M with pieces $[1, z]^T M_l [1, u]$, shape (n_pieces, 1+p, 1+d)."""
+        return cls(Q=np.swapaxes(M[:, 1:, 1:], 1, 2), q=M[:, 0, 1:], p=M[:, 1:, 0], c=M[:, 0, 0])
+
+    def __len__(self) -> int:
+        return len(self.c)
+
+    @property
+    def directions_are_fixed(self) -> bool:
+        """Whether no direction $Q_l z + q_l$ depends on the decision, as in the newsvendor."""
+        return not self.Q.any()
+
+    def directions(self, z: Array) -> Array:
+        """Slopes in u for decisions z (N, p): shape (N, n_pieces, d)."""
+        return np.einsum("ldp,np->nld", self.Q, z) + self.q
+
+    def values(self, z: Array, u: Array) -> Array:
+        """All pieces at matching rows of z (N, p) and u (N, d): shape (N, n_pieces)."""
+        return np.einsum("nld,nd->nl", self.directions(z), u) + z @ self.p.T + self.c
+
+    def evaluate(self, z: Array, u: Array) -> Array:
+        """The maximum over the pieces at matching rows of z and u: shape (N,)."""
+        return self.values(z, u).max(axis=1)
+
+
+@dataclass(frozen=True)
+class SumOfMaxima:
+    """The function base(z, u) + sum over groups of the group's maximum, all parts biaffine.
+
+    `base` has shape (1+p, 1+d) and stands for $[1, z]^T base [1, u]$; each group stacks such matrices.
+    A maximum of linear functions is the support function of the convex hull of its coefficients and a
+    sum of maxima that of a Minkowski sum, which is how groups are merged and written out.
+    """
+
+    base: Array
+    groups: tuple[Array, ...] = ()
+
+    @property
+    def n_pieces(self) -> int:
+        """Length of the piece list if the sum were written out."""
+        return prod(len(group) for group in self.groups)
+
+    def scaled(self, weight: float) -> SumOfMaxima:
+        """Return weight times this function (weight >= 0, or no groups)."""
+        if weight == 0:
+            return SumOfMaxima(np.zeros_like(self.base))
+        return SumOfMaxima(weight * self.base, tuple(weight * group for group in self.groups))
+
+    def plus(self, other: SumOfMaxima) -> SumOfMaxima:
+        """Return the sum of two such functions."""
+        return SumOfMaxima(self.base + other.base, self.groups + other.groups)
+
+    def expanded(self) -> Array:
+        """All pieces, shape (n_pieces, 1+p, 1+d)."""
+        if not self.groups:
+            return self.base[None]
+        return np.array([self.base + sum(choice) for choice in product(*self.groups)])
+
+    def merged(self) -> SumOfMaxima:
+        """Merge groups that are parallel segments: c max(a, 0) + k max(-a, 0) = max(c a, -k a)."""
+        base, groups = self.base.copy(), []
+        for group in self.groups:
+            if len(group) != 2:
+                groups.append(group)
+                continue
+            low, step = group[0], group[1] - group[0]
+            base = base + low
+            twin = next((i for i, g in enumerate(groups) if len(g) == 2 and _parallel(g[1] - g[0], step)), None)
+            if twin is None:
+                groups.append(np.stack([np.zeros_like(step), step]))
+                continue
+            other = groups[twin]
+            if np.vdot(other[1] - other[0], step) < 0:
+                base, step = base + step, -step
+            groups[twin] = np.stack([other[0], other[1] + step])
+        return SumOfMaxima(base, tuple(groups))
+
+    def pieces(self) -> Pieces | None:
+        """The piece list, or None where it would be longer than `PIECE_LIMIT`."""
+        merged = self.merged()
+        if merged.n_pieces > PIECE_LIMIT:
+            return None
+        return Pieces.from_coefficients(merged.expanded())
+
+    def evaluate(self, z: Array, u: Array) -> Array:
+        """Values at matching rows of z (N, p) and u (N, d)."""
+        z1, u1 = _with_one(z), _with_one(u)
+        total = np.einsum("ni,ij,nj->n", z1, self.base, u1)
+        for group in self.groups:
+            total += np.einsum("ni,lij,nj->nl", z1, group, u1).max(axis=1)
+        return np.asarray(total)
+
+
+def maximum_of(functions: Sequence[SumOfMaxima]) -> SumOfMaxima | None:
+    """The pointwise maximum as one group, or None where its piece list would be too long."""
+    if sum(f.n_pieces for f in functions) > PIECE_LIMIT:
+        return None
+    group = np.concatenate([f.expanded() for f in functions])
+    if len(group) == 1:
+        return SumOfMaxima(group[0])
+    return SumOfMaxima(np.zeros_like(group[0]), (np.unique(group, axis=0),))
+
+
+def _parallel(a: Array, b: Array) -> bool:
+    inner, size = abs(np.vdot(a, b)), float(np.linalg.norm(a) * np.linalg.norm(b))
+    return bool(size > 0 and inner >= size * (1 - 1e-12))
+
+
+def _with_one(rows: Array) -> Array:
+    return np.concatenate([np.ones((len(rows), 1)), rows], axis=1)

@@ -1,0 +1,141 @@
+"""Ready-made decision problems: functions that return a `DecisionProblem`."""
+
+from __future__ import annotations
+
+import cvxpy as cp
+import numpy as np
+from numpy.typing import ArrayLike
+
+from polyhedge._validation import as_finite
+from polyhedge.problems.decision_problem import DecisionProblem
+
+
+def simplex_linear(c: ArrayLike) -> DecisionProblem:
+    r"""Split a unit budget: $g(z, u) = (c + u)^\top z$ over the probability simplex.
+
+    Examples
+    --------
+    >>> simplex_linear([-0.08, 0.0]).n_outcomes
+    2
+    """
+    c = as_finite(c, "c", ndim=1)
+    z = cp.Variable(len(c), nonneg=True, name="z")
+    return DecisionProblem(
+        decision=z,
+        cost=lambda z, u: (c + u) @ z,
+        constraints=[cp.sum(z) == 1],
+        n_outcomes=len(c),
+        name="simplex linear",
+    )
+
+
+def simplex_quadratic(c: ArrayLike, beta: float) -> DecisionProblem:
+    r"""Split a unit budget evenly if it costs little: $(c + u)^\top z + \beta \sum_{i<j} (z_i - z_j)^2$."""
+    c = as_finite(c, "c", ndim=1)
+    if beta < 0:
+        raise ValueError(f"beta must be non-negative, got {beta!r}: the cost would not be convex in z.")
+    first, second = np.triu_indices(len(c), k=1)
+    z = cp.Variable(len(c), nonneg=True, name="z")
+    return DecisionProblem(
+        decision=z,
+        cost=lambda z, u: (c + u) @ z + beta * cp.sum_squares(z[first] - z[second]),
+        constraints=[cp.sum(z) == 1],
+        n_outcomes=len(c),
+        name="simplex quadratic",
+    )
+
+
+def simplex_newsvendor(overage: ArrayLike, underage: ArrayLike, n_outcomes: int) -> DecisionProblem:
+    r"""Split a unit of stock over products with unknown demand u.
+
+    $g(z, u) = \sum_j o_j \max(z_j - u_j, 0) + \underline{c}_j \max(u_j - z_j, 0)$ over the simplex;
+    `overage` and `underage` are numbers or one for each product.
+    """
+    z = cp.Variable(n_outcomes, nonneg=True, name="z")
+    return DecisionProblem(
+        decision=z,
+        cost=_newsvendor_cost(overage, underage, n_outcomes),
+        constraints=[cp.sum(z) == 1],
+        n_outcomes=n_outcomes,
+        name="simplex newsvendor",
+    )
+
+
+def newsvendor(
+    overage: ArrayLike,
+    underage: ArrayLike,
+    n_outcomes: int,
+    *,
+    capacity: float | None = None,
+    sizes: ArrayLike = 1.0,
+    integer: bool = False,
+    nonnegative_demand: bool = True,
+) -> DecisionProblem:
+    r"""Order quantities z >= 0 of several products under $\sum_j \text{size}_j z_j \le \text{capacity}$.
+
+    Parameters
+    ----------
+    overage, underage : number or (n_outcomes,)
+        Cost of a unit left over and of a unit of demand not met.
+    capacity : float, optional
+        Total space; None for no limit.
+    sizes : number or (n_outcomes,)
+        Space that a unit takes.
+    integer : bool
+        Whole units only.
+    nonnegative_demand : bool
+        Cut demands below zero off every uncertainty set.
+    """
+    z = cp.Variable(n_outcomes, nonneg=True, integer=integer, name="order")
+    space = _one_for_each(sizes, n_outcomes, "sizes")
+    return DecisionProblem(
+        decision=z,
+        cost=_newsvendor_cost(overage, underage, n_outcomes),
+        constraints=[] if capacity is None else [space @ z <= capacity],
+        n_outcomes=n_outcomes,
+        outcome_support=(lambda u: [u >= 0]) if nonnegative_demand else None,
+        name="newsvendor",
+    )
+
+
+def portfolio(
+    covariance: ArrayLike,
+    *,
+    risk_aversion: float = 1.0,
+    budget: float = 1.0,
+    lower: ArrayLike = 0.0,
+    upper: ArrayLike = 1.0,
+) -> DecisionProblem:
+    r"""Invest a budget for unknown returns u: $-u^\top z + \gamma\, z^\top \Sigma z$, bounds on each asset."""
+    covariance = as_finite(covariance, "covariance", ndim=2)
+    n_assets = len(covariance)
+    if covariance.shape != (n_assets, n_assets) or not np.allclose(covariance, covariance.T):
+        raise ValueError(f"covariance must be a symmetric matrix, got shape {covariance.shape}.")
+    values, vectors = np.linalg.eigh(covariance)
+    if values.min() < -1e-9 * max(1.0, values.max()):
+        raise ValueError(f"covariance must be positive semidefinite, its least eigenvalue is {values.min():.3g}.")
+    root = np.sqrt(np.maximum(values, 0.0))[:, None] * vectors.T
+    low, high = (_one_for_each(b, n_assets, n) for b, n in ((lower, "lower"), (upper, "upper")))
+    z = cp.Variable(n_assets, name="weight")
+    return DecisionProblem(
+        decision=z,
+        cost=lambda z, u: -u @ z + risk_aversion * cp.sum_squares(root @ z),
+        constraints=[cp.sum(z) == budget, z >= low, z <= high],
+        n_outcomes=n_assets,
+        name="portfolio",
+    )
+
+
+def _newsvendor_cost(overage: ArrayLike, underage: ArrayLike, n_outcomes: int):  # type: ignore[no-untyped-def]
+    over = _one_for_each(overage, n_outcomes, "overage")
+    under = _one_for_each(underage, n_outcomes, "underage")
+    if min(over.min(), under.min()) < 0:
+        raise ValueError("overage and underage must be non-negative, otherwise the cost is not convex.")
+    return lambda z, u: over @ cp.pos(z - u) + under @ cp.pos(u - z)
+
+
+def _one_for_each(values: ArrayLike, n: int, name: str) -> np.ndarray:  # type: ignore[type-arg]
+    array = np.asarray(values, dtype=float)
+    if array.shape not in ((), (n,)):
+        raise ValueError(f"{name} must be a number or have {n} entries, got shape {array.shape}.")
+    return np.broadcast_to(array, (n,)).copy()

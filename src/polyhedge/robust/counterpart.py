@@ -1,0 +1,291 @@
+r"""The exact robust counterpart of a problem with pieces, by duality.
+
+For a set $\{e : \exists y,\ g - G[e; y] \in K\}$ the support function is
+$h(v) = \min\{g^\top\lambda : G^\top\lambda = (v, 0),\ \lambda \in K^*\}$, so
+
+$$\min_{z \in Z} g_0(z) + \max_l \{h(Q_l z + q_l) + (Q_l z + q_l)^\top f + p_l^\top z + c_l\}$$
+
+is one conic program in (z, t, lambda) whose numbers are affine in the prediction f (Corollary 1 of the
+paper at a fixed set, extended to maxima of pieces, uncertain constraints and conic sets).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.sparse as sp
+
+from polyhedge._validation import Array
+from polyhedge.problems import DecisionProblem, Pieces
+from polyhedge.robust.parametric import ContextSolver, ParametricProgram
+from polyhedge.robust.support import SupportCertificate, form_at, maximise
+from polyhedge.sets import UncertaintySet
+from polyhedge.solvers.program import Cone, ConicProgram, Status
+
+
+@dataclass(frozen=True)
+class _Block:
+    """One piece of one robust row: where its multipliers stand, or what its support value is."""
+
+    row: int
+    piece: int
+    multiplier_columns: Array
+    equation_rows: Array
+    inequality_row: int
+    certificate: SupportCertificate | None
+
+
+@dataclass(frozen=True)
+class CounterpartSolution:
+    """A decision at one prediction with its dual evidence, one entry for each piece of each robust row.
+
+    `weights` are the multipliers pi of the pieces (they sum to 1 over the cost), `facet_multipliers`
+    the lambda of each piece, `weighted_points` pi times the worst-case residual of each piece.
+    """
+
+    z: Array
+    value: float
+    status: Status
+    gap: float
+    detail: str
+    weights: Array
+    facet_multipliers: Array
+    weighted_points: Array
+
+
+class Counterpart:
+    """min over z of max over the set, for one set and any number of predictions.
+
+    Parameters
+    ----------
+    problem : a problem with a piece list.
+    shape, radius : the residual set.
+    """
+
+    def __init__(self, problem: DecisionProblem, shape: UncertaintySet, radius: float) -> None:
+        if problem.pieces is None:
+            raise ValueError("This cost has no piece list; use column-and-constraint generation.")
+        self.problem = problem
+        self.form = form_at(shape, radius, np.zeros(problem.n_outcomes), problem.support_rows)
+        self.n_support_rows = len(problem.support_rows[0])
+        self.blocks: list[_Block] = []
+        self.parametric = self._build()
+        self.solver = ContextSolver(self.parametric)
+
+    def _build(self) -> ParametricProgram:
+        problem, feasible = self.problem, self.problem.feasible
+        assembly = _Assembly(feasible.program, problem.n_outcomes)
+        z = feasible.z_columns
+        cost = problem.pieces
+        assert cost is not None
+        self.has_level = len(cost) > 1
+        level = assembly.add_columns(1, cost=1.0) if self.has_level else np.zeros(0, dtype=np.int64)
+        self._add_robust_row(assembly, 0, cost, z, level, -1.0)
+        for r, pieces in enumerate(problem.uncertain_rows):
+            column = feasible.epigraph_columns[r]
+            extra = np.array([column]) if column >= 0 else np.zeros(0, dtype=np.int64)
+            self._add_robust_row(assembly, r + 1, pieces, z, extra, 1.0)
+        return assembly.finish()
+
+    def _add_robust_row(
+        self, assembly: _Assembly, row: int, pieces: Pieces, z: Array, extra: Array, extra_sign: float
+    ) -> None:
+        certificate = self._fixed_supports(pieces)
+        for piece in range(len(pieces)):
+            constant, columns, equations = 0.0, np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
+            if certificate is None:
+                columns, equations = self._add_multipliers(assembly, pieces, piece, z)
+            else:
+                constant = float(certificate.values[piece])
+            terms = _PieceTerms(self, pieces, piece, constant, z, columns)
+            if row == 0 and not self.has_level:
+                terms.to_objective(assembly)
+                inequality = -1
+            else:
+                inequality = terms.to_row(assembly, extra, extra_sign)
+            one = None if certificate is None else _at(certificate, piece)
+            self.blocks.append(_Block(row, piece, columns, equations, inequality, one))
+
+    def _fixed_supports(self, pieces: Pieces) -> SupportCertificate | None:
+        """Support values that depend on neither decision nor prediction are numbers: solve them once."""
+        if not pieces.directions_are_fixed or self.n_support_rows:
+            return None
+        certificate = maximise(self.form, pieces.q)
+        return certificate if np.isfinite(certificate.values).all() else None
+
+    def _add_multipliers(
+        self, assembly: _Assembly, pieces: Pieces, piece: int, z: Array
+    ) -> tuple[Array, Array]:
+        """lambda in K* with G'lambda - Q z = (q, 0)."""
+        G, d = self.form.G, self.problem.n_outcomes
+        columns = assembly.add_columns(G.shape[0])
+        assembly.add_dual_cone(columns, self.form.cones)
+        padding = np.zeros(G.shape[1] - d)
+        equations = assembly.add_rows("zero", np.concatenate([pieces.q[piece], padding]))
+        transposed = G.T.tocoo()
+        assembly.add_entries(equations[transposed.row], columns[transposed.col], transposed.data)
+        i, j = np.nonzero(pieces.Q[piece])
+        assembly.add_entries(equations[i], z[j], -pieces.Q[piece][i, j])
+        return columns, equations
+
+    def solve(self, center: Array) -> CounterpartSolution:
+        """The robust decision at one prediction."""
+        solution = self.solver.solve(center)
+        n_pieces, n_rows, d = len(self.blocks), len(self.form.g), self.problem.n_outcomes
+        weights, multipliers, points = np.zeros(n_pieces), np.zeros((n_pieces, n_rows)), np.zeros((n_pieces, d))
+        for k, block in enumerate(self.blocks):
+            weights[k] = 1.0 if block.inequality_row < 0 else solution.y[block.inequality_row]
+            if block.certificate is not None:
+                multipliers[k] = block.certificate.multipliers[0]
+                points[k] = weights[k] * block.certificate.points[0]
+            else:
+                multipliers[k] = solution.x[block.multiplier_columns]
+                points[k] = -solution.y[block.equation_rows[:d]]
+        z = solution.x[self.problem.feasible.z_columns]
+        return CounterpartSolution(
+            z, solution.value, solution.status, solution.gap, solution.detail, weights, multipliers, points
+        )
+
+    def worst_residual(self, solution: CounterpartSolution) -> Array:
+        """The residual at which the heaviest piece of the cost attains the bound (NaN without duals)."""
+        cost_blocks = [k for k, block in enumerate(self.blocks) if block.row == 0]
+        weights = solution.weights[cost_blocks]
+        if not np.isfinite(weights).all() or weights.max() <= 0:
+            return np.full(self.problem.n_outcomes, np.nan)
+        k = cost_blocks[int(np.argmax(weights))]
+        return solution.weighted_points[k] / solution.weights[k]
+
+
+class _PieceTerms:
+    """h(v) + v'f + p'z + c with v = Q z + q, written as an objective or as a row."""
+
+    def __init__(
+        self, owner: Counterpart, pieces: Pieces, piece: int, constant: float, z: Array, columns: Array
+    ) -> None:
+        self.Q, self.q = pieces.Q[piece], pieces.q[piece]
+        self.p, self.c = pieces.p[piece], float(pieces.c[piece]) + constant
+        self.z, self.columns, self.g = z, columns, owner.form.g[: len(columns)]
+        A = owner.problem.support_rows[0]
+        self.support_columns = columns[len(columns) - len(A) :] if len(columns) else columns
+        self.support_slope = -A if len(columns) else np.zeros((0, len(self.q)))
+
+    def to_objective(self, assembly: _Assembly) -> None:
+        assembly.add_costs(self.z, self.p, self.Q.T)
+        assembly.add_costs(self.columns, self.g, None)
+        assembly.add_costs(self.support_columns, np.zeros(len(self.support_columns)), self.support_slope)
+        assembly.add_offset(self.c, self.q)
+
+    def to_row(self, assembly: _Assembly, extra: Array, extra_sign: float) -> int:
+        row = assembly.add_rows("nonneg", np.array([-self.c]), rhs_slope=-self.q[None])
+        moving = self.Q.any(axis=0) | (self.p != 0)
+        z_rows = np.repeat(row, moving.sum())
+        assembly.add_entries(z_rows, self.z[moving], self.p[moving], self.Q.T[moving])
+        fixed = len(self.columns) - len(self.support_columns)
+        assembly.add_entries(np.repeat(row, fixed), self.columns[:fixed], self.g[:fixed])
+        assembly.add_entries(
+            np.repeat(row, len(self.support_columns)), self.support_columns, self.g[fixed:], self.support_slope
+        )
+        assembly.add_entries(np.repeat(row, len(extra)), extra, np.full(len(extra), extra_sign))
+        return int(row[0])
+
+
+class _Assembly:
+    """Grow a parametric program by columns, rows and entries."""
+
+    def __init__(self, program: ConicProgram, n_outcomes: int) -> None:
+        self.base, self.d = program, n_outcomes
+        self.c, self.offset = [program.c], [program.offset]
+        self.n_columns = len(program.c)
+        self.b, self.cones = [program.b], list(program.cones)
+        self.n_rows = len(program.b)
+        coo = program.A.tocoo()
+        self.rows, self.columns, self.values = [coo.row], [coo.col], [coo.data]
+        self.slopes = [np.zeros((coo.nnz, n_outcomes))]
+        self.cost_rows: list[tuple[Array, Array, Array]] = []
+        self.rhs_slopes: list[tuple[Array, Array]] = []
+        self.offset_slope = np.zeros(n_outcomes)
+
+    def add_columns(self, count: int, cost: float = 0.0) -> Array:
+        self.c.append(np.full(count, cost))
+        self.n_columns += count
+        return np.arange(self.n_columns - count, self.n_columns)
+
+    def add_rows(self, kind: str, b: Array, rhs_slope: Array | None = None) -> Array:
+        self.b.append(b)
+        self.cones.append(Cone(kind, len(b)))
+        self.n_rows += len(b)
+        rows = np.arange(self.n_rows - len(b), self.n_rows)
+        if rhs_slope is not None:
+            self.rhs_slopes.append((rows, rhs_slope))
+        return rows
+
+    def add_entries(self, rows: Array, columns: Array, values: Array, slopes: Array | None = None) -> None:
+        self.rows.append(rows)
+        self.columns.append(columns)
+        self.values.append(values)
+        self.slopes.append(np.zeros((len(values), self.d)) if slopes is None else slopes)
+
+    def add_dual_cone(self, columns: Array, cones: tuple[Cone, ...]) -> None:
+        """lambda in K*: free for equations, in the same cone otherwise (both kinds are self-dual)."""
+        start = 0
+        for cone in cones:
+            block = columns[start : start + cone.n_rows]
+            start += cone.n_rows
+            if cone.kind != "zero":
+                rows = self.add_rows(cone.kind, np.zeros(cone.n_rows))
+                self.add_entries(rows, block, np.full(len(block), -1.0))
+
+    def add_costs(self, columns: Array, costs: Array, slopes: Array | None) -> None:
+        self.cost_rows.append((columns, costs, np.zeros((len(costs), self.d)) if slopes is None else slopes))
+
+    def add_offset(self, offset: float, slope: Array) -> None:
+        self.offset.append(offset)
+        self.offset_slope = self.offset_slope + slope
+
+    def finish(self) -> ParametricProgram:
+        c, cost_slope = np.concatenate(self.c), np.zeros((self.n_columns, self.d))
+        for columns, costs, slopes in self.cost_rows:
+            c[columns] += costs
+            cost_slope[columns] += slopes
+        rhs_slope = np.zeros((self.n_rows, self.d))
+        for rows, slopes in self.rhs_slopes:
+            rhs_slope[rows] += slopes
+        A, entry_slope = self._matrix()
+        base = self.base
+        program = ConicProgram(
+            c=c,
+            A=A,
+            b=np.concatenate(self.b),
+            cones=tuple(self.cones),
+            P=_padded(base.P, self.n_columns),
+            offset=sum(self.offset),
+            integer=base.integer,
+        )
+        return ParametricProgram(
+            program, sp.csr_array(cost_slope), entry_slope, sp.csr_array(rhs_slope), self.offset_slope
+        )
+
+    def _matrix(self) -> tuple[sp.csr_array, sp.csr_array]:
+        """The matrix and, aligned with its stored entries, their slopes in f."""
+        rows, columns = np.concatenate(self.rows), np.concatenate(self.columns)
+        order = np.lexsort((columns, rows))
+        rows, columns = rows[order], columns[order]
+        indptr = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=self.n_rows))])
+        values = np.concatenate(self.values)[order]
+        A = sp.csr_array((values, columns, indptr), shape=(self.n_rows, self.n_columns))
+        return A, sp.csr_array(np.concatenate(self.slopes)[order])
+
+
+def _padded(P: sp.csr_array | None, n: int) -> sp.csr_array | None:
+    if P is None:
+        return None
+    coo = P.tocoo()
+    return sp.csr_array((coo.data, (coo.row, coo.col)), shape=(n, n))
+
+
+def _at(certificate: SupportCertificate, i: int) -> SupportCertificate:
+    return SupportCertificate(
+        certificate.values[i : i + 1], certificate.points[i : i + 1], certificate.multipliers[i : i + 1]
+    )
+

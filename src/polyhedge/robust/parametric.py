@@ -1,0 +1,71 @@
+"""A conic program whose numbers move linearly with the context, solved at many contexts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import scipy.sparse as sp
+
+from polyhedge._validation import Array
+from polyhedge.solvers.linear import LinearSolver
+from polyhedge.solvers.program import ConicProgram, Solution
+from polyhedge.solvers.solve import solve
+
+
+@dataclass(frozen=True)
+class ParametricProgram:
+    """The program at prediction f: costs, entries, right-hand sides and offset are affine in f.
+
+    `entry_slope` has a row for each stored entry of `at_zero.A`; the sparsity never changes.
+    """
+
+    at_zero: ConicProgram
+    cost_slope: sp.csr_array
+    entry_slope: sp.csr_array
+    rhs_slope: sp.csr_array
+    offset_slope: Array
+
+    def at(self, center: Array) -> ConicProgram:
+        """The program at one prediction."""
+        zero = self.at_zero
+        A = sp.csr_array((zero.A.data + self.entry_slope @ center, zero.A.indices, zero.A.indptr), zero.A.shape)
+        return replace(
+            zero,
+            c=zero.c + self.cost_slope @ center,
+            A=A,
+            b=zero.b + self.rhs_slope @ center,
+            offset=zero.offset + float(self.offset_slope @ center),
+        )
+
+
+class ContextSolver:
+    """Solve one parametric program at one prediction after the other, warm where the solver allows."""
+
+    def __init__(self, parametric: ParametricProgram) -> None:
+        self.parametric = parametric
+        zero = parametric.at_zero
+        self.costs = _rows_with_entries(parametric.cost_slope)
+        self.rhs = _rows_with_entries(parametric.rhs_slope)
+        self.entries = _rows_with_entries(parametric.entry_slope)
+        rows_of_entries = np.repeat(np.arange(zero.A.shape[0]), np.diff(zero.A.indptr))
+        self.entry_rows, self.entry_columns = rows_of_entries[self.entries], zero.A.indices[self.entries]
+        self.is_warm = zero.is_linear and not len(zero.integer)
+        if self.is_warm:
+            varying = np.union1d(self.rhs, self.entry_rows)
+            self.solver = LinearSolver(zero, varying_rows=varying)
+
+    def solve(self, center: Array) -> Solution:
+        """The solution at one prediction."""
+        program = self.parametric.at(center)
+        if not self.is_warm:
+            return solve(program)
+        self.solver.change_costs(self.costs, program.c[self.costs])
+        self.solver.change_rhs(self.rhs, program.b[self.rhs])
+        self.solver.change_coefficients(self.entry_rows, self.entry_columns, program.A.data[self.entries])
+        solution = self.solver.solve()
+        return replace(solution, value=solution.value + program.offset - self.parametric.at_zero.offset)
+
+
+def _rows_with_entries(matrix: sp.csr_array) -> Array:
+    return np.flatnonzero(np.diff(matrix.indptr))

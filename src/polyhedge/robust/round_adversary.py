@@ -1,0 +1,87 @@
+"""Maximise a convex function over a Euclidean ball or an ellipsoid, to a proven gap.
+
+The maximum lies on the boundary. The unit sphere is split into simplicial cones; where v_i are the
+unit generators of a cone and t = max{sum(a) : |sum a_i v_i| <= 1}, every point of the cone on the
+sphere is a mean of points on the segments [v_i, t v_i], so by convexity the cost there is at most its
+maximum over the end points. The cone with the highest bound is split until the bounds meet.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from itertools import count, product
+
+import numpy as np
+
+from polyhedge._validation import Array
+from polyhedge.sets import Ball, Ellipsoid, UncertaintySet
+
+_MAX_CONES = 20_000
+
+
+def maximise_convex_over_round_set(
+    cost: Callable[[Array], Array],
+    shape: UncertaintySet,
+    radius: float,
+    center: Array,
+    *,
+    tolerance: float = 1e-7,
+    max_cones: int = _MAX_CONES,
+) -> tuple[float, Array, float]:
+    """Return an upper bound of the maximum, the best point found and the gap between them."""
+    to_outcome = _from_unit_ball(shape, radius, center)
+    d = len(center)
+    best_value, best_point = -np.inf, center
+    order, heap = count(), []
+
+    def bound(generators: Array) -> float:
+        nonlocal best_value, best_point
+        on_sphere = to_outcome(generators)
+        values = cost(on_sphere)
+        k = int(np.argmax(values))
+        if values[k] > best_value:
+            best_value, best_point = float(values[k]), on_sphere[k]
+        reach = np.sqrt(np.linalg.inv(generators @ generators.T).sum())
+        return float(max(values.max(), cost(to_outcome(reach * generators)).max()))
+
+    def push(generators: Array) -> None:
+        heapq.heappush(heap, (-bound(generators), next(order), generators))
+
+    for signs in product((-1.0, 1.0), repeat=d):
+        push(np.diag(signs))
+    for _ in range(max_cones):
+        upper = -heap[0][0]
+        if upper - best_value <= tolerance * max(1.0, abs(best_value)):
+            break
+        generators = heapq.heappop(heap)[2]
+        if d == 1:
+            heapq.heappush(heap, (-best_value, next(order), generators))
+            break
+        for half in _bisect(generators):
+            push(half)
+    upper = max(-heap[0][0], best_value)
+    return upper, best_point, upper - best_value
+
+
+def _bisect(generators: Array) -> list[Array]:
+    """Split the cone across its widest pair of generators."""
+    cosines = generators @ generators.T
+    i, j = np.unravel_index(int(np.argmin(cosines)), cosines.shape)
+    middle = generators[i] + generators[j]
+    middle = middle / np.linalg.norm(middle)
+    halves = []
+    for replaced in (i, j):
+        half = generators.copy()
+        half[replaced] = middle
+        halves.append(half)
+    return halves
+
+
+def _from_unit_ball(shape: UncertaintySet, radius: float, center: Array) -> Callable[[Array], Array]:
+    if isinstance(shape, Ellipsoid):
+        root = np.linalg.cholesky(shape.shape)
+        return lambda w: center + shape.center + radius * (w @ root.T)
+    if isinstance(shape, Ball) and shape.norm == 2:
+        return lambda w: center + shape.center + radius * w
+    raise TypeError(f"Expected a Euclidean ball or an ellipsoid, got {type(shape).__name__}.")

@@ -1,0 +1,85 @@
+"""Linear functions over a conic set: values, maximisers and the multipliers that prove them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import cvxpy as cp
+import numpy as np
+import scipy.sparse as sp
+
+from polyhedge._validation import Array
+from polyhedge.sets import UncertaintySet
+from polyhedge.solvers.conic import solve_conic
+from polyhedge.solvers.linear import LinearSolver
+from polyhedge.solvers.program import Cone, ConicForm, ConicProgram, Status
+
+
+@dataclass(frozen=True)
+class SupportCertificate:
+    """For each direction v: max v'e, a maximiser e, and multipliers with G'y = (v, 0), g'y = value."""
+
+    values: Array
+    points: Array
+    multipliers: Array
+
+
+def form_at(
+    shape: UncertaintySet, radius: float, center: Array, support_rows: tuple[Array, Array]
+) -> ConicForm:
+    """The residual set at a radius, cut by the known support of the outcome around one prediction."""
+    form = shape.conic_form(radius)
+    A, h = support_rows
+    if not len(A):
+        return form
+    n_aux = form.G.shape[1] - A.shape[1]
+    rows = sp.hstack([sp.csr_array(A), sp.csr_array((len(A), n_aux))], format="csr")
+    return ConicForm(
+        G=sp.vstack([form.G, rows], format="csr"),
+        g=np.concatenate([form.g, h - A @ center]),
+        cones=(*form.cones, Cone("nonneg", len(A))),
+    )
+
+
+def maximise(form: ConicForm, directions: Array) -> SupportCertificate:
+    """Maximise every row of `directions` over the set; inf where unbounded, -inf where it is empty."""
+    n, d = directions.shape
+    rows, columns = form.G.shape
+    values, points, multipliers = np.empty(n), np.full((n, d), np.nan), np.full((n, rows), np.nan)
+    program = ConicProgram(c=np.zeros(columns), A=form.G, b=form.g, cones=form.cones)
+    warm = LinearSolver(program) if program.is_linear else None
+    for i, direction in enumerate(directions):
+        if warm is not None:
+            warm.change_costs(np.arange(d), -direction)
+            solution = warm.solve()
+        else:
+            padded = np.concatenate([-direction, np.zeros(columns - d)])
+            solution = solve_conic(ConicProgram(c=padded, A=form.G, b=form.g, cones=form.cones))
+        values[i] = {Status.UNBOUNDED: np.inf, Status.INFEASIBLE: -np.inf}.get(solution.status, -solution.value)
+        if solution.status is Status.FAILED:
+            raise RuntimeError(f"The worst case along {direction.tolist()} could not be found: {solution.detail}.")
+        points[i], multipliers[i] = solution.x[:d], solution.y
+    return SupportCertificate(values, points, multipliers)
+
+
+def is_empty(form: ConicForm) -> bool:
+    """Whether no residual satisfies the set's constraints."""
+    d = form.G.shape[1]
+    program = ConicProgram(c=np.zeros(d), A=form.G, b=form.g, cones=form.cones)
+    solution = LinearSolver(program).solve() if program.is_linear else solve_conic(program)
+    return solution.status is Status.INFEASIBLE
+
+
+def membership(e: cp.Expression, form: ConicForm) -> list[cp.Constraint]:
+    """CVXPY constraints that put e into the set."""
+    n_aux = form.G.shape[1] - e.size
+    y = cp.hstack([e, cp.Variable(n_aux)]) if n_aux else e
+    slack, constraints, start = form.g - form.G @ y, [], 0
+    for cone in form.cones:
+        block = slack[start : start + cone.n_rows]
+        start += cone.n_rows
+        if cone.kind == "soc":
+            constraints.append(cp.SOC(block[0], block[1:]))
+        else:
+            constraints.append(block == 0 if cone.kind == "zero" else block >= 0)
+    return constraints

@@ -1,0 +1,10 @@
+"""Uncertainty sets: the shapes of residuals, and the regions of outcomes they give around a prediction."""
+
+from polyhedge.sets.ball import Ball
+from polyhedge.sets.box import Box
+from polyhedge.sets.ellipsoid import Ellipsoid
+from polyhedge.sets.polyhedron import Polyhedron
+from polyhedge.sets.protocol import UncertaintySet, Volume
+from polyhedge.sets.region import Region
+
+__all__ = ["Ball", "Box", "Ellipsoid", "Polyhedron", "Region", "UncertaintySet", "Volume"]

@@ -1,0 +1,132 @@
+"""Ellipsoids: balls of the Mahalanobis distance."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import ArrayLike, NDArray
+from scipy.linalg import solve_triangular
+
+from polyhedge._validation import Array, as_finite, as_rows
+from polyhedge.sets.ball import Ball
+from polyhedge.sets.protocol import N_SAMPLES, Volume, as_center, as_directions, frozen, like_directions
+from polyhedge.solvers.program import Cone, ConicForm
+
+SYMMETRY_TOLERANCE = 1e-8
+
+
+@dataclass(frozen=True, eq=False, init=False)
+class Ellipsoid:
+    r"""An ellipsoid: $\{e : \|L^{-1}(e - c)\|_2 \le r\}$ with $L L^\top$ = `shape` and c = `center`.
+
+    A negative radius gives the empty set.
+
+    Parameters
+    ----------
+    shape : (d, d) array
+        Symmetric and positive definite, for example a covariance matrix.
+    center : (d,) array, optional
+        The origin if not given.
+
+    Examples
+    --------
+    >>> ellipsoid = Ellipsoid([[4.0, 0.0], [0.0, 1.0]])
+    >>> ellipsoid.scores([[2.0, 0.0], [0.0, 2.0]])
+    array([1., 2.])
+    >>> ellipsoid.support([1.0, 0.0], radius=3.0)
+    6.0
+    """
+
+    shape: Array
+    center: Array
+
+    def __init__(self, shape: ArrayLike, center: ArrayLike | None = None) -> None:
+        object.__setattr__(self, "shape", _as_positive_definite(shape))
+        object.__setattr__(self, "center", as_center(center, len(self.shape)))
+
+    @classmethod
+    def from_residuals(cls, residuals: ArrayLike) -> Ellipsoid:
+        """Mean and covariance of `residuals` (n, d), n > d.
+
+        Hand in learning residuals only: a shape that has seen the calibration split voids the coverage
+        guarantee.
+
+        Examples
+        --------
+        >>> Ellipsoid.from_residuals([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [0.0, -1.0]]).center
+        array([0., 0.])
+        """
+        rows = as_finite(residuals, "residuals", ndim=2)
+        if len(rows) <= rows.shape[1]:
+            raise ValueError(
+                f"A covariance of {rows.shape[1]} outcomes needs at least {rows.shape[1] + 1} residuals, "
+                f"got {len(rows)}. Use a larger learning split, or a Box."
+            )
+        return cls(np.atleast_2d(np.cov(rows, rowvar=False)), rows.mean(axis=0))
+
+    @property
+    def n_outcomes(self) -> int:
+        """Dimension d of the residuals."""
+        return len(self.shape)
+
+    @property
+    def L(self) -> Array:
+        """Lower Cholesky factor (d, d) of `shape`."""
+        return np.linalg.cholesky(self.shape)
+
+    @property
+    def is_bounded(self) -> bool:
+        """Always True."""
+        return True
+
+    def scores(self, residuals: ArrayLike) -> Array:
+        r"""$\|L^{-1}(e - c)\|_2$ of each row of `residuals` (n, d)."""
+        rows = as_rows(residuals, "residuals", self.n_outcomes)
+        return np.linalg.norm(solve_triangular(self.L, (rows - self.center).T, lower=True), axis=0)
+
+    def contains(self, residuals: ArrayLike, radius: float) -> NDArray[np.bool_]:
+        """Whether each row of `residuals` (n, d) has a score of at most `radius`."""
+        return self.scores(residuals) <= radius
+
+    def support(self, directions: ArrayLike, radius: float) -> Any:
+        r"""$v^\top c + r \|L^\top v\|_2$ of each row v of `directions`; `-inf` if the radius is negative."""
+        V, single = as_directions(directions, self.n_outcomes)
+        values = V @ self.center + radius * np.linalg.norm(V @ self.L, axis=1)
+        return like_directions(values if radius >= 0 else np.full(len(V), -np.inf), single)
+
+    def volume(
+        self, radius: float, *, rng: np.random.Generator | None = None, n_samples: int = N_SAMPLES
+    ) -> Volume:
+        r"""$\det(L)$ times the volume of the l_2 ball of that radius, exact."""
+        return Volume(float(Ball(self.n_outcomes).volume(radius) * np.prod(np.diag(self.L))))
+
+    def sample(self, radius: float, n_samples: int, rng: np.random.Generator) -> Array:
+        """Independent uniform points (n_samples, d) of the ellipsoid with a non-negative radius."""
+        return self.center + Ball(self.n_outcomes).sample(radius, n_samples, rng) @ self.L.T
+
+    def conic_form(self, radius: float) -> ConicForm:
+        r"""One second-order cone: $(r, L^{-1}(e - c))$; infeasible if the radius is negative."""
+        inverse = solve_triangular(self.L, np.eye(self.n_outcomes), lower=True)
+        G = sp.csr_array(np.vstack([np.zeros((1, self.n_outcomes)), -inverse]))
+        return ConicForm(G, np.concatenate([[radius], -inverse @ self.center]), (Cone("soc", len(inverse) + 1),))
+
+
+def _as_positive_definite(shape: ArrayLike) -> Array:
+    matrix = as_finite(shape, "shape", ndim=2)
+    if matrix.shape[0] != matrix.shape[1] or not len(matrix):
+        raise ValueError(f"shape must be a square matrix, one row for each outcome, got {matrix.shape}.")
+    skew = float(np.abs(matrix - matrix.T).max())
+    if skew > SYMMETRY_TOLERANCE * np.abs(matrix).max():
+        raise ValueError(f"shape must be symmetric, got entries that differ by {skew:.3g} from their mirror image.")
+    matrix = (matrix + matrix.T) / 2
+    eigenvalues = np.linalg.eigvalsh(matrix)
+    # A rounding-size eigenvalue would pass a Cholesky factorisation by luck and give meaningless scores.
+    if eigenvalues[0] <= len(matrix) * np.finfo(float).eps * abs(eigenvalues[-1]):
+        raise ValueError(
+            f"shape must be positive definite, got the eigenvalues {eigenvalues.round(12).tolist()}. "
+            "Drop outcomes that are combinations of others, or add a small multiple of the identity."
+        )
+    return frozen(matrix)

@@ -1,0 +1,105 @@
+"""What every uncertainty set of residuals can do."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from polyhedge._validation import Array, as_finite
+from polyhedge.solvers.program import ConicForm
+
+N_SAMPLES = 10_000
+
+
+class Volume(float):
+    """A volume that knows how exact it is: a float with the attribute `standard_error` (0.0 if exact).
+
+    Examples
+    --------
+    >>> Volume(4.0)
+    Volume(4.0, exact)
+    >>> Volume(4.0, standard_error=0.25)
+    Volume(4.0, standard_error=0.25)
+    >>> Volume(4.0, standard_error=0.25) / 2
+    2.0
+    """
+
+    standard_error: float
+
+    def __new__(cls, value: float, standard_error: float = 0.0) -> Volume:  # noqa: D102
+        volume = super().__new__(cls, value)
+        volume.standard_error = float(standard_error)
+        return volume
+
+    def __repr__(self) -> str:
+        error = f"standard_error={self.standard_error:.3g}" if self.standard_error else "exact"
+        return f"Volume({float(self)!r}, {error})"
+
+
+@runtime_checkable
+class UncertaintySet(Protocol):
+    r"""A family of sets of residuals that grows with the radius: $\{e \in R^d : s(e) \le r\}$.
+
+    Here s is `scores` and r is `radius`. The shape is learned; the radius is calibrated.
+    """
+
+    @property
+    def n_outcomes(self) -> int:
+        """Dimension d of the residuals."""
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether the set is bounded at every radius."""
+
+    def scores(self, residuals: ArrayLike) -> Array:
+        """Nonconformity of each row of `residuals` (n, d), as an array (n,)."""
+
+    def contains(self, residuals: ArrayLike, radius: float) -> NDArray[np.bool_]:
+        """Whether each row of `residuals` (n, d) has a score of at most `radius`."""
+
+    def support(self, directions: ArrayLike, radius: float) -> Any:
+        r"""Support function $\max\{v^\top e : s(e) \le r\}$ of each row v of `directions`.
+
+        Returns an array (m,) for `directions` (m, d), a float for one direction (d,); `inf` where the set
+        is unbounded, `-inf` if it is empty.
+        """
+
+    def volume(
+        self, radius: float, *, rng: np.random.Generator | None = None, n_samples: int = N_SAMPLES
+    ) -> Volume:
+        """Lebesgue volume; `rng` and `n_samples` matter only where it is estimated."""
+
+    def conic_form(self, radius: float) -> ConicForm:
+        r"""Arrays of the set: $\{e : \exists y,\ g - G\,[e; y] \in K\}$."""
+
+
+def frozen(array: Array) -> Array:
+    """A read-only copy, because a frozen dataclass does not protect the entries of its arrays."""
+    copy = np.array(array, dtype=np.float64)
+    copy.flags.writeable = False
+    return copy
+
+
+def as_directions(directions: ArrayLike, n_outcomes: int) -> tuple[Array, bool]:
+    """Directions as rows (m, d), and whether a single one (d,) was given."""
+    single = np.ndim(directions) == 1
+    rows = np.atleast_2d(as_finite(directions, "directions", ndim=1 if single else 2))
+    if rows.shape[1] != n_outcomes:
+        raise ValueError(f"Each direction must have {n_outcomes} entries, one for each outcome, got {rows.shape[1]}.")
+    return rows, single
+
+
+def like_directions(values: Array, single: bool) -> Any:
+    """Values in the form in which the directions came: one float or an array."""
+    return float(values[0]) if single else values
+
+
+def as_center(center: ArrayLike | None, n_outcomes: int) -> Array:
+    """A centre (d,); a number is repeated, None is the origin."""
+    values = np.asarray(0.0 if center is None else center, dtype=np.float64)
+    values = as_finite(np.full(n_outcomes, values) if values.ndim == 0 else values, "center", ndim=1)
+    if len(values) != n_outcomes:
+        raise ValueError(f"center must have {n_outcomes} entries, one for each outcome, got {len(values)}.")
+    return frozen(values)

@@ -1,0 +1,70 @@
+"""Clarabel: quadratic, second-order-cone and other convex conic programs."""
+
+from __future__ import annotations
+
+import clarabel
+import numpy as np
+import scipy.sparse as sp
+
+from polyhedge.solvers.program import Cone, ConicProgram, Solution, Status
+
+_STATUS = {
+    "Solved": Status.OPTIMAL,
+    "AlmostSolved": Status.STOPPED_EARLY,
+    "PrimalInfeasible": Status.INFEASIBLE,
+    "AlmostPrimalInfeasible": Status.INFEASIBLE,
+    "DualInfeasible": Status.UNBOUNDED,
+    "AlmostDualInfeasible": Status.UNBOUNDED,
+    "MaxIterations": Status.STOPPED_EARLY,
+    "MaxTime": Status.STOPPED_EARLY,
+}
+
+
+def solve_conic(program: ConicProgram, *, time_limit: float | None = None) -> Solution:
+    """Solve a convex program without integer variables by an interior-point method."""
+    n = len(program.c)
+    P = sp.csc_matrix((n, n)) if program.P is None else sp.triu(program.P, format="csc")
+    solver = clarabel.DefaultSolver(
+        sp.csc_matrix(P),
+        program.c,
+        sp.csc_matrix(program.A),
+        program.b,
+        [_clarabel_cone(cone) for cone in program.cones if cone.size],
+        _settings(time_limit),
+    )
+    found = solver.solve()
+    name = str(found.status)
+    status = _STATUS.get(name, Status.FAILED)
+    if status.has_solution and not np.all(np.isfinite(found.x)):
+        status = Status.FAILED
+    if not status.has_solution:
+        nothing = np.full(n, np.nan)
+        return Solution(nothing, np.full(len(program.b), np.nan), np.nan, status, np.inf, name)
+    value = float(found.obj_val) + program.offset
+    gap = abs(float(found.obj_val) - float(found.obj_val_dual))
+    return Solution(np.array(found.x), np.array(found.z), value, status, gap, name)
+
+
+def _settings(time_limit: float | None) -> clarabel.DefaultSettings:
+    settings = clarabel.DefaultSettings()
+    settings.verbose = False
+    settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = 1e-10
+    settings.reduced_tol_gap_abs = settings.reduced_tol_gap_rel = settings.reduced_tol_feas = 1e-7
+    settings.max_threads = 1
+    if time_limit is not None:
+        settings.time_limit = float(time_limit)
+    return settings
+
+
+def _clarabel_cone(cone: Cone) -> object:
+    kinds = {
+        "zero": clarabel.ZeroConeT,
+        "nonneg": clarabel.NonnegativeConeT,
+        "soc": clarabel.SecondOrderConeT,
+        "psd": clarabel.PSDTriangleConeT,
+    }
+    if cone.kind == "exp":
+        return clarabel.ExponentialConeT()
+    if cone.kind == "pow":
+        return clarabel.PowerConeT(cone.exponent)
+    return kinds[cone.kind](cone.size)

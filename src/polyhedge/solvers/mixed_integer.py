@@ -1,0 +1,150 @@
+"""Mixed-integer convex programs on HiGHS by outer approximation.
+
+HiGHS takes integers only with linear rows. Second-order cones and a convex quadratic objective are
+replaced by tangent planes, added where the last mixed-integer solution violates them, until none is
+violated by more than the tolerance. The value of the linear relaxation is a lower bound, so the
+result carries its gap.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+import numpy as np
+import scipy.sparse as sp
+
+from polyhedge._validation import Array
+from polyhedge.solvers.conic import solve_conic
+from polyhedge.solvers.linear import LinearSolver
+from polyhedge.solvers.program import Cone, ConicProgram, Solution, Status
+
+_MAX_ROUNDS = 200
+
+
+def solve_mixed_integer(
+    program: ConicProgram, *, time_limit: float | None = None, tolerance: float = 1e-7
+) -> Solution:
+    """Solve with integer columns; exact for linear programs, to `tolerance` for convex ones."""
+    if program.is_linear:
+        return LinearSolver(program, time_limit=time_limit).solve()
+    unsupported = {c.kind for c in program.cones if c.size} - {"zero", "nonneg", "soc"}
+    if unsupported:
+        raise ValueError(
+            f"Integer decisions with {sorted(unsupported)} cones are not supported, only with linear, quadratic "
+            "and second-order-cone parts. Rewrite the feasible set or drop integrality."
+        )
+    start = time.perf_counter()
+    relaxation = _LinearRelaxation(program)
+    best = _nothing_found(program)
+    for _ in range(_MAX_ROUNDS):
+        left = None if time_limit is None else max(time_limit - (time.perf_counter() - start), 0.01)
+        outer = relaxation.solve(left)
+        if not outer.status.has_solution:
+            return best if best.status.has_solution else replace(best, status=outer.status, detail=outer.detail)
+        candidate = _polished(program, outer.x[: len(program.c)])
+        if candidate.status.has_solution and not candidate.value >= best.value:
+            best = candidate
+        gap = best.value - (outer.value - outer.gap) if best.status.has_solution else np.inf
+        done = gap <= tolerance * max(1.0, abs(best.value)) if best.status.has_solution else False
+        cut = relaxation.cut_off(outer.x) if not done else False
+        if done or not cut or outer.status is Status.STOPPED_EARLY:
+            reached = done or (not cut and outer.status is Status.OPTIMAL)
+            return replace(best, gap=max(gap, 0.0), status=best.status if reached else Status.STOPPED_EARLY)
+    return replace(best, gap=max(gap, 0.0), status=Status.STOPPED_EARLY)
+
+
+def _nothing_found(program: ConicProgram) -> Solution:
+    nan = np.full(len(program.c), np.nan)
+    return Solution(nan, np.full(len(program.b), np.nan), np.inf, Status.FAILED, np.inf)
+
+
+def _polished(program: ConicProgram, x: Array) -> Solution:
+    """The best continuous completion of the integer part of x: a feasible point, an upper bound."""
+    n, fixed = len(program.c), program.integer
+    pick = sp.csr_array((np.ones(len(fixed)), (np.arange(len(fixed)), fixed)), shape=(len(fixed), n))
+    completed = solve_conic(
+        replace(
+            program,
+            A=sp.vstack([program.A, pick], format="csr"),
+            b=np.concatenate([program.b, np.round(x[fixed])]),
+            cones=(*program.cones, Cone("zero", len(fixed))),
+            integer=np.zeros(0, dtype=np.int64),
+        )
+    )
+    no_duals = np.full(len(program.b), np.nan)
+    return replace(completed, x=_rounded(completed.x, fixed), y=no_duals)
+
+
+def _rounded(x: Array, integer: Array) -> Array:
+    rounded = x.copy()
+    rounded[integer] = np.round(x[integer])
+    return rounded
+
+
+class _LinearRelaxation:
+    """Linear rows of the program, an epigraph column for its quadratic term, and tangent cuts."""
+
+    def __init__(self, program: ConicProgram) -> None:
+        self.program, n = program, len(program.c)
+        self.cones: list[tuple[sp.csr_array, Array]] = []
+        rows, rhs, kinds, start = [], [], [], 0
+        for cone in program.cones:
+            block = program.A[start : start + cone.n_rows]
+            b = program.b[start : start + cone.n_rows]
+            start += cone.n_rows
+            if cone.kind == "soc":
+                self.cones.append((block, b))
+                rows.append(block[:1])
+                rhs.append(b[:1])
+                kinds.append(Cone("nonneg", 1))
+            else:
+                rows.append(block)
+                rhs.append(b)
+                kinds.append(cone)
+        A = sp.vstack(rows, format="csr")
+        self.A = sp.hstack([A, sp.csr_array((A.shape[0], 1))], format="csr")
+        self.b, self.kinds, self.n = np.concatenate(rhs), kinds, n
+        if program.P is None:
+            self._add_row(np.eye(1, n + 1, n)[0], 0.0)
+            self._add_row(-np.eye(1, n + 1, n)[0], 0.0)
+        else:
+            self._quadratic_cut(np.zeros(n))
+
+    def _add_row(self, row: Array, rhs: float) -> None:
+        self.A = sp.vstack([self.A, sp.csr_array(row[None])], format="csr")
+        self.b = np.append(self.b, rhs)
+        self.kinds.append(Cone("nonneg", 1))
+
+    def _quadratic_cut(self, x: Array) -> None:
+        """Add the tangent of 1/2 x'Px at x as a lower bound on the epigraph column."""
+        gradient = self.program.P @ x
+        self._add_row(np.append(gradient, -1.0), 0.5 * float(x @ gradient))
+
+    def solve(self, time_limit: float | None) -> Solution:
+        program = self.program
+        linear = ConicProgram(
+            c=np.append(program.c, 1.0),
+            A=self.A,
+            b=self.b,
+            cones=tuple(self.kinds),
+            offset=program.offset,
+            integer=program.integer,
+        )
+        return LinearSolver(linear, time_limit=time_limit).solve()
+
+    def cut_off(self, x: Array) -> bool:
+        """Add a tangent for every cone and for the quadratic term that x violates."""
+        added = False
+        point, level = x[: self.n], x[self.n]
+        if self.program.P is not None and 0.5 * point @ (self.program.P @ point) > level + 1e-10:
+            self._quadratic_cut(point)
+            added = True
+        for block, b in self.cones:
+            slack = b - block @ point
+            norm = float(np.linalg.norm(slack[1:]))
+            if norm > slack[0] + 1e-10:
+                direction = np.append(-1.0, slack[1:] / norm)
+                self._add_row(np.append(-(direction @ block), 0.0), float(-(direction @ b)))
+                added = True
+        return added

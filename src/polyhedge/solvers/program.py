@@ -1,0 +1,94 @@
+"""A convex program as arrays, and what a solver found out about it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+import numpy as np
+import scipy.sparse as sp
+
+from polyhedge._validation import Array
+
+
+class Status(StrEnum):
+    """How a solve ended; each value is the message a user sees."""
+
+    OPTIMAL = "optimal"
+    STOPPED_EARLY = "stopped early: the best point found is returned with its gap"
+    INFEASIBLE = "infeasible: no decision satisfies the constraints"
+    UNBOUNDED = "unbounded: the cost can be lowered without limit"
+    UNBOUNDED_SET = "unbounded set: the worst-case cost is infinite for every decision"
+    EMPTY_SET = "empty set: the uncertainty set and the known support of the outcome do not meet"
+    FAILED = "failed: the solver could not solve the problem"
+
+    @property
+    def has_solution(self) -> bool:
+        """Whether a feasible point comes with this status."""
+        return self in (Status.OPTIMAL, Status.STOPPED_EARLY)
+
+
+@dataclass(frozen=True)
+class Cone:
+    """A block of consecutive rows and the cone their slack lies in.
+
+    Kinds: `zero` (equations), `nonneg` (inequalities), `soc` (first entry bounds the norm of the
+    others), and, for feasible sets a user writes, `exp`, `psd` (order in `size`) and `pow`.
+    """
+
+    kind: str
+    size: int
+    exponent: float = 0.5
+
+    @property
+    def n_rows(self) -> int:
+        """Rows that the block occupies (a `psd` block stores a triangle)."""
+        return self.size * (self.size + 1) // 2 if self.kind == "psd" else self.size
+
+
+def n_rows(cones: Iterable[Cone]) -> int:
+    """Rows of a stack of cones."""
+    return sum(cone.n_rows for cone in cones)
+
+
+@dataclass(frozen=True)
+class ConicForm:
+    r"""A convex set by linear maps and cones: $\{e : \exists y,\ g - G\,[e; y] \in K\}$.
+
+    `G` has `n_outcomes` columns for e, then one for each auxiliary y.
+    """
+
+    G: sp.csr_array
+    g: Array
+    cones: tuple[Cone, ...]
+
+
+@dataclass(frozen=True)
+class ConicProgram:
+    r"""Minimise $\tfrac12 x^\top P x + c^\top x + \text{offset}$ subject to $b - A x \in K$, $x_I$ integer."""
+
+    c: Array
+    A: sp.csr_array
+    b: Array
+    cones: tuple[Cone, ...]
+    P: sp.csr_array | None = None
+    offset: float = 0.0
+    integer: Array = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+
+    @property
+    def is_linear(self) -> bool:
+        """Whether objective and cones are linear, so that a simplex solver applies."""
+        return self.P is None and all(cone.kind in ("zero", "nonneg") for cone in self.cones)
+
+
+@dataclass(frozen=True)
+class Solution:
+    """A point with its evidence: `y` are the duals of the rows, `gap` is upper minus lower bound."""
+
+    x: Array
+    y: Array
+    value: float
+    status: Status
+    gap: float = 0.0
+    detail: str = ""
