@@ -1,1 +1,37 @@
-"""Robust decisions with a guarantee."""
+"""Robust decisions with a guarantee.
+
+The public names, in the order of the pipeline: data -> predictor -> problem -> set -> decision.
+"""
+
+from polyhedge import data, learners, predictors, problems, robust, sets
+from polyhedge.calibration import conformal_radius, conformal_rank, coverage_law
+from polyhedge.estimator import RobustDecider
+from polyhedge.metrics import Evaluation
+from polyhedge.problems import DecisionProblem
+from polyhedge.robust import Decisions
+from polyhedge.sets import Ball, Box, Ellipsoid, Polyhedron, Region
+from polyhedge.solvers.program import Status
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Ball",
+    "Box",
+    "DecisionProblem",
+    "Decisions",
+    "Ellipsoid",
+    "Evaluation",
+    "Polyhedron",
+    "Region",
+    "RobustDecider",
+    "Status",
+    "conformal_radius",
+    "conformal_rank",
+    "coverage_law",
+    "data",
+    "learners",
+    "predictors",
+    "problems",
+    "robust",
+    "sets",
+]

@@ -167,7 +167,7 @@ def _collect(
     outcomes = np.array([row.outcome for row in rows]).reshape(-1, problem.n_outcomes)
     status = np.empty(len(rows), dtype=object)
     status[:] = [row.status for row in rows]
-    z = np.array([row.z for row in rows]).reshape(-1, problem.n_decisions)
+    z = np.array([row.z for row in rows]).reshape(-1, problem.n_decisions) + 0.0  # no negative zeros
     return Decisions(
         z=problem.as_given(z),
         cost_bound=np.array([row.value for row in rows], dtype=float),

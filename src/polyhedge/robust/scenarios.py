@@ -55,7 +55,7 @@ def decide_by_scenarios(
         return _no_decision(problem, Status.UNBOUNDED_SET)
     best = _no_decision(problem, Status.FAILED)
     for _ in range(max_iterations):
-        master, z = _master(problem, scenarios)
+        master, z = best_against(problem, scenarios)
         if not master.status.has_solution:
             return _no_decision(problem, master.status, master.detail)
         worst = adversary.worst_case(z)
@@ -100,7 +100,8 @@ def _first_scenarios(problem: DecisionProblem, adversary: Adversary) -> Array | 
     return adversary.center + extremes.points
 
 
-def _master(problem: DecisionProblem, scenarios: Array) -> tuple[Solution, Array]:
+def best_against(problem: DecisionProblem, scenarios: Array) -> tuple[Solution, Array]:
+    """The master: the decision with the least maximum cost over a finite list of outcomes (S, d)."""
     z = problem.decision
     costs = [problem.expression(z, cp.Constant(u)) for u in scenarios]
     worst = cp.maximum(*costs) if len(costs) > 1 else costs[0]

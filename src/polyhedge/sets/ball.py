@@ -62,6 +62,12 @@ class Ball:
         """Always True."""
         return True
 
+    @property
+    def is_polyhedral(self) -> bool:
+        """Whether `as_polyhedron` applies: norm inf, or norm 1 with few enough facets to list them."""
+        few_facets = self.n_outcomes <= MAX_CROSS_POLYTOPE_OUTCOMES
+        return self.norm == np.inf or (self.norm == 1 and few_facets)
+
     def scores(self, residuals: ArrayLike) -> Array:
         r"""$\|e - c\|_p$ of each row of `residuals` (n, d)."""
         rows = as_rows(residuals, "residuals", self.n_outcomes)
@@ -72,7 +78,7 @@ class Ball:
         return self.scores(residuals) <= radius
 
     def support(self, directions: ArrayLike, radius: float) -> Any:
-        r"""$v^\top c + r \|v\|_q$, 1/p + 1/q = 1, of each row v of `directions`; `-inf` if the radius is negative."""
+        r"""$v^\top c + r \|v\|_q$, 1/p + 1/q = 1, of each row v of `directions`; `-inf` if r < 0."""
         V, single = as_directions(directions, self.n_outcomes)
         values = V @ self.center + radius * np.linalg.norm(V, ord=DUAL_NORM[self.norm], axis=1)
         return like_directions(values if radius >= 0 else np.full(len(V), -np.inf), single)
@@ -88,13 +94,13 @@ class Ball:
         shape = (n_samples, self.n_outcomes)
         if self.norm == np.inf:
             return self.center + radius * rng.uniform(-1.0, 1.0, shape)
-        # Densities exp(-|x|^p) depend on the norm alone, so normalised draws are uniform on the sphere (l_1: cone measure).
+        # The densities depend on the norm alone, so that normalised draws have no preferred direction.
         draws = rng.standard_normal(shape) if self.norm == 2 else rng.laplace(size=shape)
         lengths = np.linalg.norm(draws, ord=self.norm, axis=1, keepdims=True)
         return self.center + radius * rng.random((n_samples, 1)) ** (1.0 / self.n_outcomes) * draws / lengths
 
     def conic_form(self, radius: float) -> ConicForm:
-        r"""One second-order cone (l_2), half-spaces (l_inf), or $-y \le e - c \le y,\ 1^\top y \le r$ (l_1)."""
+        r"""A second-order cone (l_2), half-spaces (l_inf), or $-y \le e - c \le y,\ 1^\top y \le r$ (l_1)."""
         d, c = self.n_outcomes, self.center
         if self.norm == 2:
             G = sp.csr_array(np.vstack([np.zeros((1, d)), -np.eye(d)]))
@@ -115,8 +121,8 @@ class Ball:
             W = np.array(list(product([1.0, -1.0], repeat=self.n_outcomes)))
         else:
             raise ValueError(
-                f"An l_1 ball in {self.n_outcomes} dimensions has 2^{self.n_outcomes} facets; listing them is "
-                f"supported up to {MAX_CROSS_POLYTOPE_OUTCOMES} outcomes. Use its conic form."
+                f"An l_1 ball in {self.n_outcomes} dimensions has 2^{self.n_outcomes} facets; listing them "
+                f"is supported up to {MAX_CROSS_POLYTOPE_OUTCOMES} outcomes. Use its conic form."
             )
         return Polyhedron(W, -W @ self.center)
 

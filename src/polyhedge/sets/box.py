@@ -71,7 +71,7 @@ class Box:
         return self.scores(residuals) <= radius
 
     def support(self, directions: ArrayLike, radius: float) -> Any:
-        r"""$v^\top c + r \sum_j s_j |v_j|$ of each row v of `directions`; `-inf` if the radius is negative."""
+        r"""$v^\top c + r \sum_j s_j |v_j|$ of each row v of `directions`; `-inf` if r < 0."""
         V, single = as_directions(directions, self.n_outcomes)
         values = V @ self.center + radius * (np.abs(V) @ self.scale)
         return like_directions(values if radius >= 0 else np.full(len(V), -np.inf), single)

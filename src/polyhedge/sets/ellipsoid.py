@@ -75,7 +75,7 @@ class Ellipsoid:
     @property
     def L(self) -> Array:
         """Lower Cholesky factor (d, d) of `shape`."""
-        return np.linalg.cholesky(self.shape)
+        return np.asarray(np.linalg.cholesky(self.shape), dtype=np.float64)
 
     @property
     def is_bounded(self) -> bool:
@@ -92,7 +92,7 @@ class Ellipsoid:
         return self.scores(residuals) <= radius
 
     def support(self, directions: ArrayLike, radius: float) -> Any:
-        r"""$v^\top c + r \|L^\top v\|_2$ of each row v of `directions`; `-inf` if the radius is negative."""
+        r"""$v^\top c + r \|L^\top v\|_2$ of each row v of `directions`; `-inf` if r < 0."""
         V, single = as_directions(directions, self.n_outcomes)
         values = V @ self.center + radius * np.linalg.norm(V @ self.L, axis=1)
         return like_directions(values if radius >= 0 else np.full(len(V), -np.inf), single)
@@ -111,7 +111,9 @@ class Ellipsoid:
         r"""One second-order cone: $(r, L^{-1}(e - c))$; infeasible if the radius is negative."""
         inverse = solve_triangular(self.L, np.eye(self.n_outcomes), lower=True)
         G = sp.csr_array(np.vstack([np.zeros((1, self.n_outcomes)), -inverse]))
-        return ConicForm(G, np.concatenate([[radius], -inverse @ self.center]), (Cone("soc", len(inverse) + 1),))
+        return ConicForm(
+            G, np.concatenate([[radius], -inverse @ self.center]), (Cone("soc", len(inverse) + 1),)
+        )
 
 
 def _as_positive_definite(shape: ArrayLike) -> Array:
@@ -120,7 +122,9 @@ def _as_positive_definite(shape: ArrayLike) -> Array:
         raise ValueError(f"shape must be a square matrix, one row for each outcome, got {matrix.shape}.")
     skew = float(np.abs(matrix - matrix.T).max())
     if skew > SYMMETRY_TOLERANCE * np.abs(matrix).max():
-        raise ValueError(f"shape must be symmetric, got entries that differ by {skew:.3g} from their mirror image.")
+        raise ValueError(
+            f"shape must be symmetric, got entries that differ by {skew:.3g} from their mirror image."
+        )
     matrix = (matrix + matrix.T) / 2
     eigenvalues = np.linalg.eigvalsh(matrix)
     # A rounding-size eigenvalue would pass a Cholesky factorisation by luck and give meaningless scores.

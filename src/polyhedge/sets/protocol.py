@@ -87,7 +87,9 @@ def as_directions(directions: ArrayLike, n_outcomes: int) -> tuple[Array, bool]:
     single = np.ndim(directions) == 1
     rows = np.atleast_2d(as_finite(directions, "directions", ndim=1 if single else 2))
     if rows.shape[1] != n_outcomes:
-        raise ValueError(f"Each direction must have {n_outcomes} entries, one for each outcome, got {rows.shape[1]}.")
+        raise ValueError(
+            f"Each direction must have {n_outcomes} entries, one for each outcome, got {rows.shape[1]}."
+        )
     return rows, single
 
 

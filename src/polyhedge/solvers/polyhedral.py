@@ -8,6 +8,7 @@ import clarabel
 import highspy
 import numpy as np
 import scipy.sparse as sp
+from numpy.typing import NDArray
 
 from polyhedge._validation import Array
 from polyhedge.solvers.program import Cone, ConicForm
@@ -97,7 +98,7 @@ def recession_direction(W: Array) -> Array | None:
     return None if values[0] < 0.5 * np.linalg.norm(outward) or not outward.any() else _unit(points[0])
 
 
-def irredundant_rows(W: Array, h: Array) -> Array:
+def irredundant_rows(W: Array, h: Array) -> NDArray[np.int64]:
     r"""Indices of rows that suffice to describe $\{e : W e \le h\}$; none of them can be left out.
 
     Examples
@@ -157,7 +158,9 @@ def _model(W: Array, h: Array) -> Any:
     lp.a_matrix_.value_ = rows.data
     lp.sense_ = highspy.ObjSense.kMaximize
     if highs.passModel(lp) == highspy.HighsStatus.kError:
-        raise RuntimeError(f"HiGHS rejected a linear program with {W.shape[0]} rows and {W.shape[1]} columns.")
+        raise RuntimeError(
+            f"HiGHS rejected a linear program with {W.shape[0]} rows and {W.shape[1]} columns."
+        )
     return highs
 
 

@@ -1,0 +1,267 @@
+"""The whole chain behind one estimator: fit, decide, region, evaluate, recalibrate."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.base import BaseEstimator
+from sklearn.exceptions import NotFittedError
+
+from polyhedge._validation import Array, as_finite, as_rows, check_alpha
+from polyhedge.calibration import conformal_radius, minimum_samples
+from polyhedge.data import Split, split_rows, take_rows
+from polyhedge.learners import Descent, Learner
+from polyhedge.metrics import Evaluation, evaluate_decisions
+from polyhedge.predictors import as_predictor
+from polyhedge.problems import DecisionProblem
+from polyhedge.robust import Decisions, decide
+from polyhedge.sets import Region, Volume
+
+_VOLUME_REGIONS = 20
+
+
+class RobustDecider(BaseEstimator):
+    r"""Robust decisions whose cost bound holds with probability at least 1 - alpha.
+
+    `fit` splits the rows into three disjoint parts: one trains the predictor, one learns the shape of
+    the set from the decision problem, one sets the radius by conformal calibration. For a new x,
+    $P\{g(z(x), Y) \le \text{cost\_bound}(x)\} \ge 1 - \alpha$ in finite samples, for any predictor and any
+    distribution, as long as the rows are exchangeable.
+
+    Parameters
+    ----------
+    problem : DecisionProblem
+    predictor : scikit-learn regressor, Pipeline, FrozenEstimator, callable, "precomputed" or None
+        What predicts the outcome; "precomputed" takes X itself as the prediction. None is a ridge
+        regression on simple nonlinear features.
+    alpha : float
+        Share of outcomes that may fall outside the set.
+    learner : Learner or None
+        How the shape is learned; None for the default.
+    split : (train, learn, calibrate)
+        Shares of the rows. The training share is dealt to the other two where the predictor needs none.
+    random_state : int, numpy Generator, RandomState or None
+        Same seed, same result.
+
+    Attributes
+    ----------
+    predictor_ : the fitted predictor.
+    set_ : the learned shape, in residuals.
+    radius_ : its calibrated radius.
+    learn_result_ : the learner's evidence.
+    split_ : the row indices of the three parts.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import polyhedge as ph
+    >>> rng = np.random.default_rng(0)
+    >>> X, Y = ph.data.make_synthetic(400, rng=rng)
+    >>> decider = ph.RobustDecider(ph.problems.simplex_linear([-0.08, 0.0]), random_state=0).fit(X, Y)
+    >>> decider.decide(X[:3]).z.shape
+    (3, 2)
+    """
+
+    def __init__(
+        self,
+        problem: DecisionProblem,
+        predictor: Any = None,
+        alpha: float = 0.1,
+        learner: Learner | None = None,
+        split: Sequence[float] = (0.5, 0.25, 0.25),
+        random_state: Any = None,
+    ) -> None:
+        self.problem = problem
+        self.predictor = predictor
+        self.alpha = alpha
+        self.learner = learner
+        self.split = split
+        self.random_state = random_state
+
+    def fit(
+        self,
+        X: Any,
+        Y: ArrayLike,
+        *,
+        train: ArrayLike | None = None,
+        learn: ArrayLike | None = None,
+        calibrate: ArrayLike | None = None,
+    ) -> Self:
+        """Split the rows, train the predictor, learn the shape and calibrate its radius.
+
+        Parameters
+        ----------
+        X : (n, n_features) array, DataFrame or whatever the predictor takes
+        Y : (n, n_outcomes)
+        train, learn, calibrate : index arrays or masks, optional
+            The split, where it should not be random; the parts must not overlap.
+        """
+        self._check_parameters()
+        Y = self._outcomes(Y)
+        rng = _generator(self.random_state)
+        split_rng, learn_seed, predictor_seed = rng.spawn(1)[0], *rng.integers(2**31, size=2).tolist()
+        predictor = as_predictor(self.predictor, self.problem.n_outcomes, random_state=predictor_seed)
+        _check_features(X, Y, self.predictor)
+        split = self._split(len(Y), predictor.needs_training, (train, learn, calibrate), split_rng)
+        self._check_sizes(split)
+        if predictor.needs_training:
+            predictor.fit(take_rows(X, split.train), Y[split.train])
+        centers = predictor.predict(take_rows(X, split.learn))
+        learner = Descent() if self.learner is None else self.learner
+        self.learn_result_ = learner.learn(
+            Y[split.learn] - centers, centers, self.problem, self.alpha, random_state=learn_seed
+        )
+        self.set_ = self.learn_result_.set
+        self.predictor_, self.split_ = predictor, split
+        self._calibrate(take_rows(X, split.calibrate), Y[split.calibrate])
+        return self
+
+    def recalibrate(self, X: Any, Y: ArrayLike) -> Self:
+        """Set the radius anew from fresh rows; the shape stays.
+
+        The rows must not have been used for training or learning, otherwise the guarantee is void.
+        """
+        self._check_fitted("recalibrate")
+        Y = self._outcomes(Y)
+        _check_features(X, Y, self.predictor)
+        self._calibrate(X, Y)
+        return self
+
+    def _calibrate(self, X: Any, Y: Array) -> None:
+        """Calibration rows only: the one place that sets the radius."""
+        scores = self.set_.scores(Y - self.predictor_.predict(X))
+        self.radius_ = conformal_radius(scores, self.alpha)
+        self.n_calibrate_ = len(scores)
+
+    def decide(self, X: Any) -> Decisions:
+        """Robust decisions with cost bounds for new rows; warns where a row has no optimal decision."""
+        self._check_fitted("decide")
+        decisions = decide(self.problem, self.set_, self.radius_, self._centers(X))
+        complaint = decisions.complaint()
+        if complaint:
+            warnings.warn(complaint, RuntimeWarning, stacklevel=2)
+        return decisions
+
+    def region(self, x: Any) -> Region:
+        """The set of outcomes that the decision at one row guards against."""
+        self._check_fitted("region")
+        centers = self._centers(_one_row(x))
+        if len(centers) != 1:
+            raise ValueError(f"region takes one row, got {len(centers)}. Call it for each row.")
+        return self._region_around(centers[0])
+
+    def evaluate(self, X: Any, Y: ArrayLike) -> Evaluation:
+        """Coverage, costs and volume on rows that were not used for fitting."""
+        self._check_fitted("evaluate")
+        Y, centers = self._outcomes(Y), self._centers(X)
+        if len(Y) != len(centers):
+            raise ValueError(f"X and Y must have the same number of rows, got {len(centers)} and {len(Y)}.")
+        decisions = decide(self.problem, self.set_, self.radius_, centers)
+        inside = self.set_.contains(Y - centers, self.radius_)
+        return evaluate_decisions(
+            self.problem, decisions, inside, centers, Y, self._mean_volume(centers), self.alpha
+        )
+
+    def _centers(self, X: Any) -> Array:
+        _check_features(X, None, self.predictor)
+        return self.predictor_.predict(X)
+
+    def _region_around(self, center: Array) -> Region:
+        A, h = self.problem.support_rows
+        known = {"support_W": A, "support_h": h} if len(A) else {}
+        return Region(self.set_, self.radius_, center, **known)
+
+    def _mean_volume(self, centers: Array) -> Volume:
+        """One volume where it is the same everywhere, else the mean over an even choice of contexts."""
+        if not len(self.problem.support_rows[0]):
+            return self.set_.volume(self.radius_)
+        chosen = np.unique(np.linspace(0, len(centers) - 1, _VOLUME_REGIONS).astype(int))
+        volumes = [self._region_around(center).volume() for center in centers[chosen]]
+        spread = float(np.std(volumes, ddof=1) / np.sqrt(len(volumes))) if len(volumes) > 1 else 0.0
+        return Volume(float(np.mean(volumes)), spread)
+
+    def _check_parameters(self) -> None:
+        check_alpha(self.alpha)
+        if not isinstance(self.problem, DecisionProblem):
+            raise TypeError(f"problem must be a DecisionProblem, got {type(self.problem).__name__}.")
+        if self.learner is not None and not isinstance(self.learner, Learner):
+            raise TypeError(f"learner must have a method learn, got {self.learner!r}.")
+
+    def _check_fitted(self, method: str) -> None:
+        if not hasattr(self, "radius_"):
+            raise NotFittedError(f"This RobustDecider is not fitted yet. Call fit(X, Y) before {method}.")
+
+    def _outcomes(self, Y: ArrayLike) -> Array:
+        values = np.asarray(Y)
+        if values.ndim == 1 and self.problem.n_outcomes == 1:
+            values = values[:, None]
+        outcomes = as_rows(values, "Y", self.problem.n_outcomes)
+        A, h = self.problem.support_rows
+        outside = (outcomes @ A.T > h + 1e-9 * (1 + np.abs(h))).any(axis=1)
+        if outside.any():
+            raise ValueError(
+                f"{int(outside.sum())} row(s) of Y violate outcome_support, the first is row "
+                f"{int(np.flatnonzero(outside)[0])}. Correct the data or the problem's outcome_support."
+            )
+        return outcomes
+
+    def _split(
+        self, n: int, needs_training: bool, given: tuple[ArrayLike | None, ...], rng: np.random.Generator
+    ) -> Split:
+        train, learn, calibrate = given
+        if learn is None and calibrate is None and train is None:
+            shares = np.asarray(self.split, dtype=float)
+            if not needs_training and len(shares) == 3 and shares[1:].sum() > 0:
+                shares = np.array([0.0, *(shares[1:] / shares[1:].sum())])
+            return split_rows(n, tuple(shares), rng=rng)
+        if learn is None or calibrate is None or (train is None and needs_training):
+            raise ValueError(
+                "Give train, learn and calibrate together (train may be left out for predictors that need no "
+                "training), or none of them for a random split."
+            )
+        nothing = np.zeros(0, dtype=np.int64)
+        return Split(nothing if train is None else train, learn, calibrate, n_rows=n)
+
+    def _check_sizes(self, split: Split) -> None:
+        needed = minimum_samples(self.alpha)
+        for part, verb in (("learn", "learning"), ("calibrate", "calibration")):
+            size = len(getattr(split, part))
+            if size < needed:
+                raise ValueError(
+                    f"alpha={self.alpha!r} needs at least {needed} {verb} samples, got {size}: the conformal radius "
+                    f"would be infinite. Raise alpha or the {verb} share, or bring more rows."
+                )
+
+
+def _generator(random_state: Any) -> np.random.Generator:
+    if isinstance(random_state, np.random.RandomState):
+        return np.random.default_rng(random_state.randint(2**31))
+    return np.random.default_rng(random_state)
+
+
+def _one_row(x: Any) -> Any:
+    if hasattr(x, "to_frame"):
+        return x.to_frame().T
+    if hasattr(x, "iloc"):
+        return x
+    return np.atleast_2d(np.asarray(x))
+
+
+def _check_features(X: Any, Y: Array | None, predictor: Any) -> None:
+    """Rows must match, and numeric features be finite unless the predictor says it takes NaN."""
+    n = X.shape[0] if hasattr(X, "shape") else len(X)
+    if Y is not None and n != len(Y):
+        raise ValueError(f"X and Y must have the same number of rows, got {n} and {len(Y)}.")
+    if n == 0:
+        raise ValueError("X has no rows. Bring at least one.")
+    if isinstance(X, np.ndarray) and X.dtype.kind in "fiub" and X.ndim == 2:
+        as_finite(np.where(np.isnan(X), 0.0, X) if _takes_nan(predictor) else X, "X", ndim=2)
+
+
+def _takes_nan(predictor: Any) -> bool:
+    tags = getattr(predictor, "__sklearn_tags__", None)
+    return bool(tags().input_tags.allow_nan) if tags is not None else False

@@ -1,0 +1,86 @@
+r"""The learning objective that all learners share (Step 1 of the paper).
+
+$$\frac1n \sum_{i=1}^n \min_{z \in Z} \max_{u \in \hat f(X_i) + P} g(z, u), \qquad
+P = \{e : W e + b \le R(D_n; W, b)\}$$
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from polyhedge._validation import Array, as_rows, check_alpha
+from polyhedge.calibration import conformal_radius, conformal_rank
+from polyhedge.problems import DecisionProblem
+from polyhedge.robust import Counterpart, decide
+from polyhedge.sets import Polyhedron, UncertaintySet
+
+
+@dataclass(frozen=True)
+class FacetGradient:
+    """Mean robust cost of {e : W e <= q} and its (sub)gradient in W (K, d) and q (K,)."""
+
+    value: float
+    W: Array
+    q: Array
+
+
+@dataclass(frozen=True)
+class LearningObjective:
+    """Mean worst-case cost over the learning contexts at the conformal radius of the learning split."""
+
+    problem: DecisionProblem
+    residuals: Array
+    centers: Array
+    alpha: float
+
+    def __post_init__(self) -> None:
+        as_rows(self.residuals, "residuals", self.problem.n_outcomes)
+        as_rows(self.centers, "centers", self.problem.n_outcomes)
+        check_alpha(self.alpha)
+
+    @property
+    def n(self) -> int:
+        """Number of learning samples."""
+        return len(self.residuals)
+
+    @property
+    def rank(self) -> int:
+        """How many residuals a set must cover: c_n."""
+        return conformal_rank(self.n, self.alpha)
+
+    def radius(self, shape: UncertaintySet) -> float:
+        """Conformal radius of the shape on the learning split."""
+        return conformal_radius(shape.scores(self.residuals), self.alpha)
+
+    def value(self, shape: UncertaintySet, contexts: Array | None = None) -> float:
+        """The objective (over some contexts); inf where a context has no finite worst case."""
+        centers = self.centers if contexts is None else self.centers[contexts]
+        bounds = decide(self.problem, shape, self.radius(shape), centers).cost_bound
+        return float(bounds.mean()) if np.isfinite(bounds).all() else np.inf
+
+    def facet_gradient(self, W: Array, q: Array, contexts: Array) -> FacetGradient:
+        r"""Envelope theorem: context i contributes $\sum_l \pi_l\lambda_l$ in q, $-\sum_l \pi_l\lambda_l e_l^\top$ in W.
+
+        Here pi are the multipliers of the cost's pieces, lambda those of the facets and e the worst-case
+        residuals (at a mixed decision a convex combination of vertices, which is what the duals are).
+        """
+        counterpart = Counterpart(self.problem, Polyhedron.from_halfspaces(W, q), 0.0)
+        value, grad_W, grad_q = 0.0, np.zeros_like(W), np.zeros_like(q)
+        for center in self.centers[contexts]:
+            solution = counterpart.solve(center)
+            if not solution.status.has_solution:
+                return FacetGradient(np.inf, grad_W, grad_q)
+            facets = solution.facet_multipliers[:, : len(q)]
+            value += solution.value
+            grad_q += solution.weights @ facets
+            grad_W -= facets.T @ solution.weighted_points
+        n = len(contexts)
+        return FacetGradient(value / n, grad_W / n, grad_q / n)
+
+    def normalised(self, shape: Polyhedron) -> Polyhedron:
+        """The same learning set with unit facet normals and learning radius 0."""
+        size = np.linalg.norm(shape.W, axis=1)
+        q = (self.radius(shape) - shape.b) / size
+        return Polyhedron(shape.W / size[:, None], -q)

@@ -1,0 +1,61 @@
+"""What a learner is and what it returns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+
+from polyhedge._validation import Array
+from polyhedge.problems import DecisionProblem
+from polyhedge.sets import UncertaintySet
+from polyhedge.solvers.program import Status
+
+
+@dataclass(frozen=True)
+class LearnResult:
+    """A learned set with the evidence for it.
+
+    Attributes
+    ----------
+    set : the shape; at radius 0 it covers just the conformal rank of the learning residuals.
+    objective : mean worst-case cost over the learning contexts at the learning radius.
+    lower_bound : certified bound below which no polyhedron can come (-inf where none was proven).
+    gap : objective - lower_bound.
+    status : whether the learner finished or stopped early.
+    seconds : wall-clock time.
+    trace : objective values in the order they were found.
+    detail : what was chosen and why, in words.
+    """
+
+    set: UncertaintySet
+    objective: float
+    status: Status
+    seconds: float
+    lower_bound: float = -np.inf
+    trace: tuple[float, ...] = field(default=(), repr=False)
+    detail: str = ""
+
+    @property
+    def gap(self) -> float:
+        """How far the objective may be above the best polyhedron's."""
+        return self.objective - self.lower_bound
+
+
+@runtime_checkable
+class Learner(Protocol):
+    """Anything that turns learning residuals and a problem into a set.
+
+    It may see the learning split only; the calibration split sets the radius afterwards.
+    """
+
+    def learn(
+        self,
+        residuals: Array,
+        centers: Array,
+        problem: DecisionProblem,
+        alpha: float,
+        random_state: Any = None,
+    ) -> LearnResult:
+        """Learn the shape from residuals (n, d) and predictions (n, d) of the learning split."""

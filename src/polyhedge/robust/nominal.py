@@ -1,0 +1,36 @@
+"""Decisions with the outcome known: the lower end of every comparison."""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy.sparse as sp
+
+from polyhedge._validation import Array
+from polyhedge.problems import DecisionProblem
+from polyhedge.robust.counterpart import Counterpart
+from polyhedge.robust.scenarios import best_against
+from polyhedge.solvers.program import Cone, ConicForm
+
+
+class _Point:
+    """The set {0}: no uncertainty."""
+
+    def __init__(self, n_outcomes: int) -> None:
+        self.n_outcomes = n_outcomes
+
+    def conic_form(self, radius: float) -> ConicForm:
+        d = self.n_outcomes
+        return ConicForm(G=sp.eye_array(d, format="csr"), g=np.zeros(d), cones=(Cone("zero", d),))
+
+
+def decide_knowing(problem: DecisionProblem, outcomes: Array) -> tuple[Array, Array]:
+    """Best decisions (N, p) and costs min_z g(z, u) (N,) for known outcomes; NaN where there is none."""
+    if problem.pieces is None:
+        found = [best_against(problem, u[None]) for u in outcomes]
+        solved = [(z if s.status.has_solution else z * np.nan, s.value) for s, z in found]
+    else:
+        counterpart = Counterpart(problem, _Point(problem.n_outcomes), 0.0)  # type: ignore[arg-type]
+        solutions = [counterpart.solve(u) for u in outcomes]
+        solved = [(s.z, s.value) for s in solutions]
+    z = np.array([z for z, _ in solved]).reshape(-1, problem.n_decisions)
+    return z, np.array([value for _, value in solved], dtype=float)

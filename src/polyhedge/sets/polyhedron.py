@@ -1,0 +1,170 @@
+"""Polyhedra: the shape that is learned for a decision."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import ArrayLike, NDArray
+
+from polyhedge._validation import Array, as_finite, as_rows
+from polyhedge.sets import _halfspaces
+from polyhedge.sets.protocol import N_SAMPLES, Volume, as_directions, frozen, like_directions
+from polyhedge.solvers.polyhedral import irredundant_rows, maximise_linear, recession_direction
+from polyhedge.solvers.program import Cone, ConicForm
+
+# Below these, listing all vertices once costs less than a linear program for each direction.
+MAX_VERTEX_OUTCOMES = 4
+MIN_VERTEX_DIRECTIONS = 64
+
+
+@dataclass(frozen=True, eq=False, init=False)
+class Polyhedron:
+    r"""A polyhedron: $\{e : W e + b \le r\}$; all facets move when the radius r changes.
+
+    Fewer than d + 1 facets never bound a set; such half-spaces are allowed, with `is_bounded` False.
+
+    Parameters
+    ----------
+    W : (n_facets, d) array
+        Facet normals, none of them zero.
+    b : (n_facets,) array
+        Facet offsets.
+
+    Examples
+    --------
+    >>> triangle = Polyhedron([[1.0, 0.0], [0.0, 1.0], [-1.0, -1.0]], [0.0, 0.0, 0.0])
+    >>> triangle.scores([[0.5, 0.25]])
+    array([0.5])
+    >>> triangle.support([[1.0, 1.0], [-1.0, 0.0]], radius=1.0)
+    array([2., 2.])
+    >>> triangle.is_bounded, round(triangle.volume(1.0), 9)
+    (True, 4.5)
+    """
+
+    W: Array
+    b: Array
+
+    def __init__(self, W: ArrayLike, b: ArrayLike) -> None:
+        W, b = as_finite(W, "W", ndim=2), as_finite(b, "b", ndim=1)
+        if not W.size:
+            raise ValueError(f"W must have at least one facet and one outcome, got shape {W.shape}.")
+        if len(W) != len(b):
+            raise ValueError(
+                f"b must have one offset for each of the {len(W)} facets (rows of W), got {len(b)}."
+            )
+        zero = np.flatnonzero(~W.any(axis=1))
+        if len(zero):
+            raise ValueError(
+                f"Each facet normal must be nonzero, got zeros in row(s) {zero.tolist()} of W. Drop them."
+            )
+        object.__setattr__(self, "W", frozen(W))
+        object.__setattr__(self, "b", frozen(b))
+
+    @classmethod
+    def from_halfspaces(cls, W: ArrayLike, h: ArrayLike) -> Polyhedron:
+        r"""The polyhedron that is $\{e : W e \le h\}$ at radius 0 (b = -h).
+
+        Examples
+        --------
+        >>> Polyhedron.from_halfspaces([[1.0], [-1.0]], [2.0, 1.0]).support([1.0], radius=0.0)
+        2.0
+        """
+        return cls(W, -as_finite(h, "h", ndim=1))
+
+    @property
+    def n_outcomes(self) -> int:
+        """Dimension d of the residuals."""
+        return self.W.shape[1]
+
+    @property
+    def n_facets(self) -> int:
+        """Number of rows of `W`, redundant ones included."""
+        return self.W.shape[0]
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether the facet normals span R^d positively, so that the set is bounded at every radius."""
+        return self.unbounded_direction() is None
+
+    def unbounded_direction(self) -> Array | None:
+        r"""A unit vector t with $W t \le 0$, along which the set never ends, or None if it is bounded.
+
+        Examples
+        --------
+        >>> Polyhedron([[1.0, 0.0], [0.0, 1.0], [0.0, -1.0]], [0.0, 0.0, 0.0]).unbounded_direction()
+        array([-1.,  0.])
+        """
+        return recession_direction(self.W)
+
+    def scores(self, residuals: ArrayLike) -> Array:
+        r"""$\max_k w_k^\top e + b_k$ of each row of `residuals` (n, d)."""
+        return (as_rows(residuals, "residuals", self.n_outcomes) @ self.W.T + self.b).max(axis=1)
+
+    def contains(self, residuals: ArrayLike, radius: float) -> NDArray[np.bool_]:
+        """Whether each row of `residuals` (n, d) has a score of at most `radius`."""
+        return self.scores(residuals) <= radius
+
+    def support(self, directions: ArrayLike, radius: float) -> Any:
+        r"""$\max\{v^\top e : W e + b \le r\}$ of each row v of `directions`.
+
+        An array (m,) for `directions` (m, d), a float for one direction (d,); `inf` where the set is
+        unbounded along v, `-inf` if it is empty. Many directions in few dimensions are evaluated on the
+        vertices, others by warm-started linear programs.
+        """
+        V, single = as_directions(directions, self.n_outcomes)
+        few_outcomes = self.n_outcomes <= MAX_VERTEX_OUTCOMES
+        if few_outcomes and len(V) >= MIN_VERTEX_DIRECTIONS and self.is_bounded:
+            corners = self.vertices(radius)
+            return (V @ corners.T).max(axis=1) if len(corners) else np.full(len(V), -np.inf)
+        return like_directions(maximise_linear(self.W, radius - self.b, V)[0], single)
+
+    def vertices(self, radius: float) -> Array:
+        """Vertices (n_vertices, d); also of flat sets, and no rows if the set is empty.
+
+        Examples
+        --------
+        >>> Polyhedron([[1.0], [-2.0]], [0.0, 0.0]).vertices(radius=1.0)
+        array([[-0.5],
+               [ 1. ]])
+        """
+        direction = self.unbounded_direction()
+        if direction is not None:
+            raise ValueError(
+                f"The polyhedron is unbounded along {direction.round(6).tolist()}, so it is not the hull of "
+                "its vertices. Add facets (n_facets >= n_outcomes + 1) or a bounding box."
+            )
+        return _halfspaces.vertices(self.W, radius - self.b)
+
+    def volume(
+        self, radius: float, *, rng: np.random.Generator | None = None, n_samples: int = N_SAMPLES
+    ) -> Volume:
+        """Lebesgue volume: 0 if empty or flat, `inf` if unbounded with interior.
+
+        Up to 8 outcomes, it is exact up to rounding (from the vertices). Above, and where a huge number of
+        nearly degenerate vertices ruins the accuracy, it is an unbiased estimate by sequential Monte Carlo
+        over growing balls, with the standard error of 20 independent populations of `n_samples` / 20 points.
+        """
+        rng = np.random.default_rng(0) if rng is None else rng
+        return _halfspaces.volume(self.W, radius - self.b, rng, n_samples)
+
+    def conic_form(self, radius: float) -> ConicForm:
+        """One nonnegative row for each facet."""
+        return ConicForm(sp.csr_array(self.W), radius - self.b, (Cone("nonneg", self.n_facets),))
+
+    def as_polyhedron(self) -> Polyhedron:
+        """The polyhedron itself, as Box and Ball have this method too."""
+        return self
+
+    def without_redundant_facets(self, radius: float) -> Polyhedron:
+        """The polyhedron of the facets that matter at this radius; at other radii it may be larger.
+
+        Examples
+        --------
+        >>> Polyhedron([[1.0], [1.0], [-1.0]], [0.0, -5.0, 0.0]).without_redundant_facets(1.0).n_facets
+        2
+        """
+        kept = irredundant_rows(self.W, radius - self.b)
+        return Polyhedron(self.W[kept], self.b[kept])

@@ -1,0 +1,270 @@
+"""Regions: an uncertainty set placed around a prediction, cut with what is known of the outcome."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import ArrayLike
+
+from polyhedge._validation import Array, as_finite, as_rows
+from polyhedge.sets.ball import Ball
+from polyhedge.sets.box import Box
+from polyhedge.sets.ellipsoid import Ellipsoid
+from polyhedge.sets.polyhedron import Polyhedron
+from polyhedge.sets.protocol import N_SAMPLES, UncertaintySet, Volume, as_directions, frozen, like_directions
+from polyhedge.solvers.polyhedral import maximise_conic
+from polyhedge.solvers.program import Cone, ConicForm
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+# Relative slack of `contains`, so that computed vertices and maximisers count as inside.
+TOLERANCE = 1e-9
+N_OUTLINE = 360
+
+
+@dataclass(frozen=True, eq=False, init=False)
+class Region:
+    r"""The outcomes a decision must face: $\{u : u - c \in S(r),\ A u \le h\}$.
+
+    S(r) is the `shape` at `radius`, c the `center` (the prediction), and (A, h) = (`support_W`, `support_h`)
+    the known support of the outcome, for example demand that is never negative.
+
+    Parameters
+    ----------
+    shape : UncertaintySet
+    radius : float
+    center : (d,) array
+    support_W : (k, d) array, optional
+        Normals of the known support.
+    support_h : (k,) array, optional
+        Right-hand sides of the known support.
+
+    Examples
+    --------
+    >>> region = Region(Box([1.0, 1.0]), 2.0, [1.0, 5.0], support_W=-np.eye(2), support_h=np.zeros(2))
+    >>> region.support([[1.0, 0.0], [-1.0, 0.0]])
+    array([3., 0.])
+    >>> region.contains([-0.5, 5.0]), round(region.volume(), 9)
+    (False, 12.0)
+    """
+
+    shape: UncertaintySet
+    radius: float
+    center: Array
+    support_W: Array | None
+    support_h: Array | None
+
+    def __init__(
+        self,
+        shape: UncertaintySet,
+        radius: float,
+        center: ArrayLike,
+        support_W: ArrayLike | None = None,
+        support_h: ArrayLike | None = None,
+    ) -> None:
+        if not np.isfinite(radius):
+            raise ValueError(
+                f"radius must be finite, got {radius}. Calibrate with more samples or a larger alpha."
+            )
+        center = as_finite(center, "center", ndim=1)
+        if len(center) != shape.n_outcomes:
+            raise ValueError(
+                f"center must have {shape.n_outcomes} entries, one for each outcome, got {len(center)}."
+            )
+        rows, offsets = _as_known_support(support_W, support_h, shape.n_outcomes)
+        for name, value in (
+            ("shape", shape),
+            ("radius", float(radius)),
+            ("center", frozen(center)),
+            ("support_W", rows),
+            ("support_h", offsets),
+        ):
+            object.__setattr__(self, name, value)
+
+    @property
+    def n_outcomes(self) -> int:
+        """Dimension d of the outcomes."""
+        return self.shape.n_outcomes
+
+    @property
+    def W(self) -> Array:
+        r"""Normals (n_facets + k, d) of $\{u : W u \le h\}$; polyhedral shapes only."""
+        return self._residual_polyhedron().W
+
+    @property
+    def h(self) -> Array:
+        r"""Right-hand sides (n_facets + k,) of $\{u : W u \le h\}$; polyhedral shapes only."""
+        polyhedron = self._residual_polyhedron()
+        return polyhedron.W @ self.center - polyhedron.b
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether the region is bounded."""
+        if self.shape.is_bounded:
+            return True
+        eye = np.eye(self.n_outcomes)
+        return bool(np.all(self.support(np.vstack([eye, -eye])) < np.inf))
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no outcome lies in the region."""
+        return bool(self.support(np.zeros(self.n_outcomes)) == -np.inf)
+
+    def contains(self, outcomes: ArrayLike) -> Any:
+        """Whether outcomes lie in the region: an array (n,) for rows (n, d), a bool for one point (d,).
+
+        Boundary points count as inside up to a relative tolerance of 1e-9.
+        """
+        single = np.ndim(outcomes) == 1
+        rows = as_finite(outcomes, "outcomes", ndim=1)[None, :] if single else outcomes
+        residuals = as_rows(rows, "outcomes", self.n_outcomes) - self.center
+        if _is_polyhedral(self.shape):
+            polyhedron = self._residual_polyhedron()
+            inside = _satisfies(residuals, polyhedron.W, -polyhedron.b)
+        else:
+            inside = self.shape.contains(residuals, self.radius + TOLERANCE * abs(self.radius))
+            if self.support_W is not None and self.support_h is not None:
+                inside &= _satisfies(residuals, self.support_W, self.support_h - self.support_W @ self.center)
+        return bool(inside[0]) if single else inside
+
+    def support(self, directions: ArrayLike) -> Any:
+        r"""$\max\{v^\top u : u \in \text{region}\}$ of each row v of `directions`.
+
+        An array (m,) for `directions` (m, d), a float for one direction (d,); `inf` where unbounded,
+        `-inf` if the region is empty.
+        """
+        V, single = as_directions(directions, self.n_outcomes)
+        if self.support_W is None:
+            values = self.shape.support(V, self.radius)
+        elif _is_polyhedral(self.shape):
+            values = self._residual_polyhedron().support(V, 0.0)
+        else:
+            values = maximise_conic(self._residual_form(), V)
+        return like_directions(values + V @ self.center, single)
+
+    def conic_form(self) -> ConicForm:
+        r"""Arrays of the region in outcome space: $\{u : \exists y,\ g - G\,[u; y] \in K\}$."""
+        form = self._residual_form()
+        return ConicForm(form.G, form.g + form.G[:, : self.n_outcomes] @ self.center, form.cones)
+
+    def vertices(self) -> Array:
+        """Vertices (n_vertices, d); bounded regions of polyhedral shapes only."""
+        return self.center + self._residual_polyhedron().vertices(0.0)
+
+    def volume(self, *, rng: np.random.Generator | None = None, n_samples: int = N_SAMPLES) -> Volume:
+        """Lebesgue volume, as exact as that of the shape.
+
+        Only a shape that is no polyhedron, cut with a known support, is estimated: `n_samples`
+        independent uniform points of the shape (l_2 balls, ellipsoids) or of the bounding box (others), times
+        the share that lies in the region. Its standard error grows large if that share is tiny.
+        """
+        rng = np.random.default_rng(0) if rng is None else rng
+        if self.support_W is None:
+            return self.shape.volume(self.radius, rng=rng, n_samples=n_samples)
+        if _is_polyhedral(self.shape):
+            return self._residual_polyhedron().volume(0.0, rng=rng, n_samples=n_samples)
+        if self.is_empty:
+            return Volume(0.0)
+        if not self.is_bounded:
+            return Volume(np.inf)
+        return self._sampled_volume(rng, n_samples)
+
+    def plot(self, ax: Axes | None = None, **style: Any) -> Axes:
+        """Draw a bounded region of two outcomes on matplotlib axes (new ones if None) and return them.
+
+        `style` goes to `matplotlib.patches.Polygon`. Nothing is shown.
+        """
+        if self.n_outcomes != 2:
+            raise ValueError(
+                f"Only regions of 2 outcomes can be drawn, got {self.n_outcomes}. Draw a projection."
+            )
+        try:
+            import matplotlib.pyplot as plt
+            from matplotlib.patches import Polygon
+        except ImportError as error:
+            raise ImportError("Drawing needs matplotlib: pip install 'polyhedge[plot]'.") from error
+        ax = plt.subplots()[1] if ax is None else ax
+        ax.add_patch(Polygon(self._outline(), closed=True, **{"alpha": 0.3, **style}))
+        ax.autoscale_view()
+        return ax
+
+    def _residual_polyhedron(self) -> Polyhedron:
+        """The region shifted to the origin, at radius 0: far away, rounding would eat the set's own size."""
+        if not _is_polyhedral(self.shape):
+            raise TypeError(
+                "Only Polyhedron, Box and Ball (norm inf; norm 1 up to 12 outcomes) have W, h and vertices, got "
+                f"{type(self.shape).__name__}. Use support() or conic_form()."
+            )
+        polyhedron: Polyhedron = self.shape.as_polyhedron()  # type: ignore[attr-defined]
+        W, h = polyhedron.W, self.radius - polyhedron.b
+        if self.support_W is not None and self.support_h is not None:
+            W = np.vstack([W, self.support_W])
+            h = np.concatenate([h, self.support_h - self.support_W @ self.center])
+        return Polyhedron.from_halfspaces(W, h)
+
+    def _residual_form(self) -> ConicForm:
+        form = self.shape.conic_form(self.radius)
+        if self.support_W is None or self.support_h is None:
+            return form
+        k, n_auxiliary = len(self.support_W), form.G.shape[1] - self.n_outcomes
+        rows = sp.hstack([sp.csr_array(self.support_W), sp.csr_array((k, n_auxiliary))])
+        g = np.concatenate([form.g, self.support_h - self.support_W @ self.center])
+        return ConicForm(sp.csr_array(sp.vstack([form.G, rows])), g, (*form.cones, Cone("nonneg", k)))
+
+    def _sampled_volume(self, rng: np.random.Generator, n_samples: int) -> Volume:
+        if isinstance(self.shape, (Ball, Ellipsoid)):
+            points = self.center + self.shape.sample(self.radius, n_samples, rng)
+            whole = float(self.shape.volume(self.radius))
+        else:
+            eye = np.eye(self.n_outcomes)
+            upper, lower = self.support(eye), -self.support(-eye)
+            points, whole = rng.uniform(lower, upper, (n_samples, len(eye))), float(np.prod(upper - lower))
+        n_inside = int(np.sum(self.contains(points)))
+        # One success and one failure more keep the standard error positive where all or no points are inside.
+        share = (n_inside + 1) / (n_samples + 2)
+        return Volume(whole * n_inside / n_samples, whole * float(np.sqrt(share * (1 - share) / n_samples)))
+
+    def _outline(self) -> Array:
+        """Corner points (n, 2) in cyclic order."""
+        if _is_polyhedral(self.shape):
+            corners = self.vertices()
+            around = corners - corners.mean(axis=0) if len(corners) else corners
+            return corners[np.argsort(np.arctan2(around[:, 1], around[:, 0]))]
+        angles = np.linspace(0.0, 2 * np.pi, N_OUTLINE, endpoint=False)
+        V = np.column_stack([np.cos(angles), np.sin(angles)])
+        values = self.support(V)
+        if not np.isfinite(values).all():
+            return np.empty((0, 2))
+        # Neighbouring tangents meet next to the boundary.
+        pairs = np.stack([V, np.roll(V, -1, axis=0)], axis=1)
+        return np.linalg.solve(pairs, np.column_stack([values, np.roll(values, -1)])[..., None])[..., 0]
+
+
+def _is_polyhedral(shape: UncertaintySet) -> bool:
+    return isinstance(shape, (Polyhedron, Box)) or (isinstance(shape, Ball) and shape.is_polyhedral)
+
+
+def _satisfies(points: Array, W: Array, h: Array) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    size = np.abs(points) @ np.abs(W).T + np.abs(h)
+    return np.all(points @ W.T <= h + TOLERANCE * size, axis=1)
+
+
+def _as_known_support(
+    support_W: ArrayLike | None, support_h: ArrayLike | None, n_outcomes: int
+) -> tuple[Array | None, Array | None]:
+    if support_W is None and support_h is None:
+        return None, None
+    if support_W is None or support_h is None:
+        raise ValueError("support_W and support_h describe the known support together: give both or none.")
+    rows, offsets = as_rows(support_W, "support_W", n_outcomes), as_finite(support_h, "support_h", ndim=1)
+    if len(rows) != len(offsets):
+        raise ValueError(
+            f"support_h must have an entry for each of the {len(rows)} rows of support_W, got {len(offsets)}."
+        )
+    if not rows.any(axis=1).all():
+        raise ValueError("Each row of support_W must be nonzero. Drop the zero rows.")
+    return (frozen(rows), frozen(offsets)) if len(rows) else (None, None)
