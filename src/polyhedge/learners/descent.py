@@ -102,7 +102,9 @@ class _Run:
         self.judged_on = self.judged_on[:n_contexts]
         for shape in shapes:
             self.judge(self.objective.normalised(shape))
-        return self.result("best of the boxes along axes and principal components: the cost has no piece list")
+        return self.result(
+            "best of the boxes along axes and principal components: the cost has no piece list"
+        )
 
     def descend_from(self, starts: list[Polyhedron]) -> LearnResult:
         for start in starts:

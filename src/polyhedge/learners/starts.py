@@ -45,7 +45,10 @@ def harmful_directions(objective: LearningObjective, n_contexts: int = 50) -> Ar
     assert problem.pieces is not None
     contexts = np.linspace(0, objective.n - 1, min(objective.n, n_contexts)).astype(int)
     z = _decisions(objective, contexts)
-    rows = [pieces.directions(z).reshape(-1, problem.n_outcomes) for pieces in (problem.pieces, *problem.uncertain_rows)]
+    rows = [
+        pieces.directions(z).reshape(-1, problem.n_outcomes)
+        for pieces in (problem.pieces, *problem.uncertain_rows)
+    ]
     directions = np.vstack(rows)
     size = np.linalg.norm(directions, axis=1)
     return directions[size > 1e-9] / size[size > 1e-9, None]

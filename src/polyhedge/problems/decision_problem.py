@@ -168,7 +168,9 @@ class DecisionProblem:
         """The uncertain constraints: each maximum of pieces plus its epigraph column is at most 0."""
         lists = [row.joint_part.pieces() for row in self._rows[1]]
         if any(pieces is None for pieces in lists):
-            raise ValueError("An uncertain constraint has too many pieces. Write its terms as constraints of their own.")
+            raise ValueError(
+                "An uncertain constraint has too many pieces. Write its terms as constraints of their own."
+            )
         return tuple(pieces for pieces in lists if pieces is not None)
 
     @cached_property

@@ -124,7 +124,11 @@ class _Cut:
         if not node.args or node.is_constant():
             return node
         if self.u.id not in {v.id for v in node.variables()}:
-            return node if node.is_affine() else self._stand_in(node, self.decision_terms, self.decision_variables)
+            return (
+                node
+                if node.is_affine()
+                else self._stand_in(node, self.decision_terms, self.decision_variables)
+            )
         if type(node) in _MAXIMA:
             return self._stand_in(node, self.maxima, self.maxima_variables)
         if not isinstance(node, AffAtom):

@@ -81,8 +81,12 @@ def _attribute_constraints(decision: cp.Variable, flat: cp.Variable) -> list[cp.
             rows += [flat[chosen] >= 0, flat[chosen] <= 1]
         elif name == "bounds":
             lower, upper = (np.broadcast_to(np.asarray(b, float), decision.shape).ravel() for b in setting)
-            rows += [flat[np.isfinite(lower)] >= lower[np.isfinite(lower)]] if np.isfinite(lower).any() else []
-            rows += [flat[np.isfinite(upper)] <= upper[np.isfinite(upper)]] if np.isfinite(upper).any() else []
+            rows += (
+                [flat[np.isfinite(lower)] >= lower[np.isfinite(lower)]] if np.isfinite(lower).any() else []
+            )
+            rows += (
+                [flat[np.isfinite(upper)] <= upper[np.isfinite(upper)]] if np.isfinite(upper).any() else []
+            )
         else:
             raise ValueError(
                 f"The decision variable has the attribute {name}={setting!r}, which is not supported. Use a plain "

@@ -113,7 +113,9 @@ def portfolio(
         raise ValueError(f"covariance must be a symmetric matrix, got shape {covariance.shape}.")
     values, vectors = np.linalg.eigh(covariance)
     if values.min() < -1e-9 * max(1.0, values.max()):
-        raise ValueError(f"covariance must be positive semidefinite, its least eigenvalue is {values.min():.3g}.")
+        raise ValueError(
+            f"covariance must be positive semidefinite, its least eigenvalue is {values.min():.3g}."
+        )
     root = np.sqrt(np.maximum(values, 0.0))[:, None] * vectors.T
     low, high = (_one_for_each(b, n_assets, n) for b, n in ((lower, "lower"), (upper, "upper")))
     z = cp.Variable(n_assets, name="weight")

@@ -6,4 +6,12 @@ from polyhedge.robust.decide import Decisions, decide
 from polyhedge.robust.nominal import decide_knowing
 from polyhedge.robust.scenarios import decide_by_scenarios
 
-__all__ = ["Adversary", "Counterpart", "Decisions", "WorstCase", "decide", "decide_by_scenarios", "decide_knowing"]
+__all__ = [
+    "Adversary",
+    "Counterpart",
+    "Decisions",
+    "WorstCase",
+    "decide",
+    "decide_by_scenarios",
+    "decide_knowing",
+]

@@ -169,7 +169,9 @@ def _spreads(form: ConicForm, slopes: Array, constants: Array) -> Array:
     pairs = [(i, j) for i in range(k) for j in range(k) if i != j]
     values = maximise(form, np.array([slopes[j] - slopes[i] for i, j in pairs])).values
     if not np.isfinite(values).all():
-        raise ValueError("The set is unbounded (or empty), so the worst case is infinite. Add facets or a bounding box.")
+        raise ValueError(
+            "The set is unbounded (or empty), so the worst case is infinite. Add facets or a bounding box."
+        )
     excess = [value + constants[j] - constants[i] for value, (i, j) in zip(values, pairs, strict=True)]
     spread = np.zeros(k)
     for value, (i, _) in zip(excess, pairs, strict=True):

@@ -117,7 +117,7 @@ class Counterpart:
     def _add_multipliers(
         self, assembly: _Assembly, pieces: Pieces, piece: int, z: Array
     ) -> tuple[Array, Array]:
-        """lambda in K* with G'lambda - Q z = (q, 0)."""
+        """Lambda in K* with G'lambda - Q z = (q, 0)."""
         G, d = self.form.G, self.problem.n_outcomes
         columns = assembly.add_columns(G.shape[0])
         assembly.add_dual_cone(columns, self.form.cones)
@@ -133,7 +133,11 @@ class Counterpart:
         """The robust decision at one prediction."""
         solution = self.solver.solve(center)
         n_pieces, n_rows, d = len(self.blocks), len(self.form.g), self.problem.n_outcomes
-        weights, multipliers, points = np.zeros(n_pieces), np.zeros((n_pieces, n_rows)), np.zeros((n_pieces, d))
+        weights, multipliers, points = (
+            np.zeros(n_pieces),
+            np.zeros((n_pieces, n_rows)),
+            np.zeros((n_pieces, d)),
+        )
         for k, block in enumerate(self.blocks):
             weights[k] = 1.0 if block.inequality_row < 0 else solution.y[block.inequality_row]
             if block.certificate is not None:
@@ -184,7 +188,10 @@ class _PieceTerms:
         fixed = len(self.columns) - len(self.support_columns)
         assembly.add_entries(np.repeat(row, fixed), self.columns[:fixed], self.g[:fixed])
         assembly.add_entries(
-            np.repeat(row, len(self.support_columns)), self.support_columns, self.g[fixed:], self.support_slope
+            np.repeat(row, len(self.support_columns)),
+            self.support_columns,
+            self.g[fixed:],
+            self.support_slope,
         )
         assembly.add_entries(np.repeat(row, len(extra)), extra, np.full(len(extra), extra_sign))
         return int(row[0])
@@ -227,7 +234,7 @@ class _Assembly:
         self.slopes.append(np.zeros((len(values), self.d)) if slopes is None else slopes)
 
     def add_dual_cone(self, columns: Array, cones: tuple[Cone, ...]) -> None:
-        """lambda in K*: free for equations, in the same cone otherwise (both kinds are self-dual)."""
+        """Lambda in K*: free for equations, in the same cone otherwise (both kinds are self-dual)."""
         start = 0
         for cone in cones:
             block = columns[start : start + cone.n_rows]
@@ -288,4 +295,3 @@ def _at(certificate: SupportCertificate, i: int) -> SupportCertificate:
     return SupportCertificate(
         certificate.values[i : i + 1], certificate.points[i : i + 1], certificate.multipliers[i : i + 1]
     )
-

@@ -132,7 +132,11 @@ def _from_counterpart(
 
 
 def diagnose(
-    problem: DecisionProblem, shape: UncertaintySet, radius: float, center: Array, solution: CounterpartSolution
+    problem: DecisionProblem,
+    shape: UncertaintySet,
+    radius: float,
+    center: Array,
+    solution: CounterpartSolution,
 ) -> tuple[Status, str]:
     """Tell why a counterpart has no solution: the set, the constraints or the cost."""
     form = form_at(shape, radius, center, problem.support_rows)

@@ -9,6 +9,7 @@ import scipy.sparse as sp
 
 from polyhedge._validation import Array
 from polyhedge.solvers.linear import LinearSolver
+from polyhedge.solvers.mixed_integer import with_fixed_integers
 from polyhedge.solvers.program import ConicProgram, Solution
 from polyhedge.solvers.solve import solve
 
@@ -29,7 +30,9 @@ class ParametricProgram:
     def at(self, center: Array) -> ConicProgram:
         """The program at one prediction."""
         zero = self.at_zero
-        A = sp.csr_array((zero.A.data + self.entry_slope @ center, zero.A.indices, zero.A.indptr), zero.A.shape)
+        A = sp.csr_array(
+            (zero.A.data + self.entry_slope @ center, zero.A.indices, zero.A.indptr), zero.A.shape
+        )
         return replace(
             zero,
             c=zero.c + self.cost_slope @ center,
@@ -58,6 +61,8 @@ class ContextSolver:
     def solve(self, center: Array) -> Solution:
         """The solution at one prediction."""
         program = self.parametric.at(center)
+        if len(program.integer):
+            return _with_duals(program, solve(program))
         if not self.is_warm:
             return solve(program)
         self.solver.change_costs(self.costs, program.c[self.costs])
@@ -65,6 +70,14 @@ class ContextSolver:
         self.solver.change_coefficients(self.entry_rows, self.entry_columns, program.A.data[self.entries])
         solution = self.solver.solve()
         return replace(solution, value=solution.value + program.offset - self.parametric.at_zero.offset)
+
+
+def _with_duals(program: ConicProgram, solution: Solution) -> Solution:
+    """Multipliers of a mixed-integer solution: those of the program with its integers fixed."""
+    if not solution.status.has_solution:
+        return solution
+    completed = with_fixed_integers(program, solution.x)
+    return replace(solution, x=completed.x, y=completed.y) if completed.status.has_solution else solution
 
 
 def _rows_with_entries(matrix: sp.csr_array) -> Array:

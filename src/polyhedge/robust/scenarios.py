@@ -80,7 +80,9 @@ def _with(best: ScenarioSolution, gap: float, status: Status, scenarios: Array) 
 
 
 def _no_decision(problem: DecisionProblem, status: Status, detail: str = "") -> ScenarioSolution:
-    value = {Status.UNBOUNDED_SET: np.inf, Status.UNBOUNDED: -np.inf, Status.FAILED: np.inf}.get(status, np.nan)
+    value = {Status.UNBOUNDED_SET: np.inf, Status.UNBOUNDED: -np.inf, Status.FAILED: np.inf}.get(
+        status, np.nan
+    )
     nan = np.full(problem.n_decisions, np.nan)
     return ScenarioSolution(nan, value, np.full(problem.n_outcomes, np.nan), status, np.inf, detail)
 

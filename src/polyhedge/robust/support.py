@@ -55,9 +55,13 @@ def maximise(form: ConicForm, directions: Array) -> SupportCertificate:
         else:
             padded = np.concatenate([-direction, np.zeros(columns - d)])
             solution = solve_conic(ConicProgram(c=padded, A=form.G, b=form.g, cones=form.cones))
-        values[i] = {Status.UNBOUNDED: np.inf, Status.INFEASIBLE: -np.inf}.get(solution.status, -solution.value)
+        values[i] = {Status.UNBOUNDED: np.inf, Status.INFEASIBLE: -np.inf}.get(
+            solution.status, -solution.value
+        )
         if solution.status is Status.FAILED:
-            raise RuntimeError(f"The worst case along {direction.tolist()} could not be found: {solution.detail}.")
+            raise RuntimeError(
+                f"The worst case along {direction.tolist()} could not be found: {solution.detail}."
+            )
         points[i], multipliers[i] = solution.x[:d], solution.y
     return SupportCertificate(values, points, multipliers)
 

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from polyhedge._validation import Array, as_rows
 from polyhedge.sets.polyhedron import Polyhedron
-from polyhedge.sets.protocol import N_SAMPLES, Volume, as_center, as_directions, like_directions
+from polyhedge.sets.protocol import N_SAMPLES, Volume, as_center, as_directions, like_directions, row_norms
 from polyhedge.solvers.program import Cone, ConicForm
 
 # The norm whose unit ball gives the support function of the unit ball of the key.
@@ -71,7 +71,7 @@ class Ball:
     def scores(self, residuals: ArrayLike) -> Array:
         r"""$\|e - c\|_p$ of each row of `residuals` (n, d)."""
         rows = as_rows(residuals, "residuals", self.n_outcomes)
-        return np.linalg.norm(rows - self.center, ord=self.norm, axis=1)
+        return row_norms(rows - self.center, self.norm)
 
     def contains(self, residuals: ArrayLike, radius: float) -> NDArray[np.bool_]:
         """Whether each row of `residuals` (n, d) has a score of at most `radius`."""

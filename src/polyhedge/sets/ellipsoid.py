@@ -12,7 +12,16 @@ from scipy.linalg import solve_triangular
 
 from polyhedge._validation import Array, as_finite, as_rows
 from polyhedge.sets.ball import Ball
-from polyhedge.sets.protocol import N_SAMPLES, Volume, as_center, as_directions, frozen, like_directions
+from polyhedge.sets.protocol import (
+    N_SAMPLES,
+    Volume,
+    as_center,
+    as_directions,
+    frozen,
+    like_directions,
+    row_norms,
+    row_products,
+)
 from polyhedge.solvers.program import Cone, ConicForm
 
 SYMMETRY_TOLERANCE = 1e-8
@@ -85,7 +94,7 @@ class Ellipsoid:
     def scores(self, residuals: ArrayLike) -> Array:
         r"""$\|L^{-1}(e - c)\|_2$ of each row of `residuals` (n, d)."""
         rows = as_rows(residuals, "residuals", self.n_outcomes)
-        return np.linalg.norm(solve_triangular(self.L, (rows - self.center).T, lower=True), axis=0)
+        return row_norms(row_products(rows - self.center, self._inverse_factor()))
 
     def contains(self, residuals: ArrayLike, radius: float) -> NDArray[np.bool_]:
         """Whether each row of `residuals` (n, d) has a score of at most `radius`."""
@@ -109,11 +118,14 @@ class Ellipsoid:
 
     def conic_form(self, radius: float) -> ConicForm:
         r"""One second-order cone: $(r, L^{-1}(e - c))$; infeasible if the radius is negative."""
-        inverse = solve_triangular(self.L, np.eye(self.n_outcomes), lower=True)
+        inverse = self._inverse_factor()
         G = sp.csr_array(np.vstack([np.zeros((1, self.n_outcomes)), -inverse]))
         return ConicForm(
             G, np.concatenate([[radius], -inverse @ self.center]), (Cone("soc", len(inverse) + 1),)
         )
+
+    def _inverse_factor(self) -> Array:
+        return solve_triangular(self.L, np.eye(self.n_outcomes), lower=True)
 
 
 def _as_positive_definite(shape: ArrayLike) -> Array:

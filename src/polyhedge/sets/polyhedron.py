@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from polyhedge._validation import Array, as_finite, as_rows
 from polyhedge.sets import _halfspaces
-from polyhedge.sets.protocol import N_SAMPLES, Volume, as_directions, frozen, like_directions
+from polyhedge.sets.protocol import N_SAMPLES, Volume, as_directions, frozen, like_directions, row_products
 from polyhedge.solvers.polyhedral import irredundant_rows, maximise_linear, recession_direction
 from polyhedge.solvers.program import Cone, ConicForm
 
@@ -101,7 +101,7 @@ class Polyhedron:
 
     def scores(self, residuals: ArrayLike) -> Array:
         r"""$\max_k w_k^\top e + b_k$ of each row of `residuals` (n, d)."""
-        return (as_rows(residuals, "residuals", self.n_outcomes) @ self.W.T + self.b).max(axis=1)
+        return (row_products(as_rows(residuals, "residuals", self.n_outcomes), self.W) + self.b).max(axis=1)
 
     def contains(self, residuals: ArrayLike, radius: float) -> NDArray[np.bool_]:
         """Whether each row of `residuals` (n, d) has a score of at most `radius`."""

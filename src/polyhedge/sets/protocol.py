@@ -82,6 +82,23 @@ def frozen(array: Array) -> Array:
     return copy
 
 
+def row_products(rows: Array, W: Array) -> Array:
+    r"""Products $x_i^\top w_k$ (n, n_facets), each independent of the other rows to the last bit.
+
+    A BLAS product rounds differently for different batch sizes. The radius is itself a score, so that the
+    calibration point it comes from would fall in or out of its own set by chance.
+    """
+    products = np.zeros((len(rows), len(W)))
+    for x, w in zip(rows.T, W.T, strict=True):
+        products += x[:, None] * w
+    return products
+
+
+def row_norms(rows: Array, norm: float = 2) -> Array:
+    """Norms of the rows, whatever the memory layout, which would change the order of summation."""
+    return np.linalg.norm(np.ascontiguousarray(rows), ord=norm, axis=1)
+
+
 def as_directions(directions: ArrayLike, n_outcomes: int) -> tuple[Array, bool]:
     """Directions as rows (m, d), and whether a single one (d,) was given."""
     single = np.ndim(directions) == 1

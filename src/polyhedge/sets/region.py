@@ -196,8 +196,8 @@ class Region:
         """The region shifted to the origin, at radius 0: far away, rounding would eat the set's own size."""
         if not _is_polyhedral(self.shape):
             raise TypeError(
-                "Only Polyhedron, Box and Ball (norm inf; norm 1 up to 12 outcomes) have W, h and vertices, got "
-                f"{type(self.shape).__name__}. Use support() or conic_form()."
+                "Only Polyhedron, Box and Ball (norm inf; norm 1 up to 12 outcomes) have W, h and vertices, "
+                f"got {type(self.shape).__name__}. Use support() or conic_form()."
             )
         polyhedron: Polyhedron = self.shape.as_polyhedron()  # type: ignore[attr-defined]
         W, h = polyhedron.W, self.radius - polyhedron.b

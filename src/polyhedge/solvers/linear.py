@@ -146,7 +146,11 @@ class LinearSolver:
         is_mip = len(self.program.integer) > 0
         value = float(info.objective_function_value)
         gap = abs(value - float(info.mip_dual_bound)) if is_mip else float(info.max_dual_infeasibility)
-        y = np.full(m, np.nan) if is_mip else self._duals(np.array(solution.row_dual), np.array(solution.col_dual))
+        y = (
+            np.full(m, np.nan)
+            if is_mip
+            else self._duals(np.array(solution.row_dual), np.array(solution.col_dual))
+        )
         return Solution(x, y, value, status, gap)
 
     def _duals(self, row_dual: Array, col_dual: Array) -> Array:

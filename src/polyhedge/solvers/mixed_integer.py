@@ -41,8 +41,10 @@ def solve_mixed_integer(
         left = None if time_limit is None else max(time_limit - (time.perf_counter() - start), 0.01)
         outer = relaxation.solve(left)
         if not outer.status.has_solution:
-            return best if best.status.has_solution else replace(best, status=outer.status, detail=outer.detail)
-        candidate = _polished(program, outer.x[: len(program.c)])
+            return (
+                best if best.status.has_solution else replace(best, status=outer.status, detail=outer.detail)
+            )
+        candidate = with_fixed_integers(program, outer.x[: len(program.c)])
         if candidate.status.has_solution and not candidate.value >= best.value:
             best = candidate
         gap = best.value - (outer.value - outer.gap) if best.status.has_solution else np.inf
@@ -59,21 +61,22 @@ def _nothing_found(program: ConicProgram) -> Solution:
     return Solution(nan, np.full(len(program.b), np.nan), np.inf, Status.FAILED, np.inf)
 
 
-def _polished(program: ConicProgram, x: Array) -> Solution:
-    """The best continuous completion of the integer part of x: a feasible point, an upper bound."""
+def with_fixed_integers(program: ConicProgram, x: Array) -> Solution:
+    """The best continuous completion of the integer part of x, with the duals of the program's rows.
+
+    Its point is feasible, so its value is an upper bound of the mixed-integer optimum.
+    """
     n, fixed = len(program.c), program.integer
     pick = sp.csr_array((np.ones(len(fixed)), (np.arange(len(fixed)), fixed)), shape=(len(fixed), n))
-    completed = solve_conic(
-        replace(
-            program,
-            A=sp.vstack([program.A, pick], format="csr"),
-            b=np.concatenate([program.b, np.round(x[fixed])]),
-            cones=(*program.cones, Cone("zero", len(fixed))),
-            integer=np.zeros(0, dtype=np.int64),
-        )
+    continuous = replace(
+        program,
+        A=sp.vstack([program.A, pick], format="csr"),
+        b=np.concatenate([program.b, np.round(x[fixed])]),
+        cones=(*program.cones, Cone("zero", len(fixed))),
+        integer=np.zeros(0, dtype=np.int64),
     )
-    no_duals = np.full(len(program.b), np.nan)
-    return replace(completed, x=_rounded(completed.x, fixed), y=no_duals)
+    completed = LinearSolver(continuous).solve() if continuous.is_linear else solve_conic(continuous)
+    return replace(completed, x=_rounded(completed.x, fixed), y=completed.y[: len(program.b)])
 
 
 def _rounded(x: Array, integer: Array) -> Array:

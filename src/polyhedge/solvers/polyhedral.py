@@ -108,17 +108,28 @@ def irredundant_rows(W: Array, h: Array) -> NDArray[np.int64]:
     """
     W, h, _ = _scaled(W, h)
     highs = _model(W, h)
-    columns = np.arange(W.shape[1], dtype=np.int32)
+    matters = _is_beyond_row if _is_optimal(highs) else _is_feasible_without_row
     kept = []
-    for k, w in enumerate(W):
-        # Relaxing by one unit, not removing, keeps the objective bounded whatever the other rows are.
-        highs.changeRowBounds(k, -highspy.kHighsInf, h[k] + 1.0)
-        highs.changeColsCost(len(columns), columns, w)
-        if _is_optimal(highs) and highs.getObjectiveValue() > h[k] + TOLERANCE:
+    for k in range(len(W)):
+        if matters(highs, W[k], h[k], k):
             kept.append(k)
-        upper = h[k] if kept and kept[-1] == k else highspy.kHighsInf
-        highs.changeRowBounds(k, -highspy.kHighsInf, upper)
+            highs.changeRowBounds(k, -highspy.kHighsInf, h[k])
+        else:
+            highs.changeRowBounds(k, -highspy.kHighsInf, highspy.kHighsInf)
     return np.array(kept, dtype=np.int64)
+
+
+def _is_beyond_row(highs: Any, w: Array, h_k: float, k: int) -> bool:
+    # Relaxing by one unit, not removing, keeps the objective bounded whatever the other rows are.
+    highs.changeRowBounds(k, -highspy.kHighsInf, h_k + 1.0)
+    highs.changeColsCost(len(w), np.arange(len(w), dtype=np.int32), w)
+    return _is_optimal(highs) and highs.getObjectiveValue() > h_k + TOLERANCE
+
+
+def _is_feasible_without_row(highs: Any, w: Array, h_k: float, k: int) -> bool:
+    """For an empty set, a row matters if leaving it out lets points in."""
+    highs.changeRowBounds(k, -highspy.kHighsInf, highspy.kHighsInf)
+    return _is_optimal(highs)
 
 
 def _scaled(W: Array, h: Array) -> tuple[Array, Array, float]:

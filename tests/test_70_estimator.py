@@ -1,0 +1,292 @@
+"""RobustDecider: the public chain, its contract with scikit-learn and its errors."""
+
+import warnings
+
+import cvxpy as cp
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import clone
+from sklearn.ensemble import RandomForestRegressor
+from sklearn.exceptions import NotFittedError
+from sklearn.frozen import FrozenEstimator
+from sklearn.linear_model import LinearRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import SVR
+
+import polyhedge as ph
+from polyhedge.learners import Descent
+
+QUICK = Descent(n_steps=8)
+
+
+@pytest.fixture(scope="module")
+def data():
+    return ph.data.make_synthetic(400, rng=np.random.default_rng(0))
+
+
+@pytest.fixture(scope="module")
+def problem():
+    return ph.problems.simplex_linear([-0.08, 0.0])
+
+
+@pytest.fixture(scope="module")
+def fitted(data, problem):
+    return ph.RobustDecider(problem, LinearRegression(), learner=QUICK, random_state=0).fit(*data)
+
+
+def test_decisions_have_the_shapes_that_the_documentation_promises(fitted, data):
+    found = fitted.decide(data[0][:7])
+    assert found.z.shape == (7, 2)
+    assert found.cost_bound.shape == (7,)
+    assert found.worst_outcome.shape == (7, 2)
+    assert found.active_facets.shape == (7, fitted.set_.n_facets)
+    assert all(status is ph.Status.OPTIMAL for status in found.status)
+    assert found.gap == pytest.approx(0.0, abs=1e-6)
+
+
+def test_cost_bound_is_the_worst_cost_over_the_vertices_of_the_region(fitted, data, problem):
+    found = fitted.decide(data[0][:5])
+    for x, z, bound, worst in zip(data[0], found.z, found.cost_bound, found.worst_outcome, strict=False):
+        region = fitted.region(x)
+        vertices = region.vertices()
+        costs = problem.evaluate(np.tile(z, (len(vertices), 1)), vertices)
+        assert bound == pytest.approx(costs.max(), abs=1e-8)
+        assert region.contains(worst)
+        assert problem.evaluate(z[None], worst[None])[0] == pytest.approx(bound, abs=1e-8)
+
+
+def test_region_is_the_learned_set_moved_to_the_prediction(fitted, data):
+    region = fitted.region(data[0][0])
+    center = fitted.predictor_.predict(data[0][:1])[0]
+    assert pytest.approx(fitted.set_.W) == region.W
+    assert region.h == pytest.approx(fitted.radius_ - fitted.set_.b + fitted.set_.W @ center)
+
+
+def test_evaluation_reports_coverage_with_an_exact_interval(fitted, data):
+    report = fitted.evaluate(*data)
+    assert report.coverage.low <= report.coverage.value <= report.coverage.high
+    assert report.coverage.value <= report.bound_held.value
+    assert report.regret.value >= -1e-8
+    assert report.premium.value > 0
+    assert report.volume == pytest.approx(fitted.region(data[0][0]).volume())
+    assert "coverage" in str(report)
+
+
+def test_splits_are_disjoint_and_use_every_row(fitted, data):
+    parts = [fitted.split_.train, fitted.split_.learn, fitted.split_.calibrate]
+    assert sorted(np.concatenate(parts)) == list(range(len(data[0])))
+
+
+def test_calibration_rows_do_not_influence_the_shape(data, problem):
+    X, Y = data
+    moved = Y.copy()
+    moved[300:] += np.random.default_rng(1).normal(size=moved[300:].shape)
+    parts = {"train": np.arange(200), "learn": np.arange(200, 300), "calibrate": np.arange(300, 400)}
+    deciders = [
+        ph.RobustDecider(problem, LinearRegression(), learner=QUICK, random_state=0).fit(X, outcomes, **parts)
+        for outcomes in (Y, moved)
+    ]
+    assert np.array_equal(deciders[0].set_.W, deciders[1].set_.W)
+    assert np.array_equal(deciders[0].set_.b, deciders[1].set_.b)
+    assert deciders[0].radius_ < deciders[1].radius_
+
+
+def test_recalibration_changes_the_radius_and_keeps_the_shape(data, problem):
+    X, Y = data
+    decider = ph.RobustDecider(problem, LinearRegression(), learner=QUICK, random_state=0).fit(X, Y)
+    shape, radius = decider.set_, decider.radius_
+    fresh = ph.data.make_synthetic(200, rng=np.random.default_rng(5))
+    assert decider.recalibrate(fresh[0], 3 * fresh[1]) is decider
+    assert decider.set_ is shape
+    assert decider.radius_ > radius
+    assert decider.n_calibrate_ == 200
+
+
+def test_same_seed_gives_the_same_decisions_and_another_seed_another_split(data, problem):
+    def bounds(seed):
+        decider = ph.RobustDecider(problem, RandomForestRegressor(10), learner=QUICK, random_state=seed)
+        return decider.fit(*data).decide(data[0][:20]).cost_bound
+
+    assert np.array_equal(bounds(0), bounds(0))
+    assert not np.array_equal(bounds(0), bounds(1))
+
+
+def test_clone_get_params_and_set_params_follow_scikit_learn(problem):
+    decider = ph.RobustDecider(problem, RandomForestRegressor(max_depth=3), alpha=0.2, random_state=1)
+    twin = clone(decider)
+    assert twin is not decider
+    assert twin.get_params()["alpha"] == 0.2
+    assert twin.get_params()["predictor__max_depth"] == 3
+    assert twin.problem is problem
+    twin.set_params(alpha=0.3, predictor__max_depth=5)
+    assert (twin.alpha, twin.predictor.max_depth) == (0.3, 5)
+    assert decider.predictor.max_depth == 3
+    assert not hasattr(twin, "radius_")
+
+
+def test_fit_leaves_the_given_predictor_unfitted(data, problem):
+    given = LinearRegression()
+    ph.RobustDecider(problem, given, learner=QUICK, random_state=0).fit(*data)
+    assert not hasattr(given, "coef_")
+
+
+PREDICTORS = {
+    "default": lambda X, Y: None,
+    "multi-output": lambda X, Y: LinearRegression(),
+    "single-output": lambda X, Y: SVR(),
+    "pipeline": lambda X, Y: make_pipeline(StandardScaler(), LinearRegression()),
+    "frozen": lambda X, Y: FrozenEstimator(LinearRegression().fit(X[:100], Y[:100])),
+    "callable": lambda X, Y: lambda rows: np.asarray(rows)[:, :2],
+    "paper": lambda X, Y: ph.predictors.FeatureRidge(),
+}
+
+
+@pytest.mark.parametrize("kind", PREDICTORS)
+def test_every_kind_of_predictor_fits_and_decides(kind, data, problem):
+    X, Y = data
+    decider = ph.RobustDecider(problem, PREDICTORS[kind](X, Y), learner=QUICK, random_state=0).fit(X, Y)
+    assert np.isfinite(decider.decide(X[:3]).cost_bound).all()
+
+
+def test_predictors_that_need_no_training_leave_all_rows_to_learning_and_calibration(data, problem):
+    Y = data[1]
+    decider = ph.RobustDecider(problem, "precomputed", learner=QUICK, random_state=0).fit(Y * 0.9, Y)
+    assert len(decider.split_.train) == 0
+    assert len(decider.split_.learn) + len(decider.split_.calibrate) == len(Y)
+    assert decider.region(Y[0] * 0.9).center == pytest.approx(Y[0] * 0.9)
+
+
+def test_data_frames_go_in_and_arrays_come_out(data, problem):
+    frame = pd.DataFrame(data[0], columns=list("abcd"))
+    outcomes = pd.DataFrame(data[1], columns=["y1", "y2"])
+    model = make_pipeline(StandardScaler(), LinearRegression())
+    decider = ph.RobustDecider(problem, model, learner=QUICK, random_state=0).fit(frame, outcomes)
+    arrays = ph.RobustDecider(problem, model, learner=QUICK, random_state=0).fit(*data)
+    found = decider.decide(frame.iloc[:4])
+    assert type(found.z) is np.ndarray
+    assert found.cost_bound == pytest.approx(arrays.decide(data[0][:4]).cost_bound)
+    assert decider.region(frame.iloc[0]).center == pytest.approx(arrays.region(data[0][0]).center)
+
+
+def test_known_support_of_the_outcome_cuts_the_region_and_never_raises_the_bound():
+    rng = np.random.default_rng(0)
+    demand = rng.gamma(2.0, 1.0, size=(300, 2))
+    prediction = np.full((300, 2), 2.0)
+    settings = {"capacity": 4.0}
+    cut = ph.problems.newsvendor(0.3, 0.7, 2, **settings)
+    free = ph.problems.newsvendor(0.3, 0.7, 2, nonnegative_demand=False, **settings)
+    deciders = [
+        ph.RobustDecider(problem, "precomputed", learner=_FixedBox(), random_state=0).fit(prediction, demand)
+        for problem in (cut, free)
+    ]
+    assert (deciders[0].region(prediction[0]).vertices() >= -1e-9).all()
+    assert deciders[0].region(prediction[0]).volume() < deciders[1].region(prediction[0]).volume()
+    bounds = [decider.decide(prediction[:1]).cost_bound[0] for decider in deciders]
+    assert bounds[0] <= bounds[1] + 1e-9
+    assert deciders[0].evaluate(prediction, demand).volume < deciders[1].evaluate(prediction, demand).volume
+
+
+class _FixedBox:
+    def learn(self, residuals, centers, problem, alpha, random_state=None):
+        box = ph.Box(np.ones(problem.n_outcomes)).as_polyhedron()
+        return ph.learners.LearnResult(box, np.nan, ph.Status.OPTIMAL, 0.0)
+
+
+def test_one_outcome_accepts_a_flat_vector():
+    z = cp.Variable(nonneg=True)
+    problem = ph.DecisionProblem(
+        decision=z, cost=lambda z, u: cp.pos(z - u[0]) + 3 * cp.pos(u[0] - z), n_outcomes=1
+    )
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 3))
+    y = X[:, 0] + rng.normal(size=200) + 5
+    decider = ph.RobustDecider(problem, LinearRegression(), learner=QUICK, random_state=0).fit(X, y)
+    assert decider.decide(X[:4]).z.shape == (4, 1)
+    assert decider.evaluate(X, y).coverage.value > 0.8
+
+
+def test_rows_without_a_decision_are_reported_and_keep_their_place():
+    problem = ph.DecisionProblem(
+        decision=(z := cp.Variable(1, nonneg=True)),
+        cost=lambda z, u: u @ z,
+        constraints=[z <= 1],
+        n_outcomes=1,
+        outcome_support=lambda u: [u >= 0],
+    )
+    rng = np.random.default_rng(0)
+    Y = rng.random((200, 1))
+    decider = ph.RobustDecider(problem, "precomputed", learner=_FixedBox(), random_state=0).fit(Y * 0.9, Y)
+    with pytest.warns(RuntimeWarning, match="1 of 2 decisions: empty set"):
+        found = decider.decide(np.array([[0.5], [-50.0]]))
+    assert found.status[0] is ph.Status.OPTIMAL
+    assert found.status[1] is ph.Status.EMPTY_SET
+    assert np.isnan(found.z[1]).all()
+
+
+ERRORS = {
+    "NaN in X": (
+        lambda X, Y: (np.where(X > 2, np.nan, X), Y),
+        {},
+        "X must be finite, got .* NaN or infinite",
+    ),
+    "infinite X": (lambda X, Y: (np.where(X > 2, np.inf, X), Y), {}, "X must be finite"),
+    "NaN in Y": (lambda X, Y: (X, np.where(Y > 2, np.nan, Y)), {}, "Y must be finite"),
+    "one column too many": (lambda X, Y: (X, np.c_[Y, Y[:, 0]]), {}, r"Y must have 2 column\(s\).*got 3"),
+    "fewer rows": (lambda X, Y: (X, Y[:-1]), {}, "same number of rows, got 400 and 399"),
+    "no rows": (lambda X, Y: (X[:0], Y[:0]), {}, "no rows"),
+    "alpha 0": (lambda X, Y: (X, Y), {"alpha": 0.0}, "alpha must lie strictly between 0 and 1, got 0.0"),
+    "alpha 1": (lambda X, Y: (X, Y), {"alpha": 1.0}, "alpha must lie strictly between 0 and 1"),
+    "alpha text": (lambda X, Y: (X, Y), {"alpha": "0.1"}, "alpha must lie strictly between 0 and 1"),
+    "too few rows": (lambda X, Y: (X, Y), {"alpha": 0.005}, "needs at least 199 learning samples, got 100"),
+    "few to calibrate": (
+        lambda X, Y: (X, Y),
+        {"alpha": 0.01, "split": (0.5, 0.45, 0.05)},
+        "needs at least 99 calibration samples, got 20",
+    ),
+    "few facets": (lambda X, Y: (X, Y), {"learner": Descent(n_facets=2)}, "n_facets must be at least"),
+    "bad split": (lambda X, Y: (X, Y), {"split": (0.5, 0.9, 0.2)}, "sum"),
+}
+
+
+@pytest.mark.parametrize("case", ERRORS)
+def test_bad_input_gets_an_error_that_says_what_must_hold(case, data, problem):
+    spoil, settings, message = ERRORS[case]
+    decider = ph.RobustDecider(
+        problem, LinearRegression(), **{"learner": QUICK, "random_state": 0, **settings}
+    )
+    with pytest.raises(ValueError, match=message):
+        decider.fit(*spoil(*data))
+
+
+def test_overlapping_splits_are_an_error(data, problem):
+    with pytest.raises(ValueError, match=r"(?s)learn.*calibrate"):
+        ph.RobustDecider(problem, "precomputed", learner=QUICK).fit(
+            data[1], data[1], learn=np.arange(100), calibrate=np.arange(99, 200)
+        )
+
+
+def test_half_a_split_is_an_error(data, problem):
+    with pytest.raises(ValueError, match="Give train, learn and calibrate together"):
+        ph.RobustDecider(problem, LinearRegression()).fit(*data, learn=np.arange(100))
+
+
+@pytest.mark.parametrize("method", ["decide", "region", "evaluate", "recalibrate"])
+def test_using_a_decider_before_fit_names_the_missing_step(method, data, problem):
+    arguments = data if method in ("evaluate", "recalibrate") else data[:1]
+    with pytest.raises(NotFittedError, match=rf"Call fit\(X, Y\) before {method}"):
+        getattr(ph.RobustDecider(problem), method)(*arguments)
+
+
+def test_outcomes_outside_their_known_support_are_an_error():
+    problem = ph.problems.newsvendor(0.3, 0.7, 2)
+    Y = np.random.default_rng(0).normal(size=(100, 2))
+    with pytest.raises(ValueError, match=r"row\(s\) of Y violate outcome_support"):
+        ph.RobustDecider(problem, "precomputed").fit(Y, Y)
+
+
+def test_fit_gives_no_warnings(data, problem):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ph.RobustDecider(problem, learner=QUICK, random_state=0).fit(*data).decide(data[0][:2])
