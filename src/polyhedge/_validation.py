@@ -8,6 +8,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 Array = NDArray[np.float64]
+Indices = NDArray[np.signedinteger[Any]]
+Mask = NDArray[np.bool_]
 
 
 def as_finite(values: ArrayLike, name: str, *, ndim: int) -> Array:

@@ -13,7 +13,7 @@ from sklearn.exceptions import NotFittedError
 
 from polyhedge._validation import Array, as_finite, as_rows, check_alpha
 from polyhedge.calibration import conformal_radius, minimum_samples
-from polyhedge.data import Split, split_rows, take_rows
+from polyhedge.data import Split, as_indices, split_rows, take_rows
 from polyhedge.learners import Descent, Learner
 from polyhedge.metrics import Evaluation, evaluate_decisions
 from polyhedge.predictors import as_predictor
@@ -103,7 +103,8 @@ class RobustDecider(BaseEstimator):
         self._check_parameters()
         Y = self._outcomes(Y)
         rng = _generator(self.random_state)
-        split_rng, learn_seed, predictor_seed = rng.spawn(1)[0], *rng.integers(2**31, size=2).tolist()
+        split_rng = rng.spawn(1)[0]
+        learn_seed, predictor_seed = (int(seed) for seed in rng.integers(2**31, size=2))
         predictor = as_predictor(self.predictor, self.problem.n_outcomes, random_state=predictor_seed)
         _check_features(X, Y, self.predictor)
         split = self._split(len(Y), predictor.needs_training, (train, learn, calibrate), split_rng)
@@ -223,8 +224,8 @@ class RobustDecider(BaseEstimator):
                 "Give train, learn and calibrate together (train may be left out for predictors that need no "
                 "training), or none of them for a random split."
             )
-        nothing = np.zeros(0, dtype=np.int64)
-        return Split(nothing if train is None else train, learn, calibrate, n_rows=n)
+        trained = np.zeros(0, dtype=np.int64) if train is None else train
+        return Split(as_indices(trained, n), as_indices(learn, n), as_indices(calibrate, n), n_rows=n)
 
     def _check_sizes(self, split: Split) -> None:
         needed = minimum_samples(self.alpha)

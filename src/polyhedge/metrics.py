@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
-from polyhedge._validation import Array
+from polyhedge._validation import Array, Mask
 from polyhedge.problems import DecisionProblem
 from polyhedge.robust import Decisions, decide_knowing
 from polyhedge.sets import Volume
@@ -26,7 +26,7 @@ class Proportion:
         return f"{self.value:.3f} [{self.low:.3f}, {self.high:.3f}]"
 
 
-def proportion(hits: Array, level: float = 0.95) -> Proportion:
+def proportion(hits: Mask, level: float = 0.95) -> Proportion:
     """The share of true entries of `hits` with its exact binomial interval.
 
     Examples
@@ -115,7 +115,7 @@ class Evaluation:
 def evaluate_decisions(
     problem: DecisionProblem,
     decisions: Decisions,
-    inside: Array,
+    inside: Mask,
     centers: Array,
     outcomes: Array,
     volume: Volume,

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from polyhedge._validation import Array
+from polyhedge._validation import Array, Indices
 from polyhedge.learners.objective import LearningObjective
 from polyhedge.learners.result import LearnResult
 from polyhedge.learners.starts import axis_box, check_n_facets, closed, one_sided, pca_box
@@ -94,7 +94,8 @@ class _Run:
         limit = min(objective.n, settings.max_contexts)
         self.judged_on = np.sort(rng.choice(objective.n, size=limit, replace=False))
         self.best: Polyhedron | None = None
-        self.best_value, self.trace = np.inf, []
+        self.best_value = np.inf
+        self.trace: list[float] = []
         self.stopped = False
 
     def choose_among(self, shapes: list[Polyhedron], n_contexts: int = 12) -> LearnResult:
@@ -164,7 +165,7 @@ class _Run:
 
 
 def total_gradient(
-    objective: LearningObjective, W: Array, b: Array, contexts: Array, width: float
+    objective: LearningObjective, W: Array, b: Array, contexts: Indices, width: float
 ) -> tuple[Array, Array] | None:
     """Gradient in (W, b) of the mean cost at the conformal radius; None where the cost is infinite."""
     scores = objective.residuals @ W.T + b
@@ -183,7 +184,7 @@ def total_gradient(
     return grad_W, grad_b
 
 
-def _rank_weights(n: int, rank: int, width: float) -> tuple[Array, Array]:
+def _rank_weights(n: int, rank: int, width: float) -> tuple[Indices, Array]:
     """Positions near the rank and kernel weights that sum to 1 (all on the rank itself at width 0)."""
     half = int(np.ceil(width))
     near = np.arange(max(rank - 1 - half, 0), min(rank - 1 + half, n - 1) + 1)

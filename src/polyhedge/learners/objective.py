@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from polyhedge._validation import Array, as_rows, check_alpha
+from polyhedge._validation import Array, Indices, as_rows, check_alpha
 from polyhedge.calibration import conformal_radius, conformal_rank
 from polyhedge.problems import DecisionProblem
 from polyhedge.robust import Counterpart, decide
@@ -54,13 +54,13 @@ class LearningObjective:
         """Conformal radius of the shape on the learning split."""
         return conformal_radius(shape.scores(self.residuals), self.alpha)
 
-    def value(self, shape: UncertaintySet, contexts: Array | None = None) -> float:
+    def value(self, shape: UncertaintySet, contexts: Indices | None = None) -> float:
         """The objective (over some contexts); inf where a context has no finite worst case."""
         centers = self.centers if contexts is None else self.centers[contexts]
         bounds = decide(self.problem, shape, self.radius(shape), centers).cost_bound
         return float(bounds.mean()) if np.isfinite(bounds).all() else np.inf
 
-    def facet_gradient(self, W: Array, q: Array, contexts: Array) -> FacetGradient:
+    def facet_gradient(self, W: Array, q: Array, contexts: Indices) -> FacetGradient:
         r"""Envelope theorem: context i contributes $\sum_l \pi_l\lambda_l$ in q, $-\sum_l \pi_l\lambda_l e_l^\top$ in W.
 
         Here pi are the multipliers of the cost's pieces, lambda those of the facets and e the worst-case

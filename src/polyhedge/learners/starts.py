@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from polyhedge._validation import Array
+from polyhedge._validation import Array, Indices
 from polyhedge.learners.objective import LearningObjective
 from polyhedge.problems import DecisionProblem
 from polyhedge.robust import decide
@@ -54,7 +54,7 @@ def harmful_directions(objective: LearningObjective, n_contexts: int = 50) -> Ar
     return directions[size > 1e-9] / size[size > 1e-9, None]
 
 
-def _decisions(objective: LearningObjective, contexts: Array) -> Array:
+def _decisions(objective: LearningObjective, contexts: Indices) -> Array:
     shape = axis_box(objective)
     found = decide(objective.problem, shape, objective.radius(shape), objective.centers[contexts])
     z = found.z.reshape(len(found), -1)
