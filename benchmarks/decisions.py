@@ -20,6 +20,7 @@ from importlib.metadata import version
 
 import cvxpy as cp
 import numpy as np
+
 from polyhedge import RobustDecider
 from polyhedge.benchmark import synthetic_task
 from polyhedge.robust import decide

@@ -27,17 +27,16 @@ class _OneLineErrors(TyperGroup):
         """Run the sub-command; exit code 2 for what the user can mend, 1 for what we must."""
         try:
             return super().invoke(ctx)
-        except (typer.Exit, typer.Abort):  # RuntimeErrors by birth, but no errors
+        except (typer.Abort, BrokenPipeError):  # typer ends these quietly
             raise
-        except _USER_ERRORS as error:
-            if ctx.params["debug"]:
+        except Exception as error:
+            # What typer raises itself, to exit or to explain the usage, carries an exit code.
+            if ctx.params["debug"] or hasattr(error, "exit_code"):
                 raise
-            self._say(str(error) or type(error).__name__)
-            raise typer.Exit(2) from error
-        except RuntimeError as error:
-            if ctx.params["debug"]:
-                raise
-            self._say(f"{error} (run again with polyhedge --debug for the traceback)")
+            if isinstance(error, _USER_ERRORS):
+                self._say(str(error) or type(error).__name__)
+                raise typer.Exit(2) from error
+            self._say(f"{type(error).__name__}: {error} (run again with polyhedge --debug for the traceback)")
             raise typer.Exit(1) from error
 
     @staticmethod
@@ -81,16 +80,16 @@ def _options(
 
 @app.command()
 def demo(
-    out: Annotated[
-        Path, typer.Option(file_okay=False, help="Folder for the pictures; made if it is missing.")
-    ] = Path("results"),
+    out: Annotated[Path, typer.Option(file_okay=False, help="Folder for the pictures; made if it is missing.")] = Path(
+        "results"
+    ),
     seed: Annotated[int, typer.Option(help="Seed of the data splits and of the learner.")] = 0,
     alpha: Annotated[float, typer.Option(help="Share of outcomes that may fall outside the set.")] = 0.1,
 ) -> None:
     """Learn a set on the paper's data and compare it with a Bonferroni box.
 
-    Prints coverage, costs and volume on test data for the Energy Efficiency and the synthetic linear task, and
-    draws both sets, one PNG file a task.
+    Prints coverage, costs and volume on test data for the Energy Efficiency and the synthetic linear task. Draws
+    both sets, one PNG file a task.
 
     Example: polyhedge demo --out results --seed 1 --alpha 0.2
     """
@@ -100,9 +99,7 @@ def demo(
         with Console(stderr=True).status("learning"):
             comparison = compare(make(seed), alpha=alpha, random_state=seed)
         console.print(_table(comparison))
-        console.print(
-            f"The learned set's premium is {_saving(comparison.premium_saved)} the box's.", highlight=False
-        )
+        console.print(f"The learned set's premium is {_saving(comparison.premium_saved)} the box's.", highlight=False)
         if can_draw:
             path = out / f"{comparison.task.name}.png"
             draw_sets(comparison, path)

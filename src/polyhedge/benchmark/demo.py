@@ -115,9 +115,7 @@ def bonferroni_box(residuals: ArrayLike, alpha: float) -> Box:
 
 
 def _learned_row(task: Task, predictor: Any, alpha: float, random_state: int) -> Row:
-    decider = RobustDecider(
-        task.problem, predictor=FrozenEstimator(predictor), alpha=alpha, random_state=random_state
-    )
+    decider = RobustDecider(task.problem, predictor=FrozenEstimator(predictor), alpha=alpha, random_state=random_state)
     began = time.perf_counter()
     decider.fit(task.X, task.Y, learn=task.split.learn, calibrate=task.split.calibrate)
     seconds = time.perf_counter() - began
@@ -135,7 +133,7 @@ def _box_row(task: Task, predictor: Any, alpha: float) -> Row:
     evaluation = evaluate_decisions(
         task.problem,
         decide(task.problem, box, 1.0, centers),
-        box.contains(Y - centers, 1.0),  # type: ignore[arg-type]
+        box.contains(Y - centers, 1.0),
         centers,
         Y,
         box.volume(1.0),

@@ -197,8 +197,7 @@ def _generator(name: str, seed: int) -> np.random.Generator:
 def _cut(order: IndexArray, sizes: Sequence[int]) -> tuple[Split, IndexArray]:
     if len(sizes) != 4 or sum(sizes) != len(order):
         raise ValueError(
-            f"sizes must be four numbers (train, learn, calibrate, test) that sum to {len(order)}, "
-            f"got {sizes!r}."
+            f"sizes must be four numbers (train, learn, calibrate, test) that sum to {len(order)}, got {sizes!r}."
         )
     train, learn, calibrate, test = np.split(order, np.cumsum(sizes)[:-1])
     return Split(train, learn, calibrate, n_rows=len(order)), test

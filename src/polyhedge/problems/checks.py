@@ -19,8 +19,14 @@ if TYPE_CHECKING:
 
 def check_curvature(problem: DecisionProblem) -> None:
     """Raise unless the cost is convex in the decision and of one curvature in the outcome (by DCP)."""
-    signs = {"nonneg": True} if _support_is_nonneg(problem) else {}
-    in_decision = problem.expression(problem.decision, cp.Parameter(problem.n_outcomes, **signs))
+    outcome = cp.Parameter(problem.n_outcomes, nonneg=problem.outcomes_are_nonneg)
+    in_decision = problem.expression(problem.decision, outcome)
+    unset = [p.name() for p in in_decision.parameters() if p is not outcome and p.value is None]
+    if unset:
+        raise ValueError(
+            f"The cost has parameters without a value: {unset}. A problem is compiled once, when it is written: "
+            "set them before, and write the problem again when they change."
+        )
     if not in_decision.is_convex():
         raise ValueError(
             "The cost must be convex in the decision for every outcome, and CVXPY cannot see that it is: "
@@ -34,14 +40,6 @@ def check_curvature(problem: DecisionProblem) -> None:
             "The cost is neither affine, concave nor convex in the outcome, so its worst case cannot be computed "
             f"exactly: {in_outcome}. Rewrite it by CVXPY's rules; if it needs z >= 0, declare the variable nonneg=True."
         )
-
-
-def _support_is_nonneg(problem: DecisionProblem) -> bool:
-    A, h = problem.support_rows
-    single = (A < 0).sum(axis=1) == 1
-    only = (A != 0).sum(axis=1) == 1
-    covered = np.abs(A[single & only & (h <= 0)]).sum(axis=0) > 0
-    return bool(len(covered) and covered.all())
 
 
 def check_feasible(problem: DecisionProblem) -> None:
@@ -64,8 +62,9 @@ def check_compiled_cost(problem: DecisionProblem, n_points: int = 4) -> None:
         low, high = u[2 * i], u[2 * i + 1]
         for outcome in (low, high, 0.5 * (low + high)):
             said = float(problem.evaluate(decision[None], outcome[None])[0])
-            given = _call_with_numbers(problem, decision, outcome)
-            if not np.isclose(said, given, rtol=1e-6, atol=1e-7, equal_nan=True):
+            for given in _values_by_call(problem, decision, outcome):
+                if np.isclose(said, given, rtol=1e-6, atol=1e-7, equal_nan=True):
+                    continue
                 raise ValueError(
                     f"cost(z, u) gives {given:.6g} for constant z and u but its expression has the value {said:.6g}. "
                     "The callable must return the same formula for variables and constants: remove branches on "
@@ -73,9 +72,19 @@ def check_compiled_cost(problem: DecisionProblem, n_points: int = 4) -> None:
                 )
 
 
-def _call_with_numbers(problem: DecisionProblem, z: Array, u: Array) -> float:
-    value = problem.expression(cp.Constant(z.reshape(problem.decision.shape)), cp.Constant(u)).value
-    return float("nan") if value is None else float(value)
+def _values_by_call(problem: DecisionProblem, z: Array, u: Array) -> list[float]:
+    """The cost in the three ways in which solvers will ask for it: z, u or both constant."""
+    z = z.reshape(problem.decision.shape)
+    fixed_z, fixed_u = cp.Constant(z), cp.Constant(u)
+    free_z, free_u = cp.Variable(z.shape), cp.Variable(len(u))
+    free_z.save_value(z)
+    free_u.save_value(u)
+    with np.errstate(all="ignore"):  # outside its domain a cost is NaN
+        values = [
+            problem.expression(*arguments).value
+            for arguments in ((fixed_z, fixed_u), (free_z, fixed_u), (fixed_z, free_u))
+        ]
+    return [float("nan") if value is None else float(value) for value in values]
 
 
 def _outcomes_in_support(problem: DecisionProblem, u: Array) -> Array:
@@ -87,6 +96,10 @@ def _outcomes_in_support(problem: DecisionProblem, u: Array) -> Array:
     cp.Problem(cp.Minimize(cp.sum_squares(point - u)), [point @ A.T <= np.tile(h, (len(u), 1))]).solve(
         solver=cp.CLARABEL
     )
+    if point.value is None:
+        raise ValueError(
+            "outcome_support is empty: no outcome satisfies it. Remove the constraints that contradict each other."
+        )
     return np.asarray(point.value)
 
 

@@ -82,6 +82,7 @@ class DecisionProblem:
             raise TypeError(f"decision must be a cvxpy.Variable, got {type(self.decision).__name__}.")
         if not isinstance(self.n_outcomes, (int, np.integer)) or self.n_outcomes < 1:
             raise ValueError(f"n_outcomes must be a positive integer, got {self.n_outcomes!r}.")
+        _as_list(self.constraints, "constraints")
         check_curvature(self)
         check_feasible(self)
         check_compiled_cost(self)
@@ -142,7 +143,8 @@ class DecisionProblem:
         if self.uncertain_constraints is None:
             return list(self.constraints), []
         certain, rows = list(self.constraints), []
-        for constraint in self.uncertain_constraints(self.decision, self._outcome):
+        uncertain = self.uncertain_constraints(self.decision, self._outcome)
+        for constraint in _as_list(uncertain, "uncertain_constraints"):
             if self._outcome.id not in {v.id for v in constraint.variables()}:
                 certain.append(constraint)
                 continue
@@ -188,7 +190,7 @@ class DecisionProblem:
         if self.outcome_support is None:
             return np.zeros((0, self.n_outcomes)), np.zeros(0)
         A, h = [], []
-        for constraint in self.outcome_support(self._outcome):
+        for constraint in _as_list(self.outcome_support(self._outcome), "outcome_support"):
             rows = affine_rows(constraint, self._outcome)
             if rows is None:
                 raise ValueError(
@@ -199,6 +201,19 @@ class DecisionProblem:
                 A.append(coefficients[1:])
                 h.append(-coefficients[0])
         return np.array(A).reshape(-1, self.n_outcomes), np.array(h)
+
+    @cached_property
+    def outcomes_are_nonneg(self) -> bool:
+        """Whether the known support says that no outcome is negative."""
+        A, h = self.support_rows
+        bounds_one_below = ((A < 0).sum(axis=1) == 1) & ((A != 0).sum(axis=1) == 1) & (h <= 0)
+        return bool(A[bounds_one_below].any(axis=0).all())
+
+    def with_known_signs(self, z: Array, u: Array) -> tuple[Array, Array]:
+        """z and u without the rounding errors that make CVXPY doubt signs that are known."""
+        known = _sign_parameter(self.decision)
+        z = np.maximum(z, 0.0) if known.is_nonneg() else np.minimum(z, 0.0) if known.is_nonpos() else z
+        return z, np.maximum(u, 0.0) if self.outcomes_are_nonneg else u
 
     @cached_property
     def _evaluator(self) -> tuple[cp.Expression, cp.Parameter, cp.Parameter]:
@@ -213,9 +228,11 @@ class DecisionProblem:
         total = np.zeros(len(z)) if self.sum_of_maxima is None else self.sum_of_maxima.evaluate(z, u)
         if expression.is_constant() and not expression.parameters():
             return total + float(expression.value)
-        for i, (z_row, u_row) in enumerate(zip(z, u, strict=True)):
-            z_parameter.value, u_parameter.value = z_row.reshape(self.decision.shape), u_row
-            total[i] += float(expression.value)
+        with np.errstate(all="ignore"):  # outside its domain a cost is NaN
+            for i, (z_row, u_row) in enumerate(zip(z, u, strict=True)):
+                z_parameter.value, u_parameter.value = z_row.reshape(self.decision.shape), u_row
+                value = expression.value
+                total[i] += np.nan if value is None else float(value)
         return total
 
     def row_parts(self, z: Array) -> list[float]:
@@ -227,6 +244,12 @@ class DecisionProblem:
     def as_given(self, z: Array) -> Array:
         """Flat decisions (N, p) in the shape of the variable: (N, *shape), scalars as (N, 1)."""
         return z.reshape(len(z), *(self.decision.shape or (1,)))
+
+
+def _as_list(constraints: Any, name: str) -> list[cp.Constraint]:
+    if not isinstance(constraints, (list, tuple)) or not all(isinstance(c, cp.Constraint) for c in constraints):
+        raise TypeError(f"{name} must be a list of CVXPY constraints, got {constraints!r}.")
+    return list(constraints)
 
 
 def _sign_parameter(decision: cp.Variable) -> cp.Parameter:

@@ -83,6 +83,9 @@ class _Walk:
         """Read base (rows, 1+p, 1+d) and the constant weights of the two kinds of cut-out parts."""
         p, d = self.z.size, self.u.size
         variables = [self.z, *cut.maxima_variables, *cut.decision_variables]
+        # Products of outcomes would be affine in z at every fixed outcome, so both sides are asked.
+        if not substitute(skeleton, {v.id: cp.Parameter(v.shape) for v in variables}).is_affine():
+            raise _NotPiecewiseError
         at_unit = []
         for unit in [np.zeros(d), *np.eye(d)]:
             affine = substitute(skeleton, {self.u.id: cp.Constant(unit.reshape(self.u.shape))})
@@ -131,6 +134,8 @@ class _Cut:
             )
         if type(node) in _MAXIMA:
             return self._stand_in(node, self.maxima, self.maxima_variables)
+        if type(node) in (cp.minimum, cp.min):
+            return -self._stand_in(_negated_minimum(node), self.maxima, self.maxima_variables)
         if not isinstance(node, AffAtom):
             raise _NotPiecewiseError
         return node.copy([self.skeleton(argument) for argument in node.args])
@@ -144,6 +149,12 @@ class _Cut:
         return variable
 
 
+def _negated_minimum(node: cp.Expression) -> cp.Expression:
+    if isinstance(node, cp.minimum):
+        return cp.maximum(*[-argument for argument in node.args])
+    return cp.max(-node.args[0], axis=node.axis, keepdims=node.keepdims)
+
+
 def substitute(node: cp.Expression, values: dict[int, cp.Expression]) -> cp.Expression:
     """The expression with leaves replaced, by their id."""
     if not node.args:
@@ -153,6 +164,7 @@ def substitute(node: cp.Expression, values: dict[int, cp.Expression]) -> cp.Expr
 
 def _affine_map(expression: cp.Expression, variables: Sequence[cp.Variable]) -> Array:
     """Rows [constant, coefficients...] of an affine vector expression; variables in row-major order."""
+    before = [variable.value for variable in variables]
     for variable in variables:
         variable.save_value(np.zeros(variable.shape))
     constant = np.asarray(expression.value, dtype=float).reshape(-1, 1)
@@ -166,8 +178,8 @@ def _affine_map(expression: cp.Expression, variables: Sequence[cp.Variable]) -> 
         dense = jacobian.toarray() if hasattr(jacobian, "toarray") else np.atleast_2d(np.asarray(jacobian))
         dense = dense.reshape(variable.size, len(constant))
         columns.append(dense[_row_major(variable.shape)].T)
-    for variable in variables:
-        variable.save_value(None)
+    for variable, value in zip(variables, before, strict=True):
+        variable.save_value(value)
     return np.concatenate(columns, axis=1)
 
 

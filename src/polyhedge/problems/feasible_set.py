@@ -40,6 +40,8 @@ def compile_feasible_program(
     shaped = cp.reshape(flat, decision.shape, order="C")
 
     def on_flat(node: cp.Expression) -> cp.Expression:
+        if isinstance(node, cp.Parameter):
+            return cp.Constant(_value_of(node))
         if not node.args:
             return shaped if node is decision else node
         return node.copy([on_flat(argument) for argument in node.args])
@@ -66,6 +68,15 @@ def _mask(decision: cp.Variable, attribute: str) -> Array:
     elif setting:
         mask[tuple(getattr(decision, f"{attribute}_idx"))] = True
     return mask.ravel(order="C")
+
+
+def _value_of(parameter: cp.Parameter) -> Array:
+    if parameter.value is None:
+        raise ValueError(
+            f"The parameter {parameter.name()} of the decision problem has no value. A problem is compiled once, "
+            "when it is written: set the parameter before, and write the problem again when it changes."
+        )
+    return np.asarray(parameter.value)
 
 
 def _attribute_constraints(decision: cp.Variable, flat: cp.Variable) -> list[cp.Constraint]:

@@ -130,17 +130,22 @@ class SumOfMaxima:
 
 def maximum_of(functions: Sequence[SumOfMaxima]) -> SumOfMaxima | None:
     """The pointwise maximum as one group, or None where its piece list would be too long."""
+    functions = [f.merged() for f in functions]
     if sum(f.n_pieces for f in functions) > PIECE_LIMIT:
         return None
-    group = np.concatenate([f.expanded() for f in functions])
+    group = np.unique(np.concatenate([f.expanded() for f in functions]), axis=0)
     if len(group) == 1:
         return SumOfMaxima(group[0])
-    return SumOfMaxima(np.zeros_like(group[0]), (np.unique(group, axis=0),))
+    return SumOfMaxima(np.zeros_like(group[0]), (group,))
 
 
 def _parallel(a: Array, b: Array) -> bool:
-    inner, size = abs(np.vdot(a, b)), float(np.linalg.norm(a) * np.linalg.norm(b))
-    return bool(size > 0 and inner >= size * (1 - 1e-12))
+    length_a, length_b = float(np.linalg.norm(a)), float(np.linalg.norm(b))
+    if not (length_a and length_b):
+        return False
+    # Their cosine would be 1 up to rounding for vectors a millionth apart; their difference is not 0.
+    unit_a, unit_b = a / length_a, b / length_b
+    return bool(np.abs(unit_a - np.sign(np.vdot(a, b)) * unit_b).max() <= 1e-12)
 
 
 def _with_one(rows: Array) -> Array:

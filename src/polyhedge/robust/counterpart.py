@@ -41,7 +41,8 @@ class CounterpartSolution:
     """A decision at one prediction with its dual evidence, one entry for each piece of each robust row.
 
     `weights` are the multipliers pi of the pieces (they sum to 1 over the cost), `facet_multipliers`
-    the lambda of each piece, `weighted_points` pi times the worst-case residual of each piece.
+    the lambda of each piece, `weighted_points` pi times the worst-case residual of each piece,
+    `weighted_auxiliary` pi times its auxiliary coordinates in the set's conic form.
     """
 
     z: Array
@@ -52,6 +53,7 @@ class CounterpartSolution:
     weights: Array
     facet_multipliers: Array
     weighted_points: Array
+    weighted_auxiliary: Array
 
 
 class Counterpart:
@@ -61,14 +63,23 @@ class Counterpart:
     ----------
     problem : a problem with a piece list.
     shape, radius : the residual set.
+    support_rows : A, h of the known support {u : A u <= h}, by default the problem's own.
     """
 
-    def __init__(self, problem: DecisionProblem, shape: UncertaintySet, radius: float) -> None:
+    def __init__(
+        self,
+        problem: DecisionProblem,
+        shape: UncertaintySet,
+        radius: float,
+        *,
+        support_rows: tuple[Array, Array] | None = None,
+    ) -> None:
         if problem.pieces is None:
             raise ValueError("This cost has no piece list; use column-and-constraint generation.")
         self.problem = problem
-        self.form = form_at(shape, radius, np.zeros(problem.n_outcomes), problem.support_rows)
-        self.n_support_rows = len(problem.support_rows[0])
+        self.support_rows = problem.support_rows if support_rows is None else support_rows
+        self.form = form_at(shape, radius, np.zeros(problem.n_outcomes), self.support_rows)
+        self.n_support_rows = len(self.support_rows[0])
         self.blocks: list[_Block] = []
         self.parametric = self._build()
         self.solver = ContextSolver(self.parametric)
@@ -133,22 +144,27 @@ class Counterpart:
         """The robust decision at one prediction."""
         solution = self.solver.solve(center)
         n_pieces, n_rows, d = len(self.blocks), len(self.form.g), self.problem.n_outcomes
-        weights, multipliers, points = (
-            np.zeros(n_pieces),
-            np.zeros((n_pieces, n_rows)),
-            np.zeros((n_pieces, d)),
-        )
+        weights, multipliers = np.zeros(n_pieces), np.zeros((n_pieces, n_rows))
+        lifted = np.zeros((n_pieces, self.form.G.shape[1]))
         for k, block in enumerate(self.blocks):
             weights[k] = 1.0 if block.inequality_row < 0 else solution.y[block.inequality_row]
             if block.certificate is not None:
                 multipliers[k] = block.certificate.multipliers[0]
-                points[k] = weights[k] * block.certificate.points[0]
+                lifted[k] = weights[k] * block.certificate.lifted[0]
             else:
                 multipliers[k] = solution.x[block.multiplier_columns]
-                points[k] = -solution.y[block.equation_rows[:d]]
+                lifted[k] = -solution.y[block.equation_rows]
         z = solution.x[self.problem.feasible.z_columns]
         return CounterpartSolution(
-            z, solution.value, solution.status, solution.gap, solution.detail, weights, multipliers, points
+            z=z,
+            value=solution.value,
+            status=solution.status,
+            gap=solution.gap,
+            detail=solution.detail,
+            weights=weights,
+            facet_multipliers=multipliers,
+            weighted_points=lifted[:, :d],
+            weighted_auxiliary=lifted[:, d:],
         )
 
     def worst_residual(self, solution: CounterpartSolution) -> Array:
@@ -170,7 +186,7 @@ class _PieceTerms:
         self.Q, self.q = pieces.Q[piece], pieces.q[piece]
         self.p, self.c = pieces.p[piece], float(pieces.c[piece]) + constant
         self.z, self.columns, self.g = z, columns, owner.form.g[: len(columns)]
-        A = owner.problem.support_rows[0]
+        A = owner.support_rows[0]
         self.support_columns = columns[len(columns) - len(A) :] if len(columns) else columns
         self.support_slope = -A if len(columns) else np.zeros((0, len(self.q)))
 
@@ -292,6 +308,7 @@ def _padded(P: sp.csr_array | None, n: int) -> sp.csr_array | None:
 
 
 def _at(certificate: SupportCertificate, i: int) -> SupportCertificate:
+    one = slice(i, i + 1)
     return SupportCertificate(
-        certificate.values[i : i + 1], certificate.points[i : i + 1], certificate.multipliers[i : i + 1]
+        certificate.values[one], certificate.lifted[one], certificate.multipliers[one], certificate.n_outcomes
     )

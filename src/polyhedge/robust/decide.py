@@ -87,6 +87,8 @@ def decide(problem: DecisionProblem, shape: UncertaintySet, radius: float, cente
         raise ValueError(
             f"The set has {shape.n_outcomes} outcome(s) but the problem has {problem.n_outcomes}. They must agree."
         )
+    if not np.isfinite(radius):
+        raise ValueError(f"radius must be finite, got {radius}. Calibrate with more samples or a larger alpha.")
     rows = _by_counterpart if problem.pieces is not None else _by_scenarios
     return _collect(problem, shape, radius, centers, [*rows(problem, shape, radius, centers)])
 

@@ -29,7 +29,10 @@ def decide_knowing(problem: DecisionProblem, outcomes: Array) -> tuple[Array, Ar
         found = [best_against(problem, u[None]) for u in outcomes]
         solved = [(z if s.status.has_solution else z * np.nan, s.value) for s, z in found]
     else:
-        counterpart = Counterpart(problem, _Point(problem.n_outcomes), 0.0)  # type: ignore[arg-type]
+        d = problem.n_outcomes
+        # What happened need not be what outcome_support held possible.
+        everything = np.zeros((0, d)), np.zeros(0)
+        counterpart = Counterpart(problem, _Point(d), 0.0, support_rows=everything)  # type: ignore[arg-type]
         solutions = [counterpart.solve(u) for u in outcomes]
         solved = [(s.z, s.value) for s in solutions]
     z = np.array([z for z, _ in solved]).reshape(-1, problem.n_decisions)

@@ -35,15 +35,20 @@ def maximise_convex_over_round_set(
     best_value, best_point = -np.inf, center
     order, heap = count(), []
 
+    def costs(outcomes: Array) -> Array:
+        # A bound may look outside the domain of the cost, where nothing is known.
+        values = cost(outcomes)
+        return np.where(np.isnan(values), np.inf, values)
+
     def bound(generators: Array) -> float:
         nonlocal best_value, best_point
         on_sphere = to_outcome(generators)
-        values = cost(on_sphere)
+        values = costs(on_sphere)
         k = int(np.argmax(values))
         if values[k] > best_value:
             best_value, best_point = float(values[k]), on_sphere[k]
         reach = np.sqrt(np.linalg.inv(generators @ generators.T).sum())
-        return float(max(values.max(), cost(to_outcome(reach * generators)).max()))
+        return float(max(values.max(), costs(to_outcome(reach * generators)).max()))
 
     def push(generators: Array) -> None:
         heapq.heappush(heap, (-bound(generators), next(order), generators))

@@ -22,6 +22,7 @@ from polyhedge.solvers.program import Solution, Status
 from polyhedge.solvers.solve import solve
 
 _ALL_VERTICES = 64
+_FAR = 1e4
 
 
 @dataclass(frozen=True)
@@ -56,18 +57,24 @@ def decide_by_scenarios(
     best = _no_decision(problem, Status.FAILED)
     for _ in range(max_iterations):
         master, z = best_against(problem, scenarios)
+        is_far = master.status is Status.UNBOUNDED
+        if is_far:  # perhaps only for want of scenarios: ask the adversary about a far decision
+            master, z = best_against(problem, scenarios, reach=_FAR)
         if not master.status.has_solution:
-            return _no_decision(problem, master.status, master.detail)
+            return _no_decision(problem, master.status, _why_no_master(problem, master))
         worst = adversary.worst_case(z)
         violated = _violations(problem, adversary, z, tolerance)
-        lower = master.value - master.gap
+        lower = -np.inf if is_far else master.value - master.gap
         if not len(violated) and not worst.value >= best.value:
             best = ScenarioSolution(z, worst.value, worst.outcome, Status.STOPPED_EARLY, np.inf)
         gap = max(best.value - lower, 0.0)
         if gap <= tolerance * max(1.0, abs(best.value)) + worst.gap:
-            return _with(best, gap, Status.OPTIMAL, scenarios)
+            exact = gap <= 10 * tolerance * max(1.0, abs(best.value))
+            return _with(best, gap, Status.OPTIMAL if exact else Status.STOPPED_EARLY, scenarios)
         fresh = np.vstack([worst.outcome[None], violated])
         if not _adds_something(scenarios, fresh):
+            if is_far:
+                return _no_decision(problem, Status.UNBOUNDED)
             return _with(best, gap, Status.STOPPED_EARLY, scenarios)
         scenarios = np.vstack([scenarios, fresh])
     return _with(best, gap, Status.STOPPED_EARLY, scenarios)
@@ -77,6 +84,12 @@ def _with(best: ScenarioSolution, gap: float, status: Status, scenarios: Array) 
     if best.status is Status.FAILED:
         return best
     return ScenarioSolution(best.z, best.value, best.outcome, status, gap, best.detail, scenarios)
+
+
+def _why_no_master(problem: DecisionProblem, master: Solution) -> str:
+    if master.status is Status.INFEASIBLE and problem.uncertain_constraints is not None:
+        return "No decision satisfies uncertain_constraints for all outcomes of the set"
+    return master.detail
 
 
 def _no_decision(problem: DecisionProblem, status: Status, detail: str = "") -> ScenarioSolution:
@@ -102,12 +115,18 @@ def _first_scenarios(problem: DecisionProblem, adversary: Adversary) -> Array | 
     return adversary.center + extremes.points
 
 
-def best_against(problem: DecisionProblem, scenarios: Array) -> tuple[Solution, Array]:
-    """The master: the decision with the least maximum cost over a finite list of outcomes (S, d)."""
+def best_against(
+    problem: DecisionProblem, scenarios: Array, *, reach: float | None = None
+) -> tuple[Solution, Array]:
+    """The master: the decision with the least maximum cost over a finite list of outcomes (S, d).
+
+    `reach` bounds the entries of the decision.
+    """
     z = problem.decision
+    scenarios = np.array([problem.with_known_signs(np.zeros(0), u)[1] for u in scenarios])
     costs = [problem.expression(z, cp.Constant(u)) for u in scenarios]
     worst = cp.maximum(*costs) if len(costs) > 1 else costs[0]
-    rows = list(problem.constraints)
+    rows = list(problem.constraints) + ([] if reach is None else [z <= reach, z >= -reach])
     if problem.uncertain_constraints is not None:
         rows += [row for u in scenarios for row in problem.uncertain_constraints(z, cp.Constant(u))]
     feasible = compile_feasible_program(z, worst, rows)

@@ -17,11 +17,20 @@ from polyhedge.solvers.program import Cone, ConicForm, ConicProgram, Status
 
 @dataclass(frozen=True)
 class SupportCertificate:
-    """For each direction v: max v'e, a maximiser e, and multipliers with G'y = (v, 0), g'y = value."""
+    """For each direction v: max v'e, a maximiser, and multipliers with G'y = (v, 0), g'y = value.
+
+    `lifted` are the maximisers with their auxiliary coordinates, `points` the maximisers alone.
+    """
 
     values: Array
-    points: Array
+    lifted: Array
     multipliers: Array
+    n_outcomes: int
+
+    @property
+    def points(self) -> Array:
+        """The maximisers e (n, d)."""
+        return self.lifted[:, : self.n_outcomes]
 
 
 def form_at(
@@ -45,7 +54,7 @@ def maximise(form: ConicForm, directions: Array) -> SupportCertificate:
     """Maximise every row of `directions` over the set; inf where unbounded, -inf where it is empty."""
     n, d = directions.shape
     rows, columns = form.G.shape
-    values, points, multipliers = np.empty(n), np.full((n, d), np.nan), np.full((n, rows), np.nan)
+    values, lifted, multipliers = np.empty(n), np.full((n, columns), np.nan), np.full((n, rows), np.nan)
     program = ConicProgram(c=np.zeros(columns), A=form.G, b=form.g, cones=form.cones)
     warm = LinearSolver(program) if program.is_linear else None
     for i, direction in enumerate(directions):
@@ -62,8 +71,8 @@ def maximise(form: ConicForm, directions: Array) -> SupportCertificate:
             raise RuntimeError(
                 f"The worst case along {direction.tolist()} could not be found: {solution.detail}."
             )
-        points[i], multipliers[i] = solution.x[:d], solution.y
-    return SupportCertificate(values, points, multipliers)
+        lifted[i], multipliers[i] = solution.x, solution.y
+    return SupportCertificate(values, lifted, multipliers, d)
 
 
 def is_empty(form: ConicForm) -> bool:

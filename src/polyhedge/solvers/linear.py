@@ -80,6 +80,11 @@ class LinearSolver:
         positive = coefficient > 0
         np.minimum.at(upper, column[positive], limit[positive])
         np.maximum.at(lower, column[~positive], limit[~positive])
+        # Of several rows that bound one column from one side, the first tightest carries the multiplier.
+        order = np.lexsort((np.where(positive, limit, -limit), positive, column))
+        side = 2 * column[order] + positive[order]
+        self._is_tightest = np.zeros(len(b), dtype=bool)
+        self._is_tightest[rows[order[np.flatnonzero(np.diff(side, prepend=-1))]]] = True
         return lower, upper
 
     def _model(self) -> highspy.HighsLp:
@@ -158,5 +163,5 @@ class LinearSolver:
         y[self.rows] = -row_dual
         bounds = np.flatnonzero(self.is_bound)
         multiplier = -col_dual[self.bound_column[bounds]] / self.bound_coefficient[bounds]
-        y[bounds] = np.maximum(multiplier, 0.0)
+        y[bounds] = np.where(self._is_tightest[bounds], np.maximum(multiplier, 0.0), 0.0)
         return y

@@ -37,14 +37,20 @@ def solve_mixed_integer(
     start = time.perf_counter()
     relaxation = _LinearRelaxation(program)
     best = _nothing_found(program)
+    # Tangents at the optimum without integrality keep the first linear relaxation bounded.
+    continuous = solve_conic(replace(program, integer=np.zeros(0, dtype=np.int64)), time_limit=time_limit)
+    if continuous.status in (Status.INFEASIBLE, Status.UNBOUNDED):
+        return replace(best, status=continuous.status, detail=continuous.detail)
+    relaxation.support_at(continuous)
     for _ in range(_MAX_ROUNDS):
         left = None if time_limit is None else max(time_limit - (time.perf_counter() - start), 0.01)
         outer = relaxation.solve(left)
         if not outer.status.has_solution:
-            return (
-                best if best.status.has_solution else replace(best, status=outer.status, detail=outer.detail)
-            )
+            if best.status.has_solution:
+                return best
+            return replace(best, status=outer.status, detail=outer.detail)
         candidate = with_fixed_integers(program, outer.x[: len(program.c)])
+        relaxation.support_at(candidate)
         if candidate.status.has_solution and not candidate.value >= best.value:
             best = candidate
         gap = best.value - (outer.value - outer.gap) if best.status.has_solution else np.inf
@@ -52,8 +58,14 @@ def solve_mixed_integer(
         cut = relaxation.cut_off(outer.x) if not done else False
         if done or not cut or outer.status is Status.STOPPED_EARLY:
             reached = done or (not cut and outer.status is Status.OPTIMAL)
-            return replace(best, gap=max(gap, 0.0), status=best.status if reached else Status.STOPPED_EARLY)
-    return replace(best, gap=max(gap, 0.0), status=Status.STOPPED_EARLY)
+            return _stopped(best, gap, reached)
+    return _stopped(best, gap, reached=False)
+
+
+def _stopped(best: Solution, gap: float, reached: bool) -> Solution:
+    if not best.status.has_solution:
+        return replace(best, detail="no feasible integer point was found before the limit")
+    return replace(best, gap=max(gap, 0.0), status=best.status if reached else Status.STOPPED_EARLY)
 
 
 def _nothing_found(program: ConicProgram) -> Solution:
@@ -91,6 +103,7 @@ class _LinearRelaxation:
     def __init__(self, program: ConicProgram) -> None:
         self.program, n = program, len(program.c)
         self.cones: list[tuple[sp.csr_array, Array]] = []
+        self.cone_starts: list[int] = []
         rows, rhs, kinds, start = [], [], [], 0
         for cone in program.cones:
             block = program.A[start : start + cone.n_rows]
@@ -98,6 +111,7 @@ class _LinearRelaxation:
             start += cone.n_rows
             if cone.kind == "soc":
                 self.cones.append((block, b))
+                self.cone_starts.append(start - cone.n_rows)
                 rows.append(block[:1])
                 rhs.append(b[:1])
                 kinds.append(Cone("nonneg", 1))
@@ -105,9 +119,9 @@ class _LinearRelaxation:
                 rows.append(block)
                 rhs.append(b)
                 kinds.append(cone)
-        A = sp.vstack(rows, format="csr")
+        A = sp.vstack([sp.csr_array((0, n)), *rows], format="csr")
         self.A = sp.hstack([A, sp.csr_array((A.shape[0], 1))], format="csr")
-        self.b, self.kinds, self.n = np.concatenate(rhs), kinds, n
+        self.b, self.kinds, self.n = np.concatenate([np.zeros(0), *rhs]), kinds, n
         if program.P is None:
             self._add_row(np.eye(1, n + 1, n)[0], 0.0)
             self._add_row(-np.eye(1, n + 1, n)[0], 0.0)
@@ -135,6 +149,19 @@ class _LinearRelaxation:
             integer=program.integer,
         )
         return LinearSolver(linear, time_limit=time_limit).solve()
+
+    def support_at(self, solution: Solution) -> None:
+        """Add the half-spaces that prove a convex solution optimal: y'(b - A x) >= 0 for every cone."""
+        if not solution.status.has_solution:
+            return
+        if self.program.P is not None:
+            self._quadratic_cut(solution.x)
+        for (block, b), start in zip(self.cones, self.cone_starts, strict=True):
+            y = solution.y[start : start + len(b)]
+            # Rounding may put y just outside its own cone, where the half-space would cut off the set.
+            y = np.append(max(y[0], float(np.linalg.norm(y[1:]))), y[1:])
+            if y[0] > 1e-9:
+                self._add_row(np.append((y / y[0]) @ block, 0.0), float((y / y[0]) @ b))
 
     def cut_off(self, x: Array) -> bool:
         """Add a tangent for every cone and for the quadratic term that x violates."""

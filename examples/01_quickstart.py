@@ -1,0 +1,48 @@
+"""Quick start: from data and a decision problem to decisions with a cost bound.
+
+Run it with ``python examples/01_quickstart.py``.
+"""
+
+import cvxpy as cp
+import numpy as np
+from sklearn.ensemble import RandomForestRegressor
+
+import polyhedge as ph
+
+# Your own data take the place of these: rows X, and the outcomes Y that followed.
+X_all, Y_all = ph.data.make_synthetic(2800, rng=np.random.default_rng(0))
+X, X_fresh, X_test = np.split(X_all, [1800, 2300])
+Y, Y_fresh, Y_test = np.split(Y_all, [1800, 2300])
+X_new = X_test[:5]
+
+# Split a unit budget over two actions. The outcome u is what a unit of each costs; lopsided splits cost extra.
+c = np.array([-0.08, 0.0])
+z = cp.Variable(2, nonneg=True)
+problem = ph.DecisionProblem(
+    decision=z,
+    cost=lambda z, u: (c + u) @ z + 0.08 * cp.square(z[0] - z[1]),
+    constraints=[cp.sum(z) == 1],
+    n_outcomes=2,
+)
+
+# fit splits the rows into train / learn / calibrate, learns the set and recalibrates it.
+decider = ph.RobustDecider(problem, predictor=RandomForestRegressor(), alpha=0.1, random_state=0)
+decider.fit(X, Y)
+
+d = decider.decide(X_new)
+for i in range(len(d)):
+    print(
+        f"z = {d.z[i].round(3)}, cost at most {d.cost_bound[i]:.3f} if u is no worse than {d.worst_outcome[i].round(3)}"
+    )
+
+# The set that the first decision guards against: {u : W u <= h}.
+region = decider.region(X_new[0])
+print(f"\n{len(region.h)} facets, {len(region.vertices())} vertices, volume {float(region.volume()):.3g}")
+
+report = decider.evaluate(X_test, Y_test)
+print(f"\n{report}")
+
+# A new radius from fresh rows; the shape stays.
+before = decider.radius_
+decider.recalibrate(X_fresh, Y_fresh)
+print(f"\nradius {before:.4f} -> {decider.radius_:.4f}")

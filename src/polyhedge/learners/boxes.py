@@ -1,0 +1,264 @@
+r"""Boxes as polyhedra with 2 d facets: the paper's ablations and the printed grid search.
+
+A box with orthonormal frame U and half-widths a is $\{e : |u_j^\top e| \le r a_j\}$. Our reading of what the
+paper leaves open: boxes are centred at the prediction; half-widths are the standard deviations of the learning
+residuals along the frame, times an aspect; facets keep the row norm $1 / a_j$, so that calibration grows a
+box in proportion.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from polyhedge._validation import Array, Indices, check_count
+from polyhedge.learners.objective import LearningObjective
+from polyhedge.learners.result import LearnResult
+from polyhedge.problems import DecisionProblem
+from polyhedge.sets import Polyhedron
+from polyhedge.solvers.program import Status
+
+logger = logging.getLogger(__name__)
+
+_FEW_CONTEXTS = 12
+
+
+@dataclass(frozen=True)
+class PcaBox:
+    r"""The paper's ablation "Polyhedron": nothing is optimised and the problem is ignored.
+
+    $$\{e : |u_j^\top e| \le r \sigma_j\},\quad \text{cov}(\epsilon) = \sum_j \sigma_j^2 u_j u_j^\top$$
+
+    Parameters
+    ----------
+    max_contexts : int
+        Contexts on which the reported objective is computed (it decides nothing).
+    """
+
+    max_contexts: int = 300
+
+    def learn(
+        self,
+        residuals: Array,
+        centers: Array,
+        problem: DecisionProblem,
+        alpha: float,
+        random_state: Any = None,
+    ) -> LearnResult:
+        """Take principal components and standard deviations of the learning split; see `Learner`."""
+        began = time.perf_counter()
+        objective = LearningObjective(problem, residuals, centers, alpha)
+        shape = at_learning_radius(objective, box(principal_frame(residuals), residuals))
+        return LearnResult(
+            set=shape,
+            objective=objective.value(shape, judged_contexts(objective, self.max_contexts)),
+            status=Status.OPTIMAL,
+            seconds=time.perf_counter() - began,
+            detail="box along the principal components of the learning residuals",
+        )
+
+
+@dataclass(frozen=True)
+class MinVolume:
+    r"""The paper's ablation "Polyhedron (min size)": the problem is ignored.
+
+    $$\min_{(U, a) \in \text{grid}} \text{vol}\{e : |u_j^\top e| \le R(D_n; U, a)\, a_j\}
+    = \min \prod_j 2 a_j R(D_n; U, a)$$
+
+    Parameters
+    ----------
+    n_angles, n_aspects, max_aspect
+        The grid; see `RotatedBoxGrid`.
+    max_contexts : int
+        Contexts on which the reported objective is computed (it decides nothing).
+    time_limit : float or None
+        Seconds after which the best box so far is returned.
+    """
+
+    n_angles: int = 12
+    n_aspects: int = 10
+    max_aspect: float = 4.0
+    max_contexts: int = 300
+    time_limit: float | None = None
+
+    def learn(
+        self,
+        residuals: Array,
+        centers: Array,
+        problem: DecisionProblem,
+        alpha: float,
+        random_state: Any = None,
+    ) -> LearnResult:
+        """Learn from the learning split only; see `Learner`."""
+        objective = LearningObjective(problem, residuals, centers, alpha)
+        return _best_box(self, objective, box_volume, "volume", random_state)
+
+
+@dataclass(frozen=True)
+class RotatedBoxGrid:
+    r"""The learning problem (Step 1 of the paper) over a grid of rotated boxes: the printed row "Ours".
+
+    $$\min_{(U, a) \in \text{grid}}\ \frac1n\sum_i \min_z \max_{e} g(z, \hat f(X_i) + e)
+    \quad\text{over}\quad |u_j^\top e| \le R(D_n; U, a)\, a_j$$
+
+    Parameters
+    ----------
+    n_angles, n_aspects : int
+        In two dimensions: even angles in [0, 90) degrees, and ratios of the half-widths (counted in
+        standard deviations along the frame) log-spaced in [1 / max_aspect, max_aspect]. In more dimensions:
+        the axes and `n_angles` - 1 uniformly random orthonormal frames, each with even and `n_aspects` - 1
+        random aspects, log-uniform in [1/2, 2] for each direction at the default.
+    max_aspect : float
+        Largest ratio of two half-widths.
+    max_contexts : int or None
+        Contexts on which boxes are compared; None for all. Costs without a piece list use 12.
+    time_limit : float or None
+        Seconds after which the best box so far is returned.
+    """
+
+    n_angles: int = 12
+    n_aspects: int = 10
+    max_aspect: float = 4.0
+    max_contexts: int | None = None
+    time_limit: float | None = None
+
+    def learn(
+        self,
+        residuals: Array,
+        centers: Array,
+        problem: DecisionProblem,
+        alpha: float,
+        random_state: Any = None,
+    ) -> LearnResult:
+        """Learn from the learning split only; see `Learner`."""
+        objective = LearningObjective(problem, residuals, centers, alpha)
+        contexts = judged_contexts(objective, self.max_contexts)
+        return _best_box(
+            self, objective, lambda shape: objective.value(shape, contexts), "mean worst-case cost", random_state
+        )
+
+
+def _best_box(
+    settings: MinVolume | RotatedBoxGrid,
+    objective: LearningObjective,
+    criterion: Callable[[Polyhedron], float],
+    name: str,
+    random_state: Any,
+) -> LearnResult:
+    """The box with the least criterion at the learning radius."""
+    began, limit = time.perf_counter(), settings.time_limit
+    rng = np.random.default_rng(random_state)
+    best, least, trace, stopped = None, np.inf, [], False
+    grid = rotated_boxes(objective.residuals, settings.n_angles, settings.n_aspects, settings.max_aspect, rng)
+    try:
+        for candidate in grid:
+            shape = at_learning_radius(objective, candidate)
+            best = shape if best is None else best
+            value = criterion(shape)
+            trace.append(value)
+            if value < least:
+                best, least = shape, value
+            if limit is not None and time.perf_counter() - began > limit:
+                stopped = len(trace) < len(grid)
+                break
+    except KeyboardInterrupt:
+        logger.warning("Interrupted after %d of %d boxes: the best so far is returned.", len(trace), len(grid))
+        stopped = True
+    best = at_learning_radius(objective, grid[0]) if best is None else best
+    return LearnResult(
+        set=best,
+        objective=_finite_objective(objective, best, settings.max_contexts),
+        status=Status.STOPPED_EARLY if stopped else Status.OPTIMAL,
+        seconds=time.perf_counter() - began,
+        trace=tuple(trace),
+        detail=f"least {name} of {len(trace)} of {len(grid)} rotated boxes",
+    )
+
+
+def _finite_objective(objective: LearningObjective, shape: Polyhedron, max_contexts: int | None) -> float:
+    value = objective.value(shape, judged_contexts(objective, max_contexts))
+    if not np.isfinite(value):
+        raise ValueError(
+            "The best box of the grid has no finite worst-case cost on the learning split. Check that every decision "
+            "has a finite cost and that uncertain_constraints can be met; solve one context with "
+            "polyhedge.robust.decide to see its status."
+        )
+    return value
+
+
+def judged_contexts(objective: LearningObjective, max_contexts: int | None) -> Indices:
+    """An even choice of learning contexts; few where the cost has no piece list and each is expensive."""
+    limit = objective.n if max_contexts is None else check_count(max_contexts, "max_contexts", minimum=1)
+    limit = limit if objective.problem.pieces is not None else min(limit, _FEW_CONTEXTS)
+    return np.unique(np.linspace(0, objective.n - 1, min(limit, objective.n)).astype(np.int64))
+
+
+def box(frame: Array, residuals: Array, aspects: Array | None = None) -> Polyhedron:
+    """The box along orthonormal rows; half-widths at radius 1 are standard deviations times aspects."""
+    spread = (residuals @ frame.T).std(axis=0)
+    half_widths = np.where(spread > 0, spread, 1.0) * (1.0 if aspects is None else aspects)
+    W = frame / half_widths[:, None]
+    return Polyhedron(np.vstack([W, -W]), np.zeros(2 * len(frame)))
+
+
+def box_volume(shape: Polyhedron) -> float:
+    """Volume at radius 0 of a polyhedron of `box` form: the product of its widths."""
+    d = shape.n_outcomes
+    widths = -(shape.b[:d] + shape.b[d:]) / np.linalg.norm(shape.W[:d], axis=1)
+    return float(np.prod(widths))
+
+
+def at_learning_radius(objective: LearningObjective, shape: Polyhedron) -> Polyhedron:
+    """The same shape with radius 0 at the conformal radius of the learning split; row norms stay."""
+    return Polyhedron(shape.W, shape.b - objective.radius(shape))
+
+
+def principal_frame(residuals: Array) -> Array:
+    """Principal components (d, d) of the residuals as rows."""
+    d = residuals.shape[1]
+    return np.linalg.eigh(np.cov(residuals.T).reshape(d, d))[1].T
+
+
+def rotated_boxes(
+    residuals: Array, n_angles: int, n_aspects: int, max_aspect: float, rng: np.random.Generator
+) -> list[Polyhedron]:
+    """The grid of `RotatedBoxGrid`: n_angles x n_aspects boxes (a single one in one dimension)."""
+    check_count(n_angles, "n_angles", minimum=1)
+    check_count(n_aspects, "n_aspects", minimum=1)
+    if not max_aspect >= 1:
+        raise ValueError(f"max_aspect is a ratio of half-widths and must be at least 1, got {max_aspect!r}.")
+    d = residuals.shape[1]
+    if d == 1:
+        return [box(np.eye(1), residuals)]
+    frames = _planar_frames(n_angles) if d == 2 else _random_frames(d, n_angles, rng)
+    return [box(frame, residuals, aspects) for frame in frames for aspects in _aspects(d, n_aspects, max_aspect, rng)]
+
+
+def _planar_frames(n_angles: int) -> Iterable[Array]:
+    # A quarter turn swaps the two directions, which the aspect grid does too: angles end before 90 degrees.
+    for angle in np.arange(n_angles) * np.pi / (2 * n_angles):
+        cos, sin = np.cos(angle), np.sin(angle)
+        yield np.array([[cos, sin], [-sin, cos]])
+
+
+def _random_frames(d: int, n_frames: int, rng: np.random.Generator) -> Iterable[Array]:
+    yield np.eye(d)
+    for _ in range(n_frames - 1):
+        Q, R = np.linalg.qr(rng.standard_normal((d, d)))
+        yield Q * np.sign(np.diag(R))
+
+
+def _aspects(d: int, n_aspects: int, max_aspect: float, rng: np.random.Generator) -> Iterable[Array]:
+    """Factors on the half-widths whose ratios lie between 1 / max_aspect and max_aspect."""
+    if d == 2:
+        ratios = np.geomspace(1 / max_aspect, max_aspect, n_aspects) if n_aspects > 1 else np.ones(1)
+        yield from np.column_stack([np.sqrt(ratios), 1 / np.sqrt(ratios)])
+        return
+    yield np.ones(d)
+    largest = np.log(max_aspect) / 2
+    yield from np.exp(rng.uniform(-largest, largest, (n_aspects - 1, d)))

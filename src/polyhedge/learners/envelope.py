@@ -1,0 +1,283 @@
+r"""Exact selection of residuals by dynamic programming, where the cost's directions form a segment.
+
+With an affine cost and a one-dimensional Z (two-outcome budgets, for example) a decision is a number
+s in [0, 1] and its cost direction is v(s) = v_0 + s (v_1 - v_0). Residual j is then the line
+$\alpha_j + \beta_j s$ with $\alpha_j = v_0^\top e_j$, $\beta_j = (v_1 - v_0)^\top e_j$, and the scenario value of a
+selection S is
+
+$$V(S) = \frac1n \sum_i \min_{s \in [0, 1]} G_i(s) + \max_{j \in S} (\alpha_j + \beta_j s).$$
+
+Only the upper envelope of the kept lines matters. Walk along it by rising slope: where line i hands
+over to line j at the breakpoint s_ij, a line whose slope lies between theirs rises above the envelope
+if and only if it is above the breakpoint, so the lines that must be dropped are counted edge by edge,
+and so are the contexts whose minimum lies there. The best envelope with at most n - c_n lines above it
+is a shortest path over (edge, dropped so far), which takes O(m^2 (n - c_n)) time for m candidate lines.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from polyhedge._validation import Array, Indices, Mask
+from polyhedge.problems import DecisionProblem
+from polyhedge.solvers.program import ConicProgram
+from polyhedge.solvers.solve import solve
+
+_MAX_TABLE = 150_000_000
+"""Largest dynamic-programming table (entries) before other methods are preferred."""
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Decisions z(s) = z0 + s (z1 - z0), their directions, and their cost without uncertainty.
+
+    The cost of z(s) at outcome u is base[0] + base[1] s + base[2] s^2 + v(s)'u.
+    """
+
+    z0: Array
+    z1: Array
+    v0: Array
+    v1: Array
+    base: Array
+
+
+def as_segment(problem: DecisionProblem) -> Segment | None:
+    """The problem's segment of decisions, or None where it has another form."""
+    if problem.pieces is None or len(problem.pieces) > 1 or problem.uncertain_rows or len(problem.support_rows[0]):
+        return None
+    program = problem.feasible.program
+    if len(program.integer) or any(cone.kind not in ("zero", "nonneg") for cone in program.cones):
+        return None
+    ends = _end_points(problem)
+    if ends is None:
+        return None
+    z0, z1 = ends
+    v0, v1 = problem.pieces.directions(np.stack([z0, z1]))[:, 0]
+    base = _quadratic_base(problem, z0, z1)
+    return None if base is None else Segment(z0, z1, v0, v1, base)
+
+
+def _end_points(problem: DecisionProblem) -> tuple[Array, Array] | None:
+    """The two extreme decisions if Z is a segment, found by linear programs over Z."""
+    p = problem.n_decisions
+    direction = np.random.default_rng(0).normal(size=p)
+    low, high = _least(problem, direction), _least(problem, -direction)
+    if low is None or high is None or np.allclose(low, high):
+        return None
+    span = direction @ (high - low)
+    for j in range(p):
+        off_line = np.eye(p)[j] - (high - low)[j] / span * direction
+        for sign in (1.0, -1.0):
+            extreme = _least(problem, sign * off_line)
+            if extreme is None or abs(off_line @ (extreme - low)) > 1e-7:
+                return None
+    return low, high
+
+
+def _least(problem: DecisionProblem, costs: Array) -> Array | None:
+    program, columns = problem.feasible.program, problem.feasible.z_columns
+    c = np.zeros(len(program.c))
+    c[columns] = costs
+    solution = solve(ConicProgram(c=c, A=program.A, b=program.b, cones=program.cones))
+    return solution.x[columns] if solution.status.has_solution else None
+
+
+def _quadratic_base(problem: DecisionProblem, z0: Array, z1: Array) -> Array | None:
+    s = np.linspace(0, 1, 5)
+    z = z0 + s[:, None] * (z1 - z0)
+    costs = problem.evaluate(z, np.zeros((5, problem.n_outcomes)))
+    base = np.polynomial.polynomial.polyfit(s, costs, 2)
+    fitted = np.polynomial.polynomial.polyval(s, base)
+    if not np.allclose(fitted, costs, atol=1e-9 * (1 + np.abs(costs).max())):
+        return None
+    base[2] = base[2] if base[2] > 1e-12 else 0.0
+    return base
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The best residuals to keep and the mean scenario cost V* they give."""
+
+    kept: Mask
+    value: float
+
+
+def select_on_segment(segment: Segment, residuals: Array, centers: Array, rank: int) -> Selection | None:
+    """The selection of `rank` residuals with the least mean cost; None where the table would be too large.
+
+    Sees the learning split only.
+    """
+    lines = _Lines.of(segment, residuals, centers)
+    n_drop = len(residuals) - rank
+    candidates = lines.candidates(n_drop)
+    if len(candidates) ** 2 * (n_drop + 1) > _MAX_TABLE:
+        return None
+    path, total = _Table(lines, candidates, n_drop).best_path()
+    return Selection(lines.below_envelope(path), total / len(centers))
+
+
+@dataclass(frozen=True)
+class _Lines:
+    """Lines alpha + beta s, one for each residual, and contexts g0 + g1 s + g2 s^2."""
+
+    alpha: Array
+    beta: Array
+    g0: Array
+    g1: Array
+    g2: float
+
+    @classmethod
+    def of(cls, segment: Segment, residuals: Array, centers: Array) -> _Lines:
+        turn = segment.v1 - segment.v0
+        return cls(
+            alpha=residuals @ segment.v0,
+            beta=residuals @ turn,
+            g0=segment.base[0] + centers @ segment.v0,
+            g1=segment.base[1] + centers @ turn,
+            g2=float(segment.base[2]),
+        )
+
+    def candidates(self, n_drop: int) -> Indices:
+        """Lines that can show on an envelope: at most n_drop others lie above them everywhere, by slope."""
+        ends = np.stack([self.alpha, self.alpha + self.beta])
+        at_most = np.array([_count_dominating(ends, j) for j in range(len(self.alpha))])
+        chosen = np.flatnonzero(at_most <= n_drop)
+        return chosen[np.lexsort((self.alpha[chosen], self.beta[chosen]))]
+
+    def minimisers(self, line: int) -> Array:
+        """Where each context's cost is least if this line alone were the envelope."""
+        slope = self.g1 + self.beta[line]
+        return np.clip(-slope / (2 * self.g2), 0, 1) if self.g2 > 0 else (slope < 0).astype(float)
+
+    def context_costs(self, s: Array | float) -> Array:
+        """Cost without uncertainty of every context at s."""
+        return np.asarray(self.g0 + (self.g1 + self.g2 * s) * s)
+
+    def below_envelope(self, path: list[int]) -> Mask:
+        """Which lines do not rise above the envelope of the lines on the path."""
+        alpha, beta = self.alpha[path], self.beta[path]
+        breaks = (alpha[:-1] - alpha[1:]) / (beta[1:] - beta[:-1]) if len(path) > 1 else np.zeros(0)
+        s = np.concatenate([[0.0], breaks, [1.0]])
+        envelope = (alpha[:, None] + beta[:, None] * s).max(axis=0)
+        scale = 1e-12 * (1 + np.abs(self.alpha).max() + np.abs(self.beta).max())
+        return np.asarray((self.alpha[:, None] + self.beta[:, None] * s <= envelope + scale).all(axis=1))
+
+
+def _count_dominating(ends: Array, j: int) -> int:
+    above = (ends >= ends[:, j : j + 1]).all(axis=0)
+    strictly = (ends > ends[:, j : j + 1]).any(axis=0)
+    return int((above & strictly).sum())
+
+
+class _Table:
+    """Shortest path over (last edge of the envelope, lines dropped so far)."""
+
+    def __init__(self, lines: _Lines, candidates: Indices, n_drop: int) -> None:
+        self.lines, self.candidates, self.n_drop = lines, candidates, n_drop
+        self.alpha, self.beta = lines.alpha[candidates], lines.beta[candidates]
+        self.minimisers = np.array([lines.minimisers(j) for j in candidates])
+        values = lines.context_costs(self.minimisers) + self.alpha[:, None] + self.beta[:, None] * self.minimisers
+        order = np.argsort(self.minimisers, axis=1)
+        self.sorted_minimisers = np.take_along_axis(self.minimisers, order, axis=1)
+        running = np.cumsum(np.take_along_axis(values, order, axis=1), axis=1)
+        self.running = np.concatenate([np.zeros((len(candidates), 1)), running], axis=1)
+        self.tolerance = 1e-12 * (1 + np.abs(lines.alpha).max() + np.abs(lines.beta).max())
+
+    def best_path(self) -> tuple[list[int], float]:
+        """The lines of the best envelope by rising slope, and the contexts' total cost."""
+        arrivals: list[list[_Arrival]] = [[self._start(j)] for j in range(len(self.candidates))]
+        best, best_end = np.inf, None
+        for i in range(len(self.candidates)):
+            node = _Node(arrivals[i])
+            dropped_at_end = self._above(1.0, i, self.lines.beta > self.beta[i])
+            if dropped_at_end <= self.n_drop:
+                totals = node.least[-1][: self.n_drop + 1 - dropped_at_end] + self._interior(i, 1.0)
+                count = int(np.argmin(totals))
+                if totals[count] < best:
+                    best, best_end = float(totals[count]), (node, node.which[-1, count], count)
+            for j, arrival in self._departures(i, node):
+                arrivals[j].append(arrival)
+        if best_end is None:
+            raise RuntimeError("No envelope with so few lines above it was found; this should be impossible.")
+        return [int(self.candidates[line]) for line in _trace_back(*best_end)], best
+
+    def _start(self, j: int) -> _Arrival:
+        dropped = self._above(0.0, j, self.lines.beta <= self.beta[j])
+        costs = np.full(self.n_drop + 1, np.inf)
+        if dropped <= self.n_drop:
+            costs[dropped] = 0.0
+        return _Arrival(0.0, costs, j, None, None, dropped)
+
+    def _above(self, s: float, i: int, among: Mask) -> int:
+        level = self.alpha[i] + self.beta[i] * s
+        return int((among & (self.lines.alpha + self.lines.beta * s > level + self.tolerance)).sum())
+
+    def _interior(self, i: int, s: float) -> float:
+        """Total cost of the contexts whose minimum on line i lies in [0, s]."""
+        return float(self.running[i, np.searchsorted(self.sorted_minimisers[i], s, side="right")])
+
+    def _departures(self, i: int, node: _Node) -> list[tuple[int, _Arrival]]:
+        """Edges from line i to steeper lines that start after line i was reached."""
+        later = np.flatnonzero(self.beta > self.beta[i])
+        s = (self.alpha[i] - self.alpha[later]) / (self.beta[later] - self.beta[i])
+        later, s = later[(s >= 0) & (s <= 1)], s[(s >= 0) & (s <= 1)]
+        position = np.searchsorted(node.s, s, side="right") - 1
+        reachable = (position >= 0) & np.isfinite(node.least[position]).any(axis=1)
+        later, s, position = later[reachable], s[reachable], position[reachable]
+        if not len(later):
+            return []
+        level = self.alpha[i] + self.beta[i] * s
+        slopes = self.lines.beta
+        between = (slopes > self.beta[i]) & (slopes <= self.beta[later][:, None])
+        heights = self.lines.alpha + slopes * s[:, None]
+        dropped = (between & (heights > level[:, None] + self.tolerance)).sum(axis=1)
+        return [
+            (int(j), self._arrive(i, int(j), float(sj), float(height), int(k), node, int(at)))
+            for j, sj, height, k, at in zip(later, s, level, dropped, position, strict=True)
+            if k <= self.n_drop
+        ]
+
+    def _arrive(self, i: int, j: int, s: float, level: float, dropped: int, node: _Node, at: int) -> _Arrival:
+        here = (self.minimisers[i] > s) & (self.minimisers[j] <= s)
+        cost = self._interior(i, s) - self._interior(j, s) + float((self.lines.context_costs(s) + level)[here].sum())
+        costs = np.full(self.n_drop + 1, np.inf)
+        costs[dropped:] = node.least[at][: self.n_drop + 1 - dropped] + cost
+        return _Arrival(s, costs, j, node, at, dropped)
+
+
+@dataclass(frozen=True)
+class _Arrival:
+    """Line `line` reached at breakpoint s: least cost for each number of dropped lines."""
+
+    s: float
+    costs: Array
+    line: int
+    origin: _Node | None
+    origin_position: int | None
+    dropped: int
+
+
+class _Node:
+    """All arrivals at one line, sorted by breakpoint, with running minima."""
+
+    def __init__(self, arrivals: list[_Arrival]) -> None:
+        self.arrivals = sorted(arrivals, key=lambda arrival: arrival.s)
+        self.s = np.array([arrival.s for arrival in self.arrivals])
+        costs = np.array([arrival.costs for arrival in self.arrivals])
+        self.least = np.minimum.accumulate(costs, axis=0)
+        improves = np.concatenate([np.ones((1, costs.shape[1]), bool), costs[1:] < self.least[:-1]])
+        row = np.where(improves, np.arange(len(costs))[:, None], 0)
+        self.which = np.maximum.accumulate(row, axis=0)
+
+
+def _trace_back(node: _Node, which: int, count: int) -> list[int]:
+    path = []
+    arrival = node.arrivals[int(which)]
+    while True:
+        path.append(arrival.line)
+        if arrival.origin is None or arrival.origin_position is None:
+            return path[::-1]
+        count -= arrival.dropped
+        arrival = arrival.origin.arrivals[int(arrival.origin.which[arrival.origin_position, count])]

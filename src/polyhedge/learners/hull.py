@@ -1,0 +1,210 @@
+r"""The scenario value of a selection of residuals, with the mixtures that prove it.
+
+For a selection S and context i, $v_i(S) = \min_z \max_{j \in S} g(z, \hat f_i + e_j)$ is the cost of the convex
+hull of S. By duality there is a mixture $\lambda$ over S with
+$v_i(S) = \min_z \sum_j \lambda_j\, g(z, \hat f_i + e_j) =: \Phi_i(\lambda)$, and $\Phi_i(\lambda)$ is a lower bound of $v_i(T)$ for
+*every* selection T that contains the support of $\lambda$: a number, whatever the cost looks like.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import scipy.sparse as sp
+
+from polyhedge._validation import Array, Indices, Mask
+from polyhedge.problems import DecisionProblem
+from polyhedge.robust.counterpart import Counterpart
+from polyhedge.solvers.conic import solve_conic
+from polyhedge.solvers.linear import LinearSolver
+from polyhedge.solvers.program import Cone, ConicForm, ConicProgram
+
+_TOLERANCE = 1e-8
+
+
+class _Hull:
+    """The convex hull of some residuals, as a set for the robust counterpart."""
+
+    def __init__(self, points: Array) -> None:
+        self.points = points
+        self.n_outcomes = points.shape[1]
+
+    def conic_form(self, radius: float) -> ConicForm:
+        """e = points' w, 1'w = 1, w >= 0 with the weights w as auxiliary coordinates."""
+        k, d = self.points.shape
+        equations = np.block([[np.eye(d), -self.points.T], [np.zeros((1, d)), np.ones((1, k))]])
+        bounds = sp.hstack([sp.csr_array((k, d)), -sp.eye_array(k)], format="csr")
+        return ConicForm(
+            G=sp.vstack([sp.csr_array(equations), bounds], format="csr"),
+            g=np.concatenate([np.zeros(d), [1.0], np.zeros(k)]),
+            cones=(Cone("zero", d + 1), Cone("nonneg", k)),
+        )
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """Weights over a few residuals whose mixed cost is at least `value` for every decision in a context."""
+
+    value: float
+    members: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class HullValues:
+    """Values v_i(S) (n,), decisions (n, p) and a proving mixture for each context."""
+
+    values: Array
+    z: Array
+    mixtures: tuple[Mixture, ...]
+
+
+def disjoint_mixtures(
+    problem: DecisionProblem, residuals: Array, center: Array, count: int
+) -> list[Mixture]:
+    """Proving mixtures of one context with disjoint members, by falling value.
+
+    Dropping fewer than `count` residuals leaves one of `count` disjoint mixtures whole, so the last
+    value is a floor for every selection.
+    """
+    context = _ContextProgram(problem, residuals, center)
+    available = np.ones(len(residuals), dtype=bool)
+    found: list[Mixture] = []
+    for _ in range(count):
+        mixture = context.solve(available)
+        if mixture is None:
+            break
+        found.append(mixture)
+        available[list(mixture.members)] = False
+        if not mixture.members or not available.any():
+            break
+    return found
+
+
+class _ContextProgram:
+    """min_z max over the available residuals of g(z, f + e_j): one row for each residual and piece."""
+
+    def __init__(self, problem: DecisionProblem, residuals: Array, center: Array) -> None:
+        feasible, outcomes = problem.feasible, center + residuals
+        program, n = feasible.program, len(residuals)
+        n_columns = len(program.c) + 1
+        assert problem.pieces is not None
+        blocks, rhs = [sp.hstack([program.A, sp.csr_array((len(program.b), 1))], format="csr")], [program.b]
+        extras = [(problem.pieces, n_columns - 1, -1.0)]
+        extras += [
+            (pieces, int(column), 1.0)
+            for pieces, column in zip(problem.uncertain_rows, feasible.epigraph_columns, strict=True)
+        ]
+        for pieces, column, sign in extras:
+            for piece in range(len(pieces)):
+                rows = np.zeros((n, n_columns))
+                rows[:, feasible.z_columns] = outcomes @ pieces.Q[piece] + pieces.p[piece]
+                if column >= 0:
+                    rows[:, column] = sign
+                blocks.append(sp.csr_array(rows))
+                rhs.append(-(outcomes @ pieces.q[piece] + pieces.c[piece]))
+        first = len(program.b)
+        self.n, self.rows = n, np.arange(first, first + n * (len(blocks) - 1))
+        self.program = ConicProgram(
+            c=np.append(program.c, 1.0),
+            A=sp.vstack(blocks, format="csr"),
+            b=np.concatenate(rhs),
+            cones=(*program.cones, Cone("nonneg", len(self.rows))),
+            P=None if program.P is None else sp.block_diag([program.P, sp.csr_array((1, 1))], format="csr"),
+            offset=program.offset,
+        )
+        self.warm = LinearSolver(self.program, varying_rows=self.rows) if self.program.is_linear else None
+
+    def solve(self, available: Mask) -> Mixture | None:
+        """The value with some residuals only, and the residuals whose rows carry multipliers."""
+        in_use = np.tile(available, len(self.rows) // self.n)
+        rhs = np.where(in_use, self.program.b[self.rows], np.inf)
+        if self.warm is not None:
+            self.warm.change_rhs(self.rows, rhs)
+            solution = self.warm.solve()
+        else:
+            keep = np.concatenate([np.arange(self.rows[0]), self.rows[in_use]])
+            cones = (*self.program.cones[:-1], Cone("nonneg", int(in_use.sum())))
+            solution = solve_conic(replace(self.program, A=self.program.A[keep], b=self.program.b[keep], cones=cones))
+        if not solution.status.has_solution:
+            return None
+        weights = np.zeros(len(self.rows))
+        weights[in_use] = solution.y[self.rows][in_use] if self.warm is not None else solution.y[self.rows[0] :]
+        active = np.flatnonzero(weights.reshape(-1, self.n).max(axis=0) > 1e-9)
+        return Mixture(solution.value - _TOLERANCE, tuple(int(j) for j in active))
+
+
+class HullOracle:
+    """Evaluate v_i(S) for many selections; residuals that were once active are tried first."""
+
+    def __init__(self, problem: DecisionProblem, residuals: Array, centers: Array) -> None:
+        self.problem, self.residuals, self.centers = problem, residuals, centers
+        self.pool: set[int] = set()
+
+    def evaluate(self, kept: Mask, contexts: Indices | None = None) -> HullValues:
+        """Values of all (or some) contexts for the selection `kept`.
+
+        The hull is grown lazily: solve with the pool's residuals, add those that a decision's cost
+        directions show to lie outside, until none does.
+        """
+        chosen = np.arange(len(self.centers)) if contexts is None else contexts
+        pool = self._first_pool(kept)
+        todo, found = chosen, {}
+        while len(todo):
+            members = np.array(sorted(pool))
+            solved = self._solve(members, todo)
+            missing, again = self._violated(kept, members, solved)
+            found.update({int(i): s for i, s in zip(todo, solved, strict=True)})
+            if not missing:
+                break
+            pool |= missing
+            self.pool |= missing
+            todo = todo[again]
+        return HullValues(
+            values=np.array([found[int(i)][0] for i in chosen]),
+            z=np.array([found[int(i)][1] for i in chosen]).reshape(len(chosen), -1),
+            mixtures=tuple(found[int(i)][2] for i in chosen),
+        )
+
+    def _first_pool(self, kept: Mask) -> set[int]:
+        """Extremes along the axes and whatever was active before, as far as it is kept."""
+        available = np.flatnonzero(kept)
+        axes = np.eye(self.problem.n_outcomes)
+        along = self.residuals[available] @ np.vstack([axes, -axes]).T
+        return {int(available[j]) for j in along.argmax(axis=0)} | {j for j in self.pool if kept[j]}
+
+    def _solve(self, members: Indices, contexts: Indices) -> list[tuple[float, Array, Mixture]]:
+        counterpart = Counterpart(self.problem, _Hull(self.residuals[members]), 0.0)  # type: ignore[arg-type]
+        results = []
+        for i in contexts:
+            solution = counterpart.solve(self.centers[i])
+            if not solution.status.has_solution:
+                raise RuntimeError(
+                    f"The scenario problem of learning context {int(i)} could not be solved: {solution.status} "
+                    f"{solution.detail}"
+                )
+            weights = solution.weighted_auxiliary.sum(axis=0)
+            active = members[np.flatnonzero(weights > 1e-9)]
+            mixture = Mixture(solution.value - _TOLERANCE, tuple(int(j) for j in active))
+            results.append((solution.value, solution.z, mixture))
+        return results
+
+    def _violated(
+        self, kept: Mask, members: Indices, solved: list[tuple[float, Array, Mixture]]
+    ) -> tuple[set[int], Mask]:
+        """Kept residuals that exceed the hull of the members along some solution's directions."""
+        z = np.array([solution[1] for solution in solved])
+        available = np.flatnonzero(kept)
+        missing: set[int] = set()
+        again = np.zeros(len(solved), dtype=bool)
+        assert self.problem.pieces is not None
+        for pieces in (self.problem.pieces, *self.problem.uncertain_rows):
+            directions = pieces.directions(z)
+            for piece in range(len(pieces)):
+                heights = directions[:, piece] @ self.residuals[available].T
+                inside = (directions[:, piece] @ self.residuals[members].T).max(axis=1)
+                excess = heights.max(axis=1) - inside
+                out = excess > _TOLERANCE * (1 + np.abs(inside))
+                missing |= {int(available[j]) for j in heights[out].argmax(axis=1)}
+                again |= out
+        return missing, again

@@ -1,0 +1,146 @@
+r"""The one-sided box: facets only where an outcome can raise the cost. The simple rival of every learner.
+
+$$\{e : s_k^\top e \le r\, \sigma_k\},\qquad s_k \in \{\pm e_1, \dots, \pm e_d\}\ \text{harmful}$$
+
+It optimises nothing. Which sides are harmful follows from the problem alone, exactly; only the scales
+$\sigma_k$ (standard deviations of the residuals along the axes) come from data.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from polyhedge._validation import Array
+from polyhedge.learners.boxes import at_learning_radius, judged_contexts
+from polyhedge.learners.objective import LearningObjective
+from polyhedge.learners.result import LearnResult
+from polyhedge.learners.starts import closed
+from polyhedge.problems import DecisionProblem
+from polyhedge.sets import Polyhedron
+from polyhedge.solvers.linear import LinearSolver
+from polyhedge.solvers.program import Solution, Status
+from polyhedge.solvers.solve import solve
+
+_TOLERANCE = 1e-7
+
+
+@dataclass(frozen=True)
+class OneSidedBox:
+    """Axis facets on the harmful sides, scaled by standard deviations of the residuals.
+
+    Harmless sides are closed by far facets at twice the largest residual, so that the volume is finite; they
+    hardly ever decide a score, and no worst case, since every direction a cost can have is covered by the
+    harmful sides.
+
+    Parameters
+    ----------
+    scale : bool
+        Divide by the residuals' standard deviations; False for equal scales, which use no data at all.
+    max_contexts : int
+        Contexts on which the reported objective is computed (it decides nothing).
+
+    Notes
+    -----
+    The coverage guarantee needs residuals that are not used for calibration, even for the scales alone.
+    """
+
+    scale: bool = True
+    max_contexts: int = 300
+
+    def learn(
+        self,
+        residuals: Array,
+        centers: Array,
+        problem: DecisionProblem,
+        alpha: float,
+        random_state: Any = None,
+    ) -> LearnResult:
+        """Take the scales from the given residuals and the sides from the problem; see `Learner`."""
+        began = time.perf_counter()
+        objective = LearningObjective(problem, residuals, centers, alpha)
+        sides = harmful_sides(problem)
+        n_harmful = len(sides)
+        if not n_harmful:
+            sides = both_sides(problem.n_outcomes)
+        shape = at_learning_radius(objective, _scaled(sides, residuals if self.scale else None))
+        shape = closed(objective, shape)
+        return LearnResult(
+            set=shape,
+            objective=objective.value(shape, judged_contexts(objective, self.max_contexts)),
+            status=Status.OPTIMAL,
+            seconds=time.perf_counter() - began,
+            detail=f"{n_harmful} of {2 * problem.n_outcomes} axis sides can raise the cost",
+        )
+
+
+def _scaled(sides: Array, residuals: Array | None) -> Polyhedron:
+    if residuals is None:
+        return Polyhedron(sides, np.zeros(len(sides)))
+    spread = residuals.std(axis=0)
+    return Polyhedron(sides / np.where(spread > 0, spread, 1.0), np.zeros(len(sides)))
+
+
+def both_sides(d: int) -> Array:
+    """All axis sides (2 d, d): the unit vectors, then their negatives."""
+    return np.vstack([np.eye(d), -np.eye(d)])
+
+
+def harmful_sides(problem: DecisionProblem) -> Array:
+    r"""Signed unit rows (k, d): the axis directions along which some feasible decision's cost can rise.
+
+    Side $+e_j$ is harmful if $\max_{z \in Z} (Q_l z + q_l)_j > 0$ for some piece l of the cost or of an uncertain
+    constraint, $-e_j$ if the minimum is negative; each is one program over Z. Costs without a piece list count
+    as harmful on all sides.
+
+    Examples
+    --------
+    >>> from polyhedge.problems import simplex_linear
+    >>> harmful_sides(simplex_linear([0.0, 0.0]))
+    array([[1., 0.],
+           [0., 1.]])
+    """
+    sides = both_sides(problem.n_outcomes)
+    if problem.pieces is None:
+        return sides
+    largest = _largest_over_decisions(problem)
+    lists = (problem.pieces, *problem.uncertain_rows)
+    harmful = np.zeros(len(sides), dtype=bool)
+    for k, side in enumerate(sides):
+        slopes = np.vstack([np.column_stack([side @ pieces.Q, pieces.q @ side]) for pieces in lists])
+        slopes = np.unique(slopes, axis=0)
+        harmful[k] = any(_can_be_positive(slope, largest) for slope in slopes)
+    return sides[harmful]
+
+
+def _can_be_positive(slope: Array, largest: Callable[[Array], float]) -> bool:
+    """Whether slope[:-1]'z + slope[-1] exceeds 0, beyond what a solver's tolerance explains, somewhere in Z."""
+    threshold = _TOLERANCE * float(np.abs(slope).max())
+    reach = float(slope[-1]) + (largest(slope[:-1]) if slope[:-1].any() else 0.0)
+    return reach > threshold
+
+
+def _largest_over_decisions(problem: DecisionProblem) -> Callable[[Array], float]:
+    """The function c -> max of c'z over Z: inf where unbounded or where the solver cannot tell."""
+    feasible = problem.feasible
+    program = replace(feasible.program, c=np.zeros_like(feasible.program.c), P=None, offset=0.0)
+    warm = LinearSolver(program) if program.is_linear and not len(program.integer) else None
+
+    def largest(c: Array) -> float:
+        if warm is not None:
+            warm.change_costs(feasible.z_columns, -c)
+            return _maximum(warm.solve())
+        costs = np.zeros_like(program.c)
+        costs[feasible.z_columns] = -c
+        return _maximum(solve(replace(program, c=costs)))
+
+    return largest
+
+
+def _maximum(solution: Solution) -> float:
+    # A side that was wrongly left open would make costs infinite, one too many only costs a little.
+    return -solution.value + solution.gap if solution.status.has_solution else np.inf

@@ -1,0 +1,352 @@
+r"""Mixed-integer programs with bilinear rows: SCIP and Gurobi behind arrays, in a child process.
+
+$$\min_x\ \tfrac12 x^\top P x + c^\top x + \text{offset} \quad\text{s.t.}\quad
+l_r \le a_r^\top x + \sum_{(r,i,j)} v_{rij}\, x_i x_j \le u_r,\quad
+\text{lower} \le x \le \text{upper},\quad x_I \text{ integer}$$
+
+Spatial branch and bound is the one kind of solver here that can crash or overrun its time limit, so it never
+runs in the caller's process. The child runs this file alone: nothing of the package is imported at the top, which
+makes it start in a fraction of a second.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import time
+import traceback
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import scipy.sparse as sp
+
+if TYPE_CHECKING:
+    from polyhedge._validation import Array, Indices
+    from polyhedge.solvers.program import Status
+
+GRACE = 10.0
+"""Seconds after the time limit before a child that has not answered is ended."""
+
+_PACKAGES = {"scip": "pyscipopt", "gurobi": "gurobipy"}
+_GUROBI_SIZE_LIMIT = 10010
+_INFINITE = 1e19
+
+
+@dataclass(frozen=True)
+class BilinearProgram:
+    """The program of the module docstring as arrays.
+
+    Attributes
+    ----------
+    c : (n,) linear cost.
+    A : (m, n) linear parts of the rows.
+    row_lower, row_upper : (m,) infinite where a side is open.
+    products : (n_products, 3) of int
+        Rows (r, i, j): the product x_i x_j stands in row r ...
+    product_values : (n_products,)
+        ... with this coefficient.
+    lower, upper : (n,) bounds; columns that stand in products need finite ones.
+    integer : indices of integer columns.
+    P : (n, n) symmetric positive semidefinite quadratic cost, or None.
+    offset : constant cost.
+    start : (n,) a feasible point to start from, or None.
+    """
+
+    c: Array
+    A: sp.csr_array
+    row_lower: Array
+    row_upper: Array
+    products: Indices
+    product_values: Array
+    lower: Array
+    upper: Array
+    integer: Indices
+    P: sp.csr_array | None = None
+    offset: float = 0.0
+    start: Array | None = None
+
+
+@dataclass(frozen=True)
+class BilinearSolution:
+    """A point with its evidence: `value - lower_bound` is the proven gap; x is NaN where none was found."""
+
+    x: Array
+    value: float
+    lower_bound: float
+    status: Status
+    seconds: float
+    detail: str = ""
+
+
+def solve_bilinear(
+    program: BilinearProgram,
+    *,
+    backend: str = "auto",
+    time_limit: float = 60.0,
+    relative_gap: float = 1e-4,
+    absolute_gap: float = 1e-7,
+    use_nlp: bool = True,
+    grace: float = GRACE,
+) -> BilinearSolution:
+    """Solve to global optimality, or up to the time limit, in a child process.
+
+    Parameters
+    ----------
+    backend : {"auto", "scip", "gurobi"}
+        "auto" takes SCIP where it is installed, else Gurobi.
+    time_limit, grace : float
+        Seconds for the solver, and seconds more before a child that does not answer is ended.
+    relative_gap, absolute_gap : float
+        The point is optimal if one of them is reached.
+    use_nlp : bool
+        Let SCIP use its nonlinear solver for heuristics. It aborts on some larger models.
+    """
+    from polyhedge.solvers.program import Status
+
+    name = available_backend(backend)
+    options = {
+        "time_limit": float(time_limit),
+        "relative_gap": relative_gap,
+        "absolute_gap": absolute_gap,
+        "use_nlp": use_nlp,
+    }
+    began = time.perf_counter()
+    answer = _ask_child({"backend": name, "program": vars(program), "options": options}, time_limit + grace)
+    x = np.full(len(program.c), np.nan) if answer["x"] is None else np.asarray(answer["x"], dtype=float)
+    return BilinearSolution(
+        x=x,
+        value=np.inf if answer["x"] is None else float(answer["value"]),
+        lower_bound=float(answer["bound"]),
+        status=Status[answer["status"]],
+        seconds=time.perf_counter() - began,
+        detail=f"{name}: {answer['detail']}",
+    )
+
+
+def available_backend(backend: str) -> str:
+    """The back-end to use; ImportError with the command to run where it is missing."""
+    if backend not in ("auto", *_PACKAGES):
+        raise ValueError(f"backend must be 'auto', 'scip' or 'gurobi', got {backend!r}.")
+    wanted = list(_PACKAGES) if backend == "auto" else [backend]
+    for name in wanted:
+        if importlib.util.find_spec(_PACKAGES[name]) is not None:
+            return name
+    if backend == "gurobi":
+        raise ImportError(
+            "backend='gurobi' needs gurobipy, which is not installed. Run: pip install gurobipy "
+            "(a licence for larger models is sold apart), or use backend='scip'."
+        )
+    raise ImportError(
+        "The exact mixed-integer bilinear program needs SCIP, which is not installed. "
+        "Run: pip install 'polyhedge[exact]'"
+    )
+
+
+def _command() -> list[str]:
+    # -P: the folder of this file must not shadow top-level modules of the same names.
+    return [sys.executable, "-P", os.path.abspath(__file__)]
+
+
+def _ask_child(question: dict[str, Any], patience: float) -> dict[str, Any]:
+    """Send the question, wait, and turn every way to die into an answer. Ctrl-C ends the child as well."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    child = subprocess.Popen(
+        _command(),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment,
+    )
+    try:
+        reply, errors = child.communicate(pickle.dumps(question), timeout=patience)
+    except subprocess.TimeoutExpired:
+        return _failure(f"the solver did not stop within {patience:.0f} s and was ended")
+    finally:
+        if child.poll() is None:
+            child.kill()
+            child.communicate()
+    if child.returncode == 0 and reply:
+        answer: dict[str, Any] = pickle.loads(reply)
+        return answer
+    tail = errors.decode(errors="replace").strip().splitlines()[-1:]
+    return _failure("; ".join([f"the solver's process {_ending(child.returncode)}", *tail]))
+
+
+def _ending(code: int) -> str:
+    if code >= 0:
+        return f"ended with exit code {code}"
+    try:
+        return f"crashed ({signal.Signals(-code).name})"
+    except ValueError:
+        return f"crashed (signal {-code})"
+
+
+def _failure(detail: str) -> dict[str, Any]:
+    return {"x": None, "value": np.inf, "bound": -np.inf, "status": "FAILED", "detail": detail}
+
+
+def _child() -> None:
+    """Read a question from stdin and write the answer to stdout; what solvers print goes to stderr."""
+    reply = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    question = pickle.load(sys.stdin.buffer)
+    adapter = {"scip": _by_scip, "gurobi": _by_gurobi}[question["backend"]]
+    try:
+        answer = adapter(BilinearProgram(**question["program"]), question["options"])
+    except Exception as error:
+        traceback.print_exc()
+        answer = _failure(f"{type(error).__name__}: {error}")
+    pickle.dump(answer, reply)
+    reply.flush()
+
+
+def _terms(program: BilinearProgram) -> list[tuple[list[tuple[int, float]], list[tuple[int, int, float]]]]:
+    """Linear and product terms of each row."""
+    A = program.A
+    linear = [
+        list(zip(A.indices[a:b].tolist(), A.data[a:b].tolist(), strict=True))
+        for a, b in zip(A.indptr[:-1], A.indptr[1:], strict=True)
+    ]
+    products: list[list[tuple[int, int, float]]] = [[] for _ in linear]
+    for (r, i, j), value in zip(program.products.tolist(), program.product_values.tolist(), strict=True):
+        products[r].append((i, j, value))
+    return list(zip(linear, products, strict=True))
+
+
+def _quadratic_terms(program: BilinearProgram) -> list[tuple[int, int, float]]:
+    if program.P is None:
+        return []
+    P = program.P.tocoo()
+    return [(int(i), int(j), 0.5 * float(v)) for i, j, v in zip(P.row, P.col, P.data, strict=True)]
+
+
+def _by_scip(program: BilinearProgram, options: dict[str, Any]) -> dict[str, Any]:
+    import pyscipopt
+
+    model = pyscipopt.Model()
+    model.hideOutput()
+    model.setParams(
+        {
+            "limits/time": options["time_limit"],
+            "limits/gap": options["relative_gap"],
+            "limits/absgap": options["absolute_gap"],
+            "timing/clocktype": 2,
+            "misc/catchctrlc": False,
+            "nlp/disable": not options["use_nlp"],
+        }
+    )
+    total = pyscipopt.quicksum
+    integer = set(program.integer.tolist())
+    x = [
+        model.addVar(
+            vtype="I" if i in integer else "C",
+            lb=None if low == -np.inf else low,
+            ub=None if high == np.inf else high,
+        )
+        for i, (low, high) in enumerate(zip(program.lower.tolist(), program.upper.tolist(), strict=True))
+    ]
+    bounds = zip(program.row_lower.tolist(), program.row_upper.tolist(), strict=True)
+    for (linear, products), (low, high) in zip(_terms(program), bounds, strict=True):
+        row = total(v * x[i] for i, v in linear) + total(v * x[i] * x[j] for i, j, v in products)
+        if low == high:
+            model.addCons(row == low)
+            continue
+        if low > -np.inf:
+            model.addCons(row >= low)
+        if high < np.inf:
+            model.addCons(row <= high)
+    cost = total(v * x[i] for i, v in enumerate(program.c.tolist()) if v) + program.offset
+    quadratic = _quadratic_terms(program)
+    level = model.addVar(lb=None, ub=None) if quadratic else None
+    if level is not None:
+        model.addCons(total(v * x[i] * x[j] for i, j, v in quadratic) <= level)
+        cost = cost + level
+    model.setObjective(cost, "minimize")
+    if program.start is not None:
+        point = model.createSol()
+        for variable, value in zip(x, program.start.tolist(), strict=True):
+            model.setSolVal(point, variable, value)
+        if level is not None:
+            at = sum(v * program.start[i] * program.start[j] for i, j, v in quadratic)
+            model.setSolVal(point, level, float(at) + 1e-9)
+        model.addSol(point)
+    model.optimize()
+    status, bound = model.getStatus(), float(model.getDualbound())
+    found = model.getNSols() > 0
+    best = model.getBestSol() if found else None
+    return {
+        "x": np.array([model.getSolVal(best, variable) for variable in x]) if found else None,
+        "value": float(model.getPrimalbound()) if found else np.inf,
+        "bound": bound if abs(bound) < _INFINITE else -np.inf,
+        "status": _ended(status in ("optimal", "gaplimit"), found, status in ("infeasible", "inforunbd")),
+        "detail": f"{status}, {model.getNTotalNodes()} nodes",
+    }
+
+
+def _by_gurobi(program: BilinearProgram, options: dict[str, Any]) -> dict[str, Any]:
+    import gurobipy as gp
+
+    try:
+        return _gurobi_answer(gp, program, options)
+    except gp.GurobiError as error:
+        if error.errno != _GUROBI_SIZE_LIMIT:
+            raise
+        return _failure(
+            f"the model has {len(program.c)} columns and {len(program.row_lower)} rows, and Gurobi's size-limited "
+            "licence stops at 2000 of each and at 200 columns once a product stands in a row. Use a full licence, "
+            "backend='scip', fewer samples or fewer contexts"
+        )
+
+
+def _gurobi_answer(gp: Any, program: BilinearProgram, options: dict[str, Any]) -> dict[str, Any]:
+    with gp.Env(params={"OutputFlag": 0}) as environment, gp.Model(env=environment) as model:
+        model.setParam("TimeLimit", options["time_limit"])
+        model.setParam("MIPGap", options["relative_gap"])
+        model.setParam("MIPGapAbs", options["absolute_gap"])
+        model.setParam("NonConvex", 2)
+        kinds = np.full(len(program.c), "C")
+        kinds[program.integer] = "I"
+        x = model.addMVar(len(program.c), lb=program.lower, ub=program.upper, vtype=kinds).tolist()
+        bounds = zip(program.row_lower.tolist(), program.row_upper.tolist(), strict=True)
+        for (linear, products), (low, high) in zip(_terms(program), bounds, strict=True):
+            row = gp.quicksum(v * x[i] for i, v in linear) + gp.quicksum(v * x[i] * x[j] for i, j, v in products)
+            if low == high:
+                model.addConstr(row == low)
+                continue
+            if low > -np.inf:
+                model.addConstr(row >= low)
+            if high < np.inf:
+                model.addConstr(row <= high)
+        cost = gp.quicksum(v * x[i] for i, v in enumerate(program.c.tolist()) if v) + program.offset
+        cost = cost + gp.quicksum(v * x[i] * x[j] for i, j, v in _quadratic_terms(program))
+        model.setObjective(cost, gp.GRB.MINIMIZE)
+        if program.start is not None:
+            for variable, value in zip(x, program.start.tolist(), strict=True):
+                variable.Start = value
+        model.optimize()
+        found, code = model.SolCount > 0, model.Status
+        bound = float(model.ObjBound)
+        return {
+            "x": np.array([variable.X for variable in x]) if found else None,
+            "value": float(model.ObjVal) if found else np.inf,
+            "bound": bound if abs(bound) < _INFINITE else -np.inf,
+            "status": _ended(code == gp.GRB.OPTIMAL, found, code in (gp.GRB.INFEASIBLE, gp.GRB.INF_OR_UNBD)),
+            "detail": f"status {code}, {int(model.NodeCount)} nodes",
+        }
+
+
+def _ended(optimal: bool, found: bool, infeasible: bool) -> str:
+    if optimal and found:
+        return "OPTIMAL"
+    if found:
+        return "STOPPED_EARLY"
+    return "INFEASIBLE" if infeasible else "FAILED"
+
+
+if __name__ == "__main__":
+    _child()

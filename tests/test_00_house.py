@@ -1,0 +1,116 @@
+"""The house: who may import whom, what an import costs, and that no file tells where it was written."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = ROOT / "src" / "polyhedge"
+
+ORDER = (
+    "data",
+    "predictors",
+    "calibration",
+    "sets",
+    "problems",
+    "robust",
+    "learners",
+    "metrics",
+    "estimator",
+    "benchmark",
+    "io",
+    "cli",
+)
+FOUNDATION = ("_validation", "solvers")
+OPTIONAL = {"matplotlib", "pandas", "pyscipopt"}
+MODULES = sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py")
+
+
+def unit_of(path: Path) -> str:
+    """The part of the house that a file belongs to: a package or a module right below polyhedge."""
+    first = path.relative_to(PACKAGE).parts[0]
+    return first.removesuffix(".py")
+
+
+def imported_units(path: Path) -> set[str]:
+    """Parts of the house that a file imports anywhere, also inside functions."""
+    package = ("polyhedge", *path.relative_to(PACKAGE).parts[:-1])
+    names: list[str] = []
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else ()
+            source = ".".join([*base, *([node.module] if node.module else [])])
+            # `from polyhedge import sets` names a part, `from polyhedge.sets import Box` lies in one.
+            names += [f"{source}.{alias.name}" if source == "polyhedge" else source for alias in node.names]
+    parts = [name.split(".") for name in names]
+    return {part[1] for part in parts if part[0] == "polyhedge" and len(part) > 1 and part[1] != "__version__"}
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_module_imports_only_what_stands_above_it(path: Path) -> None:
+    unit = unit_of(path)
+    assert unit in (*ORDER, *FOUNDATION), f"{unit} has no place in the order: add it to ORDER"
+    above = FOUNDATION if unit in FOUNDATION else (*FOUNDATION, *ORDER[: ORDER.index(unit)])
+    assert imported_units(path) - {unit} <= set(above)
+
+
+def test_import_reader_sees_every_way_to_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(globals(), "PACKAGE", tmp_path)
+    module = tmp_path / "sets" / "odd.py"
+    module.parent.mkdir()
+    module.write_text(
+        "import polyhedge.cli\nfrom polyhedge import io\nfrom ..metrics import estimate\nfrom . import box\n"
+        "def f():\n    from polyhedge.robust.decide import decide\n"
+    )
+    assert imported_units(module) == {"cli", "io", "metrics", "sets", "robust"}
+
+
+def test_importing_polyhedge_adds_no_optional_package() -> None:
+    # cvxpy and scikit-learn load pyscipopt and pandas themselves where these are installed.
+    code = (
+        "import sys, cvxpy, sklearn.base; before = set(sys.modules); import polyhedge; "
+        f"print(*({OPTIONAL!r} & (set(sys.modules) - before)))"
+    )
+    assert python(code) == ""
+
+
+def test_polyhedge_and_its_command_line_import_without_optional_packages() -> None:
+    code = f"import sys; sys.modules.update(dict.fromkeys({OPTIONAL!r})); import polyhedge.cli; print('fine')"
+    assert python(code) == "fine"
+
+
+def python(code: str) -> str:
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def project_files() -> list[Path]:
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    if listed.returncode != 0:
+        pytest.skip("not a git checkout, so there are no tracked files")
+    return [ROOT / name for name in listed.stdout.splitlines() if (ROOT / name).is_file()]
+
+
+def test_no_file_contains_an_absolute_path_of_this_machine() -> None:
+    homes = re.compile(r"(?<![\w.~-])/(?:home|Users|root|work)/[\w.]")
+    here = str(ROOT)
+    guilty = []
+    for path in project_files():
+        text = path.read_text(encoding="utf-8", errors="ignore")
+        if homes.search(text) or here in text:
+            guilty.append(str(path.relative_to(ROOT)))
+    assert guilty == []
