@@ -366,6 +366,7 @@ def _with_fixed(program: BilinearProgram, columns: Indices, values: Array) -> So
 
 def _conic(program: BilinearProgram) -> ConicProgram:
     """A program without products, with its bounds as rows."""
+    integer: Any = program.integer
     box = sp.eye_array(len(program.c), format="csr")
     equation = program.row_lower == program.row_upper
     below, above = np.isfinite(program.lower), np.isfinite(program.upper)
@@ -382,7 +383,7 @@ def _conic(program: BilinearProgram) -> ConicProgram:
         cones=tuple(Cone(kind, len(b)) for _, b, kind in parts if len(b)),
         P=program.P,
         offset=program.offset,
-        integer=program.integer,
+        integer=integer,
     )
 
 
@@ -407,6 +408,7 @@ class ModelRows:
         self.offset = 0.0
 
     def columns(self, count: int, lower: float, upper: float, *, integer: bool = False, cost: float = 0.0) -> Indices:
+        """New columns with common bounds and cost."""
         first = len(self.cost)
         self.lower += [lower] * count
         self.upper += [upper] * count
@@ -438,6 +440,7 @@ class ModelRows:
         return x
 
     def at_most(self, columns: Any, values: Any, limit: float) -> int:
+        """Add a row; returns its index."""
         row = len(self.row_upper)
         entries = zip(np.asarray(columns).tolist(), np.asarray(values, dtype=float).tolist(), strict=True)
         self.entries += [(row, i, v) for i, v in entries if v]
@@ -446,20 +449,24 @@ class ModelRows:
         return row
 
     def equal(self, columns: Any, values: Any, value: float) -> int:
+        """Add an equation; returns its index."""
         row = self.at_most(columns, values, value)
         self.row_lower[row] = value
         return row
 
     def multiply(self, row: int, first: Indices, second: Indices, values: Array) -> None:
+        """Add products of matching columns to a row."""
         self.products += [(row, int(i), int(j)) for i, j in zip(first, second, strict=True)]
         self.product_values += values.tolist()
 
     def add_cost(self, columns: Any, values: Any, constant: float) -> None:
+        """Add a linear cost."""
         for i, v in zip(np.asarray(columns).tolist(), np.asarray(values, dtype=float).tolist(), strict=True):
             self.cost[i] += v
         self.offset += constant
 
     def program(self) -> BilinearProgram:
+        """Everything but the cones, as arrays."""
         n = len(self.cost)
         rows, columns, values = (np.array(part) for part in zip(*self.entries, strict=True))
         P = None

@@ -1,0 +1,154 @@
+r"""The best residuals to keep where the cost rises along finitely many fixed directions (newsvendors).
+
+The cost sees a selection S only through its reach $y_l = \max_{j \in S} q_l^\top e_j$ along each direction, and the
+mean cost F(y) over the contexts is a convex function of these few numbers. So the master has a level for
+each direction, bounded below by star inequalities with single residuals, and tangents of F.
+"""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import scipy.sparse as sp
+
+from polyhedge._validation import Array, Mask
+from polyhedge.learners.bound import CertifiedBound
+from polyhedge.learners.mixing import Master, Tangent, star_inequality
+from polyhedge.problems import DecisionProblem
+from polyhedge.robust.parametric import ContextSolver, ParametricProgram
+from polyhedge.solvers.program import Cone, ConicProgram, Status
+
+
+def has_fixed_directions(problem: DecisionProblem) -> bool:
+    """Whether no cost direction depends on the decision or the context."""
+    if problem.pieces is None or problem.uncertain_rows or len(problem.support_rows[0]):
+        return False
+    return problem.pieces.directions_are_fixed and not len(problem.feasible.program.integer)
+
+
+class ReachCost:
+    """F(y): the mean over contexts of min_z max_l y_l + q_l'f + p_l'z + c_l + g_0(z), and its gradient."""
+
+    def __init__(self, problem: DecisionProblem, centers: Array) -> None:
+        assert problem.pieces is not None
+        pieces, program = problem.pieces, problem.feasible.program
+        n_columns, n_rows = len(program.c) + 1, len(program.b)
+        rows = np.zeros((len(pieces), n_columns))
+        rows[:, problem.feasible.z_columns] = pieces.p
+        rows[:, -1] = -1.0
+        padded = sp.hstack([program.A, sp.csr_array((n_rows, 1))], format="csr")
+        at_zero = ConicProgram(
+            c=np.append(program.c, 1.0),
+            A=sp.vstack([padded, sp.csr_array(rows)], format="csr"),
+            b=np.concatenate([program.b, -pieces.c]),
+            cones=(*program.cones, Cone("nonneg", len(pieces))),
+            P=None if program.P is None else sp.block_diag([program.P, sp.csr_array((1, 1))], format="csr"),
+            offset=program.offset,
+        )
+        slope = np.vstack([np.zeros((n_rows, len(pieces))), -np.eye(len(pieces))])
+        self.solver = ContextSolver(
+            ParametricProgram(
+                at_zero,
+                cost_slope=sp.csr_array((n_columns, len(pieces))),
+                entry_slope=sp.csr_array((at_zero.A.nnz, len(pieces))),
+                rhs_slope=sp.csr_array(slope),
+                offset_slope=np.zeros(len(pieces)),
+            )
+        )
+        self.shifts, self.first = centers @ pieces.q.T, n_rows
+
+    def tangent(self, reach: Array) -> tuple[float, Tangent]:
+        """F at a reach and its supporting plane there."""
+        total, slopes = 0.0, np.zeros(len(reach))
+        for shift in self.shifts:
+            solution = self.solver.solve(reach + shift)
+            if not solution.status.has_solution:
+                raise RuntimeError(f"A learning context could not be solved: {solution.status} {solution.detail}")
+            total += solution.value
+            slopes += solution.y[self.first :]
+        value, slopes = total / len(self.shifts), slopes / len(self.shifts)
+        return value, Tangent(value - float(slopes @ reach), slopes)
+
+
+class FixedDirectionSearch:
+    """Cutting planes on the continuous master, then on the integer one."""
+
+    def __init__(
+        self,
+        problem: DecisionProblem,
+        residuals: Array,
+        centers: Array,
+        rank: int,
+        tolerance: float,
+        deadline: float,
+    ) -> None:
+        assert problem.pieces is not None
+        self.heights = residuals @ problem.pieces.q.T
+        self.n, self.n_drop = len(residuals), len(residuals) - rank
+        self.ranked = [
+            [(float(column[j]), (int(j),)) for j in np.argsort(-column, kind="stable")] for column in self.heights.T
+        ]
+        floor = -np.sort(-self.heights, axis=0)[self.n_drop]
+        self.master = Master(self.n, self.n_drop, floor, None)
+        self.cost, self.tolerance, self.deadline = ReachCost(problem, centers), tolerance, deadline
+        self.lower, self.upper = -np.inf, np.inf
+        self.best_kept = np.ones(self.n, dtype=bool)
+
+    def run(self, start: Mask | None, began: float) -> CertifiedBound:
+        """Search until the bounds meet or the deadline passes."""
+        try:
+            self._touch(self.master.floor)
+            for kept in (np.ones(self.n, dtype=bool), start):
+                if kept is not None and kept.sum() >= self.n - self.n_drop:
+                    self._visit(kept)
+            self._tighten(integer=False)
+            self._tighten(integer=True)
+        except KeyboardInterrupt:
+            pass
+        met = self.upper - self.lower <= self._tolerance()
+        detail = f"{len(self.master.cuts)} star inequalities along {self.heights.shape[1]} directions"
+        status = Status.OPTIMAL if met else Status.STOPPED_EARLY
+        seconds = time.perf_counter() - began
+        return CertifiedBound(self.lower, self.upper, self.best_kept, status, seconds, detail)
+
+    def _tolerance(self) -> float:
+        return self.tolerance * max(1.0, abs(self.upper))
+
+    def _touch(self, reach: Array) -> float:
+        value, tangent = self.cost.tangent(reach)
+        self.master.tangents.append(tangent)
+        return value
+
+    def _visit(self, kept: Mask) -> None:
+        """Evaluate a selection exactly: an upper bound, and a tangent where it matters."""
+        value = self._touch(self.heights[kept].max(axis=0))
+        if value < self.upper:
+            self.upper, self.best_kept = value, kept.copy()
+
+    def _tighten(self, *, integer: bool) -> None:
+        while (left := self.deadline - time.perf_counter()) > 0 and self.upper - self.lower > self._tolerance():
+            solution = self.master.solve(integer=integer, time_limit=left)
+            if not solution.status.has_solution:
+                return
+            self.lower = max(self.lower, solution.value - (solution.gap if integer else 0.0))
+            drop, levels = self.master.split(solution.x)
+            added = self._separate(drop, levels)
+            behind = self._touch(levels) - solution.value
+            self._visit(self._rounded(drop))
+            if not added and behind <= 1e-9 or solution.status is Status.STOPPED_EARLY:
+                return
+
+    def _separate(self, drop: Array, levels: Array) -> int:
+        added = 0
+        for level, ranked in enumerate(self.ranked):
+            cut = star_inequality(level, ranked, drop, float(self.master.floor[level]))
+            if cut is not None and cut.value_at(drop) > levels[level] + 1e-9:
+                self.master.cuts.append(cut)
+                added += 1
+        return added
+
+    def _rounded(self, drop: Array) -> Mask:
+        kept = np.ones(self.n, dtype=bool)
+        kept[np.argsort(-drop, kind="stable")[: self.n_drop]] = False
+        return kept

@@ -1,0 +1,143 @@
+r"""The exact learner: choose the residuals to keep, then build facets from the robust decisions.
+
+$$\min_{|S| = c_n} \frac1n \sum_i \min_z \max_{j \in S} g(z, \hat f_i + e_j)$$
+
+is the least learning objective of any set (Step 1 of the paper without its bilinear terms; see
+`lower_bound.py`). Let z_i be the decisions at the best S. Any polyhedron that contains S and whose support
+equals that of S along the cost directions of the z_i attains the optimum, so these directions are the
+facets. In this form a facet's score is the excess over a planned worst-case cost, and recalibration moves
+all worst-case costs alike.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from polyhedge._validation import Array
+from polyhedge.learners.bound import CertifiedBound
+from polyhedge.learners.hull import HullOracle
+from polyhedge.learners.lower_bound import lower_bound
+from polyhedge.learners.objective import LearningObjective
+from polyhedge.learners.result import LearnResult
+from polyhedge.learners.starts import check_n_facets, closed, one_sided
+from polyhedge.problems import DecisionProblem
+from polyhedge.robust import decide
+from polyhedge.sets import Polyhedron
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """Find the optimal set over all polyhedra, or the best proven so far.
+
+    Parameters
+    ----------
+    n_facets : int or None
+        Largest number of facets; None for as many as the optimum needs. The lower bound holds for any.
+    tolerance : float
+        Gap at which the search ends, relative to max(1, |objective|).
+    time_limit : float
+        Seconds for the search; the best set and its certified gap are returned when they are over.
+    """
+
+    n_facets: int | None = None
+    tolerance: float = 1e-6
+    time_limit: float = 60.0
+
+    def learn(
+        self,
+        residuals: Array,
+        centers: Array,
+        problem: DecisionProblem,
+        alpha: float,
+        random_state: Any = None,
+    ) -> LearnResult:
+        """Learn from the learning split only; see `Learner`."""
+        began = time.perf_counter()
+        if self.n_facets is not None:
+            check_n_facets(self.n_facets, problem.n_outcomes)
+        objective = LearningObjective(problem, residuals, centers, alpha)
+        bound = lower_bound(
+            residuals,
+            centers,
+            problem,
+            alpha,
+            self.time_limit,
+            tolerance=self.tolerance,
+            start=_kept_by_start(objective) if problem.pieces is not None else None,
+        )
+        shape, trace = facets_of_selection(objective, bound, self.n_facets, self.tolerance)
+        shape = closed(objective, shape)
+        return LearnResult(
+            set=shape,
+            objective=objective.value(shape),
+            lower_bound=bound.lower,
+            status=bound.status,
+            seconds=time.perf_counter() - began,
+            trace=trace,
+            detail=f"{shape.n_facets} facets from the decisions; {bound.detail}",
+        )
+
+
+def _kept_by_start(objective: LearningObjective) -> Array:
+    shape = one_sided(objective, 2 * objective.problem.n_outcomes)
+    return np.asarray(shape.contains(objective.residuals, objective.radius(shape)))
+
+
+def facets_of_selection(
+    objective: LearningObjective, bound: CertifiedBound, n_facets: int | None, tolerance: float
+) -> tuple[Polyhedron, tuple[float, ...]]:
+    """Add the facets that save most, from the decisions against the kept residuals, until none is needed."""
+    problem, kept = objective.problem, bound.kept
+    values = HullOracle(problem, objective.residuals, objective.centers).evaluate(kept)
+    directions, users = _used_directions(objective, values.z, values.values, kept)
+    limit = len(directions) if n_facets is None else min(n_facets, len(directions))
+    chosen = [int(np.argmax(users.sum(axis=1)))]
+    trace = []
+    while True:
+        shape = _supporting(objective, directions[chosen], kept)
+        costs = decide(problem, closed(objective, shape), 0.0, objective.centers).cost_bound
+        excess = np.maximum(costs - values.values, 0.0)
+        trace.append(float(costs.mean()))
+        gains = users @ excess
+        gains[chosen] = -1.0
+        enough = excess.mean() <= tolerance * max(1.0, abs(bound.upper))
+        if enough or len(chosen) >= limit or gains.max() <= 0:
+            return shape, tuple(trace)
+        chosen.append(int(np.argmax(gains)))
+
+
+def _used_directions(
+    objective: LearningObjective, z: Array, values: Array, kept: Array
+) -> tuple[Array, Array]:
+    """Distinct active cost directions (k, d), and which contexts use each (k, n)."""
+    pieces = objective.problem.pieces
+    assert pieces is not None
+    slopes = pieces.directions(z)
+    reach = np.stack([(slopes[:, k] @ objective.residuals[kept].T).max(axis=1) for k in range(len(pieces))], axis=1)
+    heights = reach + pieces.values(z, objective.centers)
+    active = heights >= heights.max(axis=1, keepdims=True) - 1e-6 * (1 + np.abs(heights).max())
+    active &= np.abs(slopes).max(axis=2) > 1e-9
+    for rows in objective.problem.uncertain_rows:
+        extra = rows.directions(z)
+        slopes = np.concatenate([slopes, extra], axis=1)
+        active = np.concatenate([active, np.abs(extra).max(axis=2) > 1e-9], axis=1)
+    context, piece = np.nonzero(active)
+    found = slopes[context, piece]
+    _, first, group = np.unique(found.round(6), axis=0, return_index=True, return_inverse=True)
+    users = np.zeros((len(first), len(z)))
+    users[group.ravel(), context] = 1.0
+    return found[first], users
+
+
+def _supporting(objective: LearningObjective, directions: Array, kept: Array) -> Polyhedron:
+    """Half-spaces with these normals that touch the kept residuals; radius 0 covers the rank."""
+    offsets = (objective.residuals[kept] @ directions.T).max(axis=0)
+    shape = Polyhedron(directions, -offsets)
+    return Polyhedron(directions, -offsets - min(objective.radius(shape), 0.0))
