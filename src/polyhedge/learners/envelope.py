@@ -16,6 +16,7 @@ is a shortest path over (edge, dropped so far), which takes O(m^2 (n - c_n)) tim
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -45,23 +46,23 @@ class Segment:
 
 def as_segment(problem: DecisionProblem) -> Segment | None:
     """The problem's segment of decisions, or None where it has another form."""
-    if problem.pieces is None or len(problem.pieces) > 1 or problem.uncertain_rows or len(problem.support_rows[0]):
+    if problem.pieces is None or len(problem.pieces) > 1 or len(problem.support_rows[0]):
         return None
-    program = problem.feasible.program
-    if len(program.integer) or any(cone.kind not in ("zero", "nonneg") for cone in program.cones):
-        return None
-    ends = _end_points(problem)
+    ends = decision_segment(problem)
     if ends is None:
         return None
     z0, z1 = ends
     v0, v1 = problem.pieces.directions(np.stack([z0, z1]))[:, 0]
-    base = _quadratic_base(problem, z0, z1)
+    base = quadratic_base(problem, z0, z1)
     return None if base is None else Segment(z0, z1, v0, v1, base)
 
 
-def _end_points(problem: DecisionProblem) -> tuple[Array, Array] | None:
-    """The two extreme decisions if Z is a segment, found by linear programs over Z."""
-    p = problem.n_decisions
+def decision_segment(problem: DecisionProblem) -> tuple[Array, Array] | None:
+    """The two extreme decisions if Z is a segment, found by linear programs over Z; else None."""
+    program, p = problem.feasible.program, problem.n_decisions
+    polyhedral = all(cone.kind in ("zero", "nonneg") for cone in program.cones)
+    if problem.uncertain_rows or len(program.integer) or not polyhedral:
+        return None
     direction = np.random.default_rng(0).normal(size=p)
     low, high = _least(problem, direction), _least(problem, -direction)
     if low is None or high is None or np.allclose(low, high):
@@ -84,10 +85,13 @@ def _least(problem: DecisionProblem, costs: Array) -> Array | None:
     return solution.x[columns] if solution.status.has_solution else None
 
 
-def _quadratic_base(problem: DecisionProblem, z0: Array, z1: Array) -> Array | None:
+def quadratic_base(
+    problem: DecisionProblem, z0: Array, z1: Array, cost: Callable[[Array], Array] | None = None
+) -> Array | None:
+    """Coefficients of the cost at outcome 0 along the segment if it is a convex parabola in s, else None."""
     s = np.linspace(0, 1, 5)
     z = z0 + s[:, None] * (z1 - z0)
-    costs = problem.evaluate(z, np.zeros((5, problem.n_outcomes)))
+    costs = problem.evaluate(z, np.zeros((5, problem.n_outcomes))) if cost is None else cost(z)
     base = np.polynomial.polynomial.polyfit(s, costs, 2)
     fitted = np.polynomial.polynomial.polyval(s, base)
     if not np.allclose(fitted, costs, atol=1e-9 * (1 + np.abs(costs).max())):

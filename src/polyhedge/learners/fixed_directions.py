@@ -8,16 +8,21 @@ each direction, bounded below by star inequalities with single residuals, and ta
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from typing import Protocol
 
 import numpy as np
 import scipy.sparse as sp
 
-from polyhedge._validation import Array, Mask
+from polyhedge._validation import Array, Indices, Mask
 from polyhedge.learners.bound import CertifiedBound
+from polyhedge.learners.envelope import decision_segment, quadratic_base
 from polyhedge.learners.mixing import Master, Tangent, star_inequality
 from polyhedge.problems import DecisionProblem
 from polyhedge.robust.parametric import ContextSolver, ParametricProgram
 from polyhedge.solvers.program import Cone, ConicProgram, Status
+
+_FEW_PIECES = 16
 
 
 def has_fixed_directions(problem: DecisionProblem) -> bool:
@@ -27,8 +32,25 @@ def has_fixed_directions(problem: DecisionProblem) -> bool:
     return problem.pieces.directions_are_fixed and not len(problem.feasible.program.integer)
 
 
-class ReachCost:
-    """F(y): the mean over contexts of min_z max_l y_l + q_l'f + p_l'z + c_l + g_0(z), and its gradient."""
+def reach_cost(problem: DecisionProblem, centers: Array) -> ReachCost:
+    """F for these contexts: in closed form where decisions lie on a segment, else by linear programs."""
+    assert problem.pieces is not None
+    ends = decision_segment(problem) if len(problem.pieces) <= _FEW_PIECES else None
+    base = None if ends is None else quadratic_base(problem, *ends, cost=_decision_cost(problem))
+    if ends is None or base is None:
+        return _ProgramReachCost(problem, centers)
+    return _SegmentReachCost(problem, centers, *ends, base)
+
+
+class ReachCost(Protocol):
+    """F(y): the mean over contexts of min_z max_l y_l + q_l'f + p_l'z + c_l + g_0(z)."""
+
+    def tangent(self, reach: Array, contexts: Indices | None = None) -> tuple[float, Tangent]:
+        """F (over some contexts) at a reach and its supporting plane there."""
+
+
+class _ProgramReachCost:
+    """One warm-started program for all contexts: only right-hand sides change."""
 
     def __init__(self, problem: DecisionProblem, centers: Array) -> None:
         assert problem.pieces is not None
@@ -58,17 +80,81 @@ class ReachCost:
         )
         self.shifts, self.first = centers @ pieces.q.T, n_rows
 
-    def tangent(self, reach: Array) -> tuple[float, Tangent]:
-        """F at a reach and its supporting plane there."""
+    def tangent(self, reach: Array, contexts: Indices | None = None) -> tuple[float, Tangent]:
+        shifts = self.shifts if contexts is None else self.shifts[contexts]
         total, slopes = 0.0, np.zeros(len(reach))
-        for shift in self.shifts:
+        for shift in shifts:
             solution = self.solver.solve(reach + shift)
             if not solution.status.has_solution:
                 raise RuntimeError(f"A learning context could not be solved: {solution.status} {solution.detail}")
             total += solution.value
             slopes += solution.y[self.first :]
-        value, slopes = total / len(self.shifts), slopes / len(self.shifts)
-        return value, Tangent(value - float(slopes @ reach), slopes)
+        return _as_tangent(total / len(shifts), slopes / len(shifts), reach)
+
+
+class _SegmentReachCost:
+    """Decisions z(s): a maximum of lines in s plus a parabola, minimised for all contexts at once."""
+
+    def __init__(self, problem: DecisionProblem, centers: Array, z0: Array, z1: Array, base: Array) -> None:
+        assert problem.pieces is not None
+        pieces = problem.pieces
+        self.levels = centers @ pieces.q.T + pieces.p @ z0 + pieces.c
+        self.slopes = pieces.p @ (z1 - z0)
+        self.base = base
+        self.first, self.second = np.triu_indices(len(pieces), k=1)
+
+    def tangent(self, reach: Array, contexts: Indices | None = None) -> tuple[float, Tangent]:
+        levels = reach + (self.levels if contexts is None else self.levels[contexts])
+        s = self._candidates(levels)
+        parabola = self.base[0] + (self.base[1] + self.base[2] * s) * s
+        heights = levels[:, None, :] + s[..., None] * self.slopes
+        totals = parabola + heights.max(axis=2)
+        best = totals.argmin(axis=1)
+        rows = np.arange(len(levels))
+        weights = self._weights(heights[rows, best], s[rows, best])
+        return _as_tangent(float(totals[rows, best].mean()), weights.mean(axis=0), reach)
+
+    def _candidates(self, levels: Array) -> Array:
+        """Where a minimum can be: the ends, where two lines cross, where a line balances the parabola."""
+        n = len(levels)
+        rise = self.slopes[self.second] - self.slopes[self.first]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            crossing = (levels[:, self.first] - levels[:, self.second]) / rise
+        ends = np.tile([0.0, 1.0], (n, 1))
+        parts = [ends, np.nan_to_num(crossing, nan=0.0, posinf=1.0, neginf=0.0)]
+        if self.base[2] > 0:
+            parts.append(np.tile(-(self.base[1] + self.slopes) / (2 * self.base[2]), (n, 1)))
+        return np.clip(np.concatenate(parts, axis=1), 0.0, 1.0)
+
+    def _weights(self, heights: Array, s: Array) -> Array:
+        """Multipliers of the pieces: the steepest rising and falling active lines, in balance."""
+        active = heights >= heights.max(axis=1, keepdims=True) - 1e-9 * (1 + np.abs(heights).max())
+        total = self.slopes + (self.base[1] + 2 * self.base[2] * s)[:, None]
+        up = np.where(active, total, -np.inf).argmax(axis=1)
+        down = np.where(active, total, np.inf).argmin(axis=1)
+        rows = np.arange(len(s))
+        high, low = total[rows, up], total[rows, down]
+        inside = (low < 0) & (high > 0)
+        share = np.where(inside, -low / np.where(inside, high - low, 1.0), np.where(low >= 0, 0.0, 1.0))
+        weights = np.zeros_like(heights)
+        weights[rows, up] += share
+        weights[rows, down] += 1 - share
+        return weights
+
+
+def _as_tangent(value: float, slopes: Array, reach: Array) -> tuple[float, Tangent]:
+    return value, Tangent(value - float(slopes @ reach), slopes)
+
+
+def _decision_cost(problem: DecisionProblem) -> Callable[[Array], Array]:
+    """g_0 alone: the cost without its pieces, at the outcome 0."""
+
+    def cost(z: Array) -> Array:
+        zero = np.zeros((len(z), problem.n_outcomes))
+        assert problem.pieces is not None
+        return problem.evaluate(z, zero) - problem.pieces.evaluate(z, zero)
+
+    return cost
 
 
 class FixedDirectionSearch:
@@ -91,7 +177,7 @@ class FixedDirectionSearch:
         ]
         floor = -np.sort(-self.heights, axis=0)[self.n_drop]
         self.master = Master(self.n, self.n_drop, floor, None)
-        self.cost, self.tolerance, self.deadline = ReachCost(problem, centers), tolerance, deadline
+        self.cost, self.tolerance, self.deadline = reach_cost(problem, centers), tolerance, deadline
         self.lower, self.upper = -np.inf, np.inf
         self.best_kept = np.ones(self.n, dtype=bool)
 

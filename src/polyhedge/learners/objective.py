@@ -7,23 +7,19 @@ P = \{e : W e + b \le R(D_n; W, b)\}$$
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from polyhedge._validation import Array, Indices, as_rows, check_alpha
 from polyhedge.calibration import conformal_radius, conformal_rank
+from polyhedge.learners.envelope import Segment, as_segment
+from polyhedge.learners.fixed_directions import ReachCost, has_fixed_directions, reach_cost
+from polyhedge.learners.plane import FacetGradient, segment_gradient
 from polyhedge.problems import DecisionProblem
 from polyhedge.robust import Counterpart, decide
+from polyhedge.robust.support import maximise
 from polyhedge.sets import Polyhedron, UncertaintySet
-
-
-@dataclass(frozen=True)
-class FacetGradient:
-    """Mean robust cost of {e : W e <= q} and its (sub)gradient in W (K, d) and q (K,)."""
-
-    value: float
-    W: Array
-    q: Array
 
 
 @dataclass(frozen=True)
@@ -66,6 +62,10 @@ class LearningObjective:
         Here pi are the multipliers of the cost's pieces, lambda those of the facets and e the worst-case
         residuals (at a mixed decision a convex combination of vertices, which is what the duals are).
         """
+        if self._plane_segment is not None:
+            return segment_gradient(self._plane_segment, W, q, self.centers[contexts])
+        if self._reach_cost is not None:
+            return self._fixed_direction_gradient(self._reach_cost, W, q, contexts)
         counterpart = Counterpart(self.problem, Polyhedron.from_halfspaces(W, q), 0.0)
         value, grad_W, grad_q = 0.0, np.zeros_like(W), np.zeros_like(q)
         for center in self.centers[contexts]:
@@ -78,6 +78,25 @@ class LearningObjective:
             grad_W -= facets.T @ solution.weighted_points
         n = len(contexts)
         return FacetGradient(value / n, grad_W / n, grad_q / n)
+
+    def _fixed_direction_gradient(self, cost: ReachCost, W: Array, q: Array, contexts: Indices) -> FacetGradient:
+        """The set matters only through its support along the cost's few directions."""
+        assert self.problem.pieces is not None
+        certificate = maximise(Polyhedron.from_halfspaces(W, q).conic_form(0.0), self.problem.pieces.q)
+        if not np.isfinite(certificate.values).all():
+            return FacetGradient(np.inf, np.zeros_like(W), np.zeros_like(q))
+        value, tangent = cost.tangent(certificate.values, contexts)
+        weighted = tangent.slopes[:, None] * certificate.multipliers
+        return FacetGradient(value, -weighted.T @ certificate.points, weighted.sum(axis=0))
+
+    @cached_property
+    def _reach_cost(self) -> ReachCost | None:
+        return reach_cost(self.problem, self.centers) if has_fixed_directions(self.problem) else None
+
+    @cached_property
+    def _plane_segment(self) -> Segment | None:
+        """Decisions on a segment with two outcomes have closed forms."""
+        return as_segment(self.problem) if self.problem.n_outcomes == 2 else None
 
     def normalised(self, shape: Polyhedron) -> Polyhedron:
         """The same learning set with unit facet normals and learning radius 0."""

@@ -385,7 +385,8 @@ def _bases(n_rows: int, d: int) -> Indices:
 def _over_programs(A: Array, rhs: Array, directions: Array) -> WorstResiduals:
     """One linear program for each context and direction, each from the last basis."""
     (n, n_directions, d), m = directions.shape, len(A)
-    rows, columns = np.arange(m), np.arange(d)
+    rows: Any = np.arange(m)
+    columns: Any = np.arange(d)
     program = ConicProgram(c=np.zeros(d), A=sp.csr_array(A), b=rhs[0], cones=(Cone("nonneg", m),))
     solver = LinearSolver(program, varying_rows=rows)
     values = np.full((n, n_directions), -np.inf)
