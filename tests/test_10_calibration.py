@@ -40,9 +40,7 @@ def test_rank_is_exact_where_the_float_formula_is_one_too_high():
 
 
 def test_rank_reads_numpy_floats_as_python_floats():
-    assert [conformal_rank(n, np.float64(0.45)) for n in range(200)] == [
-        conformal_rank(n, 0.45) for n in range(200)
-    ]
+    assert [conformal_rank(n, np.float64(0.45)) for n in range(200)] == [conformal_rank(n, 0.45) for n in range(200)]
 
 
 @pytest.mark.parametrize("alpha", ALPHAS)

@@ -116,9 +116,7 @@ class TestFitting:
     def test_random_states_inside_a_pipeline_are_set_unless_the_user_set_them(self):
         forest = RandomForestRegressor(n_estimators=3)
         free = as_predictor(make_pipeline(forest), 2, random_state=5).fit(X, Y)
-        fixed = as_predictor(make_pipeline(clone(forest).set_params(random_state=1)), 2, random_state=5).fit(
-            X, Y
-        )
+        fixed = as_predictor(make_pipeline(clone(forest).set_params(random_state=1)), 2, random_state=5).fit(X, Y)
         for predictor, seed in ((free, 5), (fixed, 1)):
             direct = clone(forest).set_params(random_state=seed).fit(X, Y)
             np.testing.assert_array_equal(predictor.predict(X_NEW), direct.predict(X_NEW))
@@ -209,9 +207,7 @@ class TestFrames:
 
     @pytest.mark.parametrize("regressor", [LinearRegression(), SVR()], ids=["many", "one"])
     def test_columns_can_be_chosen_by_name(self, frame, regressor):
-        columns = ColumnTransformer(
-            [("site", OneHotEncoder(), ["site"]), ("keep", "passthrough", ["b", "d"])]
-        )
+        columns = ColumnTransformer([("site", OneHotEncoder(), ["site"]), ("keep", "passthrough", ["b", "d"])])
         predictor = as_predictor(make_pipeline(columns, regressor), 2)
         centers = predictor.fit(frame, pd.DataFrame(Y)).predict(frame[::-1])
         assert type(centers) is np.ndarray

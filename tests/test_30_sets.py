@@ -295,9 +295,7 @@ def test_fewer_than_d_plus_one_facets_are_unbounded():
     assert not shape.is_bounded
     assert shape.volume(1.0) == np.inf
     assert shape.support([[1.0, 1.0], [-1.0, 0.0]], 1.0).tolist() == [2.0, np.inf]
-    with pytest.raises(
-        ValueError, match=r"unbounded along \[.*\], so .* Add facets \(n_facets >= n_outcomes \+ 1\)"
-    ):
+    with pytest.raises(ValueError, match=r"unbounded along \[.*\], so .* Add facets \(n_facets >= n_outcomes \+ 1\)"):
         shape.vertices(1.0)
 
 
@@ -496,9 +494,7 @@ def test_a_region_with_nonnegative_outcomes_is_the_intersection(shape):
     assert gap.max() < 0.02
     volume = region.volume(rng=np.random.default_rng(0))
     assert abs(volume - inside.sum() * (grid[1] - grid[0]) ** 2) < 5 * volume.standard_error + 0.02
-    assert (volume.standard_error == 0) == (
-        region.shape is not SETS["l2"] and region.shape is not SETS["ellipsoid"]
-    )
+    assert (volume.standard_error == 0) == (region.shape is not SETS["l2"] and region.shape is not SETS["ellipsoid"])
 
 
 @every_set

@@ -96,8 +96,7 @@ class TestEverySpellingIsReadExactly:
         rng = np.random.default_rng(1)
         z, u = rng.normal(size=(8, problem.n_decisions)), rng.normal(size=(8, 3))
         direct = [
-            value(problem.expression(cp.Constant(a.reshape(shape)), cp.Constant(b)))
-            for a, b in zip(z, u, strict=True)
+            value(problem.expression(cp.Constant(a.reshape(shape)), cp.Constant(b))) for a, b in zip(z, u, strict=True)
         ]
         np.testing.assert_allclose(problem.evaluate(z, u), direct, atol=1e-9)
         decision_part = problem.evaluate(z, u) - problem.sum_of_maxima.evaluate(z, u)
@@ -244,8 +243,9 @@ READY_MADE = {
     "simplex linear": (lambda: simplex_linear([-0.1, 0.2]), lambda z, u: (np.array([-0.1, 0.2]) + u) @ z),
     "simplex quadratic": (
         lambda: simplex_quadratic([0.1, 0.0, 0.3], 0.7),
-        lambda z, u: (np.array([0.1, 0.0, 0.3]) + u) @ z
-        + 0.7 * sum((z[i] - z[j]) ** 2 for i in range(3) for j in range(i)),
+        lambda z, u: (
+            (np.array([0.1, 0.0, 0.3]) + u) @ z + 0.7 * sum((z[i] - z[j]) ** 2 for i in range(3) for j in range(i))
+        ),
     ),
     "simplex newsvendor": (
         lambda: simplex_newsvendor(1.0, [2.0, 3.0], 2),

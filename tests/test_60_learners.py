@@ -79,9 +79,7 @@ def test_one_sided_start_has_only_harmful_sides():
 
 
 def test_descent_improves_on_all_its_starts_and_reports_its_evidence(objective):
-    result = Descent(n_steps=60).learn(
-        objective.residuals, objective.centers, objective.problem, 0.1, random_state=0
-    )
+    result = Descent(n_steps=60).learn(objective.residuals, objective.centers, objective.problem, 0.1, random_state=0)
     assert isinstance(result, ph.learners.LearnResult)
     starts = [one_sided(objective, 4), axis_box(objective), pca_box(objective)]
     assert result.objective < min(objective.value(shape) for shape in starts)
@@ -95,9 +93,7 @@ def test_descent_improves_on_all_its_starts_and_reports_its_evidence(objective):
 def test_descent_is_reproducible_from_its_seed():
     residuals, centers = learning_data(n=40)
     problem = PROBLEMS["linear"]()
-    first, second = (
-        Descent(n_steps=20).learn(residuals, centers, problem, 0.2, random_state=3) for _ in range(2)
-    )
+    first, second = (Descent(n_steps=20).learn(residuals, centers, problem, 0.2, random_state=3) for _ in range(2))
     assert np.array_equal(first.set.W, second.set.W)
     assert np.array_equal(first.set.b, second.set.b)
 
@@ -128,9 +124,7 @@ def user_problems():
     )
     yield (
         "convex cost",
-        ph.DecisionProblem(
-            decision=z, cost=lambda z, u: cp.square(u @ z - 1), constraints=simplex, n_outcomes=2
-        ),
+        ph.DecisionProblem(decision=z, cost=lambda z, u: cp.square(u @ z - 1), constraints=simplex, n_outcomes=2),
     )
     yield (
         "uncertain constraint",
@@ -154,9 +148,7 @@ def user_problems():
     )
     yield (
         "cone",
-        ph.DecisionProblem(
-            decision=z, cost=lambda z, u: u @ z, constraints=[cp.norm(z - 1) <= 1], n_outcomes=2
-        ),
+        ph.DecisionProblem(decision=z, cost=lambda z, u: u @ z, constraints=[cp.norm(z - 1) <= 1], n_outcomes=2),
     )
 
 

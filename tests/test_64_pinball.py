@@ -292,7 +292,9 @@ def test_own_radius_covers_tau_minus_the_mean_multipliers_over_the_penalty(penal
     X, Y = ph.data.make_synthetic(1500, rng=np.random.default_rng(0))
     centers = ph.predictors.FeatureRidge().fit(X[:1200], Y[:1200]).predict(X[1200:])
     objective = LearningObjective(PROBLEMS["linear"](), Y[1200:] - centers, centers, 0.1)
-    run = module._Run(Pinball(penalty=penalty, n_steps=3000, batch_size=300), objective, np.random.default_rng(0))
+    run = module._Run(
+        Pinball(penalty=penalty, n_steps=3000, batch_size=300, step_size=0.1), objective, np.random.default_rng(0)
+    )
     state = run.descend(pinball_starts(objective, 4, 1, run.rng)[0])[0]
     gradient = surrogate_gradient(objective, state, np.arange(300), penalty, far_box(objective))
     predicted = objective.rank / objective.n - gradient.multipliers.sum(axis=1).mean() / penalty

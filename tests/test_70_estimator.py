@@ -196,9 +196,7 @@ class _FixedBox:
 
 def test_one_outcome_accepts_a_flat_vector():
     z = cp.Variable(nonneg=True)
-    problem = ph.DecisionProblem(
-        decision=z, cost=lambda z, u: cp.pos(z - u[0]) + 3 * cp.pos(u[0] - z), n_outcomes=1
-    )
+    problem = ph.DecisionProblem(decision=z, cost=lambda z, u: cp.pos(z - u[0]) + 3 * cp.pos(u[0] - z), n_outcomes=1)
     rng = np.random.default_rng(0)
     X = rng.normal(size=(200, 3))
     y = X[:, 0] + rng.normal(size=200) + 5
@@ -253,9 +251,7 @@ ERRORS = {
 @pytest.mark.parametrize("case", ERRORS)
 def test_bad_input_gets_an_error_that_says_what_must_hold(case, data, problem):
     spoil, settings, message = ERRORS[case]
-    decider = ph.RobustDecider(
-        problem, LinearRegression(), **{"learner": QUICK, "random_state": 0, **settings}
-    )
+    decider = ph.RobustDecider(problem, LinearRegression(), **{"learner": QUICK, "random_state": 0, **settings})
     with pytest.raises(ValueError, match=message):
         decider.fit(*spoil(*data))
 

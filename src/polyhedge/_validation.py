@@ -34,9 +34,7 @@ def as_rows(values: ArrayLike, name: str, n_columns: int) -> Array:
     """Return `values` as a finite matrix with `n_columns` columns."""
     array = as_finite(values, name, ndim=2)
     if array.shape[1] != n_columns:
-        raise ValueError(
-            f"{name} must have {n_columns} column(s), one for each outcome, got {array.shape[1]}."
-        )
+        raise ValueError(f"{name} must have {n_columns} column(s), one for each outcome, got {array.shape[1]}.")
     return array
 
 

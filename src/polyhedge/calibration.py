@@ -87,9 +87,7 @@ def conformal_radius(scores: ArrayLike, alpha: float) -> float:
     """
     scores = np.asarray(scores, dtype=np.float64)
     if scores.ndim != 1:
-        raise ValueError(
-            f"scores must have 1 dimension, one score for each sample, got shape {scores.shape}."
-        )
+        raise ValueError(f"scores must have 1 dimension, one score for each sample, got shape {scores.shape}.")
     if n_missing := int(np.isnan(scores).sum()):
         raise ValueError(f"scores must not be NaN, got {n_missing} of {scores.size}: a NaN has no rank.")
     k = _attained_rank(scores.size, alpha)

@@ -163,9 +163,7 @@ class RobustDecider(BaseEstimator):
             raise ValueError(f"X and Y must have the same number of rows, got {len(centers)} and {len(Y)}.")
         decisions = decide(self.problem, self.set_, self.radius_, centers)
         inside = self.set_.contains(Y - centers, self.radius_)
-        return evaluate_decisions(
-            self.problem, decisions, inside, centers, Y, self._mean_volume(centers), self.alpha
-        )
+        return evaluate_decisions(self.problem, decisions, inside, centers, Y, self._mean_volume(centers), self.alpha)
 
     def _centers(self, X: Any) -> Array:
         _check_features(X, None, self.predictor)

@@ -111,9 +111,7 @@ def paper_features(X: ArrayLike) -> Array:
     """
     X = as_finite(X, "X", ndim=2)
     if X.shape[1] < 2:
-        raise ValueError(
-            f'features="paper" needs at least 2 columns, got {X.shape[1]} feature(s). Use features="all".'
-        )
+        raise ValueError(f'features="paper" needs at least 2 columns, got {X.shape[1]} feature(s). Use features="all".')
     first = X[:, :2]
     return np.hstack([np.ones((len(X), 1)), X, first**2, np.sin(first)])
 
@@ -285,7 +283,6 @@ def _check_prediction(values: Any, X: Any, n_outcomes: int, name: str) -> Array:
     n_samples = X.shape[0] if hasattr(X, "shape") else len(X)
     if values.ndim != 2 or values.shape[0] != n_samples:
         raise ValueError(
-            f"{name} must have shape (n_samples, n_outcomes) = ({n_samples}, {n_outcomes}), "
-            f"got {values.shape}."
+            f"{name} must have shape (n_samples, n_outcomes) = ({n_samples}, {n_outcomes}), got {values.shape}."
         )
     return as_rows(values, name, n_outcomes)

@@ -39,9 +39,7 @@ class EnergyEfficiency:
         """Return ``(X, Y)`` as pandas data frames; needs pandas, which is not a dependency."""
         import pandas as pd
 
-        return pd.DataFrame(self.X, columns=self.feature_names), pd.DataFrame(
-            self.Y, columns=self.outcome_names
-        )
+        return pd.DataFrame(self.X, columns=self.feature_names), pd.DataFrame(self.Y, columns=self.outcome_names)
 
 
 def load_energy_efficiency() -> EnergyEfficiency:

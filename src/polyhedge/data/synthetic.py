@@ -71,9 +71,7 @@ def make_synthetic(
     d = check_count(n_outcomes, "n_outcomes", minimum=2)
     A = mixing_matrix(d) if mixing is None else _check_mixing(mixing, d)
     if not 0 <= contamination <= 1:
-        raise ValueError(
-            f"contamination is a probability and must lie between 0 and 1, got {contamination!r}."
-        )
+        raise ValueError(f"contamination is a probability and must lie between 0 and 1, got {contamination!r}.")
     check_rng(rng)
     X = rng.standard_normal((n, 2 * d))
     gaussian = noise_scale(X, scale)[:, None] * (rng.standard_normal((n, d)) @ A.T)
@@ -110,9 +108,7 @@ def synthetic_mean(X: ArrayLike) -> Array:
     X = as_finite(X, "X", ndim=2)
     n_columns = X.shape[1]
     if n_columns < 4 or n_columns % 2:
-        raise ValueError(
-            f"X must have two columns for each of at least two outcomes, got {n_columns} column(s)."
-        )
+        raise ValueError(f"X must have two columns for each of at least two outcomes, got {n_columns} column(s).")
     means = []
     for j in range(n_columns // 2):
         first = 4 * (j // 2)

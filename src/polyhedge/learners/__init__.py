@@ -1,8 +1,8 @@
 """Residuals x problem -> set: one file an algorithm, one place for the learning objective."""
 
 from polyhedge.learners.bound import CertifiedBound
+from polyhedge.learners.certificate import lower_bound
 from polyhedge.learners.descent import Descent
-from polyhedge.learners.lower_bound import lower_bound
 from polyhedge.learners.objective import LearningObjective
 from polyhedge.learners.result import Learner, LearnResult
 from polyhedge.learners.scenario import Scenario

@@ -29,5 +29,5 @@ class CertifiedBound:
 
     @property
     def gap(self) -> float:
-        """upper - lower."""
+        """Upper - lower."""
         return max(self.upper - self.lower, 0.0)

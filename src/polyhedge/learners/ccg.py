@@ -41,7 +41,9 @@ from polyhedge.learners.miqcp import (
     add_set,
     direction_bounds,
     excess_over_selected,
+    mean_cost,
     model_contexts,
+    without_noise,
 )
 from polyhedge.learners.objective import LearningObjective
 from polyhedge.learners.result import LearnResult
@@ -88,6 +90,15 @@ class CCG:
     - other convex costs: by the hull of the selected residuals; again a sort, as the vertices are residuals;
     - concave costs: by the hull as well, since its inner points count and a set outside the hull only adds
       worse ones. The adversary is a convex program over the hull, and a cut has up to d + 1 residuals.
+
+    Examples
+    --------
+    >>> from polyhedge.problems import simplex_linear
+    >>> rng = np.random.default_rng(0)
+    >>> residuals, centers = rng.normal(size=(40, 2)), rng.normal(size=(40, 2))
+    >>> result = CCG().learn(residuals, centers, simplex_linear([0.0, 0.0]), alpha=0.1)
+    >>> str(result.status), result.gap <= 1e-4, result.set.is_bounded
+    ('optimal', True, True)
     """
 
     n_facets: int = 4
@@ -291,7 +302,7 @@ class _Run:
 
     def result(self, shape: Polyhedron, lower: float, status: Status, detail: str) -> LearnResult:
         shape = closed(self.objective, self.objective.normalised(shape))
-        value = self.objective.value(shape)
+        value = mean_cost(self.objective, shape)
         return LearnResult(
             set=shape,
             objective=value,
@@ -414,7 +425,7 @@ class _Valid(_Run):
         moving = size > 1e-9 * max(1.0, float(size.max()))
         if not moving.any():
             return None
-        W, q = W[moving] / size[moving, None], q[moving] / size[moving]
+        W, q = without_noise(W[moving] / size[moving, None]), q[moving] / size[moving]
         # One facet for each direction, the tightest; rounding finds decisions that agree up to solver noise.
         order = np.lexsort((q, *np.round(W.T, 6)))
         _, first = np.unique(np.round(W[order], 6), axis=0, return_index=True)

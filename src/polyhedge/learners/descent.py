@@ -1,6 +1,7 @@
 r"""Subgradient descent on the true learning objective.
 
-$$\min_{W, b}\ \frac1n\sum_i \min_z \max_{e \in P} g(z, \hat f(X_i) + e), \qquad P = \{e : W e + b \le R(D_n; W, b)\}$$
+$$\min_{W, b}\ \frac1n\sum_i \min_z \max_{e \in P} g(z, \hat f(X_i) + e), \qquad
+P = \{e : W e + b \le R(D_n; W, b)\}$$
 
 The robust cost of fixed facets has an exact subgradient by the envelope theorem (`objective.py`). The
 radius is an order statistic: it moves with the facet that is active at the sample of rank c_n. Its
@@ -10,7 +11,6 @@ lets far samples pull early and leaves the exact derivative at the end.
 
 from __future__ import annotations
 
-import logging
 import time
 from dataclasses import dataclass
 from typing import Any
@@ -20,12 +20,12 @@ import numpy as np
 from polyhedge._validation import Array, Indices
 from polyhedge.learners.objective import LearningObjective
 from polyhedge.learners.result import LearnResult
-from polyhedge.learners.starts import axis_box, check_n_facets, closed, one_sided, pca_box
+from polyhedge.learners.starts import axis_box, check_n_facets, closed, one_sided, pca_box, trimmed, with_n_facets
 from polyhedge.problems import DecisionProblem
 from polyhedge.sets import Polyhedron
 from polyhedge.solvers.program import Status
 
-logger = logging.getLogger(__name__)
+_STEP_SHARE = {"trimmed": 0.2, "one-sided": 1.0, "axes": 1.0, "components": 1.0}
 
 
 @dataclass(frozen=True)
@@ -40,11 +40,17 @@ class Descent:
     n_steps : int
         Steps for each start.
     batch_size : int
-        Contexts in each step.
+        Contexts in each step, where each needs a solver; all contexts where they have a closed form.
     step_size : float
         First step relative to the residuals' scale; it falls to a hundredth.
+    final_width : float
+        Share of the samples over which the radius' derivative stays spread to the end. Zero descends
+        on the objective itself; a positive width trusts single residuals less.
+    starts : tuple of str
+        Of "trimmed" (facets where costs can rise, offsets by greedy trimming, small steps), "one-sided"
+        (the same facets at a common quantile), "axes" and "components" (boxes).
     max_contexts : int
-        Contexts on which candidates are compared (all, where there are fewer).
+        Contexts on which candidates are compared, where each needs a solver.
     time_limit : float or None
         Seconds after which the best set so far is returned.
     """
@@ -53,6 +59,8 @@ class Descent:
     n_steps: int = 200
     batch_size: int = 16
     step_size: float = 0.1
+    final_width: float = 0.0
+    starts: tuple[str, ...] = ("trimmed", "one-sided", "axes", "components")
     max_contexts: int = 300
     time_limit: float | None = None
 
@@ -65,54 +73,62 @@ class Descent:
         random_state: Any = None,
     ) -> LearnResult:
         """Learn from the learning split only; see `Learner`."""
-        began = time.perf_counter()
-        d = problem.n_outcomes
-        n_facets = max(4, 2 * d) if self.n_facets is None else self.n_facets
-        check_n_facets(n_facets, d)
+        n_facets = max(4, 2 * problem.n_outcomes) if self.n_facets is None else self.n_facets
+        check_n_facets(n_facets, problem.n_outcomes)
+        if not self.starts or not set(self.starts) <= set(_STEP_SHARE):
+            raise ValueError(f"starts must be some of {sorted(_STEP_SHARE)}, got {self.starts!r}.")
         objective = LearningObjective(problem, residuals, centers, alpha)
-        rng = np.random.default_rng(random_state)
-        run = _Run(self, objective, rng, began)
-        if problem.pieces is None:
-            return run.choose_among([axis_box(objective), pca_box(objective)])
-        return run.descend_from(_starts(objective, n_facets))
-
-
-def _starts(objective: LearningObjective, n_facets: int) -> list[Polyhedron]:
-    starts = [one_sided(objective, n_facets)]
-    if n_facets >= 2 * objective.problem.n_outcomes:
-        starts += [axis_box(objective), pca_box(objective)]
-    return starts
+        return _Run(self, objective, np.random.default_rng(random_state)).learn(n_facets)
 
 
 class _Run:
     """One call of `learn`: candidates, the best so far, the clock."""
 
-    def __init__(
-        self, settings: Descent, objective: LearningObjective, rng: np.random.Generator, began: float
-    ) -> None:
-        self.settings, self.objective, self.rng, self.began = settings, objective, rng, began
-        limit = min(objective.n, settings.max_contexts)
+    def __init__(self, settings: Descent, objective: LearningObjective, rng: np.random.Generator) -> None:
+        self.settings, self.objective, self.rng = settings, objective, rng
+        self.began = time.perf_counter()
+        limit = objective.n if objective.has_closed_form else min(objective.n, settings.max_contexts)
         self.judged_on = np.sort(rng.choice(objective.n, size=limit, replace=False))
         self.best: Polyhedron | None = None
         self.best_value = np.inf
         self.trace: list[float] = []
-        self.stopped = False
+        self.status = Status.OPTIMAL
 
-    def choose_among(self, shapes: list[Polyhedron], n_contexts: int = 12) -> LearnResult:
-        """The best of given shapes, for costs whose gradient is not available."""
-        self.judged_on = self.judged_on[:n_contexts]
-        for shape in shapes:
+    def learn(self, n_facets: int) -> LearnResult:
+        """Descend from every start; Ctrl-C and the time limit keep the best so far."""
+        try:
+            if self.objective.problem.pieces is None:
+                detail = self._choose_among_boxes()
+            else:
+                detail = self._descend_from_all(n_facets)
+        except KeyboardInterrupt:
+            self.status, detail = Status.STOPPED_EARLY, "interrupted"
+            if self.best is None:
+                raise
+        return self._result(detail)
+
+    def _choose_among_boxes(self, n_contexts: int = 12) -> str:
+        self.judged_on = self.judged_on[:: max(len(self.judged_on) // n_contexts, 1)]
+        for shape in (axis_box(self.objective), pca_box(self.objective)):
             self.judge(self.objective.normalised(shape))
-        return self.result(
-            "best of the boxes along axes and principal components: the cost has no piece list"
-        )
+        return "best of the boxes along axes and principal components: the cost has no piece list"
 
-    def descend_from(self, starts: list[Polyhedron]) -> LearnResult:
-        for start in starts:
-            shape = self.objective.normalised(start)
-            self.judge(shape)
-            self._descend(shape)
-        return self.result(f"descent on the true objective from {len(starts)} starts")
+    def _descend_from_all(self, n_facets: int) -> str:
+        starts = {name: self._start(name, n_facets) for name in self.settings.starts}
+        for start in starts.values():
+            self.judge(start)
+        for name, start in starts.items():
+            self._descend(start, self.settings.step_size * _STEP_SHARE[name])
+        return f"descent on the true objective from {len(starts)} start(s) with {n_facets} facets"
+
+    def _start(self, name: str, n_facets: int) -> Polyhedron:
+        if name in ("one-sided", "trimmed"):
+            start = one_sided(self.objective, n_facets)
+            if name == "trimmed":
+                start = trimmed(self.objective, start.W, self._batch(), self.rng)
+            return self.objective.normalised(start)
+        box = axis_box(self.objective) if name == "axes" else pca_box(self.objective)
+        return with_n_facets(self.objective, self.objective.normalised(box), n_facets)
 
     def judge(self, shape: Polyhedron) -> None:
         """Evaluate a candidate exactly and keep it if it is the best."""
@@ -121,43 +137,53 @@ class _Run:
         if value < self.best_value or self.best is None:
             self.best, self.best_value = shape, value
 
-    def _descend(self, start: Polyhedron) -> None:
+    def _descend(self, start: Polyhedron, step_size: float) -> None:
         settings, objective = self.settings, self.objective
         scale = float(objective.residuals.std()) or 1.0
         W, b = start.W.copy(), start.b.copy()
         steps = _Adam(W.shape), _Adam(b.shape)
+        judge_every = 5 if objective.has_closed_form else max(settings.n_steps // 4, 1)
         for t in range(settings.n_steps):
             if self._out_of_time():
-                break
+                return
             progress = t / settings.n_steps
-            batch = self.rng.choice(objective.n, size=min(settings.batch_size, objective.n), replace=False)
-            gradient = total_gradient(objective, W, b, batch, width=_kernel_width(objective.n, progress))
+            width = objective.n * max(0.05 * (1 - progress) ** 2, settings.final_width)
+            gradient = total_gradient(objective, W, b, self._batch(), width)
             if gradient is None:
-                break
-            rate = settings.step_size * 0.01**progress
+                return
+            rate = step_size * 0.01**progress
             W = W - rate * steps[0].direction(gradient[0])
             b = b - rate * scale * steps[1].direction(gradient[1])
-            W, b = _normalise(objective, W, b)
-            if (t + 1) % max(settings.n_steps // 4, 1) == 0:
-                self.judge(Polyhedron(W, b))
+            shape = objective.normalised(Polyhedron(W, b))
+            W, b = shape.W.copy(), shape.b.copy()
+            if t + 1 == settings.n_steps or (2 * t > settings.n_steps and (t + 1) % judge_every == 0):
+                self.judge(shape)
+
+    def _batch(self) -> Indices:
+        n = self.objective.n
+        if self.objective.has_closed_form or n <= self.settings.batch_size:
+            return np.arange(n)
+        return self.rng.choice(n, size=self.settings.batch_size, replace=False)
 
     def _out_of_time(self) -> bool:
         limit = self.settings.time_limit
-        self.stopped = limit is not None and time.perf_counter() - self.began > limit
-        return self.stopped
+        if limit is None or time.perf_counter() - self.began <= limit:
+            return False
+        self.status = Status.STOPPED_EARLY
+        return True
 
-    def result(self, detail: str) -> LearnResult:
+    def _result(self, detail: str) -> LearnResult:
         assert self.best is not None
         if not np.isfinite(self.best_value):
             raise ValueError(
-                "No bounded starting set gives a finite worst-case cost on the learning split. Check that every "
-                "decision has a finite cost and that uncertain_constraints can be met; solve one context with "
+                "No starting set gives a finite worst-case cost on the learning split. Check that every decision "
+                "has a finite cost and that uncertain_constraints can be met; solve one context with "
                 "polyhedge.robust.decide to see its status."
             )
         return LearnResult(
             set=closed(self.objective, self.best),
             objective=self.best_value,
-            status=Status.STOPPED_EARLY if self.stopped else Status.OPTIMAL,
+            status=self.status,
             seconds=time.perf_counter() - self.began,
             trace=tuple(self.trace),
             detail=detail,
@@ -192,15 +218,6 @@ def _rank_weights(n: int, rank: int, width: float) -> tuple[Indices, Array]:
     return near, weight / weight.sum()
 
 
-def _kernel_width(n: int, progress: float) -> float:
-    return 0.05 * n * (1 - progress) ** 2
-
-
-def _normalise(objective: LearningObjective, W: Array, b: Array) -> tuple[Array, Array]:
-    shape = objective.normalised(Polyhedron(W, b))
-    return shape.W.copy(), shape.b.copy()
-
-
 class _Adam:
     """First and second moments of a gradient (Kingma and Ba, 2015)."""
 
@@ -208,6 +225,7 @@ class _Adam:
         self.mean, self.square, self.t = np.zeros(shape), np.zeros(shape), 0
 
     def direction(self, gradient: Array) -> Array:
+        """The next step, of about unit size in each coordinate."""
         self.t += 1
         self.mean = 0.9 * self.mean + 0.1 * gradient
         self.square = 0.99 * self.square + 0.01 * gradient**2

@@ -97,7 +97,7 @@ def quadratic_base(
     if not np.allclose(fitted, costs, atol=1e-9 * (1 + np.abs(costs).max())):
         return None
     base[2] = base[2] if base[2] > 1e-12 else 0.0
-    return base
+    return np.asarray(base, dtype=np.float64)
 
 
 @dataclass(frozen=True)

@@ -45,12 +45,16 @@ def reach_cost(problem: DecisionProblem, centers: Array) -> ReachCost:
 class ReachCost(Protocol):
     """F(y): the mean over contexts of min_z max_l y_l + q_l'f + p_l'z + c_l + g_0(z)."""
 
+    is_closed_form: bool
+
     def tangent(self, reach: Array, contexts: Indices | None = None) -> tuple[float, Tangent]:
         """F (over some contexts) at a reach and its supporting plane there."""
 
 
 class _ProgramReachCost:
     """One warm-started program for all contexts: only right-hand sides change."""
+
+    is_closed_form = False
 
     def __init__(self, problem: DecisionProblem, centers: Array) -> None:
         assert problem.pieces is not None
@@ -94,6 +98,8 @@ class _ProgramReachCost:
 
 class _SegmentReachCost:
     """Decisions z(s): a maximum of lines in s plus a parabola, minimised for all contexts at once."""
+
+    is_closed_form = True
 
     def __init__(self, problem: DecisionProblem, centers: Array, z0: Array, z1: Array, base: Array) -> None:
         assert problem.pieces is not None
@@ -222,7 +228,7 @@ class FixedDirectionSearch:
             added = self._separate(drop, levels)
             behind = self._touch(levels) - solution.value
             self._visit(self._rounded(drop))
-            if not added and behind <= 1e-9 or solution.status is Status.STOPPED_EARLY:
+            if (not added and behind <= 1e-9) or solution.status is Status.STOPPED_EARLY:
                 return
 
     def _separate(self, drop: Array, levels: Array) -> int:

@@ -1,9 +1,9 @@
 r"""The scenario value of a selection of residuals, with the mixtures that prove it.
 
-For a selection S and context i, $v_i(S) = \min_z \max_{j \in S} g(z, \hat f_i + e_j)$ is the cost of the convex
-hull of S. By duality there is a mixture $\lambda$ over S with
-$v_i(S) = \min_z \sum_j \lambda_j\, g(z, \hat f_i + e_j) =: \Phi_i(\lambda)$, and $\Phi_i(\lambda)$ is a lower bound of $v_i(T)$ for
-*every* selection T that contains the support of $\lambda$: a number, whatever the cost looks like.
+For a selection S and context i, $v_i(S) = \min_z \max_{j \in S} g(z, \hat f_i + e_j)$ is the cost of
+the convex hull of S. By duality there is a mixture $\lambda$ over S with
+$v_i(S) = \min_z \sum_j \lambda_j\, g(z, \hat f_i + e_j) =: \Phi_i(\lambda)$, and this number is a lower bound
+of $v_i(T)$ for *every* selection T that contains the support of $\lambda$, whatever the cost looks like.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class _Hull:
         self.n_outcomes = points.shape[1]
 
     def conic_form(self, radius: float) -> ConicForm:
-        """e = points' w, 1'w = 1, w >= 0 with the weights w as auxiliary coordinates."""
+        """E = points' w, 1'w = 1, w >= 0 with the weights w as auxiliary coordinates."""
         k, d = self.points.shape
         equations = np.block([[np.eye(d), -self.points.T], [np.zeros((1, d)), np.ones((1, k))]])
         bounds = sp.hstack([sp.csr_array((k, d)), -sp.eye_array(k)], format="csr")
@@ -59,9 +59,7 @@ class HullValues:
     mixtures: tuple[Mixture, ...]
 
 
-def disjoint_mixtures(
-    problem: DecisionProblem, residuals: Array, center: Array, count: int
-) -> list[Mixture]:
+def disjoint_mixtures(problem: DecisionProblem, residuals: Array, center: Array, count: int) -> list[Mixture]:
     """Proving mixtures of one context with disjoint members, by falling value.
 
     Dropping fewer than `count` residuals leaves one of `count` disjoint mixtures whole, so the last

@@ -25,6 +25,7 @@ from polyhedge.learners.objective import LearningObjective
 from polyhedge.learners.result import LearnResult
 from polyhedge.learners.starts import axis_box, check_n_facets, closed, one_sided
 from polyhedge.problems import DecisionProblem, Pieces
+from polyhedge.robust import decide
 from polyhedge.sets import Polyhedron
 from polyhedge.solvers.bilinear import BilinearProgram, BilinearSolution, available_backend, solve_bilinear
 from polyhedge.solvers.program import Cone, ConicProgram, Solution, Status
@@ -126,7 +127,7 @@ class MIQCP:
             candidates.append(model.shape_of(found.x))
         candidates = candidates or [objective.normalised(axis_box(objective))]
         shapes = [closed(objective, shape) for shape in candidates]
-        values = [objective.value(shape) for shape in shapes]
+        values = [mean_cost(objective, shape) for shape in shapes]
         best = int(np.argmin(values))
         bound = min(found.lower_bound, values[best])
         if not found.status.has_solution:
@@ -179,6 +180,17 @@ def model_contexts(contexts: Contexts, centers: Array, rng: np.random.Generator)
     if chosen.ndim != 1 or chosen.dtype.kind not in "iu" or not len(chosen):
         raise ValueError(f"contexts must be 'mean', a number, indices or None, got {contexts!r}.")
     return centers[chosen], f"{len(chosen)} given context(s)"
+
+
+def mean_cost(objective: LearningObjective, shape: Polyhedron) -> float:
+    """The mean robust cost over the model's contexts at the learning radius, by a solver for each."""
+    bounds = decide(objective.problem, shape, objective.radius(shape), objective.centers).cost_bound
+    return float(bounds.mean()) if np.isfinite(bounds).all() else np.inf
+
+
+def without_noise(W: Array) -> Array:
+    """Facet normals whose entries at rounding level are zeros, so that parallel facets are parallel."""
+    return np.where(np.abs(W) < 1e-9 * np.abs(W).max(axis=1, keepdims=True), 0.0, W)
 
 
 def direction_bounds(problem: DecisionProblem, pieces: Pieces, learner: str) -> tuple[Array, Array]:
@@ -324,7 +336,7 @@ class _Model:
         used = np.isin(np.arange(self.K), self._used_facets(x)) & (np.abs(W).max(axis=1) > 1e-6)
         if not used.any():
             return self.objective.normalised(axis_box(self.objective))
-        W = W[used] / self.scale
+        W = without_noise(W[used]) / self.scale
         selected = self.objective.residuals[x[self.set.t] > 0.5]
         return self.objective.normalised(Polyhedron.from_halfspaces(W, (selected @ W.T).max(axis=0)))
 

@@ -93,20 +93,22 @@ class Master:
         drops = sp.eye_array(n, width, format="csr")
         levels = sp.eye_array(m, width, k=n, format="csr")
         parts = [self._cut_rows(width), self._tangent_rows(width), budget, drops, -drops, -levels]
-        b = [
-            [-cut.top for cut in self.cuts],
-            [-tangent.value for tangent in self.tangents],
-            [float(self.n_drop)],
-            np.ones(n),
-            np.zeros(n),
-            -self.floor,
-        ]
+        b = np.concatenate(
+            [
+                np.array([-cut.top for cut in self.cuts]),
+                np.array([-tangent.value for tangent in self.tangents]),
+                [float(self.n_drop)],
+                np.ones(n),
+                np.zeros(n),
+                -self.floor,
+            ]
+        )
         costs = np.append(np.zeros(m), 1.0) if self.costs is None else self.costs
         program = ConicProgram(
             c=np.concatenate([np.zeros(n), costs]),
             A=sp.vstack(parts, format="csr"),
-            b=np.concatenate([np.asarray(part, dtype=float) for part in b]),
-            cones=(Cone("nonneg", sum(len(part) for part in b)),),
+            b=b,
+            cones=(Cone("nonneg", len(b)),),
             integer=np.arange(n) if integer else np.zeros(0, dtype=np.int64),
         )
         return LinearSolver(program, time_limit=max(time_limit, 0.1), relative_gap=1e-6).solve()

@@ -52,13 +52,18 @@ class LearningObjective:
 
     def value(self, shape: UncertaintySet, contexts: Indices | None = None) -> float:
         """The objective (over some contexts); inf where a context has no finite worst case."""
+        radius = self.radius(shape)
+        if isinstance(shape, Polyhedron) and self.has_closed_form:
+            chosen = np.arange(self.n) if contexts is None else contexts
+            return self.facet_gradient(shape.W, radius - shape.b, chosen).value
         centers = self.centers if contexts is None else self.centers[contexts]
-        bounds = decide(self.problem, shape, self.radius(shape), centers).cost_bound
+        bounds = decide(self.problem, shape, radius, centers).cost_bound
         return float(bounds.mean()) if np.isfinite(bounds).all() else np.inf
 
     def facet_gradient(self, W: Array, q: Array, contexts: Indices) -> FacetGradient:
-        r"""Envelope theorem: context i contributes $\sum_l \pi_l\lambda_l$ in q, $-\sum_l \pi_l\lambda_l e_l^\top$ in W.
+        r"""Mean robust cost of {e : W e <= q} and its gradient, by the envelope theorem.
 
+        Each context contributes $\sum_l \pi_l\lambda_l$ in q and $-\sum_l \pi_l\lambda_l e_l^\top$ in W.
         Here pi are the multipliers of the cost's pieces, lambda those of the facets and e the worst-case
         residuals (at a mixed decision a convex combination of vertices, which is what the duals are).
         """
@@ -78,6 +83,13 @@ class LearningObjective:
             grad_W -= facets.T @ solution.weighted_points
         n = len(contexts)
         return FacetGradient(value / n, grad_W / n, grad_q / n)
+
+    @property
+    def has_closed_form(self) -> bool:
+        """Whether all contexts are evaluated at once, without a solver for each."""
+        if self._plane_segment is not None:
+            return True
+        return self._reach_cost is not None and self._reach_cost.is_closed_form
 
     def _fixed_direction_gradient(self, cost: ReachCost, W: Array, q: Array, contexts: Indices) -> FacetGradient:
         """The set matters only through its support along the cost's few directions."""

@@ -1,8 +1,8 @@
 r"""Closed-form robust costs and gradients for two outcomes and decisions on a segment.
 
 In the plane the support function of $\{e : W e \le q\}$ is a minimum over pairs of facets,
-$h(v) = \min\{q_a\lambda_a + q_b\lambda_b : \lambda_a w_a + \lambda_b w_b = v,\ \lambda \ge 0\}$: the basic solutions of its
-dual. Along a segment of decisions both multipliers of a pair are affine in s, so each pair is usable on an
+$h(v) = \min\{q_a\lambda_a + q_b\lambda_b : \lambda_a w_a + \lambda_b w_b = v,\ \lambda \ge 0\}$: the basic
+solutions of its dual. Along a segment of decisions both multipliers of a pair are affine in s, so each pair is usable on an
 interval of s and the whole problem is a minimum of one-dimensional minima, for all contexts at once.
 """
 

@@ -3,7 +3,7 @@ r"""The exact learner: choose the residuals to keep, then build facets from the 
 $$\min_{|S| = c_n} \frac1n \sum_i \min_z \max_{j \in S} g(z, \hat f_i + e_j)$$
 
 is the least learning objective of any set (Step 1 of the paper without its bilinear terms; see
-`lower_bound.py`). Let z_i be the decisions at the best S. Any polyhedron that contains S and whose support
+`certificate.py`). Let z_i be the decisions at the best S. Any polyhedron that contains S and whose support
 equals that of S along the cost directions of the z_i attains the optimum, so these directions are the
 facets. In this form a facet's score is the excess over a planned worst-case cost, and recalibration moves
 all worst-case costs alike.
@@ -11,25 +11,22 @@ all worst-case costs alike.
 
 from __future__ import annotations
 
-import logging
 import time
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from polyhedge._validation import Array
+from polyhedge._validation import Array, Mask
 from polyhedge.learners.bound import CertifiedBound
+from polyhedge.learners.certificate import lower_bound
 from polyhedge.learners.hull import HullOracle
-from polyhedge.learners.lower_bound import lower_bound
 from polyhedge.learners.objective import LearningObjective
 from polyhedge.learners.result import LearnResult
 from polyhedge.learners.starts import check_n_facets, closed, one_sided
 from polyhedge.problems import DecisionProblem
 from polyhedge.robust import decide
 from polyhedge.sets import Polyhedron
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -85,7 +82,7 @@ class Scenario:
         )
 
 
-def _kept_by_start(objective: LearningObjective) -> Array:
+def _kept_by_start(objective: LearningObjective) -> Mask:
     shape = one_sided(objective, 2 * objective.problem.n_outcomes)
     return np.asarray(shape.contains(objective.residuals, objective.radius(shape)))
 
@@ -113,9 +110,7 @@ def facets_of_selection(
         chosen.append(int(np.argmax(gains)))
 
 
-def _used_directions(
-    objective: LearningObjective, z: Array, values: Array, kept: Array
-) -> tuple[Array, Array]:
+def _used_directions(objective: LearningObjective, z: Array, values: Array, kept: Mask) -> tuple[Array, Array]:
     """Distinct active cost directions (k, d), and which contexts use each (k, n)."""
     pieces = objective.problem.pieces
     assert pieces is not None
@@ -136,7 +131,7 @@ def _used_directions(
     return found[first], users
 
 
-def _supporting(objective: LearningObjective, directions: Array, kept: Array) -> Polyhedron:
+def _supporting(objective: LearningObjective, directions: Array, kept: Mask) -> Polyhedron:
     """Half-spaces with these normals that touch the kept residuals; radius 0 covers the rank."""
     offsets = (objective.residuals[kept] @ directions.T).max(axis=0)
     shape = Polyhedron(directions, -offsets)

@@ -30,6 +30,7 @@ class SelectionSearch:
         self.upper, self.lower = np.inf, -np.inf
 
     def run(self, start: Mask | None, began: float) -> CertifiedBound:
+        """Search until the bounds meet or the deadline passes."""
         floor = self._first_values(start)
         m = len(self.oracle.centers)
         self.master = Master(self.n, self.n_drop, floor, np.full(m, 1 / m))
@@ -128,5 +129,3 @@ class SelectionSearch:
             self._visit(np.round(drop) == 0)
             if not self._separate(np.round(drop), levels) or solution.status is Status.STOPPED_EARLY:
                 return
-
-

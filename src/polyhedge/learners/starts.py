@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from polyhedge._validation import Array, Indices
+from polyhedge._validation import Array, Indices, Mask
 from polyhedge.learners.objective import LearningObjective
 from polyhedge.problems import DecisionProblem
 from polyhedge.robust import decide
 from polyhedge.sets import Polyhedron
 
 _FAR = 2.0
+_LOOK_AHEAD = 8
+_TILT = 0.5
 
 
 def check_n_facets(n_facets: int, n_outcomes: int) -> None:
@@ -46,8 +48,7 @@ def harmful_directions(objective: LearningObjective, n_contexts: int = 50) -> Ar
     contexts = np.linspace(0, objective.n - 1, min(objective.n, n_contexts)).astype(int)
     z = _decisions(objective, contexts)
     rows = [
-        pieces.directions(z).reshape(-1, problem.n_outcomes)
-        for pieces in (problem.pieces, *problem.uncertain_rows)
+        pieces.directions(z).reshape(-1, problem.n_outcomes) for pieces in (problem.pieces, *problem.uncertain_rows)
     ]
     directions = np.vstack(rows)
     size = np.linalg.norm(directions, axis=1)
@@ -69,10 +70,80 @@ def one_sided(objective: LearningObjective, n_facets: int) -> Polyhedron:
     """
     directions = harmful_directions(objective)
     sides = _harmful_sides(objective.problem, directions)
-    extra = _spread_out(directions, sides, max(n_facets - len(sides), 0))
-    W = np.vstack([sides, extra])[:n_facets]
+    distinct = np.unique(directions.round(6), axis=0)
+    if objective.problem.pieces is not None and objective.problem.pieces.directions_are_fixed:
+        sides = distinct if len(distinct) <= n_facets else sides
+    W = np.vstack([sides, _spread_out(directions, sides, max(n_facets - len(sides), 0))])[:n_facets]
     level = min(objective.rank / objective.n, 1.0)
     return Polyhedron(W, -np.quantile(objective.residuals @ W.T, level, axis=0))
+
+
+def trimmed(
+    objective: LearningObjective, W: Array, contexts: Indices, rng: np.random.Generator, n_rounds: int = 12
+) -> Polyhedron:
+    """Offsets for given facets by greedy trimming, then by restoring and trimming again.
+
+    Facet k lies at the largest kept residual along it. Dropping its m outermost residuals lowers its
+    offset; the saving is the cost's gradient in the offset times the step, for each residual dropped.
+    Each further round restores the residuals beyond one facet and a random share of the others dropped,
+    trims again with randomly tilted savings and keeps the better.
+    """
+    heights = objective.residuals @ W.T
+    best = _trim(objective, W, heights, np.ones(objective.n, dtype=bool), contexts, np.ones(len(W)))
+    best_value = objective.facet_gradient(W, heights[best].max(axis=0), contexts).value
+    for round_number in range(n_rounds):
+        dropped = np.flatnonzero(~best)
+        facet = round_number % len(W)
+        beyond = heights[dropped, facet] > heights[best, facet].max()
+        restored = dropped[beyond | (rng.random(len(dropped)) < 0.2)]
+        kept = best.copy()
+        kept[restored] = True
+        tilt = np.exp(_TILT * rng.normal(size=len(W)))
+        kept = _trim(objective, W, heights, kept, contexts, tilt)
+        value = objective.facet_gradient(W, heights[kept].max(axis=0), contexts).value
+        if value < best_value:
+            best, best_value = kept, value
+    return Polyhedron(W, -heights[best].max(axis=0))
+
+
+def _trim(objective: LearningObjective, W: Array, heights: Array, kept: Mask, contexts: Indices, tilt: Array) -> Mask:
+    kept = kept.copy()
+    left = int(kept.sum()) - objective.rank
+    while left > 0:
+        q = heights[kept].max(axis=0)
+        gradient = objective.facet_gradient(W, q, contexts)
+        if not np.isfinite(gradient.value) or gradient.q.max() <= 0:
+            break
+        dropped = _best_trim(heights, np.flatnonzero(kept), q, tilt * gradient.q, min(left, _LOOK_AHEAD))
+        kept[dropped] = False
+        left -= len(dropped)
+    return kept
+
+
+def _best_trim(heights: Array, kept: Indices, q: Array, gradient: Array, most: int) -> Indices:
+    """The outermost residuals along one facet with the largest saving each."""
+    most = min(most, len(kept) - 1)
+    order = np.argsort(-heights[kept], axis=0, kind="stable")[: most + 1]
+    steps = q - np.take_along_axis(heights[kept], order, axis=0)[1:]
+    saving = gradient * steps / np.arange(1, most + 1)[:, None]
+    m, facet = np.unravel_index(int(np.argmax(saving)), saving.shape)
+    return kept[order[: m + 1, facet]]
+
+
+def with_n_facets(objective: LearningObjective, shape: Polyhedron, n_facets: int) -> Polyhedron:
+    """The shape with further facets that just touch it, or with those that bind least often removed."""
+    if n_facets <= shape.n_facets:
+        active = (objective.residuals @ shape.W.T + shape.b).argmax(axis=1)
+        harm = harmful_directions(objective) @ shape.W.T
+        use = np.bincount(active, minlength=shape.n_facets) / objective.n + np.maximum(harm, 0.0).mean(axis=0)
+        return objective.normalised(_taken(shape, np.sort(np.argsort(-use, kind="stable")[:n_facets])))
+    W = np.vstack([shape.W, _spread_out(harmful_directions(objective), shape.W, n_facets - shape.n_facets)])
+    offsets = shape.support(W, 0.0)
+    return objective.normalised(Polyhedron(W, -offsets))
+
+
+def _taken(shape: Polyhedron, facets: Indices) -> Polyhedron:
+    return Polyhedron(shape.W[facets], shape.b[facets])
 
 
 def closed(objective: LearningObjective, shape: Polyhedron) -> Polyhedron:
@@ -101,18 +172,34 @@ def _harmful_sides(problem: DecisionProblem, directions: Array) -> Array:
 
 
 def _spread_out(candidates: Array, chosen: Array, count: int) -> Array:
-    """Greedily take the candidates that point furthest away from all facets taken so far."""
-    picked: list[Array] = []
+    """Greedily take the candidates that point furthest away from all facets taken so far.
+
+    Where the candidates are few, means of those taken are candidates too: costs that mix outcomes
+    need facets between the pure directions.
+    """
+    picked = np.zeros((0, chosen.shape[1]))
     for _ in range(count):
-        taken = np.vstack([chosen, *[p[None] for p in picked]])
-        if not len(candidates):
-            break
-        nearest = (candidates @ taken.T).max(axis=1)
+        taken = np.vstack([chosen, picked])
+        pool = np.vstack([candidates, _between(taken, candidates)])
+        nearest = (pool @ taken.T).max(axis=1)
         best = int(np.argmin(nearest))
         if nearest[best] > 1 - 1e-6:
             break
-        picked.append(candidates[best])
-    return np.array(picked).reshape(-1, chosen.shape[1])
+        picked = np.vstack([picked, pool[best]])
+    return picked
+
+
+def _between(taken: Array, candidates: Array) -> Array:
+    """Unit means of pairs of facets that lie in the cone of harmful directions' signs."""
+    first, second = np.triu_indices(len(taken), k=1)
+    means = taken[first] + taken[second]
+    size = np.linalg.norm(means, axis=1)
+    means = means[size > 1e-6] / size[size > 1e-6, None]
+    if not len(candidates):
+        return means
+    harmful_up, harmful_down = candidates.max(axis=0) > 1e-6, candidates.min(axis=0) < -1e-6
+    allowed = ((means <= 1e-9) | harmful_up).all(axis=1) & ((means >= -1e-9) | harmful_down).all(axis=1)
+    return means[allowed]
 
 
 def _spread(values: Array) -> Array:

@@ -180,9 +180,7 @@ class DecisionProblem:
         """g_0 over Z as a conic program (g_0 = 0 for costs without a piece form)."""
         certain, rows = self._rows
         decision_cost = cp.Constant(0.0) if self._cost_parts is None else self._cost_parts.decision_part
-        return compile_feasible_program(
-            self.decision, decision_cost, certain, [row.decision_part for row in rows]
-        )
+        return compile_feasible_program(self.decision, decision_cost, certain, [row.decision_part for row in rows])
 
     @cached_property
     def support_rows(self) -> tuple[Array, Array]:
@@ -210,7 +208,7 @@ class DecisionProblem:
         return bool(A[bounds_one_below].any(axis=0).all())
 
     def with_known_signs(self, z: Array, u: Array) -> tuple[Array, Array]:
-        """z and u without the rounding errors that make CVXPY doubt signs that are known."""
+        """Z and u without the rounding errors that make CVXPY doubt signs that are known."""
         known = _sign_parameter(self.decision)
         z = np.maximum(z, 0.0) if known.is_nonneg() else np.minimum(z, 0.0) if known.is_nonpos() else z
         return z, np.maximum(u, 0.0) if self.outcomes_are_nonneg else u
@@ -224,15 +222,23 @@ class DecisionProblem:
 
     def evaluate(self, z: Array, u: Array) -> Array:
         """The cost g(z_i, u_i) at matching rows of flat decisions (N, p) and outcomes (N, d)."""
+        if self.sum_of_maxima is None:
+            return self._call_by_row(z, u)
+        # The rest depends on the decision alone, and many contexts share few decisions.
+        distinct, where = np.unique(z, axis=0, return_inverse=True)
+        alone = self._call_by_row(distinct, np.zeros((len(distinct), self.n_outcomes)))
+        return self.sum_of_maxima.evaluate(z, u) + alone[where.ravel()]
+
+    def _call_by_row(self, z: Array, u: Array) -> Array:
         expression, z_parameter, u_parameter = self._evaluator
-        total = np.zeros(len(z)) if self.sum_of_maxima is None else self.sum_of_maxima.evaluate(z, u)
         if expression.is_constant() and not expression.parameters():
-            return total + float(expression.value)
+            return np.full(len(z), float(expression.value))
+        total = np.full(len(z), np.nan)
         with np.errstate(all="ignore"):  # outside its domain a cost is NaN
             for i, (z_row, u_row) in enumerate(zip(z, u, strict=True)):
                 z_parameter.value, u_parameter.value = z_row.reshape(self.decision.shape), u_row
                 value = expression.value
-                total[i] += np.nan if value is None else float(value)
+                total[i] = np.nan if value is None else float(value)
         return total
 
     def row_parts(self, z: Array) -> list[float]:

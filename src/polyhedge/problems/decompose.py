@@ -14,7 +14,7 @@ import cvxpy as cp
 import numpy as np
 from cvxpy.atoms.affine.affine_atom import AffAtom
 
-from polyhedge._validation import Array
+from polyhedge._validation import Array, Indices
 from polyhedge.problems.pieces import SumOfMaxima, maximum_of
 
 
@@ -127,11 +127,7 @@ class _Cut:
         if not node.args or node.is_constant():
             return node
         if self.u.id not in {v.id for v in node.variables()}:
-            return (
-                node
-                if node.is_affine()
-                else self._stand_in(node, self.decision_terms, self.decision_variables)
-            )
+            return node if node.is_affine() else self._stand_in(node, self.decision_terms, self.decision_variables)
         if type(node) in _MAXIMA:
             return self._stand_in(node, self.maxima, self.maxima_variables)
         if type(node) in (cp.minimum, cp.min):
@@ -140,9 +136,7 @@ class _Cut:
             raise _NotPiecewiseError
         return node.copy([self.skeleton(argument) for argument in node.args])
 
-    def _stand_in(
-        self, node: cp.Expression, terms: list[cp.Expression], variables: list[cp.Variable]
-    ) -> cp.Expression:
+    def _stand_in(self, node: cp.Expression, terms: list[cp.Expression], variables: list[cp.Variable]) -> cp.Expression:
         variable = cp.Variable(node.shape)
         terms.append(node)
         variables.append(variable)
@@ -158,7 +152,7 @@ def _negated_minimum(node: cp.Expression) -> cp.Expression:
 def substitute(node: cp.Expression, values: dict[int, cp.Expression]) -> cp.Expression:
     """The expression with leaves replaced, by their id."""
     if not node.args:
-        return values.get(getattr(node, "id", None), node)
+        return values.get(getattr(node, "id", -1), node)
     return node.copy([substitute(argument, values) for argument in node.args])
 
 
@@ -183,7 +177,7 @@ def _affine_map(expression: cp.Expression, variables: Sequence[cp.Variable]) -> 
     return np.concatenate(columns, axis=1)
 
 
-def _row_major(shape: tuple[int, ...]) -> Array:
+def _row_major(shape: tuple[int, ...]) -> Indices:
     """Positions, in CVXPY's column-major vectorisation, of the entries in row-major order."""
     size = int(np.prod(shape)) if shape else 1
     return np.arange(size).reshape(shape, order="F").ravel(order="C")
@@ -214,9 +208,7 @@ def _both_signs(entry: SumOfMaxima) -> list[SumOfMaxima]:
     return [entry, entry.scaled(-1.0)]
 
 
-def _along_axis(
-    atom: cp.Expression, entries: list[SumOfMaxima], shape: tuple[int, ...]
-) -> list[list[SumOfMaxima]]:
+def _along_axis(atom: cp.Expression, entries: list[SumOfMaxima], shape: tuple[int, ...]) -> list[list[SumOfMaxima]]:
     """The lists of entries that each entry of a reduction runs over."""
     positions = np.arange(len(entries)).reshape(shape)
     if atom.axis is None or positions.ndim <= 1:

@@ -9,7 +9,7 @@ import cvxpy as cp
 import numpy as np
 import scipy.sparse as sp
 
-from polyhedge._validation import Array
+from polyhedge._validation import Array, Indices, Mask
 from polyhedge.solvers.program import Cone, ConicProgram
 
 _ATTRIBUTES_WITHOUT_CONSTRAINT = {"name", "value"}
@@ -25,8 +25,8 @@ class FeasibleProgram:
     """
 
     program: ConicProgram
-    z_columns: Array
-    epigraph_columns: Array
+    z_columns: Indices
+    epigraph_columns: Indices
 
 
 def compile_feasible_program(
@@ -59,7 +59,7 @@ def compile_feasible_program(
     return FeasibleProgram(program, z_columns, np.array(epigraph_columns, dtype=np.int64))
 
 
-def _mask(decision: cp.Variable, attribute: str) -> Array:
+def _mask(decision: cp.Variable, attribute: str) -> Mask:
     """Entries (row-major) of the decision with the attribute `boolean` or `integer`."""
     mask = np.zeros(decision.shape, dtype=bool)
     setting = decision.attributes.get(attribute)
@@ -92,12 +92,8 @@ def _attribute_constraints(decision: cp.Variable, flat: cp.Variable) -> list[cp.
             rows += [flat[chosen] >= 0, flat[chosen] <= 1]
         elif name == "bounds":
             lower, upper = (np.broadcast_to(np.asarray(b, float), decision.shape).ravel() for b in setting)
-            rows += (
-                [flat[np.isfinite(lower)] >= lower[np.isfinite(lower)]] if np.isfinite(lower).any() else []
-            )
-            rows += (
-                [flat[np.isfinite(upper)] <= upper[np.isfinite(upper)]] if np.isfinite(upper).any() else []
-            )
+            rows += [flat[np.isfinite(lower)] >= lower[np.isfinite(lower)]] if np.isfinite(lower).any() else []
+            rows += [flat[np.isfinite(upper)] <= upper[np.isfinite(upper)]] if np.isfinite(upper).any() else []
         else:
             raise ValueError(
                 f"The decision variable has the attribute {name}={setting!r}, which is not supported. Use a plain "

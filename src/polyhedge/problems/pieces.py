@@ -100,9 +100,7 @@ class SumOfMaxima:
                 continue
             low, step = group[0], group[1] - group[0]
             base = base + low
-            twin = next(
-                (i for i, g in enumerate(groups) if len(g) == 2 and _parallel(g[1] - g[0], step)), None
-            )
+            twin = next((i for i, g in enumerate(groups) if len(g) == 2 and _parallel(g[1] - g[0], step)), None)
             if twin is None:
                 groups.append(np.stack([np.zeros_like(step), step]))
                 continue

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from polyhedge._validation import as_finite
-from polyhedge.problems.decision_problem import DecisionProblem
+from polyhedge.problems.decision_problem import Cost, DecisionProblem
 
 
 def simplex_linear(c: ArrayLike) -> DecisionProblem:
@@ -113,9 +113,7 @@ def portfolio(
         raise ValueError(f"covariance must be a symmetric matrix, got shape {covariance.shape}.")
     values, vectors = np.linalg.eigh(covariance)
     if values.min() < -1e-9 * max(1.0, values.max()):
-        raise ValueError(
-            f"covariance must be positive semidefinite, its least eigenvalue is {values.min():.3g}."
-        )
+        raise ValueError(f"covariance must be positive semidefinite, its least eigenvalue is {values.min():.3g}.")
     root = np.sqrt(np.maximum(values, 0.0))[:, None] * vectors.T
     low, high = (_one_for_each(b, n_assets, n) for b, n in ((lower, "lower"), (upper, "upper")))
     z = cp.Variable(n_assets, name="weight")
@@ -128,7 +126,7 @@ def portfolio(
     )
 
 
-def _newsvendor_cost(overage: ArrayLike, underage: ArrayLike, n_outcomes: int):  # type: ignore[no-untyped-def]
+def _newsvendor_cost(overage: ArrayLike, underage: ArrayLike, n_outcomes: int) -> Cost:
     over = _one_for_each(overage, n_outcomes, "overage")
     under = _one_for_each(underage, n_outcomes, "underage")
     if min(over.min(), under.min()) < 0:
@@ -136,7 +134,7 @@ def _newsvendor_cost(overage: ArrayLike, underage: ArrayLike, n_outcomes: int): 
     return lambda z, u: over @ cp.pos(z - u) + under @ cp.pos(u - z)
 
 
-def _one_for_each(values: ArrayLike, n: int, name: str) -> np.ndarray:  # type: ignore[type-arg]
+def _one_for_each(values: ArrayLike, n: int, name: str) -> np.ndarray:
     array = np.asarray(values, dtype=float)
     if array.shape not in ((), (n,)):
         raise ValueError(f"{name} must be a number or have {n} entries, got shape {array.shape}.")

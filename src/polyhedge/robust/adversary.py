@@ -6,7 +6,9 @@
 | sum of maxima, many pieces | any                        | mixed-integer program over the pieces     | yes   |
 | concave                    | any                        | one convex program                        | yes   |
 | convex                     | polyhedral                 | the vertices                              | yes   |
-| convex                     | Euclidean ball, ellipsoid  | branch and bound over cones of directions | to a stated gap |
+| convex                     | Euclidean ball, ellipsoid  | branch and bound over cones of directions | gap   |
+
+"gap": to a proven gap, which the bound includes.
 """
 
 from __future__ import annotations

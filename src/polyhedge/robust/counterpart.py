@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.sparse as sp
 
-from polyhedge._validation import Array
+from polyhedge._validation import Array, Indices
 from polyhedge.problems import DecisionProblem, Pieces
 from polyhedge.robust.parametric import ContextSolver, ParametricProgram
 from polyhedge.robust.support import SupportCertificate, form_at, maximise
@@ -30,8 +30,8 @@ class _Block:
 
     row: int
     piece: int
-    multiplier_columns: Array
-    equation_rows: Array
+    multiplier_columns: Indices
+    equation_rows: Indices
     inequality_row: int
     certificate: SupportCertificate | None
 
@@ -100,7 +100,7 @@ class Counterpart:
         return assembly.finish()
 
     def _add_robust_row(
-        self, assembly: _Assembly, row: int, pieces: Pieces, z: Array, extra: Array, extra_sign: float
+        self, assembly: _Assembly, row: int, pieces: Pieces, z: Indices, extra: Indices, extra_sign: float
     ) -> None:
         certificate = self._fixed_supports(pieces)
         for piece in range(len(pieces)):
@@ -125,9 +125,7 @@ class Counterpart:
         certificate = maximise(self.form, pieces.q)
         return certificate if np.isfinite(certificate.values).all() else None
 
-    def _add_multipliers(
-        self, assembly: _Assembly, pieces: Pieces, piece: int, z: Array
-    ) -> tuple[Array, Array]:
+    def _add_multipliers(self, assembly: _Assembly, pieces: Pieces, piece: int, z: Indices) -> tuple[Indices, Indices]:
         """Lambda in K* with G'lambda - Q z = (q, 0)."""
         G, d = self.form.G, self.problem.n_outcomes
         columns = assembly.add_columns(G.shape[0])
@@ -181,7 +179,7 @@ class _PieceTerms:
     """h(v) + v'f + p'z + c with v = Q z + q, written as an objective or as a row."""
 
     def __init__(
-        self, owner: Counterpart, pieces: Pieces, piece: int, constant: float, z: Array, columns: Array
+        self, owner: Counterpart, pieces: Pieces, piece: int, constant: float, z: Indices, columns: Indices
     ) -> None:
         self.Q, self.q = pieces.Q[piece], pieces.q[piece]
         self.p, self.c = pieces.p[piece], float(pieces.c[piece]) + constant
@@ -196,7 +194,7 @@ class _PieceTerms:
         assembly.add_costs(self.support_columns, np.zeros(len(self.support_columns)), self.support_slope)
         assembly.add_offset(self.c, self.q)
 
-    def to_row(self, assembly: _Assembly, extra: Array, extra_sign: float) -> int:
+    def to_row(self, assembly: _Assembly, extra: Indices, extra_sign: float) -> int:
         row = assembly.add_rows("nonneg", np.array([-self.c]), rhs_slope=-self.q[None])
         moving = self.Q.any(axis=0) | (self.p != 0)
         z_rows = np.repeat(row, moving.sum())
@@ -225,16 +223,16 @@ class _Assembly:
         coo = program.A.tocoo()
         self.rows, self.columns, self.values = [coo.row], [coo.col], [coo.data]
         self.slopes = [np.zeros((coo.nnz, n_outcomes))]
-        self.cost_rows: list[tuple[Array, Array, Array]] = []
-        self.rhs_slopes: list[tuple[Array, Array]] = []
+        self.cost_rows: list[tuple[Indices, Array, Array]] = []
+        self.rhs_slopes: list[tuple[Indices, Array]] = []
         self.offset_slope = np.zeros(n_outcomes)
 
-    def add_columns(self, count: int, cost: float = 0.0) -> Array:
+    def add_columns(self, count: int, cost: float = 0.0) -> Indices:
         self.c.append(np.full(count, cost))
         self.n_columns += count
         return np.arange(self.n_columns - count, self.n_columns)
 
-    def add_rows(self, kind: str, b: Array, rhs_slope: Array | None = None) -> Array:
+    def add_rows(self, kind: str, b: Array, rhs_slope: Array | None = None) -> Indices:
         self.b.append(b)
         self.cones.append(Cone(kind, len(b)))
         self.n_rows += len(b)
@@ -243,13 +241,13 @@ class _Assembly:
             self.rhs_slopes.append((rows, rhs_slope))
         return rows
 
-    def add_entries(self, rows: Array, columns: Array, values: Array, slopes: Array | None = None) -> None:
+    def add_entries(self, rows: Indices, columns: Indices, values: Array, slopes: Array | None = None) -> None:
         self.rows.append(rows)
         self.columns.append(columns)
         self.values.append(values)
         self.slopes.append(np.zeros((len(values), self.d)) if slopes is None else slopes)
 
-    def add_dual_cone(self, columns: Array, cones: tuple[Cone, ...]) -> None:
+    def add_dual_cone(self, columns: Indices, cones: tuple[Cone, ...]) -> None:
         """Lambda in K*: free for equations, in the same cone otherwise (both kinds are self-dual)."""
         start = 0
         for cone in cones:
@@ -259,7 +257,7 @@ class _Assembly:
                 rows = self.add_rows(cone.kind, np.zeros(cone.n_rows))
                 self.add_entries(rows, block, np.full(len(block), -1.0))
 
-    def add_costs(self, columns: Array, costs: Array, slopes: Array | None) -> None:
+    def add_costs(self, columns: Indices, costs: Array, slopes: Array | None) -> None:
         self.cost_rows.append((columns, costs, np.zeros((len(costs), self.d)) if slopes is None else slopes))
 
     def add_offset(self, offset: float, slope: Array) -> None:

@@ -103,13 +103,10 @@ class _Row:
     detail: str
 
 
-def _by_counterpart(
-    problem: DecisionProblem, shape: UncertaintySet, radius: float, centers: Array
-) -> list[_Row]:
+def _by_counterpart(problem: DecisionProblem, shape: UncertaintySet, radius: float, centers: Array) -> list[_Row]:
     counterpart = Counterpart(problem, shape, radius)
     return [
-        _from_counterpart(problem, shape, radius, center, counterpart, counterpart.solve(center))
-        for center in centers
+        _from_counterpart(problem, shape, radius, center, counterpart, counterpart.solve(center)) for center in centers
     ]
 
 
@@ -160,9 +157,7 @@ def diagnose(
     )
 
 
-def _by_scenarios(
-    problem: DecisionProblem, shape: UncertaintySet, radius: float, centers: Array
-) -> list[_Row]:
+def _by_scenarios(problem: DecisionProblem, shape: UncertaintySet, radius: float, centers: Array) -> list[_Row]:
     found = [decide_by_scenarios(problem, shape, radius, center) for center in centers]
     return [_Row(s.z, s.value, s.outcome, s.status, s.gap, s.detail) for s in found]
 

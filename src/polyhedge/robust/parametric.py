@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import scipy.sparse as sp
 
-from polyhedge._validation import Array
+from polyhedge._validation import Array, Indices
 from polyhedge.solvers.linear import LinearSolver
 from polyhedge.solvers.mixed_integer import with_fixed_integers
 from polyhedge.solvers.program import ConicProgram, Solution
@@ -30,9 +30,7 @@ class ParametricProgram:
     def at(self, center: Array) -> ConicProgram:
         """The program at one prediction."""
         zero = self.at_zero
-        A = sp.csr_array(
-            (zero.A.data + self.entry_slope @ center, zero.A.indices, zero.A.indptr), zero.A.shape
-        )
+        A = sp.csr_array((zero.A.data + self.entry_slope @ center, zero.A.indices, zero.A.indptr), zero.A.shape)
         return replace(
             zero,
             c=zero.c + self.cost_slope @ center,
@@ -80,5 +78,5 @@ def _with_duals(program: ConicProgram, solution: Solution) -> Solution:
     return replace(solution, x=completed.x, y=completed.y) if completed.status.has_solution else solution
 
 
-def _rows_with_entries(matrix: sp.csr_array) -> Array:
+def _rows_with_entries(matrix: sp.csr_array) -> Indices:
     return np.flatnonzero(np.diff(matrix.indptr))

@@ -33,7 +33,8 @@ def maximise_convex_over_round_set(
     to_outcome = _from_unit_ball(shape, radius, center)
     d = len(center)
     best_value, best_point = -np.inf, center
-    order, heap = count(), []
+    order = count()
+    heap: list[tuple[float, int, Array]] = []
 
     def costs(outcomes: Array) -> Array:
         # A bound may look outside the domain of the cost, where nothing is known.

@@ -68,7 +68,7 @@ def decide_by_scenarios(
         if not len(violated) and not worst.value >= best.value:
             best = ScenarioSolution(z, worst.value, worst.outcome, Status.STOPPED_EARLY, np.inf)
         gap = max(best.value - lower, 0.0)
-        if gap <= tolerance * max(1.0, abs(best.value)) + worst.gap:
+        if np.isfinite(gap) and gap <= tolerance * max(1.0, abs(best.value)) + worst.gap:
             exact = gap <= 10 * tolerance * max(1.0, abs(best.value))
             return _with(best, gap, Status.OPTIMAL if exact else Status.STOPPED_EARLY, scenarios)
         fresh = np.vstack([worst.outcome[None], violated])
@@ -93,9 +93,7 @@ def _why_no_master(problem: DecisionProblem, master: Solution) -> str:
 
 
 def _no_decision(problem: DecisionProblem, status: Status, detail: str = "") -> ScenarioSolution:
-    value = {Status.UNBOUNDED_SET: np.inf, Status.UNBOUNDED: -np.inf, Status.FAILED: np.inf}.get(
-        status, np.nan
-    )
+    value = {Status.UNBOUNDED_SET: np.inf, Status.UNBOUNDED: -np.inf, Status.FAILED: np.inf}.get(status, np.nan)
     nan = np.full(problem.n_decisions, np.nan)
     return ScenarioSolution(nan, value, np.full(problem.n_outcomes, np.nan), status, np.inf, detail)
 
@@ -115,9 +113,7 @@ def _first_scenarios(problem: DecisionProblem, adversary: Adversary) -> Array | 
     return adversary.center + extremes.points
 
 
-def best_against(
-    problem: DecisionProblem, scenarios: Array, *, reach: float | None = None
-) -> tuple[Solution, Array]:
+def best_against(problem: DecisionProblem, scenarios: Array, *, reach: float | None = None) -> tuple[Solution, Array]:
     """The master: the decision with the least maximum cost over a finite list of outcomes (S, d).
 
     `reach` bounds the entries of the decision.

@@ -33,9 +33,7 @@ class SupportCertificate:
         return self.lifted[:, : self.n_outcomes]
 
 
-def form_at(
-    shape: UncertaintySet, radius: float, center: Array, support_rows: tuple[Array, Array]
-) -> ConicForm:
+def form_at(shape: UncertaintySet, radius: float, center: Array, support_rows: tuple[Array, Array]) -> ConicForm:
     """The residual set at a radius, cut by the known support of the outcome around one prediction."""
     form = shape.conic_form(radius)
     A, h = support_rows
@@ -64,13 +62,9 @@ def maximise(form: ConicForm, directions: Array) -> SupportCertificate:
         else:
             padded = np.concatenate([-direction, np.zeros(columns - d)])
             solution = solve_conic(ConicProgram(c=padded, A=form.G, b=form.g, cones=form.cones))
-        values[i] = {Status.UNBOUNDED: np.inf, Status.INFEASIBLE: -np.inf}.get(
-            solution.status, -solution.value
-        )
+        values[i] = {Status.UNBOUNDED: np.inf, Status.INFEASIBLE: -np.inf}.get(solution.status, -solution.value)
         if solution.status is Status.FAILED:
-            raise RuntimeError(
-                f"The worst case along {direction.tolist()} could not be found: {solution.detail}."
-            )
+            raise RuntimeError(f"The worst case along {direction.tolist()} could not be found: {solution.detail}.")
         lifted[i], multipliers[i] = solution.x, solution.y
     return SupportCertificate(values, lifted, multipliers, d)
 

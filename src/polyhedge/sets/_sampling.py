@@ -87,8 +87,7 @@ def _resample(weights: Array, rng: np.random.Generator) -> np.ndarray[tuple[int]
     cumulative = np.cumsum(weights, axis=1) / weights.sum(axis=1, keepdims=True)
     marks = (np.arange(n) + rng.random((n_batches, 1))) / n
     rows = [
-        np.minimum(np.searchsorted(c, m), n - 1) + n * i
-        for i, (c, m) in enumerate(zip(cumulative, marks, strict=True))
+        np.minimum(np.searchsorted(c, m), n - 1) + n * i for i, (c, m) in enumerate(zip(cumulative, marks, strict=True))
     ]
     return np.concatenate(rows)
 

@@ -83,9 +83,7 @@ class Ball:
         values = V @ self.center + radius * np.linalg.norm(V, ord=DUAL_NORM[self.norm], axis=1)
         return like_directions(values if radius >= 0 else np.full(len(V), -np.inf), single)
 
-    def volume(
-        self, radius: float, *, rng: np.random.Generator | None = None, n_samples: int = N_SAMPLES
-    ) -> Volume:
+    def volume(self, radius: float, *, rng: np.random.Generator | None = None, n_samples: int = N_SAMPLES) -> Volume:
         r"""$r^d$ times $2^d/d!$, $\pi^{d/2}/\Gamma(d/2+1)$ or $2^d$ for the norms 1, 2 and inf; exact."""
         return Volume(max(radius, 0.0) ** self.n_outcomes * unit_ball_volume(self.n_outcomes, self.norm))
 

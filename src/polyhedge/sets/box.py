@@ -76,9 +76,7 @@ class Box:
         values = V @ self.center + radius * (np.abs(V) @ self.scale)
         return like_directions(values if radius >= 0 else np.full(len(V), -np.inf), single)
 
-    def volume(
-        self, radius: float, *, rng: np.random.Generator | None = None, n_samples: int = N_SAMPLES
-    ) -> Volume:
+    def volume(self, radius: float, *, rng: np.random.Generator | None = None, n_samples: int = N_SAMPLES) -> Volume:
         r"""$\prod_j 2 r s_j$, exact."""
         return Volume(float(np.prod(2.0 * max(radius, 0.0) * self.scale)))
 

@@ -106,9 +106,7 @@ class Ellipsoid:
         values = V @ self.center + radius * np.linalg.norm(V @ self.L, axis=1)
         return like_directions(values if radius >= 0 else np.full(len(V), -np.inf), single)
 
-    def volume(
-        self, radius: float, *, rng: np.random.Generator | None = None, n_samples: int = N_SAMPLES
-    ) -> Volume:
+    def volume(self, radius: float, *, rng: np.random.Generator | None = None, n_samples: int = N_SAMPLES) -> Volume:
         r"""$\det(L)$ times the volume of the l_2 ball of that radius, exact."""
         return Volume(float(Ball(self.n_outcomes).volume(radius) * np.prod(np.diag(self.L))))
 
@@ -120,9 +118,7 @@ class Ellipsoid:
         r"""One second-order cone: $(r, L^{-1}(e - c))$; infeasible if the radius is negative."""
         inverse = self._inverse_factor()
         G = sp.csr_array(np.vstack([np.zeros((1, self.n_outcomes)), -inverse]))
-        return ConicForm(
-            G, np.concatenate([[radius], -inverse @ self.center]), (Cone("soc", len(inverse) + 1),)
-        )
+        return ConicForm(G, np.concatenate([[radius], -inverse @ self.center]), (Cone("soc", len(inverse) + 1),))
 
     def _inverse_factor(self) -> Array:
         return solve_triangular(self.L, np.eye(self.n_outcomes), lower=True)
@@ -134,9 +130,7 @@ def _as_positive_definite(shape: ArrayLike) -> Array:
         raise ValueError(f"shape must be a square matrix, one row for each outcome, got {matrix.shape}.")
     skew = float(np.abs(matrix - matrix.T).max())
     if skew > SYMMETRY_TOLERANCE * np.abs(matrix).max():
-        raise ValueError(
-            f"shape must be symmetric, got entries that differ by {skew:.3g} from their mirror image."
-        )
+        raise ValueError(f"shape must be symmetric, got entries that differ by {skew:.3g} from their mirror image.")
     matrix = (matrix + matrix.T) / 2
     eigenvalues = np.linalg.eigvalsh(matrix)
     # A rounding-size eigenvalue would pass a Cholesky factorisation by luck and give meaningless scores.

@@ -52,14 +52,10 @@ class Polyhedron:
         if not W.size:
             raise ValueError(f"W must have at least one facet and one outcome, got shape {W.shape}.")
         if len(W) != len(b):
-            raise ValueError(
-                f"b must have one offset for each of the {len(W)} facets (rows of W), got {len(b)}."
-            )
+            raise ValueError(f"b must have one offset for each of the {len(W)} facets (rows of W), got {len(b)}.")
         zero = np.flatnonzero(~W.any(axis=1))
         if len(zero):
-            raise ValueError(
-                f"Each facet normal must be nonzero, got zeros in row(s) {zero.tolist()} of W. Drop them."
-            )
+            raise ValueError(f"Each facet normal must be nonzero, got zeros in row(s) {zero.tolist()} of W. Drop them.")
         object.__setattr__(self, "W", frozen(W))
         object.__setattr__(self, "b", frozen(b))
 
@@ -138,9 +134,7 @@ class Polyhedron:
             )
         return _halfspaces.vertices(self.W, radius - self.b)
 
-    def volume(
-        self, radius: float, *, rng: np.random.Generator | None = None, n_samples: int = N_SAMPLES
-    ) -> Volume:
+    def volume(self, radius: float, *, rng: np.random.Generator | None = None, n_samples: int = N_SAMPLES) -> Volume:
         """Lebesgue volume: 0 if empty or flat, `inf` if unbounded with interior.
 
         Up to 8 outcomes, it is exact up to rounding (from the vertices). Above, and where a huge number of

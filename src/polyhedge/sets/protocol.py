@@ -66,9 +66,7 @@ class UncertaintySet(Protocol):
         is unbounded, `-inf` if it is empty.
         """
 
-    def volume(
-        self, radius: float, *, rng: np.random.Generator | None = None, n_samples: int = N_SAMPLES
-    ) -> Volume:
+    def volume(self, radius: float, *, rng: np.random.Generator | None = None, n_samples: int = N_SAMPLES) -> Volume:
         """Lebesgue volume; `rng` and `n_samples` matter only where it is estimated."""
 
     def conic_form(self, radius: float) -> ConicForm:
@@ -104,9 +102,7 @@ def as_directions(directions: ArrayLike, n_outcomes: int) -> tuple[Array, bool]:
     single = np.ndim(directions) == 1
     rows = np.atleast_2d(as_finite(directions, "directions", ndim=1 if single else 2))
     if rows.shape[1] != n_outcomes:
-        raise ValueError(
-            f"Each direction must have {n_outcomes} entries, one for each outcome, got {rows.shape[1]}."
-        )
+        raise ValueError(f"Each direction must have {n_outcomes} entries, one for each outcome, got {rows.shape[1]}.")
     return rows, single
 
 

@@ -67,14 +67,10 @@ class Region:
         support_h: ArrayLike | None = None,
     ) -> None:
         if not np.isfinite(radius):
-            raise ValueError(
-                f"radius must be finite, got {radius}. Calibrate with more samples or a larger alpha."
-            )
+            raise ValueError(f"radius must be finite, got {radius}. Calibrate with more samples or a larger alpha.")
         center = as_finite(center, "center", ndim=1)
         if len(center) != shape.n_outcomes:
-            raise ValueError(
-                f"center must have {shape.n_outcomes} entries, one for each outcome, got {len(center)}."
-            )
+            raise ValueError(f"center must have {shape.n_outcomes} entries, one for each outcome, got {len(center)}.")
         rows, offsets = _as_known_support(support_W, support_h, shape.n_outcomes)
         for name, value in (
             ("shape", shape),
@@ -179,9 +175,7 @@ class Region:
         `style` goes to `matplotlib.patches.Polygon`. Nothing is shown.
         """
         if self.n_outcomes != 2:
-            raise ValueError(
-                f"Only regions of 2 outcomes can be drawn, got {self.n_outcomes}. Draw a projection."
-            )
+            raise ValueError(f"Only regions of 2 outcomes can be drawn, got {self.n_outcomes}. Draw a projection.")
         try:
             import matplotlib.pyplot as plt
             from matplotlib.patches import Polygon

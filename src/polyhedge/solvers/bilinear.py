@@ -197,12 +197,22 @@ def _child() -> None:
     question = pickle.load(sys.stdin.buffer)
     adapter = {"scip": _by_scip, "gurobi": _by_gurobi}[question["backend"]]
     try:
-        answer = adapter(BilinearProgram(**question["program"]), question["options"])
+        program = BilinearProgram(**question["program"])
+        answer = _at_least_start(program, adapter(program, question["options"]))
     except Exception as error:
         traceback.print_exc()
         answer = _failure(f"{type(error).__name__}: {error}")
     pickle.dump(answer, reply)
     reply.flush()
+
+
+def _at_least_start(program: BilinearProgram, answer: dict[str, Any]) -> dict[str, Any]:
+    """Out of time before the solver has even looked at the start: the start is what was found."""
+    x = program.start
+    if answer["x"] is not None or x is None or not answer.get("out_of_time"):
+        return answer
+    value = float(program.c @ x) + program.offset + sum(v * x[i] * x[j] for i, j, v in _quadratic_terms(program))
+    return {**answer, "x": x, "value": float(value), "status": "STOPPED_EARLY"}
 
 
 def _terms(program: BilinearProgram) -> list[tuple[list[tuple[int, float]], list[tuple[int, int, float]]]]:
@@ -285,6 +295,7 @@ def _by_scip(program: BilinearProgram, options: dict[str, Any]) -> dict[str, Any
         "bound": bound if abs(bound) < _INFINITE else -np.inf,
         "status": _ended(status in ("optimal", "gaplimit"), found, status in ("infeasible", "inforunbd")),
         "detail": f"{status}, {model.getNTotalNodes()} nodes",
+        "out_of_time": status == "timelimit",
     }
 
 
@@ -337,6 +348,7 @@ def _gurobi_answer(gp: Any, program: BilinearProgram, options: dict[str, Any]) -
             "bound": bound if abs(bound) < _INFINITE else -np.inf,
             "status": _ended(code == gp.GRB.OPTIMAL, found, code in (gp.GRB.INFEASIBLE, gp.GRB.INF_OR_UNBD)),
             "detail": f"status {code}, {int(model.NodeCount)} nodes",
+            "out_of_time": code == gp.GRB.TIME_LIMIT,
         }
 
 

@@ -10,7 +10,7 @@ from polyhedge.solvers.program import Cone, ConicProgram, Solution, Status
 
 _STATUS = {
     "Solved": Status.OPTIMAL,
-    "AlmostSolved": Status.STOPPED_EARLY,
+    "AlmostSolved": Status.OPTIMAL,  # to the reduced tolerances below
     "PrimalInfeasible": Status.INFEASIBLE,
     "AlmostPrimalInfeasible": Status.INFEASIBLE,
     "DualInfeasible": Status.UNBOUNDED,

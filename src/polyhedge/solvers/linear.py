@@ -5,7 +5,7 @@ from __future__ import annotations
 import highspy
 import numpy as np
 
-from polyhedge._validation import Array
+from polyhedge._validation import Array, Indices
 from polyhedge.solvers.program import ConicProgram, Solution, Status
 
 _STATUS = {
@@ -30,7 +30,7 @@ class LinearSolver:
         self,
         program: ConicProgram,
         *,
-        varying_rows: Array | None = None,
+        varying_rows: Indices | None = None,
         time_limit: float | None = None,
         relative_gap: float = 1e-9,
     ) -> None:
@@ -53,7 +53,7 @@ class LinearSolver:
             self.highs.setOptionValue("time_limit", float(time_limit))
         self.highs.passModel(self._model())
 
-    def _split_rows(self, varying_rows: Array) -> None:
+    def _split_rows(self, varying_rows: Indices) -> None:
         """Tell bounds (rows with one entry that never change) from proper rows."""
         A, cones = self.program.A, self.program.cones
         kinds = np.concatenate([np.repeat(c.kind, c.n_rows) for c in cones] or [np.zeros(0, dtype="<U6")])
@@ -104,21 +104,19 @@ class LinearSolver:
             lp.integrality_ = list(kinds)
         return lp
 
-    def change_costs(self, columns: Array, values: Array) -> None:
+    def change_costs(self, columns: Indices, values: Array) -> None:
         """Set the costs of some columns."""
         self.highs.changeColsCost(len(columns), columns.astype(np.int32), values)
 
-    def change_rhs(self, rows: Array, values: Array) -> None:
+    def change_rhs(self, rows: Indices, values: Array) -> None:
         """Set right-hand sides of varying rows."""
         for row, value in zip(self.row_position[rows].tolist(), values.tolist(), strict=True):
             lower = value if self.is_equation[self.rows[row]] else -highspy.kHighsInf
             self.highs.changeRowBounds(row, lower, value)
 
-    def change_coefficients(self, rows: Array, columns: Array, values: Array) -> None:
+    def change_coefficients(self, rows: Indices, columns: Indices, values: Array) -> None:
         """Set single entries of varying rows."""
-        for row, column, value in zip(
-            self.row_position[rows].tolist(), columns.tolist(), values.tolist(), strict=True
-        ):
+        for row, column, value in zip(self.row_position[rows].tolist(), columns.tolist(), values.tolist(), strict=True):
             self.highs.changeCoeff(row, column, value)
 
     def solve(self) -> Solution:
@@ -151,11 +149,7 @@ class LinearSolver:
         is_mip = len(self.program.integer) > 0
         value = float(info.objective_function_value)
         gap = abs(value - float(info.mip_dual_bound)) if is_mip else float(info.max_dual_infeasibility)
-        y = (
-            np.full(m, np.nan)
-            if is_mip
-            else self._duals(np.array(solution.row_dual), np.array(solution.col_dual))
-        )
+        y = np.full(m, np.nan) if is_mip else self._duals(np.array(solution.row_dual), np.array(solution.col_dual))
         return Solution(x, y, value, status, gap)
 
     def _duals(self, row_dual: Array, col_dual: Array) -> Array:

@@ -14,7 +14,7 @@ from dataclasses import replace
 import numpy as np
 import scipy.sparse as sp
 
-from polyhedge._validation import Array
+from polyhedge._validation import Array, Indices
 from polyhedge.solvers.conic import solve_conic
 from polyhedge.solvers.linear import LinearSolver
 from polyhedge.solvers.program import Cone, ConicProgram, Solution, Status
@@ -22,9 +22,7 @@ from polyhedge.solvers.program import Cone, ConicProgram, Solution, Status
 _MAX_ROUNDS = 200
 
 
-def solve_mixed_integer(
-    program: ConicProgram, *, time_limit: float | None = None, tolerance: float = 1e-7
-) -> Solution:
+def solve_mixed_integer(program: ConicProgram, *, time_limit: float | None = None, tolerance: float = 1e-7) -> Solution:
     """Solve with integer columns; exact for linear programs, to `tolerance` for convex ones."""
     if program.is_linear:
         return LinearSolver(program, time_limit=time_limit).solve()
@@ -65,7 +63,7 @@ def solve_mixed_integer(
 def _stopped(best: Solution, gap: float, reached: bool) -> Solution:
     if not best.status.has_solution:
         return replace(best, detail="no feasible integer point was found before the limit")
-    return replace(best, gap=max(gap, 0.0), status=best.status if reached else Status.STOPPED_EARLY)
+    return replace(best, gap=max(gap, 0.0), status=Status.OPTIMAL if reached else Status.STOPPED_EARLY)
 
 
 def _nothing_found(program: ConicProgram) -> Solution:
@@ -91,7 +89,7 @@ def with_fixed_integers(program: ConicProgram, x: Array) -> Solution:
     return replace(completed, x=_rounded(completed.x, fixed), y=completed.y[: len(program.b)])
 
 
-def _rounded(x: Array, integer: Array) -> Array:
+def _rounded(x: Array, integer: Indices) -> Array:
     rounded = x.copy()
     rounded[integer] = np.round(x[integer])
     return rounded
@@ -135,6 +133,7 @@ class _LinearRelaxation:
 
     def _quadratic_cut(self, x: Array) -> None:
         """Add the tangent of 1/2 x'Px at x as a lower bound on the epigraph column."""
+        assert self.program.P is not None
         gradient = self.program.P @ x
         self._add_row(np.append(gradient, -1.0), 0.5 * float(x @ gradient))
 

@@ -169,9 +169,7 @@ def _model(W: Array, h: Array) -> Any:
     lp.a_matrix_.value_ = rows.data
     lp.sense_ = highspy.ObjSense.kMaximize
     if highs.passModel(lp) == highspy.HighsStatus.kError:
-        raise RuntimeError(
-            f"HiGHS rejected a linear program with {W.shape[0]} rows and {W.shape[1]} columns."
-        )
+        raise RuntimeError(f"HiGHS rejected a linear program with {W.shape[0]} rows and {W.shape[1]} columns.")
     return highs
 
 

@@ -9,7 +9,7 @@ from enum import StrEnum
 import numpy as np
 import scipy.sparse as sp
 
-from polyhedge._validation import Array
+from polyhedge._validation import Array, Indices
 
 
 class Status(StrEnum):
@@ -74,7 +74,7 @@ class ConicProgram:
     cones: tuple[Cone, ...]
     P: sp.csr_array | None = None
     offset: float = 0.0
-    integer: Array = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    integer: Indices = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
     @property
     def is_linear(self) -> bool:

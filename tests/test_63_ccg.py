@@ -1,0 +1,210 @@
+"""Column-and-constraint generation: its bounds meet at the brute-force optimum for every curvature of the cost."""
+
+import itertools
+
+import cvxpy as cp
+import numpy as np
+import pytest
+from scipy.spatial import ConvexHull
+
+import polyhedge as ph
+from polyhedge.calibration import conformal_rank
+from polyhedge.learners import LearningObjective
+from polyhedge.learners.ccg import CCG
+from polyhedge.learners.miqcp import MIQCP
+from polyhedge.robust.scenarios import best_against
+from polyhedge.solvers.program import Status
+
+Z = cp.Variable(2, nonneg=True)
+WHOLE = cp.Variable(2, integer=True)
+CONVEX_IN_OUTCOME = {
+    "linear": lambda: ph.problems.simplex_linear([-0.08, 0.0]),
+    "quadratic": lambda: ph.problems.simplex_quadratic([-0.08, 0.0], 0.08),
+    "newsvendor": lambda: ph.problems.simplex_newsvendor(0.3, 0.7, 2),
+    "portfolio": lambda: ph.problems.portfolio([[0.3, 0.1], [0.1, 0.2]], lower=-1.0, upper=2.0),
+    "integer": lambda: ph.DecisionProblem(
+        decision=WHOLE,
+        cost=lambda z, u: u @ z + 0.1 * cp.sum_squares(z),
+        constraints=[WHOLE >= -1, WHOLE <= 2, cp.sum(WHOLE) == 1],
+        n_outcomes=2,
+    ),
+    "square": lambda: ph.DecisionProblem(
+        decision=Z, cost=lambda z, u: cp.square(u @ z - 1), constraints=[cp.sum(Z) == 1], n_outcomes=2
+    ),
+}
+
+
+def concave_problem():
+    return ph.DecisionProblem(
+        decision=Z,
+        cost=lambda z, u: u @ z - 0.5 * cp.sum_squares(u),
+        constraints=[cp.sum(Z) == 1],
+        n_outcomes=2,
+    )
+
+
+def learning_data(n, d=2, seed=0):
+    rng = np.random.default_rng(seed)
+    mixing = np.tril(rng.normal(size=(d, d))) * 0.3 + 0.3 * np.eye(d)
+    return rng.standard_t(5, size=(n, d)) @ mixing.T, 0.3 * rng.normal(size=(n, d))
+
+
+def selections(n, alpha):
+    return [list(chosen) for chosen in itertools.combinations(range(n), conformal_rank(n, alpha))]
+
+
+def brute_force(problem, residuals, centers, alpha):
+    """min over selections of the mean over contexts of min_z max_{j selected} g(z, f + eps_j)."""
+    return min(
+        np.mean([best_against(problem, center + residuals[chosen])[0].value for center in centers])
+        for chosen in selections(len(residuals), alpha)
+    )
+
+
+def brute_force_over_hulls(problem, residuals, centers, alpha):
+    """min over selections of the mean robust cost over their convex hull."""
+    values = []
+    for chosen in selections(len(residuals), alpha):
+        facets = ConvexHull(residuals[chosen]).equations
+        hull = ph.Polyhedron(facets[:, :-1], facets[:, -1])
+        values.append(ph.robust.decide(problem, hull, 0.0, centers).cost_bound.mean())
+    return min(values)
+
+
+def check_evidence(result, residuals, contexts, problem, alpha):
+    objective = LearningObjective(problem, residuals, contexts, alpha)
+    assert result.set.is_bounded
+    assert objective.radius(result.set) == pytest.approx(0.0, abs=1e-9)
+    assert result.objective == pytest.approx(objective.value(result.set, np.arange(len(contexts))), abs=1e-6)
+
+
+@pytest.mark.parametrize("name", CONVEX_IN_OUTCOME)
+@pytest.mark.parametrize(("contexts", "seed"), [("mean", 0), ("mean", 1), ([0, 3], 0)], ids=str)
+def test_bounds_meet_at_brute_force_where_the_cost_is_convex_in_the_outcome(name, contexts, seed):
+    residuals, centers = learning_data(7, seed=seed)
+    problem = CONVEX_IN_OUTCOME[name]()
+    result = CCG(contexts=contexts, tolerance=1e-6).learn(residuals, centers, problem, 0.4)
+    chosen = centers.mean(axis=0)[None] if contexts == "mean" else centers[contexts]
+    truth = brute_force(problem, residuals, chosen, 0.4)
+    assert result.status is Status.OPTIMAL
+    assert result.objective == pytest.approx(truth, abs=3e-6)
+    assert result.lower_bound == pytest.approx(truth, abs=3e-6)
+    check_evidence(result, residuals, chosen, problem, 0.4)
+
+
+@pytest.mark.parametrize("contexts", ["mean", [0, 3]], ids=str)
+def test_bounds_meet_at_the_best_hull_where_the_cost_is_concave_in_the_outcome(contexts):
+    residuals, centers = learning_data(8)
+    problem = concave_problem()
+    result = CCG(contexts=contexts, tolerance=1e-6).learn(residuals, centers, problem, 0.3)
+    chosen = centers.mean(axis=0)[None] if contexts == "mean" else centers[contexts]
+    truth = brute_force_over_hulls(problem, residuals, chosen, 0.3)
+    assert result.status is Status.OPTIMAL
+    assert result.objective == pytest.approx(truth, abs=3e-6)
+    assert result.lower_bound == pytest.approx(truth, abs=3e-6)
+    check_evidence(result, residuals, chosen, problem, 0.3)
+
+
+def test_inner_points_matter_for_a_concave_cost():
+    residuals, centers = learning_data(8)
+    mean = centers.mean(axis=0)[None]
+    at_residuals = brute_force(concave_problem(), residuals, mean, 0.3)
+    assert brute_force_over_hulls(concave_problem(), residuals, mean, 0.3) > at_residuals + 1e-3
+
+
+@pytest.mark.parametrize("name", ["linear", "quadratic", "newsvendor"])
+def test_ccg_and_miqcp_agree(name):
+    pytest.importorskip("pyscipopt")
+    residuals, centers = learning_data(12, seed=2)
+    problem = CONVEX_IN_OUTCOME[name]()
+    ccg = CCG(tolerance=1e-6).learn(residuals, centers, problem, 0.2)
+    miqcp = MIQCP(relative_gap=1e-6).learn(residuals, centers, problem, 0.2)
+    assert ccg.objective == pytest.approx(miqcp.objective, abs=1e-5)
+
+
+def test_lower_bound_holds_for_every_set_the_other_learners_find():
+    residuals, centers = learning_data(60)
+    problem = CONVEX_IN_OUTCOME["newsvendor"]()
+    result = CCG().learn(residuals, centers, problem, 0.1)
+    mean = LearningObjective(problem, residuals, centers.mean(axis=0)[None], 0.1)
+    descent = ph.learners.Descent(n_steps=40).learn(residuals, centers, problem, 0.1, random_state=0)
+    assert result.lower_bound <= mean.value(descent.set, np.array([0]))
+    assert result.gap <= 1e-4
+
+
+def test_newsvendor_needs_one_facet_for_each_piece():
+    residuals, centers = learning_data(60)
+    result = CCG().learn(residuals, centers, CONVEX_IN_OUTCOME["newsvendor"](), 0.1)
+    assert result.set.n_facets == 4
+
+
+@pytest.mark.parametrize("settings", [{"time_limit": 0.0}, {"max_iterations": 0}])
+@pytest.mark.parametrize("as_printed", [False, True])
+def test_out_of_time_returns_a_valid_set_without_a_bound(settings, as_printed):
+    residuals, centers = learning_data(30)
+    problem = CONVEX_IN_OUTCOME["linear"]()
+    result = CCG(as_printed=as_printed, **settings).learn(residuals, centers, problem, 0.1)
+    assert result.status is Status.STOPPED_EARLY
+    assert result.lower_bound == -np.inf
+    check_evidence(result, residuals, centers.mean(axis=0)[None], problem, 0.1)
+
+
+@pytest.mark.parametrize("name", ["linear", "quadratic", "newsvendor", "square", "concave"])
+def test_printed_master_returns_a_valid_set_and_claims_no_bound(name):
+    residuals, centers = learning_data(8)
+    problem = {**CONVEX_IN_OUTCOME, "concave": concave_problem}[name]()
+    result = CCG(as_printed=True, time_limit=5).learn(residuals, centers, problem, 0.3)
+    assert result.lower_bound == -np.inf
+    assert "printed master" in result.detail
+    assert np.isfinite(result.objective)
+    check_evidence(result, residuals, centers.mean(axis=0)[None], problem, 0.3)
+
+
+def test_printed_master_stops_with_its_certificate_at_sets_that_are_not_optimal():
+    residuals, centers = learning_data(10)
+    problem = CONVEX_IN_OUTCOME["newsvendor"]()
+    printed = CCG(as_printed=True).learn(residuals, centers, problem, 0.2)
+    valid = CCG().learn(residuals, centers, problem, 0.2)
+    assert printed.status is Status.OPTIMAL
+    assert printed.objective > valid.objective + 0.05
+
+
+def test_one_outcome_is_an_interval():
+    z = cp.Variable(nonneg=True)
+    problem = ph.DecisionProblem(
+        decision=z, cost=lambda z, u: cp.square(u - 1) + 0 * z, constraints=[z <= 1], n_outcomes=1
+    )
+    residuals, centers = learning_data(9, d=1)
+    result = CCG().learn(residuals, centers, problem, 0.3)
+    truth = brute_force(problem, residuals, centers.mean(axis=0)[None], 0.3)
+    assert result.objective == pytest.approx(truth, abs=2e-4)
+
+
+def test_ccg_says_where_it_does_not_apply_and_what_does():
+    residuals, centers = learning_data(10)
+    parts = {"decision": Z, "n_outcomes": 2, "cost": lambda z, u: u @ z, "constraints": [cp.sum(Z) == 1]}
+    known = ph.DecisionProblem(outcome_support=lambda u: [u >= -9], **parts)
+    with pytest.raises(ValueError, match=r"CCG does not apply to problems with outcome_support\. Use Descent"):
+        CCG().learn(residuals, centers, known, 0.2)
+    uncertain = ph.DecisionProblem(uncertain_constraints=lambda z, u: [u @ z <= 9], **parts)
+    with pytest.raises(ValueError, match=r"CCG does not apply to problems with uncertain_constraints\. Use Descent"):
+        CCG().learn(residuals, centers, uncertain, 0.2)
+    many = cp.Variable(11, nonneg=True)
+    large = ph.DecisionProblem(
+        decision=many, cost=lambda z, u: cp.square(cp.sum(z) - u[0]), constraints=[many <= 1], n_outcomes=2
+    )
+    with pytest.raises(ValueError, match=r"at most 10 decisions, got 11\. Use Descent"):
+        CCG().learn(residuals, centers, large, 0.2)
+
+
+def test_selected_residuals_on_a_line_are_an_error_where_the_hull_is_the_set():
+    residuals, centers = learning_data(10)
+    flat = np.column_stack([residuals[:, 0], 2 * residuals[:, 0]])
+    with pytest.raises(ValueError, match=r"no hull with volume.*Use Descent"):
+        CCG().learn(flat, centers, CONVEX_IN_OUTCOME["square"](), 0.2)
+
+
+def test_printed_master_needs_enough_facets():
+    residuals, centers = learning_data(10)
+    with pytest.raises(ValueError, match=r"n_facets must be at least n_outcomes \+ 1 = 3"):
+        CCG(n_facets=2, as_printed=True).learn(residuals, centers, CONVEX_IN_OUTCOME["linear"](), 0.2)
