@@ -208,3 +208,11 @@ def test_printed_master_needs_enough_facets():
     residuals, centers = learning_data(10)
     with pytest.raises(ValueError, match=r"n_facets must be at least n_outcomes \+ 1 = 3"):
         CCG(n_facets=2, as_printed=True).learn(residuals, centers, CONVEX_IN_OUTCOME["linear"](), 0.2)
+
+
+@pytest.mark.parametrize("learner", [CCG(), CCG(as_printed=True), MIQCP()], ids=["valid", "printed", "miqcp"])
+def test_too_few_samples_for_alpha_are_an_error(learner):
+    pytest.importorskip("pyscipopt")
+    residuals, centers = learning_data(5)
+    with pytest.raises(ValueError, match=r"alpha=0\.1 needs at least 9 .*samples, got 5"):
+        learner.learn(residuals, centers, CONVEX_IN_OUTCOME["linear"](), 0.1)

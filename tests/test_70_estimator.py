@@ -162,8 +162,8 @@ def test_data_frames_go_in_and_arrays_come_out(data, problem):
     frame = pd.DataFrame(data[0], columns=list("abcd"))
     outcomes = pd.DataFrame(data[1], columns=["y1", "y2"])
     model = make_pipeline(StandardScaler(), LinearRegression())
-    decider = ph.RobustDecider(problem, model, learner=QUICK, random_state=0).fit(frame, outcomes)
-    arrays = ph.RobustDecider(problem, model, learner=QUICK, random_state=0).fit(*data)
+    decider = ph.RobustDecider(problem, model, learner=_FixedBox(), random_state=0).fit(frame, outcomes)
+    arrays = ph.RobustDecider(problem, model, learner=_FixedBox(), random_state=0).fit(*data)
     found = decider.decide(frame.iloc[:4])
     assert type(found.z) is np.ndarray
     assert found.cost_bound == pytest.approx(arrays.decide(data[0][:4]).cost_bound)

@@ -121,6 +121,7 @@ class CCG:
         _check_supported(problem)
         chosen, about = model_contexts(self.contexts, centers, np.random.default_rng(random_state))
         objective = LearningObjective(problem, residuals, chosen, alpha)
+        objective.radius(axis_box(objective))  # too few samples for alpha are an error here, not inside a master
         if self.as_printed:
             check_n_facets(self.n_facets, problem.n_outcomes)
             return _Printed(self, objective, about, began).run()

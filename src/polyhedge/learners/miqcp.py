@@ -102,6 +102,7 @@ class MIQCP:
         available_backend(self.backend)
         chosen, about = model_contexts(self.contexts, centers, np.random.default_rng(random_state))
         objective = LearningObjective(problem, residuals, chosen, alpha)
+        objective.radius(axis_box(objective))  # too few samples for alpha are an error here, not inside the model
         model = _Model(self, objective, pieces)
         start = _best_start(model, LearningObjective(problem, residuals, centers, alpha))
         found = solve_bilinear(

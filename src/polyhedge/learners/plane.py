@@ -2,8 +2,9 @@ r"""Closed-form robust costs and gradients for two outcomes and decisions on a s
 
 In the plane the support function of $\{e : W e \le q\}$ is a minimum over pairs of facets,
 $h(v) = \min\{q_a\lambda_a + q_b\lambda_b : \lambda_a w_a + \lambda_b w_b = v,\ \lambda \ge 0\}$: the basic
-solutions of its dual. Along a segment of decisions both multipliers of a pair are affine in s, so each pair is usable on an
-interval of s and the whole problem is a minimum of one-dimensional minima, for all contexts at once.
+solutions of its dual. Along a segment of decisions both multipliers of a pair are affine in s, so each pair
+is usable on an interval of s and the whole problem is a minimum of one-dimensional minima, for all contexts
+at once.
 """
 
 from __future__ import annotations
@@ -66,7 +67,8 @@ def _usable_pairs(segment: Segment, W: Array) -> _Pairs | None:
     facets = np.array(list(combinations(range(len(W)), 2)))
     matrices = np.swapaxes(W[facets], 1, 2)
     determinant = np.linalg.det(matrices)
-    proper = np.abs(determinant) > 1e-12
+    size = np.linalg.norm(W, axis=1)
+    proper = np.abs(determinant) > 1e-7 * size[facets].prod(axis=1)
     facets, inverse = facets[proper], np.linalg.inv(matrices[proper])
     start, turn = inverse @ segment.v0, inverse @ (segment.v1 - segment.v0)
     with np.errstate(divide="ignore", invalid="ignore"):
