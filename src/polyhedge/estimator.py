@@ -14,7 +14,7 @@ from sklearn.exceptions import NotFittedError
 from polyhedge._validation import Array, as_finite, as_rows, check_alpha
 from polyhedge.calibration import conformal_radius, minimum_samples
 from polyhedge.data import Split, as_indices, split_rows, take_rows
-from polyhedge.learners import Descent, Learner
+from polyhedge.learners import Auto, Learner
 from polyhedge.metrics import Evaluation, evaluate_decisions
 from polyhedge.predictors import as_predictor
 from polyhedge.problems import DecisionProblem
@@ -112,7 +112,7 @@ class RobustDecider(BaseEstimator):
         if predictor.needs_training:
             predictor.fit(take_rows(X, split.train), Y[split.train])
         centers = predictor.predict(take_rows(X, split.learn))
-        learner = Descent() if self.learner is None else self.learner
+        learner = Auto() if self.learner is None else self.learner
         self.learn_result_ = learner.learn(
             Y[split.learn] - centers, centers, self.problem, self.alpha, random_state=learn_seed
         )

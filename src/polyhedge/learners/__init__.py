@@ -1,10 +1,32 @@
 """Residuals x problem -> set: one file an algorithm, one place for the learning objective."""
 
+from polyhedge.learners.auto import Auto
 from polyhedge.learners.bound import CertifiedBound
+from polyhedge.learners.boxes import MinVolume, PcaBox, RotatedBoxGrid
+from polyhedge.learners.ccg import CCG
 from polyhedge.learners.certificate import lower_bound
 from polyhedge.learners.descent import Descent
+from polyhedge.learners.miqcp import MIQCP
 from polyhedge.learners.objective import LearningObjective
+from polyhedge.learners.one_sided_box import OneSidedBox
+from polyhedge.learners.pinball import Pinball
 from polyhedge.learners.result import Learner, LearnResult
 from polyhedge.learners.scenario import Scenario
 
-__all__ = ["CertifiedBound", "Descent", "LearnResult", "Learner", "LearningObjective", "Scenario", "lower_bound"]
+__all__ = [
+    "CCG",
+    "MIQCP",
+    "Auto",
+    "CertifiedBound",
+    "Descent",
+    "LearnResult",
+    "Learner",
+    "LearningObjective",
+    "MinVolume",
+    "OneSidedBox",
+    "PcaBox",
+    "Pinball",
+    "RotatedBoxGrid",
+    "Scenario",
+    "lower_bound",
+]

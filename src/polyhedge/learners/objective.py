@@ -17,7 +17,7 @@ from polyhedge.learners.envelope import Segment, as_segment
 from polyhedge.learners.fixed_directions import ReachCost, has_fixed_directions, reach_cost
 from polyhedge.learners.plane import FacetGradient, segment_gradient
 from polyhedge.problems import DecisionProblem
-from polyhedge.robust import Counterpart, decide
+from polyhedge.robust import Counterpart, decide, decide_knowing
 from polyhedge.robust.support import maximise
 from polyhedge.sets import Polyhedron, UncertaintySet
 
@@ -52,9 +52,12 @@ class LearningObjective:
 
     def value(self, shape: UncertaintySet, contexts: Indices | None = None) -> float:
         """The objective (over some contexts); inf where a context has no finite worst case."""
-        radius = self.radius(shape)
+        return self.cost_at(shape, self.radius(shape), contexts)
+
+    def cost_at(self, shape: UncertaintySet, radius: float, contexts: Indices | None = None) -> float:
+        """Mean worst-case cost over the contexts at a given radius."""
         if isinstance(shape, Polyhedron) and self.has_closed_form:
-            chosen = np.arange(self.n) if contexts is None else contexts
+            chosen = np.arange(len(self.centers)) if contexts is None else contexts
             return self.facet_gradient(shape.W, radius - shape.b, chosen).value
         centers = self.centers if contexts is None else self.centers[contexts]
         bounds = decide(self.problem, shape, radius, centers).cost_bound
@@ -83,6 +86,11 @@ class LearningObjective:
             grad_W -= facets.T @ solution.weighted_points
         n = len(contexts)
         return FacetGradient(value / n, grad_W / n, grad_q / n)
+
+    @cached_property
+    def nominal_cost(self) -> float:
+        """Mean cost of deciding as if the predictions were true: the zero of the premium."""
+        return float(np.nanmean(decide_knowing(self.problem, self.centers)[1]))
 
     @property
     def has_closed_form(self) -> bool:
