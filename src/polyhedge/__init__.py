@@ -6,6 +6,7 @@ The public names, in the order of the pipeline: data -> predictor -> problem -> 
 from polyhedge import data, learners, predictors, problems, robust, sets
 from polyhedge.calibration import conformal_radius, conformal_rank, coverage_law
 from polyhedge.estimator import RobustDecider
+from polyhedge.learners import lower_bound
 from polyhedge.metrics import Evaluation
 from polyhedge.problems import DecisionProblem
 from polyhedge.robust import Decisions
@@ -30,6 +31,7 @@ __all__ = [
     "coverage_law",
     "data",
     "learners",
+    "lower_bound",
     "predictors",
     "problems",
     "robust",

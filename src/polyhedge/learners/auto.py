@@ -2,9 +2,10 @@ r"""The default learner: choose how much to trust the learning split by cross-fi
 
 The exact optimum on the learning split overfits it; what counts is the cost after recalibration on fresh
 data. Candidates of growing complexity, from the one-sided box that learns only scales to descents that
-trust single residuals more and more, and the means between them and the box, are fitted on all folds but one and judged on the fold left out: their scores
-there are pooled over the folds to one conformal radius, and the mean worst-case cost of the left-out
-contexts at that radius estimates what recalibration will give. The calibration split is never seen.
+trust single residuals more and more, and the means between them and the box, are fitted on all folds but
+one and judged on the fold left out: their scores there are pooled over the folds to one conformal radius,
+and the mean worst-case cost of the left-out contexts at that radius estimates what recalibration will give.
+The calibration split is never seen.
 """
 
 from __future__ import annotations
@@ -115,6 +116,7 @@ class Auto:
 
 
 def _is_quick_to_certify(objective: LearningObjective) -> bool:
+    """Closed forms exclude integers, uncertain constraints and known supports, so a certificate applies."""
     return objective.has_closed_form and objective.n <= 800
 
 
@@ -150,9 +152,7 @@ def _folds(n: int, n_folds: int, seed: int) -> list[Indices]:
 
 def _learn_without(objective: LearningObjective, learner: Learner, fold: Indices, seed: int) -> UncertaintySet:
     rest = np.setdiff1d(np.arange(objective.n), fold)
-    result = learner.learn(
-        objective.residuals[rest], objective.centers[rest], objective.problem, objective.alpha, seed
-    )
+    result = learner.learn(objective.residuals[rest], objective.centers[rest], objective.problem, objective.alpha, seed)
     return result.set
 
 

@@ -21,6 +21,7 @@ from polyhedge.learners.envelope import as_segment, select_on_segment
 from polyhedge.learners.fixed_directions import FixedDirectionSearch, has_fixed_directions
 from polyhedge.learners.hull import HullOracle
 from polyhedge.learners.selection import SelectionSearch
+from polyhedge.learners.sweep import sweep_segment
 from polyhedge.problems import DecisionProblem
 from polyhedge.solvers.program import Status
 
@@ -62,20 +63,36 @@ def lower_bound(
     rank = conformal_rank(len(residuals), check_alpha(alpha))
     if rank > len(residuals):
         raise ValueError(f"alpha={alpha!r} needs more than {len(residuals)} residuals. Raise alpha or bring more rows.")
-    if problem.pieces is None:
-        raise ValueError(
-            "The certified bound needs a cost that is affine or a maximum of affine functions of the outcome. "
-            "For other costs the learner Descent works, without a certificate."
-        )
+    _check_applies(problem)
     segment = as_segment(problem)
     if segment is not None:
-        selection = select_on_segment(segment, residuals, centers, rank)
+        single = len(centers) == 1
+        selection = (
+            sweep_segment(segment, residuals, centers[0], rank)
+            if single
+            else select_on_segment(segment, residuals, centers, rank)
+        )
         if selection is not None:
             value, seconds = selection.value, time.perf_counter() - began
-            detail = "exact dynamic program over envelopes"
+            detail = "exact sweep over one context" if single else "exact dynamic program over envelopes"
             return CertifiedBound(value, value, selection.kept, Status.OPTIMAL, seconds, detail)
     deadline = began + time_limit
     if has_fixed_directions(problem):
         return FixedDirectionSearch(problem, residuals, centers, rank, tolerance, deadline).run(start, began)
     oracle = HullOracle(problem, residuals, centers)
     return SelectionSearch(oracle, rank, tolerance, deadline).run(start, began)
+
+
+def _check_applies(problem: DecisionProblem) -> None:
+    """Raise where mixtures of residuals prove nothing, and name what works instead."""
+    obstacles = {
+        "a cost that is neither affine nor a maximum of affine functions of the outcome": problem.pieces is None,
+        "uncertain_constraints": problem.uncertain_constraints is not None,
+        "outcome_support": problem.outcome_support is not None,
+        "integer decisions": len(problem.feasible.program.integer) > 0,
+    }
+    found = [name for name, present in obstacles.items() if present]
+    if found:
+        raise ValueError(
+            f"No certificate is available for {' and '.join(found)}. The learner Descent works there, without one."
+        )

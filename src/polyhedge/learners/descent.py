@@ -20,7 +20,16 @@ import numpy as np
 from polyhedge._validation import Array, Indices
 from polyhedge.learners.objective import LearningObjective
 from polyhedge.learners.result import LearnResult
-from polyhedge.learners.starts import axis_box, check_n_facets, closed, one_sided, pca_box, trimmed, with_n_facets
+from polyhedge.learners.starts import (
+    axis_box,
+    check_n_facets,
+    closed,
+    one_sided,
+    pca_box,
+    simplex,
+    trimmed,
+    with_n_facets,
+)
 from polyhedge.problems import DecisionProblem
 from polyhedge.sets import Polyhedron
 from polyhedge.solvers.program import Status
@@ -87,8 +96,9 @@ class _Run:
     def __init__(self, settings: Descent, objective: LearningObjective, rng: np.random.Generator) -> None:
         self.settings, self.objective, self.rng = settings, objective, rng
         self.began = time.perf_counter()
-        limit = objective.n if objective.has_closed_form else min(objective.n, settings.max_contexts)
-        self.judged_on = np.sort(rng.choice(objective.n, size=limit, replace=False))
+        m = objective.n_contexts
+        limit = m if objective.has_closed_form else min(m, settings.max_contexts)
+        self.judged_on = np.sort(rng.choice(m, size=limit, replace=False))
         self.best: Polyhedron | None = None
         self.best_value = np.inf
         self.trace: list[float] = []
@@ -117,6 +127,9 @@ class _Run:
         starts = {name: self._start(name, n_facets) for name in self.settings.starts}
         for start in starts.values():
             self.judge(start)
+        if not np.isfinite(self.best_value):
+            starts["axes"] = self.objective.normalised(simplex(self.objective, n_facets))
+            self.judge(starts["axes"])
         for name, start in starts.items():
             self._descend(start, self.settings.step_size * _STEP_SHARE[name])
         return f"descent on the true objective from {len(starts)} start(s) with {n_facets} facets"
@@ -160,10 +173,10 @@ class _Run:
                 self.judge(shape)
 
     def _batch(self) -> Indices:
-        n = self.objective.n
-        if self.objective.has_closed_form or n <= self.settings.batch_size:
-            return np.arange(n)
-        return self.rng.choice(n, size=self.settings.batch_size, replace=False)
+        m = self.objective.n_contexts
+        if self.objective.has_closed_form or m <= self.settings.batch_size:
+            return np.arange(m)
+        return self.rng.choice(m, size=self.settings.batch_size, replace=False)
 
     def _out_of_time(self) -> bool:
         limit = self.settings.time_limit

@@ -18,13 +18,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
 from polyhedge._validation import Array, Indices, Mask
 from polyhedge.problems import DecisionProblem
+from polyhedge.solvers.linear import LinearSolver
 from polyhedge.solvers.program import ConicProgram
-from polyhedge.solvers.solve import solve
 
 _MAX_TABLE = 150_000_000
 """Largest dynamic-programming table (entries) before other methods are preferred."""
@@ -44,8 +45,9 @@ class Segment:
     base: Array
 
 
+@lru_cache(maxsize=16)
 def as_segment(problem: DecisionProblem) -> Segment | None:
-    """The problem's segment of decisions, or None where it has another form."""
+    """The problem's segment of decisions, or None where it has another form; found once for a problem."""
     if problem.pieces is None or len(problem.pieces) > 1 or len(problem.support_rows[0]):
         return None
     ends = decision_segment(problem)
@@ -64,25 +66,32 @@ def decision_segment(problem: DecisionProblem) -> tuple[Array, Array] | None:
     if problem.uncertain_rows or len(program.integer) or not polyhedral:
         return None
     direction = np.random.default_rng(0).normal(size=p)
-    low, high = _least(problem, direction), _least(problem, -direction)
+    least = _Least(problem)
+    low, high = least(direction), least(-direction)
     if low is None or high is None or np.allclose(low, high):
         return None
     span = direction @ (high - low)
     for j in range(p):
         off_line = np.eye(p)[j] - (high - low)[j] / span * direction
         for sign in (1.0, -1.0):
-            extreme = _least(problem, sign * off_line)
+            extreme = least(sign * off_line)
             if extreme is None or abs(off_line @ (extreme - low)) > 1e-7:
                 return None
     return low, high
 
 
-def _least(problem: DecisionProblem, costs: Array) -> Array | None:
-    program, columns = problem.feasible.program, problem.feasible.z_columns
-    c = np.zeros(len(program.c))
-    c[columns] = costs
-    solution = solve(ConicProgram(c=c, A=program.A, b=program.b, cones=program.cones))
-    return solution.x[columns] if solution.status.has_solution else None
+class _Least:
+    """Extreme decisions of a polyhedral Z, each linear program from the last one's basis."""
+
+    def __init__(self, problem: DecisionProblem) -> None:
+        program, self.columns = problem.feasible.program, problem.feasible.z_columns
+        costs = np.zeros(len(program.c))
+        self.solver = LinearSolver(ConicProgram(c=costs, A=program.A, b=program.b, cones=program.cones))
+
+    def __call__(self, costs: Array) -> Array | None:
+        self.solver.change_costs(self.columns, costs)
+        solution = self.solver.solve()
+        return solution.x[self.columns] if solution.status.has_solution else None
 
 
 def quadratic_base(

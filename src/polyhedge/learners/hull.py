@@ -63,7 +63,7 @@ def disjoint_mixtures(problem: DecisionProblem, residuals: Array, center: Array,
     """Proving mixtures of one context with disjoint members, by falling value.
 
     Dropping fewer than `count` residuals leaves one of `count` disjoint mixtures whole, so the last
-    value is a floor for every selection.
+    value is a floor for every selection; so is the value of a mixture without members.
     """
     context = _ContextProgram(problem, residuals, center)
     available = np.ones(len(residuals), dtype=bool)
@@ -80,27 +80,21 @@ def disjoint_mixtures(problem: DecisionProblem, residuals: Array, center: Array,
 
 
 class _ContextProgram:
-    """min_z max over the available residuals of g(z, f + e_j): one row for each residual and piece."""
+    """Min over z of the max over the available residuals of g(z, f + e_j): a row for each residual and piece."""
 
     def __init__(self, problem: DecisionProblem, residuals: Array, center: Array) -> None:
         feasible, outcomes = problem.feasible, center + residuals
         program, n = feasible.program, len(residuals)
         n_columns = len(program.c) + 1
         assert problem.pieces is not None
+        self.sees_outcome = problem.pieces.sees_outcome
         blocks, rhs = [sp.hstack([program.A, sp.csr_array((len(program.b), 1))], format="csr")], [program.b]
-        extras = [(problem.pieces, n_columns - 1, -1.0)]
-        extras += [
-            (pieces, int(column), 1.0)
-            for pieces, column in zip(problem.uncertain_rows, feasible.epigraph_columns, strict=True)
-        ]
-        for pieces, column, sign in extras:
-            for piece in range(len(pieces)):
-                rows = np.zeros((n, n_columns))
-                rows[:, feasible.z_columns] = outcomes @ pieces.Q[piece] + pieces.p[piece]
-                if column >= 0:
-                    rows[:, column] = sign
-                blocks.append(sp.csr_array(rows))
-                rhs.append(-(outcomes @ pieces.q[piece] + pieces.c[piece]))
+        for piece in range(len(problem.pieces)):
+            rows = np.zeros((n, n_columns))
+            rows[:, feasible.z_columns] = outcomes @ problem.pieces.Q[piece] + problem.pieces.p[piece]
+            rows[:, -1] = -1.0
+            blocks.append(sp.csr_array(rows))
+            rhs.append(-(outcomes @ problem.pieces.q[piece] + problem.pieces.c[piece]))
         first = len(program.b)
         self.n, self.rows = n, np.arange(first, first + n * (len(blocks) - 1))
         self.program = ConicProgram(
@@ -128,7 +122,8 @@ class _ContextProgram:
             return None
         weights = np.zeros(len(self.rows))
         weights[in_use] = solution.y[self.rows][in_use] if self.warm is not None else solution.y[self.rows[0] :]
-        active = np.flatnonzero(weights.reshape(-1, self.n).max(axis=0) > 1e-9)
+        by_piece = weights.reshape(-1, self.n)[self.sees_outcome]
+        active = np.flatnonzero(by_piece.max(axis=0, initial=0.0) > 1e-9)
         return Mixture(solution.value - _TOLERANCE, tuple(int(j) for j in active))
 
 
@@ -173,7 +168,8 @@ class HullOracle:
 
     def _solve(self, members: Indices, contexts: Indices) -> list[tuple[float, Array, Mixture]]:
         counterpart = Counterpart(self.problem, _Hull(self.residuals[members]), 0.0)  # type: ignore[arg-type]
-        results = []
+        assert self.problem.pieces is not None
+        sees_outcome, results = self.problem.pieces.sees_outcome, []
         for i in contexts:
             solution = counterpart.solve(self.centers[i])
             if not solution.status.has_solution:
@@ -181,7 +177,7 @@ class HullOracle:
                     f"The scenario problem of learning context {int(i)} could not be solved: {solution.status} "
                     f"{solution.detail}"
                 )
-            weights = solution.weighted_auxiliary.sum(axis=0)
+            weights = solution.weighted_auxiliary[sees_outcome].sum(axis=0)
             active = members[np.flatnonzero(weights > 1e-9)]
             mixture = Mixture(solution.value - _TOLERANCE, tuple(int(j) for j in active))
             results.append((solution.value, solution.z, mixture))
@@ -196,13 +192,11 @@ class HullOracle:
         missing: set[int] = set()
         again = np.zeros(len(solved), dtype=bool)
         assert self.problem.pieces is not None
-        for pieces in (self.problem.pieces, *self.problem.uncertain_rows):
-            directions = pieces.directions(z)
-            for piece in range(len(pieces)):
-                heights = directions[:, piece] @ self.residuals[available].T
-                inside = (directions[:, piece] @ self.residuals[members].T).max(axis=1)
-                excess = heights.max(axis=1) - inside
-                out = excess > _TOLERANCE * (1 + np.abs(inside))
-                missing |= {int(available[j]) for j in heights[out].argmax(axis=1)}
-                again |= out
+        directions = self.problem.pieces.directions(z)
+        for piece in range(directions.shape[1]):
+            heights = directions[:, piece] @ self.residuals[available].T
+            inside = (directions[:, piece] @ self.residuals[members].T).max(axis=1)
+            out = heights.max(axis=1) - inside > _TOLERANCE * (1 + np.abs(inside))
+            missing |= {int(available[j]) for j in heights[out].argmax(axis=1)}
+            again |= out
         return missing, again

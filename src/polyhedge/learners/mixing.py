@@ -58,7 +58,7 @@ def star_inequality(
     for (value, members), after in zip(chain, [v for v, _ in chain[1:]] + [floor], strict=True):
         for j in members:
             slopes[j] = slopes.get(j, 0.0) + value - after
-    return Cut(level, chain[0][0], np.array(list(slopes)), np.array(list(slopes.values())))
+    return Cut(level, chain[0][0], np.array(list(slopes), dtype=np.int64), np.array(list(slopes.values())))
 
 
 @dataclass(frozen=True)

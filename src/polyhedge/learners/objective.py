@@ -42,6 +42,11 @@ class LearningObjective:
         return len(self.residuals)
 
     @property
+    def n_contexts(self) -> int:
+        """Number of predictions that decisions are planned for: n, or 1 for a single context."""
+        return len(self.centers)
+
+    @property
     def rank(self) -> int:
         """How many residuals a set must cover: c_n."""
         return conformal_rank(self.n, self.alpha)

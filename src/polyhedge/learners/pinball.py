@@ -170,7 +170,8 @@ class _Run:
         self.settings, self.objective, self.rng = settings, objective, rng
         self.began = time.perf_counter()
         self.step = decision_step(objective.problem.feasible)
-        self.judged_on = np.sort(rng.choice(objective.n, min(objective.n, settings.max_contexts), replace=False))
+        m = objective.n_contexts
+        self.judged_on = np.sort(rng.choice(m, min(m, settings.max_contexts), replace=False))
         self.best: Polyhedron | None = None
         self.best_value, self.trace, self.stopped = np.inf, list[float](), False
         self.own_coverage = np.nan
@@ -206,8 +207,8 @@ class _Run:
             gradient = surrogate_gradient(objective, state, batch, settings.penalty, far)
             rate = settings.step_size * 0.01 ** (t / settings.n_steps)
             size = max(0.99 * size, float(np.linalg.norm(gradient.z, axis=1).max()), 1e-300)
-            z = state.z.copy()
-            z[batch] = self.step(z[batch], gradient.z, rate * width / size)
+            z, contexts = state.z.copy(), contexts_of(objective, batch)
+            z[contexts] = self.step(z[contexts], gradient.z, rate * width / size)
             W = state.W - rate / (scale * settings.penalty) * gradient.W
             state = self.state = PinballState(
                 W=W / np.linalg.norm(W, axis=1, keepdims=True),
@@ -222,7 +223,7 @@ class _Run:
         """The start at its learning radius, with its robust decisions."""
         objective, shape = self.objective, self.objective.normalised(start)
         found = decide(objective.problem, closed(objective, shape), 0.0, objective.centers)
-        z = found.z.reshape(objective.n, -1)
+        z = found.z.reshape(objective.n_contexts, -1)
         if not np.isfinite(z).all():
             raise ValueError(
                 "A learning context has no robust decision in the starting set. Solve it with "
@@ -306,8 +307,9 @@ def surrogate_gradient(
     """
     pieces, (A, h) = objective.problem.pieces, objective.problem.support_rows
     assert pieces is not None
-    W, b, r, z, n, K = state.W, state.b, state.r, state.z[batch], len(batch), len(state.b)
-    centers, residuals = objective.centers[batch], objective.residuals[batch]
+    contexts = contexts_of(objective, batch)
+    W, b, r, z, n, K = state.W, state.b, state.r, state.z[contexts], len(batch), len(state.b)
+    centers, residuals = objective.centers[contexts], objective.residuals[batch]
     rhs = np.concatenate([r - b, far[1]])[None]
     if len(A):
         rhs = np.hstack([np.tile(rhs, (n, 1)), h - centers @ A.T])
@@ -333,6 +335,11 @@ def surrogate_gradient(
         z=np.where(exists[:, None], grad_z, 0.0),
         multipliers=multipliers,
     )
+
+
+def contexts_of(objective: LearningObjective, batch: Indices) -> Indices:
+    """The contexts that a minibatch of samples plans for: their own, or in turn where there are fewer."""
+    return batch % objective.n_contexts
 
 
 def far_box(objective: LearningObjective) -> tuple[Array, Array]:

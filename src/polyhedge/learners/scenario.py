@@ -20,6 +20,7 @@ import numpy as np
 from polyhedge._validation import Array, Mask
 from polyhedge.learners.bound import CertifiedBound
 from polyhedge.learners.certificate import lower_bound
+from polyhedge.learners.envelope import as_segment
 from polyhedge.learners.hull import HullOracle
 from polyhedge.learners.objective import LearningObjective
 from polyhedge.learners.result import LearnResult
@@ -67,7 +68,7 @@ class Scenario:
             alpha,
             self.time_limit,
             tolerance=self.tolerance,
-            start=_kept_by_start(objective) if problem.pieces is not None else None,
+            start=_kept_by_start(objective) if _needs_start(objective) else None,
         )
         shape, trace = facets_of_selection(objective, bound, self.n_facets, self.tolerance)
         shape = closed(objective, shape)
@@ -82,6 +83,13 @@ class Scenario:
         )
 
 
+def _needs_start(objective: LearningObjective) -> bool:
+    """A search starts from something; the sweep over one context does not search."""
+    if objective.problem.pieces is None:
+        return False
+    return objective.n_contexts > 1 or as_segment(objective.problem) is None
+
+
 def _kept_by_start(objective: LearningObjective) -> Mask:
     shape = one_sided(objective, 2 * objective.problem.n_outcomes)
     return np.asarray(shape.contains(objective.residuals, objective.radius(shape)))
@@ -93,8 +101,9 @@ def facets_of_selection(
     """Add the facets that save most, from the decisions against the kept residuals, until none is needed."""
     problem, kept = objective.problem, bound.kept
     values = HullOracle(problem, objective.residuals, objective.centers).evaluate(kept)
-    directions, users = _used_directions(objective, values.z, values.values, kept)
-    limit = len(directions) if n_facets is None else min(n_facets, len(directions))
+    directions, users = _cost_directions(objective, values.z)
+    limit = np.inf if n_facets is None else n_facets
+    with_idle = False
     chosen = [int(np.argmax(users.sum(axis=1)))]
     trace = []
     while True:
@@ -105,25 +114,22 @@ def facets_of_selection(
         gains = users @ excess
         gains[chosen] = -1.0
         enough = excess.mean() <= tolerance * max(1.0, abs(bound.upper))
+        if not enough and gains.max() <= 0 and not with_idle:
+            directions, users = _with_idle_pieces(objective, values.z, excess > 0, directions, users)
+            gains, with_idle = np.concatenate([gains, users[len(gains) :] @ excess]), True
         if enough or len(chosen) >= limit or gains.max() <= 0:
             return shape, tuple(trace)
         chosen.append(int(np.argmax(gains)))
 
 
-def _used_directions(objective: LearningObjective, z: Array, values: Array, kept: Mask) -> tuple[Array, Array]:
-    """Distinct active cost directions (k, d), and which contexts use each (k, n)."""
-    pieces = objective.problem.pieces
-    assert pieces is not None
-    slopes = pieces.directions(z)
-    reach = np.stack([(slopes[:, k] @ objective.residuals[kept].T).max(axis=1) for k in range(len(pieces))], axis=1)
-    heights = reach + pieces.values(z, objective.centers)
-    active = heights >= heights.max(axis=1, keepdims=True) - 1e-6 * (1 + np.abs(heights).max())
-    active &= np.abs(slopes).max(axis=2) > 1e-9
-    for rows in objective.problem.uncertain_rows:
-        extra = rows.directions(z)
-        slopes = np.concatenate([slopes, extra], axis=1)
-        active = np.concatenate([active, np.abs(extra).max(axis=2) > 1e-9], axis=1)
-    context, piece = np.nonzero(active)
+def _cost_directions(objective: LearningObjective, z: Array) -> tuple[Array, Array]:
+    """Distinct directions (k, d) of all pieces at the decisions, and which contexts use each (k, n).
+
+    Pieces that do not bind against the kept residuals count too: without a facet they could bind.
+    """
+    assert objective.problem.pieces is not None
+    slopes = objective.problem.pieces.directions(z)
+    context, piece = np.nonzero(np.abs(slopes).max(axis=2) > 1e-9)
     found = slopes[context, piece]
     _, first, group = np.unique(found.round(6), axis=0, return_index=True, return_inverse=True)
     users = np.zeros((len(first), len(z)))

@@ -57,7 +57,7 @@ class SelectionSearch:
             chain = disjoint_mixtures(self.oracle.problem, self.oracle.residuals, center, self.n_drop + 1)
             for mixture in chain:
                 self.mixtures[i][mixture.members] = mixture.value
-            if len(chain) > self.n_drop:
+            if len(chain) > self.n_drop or (chain and not chain[-1].members):
                 floors[i] = chain[-1].value
         self._visit(np.ones(self.n, dtype=bool))
         if start is not None and start.sum() >= self.n - self.n_drop:

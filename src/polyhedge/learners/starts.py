@@ -41,11 +41,23 @@ def pca_box(objective: LearningObjective) -> Polyhedron:
     return Polyhedron(W, -W @ center)
 
 
+def simplex(objective: LearningObjective, n_facets: int) -> Polyhedron:
+    """A regular simplex in standardised residuals, cut by axis facets if there are more than d + 1."""
+    d = objective.problem.n_outcomes
+    scale = _spread(objective.residuals)
+    corners = np.eye(d) - (1 + np.sqrt(d + 1)) / d**2 * np.ones((d, d)) if d > 1 else np.ones((1, 1))
+    W = np.vstack([corners, -corners.sum(axis=0)]) / scale
+    W = np.vstack([W, axis_box(objective).W])[:n_facets]
+    center = objective.residuals.mean(axis=0)
+    return Polyhedron(W, -W @ center)
+
+
 def harmful_directions(objective: LearningObjective, n_contexts: int = 50) -> Array:
     """Directions Q_l z + q_l of the cost (and constraints) at robust decisions, as unit rows."""
     problem = objective.problem
     assert problem.pieces is not None
-    contexts = np.linspace(0, objective.n - 1, min(objective.n, n_contexts)).astype(int)
+    m = objective.n_contexts
+    contexts = np.linspace(0, m - 1, min(m, n_contexts)).astype(int)
     z = _decisions(objective, contexts)
     rows = [
         pieces.directions(z).reshape(-1, problem.n_outcomes) for pieces in (problem.pieces, *problem.uncertain_rows)

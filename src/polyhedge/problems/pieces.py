@@ -9,7 +9,7 @@ from math import prod
 
 import numpy as np
 
-from polyhedge._validation import Array
+from polyhedge._validation import Array, Mask
 
 PIECE_LIMIT = 4096
 """Piece lists longer than this are not written out; their worst case is found by a mixed-integer program."""
@@ -44,6 +44,11 @@ class Pieces:
     def directions_are_fixed(self) -> bool:
         """Whether no direction $Q_l z + q_l$ depends on the decision, as in the newsvendor."""
         return not self.Q.any()
+
+    @property
+    def sees_outcome(self) -> Mask:
+        """Which pieces depend on the outcome at all."""
+        return np.asarray(self.Q.any(axis=(1, 2)) | self.q.any(axis=1))
 
     def directions(self, z: Array) -> Array:
         """Slopes in u for decisions z (N, p): shape (N, n_pieces, d)."""

@@ -1,0 +1,291 @@
+"""Exact learning: certificates equal brute force over all selections, and the learned set attains them."""
+
+from itertools import combinations
+
+import cvxpy as cp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import polyhedge as ph
+from polyhedge.calibration import conformal_rank
+from polyhedge.learners import Descent, LearningObjective, Scenario, lower_bound
+from polyhedge.learners.envelope import as_segment, select_on_segment
+from polyhedge.learners.fixed_directions import has_fixed_directions, reach_cost
+from polyhedge.learners.hull import HullOracle, disjoint_mixtures
+from polyhedge.learners.mixing import star_inequality
+from polyhedge.learners.plane import segment_gradient
+from polyhedge.learners.selection import SelectionSearch
+from polyhedge.robust import decide
+from polyhedge.solvers.program import Status
+
+
+def ridge_problem(d):
+    z = cp.Variable(d, nonneg=True)
+    return ph.DecisionProblem(
+        decision=z,
+        cost=lambda z, u: cp.max(cp.hstack([u @ z, 0.5 * u[0] + z[0], 0.2])) + 0.1 * cp.sum_squares(z),
+        constraints=[cp.sum(z) == 1],
+        n_outcomes=d,
+    )
+
+
+PROBLEMS = {
+    "segment, linear": (2, lambda: ph.problems.simplex_linear([-0.08, 0.0])),
+    "segment, quadratic": (2, lambda: ph.problems.simplex_quadratic([-0.08, 0.0], 0.1)),
+    "fixed directions": (2, lambda: ph.problems.simplex_newsvendor(0.3, 0.7, 2)),
+    "fixed directions, d=3": (3, lambda: ph.problems.simplex_newsvendor(0.3, 0.7, 3)),
+    "simplex, d=3": (3, lambda: ph.problems.simplex_linear(np.zeros(3))),
+    "quadratic, d=3": (3, lambda: ph.problems.simplex_quadratic(np.zeros(3), 0.05)),
+    "portfolio": (3, lambda: ph.problems.portfolio(0.1 * np.eye(3))),
+    "user's maximum": (2, lambda: ridge_problem(2)),
+}
+
+
+def draw(n, d, seed):
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=(n, d)), rng.normal(size=(n, d))
+
+
+def best_of_all_selections(problem, residuals, centers, rank):
+    """min over S of the mean of min_z max over the points of S, each by its own convex program."""
+    best = np.inf
+    for chosen in combinations(range(len(residuals)), rank):
+        total = 0.0
+        for center in centers:
+            z = problem.decision
+            costs = [problem.expression(z, cp.Constant(center + residuals[j])) for j in chosen]
+            model = cp.Problem(cp.Minimize(cp.maximum(*costs)), list(problem.constraints))
+            total += model.solve(solver=cp.CLARABEL)
+        best = min(best, total / len(centers))
+    return best
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_the_certified_bound_equals_brute_force_over_all_selections(name):
+    d, make = PROBLEMS[name]
+    problem, (residuals, centers) = make(), draw(7, d, 0)
+    bound = lower_bound(residuals, centers[:3], problem, 0.3)
+    expected = best_of_all_selections(problem, residuals, centers[:3], conformal_rank(7, 0.3))
+    assert bound.status is Status.OPTIMAL
+    assert bound.lower == pytest.approx(expected, abs=2e-6)
+    assert bound.upper == pytest.approx(expected, abs=2e-6)
+    assert bound.kept.sum() >= conformal_rank(7, 0.3)
+
+
+@pytest.mark.parametrize("n", [10, 12])
+@pytest.mark.parametrize("name", ["segment, linear", "segment, quadratic", "fixed directions", "simplex, d=3"])
+def test_the_certified_bound_equals_hull_values_over_all_selections(name, n):
+    d, make = PROBLEMS[name]
+    problem, (residuals, centers) = make(), draw(n, d, n)
+    rank = conformal_rank(n, 0.2)
+    oracle = HullOracle(problem, residuals, centers)
+    best = np.inf
+    for chosen in combinations(range(n), rank):
+        kept = np.zeros(n, dtype=bool)
+        kept[list(chosen)] = True
+        best = min(best, oracle.evaluate(kept).values.mean())
+    assert lower_bound(residuals, centers, problem, 0.2).lower == pytest.approx(best, abs=2e-6)
+
+
+@pytest.mark.parametrize("name", ["segment, linear", "segment, quadratic", "fixed directions", "user's maximum"])
+def test_the_general_search_agrees_with_the_special_methods(name):
+    d, make = PROBLEMS[name]
+    problem, (residuals, centers) = make(), draw(30, d, 3)
+    rank = conformal_rank(30, 0.15)
+    search = SelectionSearch(HullOracle(problem, residuals, centers), rank, 1e-6, np.inf).run(None, 0.0)
+    special = lower_bound(residuals, centers, problem, 0.15)
+    assert search.lower == pytest.approx(special.lower, abs=1e-5)
+    assert search.upper == pytest.approx(special.upper, abs=1e-5)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 10_000), st.booleans(), st.floats(0, 1))
+def test_the_envelope_program_is_exact_also_with_ties(seed, tied, curvature):
+    rng = np.random.default_rng(seed)
+    residuals, centers = rng.normal(size=(8, 2)), rng.normal(size=(4, 2))
+    if tied:
+        residuals = residuals.round()
+    segment = as_segment(ph.problems.simplex_quadratic([0.1, 0.0], curvature))
+    selection = select_on_segment(segment, residuals, centers, 5)
+    s = np.linspace(0, 1, 2001)
+    lines = np.outer(1 - s, residuals @ segment.v0) + np.outer(s, residuals @ segment.v1)
+    base = segment.base[0] + (segment.base[1] + segment.base[2] * s) * s
+    contexts = base + np.outer(centers @ segment.v0, 1 - s) + np.outer(centers @ segment.v1, s)
+    best = min(
+        (contexts + lines[:, list(chosen)].max(axis=1)).min(axis=1).mean() for chosen in combinations(range(8), 5)
+    )
+    assert best - 2e-3 <= selection.value <= best + 1e-9
+    assert selection.kept.sum() >= 5
+
+
+def test_only_one_dimensional_decisions_are_segments():
+    assert as_segment(ph.problems.simplex_linear([0.0, 0.0])) is not None
+    assert as_segment(ph.problems.simplex_linear(np.zeros(3))) is None
+    assert as_segment(ph.problems.simplex_newsvendor(0.3, 0.7, 2)) is None
+    assert as_segment(ph.problems.newsvendor(0.3, 0.7, 2, capacity=1.0)) is None
+
+
+@pytest.mark.parametrize("name", ["simplex, d=3", "user's maximum", "fixed directions"])
+def test_disjoint_mixtures_have_disjoint_members_and_falling_values_that_prove_a_floor(name):
+    d, make = PROBLEMS[name]
+    problem, (residuals, centers) = make(), draw(14, d, 5)
+    mixtures = disjoint_mixtures(problem, residuals, centers[0], 4)
+    members = [j for mixture in mixtures for j in mixture.members]
+    assert len(members) == len(set(members))
+    values = [mixture.value for mixture in mixtures]
+    assert values == sorted(values, reverse=True)
+    assert len(mixtures) == 4 or not mixtures[-1].members
+    oracle = HullOracle(problem, residuals, centers[:1])
+    for dropped in combinations(range(14), 3):
+        kept = np.ones(14, dtype=bool)
+        kept[list(dropped)] = False
+        assert oracle.evaluate(kept).values[0] >= values[-1] - 1e-7
+
+
+def test_star_inequalities_hold_at_every_selection():
+    problem, (residuals, centers) = PROBLEMS["simplex, d=3"][1](), draw(9, 3, 1)
+    mixtures = disjoint_mixtures(problem, residuals, centers[0], 3)
+    ranked = [(m.value, m.members) for m in mixtures[:-1]]
+    oracle = HullOracle(problem, residuals, centers[:1])
+    fractional = np.random.default_rng(0).random(9) * 0.4
+    cut = star_inequality(0, ranked, fractional, mixtures[-1].value)
+    assert cut is not None
+    for dropped in combinations(range(9), 2):
+        drop = np.zeros(9)
+        drop[list(dropped)] = 1.0
+        assert oracle.evaluate(drop == 0).values[0] >= cut.value_at(drop) - 1e-7
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_the_scenario_set_attains_its_bound_and_covers_the_rank(name):
+    d, make = PROBLEMS[name]
+    problem, (residuals, centers) = make(), draw(25, d, 2)
+    result = Scenario(time_limit=20).learn(residuals, centers, problem, 0.2)
+    objective = LearningObjective(problem, residuals, centers, 0.2)
+    assert result.status is Status.OPTIMAL
+    assert result.gap == pytest.approx(0.0, abs=1e-5)
+    assert result.set.contains(residuals, 1e-9).sum() >= objective.rank
+    assert decide(problem, result.set, 0.0, centers).cost_bound.mean() == pytest.approx(result.lower_bound, abs=1e-5)
+    assert result.set.is_bounded
+
+
+@pytest.mark.parametrize("name", ["segment, linear", "fixed directions", "simplex, d=3"])
+def test_no_learner_comes_below_the_certified_bound(name):
+    d, make = PROBLEMS[name]
+    problem, (residuals, centers) = make(), draw(25, d, 8)
+    bound = lower_bound(residuals, centers, problem, 0.15).lower
+    for n_facets in (d + 1, 2 * d):
+        result = Descent(n_facets=n_facets, n_steps=60).learn(residuals, centers, problem, 0.15, random_state=0)
+        assert result.objective >= bound - 1e-7
+        assert decide(problem, result.set, 0.0, centers).cost_bound.mean() >= bound - 1e-7
+
+
+def test_fewer_facets_cost_more_and_never_change_the_bound():
+    problem, (residuals, centers) = PROBLEMS["simplex, d=3"][1](), draw(16, 3, 4)
+    results = [Scenario(n_facets=k).learn(residuals, centers, problem, 0.2) for k in (4, 6, None)]
+    assert len({round(result.lower_bound, 6) for result in results}) == 1
+    objectives = [result.objective for result in results]
+    assert objectives == sorted(objectives, reverse=True)
+    assert all(result.objective >= result.lower_bound - 1e-7 for result in results)
+
+
+def test_removing_a_facet_never_lowers_the_cost_at_a_fixed_radius():
+    problem, (residuals, centers) = PROBLEMS["segment, linear"][1](), draw(40, 2, 6)
+    shape = Scenario().learn(residuals, centers, problem, 0.2).set
+    full = decide(problem, shape, 0.0, centers).cost_bound.mean()
+    for facet in range(shape.n_facets):
+        rest = np.delete(np.arange(shape.n_facets), facet)
+        smaller = ph.Polyhedron(shape.W[rest], shape.b[rest])
+        assert decide(problem, smaller, 0.0, centers).cost_bound.mean() >= full - 1e-9
+
+
+def test_out_of_time_gives_a_valid_bound_and_set_with_their_gap():
+    problem, (residuals, centers) = PROBLEMS["simplex, d=3"][1](), draw(20, 3, 9)
+    exact = lower_bound(residuals, centers, problem, 0.2)
+    hurried = Scenario(time_limit=0.0).learn(residuals, centers, problem, 0.2)
+    assert hurried.status is Status.STOPPED_EARLY
+    assert hurried.lower_bound <= exact.lower + 1e-7
+    assert hurried.objective >= exact.lower - 1e-7
+    assert hurried.set.contains(residuals, 1e-9).sum() >= conformal_rank(20, 0.2)
+
+
+def test_an_interrupted_search_returns_what_it_has(monkeypatch):
+    problem, (residuals, centers) = PROBLEMS["simplex, d=3"][1](), draw(30, 3, 9)
+
+    def interrupt(self):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(SelectionSearch, "_tighten_integer", interrupt)
+    monkeypatch.setattr(SelectionSearch, "_tighten_continuous", interrupt)
+    bound = lower_bound(residuals, centers, problem, 0.2)
+    assert bound.status is Status.STOPPED_EARLY
+    assert np.isfinite(bound.upper)
+    assert bound.kept.sum() >= conformal_rank(30, 0.2)
+
+
+@pytest.mark.parametrize("curvature", [0.0, 0.08])
+def test_closed_form_costs_and_gradients_equal_the_solver_s(curvature):
+    problem, (residuals, centers) = ph.problems.simplex_quadratic([-0.08, 0.0], curvature), draw(40, 2, 0)
+    segment = as_segment(problem)
+    by_solver = LearningObjective(problem, residuals, centers, 0.1)
+    by_solver.__dict__["_plane_segment"] = None
+    rng = np.random.default_rng(1)
+    for _ in range(15):
+        n_facets = int(rng.integers(3, 8))
+        W, q = rng.normal(size=(n_facets, 2)), rng.random(n_facets) + 0.3
+        fast = segment_gradient(segment, W, q, centers)
+        slow = by_solver.facet_gradient(W, q, np.arange(40))
+        if not np.isfinite(slow.value):
+            assert not np.isfinite(fast.value)
+            continue
+        assert fast.value == pytest.approx(slow.value, abs=1e-7)
+        assert fast.q == pytest.approx(slow.q, abs=1e-5)
+        assert pytest.approx(slow.W, abs=1e-5) == fast.W
+
+
+def test_closed_form_ignores_nearly_parallel_pairs_of_facets():
+    problem, (residuals, centers) = ph.problems.simplex_quadratic([-0.08, 0.0], 0.08), draw(40, 2, 0)
+    shape = ph.Polyhedron([[1.0, 3.8e-12], [0.0, 1.0], [-1.0, 0.0], [0.0, -1.0]], -np.ones(4))
+    objective = LearningObjective(problem, residuals, centers, 0.1)
+    expected = decide(problem, shape, 0.0, centers).cost_bound.mean()
+    assert objective.cost_at(shape, 0.0) == pytest.approx(expected, abs=1e-7)
+
+
+def test_reach_cost_in_closed_form_equals_linear_programs_and_its_tangent_supports():
+    problem, (_, centers) = ph.problems.simplex_newsvendor(0.3, 0.7, 2), draw(20, 2, 0)
+    assert has_fixed_directions(problem)
+    closed = reach_cost(problem, centers)
+    reach = np.array([0.3, 0.5, 0.2, 0.4])
+    value, tangent = closed.tangent(reach)
+    shapes = ph.Polyhedron.from_halfspaces(problem.pieces.q, reach)
+    assert value == pytest.approx(decide(problem, shapes, 0.0, centers).cost_bound.mean(), abs=1e-8)
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        other = reach + 0.3 * rng.normal(size=4)
+        assert closed.tangent(other)[0] >= tangent.value + tangent.slopes @ other - 1e-9
+
+
+NOT_CERTIFIED = {
+    "no pieces": lambda z: {"cost": lambda z, u: cp.square(u @ z)},
+    "uncertain_constraints": lambda z: {"uncertain_constraints": lambda z, u: [u @ z <= 5]},
+    "outcome_support": lambda z: {"outcome_support": lambda u: [u >= -9]},
+}
+
+
+@pytest.mark.parametrize("kind", NOT_CERTIFIED)
+def test_where_no_certificate_exists_the_error_names_a_learner_that_works(kind):
+    z = cp.Variable(2, nonneg=True)
+    common = {"decision": z, "cost": lambda z, u: u @ z, "constraints": [cp.sum(z) == 1], "n_outcomes": 2}
+    problem = ph.DecisionProblem(**{**common, **NOT_CERTIFIED[kind](z)})
+    residuals, centers = draw(20, 2, 0)
+    with pytest.raises(ValueError, match=r"No certificate is available.*Descent works"):
+        Scenario().learn(residuals, centers, problem, 0.2)
+    assert np.isfinite(Descent(n_steps=4).learn(residuals, centers, problem, 0.2).objective)
+
+
+def test_too_few_residuals_for_alpha_is_an_error():
+    residuals, centers = draw(5, 2, 0)
+    with pytest.raises(ValueError, match="needs more than 5 residuals"):
+        lower_bound(residuals, centers, PROBLEMS["segment, linear"][1](), 0.05)
