@@ -26,14 +26,18 @@ from polyhedge.learners.starts import (
     closed,
     one_sided,
     pca_box,
+    selection_on_segment,
     simplex,
     trimmed,
+    turned_to_decisions,
     with_n_facets,
 )
 from polyhedge.problems import DecisionProblem
 from polyhedge.sets import Polyhedron
 from polyhedge.solvers.program import Status
 
+_FEW_SAMPLES = 1000
+_MANY_SAMPLES = 5000
 _STEP_SHARE = {"trimmed": 0.2, "one-sided": 1.0, "axes": 1.0, "components": 1.0}
 
 
@@ -56,8 +60,8 @@ class Descent:
         Share of the samples over which the radius' derivative stays spread to the end. Zero descends
         on the objective itself; a positive width trusts single residuals less.
     starts : tuple of str
-        Of "trimmed" (facets where costs can rise, offsets by greedy trimming, small steps), "one-sided"
-        (the same facets at a common quantile), "axes" and "components" (boxes).
+        Of "trimmed" (facets where costs can rise, offsets by greedy trimming, small steps; up to 5 000
+        samples), "one-sided" (the same facets at a common quantile), "axes" and "components" (boxes).
     max_contexts : int
         Contexts on which candidates are compared, where each needs a solver.
     time_limit : float or None
@@ -69,7 +73,7 @@ class Descent:
     batch_size: int = 16
     step_size: float = 0.1
     final_width: float = 0.0
-    starts: tuple[str, ...] = ("trimmed", "one-sided", "axes", "components")
+    starts: tuple[str, ...] = ("trimmed", "one-sided")
     max_contexts: int = 300
     time_limit: float | None = None
 
@@ -124,7 +128,8 @@ class _Run:
         return "best of the boxes along axes and principal components: the cost has no piece list"
 
     def _descend_from_all(self, n_facets: int) -> str:
-        starts = {name: self._start(name, n_facets) for name in self.settings.starts}
+        names = [name for name in self.settings.starts if name != "trimmed" or self.objective.n <= _MANY_SAMPLES]
+        starts = {name: self._start(name, n_facets) for name in names or ["one-sided"]}
         for start in starts.values():
             self.judge(start)
         if not np.isfinite(self.best_value):
@@ -137,11 +142,21 @@ class _Run:
     def _start(self, name: str, n_facets: int) -> Polyhedron:
         if name in ("one-sided", "trimmed"):
             start = one_sided(self.objective, n_facets)
-            if name == "trimmed":
-                start = trimmed(self.objective, start.W, self._batch(), self.rng)
-            return self.objective.normalised(start)
+            return self.objective.normalised(start if name == "one-sided" else self._trimmed(start, n_facets))
         box = axis_box(self.objective) if name == "axes" else pca_box(self.objective)
         return with_n_facets(self.objective, self.objective.normalised(box), n_facets)
+
+    def _trimmed(self, start: Polyhedron, n_facets: int) -> Polyhedron:
+        """Greedy offsets, or, where the best selection is quickly found, facets for it."""
+        objective, W = self.objective, start.W
+        shape = trimmed(objective, W, self._batch(), self.rng)
+        kept = selection_on_segment(objective) if objective.n <= _FEW_SAMPLES else None
+        if kept is None:
+            return shape
+        self.judge(objective.normalised(shape))
+        W = turned_to_decisions(objective, kept, W, n_facets)
+        self.judge(objective.normalised(Polyhedron(W, -(objective.residuals[kept] @ W.T).max(axis=0))))
+        return trimmed(objective, W, self._batch(), self.rng)
 
     def judge(self, shape: Polyhedron) -> None:
         """Evaluate a candidate exactly and keep it if it is the best."""

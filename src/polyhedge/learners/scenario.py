@@ -103,7 +103,6 @@ def facets_of_selection(
     values = HullOracle(problem, objective.residuals, objective.centers).evaluate(kept)
     directions, users = _cost_directions(objective, values.z)
     limit = np.inf if n_facets is None else n_facets
-    with_idle = False
     chosen = [int(np.argmax(users.sum(axis=1)))]
     trace = []
     while True:
@@ -114,9 +113,6 @@ def facets_of_selection(
         gains = users @ excess
         gains[chosen] = -1.0
         enough = excess.mean() <= tolerance * max(1.0, abs(bound.upper))
-        if not enough and gains.max() <= 0 and not with_idle:
-            directions, users = _with_idle_pieces(objective, values.z, excess > 0, directions, users)
-            gains, with_idle = np.concatenate([gains, users[len(gains) :] @ excess]), True
         if enough or len(chosen) >= limit or gains.max() <= 0:
             return shape, tuple(trace)
         chosen.append(int(np.argmax(gains)))

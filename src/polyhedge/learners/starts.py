@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from polyhedge._validation import Array, Indices, Mask
+from polyhedge.learners.envelope import as_segment, select_on_segment
+from polyhedge.learners.hull import HullOracle
 from polyhedge.learners.objective import LearningObjective
 from polyhedge.problems import DecisionProblem
 from polyhedge.robust import decide
@@ -62,9 +64,7 @@ def harmful_directions(objective: LearningObjective, n_contexts: int = 50) -> Ar
     rows = [
         pieces.directions(z).reshape(-1, problem.n_outcomes) for pieces in (problem.pieces, *problem.uncertain_rows)
     ]
-    directions = np.vstack(rows)
-    size = np.linalg.norm(directions, axis=1)
-    return directions[size > 1e-9] / size[size > 1e-9, None]
+    return _unit(np.vstack(rows))
 
 
 def _decisions(objective: LearningObjective, contexts: Indices) -> Array:
@@ -130,6 +130,35 @@ def _trim(objective: LearningObjective, W: Array, heights: Array, kept: Mask, co
         kept[dropped] = False
         left -= len(dropped)
     return kept
+
+
+def turned_to_decisions(objective: LearningObjective, kept: Mask, W: Array, n_facets: int) -> Array:
+    """Facets for a selection of residuals: the directions of the best decisions against their hull.
+
+    These are the facets of the exact learner for that selection; the most used come first, and the
+    facets W fill up the rest.
+    """
+    z = HullOracle(objective.problem, objective.residuals, objective.centers).evaluate(kept).z
+    assert objective.problem.pieces is not None
+    directions = _unit(objective.problem.pieces.directions(z).reshape(-1, objective.problem.n_outcomes))
+    _, first, count = np.unique(directions.round(4), axis=0, return_index=True, return_counts=True)
+    used = directions[first[np.argsort(-count, kind="stable")]]
+    others = W[(W @ used.T).max(axis=1) < 1 - 1e-4]
+    return np.vstack([used, others])[:n_facets]
+
+
+def selection_on_segment(objective: LearningObjective) -> Mask | None:
+    """The exactly best residuals to keep, where decisions lie on a segment; else None."""
+    segment = as_segment(objective.problem) if objective.has_closed_form else None
+    if segment is None:
+        return None
+    selection = select_on_segment(segment, objective.residuals, objective.centers, objective.rank)
+    return None if selection is None else selection.kept
+
+
+def _unit(directions: Array) -> Array:
+    size = np.linalg.norm(directions, axis=1)
+    return directions[size > 1e-9] / size[size > 1e-9, None]
 
 
 def _best_trim(heights: Array, kept: Indices, q: Array, gradient: Array, most: int) -> Indices:
