@@ -25,9 +25,10 @@ from polyhedge.benchmark.scaling import (
 )
 from polyhedge.benchmark.scaling_report import comparison_grid, draw_scaling, markdown_report, shared_grid, summaries
 from polyhedge.learners import Descent, LearningObjective, Pinball, Scenario, lower_bound
-from polyhedge.learners.envelope import Segment, select_on_segment
+from polyhedge.learners.envelope import select_on_segment
 from polyhedge.learners.sweep import sweep_segment
 from polyhedge.problems import simplex_linear, simplex_newsvendor, simplex_quadratic
+from polyhedge.problems.segment import Segment
 
 AGGREGATED = "MIQCP aggregated (SCIP)"
 TINY = ScalingSettings(

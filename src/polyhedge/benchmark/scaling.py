@@ -30,8 +30,8 @@ from polyhedge._validation import Array, check_count
 from polyhedge.benchmark.tasks import synthetic_task
 from polyhedge.calibration import conformal_radius
 from polyhedge.learners import CCG, MIQCP, Descent, Learner, LearningObjective, LearnResult, Pinball, Scenario
-from polyhedge.learners.envelope import as_segment
 from polyhedge.problems import DecisionProblem
+from polyhedge.problems.segment import as_segment
 from polyhedge.robust import decide, decide_knowing
 from polyhedge.solvers.bilinear import available_backend
 
@@ -51,6 +51,8 @@ logger = logging.getLogger(__name__)
 
 MODES = ("single", "shared")
 _LEARN_ROWS = 600
+_ROUNDING = 1e-7
+"""Absolute gap at which the solvers stop: a relative one means nothing where costs are close to 0."""
 _PACKAGES = ("polyhedge", "numpy", "scipy", "scikit-learn", "cvxpy", "highspy", "clarabel", "pyscipopt", "gurobipy")
 
 
@@ -205,7 +207,7 @@ class ScalingRow:
     objective : mean worst-case cost over all contexts of the mode at the learning radius.
     lower_bound : the learner's own bound for these contexts (-inf where it proves none).
     gap : objective - lower_bound.
-    certified : whether the gap is at most the tolerance times the objective's size.
+    certified : whether the gap is at most the tolerance times the objective's size (or 1e-7).
     nominal : mean cost over these contexts if the predictions were true; objective - nominal is the premium.
     recalibrated : mean worst-case cost over the same contexts at the calibrated radius.
     test_cost, test_premium, test_coverage : mean worst-case cost, the same less the nominal cost, and the share of
@@ -427,7 +429,7 @@ def _evaluate(run: _Run, data: _Data, settings: ScalingSettings, limit: float) -
         objective=value,
         lower_bound=lower,
         gap=value - lower,
-        certified=bool(value - lower <= settings.tolerance * abs(value) + 1e-9),
+        certified=bool(value - lower <= settings.tolerance * abs(value) + _ROUNDING),
         nominal=objective.nominal_cost,
         recalibrated=fresh.recalibrated,
         test_cost=fresh.test_cost,

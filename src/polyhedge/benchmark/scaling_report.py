@@ -179,17 +179,18 @@ def shared_grid(run: ScalingRun) -> Grid:
         column = {}
         for method in methods:
             s = of.get((n, method))
-            column[f"{method}: certified"] = _certified(s)
-            column[f"{method}: median seconds"] = _seconds(s.median_seconds if s else None)
-            column[f"{method}: above bound"] = _share(s.excess if s else None)
+            name = method.removesuffix(" (SCIP)")  # the console has 80 columns
+            column[f"{name}: certified"] = _certified(s)
+            column[f"{name}: seconds"] = _seconds(s.median_seconds if s else None)
+            column[f"{name}: above bound, %"] = _share(s.excess if s else None)
         columns.append(column)
     return Grid(
         title=f"Task {run.settings.task}: one set for all learning contexts",
         heads=("n", *(str(n) for n in run.settings.sizes)),
         rows=_transposed(columns),
         note=(
-            "Above bound: mean objective less the certified bound, in percent of the bound's premium. MIQCP plans for "
-            f"{run.settings.shared_contexts} random contexts only; its set is judged on all."
+            "Seconds: medians. Above bound: mean objective less the certified bound, in percent of its premium. "
+            f"MIQCP on SCIP plans for {run.settings.shared_contexts} random contexts only; its set is judged on all."
         ),
     )
 
@@ -199,7 +200,7 @@ def summary_grid(run: ScalingRun, mode: str) -> Grid:
     found = [s for s in summaries(run.rows) if s.mode == mode]
     contexts = "one context" if mode == "single" else "all learning contexts"
     note = (
-        "Above bound: objective less the certified bound, as a share of the bound's premium. Recalibrated: the same "
+        "Above bound: objective less the certified bound, in percent of the bound's premium. Recalibrated: the same "
         "contexts at the calibrated radius. Test: premium and coverage on the test contexts."
     )
     if mode == "shared":
@@ -207,7 +208,7 @@ def summary_grid(run: ScalingRun, mode: str) -> Grid:
     return Grid(
         title=f"All methods: {contexts}",
         heads=(
-            *("method, n", "runs", "certified", "out of time", "mean s", "median s", "objective", "above bound"),
+            *("method, n", "runs", "certified", "out of time", "mean s", "median s", "objective", "above bound, %"),
             *("recalibrated", "test premium", "test coverage"),
         ),
         rows=tuple(
@@ -235,12 +236,13 @@ def _certified(summary: Summary | None) -> str:
 
 
 def _seconds(value: float | None) -> str:
-    return "" if value is None else f"{value:.2f}" if value >= 0.1 else f"{value:.4f}"
+    return "" if value is None else f"{value:.2f}" if value >= 0.1 else f"{value:.2g}"
 
 
 def _share(value: float | None) -> str:
     # Rounding may leave a certified objective a hair below its bound.
-    return "" if value is None else f"{100 * (0.0 if abs(value) < 5e-6 else value):.3f} %"
+    percent = 0.0 if value is None or abs(value) < 5e-6 else 100 * value
+    return "" if value is None else f"{percent:.2f}" if percent < 10 else f"{percent:.1f}"
 
 
 def _ratio(value: float | None) -> str:

@@ -17,12 +17,13 @@ import time
 from polyhedge._validation import Array, Mask, as_rows, check_alpha
 from polyhedge.calibration import conformal_rank
 from polyhedge.learners.bound import CertifiedBound
-from polyhedge.learners.envelope import as_segment, select_on_segment
+from polyhedge.learners.envelope import select_on_segment
 from polyhedge.learners.fixed_directions import FixedDirectionSearch, has_fixed_directions
 from polyhedge.learners.hull import HullOracle
 from polyhedge.learners.selection import SelectionSearch
 from polyhedge.learners.sweep import sweep_segment
 from polyhedge.problems import DecisionProblem
+from polyhedge.problems.segment import as_segment
 from polyhedge.solvers.program import Status
 
 

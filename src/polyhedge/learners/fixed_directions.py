@@ -16,9 +16,9 @@ import scipy.sparse as sp
 
 from polyhedge._validation import Array, Indices, Mask
 from polyhedge.learners.bound import CertifiedBound
-from polyhedge.learners.envelope import decision_segment, quadratic_base
 from polyhedge.learners.mixing import Master, Tangent, star_inequality
 from polyhedge.problems import DecisionProblem
+from polyhedge.problems.segment import decision_segment, quadratic_base
 from polyhedge.robust.parametric import ContextSolver, ParametricProgram
 from polyhedge.solvers.program import Cone, ConicProgram, Status
 

@@ -13,10 +13,10 @@ import numpy as np
 
 from polyhedge._validation import Array, Indices, as_rows, check_alpha
 from polyhedge.calibration import conformal_radius, conformal_rank
-from polyhedge.learners.envelope import Segment, as_segment
 from polyhedge.learners.fixed_directions import ReachCost, has_fixed_directions, reach_cost
 from polyhedge.learners.plane import FacetGradient, segment_gradient
 from polyhedge.problems import DecisionProblem
+from polyhedge.problems.segment import Segment, as_segment
 from polyhedge.robust import Counterpart, decide, decide_knowing
 from polyhedge.robust.support import maximise
 from polyhedge.sets import Polyhedron, UncertaintySet

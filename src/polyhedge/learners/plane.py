@@ -15,7 +15,7 @@ from itertools import combinations
 import numpy as np
 
 from polyhedge._validation import Array, Indices
-from polyhedge.learners.envelope import Segment
+from polyhedge.problems.segment import Segment
 
 
 @dataclass(frozen=True)

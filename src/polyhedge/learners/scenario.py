@@ -20,12 +20,13 @@ import numpy as np
 from polyhedge._validation import Array, Mask
 from polyhedge.learners.bound import CertifiedBound
 from polyhedge.learners.certificate import lower_bound
-from polyhedge.learners.envelope import as_segment
 from polyhedge.learners.hull import HullOracle
 from polyhedge.learners.objective import LearningObjective
 from polyhedge.learners.result import LearnResult
 from polyhedge.learners.starts import check_n_facets, closed, one_sided
+from polyhedge.learners.sweep import sweep_segment
 from polyhedge.problems import DecisionProblem
+from polyhedge.problems.segment import as_segment
 from polyhedge.robust import decide
 from polyhedge.sets import Polyhedron
 
@@ -70,7 +71,11 @@ class Scenario:
             tolerance=self.tolerance,
             start=_kept_by_start(objective) if _needs_start(objective) else None,
         )
-        shape, trace = facets_of_selection(objective, bound, self.n_facets, self.tolerance)
+        half_space = _facet_of_one_context(objective, bound)
+        if half_space is None:
+            shape, trace = facets_of_selection(objective, bound, self.n_facets, self.tolerance)
+        else:
+            shape, trace = half_space, (bound.upper,)
         shape = closed(objective, shape)
         return LearnResult(
             set=shape,
@@ -93,6 +98,17 @@ def _needs_start(objective: LearningObjective) -> bool:
 def _kept_by_start(objective: LearningObjective) -> Mask:
     shape = one_sided(objective, 2 * objective.problem.n_outcomes)
     return np.asarray(shape.contains(objective.residuals, objective.radius(shape)))
+
+
+def _facet_of_one_context(objective: LearningObjective, bound: CertifiedBound) -> Polyhedron | None:
+    """The half-space along the planned decision's direction, which attains the bound; None for other problems."""
+    segment = as_segment(objective.problem) if objective.n_contexts == 1 else None
+    if segment is None:
+        return None
+    kept = objective.residuals[bound.kept]
+    s = sweep_segment(segment, kept, objective.centers[0], len(kept)).s
+    direction = segment.v0 + s * (segment.v1 - segment.v0)
+    return _supporting(objective, direction[None], bound.kept) if np.abs(direction).max() > 1e-9 else None
 
 
 def facets_of_selection(

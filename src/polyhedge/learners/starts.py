@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from polyhedge._validation import Array, Indices, Mask
-from polyhedge.learners.envelope import as_segment, select_on_segment
+from polyhedge.learners.envelope import select_on_segment
 from polyhedge.learners.hull import HullOracle
 from polyhedge.learners.objective import LearningObjective
 from polyhedge.problems import DecisionProblem
+from polyhedge.problems.segment import as_segment
 from polyhedge.robust import decide
 from polyhedge.sets import Polyhedron
 

@@ -17,7 +17,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from polyhedge._validation import Array
-from polyhedge.learners.envelope import Segment, Selection
+from polyhedge.learners.envelope import Selection
+from polyhedge.problems.segment import Segment
 
 _STEP = 1e-12
 """Crossings closer to each other than this are one breakpoint."""
@@ -31,8 +32,8 @@ def sweep_segment(segment: Segment, residuals: Array, center: Array, rank: int) 
     Examples
     --------
     >>> segment = Segment(*np.eye(2), *np.eye(2), base=np.zeros(3))
-    >>> sweep_segment(segment, np.array([[0.0, 3.0], [2.0, 0.0], [9.0, 9.0]]), np.zeros(2), rank=2)
-    Selection(kept=array([ True,  True, False]), value=1.2)
+    >>> sweep_segment(segment, np.array([[0.0, 3.0], [3.0, 0.0], [9.0, 9.0]]), np.zeros(2), rank=2)
+    Selection(kept=array([ True,  True, False]), value=1.5, s=0.5)
     """
     turn = segment.v1 - segment.v0
     alpha, beta = residuals @ segment.v0, residuals @ turn
@@ -43,7 +44,7 @@ def sweep_segment(segment: Segment, residuals: Array, center: Array, rank: int) 
     levels = np.partition(heights, rank - 1, axis=1)[:, rank - 1]
     costs = g[0] + (g[1] + g[2] * points) * points + levels
     best = int(np.argmin(costs))
-    return Selection(np.asarray(heights[best] <= levels[best] + scale), float(costs[best]))
+    return Selection(np.asarray(heights[best] <= levels[best] + scale), float(costs[best]), float(points[best]))
 
 
 def _least_points(alpha: Array, beta: Array, g: Array, rank: int, scale: float) -> Iterator[float]:

@@ -10,13 +10,18 @@ from numpy.typing import NDArray
 
 from polyhedge._validation import Array, as_rows
 from polyhedge.problems import DecisionProblem
+from polyhedge.problems.segment import as_segment
+from polyhedge.problems.vertices import decision_vertices
 from polyhedge.robust.adversary import Adversary
+from polyhedge.robust.along_segment import decide_along, support_along
 from polyhedge.robust.counterpart import Counterpart, CounterpartSolution
+from polyhedge.robust.pool import Pooled, VertexCosts, decide_from_pool
 from polyhedge.robust.scenarios import decide_by_scenarios
 from polyhedge.robust.support import form_at, is_empty, maximise
 from polyhedge.sets import Polyhedron, UncertaintySet
 from polyhedge.solvers.program import Status
 
+_WORTH_POOLING = 64
 _NO_BOUND = {Status.UNBOUNDED_SET: np.inf, Status.UNBOUNDED: -np.inf}
 
 
@@ -89,6 +94,9 @@ def decide(problem: DecisionProblem, shape: UncertaintySet, radius: float, cente
         )
     if not np.isfinite(radius):
         raise ValueError(f"radius must be finite, got {radius}. Calibrate with more samples or a larger alpha.")
+    found = _along_segment(problem, shape, radius, centers)
+    if found is not None:
+        return found
     rows = _by_counterpart if problem.pieces is not None else _by_scenarios
     return _collect(problem, shape, radius, centers, [*rows(problem, shape, radius, centers)])
 
@@ -103,11 +111,54 @@ class _Row:
     detail: str
 
 
+def _along_segment(problem: DecisionProblem, shape: UncertaintySet, radius: float, centers: Array) -> Decisions | None:
+    """All contexts in closed form, where decisions lie on a segment; None where they do not."""
+    segment = as_segment(problem) if problem.pieces is not None else None
+    form = shape.conic_form(radius)
+    if segment is None or any(cone.kind == "soc" for cone in form.cones):
+        return None
+    support = support_along(segment, form)
+    if support is None:
+        return None
+    found = decide_along(segment, support, centers)
+    status = np.empty(len(centers), dtype=object)
+    status.fill(Status.OPTIMAL)
+    return Decisions(
+        z=problem.as_given(segment.z0 + found.s[:, None] * (segment.z1 - segment.z0)),
+        cost_bound=found.cost_bound,
+        worst_outcome=centers + found.worst_residual,
+        active_facets=_tight_facets(shape, radius, found.worst_residual),
+        status=status,
+        gap=np.zeros(len(centers)),
+    )
+
+
 def _by_counterpart(problem: DecisionProblem, shape: UncertaintySet, radius: float, centers: Array) -> list[_Row]:
     counterpart = Counterpart(problem, shape, radius)
-    return [
-        _from_counterpart(problem, shape, radius, center, counterpart, counterpart.solve(center)) for center in centers
-    ]
+    pooled = _from_pool(problem, counterpart, centers)
+    rows = []
+    for i, center in enumerate(centers):
+        if pooled is not None and not pooled.is_open[i]:
+            gap = max(float(pooled.upper[i] - pooled.lower[i]), 0.0)
+            outcome = center + pooled.residual[i]
+            rows.append(_Row(pooled.z[i], float(pooled.upper[i]), outcome, Status.OPTIMAL, gap, ""))
+            continue
+        rows.append(_from_counterpart(problem, shape, radius, center, counterpart, counterpart.solve(center)))
+    return rows
+
+
+def _from_pool(problem: DecisionProblem, counterpart: Counterpart, centers: Array) -> Pooled | None:
+    """What a pool of decisions and worst cases can certify; None where it does not apply."""
+    if len(centers) < _WORTH_POOLING or len(problem.support_rows[0]) or problem.feasible.program.P is not None:
+        return None
+    if problem.pieces is None or len(problem.pieces) != 1 or not counterpart.parametric.at_zero.is_linear:
+        return None
+    vertices = decision_vertices(problem)
+    if vertices is None:
+        return None
+    constants = problem.evaluate(vertices, np.zeros((len(vertices), problem.n_outcomes)))
+    costs = VertexCosts(constants, problem.pieces.directions(vertices)[:, 0])
+    return decide_from_pool(problem, counterpart, costs, centers)
 
 
 def _from_counterpart(

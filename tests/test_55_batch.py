@@ -1,0 +1,108 @@
+"""Decisions in batch equal decisions one by one, and carry a proof."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import polyhedge as ph
+from polyhedge.problems.segment import as_segment
+from polyhedge.problems.vertices import decision_vertices
+from polyhedge.robust import Adversary, Counterpart, decide
+from polyhedge.robust.along_segment import decide_along, support_along
+
+
+def random_polytope(rng, d, n_facets):
+    W = np.vstack([rng.normal(size=(n_facets, d)), np.eye(d), -np.eye(d)])
+    return ph.Polyhedron(W, -np.r_[rng.random(n_facets) + 0.2, np.ones(d), 2 * np.ones(d)])
+
+
+def one_by_one(problem, shape, radius, centers):
+    counterpart = Counterpart(problem, shape, radius)
+    return np.array([counterpart.solve(center).value for center in centers])
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 10_000), st.sampled_from([0.0, 0.05, 1.0]), st.integers(1, 9))
+def test_decisions_along_a_segment_equal_single_solves_and_are_saddle_points(seed, curvature, n_facets):
+    rng = np.random.default_rng(seed)
+    problem = ph.problems.simplex_quadratic([-0.08, 0.0], curvature)
+    shape, centers = random_polytope(rng, 2, n_facets), rng.normal(size=(20, 2))
+    found = decide(problem, shape, 0.1, centers)
+    assert found.cost_bound == pytest.approx(one_by_one(problem, shape, 0.1, centers), abs=1e-7)
+    assert found.is_optimal.all()
+    assert shape.contains(found.worst_outcome - centers, 0.1 + 1e-9).all()
+    assert problem.evaluate(found.z, found.worst_outcome) == pytest.approx(found.cost_bound, abs=1e-9)
+    for z, center, bound in zip(found.z, centers, found.cost_bound, strict=True):
+        assert Adversary(problem, shape, 0.1, center).worst_case(z).value == pytest.approx(bound, abs=1e-8)
+
+
+def test_segments_with_more_than_two_outcomes_have_closed_forms_too():
+    rng = np.random.default_rng(0)
+    import cvxpy as cp
+
+    z = cp.Variable(1)
+    problem = ph.DecisionProblem(
+        decision=z,
+        cost=lambda z, u: u[:3] @ np.ones(3) * z[0] + u[3] * (1 - z[0]),
+        constraints=[z >= 0, z <= 1],
+        n_outcomes=4,
+    )
+    assert as_segment(problem) is not None
+    shape, centers = random_polytope(rng, 4, 6), rng.normal(size=(30, 4))
+    found = decide(problem, shape, 0.0, centers)
+    assert found.cost_bound == pytest.approx(one_by_one(problem, shape, 0.0, centers), abs=1e-8)
+
+
+def test_an_unbounded_or_empty_set_is_left_to_the_diagnosis():
+    problem = ph.problems.simplex_linear([0.0, 0.0])
+    half_plane = ph.Polyhedron([[-1.0, 0.0]], [0.0])
+    assert support_along(as_segment(problem), half_plane.conic_form(0.0)) is None
+    assert decide(problem, half_plane, 0.0, np.zeros((1, 2))).status[0] is ph.Status.UNBOUNDED_SET
+    nothing = ph.Polyhedron([[1.0, 0.0], [-1.0, 0.0]], [1.0, 1.0])
+    assert decide(problem, nothing, 0.0, np.zeros((1, 2))).status[0] is ph.Status.EMPTY_SET
+
+
+def test_a_million_contexts_are_decided_in_one_go():
+    problem, rng = ph.problems.simplex_linear([-0.08, 0.0]), np.random.default_rng(0)
+    shape, centers = random_polytope(rng, 2, 4), rng.normal(size=(1_000_000, 2))
+    support = support_along(as_segment(problem), shape.conic_form(0.0))
+    found = decide_along(as_segment(problem), support, centers)
+    some = rng.choice(len(centers), size=50, replace=False)
+    assert found.cost_bound[some] == pytest.approx(one_by_one(problem, shape, 0.0, centers[some]), abs=1e-9)
+
+
+@pytest.mark.parametrize("spread", [3.0, 0.3])
+@pytest.mark.parametrize("d", [3, 6])
+def test_pooled_decisions_equal_single_solves_and_are_proven(d, spread):
+    rng = np.random.default_rng(d)
+    problem = ph.problems.simplex_linear(np.zeros(d))
+    mixed = rng.dirichlet(np.ones(d), size=d)
+    W = np.vstack([np.eye(d), mixed, -np.eye(d)])
+    shape = ph.Polyhedron(W, -np.r_[0.5 * np.ones(d), 0.45 * mixed.max(axis=1), 2 * np.ones(d)])
+    centers = spread * rng.normal(size=(400, d))
+    found = decide(problem, shape, 0.0, centers)
+    assert found.is_optimal.all()
+    assert found.cost_bound == pytest.approx(one_by_one(problem, shape, 0.0, centers), abs=1e-8)
+    assert problem.evaluate(found.z, found.worst_outcome) == pytest.approx(found.cost_bound, abs=1e-7)
+    assert shape.contains(found.worst_outcome - centers, 1e-8).all()
+
+
+def test_vertices_of_the_feasible_set_are_listed_for_budgets_and_small_polytopes():
+    assert decision_vertices(ph.problems.simplex_linear(np.zeros(20))) == pytest.approx(np.eye(20))
+    portfolio = ph.problems.portfolio(np.zeros((3, 3)), upper=0.6)
+    vertices = decision_vertices(portfolio)
+    if vertices is not None:
+        assert vertices.sum(axis=1) == pytest.approx(1.0)
+        assert vertices.max() <= 0.6 + 1e-9
+    assert decision_vertices(ph.problems.newsvendor(0.3, 0.7, 2, integer=True, capacity=3.0)) is None
+
+
+def test_order_of_contexts_and_batch_size_do_not_change_the_bounds():
+    rng = np.random.default_rng(1)
+    problem = ph.problems.simplex_linear(np.zeros(4))
+    shape, centers = random_polytope(rng, 4, 5), rng.normal(size=(150, 4))
+    together = decide(problem, shape, 0.0, centers).cost_bound
+    order = rng.permutation(150)
+    assert decide(problem, shape, 0.0, centers[order]).cost_bound == pytest.approx(together[order], abs=1e-8)
+    assert decide(problem, shape, 0.0, centers[:10]).cost_bound == pytest.approx(together[:10], abs=1e-8)
