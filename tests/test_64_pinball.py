@@ -5,18 +5,11 @@ import numpy as np
 import pytest
 
 import polyhedge as ph
-from polyhedge.learners import LearningObjective
+from polyhedge.learners import LearningObjective, decision_steps, pinball_surrogate
 from polyhedge.learners import pinball as module
-from polyhedge.learners.pinball import (
-    Pinball,
-    PinballState,
-    decision_step,
-    far_box,
-    pinball_starts,
-    project_onto_simplex,
-    surrogate_gradient,
-    worst_residuals,
-)
+from polyhedge.learners.decision_steps import decision_step, project_onto_simplex
+from polyhedge.learners.pinball import Pinball, pinball_starts
+from polyhedge.learners.pinball_surrogate import PinballState, far_box, surrogate_gradient, worst_residuals
 from polyhedge.solvers.program import Status
 
 PROBLEMS = {
@@ -71,7 +64,7 @@ def test_worst_residuals_by_bases_equal_those_by_linear_programs_with_their_mult
     rng = np.random.default_rng(d)
     A = np.vstack([np.eye(d), -np.eye(d), rng.normal(size=(3, d))])
     rhs, V = rng.uniform(0.2, 1.0, size=(4, len(A))), rng.normal(size=(4, 5, d))
-    bases, programs = module._over_bases(A, rhs, V), module._over_programs(A, rhs, V)
+    bases, programs = pinball_surrogate._over_bases(A, rhs, V), pinball_surrogate._over_programs(A, rhs, V)
     assert bases.values == pytest.approx(programs.values)
     assert bases.points == pytest.approx(programs.points)
     for found in (bases, programs):
@@ -83,8 +76,8 @@ def test_worst_residuals_by_bases_equal_those_by_linear_programs_with_their_mult
 def test_worst_residuals_of_an_empty_set_are_minus_infinity_either_way():
     A, rhs = np.vstack([np.eye(2), -np.eye(2)]), np.array([[1.0, 1.0, -2.0, 1.0]])
     V = np.ones((1, 1, 2))
-    assert module._over_bases(A, rhs, V).values == -np.inf
-    assert module._over_programs(A, rhs, V).values == -np.inf
+    assert pinball_surrogate._over_bases(A, rhs, V).values == -np.inf
+    assert pinball_surrogate._over_programs(A, rhs, V).values == -np.inf
 
 
 def test_empty_set_pushes_its_radius_up():
@@ -157,7 +150,7 @@ def test_simplex_step_includes_the_gradient_of_a_quadratic_decision_cost():
     ids=["linear", "quadratic", "newsvendor", "portfolio", "box"],
 )
 def test_only_simplices_are_taken_for_simplices(problem, is_simplex):
-    assert (module._quadratic_on_simplex(problem.feasible) is not None) == is_simplex
+    assert (decision_steps._quadratic_on_simplex(problem.feasible) is not None) == is_simplex
 
 
 @pytest.mark.parametrize(("n", "alpha"), [(30, 0.1), (41, 0.2), (99, 0.05)])

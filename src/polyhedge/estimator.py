@@ -187,8 +187,10 @@ class RobustDecider(BaseEstimator):
         check_alpha(self.alpha)
         if not isinstance(self.problem, DecisionProblem):
             raise TypeError(f"problem must be a DecisionProblem, got {type(self.problem).__name__}.")
-        if self.learner is not None and not isinstance(self.learner, Learner):
-            raise TypeError(f"learner must have a method learn, got {self.learner!r}.")
+        if self.learner is not None and (isinstance(self.learner, type) or not isinstance(self.learner, Learner)):
+            raise TypeError(f"learner must be an object with a method learn, got {self.learner!r}. Call the class.")
+        if not isinstance(self.split, (tuple, list, np.ndarray)) or len(self.split) != 3:
+            raise ValueError(f"split must be three shares (train, learn, calibrate), got {self.split!r}.")
 
     def _check_fitted(self, method: str) -> None:
         if not hasattr(self, "radius_"):
@@ -245,7 +247,7 @@ def _generator(random_state: Any) -> np.random.Generator:
 def _one_row(x: Any) -> Any:
     if hasattr(x, "to_frame"):
         return x.to_frame().T
-    if hasattr(x, "iloc"):
+    if hasattr(x, "iloc") or hasattr(x, "tocsr"):
         return x
     return np.atleast_2d(np.asarray(x))
 
@@ -257,10 +259,23 @@ def _check_features(X: Any, Y: Array | None, predictor: Any) -> None:
         raise ValueError(f"X and Y must have the same number of rows, got {n} and {len(Y)}.")
     if n == 0:
         raise ValueError("X has no rows. Bring at least one.")
+    numbers = _numbers_of(X)
+    if numbers is not None:
+        takes_nan = _takes_nan(predictor)
+        as_finite(np.where(np.isnan(numbers), 0.0, numbers) if takes_nan else numbers, "X", ndim=2)
+
+
+def _numbers_of(X: Any) -> Array | None:
+    """The numeric part of an array or data frame; None where there is none to check."""
+    if hasattr(X, "select_dtypes"):
+        return np.asarray(X.select_dtypes("number").to_numpy(dtype=np.float64, na_value=np.nan))
     if isinstance(X, np.ndarray) and X.dtype.kind in "fiub" and X.ndim == 2:
-        as_finite(np.where(np.isnan(X), 0.0, X) if _takes_nan(predictor) else X, "X", ndim=2)
+        return X.astype(np.float64, copy=False)
+    return None
 
 
 def _takes_nan(predictor: Any) -> bool:
     tags = getattr(predictor, "__sklearn_tags__", None)
-    return bool(tags().input_tags.allow_nan) if tags is not None else False
+    if tags is None:
+        return callable(predictor)
+    return bool(tags().input_tags.allow_nan)

@@ -10,8 +10,8 @@ The calibration split is never seen.
 
 from __future__ import annotations
 
-import logging
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,15 +22,16 @@ from polyhedge.calibration import conformal_radius, minimum_samples
 from polyhedge.learners.certificate import lower_bound
 from polyhedge.learners.descent import Descent
 from polyhedge.learners.objective import LearningObjective
-from polyhedge.learners.one_sided_box import OneSidedBox
+from polyhedge.learners.one_sided_box import OneSidedBox, harmful_sides
 from polyhedge.learners.result import Learner, LearnResult
 from polyhedge.learners.starts import check_n_facets
 from polyhedge.problems import DecisionProblem
 from polyhedge.sets import Polyhedron, UncertaintySet
-
-logger = logging.getLogger(__name__)
+from polyhedge.solvers.program import Status
 
 _SIMPLEST = "one-sided box"
+_FEW_SAMPLES = 800
+_CERTIFICATE_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
@@ -46,14 +47,20 @@ class Auto:
     handicap : float
         A candidate must beat the best simpler one by this share of the one-sided box's premium, over the
         square root of the number of learning samples: smaller differences are noise.
-    time_limit : float
-        Seconds after which the candidates judged so far decide.
+    time_limit : float or None
+        Seconds after which the candidates judged so far decide and the status says so; None, so that the
+        result never depends on the clock.
+
+    Notes
+    -----
+    Integer decisions are learned with their integrality relaxed: shapes that suit the relaxation suit them
+    too, coverage does not depend on it, and a mixed-integer program at every step would take too long.
     """
 
     n_facets: int | None = None
     n_folds: int = 3
     handicap: float = 0.7
-    time_limit: float = 30.0
+    time_limit: float | None = None
 
     def learn(
         self,
@@ -67,12 +74,14 @@ class Auto:
         began = time.perf_counter()
         if self.n_facets is not None:
             check_n_facets(self.n_facets, problem.n_outcomes)
+        problem = problem.relaxed()
         objective = LearningObjective(problem, residuals, centers, alpha)
         if problem.pieces is None:
             return Descent(self.n_facets).learn(residuals, centers, problem, alpha, random_state)
         seed = int(np.random.default_rng(random_state).integers(2**31))
         candidates = self._candidates(objective)
-        judged = _cross_fit(objective, candidates, self.n_folds, seed, began + self.time_limit)
+        deadline = np.inf if self.time_limit is None else began + self.time_limit
+        judged = _cross_fit(objective, candidates, self.n_folds, seed, deadline)
         chosen, reason = self._choose(objective, judged)
         fitted = {
             name: candidates[name].learn(residuals, centers, problem, alpha, seed) for name in chosen.split(" + ")
@@ -80,17 +89,24 @@ class Auto:
         result = next(iter(fitted.values())) if len(fitted) == 1 else _blended_result(objective, fitted)
         bound = self._certificate(objective, result)
         seconds = time.perf_counter() - began
-        return replace(result, lower_bound=bound, seconds=seconds, detail=f"chose {chosen}: {reason}")
+        status = Status.STOPPED_EARLY if seconds > deadline - began else result.status
+        detail = f"chose {chosen}: {reason}"
+        return replace(result, lower_bound=bound, seconds=seconds, status=status, detail=detail)
 
     def _candidates(self, objective: LearningObjective) -> dict[str, Learner]:
         """From few parameters to many; every one keeps the guarantee, they differ in cost."""
-        n_steps = 200 if objective.has_closed_form else 100
+        problem = objective.problem
+        assert problem.pieces is not None
+        n_steps = 200 if objective.has_closed_form else int(np.clip(1600 // len(problem.pieces), 20, 100))
         smooth = Descent(self.n_facets, n_steps=n_steps, starts=("one-sided",), final_width=0.08)
-        few = max(objective.problem.n_outcomes + 1, 3) if self.n_facets is None else self.n_facets
-        candidates: dict[str, Learner] = {_SIMPLEST: OneSidedBox(), "smooth descent": smooth}
+        few = max(problem.n_outcomes + 1, 3)
+        candidates: dict[str, Learner] = {_SIMPLEST: OneSidedBox()}
+        if not len(harmful_sides(problem)):
+            return candidates
+        candidates["smooth descent"] = smooth
         if objective.has_closed_form:
             candidates["sharp descent"] = Descent(self.n_facets, n_steps=60, starts=("trimmed",))
-        else:
+        elif self.n_facets is None and few > len(harmful_sides(problem)):
             candidates["few facets"] = replace(smooth, n_facets=few)
         return candidates
 
@@ -110,14 +126,14 @@ class Auto:
         if np.isfinite(result.lower_bound) or not _is_quick_to_certify(objective):
             return result.lower_bound
         bound = lower_bound(
-            objective.residuals, objective.centers, objective.problem, objective.alpha, self.time_limit / 4
+            objective.residuals, objective.centers, objective.problem, objective.alpha, _CERTIFICATE_SECONDS
         )
         return min(bound.lower, result.objective)
 
 
 def _is_quick_to_certify(objective: LearningObjective) -> bool:
     """Closed forms exclude integers, uncertain constraints and known supports, so a certificate applies."""
-    return objective.has_closed_form and objective.n <= 800
+    return objective.has_closed_form and objective.n <= _FEW_SAMPLES
 
 
 def _cross_fit(
@@ -133,7 +149,6 @@ def _cross_fit(
         shapes: list[UncertaintySet] = []
         for fold in folds:
             if time.perf_counter() > deadline:
-                logger.info("cross-fitting stopped at its time limit before %s", name)
                 return judged
             shapes.append(_learn_without(objective, learner, fold, seed))
         if name == _SIMPLEST:
@@ -156,7 +171,7 @@ def _learn_without(objective: LearningObjective, learner: Learner, fold: Indices
     return result.set
 
 
-def _cost_left_out(objective: LearningObjective, shapes: list[UncertaintySet], folds: list[Indices]) -> float:
+def _cost_left_out(objective: LearningObjective, shapes: Sequence[UncertaintySet], folds: list[Indices]) -> float:
     scores = [shape.scores(objective.residuals[fold]) for shape, fold in zip(shapes, folds, strict=True)]
     radius = conformal_radius(np.concatenate(scores), objective.alpha)
     costs = [objective.cost_at(shape, radius, fold) for shape, fold in zip(shapes, folds, strict=True)]

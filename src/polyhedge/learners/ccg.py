@@ -25,39 +25,28 @@ The master over (z, t, eta) is linear (convex) in z with n binaries and no produ
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from itertools import product
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Any
 
 import cvxpy as cp
 import numpy as np
 from scipy.spatial import ConvexHull, QhullError
 
 from polyhedge._validation import Array, Indices
-from polyhedge.learners.miqcp import (
-    Contexts,
-    ModelRows,
-    add_set,
-    direction_bounds,
-    excess_over_selected,
-    mean_cost,
-    model_contexts,
-    without_noise,
-)
+from polyhedge.learners.bilinear_model import ModelRows
+from polyhedge.learners.ccg_master import Cut, Limits, Master, MasterSolution, RunResult
+from polyhedge.learners.ccg_printed import learn_as_printed
+from polyhedge.learners.miqcp import Contexts, model_contexts, without_noise
 from polyhedge.learners.objective import LearningObjective
 from polyhedge.learners.result import LearnResult
 from polyhedge.learners.starts import axis_box, check_n_facets, closed
 from polyhedge.problems import Curvature, DecisionProblem, Pieces
 from polyhedge.problems.feasible_set import compile_feasible_program
-from polyhedge.robust import Adversary
 from polyhedge.robust.scenarios import best_against
 from polyhedge.sets import Polyhedron
 from polyhedge.solvers.polyhedral import maximise_linear
-from polyhedge.solvers.program import Solution, Status
+from polyhedge.solvers.program import Status
 from polyhedge.solvers.solve import solve
-
-MAX_CORNER_DECISIONS = 10
 
 
 @dataclass(frozen=True)
@@ -122,10 +111,23 @@ class CCG:
         chosen, about = model_contexts(self.contexts, centers, np.random.default_rng(random_state))
         objective = LearningObjective(problem, residuals, chosen, alpha)
         objective.radius(axis_box(objective))  # too few samples for alpha are an error here, not inside a master
+        limits = Limits(self.tolerance, self.max_iterations, began + self.time_limit)
         if self.as_printed:
             check_n_facets(self.n_facets, problem.n_outcomes)
-            return _Printed(self, objective, about, began).run()
-        return _Valid(self, objective, about, began).run()
+            found = learn_as_printed(objective, limits, self.n_facets)
+        else:
+            found = _Valid(objective, limits).run()
+        shape = closed(objective, objective.normalised(found.shape))
+        value = objective.value(shape)
+        return LearnResult(
+            set=shape,
+            objective=value,
+            status=found.status,
+            seconds=time.perf_counter() - began,
+            lower_bound=min(found.lower_bound, value),
+            trace=found.trace,
+            detail=f"objective and bound for {about}; {found.detail}",
+        )
 
 
 def _check_supported(problem: DecisionProblem) -> None:
@@ -135,184 +137,6 @@ def _check_supported(problem: DecisionProblem) -> None:
     ):
         if given is not None:
             raise ValueError(f"CCG does not apply to problems with {name}. Use Descent.")
-
-
-@dataclass
-class _Cut:
-    """The cost at residual `point` counts in context `context` if all residuals of `support` are selected."""
-
-    context: int
-    point: Array
-    support: Indices = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
-
-
-@dataclass(frozen=True)
-class _MasterSolution:
-    solution: Solution
-    z: Array
-    levels: Array
-    x: Array
-
-
-class _Costs(Protocol):
-    """How a cost enters the master: as columns and rows for the cuts of one context."""
-
-    def embed(
-        self, rows: ModelRows, center: Array, points: Array, weight: float
-    ) -> tuple[Indices, list[list[tuple[Sequence[int], Sequence[float], float]]]]:
-        """Columns of z, and for each point rows (columns, values, constant) whose maximum is its cost."""
-
-    def big_m(self, context: int, cut: _Cut) -> float:
-        """How far the cost can exceed the context's level where the cut is switched off."""
-
-    def outside_rows(self, z: Array) -> Array:
-        """The part of the cost of each decision that stands in the objective and not in the rows."""
-
-
-class _PieceCosts:
-    """g_0 in the objective, one row for each piece."""
-
-    def __init__(self, objective: LearningObjective, pieces: Pieces) -> None:
-        self.problem, self.pieces = objective.problem, pieces
-        low, high = direction_bounds(objective.problem, pieces, "CCG")
-        self.M = excess_over_selected(objective.residuals, low, high, objective.rank)
-
-    def embed(
-        self, rows: ModelRows, center: Array, points: Array, weight: float
-    ) -> tuple[Indices, list[list[tuple[Sequence[int], Sequence[float], float]]]]:
-        feasible, pieces = self.problem.feasible, self.pieces
-        z = rows.embed(feasible.program, weight)[feasible.z_columns]
-        slopes = np.einsum("ldp,sd->slp", pieces.Q, center + points) + pieces.p
-        constants = (center + points) @ pieces.q.T + pieces.c
-        return z, [
-            [(z.tolist(), slope, float(constant)) for slope, constant in zip(*of_point, strict=True)]
-            for of_point in zip(slopes, constants, strict=True)
-        ]
-
-    def big_m(self, context: int, cut: _Cut) -> float:
-        return float(self.M[cut.support].max())
-
-    def outside_rows(self, z: Array) -> Array:
-        u = np.zeros((len(z), self.problem.n_outcomes))
-        return self.problem.evaluate(z, u) - self.pieces.evaluate(z, u)
-
-
-class _GeneralCosts:
-    """One epigraph column for each point, compiled through CVXPY."""
-
-    def __init__(self, objective: LearningObjective) -> None:
-        self.problem, self.objective = objective.problem, objective
-        self.corners = _corners(objective.problem)
-        self.lowest = [self._lowest_level(center) for center in objective.centers]
-
-    def _lowest_level(self, center: Array) -> float:
-        """No selection of c_n residuals costs less than the c_n-th smallest of their own best costs."""
-        costs = [best_against(self.problem, (center + e)[None])[0].value for e in self.objective.residuals]
-        return float(np.partition(costs, self.objective.rank - 1)[self.objective.rank - 1])
-
-    def embed(
-        self, rows: ModelRows, center: Array, points: Array, weight: float
-    ) -> tuple[Indices, list[list[tuple[Sequence[int], Sequence[float], float]]]]:
-        problem = self.problem
-        costs = [problem.expression(problem.decision, cp.Constant(center + e)) for e in points]
-        compiled = compile_feasible_program(problem.decision, cp.Constant(0.0), list(problem.constraints), costs)
-        x = rows.embed(compiled.program, weight)
-        return x[compiled.z_columns], [
-            [([], [], float(cost.value))] if column < 0 else [([int(x[column])], [1.0], 0.0)]
-            for column, cost in zip(compiled.epigraph_columns, costs, strict=True)
-        ]
-
-    def big_m(self, context: int, cut: _Cut) -> float:
-        outcome = self.objective.centers[context] + cut.point
-        highest = self.problem.evaluate(self.corners, np.tile(outcome, (len(self.corners), 1))).max()
-        return max(float(highest) - self.lowest[context], 0.0)
-
-    def outside_rows(self, z: Array) -> Array:
-        return np.zeros(len(z))
-
-
-def _corners(problem: DecisionProblem) -> Array:
-    """Corners of a box around Z: a cost convex in z is highest at one of them."""
-    if problem.n_decisions > MAX_CORNER_DECISIONS:
-        raise ValueError(
-            f"CCG bounds a cost without affine pieces at the corners of the feasible set's box, which takes at most "
-            f"{MAX_CORNER_DECISIONS} decisions, got {problem.n_decisions}. Use Descent."
-        )
-    axes = np.eye(problem.n_decisions)[None]
-    d = problem.n_decisions
-    as_pieces = Pieces(Q=axes, q=np.zeros((1, d)), p=np.zeros((1, d)), c=np.zeros(1))
-    low, high = direction_bounds(problem, as_pieces, "CCG")
-    return np.array(list(product(*zip(low[0], high[0], strict=True))))
-
-
-class _Master:
-    """min of the mean level over (z, t, levels) subject to cuts; the printed one also over (W, b)."""
-
-    def __init__(self, objective: LearningObjective, costs: _Costs) -> None:
-        self.objective, self.costs = objective, costs
-        self.cuts: list[_Cut] = []
-
-    def solve(self, rows: ModelRows, t: Indices, time_limit: float) -> _MasterSolution:
-        """Complete rows that hold the columns t (and perhaps a set) by the cuts of each context."""
-        centers = self.objective.centers
-        weight = 1.0 / len(centers)
-        levels = rows.columns(len(centers), -np.inf, np.inf, cost=weight)
-        z_columns = []
-        for i, center in enumerate(centers):
-            cuts = [cut for cut in self.cuts if cut.context == i]
-            points = np.array([cut.point for cut in cuts]).reshape(len(cuts), -1)
-            z, by_cut = self.costs.embed(rows, center, points, weight)
-            z_columns.append(z)
-            for cut, cost_rows in zip(cuts, by_cut, strict=True):
-                M = self.costs.big_m(i, cut) if len(cut.support) else 0.0
-                for columns, values, constant in cost_rows:
-                    rows.at_most(
-                        [*columns, levels[i], *t[cut.support]],
-                        [*values, -1.0, *np.full(len(cut.support), M)],
-                        M * len(cut.support) - constant,
-                    )
-        found = solve(rows.conic(), time_limit=time_limit)
-        z = found.x[np.array(z_columns)]
-        whole = found.x[levels] + self.costs.outside_rows(z) if found.status.has_solution else found.x[levels]
-        return _MasterSolution(found, z, whole, found.x)
-
-
-class _Run:
-    """What the two variants share: settings, clock, costs."""
-
-    def __init__(self, settings: CCG, objective: LearningObjective, about: str, began: float) -> None:
-        self.settings, self.objective, self.about, self.began = settings, objective, about, began
-        self.problem = objective.problem
-        pieces = self.problem.pieces
-        costs = _GeneralCosts(objective) if pieces is None else _PieceCosts(objective, pieces)
-        self.master = _Master(objective, costs)
-        self.trace: list[float] = []
-
-    def seconds_left(self) -> float:
-        return self.settings.time_limit - (time.perf_counter() - self.began)
-
-    def costs_at(self, z: Array) -> Array:
-        """g(z_i, f_i + eps_j) for each context i and residual j."""
-        residuals = self.objective.residuals
-        return np.array(
-            [
-                self.problem.evaluate(np.tile(z_i, (len(residuals), 1)), center + residuals)
-                for z_i, center in zip(z, self.objective.centers, strict=True)
-            ]
-        )
-
-    def result(self, shape: Polyhedron, lower: float, status: Status, detail: str) -> LearnResult:
-        shape = closed(self.objective, self.objective.normalised(shape))
-        value = mean_cost(self.objective, shape)
-        return LearnResult(
-            set=shape,
-            objective=value,
-            status=status,
-            seconds=time.perf_counter() - self.began,
-            lower_bound=min(lower, value),
-            trace=tuple(self.trace),
-            detail=f"objective and bound for {self.about}; {detail}",
-        )
 
 
 @dataclass(frozen=True)
@@ -328,14 +152,18 @@ class _Plan:
         return float(self.worst.mean())
 
 
-class _Valid(_Run):
+class _Valid:
     """Conditional cuts; the master's value is a lower bound."""
 
-    def run(self) -> LearnResult:
-        settings = self.settings
-        best, lower, iterations = self._first_plan(), -np.inf, 0
-        while best.value - lower > settings.tolerance and iterations < settings.max_iterations:
-            left = self.seconds_left()
+    def __init__(self, objective: LearningObjective, limits: Limits) -> None:
+        self.objective, self.problem, self.limits = objective, objective.problem, limits
+        self.master = Master(objective)
+
+    def run(self) -> RunResult:
+        limits, trace = self.limits, list[float]()
+        best, lower = self._first_plan(), -np.inf
+        while best.value - lower > limits.tolerance and len(trace) < limits.max_iterations:
+            left = limits.seconds_left
             if left <= 0:
                 break
             rows = ModelRows()
@@ -344,17 +172,15 @@ class _Valid(_Run):
             found = self.master.solve(rows, t, left)
             if not found.solution.status.has_solution:
                 break
-            iterations += 1
             lower = max(lower, found.solution.value - found.solution.gap)
             plans = [self._separate(found, np.flatnonzero(found.x[t] > 0.5))]
             if self.problem.curvature is not Curvature.CONCAVE:
                 plans.append(self._plan(found.z, self._least_harmful(found.z, found.levels)))
             best = min([best, *plans], key=lambda plan: plan.value)
-            self.trace.append(best.value)
-        done = best.value - lower <= settings.tolerance
-        detail = f"{iterations} iterations, {len(self.master.cuts)} scenarios, bound valid for every convex set"
-        status = Status.OPTIMAL if done else Status.STOPPED_EARLY
-        return self.result(self._shape(best), lower, status, detail)
+            trace.append(best.value)
+        status = Status.OPTIMAL if best.value - lower <= limits.tolerance else Status.STOPPED_EARLY
+        detail = f"{len(trace)} iterations, {len(self.master.cuts)} scenarios, bound valid for every convex set"
+        return RunResult(self._shape(best), lower, status, tuple(trace), detail)
 
     def _first_plan(self) -> _Plan:
         """Decisions against the mean residual; cuts that bound every level from below."""
@@ -364,39 +190,49 @@ class _Valid(_Run):
         if not all(solution.status.has_solution for solution, _ in found):
             raise ValueError(f"A decision cannot be found: {found[0][0].status}. Check the feasible set.")
         z = np.array([decision for _, decision in found])
-        costs = self.costs_at(z)
+        costs = self._costs_at(z)
         # Every selection contains one of any n - c_n + 1 residuals.
         for i, worst in enumerate(np.argsort(-costs, axis=1)[:, : objective.n - objective.rank + 1]):
-            self.master.cuts += [_Cut(i, objective.residuals[j], np.array([j])) for j in worst]
+            self.master.cuts += [Cut(i, objective.residuals[j], np.array([j])) for j in worst]
         return self._plan(z, self._least_harmful(z, np.zeros(len(z))))
+
+    def _costs_at(self, z: Array) -> Array:
+        """g(z_i, f_i + eps_j) for each context i and residual j."""
+        residuals = self.objective.residuals
+        return np.array(
+            [
+                self.problem.evaluate(np.tile(z_i, (len(residuals), 1)), center + residuals)
+                for z_i, center in zip(z, self.objective.centers, strict=True)
+            ]
+        )
 
     def _least_harmful(self, z: Array, levels: Array) -> Indices:
         """The c_n residuals whose largest excess over the levels is smallest."""
-        excess = (self.costs_at(z) - levels[:, None]).max(axis=0)
+        excess = (self._costs_at(z) - levels[:, None]).max(axis=0)
         return np.sort(np.argsort(excess, kind="stable")[: self.objective.rank])
 
     def _plan(self, z: Array, selected: Indices) -> _Plan:
         return _Plan(z, selected, np.array([w for w, _ in self._worst_points(z, selected)]))
 
-    def _separate(self, found: _MasterSolution, selected: Indices) -> _Plan:
+    def _separate(self, found: MasterSolution, selected: Indices) -> _Plan:
         """The adversary: a cut for every context whose cost over the hull exceeds its level."""
         worst = self._worst_points(found.z, selected)
         for i, (value, cut) in enumerate(worst):
-            if value > found.levels[i] + 0.1 * self.settings.tolerance:
-                self.master.cuts.append(_Cut(i, cut.point, cut.support))
+            if value > found.levels[i] + 0.1 * self.limits.tolerance:
+                self.master.cuts.append(cut)
         return _Plan(found.z, selected, np.array([value for value, _ in worst]))
 
-    def _worst_points(self, z: Array, selected: Indices) -> list[tuple[float, _Cut]]:
+    def _worst_points(self, z: Array, selected: Indices) -> list[tuple[float, Cut]]:
         if self.problem.curvature is Curvature.CONCAVE:
             return [self._worst_in_hull(i, z_i, selected) for i, z_i in enumerate(z)]
-        costs = self.costs_at(z)[:, selected]
+        costs = self._costs_at(z)[:, selected]
         worst = selected[costs.argmax(axis=1)]
         return [
-            (float(value), _Cut(i, self.objective.residuals[j], np.array([j])))
+            (float(value), Cut(i, self.objective.residuals[j], np.array([j])))
             for i, (value, j) in enumerate(zip(costs.max(axis=1), worst, strict=True))
         ]
 
-    def _worst_in_hull(self, i: int, z: Array, selected: Indices) -> tuple[float, _Cut]:
+    def _worst_in_hull(self, i: int, z: Array, selected: Indices) -> tuple[float, Cut]:
         """Maximum of a concave cost over convex combinations of residuals, with few of them (Caratheodory)."""
         E, center = self.objective.residuals[selected], self.objective.centers[i]
         p = cp.Variable(len(selected))
@@ -408,7 +244,7 @@ class _Valid(_Run):
             raise RuntimeError(f"The worst outcome could not be found: {found.status} {found.detail}")
         weights = _few_weights(E, found.x[compiled.z_columns])
         used = np.flatnonzero(weights)
-        return found.gap - found.value, _Cut(i, weights[used] @ E[used], selected[used])
+        return found.gap - found.value, Cut(i, weights[used] @ E[used], selected[used])
 
     def _shape(self, plan: _Plan) -> Polyhedron:
         pieces = self.problem.pieces
@@ -458,52 +294,3 @@ def _few_weights(E: Array, weights: Array) -> Array:
     _, found = maximise_linear(rows, limits, -distance[None])
     basic = np.where(found[0] > 1e-9, found[0], 0.0) if np.isfinite(found).all() else weights
     return np.asarray(basic / basic.sum())
-
-
-class _Printed(_Run):
-    """The paper's master: every scenario stays inside the set. Its value bounds nothing."""
-
-    def run(self) -> LearnResult:
-        settings, objective = self.settings, self.objective
-        middle, spread = objective.residuals.mean(axis=0), objective.residuals.std(axis=0)
-        scale = np.where(spread > 0, spread, 1.0)
-        standard = (objective.residuals - middle) / scale
-        far = 2.0 * float(np.abs(standard).max())
-        axes = np.vstack([np.diag(1 / scale), -np.diag(1 / scale)])
-        box = Polyhedron.from_halfspaces(axes, far + axes @ middle)
-        scenarios = [np.zeros(objective.problem.n_outcomes)]
-        shape, status, iterations = axis_box(objective), Status.STOPPED_EARLY, 0
-        while iterations < settings.max_iterations and self.seconds_left() > 0:
-            rows = ModelRows()
-            reach = far * objective.problem.n_outcomes + float(np.abs((scenarios[0] - middle) / scale).sum())
-            columns = add_set(rows, standard, objective.rank, settings.n_facets, reach)
-            for e in scenarios:
-                for k in range(settings.n_facets):
-                    rows.at_most([*columns.W[k], columns.q[k]], [*((e - middle) / scale), -1.0], 0.0)
-            self.master.cuts = [_Cut(i, e) for i in range(len(objective.centers)) for e in scenarios]
-            found = self.master.solve(rows, columns.t, self.seconds_left())
-            if not found.solution.status.has_solution:
-                break
-            iterations += 1
-            W = found.x[columns.W] / scale
-            shape = Polyhedron.from_halfspaces(W, found.x[columns.q] + W @ middle)
-            worst = self._worst(found.z, shape, box)
-            self.trace.append(float(np.mean([value for value, _ in worst])))
-            if self.trace[-1] - float(found.levels.mean()) <= settings.tolerance:
-                status = Status.OPTIMAL
-                break
-            fresh = [e for (value, e), level in zip(worst, found.levels, strict=True) if value > level]
-            if all(min(np.abs(e - old).max() for old in scenarios) < 1e-9 for e in fresh):
-                break
-            scenarios += fresh
-        detail = f"printed master, {iterations} iterations: zeta - eta certifies the decision, not the set"
-        return self.result(shape, -np.inf, status, detail)
-
-    def _worst(self, z: Array, shape: Polyhedron, box: Polyhedron) -> list[tuple[float, Array]]:
-        """The printed subproblem around each prediction, within the far box."""
-        both = Polyhedron(np.vstack([shape.W, box.W]), np.concatenate([shape.b, box.b]))
-        found = []
-        for z_i, center in zip(z, self.objective.centers, strict=True):
-            worst = Adversary(self.problem, both, 0.0, center).worst_case(z_i)
-            found.append((worst.value, worst.outcome - center))
-        return found

@@ -33,6 +33,7 @@ from polyhedge.learners.starts import (
     with_n_facets,
 )
 from polyhedge.problems import DecisionProblem
+from polyhedge.robust import decide
 from polyhedge.sets import Polyhedron
 from polyhedge.solvers.program import Status
 
@@ -204,9 +205,8 @@ class _Run:
         assert self.best is not None
         if not np.isfinite(self.best_value):
             raise ValueError(
-                "No starting set gives a finite worst-case cost on the learning split. Check that every decision "
-                "has a finite cost and that uncertain_constraints can be met; solve one context with "
-                "polyhedge.robust.decide to see its status."
+                "No starting set gives a finite worst-case cost on the whole learning split. With a box around the "
+                f"predictions: {self._complaint()}. Relax the constraints, bound the decision or drop such rows."
             )
         return LearnResult(
             set=closed(self.objective, self.best),
@@ -216,6 +216,12 @@ class _Run:
             trace=tuple(self.trace),
             detail=detail,
         )
+
+    def _complaint(self) -> str:
+        """What goes wrong in which share of the contexts, with the plainest bounded set."""
+        box = axis_box(self.objective)
+        found = decide(self.objective.problem, box, self.objective.radius(box), self.objective.centers)
+        return found.complaint() or "every context has a decision, but no set with so few facets is bounded"
 
 
 def total_gradient(

@@ -18,18 +18,23 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 
 from polyhedge._validation import Array, Indices
+from polyhedge.learners.bilinear_model import (
+    ModelRows,
+    add_set,
+    direction_bounds,
+    excess_over_selected,
+    solve_with_fixed,
+    standardised,
+)
 from polyhedge.learners.objective import LearningObjective
 from polyhedge.learners.result import LearnResult
 from polyhedge.learners.starts import axis_box, check_n_facets, closed, one_sided
 from polyhedge.problems import DecisionProblem, Pieces
-from polyhedge.robust import decide
 from polyhedge.sets import Polyhedron
-from polyhedge.solvers.bilinear import BilinearProgram, BilinearSolution, available_backend, solve_bilinear
-from polyhedge.solvers.program import Cone, ConicProgram, Solution, Status
-from polyhedge.solvers.solve import solve
+from polyhedge.solvers.bilinear import BilinearSolution, available_backend, solve_bilinear
+from polyhedge.solvers.program import Solution, Status
 
 logger = logging.getLogger(__name__)
 
@@ -128,7 +133,7 @@ class MIQCP:
             candidates.append(model.shape_of(found.x))
         candidates = candidates or [objective.normalised(axis_box(objective))]
         shapes = [closed(objective, shape) for shape in candidates]
-        values = [mean_cost(objective, shape) for shape in shapes]
+        values = [objective.value(shape) for shape in shapes]
         best = int(np.argmin(values))
         bound = min(found.lower_bound, values[best])
         if not found.status.has_solution:
@@ -183,47 +188,9 @@ def model_contexts(contexts: Contexts, centers: Array, rng: np.random.Generator)
     return centers[chosen], f"{len(chosen)} given context(s)"
 
 
-def mean_cost(objective: LearningObjective, shape: Polyhedron) -> float:
-    """The mean robust cost over the model's contexts at the learning radius, by a solver for each."""
-    bounds = decide(objective.problem, shape, objective.radius(shape), objective.centers).cost_bound
-    return float(bounds.mean()) if np.isfinite(bounds).all() else np.inf
-
-
 def without_noise(W: Array) -> Array:
     """Facet normals whose entries at rounding level are zeros, so that parallel facets are parallel."""
     return np.where(np.abs(W) < 1e-9 * np.abs(W).max(axis=1, keepdims=True), 0.0, W)
-
-
-def direction_bounds(problem: DecisionProblem, pieces: Pieces, learner: str) -> tuple[Array, Array]:
-    """Bounds (n_pieces, d) of the cost directions Q_l z + q_l over Z, by linear programs."""
-    base, z = problem.feasible.program, problem.feasible.z_columns
-    low, high = pieces.q.copy(), pieces.q.copy()
-    for piece, j in np.argwhere(pieces.Q.any(axis=2)):
-        for sign, bound in ((1.0, low), (-1.0, high)):
-            c = np.zeros(len(base.c))
-            c[z] = sign * pieces.Q[piece, j]
-            found = solve(replace(base, c=c, P=None, offset=0.0))
-            if found.status is not Status.OPTIMAL:
-                raise ValueError(
-                    f"{learner} needs a bounded feasible set: the cost's slope in outcome {j} is {found.status}. "
-                    "Add bounds to the decision, or use Descent."
-                )
-            bound[piece, j] += sign * found.value
-    return low, high
-
-
-def excess_over_selected(residuals: Array, low: Array, high: Array, rank: int) -> Array:
-    r"""Big M: how far $v^\top\epsilon_j$ can exceed the largest $v^\top\epsilon_i$ of `rank` selected residuals.
-
-    Whatever is selected, one of the n - rank + 1 samples i with the least $\max_v v^\top(\epsilon_j-\epsilon_i)$
-    is; v ranges over the boxes between the rows of `low` and `high` (n_boxes, d), and the largest counts.
-    """
-    M = np.empty(len(residuals))
-    for j, residual in enumerate(residuals):
-        step = residual - residuals
-        gain = np.maximum(step[:, None] * low, step[:, None] * high).sum(axis=2).max(axis=1)
-        M[j] = np.partition(gain, len(residuals) - rank)[len(residuals) - rank]
-    return np.maximum(M, 0.0)
 
 
 @dataclass(frozen=True)
@@ -248,49 +215,13 @@ def _best_start(model: _Model, objective: LearningObjective) -> _Start | None:
     return min(starts, key=lambda start: start.value, default=None)
 
 
-@dataclass(frozen=True)
-class SetColumns:
-    """Columns of the set: W (K, d), q = r1 - b (K,), t (n,), s (2, K, d): which entry of W is +1 or -1."""
-
-    W: Indices
-    q: Indices
-    t: Indices
-    s: Indices
-
-
-def add_set(rows: ModelRows, residuals: Array, rank: int, n_facets: int, reach: float | None = None) -> SetColumns:
-    """Lemmas 1 and 2: K normalised facets that cover `rank` residuals, offsets up to `reach`."""
-    n, d = residuals.shape
-    size = np.abs(residuals).sum(axis=1)
-    nearest = float(np.partition(size, n - rank)[n - rank])
-    W = rows.columns(n_facets * d, -1.0, 1.0).reshape(n_facets, d)
-    q = rows.columns(n_facets, -nearest, float(size.max()) if reach is None else reach)
-    t = rows.columns(n, 0.0, 1.0, integer=True)
-    s = rows.columns(2 * n_facets * d, 0.0, 1.0, integer=True).reshape(2, n_facets, d)
-    M = excess_over_selected(residuals, -np.ones((1, d)), np.ones((1, d)), rank)
-    for k in range(n_facets):
-        for residual, t_j, m in zip(residuals, t, M, strict=True):
-            rows.at_most([*W[k], q[k], t_j], [*residual, -1.0, m], m)
-        rows.equal(s[:, k].ravel(), np.ones(2 * d), 1.0)
-        for j in range(d):
-            rows.at_most([W[k, j], s[0, k, j]], [-1.0, 2.0], 1.0)
-            rows.at_most([W[k, j], s[1, k, j]], [1.0, 2.0], 1.0)
-        if k:
-            rows.at_most([W[k, 0], W[k - 1, 0]], [1.0, -1.0], 0.0)
-    rows.at_most(t, -np.ones(n), -float(rank))
-    return SetColumns(W, q, t, s)
-
-
 class _Model:
     """Columns of the set, then z, lambda and v of each context, on standardised residuals."""
 
     def __init__(self, settings: MIQCP, objective: LearningObjective, pieces: Pieces) -> None:
         self.objective, self.pieces = objective, pieces
         self.K, self.d, self.L = settings.n_facets, objective.problem.n_outcomes, len(pieces)
-        residuals = objective.residuals
-        self.middle, spread = residuals.mean(axis=0), residuals.std(axis=0)
-        self.scale = np.where(spread > 0, spread, 1.0)
-        self.standard = (residuals - self.middle) / self.scale
+        self.standard, self.middle, self.scale = standardised(objective.residuals)
         low, high = direction_bounds(objective.problem, pieces, "MIQCP")
         self.low, self.high = low * self.scale, high * self.scale
         reach = max(float(np.abs(self.low).max()), float(np.abs(self.high).max()))
@@ -361,152 +292,4 @@ class _Model:
         s = np.zeros(self.set.s.shape)
         s[(W[np.arange(self.K), largest] < 0).astype(int), np.arange(self.K), largest] = 1.0
         columns = np.concatenate([self.set.W.ravel(), self.set.q, self.set.t, self.set.s.ravel()])
-        return _with_fixed(self.program, columns, np.concatenate([W.ravel(), q, inside, s.ravel()]))
-
-
-def _with_fixed(program: BilinearProgram, columns: Indices, values: Array) -> Solution:
-    """Solve the convex program that is left when one factor of every product is fixed."""
-    n, m = len(program.c), len(program.row_lower)
-    x = np.zeros(n)
-    x[columns] = values
-    row, fixed, free = program.products.T
-    products = sp.csr_array((program.product_values * x[fixed], (row, free)), shape=(m, n))
-    lower, upper = program.lower.copy(), program.upper.copy()
-    lower[columns], upper[columns] = values, values
-    without_products = replace(program, A=program.A + products, lower=lower, upper=upper)
-    return solve(replace(_conic(without_products), integer=np.setdiff1d(program.integer, columns)))
-
-
-def _conic(program: BilinearProgram) -> ConicProgram:
-    """A program without products, with its bounds as rows."""
-    integer: Any = program.integer
-    box = sp.eye_array(len(program.c), format="csr")
-    equation = program.row_lower == program.row_upper
-    below, above = np.isfinite(program.lower), np.isfinite(program.upper)
-    parts = [
-        (program.A[equation], program.row_upper[equation], "zero"),
-        (program.A[~equation], program.row_upper[~equation], "nonneg"),
-        (box[above], program.upper[above], "nonneg"),
-        (-box[below], -program.lower[below], "nonneg"),
-    ]
-    return ConicProgram(
-        c=program.c,
-        A=sp.vstack([part[0] for part in parts], format="csr"),
-        b=np.concatenate([part[1] for part in parts]),
-        cones=tuple(Cone(kind, len(b)) for _, b, kind in parts if len(b)),
-        P=program.P,
-        offset=program.offset,
-        integer=integer,
-    )
-
-
-class ModelRows:
-    """Collects columns, rows and products of a bilinear program; every row is an equation or `<=`.
-
-    Other cones of embedded convex programs are kept apart; they are allowed in `conic` only.
-    """
-
-    def __init__(self) -> None:
-        self.lower: list[float] = []
-        self.upper: list[float] = []
-        self.cost: list[float] = []
-        self.integer: list[int] = []
-        self.entries: list[tuple[int, int, float]] = []
-        self.products: list[tuple[int, int, int]] = []
-        self.product_values: list[float] = []
-        self.row_lower: list[float] = []
-        self.row_upper: list[float] = []
-        self.quadratic: list[tuple[int, int, float]] = []
-        self.cones: list[tuple[Indices, sp.csr_array, Array, Cone]] = []
-        self.offset = 0.0
-
-    def columns(self, count: int, lower: float, upper: float, *, integer: bool = False, cost: float = 0.0) -> Indices:
-        """New columns with common bounds and cost."""
-        first = len(self.cost)
-        self.lower += [lower] * count
-        self.upper += [upper] * count
-        self.cost += [cost] * count
-        new = np.arange(first, first + count)
-        self.integer += new.tolist() if integer else []
-        return new
-
-    def embed(self, program: ConicProgram, weight: float) -> Indices:
-        """Columns and linear rows of a convex program, its cost times the weight."""
-        x = self.columns(len(program.c), -np.inf, np.inf)
-        self.integer += x[program.integer].tolist()
-        self.add_cost(x, weight * program.c, weight * program.offset)
-        if program.P is not None:
-            P = program.P.tocoo()
-            entries = zip(x[P.row].tolist(), x[P.col].tolist(), (weight * P.data).tolist(), strict=True)
-            self.quadratic += list(entries)
-        A, start = program.A, 0
-        for cone in program.cones:
-            block = slice(start, start + cone.n_rows)
-            start += cone.n_rows
-            if cone.kind not in ("zero", "nonneg"):
-                self.cones.append((x, A[block], program.b[block], cone))
-                continue
-            for r in range(block.start, block.stop):
-                span = slice(A.indptr[r], A.indptr[r + 1])
-                add = self.equal if cone.kind == "zero" else self.at_most
-                add(x[A.indices[span]], A.data[span], float(program.b[r]))
-        return x
-
-    def at_most(self, columns: Any, values: Any, limit: float) -> int:
-        """Add a row; returns its index."""
-        row = len(self.row_upper)
-        entries = zip(np.asarray(columns).tolist(), np.asarray(values, dtype=float).tolist(), strict=True)
-        self.entries += [(row, i, v) for i, v in entries if v]
-        self.row_lower.append(-np.inf)
-        self.row_upper.append(limit)
-        return row
-
-    def equal(self, columns: Any, values: Any, value: float) -> int:
-        """Add an equation; returns its index."""
-        row = self.at_most(columns, values, value)
-        self.row_lower[row] = value
-        return row
-
-    def multiply(self, row: int, first: Indices, second: Indices, values: Array) -> None:
-        """Add products of matching columns to a row."""
-        self.products += [(row, int(i), int(j)) for i, j in zip(first, second, strict=True)]
-        self.product_values += values.tolist()
-
-    def add_cost(self, columns: Any, values: Any, constant: float) -> None:
-        """Add a linear cost."""
-        for i, v in zip(np.asarray(columns).tolist(), np.asarray(values, dtype=float).tolist(), strict=True):
-            self.cost[i] += v
-        self.offset += constant
-
-    def program(self) -> BilinearProgram:
-        """Everything but the cones, as arrays."""
-        n = len(self.cost)
-        rows, columns, values = (np.array(part) for part in zip(*self.entries, strict=True))
-        P = None
-        if self.quadratic:
-            i, j, v = (np.array(part) for part in zip(*self.quadratic, strict=True))
-            P = sp.csr_array((v, (i, j)), shape=(n, n))
-        return BilinearProgram(
-            c=np.array(self.cost),
-            A=sp.csr_array((values, (rows, columns)), shape=(len(self.row_upper), n)),
-            row_lower=np.array(self.row_lower),
-            row_upper=np.array(self.row_upper),
-            products=np.array(self.products, dtype=np.int64).reshape(-1, 3),
-            product_values=np.array(self.product_values),
-            lower=np.array(self.lower),
-            upper=np.array(self.upper),
-            integer=np.array(self.integer, dtype=np.int64),
-            P=P,
-            offset=self.offset,
-        )
-
-    def conic(self) -> ConicProgram:
-        """The program as a (mixed-integer) convex one; it must have no products."""
-        linear = _conic(self.program())
-        A, b = [linear.A], [linear.b]
-        for x, block, rhs, _ in self.cones:
-            entries = block.tocoo()
-            A.append(sp.csr_array((entries.data, (entries.row, x[entries.col])), shape=(len(rhs), len(self.cost))))
-            b.append(rhs)
-        cones = (*linear.cones, *(cone for *_, cone in self.cones))
-        return replace(linear, A=sp.vstack(A, format="csr"), b=np.concatenate(b), cones=cones)
+        return solve_with_fixed(self.program, columns, np.concatenate([W.ravel(), q, inside, s.ravel()]))

@@ -20,32 +20,23 @@ from __future__ import annotations
 
 import logging
 import time
-from dataclasses import dataclass, replace
-from functools import lru_cache
-from itertools import combinations
-from math import comb
-from typing import Any, NamedTuple, Protocol
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 
-from polyhedge._validation import Array, Indices, check_count
+from polyhedge._validation import Array, check_count
+from polyhedge.learners.decision_steps import decision_step
 from polyhedge.learners.objective import LearningObjective
+from polyhedge.learners.pinball_surrogate import PinballState, contexts_of, far_box, surrogate_gradient
 from polyhedge.learners.result import LearnResult
 from polyhedge.learners.starts import axis_box, check_n_facets, closed, one_sided, pca_box
 from polyhedge.problems import DecisionProblem
-from polyhedge.problems.feasible_set import FeasibleProgram
 from polyhedge.robust import decide
 from polyhedge.sets import Polyhedron
-from polyhedge.solvers.linear import LinearSolver
-from polyhedge.solvers.program import Cone, ConicProgram, Status
-from polyhedge.solvers.solve import solve
+from polyhedge.solvers.program import Status
 
 logger = logging.getLogger(__name__)
-
-# Up to so many bases, looking at all of them at once is faster than a warm linear program each.
-_MAX_BASES = 1000
-_TOLERANCE = 1e-7
 
 
 @dataclass(frozen=True)
@@ -114,21 +105,6 @@ class Pinball:
             reason = "continuous decisions, because it projects onto Z"
         if reason:
             raise ValueError(f"Pinball needs {reason}. Use Descent, which takes every problem.")
-
-
-@dataclass(frozen=True)
-class PinballState:
-    """An iterate of Algorithm 2: facets W (K, d), b (K,), its own radius r, a decision z (n, p) a context."""
-
-    W: Array
-    b: Array
-    r: float
-    z: Array
-
-    @property
-    def shape(self) -> Polyhedron:
-        """The facets as a set."""
-        return Polyhedron(self.W, self.b)
 
 
 def pinball_starts(
@@ -279,219 +255,3 @@ class _TailMean:
         W, b, r = self.sum
         size = np.linalg.norm(W, axis=1, keepdims=True)
         return [PinballState(W / size, b / self.count, r / self.count, last.z)] if size.all() else []
-
-
-class SurrogateGradient(NamedTuple):
-    """The surrogate (without g_0) on a minibatch and its subgradient; z (B, p) is that of each context alone."""
-
-    value: float
-    W: Array
-    b: Array
-    r: float
-    z: Array
-    multipliers: Array
-
-
-def surrogate_gradient(
-    objective: LearningObjective,
-    state: PinballState,
-    batch: Indices,
-    penalty: float,
-    far: tuple[Array, Array],
-) -> SurrogateGradient:
-    r"""Envelope theorem: with multipliers $\lambda_i$ of $W e + b \le r$ at the worst residual $e_i$, the cost has
-
-    $\partial_r = 1^\top\lambda_i$, $\partial_b = -\lambda_i$, $\partial_W = -\lambda_i e_i^\top$; the scores
-    above r weigh $\tau_n$ and those below $-(1 - \tau_n)$ in the pinball loss, through their active facets.
-    Contexts whose set is empty contribute nothing to the cost: all scores lie above r and push it up.
-    """
-    pieces, (A, h) = objective.problem.pieces, objective.problem.support_rows
-    assert pieces is not None
-    contexts = contexts_of(objective, batch)
-    W, b, r, z, n, K = state.W, state.b, state.r, state.z[contexts], len(batch), len(state.b)
-    centers, residuals = objective.centers[contexts], objective.residuals[batch]
-    rhs = np.concatenate([r - b, far[1]])[None]
-    if len(A):
-        rhs = np.hstack([np.tile(rhs, (n, 1)), h - centers @ A.T])
-    worst = worst_residuals(np.vstack([W, far[0], A]), rhs, pieces.directions(z))
-    totals = worst.values + pieces.values(z, centers)
-    piece, rows = totals.argmax(axis=1), np.arange(n)
-    exists = np.isfinite(totals[rows, piece])
-    e = np.where(exists[:, None], worst.points[rows, piece], 0.0)
-    multipliers = np.where(exists[:, None], worst.multipliers[rows, piece, :K], 0.0)
-    grad_z = np.einsum("ndp,nd->np", pieces.Q[piece], centers + e) + pieces.p[piece]
-    scores = residuals @ W.T + b
-    active, score = scores.argmax(axis=1), scores.max(axis=1)
-    tau = objective.rank / objective.n
-    xi = penalty * np.where(score > r, tau, tau - 1) / n
-    grad_W, grad_b = -multipliers.T @ e / n, -multipliers.mean(axis=0)
-    np.add.at(grad_W, active, xi[:, None] * residuals)
-    np.add.at(grad_b, active, xi)
-    return SurrogateGradient(
-        value=float(np.where(exists, totals[rows, piece], 0.0).mean() + xi @ (score - r)),
-        W=grad_W,
-        b=grad_b,
-        r=float(multipliers.sum() / n - xi.sum()),
-        z=np.where(exists[:, None], grad_z, 0.0),
-        multipliers=multipliers,
-    )
-
-
-def contexts_of(objective: LearningObjective, batch: Indices) -> Indices:
-    """The contexts that a minibatch of samples plans for: their own, or in turn where there are fewer."""
-    return batch % objective.n_contexts
-
-
-def far_box(objective: LearningObjective) -> tuple[Array, Array]:
-    """Rows and offsets of a box at twice the largest learning residuals."""
-    low, middle, high = np.quantile(objective.residuals, [0.0, 0.5, 1.0], axis=0)
-    eye = np.eye(len(middle))
-    reach = 2 * (high - low) + 1e-9
-    return np.vstack([eye, -eye]), np.concatenate([middle + reach, reach - middle])
-
-
-class WorstResiduals(NamedTuple):
-    """For each context and direction: max v'e (-inf if empty), a maximiser, and multipliers of the rows."""
-
-    values: Array
-    points: Array
-    multipliers: Array
-
-
-def worst_residuals(A: Array, rhs: Array, directions: Array) -> WorstResiduals:
-    r"""Maximise directions (B, L, d) over the bounded sets $\{e : A e \le \text{rhs}_i\}$; rhs has 1 or B rows."""
-    if comb(*A.shape) <= _MAX_BASES:
-        return _over_bases(A, rhs, directions)
-    return _over_programs(A, rhs, directions)
-
-
-def _over_bases(A: Array, rhs: Array, directions: Array) -> WorstResiduals:
-    """All bases at once: the optimal one is feasible in the primal and in the dual."""
-    bases, size = _bases(*A.shape), np.linalg.norm(A, axis=1)
-    bases = bases[np.abs(np.linalg.det(A[bases])) > 1e-10 * size[bases].prod(axis=1)]
-    inverse = np.linalg.inv(A[bases])
-    vertices = (inverse @ rhs[:, bases, None])[..., 0]
-    unit = float(np.abs(rhs / size).max()) or 1.0
-    outside = ((vertices @ A.T - rhs[:, None]) / size).max(axis=2) / unit
-    multipliers = directions[:, None] @ inverse
-    length = np.linalg.norm(directions, axis=2)[:, None] + 1e-300
-    negative = -(multipliers * size[bases][:, None]).min(axis=3) / length
-    violation = np.maximum(np.maximum(outside, 0.0)[:, :, None], negative)
-    best = violation.argmin(axis=1)
-    context, direction = np.indices(best.shape)
-    points = vertices[np.minimum(context, len(rhs) - 1), best]
-    full = np.zeros((*best.shape, len(A)))
-    np.put_along_axis(full, bases[best], np.maximum(multipliers[context, best, direction], 0.0), axis=2)
-    is_empty = violation.min(axis=1) > _TOLERANCE
-    return WorstResiduals(np.where(is_empty, -np.inf, (directions * points).sum(axis=2)), points, full)
-
-
-@lru_cache(maxsize=8)
-def _bases(n_rows: int, d: int) -> Indices:
-    return np.array(list(combinations(range(n_rows), d)), dtype=np.int64)
-
-
-def _over_programs(A: Array, rhs: Array, directions: Array) -> WorstResiduals:
-    """One linear program for each context and direction, each from the last basis."""
-    (n, n_directions, d), m = directions.shape, len(A)
-    rows: Any = np.arange(m)
-    columns: Any = np.arange(d)
-    program = ConicProgram(c=np.zeros(d), A=sp.csr_array(A), b=rhs[0], cones=(Cone("nonneg", m),))
-    solver = LinearSolver(program, varying_rows=rows)
-    values = np.full((n, n_directions), -np.inf)
-    points, multipliers = np.zeros(directions.shape), np.zeros((n, n_directions, m))
-    for i in range(n):
-        if 0 < i < len(rhs):
-            solver.change_rhs(rows, rhs[i])
-        for k in range(n_directions):
-            solver.change_costs(columns, -directions[i, k])
-            solution = solver.solve()
-            if solution.status.has_solution:
-                values[i, k], points[i, k], multipliers[i, k] = -solution.value, solution.x, solution.y
-    return WorstResiduals(values, points, multipliers)
-
-
-class DecisionStep(Protocol):
-    """A step from decisions z (B, p) along minus the gradient of the cost without g_0, then back into Z."""
-
-    def __call__(self, z: Array, gradient: Array, rate: float) -> Array:
-        """The new decisions (B, p)."""
-
-
-def decision_step(feasible: FeasibleProgram) -> DecisionStep:
-    """On a simplex with quadratic g_0 the projected step as printed, in closed form; else `_proximal_step`."""
-    quadratic = _quadratic_on_simplex(feasible)
-    if quadratic is None:
-        return lambda z, gradient, rate: _proximal_step(feasible, z, gradient, rate)
-    H, g, total = quadratic
-    return lambda z, gradient, rate: project_onto_simplex(z - rate * (gradient + z @ H + g), total)
-
-
-def project_onto_simplex(rows: Array, total: float = 1.0) -> Array:
-    r"""Nearest points of $\{z \ge 0, 1^\top z = \text{total}\}$: z = max(row - t, 0), with t found by sorting.
-
-    Examples
-    --------
-    >>> project_onto_simplex(np.array([[0.9, 0.3], [2.0, 0.0]]))
-    array([[0.8, 0.2],
-           [1. , 0. ]])
-    """
-    falling = -np.sort(-rows, axis=1)
-    thresholds = (np.cumsum(falling, axis=1) - total) / np.arange(1, rows.shape[1] + 1)
-    n_positive = np.maximum((falling > thresholds).sum(axis=1), 1)
-    return np.maximum(rows - thresholds[np.arange(len(rows)), n_positive - 1][:, None], 0.0)
-
-
-def _proximal_step(feasible: FeasibleProgram, z: Array, gradient: Array, rate: float) -> Array:
-    r"""$\arg\min_{z' \in Z} g_0(z') + \text{gradient}^\top z' + |z' - z|^2 / (2\,\text{rate})$, one program a row.
-
-    With linear g_0 this is the projected step as printed; otherwise g_0 acts at the new point.
-    """
-    program, columns = feasible.program, feasible.z_columns
-    n = len(program.c)
-    near = sp.csr_array((np.full(len(columns), 1 / rate), (columns, columns)), shape=(n, n))
-    P = near if program.P is None else sp.csr_array(program.P + near)
-    moved = z.copy()
-    for i in range(len(z)):
-        c = program.c.copy()
-        c[columns] += gradient[i] - z[i] / rate
-        solution = solve(replace(program, c=c, P=P))
-        if solution.status.has_solution:
-            moved[i] = solution.x[columns]
-    return moved
-
-
-def _quadratic_on_simplex(feasible: FeasibleProgram) -> tuple[Array, Array, float] | None:
-    """H, g, total if Z is {z >= 0, sum z = total} and g_0 is z'Hz / 2 + g'z; None otherwise.
-
-    Columns beside z must be fixed by as many equations, as CVXPY writes quadratic costs; they are eliminated.
-    """
-    program, z = feasible.program, feasible.z_columns
-    others = np.setdiff1d(np.arange(len(program.c)), z)
-    A, p = program.A.toarray(), len(z)
-    kinds = np.concatenate([np.repeat(cone.kind, cone.n_rows) for cone in program.cones])
-    defines = A[:, others].any(axis=1)
-    B, D = A[defines][:, others], A[defines][:, z]
-    own, own_kinds, own_b = A[~defines][:, z], kinds[~defines], program.b[~defines]
-    equation, signs = own[own_kinds == "zero"], own[own_kinds == "nonneg"]
-    is_simplex = (
-        set(kinds) <= {"zero", "nonneg"}
-        and not (kinds[defines] == "nonneg").any()
-        and len(B) == len(others)
-        and (not len(B) or np.linalg.matrix_rank(B) == len(B))
-        and len(equation) == 1
-        and bool(np.ptp(equation) == 0 and equation[0, 0] != 0)
-        and signs.shape == (p, p)
-        and not own_b[own_kinds == "nonneg"].any()
-        and np.array_equal(np.sort(signs, axis=0), np.vstack([signs.min(axis=0), np.zeros((p - 1, p))]))
-        and bool((signs.sum(axis=1) < 0).all() and (signs.sum(axis=0) < 0).all())
-    )
-    total = float(own_b[own_kinds == "zero"][0] / equation[0, 0]) if is_simplex else 0.0
-    if total <= 0:
-        return None
-    T, t = np.zeros((len(program.c), p)), np.zeros(len(program.c))
-    T[z] = np.eye(p)
-    if len(B):
-        T[others], t[others] = np.linalg.solve(B, -D), np.linalg.solve(B, program.b[defines])
-    P = np.zeros((len(t), len(t))) if program.P is None else program.P.toarray()
-    return T.T @ P @ T, T.T @ (program.c + P @ t), total

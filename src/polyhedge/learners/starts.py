@@ -45,11 +45,10 @@ def pca_box(objective: LearningObjective) -> Polyhedron:
 
 
 def simplex(objective: LearningObjective, n_facets: int) -> Polyhedron:
-    """A regular simplex in standardised residuals, cut by axis facets if there are more than d + 1."""
+    """A simplex in standardised residuals, cut by axis facets if there are more than d + 1."""
     d = objective.problem.n_outcomes
     scale = _spread(objective.residuals)
-    corners = np.eye(d) - (1 + np.sqrt(d + 1)) / d**2 * np.ones((d, d)) if d > 1 else np.ones((1, 1))
-    W = np.vstack([corners, -corners.sum(axis=0)]) / scale
+    W = np.vstack([np.eye(d), -np.ones((1, d)) / np.sqrt(d)]) / scale
     W = np.vstack([W, axis_box(objective).W])[:n_facets]
     center = objective.residuals.mean(axis=0)
     return Polyhedron(W, -W @ center)
@@ -200,7 +199,8 @@ def closed(objective: LearningObjective, shape: Polyhedron) -> Polyhedron:
         return shape
     along = objective.residuals @ open_sides.T
     middle = np.median(along, axis=0)
-    far = middle + _FAR * (along.max(axis=0) - middle) + 1e-9
+    reach = along.max(axis=0) - middle
+    far = middle + _FAR * np.maximum(reach, 1e-9 * (1.0 if not reach.max() else reach.max()))
     return Polyhedron(np.vstack([shape.W, open_sides]), np.concatenate([shape.b, -far]))
 
 
@@ -223,6 +223,8 @@ def _spread_out(candidates: Array, chosen: Array, count: int) -> Array:
     for _ in range(count):
         taken = np.vstack([chosen, picked])
         pool = np.vstack([candidates, _between(taken, candidates)])
+        if not len(pool) or not len(taken):
+            break
         nearest = (pool @ taken.T).max(axis=1)
         best = int(np.argmin(nearest))
         if nearest[best] > 1 - 1e-6:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
 from typing import Any
@@ -80,7 +81,13 @@ class DecisionProblem:
     def __post_init__(self) -> None:
         if not isinstance(self.decision, cp.Variable):
             raise TypeError(f"decision must be a cvxpy.Variable, got {type(self.decision).__name__}.")
-        if not isinstance(self.n_outcomes, (int, np.integer)) or self.n_outcomes < 1:
+        if not callable(self.cost):
+            raise TypeError(f"cost must be a callable cost(z, u), got {self.cost!r}.")
+        if (
+            isinstance(self.n_outcomes, bool)
+            or not isinstance(self.n_outcomes, (int, np.integer))
+            or self.n_outcomes < 1
+        ):
             raise ValueError(f"n_outcomes must be a positive integer, got {self.n_outcomes!r}.")
         _as_list(self.constraints, "constraints")
         check_curvature(self)
@@ -90,6 +97,16 @@ class DecisionProblem:
     def __deepcopy__(self, memo: dict[int, Any]) -> DecisionProblem:
         """A problem never changes, so copies share it (CVXPY variables would lose their identity)."""
         return self
+
+    def relaxed(self) -> DecisionProblem:
+        """The same problem with integer decisions made continuous (itself where there are none)."""
+        feasible = self.feasible
+        if not len(feasible.program.integer):
+            return self
+        twin = copy(self)
+        continuous = replace(feasible.program, integer=np.zeros(0, dtype=np.int64))
+        twin.__dict__["feasible"] = replace(feasible, program=continuous)
+        return twin
 
     @property
     def n_decisions(self) -> int:
@@ -102,7 +119,15 @@ class DecisionProblem:
 
     def expression(self, z: Any, u: Any) -> cp.Expression:
         """The cost as a scalar CVXPY expression."""
-        value = self.cost(z, u)
+        try:
+            value = self.cost(z, u)
+        except (ValueError, IndexError) as error:
+            raise ValueError(
+                f"cost(z, u) failed for z of shape {self.decision.shape} and u of shape ({self.n_outcomes},): {error} "
+                "Check n_outcomes and the shapes in the cost."
+            ) from error
+        if not isinstance(value, (cp.Expression, int, float, np.number, np.ndarray)):
+            raise ValueError(f"cost(z, u) must return a number or a CVXPY expression, got {value!r}.")
         expression = value if isinstance(value, cp.Expression) else cp.Constant(value)
         if expression.size != 1:
             raise ValueError(

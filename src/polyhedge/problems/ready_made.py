@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Any
+
 import cvxpy as cp
 import numpy as np
 from numpy.typing import ArrayLike
 
-from polyhedge._validation import as_finite
+from polyhedge._validation import Array, as_finite
 from polyhedge.problems.decision_problem import Cost, DecisionProblem
 
 
@@ -22,7 +25,7 @@ def simplex_linear(c: ArrayLike) -> DecisionProblem:
     z = cp.Variable(len(c), nonneg=True, name="z")
     return DecisionProblem(
         decision=z,
-        cost=lambda z, u: (c + u) @ z,
+        cost=_LinearCost(c),
         constraints=[cp.sum(z) == 1],
         n_outcomes=len(c),
         name="simplex linear",
@@ -34,11 +37,10 @@ def simplex_quadratic(c: ArrayLike, beta: float) -> DecisionProblem:
     c = as_finite(c, "c", ndim=1)
     if beta < 0:
         raise ValueError(f"beta must be non-negative, got {beta!r}: the cost would not be convex in z.")
-    first, second = np.triu_indices(len(c), k=1)
     z = cp.Variable(len(c), nonneg=True, name="z")
     return DecisionProblem(
         decision=z,
-        cost=lambda z, u: (c + u) @ z + beta * cp.sum_squares(z[first] - z[second]),
+        cost=_EvenCost(c, float(beta)),
         constraints=[cp.sum(z) == 1],
         n_outcomes=len(c),
         name="simplex quadratic",
@@ -93,7 +95,7 @@ def newsvendor(
         cost=_newsvendor_cost(overage, underage, n_outcomes),
         constraints=[] if capacity is None else [space @ z <= capacity],
         n_outcomes=n_outcomes,
-        outcome_support=(lambda u: [u >= 0]) if nonnegative_demand else None,
+        outcome_support=_nonnegative if nonnegative_demand else None,
         name="newsvendor",
     )
 
@@ -119,11 +121,54 @@ def portfolio(
     z = cp.Variable(n_assets, name="weight")
     return DecisionProblem(
         decision=z,
-        cost=lambda z, u: -u @ z + risk_aversion * cp.sum_squares(root @ z),
+        cost=_MeanRiskCost(root, float(risk_aversion)),
         constraints=[cp.sum(z) == budget, z >= low, z <= high],
         n_outcomes=n_assets,
         name="portfolio",
     )
+
+
+# Costs are small objects, not closures, so that problems can be pickled and sent to other processes.
+
+
+@dataclass(frozen=True)
+class _LinearCost:
+    c: Array
+
+    def __call__(self, z: Any, u: Any) -> Any:
+        return (self.c + u) @ z
+
+
+@dataclass(frozen=True)
+class _EvenCost:
+    c: Array
+    beta: float
+
+    def __call__(self, z: Any, u: Any) -> Any:
+        first, second = np.triu_indices(len(self.c), k=1)
+        return (self.c + u) @ z + self.beta * cp.sum_squares(z[first] - z[second])
+
+
+@dataclass(frozen=True)
+class _NewsvendorCost:
+    overage: Array
+    underage: Array
+
+    def __call__(self, z: Any, u: Any) -> Any:
+        return self.overage @ cp.pos(z - u) + self.underage @ cp.pos(u - z)
+
+
+@dataclass(frozen=True)
+class _MeanRiskCost:
+    root: Array
+    risk_aversion: float
+
+    def __call__(self, z: Any, u: Any) -> Any:
+        return -u @ z + self.risk_aversion * cp.sum_squares(self.root @ z)
+
+
+def _nonnegative(u: Any) -> list[cp.Constraint]:
+    return [u >= 0]
 
 
 def _newsvendor_cost(overage: ArrayLike, underage: ArrayLike, n_outcomes: int) -> Cost:
@@ -131,7 +176,7 @@ def _newsvendor_cost(overage: ArrayLike, underage: ArrayLike, n_outcomes: int) -
     under = _one_for_each(underage, n_outcomes, "underage")
     if min(over.min(), under.min()) < 0:
         raise ValueError("overage and underage must be non-negative, otherwise the cost is not convex.")
-    return lambda z, u: over @ cp.pos(z - u) + under @ cp.pos(u - z)
+    return _NewsvendorCost(over, under)
 
 
 def _one_for_each(values: ArrayLike, n: int, name: str) -> np.ndarray:

@@ -32,7 +32,8 @@ class Decisions:
     Attributes
     ----------
     z : (N, *shape of the decision variable)
-        The decisions; NaN where there is none.
+        The decisions; NaN where there is none. Where several are optimal, which of them is returned
+        may depend on the other contexts of the call; the bound does not.
     cost_bound : (N,)
         Worst-case cost over the set: the realised cost is below it whenever the outcome is in the set.
     worst_outcome : (N, n_outcomes)

@@ -1,0 +1,78 @@
+r"""Algorithm 1 with the master as printed in the paper: every scenario stays inside the set.
+
+$$\min_{W, q, z, t, \eta}\ \eta \quad\text{s.t.}\quad g(z, \hat f + e^h) \le \eta,\ W e^h \le q\ \text{for every } h,
+\quad (W, q, t) \text{ covers } c_n \text{ residuals}$$
+
+Its value bounds nothing: `ccg.py` says why. The scenarios $e^h$ start with the prediction itself, and the worst
+outcome is sought within a far box, because nothing else bounds it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from polyhedge._validation import Array
+from polyhedge.learners.bilinear_model import ModelRows, SetColumns, Standardised, add_set, standardised
+from polyhedge.learners.ccg_master import Cut, Limits, Master, RunResult
+from polyhedge.learners.objective import LearningObjective
+from polyhedge.learners.starts import axis_box
+from polyhedge.robust import Adversary
+from polyhedge.sets import Polyhedron
+from polyhedge.solvers.program import Status
+
+
+def learn_as_printed(objective: LearningObjective, limits: Limits, n_facets: int) -> RunResult:
+    """Alternate between the printed master and the worst outcome, until their values meet."""
+    units = standardised(objective.residuals)
+    far = 2.0 * float(np.abs(units.residuals).max())
+    shape, box = axis_box(objective), _far_box(objective, units, far)
+    master, scenarios = Master(objective), [np.zeros(objective.problem.n_outcomes)]
+    status, trace = Status.STOPPED_EARLY, list[float]()
+    while len(trace) < limits.max_iterations and limits.seconds_left > 0:
+        rows = ModelRows()
+        columns = _add_set_around(rows, scenarios, units, objective.rank, n_facets, far)
+        master.cuts = [Cut(i, e) for i in range(len(objective.centers)) for e in scenarios]
+        found = master.solve(rows, columns.t, limits.seconds_left)
+        if not found.solution.status.has_solution:
+            break
+        W = found.x[columns.W] / units.scale
+        shape = Polyhedron.from_halfspaces(W, found.x[columns.q] + W @ units.middle)
+        worst = _worst(objective, found.z, shape, box)
+        trace.append(float(np.mean([value for value, _ in worst])))
+        if trace[-1] - float(found.levels.mean()) <= limits.tolerance:
+            status = Status.OPTIMAL
+            break
+        fresh = [e for (value, e), level in zip(worst, found.levels, strict=True) if value > level]
+        if all(min(np.abs(e - old).max() for old in scenarios) < 1e-9 for e in fresh):
+            break
+        scenarios += fresh
+    detail = f"printed master, {len(trace)} iterations: zeta - eta certifies the decision, not the set"
+    return RunResult(shape, -np.inf, status, tuple(trace), detail)
+
+
+def _far_box(objective: LearningObjective, units: Standardised, far: float) -> Polyhedron:
+    W = axis_box(objective).W
+    return Polyhedron.from_halfspaces(W, far + W @ units.middle)
+
+
+def _add_set_around(
+    rows: ModelRows, scenarios: list[Array], units: Standardised, rank: int, n_facets: int, far: float
+) -> SetColumns:
+    """Facets that cover `rank` residuals and contain every scenario."""
+    points = (np.array(scenarios) - units.middle) / units.scale
+    reach = far * len(units.scale) + float(np.abs(points[0]).sum())
+    columns = add_set(rows, units.residuals, rank, n_facets, reach)
+    for e in points:
+        for k in range(n_facets):
+            rows.at_most([*columns.W[k], columns.q[k]], [*e, -1.0], 0.0)
+    return columns
+
+
+def _worst(objective: LearningObjective, z: Array, shape: Polyhedron, box: Polyhedron) -> list[tuple[float, Array]]:
+    """The printed subproblem around each prediction, within the far box."""
+    both = Polyhedron(np.vstack([shape.W, box.W]), np.concatenate([shape.b, box.b]))
+    found = []
+    for z_i, center in zip(z, objective.centers, strict=True):
+        worst = Adversary(objective.problem, both, 0.0, center).worst_case(z_i)
+        found.append((worst.value, worst.outcome - center))
+    return found
