@@ -1,5 +1,6 @@
 """RobustDecider: the public chain, its contract with scikit-learn and its errors."""
 
+import pickle
 import warnings
 
 import cvxpy as cp
@@ -286,3 +287,89 @@ def test_fit_gives_no_warnings(data, problem):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         ph.RobustDecider(problem, learner=QUICK, random_state=0).fit(*data).decide(data[0][:2])
+
+
+READY_MADE = {
+    "linear": lambda d: ph.problems.simplex_linear(np.zeros(d)),
+    "quadratic": lambda d: ph.problems.simplex_quadratic(np.zeros(d), 0.1),
+    "simplex newsvendor": lambda d: ph.problems.simplex_newsvendor(0.3, 0.7, d),
+    "newsvendor": lambda d: ph.problems.newsvendor(0.3, 0.7, d, nonnegative_demand=False),
+    "whole units": lambda d: ph.problems.newsvendor(0.3, 0.7, d, capacity=3.0, integer=True, nonnegative_demand=False),
+    "portfolio": lambda d: ph.problems.portfolio(0.1 * np.eye(d)),
+}
+
+
+@pytest.mark.parametrize("d", [1, 2, 3])
+@pytest.mark.parametrize("name", READY_MADE)
+def test_the_default_learner_fits_every_ready_made_problem(name, d):
+    rng = np.random.default_rng(0)
+    Y = rng.standard_t(4, size=(120, d)) + 1
+    decider = ph.RobustDecider(READY_MADE[name](d), "precomputed", random_state=0).fit(Y * 0.5, Y)
+    found = decider.decide(Y[:3] * 0.5)
+    assert found.is_optimal.all()
+    assert "one-sided box" in decider.learn_result_.detail
+
+
+def test_a_cost_that_ignores_the_outcome_is_no_obstacle():
+    z = cp.Variable(2, nonneg=True)
+    problem = ph.DecisionProblem(
+        decision=z, cost=lambda z, u: z @ np.array([1.0, 2.0]), constraints=[cp.sum(z) == 1], n_outcomes=2
+    )
+    Y = np.random.default_rng(0).normal(size=(100, 2))
+    decider = ph.RobustDecider(problem, "precomputed", random_state=0).fit(Y * 0.5, Y)
+    assert decider.decide(Y[:2]).cost_bound == pytest.approx(1.0)
+
+
+def test_deciders_on_ready_made_problems_can_be_pickled(data):
+    problem = ph.problems.newsvendor(0.3, 0.7, 2, nonnegative_demand=False)
+    decider = ph.RobustDecider(problem, LinearRegression(), learner=QUICK, random_state=0).fit(*data)
+    twin = pickle.loads(pickle.dumps(decider))
+    assert np.array_equal(twin.decide(data[0][:5]).cost_bound, decider.decide(data[0][:5]).cost_bound)
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
+def test_the_share_of_bounds_that_held_does_not_depend_on_units(scale, data):
+    X, Y = data
+    problem = ph.problems.simplex_linear([0.0, 0.0])
+    decider = ph.RobustDecider(problem, LinearRegression(), learner=_FixedBox(), random_state=0)
+    decider.fit(X, scale * Y)
+    centers = decider.predictor_.predict(X)
+    found = decider.decide(X)
+    realised = problem.evaluate(found.z, scale * Y)
+    expected = (realised <= found.cost_bound + 1e-9 * scale).mean()
+    assert decider.evaluate(X, scale * Y).bound_held.value == pytest.approx(expected, abs=1e-9)
+    assert centers.shape == Y.shape
+
+
+WRONG_SETTINGS = {
+    "a class for a learner": ({"learner": Descent}, TypeError, "learner must be an object"),
+    "no split": ({"split": None}, ValueError, "split must be three shares"),
+    "a problem of another kind": ({"problem": 3}, TypeError, "problem must be a DecisionProblem"),
+}
+
+
+@pytest.mark.parametrize("kind", WRONG_SETTINGS)
+def test_wrong_settings_name_the_argument(kind, data, problem):
+    settings, error, message = WRONG_SETTINGS[kind]
+    with pytest.raises(error, match=message):
+        ph.RobustDecider(**{"problem": problem, "predictor": LinearRegression(), **settings}).fit(*data)
+
+
+def test_missing_values_in_a_data_frame_are_named_like_those_in_arrays(data, problem):
+    frame = pd.DataFrame(data[0]).mask(lambda values: values > 2)
+    with pytest.raises(ValueError, match="X must be finite"):
+        ph.RobustDecider(problem, LinearRegression()).fit(frame, data[1])
+
+
+def test_constraints_nobody_can_meet_are_explained_by_fit():
+    z = cp.Variable(1, nonneg=True)
+    problem = ph.DecisionProblem(
+        decision=z,
+        cost=lambda z, u: cp.sum(z),
+        constraints=[z <= 1],
+        n_outcomes=1,
+        uncertain_constraints=lambda z, u: [z >= u + 50],
+    )
+    Y = np.random.default_rng(0).normal(size=(100, 1))
+    with pytest.raises(ValueError, match="infeasible: no decision satisfies the constraints"):
+        ph.RobustDecider(problem, "precomputed", random_state=0).fit(Y, Y)

@@ -14,14 +14,17 @@ from sklearn.exceptions import NotFittedError
 from polyhedge._validation import Array, as_finite, as_rows, check_alpha
 from polyhedge.calibration import conformal_radius, minimum_samples
 from polyhedge.data import Split, as_indices, split_rows, take_rows
+from polyhedge.data.splits import IndexArray
 from polyhedge.learners import Auto, Learner
 from polyhedge.metrics import Evaluation, evaluate_decisions
-from polyhedge.predictors import as_predictor
+from polyhedge.predictors import Predictor, as_predictor
 from polyhedge.problems import DecisionProblem
 from polyhedge.robust import Decisions, decide
 from polyhedge.sets import Region, Volume
 
 _VOLUME_REGIONS = 20
+# Training residuals below this share of the outcomes' spread are rounding, not noise.
+_REPRODUCED = 1e-3
 
 
 class RobustDecider(BaseEstimator):
@@ -93,6 +96,12 @@ class RobustDecider(BaseEstimator):
     ) -> Self:
         """Split the rows, train the predictor, learn the shape and calibrate its radius.
 
+        A learner that says `learns_from_decisions = False` (such as `OneSidedBox`) needs no learning rows: it
+        takes the residuals of the training rows, and the radius is calibrated on the learning and calibration
+        rows together. Neither the predictor nor the shape has seen any of these, so the guarantee is the same,
+        with more calibration samples. Where nothing was trained, or where the predictor reproduces its
+        training outcomes so closely that the residuals tell nothing, the splits keep their usual roles.
+
         Parameters
         ----------
         X : (n, n_features) array, DataFrame or whatever the predictor takes
@@ -111,14 +120,15 @@ class RobustDecider(BaseEstimator):
         self._check_sizes(split)
         if predictor.needs_training:
             predictor.fit(take_rows(X, split.train), Y[split.train])
-        centers = predictor.predict(take_rows(X, split.learn))
         learner = Auto() if self.learner is None else self.learner
+        learn_rows, calibrate_rows = _roles(learner, predictor, split, X, Y, self.alpha)
+        centers = predictor.predict(take_rows(X, learn_rows))
         self.learn_result_ = learner.learn(
-            Y[split.learn] - centers, centers, self.problem, self.alpha, random_state=learn_seed
+            Y[learn_rows] - centers, centers, self.problem, self.alpha, random_state=learn_seed
         )
         self.set_ = self.learn_result_.set
         self.predictor_, self.split_ = predictor, split
-        self._calibrate(take_rows(X, split.calibrate), Y[split.calibrate])
+        self._calibrate(take_rows(X, calibrate_rows), Y[calibrate_rows])
         return self
 
     def recalibrate(self, X: Any, Y: ArrayLike) -> Self:
@@ -236,6 +246,21 @@ class RobustDecider(BaseEstimator):
                     f"alpha={self.alpha!r} needs at least {needed} {verb} samples, got {size}: the conformal radius "
                     f"would be infinite. Raise alpha or the {verb} share, or bring more rows."
                 )
+
+
+def _roles(
+    learner: Learner, predictor: Predictor, split: Split, X: Any, Y: Array, alpha: float
+) -> tuple[IndexArray, IndexArray]:
+    """Rows that shape the set and rows that set its radius: no row has both roles, nor training and the latter."""
+    uses_learning_rows = getattr(learner, "learns_from_decisions", True)
+    if uses_learning_rows or not predictor.needs_training or len(split.train) < minimum_samples(alpha):
+        return split.learn, split.calibrate
+    trained = Y[split.train]
+    residuals = trained - predictor.predict(take_rows(X, split.train))
+    # The choice looks at training rows only, so it cannot bias the calibration.
+    if (residuals.std(axis=0) <= _REPRODUCED * trained.std(axis=0)).any():
+        return split.learn, split.calibrate
+    return split.train, np.concatenate([split.learn, split.calibrate])
 
 
 def _generator(random_state: Any) -> np.random.Generator:

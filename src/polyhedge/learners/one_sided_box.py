@@ -3,7 +3,7 @@ r"""The one-sided box: facets only where an outcome can raise the cost. The simp
 $$\{e : s_k^\top e \le r\, \sigma_k\},\qquad s_k \in \{\pm e_1, \dots, \pm e_d\}\ \text{harmful}$$
 
 It optimises nothing. Which sides are harmful follows from the problem alone, exactly; only the scales
-$\sigma_k$ (standard deviations of the residuals along the axes) come from data.
+$\sigma_k$ of the residuals along the axes come from data.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -27,29 +27,38 @@ from polyhedge.solvers.program import Solution, Status
 from polyhedge.solvers.solve import solve
 
 _TOLERANCE = 1e-7
+# Residuals of the rows a flexible predictor was trained on are a third of fresh ones, or less.
+_FURTHER = 5.0
 
 
 @dataclass(frozen=True)
 class OneSidedBox:
-    """Axis facets on the harmful sides, scaled by standard deviations of the residuals.
+    """Axis facets on the harmful sides, scaled by the spread of the residuals along each axis.
 
-    Harmless sides are closed by far facets at twice the largest residual, so that the volume is finite; they
+    Harmless sides are closed by far facets at ten times the largest residual, so that the volume is finite; they
     hardly ever decide a score, and no worst case, since every direction a cost can have is covered by the
     harmful sides.
 
     Parameters
     ----------
-    scale : bool
-        Divide by the residuals' standard deviations; False for equal scales, which use no data at all.
+    scale : {"std", "tail"} or bool
+        What the facets are scaled by: "std" (or True) the standard deviations of the residuals; "tail" the mean
+        of the largest absolute residuals, a share of 2 alpha of them, which one outlier of a heavy tail hardly
+        moves; False for equal scales, which use no data at all.
     max_contexts : int
         Contexts on which the reported objective is computed (it decides nothing).
 
     Notes
     -----
-    The coverage guarantee needs residuals that are not used for calibration, even for the scales alone.
+    The coverage guarantee needs residuals that are not used for calibration, even for the scales alone. Those
+    of the training split will do: `RobustDecider` takes the scales from them, because this learner does not
+    learn from decisions, and calibrates on the learning and calibration rows together. Residuals that the
+    predictor was trained on are smaller than fresh ones, but what counts here is their ratio between the axes.
     """
 
-    scale: bool = True
+    learns_from_decisions: ClassVar[bool] = False
+
+    scale: str | bool = "std"
     max_contexts: int = 300
 
     def learn(
@@ -67,8 +76,9 @@ class OneSidedBox:
         n_harmful = len(sides)
         if not n_harmful:
             sides = both_sides(problem.n_outcomes)
-        shape = at_learning_radius(objective, _scaled(sides, residuals if self.scale else None))
-        shape = closed(objective, shape)
+        spread = spreads(residuals, self.scale, alpha)
+        shape = at_learning_radius(objective, Polyhedron(sides / spread, np.zeros(len(sides))))
+        shape = _closed_far(objective, shape)
         return LearnResult(
             set=shape,
             objective=objective.value(shape, judged_contexts(objective, self.max_contexts)),
@@ -78,11 +88,30 @@ class OneSidedBox:
         )
 
 
-def _scaled(sides: Array, residuals: Array | None) -> Polyhedron:
-    if residuals is None:
-        return Polyhedron(sides, np.zeros(len(sides)))
-    spread = residuals.std(axis=0)
-    return Polyhedron(sides / np.where(spread > 0, spread, 1.0), np.zeros(len(sides)))
+def spreads(residuals: Array, scale: str | bool, alpha: float) -> Array:
+    """Scale of the residuals along each axis; see `OneSidedBox`.
+
+    Examples
+    --------
+    >>> spreads(np.array([[1.0], [-2.0], [3.0], [0.0]]), "tail", alpha=0.25)
+    array([2.5])
+    """
+    if scale is False:
+        return np.ones(residuals.shape[1])
+    if scale is True or scale == "std":
+        spread = residuals.std(axis=0)
+    elif scale == "tail":
+        n_largest = max(int(np.ceil(min(2 * alpha, 1.0) * len(residuals))), 1)
+        spread = np.sort(np.abs(residuals), axis=0)[-n_largest:].mean(axis=0)
+    else:
+        raise ValueError(f'scale must be "std", "tail", True or False, got {scale!r}.')
+    return np.where(spread > 0, spread, 1.0)
+
+
+def _closed_far(objective: LearningObjective, shape: Polyhedron) -> Polyhedron:
+    middle = np.median(objective.residuals, axis=0)
+    spread_out = middle + _FURTHER * (objective.residuals - middle)
+    return closed(replace(objective, residuals=spread_out), shape)
 
 
 def both_sides(d: int) -> Array:

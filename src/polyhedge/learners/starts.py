@@ -84,7 +84,7 @@ def one_sided(objective: LearningObjective, n_facets: int) -> Polyhedron:
     sides = _harmful_sides(objective.problem, directions)
     distinct = np.unique(directions.round(6), axis=0)
     if objective.problem.pieces is not None and objective.problem.pieces.directions_are_fixed:
-        sides = distinct if len(distinct) <= n_facets else sides
+        sides = distinct if 0 < len(distinct) <= n_facets else sides
     W = np.vstack([sides, _spread_out(directions, sides, max(n_facets - len(sides), 0))])[:n_facets]
     level = min(objective.rank / objective.n, 1.0)
     return Polyhedron(W, -np.quantile(objective.residuals @ W.T, level, axis=0))

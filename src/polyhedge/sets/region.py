@@ -182,7 +182,9 @@ class Region:
         except ImportError as error:
             raise ImportError("Drawing needs matplotlib: pip install 'polyhedge[plot]'.") from error
         ax = plt.subplots()[1] if ax is None else ax
-        ax.add_patch(Polygon(self._outline(), closed=True, **{"alpha": 0.3, **style}))
+        if not {"color", "facecolor", "fc", "edgecolor", "ec", "alpha"} & set(style):
+            style = {"facecolor": ("C0", 0.25), "edgecolor": "C0", **style}
+        ax.add_patch(Polygon(self._outline(), closed=True, **style))
         ax.autoscale_view()
         return ax
 
