@@ -23,12 +23,16 @@ ORDER = (
     "learners",
     "metrics",
     "estimator",
-    "benchmark",
     "io",
+    "tables",
+    "batches",
+    "plots",
+    "report",
+    "benchmark",
     "cli",
 )
 FOUNDATION = ("_validation", "solvers")
-OPTIONAL = {"matplotlib", "pandas", "pyscipopt"}
+OPTIONAL = {"dask", "distributed", "jax", "matplotlib", "optax", "pandas", "plotly", "pyarrow", "pyscipopt", "skops"}
 MODULES = sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py")
 
 

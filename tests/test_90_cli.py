@@ -170,7 +170,7 @@ def test_demo_without_matplotlib_prints_and_says_how_to_get_pictures(
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name, *rest: None if name == "matplotlib" else find_spec(name, *rest)
     )
-    monkeypatch.setattr(cli, "compare", lambda task, **options: small)
+    monkeypatch.setattr(cli.demo, "compare", lambda task, **options: small)
     result = run("demo", "--out", str(tmp_path / "out"))
     assert result.exit_code == 0
     assert "Bonferroni box" in result.stdout
@@ -207,7 +207,7 @@ def test_fault_of_the_library_is_exit_code_1(monkeypatch: pytest.MonkeyPatch) ->
     def fail(task: object, **options: object) -> None:
         raise RuntimeError("The solver\nstopped.")
 
-    monkeypatch.setattr(cli, "compare", fail)
+    monkeypatch.setattr(cli.demo, "compare", fail)
     result = run("demo")
     assert result.exit_code == 1
     assert result.stderr.splitlines() == [

@@ -204,8 +204,12 @@ def test_picture_is_written_in_both_formats(tiny, tmp_path):
 
 def test_command_prints_the_tables_and_writes_the_files(tmp_path, monkeypatch):
     pytest.importorskip("matplotlib")
-    monkeypatch.setattr(cli.ScalingSettings, "quick", classmethod(lambda cls, task, seeds: replace(TINY, sizes=(12,))))
-    monkeypatch.setattr(cli, "run_scaling", lambda *args, **rest: run_scaling(*args, methods=METHODS[:4:3], **rest))
+    monkeypatch.setattr(
+        cli.reproduce.ScalingSettings, "quick", classmethod(lambda cls, task, seeds: replace(TINY, sizes=(12,)))
+    )
+    monkeypatch.setattr(
+        cli.reproduce, "run_scaling", lambda *args, **rest: run_scaling(*args, methods=METHODS[:4:3], **rest)
+    )
     result = CliRunner().invoke(cli.app, ["reproduce", "scaling", "--quick", "--out", str(tmp_path)])
     assert result.exit_code == 0, result.output
     assert "Table 1, task linear" in result.stdout

@@ -1,0 +1,14 @@
+"""The command line: thin, one file a group of sub-commands, each of which calls the public API."""
+
+from __future__ import annotations
+
+# Importing a file adds its sub-commands to the application.
+from polyhedge.cli import demo, reproduce
+from polyhedge.cli.app import app
+
+__all__ = ["app", "demo", "main", "reproduce"]
+
+
+def main() -> None:
+    """Entry point of the command `polyhedge`."""
+    app(prog_name="polyhedge")

@@ -1,0 +1,87 @@
+"""The application: its options, its exit codes, and what its sub-commands share."""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+from typer.core import TyperGroup
+
+from polyhedge import __version__
+from polyhedge.benchmark.scaling_report import Grid
+
+# What a wrong argument or a wrong file raises; anything else is a fault of the library.
+_USER_ERRORS = (ValueError, TypeError, OSError, ImportError)
+
+
+class _OneLineErrors(TyperGroup):
+    """Turn exceptions into one line on stderr, unless --debug asks for the traceback."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the sub-command; exit code 2 for what the user can mend, 1 for what we must."""
+        try:
+            return super().invoke(ctx)
+        except (typer.Abort, BrokenPipeError):  # typer ends these quietly
+            raise
+        except Exception as error:
+            # What typer raises itself, to exit or to explain the usage, carries an exit code.
+            if ctx.params["debug"] or hasattr(error, "exit_code"):
+                raise
+            if isinstance(error, _USER_ERRORS):
+                self._say(str(error) or type(error).__name__)
+                raise typer.Exit(2) from error
+            self._say(f"{type(error).__name__}: {error} (run again with polyhedge --debug for the traceback)")
+            raise typer.Exit(1) from error
+
+    @staticmethod
+    def _say(message: str) -> None:
+        typer.echo(f"polyhedge: error: {' '.join(message.split())}", err=True)
+
+
+app = typer.Typer(
+    cls=_OneLineErrors,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"polyhedge {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and stop."),
+    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+) -> None:
+    """Robust decisions with a conformal guarantee.
+
+    Example: polyhedge demo --out results
+    """
+
+
+def can_draw() -> bool:
+    """Whether matplotlib is there; if not, say on stderr how to get it."""
+    found = importlib.util.find_spec("matplotlib") is not None
+    if not found:
+        typer.echo("No pictures: matplotlib is not installed. Get it with: pip install 'polyhedge[plot]'", err=True)
+    return found
+
+
+def rich_table(grid: Grid) -> Table:
+    """A grid of cells as a table of the terminal."""
+    table = Table(title=grid.title, title_style="bold", caption=grid.note, caption_justify="left")
+    for position, head in enumerate(grid.heads):
+        table.add_column(head, justify="right" if position else "left", no_wrap=not position)
+    for row in grid.rows:
+        table.add_row(*row)
+    return table
