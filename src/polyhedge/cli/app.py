@@ -10,7 +10,7 @@ from rich.table import Table
 from typer.core import TyperGroup
 
 from polyhedge import __version__
-from polyhedge.benchmark.scaling_report import Grid
+from polyhedge.benchmark.grid import Grid
 
 # What a wrong argument or a wrong file raises; anything else is a fault of the library.
 _USER_ERRORS = (ValueError, TypeError, OSError, ImportError)

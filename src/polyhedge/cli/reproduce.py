@@ -10,7 +10,10 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 from rich.progress import Progress as ProgressBar
 
-from polyhedge.benchmark.scaling import Progress, ScalingSettings, replace_file, run_scaling
+from polyhedge.benchmark.files import replace_file
+from polyhedge.benchmark.jobs import Progress
+from polyhedge.benchmark.scaling import run_scaling
+from polyhedge.benchmark.scaling_methods import ScalingSettings
 from polyhedge.benchmark.scaling_report import comparison_grid, draw_scaling, markdown_report, shared_grid
 from polyhedge.cli.app import app, can_draw, rich_table
 
