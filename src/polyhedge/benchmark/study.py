@@ -52,7 +52,7 @@ from polyhedge.benchmark.measure import Measured
 from polyhedge.benchmark.methods import METHODS, Method, find_methods
 from polyhedge.benchmark.tasks import SYNTHETIC_SIZES, TASKS, Task, make_task, synthetic_task
 
-__all__ = ["StudyJob", "StudyRow", "StudySettings", "run_study", "study_jobs"]
+__all__ = ["StudyJob", "StudyRow", "StudySettings", "nothing", "plain", "run_study", "study_jobs"]
 
 logger = logging.getLogger(__name__)
 
@@ -189,25 +189,22 @@ def run_job(job: StudyJob, settings: StudySettings) -> StudyRow:
 
 def failed_row(job: StudyJob, reason: str) -> StudyRow:
     """The row of a method that gave nothing, with the reason."""
-    nothing = Measured(np.nan, np.nan, np.nan, np.nan, np.nan, np.nan, detail=reason)
-    return _row(job, "failed", nothing)
+    return _row(job, "failed", nothing(reason))
+
+
+def nothing(reason: str) -> Measured:
+    """A measurement without figures."""
+    return Measured(np.nan, np.nan, np.nan, np.nan, np.nan, np.nan, detail=reason)
 
 
 def _row(job: StudyJob, status: str, found: Measured) -> StudyRow:
-    # Plain floats: the CSV file holds what Python prints.
-    return StudyRow(
-        job.task,
-        job.method,
-        job.seed,
-        status,
-        coverage=float(found.coverage),
-        volume=float(found.volume),
-        worst_case_cost=float(found.worst_case_cost),
-        premium=float(found.premium),
-        regret=float(found.regret),
-        seconds=float(found.seconds),
-        detail=found.detail,
-    )
+    return StudyRow(job.task, job.method, job.seed, status, **plain(found), detail=found.detail)
+
+
+def plain(found: Measured) -> dict[str, float]:
+    """The figures of a measurement as plain floats: a CSV file holds what Python prints."""
+    names = ("coverage", "volume", "worst_case_cost", "premium", "regret", "seconds")
+    return {name: float(getattr(found, name)) for name in names}
 
 
 def _task(job: StudyJob, settings: StudySettings) -> Task:

@@ -17,6 +17,8 @@ from polyhedge.benchmark.summary import TableRow, table_rows
 __all__ = ["draw_bubbles"]
 
 _COLORS = {"baseline": "#7d838d", "ablation": "#d1781b", "ours": "#1f5fa8", "reference": "#4b9b8e"}
+# Share of a panel within which two labels would cover each other.
+_CLOSE = np.array([0.03, 0.02])
 
 
 def draw_bubbles(rows: Sequence[StudyRow], paths: Iterable[Path], *, alpha: float = 0.1) -> None:
@@ -46,7 +48,7 @@ def _numbers(figures: Iterable[TableRow]) -> dict[str, int]:
 
 def _draw_panel(ax: Any, methods: dict[str, dict[str, TableRow]], numbers: dict[str, int]) -> None:
     shown = {key: own for key, own in methods.items() if key in numbers and np.isfinite(own["worst_case_cost"].ours)}
-    for key, own in sorted(shown.items(), key=lambda item: -_area(item[1]["volume"].ours)):
+    for own in sorted(shown.values(), key=lambda own: -_area(own["volume"].ours)):
         coverage, cost = own["coverage"], own["worst_case_cost"]
         color = _COLORS[coverage.group]
         ax.scatter(
@@ -58,7 +60,7 @@ def _draw_panel(ax: Any, methods: dict[str, dict[str, TableRow]], numbers: dict[
             alpha=0.55,
             linewidths=1.4,
         )
-        ax.annotate(str(numbers[key]), (coverage.ours, 10 * cost.ours), ha="center", va="center", fontsize=7, zorder=5)
+    _label(ax, {numbers[key]: (own["coverage"].ours, 10 * own["worst_case_cost"].ours) for key, own in shown.items()})
     ax.set_xlabel("coverage")
     ax.set_ylabel("worst-case cost (x10)")
     ax.margins(0.1)
@@ -66,6 +68,22 @@ def _draw_panel(ax: Any, methods: dict[str, dict[str, TableRow]], numbers: dict[
     ax.set_axisbelow(True)
     for side in ("top", "right"):
         ax.spines[side].set_visible(False)
+
+
+def _label(ax: Any, points: dict[int, tuple[float, float]]) -> None:
+    """Number the bubbles; those in the same place share one label."""
+    places = np.array(list(points.values())).reshape(-1, 2)
+    size = _CLOSE * np.maximum(np.ptp(places, axis=0), 1e-9)
+    labels: list[tuple[tuple[float, float], list[int]]] = []
+    for number, point in points.items():
+        near = [names for place, names in labels if (np.abs(np.subtract(place, point)) <= size).all()]
+        if near:
+            near[0].append(number)
+        else:
+            labels.append((point, [number]))
+    for place, names in labels:
+        text = ",".join(map(str, names))
+        ax.annotate(text, place, ha="center", va="center", fontsize=7, zorder=5)
 
 
 def _area(volume: float) -> float:

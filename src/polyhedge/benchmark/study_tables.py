@@ -128,23 +128,13 @@ def short_grid(figures: Iterable[TableRow], task: str) -> Grid:
                 _bold(_number(premium.ours, 10), premium.best),
                 _number(regret.paper, 10),
                 _bold(_number(regret.ours, 10), regret.best),
-                _bold(_number(volume.ours, 1), volume.best),
+                _bold(_number(volume.ours, 1, digits=2), volume.best),
             )
         )
-    heads = (
-        "method",
-        "cover\npaper",
-        "\nours",
-        "WC\npaper",
-        "\nours",
-        "\ndiff.",
-        "prem.\nours",
-        "regr.\npaper",
-        "\nours",
-    )
+    heads = ("method", "cover\npaper", "\nours", "WC\npaper", "\nours", "\ndiff.", "prem.\nours", "regr.\npaper")
     n_seeds = max((own["coverage"].n_done for own in methods.values()), default=0)
     note = f"Means over {n_seeds} seeds, costs times ten. Bold: lowest with a guarantee.{_failures(methods)}"
-    return Grid(TITLES[task], (*heads, "volu.\nours"), tuple(rows), note)
+    return Grid(TITLES[task], (*heads, "\nours", "vol.\nours"), tuple(rows), note)
 
 
 def time_grid(times: Sequence[TimeRow]) -> Grid:
@@ -187,7 +177,8 @@ def _number(value: float, scale: int, *, sign: bool = False, digits: int | None 
         digits = 3 if scale == 1 and abs(value) < 1 else 2
     # Large volumes are of interest by their size only.
     form = f"{'+' if sign else ''}.3g" if abs(value) >= 100 else f"{'+' if sign else ''}.{digits}f"
-    return f"{scale * value:{form}}"
+    text = f"{scale * value:{form}}"
+    return text.replace("-", "+" if sign else "") if float(text) == 0 else text
 
 
 def _bold(text: str, wanted: bool) -> str:
