@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.optimize import nnls
 
 from polyhedge._validation import Array, Indices, Mask
 from polyhedge.estimator import RobustDecider
-from polyhedge.problems.pieces import SumOfMaxima
 from polyhedge.robust import Decisions
+from polyhedge.robust.counterpart import Counterpart
 from polyhedge.sets import Polyhedron, UncertaintySet
 
 __all__ = ["Facet", "facets", "facets_in_words", "name_outcomes", "promise_in_words"]
@@ -22,8 +21,10 @@ _NEGLIGIBLE = 0.01
 _MOST_TERMS = 6
 # Slack, as a share of the facet's size, below which a facet counts as reached.
 _TIGHT = 1e-7
-# Multipliers of unit normals for a unit slope: below this they are rounding.
-_WEIGHTY = 1e-5
+# Multipliers below this share of the largest are rounding.
+_WEIGHTY = 1e-6
+# How often facets bind is counted over at most so many rows, spread evenly.
+_MOST_ROWS = 500
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,8 +70,7 @@ def facets(
     polyhedron = as_polyhedron(decider.set_)
     if polyhedron is None:
         return ()
-    found = decider.decide(X) if decisions is None else decisions
-    bound = _binding(polyhedron, decider, X, found)
+    bound = _binding(polyhedron, decider, X, decisions)
     size = np.abs(polyhedron.W).sum(axis=1)
     W, limits = polyhedron.W / size[:, None], (decider.radius_ - polyhedron.b) / size
     reach = _reach(decider.set_, decider.radius_)
@@ -129,8 +129,9 @@ def facets_in_words(
 def promise_in_words(decider: RobustDecider) -> tuple[str, ...]:
     """What a fitted decider guarantees, and where the guarantee ends, for readers without statistics."""
     return (
-        f"In at least {100 * (1 - decider.alpha):.6g} % of cases like those it was calibrated on, the outcome lies in the set that the "
-        "decision guards against, and the cost is at most the bound that comes with the decision.",
+        f"In at least {100 * (1 - decider.alpha):.6g} % of cases like those it was calibrated on, the "
+        "outcome lies in the set that the decision guards against, and the cost is at most the bound that comes with "
+        "the decision.",
         f"This rests on {decider.n_calibrate_} calibration rows that did nothing else, and on one assumption: new "
         "cases come from the same source as these rows. It needs no assumption on how good the predictions are.",
         "It is an average over cases. One particular kind of case may be covered less often.",
@@ -158,58 +159,32 @@ def as_polyhedron(shape: UncertaintySet) -> Polyhedron | None:
         return None
 
 
-def _binding(polyhedron: Polyhedron, decider: RobustDecider, X: Any, decisions: Decisions) -> Mask:
-    r"""Facets that hold the bound up: moving such a facet inwards would lower it, for rows with a decision.
+def _binding(polyhedron: Polyhedron, decider: RobustDecider, X: Any, decisions: Decisions | None) -> Mask:
+    r"""Facets that hold the bound up: moving such a facet inwards would lower it; rows with a decision only.
 
-    Many facets meet at a worst outcome u, and not all of them matter. Those that do have a positive multiplier in
-    $\sum_k \lambda_k w_k = v$, v the slope of the cost at u. Costs that are not piecewise affine in u have no such
-    slope at hand; there every facet through u counts.
+    Many facets meet at a worst outcome, and not all of them matter. Those that do have a positive multiplier in the
+    robust counterpart. Costs without pieces have no multipliers at hand; there every facet through the worst outcome
+    counts.
     """
     centers = decider.predictor_.predict(X)
-    decided = np.isfinite(decisions.worst_outcome).all(axis=1)
-    z = decisions.z.reshape(len(decisions), -1)[decided]
-    outcomes, centers = decisions.worst_outcome[decided], centers[decided]
-    A, h = decider.problem.support_rows
-    limits = decider.radius_ - polyhedron.b
-    tight = np.hstack([_tight(polyhedron.W, limits, outcomes - centers), _tight(A, h, outcomes)])
-    slopes = _slopes(decider.problem.sum_of_maxima, z, outcomes)
-    if slopes is None or not len(slopes):
-        return tight[:, : len(limits)]
-    # Many rows share few decisions, and with them slopes and facets.
-    distinct, where = np.unique(np.hstack([slopes.round(9), tight]), axis=0, return_inverse=True)
-    d, rows = slopes.shape[1], np.vstack([polyhedron.W, A])
-    found = np.array([_positive_multipliers(rows, row[d:] > 0, row[:d]) for row in distinct])
-    return np.asarray(found[where.ravel(), : len(limits)], dtype=bool)
+    if decider.problem.pieces is None:
+        found = decider.decide(X) if decisions is None else decisions
+        decided = np.isfinite(found.worst_outcome).all(axis=1)
+        return _tight(polyhedron, decider.radius_, (found.worst_outcome - centers)[decided])
+    chosen = np.unique(np.linspace(0, len(centers) - 1, min(len(centers), _MOST_ROWS)).astype(int))
+    counterpart = Counterpart(decider.problem, polyhedron, decider.radius_)
+    solutions = [counterpart.solve(center) for center in centers[chosen]]
+    multipliers = np.array([s.weights @ s.facet_multipliers for s in solutions if s.status.has_solution])
+    multipliers = multipliers.reshape(-1, len(counterpart.form.g))[:, : polyhedron.n_facets]
+    # Compared as forces: a multiplier says little before it is weighed with the size of its normal.
+    forces = multipliers * np.linalg.norm(polyhedron.W, axis=1)
+    return np.asarray(forces > _WEIGHTY * forces.max(axis=1, keepdims=True, initial=0.0), dtype=bool)
 
 
-def _tight(W: Array, limits: Array, points: Array) -> Mask:
-    scale = np.abs(limits) + np.linalg.norm(W, axis=1)
-    return np.asarray(limits - points @ W.T <= _TIGHT * scale, dtype=bool)
-
-
-def _slopes(cost: SumOfMaxima | None, z: Array, outcomes: Array) -> Array | None:
-    """Slopes (N, d) of the cost in the outcome, at matching decisions and outcomes."""
-    if cost is None:
-        return None
-    z1, u1 = (np.hstack([np.ones((len(rows), 1)), rows]) for rows in (z, outcomes))
-    total = z1 @ cost.base
-    for group in cost.groups:
-        pieces = np.einsum("ni,lij->nlj", z1, group)
-        active = np.einsum("nlj,nj->nl", pieces, u1).argmax(axis=1)
-        total = total + pieces[np.arange(len(z1)), active]
-    return np.asarray(total[:, 1:])
-
-
-def _positive_multipliers(rows: Array, tight: Mask, slope: Array) -> Mask:
-    binding = np.zeros(len(rows), dtype=bool)
-    length = float(np.linalg.norm(slope))
-    if length == 0 or not tight.any():
-        return binding
-    sizes = np.linalg.norm(rows[tight], axis=1)
-    multipliers, misfit = nnls((rows[tight] / sizes[:, None]).T, slope / length)
-    # Without multipliers the worst outcome is not exact enough to tell: then all facets through it count.
-    binding[tight] = multipliers > _WEIGHTY if misfit < _WEIGHTY else True
-    return binding
+def _tight(polyhedron: Polyhedron, radius: float, residuals: Array) -> Mask:
+    limits = radius - polyhedron.b
+    scale = np.abs(limits) + np.linalg.norm(polyhedron.W, axis=1)
+    return np.asarray(limits - residuals @ polyhedron.W.T <= _TIGHT * scale, dtype=bool)
 
 
 def _reach(shape: UncertaintySet, radius: float) -> Array:
