@@ -3,23 +3,13 @@
 from __future__ import annotations
 
 import io
-import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from polyhedge._files import replace_file
+
 __all__ = ["replace_file", "save_figure"]
-
-
-def replace_file(path: Path, content: bytes) -> None:
-    """Write beside the target and rename, so that a reader never meets half a file."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        part.write_bytes(content)
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
 
 
 def save_figure(figure: Any, paths: Iterable[Path]) -> None:
