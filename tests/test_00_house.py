@@ -22,8 +22,8 @@ ORDER = (
     "robust",
     "learners",
     "metrics",
-    "estimator",
     "io",
+    "estimator",
     "tables",
     "batches",
     "plots",
@@ -31,7 +31,7 @@ ORDER = (
     "benchmark",
     "cli",
 )
-FOUNDATION = ("_validation", "solvers")
+FOUNDATION = ("_files", "_validation", "solvers")
 OPTIONAL = {"dask", "distributed", "jax", "matplotlib", "optax", "pandas", "plotly", "pyarrow", "pyscipopt", "skops"}
 MODULES = sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py")
 

@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 
+from polyhedge._files import replace_file
 from polyhedge._validation import Array, check_count
 from polyhedge.benchmark.tasks import synthetic_task
 from polyhedge.calibration import conformal_radius
@@ -514,17 +515,6 @@ def read_rows(path: Path) -> list[ScalingRow]:
     types = {field.name: readers.get(str(field.type), str) for field in fields(ScalingRow)}
     with path.open(encoding="utf-8", newline="") as stream:
         return [ScalingRow(**{name: types[name](text) for name, text in row.items()}) for row in csv.DictReader(stream)]
-
-
-def replace_file(path: Path, content: bytes) -> None:
-    """Write beside the target and rename, so that a reader never meets half a file."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        part.write_bytes(content)
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
 
 
 def environment() -> dict[str, Any]:

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from polyhedge.benchmark.scaling import MODES, ScalingRow, ScalingRun, paper_table1, replace_file
+from polyhedge._files import replace_file
+from polyhedge.benchmark.scaling import MODES, ScalingRow, ScalingRun, paper_table1
 
 __all__ = [
     "Grid",

@@ -10,7 +10,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 from rich.progress import Progress as ProgressBar
 
-from polyhedge.benchmark.scaling import Progress, ScalingSettings, replace_file, run_scaling
+from polyhedge._files import replace_file
+from polyhedge.benchmark.scaling import Progress, ScalingSettings, run_scaling
 from polyhedge.benchmark.scaling_report import comparison_grid, draw_scaling, markdown_report, shared_grid
 from polyhedge.cli.app import app, can_draw, rich_table
 
