@@ -1,6 +1,7 @@
 """Decision problems: written in CVXPY, compiled once to arrays."""
 
 from polyhedge.problems.decision_problem import Curvature, DecisionProblem
+from polyhedge.problems.from_toml import from_toml
 from polyhedge.problems.names import Source
 from polyhedge.problems.pieces import Pieces, SumOfMaxima
 from polyhedge.problems.ready_made import (
@@ -10,6 +11,7 @@ from polyhedge.problems.ready_made import (
     simplex_newsvendor,
     simplex_quadratic,
 )
+from polyhedge.problems.reference import from_reference
 
 __all__ = [
     "Curvature",
@@ -17,6 +19,8 @@ __all__ = [
     "Pieces",
     "Source",
     "SumOfMaxima",
+    "from_reference",
+    "from_toml",
     "newsvendor",
     "portfolio",
     "simplex_linear",
