@@ -175,7 +175,8 @@ def _variable(table: Table, decisions: tuple[str, ...]) -> cp.Variable:
         strange = [name for name in integer if name not in decisions]
         if strange:
             raise ValueError(f"integer names {strange[0]!r}, which is no decision. Known are {', '.join(decisions)}.")
-        integer = [(decisions.index(name),) for name in integer] or False
+        # CVXPY wants the positions along each axis, and there is one.
+        integer = [[decisions.index(name) for name in integer]] if integer else False
     elif not isinstance(integer, bool):
         raise table.wrong("integer", "must be true, false or a list of decisions", integer)
     is_bounded = bool(np.isfinite(lower).any() or np.isfinite(upper).any())
