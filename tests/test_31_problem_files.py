@@ -153,50 +153,78 @@ MISTAKES = {
     "no outcomes": ('decisions = ["a"]', r"outcomes is missing: it must be a list of distinct names or how many"),
     "no cost": (BAKERY, r"cost is missing: it must be a formula or a table"),
     "twice the same name": ('outcomes = ["a", "a"]\ndecisions = 1', r"outcomes must be a list of distinct names"),
-    "one name for both": ('outcomes = ["a"]\ndecisions = ["a"]', r"outcomes and decisions must have different names.* a\."),
+    "one name for both": (
+        'outcomes = ["a"]\ndecisions = ["a"]',
+        r"outcomes and decisions must have different names.* a\.",
+    ),
     "a misspelt key": (GOOD + "uper = 1", r'uper is not a key of a problem file. Did you mean "upper"\?'),
     "a key in a section": (
         BAKERY + '[cost]\nformula = "bread"\ninteger = true',
         r"cost.integer stands in the section cost.*Write it above the first section",
     ),
     "a misspelt name": (BAKERY + 'cost = "bake_bred"', r'cost: "bake_bred" names "bake_bred".*mean "bake_bread"\?'),
-    "an unknown name": (BAKERY + 'cost = "x"', r'names "x", which is no decision and no outcome. Known are bread, cake'),
+    "an unknown name": (
+        BAKERY + 'cost = "x"',
+        r'names "x", which is no decision and no outcome. Known are bread, cake',
+    ),
     "an unknown function": (BAKERY + 'cost = "exp(bread)"', r'calls "exp", which is no known function. Known are max'),
     "a misspelt function": (BAKERY + 'cost = "maxx(bread, 1)"', r"Did you mean max\?"),
     "one argument for max": (BAKERY + 'cost = "max(bread)"', r"gives max 1 argument"),
     "two arguments for abs": (BAKERY + 'cost = "abs(bread, cake)"', r"gives abs 2 argument"),
     "no formula": (BAKERY + 'cost = "3 *"', r'cost: "3 \*" is not a formula'),
-    "code": (BAKERY + "cost = \"().__class__\"", r"A formula is made of numbers, names"),
+    "code": (BAKERY + 'cost = "().__class__"', r"A formula is made of numbers, names"),
     "a call of code": (BAKERY + "cost = \"__import__('os')\"", r"holds \"'os'\""),
     "division by a name": (BAKERY + 'cost = "bread / bake_bread"', r'divides by "bake_bread"; divide by nonzero'),
     "division by zero": (BAKERY + 'cost = "bread / 0"', r'divides by "0"'),
     "a cube": (BAKERY + 'cost = "bread ** 3"', r"only \*\*2 is allowed"),
     "an endless formula": (BAKERY + f'cost = "{"bread + " * 5000}1"', r"may have 20000 characters"),
     "a concave cost": (BAKERY + 'cost = "-bake_bread**2"', r"The cost must be convex in the decision"),
-    "a strict inequality": (GOOD + 'constraints = ["bake_bread < 1"]', r"constraints\[1\]: .* must compare with <=, >="),
+    "a strict inequality": (
+        GOOD + 'constraints = ["bake_bread < 1"]',
+        r"constraints\[1\]: .* must compare with <=, >=",
+    ),
     "no comparison": (GOOD + 'constraints = ["bake_bread"]', r"constraints\[1\]: .* must compare two sides"),
     "a comparison of numbers": (GOOD + 'constraints = ["1 <= 2"]', r"must restrict a decision or an outcome"),
-    "a decision in the support": (GOOD + 'support = ["bake_bread >= 0"]', r"support\[1\]: .*no decision and no outcome"),
+    "a decision in the support": (
+        GOOD + 'support = ["bake_bread >= 0"]',
+        r"support\[1\]: .*no decision and no outcome",
+    ),
     "constraints as text": (GOOD + 'constraints = "bake_bread <= 1"', r"constraints must be a list of formulas"),
     "two sides": (
         GOOD + "constraints = [{ decision = [1, 1], at_most = 1, equals = 1 }]",
         r"constraints\[1\] must have exactly one of at_most, at_least, equals",
     ),
     "a row of zeros": (GOOD + "constraints = [{ at_most = 1 }]", r"constraints\[1\] restricts nothing"),
-    "too many numbers": (GOOD + "constraints = [{ decision = [1, 1, 1], at_most = 1 }]",
-                         r"constraints\[1\].decision must be a list of 2 numbers.*got \[1, 1, 1\]"),
-    "a name that is none": (GOOD + "constraints = [{ decision = { bake_bred = 1 }, at_most = 1 }]",
-                            r'constraints\[1\].decision names bake_bred.*Did you mean "bake_bread"\?'),
-    "nobody can meet it": (GOOD + 'constraints = ["bake_bread <= -1"]', r"The feasible set of the decision problem is empty"),
+    "too many numbers": (
+        GOOD + "constraints = [{ decision = [1, 1, 1], at_most = 1 }]",
+        r"constraints\[1\].decision must be a list of 2 numbers.*got \[1, 1, 1\]",
+    ),
+    "a name that is none": (
+        GOOD + "constraints = [{ decision = { bake_bred = 1 }, at_most = 1 }]",
+        r'constraints\[1\].decision names bake_bred.*Did you mean "bake_bread"\?',
+    ),
+    "nobody can meet it": (
+        GOOD + 'constraints = ["bake_bread <= -1"]',
+        r"The feasible set of the decision problem is empty",
+    ),
     "crossed bounds": (GOOD + "upper = -1", r"lower must be at most upper, but bake_bread has 0.0 and -1.0"),
-    "bounds as text": (GOOD.replace("lower = 0", 'lower = "0"'), r"lower must be a list of 2 numbers.*or one number, got '0'"),
+    "bounds as text": (
+        GOOD.replace("lower = 0", 'lower = "0"'),
+        r"lower must be a list of 2 numbers.*or one number, got '0'",
+    ),
     "infinite numbers": (GOOD + "upper = inf", r"upper must be a list of 2 numbers"),
     "integer of an outcome": (GOOD + 'integer = ["bread"]', r"integer names 'bread', which is no decision"),
     "integer as a number": (GOOD + "integer = 1", r"integer must be true, false or a list of decisions, got 1"),
     "a matrix of another shape": (BAKERY + "[cost]\nproduct = [[1, 2]]", r"cost.product must be 2 rows of 2 numbers"),
-    "a matrix that is not symmetric": (BAKERY + "[cost]\nquadratic = [[1, 2], [0, 1]]", r"cost.quadratic must be symmetric"),
+    "a matrix that is not symmetric": (
+        BAKERY + "[cost]\nquadratic = [[1, 2], [0, 1]]",
+        r"cost.quadratic must be symmetric",
+    ),
     "an indefinite matrix": (BAKERY + "[cost]\nquadratic = [[1, 0], [0, -1]]", r"positive semidefinite.*-1"),
-    "one piece": (BAKERY + "[[cost.maxima]]\npieces = [{ constant = 1 }]", r"cost.maxima\[1\].pieces must be a list of at least"),
+    "one piece": (
+        BAKERY + "[[cost.maxima]]\npieces = [{ constant = 1 }]",
+        r"cost.maxima\[1\].pieces must be a list of at least",
+    ),
     "a negative weight": (
         BAKERY + "[[cost.maxima]]\nweight = -1\npieces = [{ constant = 1 }, {}]",
         r"cost.maxima\[1\].weight must be positive",
@@ -206,8 +234,14 @@ MISTAKES = {
         r'cost.maxima\[1\].pieces\[1\].constnt is not a key.*Did you mean "constant"\?',
     ),
     "an empty cost": (BAKERY + "[cost]", r"cost must be a formula or a table of coefficients, got \{\}"),
-    "an unknown kind": ('kind = "newsvendr"', r'kind must be "program" or one of .*got "newsvendr". Did you mean "newsvendor"\?'),
-    "a ready-made problem without its numbers": ('kind = "portfolio"', r"covariance is missing: kind = \"portfolio\" needs"),
+    "an unknown kind": (
+        'kind = "newsvendr"',
+        r'kind must be "program" or one of .*got "newsvendr". Did you mean "newsvendor"\?',
+    ),
+    "a ready-made problem without its numbers": (
+        'kind = "portfolio"',
+        r"covariance is missing: kind = \"portfolio\" needs",
+    ),
     "a misspelt argument": (
         'kind = "newsvendor"\nn_outcomes = 2\noverage = 1\nunderage = 1\ncapcity = 3',
         r'capcity is not a key of a problem file. Did you mean "capacity"\?',
@@ -232,7 +266,7 @@ MISTAKES = {
         'kind = "simplex_linear"\nc = [0, 0]\noutcomes = ["a"]',
         r"outcome_names must have 2 name\(s\)|decision_names must have 2",
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", MISTAKES)
