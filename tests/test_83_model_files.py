@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import io
 import json
+import pickle
 import subprocess
 import sys
 import warnings
@@ -194,6 +195,12 @@ def test_every_kind_of_predictor_decides_the_same_after_loading(name, path):
     assert np.array_equal(twin.split_.calibrate, decider.split_.calibrate)
 
 
+def test_a_loaded_decider_can_be_pickled(path):
+    decider = fitted(PROBLEMS["uncertain constraints"]())
+    decider.save(path)
+    assert_same(decider, pickle.loads(pickle.dumps(ph.load(path))), Y[:3] * 0.8, Y)
+
+
 def test_types_beyond_the_list_must_be_named_when_saving_and_when_loading(path):
     decider = fitted(predictor=SVR())
     with pytest.raises(ValueError, match=r"holds sklearn.svm._classes.SVR.*trusted="):
@@ -284,7 +291,12 @@ def test_inspecting_tells_what_is_inside_without_making_the_predictor(path, monk
     assert "RandomForestRegressor" in str(info)
 
 
-def test_unequal_sets_of_unknown_shape_are_an_error(path):
+def test_inspecting_prints_no_control_characters(path):
+    fitted(LINEAR.labelled(name="plan \x1b[2J\n")).save(path)
+    assert "plan ?[2J?" in str(ph.inspect_model(path))
+
+
+def test_sets_of_unknown_shape_are_an_error(path):
     class Odd(ph.Box):
         pass
 
@@ -336,6 +348,9 @@ def test_a_problem_from_a_python_file_travels_where_it_can(path, tmp_path):
     twin = ph.load(path)
     assert_same(decider, twin, Y[:3] * 0.8, Y)
     assert twin.problem.source == decider.problem.source
+    assert ph.load(path, problem=decider.problem).problem is decider.problem
+    with pytest.raises(ph.ModelFileError, match=r"The file holds its own problem: leave problem out"):
+        ph.load(path, problem=LINEAR)
 
 
 def rewritten(path, change):

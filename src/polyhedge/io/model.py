@@ -205,21 +205,26 @@ def _problem_state(problem: DecisionProblem) -> dict[str, Any]:
 
 
 def _problem(state: Mapping[str, Any], given: DecisionProblem | None) -> DecisionProblem:
+    """The problem of the file; one that is given must have been written in the same text."""
     try:
-        if "stored" in state:
-            return problem_from_state(state["stored"]) if given is None else given
-        reference, digest = str(state["elsewhere"]["reference"]), state["elsewhere"]["digest"]
+        is_inside = "stored" in state
+        stored = problem_from_state(state["stored"]) if is_inside else None
+        source = state["stored"]["source"] if is_inside else [state["elsewhere"][k] for k in ("reference", "digest")]
+        reference, digest = (str(part) for part in source or ("", ""))
     except Exception as error:  # edited formulas fail wherever CVXPY first meets them
         raise ModelFileError(f"The problem cannot be made: {type(error).__name__}: {error}") from error
     if given is None:
+        if stored is not None:
+            return stored
         raise ModelFileError(
             f"The problem of this model is in {reference} and not in the file. Loading runs no code: pass "
             f'problem=ph.problems.from_reference("{reference}") if you trust that code.'
         )
     if given.source is None or given.source.digest != digest:
         raise ModelFileError(
-            f"The given problem is not the one the model was fitted with: the digest of {reference} is "
-            f"{None if given.source is None else given.source.digest}, expected {digest}."
+            f"The given problem is not the one the model was fitted with: expected the digest {digest or None} of "
+            f"{reference or None}, got {None if given.source is None else given.source.digest}."
+            + (" The file holds its own problem: leave problem out." if is_inside else "")
         )
     return given
 
