@@ -24,6 +24,7 @@ ORDER = (
     "metrics",
     "io",
     "estimator",
+    "words",
     "tables",
     "batches",
     "plots",

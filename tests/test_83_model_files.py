@@ -87,6 +87,7 @@ SETS = {
     "l_2 ball": ph.Ball(2),
     "l_inf ball": ph.Ball(2, norm=np.inf),
     "ellipsoid": ph.Ellipsoid([[2.0, 1 / 3], [1 / 3, 1.0]], [0.1, 0.2]),
+    "union of balls": ph.sets.UnionOfBalls([[0.0, 0.1], [1 / 3, 0.2], [-1.0, 1.0]]),
 }
 
 
@@ -193,6 +194,7 @@ def test_every_kind_of_predictor_decides_the_same_after_loading(name, path):
     twin = ph.load(path)
     assert_same(decider, twin, rows[:70], Y)
     assert np.array_equal(twin.split_.calibrate, decider.split_.calibrate)
+    assert (twin.n_learn_, twin.n_calibrate_) == (decider.n_learn_, decider.n_calibrate_)
 
 
 def test_a_loaded_decider_can_be_pickled(path):

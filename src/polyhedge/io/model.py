@@ -50,6 +50,7 @@ class StoredModel:
     calibrations: tuple[Calibration, ...]
     predictor: Predictor
     learn_result: LearnResult
+    n_learn: int
     split: Split
     data_digest: str
     settings: Mapping[str, str] = field(default_factory=dict)
@@ -72,6 +73,7 @@ def write_model(path: str | Path, model: StoredModel, trusted: Sequence[str] = (
         "calibrations": [[c.date, c.n, float(c.radius), c.digest] for c in model.calibrations],
         "predictor": {"kind": kind, "types": sorted(predictor_types(members)) if members else []},
         "learning": _learn_state(model.learn_result),
+        "n_learn": int(model.n_learn),
         "split": [np.asarray(getattr(model.split, part)) for part in ("train", "learn", "calibrate")],
         "n_rows": model.split.n_rows,
         "data_digest": model.data_digest,
@@ -104,6 +106,7 @@ def read_model(
             calibrations=calibrations_of(state),
             predictor=predictor,
             learn_result=_learn_result(state["learning"], shape),
+            n_learn=check_count(state["n_learn"], "n_learn", minimum=0),
             split=_split(state["split"], state["n_rows"]),
             data_digest=_digest(state["data_digest"]),
             settings={str(key): str(value) for key, value in state["settings"].items()},
