@@ -1,6 +1,7 @@
 """Data: disjoint splits, the paper's synthetic generator and a shipped data set."""
 
 from polyhedge.data.energy import EnergyEfficiency, load_energy_efficiency
+from polyhedge.data.partition import partition_rows
 from polyhedge.data.splits import Split, as_indices, split_rows, take_rows
 from polyhedge.data.synthetic import make_synthetic, mixing_matrix, noise_scale, synthetic_mean
 
@@ -12,6 +13,7 @@ __all__ = [
     "make_synthetic",
     "mixing_matrix",
     "noise_scale",
+    "partition_rows",
     "split_rows",
     "synthetic_mean",
     "take_rows",

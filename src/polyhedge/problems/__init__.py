@@ -1,5 +1,6 @@
 """Decision problems: written in CVXPY, compiled once to arrays."""
 
+from polyhedge.problems.checks import NoSolutionError
 from polyhedge.problems.decision_problem import Curvature, DecisionProblem
 from polyhedge.problems.pieces import Pieces, SumOfMaxima
 from polyhedge.problems.ready_made import (
@@ -13,6 +14,7 @@ from polyhedge.problems.ready_made import (
 __all__ = [
     "Curvature",
     "DecisionProblem",
+    "NoSolutionError",
     "Pieces",
     "SumOfMaxima",
     "newsvendor",
