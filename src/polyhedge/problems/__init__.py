@@ -2,6 +2,7 @@
 
 from polyhedge.problems.checks import NoSolutionError
 from polyhedge.problems.decision_problem import Curvature, DecisionProblem
+from polyhedge.problems.names import Source
 from polyhedge.problems.pieces import Pieces, SumOfMaxima
 from polyhedge.problems.ready_made import (
     newsvendor,
@@ -16,6 +17,7 @@ __all__ = [
     "DecisionProblem",
     "NoSolutionError",
     "Pieces",
+    "Source",
     "SumOfMaxima",
     "newsvendor",
     "portfolio",
