@@ -160,7 +160,7 @@ def evaluate(
     whole = measures.summary(volume, decider.alpha)
     thinned = _thinned(decider, measures, table, kept)
     groups = {
-        label: measures.summary(volume, decider.alpha, labels == label)
+        label: measures.summary(volume, decider.alpha, np.asarray(labels == label))
         for label in ([] if labels is None else _most_common(labels))
     }
     warnings += _seen_before(decider, table, schema)
