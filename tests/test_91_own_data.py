@@ -331,15 +331,19 @@ def test_infeasible_and_unbounded_are_exit_code_3(folder: Path) -> None:
     free.write_text('outcomes = ["left", "right"]\ndecisions = ["z"]\ncost = "z + left + right"\n')
     done = fit(folder, folder / "history.csv", "--problem", free, out="never")
     assert done.exit_code == 3
-    assert "it can be lowered without limit" in done.stderr
+    assert "the cost can be lowered without limit" in done.stderr
     tight = folder / "tight.toml"
     tight.write_text(
         'outcomes = ["left", "right"]\ndecisions = ["z"]\nlower = 0\nupper = 2\ncost = "z + 0.01 * left"\n'
         'constraints = ["z >= right"]\n'
     )
+    done = fit(folder, folder / "history.csv", "--problem", tight, out="never")
+    assert done.exit_code == 3
+    assert "No decision satisfies uncertain_constraints for all outcomes of the set" in done.stderr
+    tight.write_text(tight.read_text().replace("upper = 2", "upper = 6"))
     done = fit(folder, folder / "history.csv", "--problem", tight, out="model.tight")
     assert done.exit_code == 0, done.output
-    new = pd.DataFrame({"a": [0.0, -4.0], "town": ["Bern", "Roma"]})
+    new = pd.DataFrame({"a": [0.0, -8.0], "town": ["Bern", "Roma"]})
     new.to_csv(folder / "new.csv", index=False)
     done = run("decide", folder / "model.tight", folder / "new.csv", "--out", folder / "t.csv")
     assert done.exit_code == 3
