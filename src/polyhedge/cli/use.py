@@ -57,6 +57,7 @@ from polyhedge.tables import (
 # Share of a model's training and learning rows in a table beyond which the table is no fresh one.
 _NOTABLE_OVERLAP = 0.02
 _MOST_GROUPS = 50
+_ROUNDING = 1e-12
 
 
 @app.command()
@@ -65,6 +66,7 @@ def decide(
     data: Annotated[Path, typer.Argument(help="New rows: a CSV or Parquet file with the feature columns.")],
     out: Annotated[str, typer.Option(help="Decisions to write: a .csv or .parquet file, or - for standard output.")],
     keep: Annotated[str, typer.Option(help="Columns of the new rows to copy into the decisions, such as a name.")] = "",
+    digits: Annotated[int | None, typer.Option(min=1, help="Significant digits to write; all by default.")] = None,
     problem: CodedProblem = None,
     separator: Separator = None,
     encoding: Encoding = None,
@@ -90,6 +92,8 @@ def decide(
     with progress("deciding"):
         decisions = decide_rows(decider, X.iloc[usable])
     frame = decisions_frame(decider, decisions, schema.outcomes, reasons, notes)
+    if digits is not None:
+        frame = frame.map(lambda value: _rounded(value, digits) if isinstance(value, float) else value)
     for place, name in enumerate(names_in(keep)):
         frame.insert(place, f"input_{name}" if name in frame.columns else name, table.frame[name].to_numpy())
     if target is None:
@@ -104,6 +108,11 @@ def decide(
     if len(table) and not len(usable):
         raise typer.Exit(BAD_INPUT)
     check_statuses([] if decisions is None else list(decisions.status))
+
+
+def _rounded(value: float, digits: int) -> float:
+    # Rounding errors of a solver are not worth a reader's time.
+    return 0.0 if abs(value) < _ROUNDING else float(f"{value:.{digits}g}")
 
 
 def _decided(frame: Any, reasons: Any, notes: Any, out: str) -> dict[str, Any]:
@@ -284,13 +293,10 @@ def inspect(model: ModelFile, as_json: AsJson = False) -> None:
     if columns:
         schema = Schema.from_json(columns)
         kinds = [f"{column.name} ({column.kind})" for column in schema.features]
-        tell(
-            [
-                ("features  ", ", ".join(kinds)),
-                ("fitted on ", f"{info.details['data']['file']}, {info.details['data']['n_rows']} rows"),
-                ("observed  ", f"coverage {info.details['coverage']} on held-out rows"),
-            ]
-        )
+        data, coverage = info.details["data"], info.details["coverage"]
+        typer.echo(f"{'features':<10} {', '.join(kinds)}")
+        typer.echo(f"{'fitted on':<10} {data['file']}, {data['n_rows']} rows")
+        typer.echo(f"{'observed':<10} {'no rows were held out' if coverage is None else f'coverage {coverage}'}")
 
 
 def _with_rows(table: Table) -> Table:
