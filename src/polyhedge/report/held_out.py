@@ -89,8 +89,8 @@ def observed_blocks(held_out: HeldOut) -> list[Block]:
         Column("highest cost"),
     ]
     note = (
-        "± standard error. Regret: mean cost above what knowing the outcome would have cost. What a robust decision buys "
-        "is a bound known before, not a lower mean."
+        "± standard error. Regret: mean cost above what knowing the outcome would have cost. What a robust decision "
+        "buys is a bound known before, not a lower mean."
     )
     return [
         Text(_sentence(held_out)),
