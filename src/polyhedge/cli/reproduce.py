@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -10,21 +13,94 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 from rich.progress import Progress as ProgressBar
 
-from polyhedge._files import replace_file
-from polyhedge.benchmark.scaling import Progress, ScalingSettings, run_scaling
+from polyhedge.benchmark.files import replace_file
+from polyhedge.benchmark.jobs import Progress, Workers
+from polyhedge.benchmark.methods import METHODS
+from polyhedge.benchmark.scaling import run_scaling
+from polyhedge.benchmark.scaling_methods import ScalingSettings
 from polyhedge.benchmark.scaling_report import comparison_grid, draw_scaling, markdown_report, shared_grid
+from polyhedge.benchmark.study import StudySettings, run_study, study_jobs
+from polyhedge.benchmark.study_figure import draw_bubbles
+from polyhedge.benchmark.study_tables import short_grid, tasks_of, write_tables
+from polyhedge.benchmark.summary import table_rows
 from polyhedge.cli.app import app, can_draw, rich_table
 
 reproduce = typer.Typer(no_args_is_help=True, rich_markup_mode="rich")
 app.add_typer(reproduce, name="reproduce")
+
+Out = Annotated[Path, typer.Option(file_okay=False, help="Folder for the results; made if it is missing.")]
+NumberOfWorkers = Annotated[int, typer.Option(min=0, help="Processes on this machine; 0 for one a core.")]
+Cluster = Annotated[str, typer.Option(help="Address of a Dask scheduler that takes the place of processes.")]
 
 
 @reproduce.callback()
 def _reproduce() -> None:
     """Repeat the paper's experiments and print the results beside its figures.
 
-    Example: polyhedge reproduce scaling --quick
+    Example: polyhedge reproduce tables --task energy --seeds 2
     """
+
+
+@reproduce.command()
+def tables(
+    task: Annotated[
+        list[str] | None, typer.Option(help="linear, quadratic, newsvendor or energy; may be repeated. All by default.")
+    ] = None,
+    method: Annotated[
+        list[str] | None, typer.Option(help=f"{', '.join(METHODS)}; may be repeated. All by default.")
+    ] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="Number of seeds.")] = 5,
+    alpha: Annotated[float, typer.Option(help="Share of outcomes that may fall outside the set.")] = 0.1,
+    workers: NumberOfWorkers = 0,
+    cluster: Cluster = "",
+    out: Out = Path("results"),
+) -> None:
+    """Every method on every task, beside the paper's Tables 2 and 3, and the bubble figure.
+
+    Each run is saved as it ends. A study that was stopped goes on where it was when it is started again, and ends with
+    the same tables. Writes runs (study.csv, study.json), tables (CSV, Markdown, LaTeX), times and the figure (PNG,
+    SVG).
+
+    Example: polyhedge reproduce tables --task energy --method default --method one-sided-box --seeds 20
+    """
+    settings = StudySettings(alpha=alpha)
+    jobs = study_jobs(task or (), method or (), seeds)
+    with progress_bar() as report:
+        rows = run_study(jobs, out, settings=settings, workers=_workers(workers, cluster), report=report)
+    figures, console = table_rows(rows), Console()
+    for name in tasks_of(figures):
+        if not task or name in task:
+            console.print(rich_table(short_grid(figures, name), dense=True))
+    paths = write_tables(rows, out)
+    if can_draw():
+        pictures = [out / "bubble.png", out / "bubble.svg"]
+        draw_bubbles(rows, pictures, alpha=alpha)
+        paths += pictures
+    _say_paths([out / "study.csv", out / "study.json", *paths])
+
+
+def _workers(n: int, cluster: str) -> Workers:
+    return Workers(n or os.cpu_count() or 1, cluster)
+
+
+def _say_paths(paths: list[Path]) -> None:
+    # Not through rich: it would break a long path over two lines.
+    typer.echo(f"Results in {paths[0].parent}: {', '.join(path.name for path in paths)}")
+
+
+@contextmanager
+def progress_bar() -> Iterator[Callable[[Progress], None]]:
+    """A bar with the time left on stderr, if that is a terminal."""
+    errors = Console(stderr=True)
+    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"))
+    with ProgressBar(*columns, console=errors, transient=True, disable=not errors.is_terminal) as bar:
+        line = bar.add_task("", total=None)
+
+        def report(progress: Progress) -> None:
+            left = f"{max(progress.seconds_left, 0.0) / 60:.1f} min left, {progress.next}" if progress.next else ""
+            bar.update(line, completed=progress.done, total=progress.total, description=left)
+
+        yield report
 
 
 @reproduce.command()
@@ -32,9 +108,7 @@ def scaling(
     task: Annotated[str, typer.Option(help="Cost: linear, quadratic or newsvendor.")] = "linear",
     quick: Annotated[bool, typer.Option("--quick", help="Fewer sizes, seeds and seconds: under 2 minutes.")] = False,
     seeds: Annotated[int, typer.Option(min=1, help="Number of seeds; at most 2 with --quick.")] = 5,
-    out: Annotated[Path, typer.Option(file_okay=False, help="Folder for the results; made if it is missing.")] = Path(
-        "results"
-    ),
+    out: Out = Path("results"),
 ) -> None:
     """Exact and approximate learners against the number of learning samples (the paper's Table 1).
 
@@ -46,15 +120,7 @@ def scaling(
     settings = ScalingSettings.quick(task, seeds) if quick else ScalingSettings(task=task, seeds=seeds)
     stem = f"scaling_{task}{'_quick' if quick else ''}"
     console = Console()
-    errors = Console(stderr=True)
-    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"))
-    with ProgressBar(*columns, console=errors, transient=True, disable=not errors.is_terminal) as bar:
-        line = bar.add_task("", total=None)
-
-        def report(progress: Progress) -> None:
-            left = f"{max(progress.seconds_left, 0.0) / 60:.1f} min left, {progress.next}" if progress.next else ""
-            bar.update(line, completed=progress.done, total=progress.total, description=left)
-
+    with progress_bar() as report:
         run = run_scaling(settings, folder=out, stem=stem, report=report)
     for grid in (comparison_grid(run), shared_grid(run)):
         console.print(rich_table(grid))
