@@ -8,6 +8,7 @@ most that radius with probability at least ``1 - alpha``, whatever the distribut
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil
 from typing import Any
@@ -18,7 +19,25 @@ from scipy import stats
 
 from polyhedge._validation import check_alpha, check_count
 
-__all__ = ["conformal_radius", "conformal_rank", "coverage_law", "minimum_samples"]
+__all__ = ["Calibration", "conformal_radius", "conformal_rank", "coverage_law", "minimum_samples"]
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """One entry of a model's audit trail: when a radius was set, from how many rows, and which.
+
+    Attributes
+    ----------
+    date : time in UTC, ISO 8601.
+    n : number of calibration samples.
+    radius : the conformal radius they gave.
+    digest : SHA-256 of the rows.
+    """
+
+    date: str
+    n: int
+    radius: float
+    digest: str
 
 
 def conformal_rank(n: int, alpha: float) -> int:

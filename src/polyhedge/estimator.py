@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -12,9 +14,10 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 
 from polyhedge._validation import Array, as_finite, as_rows, check_alpha
-from polyhedge.calibration import conformal_radius, minimum_samples
-from polyhedge.data import Split, as_indices, split_rows, take_rows
+from polyhedge.calibration import Calibration, conformal_radius, minimum_samples
+from polyhedge.data import Split, as_indices, digest_rows, split_rows, take_rows
 from polyhedge.data.splits import IndexArray
+from polyhedge.io import MAX_BYTES, StoredModel, read_model, write_model
 from polyhedge.learners import Auto, Learner
 from polyhedge.metrics import Evaluation, evaluate_decisions
 from polyhedge.predictors import Predictor, as_predictor
@@ -57,6 +60,9 @@ class RobustDecider(BaseEstimator):
     radius_ : its calibrated radius.
     learn_result_ : the learner's evidence.
     split_ : the row indices of the three parts.
+    calibrations_ : the audit trail: one `Calibration` for each radius so far, the newest last.
+    data_digest_ : SHA-256 of the rows and their split.
+    details_ : what was stored beside a model that was loaded from a file.
 
     Examples
     --------
@@ -128,11 +134,13 @@ class RobustDecider(BaseEstimator):
         )
         self.set_ = self.learn_result_.set
         self.predictor_, self.split_ = predictor, split
+        self.data_digest_ = digest_rows(X, Y, split.train, split.learn, split.calibrate)
+        self.calibrations_: tuple[Calibration, ...] = ()
         self._calibrate(take_rows(X, calibrate_rows), Y[calibrate_rows])
         return self
 
     def recalibrate(self, X: Any, Y: ArrayLike) -> Self:
-        """Set the radius anew from fresh rows; the shape stays.
+        """Set the radius anew from fresh rows; the shape stays, and `calibrations_` keeps the old radii.
 
         The rows must not have been used for training or learning, otherwise the guarantee is void.
         """
@@ -147,6 +155,9 @@ class RobustDecider(BaseEstimator):
         scores = self.set_.scores(Y - self.predictor_.predict(X))
         self.radius_ = conformal_radius(scores, self.alpha)
         self.n_calibrate_ = len(scores)
+        date = datetime.now(UTC).isoformat(timespec="seconds")
+        entry = Calibration(date, self.n_calibrate_, self.radius_, digest_rows(X, Y))
+        self.calibrations_ = (*self.calibrations_, entry)
 
     def decide(self, X: Any) -> Decisions:
         """Robust decisions with cost bounds for new rows; warns where a row has no optimal decision."""
@@ -174,6 +185,30 @@ class RobustDecider(BaseEstimator):
         decisions = decide(self.problem, self.set_, self.radius_, centers)
         inside = self.set_.contains(Y - centers, self.radius_)
         return evaluate_decisions(self.problem, decisions, inside, centers, Y, self._mean_volume(centers), self.alpha)
+
+    def save(self, path: str | Path, details: Mapping[str, Any] | None = None, *, trusted: Sequence[str] = ()) -> None:
+        """Write the fitted decider to one file that `polyhedge.load` reads without running code from it.
+
+        Parameters
+        ----------
+        path : where to write; the file is replaced whole or not at all.
+        details : JSON values to keep beside the model, such as column names.
+        trusted : names of types in the predictor beyond scikit-learn's and polyhedge's own.
+        """
+        self._check_fitted("save")
+        model = StoredModel(
+            problem=self.problem,
+            alpha=self.alpha,
+            set=self.set_,
+            calibrations=self.calibrations_,
+            predictor=self.predictor_,
+            learn_result=self.learn_result_,
+            split=self.split_,
+            data_digest=self.data_digest_,
+            settings={name: repr(getattr(self, name)) for name in ("predictor", "learner", "split", "random_state")},
+            details=getattr(self, "details_", {}) if details is None else details,
+        )
+        write_model(path, model, trusted)
 
     def _centers(self, X: Any) -> Array:
         _check_features(X, None, self.predictor)
@@ -246,6 +281,53 @@ class RobustDecider(BaseEstimator):
                     f"alpha={self.alpha!r} needs at least {needed} {verb} samples, got {size}: the conformal radius "
                     f"would be infinite. Raise alpha or the {verb} share, or bring more rows."
                 )
+
+
+def load(
+    path: str | Path,
+    *,
+    problem: DecisionProblem | None = None,
+    trusted: Sequence[str] = (),
+    max_bytes: int = MAX_BYTES,
+) -> RobustDecider:
+    """Read a fitted decider from a file that `RobustDecider.save` wrote; its decisions are the same to the last bit.
+
+    Nothing from the file is run: sets, problem and calibration are arrays and JSON, the predictor is made by skops
+    from a list of known types. Files that are cut off, edited, hostile or of another version raise
+    `ModelFileError`.
+
+    Parameters
+    ----------
+    path : the file.
+    problem : the problem, where the file holds only a reference to it (see `problems.from_reference`).
+    trusted : names of types in the predictor that you allow beyond scikit-learn's and polyhedge's own.
+    max_bytes : size of the unpacked model beyond which it is refused.
+
+    Returns
+    -------
+    RobustDecider
+        Fitted, with `details_`. Its learner is None; what learned the set is told by `learn_result_`.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import polyhedge as ph
+    >>> Y = np.random.default_rng(0).normal(size=(100, 2))
+    >>> decider = ph.RobustDecider(ph.problems.simplex_linear([0.0, 0.0]), "precomputed", random_state=0)
+    >>> path = tempfile.mkdtemp() + "/model.polyhedge"
+    >>> decider.fit(Y * 0.5, Y).save(path, {"columns": ["a", "b"]})
+    >>> twin = ph.load(path)
+    >>> bool((twin.decide(Y).cost_bound == decider.decide(Y).cost_bound).all()), twin.details_
+    (True, {'columns': ['a', 'b']})
+    """
+    model = read_model(path, problem=problem, trusted=trusted, max_bytes=max_bytes)
+    decider = RobustDecider(model.problem, model.template, alpha=model.alpha)
+    decider.set_, decider.predictor_ = model.set, model.predictor
+    decider.calibrations_ = model.calibrations
+    decider.radius_, decider.n_calibrate_ = model.calibrations[-1].radius, model.calibrations[-1].n
+    decider.learn_result_, decider.split_ = model.learn_result, model.split
+    decider.data_digest_, decider.details_ = model.data_digest, dict(model.details)
+    return decider
 
 
 def _roles(

@@ -1,6 +1,7 @@
 """Decision problems: written in CVXPY, compiled once to arrays."""
 
 from polyhedge.problems.decision_problem import Curvature, DecisionProblem
+from polyhedge.problems.names import Source
 from polyhedge.problems.pieces import Pieces, SumOfMaxima
 from polyhedge.problems.ready_made import (
     newsvendor,
@@ -14,6 +15,7 @@ __all__ = [
     "Curvature",
     "DecisionProblem",
     "Pieces",
+    "Source",
     "SumOfMaxima",
     "newsvendor",
     "portfolio",
