@@ -11,15 +11,18 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
+from sklearn.compose import ColumnTransformer
 from sklearn.exceptions import NotFittedError
+from sklearn.frozen import FrozenEstimator
+from sklearn.pipeline import Pipeline
 
 from polyhedge._validation import Array, as_finite, as_rows, check_alpha
-from polyhedge.calibration import Calibration, conformal_radius, minimum_samples
-from polyhedge.data import Split, as_indices, digest_rows, split_rows, take_rows
+from polyhedge.calibration import Calibration, conformal_radius, grouped_radius, minimum_samples
+from polyhedge.data import Split, as_indices, digest_rows, partition_rows, split_rows, take_rows
 from polyhedge.data.splits import IndexArray
 from polyhedge.io import MAX_BYTES, StoredModel, read_model, write_model
 from polyhedge.learners import Auto, Learner
-from polyhedge.metrics import Evaluation, evaluate_decisions
+from polyhedge.metrics import Evaluation, RowMeasures, measure_rows
 from polyhedge.predictors import Predictor, as_predictor
 from polyhedge.problems import DecisionProblem
 from polyhedge.robust import Decisions, decide
@@ -99,6 +102,7 @@ class RobustDecider(BaseEstimator):
         train: ArrayLike | None = None,
         learn: ArrayLike | None = None,
         calibrate: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
     ) -> Self:
         """Split the rows, train the predictor, learn the shape and calibrate its radius.
 
@@ -114,15 +118,19 @@ class RobustDecider(BaseEstimator):
         Y : (n, n_outcomes)
         train, learn, calibrate : index arrays or masks, optional
             The split, where it should not be random; the parts must not overlap.
+        groups : (n,) labels, optional
+            Rows of one group are near-copies of each other: they are kept in one part, and the radius counts groups
+            instead of rows, see `grouped_radius`. The promise is then for a row of a new group.
         """
         self._check_parameters()
         Y = self._outcomes(Y)
+        labels = _labels(groups, len(Y))
         rng = _generator(self.random_state)
         split_rng = rng.spawn(1)[0]
         learn_seed, predictor_seed = (int(seed) for seed in rng.integers(2**31, size=2))
         predictor = as_predictor(self.predictor, self.problem.n_outcomes, random_state=predictor_seed)
         _check_features(X, Y, self.predictor)
-        split = self._split(len(Y), predictor.needs_training, (train, learn, calibrate), split_rng)
+        split = self._split(len(Y), predictor.needs_training, (train, learn, calibrate), split_rng, labels)
         self._check_sizes(split)
         if predictor.needs_training:
             predictor.fit(take_rows(X, split.train), Y[split.train])
@@ -136,24 +144,30 @@ class RobustDecider(BaseEstimator):
         self.predictor_, self.split_ = predictor, split
         self.data_digest_ = digest_rows(X, Y, split.train, split.learn, split.calibrate)
         self.calibrations_: tuple[Calibration, ...] = ()
-        self._calibrate(take_rows(X, calibrate_rows), Y[calibrate_rows])
+        self._calibrate(
+            take_rows(X, calibrate_rows), Y[calibrate_rows], None if labels is None else labels[calibrate_rows]
+        )
         return self
 
-    def recalibrate(self, X: Any, Y: ArrayLike) -> Self:
+    def recalibrate(self, X: Any, Y: ArrayLike, *, groups: ArrayLike | None = None) -> Self:
         """Set the radius anew from fresh rows; the shape stays, and `calibrations_` keeps the old radii.
 
-        The rows must not have been used for training or learning, otherwise the guarantee is void.
+        The rows must not have been used for training or learning, otherwise the guarantee is void. Labels in
+        `groups` mark rows that are near-copies of each other, as in `fit`.
         """
         self._check_fitted("recalibrate")
         Y = self._outcomes(Y)
         _check_features(X, Y, self.predictor)
-        self._calibrate(X, Y)
+        self._calibrate(X, Y, _labels(groups, len(Y)))
         return self
 
-    def _calibrate(self, X: Any, Y: Array) -> None:
+    def _calibrate(self, X: Any, Y: Array, groups: Any = None) -> None:
         """Calibration rows only: the one place that sets the radius."""
         scores = self.set_.scores(Y - self.predictor_.predict(X))
-        self.radius_ = conformal_radius(scores, self.alpha)
+        if groups is None:
+            self.radius_ = conformal_radius(scores, self.alpha)
+        else:
+            self.radius_ = grouped_radius(scores, groups, self.alpha)
         self.n_calibrate_ = len(scores)
         date = datetime.now(UTC).isoformat(timespec="seconds")
         entry = Calibration(date, self.n_calibrate_, self.radius_, digest_rows(X, Y))
@@ -178,13 +192,17 @@ class RobustDecider(BaseEstimator):
 
     def evaluate(self, X: Any, Y: ArrayLike) -> Evaluation:
         """Coverage, costs and volume on rows that were not used for fitting."""
+        return self.measure(X, Y).summary(self.mean_volume(X), self.alpha)
+
+    def measure(self, X: Any, Y: ArrayLike) -> RowMeasures:
+        """Bound, realised cost and regret row by row, on rows that were not used for fitting."""
         self._check_fitted("evaluate")
         Y, centers = self._outcomes(Y), self._centers(X)
         if len(Y) != len(centers):
             raise ValueError(f"X and Y must have the same number of rows, got {len(centers)} and {len(Y)}.")
         decisions = decide(self.problem, self.set_, self.radius_, centers)
         inside = self.set_.contains(Y - centers, self.radius_)
-        return evaluate_decisions(self.problem, decisions, inside, centers, Y, self._mean_volume(centers), self.alpha)
+        return measure_rows(self.problem, decisions, inside, centers, Y)
 
     def save(self, path: str | Path, details: Mapping[str, Any] | None = None, *, trusted: Sequence[str] = ()) -> None:
         """Write the fitted decider to one file that `polyhedge.load` reads without running code from it.
@@ -219,10 +237,12 @@ class RobustDecider(BaseEstimator):
         known = {"support_W": A, "support_h": h} if len(A) else {}
         return Region(self.set_, self.radius_, center, **known)
 
-    def _mean_volume(self, centers: Array) -> Volume:
-        """One volume where it is the same everywhere, else the mean over an even choice of contexts."""
+    def mean_volume(self, X: Any) -> Volume:
+        """Volume of the set: one where it is the same everywhere, else the mean over an even choice of rows."""
+        self._check_fitted("mean_volume")
         if not len(self.problem.support_rows[0]):
             return self.set_.volume(self.radius_)
+        centers = self._centers(X)
         chosen = np.unique(np.linspace(0, len(centers) - 1, _VOLUME_REGIONS).astype(int))
         volumes = [self._region_around(center).volume() for center in centers[chosen]]
         spread = float(np.std(volumes, ddof=1) / np.sqrt(len(volumes))) if len(volumes) > 1 else 0.0
@@ -256,13 +276,20 @@ class RobustDecider(BaseEstimator):
         return outcomes
 
     def _split(
-        self, n: int, needs_training: bool, given: tuple[ArrayLike | None, ...], rng: np.random.Generator
+        self,
+        n: int,
+        needs_training: bool,
+        given: tuple[ArrayLike | None, ...],
+        rng: np.random.Generator,
+        groups: Any = None,
     ) -> Split:
         train, learn, calibrate = given
         if learn is None and calibrate is None and train is None:
             shares = np.asarray(self.split, dtype=float)
             if not needs_training and len(shares) == 3 and shares[1:].sum() > 0:
                 shares = np.array([0.0, *(shares[1:] / shares[1:].sum())])
+            if groups is not None:
+                return partition_rows(n, (*shares, 0.0), rng=rng, groups=groups)[0]
             return split_rows(n, tuple(shares), rng=rng)
         if learn is None or calibrate is None or (train is None and needs_training):
             raise ValueError(
@@ -345,6 +372,13 @@ def _roles(
     return split.train, np.concatenate([split.learn, split.calibrate])
 
 
+def _labels(groups: ArrayLike | None, n: int) -> Any:
+    labels = None if groups is None else np.asarray(groups)
+    if labels is not None and labels.shape != (n,):
+        raise ValueError(f"groups must have one label for each of the {n} rows, got shape {labels.shape}.")
+    return labels
+
+
 def _generator(random_state: Any) -> np.random.Generator:
     if isinstance(random_state, np.random.RandomState):
         return np.random.default_rng(random_state.randint(2**31))
@@ -382,6 +416,13 @@ def _numbers_of(X: Any) -> Array | None:
 
 
 def _takes_nan(predictor: Any) -> bool:
+    # Scikit-learn's tags of composed models do not say what their first steps can do.
+    if isinstance(predictor, FrozenEstimator):
+        return _takes_nan(predictor.estimator)
+    if isinstance(predictor, Pipeline):
+        return _takes_nan(predictor.steps[0][1])
+    if isinstance(predictor, ColumnTransformer):
+        return any(_takes_nan(transformer) for _, transformer, _ in predictor.transformers)
     tags = getattr(predictor, "__sklearn_tags__", None)
     if tags is None:
         return callable(predictor)

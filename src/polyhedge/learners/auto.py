@@ -10,6 +10,7 @@ The calibration split is never seen.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -17,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from polyhedge._progress import tell
 from polyhedge._validation import Array, Indices
 from polyhedge.calibration import conformal_radius, minimum_samples
 from polyhedge.learners.certificate import lower_bound
@@ -28,6 +30,8 @@ from polyhedge.learners.starts import check_n_facets
 from polyhedge.problems import DecisionProblem
 from polyhedge.sets import Polyhedron, UncertaintySet
 from polyhedge.solvers.program import Status
+
+_log = logging.getLogger(__name__)
 
 _SIMPLEST = "one-sided box"
 _FEW_SAMPLES = 800
@@ -151,6 +155,9 @@ def _cross_fit(
             if time.perf_counter() > deadline:
                 return judged
             shapes.append(_learn_without(objective, learner, fold, seed))
+            # After all candidates, the chosen one is fitted on all rows, which takes about as long as its folds.
+            before = list(candidates).index(name) * len(folds)
+            tell(_log, "learning", before + len(shapes), (len(candidates) + 1) * len(folds))
         if name == _SIMPLEST:
             simplest = shapes
         else:

@@ -1,5 +1,6 @@
 """Decision problems: written in CVXPY, compiled once to arrays."""
 
+from polyhedge.problems.checks import NoSolutionError
 from polyhedge.problems.decision_problem import Curvature, DecisionProblem
 from polyhedge.problems.names import Source
 from polyhedge.problems.pieces import Pieces, SumOfMaxima
@@ -14,6 +15,7 @@ from polyhedge.problems.ready_made import (
 __all__ = [
     "Curvature",
     "DecisionProblem",
+    "NoSolutionError",
     "Pieces",
     "Source",
     "SumOfMaxima",
