@@ -10,11 +10,11 @@ from numpy.typing import ArrayLike
 
 from polyhedge._validation import Array, as_rows
 from polyhedge.estimator import RobustDecider
-from polyhedge.metrics import Estimate, Evaluation, Proportion, estimate, evaluate_decisions
+from polyhedge.metrics import Evaluation, Proportion, RowMeasures, estimate, measure_rows
 from polyhedge.report.blocks import Block, Text
 from polyhedge.report.pictures import bound_picture
 from polyhedge.report.tables import Cell, Column, Table
-from polyhedge.robust import decide, decide_knowing
+from polyhedge.robust import decide
 from polyhedge.sets import Volume
 
 __all__ = ["HeldOut", "observe", "observed_blocks"]
@@ -27,25 +27,26 @@ class HeldOut:
     Attributes
     ----------
     X, Y : the rows.
-    evaluation : coverage and mean costs.
-    bound : (n,) cost bounds of the robust decisions.
-    robust, nominal, oracle : (n,) realised costs.
+    rows : what happened row by row.
+    evaluation : the same in the mean, without the volume: a reader of the page has no use for it.
     complaint : what went wrong with decisions, empty if nothing did.
     """
 
     X: Any
     Y: Array
+    rows: RowMeasures
     evaluation: Evaluation
-    bound: Array
-    robust: Array
-    nominal: Array
-    oracle: Array
     complaint: str
 
     @property
-    def versus_nominal(self) -> Estimate:
-        """Mean realised cost of the robust decisions less that of trusting the prediction, row by row."""
-        return estimate(self.robust - self.nominal)
+    def costs(self) -> dict[str, Array]:
+        """Realised costs (n,) of the three ways to decide."""
+        robust = self.rows.realised
+        return {
+            "Robust decision": robust,
+            "Trusting the prediction": robust - self.rows.over_nominal,
+            "Knowing the outcome": robust - self.rows.regret,
+        }
 
 
 def observe(decider: RobustDecider, X: Any, Y: ArrayLike) -> HeldOut:
@@ -57,30 +58,15 @@ def observe(decider: RobustDecider, X: Any, Y: ArrayLike) -> HeldOut:
         raise ValueError(f"X and Y must have the same number of rows, got {len(centers)} and {len(outcomes)}.")
     found = decide(problem, decider.set_, decider.radius_, centers)
     inside = decider.set_.contains(outcomes - centers, decider.radius_)
-    # The page shows no volume: where it depends on x it takes long, and a manager has no use for it.
-    evaluation = evaluate_decisions(problem, found, inside, centers, outcomes, Volume(np.nan), decider.alpha)
-    trusting = decide_knowing(problem, centers)[0]
-    return HeldOut(
-        X,
-        outcomes,
-        evaluation,
-        bound=found.cost_bound,
-        robust=problem.evaluate(found.z.reshape(len(found), -1), outcomes),
-        nominal=problem.evaluate(trusting, outcomes),
-        oracle=decide_knowing(problem, outcomes)[1],
-        complaint=found.complaint(),
-    )
+    rows = measure_rows(problem, found, inside, centers, outcomes)
+    return HeldOut(X, outcomes, rows, rows.summary(Volume(np.nan), decider.alpha), found.complaint())
 
 
 def observed_blocks(held_out: HeldOut) -> list[Block]:
     """A table of the three ways to decide, and the bounds against what came."""
     level = 100 * held_out.evaluation.promised
-    ways = (
-        ("Robust decision", held_out.robust),
-        ("Trusting the prediction", held_out.nominal),
-        ("Knowing the outcome", held_out.oracle),
-    )
-    rows = [_row(name, cost, held_out.oracle, level) for name, cost in ways]
+    costs = held_out.costs
+    rows = [_row(name, cost, costs["Knowing the outcome"], level) for name, cost in costs.items()]
     columns = [
         Column("how it is decided"),
         Column("mean cost"),
@@ -95,7 +81,7 @@ def observed_blocks(held_out: HeldOut) -> list[Block]:
     return [
         Text(_sentence(held_out)),
         Table("Realised cost on held-out rows", columns, rows, note),
-        *bound_picture(held_out.bound, held_out.robust),
+        *bound_picture(held_out.rows),
     ]
 
 

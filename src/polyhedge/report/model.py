@@ -24,6 +24,7 @@ from polyhedge.words import facets_in_words, name_outcomes, promise_in_words
 __all__ = ["ModelDetails", "model_page", "model_report"]
 
 _PACKAGES = ("polyhedge", "numpy", "scipy", "scikit-learn", "cvxpy", "highspy", "clarabel")
+_MOST_NAMES = 12
 _COST_IN_WORDS = {
     Curvature.AFFINE: "rises or falls evenly with each outcome (affine)",
     Curvature.MAX_AFFINE: "is the largest of several straight lines in the outcomes",
@@ -39,7 +40,7 @@ class ModelDetails:
     Attributes
     ----------
     title : of the page.
-    outcome_names, decision_names : one for each; "outcome 1", ... and the variable's name if not given.
+    outcome_names, decision_names : one for each; those of the problem if not given.
     warnings : what a reader must know before trusting the decisions.
     facts : names and values for the section on how the model was made: the data file, its digest, old radii.
     commands : how to make the model again.
@@ -103,7 +104,8 @@ def _short(decider: RobustDecider, held_out: HeldOut | None) -> list[Block]:
     ]
     if held_out is None:
         return [Cards(cards), Missing("Nothing was observed yet: no held-out rows were given.", _COMMAND)]
-    found, n = held_out.evaluation, len(held_out.bound)
+    found = held_out.evaluation
+    n = found.coverage.n
     low, high = (_percent(value) for value in (found.coverage.low, found.coverage.high))
     cards += [
         Card("Observed inside", _percent(found.coverage.value), f"of {n} held-out rows; 95 % interval {low} to {high}"),
@@ -124,7 +126,7 @@ def _verdict(found: Evaluation) -> str:
 
 
 def _against_nominal(held_out: HeldOut) -> str:
-    difference = held_out.versus_nominal
+    difference = held_out.evaluation.over_nominal
     size = f"{_number(abs(difference.value))} ± {difference.standard_error:.2g}"
     return f"{size} {'more' if difference.value >= 0 else 'less'} than trusting the prediction"
 
@@ -150,12 +152,11 @@ def _own_warnings(decider: RobustDecider, held_out: HeldOut | None) -> list[str]
 
 def _decided(decider: RobustDecider, names: Sequence[str], details: ModelDetails) -> list[Block]:
     problem = decider.problem
-    size = problem.n_decisions
-    decision = ", ".join(details.decision_names or [f"{problem.decision.name()} ({size} number{'s' * (size > 1)})"])
+    decision = _listed(details.decision_names or problem.decision_names)
     facts = {
         "Problem": problem.name,
         "Decided": decision,
-        "Unknown when deciding": ", ".join(names),
+        "Unknown when deciding": _listed(names),
         "Cost": f"The cost {_COST_IN_WORDS[problem.curvature]}.",
         "Known of the outcomes": _known(problem.support_rows, names),
         "Predictions": _describe(decider.predictor, "ridge regression on simple nonlinear features"),
@@ -220,6 +221,9 @@ def _made(decider: RobustDecider, details: ModelDetails) -> list[Block]:
             f": {result.detail}" if result.detail else ""
         )
         facts["Learning"] = f"{result.status}; {_certificate(result.objective, result.lower_bound)}"
+    trail = getattr(decider, "calibrations_", ())
+    if len(trail) > 1:
+        facts["Radii so far"] = "; ".join(f"{c.radius:.6g} from {c.n} rows on {c.date[:10]}" for c in trail)
     packages = {name: _version(name) for name in _PACKAGES}
     facts["Versions"] = f"Python {platform.python_version()}, " + ", ".join(
         f"{n} {v}" for n, v in packages.items() if v
@@ -240,6 +244,11 @@ def _certificate(objective: float, lower_bound: float) -> str:
 
 
 _COMMAND = "polyhedge report MODEL --data HELD_OUT.csv"
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    return ", ".join(names[:_MOST_NAMES]) + more
 
 
 def _describe(thing: Any, default: str) -> str:

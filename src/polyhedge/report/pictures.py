@@ -11,6 +11,7 @@ import numpy as np
 
 from polyhedge._validation import Array
 from polyhedge.estimator import RobustDecider
+from polyhedge.metrics import RowMeasures
 from polyhedge.plots import cost_coverage, cost_directions, residual_set, sets_over_residuals
 from polyhedge.plots.sets import most_uncertain
 from polyhedge.plots.style import BLUE, GREY, RED, tidy
@@ -70,13 +71,12 @@ def set_pictures(decider: RobustDecider, X: Any, Y: Array, names: Sequence[str])
     return [Figures(pictures)]
 
 
-def bound_picture(bound: Array, realised: Array) -> list[Block]:
+def bound_picture(rows: RowMeasures) -> list[Block]:
     """Bounds against realised costs: dots above the line cost more than promised."""
-    finite = np.isfinite(bound) & np.isfinite(realised)
-    x, y = bound[finite], realised[finite]
+    finite = np.isfinite(rows.cost_bound) & np.isfinite(rows.realised)
+    x, y, broken = rows.cost_bound[finite], rows.realised[finite], ~rows.held[finite]
     if len(x) < 2:
         return []
-    broken = y > x + 1e-9 * (1 + np.abs(x))
 
     def paint(ax: Any) -> None:
         step = max(len(x) // _MOST_DOTS, 1)
