@@ -14,6 +14,17 @@ from functools import partial
 import numpy as np
 from sklearn.base import clone
 
+from polyhedge.benchmark.baselines import (
+    bonferroni_box,
+    conformal_ellipsoid,
+    conformal_l_2,
+    conformal_l_inf,
+    f_croms,
+    nominal,
+    oracle,
+    pcp,
+    sample_average,
+)
 from polyhedge.benchmark.measure import Measured, measure_set
 from polyhedge.benchmark.tasks import Task
 from polyhedge.calibration import conformal_radius
@@ -31,6 +42,8 @@ from polyhedge.learners import (
 )
 
 __all__ = ["DEFAULT", "GROUPS", "METHODS", "Method", "find_methods", "learned", "learned_without_recalibration"]
+
+Run = Callable[[Task, float, int], Measured]
 
 GROUPS = ("baseline", "ablation", "ours", "reference")
 DEFAULT = "default"
@@ -57,7 +70,7 @@ class Method:
     key: str
     name: str
     group: str
-    run: Callable[[Task, float, int], Measured]
+    run: Run
     guarantee: str = "exact"
     calibrated_on: str = "calibrate"
     paper: str = ""
@@ -107,7 +120,39 @@ def _ours(key: str, name: str, learner: Learner, *, group: str = "ours", paper: 
     )
 
 
+def _pooled(key: str, name: str, run: Run, *, guarantee: str = "exact", paper: str = "") -> Method:
+    """A baseline that learns no shape from the learning rows, so that these help to calibrate."""
+    return Method(key, name, "baseline", run, guarantee=guarantee, calibrated_on="pooled", paper=paper)
+
+
+def _f_croms(n_candidates: int) -> Method:
+    name = f"F-CROMS ({n_candidates})"
+    run = partial(f_croms, n_candidates=n_candidates)
+    # Selection and radius see the same rows.
+    return Method(f"f-croms-{n_candidates}", name, "baseline", run, guarantee="none", paper=name)
+
+
+def _reference(key: str, name: str, run: Run) -> Method:
+    return Method(key, name, "reference", run, guarantee="none", calibrated_on="")
+
+
 _ROWS = (
+    _pooled("bonferroni", "Bonferroni box", bonferroni_box, guarantee="at least", paper="Bonferroni box"),
+    _pooled("l-inf", "Conformal (l_inf)", conformal_l_inf, paper="Conformal (l_inf)"),
+    _pooled("l-2", "Conformal (l_2)", conformal_l_2, paper="Conformal (l_2)"),
+    Method("ellipsoid", "Conformal ellipsoid", "baseline", conformal_ellipsoid),
+    _pooled("pcp", "PCP (high density)", pcp, paper="PCP"),
+    _pooled("pcp-plain", "PCP (plain)", partial(pcp, variant="plain")),
+    _pooled("pcp-redraw", "PCP (redraw)", partial(pcp, variant="redraw")),
+    _f_croms(10),
+    _f_croms(20),
+    Method(
+        "f-croms-exact",
+        "F-CROMS (20, full conformal)",
+        "baseline",
+        partial(f_croms, n_candidates=20, exact=True),
+        guarantee="at least",
+    ),
     Method("one-sided-box", "One-sided box", "ours", partial(learned, learner=OneSidedBox()), calibrated_on="pooled"),
     Method("polyhedron", "Polyhedron", "ablation", partial(learned, learner=PcaBox()), paper="Polyhedron"),
     Method(
@@ -122,6 +167,9 @@ _ROWS = (
     *_ours("descent", "Descent", Descent()),
     *_ours("scenario", "Scenario", Scenario()),
     *_ours(DEFAULT, "Default", Auto(), paper="Ours"),
+    _reference("nominal", "Nominal decision", nominal),
+    _reference("sample-average", "Sample-average decision", sample_average),
+    _reference("oracle", "Oracle (outcome known)", oracle),
 )
 
 METHODS = {row.key: row for row in _ROWS}

@@ -29,8 +29,8 @@ finished, so that it does not depend on the order in which runs ended) and a rec
     sweep ("d, K = 8", "d, K = 4d", "K", "n / (n + m)"), value (float), method (key), seed, status, coverage, volume,
     worst_case_cost, premium, regret, seconds, detail. With `sensitivity.json` (as `study.json`), `sensitivity.md`,
     `sensitivity.png` and `.svg`.
-`theory_coverage.csv`, `theory_reuse.csv`, `theory_gap.csv` : see `theory_runs.py`; with `theory.json`, `theory.md`,
-    `theory.png` and `.svg`.
+`theory_coverage.csv`, `theory_reuse.csv`, `theory_gap.csv` : see `theory_runs.py`; each with its `.json`; `theory.md`,
+    `theory.png` and `.svg` for all three.
 `motivation.png`, `motivation.svg`, `motivation.json` : the first figure, and its numbers (list of objects: name,
     coverage, worst_case_cost, decision, worst_outcome).
 """

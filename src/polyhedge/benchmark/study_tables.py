@@ -94,8 +94,9 @@ def _cells(own: dict[str, TableRow]) -> list[str]:
 def _note(methods: dict[str, dict[str, TableRow]]) -> str:
     note = (
         "Mean ± standard deviation over the seeds (standard error in brackets). Costs are times ten, as printed. "
-        "Premium: worst-case cost minus the cost of trusting the prediction. Bold: lowest among the methods with a "
-        "guarantee. WC cost less the default's: mean paired difference ± standard error, p from a paired t-test, "
+        "Premium: worst-case cost minus the cost of trusting the prediction. References have no set; their cost is "
+        "what they plan for. Bold: lowest among the methods with a guarantee. WC cost less the default's: "
+        "mean paired difference ± standard error, p from a paired t-test, "
         "Holm-corrected, * below 0.05. The printed Ours stands beside the rotated-box grid, which it agrees with, and "
         "beside our default."
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -16,13 +17,25 @@ from rich.progress import Progress as ProgressBar
 from polyhedge.benchmark.files import replace_file
 from polyhedge.benchmark.jobs import Progress, Workers
 from polyhedge.benchmark.methods import METHODS
+from polyhedge.benchmark.motivation import draw_motivation, make_motivation, write_motivation
 from polyhedge.benchmark.scaling import run_scaling
 from polyhedge.benchmark.scaling_methods import ScalingSettings
 from polyhedge.benchmark.scaling_report import comparison_grid, draw_scaling, markdown_report, shared_grid
+from polyhedge.benchmark.sensitivity import SWEEPS, SensitivitySettings, run_sensitivity, sensitivity_jobs
+from polyhedge.benchmark.sensitivity_report import draw_sensitivity, sensitivity_grid, sensitivity_report
 from polyhedge.benchmark.study import StudySettings, run_study, study_jobs
 from polyhedge.benchmark.study_figure import draw_bubbles
 from polyhedge.benchmark.study_tables import short_grid, tasks_of, write_tables
 from polyhedge.benchmark.summary import table_rows
+from polyhedge.benchmark.theory_report import (
+    TheoryRun,
+    coverage_grid,
+    draw_theory,
+    gap_grid,
+    reuse_grid,
+    theory_report,
+)
+from polyhedge.benchmark.theory_runs import TheorySettings, run_coverage, run_gap, run_reuse
 from polyhedge.cli.app import app, can_draw, rich_table
 
 reproduce = typer.Typer(no_args_is_help=True, rich_markup_mode="rich")
@@ -71,12 +84,112 @@ def tables(
     for name in tasks_of(figures):
         if not task or name in task:
             console.print(rich_table(short_grid(figures, name), dense=True))
-    paths = write_tables(rows, out)
-    if can_draw():
-        pictures = [out / "bubble.png", out / "bubble.svg"]
-        draw_bubbles(rows, pictures, alpha=alpha)
-        paths += pictures
-    _say_paths([out / "study.csv", out / "study.json", *paths])
+    paths = [out / "study.csv", out / "study.json", *write_tables(rows, out)]
+    _say_paths([*paths, *_draw(out / "bubble", partial(draw_bubbles, rows, alpha=alpha))])
+
+
+@reproduce.command()
+def sensitivity(
+    task: Annotated[str, typer.Option(help="Cost: linear, quadratic or newsvendor.")] = "linear",
+    seeds: Annotated[int, typer.Option(min=1, help="Number of seeds.")] = 5,
+    workers: NumberOfWorkers = 0,
+    cluster: Cluster = "",
+    out: Out = Path("results"),
+) -> None:
+    """Our learners against d, K and n / (n + m) (the paper's sensitivity figure).
+
+    Writes sensitivity.csv, .json, .md, .png and .svg; goes on where it was stopped. Takes about 15 minutes on 2 cores.
+
+    Example: polyhedge reproduce sensitivity --seeds 2
+    """
+    settings = SensitivitySettings(task=task)
+    with progress_bar() as report:
+        rows = run_sensitivity(
+            sensitivity_jobs(seeds), out, settings=settings, workers=_workers(workers, cluster), report=report
+        )
+    for sweep in SWEEPS:
+        Console().print(rich_table(sensitivity_grid(rows, sweep), dense=True))
+    paths = [out / f"sensitivity.{suffix}" for suffix in ("csv", "json", "md")]
+    replace_file(paths[2], sensitivity_report(rows).encode())
+    _say_paths([*paths, *_draw(out / "sensitivity", partial(draw_sensitivity, rows, alpha=settings.alpha))])
+
+
+@reproduce.command()
+def theory(
+    seeds: Annotated[int, typer.Option(min=1, help="Repetitions; five times as many for the coverage.")] = 30,
+    workers: NumberOfWorkers = 0,
+    cluster: Cluster = "",
+    out: Out = Path("results"),
+) -> None:
+    """Coverage against its Beta law, coverage without recalibration, and the suboptimality gap.
+
+    Lemma 2 and Theorem 2 of the paper, measured. Writes theory_coverage.csv, theory_reuse.csv, theory_gap.csv (with a
+    JSON file each), theory.md, theory.png and theory.svg; goes on where it was stopped. Takes about 4 minutes on 2
+    cores.
+
+    Example: polyhedge reproduce theory --seeds 10
+    """
+    settings = TheorySettings()
+    where = _workers(workers, cluster)
+    with progress_bar() as report:
+        options = {"settings": settings, "workers": where, "report": report}
+        run = TheoryRun(
+            settings,
+            coverage=run_coverage(5 * seeds, out, **options),
+            reuse=run_reuse(seeds, out, **options),
+            gap=run_gap(seeds, out, **options),
+        )
+    for grid in (coverage_grid(run), reuse_grid(run), gap_grid(run)):
+        Console().print(rich_table(grid, dense=True))
+    names = [f"theory_{part}.{suffix}" for part in ("coverage", "reuse", "gap") for suffix in ("csv", "json")]
+    replace_file(out / "theory.md", theory_report(run).encode())
+    paths = [*(out / name for name in names), out / "theory.md"]
+    _say_paths([*paths, *_draw(out / "theory", partial(draw_theory, run))])
+
+
+@reproduce.command()
+def motivation(
+    alpha: Annotated[float, typer.Option(help="Share of outcomes outside each set.")] = 0.15,
+    out: Out = Path("results"),
+) -> None:
+    """Three sets of equal coverage over the loss (the paper's first figure).
+
+    Writes motivation.json, motivation.png and motivation.svg.
+
+    Example: polyhedge reproduce motivation
+    """
+    found = make_motivation(alpha)
+    for result in found.results:
+        typer.echo(f"{result.name}: coverage {result.coverage:.3f}, worst-case loss {result.worst_case_cost:.3f}")
+    write_motivation(found, out / "motivation.json")
+    _say_paths([out / "motivation.json", *_draw(out / "motivation", partial(draw_motivation, found))])
+
+
+@reproduce.command("all")
+def everything(
+    seeds: Annotated[int, typer.Option(min=1, help="Number of seeds of the tables and the sensitivity.")] = 5,
+    workers: NumberOfWorkers = 0,
+    cluster: Cluster = "",
+    out: Out = Path("results"),
+) -> None:
+    """All experiments, one after another: motivation, tables, theory, sensitivity, scaling.
+
+    Example: polyhedge reproduce all --out results
+    """
+    motivation(out=out)
+    tables(seeds=seeds, workers=workers, cluster=cluster, out=out)
+    theory(workers=workers, cluster=cluster, out=out)
+    sensitivity(seeds=seeds, workers=workers, cluster=cluster, out=out)
+    scaling(seeds=seeds, out=out)
+
+
+def _draw(stem: Path, draw: Callable[[list[Path]], None]) -> list[Path]:
+    """Draw a PNG and an SVG file, if matplotlib is there; return their paths."""
+    if not can_draw():
+        return []
+    paths = [stem.with_suffix(suffix) for suffix in (".png", ".svg")]
+    draw(paths)
+    return paths
 
 
 def _workers(n: int, cluster: str) -> Workers:
