@@ -88,18 +88,29 @@ def _own_names(svg: str, prefix: str) -> str:
 
 @dataclass(frozen=True)
 class Picture:
-    """A PNG picture with a caption, stored in the page."""
+    """A picture from a file with a caption, stored in the page.
 
-    png: bytes
+    Attributes
+    ----------
+    data : the bytes of the file.
+    caption : what it shows.
+    kind : "png" or "svg+xml".
+    wide : scrolls sideways on a phone instead of shrinking to a stamp.
+    """
+
+    data: bytes
     caption: str
+    kind: str = "png"
+    wide: bool = False
 
     def html(self) -> str:
-        """An image whose bytes are part of the page."""
-        data = base64.b64encode(self.png).decode()
-        return (
-            f'<figure><img alt="{html.escape(self.caption)}" src="data:image/png;base64,{data}">'
-            f"<figcaption>{inline(self.caption)}</figcaption></figure>"
-        )
+        """An image whose bytes are part of the page; as an image, an SVG file can run no script."""
+        data = base64.b64encode(self.data).decode()
+        image = f'<img alt="{html.escape(self.caption)}" src="data:image/{self.kind};base64,{data}">'
+        if self.wide:
+            label = html.escape(self.caption)
+            image = f'<div class="scroll sheet" tabindex="0" role="region" aria-label="{label}">{image}</div>'
+        return f"<figure>{image}<figcaption>{inline(self.caption)}</figcaption></figure>"
 
 
 @dataclass(frozen=True)

@@ -34,18 +34,20 @@
   const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   const themed = (layout) => {
     const ink = colour("--ink"), grid = colour("--chart-grid");
-    const copy = { ...layout, font: { ...layout.font, color: ink }, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)" };
+    const copy = { ...layout, font: { family: getComputedStyle(document.body).fontFamily, ...layout.font, color: ink }, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", hoverlabel: { bgcolor: colour("--panel"), bordercolor: grid, font: { color: ink }, align: "left" } };
     for (const key of Object.keys(copy)) {
       if (/^[xy]axis\d*$/.test(key)) copy[key] = { ...copy[key], gridcolor: grid, linecolor: grid, zerolinecolor: grid };
     }
     return copy;
   };
   const charts = Array.from(document.querySelectorAll(".chart"));
+  // A finger that drags over a chart means to scroll the page.
+  const touch = window.matchMedia("(pointer: coarse)").matches;
   const draw = () => {
     if (!window.Plotly) return;
     for (const chart of charts) {
       const { data, layout } = JSON.parse(document.getElementById(chart.dataset.source).textContent);
-      window.Plotly.react(chart, data, themed(layout), { displaylogo: false, responsive: true, modeBarButtonsToRemove: ["lasso2d", "select2d"] });
+      window.Plotly.react(chart, data, { ...themed(layout), dragmode: touch ? false : "zoom" }, { displayModeBar: false, responsive: true });
     }
   };
   draw();

@@ -24,8 +24,10 @@ _MOST_DOTS = 1500
 _MOST_PAIRS = 3
 
 
-def draw(paint: Callable[[Any], Any], caption: str, size: tuple[float, float] = (5.4, 4.0)) -> list[Block]:
-    """A picture made by `paint(ax)`, as a block; a line that says what is missing where matplotlib is not there.
+def draw(
+    paint: Callable[..., Any], caption: str, size: tuple[float, float] = (5.4, 4.0), n_panels: int = 1
+) -> list[Block]:
+    """A picture made by `paint(ax)`, or `paint(upper, lower)` of two panels, as a block; a line that says what is missing where matplotlib is not there.
 
     The legend is moved below the picture: inside, it would hide data on a small screen.
     """
@@ -37,10 +39,10 @@ def draw(paint: Callable[[Any], Any], caption: str, size: tuple[float, float] = 
 
     with settings_for_pages():
         figure = Figure(figsize=size, layout="constrained")
-        ax = figure.add_subplot()
-        paint(ax)
-        handles, labels = ax.get_legend_handles_labels()
-        legend = ax.get_legend()
+        panels = figure.subplots(n_panels, 1, sharex=True, squeeze=False)[:, 0]
+        paint(*panels)
+        handles, labels = panels[0].get_legend_handles_labels()
+        legend = panels[0].get_legend()
         if legend is not None:
             legend.remove()
         if handles:

@@ -12,6 +12,9 @@ from polyhedge.report.blocks import inline
 
 __all__ = ["Cell", "Column", "Table"]
 
+# Tables of more columns are set smaller on paper.
+_WIDE = 10
+
 
 @dataclass(frozen=True)
 class Column:
@@ -49,12 +52,14 @@ class Table:
     title : what it shows, also for screen readers.
     columns, rows : the first cell of a row names it.
     note : a line below.
+    sortable : whether a click sorts; rows that explain each other must stay together.
     """
 
     title: str
     columns: Sequence[Column]
     rows: Sequence[Sequence[Cell]]
     note: str = ""
+    sortable: bool = True
 
     def __post_init__(self) -> None:
         for position, row in enumerate(self.rows):
@@ -68,11 +73,12 @@ class Table:
         starts = _starts(self.columns)
         body = "".join(_row(row, self.columns, starts) for row in self.rows)
         note = f'<p class="under">{inline(self.note)}</p>' if self.note else ""
-        head = f"{_groups(self.columns)}{_heads(self.columns, starts)}"
+        head = f"{_groups(self.columns)}{_heads(self.columns, starts, self.sortable)}"
+        kinds = [name for name, on in (("sortable", self.sortable), ("wide", len(self.columns) > _WIDE)) if on]
         # Focusable, so that it can be scrolled without a mouse.
         return (
             f'<div class="scroll" tabindex="0" role="region" aria-label="{html.escape(self.title)}">'
-            f'<table class="sortable"><caption class="hidden">{inline(self.title)}</caption>'
+            f'<table class="{" ".join(kinds)}"><caption class="hidden">{inline(self.title)}</caption>'
             f"<thead>{head}</thead><tbody>{body}</tbody></table></div>{note}"
         )
 
@@ -94,14 +100,15 @@ def _groups(columns: Sequence[Column]) -> str:
     return f'<tr class="groups">{"".join(cells)}</tr>'
 
 
-def _heads(columns: Sequence[Column], starts: Sequence[bool]) -> str:
+def _heads(columns: Sequence[Column], starts: Sequence[bool], sortable: bool) -> str:
     cells = []
     for k, (column, start) in enumerate(zip(columns, starts, strict=True)):
-        kind = ' class="starts"' if start else ""
+        kinds = [name for name, on in (("text", column.is_text), ("starts", start)) if on]
+        kind = f' class="{" ".join(kinds)}"' if kinds else ""
         group = f'<span class="hidden">{inline(column.group)}: </span>' if column.group else ""
-        cells.append(
-            f'<th scope="col"{kind}><button type="button" data-column="{k}">{group}{inline(column.head)}</button></th>'
-        )
+        head = f"{group}{inline(column.head)}"
+        head = f'<button type="button" data-column="{k}">{head}</button>' if sortable else head
+        cells.append(f'<th scope="col"{kind}>{head}</th>')
     return f"<tr>{''.join(cells)}</tr>"
 
 
