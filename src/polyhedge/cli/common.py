@@ -14,7 +14,7 @@ import typer
 
 from polyhedge import io, problems, tables
 from polyhedge.estimator import RobustDecider, load
-from polyhedge.metrics import Evaluation
+from polyhedge.metrics import Evaluation, Proportion
 from polyhedge.problems import DecisionProblem
 from polyhedge.solvers.program import Status
 from polyhedge.tables import Schema, Table
@@ -116,11 +116,15 @@ def plain(value: Any) -> Any:
     return str(value) if isinstance(value, (Path, Enum)) else value
 
 
-def evaluation_lines(evaluation: Evaluation) -> list[tuple[str, str]]:
-    """What held on rows that were not used for fitting."""
+def evaluation_lines(evaluation: Evaluation, thinned: Proportion | None = None) -> list[tuple[str, str]]:
+    """What held on rows that were not used for fitting; `thinned` is the coverage of one row a group."""
     n = evaluation.coverage.n
+    observed = f"{evaluation.coverage} on {n} rows"
+    if thinned is not None:
+        # Near-copies are no independent evidence, so an interval from all rows would be too narrow.
+        observed = f"{evaluation.coverage.value:.3f} on {n} rows, {thinned} on one row of each of {thinned.n} groups"
     return [
-        ("coverage", f"promised {evaluation.promised:.6g}, observed {evaluation.coverage} on {n} rows"),
+        ("coverage", f"promised {evaluation.promised:.6g}, observed {observed}"),
         ("bound held", f"{evaluation.bound_held} of these rows cost no more than their bound"),
         ("cost", f"bound {evaluation.worst_case_cost}, realised {evaluation.realised_cost}"),
         ("regret", f"{evaluation.regret} above the best decision in hindsight"),

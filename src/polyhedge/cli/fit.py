@@ -124,7 +124,7 @@ def _print(fitted: FittedTable, options: TableOptions, facets: tuple[str, ...], 
         ("radius", f"{decider.radius_:.4g}"),
     ]
     if fitted.evaluation is not None:
-        lines += evaluation_lines(fitted.evaluation)
+        lines += evaluation_lines(fitted.evaluation, fitted.thinned)
     else:
         lines.append(("coverage", f"promised {1 - decider.alpha:.6g}; no rows were held out to observe it"))
     tell([*lines, *[("facets" if not i else "", text) for i, text in enumerate(facets)]])
@@ -152,7 +152,7 @@ def _details(fitted: FittedTable, options: TableOptions, data: Path, n_rows: int
         "group": list(options.group),
         "copies": options.copies,
         "predictor": fitted.predictor,
-        "coverage": None if fitted.evaluation is None else str(fitted.evaluation.coverage),
+        "coverage": None if fitted.evaluation is None else str(fitted.thinned or fitted.evaluation.coverage),
         "warnings": list(fitted.warnings),
         "seen": list(fitted.prints),
     }
@@ -180,6 +180,7 @@ def _summary(fitted: FittedTable, facets: tuple[str, ...], out: Path, n_rows: in
         "alpha": decider.alpha,
         "radius": decider.radius_,
         "held_out": fitted.evaluation,
+        "one_row_a_group": fitted.thinned,
         "facets": facets,
         "notes": fitted.notes,
         "warnings": fitted.warnings,

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import numpy as np
 import typer
+from numpy.typing import NDArray
 
 from polyhedge import io
 from polyhedge.cli.app import app
@@ -34,7 +35,7 @@ from polyhedge.cli.common import (
 )
 from polyhedge.cli.progress import progress
 from polyhedge.estimator import RobustDecider
-from polyhedge.metrics import Evaluation
+from polyhedge.metrics import Evaluation, Proportion, RowMeasures
 from polyhedge.tables import (
     Schema,
     Table,
@@ -44,9 +45,11 @@ from polyhedge.tables import (
     decide_rows,
     decisions_frame,
     features_of,
+    groups_of,
     measure_table,
     row_prints,
     text_of,
+    thinned_coverage,
     usable_rows,
     write_table,
 )
@@ -150,27 +153,41 @@ def evaluate(
     table = _with_rows(read(data, separator, encoding, decimal, missing))
     X, Y, kept, warnings = usable_rows(table, schema, decider.problem)
     _check_any(kept, table)
-    labels = None if by is None else text_of(table.column(by))[kept]
+    labels = None if by is None else _labels(table, by)[kept]
     with progress("evaluating"):
         measures = measure_table(decider, X, Y)
         volume = decider.mean_volume(X)
     whole = measures.summary(volume, decider.alpha)
-    groups = {}
-    for label in [] if labels is None else _most_common(labels):
-        groups[label] = measures.summary(volume, decider.alpha, labels == (None if label == "(missing)" else label))
+    thinned = _thinned(decider, measures, table, kept)
+    groups = {
+        label: measures.summary(volume, decider.alpha, labels == label)
+        for label in ([] if labels is None else _most_common(labels))
+    }
     warnings += _seen_before(decider, table, schema)
     if as_json:
-        payload = {"n_rows": len(table), "n_used": len(kept), "all": whole, "by": groups if by else None}
-        tell_json({**payload, "notes": table.notes, "warnings": warnings})
+        counts = {"n_rows": len(table), "n_used": len(kept)}
+        found = {"all": whole, "one_row_a_group": thinned, "by": groups if by else None}
+        tell_json({**counts, **found, "notes": table.notes, "warnings": warnings})
         return
-    tell([("data", f"{table.source}: {len(kept)} of {len(table)} rows used"), *evaluation_lines(whole)])
+    tell([("data", f"{table.source}: {len(kept)} of {len(table)} rows used"), *evaluation_lines(whole, thinned)])
     if by is not None:
         _tell_groups(by, groups)
     warn(warnings)
 
 
-def _most_common(labels: Any) -> list[str]:
-    counts = Counter("(missing)" if label is None else str(label) for label in labels)
+def _labels(table: Table, name: str) -> NDArray[np.str_]:
+    return np.array(["(missing)" if label is None else str(label) for label in text_of(table.column(name))])
+
+
+def _thinned(decider: RobustDecider, measures: RowMeasures, table: Table, kept: Any) -> Proportion | None:
+    columns = [name for name in decider.details_.get("group") or () if name in table.frame.columns]
+    if not columns:
+        return None
+    return thinned_coverage(measures, groups_of(table, columns)[kept], np.random.default_rng(0))
+
+
+def _most_common(labels: NDArray[np.str_]) -> list[str]:
+    counts = Counter(labels.tolist())
     if len(counts) > _MOST_GROUPS:
         raise ValueError(f"--by gives {len(counts)} groups, more than {_MOST_GROUPS}. Choose a coarser column.")
     return [label for label, _ in counts.most_common()]

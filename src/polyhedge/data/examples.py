@@ -56,7 +56,8 @@ def _energy() -> ExampleTables:
 
     data = load_energy_efficiency()
     X, Y = data.as_frame()
-    frame = pd.concat([X, Y], axis=1)
+    codes = {"orientation": int, "glazing_area_distribution": int}
+    frame = pd.concat([X.astype(codes), Y], axis=1)
     # The file lists the four orientations of a building one after the other.
     frame.insert(0, "building", [f"B{1 + i // _ORIENTATIONS:03d}" for i in range(len(frame))])
     rng = np.random.default_rng(2024)
@@ -81,12 +82,12 @@ def _newsvendor() -> ExampleTables:
     promotion = rng.random(n) < 0.2
     busy = np.array([1.0, 1.4, 0.8])[shop] * np.where(weekday >= 5, 1.3, 1.0)
     # One crowd comes or stays away for all products at once, so demands move together.
-    crowd = rng.gamma(12.0, 1 / 12.0, n)
+    crowd = rng.gamma(20.0, 1 / 20.0, n)
     means = np.column_stack(
         [
             40 * busy * (1 + 0.3 * promotion),
-            25 * busy * np.exp(0.03 * (temperature - 12)),
-            30 * busy * np.exp(-0.02 * (temperature - 12)),
+            25 * busy * np.exp(0.02 * (temperature - 12)),
+            30 * busy * np.exp(-0.01 * (temperature - 12)),
         ]
     )
     demand = rng.poisson(means * crowd[:, None])

@@ -2,6 +2,7 @@
 
 from polyhedge.problems.checks import NoSolutionError
 from polyhedge.problems.decision_problem import Curvature, DecisionProblem
+from polyhedge.problems.from_toml import from_toml
 from polyhedge.problems.names import Source
 from polyhedge.problems.pieces import Pieces, SumOfMaxima
 from polyhedge.problems.ready_made import (
@@ -11,6 +12,7 @@ from polyhedge.problems.ready_made import (
     simplex_newsvendor,
     simplex_quadratic,
 )
+from polyhedge.problems.reference import from_reference
 
 __all__ = [
     "Curvature",
@@ -19,6 +21,8 @@ __all__ = [
     "Pieces",
     "Source",
     "SumOfMaxima",
+    "from_reference",
+    "from_toml",
     "newsvendor",
     "portfolio",
     "simplex_linear",

@@ -11,7 +11,7 @@ from scipy import stats
 
 from polyhedge._validation import Array
 from polyhedge.calibration import coverage_law
-from polyhedge.metrics import Evaluation
+from polyhedge.metrics import Proportion
 
 __all__ = [
     "coverage_doubt",
@@ -118,12 +118,12 @@ def predictor_doubts(Y: Array, centers: Array, means: Array, names: Sequence[str
     ]
 
 
-def coverage_doubt(evaluation: Evaluation) -> list[str]:
-    """Whether the coverage observed on held-out rows is below the promise by more than chance allows."""
-    if evaluation.coverage.high >= evaluation.promised:
+def coverage_doubt(coverage: Proportion, promised: float) -> list[str]:
+    """Whether the coverage observed on independent held-out rows is below the promise by more than chance allows."""
+    if coverage.high >= promised:
         return []
     return [
-        f"Coverage: {evaluation.coverage} was observed, below the promised {evaluation.promised:.6g}. The held-out "
+        f"Coverage: {coverage} was observed, below the promised {promised:.6g}. The held-out "
         "rows do not look like the calibration rows."
     ]
 

@@ -13,16 +13,16 @@ from polyhedge.data import Split, partition_rows
 from polyhedge.data.splits import IndexArray
 from polyhedge.estimator import RobustDecider
 from polyhedge.learners import Auto
-from polyhedge.metrics import Evaluation
+from polyhedge.metrics import Evaluation, Proportion
 from polyhedge.problems import DecisionProblem
 from polyhedge.tables import doubts
 from polyhedge.tables.options import TableOptions
 from polyhedge.tables.pipelines import choose_predictor, make_predictor
 from polyhedge.tables.reading import Table
 from polyhedge.tables.roles import row_prints
-from polyhedge.tables.rows import measure_table
+from polyhedge.tables.rows import measure_table, thinned_coverage
 from polyhedge.tables.schema import Schema, choose_columns
-from polyhedge.tables.usable import UsableRows, order_outcomes
+from polyhedge.tables.usable import UsableRows, check_solvable, order_outcomes
 
 __all__ = ["FittedTable", "fit_table"]
 
@@ -37,6 +37,7 @@ class FittedTable:
     split, held_out : row numbers within the usable rows.
     X, Y : the usable rows.
     evaluation : on the held-out part; None where there is none.
+    thinned : coverage of one held-out row of each group; None where there are no groups.
     predictor, reason : name of the predictor and why it was chosen.
     notes, warnings : what a reader should know, and should worry about.
     n_groups : groups among the calibration rows; None where rows count one by one.
@@ -50,6 +51,7 @@ class FittedTable:
     X: Any
     Y: Array
     evaluation: Evaluation | None
+    thinned: Proportion | None
     predictor: str
     reason: str
     notes: tuple[str, ...]
@@ -104,6 +106,7 @@ def fit_table(
     )
     rows = UsableRows.of(table, schema, problem, options)
     rows.check_size(table.source, alpha, options.shares)
+    check_solvable(problem, rows.Y.mean(axis=0))
     rng = np.random.default_rng(options.seed)
     split, held_out = partition_rows(len(rows.Y), options.shares, rng=rng, groups=rows.groups, times=rows.times)
     predictor, reason = _predictor(schema, rows, split, options)
@@ -115,10 +118,9 @@ def fit_table(
         random_state=options.seed,
     )
     decider.fit(rows.X, rows.Y, train=split.train, learn=split.learn, calibrate=split.calibrate, groups=rows.groups)
-    evaluation = None
-    if len(held_out):
-        X_held = rows.X.iloc[held_out]
-        evaluation = measure_table(decider, X_held, rows.Y[held_out]).summary(decider.mean_volume(X_held), alpha)
+    evaluation, thinned = _held_out(decider, rows, held_out, rng)
+    observed = evaluation.coverage if evaluation is not None and thinned is None else thinned
+    about_coverage = [] if observed is None else doubts.coverage_doubt(observed, 1 - alpha)
     seen = rows.kept[np.concatenate([split.train, split.learn])]
     return FittedTable(
         decider=decider,
@@ -128,10 +130,11 @@ def fit_table(
         X=rows.X,
         Y=rows.Y,
         evaluation=evaluation,
+        thinned=thinned,
         predictor=predictor,
         reason=reason,
         notes=(*table.notes, *about_columns),
-        warnings=(*rows.warnings, *_doubts(decider, rows, split, held_out, evaluation, outcomes)),
+        warnings=(*rows.warnings, *_doubts(decider, rows, split, held_out, outcomes), *about_coverage),
         n_groups=None if rows.groups is None else len(np.unique(rows.groups[split.calibrate])),
         prints=row_prints(Table(table.frame.iloc[seen], table.source), [*schema.feature_names, *outcomes]),
     )
@@ -145,12 +148,22 @@ def _predictor(schema: Schema, rows: UsableRows, split: Split, options: TableOpt
     return choose_predictor(schema, X, Y, groups=groups, random_state=options.seed)
 
 
+def _held_out(
+    decider: RobustDecider, rows: UsableRows, held_out: IndexArray, rng: np.random.Generator
+) -> tuple[Evaluation | None, Proportion | None]:
+    if not len(held_out):
+        return None, None
+    X = rows.X.iloc[held_out]
+    measures = measure_table(decider, X, rows.Y[held_out])
+    thinned = None if rows.groups is None else thinned_coverage(measures, rows.groups[held_out], rng)
+    return measures.summary(decider.mean_volume(X), decider.alpha), thinned
+
+
 def _doubts(
     decider: RobustDecider,
     rows: UsableRows,
     split: Split,
     held_out: IndexArray,
-    evaluation: Evaluation | None,
     outcomes: Sequence[str],
 ) -> list[str]:
     scores = decider.set_.scores(_residuals(decider, rows, split.calibrate))
@@ -158,7 +171,6 @@ def _doubts(
     centers = rows.Y[judged] - _residuals(decider, rows, judged)
     n_units = len(split.calibrate) if rows.groups is None else len(np.unique(rows.groups[split.calibrate]))
     return [
-        *([] if evaluation is None else doubts.coverage_doubt(evaluation)),
         *_drift(decider, rows, split, held_out, outcomes),
         *doubts.ties_doubt(scores, decider.radius_),
         *doubts.few_rows_doubt(n_units, decider.alpha, rows.unit),

@@ -13,11 +13,11 @@ import numpy as np
 from polyhedge._progress import batches_of, tell
 from polyhedge._validation import Array
 from polyhedge.estimator import RobustDecider
-from polyhedge.metrics import RowMeasures
+from polyhedge.metrics import Proportion, RowMeasures, proportion
 from polyhedge.robust import Decisions
 from polyhedge.tables.schema import Labels
 
-__all__ = ["decide_rows", "decisions_frame", "measure_table"]
+__all__ = ["decide_rows", "decisions_frame", "measure_table", "thinned_coverage"]
 
 _log = logging.getLogger(__name__)
 
@@ -46,6 +46,13 @@ def measure_table(decider: RobustDecider, X: Any, Y: Array) -> RowMeasures:
         parts.append(decider.measure(X.iloc[batch], Y[batch]))
         tell(_log, "evaluating", batch.stop, len(X))
     return RowMeasures(**_joined(parts))
+
+
+def thinned_coverage(measures: RowMeasures, groups: Any, rng: np.random.Generator) -> Proportion:
+    """Coverage of one random row of each group: these are independent, so that its interval is exact."""
+    order = rng.permutation(len(groups))
+    chosen = order[np.unique(np.asarray(groups)[order], return_index=True)[1]]
+    return proportion(measures.inside[chosen])
 
 
 def decisions_frame(

@@ -11,13 +11,14 @@ import numpy as np
 from polyhedge._validation import Array
 from polyhedge.calibration import minimum_samples
 from polyhedge.data.splits import IndexArray
-from polyhedge.problems import DecisionProblem
+from polyhedge.problems import DecisionProblem, NoSolutionError
+from polyhedge.robust import decide_knowing
 from polyhedge.tables.options import TableOptions
 from polyhedge.tables.reading import Table
 from polyhedge.tables.roles import copies_of, groups_of, times_of
 from polyhedge.tables.schema import Schema, features_of, outcomes_of
 
-__all__ = ["UsableRows", "order_outcomes", "usable_rows"]
+__all__ = ["UsableRows", "check_solvable", "order_outcomes", "usable_rows"]
 
 
 def order_outcomes(problem: DecisionProblem, outcomes: Sequence[str]) -> tuple[str, ...]:
@@ -32,6 +33,17 @@ def order_outcomes(problem: DecisionProblem, outcomes: Sequence[str]) -> tuple[s
         )
     # Two orders of the same names would mix the outcomes up without anybody noticing.
     return tuple(names) if set(outcomes) == set(names) else tuple(outcomes)
+
+
+def check_solvable(problem: DecisionProblem, outcome: Array) -> None:
+    """Raise if the problem has no least cost even where the outcome is known, here a typical one."""
+    value = float(decide_knowing(problem, outcome[None])[1][0])
+    if not np.isfinite(value):
+        raise NoSolutionError(
+            f"With the mean outcome {outcome.round(4).tolist()} known, the problem "
+            f"{'has no least cost: it can be lowered without limit' if value == -np.inf else 'has no solution'}. "
+            "Check its constraints, bounds and the signs of its costs."
+        )
 
 
 def usable_rows(table: Table, schema: Schema, problem: DecisionProblem) -> tuple[Any, Array, IndexArray, list[str]]:
