@@ -14,7 +14,17 @@ from polyhedge._files import replace_file
 from polyhedge._validation import Array
 from polyhedge.benchmark.study_report import write_study_report
 from polyhedge.cli.app import app
-from polyhedge.cli.common import CodedProblem, Decimal, Encoding, Missing, ModelFile, Separator, names_in, read, read_model
+from polyhedge.cli.common import (
+    CodedProblem,
+    Decimal,
+    Encoding,
+    Missing,
+    ModelFile,
+    Separator,
+    names_in,
+    read,
+    read_model,
+)
 from polyhedge.cli.progress import progress
 from polyhedge.cli.use import fresh_rows
 from polyhedge.estimator import RobustDecider
@@ -49,8 +59,8 @@ def report(
 ) -> None:
     """Write one HTML page that needs no network: of a study's results, or of a model.
 
-    The page of a folder shows all tables and figures of polyhedge reproduce beside the paper's. The page of a model says
-    what is decided, what is promised, and, with --data, what was observed on rows that the model has not seen.
+    The page of a folder shows all tables and figures of polyhedge reproduce beside the paper's. The page of a model
+    says what is decided, what is promised, and, with --data, what was observed on rows that the model has not seen.
 
     Example: polyhedge report results
 
@@ -63,7 +73,9 @@ def report(
     else:
         page = path.with_suffix(".html") if out is None else out
         decider, schema = read_model(path, problem)
-        X, Y, warnings = None, None, []
+        X: Any = None
+        Y: Array | None = None
+        warnings: list[str] = []
         if data is not None:
             X, Y, warnings = fresh_rows(decider, schema, read(data, separator, encoding, decimal, missing))
         details = _details(decider, schema, path, title, warnings, data)

@@ -27,9 +27,10 @@ _MOST_PAIRS = 3
 def draw(
     paint: Callable[..., Any], caption: str, size: tuple[float, float] = (5.4, 4.0), n_panels: int = 1
 ) -> list[Block]:
-    """A picture made by `paint(ax)`, or `paint(upper, lower)` of two panels, as a block; a line that says what is missing where matplotlib is not there.
+    """A picture made by `paint(ax)`, or `paint(upper, lower)` of two panels, as a block.
 
-    The legend is moved below the picture: inside, it would hide data on a small screen.
+    Where matplotlib is not there, a line says what is missing. The legend is moved below the picture: inside, it would
+    hide data on a small screen.
     """
     if importlib.util.find_spec("matplotlib") is None:
         return [
@@ -64,7 +65,7 @@ def set_pictures(decider: RobustDecider, X: Any, Y: Array, names: Sequence[str])
     pictures: list[Block] = []
     for pair in list(combinations(chosen, 2))[:_MOST_PAIRS]:
         pictures += draw(
-            lambda ax, pair=pair: sets_over_residuals(  # type: ignore[misc]
+            lambda ax, pair=pair: sets_over_residuals(
                 sets, residuals, pair=pair, outcome_names=names, directions=directions, ax=ax
             ),
             f"The shadow of the set on {names[pair[0]]} and {names[pair[1]]}, over held-out residuals.",
