@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -148,10 +148,22 @@ class RobustDecider(BaseEstimator):
         self.radius_ = conformal_radius(scores, self.alpha)
         self.n_calibrate_ = len(scores)
 
-    def decide(self, X: Any) -> Decisions:
-        """Robust decisions with cost bounds for new rows; warns where a row has no optimal decision."""
+    def decide(
+        self, X: Any, *, n_jobs: int | None = None, progress: Callable[[int, int], None] | None = None
+    ) -> Decisions:
+        """Robust decisions with cost bounds for new rows; warns where a row has no optimal decision.
+
+        Parameters
+        ----------
+        X : (N, n_features) array, DataFrame or whatever the predictor takes
+        n_jobs : int, optional
+            Number of threads, by default one a core; the decisions do not depend on it.
+        progress : callable, optional
+            Called now and then with the number of rows decided and the number of all.
+        """
         self._check_fitted("decide")
-        decisions = decide(self.problem, self.set_, self.radius_, self._centers(X))
+        centers = self._centers(X)
+        decisions = decide(self.problem, self.set_, self.radius_, centers, n_jobs=n_jobs, progress=progress)
         complaint = decisions.complaint()
         if complaint:
             warnings.warn(complaint, RuntimeWarning, stacklevel=2)
