@@ -13,7 +13,7 @@ from polyhedge._validation import Array, as_rows
 from polyhedge.problems import DecisionProblem
 from polyhedge.problems.segment import as_segment
 from polyhedge.robust.adversary import Adversary
-from polyhedge.robust.along_segment import decide_along, support_along
+from polyhedge.robust.along_segment import BLOCK, decide_along, support_along
 from polyhedge.robust.batch import BatchDecisions, batch_engine
 from polyhedge.robust.counterpart import Counterpart, CounterpartSolution
 from polyhedge.robust.parametric import ContextSolver
@@ -29,7 +29,6 @@ Progress = Callable[[int, int], None]
 _WORTH_POOLING = 64
 _PART = 32
 """Contexts that one solver takes from warm start to warm start: fixed, so that workers do not change results."""
-_BLOCK = 8192
 _NO_BOUND = {Status.UNBOUNDED_SET: np.inf, Status.UNBOUNDED: -np.inf}
 
 
@@ -146,9 +145,13 @@ def _along_segment(problem: DecisionProblem, shape: UncertaintySet, radius: floa
     if support is None:
         return None
     found = decide_along(segment, support, centers)
-    worst = centers + found.worst_residual
+    worst = np.add(found.worst_residual, centers, out=found.worst_residual)
+    z = np.empty((len(centers), problem.n_decisions))
+    for j, (low, high) in enumerate(zip(segment.z0, segment.z1, strict=True)):
+        np.multiply(found.s, high - low, out=z[:, j])
+        z[:, j] += low
     return Decisions(
-        z=problem.as_given(segment.z0 + found.s[:, None] * (segment.z1 - segment.z0)),
+        z=problem.as_given(z),
         cost_bound=found.cost_bound,
         worst_outcome=worst,
         active_facets=_tight_facets(shape, radius, centers, worst),
@@ -281,7 +284,9 @@ def _tight_facets(shape: UncertaintySet, radius: float, centers: Array, outcomes
     limit = radius - shape.b
     enough = limit - 1e-7 * (np.abs(limit) + np.linalg.norm(shape.W, axis=1))
     tight = np.empty((len(outcomes), len(limit)), dtype=bool)
-    for k in range(0, len(outcomes), _BLOCK):
-        block = slice(k, k + _BLOCK)
-        np.greater_equal((outcomes[block] - centers[block]) @ shape.W.T, enough, out=tight[block])
+    # Comparing two arrays of one shape is several times faster than comparing short rows with one.
+    enough = np.tile(enough, (min(BLOCK, len(outcomes)), 1))
+    for k in range(0, len(outcomes), BLOCK):
+        reached = (outcomes[k : k + BLOCK] - centers[k : k + BLOCK]) @ shape.W.T
+        np.greater_equal(reached, enough[: len(reached)], out=tight[k : k + BLOCK])
     return tight
