@@ -18,9 +18,11 @@ from polyhedge._validation import Array, Indices, Mask
 from polyhedge.robust.pairs import Pairs
 
 _SMALLEST_PIVOT = 1e-9
+_ZERO = 1e-12
 _NEGATIVE = 1e-10
+_TIE = 1e-6
 _GREEDY = 2
-_BATCH = 2**16
+_BATCH = 2**18
 """Numbers in the tableaus of one batch: they should stay in the processor's cache."""
 _MOST_PIVOTS = 20
 """Pivots after which a context is given up, in multiples of the number of basic quantities."""
@@ -44,6 +46,10 @@ class PivotRule(Protocol):
 
     def choose(self, M: Array, pending: Indices, age: Indices) -> tuple[Indices, Indices, Mask]:
         """Row and column of the next pivot of each tableau, and which tableaus have one."""
+        ...
+
+    def bound(self, tableau: Array) -> Array | None:
+        """The optimal value within a region as a function of [1; f] up to a common one; None if it is not affine."""
         ...
 
     def values(self, M: Array, rows: Indices, columns: Indices) -> tuple[Array, Mask]:
@@ -87,6 +93,10 @@ class DualSimplex:
         j = np.where(tied & able, M[:, -1, :n] / divisor, np.inf).argmin(axis=1)
         return i, j, (q[each, i] < -_NEGATIVE) & able.any(axis=1)
 
+    def bound(self, tableau: Array) -> Array | None:  # noqa: D102
+        prices, ties = tableau[-2:, self.n_columns :]
+        return np.asarray(prices + _TIE * ties)
+
     def values(self, M: Array, rows: Indices, columns: Indices) -> tuple[Array, Mask]:  # noqa: D102
         v, each = np.zeros((len(M), self.n_pairs)), np.arange(len(M))[:, None]
         is_flipped = np.zeros(v.shape, dtype=bool)
@@ -128,6 +138,9 @@ class PrincipalPivots:
         goes_on = due | ((q[each, i] < -_NEGATIVE) & able.any(axis=1))
         pending[:] = np.where(~due & goes_on & (i != j), i * n + j, -1)
         return np.where(due, second, i), np.where(due, first, j), goes_on
+
+    def bound(self, tableau: Array) -> Array | None:  # noqa: D102
+        return None
 
     def values(self, M: Array, rows: Indices, columns: Indices) -> tuple[Array, Mask]:  # noqa: D102
         v, each, n = np.zeros((len(M), self.n_pairs)), np.arange(len(M))[:, None], self.n_pairs
@@ -224,7 +237,8 @@ class _Batch:
         """One pivot in every tableau that needs one; the others are read and loaded anew."""
         i, j, goes_on = self.rule.choose(self.M, self.pending, self.age)
         is_live = self.contexts >= 0
-        goes_on &= is_live & (self.age < _MOST_PIVOTS * self.rule.n_rows)
+        size = np.abs(self.M[np.arange(len(i)), i, j])
+        goes_on &= is_live & (size > _ZERO) & (self.age < _MOST_PIVOTS * self.rule.n_rows)
         self._pivot(i, j, goes_on)
         stops = np.flatnonzero(is_live & ~goes_on)
         if len(stops):
