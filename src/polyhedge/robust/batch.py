@@ -16,7 +16,7 @@ import numpy as np
 
 from polyhedge._validation import Array, Indices, Mask
 from polyhedge.robust.counterpart import Counterpart
-from polyhedge.robust.pairs import DenseProgram, Pairs, complementary_pairs, prove
+from polyhedge.robust.pairs import DenseProgram, Pairs, complementary_pairs, prove, with_equations
 from polyhedge.robust.pivots import DualSimplex, PivotRule, PrincipalPivots, pivot_all
 from polyhedge.robust.regions import Region, is_certified, region_at
 from polyhedge.robust.workers import in_order
@@ -125,10 +125,14 @@ def batch_engine(counterpart: Counterpart, center: Array, reach: Array) -> Batch
     if not is_one_sided and len(program.inequalities) > _MOST_PAIRS:
         return None
     active = _active_rows(counterpart, center)
-    pairs = None if active is None else complementary_pairs(program, active, np.concatenate([[1.0], reach]))
+    if active is None:
+        return None
+    pairs = complementary_pairs(program, with_equations(program, active), np.concatenate([[1.0], reach]))
     if pairs is None:
         return None
     moving = ~pairs.at_base if sides[0] else pairs.at_base
+    if is_one_sided and pairs.q[~moving, 0].min(initial=0.0) < -_PROVEN:
+        return None  # the base has no signs to keep
     rule: PivotRule = DualSimplex(pairs, moving) if is_one_sided else PrincipalPivots(pairs)
     engine = BatchEngine(counterpart, program, pairs, rule, np.concatenate([[1.0], center]))
     return engine if engine.pool.regions else None

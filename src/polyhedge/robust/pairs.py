@@ -17,6 +17,7 @@ from polyhedge.robust.parametric import ParametricProgram
 
 _ROUNDING = 1e-13
 _LARGEST = 1e8
+_DEPENDENT = 1e-9
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,25 @@ class DenseProgram:
             offset=np.concatenate([[zero.offset], parametric.offset_slope]),
             inequalities=np.flatnonzero(kinds == "nonneg"),
         )
+
+
+def with_equations(program: DenseProgram, active: Mask) -> Mask:
+    """All equations that are independent, and as many of the active inequalities as then still are.
+
+    At a degenerate point a basis may do without an equation; away from it the equation still has to hold.
+    """
+    is_equation = _equations(program.A, program.inequalities)
+    if active[is_equation].all():
+        return active
+    chosen, directions = np.zeros_like(active), np.zeros((0, program.A.shape[1]))
+    for row in [*np.flatnonzero(is_equation), *np.flatnonzero(active & ~is_equation)]:
+        rest = program.A[row] / np.linalg.norm(program.A[row])
+        for _ in range(2):  # once more for accuracy
+            rest = rest - (directions @ rest) @ directions
+        if np.linalg.norm(rest) > _DEPENDENT:
+            chosen[row] = True
+            directions = np.vstack([directions, rest / np.linalg.norm(rest)])
+    return chosen
 
 
 def complementary_pairs(program: DenseProgram, active: Mask, reach: Array) -> Pairs | None:

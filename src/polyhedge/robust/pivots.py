@@ -44,8 +44,11 @@ class PivotRule(Protocol):
         """The pair of each row and of each column at the base."""
         ...
 
-    def choose(self, M: Array, pending: Indices, age: Indices) -> tuple[Indices, Indices, Mask]:
-        """Row and column of the next pivot of each tableau, and which tableaus have one."""
+    def choose(self, M: Array, rows: Indices, pending: Indices, age: Indices) -> tuple[Indices, Indices, Mask]:
+        """Row and column of the next pivot of each tableau, and which tableaus have one.
+
+        `rows` are the labels of the rows, `pending` what is left of an exchange, `age` the pivots made so far.
+        """
         ...
 
     def bound(self, tableau: Array) -> Array | None:
@@ -80,7 +83,9 @@ class DualSimplex:
     def labels(self) -> tuple[Indices, Indices]:  # noqa: D102
         return self.row_pairs, self.column_pairs
 
-    def choose(self, M: Array, pending: Indices, age: Indices) -> tuple[Indices, Indices, Mask]:  # noqa: D102
+    def choose(  # noqa: D102
+        self, M: Array, rows: Indices, pending: Indices, age: Indices
+    ) -> tuple[Indices, Indices, Mask]:
         n, each = self.n_columns, np.arange(len(M))
         q = M[:, : self.n_rows, n]
         i = q.argmin(axis=1)
@@ -120,18 +125,26 @@ class PrincipalPivots:
         # A flipped pair's label is moved up by n, so that rows tell which partner they hold.
         return np.arange(self.n_rows), self.n_rows + np.arange(self.n_rows)
 
-    def choose(self, M: Array, pending: Indices, age: Indices) -> tuple[Indices, Indices, Mask]:  # noqa: D102
+    def choose(  # noqa: D102
+        self, M: Array, rows: Indices, pending: Indices, age: Indices
+    ) -> tuple[Indices, Indices, Mask]:
         n, each = self.n_rows, np.arange(len(M))
         q = M[:, :, n]
-        # The most negative pair first is short but may run in circles; the first negative one never does.
-        i = np.where(age < _GREEDY * n, q.argmin(axis=1), (q < -_NEGATIVE).argmax(axis=1))
+        # The most negative pair first is short but may run in circles; the least numbers never do.
+        is_careful = age >= _GREEDY * n
+        i = q.argmin(axis=1)
+        if is_careful.any():
+            i = np.where(is_careful, _least(rows % n, q < -_NEGATIVE), i)
         row = M[each, i, :n]
         smallest = _SMALLEST_PIVOT * np.maximum(np.abs(row).max(axis=1), 1.0)
         curved = row[each, i] > smallest
         able = row > smallest[:, None]
         able[each, i] = curved
         ratio = np.where(able, np.maximum(q, 0.0) / np.where(able, row, 1.0), np.inf)
-        j = np.where(curved, i, ratio.argmin(axis=1))
+        j = ratio.argmin(axis=1)
+        if is_careful.any():
+            j = np.where(is_careful, _least(rows % n, able), j)
+        j = np.where(curved, i, j)
         due = pending >= 0
         # The second half of an exchange: the partner's row and the first pair's column.
         first, second = pending // n, pending % n
@@ -148,6 +161,11 @@ class PrincipalPivots:
         is_flipped = np.zeros(v.shape, dtype=bool)
         is_flipped[each, rows % n] = rows >= n
         return v, is_flipped
+
+
+def _least(numbers: Indices, mask: Mask) -> Indices:
+    """Where the least number stands among those in the mask."""
+    return np.where(mask, numbers, np.iinfo(np.int64).max).argmin(axis=1)
 
 
 def block_pivot(M: Array, rows: Indices, columns: Indices) -> Array | None:
@@ -235,7 +253,7 @@ class _Batch:
 
     def step(self) -> None:
         """One pivot in every tableau that needs one; the others are read and loaded anew."""
-        i, j, goes_on = self.rule.choose(self.M, self.pending, self.age)
+        i, j, goes_on = self.rule.choose(self.M, self.rows, self.pending, self.age)
         is_live = self.contexts >= 0
         size = np.abs(self.M[np.arange(len(i)), i, j])
         goes_on &= is_live & (size > _ZERO) & (self.age < _MOST_PIVOTS * self.rule.n_rows)
