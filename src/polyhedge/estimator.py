@@ -23,6 +23,7 @@ from polyhedge.robust import Decisions, decide
 from polyhedge.sets import Region, Volume
 
 _VOLUME_REGIONS = 20
+_CALIBRATION_BLOCK = 262_144
 # Training residuals below this share of the outcomes' spread are rounding, not noise.
 _REPRODUCED = 1e-3
 
@@ -144,7 +145,11 @@ class RobustDecider(BaseEstimator):
 
     def _calibrate(self, X: Any, Y: Array) -> None:
         """Calibration rows only: the one place that sets the radius."""
-        scores = self.set_.scores(Y - self.predictor_.predict(X))
+        scores = np.empty(len(Y))
+        for k in range(0, len(Y), _CALIBRATION_BLOCK):
+            rows = np.arange(k, min(k + _CALIBRATION_BLOCK, len(Y)))
+            part = X if len(rows) == len(Y) else take_rows(X, rows)
+            scores[rows] = self.set_.scores(Y[rows] - self.predictor_.predict(part))
         self.radius_ = conformal_radius(scores, self.alpha)
         self.n_calibrate_ = len(scores)
 

@@ -16,13 +16,13 @@ import numpy as np
 
 from polyhedge._validation import Array, Indices, Mask
 from polyhedge.robust.counterpart import Counterpart
-from polyhedge.robust.pairs import DenseProgram, Pairs, complementary_pairs, prove, with_equations
+from polyhedge.robust.pairs import DenseProgram, Pairs, complementary_pairs, independent_rows, prove
 from polyhedge.robust.pivots import DualSimplex, PivotRule, PrincipalPivots, pivot_all
 from polyhedge.robust.regions import Region, is_certified, region_at
 from polyhedge.robust.workers import in_order
-from polyhedge.solvers.solve import solve
 
 _PROVEN = 1e-8
+_TIGHT = 1e-6
 _FIRST_CHUNK, _CHUNK = 256, 65_536
 _TASK = 2048
 _POOL_BYTES, _POOL_SIZE = 32e6, 4096
@@ -124,10 +124,10 @@ def batch_engine(counterpart: Counterpart, center: Array, reach: Array) -> Batch
     is_one_sided = program.P is None and not all(sides)
     if not is_one_sided and len(program.inequalities) > _MOST_PAIRS:
         return None
-    active = _active_rows(counterpart, center)
-    if active is None:
+    tight = _tight_inequalities(counterpart, center)
+    if tight is None:
         return None
-    pairs = complementary_pairs(program, with_equations(program, active), np.concatenate([[1.0], reach]))
+    pairs = complementary_pairs(program, independent_rows(program, tight), np.concatenate([[1.0], reach]))
     if pairs is None:
         return None
     moving = ~pairs.at_base if sides[0] else pairs.at_base
@@ -138,17 +138,19 @@ def batch_engine(counterpart: Counterpart, center: Array, reach: Array) -> Batch
     return engine if engine.pool.regions else None
 
 
-def _active_rows(counterpart: Counterpart, center: Array) -> Mask | None:
-    solver = counterpart.solver
-    if solver.is_warm:
-        return solver.solver.active_rows() if solver.solve(center).status.has_solution else None
-    program = counterpart.parametric.at(center)
-    solution = solve(program)
+def _tight_inequalities(counterpart: Counterpart, center: Array) -> Indices | None:
+    """Inequalities that define the solution at one prediction, the heaviest first; None where there is none."""
+    program, solver = counterpart.parametric.at(center), counterpart.solver
+    kinds = np.concatenate([np.repeat(cone.kind, cone.n_rows) for cone in program.cones])
+    solution = solver.solve(center)
     if not solution.status.has_solution:
         return None
+    if solver.is_warm:
+        active = solver.solver.active_rows()
+        return None if active is None else np.flatnonzero(active & (kinds != "zero"))
     slack = program.b - program.A @ solution.x
-    kinds = np.concatenate([np.repeat(cone.kind, cone.n_rows) for cone in program.cones])
-    return np.asarray((kinds == "zero") | (solution.y > slack))
+    tight = (kinds != "zero") & ((solution.y > slack) | (slack <= _TIGHT * (1 + np.abs(program.b))))
+    return np.flatnonzero(tight)[np.argsort(-solution.y[tight], kind="stable")]
 
 
 class _WorstResidual:

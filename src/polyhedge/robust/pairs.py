@@ -63,16 +63,15 @@ class DenseProgram:
         )
 
 
-def with_equations(program: DenseProgram, active: Mask) -> Mask:
-    """All equations that are independent, and as many of the active inequalities as then still are.
+def independent_rows(program: DenseProgram, wanted: Indices) -> Mask:
+    """All equations, then the wanted inequalities in their order, each only if independent of those before it.
 
-    At a degenerate point a basis may do without an equation; away from it the equation still has to hold.
+    At a degenerate point a basis may do without an equation, or more inequalities may be tight than there are
+    dimensions; a base must have the one and not the other.
     """
-    is_equation = _equations(program.A, program.inequalities)
-    if active[is_equation].all():
-        return active
-    chosen, directions = np.zeros_like(active), np.zeros((0, program.A.shape[1]))
-    for row in [*np.flatnonzero(is_equation), *np.flatnonzero(active & ~is_equation)]:
+    chosen = np.zeros(len(program.A), dtype=bool)
+    directions = np.zeros((0, program.A.shape[1]))
+    for row in [*np.flatnonzero(_equations(program.A, program.inequalities)), *wanted]:
         rest = program.A[row] / np.linalg.norm(program.A[row])
         for _ in range(2):  # once more for accuracy
             rest = rest - (directions @ rest) @ directions
