@@ -23,6 +23,7 @@ ORDER = (
     "learners",
     "metrics",
     "estimator",
+    "words",
     "io",
     "tables",
     "batches",
@@ -31,7 +32,7 @@ ORDER = (
     "benchmark",
     "cli",
 )
-FOUNDATION = ("_validation", "solvers")
+FOUNDATION = ("_files", "_validation", "solvers")
 OPTIONAL = {"dask", "distributed", "jax", "matplotlib", "optax", "pandas", "plotly", "pyarrow", "pyscipopt", "skops"}
 MODULES = sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py")
 

@@ -3,7 +3,7 @@
 The public names, in the order of the pipeline: data -> predictor -> problem -> set -> decision.
 """
 
-from polyhedge import data, learners, predictors, problems, robust, sets
+from polyhedge import data, learners, plots, predictors, problems, robust, sets
 from polyhedge.calibration import conformal_radius, conformal_rank, coverage_law
 from polyhedge.estimator import RobustDecider
 from polyhedge.learners import lower_bound
@@ -32,6 +32,7 @@ __all__ = [
     "data",
     "learners",
     "lower_bound",
+    "plots",
     "predictors",
     "problems",
     "robust",
