@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
@@ -29,6 +29,7 @@ from polyhedge.robust import Decisions, decide
 from polyhedge.sets import Region, Volume
 
 _VOLUME_REGIONS = 20
+_CALIBRATION_BLOCK = 262_144
 # Learning samples beyond which out-of-fold residuals of training rows add little, and rows that a fold of them needs.
 _ENOUGH_TO_LEARN, _ROWS_A_FOLD = 3000, 10
 # Training residuals below this share of the outcomes' spread are rounding, not noise.
@@ -198,7 +199,11 @@ class RobustDecider(BaseEstimator):
 
     def _calibrate(self, X: Any, Y: Array, groups: Any = None) -> None:
         """Calibration rows only: the one place that sets the radius."""
-        scores = self.set_.scores(Y - self.predictor_.predict(X))
+        scores = np.empty(len(Y))
+        for k in range(0, len(Y), _CALIBRATION_BLOCK):
+            rows = np.arange(k, min(k + _CALIBRATION_BLOCK, len(Y)))
+            part = X if len(rows) == len(Y) else take_rows(X, rows)
+            scores[rows] = self.set_.scores(Y[rows] - self.predictor_.predict(part))
         if groups is None:
             self.radius_ = conformal_radius(scores, self.alpha)
         else:
@@ -208,10 +213,22 @@ class RobustDecider(BaseEstimator):
         entry = Calibration(date, self.n_calibrate_, self.radius_, digest_rows(X, Y))
         self.calibrations_ = (*self.calibrations_, entry)
 
-    def decide(self, X: Any) -> Decisions:
-        """Robust decisions with cost bounds for new rows; warns where a row has no optimal decision."""
+    def decide(
+        self, X: Any, *, n_jobs: int | None = None, progress: Callable[[int, int], None] | None = None
+    ) -> Decisions:
+        """Robust decisions with cost bounds for new rows; warns where a row has no optimal decision.
+
+        Parameters
+        ----------
+        X : (N, n_features) array, DataFrame or whatever the predictor takes
+        n_jobs : int, optional
+            Number of threads, by default one a core; the decisions do not depend on it.
+        progress : callable, optional
+            Called now and then with the number of rows decided and the number of all.
+        """
         self._check_fitted("decide")
-        decisions = decide(self.problem, self.set_, self.radius_, self._centers(X))
+        centers = self._centers(X)
+        decisions = decide(self.problem, self.set_, self.radius_, centers, n_jobs=n_jobs, progress=progress)
         complaint = decisions.complaint()
         if complaint:
             warnings.warn(complaint, RuntimeWarning, stacklevel=2)
