@@ -3,7 +3,7 @@
 The public names, in the order of the pipeline: data -> predictor -> problem -> set -> decision.
 """
 
-from polyhedge import data, learners, predictors, problems, robust, sets
+from polyhedge import batches, data, learners, predictors, problems, robust, sets
 from polyhedge.calibration import conformal_radius, conformal_rank, coverage_law
 from polyhedge.estimator import RobustDecider
 from polyhedge.learners import lower_bound
@@ -26,6 +26,7 @@ __all__ = [
     "Region",
     "RobustDecider",
     "Status",
+    "batches",
     "conformal_radius",
     "conformal_rank",
     "coverage_law",

@@ -11,14 +11,16 @@ from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 
-from polyhedge._validation import Array, as_finite, as_rows, check_alpha
+from polyhedge._validation import Array, as_finite, check_alpha, numbers_of
+from polyhedge.batches import Model, decide_frame, is_dask_frame
 from polyhedge.calibration import conformal_radius, minimum_samples
 from polyhedge.data import Split, as_indices, split_rows, take_rows
 from polyhedge.data.splits import IndexArray
 from polyhedge.learners import Auto, Learner
 from polyhedge.metrics import Evaluation, evaluate_decisions
-from polyhedge.predictors import Predictor, as_predictor
+from polyhedge.predictors import Predictor, as_predictor, takes_nan
 from polyhedge.problems import DecisionProblem
+from polyhedge.problems.checks import check_outcomes
 from polyhedge.robust import Decisions, decide
 from polyhedge.sets import Region, Volume
 
@@ -57,6 +59,7 @@ class RobustDecider(BaseEstimator):
     radius_ : its calibrated radius.
     learn_result_ : the learner's evidence.
     split_ : the row indices of the three parts.
+    feature_names_in_ : names of the columns of X, where it was a data frame.
 
     Examples
     --------
@@ -110,7 +113,7 @@ class RobustDecider(BaseEstimator):
             The split, where it should not be random; the parts must not overlap.
         """
         self._check_parameters()
-        Y = self._outcomes(Y)
+        Y = check_outcomes(self.problem, Y)
         rng = _generator(self.random_state)
         split_rng = rng.spawn(1)[0]
         learn_seed, predictor_seed = (int(seed) for seed in rng.integers(2**31, size=2))
@@ -128,8 +131,17 @@ class RobustDecider(BaseEstimator):
         )
         self.set_ = self.learn_result_.set
         self.predictor_, self.split_ = predictor, split
+        self._remember_names(X)
         self._calibrate(take_rows(X, calibrate_rows), Y[calibrate_rows])
         return self
+
+    def _remember_names(self, X: Any) -> None:
+        """Keep the names of the columns, as scikit-learn does: where there are any, and all are text."""
+        names = list(getattr(X, "columns", ()))
+        if names and all(isinstance(name, str) for name in names):
+            self.feature_names_in_ = np.array(names, dtype=object)
+        elif hasattr(self, "feature_names_in_"):
+            del self.feature_names_in_
 
     def recalibrate(self, X: Any, Y: ArrayLike) -> Self:
         """Set the radius anew from fresh rows; the shape stays.
@@ -137,7 +149,7 @@ class RobustDecider(BaseEstimator):
         The rows must not have been used for training or learning, otherwise the guarantee is void.
         """
         self._check_fitted("recalibrate")
-        Y = self._outcomes(Y)
+        Y = check_outcomes(self.problem, Y)
         _check_features(X, Y, self.predictor)
         self._calibrate(X, Y)
         return self
@@ -149,8 +161,21 @@ class RobustDecider(BaseEstimator):
         self.n_calibrate_ = len(scores)
 
     def decide(self, X: Any) -> Decisions:
-        """Robust decisions with cost bounds for new rows; warns where a row has no optimal decision."""
+        """Robust decisions with cost bounds for new rows; warns where a row has no optimal decision.
+
+        Parameters
+        ----------
+        X : (n, n_features) array, DataFrame, or Dask DataFrame
+
+        Returns
+        -------
+        Decisions
+            Or a lazy Dask DataFrame where X is one: `polyhedge.batches.decide_rows` says with which columns.
+            There a row with missing values keeps its place with a reason; here it is an error.
+        """
         self._check_fitted("decide")
+        if is_dask_frame(X):
+            return decide_frame(Model.of(self), X)
         decisions = decide(self.problem, self.set_, self.radius_, self._centers(X))
         complaint = decisions.complaint()
         if complaint:
@@ -168,7 +193,7 @@ class RobustDecider(BaseEstimator):
     def evaluate(self, X: Any, Y: ArrayLike) -> Evaluation:
         """Coverage, costs and volume on rows that were not used for fitting."""
         self._check_fitted("evaluate")
-        Y, centers = self._outcomes(Y), self._centers(X)
+        Y, centers = check_outcomes(self.problem, Y), self._centers(X)
         if len(Y) != len(centers):
             raise ValueError(f"X and Y must have the same number of rows, got {len(centers)} and {len(Y)}.")
         decisions = decide(self.problem, self.set_, self.radius_, centers)
@@ -205,20 +230,6 @@ class RobustDecider(BaseEstimator):
     def _check_fitted(self, method: str) -> None:
         if not hasattr(self, "radius_"):
             raise NotFittedError(f"This RobustDecider is not fitted yet. Call fit(X, Y) before {method}.")
-
-    def _outcomes(self, Y: ArrayLike) -> Array:
-        values = np.asarray(Y)
-        if values.ndim == 1 and self.problem.n_outcomes == 1:
-            values = values[:, None]
-        outcomes = as_rows(values, "Y", self.problem.n_outcomes)
-        A, h = self.problem.support_rows
-        outside = (outcomes @ A.T > h + 1e-9 * (1 + np.abs(h))).any(axis=1)
-        if outside.any():
-            raise ValueError(
-                f"{int(outside.sum())} row(s) of Y violate outcome_support, the first is row "
-                f"{int(np.flatnonzero(outside)[0])}. Correct the data or the problem's outcome_support."
-            )
-        return outcomes
 
     def _split(
         self, n: int, needs_training: bool, given: tuple[ArrayLike | None, ...], rng: np.random.Generator
@@ -284,23 +295,6 @@ def _check_features(X: Any, Y: Array | None, predictor: Any) -> None:
         raise ValueError(f"X and Y must have the same number of rows, got {n} and {len(Y)}.")
     if n == 0:
         raise ValueError("X has no rows. Bring at least one.")
-    numbers = _numbers_of(X)
+    numbers = numbers_of(X)
     if numbers is not None:
-        takes_nan = _takes_nan(predictor)
-        as_finite(np.where(np.isnan(numbers), 0.0, numbers) if takes_nan else numbers, "X", ndim=2)
-
-
-def _numbers_of(X: Any) -> Array | None:
-    """The numeric part of an array or data frame; None where there is none to check."""
-    if hasattr(X, "select_dtypes"):
-        return np.asarray(X.select_dtypes("number").to_numpy(dtype=np.float64, na_value=np.nan))
-    if isinstance(X, np.ndarray) and X.dtype.kind in "fiub" and X.ndim == 2:
-        return X.astype(np.float64, copy=False)
-    return None
-
-
-def _takes_nan(predictor: Any) -> bool:
-    tags = getattr(predictor, "__sklearn_tags__", None)
-    if tags is None:
-        return callable(predictor)
-    return bool(tags().input_tags.allow_nan)
+        as_finite(np.where(np.isnan(numbers), 0.0, numbers) if takes_nan(predictor) else numbers, "X", ndim=2)

@@ -25,7 +25,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from polyhedge._validation import Array, as_finite, as_rows, check_count
 
-__all__ = ["FeatureRidge", "Predictor", "all_features", "as_predictor", "paper_features"]
+__all__ = ["FeatureRidge", "Predictor", "all_features", "as_predictor", "paper_features", "takes_nan"]
 
 
 class Predictor(Protocol):
@@ -98,6 +98,21 @@ def as_predictor(predictor: Any, n_outcomes: int, *, random_state: int | None = 
     if isinstance(predictor, FrozenEstimator) or not hasattr(predictor, "fit"):
         return _GivenPredictor(predictor.predict, d, "The prediction")
     return _TrainedPredictor(_regressor(predictor, d, random_state), d)
+
+
+def takes_nan(predictor: Any) -> bool:
+    """Whether a predictor, as the user gave it, says that it fills in missing numbers itself.
+
+    Examples
+    --------
+    >>> from sklearn.ensemble import HistGradientBoostingRegressor
+    >>> takes_nan(HistGradientBoostingRegressor()), takes_nan(None)
+    (True, False)
+    """
+    tags = getattr(predictor, "__sklearn_tags__", None)
+    if tags is None:
+        return callable(predictor)
+    return bool(tags().input_tags.allow_nan)
 
 
 def paper_features(X: ArrayLike) -> Array:
