@@ -120,7 +120,7 @@ def test_a_table_that_the_predictor_refuses_altogether_is_an_error(decider: ph.R
 
 def test_a_context_without_a_decision_says_why(data: Any) -> None:
     problem = ph.problems.newsvendor(0.3, 0.7, 2)  # demands are known to be nonnegative
-    rows, Y = data
+    Y = data[1]
     decider = ph.RobustDecider(problem, "precomputed", learner=ph.learners.OneSidedBox(), random_state=0)
     decider.fit(pd.DataFrame(np.abs(Y), columns=["a", "b"]), np.abs(Y))
     found = decide_rows(ph.batches.Model.of(decider), pd.DataFrame({"a": [1.0, -1e6], "b": [1.0, -1e6]}))
@@ -291,7 +291,7 @@ def test_a_folder_gives_a_folder_with_the_same_files(decider: ph.RobustDecider, 
     run = ph.batches.decide_parquet(decider, source, target)
     assert (run.files, run.rows) == (2, N_ROWS)
     assert_same_decisions(pd.read_parquet(target / "sub" / "b.parquet"), decider, rows[600:])
-    with pytest.raises(FileExistsError, match="exists already. Remove it"):
+    with pytest.raises(FileExistsError, match=r"exists already\. Remove it"):
         ph.batches.decide_parquet(decider, source, target)
 
 
@@ -305,7 +305,7 @@ def test_wrong_files_and_columns_are_named_before_any_work(
     with pytest.raises(ValueError, match="is not a Parquet file"):
         ph.batches.decide_parquet(decider, source, target)
     data[0].assign(gap=1.0).to_parquet(source)
-    with pytest.raises(ValueError, match="has no column store. It has x0, x1, x2, x3, gap"):
+    with pytest.raises(ValueError, match=r"has no column store\. It has x0, x1, x2, x3, gap"):
         ph.batches.decide_parquet(decider, source, target, keep=["store"])
     with pytest.raises(ValueError, match="keep must not name a column of the results, got gap"):
         ph.batches.decide_parquet(decider, source, target, keep=["gap"])
