@@ -61,7 +61,7 @@ def test_every_rival_solves_the_same_program_as_decide(regime: Regime) -> None:
     assert check_values(instance, expected, 3, seed=0).contexts == 3
     for rival in RIVALS:
         if regime.cost == "quadratic" and rival.name in LINEAR_ONLY:
-            with pytest.raises(ValueError, match="quadratic costs|linear programs only"):
+            with pytest.raises(ValueError, match=r"quadratic costs|linear programs only"):
                 rival.prepare(instance)
             continue
         solve = rival.prepare(instance)
