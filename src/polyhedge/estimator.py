@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -160,23 +160,31 @@ class RobustDecider(BaseEstimator):
         self.radius_ = conformal_radius(scores, self.alpha)
         self.n_calibrate_ = len(scores)
 
-    def decide(self, X: Any) -> Decisions:
+    def decide(
+        self, X: Any, *, n_jobs: int | None = None, progress: Callable[[int, int], None] | None = None
+    ) -> Decisions:
         """Robust decisions with cost bounds for new rows; warns where a row has no optimal decision.
 
         Parameters
         ----------
-        X : (n, n_features) array, DataFrame, or Dask DataFrame
+        X : (N, n_features) array, DataFrame, whatever the predictor takes, or Dask DataFrame
+        n_jobs : int, optional
+            Number of threads, by default one a core; the decisions do not depend on it.
+        progress : callable, optional
+            Called now and then with the number of rows decided and the number of all.
 
         Returns
         -------
         Decisions
             Or a lazy Dask DataFrame where X is one: `polyhedge.batches.decide_rows` says with which columns.
-            There a row with missing values keeps its place with a reason; here it is an error.
+            There a row with missing values keeps its place with a reason; here it is an error. Dask's own
+            workers and progress bars take the place of `n_jobs` and `progress`.
         """
         self._check_fitted("decide")
         if is_dask_frame(X):
             return decide_frame(Model.of(self), X)
-        decisions = decide(self.problem, self.set_, self.radius_, self._centers(X))
+        centers = self._centers(X)
+        decisions = decide(self.problem, self.set_, self.radius_, centers, n_jobs=n_jobs, progress=progress)
         complaint = decisions.complaint()
         if complaint:
             warnings.warn(complaint, RuntimeWarning, stacklevel=2)

@@ -44,7 +44,8 @@ def decide_frame(model: Model, frame: Any) -> Any:
 
 
 def _decide_partition(rows: Any, model: Model) -> Any:
-    return decide_rows(model, rows)
+    # Dask has a worker for each core already.
+    return decide_rows(model, rows, n_jobs=1)
 
 
 def _sent_once(model: Model) -> Any:

@@ -103,7 +103,7 @@ def require(extra: str, packages: Sequence[str]) -> None:
         raise ImportError(f"This needs {' and '.join(missing)}. Get it with: pip install 'polyhedge[{extra}]'")
 
 
-def decide_rows(model: Model, rows: Any) -> Any:
+def decide_rows(model: Model, rows: Any, *, n_jobs: int | None = None) -> Any:
     """One row of results for each row of a data frame, in the same order and with the same index.
 
     Rows with missing or infinite numbers, and rows that the predictor refuses, keep their place: their
@@ -113,6 +113,8 @@ def decide_rows(model: Model, rows: Any) -> Any:
     ----------
     model : Model
     rows : pandas.DataFrame
+    n_jobs : int, optional
+        Number of threads, by default one a core.
 
     Returns
     -------
@@ -136,7 +138,9 @@ def decide_rows(model: Model, rows: Any) -> Any:
     if usable.any():
         centers[usable] = _predict(model, _take(features, usable), np.flatnonzero(usable), reasons)
         usable &= np.isfinite(centers).all(axis=1)
-    found = decide(model.problem, model.set, model.radius, centers[usable]) if usable.any() else None
+    found = None
+    if usable.any():
+        found = decide(model.problem, model.set, model.radius, centers[usable], n_jobs=n_jobs)
     return _table(model, rows.index, found, usable, reasons)
 
 

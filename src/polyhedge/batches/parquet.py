@@ -52,7 +52,7 @@ def decide_parquet(
     target : file or folder to write. A file is replaced, a folder must not exist.
     columns : features to read; by default those the decider was fitted on, else all but `keep`.
     keep : columns to copy into the results, such as keys.
-    workers : processes that decide. The model is sent to each once; results do not depend on their number.
+    workers : processes that decide, by default this one with a thread for each core. The model is sent to each once.
     block_rows : rows decided at a time by each worker; memory grows with it.
     progress : called with the rows done and the rows in all after each block.
 
@@ -214,11 +214,11 @@ def _receive(model: bytes) -> None:
 
 
 def _decide_received(block: Any) -> Any:
-    return _decide_block(_received[0], block)
+    return _decide_block(_received[0], block, n_jobs=1)
 
 
-def _decide_block(model: Model, block: Any) -> Any:
+def _decide_block(model: Model, block: Any, n_jobs: int | None = None) -> Any:
     import pyarrow as pa
 
     # NaN stands for "no decision" in a data frame; a file has a word of its own for a value that is missing.
-    return pa.RecordBatch.from_pandas(decide_rows(model, block.to_pandas()), preserve_index=False)
+    return pa.RecordBatch.from_pandas(decide_rows(model, block.to_pandas(), n_jobs=n_jobs), preserve_index=False)
