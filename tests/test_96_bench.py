@@ -129,8 +129,8 @@ def test_a_rival_that_fails_is_a_row_with_its_reason() -> None:
 def test_an_unknown_regime_is_refused() -> None:
     with pytest.raises(ValueError, match=r"There is no regime d3\. The regimes are d2-K4"):
         replace(TINY, regimes=("d3",))
-    with pytest.raises(ValueError, match="K must be at least 2 d = 10"):
-        draw(Regime("few", "linear", 5, 9, 10), seed=0)
+    with pytest.raises(ValueError, match="K must be at least 6 for d = 5"):
+        draw(Regime("few", "linear", 5, 5, 10), seed=0)
 
 
 # --- growth and files -------------------------------------------------------------------------------------

@@ -2,9 +2,10 @@ r"""The regimes in which decisions are timed, as data that every rival can read.
 
 Residuals are Gaussian scale mixtures with standard deviations of about 1; the set has offsets at one quantile of
 theirs and a conformal radius, and is fixed by the seed. Predictions are normal. In the usual regimes the facets look
-like learned ones: along the axes, far ones behind, and K - 2d along random mixtures of outcomes; predictions vary
-three times as much as residuals, and few distinct decisions occur. In the *hard* ones facets point in random
-directions and predictions vary about as much as the set is wide: thousands of distinct decisions.
+like learned ones: along the axes, along random mixtures of outcomes, and one far facet that closes the side which
+cannot hurt (the newsvendor is hurt on both sides and has facets on both); predictions vary three times as much as
+residuals, and few distinct decisions occur. In the *hard* ones facets point in random directions and predictions vary
+about as much as the set is wide: thousands of distinct decisions.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class Regime:
     cost : "linear", "quadratic" or "newsvendor", over the simplex.
     d, K, n_contexts : outcomes, facets, predictions.
     spread : standard deviation of the predictions over that of the residuals.
-    facets : "mixtures" or "random", see above.
+    facets : "one-sided", "two-sided" or "random", see above.
     targets : least ratio of a rival's time to ours; for the matrix product, largest ratio of ours to its.
     """
 
@@ -46,7 +47,7 @@ class Regime:
     K: int
     n_contexts: int
     spread: float = 3.0
-    facets: str = "mixtures"
+    facets: str = "one-sided"
     targets: dict[str, float] = field(default_factory=dict)
 
     def with_contexts(self, n: int) -> Regime:
@@ -63,7 +64,7 @@ REGIMES = (
     Regime("d10-K40-hard", "linear", 10, 40, 20_000, 2.0, "random", {PARAMETERS: 20.0}),
     Regime("d20-K80", "linear", 20, 80, 20_000, targets={PARAMETERS: 50.0}),
     Regime("d20-K80-hard", "linear", 20, 80, 20_000, 2.0, "random", {PARAMETERS: 10.0}),
-    Regime("newsvendor-d6", "newsvendor", 6, 24, 20_000, targets={PARAMETERS: 100.0}),
+    Regime("newsvendor-d6", "newsvendor", 6, 24, 20_000, facets="two-sided", targets={PARAMETERS: 100.0}),
     Regime("quadratic-d2", "quadratic", 2, 4, 1_000_000, targets={PARAMETERS: 50.0}),
     Regime("quadratic-d10", "quadratic", 10, 40, 20_000, targets={PARAMETERS: 50.0}),
 )
@@ -167,14 +168,15 @@ def draw(regime: Regime, seed: int) -> Instance:
     (4, (10, 2), True)
     """
     d, K = regime.d, regime.K
-    if 2 * d > K:
-        raise ValueError(f"K must be at least 2 d = {2 * d}, so that the set is bounded, got {K}.")
+    least = 2 * d if regime.facets == "two-sided" else d + 1
+    if least > K:
+        raise ValueError(f"K must be at least {least} for d = {d}, so that the set is bounded, got {K}.")
     rng = np.random.default_rng([seed, d, K])
     residuals = rng.normal(size=(4000, d)) * rng.gamma(4.0, 0.25, size=(4000, 1))
     W = _normals(regime, rng)
     reach = np.quantile(residuals @ W.T, 0.98, axis=0)
-    if regime.facets == "mixtures":
-        reach[d : 2 * d] *= 3.0  # low costs cannot hurt, so the set is wide open towards them
+    if regime.facets == "one-sided":
+        reach[d] *= 10.0
     shape = Polyhedron(W, -reach)
     radius = conformal_radius(shape.scores(residuals), ALPHA)
     centers = regime.spread * rng.normal(size=(regime.n_contexts, d))
@@ -191,7 +193,9 @@ def _normals(regime: Regime, rng: np.random.Generator) -> Array:
     if regime.facets == "random":
         W = rng.normal(size=(K, d))
         return np.asarray(W / np.linalg.norm(W, axis=1, keepdims=True))
-    return np.vstack([np.eye(d), -np.eye(d), rng.dirichlet(np.ones(d), size=K - 2 * d) * np.sqrt(d)])
+    behind = -np.eye(d) if regime.facets == "two-sided" else -np.ones((1, d)) / np.sqrt(d)
+    mixtures = rng.dirichlet(np.ones(d), size=K - d - len(behind)) * np.sqrt(d)
+    return np.vstack([np.eye(d), behind, mixtures])
 
 
 def _problem(regime: Regime) -> DecisionProblem:
