@@ -177,6 +177,13 @@ def test_rows_of_other_code_are_set_aside_and_nothing_is_lost(small, tmp_path, c
     assert "was made by other code and is kept as study-0123456789ab.csv" in caplog.text
 
 
+def test_rows_without_a_record_are_set_aside(small, tmp_path) -> None:
+    _, folder, _ = small
+    (tmp_path / "study.csv").write_bytes((folder / "study.csv").read_bytes())
+    assert len(run_study(study_jobs(["energy"], ["l-inf"], 1), tmp_path, settings=SMALL)) == 1
+    assert (tmp_path / "study-unknown.csv").read_bytes() == (folder / "study.csv").read_bytes()
+
+
 # --- workers ----------------------------------------------------------------------------------------------
 
 
@@ -248,6 +255,22 @@ def is_alive(pid: int) -> bool:
         return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
     except OSError:
         return False
+
+
+@pytest.mark.parametrize("n", [1, 2])
+def test_interrupted_run_keeps_what_it_has(n, tmp_path) -> None:
+    jobs = study_jobs(["energy"], ["l-inf"], 8)
+
+    def interrupt(progress: Progress) -> None:
+        if progress.done == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_study(jobs, tmp_path, workers=Workers(n), report=interrupt)
+    kept = read_rows(tmp_path / "study.csv", StudyRow)
+    assert len(kept) == 3
+    again = run_study(jobs, tmp_path)
+    assert [row for row in again if row.job in {row.job for row in kept}] == sorted(kept, key=lambda row: row.seed)
 
 
 def test_cluster_that_does_not_answer_is_one_clear_error(monkeypatch) -> None:

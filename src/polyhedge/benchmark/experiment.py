@@ -75,11 +75,12 @@ class Experiment(Generic[R]):
     def _known(self, table: TidyTable[R], folder: Path) -> list[R]:
         """Rows of earlier runs; an empty table where there are none that fit."""
         record = self._read_record(folder)
-        if record is not None and table.path.exists():
-            self._check_settings(record, folder)
-            if self._same_code(record):
-                return table.recover()
-            aside = table.path.with_name(f"{self.name}-{record.get('source', 'unknown')}.csv")
+        if table.path.exists():
+            if record is not None:
+                self._check_settings(record, folder)
+                if self._same_code(record):
+                    return table.recover()
+            aside = table.path.with_name(f"{self.name}-{(record or {}).get('source', 'unknown')}.csv")
             table.path.replace(aside)
             logger.warning("%s was made by other code and is kept as %s: all runs start anew.", table.path, aside.name)
         # The record first: a table without one could not be resumed.

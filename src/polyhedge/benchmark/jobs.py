@@ -165,7 +165,10 @@ def _drain(
     except BrokenExecutor:
         return list(running.values())
     except BaseException:
-        executor.shutdown(wait=False, cancel_futures=True)
+        # Dask's executor has no cancel_futures.
+        for future in running:
+            future.cancel()
+        executor.shutdown(wait=False)
         raise
     return []
 
