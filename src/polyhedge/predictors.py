@@ -24,8 +24,9 @@ from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from polyhedge._validation import Array, as_finite, as_rows, check_count
+from polyhedge.data import take_rows
 
-__all__ = ["FeatureRidge", "Predictor", "all_features", "as_predictor", "paper_features"]
+__all__ = ["FeatureRidge", "Predictor", "all_features", "as_predictor", "out_of_fold", "paper_features"]
 
 
 class Predictor(Protocol):
@@ -98,6 +99,41 @@ def as_predictor(predictor: Any, n_outcomes: int, *, random_state: int | None = 
     if isinstance(predictor, FrozenEstimator) or not hasattr(predictor, "fit"):
         return _GivenPredictor(predictor.predict, d, "The prediction")
     return _TrainedPredictor(_regressor(predictor, d, random_state), d)
+
+
+def out_of_fold(make: Callable[[], Predictor], X: Any, Y: ArrayLike, n_folds: int, groups: Any = None) -> Array:
+    """Predictions for the training rows, each by a predictor that was trained without its fold.
+
+    Their residuals are as honest as those of rows the predictor has never seen. Folds are blocks of the rows in
+    their order, so that neighbours in time or copies of a row mostly stay together. Training split only.
+
+    Parameters
+    ----------
+    make : callable
+        Returns a new predictor that is not fitted.
+    X, Y : the training rows.
+    n_folds : int
+        Number of folds, at least 2.
+    groups : array of labels, optional
+        Rows of one group stay in one fold.
+
+    Examples
+    --------
+    >>> from sklearn.linear_model import LinearRegression
+    >>> X = np.arange(8.0).reshape(8, 1)
+    >>> out_of_fold(lambda: as_predictor(LinearRegression(), 1), X, 2 * X, n_folds=4).round(6).ravel()
+    array([ 0.,  2.,  4.,  6.,  8., 10., 12., 14.])
+    """
+    rows = np.arange(len(Y := np.asarray(Y)))
+    centers = np.empty(Y.shape)
+    block_of = rows if groups is None else np.unique(groups, return_inverse=True)[1]
+    for blocks in np.array_split(np.unique(block_of), check_count(n_folds, "n_folds", minimum=2)):
+        fold = np.flatnonzero(np.isin(block_of, blocks))
+        if not len(fold):
+            continue  # fewer groups than folds
+        rest = np.setdiff1d(rows, fold)
+        centers[fold] = make().fit(take_rows(X, rest), Y[rest]).predict(take_rows(X, fold))
+    return centers
 
 
 def paper_features(X: ArrayLike) -> Array:

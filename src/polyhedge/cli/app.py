@@ -6,11 +6,13 @@ import importlib.util
 from typing import Annotated, Any
 
 import typer
+from rich import box
 from rich.table import Table
+from rich.text import Text
 from typer.core import TyperGroup
 
 from polyhedge import __version__
-from polyhedge.benchmark.scaling_report import Grid
+from polyhedge.benchmark.grid import Grid
 from polyhedge.problems import NoSolutionError
 
 # What a wrong argument or a wrong file raises; anything else is a fault of the library.
@@ -88,11 +90,13 @@ def can_draw() -> bool:
     return found
 
 
-def rich_table(grid: Grid) -> Table:
-    """A grid of cells as a table of the terminal."""
+def rich_table(grid: Grid, *, dense: bool = False) -> Table:
+    """A grid of cells as a table of the terminal; `**cell**` is bold. A dense one has no lines between columns."""
     table = Table(title=grid.title, title_style="bold", caption=grid.note, caption_justify="left")
+    if dense:
+        table.box, table.collapse_padding, table.pad_edge = box.SIMPLE_HEAD, True, False
     for position, head in enumerate(grid.heads):
         table.add_column(head, justify="right" if position else "left", no_wrap=not position)
     for row in grid.rows:
-        table.add_row(*row)
+        table.add_row(*(Text(cell.strip("*"), style="bold" if cell.startswith("**") else "") for cell in row))
     return table
