@@ -42,7 +42,7 @@ class Certified:
     """
 
     learner: Learner = field(default_factory=Auto)
-    seconds: float = 10.0
+    seconds: float = 5.0
     max_samples: int = 2000
 
     @property
