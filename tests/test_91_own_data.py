@@ -251,6 +251,13 @@ def test_too_few_rows_are_an_error_that_says_how_many_are_needed(folder: Path, n
     assert len(done.stderr.splitlines()) == 1
 
 
+def test_rows_without_outcomes_are_named_as_the_reason_for_too_few(folder: Path) -> None:
+    history().assign(left=None).to_csv(folder / "few.csv", index=False)
+    done = fit(folder, folder / "few.csv", out="never")
+    assert done.exit_code == 2
+    assert "has 0 usable rows (200 of 200 rows have a missing outcome and were left out), but" in done.stderr
+
+
 def test_least_number_of_rows_is_enough(folder: Path) -> None:
     history().head(45).to_csv(folder / "few.csv", index=False)
     done = fit(folder, folder / "few.csv", out="least.polyhedge")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -18,6 +19,8 @@ MISSING = "(missing)"
 # A text column with more levels than this, most of them seen once or twice, names rows rather than kinds.
 _MOST_LEVELS = 30
 _MOST_SHOWN = 5
+# Numbers with a unit, a percent sign or a comma: whoever wrote so many different ones meant numbers.
+_WITH_UNIT = re.compile(r"[€$£]?\s*[+-]?\d+(?:[.,]\d+)*\s*\D{0,4}$")
 # A number this far outside the range of the history, as a share of that range, is worth a note.
 _FAR_OUTSIDE = 0.1
 
@@ -171,6 +174,8 @@ def _as_column(table: Table, name: str, is_category: bool) -> Column:
         low, high = (float(known.min()), float(known.max())) if len(known) else (0.0, 0.0)
         return Column(name, "number", missing, (), low, high)
     levels = sorted({str(label) for label in text_of(raw) if label is not None})
+    if not is_category and len(levels) > _MOST_LEVELS and np.mean([bool(_WITH_UNIT.match(x)) for x in levels]) > 0.8:
+        raise ValueError(_complaint(table, name, raw, is_text))
     return Column(name, "category", missing, tuple(levels))
 
 
@@ -213,8 +218,8 @@ def _complaint(table: Table, name: str, raw: Any, is_text: Mask) -> str:
     hint = " If the comma is a decimal comma, give --decimal ','." if any("," in text for text in texts) else ""
     return (
         f"Column {name!r} of {table.source} must hold numbers, but {len(rows)} of {len(table)} rows hold something "
-        f"else: {shown}{more} (rows are counted below the header). Correct them, or give --missing WORD for a word "
-        f"that stands for a missing value, or --categorical {name} if the column names kinds.{hint}"
+        f"else: {shown}{more} (rows are counted below the header). Correct them (no units), or give --missing WORD for a "
+        f"word that stands for a missing value, or --categorical {name} if the column names kinds.{hint}"
     )
 
 
