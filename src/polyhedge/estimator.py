@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
@@ -11,24 +11,24 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
-from sklearn.compose import ColumnTransformer
 from sklearn.exceptions import NotFittedError
-from sklearn.frozen import FrozenEstimator
-from sklearn.pipeline import Pipeline
 
-from polyhedge._validation import Array, as_finite, as_rows, check_alpha
+from polyhedge._validation import Array, as_finite, check_alpha, numbers_of
+from polyhedge.batches import Model, decide_frame, is_dask_frame
 from polyhedge.calibration import Calibration, conformal_radius, grouped_radius, minimum_samples
 from polyhedge.data import Split, as_indices, digest_rows, partition_rows, split_rows, take_rows
 from polyhedge.data.splits import IndexArray
 from polyhedge.io import MAX_BYTES, StoredModel, read_model, write_model
 from polyhedge.learners import Auto, Learner
 from polyhedge.metrics import Evaluation, RowMeasures, measure_rows
-from polyhedge.predictors import Predictor, as_predictor, out_of_fold
+from polyhedge.predictors import Predictor, as_predictor, out_of_fold, takes_nan
 from polyhedge.problems import DecisionProblem
+from polyhedge.problems.checks import check_outcomes
 from polyhedge.robust import Decisions, decide
 from polyhedge.sets import Region, Volume
 
 _VOLUME_REGIONS = 20
+_CALIBRATION_BLOCK = 262_144
 # Learning samples beyond which out-of-fold residuals of training rows add little, and rows that a fold of them needs.
 _ENOUGH_TO_LEARN, _ROWS_A_FOLD = 3000, 10
 # Training residuals below this share of the outcomes' spread are rounding, not noise.
@@ -69,6 +69,7 @@ class RobustDecider(BaseEstimator):
     calibrations_ : the audit trail: one `Calibration` for each radius so far, the newest last.
     data_digest_ : SHA-256 of the rows and their split.
     details_ : what was stored beside a model that was loaded from a file.
+    feature_names_in_ : names of the columns of X, where it was a data frame.
 
     Examples
     --------
@@ -130,7 +131,7 @@ class RobustDecider(BaseEstimator):
             instead of rows, see `grouped_radius`. The promise is then for a row of a new group.
         """
         self._check_parameters()
-        Y = self._outcomes(Y)
+        Y = check_outcomes(self.problem, Y)
         labels = _labels(groups, len(Y))
         rng = _generator(self.random_state)
         split_rng = rng.spawn(1)[0]
@@ -153,6 +154,7 @@ class RobustDecider(BaseEstimator):
         self.n_learn_ = len(residuals)
         self.set_ = self.learn_result_.set
         self.predictor_, self.split_ = predictor, split
+        self._remember_names(X)
         self.data_digest_ = digest_rows(X, Y, split.train, split.learn, split.calibrate)
         self.calibrations_: tuple[Calibration, ...] = ()
         self._calibrate(
@@ -187,6 +189,14 @@ class RobustDecider(BaseEstimator):
         chosen = np.unique(np.linspace(0, len(centers) - 1, min(n_missing, len(centers))).astype(np.int64))
         return split.train[chosen], centers[chosen]
 
+    def _remember_names(self, X: Any) -> None:
+        """Keep the names of the columns, as scikit-learn does: where there are any, and all are text."""
+        names = list(getattr(X, "columns", ()))
+        if names and all(isinstance(name, str) for name in names):
+            self.feature_names_in_ = np.array(names, dtype=object)
+        elif hasattr(self, "feature_names_in_"):
+            del self.feature_names_in_
+
     def recalibrate(self, X: Any, Y: ArrayLike, *, groups: ArrayLike | None = None) -> Self:
         """Set the radius anew from fresh rows; the shape stays, and `calibrations_` keeps the old radii.
 
@@ -194,14 +204,18 @@ class RobustDecider(BaseEstimator):
         `groups` mark rows that are near-copies of each other, as in `fit`.
         """
         self._check_fitted("recalibrate")
-        Y = self._outcomes(Y)
+        Y = check_outcomes(self.problem, Y)
         _check_features(X, Y, self.predictor)
         self._calibrate(X, Y, _labels(groups, len(Y)))
         return self
 
     def _calibrate(self, X: Any, Y: Array, groups: Any = None) -> None:
         """Calibration rows only: the one place that sets the radius."""
-        scores = self.set_.scores(Y - self.predictor_.predict(X))
+        scores = np.empty(len(Y))
+        for k in range(0, len(Y), _CALIBRATION_BLOCK):
+            rows = np.arange(k, min(k + _CALIBRATION_BLOCK, len(Y)))
+            part = X if len(rows) == len(Y) else take_rows(X, rows)
+            scores[rows] = self.set_.scores(Y[rows] - self.predictor_.predict(part))
         if groups is None:
             self.radius_ = conformal_radius(scores, self.alpha)
         else:
@@ -211,10 +225,31 @@ class RobustDecider(BaseEstimator):
         entry = Calibration(date, self.n_calibrate_, self.radius_, digest_rows(X, Y))
         self.calibrations_ = (*self.calibrations_, entry)
 
-    def decide(self, X: Any) -> Decisions:
-        """Robust decisions with cost bounds for new rows; warns where a row has no optimal decision."""
+    def decide(
+        self, X: Any, *, n_jobs: int | None = None, progress: Callable[[int, int], None] | None = None
+    ) -> Decisions:
+        """Robust decisions with cost bounds for new rows; warns where a row has no optimal decision.
+
+        Parameters
+        ----------
+        X : (N, n_features) array, DataFrame, whatever the predictor takes, or Dask DataFrame
+        n_jobs : int, optional
+            Number of threads, by default one a core; the decisions do not depend on it.
+        progress : callable, optional
+            Called now and then with the number of rows decided and the number of all.
+
+        Returns
+        -------
+        Decisions
+            Or a lazy Dask DataFrame where X is one: `polyhedge.batches.decide_rows` says with which columns.
+            There a row with missing values keeps its place with a reason; here it is an error. Dask's own
+            workers and progress bars take the place of `n_jobs` and `progress`.
+        """
         self._check_fitted("decide")
-        decisions = decide(self.problem, self.set_, self.radius_, self._centers(X))
+        if is_dask_frame(X):
+            return decide_frame(Model.of(self), X)
+        centers = self._centers(X)
+        decisions = decide(self.problem, self.set_, self.radius_, centers, n_jobs=n_jobs, progress=progress)
         complaint = decisions.complaint()
         if complaint:
             warnings.warn(complaint, RuntimeWarning, stacklevel=2)
@@ -235,7 +270,7 @@ class RobustDecider(BaseEstimator):
     def measure(self, X: Any, Y: ArrayLike) -> RowMeasures:
         """Bound, realised cost and regret row by row, on rows that were not used for fitting."""
         self._check_fitted("evaluate")
-        Y, centers = self._outcomes(Y), self._centers(X)
+        Y, centers = check_outcomes(self.problem, Y), self._centers(X)
         if len(Y) != len(centers):
             raise ValueError(f"X and Y must have the same number of rows, got {len(centers)} and {len(Y)}.")
         decisions = decide(self.problem, self.set_, self.radius_, centers)
@@ -299,20 +334,6 @@ class RobustDecider(BaseEstimator):
     def _check_fitted(self, method: str) -> None:
         if not hasattr(self, "radius_"):
             raise NotFittedError(f"This RobustDecider is not fitted yet. Call fit(X, Y) before {method}.")
-
-    def _outcomes(self, Y: ArrayLike) -> Array:
-        values = np.asarray(Y)
-        if values.ndim == 1 and self.problem.n_outcomes == 1:
-            values = values[:, None]
-        outcomes = as_rows(values, "Y", self.problem.n_outcomes)
-        A, h = self.problem.support_rows
-        outside = (outcomes @ A.T > h + 1e-9 * (1 + np.abs(h))).any(axis=1)
-        if outside.any():
-            raise ValueError(
-                f"{int(outside.sum())} row(s) of Y violate outcome_support, the first is row "
-                f"{int(np.flatnonzero(outside)[0])}. Correct the data or the problem's outcome_support."
-            )
-        return outcomes
 
     def _split(
         self,
@@ -440,30 +461,6 @@ def _check_features(X: Any, Y: Array | None, predictor: Any) -> None:
         raise ValueError(f"X and Y must have the same number of rows, got {n} and {len(Y)}.")
     if n == 0:
         raise ValueError("X has no rows. Bring at least one.")
-    numbers = _numbers_of(X)
+    numbers = numbers_of(X)
     if numbers is not None:
-        takes_nan = _takes_nan(predictor)
-        as_finite(np.where(np.isnan(numbers), 0.0, numbers) if takes_nan else numbers, "X", ndim=2)
-
-
-def _numbers_of(X: Any) -> Array | None:
-    """The numeric part of an array or data frame; None where there is none to check."""
-    if hasattr(X, "select_dtypes"):
-        return np.asarray(X.select_dtypes("number").to_numpy(dtype=np.float64, na_value=np.nan))
-    if isinstance(X, np.ndarray) and X.dtype.kind in "fiub" and X.ndim == 2:
-        return X.astype(np.float64, copy=False)
-    return None
-
-
-def _takes_nan(predictor: Any) -> bool:
-    # Scikit-learn's tags of composed models do not say what their first steps can do.
-    if isinstance(predictor, FrozenEstimator):
-        return _takes_nan(predictor.estimator)
-    if isinstance(predictor, Pipeline):
-        return _takes_nan(predictor.steps[0][1])
-    if isinstance(predictor, ColumnTransformer):
-        return any(_takes_nan(transformer) for _, transformer, _ in predictor.transformers)
-    tags = getattr(predictor, "__sklearn_tags__", None)
-    if tags is None:
-        return callable(predictor)
-    return bool(tags().input_tags.allow_nan)
+        as_finite(np.where(np.isnan(numbers), 0.0, numbers) if takes_nan(predictor) else numbers, "X", ndim=2)

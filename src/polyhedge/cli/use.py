@@ -14,6 +14,7 @@ import typer
 from numpy.typing import NDArray
 
 from polyhedge import io
+from polyhedge._validation import Array
 from polyhedge.cli.app import app
 from polyhedge.cli.common import (
     BAD_INPUT,
@@ -324,3 +325,10 @@ def _seen_before(decider: RobustDecider, table: Table, schema: Schema) -> list[s
         f"Seen before: about {share:.0%} of the rows that trained or shaped the model are in {table.source}. Coverage "
         "measured or promised with them is not to be trusted. Use rows that the model has not seen."
     ]
+
+
+def fresh_rows(decider: RobustDecider, schema: Schema, table: Table) -> tuple[Any, Array, list[str]]:
+    """X and Y of the rows that can be used, and warnings: what was left out, and whether the model knows them."""
+    X, Y, kept, warnings = usable_rows(_with_rows(table), schema, decider.problem)
+    _check_any(kept, table)
+    return X, Y, [*warnings, *_seen_before(decider, table, schema)]

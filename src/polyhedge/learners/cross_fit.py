@@ -47,8 +47,8 @@ class Contest:
         self.judged: dict[str, float] = {}
         self.shapes: dict[str, UncertaintySet] = {}
         self.failed: list[str] = []
+        self.n_fitted, self.n_fits = 0, 0
         self.stopped = ""
-        self.n_done = self.n_steps = 0
 
     def choose(self, candidates: Mapping[str, Learner]) -> tuple[str, str]:
         """The name of the winner, or of the two whose half-way set won, and the reason in words."""
@@ -57,8 +57,6 @@ class Contest:
             return simplest, "no outcome can raise the cost"
         if self.objective.n - max(len(fold) for fold in self.folds) < minimum_samples(self.objective.alpha):
             return simplest, "too few learning samples to compare"
-        # After all candidates, the chosen one is fitted on all samples, which takes about as long as its folds.
-        self.n_steps = (len(candidates) + 1) * len(self.folds)
         try:
             self._judge_all(candidates)
         except KeyboardInterrupt:
@@ -67,6 +65,8 @@ class Contest:
 
     def _judge_all(self, candidates: Mapping[str, Learner]) -> None:
         simplest, *others = candidates
+        # The winner is fitted once more on all rows, which takes about as long as its folds.
+        self.n_fits = (len(candidates) + 1) * len(self.folds)
         rivals = self._fit(candidates[simplest])
         if rivals is None:
             return
@@ -118,8 +118,8 @@ class Contest:
             # A learner keeps Ctrl-C to itself and returns its best; the contest must not go on to the next.
             self.stopped = "out of time" if time.perf_counter() > self.deadline else "interrupted"
             return None
-        self.n_done += 1
-        tell(logger, "learning", self.n_done, self.n_steps)
+        self.n_fitted += 1
+        tell(logger, "learning", self.n_fitted, self.n_fits)
         return result.set
 
     def _leads_clearly(self, shapes: Sequence[UncertaintySet], rivals: Sequence[UncertaintySet]) -> bool:
