@@ -17,12 +17,17 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.impute import SimpleImputer
+from sklearn.linear_model import LinearRegression
+from sklearn.pipeline import make_pipeline
 from typer.testing import CliRunner, Result
 
 import polyhedge as ph
 from polyhedge import cli
 from polyhedge._progress import tell
+from polyhedge.calibration import grouped_radius
 from polyhedge.cli import progress
+from polyhedge.predictors import as_predictor
 from polyhedge.tables import Table, TableOptions, fit_table, read_table
 
 PROBLEM = """\
@@ -139,6 +144,45 @@ def test_groups_never_straddle_parts_and_count_once() -> None:
     assert fitted.thinned.n == len(set(house[fitted.held_out]))
     assert "house" not in fitted.schema.feature_names
     assert any("calibration groups" in warning for warning in fitted.warnings)
+
+
+def test_decider_keeps_groups_in_one_part_and_one_fold() -> None:
+    groups = np.random.default_rng(0).permutation(np.repeat(np.arange(80), 3))
+    frame = history(240)
+    X, Y = frame[["a"]].to_numpy(), frame[OUTCOMES].to_numpy()
+    problem = ph.problems.simplex_linear([0.0, 0.0])
+    decider = ph.RobustDecider(problem, predictor=LinearRegression(), learner=ph.learners.OneSidedBox(), random_state=0)
+    decider.fit(X, Y, groups=groups)
+    parts = [decider.split_.train, decider.split_.learn, decider.split_.calibrate]
+    assert sum(len(set(groups[part])) for part in parts) == 80
+    scores = decider.set_.scores(Y - decider.predictor_.predict(X))
+    used = np.concatenate(parts[1:])
+    assert decider.radius_ == grouped_radius(scores[used], groups[used], 0.1)
+    seen: list[set[int]] = []
+
+    class Spy(LinearRegression):
+        def fit(self, X: np.ndarray, y: np.ndarray) -> Spy:
+            seen.append(set(X[:, 0].astype(int)))
+            return super().fit(X, y)
+
+    labelled = np.column_stack([groups, X[:, 0]])
+    ph.predictors.out_of_fold(lambda: as_predictor(Spy(), 2), labelled, Y, 4, groups)
+    left_out = [set(range(80)) - known for known in seen]
+    assert sum(map(len, left_out)) == 80
+    assert set().union(*left_out) == set(range(80))
+    with pytest.raises(ValueError, match="groups must have one label for each of the 240 rows"):
+        decider.fit(X, Y, groups=groups[:5])
+
+
+def test_pipeline_that_fills_gaps_may_be_given_gaps() -> None:
+    frame = history(240)
+    frame.loc[::5, "a"] = np.nan
+    problem = ph.problems.simplex_linear([0.0, 0.0])
+    filling = make_pipeline(SimpleImputer(), LinearRegression())
+    decider = ph.RobustDecider(problem, predictor=filling, learner=ph.learners.OneSidedBox(), random_state=0)
+    assert decider.fit(frame[["a"]], frame[OUTCOMES]).decide(frame[["a"]].head()).is_optimal.all()
+    with pytest.raises(ValueError, match="X must be finite"):
+        ph.RobustDecider(problem, predictor=LinearRegression()).fit(frame[["a"]], frame[OUTCOMES])
 
 
 def test_rows_in_time_are_split_in_time_and_drift_is_told() -> None:
@@ -281,19 +325,14 @@ def test_decisions_have_the_problems_names_and_the_order_of_the_rows(folder: Pat
     new = history(150, seed=5).drop(columns=OUTCOMES)
     done, frame = decided(folder, new)
     assert done.exit_code == 0, done.output
-    names = ["go_left", "go_right", "cost_bound", "worst_left", "worst_right", "status", "note"]
+    names = ["go_left", "go_right", "cost_bound", "worst_left", "worst_right", "status", "reason", "note"]
     assert list(frame.columns) == names
     np.testing.assert_allclose(frame["go_left"] + frame["go_right"], 1.0)
     reversed_rows = decided(folder, new[::-1])[1][::-1].reset_index(drop=True)
     # Bounds are unique, decisions need not be.
     np.testing.assert_allclose(frame["cost_bound"], reversed_rows["cost_bound"], rtol=1e-9)
     model = ph.load(folder / "model.polyhedge")
-    np.testing.assert_array_equal(
-        frame["cost_bound"],
-        np.concatenate(
-            [model.decide(new[["a", "town"]].iloc[part]).cost_bound for part in (slice(0, 64), slice(64, 150))]
-        ),
-    )
+    np.testing.assert_array_equal(frame["cost_bound"], model.decide(new[["a", "town"]]).cost_bound)
 
 
 def test_rows_that_cannot_be_decided_keep_their_place_with_a_reason(folder: Path) -> None:
@@ -302,9 +341,9 @@ def test_rows_that_cannot_be_decided_keep_their_place_with_a_reason(folder: Path
     done, frame = decided(folder, new)
     assert done.exit_code == 0
     assert frame["status"].tolist() == ["optimal", "not decided", "optimal", "not decided", "optimal", "optimal"]
-    assert frame["note"].fillna("").tolist() == [
-        "", "a is missing", "", "a is not a number: 'many'", "town = 'Atlantis' was never seen before", "",
-    ]  # fmt: skip
+    reasons = ["", "a is missing", "", "a is not a number: 'many'", "", ""]
+    assert frame["reason"].fillna("").tolist() == reasons
+    assert frame["note"].fillna("")[4] == "town = 'Atlantis' was never seen before"
     assert frame["cost_bound"].isna().tolist() == [False, True, False, True, False, False]
     assert "6 rows: 4 optimal, 2 not decided" in done.stdout
     assert "not decided (1 row(s)): a is missing" in done.stderr
@@ -361,7 +400,7 @@ def test_infeasible_and_unbounded_are_exit_code_3(folder: Path) -> None:
     assert done.exit_code == 3
     frame = pd.read_csv(folder / "t.csv")
     assert frame["status"].tolist() == ["optimal", "infeasible"]
-    assert "no decision satisfies" in frame["note"][1]
+    assert "no decision satisfies" in frame["reason"][1]
 
 
 def test_stopping_early_is_exit_code_4_with_a_model(folder: Path) -> None:

@@ -58,7 +58,7 @@ from polyhedge.tables import (
 # Share of a model's training and learning rows in a table beyond which the table is no fresh one.
 _NOTABLE_OVERLAP = 0.02
 _MOST_GROUPS = 50
-_ROUNDING = 1e-12
+_ROUNDING = 1e-9
 
 
 @app.command()
@@ -77,8 +77,9 @@ def decide(
 ) -> None:
     """Decide for new rows: one decision a row, in the same order, with the most it will cost.
 
-    Writes the decision under the problem's own names, cost_bound, the worst outcome it guards against, status and
-    note. A row that cannot be decided, because a value is missing, keeps its place, and the note says why.
+    Writes the decision under the problem's own names, cost_bound, the worst outcome it guards against, and status. A
+    row that cannot be decided, because a value is missing, keeps its place, and reason says why; note says what is odd
+    about a row, such as a value far outside the history.
 
     Exit codes: 0 done, 2 bad input, 3 a row has no feasible or no bounded decision, 4 a solver stopped early.
 

@@ -24,19 +24,12 @@ _log = logging.getLogger(__name__)
 
 def decide_rows(decider: RobustDecider, X: Any) -> Decisions | None:
     """Robust decisions for the rows of a data frame, with progress in the log; None where there are no rows."""
-    parts = []
+    if not len(X):
+        return None
     with warnings.catch_warnings():
         # Each row's status goes into the table, so nobody has to be warned of it here.
-        warnings.filterwarnings("ignore", category=RuntimeWarning, module="polyhedge")
         warnings.filterwarnings("ignore", message=".*decisions: ", category=RuntimeWarning)
-        for batch in batches_of(len(X)):
-            parts.append(decider.decide(X.iloc[batch]))
-            tell(_log, "deciding", batch.stop, len(X))
-    if not parts:
-        return None
-    # Details are optional and come for every row or for none.
-    detail = tuple(text for part in parts for text in (part.detail or ("",) * len(part)))
-    return Decisions(**_joined(parts, "detail"), detail=detail)
+        return decider.decide(X, progress=lambda done, total: tell(_log, "deciding", done, total))
 
 
 def measure_table(decider: RobustDecider, X: Any, Y: Array) -> RowMeasures:
@@ -62,7 +55,7 @@ def decisions_frame(
     reasons: Labels,
     notes: Labels,
 ) -> Any:
-    """One row for each input row, in its order: the decision, its bound, the worst outcome, status and note.
+    """One row for each input row, in its order: the decision, its bound, the worst outcome, status, reason, note.
 
     Parameters
     ----------
@@ -78,28 +71,26 @@ def decisions_frame(
     names = [*decider.problem.decision_names, "cost_bound", *(f"worst_{name}" for name in outcomes)]
     values = np.full((len(reasons), len(names)), np.nan)
     status = np.full(len(reasons), "not decided", dtype=object)
-    remarks = np.array([reason or note for reason, note in zip(reasons, notes, strict=True)], dtype=object)
+    reasons = reasons.copy()
     if decisions is not None:
         z = decisions.z.reshape(len(decisions), -1)
         values[decided] = np.column_stack([z, decisions.cost_bound, decisions.worst_outcome])
         # The first words of a status are its name; what follows explains it.
         status[decided] = [str(s).partition(":")[0] for s in decisions.status]
-        for row, s, detail in zip(np.flatnonzero(decided), decisions.status, decisions.detail, strict=True):
-            more = [str(s).partition(": ")[2], detail, remarks[row]]
-            remarks[row] = "; ".join(text for text in more if text)
-    frame = pd.DataFrame(values, columns=_distinct(names))
-    return frame.assign(status=status, note=remarks)
+        details = decisions.detail or ("",) * len(decisions)
+        said = [(str(s).partition(": ")[2], detail) for s, detail in zip(decisions.status, details, strict=True)]
+        reasons[decided] = ["; ".join(text for text in texts if text) for texts in said]
+    return pd.DataFrame(values, columns=_distinct(names)).assign(status=status, reason=reasons, note=notes)
 
 
-def _joined(parts: Sequence[Any], *besides: str) -> dict[str, Any]:
+def _joined(parts: Sequence[Any]) -> dict[str, Any]:
     """The arrays of all parts, one below the other."""
-    names = [f.name for f in fields(parts[0]) if f.name not in besides]
-    return {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
+    return {f.name: np.concatenate([getattr(part, f.name) for part in parts]) for f in fields(parts[0])}
 
 
 def _distinct(names: Sequence[str]) -> list[str]:
     # A decision may be called like a column of ours.
-    taken, found = {"status", "note"}, []
+    taken, found = {"status", "reason", "note"}, []
     for name in names:
         while name in taken:
             name = f"{name}_"
