@@ -355,9 +355,14 @@ def test_a_problem_from_a_python_file_travels_where_it_can(path, tmp_path):
         ph.load(path, problem=LINEAR)
 
 
+def members_of(path):
+    with path.open("rb") as stream:
+        return unpack(stream)
+
+
 def rewritten(path, change):
     """The file with one document changed and a digest that matches again."""
-    members = unpack(path.read_bytes())
+    members = members_of(path)
     document = json.loads(members["model.json"])
     change(document, members)
     members["model.json"] = json.dumps(document).encode()
@@ -430,7 +435,7 @@ def test_edited_files_with_a_matching_digest_are_refused_with_a_reason(name, pat
 
 def test_edited_files_without_a_matching_digest_are_refused(path):
     fitted().save(path, {"promise": 0.9})
-    members = unpack(path.read_bytes())
+    members = members_of(path)
     digest = fuzz.digest_of(members)
     members["details.json"] = members["details.json"].replace(b"0.9", b"0.8")
     path.write_bytes(fuzz.zipped({**members, "digest.txt": digest.encode()}))
@@ -448,15 +453,25 @@ def test_other_files_are_refused(content, path):
 
 def test_files_beyond_the_permitted_size_are_refused_until_it_is_raised(path):
     fitted().save(path)
-    size = sum(len(member) for member in unpack(path.read_bytes()).values())
+    size = sum(len(member) for member in members_of(path).values())
     with pytest.raises(ph.ModelFileError, match=r"larger than .* bytes"):
         ph.load(path, max_bytes=size // 2)
     assert ph.load(path, max_bytes=100 * size).radius_ == fitted().radius_
 
 
+def test_a_model_that_load_would_refuse_for_its_size_says_so_when_it_is_saved(path, monkeypatch):
+    monkeypatch.setattr("polyhedge.io.model.MAX_BYTES", 1000)
+    with pytest.warns(RuntimeWarning, match=r"The model is large: load it with max_bytes=\d+") as caught:
+        fitted().save(path)
+    needed = int(str(caught[0].message).split("max_bytes=")[1].split(",")[0])
+    assert ph.load(path, max_bytes=needed).radius_ == fitted().radius_
+    with pytest.raises(ph.ModelFileError, match=r"pass a larger max_bytes"):
+        ph.load(path, max_bytes=needed // 2)
+
+
 def forest_edit(path, change):
     """Change the nodes of the first tree of a stored forest."""
-    members = unpack(path.read_bytes())
+    members = members_of(path)
     for name, member in members.items():
         array = np.load(io.BytesIO(member)) if name.startswith("predictor/") and name.endswith(".npy") else None
         if array is not None and array.dtype.names and "left_child" in array.dtype.names:
