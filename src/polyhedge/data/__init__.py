@@ -2,6 +2,7 @@
 
 from polyhedge.data.digests import digest_rows
 from polyhedge.data.energy import EnergyEfficiency, load_energy_efficiency
+from polyhedge.data.partition import partition_rows
 from polyhedge.data.splits import Split, as_indices, split_rows, take_rows
 from polyhedge.data.synthetic import make_synthetic, mixing_matrix, noise_scale, synthetic_mean
 
@@ -14,6 +15,7 @@ __all__ = [
     "make_synthetic",
     "mixing_matrix",
     "noise_scale",
+    "partition_rows",
     "split_rows",
     "synthetic_mean",
     "take_rows",

@@ -1,5 +1,6 @@
 """Decision problems: written in CVXPY, compiled once to arrays."""
 
+from polyhedge.problems.checks import NoSolutionError
 from polyhedge.problems.decision_problem import Curvature, DecisionProblem
 from polyhedge.problems.from_toml import from_toml
 from polyhedge.problems.names import Source
@@ -16,6 +17,7 @@ from polyhedge.problems.reference import from_reference
 __all__ = [
     "Curvature",
     "DecisionProblem",
+    "NoSolutionError",
     "Pieces",
     "Source",
     "SumOfMaxima",
