@@ -195,6 +195,7 @@ def test_every_kind_of_predictor_decides_the_same_after_loading(name, path):
     assert_same(decider, twin, rows[:70], Y)
     assert np.array_equal(twin.split_.calibrate, decider.split_.calibrate)
     assert (twin.n_learn_, twin.n_calibrate_) == (decider.n_learn_, decider.n_calibrate_)
+    assert list(getattr(twin, "feature_names_in_", [])) == list(getattr(decider, "feature_names_in_", []))
 
 
 def test_a_loaded_decider_can_be_pickled(path):
@@ -266,6 +267,15 @@ def test_details_that_are_not_json_are_an_error_and_leave_the_old_file(details, 
         fitted().save(path, details)
     assert path.read_bytes() == before
     assert [p.name for p in path.parent.iterdir()] == [path.name]
+
+
+def test_the_documented_example_runs(tmp_path, monkeypatch):
+    text = (HERE.parent / "docs" / "model-file.md").read_text(encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    names = {"ph": ph, "decider": fitted(), "X_fresh": Y[:50] * 0.7, "Y_fresh": Y[:50]}
+    exec(text.split("```python")[1].split("```")[0], names)
+    assert len(names["twin"].calibrations_) == 2
+    assert names["twin"].details_ == {"columns": ["heating", "cooling"]}
 
 
 def test_saving_before_fitting_names_the_missing_step(path):

@@ -294,6 +294,7 @@ class RobustDecider(BaseEstimator):
             n_learn=self.n_learn_,
             split=self.split_,
             data_digest=self.data_digest_,
+            feature_names=tuple(getattr(self, "feature_names_in_", ())),
             settings={name: repr(getattr(self, name)) for name in ("predictor", "learner", "split", "random_state")},
             details=getattr(self, "details_", {}) if details is None else details,
         )
@@ -412,6 +413,8 @@ def load(
     decider.learn_result_, decider.split_ = model.learn_result, model.split
     decider.n_learn_ = model.n_learn
     decider.data_digest_, decider.details_ = model.data_digest, dict(model.details)
+    if model.feature_names:
+        decider.feature_names_in_ = np.array(model.feature_names, dtype=object)
     return decider
 
 

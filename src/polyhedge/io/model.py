@@ -54,6 +54,7 @@ class StoredModel:
     n_learn: int
     split: Split
     data_digest: str
+    feature_names: tuple[str, ...] = ()
     settings: Mapping[str, str] = field(default_factory=dict)
     details: Mapping[str, Any] = field(default_factory=dict)
     template: Any = None
@@ -78,6 +79,7 @@ def write_model(path: str | Path, model: StoredModel, trusted: Sequence[str] = (
         "split": [np.asarray(getattr(model.split, part)) for part in ("train", "learn", "calibrate")],
         "n_rows": model.split.n_rows,
         "data_digest": model.data_digest,
+        "feature_names": list(model.feature_names),
     }
     text, arrays = encode(state)
     members.update({"model.json": text, "details.json": _details_text(model.details), **arrays})
@@ -116,6 +118,7 @@ def read_model(
             n_learn=check_count(state["n_learn"], "n_learn", minimum=0),
             split=_split(state["split"], state["n_rows"]),
             data_digest=_digest(state["data_digest"]),
+            feature_names=tuple(str(name) for name in state["feature_names"]),
             settings={str(key): str(value) for key, value in state["settings"].items()},
             details=details_of(members),
             template=template,
