@@ -148,7 +148,7 @@ class RobustDecider(BaseEstimator):
         residuals = Y[learn_rows] - centers
         if predictor.needs_training and learn_rows is split.learn:
             n_folds = getattr(learner, "training_folds", 0)
-            rows, found = self._out_of_fold(X, Y, split, n_folds, predictor_seed)
+            rows, found = self._out_of_fold(X, Y, split, n_folds, predictor_seed, labels)
             centers, residuals = np.vstack([found, centers]), np.vstack([Y[rows] - found, residuals])
         self.learn_result_ = learner.learn(residuals, centers, self.problem, self.alpha, random_state=learn_seed)
         self.n_learn_ = len(residuals)
@@ -162,7 +162,9 @@ class RobustDecider(BaseEstimator):
         )
         return self
 
-    def _out_of_fold(self, X: Any, Y: Array, split: Split, n_folds: int, seed: int) -> tuple[IndexArray, Array]:
+    def _out_of_fold(
+        self, X: Any, Y: Array, split: Split, n_folds: int, seed: int, groups: Any
+    ) -> tuple[IndexArray, Array]:
         """Training rows that help to learn, and what predictors fitted without them predict there."""
         n_missing = _ENOUGH_TO_LEARN - len(split.learn)
         none = np.zeros(0, dtype=np.int64), np.zeros((0, self.problem.n_outcomes))
@@ -174,6 +176,7 @@ class RobustDecider(BaseEstimator):
                 take_rows(X, split.train),
                 Y[split.train],
                 n_folds,
+                None if groups is None else groups[split.train],
             )
         except ValueError as error:
             warnings.warn(
