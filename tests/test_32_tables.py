@@ -16,6 +16,7 @@ from polyhedge._progress import batches_of
 from polyhedge.calibration import conformal_radius, grouped_radius, minimum_samples
 from polyhedge.data import partition_rows
 from polyhedge.data.examples import EXAMPLES, make_example
+from polyhedge.metrics import proportion
 from polyhedge.tables import (
     PREDICTORS,
     Column,
@@ -334,9 +335,9 @@ def test_copies_do_not_change_the_grouped_radius() -> None:
 
 
 def test_grouped_radius_covers_new_groups_where_the_plain_one_does_not() -> None:
-    # Groups of 20 rows that differ by a common shift: 2 000 draws of 5 calibration groups and a new row.
+    # Groups of 20 rows that differ by a common shift: 2 000 draws of 7 calibration groups and a new row.
     rng = np.random.default_rng(0)
-    n_groups, size, alpha, n_draws = 5, 20, 0.2, 2_000
+    n_groups, size, alpha, n_draws = 7, 20, 0.2, 2_000
     labels = np.repeat(np.arange(n_groups), size)
     hits = np.zeros((n_draws, 2), dtype=bool)
     for i in range(n_draws):
@@ -430,6 +431,9 @@ def test_ties_few_rows_and_poor_predictors_are_told() -> None:
     assert "40% of the calibration scores" in doubts.ties_doubt(np.where(np.arange(100) < 40, 1.0, scores), 1.0)[0]
     assert doubts.few_rows_doubt(500, 0.1) == []
     assert "with 20 calibration groups" in doubts.few_rows_doubt(20, 0.1, "groups")[0]
+    hits = np.arange(100) < 80
+    assert doubts.coverage_doubt(proportion(hits), 30, 0.1) == []
+    assert "further below the promised 0.9" in doubts.coverage_doubt(proportion(hits), 300, 0.1)[0]
     Y = rng.normal(size=(200, 2))
     centers = np.column_stack([Y[:, 0] + 0.1 * rng.normal(size=200), rng.normal(size=200)])
     (found,) = doubts.predictor_doubts(Y, centers, Y.mean(axis=0), ["good", "bad"])

@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 import polyhedge as ph
 from polyhedge.problems.segment import as_segment
-from polyhedge.problems.vertices import decision_vertices
 from polyhedge.robust import Adversary, Counterpart, decide
 from polyhedge.robust.along_segment import decide_along, support_along
 
@@ -86,16 +85,6 @@ def test_pooled_decisions_equal_single_solves_and_are_proven(d, spread):
     assert found.cost_bound == pytest.approx(one_by_one(problem, shape, 0.0, centers), abs=1e-8)
     assert problem.evaluate(found.z, found.worst_outcome) == pytest.approx(found.cost_bound, abs=1e-7)
     assert shape.contains(found.worst_outcome - centers, 1e-8).all()
-
-
-def test_vertices_of_the_feasible_set_are_listed_for_budgets_and_small_polytopes():
-    assert decision_vertices(ph.problems.simplex_linear(np.zeros(20))) == pytest.approx(np.eye(20))
-    portfolio = ph.problems.portfolio(np.zeros((3, 3)), upper=0.6)
-    vertices = decision_vertices(portfolio)
-    if vertices is not None:
-        assert vertices.sum(axis=1) == pytest.approx(1.0)
-        assert vertices.max() <= 0.6 + 1e-9
-    assert decision_vertices(ph.problems.newsvendor(0.3, 0.7, 2, integer=True, capacity=3.0)) is None
 
 
 def test_order_of_contexts_and_batch_size_do_not_change_the_bounds():

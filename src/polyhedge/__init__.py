@@ -3,7 +3,7 @@
 The public names, in the order of the pipeline: data -> predictor -> problem -> set -> decision.
 """
 
-from polyhedge import data, learners, plots, predictors, problems, robust, sets
+from polyhedge import batches, data, learners, plots, predictors, problems, robust, sets
 from polyhedge.calibration import Calibration, conformal_radius, conformal_rank, coverage_law
 from polyhedge.estimator import RobustDecider, load
 from polyhedge.io import ModelFileError, ModelInfo, inspect_model
@@ -30,6 +30,7 @@ __all__ = [
     "Region",
     "RobustDecider",
     "Status",
+    "batches",
     "conformal_radius",
     "conformal_rank",
     "coverage_law",

@@ -1,4 +1,4 @@
-"""Files that are never seen half written."""
+"""Files that appear whole or not at all."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from pathlib import Path
 
 def replace_file(path: Path, content: bytes) -> None:
     """Write beside the target and rename, so that a reader never meets half a file.
+
+    Missing folders are made; an existing file is replaced.
 
     Examples
     --------

@@ -21,7 +21,15 @@ from scipy import stats
 
 from polyhedge._validation import check_alpha, check_count
 
-__all__ = ["Calibration", "conformal_radius", "conformal_rank", "coverage_law", "grouped_radius", "minimum_samples"]
+__all__ = [
+    "Calibration",
+    "attained_rank",
+    "conformal_radius",
+    "conformal_rank",
+    "coverage_law",
+    "grouped_radius",
+    "minimum_samples",
+]
 
 
 @dataclass(frozen=True)
@@ -111,7 +119,7 @@ def conformal_radius(scores: ArrayLike, alpha: float) -> float:
         raise ValueError(f"scores must have 1 dimension, one score for each sample, got shape {scores.shape}.")
     if n_missing := int(np.isnan(scores).sum()):
         raise ValueError(f"scores must not be NaN, got {n_missing} of {scores.size}: a NaN has no rank.")
-    k = _attained_rank(scores.size, alpha)
+    k = attained_rank(scores.size, alpha)
     radius = float(np.partition(scores, k - 1)[k - 1])
     if not np.isfinite(radius):
         raise ValueError(
@@ -211,11 +219,11 @@ def coverage_law(m: int, alpha: float) -> Any:
     [0.871, 0.927]
     """
     m = check_count(m, "m", minimum=0)
-    k = _attained_rank(m, alpha)
+    k = attained_rank(m, alpha)
     return stats.beta(k, m + 1 - k)
 
 
-def _attained_rank(n: int, alpha: float) -> int:
+def attained_rank(n: int, alpha: float) -> int:
     """Return the conformal rank, or say how many samples are missing if no sample has that rank."""
     k = conformal_rank(n, alpha)
     if k > n:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
@@ -11,24 +11,26 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
-from sklearn.compose import ColumnTransformer
 from sklearn.exceptions import NotFittedError
-from sklearn.frozen import FrozenEstimator
-from sklearn.pipeline import Pipeline
 
-from polyhedge._validation import Array, as_finite, as_rows, check_alpha
+from polyhedge._validation import Array, as_finite, check_alpha, numbers_of
+from polyhedge.batches import Model, decide_frame, is_dask_frame
 from polyhedge.calibration import Calibration, conformal_radius, grouped_radius, minimum_samples
 from polyhedge.data import Split, as_indices, digest_rows, partition_rows, split_rows, take_rows
 from polyhedge.data.splits import IndexArray
 from polyhedge.io import MAX_BYTES, StoredModel, read_model, write_model
 from polyhedge.learners import Auto, Learner
 from polyhedge.metrics import Evaluation, RowMeasures, measure_rows
-from polyhedge.predictors import Predictor, as_predictor
+from polyhedge.predictors import Predictor, as_predictor, out_of_fold, takes_nan
 from polyhedge.problems import DecisionProblem
+from polyhedge.problems.checks import check_outcomes
 from polyhedge.robust import Decisions, decide
 from polyhedge.sets import Region, Volume
 
 _VOLUME_REGIONS = 20
+_CALIBRATION_BLOCK = 262_144
+# Learning samples beyond which out-of-fold residuals of training rows add little, and rows that a fold of them needs.
+_ENOUGH_TO_LEARN, _ROWS_A_FOLD = 3000, 10
 # Training residuals below this share of the outcomes' spread are rounding, not noise.
 _REPRODUCED = 1e-3
 
@@ -63,9 +65,11 @@ class RobustDecider(BaseEstimator):
     radius_ : its calibrated radius.
     learn_result_ : the learner's evidence.
     split_ : the row indices of the three parts.
+    n_learn_, n_calibrate_ : samples that shaped the set, and that set its radius.
     calibrations_ : the audit trail: one `Calibration` for each radius so far, the newest last.
     data_digest_ : SHA-256 of the rows and their split.
     details_ : what was stored beside a model that was loaded from a file.
+    feature_names_in_ : names of the columns of X, where it was a data frame.
 
     Examples
     --------
@@ -112,6 +116,10 @@ class RobustDecider(BaseEstimator):
         with more calibration samples. Where nothing was trained, or where the predictor reproduces its
         training outcomes so closely that the residuals tell nothing, the splits keep their usual roles.
 
+        A learner that says `training_folds = k` (such as the default, `Auto`) learns from more than the learning
+        rows: the predictor is also fitted without each of k folds of the training rows, and its residuals there
+        join in, up to 3 000 samples in all.
+
         Parameters
         ----------
         X : (n, n_features) array, DataFrame or whatever the predictor takes
@@ -123,7 +131,7 @@ class RobustDecider(BaseEstimator):
             instead of rows, see `grouped_radius`. The promise is then for a row of a new group.
         """
         self._check_parameters()
-        Y = self._outcomes(Y)
+        Y = check_outcomes(self.problem, Y)
         labels = _labels(groups, len(Y))
         rng = _generator(self.random_state)
         split_rng = rng.spawn(1)[0]
@@ -137,17 +145,54 @@ class RobustDecider(BaseEstimator):
         learner = Auto() if self.learner is None else self.learner
         learn_rows, calibrate_rows = _roles(learner, predictor, split, X, Y, self.alpha)
         centers = predictor.predict(take_rows(X, learn_rows))
-        self.learn_result_ = learner.learn(
-            Y[learn_rows] - centers, centers, self.problem, self.alpha, random_state=learn_seed
-        )
+        residuals = Y[learn_rows] - centers
+        if predictor.needs_training and learn_rows is split.learn:
+            n_folds = getattr(learner, "training_folds", 0)
+            rows, found = self._out_of_fold(X, Y, split, n_folds, predictor_seed)
+            centers, residuals = np.vstack([found, centers]), np.vstack([Y[rows] - found, residuals])
+        self.learn_result_ = learner.learn(residuals, centers, self.problem, self.alpha, random_state=learn_seed)
+        self.n_learn_ = len(residuals)
         self.set_ = self.learn_result_.set
         self.predictor_, self.split_ = predictor, split
+        self._remember_names(X)
         self.data_digest_ = digest_rows(X, Y, split.train, split.learn, split.calibrate)
         self.calibrations_: tuple[Calibration, ...] = ()
         self._calibrate(
             take_rows(X, calibrate_rows), Y[calibrate_rows], None if labels is None else labels[calibrate_rows]
         )
         return self
+
+    def _out_of_fold(self, X: Any, Y: Array, split: Split, n_folds: int, seed: int) -> tuple[IndexArray, Array]:
+        """Training rows that help to learn, and what predictors fitted without them predict there."""
+        n_missing = _ENOUGH_TO_LEARN - len(split.learn)
+        none = np.zeros(0, dtype=np.int64), np.zeros((0, self.problem.n_outcomes))
+        if not n_folds or len(split.train) < _ROWS_A_FOLD * n_folds or n_missing <= 0:
+            return none
+        try:
+            centers = out_of_fold(
+                lambda: as_predictor(self.predictor, self.problem.n_outcomes, random_state=seed),
+                take_rows(X, split.train),
+                Y[split.train],
+                n_folds,
+            )
+        except ValueError as error:
+            warnings.warn(
+                f"The predictor cannot be fitted without a fold of the training rows ({error}), so the set is learned "
+                "from the learning rows alone. Auto(training_folds=0) does so without this warning.",
+                RuntimeWarning,
+                stacklevel=3,
+            )
+            return none
+        chosen = np.unique(np.linspace(0, len(centers) - 1, min(n_missing, len(centers))).astype(np.int64))
+        return split.train[chosen], centers[chosen]
+
+    def _remember_names(self, X: Any) -> None:
+        """Keep the names of the columns, as scikit-learn does: where there are any, and all are text."""
+        names = list(getattr(X, "columns", ()))
+        if names and all(isinstance(name, str) for name in names):
+            self.feature_names_in_ = np.array(names, dtype=object)
+        elif hasattr(self, "feature_names_in_"):
+            del self.feature_names_in_
 
     def recalibrate(self, X: Any, Y: ArrayLike, *, groups: ArrayLike | None = None) -> Self:
         """Set the radius anew from fresh rows; the shape stays, and `calibrations_` keeps the old radii.
@@ -156,14 +201,18 @@ class RobustDecider(BaseEstimator):
         `groups` mark rows that are near-copies of each other, as in `fit`.
         """
         self._check_fitted("recalibrate")
-        Y = self._outcomes(Y)
+        Y = check_outcomes(self.problem, Y)
         _check_features(X, Y, self.predictor)
         self._calibrate(X, Y, _labels(groups, len(Y)))
         return self
 
     def _calibrate(self, X: Any, Y: Array, groups: Any = None) -> None:
         """Calibration rows only: the one place that sets the radius."""
-        scores = self.set_.scores(Y - self.predictor_.predict(X))
+        scores = np.empty(len(Y))
+        for k in range(0, len(Y), _CALIBRATION_BLOCK):
+            rows = np.arange(k, min(k + _CALIBRATION_BLOCK, len(Y)))
+            part = X if len(rows) == len(Y) else take_rows(X, rows)
+            scores[rows] = self.set_.scores(Y[rows] - self.predictor_.predict(part))
         if groups is None:
             self.radius_ = conformal_radius(scores, self.alpha)
         else:
@@ -173,10 +222,31 @@ class RobustDecider(BaseEstimator):
         entry = Calibration(date, self.n_calibrate_, self.radius_, digest_rows(X, Y))
         self.calibrations_ = (*self.calibrations_, entry)
 
-    def decide(self, X: Any) -> Decisions:
-        """Robust decisions with cost bounds for new rows; warns where a row has no optimal decision."""
+    def decide(
+        self, X: Any, *, n_jobs: int | None = None, progress: Callable[[int, int], None] | None = None
+    ) -> Decisions:
+        """Robust decisions with cost bounds for new rows; warns where a row has no optimal decision.
+
+        Parameters
+        ----------
+        X : (N, n_features) array, DataFrame, whatever the predictor takes, or Dask DataFrame
+        n_jobs : int, optional
+            Number of threads, by default one a core; the decisions do not depend on it.
+        progress : callable, optional
+            Called now and then with the number of rows decided and the number of all.
+
+        Returns
+        -------
+        Decisions
+            Or a lazy Dask DataFrame where X is one: `polyhedge.batches.decide_rows` says with which columns.
+            There a row with missing values keeps its place with a reason; here it is an error. Dask's own
+            workers and progress bars take the place of `n_jobs` and `progress`.
+        """
         self._check_fitted("decide")
-        decisions = decide(self.problem, self.set_, self.radius_, self._centers(X))
+        if is_dask_frame(X):
+            return decide_frame(Model.of(self), X)
+        centers = self._centers(X)
+        decisions = decide(self.problem, self.set_, self.radius_, centers, n_jobs=n_jobs, progress=progress)
         complaint = decisions.complaint()
         if complaint:
             warnings.warn(complaint, RuntimeWarning, stacklevel=2)
@@ -197,7 +267,7 @@ class RobustDecider(BaseEstimator):
     def measure(self, X: Any, Y: ArrayLike) -> RowMeasures:
         """Bound, realised cost and regret row by row, on rows that were not used for fitting."""
         self._check_fitted("evaluate")
-        Y, centers = self._outcomes(Y), self._centers(X)
+        Y, centers = check_outcomes(self.problem, Y), self._centers(X)
         if len(Y) != len(centers):
             raise ValueError(f"X and Y must have the same number of rows, got {len(centers)} and {len(Y)}.")
         decisions = decide(self.problem, self.set_, self.radius_, centers)
@@ -221,6 +291,7 @@ class RobustDecider(BaseEstimator):
             calibrations=self.calibrations_,
             predictor=self.predictor_,
             learn_result=self.learn_result_,
+            n_learn=self.n_learn_,
             split=self.split_,
             data_digest=self.data_digest_,
             settings={name: repr(getattr(self, name)) for name in ("predictor", "learner", "split", "random_state")},
@@ -260,20 +331,6 @@ class RobustDecider(BaseEstimator):
     def _check_fitted(self, method: str) -> None:
         if not hasattr(self, "radius_"):
             raise NotFittedError(f"This RobustDecider is not fitted yet. Call fit(X, Y) before {method}.")
-
-    def _outcomes(self, Y: ArrayLike) -> Array:
-        values = np.asarray(Y)
-        if values.ndim == 1 and self.problem.n_outcomes == 1:
-            values = values[:, None]
-        outcomes = as_rows(values, "Y", self.problem.n_outcomes)
-        A, h = self.problem.support_rows
-        outside = (outcomes @ A.T > h + 1e-9 * (1 + np.abs(h))).any(axis=1)
-        if outside.any():
-            raise ValueError(
-                f"{int(outside.sum())} row(s) of Y violate outcome_support, the first is row "
-                f"{int(np.flatnonzero(outside)[0])}. Correct the data or the problem's outcome_support."
-            )
-        return outcomes
 
     def _split(
         self,
@@ -353,6 +410,7 @@ def load(
     decider.calibrations_ = model.calibrations
     decider.radius_, decider.n_calibrate_ = model.calibrations[-1].radius, model.calibrations[-1].n
     decider.learn_result_, decider.split_ = model.learn_result, model.split
+    decider.n_learn_ = model.n_learn
     decider.data_digest_, decider.details_ = model.data_digest, dict(model.details)
     return decider
 
@@ -400,30 +458,6 @@ def _check_features(X: Any, Y: Array | None, predictor: Any) -> None:
         raise ValueError(f"X and Y must have the same number of rows, got {n} and {len(Y)}.")
     if n == 0:
         raise ValueError("X has no rows. Bring at least one.")
-    numbers = _numbers_of(X)
+    numbers = numbers_of(X)
     if numbers is not None:
-        takes_nan = _takes_nan(predictor)
-        as_finite(np.where(np.isnan(numbers), 0.0, numbers) if takes_nan else numbers, "X", ndim=2)
-
-
-def _numbers_of(X: Any) -> Array | None:
-    """The numeric part of an array or data frame; None where there is none to check."""
-    if hasattr(X, "select_dtypes"):
-        return np.asarray(X.select_dtypes("number").to_numpy(dtype=np.float64, na_value=np.nan))
-    if isinstance(X, np.ndarray) and X.dtype.kind in "fiub" and X.ndim == 2:
-        return X.astype(np.float64, copy=False)
-    return None
-
-
-def _takes_nan(predictor: Any) -> bool:
-    # Scikit-learn's tags of composed models do not say what their first steps can do.
-    if isinstance(predictor, FrozenEstimator):
-        return _takes_nan(predictor.estimator)
-    if isinstance(predictor, Pipeline):
-        return _takes_nan(predictor.steps[0][1])
-    if isinstance(predictor, ColumnTransformer):
-        return any(_takes_nan(transformer) for _, transformer, _ in predictor.transformers)
-    tags = getattr(predictor, "__sklearn_tags__", None)
-    if tags is None:
-        return callable(predictor)
-    return bool(tags().input_tags.allow_nan)
+        as_finite(np.where(np.isnan(numbers), 0.0, numbers) if takes_nan(predictor) else numbers, "X", ndim=2)

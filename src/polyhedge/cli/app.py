@@ -37,13 +37,18 @@ class _OneLineErrors(TyperGroup):
                 raise
             if isinstance(error, _USER_ERRORS):
                 self._say(str(error) or type(error).__name__)
-                raise typer.Exit(3 if isinstance(error, NoSolutionError) else 2) from error
+                raise typer.Exit(3 if _has_no_solution(error) else 2) from error
             self._say(f"{type(error).__name__}: {error} (run again with polyhedge --debug for the traceback)")
             raise typer.Exit(1) from error
 
     @staticmethod
     def _say(message: str) -> None:
         typer.echo(f"polyhedge: error: {' '.join(message.split())}", err=True)
+
+
+def _has_no_solution(error: BaseException | None) -> bool:
+    """Whether a problem without a solution is behind the error, perhaps under the name of its file."""
+    return error is not None and (isinstance(error, NoSolutionError) or _has_no_solution(error.__cause__))
 
 
 app = typer.Typer(

@@ -14,7 +14,10 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 from rich.progress import Progress as ProgressBar
 
-from polyhedge.benchmark.files import replace_file
+from polyhedge._files import replace_file
+from polyhedge.benchmark.generalisation import generalisation_jobs, run_generalisation
+from polyhedge.benchmark.generalisation_report import comparison_grid as generalisation_grid
+from polyhedge.benchmark.generalisation_report import population_grid
 from polyhedge.benchmark.jobs import Progress, Workers
 from polyhedge.benchmark.methods import METHODS
 from polyhedge.benchmark.motivation import draw_motivation, make_motivation, write_motivation
@@ -247,3 +250,29 @@ def scaling(
         draw_scaling(run, [out / f"{stem}.png", out / f"{stem}.svg"])
         suffixes += ["png", "svg"]
     typer.echo(f"Results: {out / stem}.{{{','.join(suffixes)}}}")
+
+
+@reproduce.command()
+def generalisation(
+    setting: Annotated[list[str] | None, typer.Option(help="One line of the table; may be repeated.")] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="Number of seeds.")] = 20,
+    population: Annotated[bool, typer.Option(help="Also the part with very many samples.")] = True,
+    workers: NumberOfWorkers = 0,
+    cluster: Cluster = "",
+    out: Out = Path("results"),
+) -> None:
+    """What learning saves after recalibration, paired with a box that learns nothing but scales.
+
+    The paper's tasks at its sizes and with more samples, up to 20 outcomes, and what very many samples make possible on
+    the linear task. Takes an hour or two with 20 seeds; goes on where it was when it is started again.
+
+    Example: polyhedge reproduce generalisation --setting "linear, d = 2, n = 300" --seeds 5 --no-population
+    """
+    jobs = generalisation_jobs(setting or (), seeds, (2, 5, 10) if population else ())
+    with progress_bar() as report:
+        rows = run_generalisation(jobs, out, workers=_workers(workers, cluster), report=report)
+    grids = [grid for grid in (generalisation_grid(rows), population_grid(rows)) if grid.rows]
+    for grid in grids:
+        Console().print(rich_table(grid, dense=True))
+    replace_file(out / "generalisation.md", "\n".join(grid.markdown() for grid in grids).encode())
+    _say_paths([out / f"generalisation.{suffix}" for suffix in ("csv", "json", "md")])

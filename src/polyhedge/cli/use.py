@@ -58,6 +58,7 @@ from polyhedge.tables import (
 # Share of a model's training and learning rows in a table beyond which the table is no fresh one.
 _NOTABLE_OVERLAP = 0.02
 _MOST_GROUPS = 50
+_ROUNDING = 1e-12
 
 
 @app.command()
@@ -66,6 +67,7 @@ def decide(
     data: Annotated[Path, typer.Argument(help="New rows: a CSV or Parquet file with the feature columns.")],
     out: Annotated[str, typer.Option(help="Decisions to write: a .csv or .parquet file, or - for standard output.")],
     keep: Annotated[str, typer.Option(help="Columns of the new rows to copy into the decisions, such as a name.")] = "",
+    digits: Annotated[int | None, typer.Option(min=1, help="Significant digits to write; all by default.")] = None,
     problem: CodedProblem = None,
     separator: Separator = None,
     encoding: Encoding = None,
@@ -91,6 +93,8 @@ def decide(
     with progress("deciding"):
         decisions = decide_rows(decider, X.iloc[usable])
     frame = decisions_frame(decider, decisions, schema.outcomes, reasons, notes)
+    if digits is not None:
+        frame = frame.map(lambda value: _rounded(value, digits) if isinstance(value, float) else value)
     for place, name in enumerate(names_in(keep)):
         frame.insert(place, f"input_{name}" if name in frame.columns else name, table.frame[name].to_numpy())
     if target is None:
@@ -105,6 +109,11 @@ def decide(
     if len(table) and not len(usable):
         raise typer.Exit(BAD_INPUT)
     check_statuses([] if decisions is None else list(decisions.status))
+
+
+def _rounded(value: float, digits: int) -> float:
+    # Rounding errors of a solver are not worth a reader's time.
+    return 0.0 if abs(value) < _ROUNDING else float(f"{value:.{digits}g}")
 
 
 def _decided(frame: Any, reasons: Any, notes: Any, out: str) -> dict[str, Any]:
@@ -161,7 +170,7 @@ def evaluate(
     whole = measures.summary(volume, decider.alpha)
     thinned = _thinned(decider, measures, table, kept)
     groups = {
-        label: measures.summary(volume, decider.alpha, labels == label)
+        label: measures.summary(volume, decider.alpha, np.asarray(labels == label))
         for label in ([] if labels is None else _most_common(labels))
     }
     warnings += _seen_before(decider, table, schema)
@@ -285,13 +294,10 @@ def inspect(model: ModelFile, as_json: AsJson = False) -> None:
     if columns:
         schema = Schema.from_json(columns)
         kinds = [f"{column.name} ({column.kind})" for column in schema.features]
-        tell(
-            [
-                ("features  ", ", ".join(kinds)),
-                ("fitted on ", f"{info.details['data']['file']}, {info.details['data']['n_rows']} rows"),
-                ("observed  ", f"coverage {info.details['coverage']} on held-out rows"),
-            ]
-        )
+        data, coverage = info.details["data"], info.details["coverage"]
+        typer.echo(f"{'features':<10} {', '.join(kinds)}")
+        typer.echo(f"{'fitted on':<10} {data['file']}, {data['n_rows']} rows")
+        typer.echo(f"{'observed':<10} {'no rows were held out' if coverage is None else f'coverage {coverage}'}")
 
 
 def _with_rows(table: Table) -> Table:

@@ -14,7 +14,7 @@ __all__ = ["EXAMPLES", "ExampleTables", "make_example"]
 _N_FRESH_BUILDINGS = 40
 _ORIENTATIONS = 4
 _N_NEW = 12
-_N_DAYS = 500
+_N_DAYS = 240
 _SHOPS = ("airport", "centre", "station")
 
 
@@ -105,7 +105,7 @@ def _newsvendor() -> ExampleTables:
     )
     outcomes = ("bread", "salad", "soup")
     last = days >= _N_DAYS - _N_NEW // len(_SHOPS)
-    recent = (days >= _N_DAYS - 60) & ~last
+    recent = (days >= _N_DAYS - 50) & ~last
     return ExampleTables(frame[~(last | recent)], frame[recent], frame[last].drop(columns=list(outcomes)), outcomes)
 
 

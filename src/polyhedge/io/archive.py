@@ -12,7 +12,8 @@ from pathlib import Path
 
 MAX_BYTES = 128 * 2**20
 """Unpacked size that `load` accepts unless told otherwise; reading takes a few times as much memory."""
-MAX_JSON_BYTES = 16 * 2**20
+_JSON_SHARE = 16
+"""One part in so many may be JSON, which takes far more memory when it is read than arrays do."""
 _MAX_MEMBERS = 20_000
 _MAX_DIRECTORY_BYTES = 4 * 2**20
 _CHUNK = 2**16
@@ -102,8 +103,12 @@ def _read_members(archive: zipfile.ZipFile, max_bytes: int) -> dict[str, bytes]:
         raise ModelFileError(f"The file has a member with the unexpected name {strange[0][:80]!r}.")
     if sum(entry.file_size for entry in entries) > max_bytes:
         raise ModelFileError(_too_large(max_bytes))
-    if sum(entry.file_size for entry in entries if entry.filename.endswith(".json")) > MAX_JSON_BYTES:
-        raise ModelFileError(f"The JSON of a model file has at most {MAX_JSON_BYTES} bytes, this has more.")
+    n_json = sum(entry.file_size for entry in entries if entry.filename.endswith(".json"))
+    if n_json > max_bytes // _JSON_SHARE:
+        raise ModelFileError(
+            f"The descriptions in the file have {n_json} bytes, more than {max_bytes // _JSON_SHARE}. "
+            "If you expect that, pass a larger max_bytes."
+        )
     return {entry.filename: _read_member(archive, entry) for entry in entries}
 
 

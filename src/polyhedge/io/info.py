@@ -87,7 +87,12 @@ class ModelInfo:
             "file": f"{self.digest[:16]}, {self.n_bytes} bytes, format {self.schema}, {self.created}",
             "packages": ", ".join(f"{name} {version}" for name, version in self.packages.items()),
         }
-        return "\n".join(f"{name:<10} {text}" for name, text in lines.items())
+        # A file may hold any text; what is printed must not reach the terminal as commands.
+        return "\n".join(f"{name:<10} {_printable(text)}" for name, text in lines.items())
+
+
+def _printable(text: str) -> str:
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
 def inspect_model(path: str | Path, *, max_bytes: int = MAX_BYTES) -> ModelInfo:

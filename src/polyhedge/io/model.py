@@ -50,6 +50,7 @@ class StoredModel:
     calibrations: tuple[Calibration, ...]
     predictor: Predictor
     learn_result: LearnResult
+    n_learn: int
     split: Split
     data_digest: str
     settings: Mapping[str, str] = field(default_factory=dict)
@@ -72,6 +73,7 @@ def write_model(path: str | Path, model: StoredModel, trusted: Sequence[str] = (
         "calibrations": [[c.date, c.n, float(c.radius), c.digest] for c in model.calibrations],
         "predictor": {"kind": kind, "types": sorted(predictor_types(members)) if members else []},
         "learning": _learn_state(model.learn_result),
+        "n_learn": int(model.n_learn),
         "split": [np.asarray(getattr(model.split, part)) for part in ("train", "learn", "calibrate")],
         "n_rows": model.split.n_rows,
         "data_digest": model.data_digest,
@@ -104,6 +106,7 @@ def read_model(
             calibrations=calibrations_of(state),
             predictor=predictor,
             learn_result=_learn_result(state["learning"], shape),
+            n_learn=check_count(state["n_learn"], "n_learn", minimum=0),
             split=_split(state["split"], state["n_rows"]),
             data_digest=_digest(state["data_digest"]),
             settings={str(key): str(value) for key, value in state["settings"].items()},
@@ -205,21 +208,26 @@ def _problem_state(problem: DecisionProblem) -> dict[str, Any]:
 
 
 def _problem(state: Mapping[str, Any], given: DecisionProblem | None) -> DecisionProblem:
+    """The problem of the file; one that is given must have been written in the same text."""
     try:
-        if "stored" in state:
-            return problem_from_state(state["stored"]) if given is None else given
-        reference, digest = str(state["elsewhere"]["reference"]), state["elsewhere"]["digest"]
+        is_inside = "stored" in state
+        stored = problem_from_state(state["stored"]) if is_inside else None
+        source = state["stored"]["source"] if is_inside else [state["elsewhere"][k] for k in ("reference", "digest")]
+        reference, digest = (str(part) for part in source or ("", ""))
     except Exception as error:  # edited formulas fail wherever CVXPY first meets them
         raise ModelFileError(f"The problem cannot be made: {type(error).__name__}: {error}") from error
     if given is None:
+        if stored is not None:
+            return stored
         raise ModelFileError(
             f"The problem of this model is in {reference} and not in the file. Loading runs no code: pass "
             f'problem=ph.problems.from_reference("{reference}") if you trust that code.'
         )
     if given.source is None or given.source.digest != digest:
         raise ModelFileError(
-            f"The given problem is not the one the model was fitted with: the digest of {reference} is "
-            f"{None if given.source is None else given.source.digest}, expected {digest}."
+            f"The given problem is not the one the model was fitted with: expected the digest {digest or None} of "
+            f"{reference or None}, got {None if given.source is None else given.source.digest}."
+            + (" The file holds its own problem: leave problem out." if is_inside else "")
         )
     return given
 

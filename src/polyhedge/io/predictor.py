@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
@@ -65,6 +66,7 @@ def predictor_to_members(predictor: Predictor, trusted: Sequence[str] = ()) -> t
         raise ValueError(f"The predictor {type(estimator).__name__} cannot be stored: {error}") from error
     with zipfile.ZipFile(io.BytesIO(packed)) as archive:
         members = {f"{_FOLDER}{name}": archive.read(name) for name in archive.namelist()}
+    members[_SCHEMA] = json.dumps(parse_json(members[_SCHEMA], _SCHEMA), separators=(",", ":")).encode()
     unknown = sorted(unknown_types(members, trusted))
     if unknown:
         raise ValueError(

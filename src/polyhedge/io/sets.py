@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from polyhedge.sets import Ball, Box, Ellipsoid, Polyhedron, UncertaintySet
+from polyhedge.sets import Ball, Box, Ellipsoid, Polyhedron, UncertaintySet, UnionOfBalls
 
 # A shape can be stored once its class and the arguments that make it again stand here.
 SETS: dict[str, tuple[type, tuple[str, ...]]] = {
@@ -15,6 +15,7 @@ SETS: dict[str, tuple[type, tuple[str, ...]]] = {
     "Box": (Box, ("scale", "center")),
     "Ball": (Ball, ("n_outcomes", "norm", "center")),
     "Ellipsoid": (Ellipsoid, ("shape", "center")),
+    "UnionOfBalls": (UnionOfBalls, ("anchors",)),
 }
 
 

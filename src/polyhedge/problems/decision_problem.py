@@ -104,6 +104,13 @@ class DecisionProblem:
         check_feasible(self)
         check_compiled_cost(self)
 
+    def labelled(self, **labels: Any) -> DecisionProblem:
+        """The same problem with another name, outcome_names, decision_names or source; nothing is compiled again."""
+        twin = copy(self)
+        twin.__dict__.update(labels)
+        twin._set_names()
+        return twin
+
     def _set_names(self) -> None:
         outcomes, decisions = default_outcome_names(self.n_outcomes), default_decision_names(self.decision)
         names = {

@@ -6,7 +6,6 @@ import hashlib
 import inspect
 import tomllib
 from collections.abc import Callable
-from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -69,7 +68,7 @@ def from_toml(path: str | Path) -> DecisionProblem:
         raise ValueError(f"{path.name} is not proper TOML: {error}.") from error
     except ValueError as error:
         raise ValueError(f"{path.name}: {error}") from error
-    return replace(problem, source=Source(path.name, hashlib.sha256(content).hexdigest()))
+    return problem.labelled(source=Source(path.name, hashlib.sha256(content).hexdigest()))
 
 
 def _problem(table: Table) -> DecisionProblem:
@@ -102,7 +101,7 @@ def _ready_made(kind: str, table: Table) -> DecisionProblem:
     if "outcome_names" in names:
         stem = problem.decision.name()
         names.setdefault("decision_names", tuple(f"{stem}_{name}" for name in names["outcome_names"]))
-    return replace(problem, name=title, **names)
+    return problem.labelled(name=title, **names)
 
 
 def _setting(table: Table, key: str) -> Any:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import sys
-from copy import copy
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 from polyhedge.problems.decision_problem import DecisionProblem
 from polyhedge.problems.names import Source
@@ -51,9 +49,7 @@ def from_reference(reference: str) -> DecisionProblem:
             f'"{name}" in {file} must be a DecisionProblem or a function that returns one, got '
             f"{'nothing' if found is None else type(problem).__name__}."
         )
-    twin: Any = copy(problem)
-    twin.__dict__["source"] = Source(reference, digest)
-    return problem if problem.source is not None else twin
+    return problem.labelled(source=Source(reference, digest))
 
 
 def _run(path: Path, source: bytes, digest: str) -> ModuleType:

@@ -93,8 +93,17 @@ def problem_from_state(state: Mapping[str, Any]) -> DecisionProblem:
     }
     problem.__dict__.update({field.name: values[field.name] for field in fields(DecisionProblem)})
     problem.__dict__.update(_compiled(state["compiled"], d, int(decision.size)))
-    problem.expression(decision, cp.Variable(d))
+    _try_formulas(problem, cp.Variable(d))
     return problem
+
+
+def _try_formulas(problem: DecisionProblem, u: cp.Variable) -> None:
+    """Formulas are built when they are needed; what is wrong with them must show when they are read."""
+    problem.expression(problem.decision, u)
+    if problem.uncertain_constraints is not None:
+        problem.uncertain_constraints(problem.decision, u)
+    if problem.outcome_support is not None:
+        problem.outcome_support(u)
 
 
 def _formulas(trees: Any) -> StoredFormula | None:

@@ -11,10 +11,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from polyhedge._validation import Array, Indices, Mask
+from polyhedge._validation import Array, Indices
 from polyhedge.problems.segment import Segment
 from polyhedge.robust.support import maximise
 from polyhedge.solvers.program import ConicForm
+
+BLOCK = 8192
+"""Contexts taken together: their numbers should stay in the processor's cache."""
+_FEW = 32
+"""Thresholds up to which comparing with each is faster than a binary search."""
 
 
 @dataclass(frozen=True)
@@ -90,37 +95,81 @@ def _ordered(segment: Segment, points: Array) -> SupportAlongSegment:
     return SupportAlongSegment(points[kept], np.array([0.0, *breaks, 1.0]), heights[kept], slopes[kept])
 
 
+@dataclass(frozen=True)
+class _Table:
+    """What holds between neighbouring thresholds of the slope t = -g1 at which a context enters.
+
+    There the position is s = s0 + s1 t, the support h = height + slope s and the worst residual r0 + r1 t, with
+    a row of r0 and r1 for each outcome: NumPy is fast along rows.
+    """
+
+    thresholds: Array
+    s0: Array
+    s1: Array
+    height: Array
+    slope: Array
+    r0: Array
+    r1: Array
+
+    def locate(self, t: Array) -> Indices:
+        """The number of thresholds below each slope."""
+        if len(self.thresholds) > _FEW:
+            return self.thresholds.searchsorted(t)
+        k = np.zeros(len(t), dtype=np.int64)
+        for threshold in self.thresholds:
+            k += t > threshold
+        return k
+
+
 def decide_along(segment: Segment, support: SupportAlongSegment, centers: Array) -> SegmentDecisions:
-    """The robust decision of every context, exactly."""
-    g1 = segment.base[1] + centers @ (segment.v1 - segment.v0)
-    curvature = float(segment.base[2])
-    position, inside = _locate(support, curvature, g1)
-    piece = np.minimum(position, len(support.slopes) - 1)
-    s = support.breaks[position]
+    """The robust decision of every context, exactly; in blocks that stay in the processor's cache."""
+    n, d = centers.shape
+    found = SegmentDecisions(np.empty(n), np.empty(n), np.empty((n, d)))
+    table = _table(support, float(segment.base[2]))
+    for k in range(0, n, BLOCK):
+        block = slice(k, k + BLOCK)
+        _decide_block(
+            segment, table, centers[block], found.s[block], found.cost_bound[block], found.worst_residual[block]
+        )
+    return found
+
+
+def _decide_block(segment: Segment, table: _Table, centers: Array, s: Array, bound: Array, worst: Array) -> None:
+    t = centers @ (segment.v0 - segment.v1)
+    t -= segment.base[1]
+    k = table.locate(t)
+    s[:] = table.s0[k]
+    if table.s1.any():
+        s += table.s1[k] * t
+    for j, (r0, r1) in enumerate(zip(table.r0, table.r1, strict=True)):
+        worst[:, j] = r0[k] + r1[k] * t
+    rise = table.slope[k]
+    rise -= t
+    if segment.base[2]:
+        rise += segment.base[2] * s
+    rise *= s
+    rise += table.height[k]
+    rise += segment.base[0]
+    np.add(rise, centers @ segment.v0, out=bound)
+
+
+def _table(support: SupportAlongSegment, curvature: float) -> _Table:
+    """Rows by turns: at a break, where two residuals are mixed so that their slopes balance, and inside a piece."""
+    points, slopes, breaks = support.points, support.slopes, support.breaks
+    n_pieces = len(slopes)
+    left, right = slopes + 2 * curvature * breaks[:-1], slopes + 2 * curvature * breaks[1:]
+    n = 2 * n_pieces + 1
+    s0, s1, r0, r1 = np.zeros(n), np.zeros(n), np.zeros((n, points.shape[1])), np.zeros((n, points.shape[1]))
+    s0[::2] = breaks
     if curvature > 0:
-        s = np.where(inside, -(g1 + support.slopes[piece]) / (2 * curvature), s)
-    heights = support.heights[piece] + support.slopes[piece] * s
-    bound = segment.base[0] + centers @ segment.v0 + (g1 + curvature * s) * s + heights
-    return SegmentDecisions(s, bound, _worst(support, curvature, g1, position, inside, s))
-
-
-def _locate(support: SupportAlongSegment, curvature: float, g1: Array) -> tuple[Indices, Mask]:
-    """The break at which (or the piece inside which) the total slope passes through zero."""
-    left = support.slopes + 2 * curvature * support.breaks[:-1]
-    right = support.slopes + 2 * curvature * support.breaks[1:]
-    table = np.stack([left, right], axis=1).ravel()
-    found = np.searchsorted(table, -g1, side="left")
-    return found // 2, found % 2 == 1
-
-
-def _worst(
-    support: SupportAlongSegment, curvature: float, g1: Array, position: Indices, inside: Mask, s: Array
-) -> Array:
-    """The residual of the piece, or at a break the mixture of two residuals that balances the slopes."""
-    last = len(support.slopes) - 1
-    before, after = np.clip(position - 1, 0, last), np.minimum(position, last)
-    low, high = support.slopes[before], support.slopes[after]
-    between = ~inside & (high > low) & (position > 0) & (position <= last)
-    step = np.where(between, high - low, 1.0)
-    weight = np.where(between, np.clip((-g1 - 2 * curvature * s - low) / step, 0.0, 1.0), 1.0)
-    return support.points[before] + weight[:, None] * (support.points[after] - support.points[before])
+        s0[1::2], s1[1::2] = -slopes / (2 * curvature), 1 / (2 * curvature)
+    r0[0], r0[-1], r0[1::2] = points[0], points[-1], points
+    step = np.diff(slopes)
+    turn = np.diff(points, axis=0) / np.where(step > 0, step, 1.0)[:, None] * (step > 0)[:, None]
+    r1[2:-1:2], r0[2:-1:2] = turn, np.where((step > 0)[:, None], points[:-1] - right[:-1, None] * turn, points[1:])
+    piece = np.minimum(np.arange(n) // 2, n_pieces - 1)
+    thresholds = np.stack([left, right], axis=1).ravel()
+    # Without curvature the minimum is never inside a piece.
+    rows = slice(None) if curvature > 0 else slice(None, None, 2)
+    heights, rises = support.heights[piece][rows], slopes[piece][rows]
+    return _Table(thresholds[rows], s0[rows], s1[rows], heights, rises, r0[rows].T.copy(), r1[rows].T.copy())

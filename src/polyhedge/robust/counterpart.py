@@ -138,9 +138,9 @@ class Counterpart:
         assembly.add_entries(equations[i], z[j], -pieces.Q[piece][i, j])
         return columns, equations
 
-    def solve(self, center: Array) -> CounterpartSolution:
-        """The robust decision at one prediction."""
-        solution = self.solver.solve(center)
+    def solve(self, center: Array, solver: ContextSolver | None = None) -> CounterpartSolution:
+        """The robust decision at one prediction, by the counterpart's own solver or by another of its kind."""
+        solution = (self.solver if solver is None else solver).solve(center)
         n_pieces, n_rows, d = len(self.blocks), len(self.form.g), self.problem.n_outcomes
         weights, multipliers = np.zeros(n_pieces), np.zeros((n_pieces, n_rows))
         lifted = np.zeros((n_pieces, self.form.G.shape[1]))

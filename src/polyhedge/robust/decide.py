@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,17 +12,24 @@ from numpy.typing import NDArray
 from polyhedge._validation import Array, as_rows
 from polyhedge.problems import DecisionProblem
 from polyhedge.problems.segment import as_segment
-from polyhedge.problems.vertices import decision_vertices
 from polyhedge.robust.adversary import Adversary
-from polyhedge.robust.along_segment import decide_along, support_along
+from polyhedge.robust.along_segment import BLOCK, decide_along, support_along
+from polyhedge.robust.batch import BatchDecisions, batch_engine
 from polyhedge.robust.counterpart import Counterpart, CounterpartSolution
-from polyhedge.robust.pool import Pooled, VertexCosts, decide_from_pool
+from polyhedge.robust.parametric import ContextSolver
 from polyhedge.robust.scenarios import decide_by_scenarios
 from polyhedge.robust.support import form_at, is_empty, maximise
+from polyhedge.robust.workers import in_order
 from polyhedge.sets import Polyhedron, UncertaintySet
 from polyhedge.solvers.program import Status
 
+Progress = Callable[[int, int], None]
+"""Called with the number of contexts decided so far and the number of all."""
+
 _WORTH_POOLING = 64
+_SEGMENT_CHUNK = 65_536
+_PART = 32
+"""Contexts that one solver takes from warm start to warm start: fixed, so that workers do not change results."""
 _NO_BOUND = {Status.UNBOUNDED_SET: np.inf, Status.UNBOUNDED: -np.inf}
 
 
@@ -60,17 +68,25 @@ class Decisions:
     @property
     def is_optimal(self) -> NDArray[np.bool_]:
         """Which decisions are proven optimal."""
-        return np.array([status is Status.OPTIMAL for status in self.status], dtype=bool)
+        return np.asarray(self.status == Status.OPTIMAL, dtype=bool)
 
     def complaint(self) -> str:
         """What went wrong in which share of the contexts; empty if nothing did."""
-        counts = Counter(str(status) for status in self.status if status is not Status.OPTIMAL)
+        counts = Counter(str(status) for status in self.status[~self.is_optimal])
         parts = [f"{count} of {len(self)} decisions: {message}" for message, count in counts.most_common()]
         details = sorted({text for text in self.detail if text})
         return ". ".join(parts + details[:3])
 
 
-def decide(problem: DecisionProblem, shape: UncertaintySet, radius: float, centers: Array) -> Decisions:
+def decide(
+    problem: DecisionProblem,
+    shape: UncertaintySet,
+    radius: float,
+    centers: Array,
+    *,
+    n_jobs: int | None = None,
+    progress: Progress | None = None,
+) -> Decisions:
     """The exact robust decision around each prediction.
 
     Parameters
@@ -78,6 +94,8 @@ def decide(problem: DecisionProblem, shape: UncertaintySet, radius: float, cente
     problem : what is decided.
     shape, radius : the set of residuals around each prediction.
     centers : (N, n_outcomes) predictions.
+    n_jobs : number of threads, None for one a core; the decisions do not depend on it.
+    progress : called now and then with the number of contexts decided and the number of all.
 
     Examples
     --------
@@ -95,11 +113,17 @@ def decide(problem: DecisionProblem, shape: UncertaintySet, radius: float, cente
         )
     if not np.isfinite(radius):
         raise ValueError(f"radius must be finite, got {radius}. Calibrate with more samples or a larger alpha.")
-    found = _along_segment(problem, shape, radius, centers)
+    found = _along_segment(problem, shape, radius, centers, n_jobs, progress)
     if found is not None:
         return found
-    rows = _by_counterpart if problem.pieces is not None else _by_scenarios
-    return _collect(problem, shape, radius, centers, [*rows(problem, shape, radius, centers)])
+    decided = BatchDecisions.undecided(len(centers), problem.n_decisions, problem.n_outcomes)
+    if problem.pieces is None:
+        rows = _by_scenarios(problem, shape, radius, centers)
+    else:
+        counterpart = Counterpart(problem, shape, radius)
+        decided = _in_batch(counterpart, centers, n_jobs, progress) or decided
+        rows = _by_counterpart(counterpart, shape, radius, centers[decided.is_open], n_jobs)
+    return _collect(problem, shape, radius, centers, decided, rows, progress)
 
 
 @dataclass(frozen=True)
@@ -112,7 +136,14 @@ class _Row:
     detail: str
 
 
-def _along_segment(problem: DecisionProblem, shape: UncertaintySet, radius: float, centers: Array) -> Decisions | None:
+def _along_segment(
+    problem: DecisionProblem,
+    shape: UncertaintySet,
+    radius: float,
+    centers: Array,
+    n_jobs: int | None,
+    progress: Progress | None,
+) -> Decisions | None:
     """All contexts in closed form, where decisions lie on a segment; None where they do not."""
     segment = as_segment(problem) if problem.pieces is not None else None
     form = shape.conic_form(radius)
@@ -121,45 +152,49 @@ def _along_segment(problem: DecisionProblem, shape: UncertaintySet, radius: floa
     support = support_along(segment, form)
     if support is None:
         return None
-    found = decide_along(segment, support, centers)
-    status = np.empty(len(centers), dtype=object)
-    status.fill(Status.OPTIMAL)
-    return Decisions(
-        z=problem.as_given(segment.z0 + found.s[:, None] * (segment.z1 - segment.z0)),
-        cost_bound=found.cost_bound,
-        worst_outcome=centers + found.worst_residual,
-        active_facets=_tight_facets(shape, radius, found.worst_residual),
-        status=status,
-        gap=np.zeros(len(centers)),
-    )
+    n = len(centers)
+    z, bound = np.empty((n, problem.n_decisions)), np.empty(n)
+    worst = np.empty((n, problem.n_outcomes))
+    tight = np.empty((n, shape.n_facets if isinstance(shape, Polyhedron) else 0), dtype=bool)
+
+    def fill(chunk: slice) -> None:
+        found = decide_along(segment, support, centers[chunk])
+        for j, (low, high) in enumerate(zip(segment.z0, segment.z1, strict=True)):
+            z[chunk, j] = low + found.s * (high - low)
+        bound[chunk] = found.cost_bound
+        tight[chunk] = _tight_facets(shape, radius, found.worst_residual)
+        np.add(found.worst_residual, centers[chunk], out=worst[chunk])
+
+    chunks = [slice(k, k + _SEGMENT_CHUNK) for k in range(0, n, _SEGMENT_CHUNK)]
+    for chunk, _ in zip(chunks, in_order(fill, chunks, n_jobs=n_jobs), strict=True):
+        if progress is not None:
+            progress(min(chunk.stop, n), n)
+    return Decisions(problem.as_given(z), bound, worst, tight, _all_optimal(n), np.zeros(n))
 
 
-def _by_counterpart(problem: DecisionProblem, shape: UncertaintySet, radius: float, centers: Array) -> list[_Row]:
-    counterpart = Counterpart(problem, shape, radius)
-    pooled = _from_pool(problem, counterpart, centers)
-    rows = []
-    for i, center in enumerate(centers):
-        if pooled is not None and not pooled.is_open[i]:
-            gap = max(float(pooled.upper[i] - pooled.lower[i]), 0.0)
-            outcome = center + pooled.residual[i]
-            rows.append(_Row(pooled.z[i], float(pooled.upper[i]), outcome, Status.OPTIMAL, gap, ""))
-            continue
-        rows.append(_from_counterpart(problem, shape, radius, center, counterpart, counterpart.solve(center)))
-    return rows
-
-
-def _from_pool(problem: DecisionProblem, counterpart: Counterpart, centers: Array) -> Pooled | None:
-    """What a pool of decisions and worst cases can certify; None where it does not apply."""
-    if len(centers) < _WORTH_POOLING or len(problem.support_rows[0]) or problem.feasible.program.P is not None:
+def _in_batch(
+    counterpart: Counterpart, centers: Array, n_jobs: int | None, progress: Progress | None
+) -> BatchDecisions | None:
+    """What critical regions can prove; None where they do not apply or are not worth it."""
+    if len(centers) < _WORTH_POOLING:
         return None
-    if problem.pieces is None or len(problem.pieces) != 1 or not counterpart.parametric.at_zero.is_linear:
-        return None
-    vertices = decision_vertices(problem)
-    if vertices is None:
-        return None
-    constants = problem.evaluate(vertices, np.zeros((len(vertices), problem.n_outcomes)))
-    costs = VertexCosts(constants, problem.pieces.directions(vertices)[:, 0])
-    return decide_from_pool(problem, counterpart, costs, centers)
+    engine = batch_engine(counterpart, centers.mean(axis=0), np.abs(centers).mean(axis=0))
+    return None if engine is None else engine.decide(centers, n_jobs=n_jobs, progress=progress)
+
+
+def _by_counterpart(
+    counterpart: Counterpart, shape: UncertaintySet, radius: float, centers: Array, n_jobs: int | None
+) -> Iterator[_Row]:
+    """One solve for each context on all cores; what a solution means is read here, in order."""
+
+    def solve_part(part: Array) -> list[CounterpartSolution]:
+        solver = ContextSolver(counterpart.parametric)
+        return [counterpart.solve(center, solver) for center in part]
+
+    parts = [centers[k : k + _PART] for k in range(0, len(centers), _PART)]
+    for part, solutions in zip(parts, in_order(solve_part, parts, n_jobs=n_jobs), strict=True):
+        for center, solution in zip(part, solutions, strict=True):
+            yield _from_counterpart(counterpart.problem, shape, radius, center, counterpart, solution)
 
 
 def _from_counterpart(
@@ -209,32 +244,64 @@ def diagnose(
     )
 
 
-def _by_scenarios(problem: DecisionProblem, shape: UncertaintySet, radius: float, centers: Array) -> list[_Row]:
-    found = [decide_by_scenarios(problem, shape, radius, center) for center in centers]
-    return [_Row(s.z, s.value, s.outcome, s.status, s.gap, s.detail) for s in found]
+def _by_scenarios(problem: DecisionProblem, shape: UncertaintySet, radius: float, centers: Array) -> Iterator[_Row]:
+    # One after the other: these masters are written in CVXPY, which is not made for threads.
+    for center in centers:
+        s = decide_by_scenarios(problem, shape, radius, center)
+        yield _Row(s.z, s.value, s.outcome, s.status, s.gap, s.detail)
 
 
 def _collect(
-    problem: DecisionProblem, shape: UncertaintySet, radius: float, centers: Array, rows: list[_Row]
+    problem: DecisionProblem,
+    shape: UncertaintySet,
+    radius: float,
+    centers: Array,
+    decided: BatchDecisions,
+    rows: Iterator[_Row],
+    progress: Progress | None,
 ) -> Decisions:
-    outcomes = np.array([row.outcome for row in rows]).reshape(-1, problem.n_outcomes)
-    status = np.empty(len(rows), dtype=object)
-    status[:] = [row.status for row in rows]
-    z = np.array([row.z for row in rows]).reshape(-1, problem.n_decisions) + 0.0  # no negative zeros
+    """Put the rows that were solved one by one into their places among those decided in batch."""
+    status, n = _all_optimal(len(centers)), len(centers)
+    open_contexts = np.flatnonzero(decided.is_open)
+    detail = [""] * n if len(open_contexts) else []
+    worst = decided.residual
+    worst += centers
+    for k, (i, row) in enumerate(zip(open_contexts, rows, strict=True)):
+        decided.z[i], decided.cost_bound[i], worst[i] = row.z, row.value, row.outcome
+        status[i], decided.gap[i], detail[i] = row.status, row.gap, row.detail
+        if progress is not None:
+            progress(n - len(open_contexts) + k + 1, n)
+    decided.z += 0.0  # no negative zeros
     return Decisions(
-        z=problem.as_given(z),
-        cost_bound=np.array([row.value for row in rows], dtype=float),
-        worst_outcome=outcomes,
-        active_facets=_tight_facets(shape, radius, outcomes - centers),
+        z=problem.as_given(decided.z),
+        cost_bound=decided.cost_bound,
+        worst_outcome=worst,
+        active_facets=_tight_facets(shape, radius, worst, centers),
         status=status,
-        gap=np.array([row.gap for row in rows], dtype=float),
-        detail=tuple(row.detail for row in rows),
+        gap=decided.gap,
+        detail=tuple(detail),
     )
 
 
-def _tight_facets(shape: UncertaintySet, radius: float, residuals: Array) -> NDArray[np.bool_]:
+def _all_optimal(n: int) -> NDArray[np.object_]:
+    status = np.empty(n, dtype=object)
+    status.fill(Status.OPTIMAL)
+    return status
+
+
+def _tight_facets(
+    shape: UncertaintySet, radius: float, points: Array, centers: Array | None = None
+) -> NDArray[np.bool_]:
+    """Facets of a polyhedron that are tight at residuals (or outcomes around centers); block by block."""
     if not isinstance(shape, Polyhedron):
-        return np.zeros((len(residuals), 0), dtype=bool)
-    slack = radius - shape.b - residuals @ shape.W.T
-    scale = np.abs(radius - shape.b) + np.linalg.norm(shape.W, axis=1)
-    return np.asarray(slack <= 1e-7 * scale, dtype=bool)
+        return np.zeros((len(points), 0), dtype=bool)
+    limit = radius - shape.b
+    enough = limit - 1e-7 * (np.abs(limit) + np.linalg.norm(shape.W, axis=1))
+    tight = np.empty((len(points), len(limit)), dtype=bool)
+    # Comparing two arrays of one shape is several times faster than comparing short rows with one.
+    enough = np.tile(enough, (min(BLOCK, len(points)), 1))
+    for k in range(0, len(points), BLOCK):
+        block = points[k : k + BLOCK]
+        reached = (block if centers is None else block - centers[k : k + BLOCK]) @ shape.W.T
+        np.greater_equal(reached, enough[: len(block)], out=tight[k : k + BLOCK])
+    return tight

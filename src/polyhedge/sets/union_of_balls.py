@@ -13,7 +13,15 @@ from scipy.spatial import ConvexHull, QhullError
 
 from polyhedge._validation import Array, as_finite, as_rows
 from polyhedge.sets.ball import Ball
-from polyhedge.sets.protocol import N_SAMPLES, Volume, as_directions, frozen, like_directions, row_norms
+from polyhedge.sets.protocol import (
+    N_SAMPLES,
+    Volume,
+    as_directions,
+    frozen,
+    like_directions,
+    row_norms,
+    score_in_blocks,
+)
 from polyhedge.solvers.program import Cone, ConicForm
 
 # Beyond this, the hull of the anchors costs more than the anchors inside it would.
@@ -71,7 +79,9 @@ class UnionOfBalls:
 
     def scores(self, residuals: ArrayLike) -> Array:
         r"""$\min_k \|e - a_k\|_2$ of each row of `residuals` (n, d)."""
-        rows = as_rows(residuals, "residuals", self.n_outcomes)
+        return score_in_blocks(self._distances, as_rows(residuals, "residuals", self.n_outcomes))
+
+    def _distances(self, rows: Array) -> Array:
         nearest = np.full(len(rows), np.inf)
         for anchor in self.anchors:
             np.minimum(nearest, row_norms(rows - anchor), out=nearest)

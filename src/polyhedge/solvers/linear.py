@@ -5,7 +5,7 @@ from __future__ import annotations
 import highspy
 import numpy as np
 
-from polyhedge._validation import Array, Indices
+from polyhedge._validation import Array, Indices, Mask
 from polyhedge.solvers.program import ConicProgram, Solution, Status
 
 _STATUS = {
@@ -129,6 +129,24 @@ class LinearSolver:
             self.highs.clearSolver()
             status = self._without_presolve()
         return self._read(status)
+
+    def active_rows(self) -> Mask | None:
+        """The rows that define the last basic solution; None where no basis or a free column says otherwise."""
+        basis = self.highs.getBasis()
+        if not basis.valid:
+            return None
+        active = np.zeros(self.program.A.shape[0], dtype=bool)
+        active[self.rows] = [status != highspy.HighsBasisStatus.kBasic for status in basis.row_status]
+        for column, status in enumerate(basis.col_status):
+            if status == highspy.HighsBasisStatus.kBasic:
+                continue
+            sign = {highspy.HighsBasisStatus.kLower: -1, highspy.HighsBasisStatus.kUpper: 1}.get(status, 0)
+            side = np.sign(self.bound_coefficient) == sign
+            bound = np.flatnonzero(self.is_bound & self._is_tightest & side & (self.bound_column == column))
+            if not sign or not len(bound):
+                return None
+            active[bound[0]] = True
+        return active
 
     def _without_presolve(self) -> highspy.HighsModelStatus:
         self.highs.setOptionValue("presolve", "off")

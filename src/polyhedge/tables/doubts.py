@@ -10,7 +10,7 @@ import numpy as np
 from scipy import stats
 
 from polyhedge._validation import Array
-from polyhedge.calibration import coverage_law
+from polyhedge.calibration import conformal_rank, coverage_law
 from polyhedge.metrics import Proportion
 
 __all__ = [
@@ -118,13 +118,20 @@ def predictor_doubts(Y: Array, centers: Array, means: Array, names: Sequence[str
     ]
 
 
-def coverage_doubt(coverage: Proportion, promised: float) -> list[str]:
-    """Whether the coverage observed on independent held-out rows is below the promise by more than chance allows."""
-    if coverage.high >= promised:
+def coverage_doubt(coverage: Proportion, n_calibrate: int, alpha: float) -> list[str]:
+    """Whether fewer independent held-out rows are covered than chance allows.
+
+    The number of covered rows is compared with its exact law if all rows are exchangeable, a beta-binomial one, so
+    that the warning is false in `FALSE_ALARMS` of all tables at most.
+    """
+    k = conformal_rank(n_calibrate, alpha)
+    law = stats.betabinom(coverage.n, k, n_calibrate + 1 - k)
+    if law.cdf(round(coverage.value * coverage.n)) > FALSE_ALARMS:
         return []
     return [
-        f"Coverage: {coverage} was observed, below the promised {promised:.6g}. The held-out "
-        "rows do not look like the calibration rows."
+        f"Coverage: {coverage} was observed, further below the promised {1 - alpha:.6g} than chance allows "
+        f"({_alarm()}). "
+        "The held-out rows do not look like the calibration rows."
     ]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from polyhedge._validation import Array, check_alpha
 from polyhedge.data import Split, partition_rows
 from polyhedge.data.splits import IndexArray
 from polyhedge.estimator import RobustDecider
-from polyhedge.learners import Auto
+from polyhedge.learners import Auto, LearnResult, lower_bound
 from polyhedge.metrics import Evaluation, Proportion
 from polyhedge.problems import DecisionProblem
 from polyhedge.tables import doubts
@@ -25,6 +25,10 @@ from polyhedge.tables.schema import Schema, choose_columns
 from polyhedge.tables.usable import UsableRows, check_solvable, order_outcomes
 
 __all__ = ["FittedTable", "fit_table"]
+
+# A certificate is worth this much of a user's time, and does not end in it for more rows than these.
+_CERTIFICATE_SECONDS = 10.0
+_MOST_CERTIFIED = 2000
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,7 +96,7 @@ def fit_table(
     >>> problem = ph.problems.simplex_linear([0.0, 0.0])
     >>> fitted = fit_table(Table(frame, "history.csv"), problem, ["cost_1", "cost_2"], 0.2)
     >>> fitted.sizes, fitted.predictor
-    ({'train': 120, 'learn': 60, 'calibrate': 60, 'held_out': 60}, 'ridge')
+    ({'train': 120, 'learn': 60, 'calibrate': 60, 'held_out': 60}, 'boosting')
     """
     options = TableOptions() if options is None else options
     check_alpha(alpha)
@@ -118,9 +122,12 @@ def fit_table(
         random_state=options.seed,
     )
     decider.fit(rows.X, rows.Y, train=split.train, learn=split.learn, calibrate=split.calibrate, groups=rows.groups)
+    decider.learn_result_ = _certified(decider, rows, split)
     evaluation, thinned = _held_out(decider, rows, held_out, rng)
     observed = evaluation.coverage if evaluation is not None and thinned is None else thinned
-    about_coverage = [] if observed is None else doubts.coverage_doubt(observed, 1 - alpha)
+    n_groups = None if rows.groups is None else len(np.unique(rows.groups[split.calibrate]))
+    n_units = len(split.calibrate) if n_groups is None else n_groups
+    about_coverage = [] if observed is None else doubts.coverage_doubt(observed, n_units, alpha)
     seen = rows.kept[np.concatenate([split.train, split.learn])]
     return FittedTable(
         decider=decider,
@@ -134,8 +141,8 @@ def fit_table(
         predictor=predictor,
         reason=reason,
         notes=(*table.notes, *about_columns),
-        warnings=(*rows.warnings, *_doubts(decider, rows, split, held_out, outcomes), *about_coverage),
-        n_groups=None if rows.groups is None else len(np.unique(rows.groups[split.calibrate])),
+        warnings=(*rows.warnings, *about_coverage, *_doubts(decider, rows, split, held_out, outcomes)),
+        n_groups=n_groups,
         prints=row_prints(Table(table.frame.iloc[seen], table.source), [*schema.feature_names, *outcomes]),
     )
 
@@ -146,6 +153,21 @@ def _predictor(schema: Schema, rows: UsableRows, split: Split, options: TableOpt
     groups = None if rows.groups is None else rows.groups[split.train]
     X, Y = rows.X.iloc[split.train], rows.Y[split.train]
     return choose_predictor(schema, X, Y, groups=groups, random_state=options.seed)
+
+
+def _certified(decider: RobustDecider, rows: UsableRows, split: Split) -> LearnResult:
+    """The learner's evidence with a lower bound, where the learner gave none and one can be had in time."""
+    result = decider.learn_result_
+    if np.isfinite(result.lower_bound) or len(split.learn) > _MOST_CERTIFIED:
+        return result
+    centers = decider.predictor_.predict(rows.X.iloc[split.learn])
+    try:
+        bound = lower_bound(
+            rows.Y[split.learn] - centers, centers, decider.problem, decider.alpha, _CERTIFICATE_SECONDS
+        )
+    except ValueError:  # no certificate exists for such a problem
+        return result
+    return replace(result, lower_bound=min(bound.lower, result.objective))
 
 
 def _held_out(

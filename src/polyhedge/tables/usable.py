@@ -40,9 +40,8 @@ def check_solvable(problem: DecisionProblem, outcome: Array) -> None:
     value = float(decide_knowing(problem, outcome[None])[1][0])
     if not np.isfinite(value):
         raise NoSolutionError(
-            f"With the mean outcome {outcome.round(4).tolist()} known, the problem "
-            f"{'has no least cost: it can be lowered without limit' if value == -np.inf else 'has no solution'}. "
-            "Check its constraints, bounds and the signs of its costs."
+            f"With the mean outcome {outcome.round(4).tolist()} known, the problem has no best decision: none "
+            "satisfies the constraints, or the cost can be lowered without limit. Check constraints, bounds and signs."
         )
 
 

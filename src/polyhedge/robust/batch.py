@@ -1,0 +1,290 @@
+r"""Robust decisions for many contexts of a linear or quadratic counterpart, without a solver for each.
+
+Contexts are first offered to a pool of critical regions: the most promising region of each is found, and its
+optimality tested, by matrix products. Those outside go on from there by batched pivots, are proven against the
+original program, and the active sets that several of them share join the pool. What cannot be proven is left
+open for the solver. Contexts are taken in chunks, so that the memory in use does not grow with their number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from polyhedge._validation import Array, Indices, Mask
+from polyhedge.robust.counterpart import Counterpart
+from polyhedge.robust.pairs import DenseProgram, Pairs, complementary_pairs, independent_rows, prove
+from polyhedge.robust.pivots import DualSimplex, PivotRule, PrincipalPivots, pivot_all
+from polyhedge.robust.regions import Region, is_certified, region_at
+from polyhedge.robust.workers import in_order
+
+_PROVEN = 1e-8
+_TIGHT = 1e-6
+_FIRST_CHUNK, _CHUNK = 256, 65_536
+_TASK = 2048
+_POOL_BYTES, _POOL_SIZE = 32e6, 4096
+_ANCHORS = 256
+_SHARED = 4
+"""Contexts of a chunk that must share an active set for it to join a pool that has its anchors."""
+_BLOCK = 2**21
+_MOST_PAIRS = 400
+
+
+@dataclass
+class BatchDecisions:
+    """Decisions, bounds, worst-case residuals and gaps of N contexts, and which are still to be solved."""
+
+    z: Array
+    cost_bound: Array
+    residual: Array
+    gap: Array
+    is_open: Mask
+
+    @classmethod
+    def undecided(cls, n: int, p: int, d: int) -> BatchDecisions:
+        """Room for N contexts, all open."""
+        nan = np.nan
+        return cls(np.full((n, p), nan), np.full(n, nan), np.full((n, d), nan), np.zeros(n), np.ones(n, dtype=bool))
+
+
+class BatchEngine:
+    """The regions of one counterpart, growing as contexts are decided.
+
+    Make it with `batch_engine`, which tells whether the counterpart has the form for it.
+    """
+
+    def __init__(
+        self, counterpart: Counterpart, program: DenseProgram, pairs: Pairs, rule: PivotRule, base: Array
+    ) -> None:
+        self.counterpart, self.program, self.pairs, self.rule = counterpart, program, pairs, rule
+        self.worst = _WorstResidual(counterpart)
+        # As a function of the prediction the optimum is concave where costs move and convex where limits do, so
+        # that tangents taken at other predictions bound it: the tightest names the most promising region.
+        self.value_sign = 1.0 if counterpart.parametric.rhs_slope.nnz else -1.0
+        self.pool = _Pool(self)
+        self.pool.offer(np.zeros((1, rule.n_pairs), dtype=bool), base[None], 1)
+
+    def decide(
+        self, centers: Array, *, n_jobs: int | None = None, progress: Callable[[int, int], None] | None = None
+    ) -> BatchDecisions:
+        """Decide all contexts that can be proven optimal."""
+        feasible = self.counterpart.problem.feasible
+        found = BatchDecisions.undecided(len(centers), len(feasible.z_columns), centers.shape[1])
+        begin, size = 0, _FIRST_CHUNK if len(centers) > _FIRST_CHUNK else len(centers)
+        while begin < len(centers):
+            chunk = slice(begin, min(begin + size, len(centers)))
+            self._decide_chunk(centers[chunk], chunk, found, n_jobs)
+            begin, size = chunk.stop, min(4 * size, _CHUNK)
+            if progress is not None:
+                progress(begin, len(centers))
+        return found
+
+    def _decide_chunk(self, centers: Array, chunk: slice, found: BatchDecisions, n_jobs: int | None) -> None:
+        F = np.concatenate([np.ones((len(centers), 1)), centers], axis=1)
+        which = self.pool.most_promising(F)
+        outside = self.pool.settle(F, which, _part(found, chunk))
+        if not len(outside):
+            return
+        tasks = [outside[k : k + _TASK] for k in range(0, len(outside), _TASK)]
+        solved = in_order(lambda part: self._pivot(F[part], which[part]), tasks, n_jobs=n_jobs)
+        flips = []
+        for part, (decisions, is_flipped) in zip(tasks, solved, strict=True):
+            rows = chunk.start + part
+            for name, values in vars(decisions).items():
+                getattr(found, name)[rows] = values
+            flips.append((is_flipped[~decisions.is_open], F[part[~decisions.is_open]]))
+        self.pool.offer(np.concatenate([f for f, _ in flips]), np.concatenate([f for _, f in flips]), _SHARED)
+
+    def _pivot(self, F: Array, which: Indices) -> tuple[BatchDecisions, Mask]:
+        used, start = np.unique(which, return_inverse=True)
+        ends = pivot_all(self.rule, [self.pool.regions[k].start for k in used], start, F)
+        proven = prove(self.program, self.pairs, F, ends.v, _PROVEN)
+        z = proven.x[:, self.counterpart.problem.feasible.z_columns]
+        residual = self.worst.at(proven.y)
+        is_open = ~(proven.is_optimal & ends.has_ended & np.isfinite(residual).all(axis=1))
+        return BatchDecisions(z, proven.value, residual, proven.gap, is_open), ends.is_flipped
+
+
+def batch_engine(counterpart: Counterpart, center: Array, reach: Array) -> BatchEngine | None:
+    """An engine with its base at one prediction; None where the counterpart is not of the form for it.
+
+    The program must be linear or quadratic, without integers, and its matrix must not depend on the prediction.
+    `reach` (d,) is the usual size of a prediction.
+    """
+    parametric = counterpart.parametric
+    zero = parametric.at_zero
+    is_polyhedral = all(cone.kind in ("zero", "nonneg") for cone in zero.cones)
+    if not is_polyhedral or len(zero.integer) or parametric.entry_slope.nnz or not _WorstResidual.applies(counterpart):
+        return None
+    program = DenseProgram.of(parametric)
+    sides = bool(parametric.rhs_slope.nnz), bool(parametric.cost_slope.nnz)
+    is_one_sided = program.P is None and not all(sides)
+    if not is_one_sided and len(program.inequalities) > _MOST_PAIRS:
+        return None
+    tight = _tight_inequalities(counterpart, center)
+    if tight is None:
+        return None
+    pairs = complementary_pairs(program, independent_rows(program, tight), np.concatenate([[1.0], reach]))
+    if pairs is None:
+        return None
+    moving = ~pairs.at_base if sides[0] else pairs.at_base
+    if is_one_sided and pairs.q[~moving, 0].min(initial=0.0) < -_PROVEN:
+        return None  # the base has no signs to keep
+    rule: PivotRule = DualSimplex(pairs, moving) if is_one_sided else PrincipalPivots(pairs)
+    engine = BatchEngine(counterpart, program, pairs, rule, np.concatenate([[1.0], center]))
+    return engine if engine.pool.regions else None
+
+
+def _tight_inequalities(counterpart: Counterpart, center: Array) -> Indices | None:
+    """Inequalities that define the solution at one prediction, the heaviest first; None where there is none."""
+    program, solver = counterpart.parametric.at(center), counterpart.solver
+    kinds = np.concatenate([np.repeat(cone.kind, cone.n_rows) for cone in program.cones])
+    solution = solver.solve(center)
+    if not solution.status.has_solution:
+        return None
+    if solver.is_warm:
+        active = solver.solver.active_rows()
+        return None if active is None else np.flatnonzero(active & (kinds != "zero"))
+    slack = program.b - program.A @ solution.x
+    tight = (kinds != "zero") & ((solution.y > slack) | (slack <= _TIGHT * (1 + np.abs(program.b))))
+    return np.flatnonzero(tight)[np.argsort(-solution.y[tight], kind="stable")]
+
+
+class _WorstResidual:
+    """The worst-case residual from the multipliers: of the one piece, or of the heaviest of fixed pieces."""
+
+    def __init__(self, counterpart: Counterpart) -> None:
+        blocks = [block for block in counterpart.blocks if block.row == 0]
+        self.points: Array | None = None
+        if blocks[0].certificate is None:
+            self.rows = blocks[0].equation_rows[: counterpart.problem.n_outcomes]
+            return
+        self.rows = np.array([block.inequality_row for block in blocks])
+        self.points = np.vstack([block.certificate.points for block in blocks if block.certificate is not None])
+
+    @staticmethod
+    def applies(counterpart: Counterpart) -> bool:
+        """One piece whose direction depends on the decision, or several whose directions are fixed."""
+        blocks = [block for block in counterpart.blocks if block.row == 0]
+        is_fixed = [block.certificate is not None for block in blocks]
+        return (len(blocks) == 1 and not is_fixed[0]) or (len(blocks) > 1 and all(is_fixed))
+
+    def at(self, y: Array) -> Array:
+        """Residuals (N, d) for multipliers (N, n_rows)."""
+        if self.points is None:
+            return -y[:, self.rows]
+        return self.points[y[:, self.rows].argmax(axis=1)]
+
+    def affine(self, Y: Array) -> Array | None:
+        """The residual as a map of [1; f] in a region; None where the heaviest piece changes within it."""
+        if self.points is None:
+            return -Y[self.rows]
+        weights = Y[self.rows]
+        if np.abs(weights[:, 1:]).max(initial=0.0) > 1e-12 * (1 + np.abs(weights[:, 0]).max()):
+            return None
+        constant = np.zeros((self.points.shape[1], Y.shape[1]))
+        constant[:, 0] = self.points[weights[:, 0].argmax()]
+        return constant
+
+
+class _Pool:
+    """Certified regions with the maps that give a context's decision, residual and bound."""
+
+    def __init__(self, engine: BatchEngine) -> None:
+        self.engine = engine
+        self.regions: list[Region] = []
+        self.maps: list[Array] = []
+        self.bounds: list[Array] = []
+        self.scores = np.zeros((0, engine.pairs.q.shape[1]))
+        self.known: set[bytes] = set()
+        self.size_limit = int(min(_POOL_SIZE, max(_POOL_BYTES // engine.rule.tableau.nbytes, 16)))
+
+    def most_promising(self, F: Array) -> Indices:
+        """The region with the tightest bound at each context."""
+        best, step = np.empty(len(F), dtype=np.int64), max(_BLOCK // len(self.scores), 1)
+        for k in range(0, len(F), step):
+            best[k : k + step] = (F[k : k + step] @ self.scores.T).argmax(axis=1)
+        return best
+
+    def settle(self, F: Array, which: Indices, found: BatchDecisions) -> Indices:
+        """Decide the contexts that lie in their region; the others are returned."""
+        order = np.argsort(which, kind="stable")
+        cuts = np.flatnonzero(np.diff(which[order], prepend=-1, append=-1))
+        outside = []
+        for begin, end in pairwise(cuts):
+            rows = order[begin:end]
+            k, part = int(which[rows[0]]), F[rows]
+            inside = self.regions[k].contains(part)
+            if not inside.all():
+                outside.append(rows[~inside])
+                rows, part = rows[inside], part[inside]
+            if len(rows):
+                self._fill(k, rows, part, found)
+        return np.sort(np.concatenate(outside)) if outside else np.zeros(0, dtype=np.int64)
+
+    def _fill(self, k: int, rows: Indices, F: Array, found: BatchDecisions) -> None:
+        values = F @ self.maps[k]
+        p, d = found.z.shape[1], found.residual.shape[1]
+        found.z[rows], found.residual[rows] = values[:, :p], values[:, p : p + d]
+        bound = values[:, p + d :]
+        found.cost_bound[rows] = bound[:, 0] if bound.shape[1] == 1 else (bound * F).sum(axis=1)
+        found.is_open[rows] = False
+
+    def offer(self, is_flipped: Mask, F: Array, shared: int) -> None:
+        """Take in the active sets that many contexts share, the most frequent first; the first few in any case."""
+        room = self.size_limit - len(self.regions)
+        if not len(is_flipped) or room <= 0:
+            return
+        packed = np.packbits(is_flipped, axis=1)
+        keys = packed.view(np.dtype((np.void, packed.shape[1]))).ravel()
+        _, first, counts = np.unique(keys, return_index=True, return_counts=True)
+        fresh: list[int] = []
+        for k in np.argsort(-counts, kind="stable")[:room]:
+            if counts[k] < shared and len(self.regions) + len(fresh) >= _ANCHORS:
+                break
+            if keys[first[k]].tobytes() not in self.known:
+                fresh.append(int(first[k]))
+        for k in fresh:
+            self.known.add(keys[k].tobytes())
+            self._take(np.flatnonzero(is_flipped[k]), F[k])
+        if self.regions:
+            self.scores = np.stack(self.bounds)
+
+    def _take(self, flipped: Indices, F: Array) -> None:
+        engine = self.engine
+        region = region_at(engine.rule, engine.pairs, flipped)
+        if region is None or not is_certified(engine.program, region, _PROVEN):
+            return
+        residual = engine.worst.affine(region.Y)
+        if residual is None:
+            return
+        z = region.X[engine.counterpart.problem.feasible.z_columns]
+        U = _value_form(engine.program, region)
+        is_affine = np.abs(U[1:, 1:]).max() <= 1e-14 * np.abs(U).max()
+        value = _tangent(U, np.eye(len(U))[0])[None] if is_affine else U
+        self.regions.append(region)
+        self.maps.append(np.ascontiguousarray(np.vstack([z, residual, value]).T))
+        bound = engine.rule.bound(region.start.tableau)
+        self.bounds.append(engine.value_sign * _tangent(U, F) if bound is None else bound)
+
+
+def _value_form(program: DenseProgram, region: Region) -> Array:
+    """The symmetric U with which the bound of a region is [1; f]'U [1; f]."""
+    bend = 0.0 if program.P is None else 0.5 * program.P @ region.X
+    U = region.X.T @ (program.C + bend)
+    U[0] += program.offset
+    return np.asarray((U + U.T) / 2)
+
+
+def _tangent(U: Array, F: Array) -> Array:
+    """The affine function of [1; f] that touches F'U F at one F."""
+    slope = 2 * U @ F
+    slope[0] -= F @ U @ F
+    return slope
+
+
+def _part(found: BatchDecisions, chunk: slice) -> BatchDecisions:
+    return BatchDecisions(**{name: values[chunk] for name, values in vars(found).items()})
