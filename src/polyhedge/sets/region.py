@@ -172,13 +172,15 @@ class Region:
     def plot(self, ax: Axes | None = None, **style: Any) -> Axes:
         """Draw a bounded region of two outcomes on matplotlib axes (new ones if None) and return them.
 
-        `style` goes to `matplotlib.patches.Polygon`. An empty region is drawn as words that say so. Nothing is shown.
+        `style` goes to `matplotlib.patches.PathPatch`. A union is drawn part by part, and an empty region as words
+        that say so. Nothing is shown.
         """
         if self.n_outcomes != 2:
             raise ValueError(f"Only regions of 2 outcomes can be drawn, got {self.n_outcomes}. Draw a projection.")
         try:
             import matplotlib.pyplot as plt
-            from matplotlib.patches import Polygon
+            from matplotlib.patches import PathPatch
+            from matplotlib.path import Path
         except ImportError as error:
             raise ImportError("Drawing needs matplotlib: pip install 'polyhedge[plot]'.") from error
         ax = plt.subplots()[1] if ax is None else ax
@@ -190,7 +192,9 @@ class Region:
             words = "empty region: no outcome lies in the set and in the known support"
             ax.text(0.5, 0.5, words, transform=ax.transAxes, ha="center", va="center", wrap=True)
             return ax
-        ax.add_patch(Polygon(self._outline(), closed=True, **style))
+        outlines = [part._outline() for part in self._parts() if not part.is_empty]
+        closed = [Path(np.vstack([outline, outline[:1]]), closed=True) for outline in outlines]
+        ax.add_patch(PathPatch(Path.make_compound_path(*closed), **style))
         ax.autoscale_view()
         return ax
 
@@ -229,6 +233,11 @@ class Region:
         # One success and one failure more keep the standard error positive where all or no points are inside.
         share = (n_inside + 1) / (n_samples + 2)
         return Volume(whole * n_inside / n_samples, whole * float(np.sqrt(share * (1 - share) / n_samples)))
+
+    def _parts(self) -> list[Region]:
+        """Convex regions whose union this is."""
+        parts = getattr(self.shape, "parts", (self.shape,))
+        return [Region(part, self.radius, self.center, self.support_W, self.support_h) for part in parts]
 
     def _outline(self) -> Array:
         """Corner points (n, 2) in cyclic order."""
