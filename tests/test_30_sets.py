@@ -580,7 +580,7 @@ def test_plot_draws_the_outline_on_the_given_axes(shape):
     figure, ax = plt.subplots()
     region = Region(shape, 1.1, [0.4, 0.3], **NONNEGATIVE)
     assert region.plot(ax, color="red") is ax
-    corners = ax.patches[0].get_path().vertices
+    corners = ax.patches[0].get_xy()
     np.testing.assert_allclose((circle(8) @ corners.T).max(axis=1), region.support(circle(8)), atol=1e-3)
     plt.close(figure)
 

@@ -17,6 +17,7 @@ from polyhedge.sets import ConvexNet, UnionOfBalls
 
 matplotlib = pytest.importorskip("matplotlib")
 matplotlib.use("Agg")
+from matplotlib.path import Path  # noqa: E402
 
 FRAME = np.full(2, -50.0), np.full(2, 50.0)
 SHAPES = {
@@ -134,8 +135,14 @@ def test_set_that_is_not_convex_is_drawn_as_it_is() -> None:
 
 def test_region_of_a_union_is_drawn_part_by_part() -> None:
     ax = ph.Region(DISCS, 0.8, [10.0, 10.0]).plot()
-    path = ax.patches[0].get_path()
-    assert [path.contains_point(point) for point in ((8.0, 10.0), (12.0, 10.0), (10.0, 10.0))] == [True, True, False]
+    points = (8.0, 10.0), (12.0, 10.0), (10.0, 10.0)
+    inside = [any(Path(patch.get_xy()).contains_point(point) for patch in ax.patches) for point in points]
+    assert inside == [True, True, False]
+
+
+def test_balls_of_a_union_that_the_known_support_cuts_off_are_not_drawn() -> None:
+    region = ph.Region(DISCS, 0.8, [0.0, 5.0], support_W=-np.eye(2), support_h=np.zeros(2))
+    assert len(region.plot().patches) == 1
 
 
 def test_first_set_is_filled_and_its_coverage_is_in_the_legend(two) -> None:

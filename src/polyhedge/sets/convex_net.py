@@ -11,7 +11,15 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
 from polyhedge._validation import Array, as_finite, as_rows
-from polyhedge.sets.protocol import N_SAMPLES, Volume, as_directions, frozen, like_directions, row_products
+from polyhedge.sets.protocol import (
+    N_SAMPLES,
+    Volume,
+    as_directions,
+    frozen,
+    like_directions,
+    row_products,
+    score_in_blocks,
+)
 from polyhedge.solvers.polyhedral import maximise_linear
 from polyhedge.solvers.program import Cone, ConicForm
 
@@ -83,7 +91,9 @@ class ConvexNet:
 
     def scores(self, residuals: ArrayLike) -> Array:
         """The value of the network at each row of `residuals` (n, d)."""
-        e = as_rows(residuals, "residuals", self.n_outcomes)
+        return score_in_blocks(self._scores, as_rows(residuals, "residuals", self.n_outcomes))
+
+    def _scores(self, e: Array) -> Array:
         first = np.maximum(row_products(e, self.A1) + self.k1, 0.0)
         second = np.maximum(row_products(first, self.C2) + row_products(e, self.A2) + self.k2, 0.0)
         return row_products(second, self.w3[None])[:, 0] + self.k3 + self.slope * np.abs(e).max(axis=1)

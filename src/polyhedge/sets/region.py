@@ -15,6 +15,7 @@ from polyhedge.sets.box import Box
 from polyhedge.sets.ellipsoid import Ellipsoid
 from polyhedge.sets.polyhedron import Polyhedron
 from polyhedge.sets.protocol import N_SAMPLES, UncertaintySet, Volume, as_directions, frozen, like_directions
+from polyhedge.sets.union_of_balls import UnionOfBalls
 from polyhedge.solvers.polyhedral import maximise_conic
 from polyhedge.solvers.program import Cone, ConicForm
 
@@ -172,15 +173,13 @@ class Region:
     def plot(self, ax: Axes | None = None, **style: Any) -> Axes:
         """Draw a bounded region of two outcomes on matplotlib axes (new ones if None) and return them.
 
-        `style` goes to `matplotlib.patches.PathPatch`. A union is drawn part by part, and an empty region as words
-        that say so. Nothing is shown.
+        `style` goes to `matplotlib.patches.Polygon`. An empty region is drawn as words that say so. Nothing is shown.
         """
         if self.n_outcomes != 2:
             raise ValueError(f"Only regions of 2 outcomes can be drawn, got {self.n_outcomes}. Draw a projection.")
         try:
             import matplotlib.pyplot as plt
-            from matplotlib.patches import PathPatch
-            from matplotlib.path import Path
+            from matplotlib.patches import Polygon
         except ImportError as error:
             raise ImportError("Drawing needs matplotlib: pip install 'polyhedge[plot]'.") from error
         ax = plt.subplots()[1] if ax is None else ax
@@ -192,9 +191,8 @@ class Region:
             words = "empty region: no outcome lies in the set and in the known support"
             ax.text(0.5, 0.5, words, transform=ax.transAxes, ha="center", va="center", wrap=True)
             return ax
-        outlines = [part._outline() for part in self._parts() if not part.is_empty]
-        closed = [Path(np.vstack([outline, outline[:1]]), closed=True) for outline in outlines]
-        ax.add_patch(PathPatch(Path.make_compound_path(*closed), **style))
+        for outline in self._outlines():
+            ax.add_patch(Polygon(outline, closed=True, **style))
         ax.autoscale_view()
         return ax
 
@@ -234,10 +232,14 @@ class Region:
         share = (n_inside + 1) / (n_samples + 2)
         return Volume(whole * n_inside / n_samples, whole * float(np.sqrt(share * (1 - share) / n_samples)))
 
-    def _parts(self) -> list[Region]:
-        """Convex regions whose union this is."""
-        parts = getattr(self.shape, "parts", (self.shape,))
-        return [Region(part, self.radius, self.center, self.support_W, self.support_h) for part in parts]
+    def _outlines(self) -> list[Array]:
+        """One outline, or one for each ball of a union, whose own would be that of its hull."""
+        if not isinstance(self.shape, UnionOfBalls):
+            return [self._outline()]
+        known = self.support_W, self.support_h
+        parts = [Region(part, self.radius, self.center, *known) for part in self.shape.parts]
+        # The known support may cut whole balls off.
+        return [part._outline() for part in parts if not part.is_empty]
 
     def _outline(self) -> Array:
         """Corner points (n, 2) in cyclic order."""
