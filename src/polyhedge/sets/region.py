@@ -236,10 +236,8 @@ class Region:
         """One outline, or one for each ball of a union, whose own would be that of its hull."""
         if not isinstance(self.shape, UnionOfBalls):
             return [self._outline()]
-        return [
-            Region(part, self.radius, self.center, self.support_W, self.support_h)._outline()
-            for part in self.shape.parts
-        ]
+        parts = [Region(part, self.radius, self.center, self.support_W, self.support_h) for part in self.shape.parts]
+        return [part._outline() for part in parts if not part.is_empty]
 
     def _outline(self) -> Array:
         """Corner points (n, 2) in cyclic order."""
