@@ -235,6 +235,7 @@ class _Batch:
         self.n_loaded = min(size, len(F))
         slots = np.arange(self.n_loaded)
         self.M = np.empty((len(slots), len(rule.tableau), rule.n_columns + 1))
+        self.change = np.empty_like(self.M)
         self.rows, self.columns = self.labels[0][which[slots]], self.labels[1][which[slots]]
         self.contexts, self.pending, self.age = slots.copy(), np.empty_like(slots), np.empty_like(slots)
         self._load(slots, slots)
@@ -269,7 +270,8 @@ class _Batch:
         pivot = np.where(goes_on, row[each, j], 1.0)
         share = self.M[each, :, j] / pivot[:, None]
         share[~goes_on] = 0.0
-        self.M -= share[:, :, None] * row[:, None, :]
+        np.einsum("ni,nj->nij", share, row, out=self.change)
+        self.M -= self.change
         g = np.flatnonzero(goes_on)
         i, j, row, pivot = i[g], j[g], row[g], pivot[g]
         self.M[g, :, j] = share[g]
@@ -292,3 +294,4 @@ class _Batch:
         if 4 * is_live.sum() <= 3 * len(is_live):
             for name in ("M", "rows", "columns", "contexts", "pending", "age"):
                 setattr(self, name, getattr(self, name)[is_live])
+            self.change = self.change[: len(self.M)]
