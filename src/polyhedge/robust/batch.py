@@ -24,7 +24,7 @@ from polyhedge.robust.workers import in_order
 _PROVEN = 1e-8
 _TIGHT = 1e-6
 _FIRST_CHUNK, _CHUNK = 256, 65_536
-_TASK = 2048
+_TASK = 8192
 _POOL_BYTES, _POOL_SIZE = 32e6, 4096
 _ANCHORS = 256
 _SHARED = 4
@@ -214,7 +214,7 @@ class _Pool:
         return best
 
     def settle(self, F: Array, which: Indices, found: BatchDecisions) -> Indices:
-        """Decide the contexts that lie in their region; the others are returned."""
+        """Decide the contexts that lie in their region; the others are returned, region by region."""
         order = np.argsort(which, kind="stable")
         cuts = np.flatnonzero(np.diff(which[order], prepend=-1, append=-1))
         outside = []
@@ -227,7 +227,7 @@ class _Pool:
                 rows, part = rows[inside], part[inside]
             if len(rows):
                 self._fill(k, rows, part, found)
-        return np.sort(np.concatenate(outside)) if outside else np.zeros(0, dtype=np.int64)
+        return np.concatenate(outside) if outside else np.zeros(0, dtype=np.int64)
 
     def _fill(self, k: int, rows: Indices, F: Array, found: BatchDecisions) -> None:
         values = F @ self.maps[k]

@@ -227,7 +227,8 @@ class _Batch:
 
     def __init__(self, rule: PivotRule, starts: Sequence[Start], which: Indices, F: Array) -> None:
         self.rule, self.which, self.F = rule, which, F
-        self.tableaus = np.stack([start.tableau for start in starts])
+        self.tableaus = [start.tableau for start in starts]
+        self.maps = np.stack([start.tableau[:, rule.n_columns :] for start in starts])
         self.labels = np.stack([start.rows for start in starts]), np.stack([start.columns for start in starts])
         self.v, self.ended = np.zeros((len(F), rule.n_pairs)), np.zeros(len(F), dtype=bool)
         self.is_flipped = np.zeros(self.v.shape, dtype=bool)
@@ -242,9 +243,9 @@ class _Batch:
 
     def _load(self, slots: Indices, contexts: Indices) -> None:
         n, start = self.rule.n_columns, self.which[contexts]
-        tableaus = self.tableaus[start]
-        self.M[slots, :, :n] = tableaus[:, :, :n]
-        self.M[slots, :, n] = np.einsum("nij,nj->ni", tableaus[:, :, n:], self.F[contexts])
+        for slot, k in zip(slots.tolist(), start.tolist(), strict=True):
+            self.M[slot, :, :n] = self.tableaus[k][:, :n]
+        self.M[slots, :, n] = (self.maps[start] @ self.F[contexts][:, :, None])[:, :, 0]
         self.rows[slots], self.columns[slots] = self.labels[0][start], self.labels[1][start]
         self.contexts[slots], self.pending[slots], self.age[slots] = contexts, -1, 0
 
