@@ -29,8 +29,8 @@ test: lint types  ## lint, type-check and run the tests
 test-slow: $(READY)  ## the longer checks
 	$(BIN)/python -m pytest -n 2 -m slow
 
-bench: $(READY)  ## measured ratios
-	$(BIN)/python benchmarks/decisions.py
+bench: $(READY)  ## measured ratios of speed; also: polyhedge bench learning, polyhedge bench peers
+	$(BIN)/polyhedge bench decisions --out $(OUT)
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -48,5 +48,5 @@ lock: pyproject.toml  ## renew requirements.lock (needs uv)
 	  --extra dev --extra plot --extra exact --extra picnn --extra parquet --extra dask -o requirements.lock pyproject.toml
 
 clean:  ## remove everything that was installed or made
-	rm -rf $(VENV) $(OUT) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
+	rm -rf $(VENV) .bench $(OUT) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -22,17 +22,17 @@ ORDER = (
     "robust",
     "learners",
     "metrics",
+    "batches",
+    "io",
     "estimator",
     "words",
-    "io",
     "tables",
-    "batches",
     "plots",
     "report",
     "benchmark",
     "cli",
 )
-FOUNDATION = ("_files", "_validation", "solvers")
+FOUNDATION = ("_files", "_progress", "_validation", "solvers")
 OPTIONAL = {"dask", "distributed", "jax", "matplotlib", "optax", "pandas", "plotly", "pyarrow", "pyscipopt", "skops"}
 MODULES = sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py")
 

@@ -76,7 +76,7 @@ def test_words_say_which_mixture_is_limited_on_which_side() -> None:
 def test_outcomes_of_other_units_are_not_dropped_for_their_small_weight() -> None:
     shape = ph.Polyhedron([[1.0, 1e-4], [-1.0, 0.0], [0.0, -1.0], [0.0, 1.0]], [0.0, 0.0, -1e4, -1e4])
     decider = fitted(ph.problems.simplex_linear([0.0, 0.0]), shape)
-    assert "outcome 2" in next(facet.text for facet in facets(decider, contexts()) if facet.number == 1)
+    assert "u_2" in next(facet.text for facet in facets(decider, contexts()) if facet.number == 1)
 
 
 def test_long_facets_are_cut_to_their_largest_terms() -> None:
@@ -85,7 +85,7 @@ def test_long_facets_are_cut_to_their_largest_terms() -> None:
     decider = fitted(ph.problems.simplex_linear(np.zeros(d)), ph.Polyhedron(W, np.zeros(len(W))))
     text = next(facet.text for facet in facets(decider, contexts(5, d)) if facet.number == 1)
     assert "and 6 smaller terms" in text
-    assert "outcome 12" in text
+    assert "u_12" in text
 
 
 def test_round_sets_are_described_by_their_reach() -> None:
@@ -136,6 +136,6 @@ def test_promise_names_the_level_and_the_calibration_rows() -> None:
 
 def test_names_must_match_the_outcomes() -> None:
     decider = fitted(ph.problems.simplex_linear([0.0, 0.0]), ph.Box([1.0, 1.0]))
-    assert name_outcomes(decider) == ("outcome 1", "outcome 2")
+    assert name_outcomes(decider) == ("u_1", "u_2")
     with pytest.raises(ValueError, match="outcome_names must have 2 names, one for each outcome, got 1"):
         name_outcomes(decider, ["one"])

@@ -160,7 +160,7 @@ def test_every_pair_of_outcomes_gets_its_picture(four) -> None:
     axes = ph.plots.residual_pairs(decider, X, Y)
     labels = {(ax.get_xlabel(), ax.get_ylabel()) for ax in axes}
     assert len(labels) == 6
-    assert ("outcome 1", "outcome 4") in labels
+    assert ("u_1", "u_4") in labels
 
 
 def test_given_axes_are_used_and_nothing_is_shown(two, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -65,3 +65,12 @@ def check_rng(rng: np.random.Generator) -> np.random.Generator:
     if not isinstance(rng, np.random.Generator):
         raise ValueError(f"rng must be a numpy Generator, got {rng!r}. Write np.random.default_rng(seed).")
     return rng
+
+
+def numbers_of(X: Any) -> Array | None:
+    """The numeric part of an array or data frame; None where there is none to check."""
+    if hasattr(X, "select_dtypes"):
+        return np.asarray(X.select_dtypes("number").to_numpy(dtype=np.float64, na_value=np.nan))
+    if isinstance(X, np.ndarray) and X.dtype.kind in "fiub" and X.ndim == 2:
+        return X.astype(np.float64, copy=False)
+    return None

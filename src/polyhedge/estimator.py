@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -11,14 +13,17 @@ from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 
-from polyhedge._validation import Array, as_finite, as_rows, check_alpha
-from polyhedge.calibration import conformal_radius, minimum_samples
-from polyhedge.data import Split, as_indices, split_rows, take_rows
+from polyhedge._validation import Array, as_finite, check_alpha, numbers_of
+from polyhedge.batches import Model, decide_frame, is_dask_frame
+from polyhedge.calibration import Calibration, conformal_radius, grouped_radius, minimum_samples
+from polyhedge.data import Split, as_indices, digest_rows, partition_rows, split_rows, take_rows
 from polyhedge.data.splits import IndexArray
+from polyhedge.io import MAX_BYTES, StoredModel, read_model, write_model
 from polyhedge.learners import Auto, Learner
-from polyhedge.metrics import Evaluation, evaluate_decisions
-from polyhedge.predictors import Predictor, as_predictor, out_of_fold
+from polyhedge.metrics import Evaluation, RowMeasures, measure_rows
+from polyhedge.predictors import Predictor, as_predictor, out_of_fold, takes_nan
 from polyhedge.problems import DecisionProblem
+from polyhedge.problems.checks import check_outcomes
 from polyhedge.robust import Decisions, decide
 from polyhedge.sets import Region, Volume
 
@@ -61,6 +66,10 @@ class RobustDecider(BaseEstimator):
     learn_result_ : the learner's evidence.
     split_ : the row indices of the three parts.
     n_learn_, n_calibrate_ : samples that shaped the set, and that set its radius.
+    calibrations_ : the audit trail: one `Calibration` for each radius so far, the newest last.
+    data_digest_ : SHA-256 of the rows and their split.
+    details_ : what was stored beside a model that was loaded from a file.
+    feature_names_in_ : names of the columns of X, where it was a data frame.
 
     Examples
     --------
@@ -97,6 +106,7 @@ class RobustDecider(BaseEstimator):
         train: ArrayLike | None = None,
         learn: ArrayLike | None = None,
         calibrate: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
     ) -> Self:
         """Split the rows, train the predictor, learn the shape and calibrate its radius.
 
@@ -116,15 +126,19 @@ class RobustDecider(BaseEstimator):
         Y : (n, n_outcomes)
         train, learn, calibrate : index arrays or masks, optional
             The split, where it should not be random; the parts must not overlap.
+        groups : (n,) labels, optional
+            Rows of one group are near-copies of each other: they are kept in one part, and the radius counts groups
+            instead of rows, see `grouped_radius`. The promise is then for a row of a new group.
         """
         self._check_parameters()
-        Y = self._outcomes(Y)
+        Y = check_outcomes(self.problem, Y)
+        labels = _labels(groups, len(Y))
         rng = _generator(self.random_state)
         split_rng = rng.spawn(1)[0]
         learn_seed, predictor_seed = (int(seed) for seed in rng.integers(2**31, size=2))
         predictor = as_predictor(self.predictor, self.problem.n_outcomes, random_state=predictor_seed)
         _check_features(X, Y, self.predictor)
-        split = self._split(len(Y), predictor.needs_training, (train, learn, calibrate), split_rng)
+        split = self._split(len(Y), predictor.needs_training, (train, learn, calibrate), split_rng, labels)
         self._check_sizes(split)
         if predictor.needs_training:
             predictor.fit(take_rows(X, split.train), Y[split.train])
@@ -140,7 +154,12 @@ class RobustDecider(BaseEstimator):
         self.n_learn_ = len(residuals)
         self.set_ = self.learn_result_.set
         self.predictor_, self.split_ = predictor, split
-        self._calibrate(take_rows(X, calibrate_rows), Y[calibrate_rows])
+        self._remember_names(X)
+        self.data_digest_ = digest_rows(X, Y, split.train, split.learn, split.calibrate)
+        self.calibrations_: tuple[Calibration, ...] = ()
+        self._calibrate(
+            take_rows(X, calibrate_rows), Y[calibrate_rows], None if labels is None else labels[calibrate_rows]
+        )
         return self
 
     def _out_of_fold(self, X: Any, Y: Array, split: Split, n_folds: int, seed: int) -> tuple[IndexArray, Array]:
@@ -167,26 +186,41 @@ class RobustDecider(BaseEstimator):
         chosen = np.unique(np.linspace(0, len(centers) - 1, min(n_missing, len(centers))).astype(np.int64))
         return split.train[chosen], centers[chosen]
 
-    def recalibrate(self, X: Any, Y: ArrayLike) -> Self:
-        """Set the radius anew from fresh rows; the shape stays.
+    def _remember_names(self, X: Any) -> None:
+        """Keep the names of the columns, as scikit-learn does: where there are any, and all are text."""
+        names = list(getattr(X, "columns", ()))
+        if names and all(isinstance(name, str) for name in names):
+            self.feature_names_in_ = np.array(names, dtype=object)
+        elif hasattr(self, "feature_names_in_"):
+            del self.feature_names_in_
 
-        The rows must not have been used for training or learning, otherwise the guarantee is void.
+    def recalibrate(self, X: Any, Y: ArrayLike, *, groups: ArrayLike | None = None) -> Self:
+        """Set the radius anew from fresh rows; the shape stays, and `calibrations_` keeps the old radii.
+
+        The rows must not have been used for training or learning, otherwise the guarantee is void. Labels in
+        `groups` mark rows that are near-copies of each other, as in `fit`.
         """
         self._check_fitted("recalibrate")
-        Y = self._outcomes(Y)
+        Y = check_outcomes(self.problem, Y)
         _check_features(X, Y, self.predictor)
-        self._calibrate(X, Y)
+        self._calibrate(X, Y, _labels(groups, len(Y)))
         return self
 
-    def _calibrate(self, X: Any, Y: Array) -> None:
+    def _calibrate(self, X: Any, Y: Array, groups: Any = None) -> None:
         """Calibration rows only: the one place that sets the radius."""
         scores = np.empty(len(Y))
         for k in range(0, len(Y), _CALIBRATION_BLOCK):
             rows = np.arange(k, min(k + _CALIBRATION_BLOCK, len(Y)))
             part = X if len(rows) == len(Y) else take_rows(X, rows)
             scores[rows] = self.set_.scores(Y[rows] - self.predictor_.predict(part))
-        self.radius_ = conformal_radius(scores, self.alpha)
+        if groups is None:
+            self.radius_ = conformal_radius(scores, self.alpha)
+        else:
+            self.radius_ = grouped_radius(scores, groups, self.alpha)
         self.n_calibrate_ = len(scores)
+        date = datetime.now(UTC).isoformat(timespec="seconds")
+        entry = Calibration(date, self.n_calibrate_, self.radius_, digest_rows(X, Y))
+        self.calibrations_ = (*self.calibrations_, entry)
 
     def decide(
         self, X: Any, *, n_jobs: int | None = None, progress: Callable[[int, int], None] | None = None
@@ -195,13 +229,22 @@ class RobustDecider(BaseEstimator):
 
         Parameters
         ----------
-        X : (N, n_features) array, DataFrame or whatever the predictor takes
+        X : (N, n_features) array, DataFrame, whatever the predictor takes, or Dask DataFrame
         n_jobs : int, optional
             Number of threads, by default one a core; the decisions do not depend on it.
         progress : callable, optional
             Called now and then with the number of rows decided and the number of all.
+
+        Returns
+        -------
+        Decisions
+            Or a lazy Dask DataFrame where X is one: `polyhedge.batches.decide_rows` says with which columns.
+            There a row with missing values keeps its place with a reason; here it is an error. Dask's own
+            workers and progress bars take the place of `n_jobs` and `progress`.
         """
         self._check_fitted("decide")
+        if is_dask_frame(X):
+            return decide_frame(Model.of(self), X)
         centers = self._centers(X)
         decisions = decide(self.problem, self.set_, self.radius_, centers, n_jobs=n_jobs, progress=progress)
         complaint = decisions.complaint()
@@ -219,13 +262,42 @@ class RobustDecider(BaseEstimator):
 
     def evaluate(self, X: Any, Y: ArrayLike) -> Evaluation:
         """Coverage, costs and volume on rows that were not used for fitting."""
+        return self.measure(X, Y).summary(self.mean_volume(X), self.alpha)
+
+    def measure(self, X: Any, Y: ArrayLike) -> RowMeasures:
+        """Bound, realised cost and regret row by row, on rows that were not used for fitting."""
         self._check_fitted("evaluate")
-        Y, centers = self._outcomes(Y), self._centers(X)
+        Y, centers = check_outcomes(self.problem, Y), self._centers(X)
         if len(Y) != len(centers):
             raise ValueError(f"X and Y must have the same number of rows, got {len(centers)} and {len(Y)}.")
         decisions = decide(self.problem, self.set_, self.radius_, centers)
         inside = self.set_.contains(Y - centers, self.radius_)
-        return evaluate_decisions(self.problem, decisions, inside, centers, Y, self._mean_volume(centers), self.alpha)
+        return measure_rows(self.problem, decisions, inside, centers, Y)
+
+    def save(self, path: str | Path, details: Mapping[str, Any] | None = None, *, trusted: Sequence[str] = ()) -> None:
+        """Write the fitted decider to one file that `polyhedge.load` reads without running code from it.
+
+        Parameters
+        ----------
+        path : where to write; the file is replaced whole or not at all.
+        details : JSON values to keep beside the model, such as column names.
+        trusted : names of types in the predictor beyond scikit-learn's and polyhedge's own.
+        """
+        self._check_fitted("save")
+        model = StoredModel(
+            problem=self.problem,
+            alpha=self.alpha,
+            set=self.set_,
+            calibrations=self.calibrations_,
+            predictor=self.predictor_,
+            learn_result=self.learn_result_,
+            n_learn=self.n_learn_,
+            split=self.split_,
+            data_digest=self.data_digest_,
+            settings={name: repr(getattr(self, name)) for name in ("predictor", "learner", "split", "random_state")},
+            details=getattr(self, "details_", {}) if details is None else details,
+        )
+        write_model(path, model, trusted)
 
     def _centers(self, X: Any) -> Array:
         _check_features(X, None, self.predictor)
@@ -236,10 +308,12 @@ class RobustDecider(BaseEstimator):
         known = {"support_W": A, "support_h": h} if len(A) else {}
         return Region(self.set_, self.radius_, center, **known)
 
-    def _mean_volume(self, centers: Array) -> Volume:
-        """One volume where it is the same everywhere, else the mean over an even choice of contexts."""
+    def mean_volume(self, X: Any) -> Volume:
+        """Volume of the set: one where it is the same everywhere, else the mean over an even choice of rows."""
+        self._check_fitted("mean_volume")
         if not len(self.problem.support_rows[0]):
             return self.set_.volume(self.radius_)
+        centers = self._centers(X)
         chosen = np.unique(np.linspace(0, len(centers) - 1, _VOLUME_REGIONS).astype(int))
         volumes = [self._region_around(center).volume() for center in centers[chosen]]
         spread = float(np.std(volumes, ddof=1) / np.sqrt(len(volumes))) if len(volumes) > 1 else 0.0
@@ -258,28 +332,21 @@ class RobustDecider(BaseEstimator):
         if not hasattr(self, "radius_"):
             raise NotFittedError(f"This RobustDecider is not fitted yet. Call fit(X, Y) before {method}.")
 
-    def _outcomes(self, Y: ArrayLike) -> Array:
-        values = np.asarray(Y)
-        if values.ndim == 1 and self.problem.n_outcomes == 1:
-            values = values[:, None]
-        outcomes = as_rows(values, "Y", self.problem.n_outcomes)
-        A, h = self.problem.support_rows
-        outside = (outcomes @ A.T > h + 1e-9 * (1 + np.abs(h))).any(axis=1)
-        if outside.any():
-            raise ValueError(
-                f"{int(outside.sum())} row(s) of Y violate outcome_support, the first is row "
-                f"{int(np.flatnonzero(outside)[0])}. Correct the data or the problem's outcome_support."
-            )
-        return outcomes
-
     def _split(
-        self, n: int, needs_training: bool, given: tuple[ArrayLike | None, ...], rng: np.random.Generator
+        self,
+        n: int,
+        needs_training: bool,
+        given: tuple[ArrayLike | None, ...],
+        rng: np.random.Generator,
+        groups: Any = None,
     ) -> Split:
         train, learn, calibrate = given
         if learn is None and calibrate is None and train is None:
             shares = np.asarray(self.split, dtype=float)
             if not needs_training and len(shares) == 3 and shares[1:].sum() > 0:
                 shares = np.array([0.0, *(shares[1:] / shares[1:].sum())])
+            if groups is not None:
+                return partition_rows(n, (*shares, 0.0), rng=rng, groups=groups)[0]
             return split_rows(n, tuple(shares), rng=rng)
         if learn is None or calibrate is None or (train is None and needs_training):
             raise ValueError(
@@ -300,6 +367,54 @@ class RobustDecider(BaseEstimator):
                 )
 
 
+def load(
+    path: str | Path,
+    *,
+    problem: DecisionProblem | None = None,
+    trusted: Sequence[str] = (),
+    max_bytes: int = MAX_BYTES,
+) -> RobustDecider:
+    """Read a fitted decider from a file that `RobustDecider.save` wrote; its decisions are the same to the last bit.
+
+    Nothing from the file is run: sets, problem and calibration are arrays and JSON, the predictor is made by skops
+    from a list of known types. Files that are cut off, edited, hostile or of another version raise
+    `ModelFileError`.
+
+    Parameters
+    ----------
+    path : the file.
+    problem : the problem, where the file holds only a reference to it (see `problems.from_reference`).
+    trusted : names of types in the predictor that you allow beyond scikit-learn's and polyhedge's own.
+    max_bytes : size of the unpacked model beyond which it is refused.
+
+    Returns
+    -------
+    RobustDecider
+        Fitted, with `details_`. Its learner is None; what learned the set is told by `learn_result_`.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import polyhedge as ph
+    >>> Y = np.random.default_rng(0).normal(size=(100, 2))
+    >>> decider = ph.RobustDecider(ph.problems.simplex_linear([0.0, 0.0]), "precomputed", random_state=0)
+    >>> path = tempfile.mkdtemp() + "/model.polyhedge"
+    >>> decider.fit(Y * 0.5, Y).save(path, {"columns": ["a", "b"]})
+    >>> twin = ph.load(path)
+    >>> bool((twin.decide(Y).cost_bound == decider.decide(Y).cost_bound).all()), twin.details_
+    (True, {'columns': ['a', 'b']})
+    """
+    model = read_model(path, problem=problem, trusted=trusted, max_bytes=max_bytes)
+    decider = RobustDecider(model.problem, model.template, alpha=model.alpha)
+    decider.set_, decider.predictor_ = model.set, model.predictor
+    decider.calibrations_ = model.calibrations
+    decider.radius_, decider.n_calibrate_ = model.calibrations[-1].radius, model.calibrations[-1].n
+    decider.learn_result_, decider.split_ = model.learn_result, model.split
+    decider.n_learn_ = model.n_learn
+    decider.data_digest_, decider.details_ = model.data_digest, dict(model.details)
+    return decider
+
+
 def _roles(
     learner: Learner, predictor: Predictor, split: Split, X: Any, Y: Array, alpha: float
 ) -> tuple[IndexArray, IndexArray]:
@@ -313,6 +428,13 @@ def _roles(
     if (residuals.std(axis=0) <= _REPRODUCED * trained.std(axis=0)).any():
         return split.learn, split.calibrate
     return split.train, np.concatenate([split.learn, split.calibrate])
+
+
+def _labels(groups: ArrayLike | None, n: int) -> Any:
+    labels = None if groups is None else np.asarray(groups)
+    if labels is not None and labels.shape != (n,):
+        raise ValueError(f"groups must have one label for each of the {n} rows, got shape {labels.shape}.")
+    return labels
 
 
 def _generator(random_state: Any) -> np.random.Generator:
@@ -336,23 +458,6 @@ def _check_features(X: Any, Y: Array | None, predictor: Any) -> None:
         raise ValueError(f"X and Y must have the same number of rows, got {n} and {len(Y)}.")
     if n == 0:
         raise ValueError("X has no rows. Bring at least one.")
-    numbers = _numbers_of(X)
+    numbers = numbers_of(X)
     if numbers is not None:
-        takes_nan = _takes_nan(predictor)
-        as_finite(np.where(np.isnan(numbers), 0.0, numbers) if takes_nan else numbers, "X", ndim=2)
-
-
-def _numbers_of(X: Any) -> Array | None:
-    """The numeric part of an array or data frame; None where there is none to check."""
-    if hasattr(X, "select_dtypes"):
-        return np.asarray(X.select_dtypes("number").to_numpy(dtype=np.float64, na_value=np.nan))
-    if isinstance(X, np.ndarray) and X.dtype.kind in "fiub" and X.ndim == 2:
-        return X.astype(np.float64, copy=False)
-    return None
-
-
-def _takes_nan(predictor: Any) -> bool:
-    tags = getattr(predictor, "__sklearn_tags__", None)
-    if tags is None:
-        return callable(predictor)
-    return bool(tags().input_tags.allow_nan)
+        as_finite(np.where(np.isnan(numbers), 0.0, numbers) if takes_nan(predictor) else numbers, "X", ndim=2)

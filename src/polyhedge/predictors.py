@@ -14,11 +14,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.linalg import lstsq
 from sklearn.base import BaseEstimator, RegressorMixin, clone
+from sklearn.compose import ColumnTransformer
 from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
 from sklearn.model_selection import GridSearchCV, RandomizedSearchCV
 from sklearn.multioutput import MultiOutputRegressor, RegressorChain
-from sklearn.pipeline import make_pipeline
+from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -26,7 +27,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from polyhedge._validation import Array, as_finite, as_rows, check_count
 from polyhedge.data import take_rows
 
-__all__ = ["FeatureRidge", "Predictor", "all_features", "as_predictor", "out_of_fold", "paper_features"]
+__all__ = ["FeatureRidge", "Predictor", "all_features", "as_predictor", "out_of_fold", "paper_features", "takes_nan"]
 
 
 class Predictor(Protocol):
@@ -128,6 +129,28 @@ def out_of_fold(make: Callable[[], Predictor], X: Any, Y: ArrayLike, n_folds: in
         rest = np.setdiff1d(rows, fold)
         centers[fold] = make().fit(take_rows(X, rest), Y[rest]).predict(take_rows(X, fold))
     return centers
+
+
+def takes_nan(predictor: Any) -> bool:
+    """Whether a predictor, as the user gave it, says that it fills in missing numbers itself.
+
+    Examples
+    --------
+    >>> from sklearn.ensemble import HistGradientBoostingRegressor
+    >>> takes_nan(HistGradientBoostingRegressor()), takes_nan(None)
+    (True, False)
+    """
+    # Scikit-learn's tags of composed models do not say what their first steps can do.
+    if isinstance(predictor, FrozenEstimator):
+        return takes_nan(predictor.estimator)
+    if isinstance(predictor, Pipeline):
+        return takes_nan(predictor.steps[0][1])
+    if isinstance(predictor, ColumnTransformer):
+        return any(takes_nan(transformer) for _, transformer, _ in predictor.transformers)
+    tags = getattr(predictor, "__sklearn_tags__", None)
+    if tags is None:
+        return callable(predictor)
+    return bool(tags().input_tags.allow_nan)
 
 
 def paper_features(X: ArrayLike) -> Array:

@@ -63,7 +63,7 @@ def facets(
     ----------
     decider : RobustDecider, fitted.
     X : rows to decide; how often a facet binds is counted over them.
-    outcome_names : one name for each outcome; "outcome 1", ... if not given.
+    outcome_names : one name for each outcome; those of the problem if not given.
     decisions : what `decider.decide(X)` gave, where it is known already.
     """
     names = name_outcomes(decider, outcome_names)
@@ -95,7 +95,7 @@ def facets_in_words(
     ----------
     decider : RobustDecider, fitted.
     X : rows to decide; how often a facet binds is counted over them.
-    outcome_names : one name for each outcome; "outcome 1", ... if not given.
+    outcome_names : one name for each outcome; those of the problem if not given.
     decisions : what `decider.decide(X)` gave, where it is known already.
 
     Examples
@@ -142,10 +142,10 @@ def promise_in_words(decider: RobustDecider) -> tuple[str, ...]:
 
 
 def name_outcomes(decider: RobustDecider, names: Sequence[str] | None = None) -> tuple[str, ...]:
-    """The given names, one for each outcome, or "outcome 1", "outcome 2", ..."""
+    """The given names, one for each outcome, or those of the problem."""
     d = decider.problem.n_outcomes
     if names is None:
-        return tuple(f"outcome {j + 1}" for j in range(d))
+        return tuple(decider.problem.outcome_names)
     if len(names) != d:
         raise ValueError(f"outcome_names must have {d} names, one for each outcome, got {len(names)}.")
     return tuple(str(name) for name in names)

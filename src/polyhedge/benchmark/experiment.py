@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from polyhedge.benchmark.files import replace_file
+from polyhedge._files import replace_file
 from polyhedge.benchmark.jobs import Progress, Workers, run_jobs
 from polyhedge.benchmark.machine import environment, source_fingerprint
 from polyhedge.benchmark.tidy import TidyTable

@@ -30,6 +30,10 @@ R = TypeVar("R")
 _XLA = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
 
 
+# Seconds within which a scheduler must answer.
+_PATIENCE = 10
+
+
 class Job(Protocol):
     """Something to be done: hashable, and it can be sent to another process."""
 
@@ -221,7 +225,7 @@ def _dask_client(address: str) -> Iterator[Any]:
     except ImportError as error:
         raise ImportError("--cluster needs Dask. Get it with: pip install 'polyhedge[dask]'") from error
     try:
-        client = Client(address, timeout="10s", set_as_default=False)
+        client = Client(address, timeout=_PATIENCE, set_as_default=False)
     except OSError as error:
         raise OSError(f"No Dask scheduler answers at {address!r}. Start one with: dask scheduler") from error
     with client:

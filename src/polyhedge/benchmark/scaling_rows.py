@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from polyhedge.benchmark.files import replace_file
+from polyhedge._files import replace_file
 from polyhedge.benchmark.scaling_methods import ScalingSettings
 from polyhedge.benchmark.tidy import TidyTable
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from polyhedge.benchmark.files import replace_file
+from polyhedge._files import replace_file
 from polyhedge.benchmark.grid import Grid
 from polyhedge.benchmark.methods import METHODS
 from polyhedge.benchmark.study import StudyRow

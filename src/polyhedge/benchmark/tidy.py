@@ -10,7 +10,7 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from polyhedge.benchmark.files import replace_file
+from polyhedge._files import replace_file
 
 __all__ = ["TidyTable", "read_rows"]
 

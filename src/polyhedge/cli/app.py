@@ -13,6 +13,7 @@ from typer.core import TyperGroup
 
 from polyhedge import __version__
 from polyhedge.benchmark.grid import Grid
+from polyhedge.problems import NoSolutionError
 
 # What a wrong argument or a wrong file raises; anything else is a fault of the library.
 _USER_ERRORS = (ValueError, TypeError, OSError, ImportError)
@@ -22,18 +23,21 @@ class _OneLineErrors(TyperGroup):
     """Turn exceptions into one line on stderr, unless --debug asks for the traceback."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the sub-command; exit code 2 for what the user can mend, 1 for what we must."""
+        """Run the sub-command; exit code 2 or 3 for what the user can mend, 4 if stopped, 1 for what we must."""
         try:
             return super().invoke(ctx)
         except (typer.Abort, BrokenPipeError):  # typer ends these quietly
             raise
+        except KeyboardInterrupt:
+            typer.echo("polyhedge: stopped early; files are as they were or whole.", err=True)
+            raise typer.Exit(4) from None
         except Exception as error:
             # What typer raises itself, to exit or to explain the usage, carries an exit code.
             if ctx.params["debug"] or hasattr(error, "exit_code"):
                 raise
             if isinstance(error, _USER_ERRORS):
                 self._say(str(error) or type(error).__name__)
-                raise typer.Exit(2) from error
+                raise typer.Exit(3 if _has_no_solution(error) else 2) from error
             self._say(f"{type(error).__name__}: {error} (run again with polyhedge --debug for the traceback)")
             raise typer.Exit(1) from error
 
@@ -42,10 +46,15 @@ class _OneLineErrors(TyperGroup):
         typer.echo(f"polyhedge: error: {' '.join(message.split())}", err=True)
 
 
+def _has_no_solution(error: BaseException | None) -> bool:
+    """Whether a problem without a solution is behind the error, perhaps under the name of its file."""
+    return error is not None and (isinstance(error, NoSolutionError) or _has_no_solution(error.__cause__))
+
+
 app = typer.Typer(
     cls=_OneLineErrors,
     no_args_is_help=True,
-    add_completion=False,
+    add_completion=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
@@ -66,6 +75,8 @@ def _options(
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:
     """Robust decisions with a conformal guarantee.
+
+    Exit codes: 0 done, 2 bad input, 3 infeasible or unbounded, 4 stopped early.
 
     Example: polyhedge demo --out results
     """

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 from rich.progress import Progress as ProgressBar
 
-from polyhedge.benchmark.files import replace_file
+from polyhedge._files import replace_file
 from polyhedge.benchmark.generalisation import generalisation_jobs, run_generalisation
 from polyhedge.benchmark.generalisation_report import comparison_grid as generalisation_grid
 from polyhedge.benchmark.generalisation_report import population_grid

@@ -1,9 +1,9 @@
 r"""The default learner: choose how much to trust the learning samples by cross-fitting inside them.
 
 The exact optimum on the learning samples overfits them; what counts is the cost after recalibration on fresh
-data. Candidates of growing complexity, from the one-sided box that learns only scales to descents that trust
-single residuals more and more, and the sets half-way between them and the box, are fitted on all folds but one
-and judged on the fold left out (`cross_fit.py`). The calibration split is never seen.
+data. The one-sided box that learns only scales, a descent that trusts no single residual, and the set half-way
+between the two are fitted on all folds but one and judged on the fold left out (`cross_fit.py`). The calibration
+split is never seen.
 
 The box is the candidate to beat: for a linear cost on the simplex it comes close to the best set that infinitely
 many samples could find. Costs that mix outcomes (newsvendors) need facets between the axes, many of them.
@@ -118,17 +118,17 @@ class Auto:
         if not len(harmful_sides(problem)):
             return candidates
         smooth = Descent(self.n_facets, starts=("one-sided",), final_width=0.08, max_contexts=max_contexts)
-        if objective.has_closed_form:
-            candidates["smooth descent"] = smooth
-            candidates["sharp descent"] = Descent(self.n_facets, n_steps=60, starts=("trimmed",))
-            return candidates
         few, many = max(problem.n_outcomes + 1, 4), 8 * problem.n_outcomes
-        candidates["smooth descent"] = replace(
-            smooth,
-            n_facets=self.n_facets or (many if n_pieces > 1 and problem.n_outcomes > 2 else few),
-            n_steps=int(np.clip(6400 // n_pieces, 20, 200)),
-            batch_size=32 if n_pieces == 1 else 16,
-            step_size=0.02 if n_pieces == 1 else 0.1,
+        candidates["smooth descent"] = (
+            smooth
+            if objective.has_closed_form
+            else replace(
+                smooth,
+                n_facets=self.n_facets or (many if n_pieces > 1 and problem.n_outcomes > 2 else few),
+                n_steps=int(np.clip(6400 // n_pieces, 20, 200)),
+                batch_size=32 if n_pieces == 1 else 16,
+                step_size=0.02 if n_pieces == 1 else 0.1,
+            )
         )
         return candidates
 

@@ -14,6 +14,7 @@ from functools import cached_property
 
 import numpy as np
 
+from polyhedge._progress import tell
 from polyhedge._validation import Indices
 from polyhedge.calibration import conformal_radius, minimum_samples
 from polyhedge.learners.objective import LearningObjective
@@ -46,6 +47,7 @@ class Contest:
         self.judged: dict[str, float] = {}
         self.shapes: dict[str, UncertaintySet] = {}
         self.failed: list[str] = []
+        self.n_fitted, self.n_fits = 0, 0
         self.stopped = ""
 
     def choose(self, candidates: Mapping[str, Learner]) -> tuple[str, str]:
@@ -63,6 +65,8 @@ class Contest:
 
     def _judge_all(self, candidates: Mapping[str, Learner]) -> None:
         simplest, *others = candidates
+        # The winner is fitted once more on all rows, which takes about as long as its folds.
+        self.n_fits = (len(candidates) + 1) * len(self.folds)
         rivals = self._fit(candidates[simplest])
         if rivals is None:
             return
@@ -114,6 +118,8 @@ class Contest:
             # A learner keeps Ctrl-C to itself and returns its best; the contest must not go on to the next.
             self.stopped = "out of time" if time.perf_counter() > self.deadline else "interrupted"
             return None
+        self.n_fitted += 1
+        tell(logger, "learning", self.n_fitted, self.n_fits)
         return result.set
 
     def _leads_clearly(self, shapes: Sequence[UncertaintySet], rivals: Sequence[UncertaintySet]) -> bool:

@@ -98,9 +98,9 @@ def cost_coverage(
     ax.plot(
         promised, curve.realised, color=GREEN, marker="s", markersize=4, linestyle="--", label="realised cost (mean)"
     )
-    ax.axhline(curve.nominal, color=ORANGE, linestyle="-.", label="realised cost if the prediction is trusted")
-    ax.axhline(curve.oracle, color=GREY, linestyle=":", label="cost had the outcome been known")
-    ax.axvline(100 * (1 - decider.alpha), color=BLUE, alpha=0.35, linewidth=6, label="this decider's level")
+    ax.axhline(curve.nominal, color=ORANGE, linestyle="-.", label="realised, trusting the prediction")
+    ax.axhline(curve.oracle, color=GREY, linestyle=":", label="realised, knowing the outcome")
+    ax.axvline(100 * (1 - decider.alpha), color=BLUE, alpha=0.35, linewidth=6, label="level of this decider")
     ax.set_xlabel("coverage promised, 1 - alpha (%)")
     ax.set_ylabel("cost")
     ax.legend(loc="best", fontsize=9, framealpha=0.6)

@@ -10,8 +10,9 @@ from polyhedge._validation import Array
 from polyhedge.estimator import RobustDecider
 from polyhedge.problems import DecisionProblem
 from polyhedge.robust import decide
+from polyhedge.sets import UncertaintySet
 
-__all__ = ["cost_directions", "cost_slopes"]
+__all__ = ["cost_directions", "cost_slopes", "directions_around"]
 
 _MOST_ROWS = 300
 _MOST_DIRECTIONS = 6
@@ -26,12 +27,18 @@ def cost_directions(decider: RobustDecider, X: Any) -> tuple[Array, Array]:
     Neighbours within a few degrees are merged and at most six are given, with the share (k,) of the decisions that
     each stands for.
     """
-    centers = decider.predictor_.predict(X)
+    return directions_around(decider.problem, decider.set_, decider.radius_, decider.predictor_.predict(X))
+
+
+def directions_around(
+    problem: DecisionProblem, shape: UncertaintySet, radius: float, centers: Array
+) -> tuple[Array, Array]:
+    """The same for the decisions that a set gives around predictions (N, d); at most 300 of them are looked at."""
     chosen = np.unique(np.linspace(0, len(centers) - 1, min(len(centers), _MOST_ROWS)).astype(int))
-    found = decide(decider.problem, decider.set_, decider.radius_, centers[chosen])
+    found = decide(problem, shape, radius, centers[chosen])
     decided = np.isfinite(found.worst_outcome).all(axis=1)
     z = found.z.reshape(len(found), -1)[decided]
-    slopes = cost_slopes(decider.problem, z, found.worst_outcome[decided])
+    slopes = cost_slopes(problem, z, found.worst_outcome[decided])
     lengths = np.linalg.norm(slopes, axis=1)
     return _merged(slopes[lengths > 0] / lengths[lengths > 0, None])
 

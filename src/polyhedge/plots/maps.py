@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,7 +26,7 @@ def decision_map(
     *,
     show: int | str | None = None,
     resolution: int = 40,
-    decision_names: list[str] | None = None,
+    decision_names: Sequence[str] | None = None,
     ax: Axes | None = None,
 ) -> Axes:
     """Draw decisions over a grid of two features, all others held at a typical value.
@@ -40,7 +41,7 @@ def decision_map(
         A number: that entry of the decision. "largest": which entry is largest. "cost_bound": the bound. None:
         the first entry where there are at most two, else the largest.
     resolution : points of the grid along each feature.
-    decision_names : one name for each entry of the decision.
+    decision_names : one name for each entry of the decision; those of the problem if not given.
     ax : matplotlib axes, new ones if None.
     """
     resolution = check_count(resolution, "resolution", minimum=2)
@@ -112,10 +113,10 @@ def _paint_classes(ax: Axes, first: Array, second: Array, classes: NDArray[np.in
     ax.legend(handles=handles, title="largest", loc="best", fontsize=9, framealpha=0.8)
 
 
-def _names(decider: RobustDecider, names: list[str] | None) -> list[str]:
-    size, base = decider.problem.n_decisions, decider.problem.decision.name()
+def _names(decider: RobustDecider, names: Sequence[str] | None) -> list[str]:
+    size = decider.problem.n_decisions
     if names is None:
-        return [base if size == 1 else f"{base}[{k}]" for k in range(size)]
+        return list(decider.problem.decision_names)
     if len(names) != size:
         raise ValueError(
             f"decision_names must have {size} names, one for each entry of the decision, got {len(names)}."

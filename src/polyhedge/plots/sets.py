@@ -125,7 +125,7 @@ def residual_pairs(
     names = name_outcomes(decider, outcome_names)
     outcomes = _as_outcomes(decider, Y)
     residuals = outcomes - decider.predictor_.predict(X)
-    chosen = _most_uncertain(residuals, outcomes)
+    chosen = most_uncertain(residuals, outcomes)
     pairs = list(combinations(chosen, 2))
     if not pairs:
         return np.array([residual_set(decider, X, Y, outcome_names=outcome_names)], dtype=object)
@@ -295,7 +295,8 @@ def _as_outcomes(decider: RobustDecider, Y: ArrayLike) -> Array:
     return as_rows(values[:, None] if values.ndim == 1 else values, "Y", decider.problem.n_outcomes)
 
 
-def _most_uncertain(residuals: Array, outcomes: Array) -> list[int]:
+def most_uncertain(residuals: Array, outcomes: Array, n: int = _MOST_OUTCOMES) -> list[int]:
+    """The n outcomes whose residuals vary most, in units of the outcome's own spread; in their order."""
     spread = outcomes.std(axis=0)
     share = residuals.std(axis=0) / np.where(spread > 0, spread, 1.0)
-    return sorted(np.argsort(-share, kind="stable")[:_MOST_OUTCOMES].tolist())
+    return sorted(np.argsort(-share, kind="stable")[:n].tolist())

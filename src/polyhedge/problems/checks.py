@@ -8,13 +8,18 @@ from typing import TYPE_CHECKING
 import cvxpy as cp
 import numpy as np
 import scipy.sparse as sp
+from numpy.typing import ArrayLike
 
-from polyhedge._validation import Array
+from polyhedge._validation import Array, as_rows
 from polyhedge.solvers.program import ConicProgram, Status
 from polyhedge.solvers.solve import solve
 
 if TYPE_CHECKING:
     from polyhedge.problems.decision_problem import DecisionProblem
+
+
+class NoSolutionError(ValueError):
+    """No decision satisfies the constraints, or the cost has no least value."""
 
 
 def check_curvature(problem: DecisionProblem) -> None:
@@ -47,10 +52,26 @@ def check_feasible(problem: DecisionProblem) -> None:
     program = problem.feasible.program
     nothing = replace(program, c=np.zeros_like(program.c), P=None, offset=0.0)
     if solve(nothing).status is Status.INFEASIBLE:
-        raise ValueError(
+        raise NoSolutionError(
             "The feasible set of the decision problem is empty: no decision satisfies its constraints. "
             "Relax or remove the constraints that contradict each other."
         )
+
+
+def check_outcomes(problem: DecisionProblem, Y: ArrayLike) -> Array:
+    """Return outcomes as finite rows (n, n_outcomes) if all lie in the problem's `outcome_support`."""
+    values = np.asarray(Y)
+    if values.ndim == 1 and problem.n_outcomes == 1:
+        values = values[:, None]
+    outcomes = as_rows(values, "Y", problem.n_outcomes)
+    A, h = problem.support_rows
+    outside = (outcomes @ A.T > h + 1e-9 * (1 + np.abs(h))).any(axis=1)
+    if outside.any():
+        raise ValueError(
+            f"{int(outside.sum())} row(s) of Y violate outcome_support, the first is row "
+            f"{int(np.flatnonzero(outside)[0])}. Correct the data or the problem's outcome_support."
+        )
+    return outcomes
 
 
 def check_compiled_cost(problem: DecisionProblem, n_points: int = 4) -> None:

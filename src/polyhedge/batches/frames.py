@@ -1,0 +1,164 @@
+"""Dask data frames: decisions partition by partition, and the exact radius from scores on many machines."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from polyhedge._validation import Array, Indices
+from polyhedge.batches.model import FittedDecider, Model, decide_rows, empty_result, require
+from polyhedge.calibration import attained_rank
+from polyhedge.problems.checks import check_outcomes
+
+_BINS = 4096
+_FEW = 1_000_000
+"""So many scores may travel to the caller; more are narrowed down by counting where they are."""
+
+
+def is_dask_frame(X: Any) -> bool:
+    """Whether X is a Dask data frame; asks for nothing to be installed."""
+    return hasattr(X, "map_partitions") and hasattr(X, "npartitions") and hasattr(X, "columns")
+
+
+def decide_frame(model: Model, frame: Any) -> Any:
+    """Decide partition by partition: a lazy Dask data frame with the same divisions and row order.
+
+    The model is one node of the task graph, so that it travels to each worker once, not with every partition.
+
+    Parameters
+    ----------
+    model : Model
+    frame : dask.dataframe.DataFrame
+
+    Returns
+    -------
+    dask.dataframe.DataFrame
+        With the columns of `decide_rows`.
+    """
+    require("dask", ["dask", "pyarrow"])
+    return frame.map_partitions(_decide_partition, _sent_once(model), meta=empty_result(model))
+
+
+def _decide_partition(rows: Any, model: Model) -> Any:
+    # Dask has a worker for each core already.
+    return decide_rows(model, rows, n_jobs=1)
+
+
+def _sent_once(model: Model) -> Any:
+    import dask
+
+    # Not traversed, and under a name of its own: a model is opaque to Dask and need not be hashed.
+    return dask.delayed(model, pure=False, traverse=False)
+
+
+def calibrate(decider: FittedDecider, frame: Any, outcomes: Sequence[str]) -> FittedDecider:
+    """Set the radius of a fitted decider anew, exactly, from rows in a Dask data frame.
+
+    The scores are computed where the rows are and stay there. The conformal order statistic is found by
+    counting scores in ever narrower intervals; at most a million scores travel to the caller. The rows must
+    not have been used for training or learning, otherwise the guarantee is void.
+
+    Parameters
+    ----------
+    decider : RobustDecider
+        Gets a new `radius_` and `n_calibrate_`; its shape stays.
+    frame : dask.dataframe.DataFrame
+        Features and outcomes of the calibration rows. Missing values are an error: leaving rows out is a
+        choice that the guarantee does not cover.
+    outcomes : names of the outcome columns, in the order of the problem.
+
+    Returns
+    -------
+    RobustDecider
+        The decider itself.
+    """
+    require("dask", ["dask", "pyarrow"])
+    model, names = Model.of(decider), list(outcomes)
+    absent = [name for name in names if name not in frame.columns]
+    if absent or len(names) != model.problem.n_outcomes:
+        raise ValueError(
+            f"outcomes must name {model.problem.n_outcomes} column(s) of the frame, got {', '.join(names) or 'none'}."
+        )
+    scores = _Scores.of(model, frame, names)
+    radius = scores.of_rank(attained_rank(scores.n, decider.alpha))
+    if not np.isfinite(radius):
+        raise ValueError(f"The conformal radius would be {radius}. Check the scores or raise alpha.")
+    decider.radius_, decider.n_calibrate_ = radius, scores.n
+    return decider
+
+
+@dataclass(frozen=True)
+class _Scores:
+    """Scores in parts that stay with the workers, how many they are, and between which values."""
+
+    parts: tuple[Any, ...]
+    n: int
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, model: Model, frame: Any, outcomes: list[str]) -> _Scores:
+        import dask
+
+        sent, score = _sent_once(model), dask.delayed(_score_partition)
+        parts = dask.persist(*(score(part, sent, outcomes) for part in frame.to_delayed()))
+        summaries = dask.compute(*(dask.delayed(_summary)(part) for part in parts))
+        counts, lows, highs = (np.array(column) for column in zip(*summaries, strict=True))
+        return cls(tuple(parts), int(counts.sum()), float(lows.min()), float(highs.max()))
+
+    def of_rank(self, k: int) -> float:
+        """The k-th smallest score, exactly."""
+        import dask
+
+        below, inside = 0, self.n
+        low, high = self.low, self.high
+        while inside > _FEW and low < high:
+            edges = _edges(low, high)
+            counted = dask.compute(*(dask.delayed(_count)(part, edges) for part in self.parts))
+            at_most = np.sum(counted, axis=0)  # scores up to each edge; the last edge is `high`
+            j = int(np.searchsorted(at_most, k, side="left"))
+            before = int(at_most[j - 1]) if j else below
+            # The k-th score lies above edge j - 1 and not above edge j.
+            low, high = (math.nextafter(edges[j - 1], math.inf) if j else low), float(edges[j])
+            below, inside = before, int(at_most[j]) - before
+        if low == high:
+            return low
+        gathered = dask.compute(*(dask.delayed(_between)(part, low, high) for part in self.parts))
+        candidates = np.concatenate(gathered)
+        return float(np.partition(candidates, k - below - 1)[k - below - 1])
+
+
+def _score_partition(rows: Any, model: Model, outcomes: list[str]) -> Array:
+    if not len(rows):
+        return np.zeros(0)
+    centers = model.predictor.predict(model.features(rows.drop(columns=outcomes)))
+    Y = check_outcomes(model.problem, rows[outcomes].to_numpy(dtype=np.float64))
+    return model.set.scores(Y - centers)
+
+
+def _summary(scores: Array) -> tuple[int, float, float]:
+    if not len(scores):
+        return 0, np.inf, -np.inf
+    return len(scores), float(scores.min()), float(scores.max())
+
+
+def _edges(low: float, high: float) -> Array:
+    """Rising edges that end at `high`, all at least `low`; infinite ends are cut off first."""
+    largest = np.finfo(np.float64).max
+    if not (np.isfinite(low) and np.isfinite(high)):
+        return np.unique(np.clip([-np.inf, -largest, largest, np.inf], low, high))
+    middle = low / 2 + high / 2  # the difference of two finite numbers may overflow, their halves do not
+    steps = np.linspace(-1.0, 1.0, _BINS + 1) * (high / 2 - low / 2)
+    return np.unique(np.append(np.clip(middle + steps, low, high), [low, high]))
+
+
+def _count(scores: Array, edges: Array) -> Indices:
+    return np.searchsorted(np.sort(scores), edges, side="right")
+
+
+def _between(scores: Array, low: float, high: float) -> Array:
+    return scores[(scores >= low) & (scores <= high)]

@@ -1,0 +1,219 @@
+"""What a worker needs to decide, and a table of rows -> a table of decisions."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from sklearn.exceptions import NotFittedError
+
+from polyhedge._validation import Array, Indices, Mask, numbers_of
+from polyhedge.predictors import Predictor, takes_nan
+from polyhedge.problems import DecisionProblem
+from polyhedge.robust import Decisions, decide
+from polyhedge.sets import UncertaintySet
+from polyhedge.solvers.program import Status
+
+_SHORT = {status: str(status).partition(":")[0] for status in Status}
+_UNDECIDED = "not decided"
+_STATUSES = (*dict.fromkeys(_SHORT.values()), _UNDECIDED)
+_MOST_UNPREDICTABLE = 1000
+"""Rows of one block that the predictor may refuse; beyond, the table and not the rows are wrong."""
+
+
+class FittedDecider(Protocol):
+    """What this package asks of a fitted `RobustDecider`."""
+
+    problem: DecisionProblem
+    predictor: Any
+    alpha: float
+    predictor_: Predictor
+    set_: UncertaintySet
+    radius_: float
+    n_calibrate_: int
+
+
+@dataclass(frozen=True)
+class Model:
+    """The part of a fitted decider that decides: small, never changed, sent to each worker once.
+
+    Attributes
+    ----------
+    problem, predictor, set, radius : what is decided, from which prediction, against which set.
+    takes_nan : whether the predictor fills in missing numbers itself.
+    names : columns that the predictor was fitted on; None where it was fitted on an array.
+    """
+
+    problem: DecisionProblem
+    predictor: Predictor
+    set: UncertaintySet
+    radius: float
+    takes_nan: bool
+    names: tuple[str, ...] | None
+
+    @classmethod
+    def of(cls, decider: FittedDecider) -> Model:
+        """The model of a fitted `RobustDecider`."""
+        if not hasattr(decider, "radius_"):
+            raise NotFittedError("This RobustDecider is not fitted yet. Call fit(X, Y) first.")
+        names = getattr(decider, "feature_names_in_", None)
+        return cls(
+            problem=decider.problem,
+            predictor=decider.predictor_,
+            set=decider.set_,
+            radius=decider.radius_,
+            takes_nan=takes_nan(decider.predictor),
+            names=None if names is None else tuple(str(name) for name in names),
+        )
+
+    def features(self, rows: Any) -> Any:
+        """The columns of a data frame as the predictor knows them: by name, or as an array."""
+        if self.names is None:
+            return rows.to_numpy()
+        missing = [name for name in self.names if name not in rows.columns]
+        if missing:
+            raise ValueError(f"The table has no column {', '.join(missing)}, on which the decider was fitted.")
+        return rows[list(self.names)]
+
+    @property
+    def decision_columns(self) -> list[str]:
+        """Names of the entries of the decision: the variable's own name with its indices, else z."""
+        variable = self.problem.decision
+        # CVXPY numbers the variables that have no name of their own.
+        name = "z" if re.fullmatch(r"var\d+", variable.name()) else variable.name()
+        if variable.size == 1:
+            return [name]
+        return ["_".join([name, *map(str, index)]) for index in np.ndindex(variable.shape)]
+
+    @property
+    def columns(self) -> list[str]:
+        """Names of all columns of a table of decisions."""
+        outcomes = [f"worst_outcome_{j}" for j in range(self.problem.n_outcomes)]
+        return [*self.decision_columns, "cost_bound", *outcomes, "gap", "status", "reason"]
+
+
+def require(extra: str, packages: Sequence[str]) -> None:
+    """Raise an error that names the extra to install where one of the packages is missing."""
+    missing = [name for name in packages if importlib.util.find_spec(name) is None]
+    if missing:
+        raise ImportError(f"This needs {' and '.join(missing)}. Get it with: pip install 'polyhedge[{extra}]'")
+
+
+def decide_rows(model: Model, rows: Any, *, n_jobs: int | None = None) -> Any:
+    """One row of results for each row of a data frame, in the same order and with the same index.
+
+    Rows with missing or infinite numbers, and rows that the predictor refuses, keep their place: their
+    decision is NaN, their status "not decided", and `reason` says why.
+
+    Parameters
+    ----------
+    model : Model
+    rows : pandas.DataFrame
+    n_jobs : int, optional
+        Number of threads, by default one a core.
+
+    Returns
+    -------
+    pandas.DataFrame
+        The decision by the problem's own names, `cost_bound`, `worst_outcome_0` ..., `gap`, `status` and
+        `reason`, which is missing where the decision is optimal.
+
+    Examples
+    --------
+    >>> import pandas as pd, polyhedge as ph
+    >>> X, Y = ph.data.make_synthetic(400, rng=np.random.default_rng(0))
+    >>> decider = ph.RobustDecider(ph.problems.simplex_linear([0.0, 0.0]), random_state=0).fit(X, Y)
+    >>> rows = pd.DataFrame(X[:2])
+    >>> rows.iloc[1, 0] = float("nan")
+    >>> decide_rows(ph.batches.Model.of(decider), rows)["status"].tolist()
+    ['optimal', 'not decided']
+    """
+    features = model.features(rows)
+    usable, reasons = _usable(model, features)
+    centers = np.full((len(rows), model.problem.n_outcomes), np.nan)
+    if usable.any():
+        centers[usable] = _predict(model, _take(features, usable), np.flatnonzero(usable), reasons)
+        usable &= np.isfinite(centers).all(axis=1)
+    found = None
+    if usable.any():
+        found = decide(model.problem, model.set, model.radius, centers[usable], n_jobs=n_jobs)
+    return _table(model, rows.index, found, usable, reasons)
+
+
+def _usable(model: Model, features: Any) -> tuple[Mask, dict[int, str]]:
+    """Which rows have the numbers the predictor needs, and why the others do not."""
+    numbers = numbers_of(features)
+    if numbers is None:
+        return np.ones(len(features), dtype=bool), {}
+    bad = np.isinf(numbers) if model.takes_nan else ~np.isfinite(numbers)
+    usable: Mask = np.logical_not(bad.any(axis=1))
+    names = getattr(features, "columns", None)
+    names = np.arange(numbers.shape[1]) if names is None else features.select_dtypes("number").columns
+    reasons = {}
+    for row in np.flatnonzero(~usable):
+        guilty = ", ".join(str(name) for name in names[bad[row]])
+        kind = "missing" if np.isnan(numbers[row, bad[row]]).all() else "not finite"
+        reasons[int(row)] = f"{kind}: {guilty}"
+    return usable, reasons
+
+
+def _predict(model: Model, features: Any, positions: Indices, reasons: dict[int, str]) -> Array:
+    """Predictions; rows that the predictor refuses are found by halving and get a reason instead."""
+    try:
+        return model.predictor.predict(features)
+    except ValueError as error:
+        if len(positions) == 1:
+            reasons[int(positions[0])] = " ".join(str(error).split())
+            if len(reasons) > _MOST_UNPREDICTABLE:
+                raise
+            return np.full((1, model.problem.n_outcomes), np.nan)
+    half = np.arange(len(positions)) < len(positions) // 2
+    parts = [_predict(model, _take(features, part), positions[part], reasons) for part in (half, ~half)]
+    return np.concatenate(parts)
+
+
+def _take(features: Any, mask: Mask) -> Any:
+    if mask.all():
+        return features
+    return features.loc[mask] if hasattr(features, "loc") else features[mask]
+
+
+def _table(model: Model, index: Any, found: Decisions | None, usable: Mask, reasons: dict[int, str]) -> Any:
+    import pandas as pd
+
+    n, problem = len(index), model.problem
+    numbers = np.full((n, problem.n_decisions + problem.n_outcomes + 2), np.nan)
+    codes = np.full(n, _STATUSES.index(_UNDECIDED), dtype=np.int8)
+    texts = np.full(n, None, dtype=object)
+    texts[list(reasons)] = list(reasons.values())
+    if found is not None:
+        z = found.z.reshape(len(found), -1)
+        numbers[usable] = np.column_stack([z, found.cost_bound, found.worst_outcome, found.gap])
+        code_of = {status: _STATUSES.index(short) for status, short in _SHORT.items()}
+        codes[usable] = np.fromiter(map(code_of.__getitem__, found.status), np.int8, len(found))
+        texts[usable] = _explanations(found)
+    columns = dict(zip(model.columns[:-2], numbers.T, strict=True))
+    columns["status"] = pd.Categorical.from_codes(codes, categories=list(_STATUSES))
+    columns["reason"] = pd.array(texts, dtype=pd.StringDtype("pyarrow"))
+    return pd.DataFrame(columns, index=index)
+
+
+def _explanations(found: Decisions) -> Array:
+    """Why a decision is not optimal, in words; None where it is."""
+    texts = np.full(len(found), None, dtype=object)
+    for i in np.flatnonzero(~found.is_optimal):
+        said = str(found.status[i]).partition(": ")[2]
+        detail = found.detail[i] if found.detail else ""
+        texts[i] = ". ".join(part for part in (said, detail) if part)
+    return texts
+
+
+def empty_result(model: Model) -> Any:
+    """A table of decisions without rows: the types of the columns."""
+    import pandas as pd
+
+    return _table(model, pd.RangeIndex(0), None, np.zeros(0, dtype=bool), {})

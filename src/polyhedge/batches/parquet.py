@@ -1,0 +1,224 @@
+"""Parquet -> Parquet: blocks of rows come, are decided and leave, so that memory does not grow with the data."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import shutil
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from polyhedge._validation import check_count
+from polyhedge.batches.model import FittedDecider, Model, decide_rows, empty_result, require
+
+_BLOCK = 131_072
+
+
+@dataclass(frozen=True)
+class ParquetRun:
+    """What was written: `files` under the target, `rows` in all, of which `decided` have a decision."""
+
+    target: Path
+    files: int
+    rows: int
+    decided: int
+
+
+def decide_parquet(
+    decider: FittedDecider,
+    source: str | Path,
+    target: str | Path,
+    *,
+    columns: Sequence[str] | None = None,
+    keep: Sequence[str] = (),
+    workers: int = 1,
+    block_rows: int = _BLOCK,
+    progress: Callable[[int, int], None] | None = None,
+) -> ParquetRun:
+    """Decide all rows of a Parquet file, or of a folder of them, and write the decisions as the same kind.
+
+    A block of rows is read, decided and written at a time, in the order of the file. A folder gives a folder with a
+    file of the same name for each of its files. The target appears under its name when it is whole: a run that is
+    stopped leaves at most a hidden file beside it, whose name ends in `.part`.
+
+    Parameters
+    ----------
+    decider : RobustDecider, fitted.
+    source : Parquet file, or folder whose `*.parquet` files, also in folders below, are read in the order of names.
+    target : file or folder to write. A file is replaced, a folder must not exist.
+    columns : features to read; by default those the decider was fitted on, else all but `keep`.
+    keep : columns to copy into the results, such as keys.
+    workers : processes that decide, by default this one with a thread for each core. The model is sent to each once.
+    block_rows : rows decided at a time by each worker; memory grows with it.
+    progress : called with the rows done and the rows in all after each block.
+
+    Returns
+    -------
+    ParquetRun
+
+    Notes
+    -----
+    Rows that cannot be decided keep their place, see `decide_rows`.
+
+    Examples
+    --------
+    >>> import pandas as pd, polyhedge as ph, tempfile, numpy as np
+    >>> X, Y = ph.data.make_synthetic(400, rng=np.random.default_rng(0))
+    >>> decider = ph.RobustDecider(ph.problems.simplex_linear([0.0, 0.0]), random_state=0).fit(X, Y)
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> pd.DataFrame(X).add_prefix("x").to_parquet(folder / "new.parquet")
+    >>> ph.batches.decide_parquet(decider, folder / "new.parquet", folder / "decisions.parquet").decided
+    400
+    """
+    check_count(workers, "workers", minimum=1)
+    require("dask", ["pyarrow"] if workers == 1 else ["pyarrow", "distributed"])
+    check_count(block_rows, "block_rows", minimum=1)
+    model, source, target = Model.of(decider), Path(source), Path(target)
+    files = _files(source, target)
+    plan = [_plan(model, path, columns, keep) for path in files]
+    total, done, decided = sum(job.rows for job in plan), 0, 0
+    part = target.with_name(f".{target.name}.{os.getpid()}.part")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with _Deciders(model, workers) as deciders:
+            for job in plan:
+                into = part / job.path.relative_to(source) if source.is_dir() else part
+                into.parent.mkdir(parents=True, exist_ok=True)
+                for rows, n_decided in _decide_file(job, into, deciders, block_rows):
+                    done, decided = done + rows, decided + n_decided
+                    if progress is not None:
+                        progress(done, total)
+        part.replace(target)
+    finally:
+        if part.is_dir():
+            shutil.rmtree(part)
+        part.unlink(missing_ok=True)
+    return ParquetRun(target, len(files), done, decided)
+
+
+def _files(source: Path, target: Path) -> list[Path]:
+    if not source.exists():
+        raise FileNotFoundError(f"There is no Parquet file or folder {source}.")
+    if source.resolve() == target.resolve():
+        raise ValueError(f"source and target must differ, got {source} twice.")
+    if not source.is_dir():
+        if target.is_dir():
+            raise IsADirectoryError(f"{target} is a folder, but {source} is a file. Name a file to write.")
+        return [source]
+    if target.exists():
+        raise FileExistsError(f"{target} exists already. Remove it, or name another folder to write.")
+    files = sorted(path for path in source.rglob("*.parquet") if not path.name.startswith((".", "_")))
+    if not files:
+        raise FileNotFoundError(f"The folder {source} holds no file that ends in .parquet.")
+    return files
+
+
+@dataclass(frozen=True)
+class _Job:
+    """A file to decide: which columns are features, which are copied, and what the result looks like."""
+
+    path: Path
+    rows: int
+    features: list[str]
+    keep: list[str]
+    schema: Any
+
+
+def _plan(model: Model, path: Path, columns: Sequence[str] | None, keep: Sequence[str]) -> _Job:
+    """Read the footer only, and complain before any work is done."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with pq.ParquetFile(path) as file:
+            rows, schema = file.metadata.num_rows, file.schema_arrow
+    except pa.ArrowInvalid as error:
+        raise ValueError(f"{path} is not a Parquet file: {error}") from error
+    known = columns if columns is not None else model.names
+    features = list(known) if known is not None else [name for name in schema.names if name not in keep]
+    absent = [name for name in [*features, *keep] if name not in schema.names]
+    if absent:
+        raise ValueError(f"{path} has no column {', '.join(absent)}. It has {', '.join(schema.names)}.")
+    results = pa.Schema.from_pandas(empty_result(model), preserve_index=False).remove_metadata()
+    twice = sorted(set(keep) & set(results.names))
+    if twice:
+        raise ValueError(f"keep must not name a column of the results, got {', '.join(twice)}. Rename it in the file.")
+    return _Job(path, rows, features, list(keep), pa.schema([*(schema.field(name) for name in keep), *results]))
+
+
+def _decide_file(job: _Job, into: Path, deciders: _Deciders, block_rows: int) -> Iterator[tuple[int, int]]:
+    """Write one file; yields the rows and the decided rows of each block."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(job.path) as file, pq.ParquetWriter(into, job.schema) as writer:
+        names = list(dict.fromkeys([*job.features, *job.keep]))
+        blocks = file.iter_batches(batch_size=block_rows, columns=names, use_threads=False)
+        for block, found in deciders.map(blocks, job.features):
+            kept = [block.column(name) for name in job.keep]
+            writer.write_batch(pa.RecordBatch.from_arrays([*kept, *found.columns], schema=job.schema))
+            yield len(found), len(found) - found.column("cost_bound").null_count
+
+
+class _Deciders:
+    """One process, or several that each hold the model; results come in the order of the blocks."""
+
+    def __init__(self, model: Model, workers: int) -> None:
+        self.model, self.workers = model, workers
+
+    def __enter__(self) -> _Deciders:
+        self.pool = None
+        if self.workers > 1:
+            from distributed.protocol.pickle import dumps  # knows functions that are written in place
+
+            # Started afresh, because a fork would copy the threads' locks of the solvers.
+            self.pool = ProcessPoolExecutor(
+                self.workers,
+                mp_context=multiprocessing.get_context("spawn"),
+                initializer=_receive,
+                initargs=(dumps(self.model),),
+            )
+        return self
+
+    def __exit__(self, *reason: object) -> None:
+        if self.pool is not None:
+            self.pool.shutdown(cancel_futures=True)
+
+    def map(self, blocks: Iterable[Any], features: list[str]) -> Iterator[tuple[Any, Any]]:
+        """Pairs of a block and its results; never more than two blocks a worker are in memory."""
+        if self.pool is None:
+            for block in blocks:
+                yield block, _decide_block(self.model, block.select(features))
+            return
+        waiting: deque[tuple[Any, Future[Any]]] = deque()
+        for block in blocks:
+            waiting.append((block, self.pool.submit(_decide_received, block.select(features))))
+            if len(waiting) == 2 * self.workers:
+                first, future = waiting.popleft()
+                yield first, future.result()
+        for block, future in waiting:
+            yield block, future.result()
+
+
+_received: list[Model] = []
+
+
+def _receive(model: bytes) -> None:
+    from distributed.protocol.pickle import loads
+
+    _received.append(loads(model))
+
+
+def _decide_received(block: Any) -> Any:
+    return _decide_block(_received[0], block, n_jobs=1)
+
+
+def _decide_block(model: Model, block: Any, n_jobs: int | None = None) -> Any:
+    import pyarrow as pa
+
+    # NaN stands for "no decision" in a data frame; a file has a word of its own for a value that is missing.
+    return pa.RecordBatch.from_pandas(decide_rows(model, block.to_pandas(), n_jobs=n_jobs), preserve_index=False)
