@@ -36,8 +36,13 @@ NAMES = [f"x{j}" for j in range(4)]
 
 @pytest.fixture(scope="module")
 def client() -> Iterator[Any]:
-    cluster = distributed.LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None)
-    with cluster, distributed.Client(cluster) as client:
+    # On a busy machine a worker process may take long to start.
+    patience = dict.fromkeys(["distributed.comm.timeouts.connect", "distributed.comm.timeouts.tcp"], "180s")
+    with (
+        dask.config.set(patience),
+        distributed.LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None) as cluster,
+        distributed.Client(cluster) as client,
+    ):
         yield client
 
 
@@ -168,6 +173,16 @@ def test_a_dask_frame_gives_a_lazy_dask_frame_with_the_numbers_of_memory(
     pd.testing.assert_index_equal(found.index, rows.index)
     assert_same_decisions(found, decider, rows)
     assert lazy.dtypes.to_dict() == found.dtypes.to_dict()
+
+
+def test_the_index_and_wrong_columns_are_known_before_any_work(decider: ph.RobustDecider, data: Any) -> None:
+    days = data[0].set_index(pd.date_range("2024-01-01", periods=N_ROWS, name="day"))
+    lazy = decider.decide(dd.from_pandas(days, npartitions=3))
+    assert lazy.index.name == "day"
+    assert lazy.index.dtype == days.index.dtype
+    assert lazy.known_divisions
+    with pytest.raises(ValueError, match="The table has no column x2"):
+        decider.decide(dd.from_pandas(days.drop(columns="x2"), npartitions=3))
 
 
 def test_empty_partitions_are_kept(client: Any, decider: ph.RobustDecider, data: Any) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from polyhedge._validation import Array, Indices
-from polyhedge.batches.model import FittedDecider, Model, decide_rows, empty_result, require
+from polyhedge.batches.model import FittedDecider, Model, decide_rows, require
 from polyhedge.calibration import attained_rank
 from polyhedge.problems.checks import check_outcomes
 
@@ -40,7 +40,9 @@ def decide_frame(model: Model, frame: Any) -> Any:
         With the columns of `decide_rows`.
     """
     require("dask", ["dask", "pyarrow"])
-    return frame.map_partitions(_decide_partition, _sent_once(model), meta=empty_result(model))
+    # The frame's own example of no rows shows whether its columns fit, before any work is done.
+    meta = decide_rows(model, frame._meta)
+    return frame.map_partitions(_decide_partition, _sent_once(model), meta=meta)
 
 
 def _decide_partition(rows: Any, model: Model) -> Any:

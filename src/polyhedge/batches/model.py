@@ -21,8 +21,8 @@ from polyhedge.solvers.program import Status
 _SHORT = {status: str(status).partition(":")[0] for status in Status}
 _UNDECIDED = "not decided"
 _STATUSES = (*dict.fromkeys(_SHORT.values()), _UNDECIDED)
-_MOST_UNPREDICTABLE = 1000
-"""Rows of one block that the predictor may refuse; beyond, the table and not the rows are wrong."""
+_MOST_REFUSED = 1000
+"""Rows of one block that the predictor may refuse; beyond, it is the table that is wrong."""
 
 
 class FittedDecider(Protocol):
@@ -136,8 +136,10 @@ def decide_rows(model: Model, rows: Any, *, n_jobs: int | None = None) -> Any:
     usable, reasons = _usable(model, features)
     centers = np.full((len(rows), model.problem.n_outcomes), np.nan)
     if usable.any():
-        centers[usable] = _predict(model, _take(features, usable), np.flatnonzero(usable), reasons)
-        usable &= np.isfinite(centers).all(axis=1)
+        refused: dict[int, str] = {}
+        centers[usable] = _predict(model, _take(features, usable), np.flatnonzero(usable), refused)
+        usable[list(refused)] = False
+        reasons |= refused
     found = None
     if usable.any():
         found = decide(model.problem, model.set, model.radius, centers[usable], n_jobs=n_jobs)
@@ -161,18 +163,18 @@ def _usable(model: Model, features: Any) -> tuple[Mask, dict[int, str]]:
     return usable, reasons
 
 
-def _predict(model: Model, features: Any, positions: Indices, reasons: dict[int, str]) -> Array:
+def _predict(model: Model, features: Any, positions: Indices, refused: dict[int, str]) -> Array:
     """Predictions; rows that the predictor refuses are found by halving and get a reason instead."""
     try:
         return model.predictor.predict(features)
     except ValueError as error:
         if len(positions) == 1:
-            reasons[int(positions[0])] = " ".join(str(error).split())
-            if len(reasons) > _MOST_UNPREDICTABLE:
+            refused[int(positions[0])] = " ".join(str(error).split())
+            if len(refused) > _MOST_REFUSED:
                 raise
             return np.full((1, model.problem.n_outcomes), np.nan)
     half = np.arange(len(positions)) < len(positions) // 2
-    parts = [_predict(model, _take(features, part), positions[part], reasons) for part in (half, ~half)]
+    parts = [_predict(model, _take(features, part), positions[part], refused) for part in (half, ~half)]
     return np.concatenate(parts)
 
 
