@@ -20,8 +20,8 @@ $(READY): pyproject.toml requirements.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
-run: $(READY)  ## fit on the paper's data, print the results, draw the sets
-	$(BIN)/polyhedge demo --out $(OUT)
+run: $(READY)  ## every method on the paper's tasks, beside its printed tables
+	$(BIN)/polyhedge reproduce tables --out $(OUT)
 
 test: lint types  ## lint, type-check and run the tests
 	$(BIN)/python -m pytest -n 2 --dist loadfile

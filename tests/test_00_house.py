@@ -23,15 +23,16 @@ ORDER = (
     "learners",
     "metrics",
     "batches",
-    "estimator",
     "io",
+    "estimator",
+    "words",
     "tables",
     "plots",
     "report",
     "benchmark",
     "cli",
 )
-FOUNDATION = ("_validation", "solvers")
+FOUNDATION = ("_files", "_progress", "_validation", "solvers")
 OPTIONAL = {"dask", "distributed", "jax", "matplotlib", "optax", "pandas", "plotly", "pyarrow", "pyscipopt", "skops"}
 MODULES = sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py")
 

@@ -64,6 +64,28 @@ def best_of_all_selections(problem, residuals, centers, rank):
 
 
 @pytest.mark.parametrize("name", PROBLEMS)
+def test_the_certified_bound_of_one_context_equals_brute_force(name):
+    d, make = PROBLEMS[name]
+    problem, (residuals, centers) = make(), draw(7, d, 1)
+    bound = lower_bound(residuals, centers[:1], problem, 0.3)
+    expected = best_of_all_selections(problem, residuals, centers[:1], conformal_rank(7, 0.3))
+    assert bound.lower == pytest.approx(expected, abs=2e-6)
+    assert bound.upper == pytest.approx(expected, abs=2e-6)
+
+
+@pytest.mark.parametrize("name", ["simplex, d=3", "quadratic, d=3"])
+def test_the_value_at_risk_program_agrees_with_the_general_search(name):
+    d, make = PROBLEMS[name]
+    problem, (residuals, centers) = make(), draw(40, d, 2)
+    bound = lower_bound(residuals, centers[:1], problem, 0.1)
+    assert "value-at-risk" in bound.detail
+    oracle = HullOracle(problem, residuals, centers[:1])
+    search = SelectionSearch(oracle, conformal_rank(40, 0.1), 1e-6, np.inf).run(None, 0.0)
+    assert bound.lower == pytest.approx(search.lower, abs=2e-6)
+    assert bound.kept.sum() == conformal_rank(40, 0.1)
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
 def test_the_certified_bound_equals_brute_force_over_all_selections(name):
     d, make = PROBLEMS[name]
     problem, (residuals, centers) = make(), draw(7, d, 0)

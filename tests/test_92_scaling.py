@@ -13,17 +13,13 @@ from typer.testing import CliRunner
 
 from polyhedge import cli
 from polyhedge.benchmark import scaling as module
-from polyhedge.benchmark.scaling import (
-    METHODS,
-    Progress,
-    ScalingRow,
-    ScalingRun,
-    ScalingSettings,
-    paper_table1,
-    read_rows,
-    run_scaling,
-)
+from polyhedge.benchmark.jobs import Progress
+from polyhedge.benchmark.paper import paper_table1
+from polyhedge.benchmark.scaling import ScalingRun, run_scaling
+from polyhedge.benchmark.scaling_methods import METHODS, ScalingSettings
 from polyhedge.benchmark.scaling_report import comparison_grid, draw_scaling, markdown_report, shared_grid, summaries
+from polyhedge.benchmark.scaling_rows import ScalingRow
+from polyhedge.benchmark.tidy import read_rows
 from polyhedge.learners import Descent, LearningObjective, Pinball, Scenario, lower_bound
 from polyhedge.learners.envelope import select_on_segment
 from polyhedge.learners.sweep import sweep_segment
@@ -75,7 +71,7 @@ def test_saved_table_is_whole_and_has_the_columns_of_a_row(tiny):
     run, folder, _ = tiny
     with (folder / "scaling.csv").open(encoding="utf-8", newline="") as stream:
         assert csv.DictReader(stream).fieldnames == [field.name for field in fields(ScalingRow)]
-    assert read_rows(folder / "scaling.csv") == list(run.rows)
+    assert read_rows(folder / "scaling.csv", ScalingRow) == list(run.rows)
     assert {path.name for path in folder.iterdir()} >= {"scaling.csv", "scaling.json"}
     assert not list(folder.glob(".*"))
 
@@ -140,7 +136,7 @@ def test_rows_of_other_settings_are_not_mixed_in(tmp_path):
     run_scaling(first, folder=tmp_path, methods=scenario)
     other = run_scaling(replace(first, alpha=0.2), folder=tmp_path, methods=scenario)
     assert other.n_known == 0
-    assert len(read_rows(tmp_path / "scaling.csv")) == 2
+    assert len(read_rows(tmp_path / "scaling.csv", ScalingRow)) == 2
 
 
 def test_runs_beyond_the_budget_are_left_out_and_said_so():

@@ -3,9 +3,10 @@
 The public names, in the order of the pipeline: data -> predictor -> problem -> set -> decision.
 """
 
-from polyhedge import batches, data, learners, predictors, problems, robust, sets
-from polyhedge.calibration import conformal_radius, conformal_rank, coverage_law
-from polyhedge.estimator import RobustDecider
+from polyhedge import batches, data, learners, plots, predictors, problems, robust, sets
+from polyhedge.calibration import Calibration, conformal_radius, conformal_rank, coverage_law
+from polyhedge.estimator import RobustDecider, load
+from polyhedge.io import ModelFileError, ModelInfo, inspect_model
 from polyhedge.learners import lower_bound
 from polyhedge.metrics import Evaluation
 from polyhedge.problems import DecisionProblem
@@ -18,10 +19,13 @@ __version__ = "0.1.0"
 __all__ = [
     "Ball",
     "Box",
+    "Calibration",
     "DecisionProblem",
     "Decisions",
     "Ellipsoid",
     "Evaluation",
+    "ModelFileError",
+    "ModelInfo",
     "Polyhedron",
     "Region",
     "RobustDecider",
@@ -31,8 +35,11 @@ __all__ = [
     "conformal_rank",
     "coverage_law",
     "data",
+    "inspect_model",
     "learners",
+    "load",
     "lower_bound",
+    "plots",
     "predictors",
     "problems",
     "robust",

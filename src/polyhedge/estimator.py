@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -12,19 +14,23 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 
 from polyhedge._validation import Array, as_finite, check_alpha, numbers_of
-from polyhedge.batches import Model, decide_frame, is_dask_frame
-from polyhedge.calibration import conformal_radius, minimum_samples
-from polyhedge.data import Split, as_indices, split_rows, take_rows
+from polyhedge.batches import Model, decide_frame, distributed_radius, is_dask_frame
+from polyhedge.calibration import Calibration, conformal_radius, grouped_radius, minimum_samples
+from polyhedge.data import Split, as_indices, digest_rows, partition_rows, split_rows, take_rows
 from polyhedge.data.splits import IndexArray
+from polyhedge.io import MAX_BYTES, StoredModel, read_model, write_model
 from polyhedge.learners import Auto, Learner
-from polyhedge.metrics import Evaluation, evaluate_decisions
-from polyhedge.predictors import Predictor, as_predictor, takes_nan
+from polyhedge.metrics import Evaluation, RowMeasures, measure_rows
+from polyhedge.predictors import Predictor, as_predictor, out_of_fold, takes_nan
 from polyhedge.problems import DecisionProblem
 from polyhedge.problems.checks import check_outcomes
 from polyhedge.robust import Decisions, decide
 from polyhedge.sets import Region, Volume
 
 _VOLUME_REGIONS = 20
+_CALIBRATION_BLOCK = 262_144
+# Learning samples beyond which out-of-fold residuals of training rows add little, and rows that a fold of them needs.
+_ENOUGH_TO_LEARN, _ROWS_A_FOLD = 3000, 10
 # Training residuals below this share of the outcomes' spread are rounding, not noise.
 _REPRODUCED = 1e-3
 
@@ -60,6 +66,10 @@ class RobustDecider(BaseEstimator):
     learn_result_ : the learner's evidence.
     split_ : the row indices of the three parts.
     feature_names_in_ : names of the columns of X, where it was a data frame.
+    n_learn_, n_calibrate_ : samples that shaped the set, and that set its radius.
+    calibrations_ : the audit trail: one `Calibration` for each radius so far, the newest last.
+    data_digest_ : SHA-256 of the rows and their split.
+    details_ : what was stored beside a model that was loaded from a file.
 
     Examples
     --------
@@ -96,6 +106,7 @@ class RobustDecider(BaseEstimator):
         train: ArrayLike | None = None,
         learn: ArrayLike | None = None,
         calibrate: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
     ) -> Self:
         """Split the rows, train the predictor, learn the shape and calibrate its radius.
 
@@ -105,34 +116,50 @@ class RobustDecider(BaseEstimator):
         with more calibration samples. Where nothing was trained, or where the predictor reproduces its
         training outcomes so closely that the residuals tell nothing, the splits keep their usual roles.
 
+        A learner that says `training_folds = k` (such as the default, `Auto`) learns from more than the learning
+        rows: the predictor is also fitted without each of k folds of the training rows, and its residuals there
+        join in, up to 3 000 samples in all.
+
         Parameters
         ----------
         X : (n, n_features) array, DataFrame or whatever the predictor takes
         Y : (n, n_outcomes)
         train, learn, calibrate : index arrays or masks, optional
             The split, where it should not be random; the parts must not overlap.
+        groups : (n,) labels, optional
+            Rows of one group are near-copies of each other: they are kept in one part, and the radius counts groups
+            instead of rows, see `grouped_radius`. The promise is then for a row of a new group.
         """
         self._check_parameters()
         Y = check_outcomes(self.problem, Y)
+        labels = _labels(groups, len(Y))
         rng = _generator(self.random_state)
         split_rng = rng.spawn(1)[0]
         learn_seed, predictor_seed = (int(seed) for seed in rng.integers(2**31, size=2))
         predictor = as_predictor(self.predictor, self.problem.n_outcomes, random_state=predictor_seed)
         _check_features(X, Y, self.predictor)
-        split = self._split(len(Y), predictor.needs_training, (train, learn, calibrate), split_rng)
+        split = self._split(len(Y), predictor.needs_training, (train, learn, calibrate), split_rng, labels)
         self._check_sizes(split)
         if predictor.needs_training:
             predictor.fit(take_rows(X, split.train), Y[split.train])
         learner = Auto() if self.learner is None else self.learner
         learn_rows, calibrate_rows = _roles(learner, predictor, split, X, Y, self.alpha)
         centers = predictor.predict(take_rows(X, learn_rows))
-        self.learn_result_ = learner.learn(
-            Y[learn_rows] - centers, centers, self.problem, self.alpha, random_state=learn_seed
-        )
+        residuals = Y[learn_rows] - centers
+        if predictor.needs_training and learn_rows is split.learn:
+            n_folds = getattr(learner, "training_folds", 0)
+            rows, found = self._out_of_fold(X, Y, split, n_folds, predictor_seed)
+            centers, residuals = np.vstack([found, centers]), np.vstack([Y[rows] - found, residuals])
+        self.learn_result_ = learner.learn(residuals, centers, self.problem, self.alpha, random_state=learn_seed)
+        self.n_learn_ = len(residuals)
         self.set_ = self.learn_result_.set
         self.predictor_, self.split_ = predictor, split
         self._remember_names(X)
-        self._calibrate(take_rows(X, calibrate_rows), Y[calibrate_rows])
+        self.data_digest_ = digest_rows(X, Y, split.train, split.learn, split.calibrate)
+        self.calibrations_: tuple[Calibration, ...] = ()
+        self._calibrate(
+            take_rows(X, calibrate_rows), Y[calibrate_rows], None if labels is None else labels[calibrate_rows]
+        )
         return self
 
     def _remember_names(self, X: Any) -> None:
@@ -143,22 +170,65 @@ class RobustDecider(BaseEstimator):
         elif hasattr(self, "feature_names_in_"):
             del self.feature_names_in_
 
-    def recalibrate(self, X: Any, Y: ArrayLike) -> Self:
-        """Set the radius anew from fresh rows; the shape stays.
+    def _out_of_fold(self, X: Any, Y: Array, split: Split, n_folds: int, seed: int) -> tuple[IndexArray, Array]:
+        """Training rows that help to learn, and what predictors fitted without them predict there."""
+        n_missing = _ENOUGH_TO_LEARN - len(split.learn)
+        none = np.zeros(0, dtype=np.int64), np.zeros((0, self.problem.n_outcomes))
+        if not n_folds or len(split.train) < _ROWS_A_FOLD * n_folds or n_missing <= 0:
+            return none
+        try:
+            centers = out_of_fold(
+                lambda: as_predictor(self.predictor, self.problem.n_outcomes, random_state=seed),
+                take_rows(X, split.train),
+                Y[split.train],
+                n_folds,
+            )
+        except ValueError as error:
+            warnings.warn(
+                f"The predictor cannot be fitted without a fold of the training rows ({error}), so the set is learned "
+                "from the learning rows alone. Auto(training_folds=0) does so without this warning.",
+                RuntimeWarning,
+                stacklevel=3,
+            )
+            return none
+        chosen = np.unique(np.linspace(0, len(centers) - 1, min(n_missing, len(centers))).astype(np.int64))
+        return split.train[chosen], centers[chosen]
 
-        The rows must not have been used for training or learning, otherwise the guarantee is void.
+    def recalibrate(self, X: Any, Y: Any, *, groups: ArrayLike | None = None) -> Self:
+        """Set the radius anew from fresh rows; the shape stays, and `calibrations_` keeps the old radii.
+
+        The rows must not have been used for training or learning, otherwise the guarantee is void. Labels in
+        `groups` mark rows that are near-copies of each other, as in `fit`.
+
+        Where X is a Dask DataFrame, Y names its outcome columns; the radius is computed from scores that stay with the
+        workers, and is exactly that of the same rows in memory.
         """
         self._check_fitted("recalibrate")
+        if is_dask_frame(X):
+            if groups is not None:
+                raise ValueError("groups cannot be given for a Dask DataFrame. Recalibrate on one row of each group.")
+            self._set_radius(*distributed_radius(Model.of(self), X, list(Y), self.alpha))
+            return self
         Y = check_outcomes(self.problem, Y)
         _check_features(X, Y, self.predictor)
-        self._calibrate(X, Y)
+        self._calibrate(X, Y, _labels(groups, len(Y)))
         return self
 
-    def _calibrate(self, X: Any, Y: Array) -> None:
+    def _calibrate(self, X: Any, Y: Array, groups: Any = None) -> None:
         """Calibration rows only: the one place that sets the radius."""
-        scores = self.set_.scores(Y - self.predictor_.predict(X))
-        self.radius_ = conformal_radius(scores, self.alpha)
-        self.n_calibrate_ = len(scores)
+        scores = np.empty(len(Y))
+        for k in range(0, len(Y), _CALIBRATION_BLOCK):
+            rows = np.arange(k, min(k + _CALIBRATION_BLOCK, len(Y)))
+            part = X if len(rows) == len(Y) else take_rows(X, rows)
+            scores[rows] = self.set_.scores(Y[rows] - self.predictor_.predict(part))
+        radius = conformal_radius(scores, self.alpha) if groups is None else grouped_radius(scores, groups, self.alpha)
+        self._set_radius(radius, len(scores), digest_rows(X, Y))
+
+    def _set_radius(self, radius: float, n: int, digest: str) -> None:
+        """Take a radius over, and note in the audit trail where it comes from."""
+        self.radius_, self.n_calibrate_ = radius, n
+        date = datetime.now(UTC).isoformat(timespec="seconds")
+        self.calibrations_ = (*self.calibrations_, Calibration(date, n, radius, digest))
 
     def decide(
         self, X: Any, *, n_jobs: int | None = None, progress: Callable[[int, int], None] | None = None
@@ -177,7 +247,7 @@ class RobustDecider(BaseEstimator):
         -------
         Decisions
             Or a lazy Dask DataFrame where X is one: `polyhedge.batches.decide_rows` says with which columns.
-            There a row with missing values keeps its place with a reason; here it is an error. Dask's own
+            There a row with missing values keeps its place with a note; here it is an error. Dask's own
             workers and progress bars take the place of `n_jobs` and `progress`.
         """
         self._check_fitted("decide")
@@ -200,13 +270,42 @@ class RobustDecider(BaseEstimator):
 
     def evaluate(self, X: Any, Y: ArrayLike) -> Evaluation:
         """Coverage, costs and volume on rows that were not used for fitting."""
+        return self.measure(X, Y).summary(self.mean_volume(X), self.alpha)
+
+    def measure(self, X: Any, Y: ArrayLike) -> RowMeasures:
+        """Bound, realised cost and regret row by row, on rows that were not used for fitting."""
         self._check_fitted("evaluate")
         Y, centers = check_outcomes(self.problem, Y), self._centers(X)
         if len(Y) != len(centers):
             raise ValueError(f"X and Y must have the same number of rows, got {len(centers)} and {len(Y)}.")
         decisions = decide(self.problem, self.set_, self.radius_, centers)
         inside = self.set_.contains(Y - centers, self.radius_)
-        return evaluate_decisions(self.problem, decisions, inside, centers, Y, self._mean_volume(centers), self.alpha)
+        return measure_rows(self.problem, decisions, inside, centers, Y)
+
+    def save(self, path: str | Path, details: Mapping[str, Any] | None = None, *, trusted: Sequence[str] = ()) -> None:
+        """Write the fitted decider to one file that `polyhedge.load` reads without running code from it.
+
+        Parameters
+        ----------
+        path : where to write; the file is replaced whole or not at all.
+        details : JSON values to keep beside the model, such as column names.
+        trusted : names of types in the predictor beyond scikit-learn's and polyhedge's own.
+        """
+        self._check_fitted("save")
+        model = StoredModel(
+            problem=self.problem,
+            alpha=self.alpha,
+            set=self.set_,
+            calibrations=self.calibrations_,
+            predictor=self.predictor_,
+            learn_result=self.learn_result_,
+            n_learn=self.n_learn_,
+            split=self.split_,
+            data_digest=self.data_digest_,
+            settings={name: repr(getattr(self, name)) for name in ("predictor", "learner", "split", "random_state")},
+            details=getattr(self, "details_", {}) if details is None else details,
+        )
+        write_model(path, model, trusted)
 
     def _centers(self, X: Any) -> Array:
         _check_features(X, None, self.predictor)
@@ -217,10 +316,12 @@ class RobustDecider(BaseEstimator):
         known = {"support_W": A, "support_h": h} if len(A) else {}
         return Region(self.set_, self.radius_, center, **known)
 
-    def _mean_volume(self, centers: Array) -> Volume:
-        """One volume where it is the same everywhere, else the mean over an even choice of contexts."""
+    def mean_volume(self, X: Any) -> Volume:
+        """Volume of the set: one where it is the same everywhere, else the mean over an even choice of rows."""
+        self._check_fitted("mean_volume")
         if not len(self.problem.support_rows[0]):
             return self.set_.volume(self.radius_)
+        centers = self._centers(X)
         chosen = np.unique(np.linspace(0, len(centers) - 1, _VOLUME_REGIONS).astype(int))
         volumes = [self._region_around(center).volume() for center in centers[chosen]]
         spread = float(np.std(volumes, ddof=1) / np.sqrt(len(volumes))) if len(volumes) > 1 else 0.0
@@ -240,13 +341,20 @@ class RobustDecider(BaseEstimator):
             raise NotFittedError(f"This RobustDecider is not fitted yet. Call fit(X, Y) before {method}.")
 
     def _split(
-        self, n: int, needs_training: bool, given: tuple[ArrayLike | None, ...], rng: np.random.Generator
+        self,
+        n: int,
+        needs_training: bool,
+        given: tuple[ArrayLike | None, ...],
+        rng: np.random.Generator,
+        groups: Any = None,
     ) -> Split:
         train, learn, calibrate = given
         if learn is None and calibrate is None and train is None:
             shares = np.asarray(self.split, dtype=float)
             if not needs_training and len(shares) == 3 and shares[1:].sum() > 0:
                 shares = np.array([0.0, *(shares[1:] / shares[1:].sum())])
+            if groups is not None:
+                return partition_rows(n, (*shares, 0.0), rng=rng, groups=groups)[0]
             return split_rows(n, tuple(shares), rng=rng)
         if learn is None or calibrate is None or (train is None and needs_training):
             raise ValueError(
@@ -267,6 +375,54 @@ class RobustDecider(BaseEstimator):
                 )
 
 
+def load(
+    path: str | Path,
+    *,
+    problem: DecisionProblem | None = None,
+    trusted: Sequence[str] = (),
+    max_bytes: int = MAX_BYTES,
+) -> RobustDecider:
+    """Read a fitted decider from a file that `RobustDecider.save` wrote; its decisions are the same to the last bit.
+
+    Nothing from the file is run: sets, problem and calibration are arrays and JSON, the predictor is made by skops
+    from a list of known types. Files that are cut off, edited, hostile or of another version raise
+    `ModelFileError`.
+
+    Parameters
+    ----------
+    path : the file.
+    problem : the problem, where the file holds only a reference to it (see `problems.from_reference`).
+    trusted : names of types in the predictor that you allow beyond scikit-learn's and polyhedge's own.
+    max_bytes : size of the unpacked model beyond which it is refused.
+
+    Returns
+    -------
+    RobustDecider
+        Fitted, with `details_`. Its learner is None; what learned the set is told by `learn_result_`.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import polyhedge as ph
+    >>> Y = np.random.default_rng(0).normal(size=(100, 2))
+    >>> decider = ph.RobustDecider(ph.problems.simplex_linear([0.0, 0.0]), "precomputed", random_state=0)
+    >>> path = tempfile.mkdtemp() + "/model.polyhedge"
+    >>> decider.fit(Y * 0.5, Y).save(path, {"columns": ["a", "b"]})
+    >>> twin = ph.load(path)
+    >>> bool((twin.decide(Y).cost_bound == decider.decide(Y).cost_bound).all()), twin.details_
+    (True, {'columns': ['a', 'b']})
+    """
+    model = read_model(path, problem=problem, trusted=trusted, max_bytes=max_bytes)
+    decider = RobustDecider(model.problem, model.template, alpha=model.alpha)
+    decider.set_, decider.predictor_ = model.set, model.predictor
+    decider.calibrations_ = model.calibrations
+    decider.radius_, decider.n_calibrate_ = model.calibrations[-1].radius, model.calibrations[-1].n
+    decider.learn_result_, decider.split_ = model.learn_result, model.split
+    decider.n_learn_ = model.n_learn
+    decider.data_digest_, decider.details_ = model.data_digest, dict(model.details)
+    return decider
+
+
 def _roles(
     learner: Learner, predictor: Predictor, split: Split, X: Any, Y: Array, alpha: float
 ) -> tuple[IndexArray, IndexArray]:
@@ -280,6 +436,13 @@ def _roles(
     if (residuals.std(axis=0) <= _REPRODUCED * trained.std(axis=0)).any():
         return split.learn, split.calibrate
     return split.train, np.concatenate([split.learn, split.calibrate])
+
+
+def _labels(groups: ArrayLike | None, n: int) -> Any:
+    labels = None if groups is None else np.asarray(groups)
+    if labels is not None and labels.shape != (n,):
+        raise ValueError(f"groups must have one label for each of the {n} rows, got shape {labels.shape}.")
+    return labels
 
 
 def _generator(random_state: Any) -> np.random.Generator:

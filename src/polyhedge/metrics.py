@@ -85,6 +85,8 @@ class Evaluation:
     volume : mean Lebesgue volume of the sets.
     promised : 1 - alpha.
     n_undecided : rows without a decision; they count as not covered by the bound.
+    over_nominal : mean of g(z(x), y) - g(z'(x), y) for z'(x), the decision that trusts the prediction; negative
+        where robustness paid.
     """
 
     coverage: Proportion
@@ -96,6 +98,7 @@ class Evaluation:
     volume: Volume
     promised: float
     n_undecided: int = 0
+    over_nominal: Estimate = Estimate(np.nan, np.nan)
 
     def __str__(self) -> str:
         lines = [
@@ -105,6 +108,7 @@ class Evaluation:
             f"premium          {self.premium}",
             f"realised cost    {self.realised_cost}",
             f"regret           {self.regret}",
+            f"over nominal     {self.over_nominal}",
             f"volume           {float(self.volume):.4g}",
         ]
         if self.n_undecided:
@@ -122,24 +126,66 @@ def evaluate_decisions(
     alpha: float,
 ) -> Evaluation:
     """Compare decisions with what happened. Test data only: nothing here feeds back into the set."""
+    return measure_rows(problem, decisions, inside, centers, outcomes).summary(volume, alpha)
+
+
+@dataclass(frozen=True, eq=False)
+class RowMeasures:
+    """What happened row by row, so that groups of rows can be summed up; NaN where there is no decision."""
+
+    inside: Mask
+    held: Mask
+    decided: Mask
+    cost_bound: Array
+    premium: Array
+    realised: Array
+    regret: Array
+    over_nominal: Array
+
+    def summary(self, volume: Volume, alpha: float, rows: Mask | None = None) -> Evaluation:
+        """The evaluation of the chosen rows, all of them by default."""
+        chosen = np.ones(len(self.inside), dtype=bool) if rows is None else rows
+        return Evaluation(
+            coverage=proportion(self.inside[chosen]),
+            bound_held=proportion(self.held[chosen]),
+            worst_case_cost=estimate(self.cost_bound[chosen]),
+            premium=estimate(self.premium[chosen]),
+            realised_cost=estimate(self.realised[chosen]),
+            regret=estimate(self.regret[chosen]),
+            volume=volume,
+            promised=1 - alpha,
+            n_undecided=int((~self.decided[chosen]).sum()),
+            over_nominal=estimate(self.over_nominal[chosen]),
+        )
+
+
+def measure_rows(
+    problem: DecisionProblem, decisions: Decisions, inside: Mask, centers: Array, outcomes: Array
+) -> RowMeasures:
+    """Bound, realised cost, regret and the like of each row; test data only."""
     z = decisions.z.reshape(len(decisions), -1)
+    trusting, nominal = decide_knowing(problem, centers)
+    realised = _realised(problem, z, outcomes)
+    slack = _rounding(decisions, nominal)
+    decided = np.asarray(np.isfinite(z).all(axis=1), dtype=bool)
+    return RowMeasures(
+        inside=inside,
+        held=decided & (realised <= decisions.cost_bound + slack),
+        decided=decided,
+        cost_bound=decisions.cost_bound,
+        premium=decisions.cost_bound - nominal,
+        realised=realised,
+        regret=realised - decide_knowing(problem, outcomes)[1],
+        over_nominal=realised - _realised(problem, trusting, outcomes),
+    )
+
+
+def _realised(problem: DecisionProblem, z: Array, outcomes: Array) -> Array:
+    """The cost g(z_i, y_i), NaN where there is no decision."""
     decided = np.isfinite(z).all(axis=1)
     realised = np.full(len(z), np.nan)
     realised[decided] = problem.evaluate(z[decided], outcomes[decided])
-    oracle = decide_knowing(problem, outcomes)[1]
-    nominal = decide_knowing(problem, centers)[1]
-    slack = _rounding(decisions, nominal)
-    return Evaluation(
-        coverage=proportion(inside),
-        bound_held=proportion(decided & (realised <= decisions.cost_bound + slack)),
-        worst_case_cost=estimate(decisions.cost_bound),
-        premium=estimate(decisions.cost_bound - nominal),
-        realised_cost=estimate(realised),
-        regret=estimate(realised - oracle),
-        volume=volume,
-        promised=1 - alpha,
-        n_undecided=int((~decided).sum()),
-    )
+    return realised
 
 
 def _rounding(decisions: Decisions, nominal: Array) -> Array:

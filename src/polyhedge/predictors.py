@@ -14,18 +14,20 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.linalg import lstsq
 from sklearn.base import BaseEstimator, RegressorMixin, clone
+from sklearn.compose import ColumnTransformer
 from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
 from sklearn.model_selection import GridSearchCV, RandomizedSearchCV
 from sklearn.multioutput import MultiOutputRegressor, RegressorChain
-from sklearn.pipeline import make_pipeline
+from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from polyhedge._validation import Array, as_finite, as_rows, check_count
+from polyhedge.data import take_rows
 
-__all__ = ["FeatureRidge", "Predictor", "all_features", "as_predictor", "paper_features", "takes_nan"]
+__all__ = ["FeatureRidge", "Predictor", "all_features", "as_predictor", "out_of_fold", "paper_features", "takes_nan"]
 
 
 class Predictor(Protocol):
@@ -109,10 +111,46 @@ def takes_nan(predictor: Any) -> bool:
     >>> takes_nan(HistGradientBoostingRegressor()), takes_nan(None)
     (True, False)
     """
+    # Scikit-learn's tags of composed models do not say what their first steps can do.
+    if isinstance(predictor, FrozenEstimator):
+        return takes_nan(predictor.estimator)
+    if isinstance(predictor, Pipeline):
+        return takes_nan(predictor.steps[0][1])
+    if isinstance(predictor, ColumnTransformer):
+        return any(takes_nan(transformer) for _, transformer, _ in predictor.transformers)
     tags = getattr(predictor, "__sklearn_tags__", None)
     if tags is None:
         return callable(predictor)
     return bool(tags().input_tags.allow_nan)
+
+
+def out_of_fold(make: Callable[[], Predictor], X: Any, Y: ArrayLike, n_folds: int) -> Array:
+    """Predictions for the training rows, each by a predictor that was trained without its fold.
+
+    Their residuals are as honest as those of rows the predictor has never seen. Folds are blocks of the rows in
+    their order, so that neighbours in time or copies of a row mostly stay together. Training split only.
+
+    Parameters
+    ----------
+    make : callable
+        Returns a new predictor that is not fitted.
+    X, Y : the training rows.
+    n_folds : int
+        Number of folds, at least 2.
+
+    Examples
+    --------
+    >>> from sklearn.linear_model import LinearRegression
+    >>> X = np.arange(8.0).reshape(8, 1)
+    >>> out_of_fold(lambda: as_predictor(LinearRegression(), 1), X, 2 * X, n_folds=4).round(6).ravel()
+    array([ 0.,  2.,  4.,  6.,  8., 10., 12., 14.])
+    """
+    rows = np.arange(len(Y := np.asarray(Y)))
+    centers = np.empty(Y.shape)
+    for fold in np.array_split(rows, check_count(n_folds, "n_folds", minimum=2)):
+        rest = np.setdiff1d(rows, fold)
+        centers[fold] = make().fit(take_rows(X, rest), Y[rest]).predict(take_rows(X, fold))
+    return centers
 
 
 def paper_features(X: ArrayLike) -> Array:

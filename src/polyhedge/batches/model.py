@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -30,11 +29,9 @@ class FittedDecider(Protocol):
 
     problem: DecisionProblem
     predictor: Any
-    alpha: float
     predictor_: Predictor
     set_: UncertaintySet
     radius_: float
-    n_calibrate_: int
 
 
 @dataclass(frozen=True)
@@ -60,7 +57,9 @@ class Model:
         """The model of a fitted `RobustDecider`."""
         if not hasattr(decider, "radius_"):
             raise NotFittedError("This RobustDecider is not fitted yet. Call fit(X, Y) first.")
-        names = getattr(decider, "feature_names_in_", None)
+        # A decider from a file knows the names only through its predictor.
+        predictor = getattr(decider.predictor_, "model", None)
+        names = getattr(decider, "feature_names_in_", getattr(predictor, "feature_names_in_", None))
         return cls(
             problem=decider.problem,
             predictor=decider.predictor_,
@@ -80,20 +79,28 @@ class Model:
         return rows[list(self.names)]
 
     @property
-    def decision_columns(self) -> list[str]:
-        """Names of the entries of the decision: the variable's own name with its indices, else z."""
-        variable = self.problem.decision
-        # CVXPY numbers the variables that have no name of their own.
-        name = "z" if re.fullmatch(r"var\d+", variable.name()) else variable.name()
-        if variable.size == 1:
-            return [name]
-        return ["_".join([name, *map(str, index)]) for index in np.ndindex(variable.shape)]
-
-    @property
     def columns(self) -> list[str]:
         """Names of all columns of a table of decisions."""
-        outcomes = [f"worst_outcome_{j}" for j in range(self.problem.n_outcomes)]
-        return [*self.decision_columns, "cost_bound", *outcomes, "gap", "status", "reason"]
+        outcomes = (f"worst_{name}" for name in self.problem.outcome_names)
+        return distinct_names([*self.problem.decision_names, "cost_bound", *outcomes, "gap", "status", "note"])
+
+
+def distinct_names(names: Sequence[str]) -> list[str]:
+    """The names with an underscore after those that a later name needs: a decision may be called like a column of ours.
+
+    Examples
+    --------
+    >>> distinct_names(["status", "z", "status"])
+    ['status_', 'z', 'status']
+    """
+    taken: set[str] = set()
+    found = []
+    for name in reversed(names):
+        while name in taken:
+            name = f"{name}_"
+        taken.add(name)
+        found.append(name)
+    return found[::-1]
 
 
 def require(extra: str, packages: Sequence[str]) -> None:
@@ -107,7 +114,7 @@ def decide_rows(model: Model, rows: Any, *, n_jobs: int | None = None) -> Any:
     """One row of results for each row of a data frame, in the same order and with the same index.
 
     Rows with missing or infinite numbers, and rows that the predictor refuses, keep their place: their
-    decision is NaN, their status "not decided", and `reason` says why.
+    decision is NaN, their status "not decided", and `note` says why.
 
     Parameters
     ----------
@@ -119,8 +126,8 @@ def decide_rows(model: Model, rows: Any, *, n_jobs: int | None = None) -> Any:
     Returns
     -------
     pandas.DataFrame
-        The decision by the problem's own names, `cost_bound`, `worst_outcome_0` ..., `gap`, `status` and
-        `reason`, which is missing where the decision is optimal.
+        The decision by the problem's own names, `cost_bound`, the worst outcome as `worst_u_1` ..., `gap`, `status` and
+        `note`, which is missing where the decision is optimal.
 
     Examples
     --------
@@ -200,7 +207,7 @@ def _table(model: Model, index: Any, found: Decisions | None, usable: Mask, reas
         texts[usable] = _explanations(found)
     columns = dict(zip(model.columns[:-2], numbers.T, strict=True))
     columns["status"] = pd.Categorical.from_codes(codes, categories=list(_STATUSES))
-    columns["reason"] = pd.array(texts, dtype=pd.StringDtype("pyarrow"))
+    columns["note"] = pd.array(texts, dtype=pd.StringDtype("pyarrow"))
     return pd.DataFrame(columns, index=index)
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +13,7 @@ from sklearn.base import clone
 from sklearn.frozen import FrozenEstimator
 
 from polyhedge._validation import Array, as_finite, check_alpha
+from polyhedge.benchmark.files import save_figure
 from polyhedge.benchmark.tasks import Task
 from polyhedge.calibration import conformal_radius
 from polyhedge.estimator import RobustDecider
@@ -167,7 +166,7 @@ def draw_sets(comparison: Comparison, path: Path) -> None:
     ax.plot(0, 0, marker="+", color="black", markersize=9, linestyle="none", zorder=5, label="prediction")
     _draw_residuals(ax, comparison)
     _frame(ax, comparison)
-    _save(figure, path)
+    save_figure(figure, [path])
 
 
 def _draw_set(ax: Axes, row: Row, color: str, *, linestyle: str, fill: float) -> None:
@@ -221,24 +220,3 @@ def _frame(ax: Axes, comparison: Comparison) -> None:
     ax.set_title(f"Task {comparison.task.name}: {len(residuals)} test residuals{beyond}", fontsize=11)
     # Legends fill column by column: the sets and the prediction in the first, the dots in the second.
     ax.figure.legend(loc="outside lower center", ncols=2, fontsize=9, frameon=False)
-
-
-def _save(figure: Any, path: Path) -> None:
-    """Write beside the target and rename, so that a reader never meets half a picture."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}-", suffix=".part")
-    try:
-        with os.fdopen(handle, "wb") as stream:
-            figure.savefig(stream, format="png", dpi=120)
-        # mkstemp files are private to their owner; a result is as readable as any other new file.
-        Path(name).chmod(0o666 & ~_umask())
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,10 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from polyhedge.benchmark.scaling import MODES, ScalingRow, ScalingRun, paper_table1, replace_file
+from polyhedge.benchmark.files import save_figure
+from polyhedge.benchmark.grid import Grid
+from polyhedge.benchmark.paper import paper_table1
+from polyhedge.benchmark.scaling import ScalingRun
+from polyhedge.benchmark.scaling_methods import MODES
+from polyhedge.benchmark.scaling_rows import ScalingRow
 
 __all__ = [
-    "Grid",
     "Summary",
     "comparison_grid",
     "draw_scaling",
@@ -33,26 +36,6 @@ _STYLES = {
     "MIQCP as printed (SCIP)": ("#8a4fa3", "x"),
     "MIQCP as printed (Gurobi)": ("#5b3a29", "+"),
 }
-
-
-@dataclass(frozen=True)
-class Grid:
-    """A table as text: a title, column heads, rows and a note."""
-
-    title: str
-    heads: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    note: str = ""
-
-    def markdown(self) -> str:
-        """The table in Markdown."""
-        lines = [f"## {self.title}", "", _line(self.heads), _line(["---", *["---:"] * (len(self.heads) - 1)])]
-        lines += [_line(row) for row in self.rows]
-        return "\n".join([*lines, *(["", self.note] if self.note else []), ""])
-
-
-def _line(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
 
 
 @dataclass(frozen=True)
@@ -301,10 +284,7 @@ def draw_scaling(run: ScalingRun, paths: Iterable[Path]) -> None:
     handles, labels = axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=3, fontsize=9, frameon=False)
     figure.suptitle(f"Task {run.settings.task}: time to learn a set from n samples", fontsize=11)
-    for path in paths:
-        buffer = io.BytesIO()
-        figure.savefig(buffer, format=path.suffix[1:], dpi=130)
-        replace_file(path, buffer.getvalue())
+    save_figure(figure, paths)
 
 
 def _draw_line(ax: Any, own: list[Summary], method: str, color: str, marker: str) -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 # Importing a file adds its sub-commands to the application.
-from polyhedge.cli import bench, demo, reproduce
+from polyhedge.cli import bench, demo, example, fit, pages, reproduce, use
 from polyhedge.cli.app import app
 
-__all__ = ["app", "bench", "demo", "main", "reproduce"]
+__all__ = ["app", "bench", "demo", "example", "fit", "main", "pages", "reproduce", "use"]
 
 
 def main() -> None:

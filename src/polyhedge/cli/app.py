@@ -6,11 +6,14 @@ import importlib.util
 from typing import Annotated, Any
 
 import typer
+from rich import box
 from rich.table import Table
+from rich.text import Text
 from typer.core import TyperGroup
 
 from polyhedge import __version__
-from polyhedge.benchmark.scaling_report import Grid
+from polyhedge.benchmark.grid import Grid
+from polyhedge.problems import NoSolutionError
 
 # What a wrong argument or a wrong file raises; anything else is a fault of the library.
 _USER_ERRORS = (ValueError, TypeError, OSError, ImportError)
@@ -20,18 +23,21 @@ class _OneLineErrors(TyperGroup):
     """Turn exceptions into one line on stderr, unless --debug asks for the traceback."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the sub-command; exit code 2 for what the user can mend, 1 for what we must."""
+        """Run the sub-command; exit code 2 or 3 for what the user can mend, 4 if stopped, 1 for what we must."""
         try:
             return super().invoke(ctx)
         except (typer.Abort, BrokenPipeError):  # typer ends these quietly
             raise
+        except KeyboardInterrupt:
+            typer.echo("polyhedge: stopped early; files are as they were or whole.", err=True)
+            raise typer.Exit(4) from None
         except Exception as error:
             # What typer raises itself, to exit or to explain the usage, carries an exit code.
             if ctx.params["debug"] or hasattr(error, "exit_code"):
                 raise
             if isinstance(error, _USER_ERRORS):
                 self._say(str(error) or type(error).__name__)
-                raise typer.Exit(2) from error
+                raise typer.Exit(3 if _has_no_solution(error) else 2) from error
             self._say(f"{type(error).__name__}: {error} (run again with polyhedge --debug for the traceback)")
             raise typer.Exit(1) from error
 
@@ -40,10 +46,15 @@ class _OneLineErrors(TyperGroup):
         typer.echo(f"polyhedge: error: {' '.join(message.split())}", err=True)
 
 
+def _has_no_solution(error: BaseException | None) -> bool:
+    """Whether a problem without a solution is behind the error, perhaps under the name of its file."""
+    return error is not None and (isinstance(error, NoSolutionError) or _has_no_solution(error.__cause__))
+
+
 app = typer.Typer(
     cls=_OneLineErrors,
     no_args_is_help=True,
-    add_completion=False,
+    add_completion=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
@@ -65,6 +76,8 @@ def _options(
 ) -> None:
     """Robust decisions with a conformal guarantee.
 
+    Exit codes: 0 done, 2 bad input, 3 infeasible or unbounded, 4 stopped early.
+
     Example: polyhedge demo --out results
     """
 
@@ -77,11 +90,13 @@ def can_draw() -> bool:
     return found
 
 
-def rich_table(grid: Grid) -> Table:
-    """A grid of cells as a table of the terminal."""
+def rich_table(grid: Grid, *, dense: bool = False) -> Table:
+    """A grid of cells as a table of the terminal; `**cell**` is bold. A dense one has no lines between columns."""
     table = Table(title=grid.title, title_style="bold", caption=grid.note, caption_justify="left")
+    if dense:
+        table.box, table.collapse_padding, table.pad_edge = box.SIMPLE_HEAD, True, False
     for position, head in enumerate(grid.heads):
         table.add_column(head, justify="right" if position else "left", no_wrap=not position)
     for row in grid.rows:
-        table.add_row(*row)
+        table.add_row(*(Text(cell.strip("*"), style="bold" if cell.startswith("**") else "") for cell in row))
     return table

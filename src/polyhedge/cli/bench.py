@@ -10,8 +10,8 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from polyhedge.benchmark.scaling import environment
-from polyhedge.benchmark.scaling_report import Grid
+from polyhedge.benchmark.grid import Grid
+from polyhedge.benchmark.machine import environment
 from polyhedge.benchmark.speed.decisions import DecisionsSettings, run_decisions
 from polyhedge.benchmark.speed.growth import GrowthPoint
 from polyhedge.benchmark.speed.learning import METHODS, LearningSettings, run_learning

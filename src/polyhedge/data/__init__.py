@@ -1,6 +1,8 @@
 """Data: disjoint splits, the paper's synthetic generator and a shipped data set."""
 
+from polyhedge.data.digests import digest_rows
 from polyhedge.data.energy import EnergyEfficiency, load_energy_efficiency
+from polyhedge.data.partition import partition_rows
 from polyhedge.data.splits import Split, as_indices, split_rows, take_rows
 from polyhedge.data.synthetic import make_synthetic, mixing_matrix, noise_scale, synthetic_mean
 
@@ -8,10 +10,12 @@ __all__ = [
     "EnergyEfficiency",
     "Split",
     "as_indices",
+    "digest_rows",
     "load_energy_efficiency",
     "make_synthetic",
     "mixing_matrix",
     "noise_scale",
+    "partition_rows",
     "split_rows",
     "synthetic_mean",
     "take_rows",

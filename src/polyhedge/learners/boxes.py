@@ -193,9 +193,10 @@ def _finite_objective(objective: LearningObjective, shape: Polyhedron, max_conte
 
 def judged_contexts(objective: LearningObjective, max_contexts: int | None) -> Indices:
     """An even choice of learning contexts; few where the cost has no piece list and each is expensive."""
-    limit = objective.n if max_contexts is None else check_count(max_contexts, "max_contexts", minimum=1)
+    n = objective.n_contexts
+    limit = n if max_contexts is None else check_count(max_contexts, "max_contexts", minimum=1)
     limit = limit if objective.problem.pieces is not None else min(limit, _FEW_CONTEXTS)
-    return np.unique(np.linspace(0, objective.n - 1, min(limit, objective.n)).astype(np.int64))
+    return np.unique(np.linspace(0, n - 1, min(limit, n)).astype(np.int64))
 
 
 def box(frame: Array, residuals: Array, aspects: Array | None = None) -> Polyhedron:

@@ -7,7 +7,8 @@ polyhedron whose facets are the robust decisions of the best S attains it (`scen
 optimum over *all* convex sets and every number of facets.
 
 Three ways to it, by the directions in which the cost can rise: a segment (`envelope.py`, a dynamic
-program), finitely many (`fixed_directions.py`), any (`selection.py`).
+program), finitely many (`fixed_directions.py`), any (`selection.py`). A single context has shorter ones: a sweep
+along the segment (`sweep.py`), a value-at-risk program (`value_at_risk.py`).
 """
 
 from __future__ import annotations
@@ -20,8 +21,10 @@ from polyhedge.learners.bound import CertifiedBound
 from polyhedge.learners.envelope import select_on_segment
 from polyhedge.learners.fixed_directions import FixedDirectionSearch, has_fixed_directions
 from polyhedge.learners.hull import HullOracle
+from polyhedge.learners.objective import LearningObjective
 from polyhedge.learners.selection import SelectionSearch
 from polyhedge.learners.sweep import sweep_segment
+from polyhedge.learners.value_at_risk import minimise_value_at_risk
 from polyhedge.problems import DecisionProblem
 from polyhedge.problems.segment import as_segment
 from polyhedge.solvers.program import Status
@@ -80,6 +83,11 @@ def lower_bound(
     deadline = began + time_limit
     if has_fixed_directions(problem):
         return FixedDirectionSearch(problem, residuals, centers, rank, tolerance, deadline).run(start, began)
+    if len(centers) == 1 and problem.pieces is not None and len(problem.pieces) == 1:
+        objective = LearningObjective(problem, residuals, centers, alpha)
+        bound = minimise_value_at_risk(objective, tolerance, deadline)
+        if bound is not None:
+            return bound
     oracle = HullOracle(problem, residuals, centers)
     return SelectionSearch(oracle, rank, tolerance, deadline).run(start, began)
 

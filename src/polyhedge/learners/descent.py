@@ -32,7 +32,7 @@ from polyhedge.learners.starts import (
     turned_to_decisions,
     with_n_facets,
 )
-from polyhedge.problems import DecisionProblem
+from polyhedge.problems import DecisionProblem, NoSolutionError
 from polyhedge.robust import decide
 from polyhedge.sets import Polyhedron
 from polyhedge.solvers.program import Status
@@ -204,7 +204,7 @@ class _Run:
     def _result(self, detail: str) -> LearnResult:
         assert self.best is not None
         if not np.isfinite(self.best_value):
-            raise ValueError(
+            raise NoSolutionError(
                 "No starting set gives a finite worst-case cost on the whole learning split. With a box around the "
                 f"predictions: {self._complaint()}. Relax the constraints, bound the decision or drop such rows."
             )

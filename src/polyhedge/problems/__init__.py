@@ -1,6 +1,9 @@
 """Decision problems: written in CVXPY, compiled once to arrays."""
 
+from polyhedge.problems.checks import NoSolutionError
 from polyhedge.problems.decision_problem import Curvature, DecisionProblem
+from polyhedge.problems.from_toml import from_toml
+from polyhedge.problems.names import Source
 from polyhedge.problems.pieces import Pieces, SumOfMaxima
 from polyhedge.problems.ready_made import (
     newsvendor,
@@ -9,12 +12,17 @@ from polyhedge.problems.ready_made import (
     simplex_newsvendor,
     simplex_quadratic,
 )
+from polyhedge.problems.reference import from_reference
 
 __all__ = [
     "Curvature",
     "DecisionProblem",
+    "NoSolutionError",
     "Pieces",
+    "Source",
     "SumOfMaxima",
+    "from_reference",
+    "from_toml",
     "newsvendor",
     "portfolio",
     "simplex_linear",

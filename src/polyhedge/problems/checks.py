@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from polyhedge.problems.decision_problem import DecisionProblem
 
 
+class NoSolutionError(ValueError):
+    """No decision satisfies the constraints, or the cost has no least value."""
+
+
 def check_curvature(problem: DecisionProblem) -> None:
     """Raise unless the cost is convex in the decision and of one curvature in the outcome (by DCP)."""
     outcome = cp.Parameter(problem.n_outcomes, nonneg=problem.outcomes_are_nonneg)
@@ -48,7 +52,7 @@ def check_feasible(problem: DecisionProblem) -> None:
     program = problem.feasible.program
     nothing = replace(program, c=np.zeros_like(program.c), P=None, offset=0.0)
     if solve(nothing).status is Status.INFEASIBLE:
-        raise ValueError(
+        raise NoSolutionError(
             "The feasible set of the decision problem is empty: no decision satisfies its constraints. "
             "Relax or remove the constraints that contradict each other."
         )

@@ -16,6 +16,7 @@ from polyhedge._validation import Array
 from polyhedge.problems.checks import check_compiled_cost, check_curvature, check_feasible
 from polyhedge.problems.decompose import Decomposition, affine_rows, decompose, substitute
 from polyhedge.problems.feasible_set import FeasibleProgram, compile_feasible_program
+from polyhedge.problems.names import Source, check_names, default_decision_names, default_outcome_names
 from polyhedge.problems.pieces import Pieces, SumOfMaxima
 
 Cost = Callable[[Any, Any], Any]
@@ -53,6 +54,11 @@ class DecisionProblem:
         `[u >= 0]`; uncertainty sets are intersected with them, which costs no coverage.
     name : str
         What to call the problem in reports.
+    outcome_names, decision_names : sequence of str, optional
+        What to call the entries of u and (row-major) of z in tables: u_1, u_2, ... and z_1, z_2, ..., or the
+        variable's own name, where nothing is given.
+    source : Source, optional
+        Where the problem was written, if it came from a file.
 
     Notes
     -----
@@ -77,6 +83,9 @@ class DecisionProblem:
     uncertain_constraints: Callable[[Any, Any], Sequence[cp.Constraint]] | None = None
     outcome_support: Callable[[Any], Sequence[cp.Constraint]] | None = None
     name: str = "decision problem"
+    outcome_names: Sequence[str] = ()
+    decision_names: Sequence[str] = ()
+    source: Source | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.decision, cp.Variable):
@@ -90,9 +99,25 @@ class DecisionProblem:
         ):
             raise ValueError(f"n_outcomes must be a positive integer, got {self.n_outcomes!r}.")
         _as_list(self.constraints, "constraints")
+        self._set_names()
         check_curvature(self)
         check_feasible(self)
         check_compiled_cost(self)
+
+    def labelled(self, **labels: Any) -> DecisionProblem:
+        """The same problem with another name, outcome_names, decision_names or source; nothing is compiled again."""
+        twin = copy(self)
+        twin.__dict__.update(labels)
+        twin._set_names()
+        return twin
+
+    def _set_names(self) -> None:
+        outcomes, decisions = default_outcome_names(self.n_outcomes), default_decision_names(self.decision)
+        names = {
+            "outcome_names": check_names(self.outcome_names, self.n_outcomes, "outcome_names", outcomes),
+            "decision_names": check_names(self.decision_names, self.n_decisions, "decision_names", decisions),
+        }
+        self.__dict__.update(names)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> DecisionProblem:
         """A problem never changes, so copies share it (CVXPY variables would lose their identity)."""

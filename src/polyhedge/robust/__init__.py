@@ -3,6 +3,7 @@
 from polyhedge.robust.adversary import Adversary, WorstCase
 from polyhedge.robust.counterpart import Counterpart
 from polyhedge.robust.decide import Decisions, decide
+from polyhedge.robust.each_context import decide_each
 from polyhedge.robust.nominal import decide_knowing
 from polyhedge.robust.scenarios import decide_by_scenarios
 
@@ -13,5 +14,6 @@ __all__ = [
     "WorstCase",
     "decide",
     "decide_by_scenarios",
+    "decide_each",
     "decide_knowing",
 ]

@@ -7,6 +7,7 @@
 | concave                    | any                        | one convex program                        | yes   |
 | convex                     | polyhedral                 | the vertices                              | yes   |
 | convex                     | Euclidean ball, ellipsoid  | branch and bound over cones of directions | gap   |
+| concave, convex            | union of balls             | each ball by itself                       | gap   |
 
 "gap": to a proven gap, which the bound includes.
 """
@@ -24,7 +25,7 @@ from polyhedge.problems import Curvature, DecisionProblem, SumOfMaxima
 from polyhedge.problems.feasible_set import compile_feasible_program
 from polyhedge.robust.round_adversary import maximise_convex_over_round_set
 from polyhedge.robust.support import form_at, maximise, membership
-from polyhedge.sets import Ball, Ellipsoid, Region, UncertaintySet
+from polyhedge.sets import Ball, Ellipsoid, Region, UncertaintySet, UnionOfBalls
 from polyhedge.solvers.program import Cone, ConicForm, ConicProgram, Status
 from polyhedge.solvers.solve import solve
 
@@ -53,6 +54,8 @@ class Adversary:
             return self._over_pieces(z)
         if problem.sum_of_maxima is not None:
             return self._over_sum_of_maxima(z, problem.sum_of_maxima)
+        if isinstance(self.shape, UnionOfBalls):
+            return self._over_parts(z, self.shape)
         if problem.curvature is Curvature.CONCAVE:
             return self._concave(z)
         return self._over_vertices(z) if self.has_vertices else self._over_round_set(z)
@@ -61,7 +64,7 @@ class Adversary:
     def has_vertices(self) -> bool:
         """Whether the set is polyhedral, so that a convex cost is worst at a vertex."""
         is_ball = isinstance(self.shape, Ball) and self.shape.norm == 2
-        return not (is_ball or isinstance(self.shape, Ellipsoid))
+        return not (is_ball or isinstance(self.shape, (Ellipsoid, UnionOfBalls)))
 
     def _over_pieces(self, z: Array) -> WorstCase:
         pieces = self.problem.pieces
@@ -82,6 +85,12 @@ class Adversary:
         outcome = self.center + solution.x[: self.problem.n_outcomes]
         value = float(self.problem.evaluate(z[None], outcome[None])[0])
         return WorstCase(value + solution.gap, outcome, solution.gap)
+
+    def _over_parts(self, z: Array, shape: UnionOfBalls) -> WorstCase:
+        found = [Adversary(self.problem, part, self.radius, self.center).worst_case(z) for part in shape.parts]
+        value = max(worst.value for worst in found)
+        best = max(found, key=lambda worst: worst.value - worst.gap)
+        return WorstCase(value, best.outcome, value - (best.value - best.gap))
 
     def _concave(self, z: Array) -> WorstCase:
         u = cp.Variable(self.problem.n_outcomes)

@@ -16,13 +16,13 @@ import numpy as np
 
 from polyhedge._validation import Array, Indices, Mask
 from polyhedge.robust.counterpart import Counterpart
-from polyhedge.robust.pairs import DenseProgram, Pairs, complementary_pairs, prove
+from polyhedge.robust.pairs import DenseProgram, Pairs, complementary_pairs, independent_rows, prove
 from polyhedge.robust.pivots import DualSimplex, PivotRule, PrincipalPivots, pivot_all
 from polyhedge.robust.regions import Region, is_certified, region_at
 from polyhedge.robust.workers import in_order
-from polyhedge.solvers.solve import solve
 
 _PROVEN = 1e-8
+_TIGHT = 1e-6
 _FIRST_CHUNK, _CHUNK = 256, 65_536
 _TASK = 2048
 _POOL_BYTES, _POOL_SIZE = 32e6, 4096
@@ -56,11 +56,16 @@ class BatchEngine:
     Make it with `batch_engine`, which tells whether the counterpart has the form for it.
     """
 
-    def __init__(self, counterpart: Counterpart, program: DenseProgram, pairs: Pairs, rule: PivotRule) -> None:
+    def __init__(
+        self, counterpart: Counterpart, program: DenseProgram, pairs: Pairs, rule: PivotRule, base: Array
+    ) -> None:
         self.counterpart, self.program, self.pairs, self.rule = counterpart, program, pairs, rule
         self.worst = _WorstResidual(counterpart)
+        # As a function of the prediction the optimum is concave where costs move and convex where limits do, so
+        # that tangents taken at other predictions bound it: the tightest names the most promising region.
+        self.value_sign = 1.0 if counterpart.parametric.rhs_slope.nnz else -1.0
         self.pool = _Pool(self)
-        self.pool.offer(np.zeros((1, rule.n_pairs), dtype=bool), np.zeros((1, pairs.q.shape[1])), 1)
+        self.pool.offer(np.zeros((1, rule.n_pairs), dtype=bool), base[None], 1)
 
     def decide(
         self, centers: Array, *, n_jobs: int | None = None, progress: Callable[[int, int], None] | None = None
@@ -119,27 +124,33 @@ def batch_engine(counterpart: Counterpart, center: Array, reach: Array) -> Batch
     is_one_sided = program.P is None and not all(sides)
     if not is_one_sided and len(program.inequalities) > _MOST_PAIRS:
         return None
-    active = _active_rows(counterpart, center)
-    pairs = None if active is None else complementary_pairs(program, active, np.concatenate([[1.0], reach]))
+    tight = _tight_inequalities(counterpart, center)
+    if tight is None:
+        return None
+    pairs = complementary_pairs(program, independent_rows(program, tight), np.concatenate([[1.0], reach]))
     if pairs is None:
         return None
     moving = ~pairs.at_base if sides[0] else pairs.at_base
+    if is_one_sided and pairs.q[~moving, 0].min(initial=0.0) < -_PROVEN:
+        return None  # the base has no signs to keep
     rule: PivotRule = DualSimplex(pairs, moving) if is_one_sided else PrincipalPivots(pairs)
-    engine = BatchEngine(counterpart, program, pairs, rule)
+    engine = BatchEngine(counterpart, program, pairs, rule, np.concatenate([[1.0], center]))
     return engine if engine.pool.regions else None
 
 
-def _active_rows(counterpart: Counterpart, center: Array) -> Mask | None:
-    solver = counterpart.solver
-    if solver.is_warm:
-        return solver.solver.active_rows() if solver.solve(center).status.has_solution else None
-    program = counterpart.parametric.at(center)
-    solution = solve(program)
+def _tight_inequalities(counterpart: Counterpart, center: Array) -> Indices | None:
+    """Inequalities that define the solution at one prediction, the heaviest first; None where there is none."""
+    program, solver = counterpart.parametric.at(center), counterpart.solver
+    kinds = np.concatenate([np.repeat(cone.kind, cone.n_rows) for cone in program.cones])
+    solution = solver.solve(center)
     if not solution.status.has_solution:
         return None
+    if solver.is_warm:
+        active = solver.solver.active_rows()
+        return None if active is None else np.flatnonzero(active & (kinds != "zero"))
     slack = program.b - program.A @ solution.x
-    kinds = np.concatenate([np.repeat(cone.kind, cone.n_rows) for cone in program.cones])
-    return np.asarray((kinds == "zero") | (solution.y > slack))
+    tight = (kinds != "zero") & ((solution.y > slack) | (slack <= _TIGHT * (1 + np.abs(program.b))))
+    return np.flatnonzero(tight)[np.argsort(-solution.y[tight], kind="stable")]
 
 
 class _WorstResidual:
@@ -186,12 +197,13 @@ class _Pool:
         self.engine = engine
         self.regions: list[Region] = []
         self.maps: list[Array] = []
+        self.bounds: list[Array] = []
         self.scores = np.zeros((0, engine.pairs.q.shape[1]))
         self.known: set[bytes] = set()
         self.size_limit = int(min(_POOL_SIZE, max(_POOL_BYTES // engine.rule.tableau.nbytes, 16)))
 
     def most_promising(self, F: Array) -> Indices:
-        """The region of the highest score for each context."""
+        """The region with the tightest bound at each context."""
         best, step = np.empty(len(F), dtype=np.int64), max(_BLOCK // len(self.scores), 1)
         for k in range(0, len(F), step):
             best[k : k + step] = (F[k : k + step] @ self.scores.T).argmax(axis=1)
@@ -239,32 +251,39 @@ class _Pool:
             self.known.add(keys[k].tobytes())
             self._take(np.flatnonzero(is_flipped[k]), F[k])
         if self.regions:
-            self.scores = np.stack([region.score for region in self.regions])
+            self.scores = np.stack(self.bounds)
 
     def _take(self, flipped: Indices, F: Array) -> None:
         engine = self.engine
-        region = region_at(engine.rule, engine.pairs, flipped, F)
+        region = region_at(engine.rule, engine.pairs, flipped)
         if region is None or not is_certified(engine.program, region, _PROVEN):
             return
         residual = engine.worst.affine(region.Y)
         if residual is None:
             return
         z = region.X[engine.counterpart.problem.feasible.z_columns]
+        U = _value_form(engine.program, region)
+        is_affine = np.abs(U[1:, 1:]).max() <= 1e-14 * np.abs(U).max()
+        value = _tangent(U, np.eye(len(U))[0])[None] if is_affine else U
         self.regions.append(region)
-        self.maps.append(np.ascontiguousarray(np.vstack([z, residual, _value_map(engine.program, region)]).T))
+        self.maps.append(np.ascontiguousarray(np.vstack([z, residual, value]).T))
+        bound = engine.rule.bound(region.start.tableau)
+        self.bounds.append(engine.value_sign * _tangent(U, F) if bound is None else bound)
 
 
-def _value_map(program: DenseProgram, region: Region) -> Array:
-    """The bound as [1; f]'U [1; f], or as one row where it is affine in f."""
+def _value_form(program: DenseProgram, region: Region) -> Array:
+    """The symmetric U with which the bound of a region is [1; f]'U [1; f]."""
     bend = 0.0 if program.P is None else 0.5 * program.P @ region.X
     U = region.X.T @ (program.C + bend)
     U[0] += program.offset
-    U = (U + U.T) / 2
-    if np.abs(U[1:, 1:]).max() > 1e-14 * np.abs(U).max():
-        return U
-    affine = 2 * U[:1]
-    affine[0, 0] = U[0, 0]
-    return affine
+    return np.asarray((U + U.T) / 2)
+
+
+def _tangent(U: Array, F: Array) -> Array:
+    """The affine function of [1; f] that touches F'U F at one F."""
+    slope = 2 * U @ F
+    slope[0] -= F @ U @ F
+    return slope
 
 
 def _part(found: BatchDecisions, chunk: slice) -> BatchDecisions:

@@ -27,6 +27,7 @@ Progress = Callable[[int, int], None]
 """Called with the number of contexts decided so far and the number of all."""
 
 _WORTH_POOLING = 64
+_SEGMENT_CHUNK = 65_536
 _PART = 32
 """Contexts that one solver takes from warm start to warm start: fixed, so that workers do not change results."""
 _NO_BOUND = {Status.UNBOUNDED_SET: np.inf, Status.UNBOUNDED: -np.inf}
@@ -112,7 +113,7 @@ def decide(
         )
     if not np.isfinite(radius):
         raise ValueError(f"radius must be finite, got {radius}. Calibrate with more samples or a larger alpha.")
-    found = _along_segment(problem, shape, radius, centers)
+    found = _along_segment(problem, shape, radius, centers, n_jobs, progress)
     if found is not None:
         return found
     decided = BatchDecisions.undecided(len(centers), problem.n_decisions, problem.n_outcomes)
@@ -135,7 +136,14 @@ class _Row:
     detail: str
 
 
-def _along_segment(problem: DecisionProblem, shape: UncertaintySet, radius: float, centers: Array) -> Decisions | None:
+def _along_segment(
+    problem: DecisionProblem,
+    shape: UncertaintySet,
+    radius: float,
+    centers: Array,
+    n_jobs: int | None,
+    progress: Progress | None,
+) -> Decisions | None:
     """All contexts in closed form, where decisions lie on a segment; None where they do not."""
     segment = as_segment(problem) if problem.pieces is not None else None
     form = shape.conic_form(radius)
@@ -144,20 +152,24 @@ def _along_segment(problem: DecisionProblem, shape: UncertaintySet, radius: floa
     support = support_along(segment, form)
     if support is None:
         return None
-    found = decide_along(segment, support, centers)
-    worst = np.add(found.worst_residual, centers, out=found.worst_residual)
-    z = np.empty((len(centers), problem.n_decisions))
-    for j, (low, high) in enumerate(zip(segment.z0, segment.z1, strict=True)):
-        np.multiply(found.s, high - low, out=z[:, j])
-        z[:, j] += low
-    return Decisions(
-        z=problem.as_given(z),
-        cost_bound=found.cost_bound,
-        worst_outcome=worst,
-        active_facets=_tight_facets(shape, radius, centers, worst),
-        status=_all_optimal(len(centers)),
-        gap=np.zeros(len(centers)),
-    )
+    n = len(centers)
+    z, bound = np.empty((n, problem.n_decisions)), np.empty(n)
+    worst = np.empty((n, problem.n_outcomes))
+    tight = np.empty((n, shape.n_facets if isinstance(shape, Polyhedron) else 0), dtype=bool)
+
+    def fill(chunk: slice) -> None:
+        found = decide_along(segment, support, centers[chunk])
+        for j, (low, high) in enumerate(zip(segment.z0, segment.z1, strict=True)):
+            z[chunk, j] = low + found.s * (high - low)
+        bound[chunk] = found.cost_bound
+        tight[chunk] = _tight_facets(shape, radius, found.worst_residual)
+        np.add(found.worst_residual, centers[chunk], out=worst[chunk])
+
+    chunks = [slice(k, k + _SEGMENT_CHUNK) for k in range(0, n, _SEGMENT_CHUNK)]
+    for chunk, _ in zip(chunks, in_order(fill, chunks, n_jobs=n_jobs), strict=True):
+        if progress is not None:
+            progress(min(chunk.stop, n), n)
+    return Decisions(problem.as_given(z), bound, worst, tight, _all_optimal(n), np.zeros(n))
 
 
 def _in_batch(
@@ -264,7 +276,7 @@ def _collect(
         z=problem.as_given(decided.z),
         cost_bound=decided.cost_bound,
         worst_outcome=worst,
-        active_facets=_tight_facets(shape, radius, centers, worst),
+        active_facets=_tight_facets(shape, radius, worst, centers),
         status=status,
         gap=decided.gap,
         detail=tuple(detail),
@@ -277,16 +289,19 @@ def _all_optimal(n: int) -> NDArray[np.object_]:
     return status
 
 
-def _tight_facets(shape: UncertaintySet, radius: float, centers: Array, outcomes: Array) -> NDArray[np.bool_]:
-    """Facets of a polyhedron that are tight at the outcomes; in blocks, so that the slacks stay in the cache."""
+def _tight_facets(
+    shape: UncertaintySet, radius: float, points: Array, centers: Array | None = None
+) -> NDArray[np.bool_]:
+    """Facets of a polyhedron that are tight at residuals (or outcomes around centers); block by block."""
     if not isinstance(shape, Polyhedron):
-        return np.zeros((len(outcomes), 0), dtype=bool)
+        return np.zeros((len(points), 0), dtype=bool)
     limit = radius - shape.b
     enough = limit - 1e-7 * (np.abs(limit) + np.linalg.norm(shape.W, axis=1))
-    tight = np.empty((len(outcomes), len(limit)), dtype=bool)
+    tight = np.empty((len(points), len(limit)), dtype=bool)
     # Comparing two arrays of one shape is several times faster than comparing short rows with one.
-    enough = np.tile(enough, (min(BLOCK, len(outcomes)), 1))
-    for k in range(0, len(outcomes), BLOCK):
-        reached = (outcomes[k : k + BLOCK] - centers[k : k + BLOCK]) @ shape.W.T
-        np.greater_equal(reached, enough[: len(reached)], out=tight[k : k + BLOCK])
+    enough = np.tile(enough, (min(BLOCK, len(points)), 1))
+    for k in range(0, len(points), BLOCK):
+        block = points[k : k + BLOCK]
+        reached = (block if centers is None else block - centers[k : k + BLOCK]) @ shape.W.T
+        np.greater_equal(reached, enough[: len(block)], out=tight[k : k + BLOCK])
     return tight

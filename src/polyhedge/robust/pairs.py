@@ -17,6 +17,7 @@ from polyhedge.robust.parametric import ParametricProgram
 
 _ROUNDING = 1e-13
 _LARGEST = 1e8
+_DEPENDENT = 1e-9
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,24 @@ class DenseProgram:
             offset=np.concatenate([[zero.offset], parametric.offset_slope]),
             inequalities=np.flatnonzero(kinds == "nonneg"),
         )
+
+
+def independent_rows(program: DenseProgram, wanted: Indices) -> Mask:
+    """All equations, then the wanted inequalities in their order, each only if independent of those before it.
+
+    At a degenerate point a basis may do without an equation, or more inequalities may be tight than there are
+    dimensions; a base must have the one and not the other.
+    """
+    chosen = np.zeros(len(program.A), dtype=bool)
+    directions = np.zeros((0, program.A.shape[1]))
+    for row in [*np.flatnonzero(_equations(program.A, program.inequalities)), *wanted]:
+        rest = program.A[row] / np.linalg.norm(program.A[row])
+        for _ in range(2):  # once more for accuracy
+            rest = rest - (directions @ rest) @ directions
+        if np.linalg.norm(rest) > _DEPENDENT:
+            chosen[row] = True
+            directions = np.vstack([directions, rest / np.linalg.norm(rest)])
+    return chosen
 
 
 def complementary_pairs(program: DenseProgram, active: Mask, reach: Array) -> Pairs | None:

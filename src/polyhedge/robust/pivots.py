@@ -18,9 +18,11 @@ from polyhedge._validation import Array, Indices, Mask
 from polyhedge.robust.pairs import Pairs
 
 _SMALLEST_PIVOT = 1e-9
+_ZERO = 1e-12
 _NEGATIVE = 1e-10
+_TIE = 1e-6
 _GREEDY = 2
-_BATCH = 2**16
+_BATCH = 2**18
 """Numbers in the tableaus of one batch: they should stay in the processor's cache."""
 _MOST_PIVOTS = 20
 """Pivots after which a context is given up, in multiples of the number of basic quantities."""
@@ -42,8 +44,15 @@ class PivotRule(Protocol):
         """The pair of each row and of each column at the base."""
         ...
 
-    def choose(self, M: Array, pending: Indices, age: Indices) -> tuple[Indices, Indices, Mask]:
-        """Row and column of the next pivot of each tableau, and which tableaus have one."""
+    def choose(self, M: Array, rows: Indices, pending: Indices, age: Indices) -> tuple[Indices, Indices, Mask]:
+        """Row and column of the next pivot of each tableau, and which tableaus have one.
+
+        `rows` are the labels of the rows, `pending` what is left of an exchange, `age` the pivots made so far.
+        """
+        ...
+
+    def bound(self, tableau: Array) -> Array | None:
+        """The optimal value within a region as a function of [1; f] up to a common one; None if it is not affine."""
         ...
 
     def values(self, M: Array, rows: Indices, columns: Indices) -> tuple[Array, Mask]:
@@ -74,7 +83,9 @@ class DualSimplex:
     def labels(self) -> tuple[Indices, Indices]:  # noqa: D102
         return self.row_pairs, self.column_pairs
 
-    def choose(self, M: Array, pending: Indices, age: Indices) -> tuple[Indices, Indices, Mask]:  # noqa: D102
+    def choose(  # noqa: D102
+        self, M: Array, rows: Indices, pending: Indices, age: Indices
+    ) -> tuple[Indices, Indices, Mask]:
         n, each = self.n_columns, np.arange(len(M))
         q = M[:, : self.n_rows, n]
         i = q.argmin(axis=1)
@@ -86,6 +97,10 @@ class DualSimplex:
         tied = ratio <= (least + 1e-11 * (1 + least))[:, None]
         j = np.where(tied & able, M[:, -1, :n] / divisor, np.inf).argmin(axis=1)
         return i, j, (q[each, i] < -_NEGATIVE) & able.any(axis=1)
+
+    def bound(self, tableau: Array) -> Array | None:  # noqa: D102
+        prices, ties = tableau[-2:, self.n_columns :]
+        return np.asarray(prices + _TIE * ties)
 
     def values(self, M: Array, rows: Indices, columns: Indices) -> tuple[Array, Mask]:  # noqa: D102
         v, each = np.zeros((len(M), self.n_pairs)), np.arange(len(M))[:, None]
@@ -110,18 +125,26 @@ class PrincipalPivots:
         # A flipped pair's label is moved up by n, so that rows tell which partner they hold.
         return np.arange(self.n_rows), self.n_rows + np.arange(self.n_rows)
 
-    def choose(self, M: Array, pending: Indices, age: Indices) -> tuple[Indices, Indices, Mask]:  # noqa: D102
+    def choose(  # noqa: D102
+        self, M: Array, rows: Indices, pending: Indices, age: Indices
+    ) -> tuple[Indices, Indices, Mask]:
         n, each = self.n_rows, np.arange(len(M))
         q = M[:, :, n]
-        # The most negative pair first is short but may run in circles; the first negative one never does.
-        i = np.where(age < _GREEDY * n, q.argmin(axis=1), (q < -_NEGATIVE).argmax(axis=1))
+        # The most negative pair first is short but may run in circles; the least numbers never do.
+        is_careful = age >= _GREEDY * n
+        i = q.argmin(axis=1)
+        if is_careful.any():
+            i = np.where(is_careful, _least(rows % n, q < -_NEGATIVE), i)
         row = M[each, i, :n]
         smallest = _SMALLEST_PIVOT * np.maximum(np.abs(row).max(axis=1), 1.0)
         curved = row[each, i] > smallest
         able = row > smallest[:, None]
         able[each, i] = curved
         ratio = np.where(able, np.maximum(q, 0.0) / np.where(able, row, 1.0), np.inf)
-        j = np.where(curved, i, ratio.argmin(axis=1))
+        j = ratio.argmin(axis=1)
+        if is_careful.any():
+            j = np.where(is_careful, _least(rows % n, able), j)
+        j = np.where(curved, i, j)
         due = pending >= 0
         # The second half of an exchange: the partner's row and the first pair's column.
         first, second = pending // n, pending % n
@@ -129,12 +152,20 @@ class PrincipalPivots:
         pending[:] = np.where(~due & goes_on & (i != j), i * n + j, -1)
         return np.where(due, second, i), np.where(due, first, j), goes_on
 
+    def bound(self, tableau: Array) -> Array | None:  # noqa: D102
+        return None
+
     def values(self, M: Array, rows: Indices, columns: Indices) -> tuple[Array, Mask]:  # noqa: D102
         v, each, n = np.zeros((len(M), self.n_pairs)), np.arange(len(M))[:, None], self.n_pairs
         v[each, rows % n] = np.where(rows >= n, M[:, :, n], 0.0)
         is_flipped = np.zeros(v.shape, dtype=bool)
         is_flipped[each, rows % n] = rows >= n
         return v, is_flipped
+
+
+def _least(numbers: Indices, mask: Mask) -> Indices:
+    """Where the least number stands among those in the mask."""
+    return np.where(mask, numbers, np.iinfo(np.int64).max).argmin(axis=1)
 
 
 def block_pivot(M: Array, rows: Indices, columns: Indices) -> Array | None:
@@ -222,9 +253,10 @@ class _Batch:
 
     def step(self) -> None:
         """One pivot in every tableau that needs one; the others are read and loaded anew."""
-        i, j, goes_on = self.rule.choose(self.M, self.pending, self.age)
+        i, j, goes_on = self.rule.choose(self.M, self.rows, self.pending, self.age)
         is_live = self.contexts >= 0
-        goes_on &= is_live & (self.age < _MOST_PIVOTS * self.rule.n_rows)
+        size = np.abs(self.M[np.arange(len(i)), i, j])
+        goes_on &= is_live & (size > _ZERO) & (self.age < _MOST_PIVOTS * self.rule.n_rows)
         self._pivot(i, j, goes_on)
         stops = np.flatnonzero(is_live & ~goes_on)
         if len(stops):

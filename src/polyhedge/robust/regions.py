@@ -15,7 +15,6 @@ from polyhedge._validation import Array, Indices, Mask
 from polyhedge.robust.pairs import DenseProgram, Pairs
 from polyhedge.robust.pivots import PivotRule, Start, start_at
 
-_TIE = 1e-6
 _OUTSIDE = 1e-9
 
 
@@ -23,8 +22,7 @@ _OUTSIDE = 1e-9
 class Region:
     """An active set with its tests (1 + d, n_rows) and the point X [1; f] and multipliers Y [1; f] it implies.
 
-    `is_active` tells the inequalities whose slack is zero in it; `score` ranks regions for a context: the highest
-    is the most promising.
+    `is_active` tells the inequalities whose slack is zero in it.
     """
 
     start: Start
@@ -32,15 +30,14 @@ class Region:
     X: Array
     Y: Array
     is_active: Mask
-    score: Array
 
     def contains(self, F: Array) -> Mask:
         """Which contexts, as rows [1, f], lie in the region."""
         return np.asarray((F @ self.tests).min(axis=1, initial=np.inf) >= -_OUTSIDE)
 
 
-def region_at(rule: PivotRule, pairs: Pairs, flipped: Indices, F: Array) -> Region | None:
-    """The region with these pairs flipped, met at the context [1, f]; None where its equations are singular."""
+def region_at(rule: PivotRule, pairs: Pairs, flipped: Indices) -> Region | None:
+    """The region with these pairs flipped; None where its equations are singular."""
     start = start_at(rule, flipped)
     if start is None:
         return None
@@ -49,14 +46,9 @@ def region_at(rule: PivotRule, pairs: Pairs, flipped: Indices, F: Array) -> Regi
         return None  # a negative price: not optimal anywhere
     tests = np.ascontiguousarray(start.tableau[: rule.n_rows, n:].T)
     v = _affine_values(rule, start)
-    # In a linear program the value bounds of all regions are compared, else the places where they were met.
-    if len(start.tableau) > rule.n_rows:
-        score = start.tableau[-2, n:] + _TIE * start.tableau[-1, n:]
-    else:
-        score = np.concatenate([[-0.5 * float(F[1:] @ F[1:])], F[1:]])
     is_active = pairs.at_base.copy()
     is_active[flipped] ^= True
-    return Region(start, tests, pairs.X0 + pairs.X1 @ v, pairs.Y0 + pairs.Y1 @ v, is_active, score)
+    return Region(start, tests, pairs.X0 + pairs.X1 @ v, pairs.Y0 + pairs.Y1 @ v, is_active)
 
 
 def _affine_values(rule: PivotRule, start: Start) -> Array:

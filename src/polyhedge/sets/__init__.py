@@ -6,5 +6,6 @@ from polyhedge.sets.ellipsoid import Ellipsoid
 from polyhedge.sets.polyhedron import Polyhedron
 from polyhedge.sets.protocol import UncertaintySet, Volume
 from polyhedge.sets.region import Region
+from polyhedge.sets.union_of_balls import UnionOfBalls
 
-__all__ = ["Ball", "Box", "Ellipsoid", "Polyhedron", "Region", "UncertaintySet", "Volume"]
+__all__ = ["Ball", "Box", "Ellipsoid", "Polyhedron", "Region", "UncertaintySet", "UnionOfBalls", "Volume"]

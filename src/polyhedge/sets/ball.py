@@ -13,7 +13,15 @@ from numpy.typing import ArrayLike, NDArray
 
 from polyhedge._validation import Array, as_rows
 from polyhedge.sets.polyhedron import Polyhedron
-from polyhedge.sets.protocol import N_SAMPLES, Volume, as_center, as_directions, like_directions, row_norms
+from polyhedge.sets.protocol import (
+    N_SAMPLES,
+    Volume,
+    as_center,
+    as_directions,
+    like_directions,
+    row_norms,
+    score_in_blocks,
+)
 from polyhedge.solvers.program import Cone, ConicForm
 
 # The norm whose unit ball gives the support function of the unit ball of the key.
@@ -71,7 +79,7 @@ class Ball:
     def scores(self, residuals: ArrayLike) -> Array:
         r"""$\|e - c\|_p$ of each row of `residuals` (n, d)."""
         rows = as_rows(residuals, "residuals", self.n_outcomes)
-        return row_norms(rows - self.center, self.norm)
+        return score_in_blocks(lambda block: row_norms(block - self.center, self.norm), rows)
 
     def contains(self, residuals: ArrayLike, radius: float) -> NDArray[np.bool_]:
         """Whether each row of `residuals` (n, d) has a score of at most `radius`."""

@@ -10,7 +10,15 @@ from numpy.typing import ArrayLike, NDArray
 
 from polyhedge._validation import Array, as_finite, as_rows
 from polyhedge.sets.polyhedron import Polyhedron
-from polyhedge.sets.protocol import N_SAMPLES, Volume, as_center, as_directions, frozen, like_directions
+from polyhedge.sets.protocol import (
+    N_SAMPLES,
+    Volume,
+    as_center,
+    as_directions,
+    frozen,
+    like_directions,
+    score_in_blocks,
+)
 from polyhedge.solvers.program import ConicForm
 
 
@@ -64,7 +72,7 @@ class Box:
     def scores(self, residuals: ArrayLike) -> Array:
         r"""$\max_j |e_j - c_j| / s_j$ of each row of `residuals` (n, d)."""
         rows = as_rows(residuals, "residuals", self.n_outcomes)
-        return np.abs((rows - self.center) / self.scale).max(axis=1)
+        return score_in_blocks(lambda block: np.abs((block - self.center) / self.scale).max(axis=1), rows)
 
     def contains(self, residuals: ArrayLike, radius: float) -> NDArray[np.bool_]:
         """Whether each row of `residuals` (n, d) has a score of at most `radius`."""

@@ -21,6 +21,7 @@ from polyhedge.sets.protocol import (
     like_directions,
     row_norms,
     row_products,
+    score_in_blocks,
 )
 from polyhedge.solvers.program import Cone, ConicForm
 
@@ -94,7 +95,8 @@ class Ellipsoid:
     def scores(self, residuals: ArrayLike) -> Array:
         r"""$\|L^{-1}(e - c)\|_2$ of each row of `residuals` (n, d)."""
         rows = as_rows(residuals, "residuals", self.n_outcomes)
-        return row_norms(row_products(rows - self.center, self._inverse_factor()))
+        inverse = self._inverse_factor()
+        return score_in_blocks(lambda block: row_norms(row_products(block - self.center, inverse)), rows)
 
     def contains(self, residuals: ArrayLike, radius: float) -> NDArray[np.bool_]:
         """Whether each row of `residuals` (n, d) has a score of at most `radius`."""

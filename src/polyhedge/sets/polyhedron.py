@@ -11,7 +11,15 @@ from numpy.typing import ArrayLike, NDArray
 
 from polyhedge._validation import Array, as_finite, as_rows
 from polyhedge.sets import _halfspaces
-from polyhedge.sets.protocol import N_SAMPLES, Volume, as_directions, frozen, like_directions, row_products
+from polyhedge.sets.protocol import (
+    N_SAMPLES,
+    Volume,
+    as_directions,
+    frozen,
+    like_directions,
+    row_products,
+    score_in_blocks,
+)
 from polyhedge.solvers.polyhedral import irredundant_rows, maximise_linear, recession_direction
 from polyhedge.solvers.program import Cone, ConicForm
 
@@ -97,7 +105,8 @@ class Polyhedron:
 
     def scores(self, residuals: ArrayLike) -> Array:
         r"""$\max_k w_k^\top e + b_k$ of each row of `residuals` (n, d)."""
-        return (row_products(as_rows(residuals, "residuals", self.n_outcomes), self.W) + self.b).max(axis=1)
+        rows = as_rows(residuals, "residuals", self.n_outcomes)
+        return score_in_blocks(lambda block: (row_products(block, self.W) + self.b).max(axis=1), rows)
 
     def contains(self, residuals: ArrayLike, radius: float) -> NDArray[np.bool_]:
         """Whether each row of `residuals` (n, d) has a score of at most `radius`."""

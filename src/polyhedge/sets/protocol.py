@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -11,6 +12,7 @@ from polyhedge._validation import Array, as_finite
 from polyhedge.solvers.program import ConicForm
 
 N_SAMPLES = 10_000
+SCORE_BLOCK = 32_768
 
 
 class Volume(float):
@@ -78,6 +80,16 @@ def frozen(array: Array) -> Array:
     copy = np.array(array, dtype=np.float64)
     copy.flags.writeable = False
     return copy
+
+
+def score_in_blocks(score: Callable[[Array], Array], rows: Array) -> Array:
+    """Scores of all rows, block by block: what is needed in between does not grow with their number."""
+    if len(rows) <= SCORE_BLOCK:
+        return score(rows)
+    scores = np.empty(len(rows))
+    for k in range(0, len(rows), SCORE_BLOCK):
+        scores[k : k + SCORE_BLOCK] = score(rows[k : k + SCORE_BLOCK])
+    return scores
 
 
 def row_products(rows: Array, W: Array) -> Array:

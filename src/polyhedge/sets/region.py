@@ -172,7 +172,7 @@ class Region:
     def plot(self, ax: Axes | None = None, **style: Any) -> Axes:
         """Draw a bounded region of two outcomes on matplotlib axes (new ones if None) and return them.
 
-        `style` goes to `matplotlib.patches.Polygon`. Nothing is shown.
+        `style` goes to `matplotlib.patches.Polygon`. An empty region is drawn as words that say so. Nothing is shown.
         """
         if self.n_outcomes != 2:
             raise ValueError(f"Only regions of 2 outcomes can be drawn, got {self.n_outcomes}. Draw a projection.")
@@ -184,6 +184,12 @@ class Region:
         ax = plt.subplots()[1] if ax is None else ax
         if not {"color", "facecolor", "fc", "edgecolor", "ec", "alpha"} & set(style):
             style = {"facecolor": ("C0", 0.25), "edgecolor": "C0", **style}
+        if not self.is_bounded:
+            raise ValueError("The region is unbounded, so it has no outline. Add facets, or cut it with support_W.")
+        if self.is_empty:
+            words = "empty region: no outcome lies in the set and in the known support"
+            ax.text(0.5, 0.5, words, transform=ax.transAxes, ha="center", va="center", wrap=True)
+            return ax
         ax.add_patch(Polygon(self._outline(), closed=True, **style))
         ax.autoscale_view()
         return ax
@@ -233,8 +239,6 @@ class Region:
         angles = np.linspace(0.0, 2 * np.pi, N_OUTLINE, endpoint=False)
         V = np.column_stack([np.cos(angles), np.sin(angles)])
         values = self.support(V)
-        if not np.isfinite(values).all():
-            return np.empty((0, 2))
         # Neighbouring tangents meet next to the boundary.
         pairs = np.stack([V, np.roll(V, -1, axis=0)], axis=1)
         return np.linalg.solve(pairs, np.column_stack([values, np.roll(values, -1)])[..., None])[..., 0]

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from polyhedge.benchmark.scaling import replace_file
-from polyhedge.benchmark.scaling_report import Grid
+from polyhedge.benchmark.files import replace_file, save_figure
+from polyhedge.benchmark.grid import Grid
 from polyhedge.benchmark.speed.cases import PRODUCT
 from polyhedge.benchmark.speed.decisions import OURS, DecisionsRun, SpeedRow
 from polyhedge.benchmark.speed.growth import GrowthLine, GrowthPoint, lines
@@ -210,10 +210,7 @@ def draw_growth(points: Sequence[GrowthPoint], title: str, paths: Iterable[Path]
     for ax, parameter in zip(np.atleast_1d(figure.subplots(1, max(len(parameters), 1))), parameters, strict=False):
         _panel(ax, parameter, [line for line in found if line.parameter == parameter])
     figure.suptitle(title, fontsize=11)
-    for path in paths:
-        buffer = io.BytesIO()
-        figure.savefig(buffer, format=path.suffix[1:], dpi=130)
-        replace_file(path, buffer.getvalue())
+    save_figure(figure, paths)
 
 
 def _panel(ax: Any, parameter: str, found: list[GrowthLine]) -> None:

@@ -1,0 +1,23 @@
+"""The methods the paper compares with, and references: one function `(task, alpha, seed) -> Measured` each.
+
+All conformal ranks are exact, through `polyhedge.calibration`. Public implementations of several of these methods
+(robbuffet, the authors' code of PCP, the default of puncc) take the order statistic beside the right one, by
+interpolating or by a floating-point ceiling; the versions here are corrected.
+"""
+
+from polyhedge.benchmark.baselines.f_croms import f_croms
+from polyhedge.benchmark.baselines.norm_sets import bonferroni_box, conformal_ellipsoid, conformal_l_2, conformal_l_inf
+from polyhedge.benchmark.baselines.pcp import pcp
+from polyhedge.benchmark.baselines.references import nominal, oracle, sample_average
+
+__all__ = [
+    "bonferroni_box",
+    "conformal_ellipsoid",
+    "conformal_l_2",
+    "conformal_l_inf",
+    "f_croms",
+    "nominal",
+    "oracle",
+    "pcp",
+    "sample_average",
+]

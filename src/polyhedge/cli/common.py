@@ -1,0 +1,150 @@
+"""What the commands on the user's own data share: options, files, and how results are told."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, is_dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+from polyhedge import io, problems, tables
+from polyhedge.estimator import RobustDecider, load
+from polyhedge.metrics import Evaluation, Proportion
+from polyhedge.problems import DecisionProblem
+from polyhedge.solvers.program import Status
+from polyhedge.tables import Schema, Table
+
+Separator = Annotated[str | None, typer.Option(help="Character between values of a CSV file; found out if not given.")]
+Encoding = Annotated[str | None, typer.Option(help="Encoding of a CSV file, such as utf-8 or cp1252.")]
+Decimal = Annotated[str | None, typer.Option(help="Decimal sign of a CSV file: '.' or ','; found out if not given.")]
+Missing = Annotated[str | None, typer.Option(help="More words for a missing value, separated by commas.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
+ModelFile = Annotated[Path, typer.Argument(help="Model file, written by polyhedge fit.")]
+CodedProblem = Annotated[
+    str | None,
+    typer.Option("--problem", help="FILE.py:NAME, only for a model whose problem is Python code outside the file."),
+]
+
+# What a command ends with; 1 is left to faults of the library.
+BAD_INPUT, NO_SOLUTION, STOPPED_EARLY = 2, 3, 4
+_NO_SOLUTION = (Status.INFEASIBLE, Status.UNBOUNDED, Status.UNBOUNDED_SET, Status.EMPTY_SET)
+
+
+def names_in(text: str | None) -> tuple[str, ...]:
+    """Names separated by commas.
+
+    Examples
+    --------
+    >>> names_in("heating_load, cooling_load")
+    ('heating_load', 'cooling_load')
+    """
+    return tuple(name.strip() for name in (text or "").split(",") if name.strip())
+
+
+def read(path: Path, separator: str | None, encoding: str | None, decimal: str | None, missing: str | None) -> Table:
+    """A table from a file, as the four reading options say."""
+    return tables.read_table(path, separator=separator, encoding=encoding, decimal=decimal, missing=names_in(missing))
+
+
+def read_problem(reference: str) -> DecisionProblem:
+    """A problem from a TOML file, or from Python code as FILE.py:NAME."""
+    if ".py:" in reference:
+        return problems.from_reference(reference)
+    if not reference.endswith(".toml"):
+        raise ValueError(f"The problem must be a .toml file or FILE.py:NAME, got {reference!r}.")
+    if not Path(reference).is_file():
+        raise FileNotFoundError(f"There is no file {reference}. Check the path.")
+    return problems.from_toml(reference)
+
+
+def read_model(path: Path, problem: str | None) -> tuple[RobustDecider, Schema]:
+    """A fitted decider and the columns it takes."""
+    if not path.is_file():
+        raise FileNotFoundError(f"There is no file {path}. Write one with polyhedge fit.")
+    decider = load(path, problem=None if problem is None else read_problem(problem))
+    columns = decider.details_.get("columns")
+    if columns is None:
+        raise io.ModelFileError(f"{path} was not written by polyhedge fit: it does not say which columns it takes.")
+    return decider, Schema.from_json(columns)
+
+
+def tell(lines: Sequence[tuple[str, str]]) -> None:
+    """Print labelled lines, the labels in one column."""
+    width = max(len(label) for label, _ in lines)
+    for label, text in lines:
+        typer.echo(f"{label:<{width}}  {text}".rstrip())
+
+
+def warn(messages: Sequence[str]) -> None:
+    """Print warnings to stderr, one a line."""
+    for message in messages:
+        typer.echo(f"warning: {message}", err=True)
+
+
+def tell_json(payload: Mapping[str, Any]) -> None:
+    """Print one JSON object; numbers that JSON cannot write become null."""
+    typer.echo(json.dumps(plain(payload), indent=2, ensure_ascii=False))
+
+
+def plain(value: Any) -> Any:
+    """Dictionaries, lists, texts and finite numbers only.
+
+    Examples
+    --------
+    >>> plain({"radius": np.float64(1.5), "gap": float("inf")})
+    {'radius': 1.5, 'gap': None}
+    """
+    if is_dataclass(value) and not isinstance(value, type):
+        return plain(asdict(value))
+    if isinstance(value, Mapping):
+        return {str(key): plain(entry) for key, entry in value.items()}
+    if isinstance(value, np.ndarray):
+        return plain(value.tolist())
+    if isinstance(value, (list, tuple)):
+        return [plain(entry) for entry in value]
+    if isinstance(value, (bool, np.bool_)):
+        return bool(value)
+    if isinstance(value, (float, np.floating)):
+        return float(value) if np.isfinite(value) else None
+    if isinstance(value, np.integer):
+        return int(value)
+    return str(value) if isinstance(value, (Path, Enum)) else value
+
+
+def evaluation_lines(evaluation: Evaluation, thinned: Proportion | None = None) -> list[tuple[str, str]]:
+    """What held on rows that were not used for fitting; `thinned` is the coverage of one row a group."""
+    n = evaluation.coverage.n
+    observed = f"{evaluation.coverage} on {n} rows"
+    if thinned is not None:
+        # Near-copies are no independent evidence, so an interval from all rows would be too narrow.
+        observed = f"{evaluation.coverage.value:.3f} on {n} rows, {thinned} on one row of each of {thinned.n} groups"
+    return [
+        ("coverage", f"promised {evaluation.promised:.6g}, observed {observed}"),
+        ("bound held", f"{evaluation.bound_held} of these rows cost no more than their bound"),
+        ("cost", f"bound {evaluation.worst_case_cost}, realised {evaluation.realised_cost}"),
+        ("regret", f"{evaluation.regret} above the best decision in hindsight"),
+        (
+            "vs nominal",
+            f"{_signed(evaluation.over_nominal.value)} ± {evaluation.over_nominal.standard_error:.2g} "
+            "against trusting the prediction",
+        ),
+    ]
+
+
+def check_statuses(statuses: Sequence[Status]) -> None:
+    """End with the exit code that the statuses of solves ask for; go on where all are optimal."""
+    if any(status in _NO_SOLUTION for status in statuses):
+        raise typer.Exit(NO_SOLUTION)
+    if any(status is Status.STOPPED_EARLY for status in statuses):
+        raise typer.Exit(STOPPED_EARLY)
+    if any(status is Status.FAILED for status in statuses):
+        raise typer.Exit(1)
+
+
+def _signed(value: float) -> str:
+    return f"{value:+.4g}"

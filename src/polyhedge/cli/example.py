@@ -1,0 +1,39 @@
+"""`polyhedge example`: files to try the other commands on."""
+
+from __future__ import annotations
+
+from importlib import resources
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from polyhedge._files import replace_file
+from polyhedge.cli.app import app
+from polyhedge.data.examples import EXAMPLES, make_example
+
+
+@app.command()
+def example(
+    name: Annotated[str, typer.Argument(help=f"One of {', '.join(EXAMPLES)}.")],
+    out: Annotated[Path, typer.Option(file_okay=False, help="Folder for the files; made if it is missing.")] = Path(),
+) -> None:
+    """Write a history, fresh rows, new rows and a decision problem, to try the other commands on.
+
+    Files that are there already are left alone if they are the same, and never overwritten.
+
+    Example: polyhedge example energy --out energy
+    """
+    tables = make_example(name)
+    contents = {
+        f"{part}.csv": getattr(tables, part).to_csv(index=False, lineterminator="\n").encode()
+        for part in ("history", "fresh", "new")
+    }
+    contents["problem.toml"] = resources.files("polyhedge.data").joinpath(f"example_{name}.toml").read_bytes()
+    there = [file for file in contents if (out / file).exists()]
+    other = [file for file in there if (out / file).read_bytes() != contents[file]]
+    if other:
+        raise ValueError(f"{out / other[0]} is there already and differs. Choose another folder with --out.")
+    for file, content in contents.items():
+        replace_file(out / file, content)
+        typer.echo(f"{out / file}")

@@ -1,0 +1,194 @@
+"""`polyhedge fit`: a model from a table and a decision problem."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from polyhedge.cli.app import app
+from polyhedge.cli.common import (
+    AsJson,
+    Decimal,
+    Encoding,
+    Missing,
+    Separator,
+    check_statuses,
+    evaluation_lines,
+    names_in,
+    read,
+    read_problem,
+    tell,
+    tell_json,
+    warn,
+)
+from polyhedge.cli.progress import progress
+from polyhedge.learners import LearnResult
+from polyhedge.tables import PREDICTORS, FittedTable, TableOptions, fit_table
+from polyhedge.words import facets_in_words
+
+_MODEL_SUFFIX = ".polyhedge"
+
+
+@app.command()
+def fit(
+    data: Annotated[Path, typer.Option(help="History: a CSV or Parquet file, one row an observation.")],
+    problem: Annotated[str, typer.Option(help="The decision problem: a .toml file, or FILE.py:NAME.")],
+    out: Annotated[Path, typer.Option(help=f"Model file to write, for example model{_MODEL_SUFFIX}.")],
+    outcomes: Annotated[
+        str, typer.Option(help="Outcome columns, separated by commas; by default the problem's outcome names.")
+    ] = "",
+    alpha: Annotated[float, typer.Option(help="Share of outcomes that may fall outside the set.")] = 0.1,
+    features: Annotated[
+        str | None, typer.Option(help="Feature columns; by default all columns without another role.")
+    ] = None,
+    categorical: Annotated[str, typer.Option(help="Features that name kinds although they look like numbers.")] = "",
+    predictor: Annotated[
+        str, typer.Option(help=f"{', '.join(PREDICTORS)}, or auto: the best on the training rows.")
+    ] = "auto",
+    time_column: Annotated[
+        str | None, typer.Option(help="Column with the time: the split is then by time, the latest rows held out.")
+    ] = None,
+    group: Annotated[
+        str, typer.Option(help="Columns that mark rows which belong together; such rows stay in one part.")
+    ] = "",
+    shares: Annotated[str, typer.Option(help="Shares of train, learn, calibrate and held-out.")] = "0.4,0.2,0.2,0.2",
+    copies: Annotated[
+        str, typer.Option(help="Rows equal in all columns: together (count once) or independent events.")
+    ] = "together",
+    time_limit: Annotated[
+        float | None, typer.Option(min=0, help="Seconds after which the learner settles for what it has.")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the split, the predictor and the learner.")] = 0,
+    separator: Separator = None,
+    encoding: Encoding = None,
+    decimal: Decimal = None,
+    missing: Missing = None,
+    as_json: AsJson = False,
+) -> None:
+    """Learn from a table which outcomes a decision must guard against, and save the model.
+
+    The rows are split into four parts: one trains a predictor, one learns the shape of the set of outcomes, one sets
+    its size so that it holds the promised share of outcomes, and one checks the promise.
+
+    Example: polyhedge fit --data history.csv --outcomes heating_load,cooling_load --problem problem.toml --alpha 0.1
+    --out model.polyhedge
+    """
+    if out.is_dir():
+        raise ValueError(f"{out} is a folder. Name the file in it, for example {out / ('model' + _MODEL_SUFFIX)}.")
+    options = TableOptions(
+        features=None if features is None else names_in(features),
+        categorical=names_in(categorical),
+        predictor=predictor,
+        time_column=time_column,
+        group=names_in(group),
+        shares=_numbers(shares),
+        copies=copies,
+        time_limit=time_limit,
+        seed=seed,
+    )
+    table = read(data, separator, encoding, decimal, missing)
+    with progress("fitting"):
+        fitted = fit_table(table, read_problem(problem), names_in(outcomes), alpha, options)
+        facets = _facets(fitted)
+    fitted.decider.save(out, _details(fitted, options, data, len(table)))
+    if as_json:
+        tell_json(_summary(fitted, facets, out, len(table)))
+    else:
+        _print(fitted, options, facets, table.source, len(table))
+        typer.echo(f"Model: {out}")
+    check_statuses([fitted.decider.learn_result_.status])
+
+
+def _facets(fitted: FittedTable) -> tuple[str, ...]:
+    rows = fitted.held_out if len(fitted.held_out) else fitted.split.calibrate
+    return facets_in_words(fitted.decider, fitted.X.iloc[rows], fitted.schema.outcomes)
+
+
+def _print(fitted: FittedTable, options: TableOptions, facets: tuple[str, ...], source: str, n_rows: int) -> None:
+    decider, sizes = fitted.decider, fitted.sizes
+    unit = "" if fitted.n_groups is None else f" in {fitted.n_groups} groups"
+    how = f"by {options.time_column}" if options.time_column else f"at random, seed {options.seed}"
+    lines = [
+        ("data", f"{source}: {n_rows} rows, {len(fitted.schema.features)} features"),
+        ("outcomes", ", ".join(fitted.schema.outcomes)),
+        (
+            "split",
+            f"{sizes['train']} train, {sizes['learn']} learn, {sizes['calibrate']} calibrate{unit}, "
+            f"{sizes['held_out']} held out ({how})",
+        ),
+        ("predictor", f"{fitted.predictor} ({fitted.reason})"),
+        ("learner", _learner(decider.learn_result_)),
+        ("gap", _gap(decider.learn_result_)),
+        ("radius", f"{decider.radius_:.4g}"),
+    ]
+    if fitted.evaluation is not None:
+        lines += evaluation_lines(fitted.evaluation, fitted.thinned)
+    else:
+        lines.append(("coverage", f"promised {1 - decider.alpha:.6g}; no rows were held out to observe it"))
+    tell([*lines, *[("facets" if not i else "", text) for i, text in enumerate(facets)]])
+    for note in fitted.notes:
+        typer.echo(f"note: {note}", err=True)
+    warn(fitted.warnings)
+
+
+def _learner(result: LearnResult) -> str:
+    return f"{result.detail or 'done'} ({str(result.status).partition(':')[0]}, {result.seconds:.1f} s)"
+
+
+def _gap(result: LearnResult) -> str:
+    if result.gap == float("inf"):
+        return "not certified for this kind of problem"
+    return f"at most {max(result.gap, 0.0):.3g} above the cheapest set of any shape on the learning rows (certified)"
+
+
+def _details(fitted: FittedTable, options: TableOptions, data: Path, n_rows: int) -> dict[str, Any]:
+    """What the model file keeps beside the model: how to read new rows, and what was found."""
+    return {
+        "columns": fitted.schema.as_json(),
+        "data": {"file": data.name, "n_rows": n_rows, "sizes": fitted.sizes, "n_groups": fitted.n_groups},
+        "time_column": options.time_column,
+        "group": list(options.group),
+        "copies": options.copies,
+        "predictor": fitted.predictor,
+        "coverage": None if fitted.evaluation is None else str(fitted.thinned or fitted.evaluation.coverage),
+        "warnings": list(fitted.warnings),
+        "seen": list(fitted.prints),
+    }
+
+
+def _summary(fitted: FittedTable, facets: tuple[str, ...], out: Path, n_rows: int) -> dict[str, Any]:
+    decider = fitted.decider
+    result = decider.learn_result_
+    return {
+        "model": out,
+        "n_rows": n_rows,
+        "features": fitted.schema.feature_names,
+        "outcomes": fitted.schema.outcomes,
+        "split": fitted.sizes,
+        "n_groups": fitted.n_groups,
+        "predictor": {"name": fitted.predictor, "reason": fitted.reason},
+        "learner": {
+            "detail": result.detail,
+            "status": str(result.status).partition(":")[0],
+            "objective": result.objective,
+            "lower_bound": result.lower_bound,
+            "gap": result.gap,
+            "seconds": result.seconds,
+        },
+        "alpha": decider.alpha,
+        "radius": decider.radius_,
+        "held_out": fitted.evaluation,
+        "one_row_a_group": fitted.thinned,
+        "facets": facets,
+        "notes": fitted.notes,
+        "warnings": fitted.warnings,
+    }
+
+
+def _numbers(text: str) -> tuple[float, ...]:
+    try:
+        return tuple(float(part) for part in names_in(text))
+    except ValueError as error:
+        raise ValueError(f"--shares must be four numbers such as 0.4,0.2,0.2,0.2, got {text!r}.") from error

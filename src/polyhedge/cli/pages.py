@@ -1,0 +1,189 @@
+"""Commands for what is looked at: `report` and `plot`."""
+
+from __future__ import annotations
+
+import io
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from polyhedge import plots
+from polyhedge._files import replace_file
+from polyhedge._validation import Array
+from polyhedge.benchmark.study_report import write_study_report
+from polyhedge.cli.app import app
+from polyhedge.cli.common import (
+    CodedProblem,
+    Decimal,
+    Encoding,
+    Missing,
+    ModelFile,
+    Separator,
+    names_in,
+    read,
+    read_model,
+)
+from polyhedge.cli.progress import progress
+from polyhedge.cli.use import fresh_rows
+from polyhedge.estimator import RobustDecider
+from polyhedge.report.model import ModelDetails, model_report
+from polyhedge.tables import Schema
+
+_SUFFIXES = (".png", ".svg", ".pdf")
+HeldOutFile = Annotated[
+    Path | None, typer.Option("--data", help="Rows that the model has not seen: a CSV or Parquet file with outcomes.")
+]
+
+
+class Picture(StrEnum):
+    """What `polyhedge plot` can draw."""
+
+    SET = "set"
+    CURVE = "curve"
+    MAP = "map"
+
+
+@app.command()
+def report(
+    path: Annotated[Path, typer.Argument(help="A folder with results, or a model file written by polyhedge fit.")],
+    data: HeldOutFile = None,
+    out: Annotated[Path | None, typer.Option(help="Page to write; report.html in the folder, or MODEL.html.")] = None,
+    title: Annotated[str, typer.Option(help="Title of a model's page.")] = "",
+    problem: CodedProblem = None,
+    separator: Separator = None,
+    encoding: Encoding = None,
+    decimal: Decimal = None,
+    missing: Missing = None,
+) -> None:
+    """Write one HTML page that needs no network: of a study's results, or of a model.
+
+    The page of a folder shows all tables and figures of polyhedge reproduce beside the paper's. The page of a model
+    says what is decided, what is promised, and, with --data, what was observed on rows that the model has not seen.
+
+    Example: polyhedge report results
+
+    Example: polyhedge report model.polyhedge --data fresh.csv --out model.html
+    """
+    if path.is_dir():
+        _check_study_options(data, title)
+        with progress("writing the page"):
+            page = write_study_report(path, out)
+    else:
+        page = path.with_suffix(".html") if out is None else out
+        decider, schema = read_model(path, problem)
+        X: Any = None
+        Y: Array | None = None
+        warnings: list[str] = []
+        if data is not None:
+            X, Y, warnings = fresh_rows(decider, schema, read(data, separator, encoding, decimal, missing))
+        details = _details(decider, schema, path, title, warnings, data)
+        with progress("writing the page"):
+            replace_file(page, model_report(decider, X, Y, details).encode())
+    # Not through rich: it would break a long path over two lines.
+    typer.echo(f"Page: {page}")
+
+
+def _check_study_options(data: Path | None, title: str) -> None:
+    if data is not None or title:
+        raise ValueError("--data and --title are for the page of a model. A folder of results has its own.")
+
+
+def _details(
+    decider: RobustDecider, schema: Schema, path: Path, title: str, warnings: list[str], data: Path | None
+) -> ModelDetails:
+    kept = decider.details_
+    fitted_on = kept.get("data") or {}
+    facts = {"Model file": path.name}
+    if fitted_on:
+        facts["Fitted on"] = f"{fitted_on.get('file')}, {fitted_on.get('n_rows')} rows"
+    if kept.get("coverage"):
+        facts["Coverage observed when it was fitted"] = str(kept["coverage"])
+    if data is not None:
+        facts["Observed on"] = data.name
+    facts["Features"] = ", ".join(schema.feature_names)
+    facts["Digest of the data"] = decider.data_digest_[:16]
+    command = f"polyhedge report {path.name}" + (f" --data {data.name}" if data is not None else "")
+    return ModelDetails(
+        title=title,
+        outcome_names=schema.outcomes,
+        warnings=[*map(str, kept.get("warnings") or ()), *warnings],
+        facts=facts,
+        commands=[command],
+    )
+
+
+@app.command()
+def plot(
+    model: ModelFile,
+    what: Annotated[Picture, typer.Argument(help="set: over residuals; curve: cost of coverage; map: decisions.")],
+    data: Annotated[Path, typer.Argument(help="Rows that the model has not seen: a CSV or Parquet file.")],
+    out: Annotated[Path, typer.Option(help="Picture to write: a .png, .svg or .pdf file.")],
+    features: Annotated[str, typer.Option(help="Two feature columns of a map, separated by a comma.")] = "",
+    show: Annotated[
+        str, typer.Option(help="Colour of a map: a decision's name, largest or cost_bound; a choice by default.")
+    ] = "",
+    pair: Annotated[str, typer.Option(help="Two outcomes of a set, separated by a comma; all pairs by default.")] = "",
+    problem: CodedProblem = None,
+    separator: Separator = None,
+    encoding: Encoding = None,
+    decimal: Decimal = None,
+    missing: Missing = None,
+) -> None:
+    """Draw a model's set over residuals, what more certainty would cost, or what is decided where.
+
+    Example: polyhedge plot model.polyhedge set fresh.csv --out set.png
+
+    Example: polyhedge plot model.polyhedge map fresh.csv --features area,height --out map.svg
+    """
+    if out.suffix.lower() not in _SUFFIXES:
+        raise ValueError(f"--out must end in {', '.join(_SUFFIXES)}, got {out.name!r}.")
+    decider, schema = read_model(model, problem)
+    X, Y, warnings = fresh_rows(decider, schema, read(data, separator, encoding, decimal, missing))
+    with progress("drawing"):
+        if what is Picture.SET:
+            ax = _draw_set(decider, schema, X, Y, names_in(pair))
+        elif what is Picture.CURVE:
+            ax = plots.cost_coverage(decider, X, Y)
+        else:
+            ax = plots.decision_map(decider, X, _two_features(schema, features), show=_shown(decider, show))
+        _save(ax.figure, out)
+    for warning in warnings:
+        typer.echo(f"warning: {warning}", err=True)
+    typer.echo(f"Picture: {out}")
+
+
+def _draw_set(decider: RobustDecider, schema: Schema, X: Any, Y: Array, pair: tuple[str, ...]) -> Any:
+    outcomes = list(schema.outcomes)
+    if not pair and len(outcomes) > 2:
+        return plots.residual_pairs(decider, X, Y, outcome_names=outcomes)[0]
+    unknown = [name for name in pair if name not in outcomes]
+    if unknown or len(pair) not in (0, 2):
+        raise ValueError(f"--pair must be two of the outcomes {', '.join(outcomes)}, got {', '.join(pair)!r}.")
+    chosen = (outcomes.index(pair[0]), outcomes.index(pair[1])) if pair else (0, 1)
+    return plots.residual_set(decider, X, Y, pair=chosen, outcome_names=outcomes)
+
+
+def _two_features(schema: Schema, features: str) -> tuple[str, str]:
+    named = names_in(features)
+    numeric = [column.name for column in schema.features if column.kind == "number"]
+    chosen = named or tuple(numeric[:2])
+    if len(chosen) != 2:
+        raise ValueError(f"A map needs two features, separated by a comma. Numeric ones: {', '.join(numeric)}.")
+    return chosen[0], chosen[1]
+
+
+def _shown(decider: RobustDecider, show: str) -> int | str | None:
+    names = list(decider.problem.decision_names)
+    if show in ("", "largest", "cost_bound"):
+        return show or None
+    if show not in names:
+        raise ValueError(f"--show must be largest, cost_bound or a decision ({', '.join(names)}), got {show!r}.")
+    return names.index(show)
+
+
+def _save(figure: Any, out: Path) -> None:
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format=out.suffix[1:].lower(), dpi=160)
+    replace_file(out, buffer.getvalue())

@@ -1,0 +1,63 @@
+"""A bar with the time left, for work that takes over two seconds and only where somebody looks."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+__all__ = ["progress"]
+
+_PATIENCE = 2.0
+_LOGGER = logging.getLogger("polyhedge")
+
+
+@contextmanager
+def progress(doing: str) -> Iterator[None]:
+    """Show what the library logs about its progress as a bar on stderr; nothing where stderr is no terminal."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TextColumn("left"))
+    bar = Progress(*columns, TimeRemainingColumn(), console=console, transient=True)
+    handler = _Handler(bar, doing)
+    # The bar draws itself from a thread of its own, also while a solver is at work.
+    timer = threading.Timer(_PATIENCE, bar.start)
+    timer.daemon = True
+    level = _LOGGER.level
+    _LOGGER.addHandler(handler)
+    _LOGGER.setLevel(logging.INFO)
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        timer.join()
+        bar.stop()
+        _LOGGER.setLevel(level)
+        _LOGGER.removeHandler(handler)
+
+
+class _Handler(logging.Handler):
+    """Moves the bar on for records that carry how many steps are done; each kind of work starts a new bar."""
+
+    def __init__(self, bar: Progress, doing: str) -> None:
+        super().__init__(logging.INFO)
+        self.bar = bar
+        self.doing = doing
+        self.line = bar.add_task(doing, total=None)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Take what `polyhedge._progress.tell` logged; other records pass."""
+        doing = getattr(record, "doing", None)
+        if doing is None:
+            return
+        if doing != self.doing:
+            self.bar.remove_task(self.line)
+            self.doing, self.line = doing, self.bar.add_task(doing, total=None)
+        self.bar.update(self.line, completed=record.done, total=record.total)  # type: ignore[attr-defined]

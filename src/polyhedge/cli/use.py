@@ -1,0 +1,334 @@
+"""Commands that use a model: `decide`, `evaluate`, `recalibrate` and `inspect`."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from numpy.typing import NDArray
+
+from polyhedge import io
+from polyhedge._validation import Array
+from polyhedge.cli.app import app
+from polyhedge.cli.common import (
+    BAD_INPUT,
+    AsJson,
+    CodedProblem,
+    Decimal,
+    Encoding,
+    Missing,
+    ModelFile,
+    Separator,
+    check_statuses,
+    evaluation_lines,
+    names_in,
+    read,
+    read_model,
+    tell,
+    tell_json,
+    warn,
+)
+from polyhedge.cli.progress import progress
+from polyhedge.estimator import RobustDecider
+from polyhedge.metrics import Evaluation, Proportion, RowMeasures
+from polyhedge.tables import (
+    Schema,
+    Table,
+    TableOptions,
+    UsableRows,
+    check_target,
+    decide_rows,
+    decisions_frame,
+    features_of,
+    groups_of,
+    measure_table,
+    row_prints,
+    text_of,
+    thinned_coverage,
+    usable_rows,
+    write_table,
+)
+
+# Share of a model's training and learning rows in a table beyond which the table is no fresh one.
+_NOTABLE_OVERLAP = 0.02
+_MOST_GROUPS = 50
+_ROUNDING = 1e-12
+
+
+@app.command()
+def decide(
+    model: ModelFile,
+    data: Annotated[Path, typer.Argument(help="New rows: a CSV or Parquet file with the feature columns.")],
+    out: Annotated[str, typer.Option(help="Decisions to write: a .csv or .parquet file, or - for standard output.")],
+    keep: Annotated[str, typer.Option(help="Columns of the new rows to copy into the decisions, such as a name.")] = "",
+    digits: Annotated[int | None, typer.Option(min=1, help="Significant digits to write; all by default.")] = None,
+    problem: CodedProblem = None,
+    separator: Separator = None,
+    encoding: Encoding = None,
+    decimal: Decimal = None,
+    missing: Missing = None,
+    as_json: AsJson = False,
+) -> None:
+    """Decide for new rows: one decision a row, in the same order, with the most it will cost.
+
+    Writes the decision under the problem's own names, cost_bound, the worst outcome it guards against, status and
+    note. A row that cannot be decided, because a value is missing, keeps its place, and the note says why.
+
+    Exit codes: 0 done, 2 bad input, 3 a row has no feasible or no bounded decision, 4 a solver stopped early.
+
+    Example: polyhedge decide model.polyhedge new.csv --out decisions.csv
+    """
+    target = None if out == "-" else check_target(out)
+    decider, schema = read_model(model, problem)
+    table = read(data, separator, encoding, decimal, missing)
+    table.check_columns(names_in(keep))
+    X, reasons, notes = features_of(table, schema)
+    usable = np.flatnonzero([not reason for reason in reasons])
+    with progress("deciding"):
+        decisions = decide_rows(decider, X.iloc[usable])
+    frame = decisions_frame(decider, decisions, schema.outcomes, reasons, notes)
+    if digits is not None:
+        frame = frame.map(lambda value: _rounded(value, digits) if isinstance(value, float) else value)
+    for place, name in enumerate(names_in(keep)):
+        frame.insert(place, f"input_{name}" if name in frame.columns else name, table.frame[name].to_numpy())
+    if target is None:
+        frame.to_csv(sys.stdout, index=False, lineterminator="\n")
+    else:
+        write_table(frame, target)
+    summary = _decided(frame, reasons, notes, out)
+    if as_json and target is not None:
+        tell_json({**summary, "notes": table.notes})
+    else:
+        _tell_decided(summary, target is None)
+    if len(table) and not len(usable):
+        raise typer.Exit(BAD_INPUT)
+    check_statuses([] if decisions is None else list(decisions.status))
+
+
+def _rounded(value: float, digits: int) -> float:
+    # Rounding errors of a solver are not worth a reader's time.
+    return 0.0 if abs(value) < _ROUNDING else float(f"{value:.{digits}g}")
+
+
+def _decided(frame: Any, reasons: Any, notes: Any, out: str) -> dict[str, Any]:
+    bounds = frame["cost_bound"].to_numpy()
+    finite = bounds[np.isfinite(bounds)]
+    return {
+        "decisions": out,
+        "n_rows": len(frame),
+        "status": dict(Counter(frame["status"])),
+        "mean_cost_bound": float(finite.mean()) if len(finite) else None,
+        "reasons": dict(Counter(reason for reason in reasons if reason).most_common(5)),
+        "oddities": dict(Counter(note for note in notes if note).most_common(5)),
+    }
+
+
+def _tell_decided(summary: dict[str, Any], to_stderr: bool) -> None:
+    counts = ", ".join(f"{count} {status}" for status, count in summary["status"].items()) or "none"
+    typer.echo(f"{summary['n_rows']} rows: {counts}", err=to_stderr)
+    if not to_stderr:
+        typer.echo(f"Decisions: {summary['decisions']}")
+    for text, count in summary["reasons"].items():
+        typer.echo(f"not decided ({count} row(s)): {text}", err=True)
+    for text, count in summary["oddities"].items():
+        typer.echo(f"note ({count} row(s)): {text}", err=True)
+
+
+@app.command()
+def evaluate(
+    model: ModelFile,
+    data: Annotated[Path, typer.Argument(help="Fresh rows with features and outcomes: a CSV or Parquet file.")],
+    by: Annotated[str | None, typer.Option(help="Column by which to break the results down.")] = None,
+    problem: CodedProblem = None,
+    separator: Separator = None,
+    encoding: Encoding = None,
+    decimal: Decimal = None,
+    missing: Missing = None,
+    as_json: AsJson = False,
+) -> None:
+    """Compare promise and reality on rows that the model has not seen.
+
+    Coverage with its exact 95 % interval, realised cost against the bound, and regret against the best decision in
+    hindsight and against trusting the prediction; for each value of a column with --by.
+
+    Example: polyhedge evaluate model.polyhedge fresh.csv --by season
+    """
+    decider, schema = read_model(model, problem)
+    table = _with_rows(read(data, separator, encoding, decimal, missing))
+    X, Y, kept, warnings = usable_rows(table, schema, decider.problem)
+    _check_any(kept, table)
+    labels = None if by is None else _labels(table, by)[kept]
+    with progress("evaluating"):
+        measures = measure_table(decider, X, Y)
+        volume = decider.mean_volume(X)
+    whole = measures.summary(volume, decider.alpha)
+    thinned = _thinned(decider, measures, table, kept)
+    groups = {
+        label: measures.summary(volume, decider.alpha, np.asarray(labels == label))
+        for label in ([] if labels is None else _most_common(labels))
+    }
+    warnings += _seen_before(decider, table, schema)
+    if as_json:
+        counts = {"n_rows": len(table), "n_used": len(kept)}
+        found = {"all": whole, "one_row_a_group": thinned, "by": groups if by else None}
+        tell_json({**counts, **found, "notes": table.notes, "warnings": warnings})
+        return
+    tell([("data", f"{table.source}: {len(kept)} of {len(table)} rows used"), *evaluation_lines(whole, thinned)])
+    if by is not None:
+        _tell_groups(by, groups)
+    warn(warnings)
+
+
+def _labels(table: Table, name: str) -> NDArray[np.str_]:
+    return np.array(["(missing)" if label is None else str(label) for label in text_of(table.column(name))])
+
+
+def _thinned(decider: RobustDecider, measures: RowMeasures, table: Table, kept: Any) -> Proportion | None:
+    columns = [name for name in decider.details_.get("group") or () if name in table.frame.columns]
+    if not columns:
+        return None
+    return thinned_coverage(measures, groups_of(table, columns)[kept], np.random.default_rng(0))
+
+
+def _most_common(labels: NDArray[np.str_]) -> list[str]:
+    counts = Counter(labels.tolist())
+    if len(counts) > _MOST_GROUPS:
+        raise ValueError(f"--by gives {len(counts)} groups, more than {_MOST_GROUPS}. Choose a coarser column.")
+    return [label for label, _ in counts.most_common()]
+
+
+def _tell_groups(by: str, groups: dict[str, Evaluation]) -> None:
+    heads = [by, "rows", "coverage", "bound", "realised", "regret", "vs nominal"]
+    rows = [
+        [
+            label,
+            str(found.coverage.n),
+            str(found.coverage),
+            f"{found.worst_case_cost.value:.4g}",
+            f"{found.realised_cost.value:.4g}",
+            f"{found.regret.value:.4g}",
+            f"{found.over_nominal.value:+.3g}",
+        ]
+        for label, found in groups.items()
+    ]
+    widths = [max(len(row[i]) for row in [heads, *rows]) for i in range(len(heads))]
+    typer.echo("")
+    for row in [heads, *rows]:
+        cells = [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
+        typer.echo("  ".join(cells))
+    typer.echo("The promise is an average over all rows. A group may be covered less often without breaking it.")
+
+
+@app.command()
+def recalibrate(
+    model: ModelFile,
+    data: Annotated[Path, typer.Argument(help="Fresh rows with features and outcomes: a CSV or Parquet file.")],
+    out: Annotated[Path, typer.Option(help="Model file to write; may be the old one.")],
+    group: Annotated[
+        str | None, typer.Option(help="Columns that mark rows which belong together; by default those of the fit.")
+    ] = None,
+    copies: Annotated[
+        str | None, typer.Option(help="Rows equal in all columns: together or independent; as in the fit.")
+    ] = None,
+    problem: CodedProblem = None,
+    separator: Separator = None,
+    encoding: Encoding = None,
+    decimal: Decimal = None,
+    missing: Missing = None,
+    as_json: AsJson = False,
+) -> None:
+    """Set the size of the set anew from fresh rows, for example after a change; its shape stays.
+
+    The rows must not have been used to fit the model. The file keeps all old radii with their dates.
+
+    Example: polyhedge recalibrate model.polyhedge fresh.csv --out model.polyhedge
+    """
+    decider, schema = read_model(model, problem)
+    table = _with_rows(read(data, separator, encoding, decimal, missing))
+    columns = tuple(decider.details_.get("group") or ()) if group is None else names_in(group)
+    options = TableOptions(group=columns, copies=copies or str(decider.details_.get("copies", "together")))
+    rows = UsableRows.of(table, schema, decider.problem, options)
+    _check_any(rows.kept, table)
+    before, n_before = decider.radius_, decider.n_calibrate_
+    decider.recalibrate(rows.X, rows.Y, groups=rows.groups)
+    decider.save(out)
+    warnings = [*rows.warnings, *_seen_before(decider, table, schema)]
+    if as_json:
+        trail = [asdict(entry) for entry in decider.calibrations_]
+        found = {"model": out, "radius": decider.radius_, "radius_before": before, "n_calibrate": decider.n_calibrate_}
+        tell_json({**found, "calibrations": trail, "notes": table.notes, "warnings": warnings})
+        return
+    tell(
+        [
+            ("radius", f"{before:.4g} from {n_before} rows -> {decider.radius_:.4g} from {decider.n_calibrate_} rows"),
+            ("coverage", f"promised {1 - decider.alpha:.6g} for rows like these"),
+            ("history", f"{len(decider.calibrations_)} radii are kept in the file"),
+        ]
+    )
+    typer.echo(f"Model: {out}")
+    warn(warnings)
+
+
+@app.command()
+def inspect(model: ModelFile, as_json: AsJson = False) -> None:
+    """Say what is in a model file, without making its predictor or its problem.
+
+    Example: polyhedge inspect model.polyhedge
+    """
+    if not model.is_file():
+        raise FileNotFoundError(f"There is no file {model}. Write one with polyhedge fit.")
+    info = io.inspect_model(model)
+    if as_json:
+        stored = {name: value for name, value in vars(info).items() if name != "set"}
+        shape = {"kind": type(info.set).__name__, "n_outcomes": info.set.n_outcomes}
+        tell_json({**stored, "set": shape, "radius": info.radius, "n_calibrate": info.n_calibrate})
+        return
+    typer.echo(str(info))
+    columns = info.details.get("columns")
+    if columns:
+        schema = Schema.from_json(columns)
+        kinds = [f"{column.name} ({column.kind})" for column in schema.features]
+        data, coverage = info.details["data"], info.details["coverage"]
+        typer.echo(f"{'features':<10} {', '.join(kinds)}")
+        typer.echo(f"{'fitted on':<10} {data['file']}, {data['n_rows']} rows")
+        typer.echo(f"{'observed':<10} {'no rows were held out' if coverage is None else f'coverage {coverage}'}")
+
+
+def _with_rows(table: Table) -> Table:
+    if not len(table):
+        raise ValueError(f"{table.source} has the names of columns but no rows.")
+    return table
+
+
+def _check_any(kept: Sequence[int] | Any, table: Table) -> None:
+    if not len(kept):
+        raise ValueError(
+            f"No row of {table.source} can be used: every one has a missing outcome or a missing feature. "
+            "Bring rows whose outcomes are known."
+        )
+
+
+def _seen_before(decider: RobustDecider, table: Table, schema: Schema) -> list[str]:
+    """Whether rows of the table trained or shaped the model: then nothing it says about them can be trusted."""
+    known = set(decider.details_.get("seen") or ())
+    there = set(row_prints(table, [*schema.feature_names, *schema.outcomes], most=0))
+    share = len(known & there) / max(len(known), 1)
+    if share <= _NOTABLE_OVERLAP:
+        return []
+    return [
+        f"Seen before: about {share:.0%} of the rows that trained or shaped the model are in {table.source}. Coverage "
+        "measured or promised with them is not to be trusted. Use rows that the model has not seen."
+    ]
+
+
+def fresh_rows(decider: RobustDecider, schema: Schema, table: Table) -> tuple[Any, Array, list[str]]:
+    """X and Y of the rows that can be used, and warnings: what was left out, and whether the model knows them."""
+    X, Y, kept, warnings = usable_rows(_with_rows(table), schema, decider.problem)
+    _check_any(kept, table)
+    return X, Y, [*warnings, *_seen_before(decider, table, schema)]

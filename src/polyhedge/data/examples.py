@@ -1,0 +1,113 @@
+"""Tables to try things on: a history, new rows, fresh rows with outcomes, and a problem."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from polyhedge.data.energy import load_energy_efficiency
+
+__all__ = ["EXAMPLES", "ExampleTables", "make_example"]
+
+_N_FRESH_BUILDINGS = 40
+_ORIENTATIONS = 4
+_N_NEW = 12
+_N_DAYS = 240
+_SHOPS = ("airport", "centre", "station")
+
+
+@dataclass(frozen=True, eq=False)
+class ExampleTables:
+    """A worked example.
+
+    Attributes
+    ----------
+    history : pandas.DataFrame, features and outcomes to learn from.
+    fresh : pandas.DataFrame, later rows with outcomes.
+    new : pandas.DataFrame, rows without outcomes, to decide.
+    outcomes : names of the outcome columns.
+    """
+
+    history: Any
+    fresh: Any
+    new: Any
+    outcomes: tuple[str, ...]
+
+
+def make_example(name: str) -> ExampleTables:
+    """The tables of one of `EXAMPLES`; always the same.
+
+    Examples
+    --------
+    >>> tables = make_example("energy")
+    >>> len(tables.history), len(tables.fresh), len(tables.new)
+    (608, 160, 12)
+    """
+    if name not in _MAKERS:
+        raise ValueError(f"The example must be one of {', '.join(EXAMPLES)}, got {name!r}.")
+    return _MAKERS[name]()
+
+
+def _energy() -> ExampleTables:
+    """The Energy Efficiency data in random order; the four orientations of a building are near-copies."""
+    import pandas as pd
+
+    data = load_energy_efficiency()
+    X, Y = data.as_frame()
+    codes = {"orientation": int, "glazing_area_distribution": int}
+    frame = pd.concat([X.astype(codes), Y], axis=1)
+    # The file lists the four orientations of a building one after the other.
+    frame.insert(0, "building", [f"B{1 + i // _ORIENTATIONS:03d}" for i in range(len(frame))])
+    rng = np.random.default_rng(2024)
+    buildings = rng.permutation(frame["building"].unique())
+    is_fresh = frame["building"].isin(buildings[:_N_FRESH_BUILDINGS])
+    shuffled = frame.iloc[rng.permutation(len(frame))]
+    history, fresh = shuffled[~is_fresh[shuffled.index]], shuffled[is_fresh[shuffled.index]]
+    new = fresh.drop(columns=list(data.outcome_names)).head(_N_NEW)
+    return ExampleTables(history, fresh, new, data.outcome_names)
+
+
+def _newsvendor() -> ExampleTables:
+    """Daily demand for three products in three shops: season, weekday, weather, promotions, and some gaps."""
+    import pandas as pd
+
+    rng = np.random.default_rng(2025)
+    days = np.repeat(np.arange(_N_DAYS), len(_SHOPS))
+    shop = np.tile(np.arange(len(_SHOPS)), _N_DAYS)
+    n = len(days)
+    weekday = days % 7
+    temperature = 12 + 10 * np.sin(2 * np.pi * days / 365) + rng.normal(0, 3, n)
+    promotion = rng.random(n) < 0.2
+    busy = np.array([1.0, 1.4, 0.8])[shop] * np.where(weekday >= 5, 1.3, 1.0)
+    # One crowd comes or stays away for all products at once, so demands move together.
+    crowd = rng.gamma(20.0, 1 / 20.0, n)
+    means = np.column_stack(
+        [
+            40 * busy * (1 + 0.3 * promotion),
+            25 * busy * np.exp(0.02 * (temperature - 12)),
+            30 * busy * np.exp(-0.01 * (temperature - 12)),
+        ]
+    )
+    demand = rng.poisson(means * crowd[:, None])
+    frame = pd.DataFrame(
+        {
+            "date": (pd.Timestamp("2024-01-01") + pd.to_timedelta(days, unit="D")).strftime("%Y-%m-%d"),
+            "shop": np.array(_SHOPS)[shop],
+            "weekday": np.array(["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"])[weekday],
+            "temperature": np.where(rng.random(n) < 0.03, np.nan, temperature.round(1)),
+            "promotion": np.where(promotion, "yes", "no"),
+            "bread": demand[:, 0],
+            "salad": demand[:, 1],
+            "soup": demand[:, 2],
+        }
+    )
+    outcomes = ("bread", "salad", "soup")
+    last = days >= _N_DAYS - _N_NEW // len(_SHOPS)
+    recent = (days >= _N_DAYS - 50) & ~last
+    return ExampleTables(frame[~(last | recent)], frame[recent], frame[last].drop(columns=list(outcomes)), outcomes)
+
+
+_MAKERS = {"energy": _energy, "newsvendor": _newsvendor}
+EXAMPLES = tuple(_MAKERS)

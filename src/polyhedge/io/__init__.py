@@ -1,0 +1,15 @@
+"""Model files: one zip of arrays and JSON, written whole, read without running anything from it."""
+
+from polyhedge.io.archive import MAX_BYTES, ModelFileError
+from polyhedge.io.info import ModelInfo, inspect_model
+from polyhedge.io.model import StoredModel, read_model, write_model
+
+__all__ = [
+    "MAX_BYTES",
+    "ModelFileError",
+    "ModelInfo",
+    "StoredModel",
+    "inspect_model",
+    "read_model",
+    "write_model",
+]

@@ -1,0 +1,130 @@
+"""The container: a zip of few plain members with a digest over all of them, read with hard limits."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import re
+import struct
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+
+MAX_BYTES = 128 * 2**20
+"""Unpacked size that `load` accepts unless told otherwise; reading takes a few times as much memory."""
+_JSON_SHARE = 16
+"""One part in so many may be JSON, which takes far more memory when it is read than arrays do."""
+_MAX_MEMBERS = 20_000
+_MAX_DIRECTORY_BYTES = 4 * 2**20
+_CHUNK = 2**16
+_DIGEST = "digest.txt"
+_NAME = re.compile(r"(?:[a-z]+/)?[A-Za-z0-9_-]+\.(?:json|npy|txt)")
+_END_OF_DIRECTORY = struct.Struct("<4sHHHHIIH")
+_ZIP64_LOCATOR = b"PK\x06\x07"
+
+
+class ModelFileError(ValueError):
+    """A model file is damaged, edited, hostile or of another version; nothing of it was run."""
+
+
+def pack(members: Mapping[str, bytes]) -> bytes:
+    """The bytes of an archive with these members and a digest over them.
+
+    Examples
+    --------
+    >>> unpack(pack({"note.json": b"{}"}))
+    {'note.json': b'{}'}
+    """
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in {**members, _DIGEST: digest_of(members).encode()}.items():
+            # A fixed date: the same model gives the same bytes.
+            archive.writestr(zipfile.ZipInfo(name), content, zipfile.ZIP_DEFLATED)
+    return stream.getvalue()
+
+
+def digest_of(members: Mapping[str, bytes]) -> str:
+    """SHA-256 over names, lengths and contents, in the order of the names."""
+    digest = hashlib.sha256()
+    for name in sorted(members):
+        digest.update(f"{name}\0{len(members[name])}\0".encode())
+        digest.update(members[name])
+    return digest.hexdigest()
+
+
+def read_bytes(path: Path, max_bytes: int = MAX_BYTES) -> bytes:
+    """The file's bytes, unless there are more than a model of the permitted size can have."""
+    with path.open("rb") as stream:
+        content = stream.read(max_bytes + 1)
+    if len(content) > max_bytes:
+        raise ModelFileError(_too_large(max_bytes))
+    return content
+
+
+def unpack(content: bytes, max_bytes: int = MAX_BYTES) -> dict[str, bytes]:
+    """The members of an archive, checked against their digest; `ModelFileError` for everything else.
+
+    Sizes are limited before and while members are unpacked, because a header may lie about them.
+    """
+    _check_directory(content)
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            members = _read_members(archive, max_bytes)
+    except ModelFileError:
+        raise
+    except Exception as error:  # zipfile raises many kinds for damaged input; all mean the same here
+        raise ModelFileError(f"The file is damaged: {error}. Copy or save the model again.") from error
+    stored = members.pop(_DIGEST, None)
+    if stored is None or stored != digest_of(members).encode():
+        raise ModelFileError(
+            "The file's digest does not match its content: it was edited or damaged. Copy or save the model again."
+        )
+    return members
+
+
+def _check_directory(content: bytes) -> None:
+    """The end record must be the last thing in the file and announce a small directory."""
+    start = len(content) - _END_OF_DIRECTORY.size
+    end = _END_OF_DIRECTORY.unpack(content[start:]) if start >= 0 else (b"", 0, 0, 0, 0, 0, 0, 0)
+    if not content.startswith(b"PK") or end[0] != b"PK\x05\x06" or end[7] != 0:
+        raise ModelFileError("This is not a whole polyhedge model file. Was it cut off, or is it another file?")
+    is_zip64 = content[max(start - 20, 0) : max(start - 16, 0)] == _ZIP64_LOCATOR
+    if is_zip64 or end[4] > _MAX_MEMBERS or end[5] > _MAX_DIRECTORY_BYTES:
+        raise ModelFileError(f"A model file has at most {_MAX_MEMBERS} members, this one announces more.")
+
+
+def _read_members(archive: zipfile.ZipFile, max_bytes: int) -> dict[str, bytes]:
+    entries = archive.infolist()
+    names = [entry.filename for entry in entries]
+    if len(set(names)) < len(names):
+        raise ModelFileError("The file has two members of the same name. Save the model again.")
+    strange = [name for name in names if not _NAME.fullmatch(name)]
+    if strange:
+        raise ModelFileError(f"The file has a member with the unexpected name {strange[0][:80]!r}.")
+    if sum(entry.file_size for entry in entries) > max_bytes:
+        raise ModelFileError(_too_large(max_bytes))
+    n_json = sum(entry.file_size for entry in entries if entry.filename.endswith(".json"))
+    if n_json > max_bytes // _JSON_SHARE:
+        raise ModelFileError(
+            f"The descriptions in the file have {n_json} bytes, more than {max_bytes // _JSON_SHARE}. "
+            "If you expect that, pass a larger max_bytes."
+        )
+    return {entry.filename: _read_member(archive, entry) for entry in entries}
+
+
+def _read_member(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> bytes:
+    if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        raise ModelFileError(f"The member {entry.filename} is compressed in an unexpected way.")
+    parts = []
+    with archive.open(entry) as stream:
+        # In small pieces: one large read would unpack all of a stream that is longer than it says.
+        while part := stream.read(_CHUNK):
+            parts.append(part)
+    content = b"".join(parts)
+    if len(content) != entry.file_size:
+        raise ModelFileError(f"The member {entry.filename} is shorter than it says.")
+    return content
+
+
+def _too_large(max_bytes: int) -> str:
+    return f"The model is larger than {max_bytes} bytes when unpacked. If you expect that, pass a larger max_bytes."

@@ -1,0 +1,159 @@
+"""What is in a model file, told without making the predictor or the problem."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from polyhedge.calibration import Calibration
+from polyhedge.io.archive import MAX_BYTES, ModelFileError
+from polyhedge.io.model import calibrations_of, details_of, file_digest, open_model
+from polyhedge.io.sets import set_from_state
+from polyhedge.sets import UncertaintySet
+
+
+@dataclass(frozen=True)
+class ModelInfo:
+    """What a model file says of itself.
+
+    Attributes
+    ----------
+    schema, created, packages : format version, time (UTC, ISO 8601), package versions at the time.
+    problem_name, outcome_names, decision_names : the problem's own names.
+    curvature : how the cost depends on the outcome; None for a problem that is not in the file.
+    problem_source : file the problem was written in, or "".
+    problem_is_inside : whether `load` needs no user code.
+    set : the learned shape.
+    alpha, radius, n_calibrate, calibrations : the guarantee and its audit trail, newest last.
+    predictor_kind : "trained", "frozen" or "precomputed".
+    predictor_types : types inside the predictor, without Python's and NumPy's own.
+    learning : status, detail, objective and lower_bound of the learner.
+    n_train, n_learn, n_calibrate_split : sizes of the three splits.
+    data_digest, digest : fingerprints of the data with its splits, and of this file.
+    settings, details : texts of the decider's parameters; whatever the caller stored.
+    n_bytes : size of the file.
+    """
+
+    schema: int
+    created: str
+    packages: Mapping[str, str]
+    problem_name: str
+    outcome_names: tuple[str, ...]
+    decision_names: tuple[str, ...]
+    curvature: str | None
+    problem_source: str
+    problem_is_inside: bool
+    set: UncertaintySet
+    alpha: float
+    calibrations: tuple[Calibration, ...]
+    predictor_kind: str
+    predictor_types: tuple[str, ...]
+    learning: Mapping[str, Any]
+    n_train: int
+    n_learn: int
+    n_calibrate_split: int
+    data_digest: str
+    digest: str
+    settings: Mapping[str, str]
+    details: Mapping[str, Any]
+    n_bytes: int
+
+    @property
+    def radius(self) -> float:
+        """The radius in force."""
+        return self.calibrations[-1].radius
+
+    @property
+    def n_calibrate(self) -> int:
+        """Samples behind the radius in force."""
+        return self.calibrations[-1].n
+
+    def __str__(self) -> str:
+        types = ", ".join(name.rsplit(".", 1)[-1] for name in self.predictor_types)
+        inside = "inside" if self.problem_is_inside else f"in {self.problem_source}"
+        lines = {
+            "problem": f"{self.problem_name} ({inside}), cost {self.curvature or 'not in the file'}",
+            "outcomes": ", ".join(self.outcome_names),
+            "decisions": ", ".join(self.decision_names),
+            "predictor": f"{self.predictor_kind}{f': {types}' if types else ''}",
+            "set": f"{type(self.set).__name__} in {self.set.n_outcomes} dimension(s)",
+            "learner": f"{self.learning['status']}; {self.learning['detail']}",
+            "promise": f"covers with probability at least {1 - self.alpha:g}",
+            "splits": f"{self.n_train} train, {self.n_learn} learn, {self.n_calibrate_split} calibrate",
+            **{f"radius {i + 1}": f"{c.radius:.6g} from {c.n} rows, {c.date}" for i, c in enumerate(self.calibrations)},
+            "data": self.data_digest[:16],
+            "file": f"{self.digest[:16]}, {self.n_bytes} bytes, format {self.schema}, {self.created}",
+            "packages": ", ".join(f"{name} {version}" for name, version in self.packages.items()),
+        }
+        # A file may hold any text; what is printed must not reach the terminal as commands.
+        return "\n".join(f"{name:<10} {_printable(text)}" for name, text in lines.items())
+
+
+def _printable(text: str) -> str:
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
+
+
+def inspect_model(path: str | Path, *, max_bytes: int = MAX_BYTES) -> ModelInfo:
+    """What is in a model file; its digest is checked, its predictor and its problem are not made.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np
+    >>> import polyhedge as ph
+    >>> Y = np.random.default_rng(0).normal(size=(100, 2))
+    >>> decider = ph.RobustDecider(ph.problems.simplex_linear([0.0, 0.0]), "precomputed", random_state=0)
+    >>> path = tempfile.mkdtemp() + "/model.polyhedge"
+    >>> decider.fit(Y * 0.5, Y).save(path)
+    >>> info = ph.inspect_model(path)
+    >>> info.problem_name, info.n_calibrate, info.radius == decider.radius_
+    ('simplex linear', 50, True)
+    """
+    members, state = open_model(path, max_bytes)
+    try:
+        return _info(members, state, Path(path).stat().st_size)
+    except ModelFileError:
+        raise
+    except Exception as error:  # edited content fails wherever it is first used
+        raise ModelFileError(f"The model's content is not as expected: {type(error).__name__}: {error}") from error
+
+
+def _info(members: Mapping[str, bytes], state: Mapping[str, Any], n_bytes: int) -> ModelInfo:
+    is_inside = "stored" in state["problem"]
+    problem = state["problem"]["stored" if is_inside else "elsewhere"]
+    source = (problem["source"] or [""])[0] if is_inside else problem["reference"]
+    objective, _, lower_bound = state["learning"]["numbers"]
+    n_train, n_learn, n_calibrate = (len(part) for part in state["split"])
+    types = [str(name) for name in state["predictor"]["types"]]
+    return ModelInfo(
+        schema=state["schema"],
+        created=str(state["created"]),
+        packages={str(name): str(version) for name, version in state["packages"].items()},
+        problem_name=str(problem["name"]),
+        outcome_names=tuple(str(name) for name in problem["outcome_names"]),
+        decision_names=tuple(str(name) for name in problem["decision_names"]),
+        curvature=str(problem["compiled"]["curvature"]).lower().replace("_", " ") if is_inside else None,
+        problem_source=str(source),
+        problem_is_inside=is_inside,
+        set=set_from_state(state["set"]),
+        alpha=float(state["alpha"]),
+        calibrations=calibrations_of(state),
+        predictor_kind=str(state["predictor"]["kind"]),
+        predictor_types=tuple(name for name in types if name.split(".")[0] not in ("builtins", "numpy")),
+        learning={
+            "status": str(state["learning"]["status"]).lower().replace("_", " "),
+            "detail": str(state["learning"]["detail"]),
+            "objective": float(objective),
+            "lower_bound": float(lower_bound),
+        },
+        n_train=n_train,
+        n_learn=n_learn,
+        n_calibrate_split=n_calibrate,
+        data_digest=str(state["data_digest"]),
+        digest=file_digest(members),
+        settings={str(key): str(value) for key, value in state["settings"].items()},
+        details=details_of(members),
+        n_bytes=n_bytes,
+    )

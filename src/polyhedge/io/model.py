@@ -1,0 +1,260 @@
+"""What a fitted decider consists of, written to one file and read back bit by bit."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from polyhedge._files import replace_file
+from polyhedge._validation import check_alpha, check_count
+from polyhedge.calibration import Calibration
+from polyhedge.data import Split
+from polyhedge.io.archive import MAX_BYTES, ModelFileError, digest_of, pack, read_bytes, unpack
+from polyhedge.io.encode import decode, encode, parse_json
+from polyhedge.io.predictor import predictor_from_members, predictor_to_members, predictor_types
+from polyhedge.io.sets import set_from_state, set_to_state
+from polyhedge.learners import LearnResult
+from polyhedge.predictors import Predictor
+from polyhedge.problems import DecisionProblem
+from polyhedge.problems.expression_tree import NotPortableError
+from polyhedge.problems.stored import problem_from_state, problem_to_state
+from polyhedge.sets import UncertaintySet
+from polyhedge.solvers.program import Status
+
+FORMAT = "polyhedge model"
+SCHEMA = 1
+_PACKAGES = ("polyhedge", "numpy", "scipy", "scikit-learn", "cvxpy", "highspy", "clarabel", "skops")
+_DIGEST = re.compile("[0-9a-f]{64}")
+_MAX_CALIBRATIONS = 10_000
+
+
+@dataclass(frozen=True)
+class StoredModel:
+    """The parts of a fitted decider that a file keeps.
+
+    `predictor` is the fitted one, `template` what `RobustDecider` takes as its parameter; `settings` are texts.
+    """
+
+    problem: DecisionProblem
+    alpha: float
+    set: UncertaintySet
+    calibrations: tuple[Calibration, ...]
+    predictor: Predictor
+    learn_result: LearnResult
+    n_learn: int
+    split: Split
+    data_digest: str
+    settings: Mapping[str, str] = field(default_factory=dict)
+    details: Mapping[str, Any] = field(default_factory=dict)
+    template: Any = None
+
+
+def write_model(path: str | Path, model: StoredModel, trusted: Sequence[str] = ()) -> None:
+    """Write a model file, whole or not at all."""
+    kind, members = predictor_to_members(model.predictor, trusted)
+    state = {
+        "format": FORMAT,
+        "schema": SCHEMA,
+        "created": _now(),
+        "packages": _versions(),
+        "settings": dict(model.settings),
+        "problem": _problem_state(model.problem),
+        "alpha": float(model.alpha),
+        "set": set_to_state(model.set),
+        "calibrations": [[c.date, c.n, float(c.radius), c.digest] for c in model.calibrations],
+        "predictor": {"kind": kind, "types": sorted(predictor_types(members)) if members else []},
+        "learning": _learn_state(model.learn_result),
+        "n_learn": int(model.n_learn),
+        "split": [np.asarray(getattr(model.split, part)) for part in ("train", "learn", "calibrate")],
+        "n_rows": model.split.n_rows,
+        "data_digest": model.data_digest,
+    }
+    text, arrays = encode(state)
+    members.update({"model.json": text, "details.json": _details_text(model.details), **arrays})
+    replace_file(Path(path), pack(members))
+
+
+def read_model(
+    path: str | Path,
+    *,
+    problem: DecisionProblem | None = None,
+    trusted: Sequence[str] = (),
+    max_bytes: int = MAX_BYTES,
+) -> StoredModel:
+    """Read a model file; `ModelFileError` where it is not what `write_model` wrote."""
+    members, state = open_model(path, max_bytes)
+    with_problem = _problem(state["problem"], problem)
+    try:
+        shape = set_from_state(state["set"])
+        d = with_problem.n_outcomes
+        if shape.n_outcomes != d:
+            raise ValueError(f"the set has {shape.n_outcomes} outcomes, the problem {d}")
+        template, predictor = predictor_from_members(state["predictor"]["kind"], members, d, trusted)
+        return StoredModel(
+            problem=with_problem,
+            alpha=check_alpha(state["alpha"]),
+            set=shape,
+            calibrations=calibrations_of(state),
+            predictor=predictor,
+            learn_result=_learn_result(state["learning"], shape),
+            n_learn=check_count(state["n_learn"], "n_learn", minimum=0),
+            split=_split(state["split"], state["n_rows"]),
+            data_digest=_digest(state["data_digest"]),
+            settings={str(key): str(value) for key, value in state["settings"].items()},
+            details=details_of(members),
+            template=template,
+        )
+    except ModelFileError:
+        raise
+    except Exception as error:  # edited content fails wherever it is first used
+        raise ModelFileError(f"The model's content is not as expected: {type(error).__name__}: {error}") from error
+
+
+def open_model(path: str | Path, max_bytes: int = MAX_BYTES) -> tuple[dict[str, bytes], dict[str, Any]]:
+    """The checked members of a file and its decoded description, before any object is made of them."""
+    members = unpack(read_bytes(Path(path), max_bytes), max_bytes)
+    header = parse_json(members.get("model.json", b""), "model.json")
+    if not isinstance(header, dict) or header.get("format") != FORMAT:
+        raise ModelFileError("This is not a polyhedge model file.")
+    if header.get("schema") != SCHEMA:
+        raise ModelFileError(
+            f"The file has the format version {str(header.get('schema'))[:20]}, this polyhedge reads version {SCHEMA}. "
+            "Install a newer polyhedge, or save the model with an older one."
+        )
+    try:
+        return members, decode(members["model.json"], members)
+    except ModelFileError:
+        raise
+    except Exception as error:  # such as numbers that are no numbers, or a description nested too deep
+        raise ModelFileError(f"The description of the model is damaged: {type(error).__name__}: {error}") from error
+
+
+def details_of(members: Mapping[str, bytes]) -> dict[str, Any]:
+    """The caller's own details."""
+    details = parse_json(members.get("details.json", b"{}"), "details.json")
+    if not isinstance(details, dict):
+        raise ModelFileError("The details of a model must be a dictionary.")
+    return details
+
+
+def calibrations_of(state: Mapping[str, Any]) -> tuple[Calibration, ...]:
+    """The audit trail, oldest first."""
+    entries = state["calibrations"]
+    if not isinstance(entries, list) or not 1 <= len(entries) <= _MAX_CALIBRATIONS:
+        raise ModelFileError(f"A model has 1 to {_MAX_CALIBRATIONS} calibrations.")
+    return tuple(_calibration(*entry) for entry in entries)
+
+
+def file_digest(members: Mapping[str, bytes]) -> str:
+    """What identifies this very file."""
+    return digest_of(members)
+
+
+def _calibration(date: str, n: int, radius: float, digest: str) -> Calibration:
+    datetime.fromisoformat(date)
+    if not isinstance(radius, float) or not math.isfinite(radius):
+        raise ModelFileError(f"A radius must be a finite number, got {radius!r}.")
+    return Calibration(date, check_count(n, "n", minimum=1), radius, _digest(digest))
+
+
+def _digest(text: str) -> str:
+    if not isinstance(text, str) or not _DIGEST.fullmatch(text):
+        raise ModelFileError("A digest must have 64 hexadecimal digits.")
+    return text
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for name in _PACKAGES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:  # run from a source tree
+            continue
+    return found
+
+
+def _details_text(details: Mapping[str, Any]) -> bytes:
+    try:
+        return json.dumps(dict(details), allow_nan=False).encode()
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"details must hold JSON values (texts, numbers, lists, dictionaries): {error}") from error
+
+
+def _problem_state(problem: DecisionProblem) -> dict[str, Any]:
+    try:
+        return {"stored": problem_to_state(problem)}
+    except NotPortableError as error:
+        if problem.source is None:
+            raise ValueError(
+                f"The problem cannot travel in a file: {error}. Write it in a Python file and load it with "
+                'ph.problems.from_reference("file.py:name"); the model then keeps the reference.'
+            ) from error
+        names = {"outcome_names": list(problem.outcome_names), "decision_names": list(problem.decision_names)}
+        reference = {"reference": problem.source.reference, "digest": problem.source.digest}
+        return {"elsewhere": {"name": problem.name, **names, **reference}}
+
+
+def _problem(state: Mapping[str, Any], given: DecisionProblem | None) -> DecisionProblem:
+    """The problem of the file; one that is given must have been written in the same text."""
+    try:
+        is_inside = "stored" in state
+        stored = problem_from_state(state["stored"]) if is_inside else None
+        source = state["stored"]["source"] if is_inside else [state["elsewhere"][k] for k in ("reference", "digest")]
+        reference, digest = (str(part) for part in source or ("", ""))
+    except Exception as error:  # edited formulas fail wherever CVXPY first meets them
+        raise ModelFileError(f"The problem cannot be made: {type(error).__name__}: {error}") from error
+    if given is None:
+        if stored is not None:
+            return stored
+        raise ModelFileError(
+            f"The problem of this model is in {reference} and not in the file. Loading runs no code: pass "
+            f'problem=ph.problems.from_reference("{reference}") if you trust that code.'
+        )
+    if given.source is None or given.source.digest != digest:
+        raise ModelFileError(
+            f"The given problem is not the one the model was fitted with: expected the digest {digest or None} of "
+            f"{reference or None}, got {None if given.source is None else given.source.digest}."
+            + (" The file holds its own problem: leave problem out." if is_inside else "")
+        )
+    return given
+
+
+def _split(parts: Sequence[Any], n_rows: int | None) -> Split:
+    train, learn, calibrate = parts
+    return Split(train, learn, calibrate, n_rows=n_rows)
+
+
+def _learn_state(result: LearnResult) -> dict[str, Any]:
+    numbers = [float(result.objective), float(result.seconds), float(result.lower_bound)]
+    return {
+        "numbers": numbers,
+        "status": result.status.name,
+        "trace": [float(value) for value in result.trace],
+        "detail": result.detail,
+    }
+
+
+def _learn_result(state: Mapping[str, Any], shape: UncertaintySet) -> LearnResult:
+    objective, seconds, lower_bound = state["numbers"]
+    return LearnResult(
+        set=shape,
+        objective=float(objective),
+        status=Status[state["status"]],
+        seconds=float(seconds),
+        lower_bound=float(lower_bound),
+        trace=tuple(float(value) for value in state["trace"]),
+        detail=str(state["detail"]),
+    )

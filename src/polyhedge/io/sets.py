@@ -1,0 +1,50 @@
+"""Uncertainty sets in model files: one row a shape."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from polyhedge.sets import Ball, Box, Ellipsoid, Polyhedron, UncertaintySet, UnionOfBalls
+
+# A shape can be stored once its class and the arguments that make it again stand here.
+SETS: dict[str, tuple[type, tuple[str, ...]]] = {
+    "Polyhedron": (Polyhedron, ("W", "b")),
+    "Box": (Box, ("scale", "center")),
+    "Ball": (Ball, ("n_outcomes", "norm", "center")),
+    "Ellipsoid": (Ellipsoid, ("shape", "center")),
+    "UnionOfBalls": (UnionOfBalls, ("anchors",)),
+}
+
+
+def set_to_state(shape: UncertaintySet) -> dict[str, Any]:
+    """Plain data of a set.
+
+    Examples
+    --------
+    >>> set_to_state(Ball(2, norm=1))
+    {'kind': 'Ball', 'n_outcomes': 2, 'norm': 1, 'center': array([0., 0.])}
+    """
+    kind = type(shape).__name__
+    if SETS.get(kind, (None,))[0] is not type(shape):
+        raise ValueError(
+            f"A set of type {kind} cannot be stored; one of {', '.join(SETS)} can. "
+            "Use its as_polyhedron() where it has one."
+        )
+    return {"kind": kind, **{name: getattr(shape, name) for name in SETS[kind][1]}}
+
+
+def set_from_state(state: Mapping[str, Any]) -> UncertaintySet:
+    """The set that `set_to_state` described."""
+    if state["kind"] not in SETS:
+        raise ValueError(f"{state['kind']!r} is not a known shape of set.")
+    cls, names = SETS[state["kind"]]
+    values = {name: state[name] for name in names}
+    for name, value in values.items():
+        # Numbers where arrays belong would be repeated to any announced size.
+        if name not in ("n_outcomes", "norm") and (not isinstance(value, np.ndarray) or not value.ndim):
+            raise ValueError(f"The field {name} of the set must be an array.")
+    made: UncertaintySet = cls(**values)
+    return made

@@ -1,0 +1,19 @@
+"""Pictures: every function returns matplotlib Axes, and none shows them. Needs the extra `plot`."""
+
+from polyhedge.plots.curves import CostCurve, cost_coverage, cost_curve
+from polyhedge.plots.directions import cost_directions, cost_slopes
+from polyhedge.plots.maps import decision_map
+from polyhedge.plots.sets import regions, residual_pairs, residual_set, sets_over_residuals
+
+__all__ = [
+    "CostCurve",
+    "cost_coverage",
+    "cost_curve",
+    "cost_directions",
+    "cost_slopes",
+    "decision_map",
+    "regions",
+    "residual_pairs",
+    "residual_set",
+    "sets_over_residuals",
+]

@@ -1,0 +1,107 @@
+"""What a promise costs: the cost bound against the coverage that is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from polyhedge._validation import Array, as_rows, check_alpha
+from polyhedge.calibration import conformal_radius, minimum_samples
+from polyhedge.estimator import RobustDecider
+from polyhedge.plots.style import BLUE, GREEN, GREY, ORANGE, new_axes, tidy
+from polyhedge.robust import decide, decide_knowing
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["CostCurve", "cost_coverage", "cost_curve"]
+
+ALPHAS = (0.5, 0.4, 0.3, 0.25, 0.2, 0.15, 0.1, 0.075, 0.05, 0.025, 0.01)
+_MOST_ROWS = 400
+
+
+@dataclass(frozen=True, eq=False)
+class CostCurve:
+    """What each level would cost.
+
+    Attributes
+    ----------
+    alphas, radii : (k,) levels and the radii that calibration on the given rows gives them.
+    cost_bound : (k,) mean worst-case cost; infinite or NaN where some row has no decision.
+    realised : (k,) mean cost of the same decisions at the outcomes that came.
+    nominal : mean cost at these outcomes of deciding as if the predictions were true.
+    oracle : mean cost had the outcomes been known.
+    """
+
+    alphas: Array
+    radii: Array
+    cost_bound: Array
+    realised: Array
+    nominal: float
+    oracle: float
+
+
+def cost_curve(decider: RobustDecider, X: Any, Y: ArrayLike, alphas: Sequence[float] = ALPHAS) -> CostCurve:
+    """Mean cost bound and realised cost of a decider's shape, recalibrated on (X, Y) for each level.
+
+    The rows must not have been used for training or learning. Levels that need more rows than there are, are left
+    out. Costs are means over at most 400 of the rows, spread evenly.
+    """
+    outcomes = np.asarray(Y)
+    outcomes = as_rows(outcomes[:, None] if outcomes.ndim == 1 else outcomes, "Y", decider.problem.n_outcomes)
+    centers = decider.predictor_.predict(X)
+    scores = decider.set_.scores(outcomes - centers)
+    kept = [check_alpha(a) for a in sorted(set(alphas), reverse=True) if len(scores) >= minimum_samples(a)]
+    if not kept:
+        raise ValueError(
+            f"{len(scores)} rows are too few for every level in alphas={list(alphas)}: alpha={max(alphas)} needs at "
+            f"least {minimum_samples(max(alphas))}. Bring more rows or a larger alpha."
+        )
+    radii = [conformal_radius(scores, alpha) for alpha in kept]
+    chosen = np.unique(np.linspace(0, len(centers) - 1, min(len(centers), _MOST_ROWS)).astype(int))
+    centers, outcomes, problem = centers[chosen], outcomes[chosen], decider.problem
+    bounds, realised = [], []
+    for radius in radii:
+        found = decide(problem, decider.set_, radius, centers)
+        bounds.append(float(found.cost_bound.mean()))
+        realised.append(float(problem.evaluate(found.z.reshape(len(found), -1), outcomes).mean()))
+    trusting = decide_knowing(problem, centers)[0]
+    return CostCurve(
+        np.array(kept),
+        np.array(radii),
+        np.array(bounds),
+        np.array(realised),
+        nominal=float(problem.evaluate(trusting, outcomes).mean()),
+        oracle=float(decide_knowing(problem, outcomes)[1].mean()),
+    )
+
+
+def cost_coverage(
+    decider: RobustDecider, X: Any, Y: ArrayLike, *, alphas: Sequence[float] = ALPHAS, ax: Axes | None = None
+) -> Axes:
+    """Draw what it would cost to promise more or less, with the decider's own level marked.
+
+    Parameters
+    ----------
+    decider : RobustDecider, fitted.
+    X, Y : rows that were not used for training or learning; each level's radius is calibrated on them.
+    alphas : levels.
+    ax : matplotlib axes, new ones if None.
+    """
+    curve, ax = cost_curve(decider, X, Y, alphas), new_axes(ax)
+    promised = 100 * (1 - curve.alphas)
+    ax.plot(promised, curve.cost_bound, color=BLUE, marker="o", markersize=5, label="cost bound (mean)")
+    ax.plot(
+        promised, curve.realised, color=GREEN, marker="s", markersize=4, linestyle="--", label="realised cost (mean)"
+    )
+    ax.axhline(curve.nominal, color=ORANGE, linestyle="-.", label="realised, trusting the prediction")
+    ax.axhline(curve.oracle, color=GREY, linestyle=":", label="realised, knowing the outcome")
+    ax.axvline(100 * (1 - decider.alpha), color=BLUE, alpha=0.35, linewidth=6, label="level of this decider")
+    ax.set_xlabel("coverage promised, 1 - alpha (%)")
+    ax.set_ylabel("cost")
+    ax.legend(loc="best", fontsize=9, framealpha=0.6)
+    return tidy(ax)

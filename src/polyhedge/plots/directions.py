@@ -1,0 +1,95 @@
+"""Which way outcomes hurt: the slope of the cost at the worst outcomes of the decisions taken."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from polyhedge._validation import Array
+from polyhedge.estimator import RobustDecider
+from polyhedge.problems import DecisionProblem
+from polyhedge.robust import decide
+from polyhedge.sets import UncertaintySet
+
+__all__ = ["cost_directions", "cost_slopes", "directions_around"]
+
+_MOST_ROWS = 300
+_MOST_DIRECTIONS = 6
+# Directions closer than this angle are one to the eye.
+_ANGLE = np.deg2rad(6.0)
+_STEP = 1e-6
+
+
+def cost_directions(decider: RobustDecider, X: Any) -> tuple[Array, Array]:
+    """Unit directions (k, d) in which a rising outcome raises the cost of the decisions at X, most frequent first.
+
+    Neighbours within a few degrees are merged and at most six are given, with the share (k,) of the decisions that
+    each stands for.
+    """
+    return directions_around(decider.problem, decider.set_, decider.radius_, decider.predictor_.predict(X))
+
+
+def directions_around(
+    problem: DecisionProblem, shape: UncertaintySet, radius: float, centers: Array
+) -> tuple[Array, Array]:
+    """The same for the decisions that a set gives around predictions (N, d); at most 300 of them are looked at."""
+    chosen = np.unique(np.linspace(0, len(centers) - 1, min(len(centers), _MOST_ROWS)).astype(int))
+    found = decide(problem, shape, radius, centers[chosen])
+    decided = np.isfinite(found.worst_outcome).all(axis=1)
+    z = found.z.reshape(len(found), -1)[decided]
+    slopes = cost_slopes(problem, z, found.worst_outcome[decided])
+    lengths = np.linalg.norm(slopes, axis=1)
+    return _merged(slopes[lengths > 0] / lengths[lengths > 0, None])
+
+
+def cost_slopes(problem: DecisionProblem, z: Array, outcomes: Array) -> Array:
+    r"""Slopes (N, d) of $g(z, u)$ in u at matching decisions (N, p) and outcomes (N, d).
+
+    Of the active piece where the cost is a maximum of affine functions, by central differences elsewhere.
+
+    Examples
+    --------
+    >>> from polyhedge.problems import simplex_linear
+    >>> cost_slopes(simplex_linear([0.0, 0.0]), np.array([[0.25, 0.75]]), np.zeros((1, 2)))
+    array([[0.25, 0.75]])
+    """
+    cost = problem.sum_of_maxima
+    if cost is None:
+        return _by_differences(problem, z, outcomes)
+    z1, u1 = (np.hstack([np.ones((len(rows), 1)), rows]) for rows in (z, outcomes))
+    total = z1 @ cost.base
+    for group in cost.groups:
+        pieces = np.einsum("ni,lij->nlj", z1, group)
+        active = np.einsum("nlj,nj->nl", pieces, u1).argmax(axis=1)
+        total = total + pieces[np.arange(len(z1)), active]
+    return np.asarray(total[:, 1:])
+
+
+def _by_differences(problem: DecisionProblem, z: Array, outcomes: Array) -> Array:
+    steps = _STEP * (1 + np.abs(outcomes))
+    columns = []
+    for j in range(problem.n_outcomes):
+        shift = steps * np.eye(problem.n_outcomes)[j]
+        rise = problem.evaluate(z, outcomes + shift) - problem.evaluate(z, outcomes - shift)
+        columns.append(rise / (2 * steps[:, j]))
+    slopes = np.column_stack(columns)
+    return np.where(np.isfinite(slopes), slopes, 0.0)
+
+
+def _merged(units: Array) -> tuple[Array, Array]:
+    """Greedy: each direction joins the first kept one within the angle, the most frequent are kept first."""
+    if not len(units):
+        return units, np.zeros(0)
+    distinct, counts = np.unique(units.round(3), axis=0, return_counts=True)
+    kept: list[Array] = []
+    shares: list[float] = []
+    for k in np.argsort(-counts, kind="stable"):
+        unit = distinct[k] / np.linalg.norm(distinct[k])
+        near = [m for m, other in enumerate(kept) if unit @ other >= np.cos(_ANGLE)]
+        if near:
+            shares[near[0]] += counts[k] / len(units)
+        elif len(kept) < _MOST_DIRECTIONS:
+            kept.append(unit)
+            shares.append(counts[k] / len(units))
+    return np.array(kept), np.array(shares)

@@ -1,0 +1,171 @@
+"""What is decided where: decisions over two features."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from polyhedge._validation import Array, check_count
+from polyhedge.estimator import RobustDecider
+from polyhedge.plots.style import CYCLE, GREY, new_axes, tidy
+from polyhedge.robust import Decisions, decide
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["decision_map"]
+
+
+def decision_map(
+    decider: RobustDecider,
+    X: Any,
+    features: tuple[int | str, int | str] = (0, 1),
+    *,
+    show: int | str | None = None,
+    resolution: int = 40,
+    decision_names: Sequence[str] | None = None,
+    ax: Axes | None = None,
+) -> Axes:
+    """Draw decisions over a grid of two features, all others held at a typical value.
+
+    Parameters
+    ----------
+    decider : RobustDecider, fitted.
+    X : array or data frame
+        Its ranges make the grid, its medians (most frequent values for text) the other features, its rows the dots.
+    features : two columns, by position or by name.
+    show : what the colour means
+        A number: that entry of the decision. "largest": which entry is largest. "cost_bound": the bound. None:
+        the first entry where there are at most two, else the largest.
+    resolution : points of the grid along each feature.
+    decision_names : one name for each entry of the decision; those of the problem if not given.
+    ax : matplotlib axes, new ones if None.
+    """
+    resolution = check_count(resolution, "resolution", minimum=2)
+    columns = [_column(X, feature) for feature in features]
+    if columns[0] == columns[1]:
+        raise ValueError(f"features must be two different columns, got {features!r}.")
+    first, second = (_range(_values(X, column), resolution) for column in columns)
+    grid = _grid(X, columns, first, second)
+    found = decide(decider.problem, decider.set_, decider.radius_, decider.predictor_.predict(grid))
+    ax = new_axes(ax)
+    _paint(ax, first, second, found, show, _names(decider, decision_names))
+    ax.scatter(_values(X, columns[0]), _values(X, columns[1]), s=5, color=GREY, alpha=0.45, linewidths=0, zorder=3)
+    ax.set_xlim(first[0], first[-1])
+    ax.set_ylim(second[0], second[-1])
+    for setter, column in ((ax.set_xlabel, columns[0]), (ax.set_ylabel, columns[1])):
+        setter(str(X.columns[column]) if hasattr(X, "columns") else f"feature {column + 1}")
+    tidy(ax).grid(visible=False)
+    return ax
+
+
+def _paint(ax: Axes, first: Array, second: Array, found: Decisions, show: int | str | None, names: list[str]) -> None:
+    z = found.z.reshape(len(found), -1)
+    chosen: int | str = ("largest" if z.shape[1] > 2 else 0) if show is None else show
+    shape = len(second), len(first)
+    if chosen == "largest":
+        decided = np.asarray(np.isfinite(z).all(axis=1))
+        largest = np.where(decided, np.where(decided[:, None], z, 0.0).argmax(axis=1), -1)
+        _paint_classes(ax, first, second, largest.reshape(shape), names)
+        return
+    if chosen == "cost_bound":
+        values, label = found.cost_bound, "cost bound"
+    elif isinstance(chosen, int) and 0 <= chosen < z.shape[1]:
+        values, label = z[:, chosen], names[chosen]
+    else:
+        raise ValueError(
+            f'show must be "largest", "cost_bound" or an entry of the decision (0 to {z.shape[1] - 1}), got {show!r}.'
+        )
+    finite = np.where(np.isfinite(values), values, np.nan)
+    mesh = ax.pcolormesh(first, second, finite.reshape(shape), cmap="cividis", shading="nearest", rasterized=True)
+    ax.figure.colorbar(mesh, ax=ax, label=label)
+
+
+def _paint_classes(ax: Axes, first: Array, second: Array, classes: NDArray[np.int64], names: list[str]) -> None:
+    """Which entry is largest: the most frequent ones by name, the rest together in grey."""
+    from matplotlib.colors import ListedColormap
+    from matplotlib.patches import Patch
+
+    counts = np.bincount(classes[classes >= 0], minlength=len(names))
+    top = [int(k) for k in np.argsort(-counts, kind="stable")[: len(CYCLE) - 1] if counts[k]]
+    codes = np.full(classes.shape, len(top), dtype=float)
+    for code, k in enumerate(top):
+        codes[classes == k] = code
+    codes[classes < 0] = np.nan
+    colors = [*CYCLE[: len(top)], GREY]
+    ax.pcolormesh(
+        first,
+        second,
+        codes,
+        cmap=ListedColormap(colors),
+        vmin=-0.5,
+        vmax=len(top) + 0.5,
+        shading="nearest",
+        alpha=0.75,
+        rasterized=True,
+    )
+    handles = [Patch(color=color, alpha=0.75, label=names[k]) for color, k in zip(colors, top, strict=False)]
+    if (codes == len(top)).any():
+        handles.append(Patch(color=GREY, alpha=0.75, label="another"))
+    ax.legend(handles=handles, title="largest", loc="best", fontsize=9, framealpha=0.8)
+
+
+def _names(decider: RobustDecider, names: Sequence[str] | None) -> list[str]:
+    size = decider.problem.n_decisions
+    if names is None:
+        return list(decider.problem.decision_names)
+    if len(names) != size:
+        raise ValueError(
+            f"decision_names must have {size} names, one for each entry of the decision, got {len(names)}."
+        )
+    return list(names)
+
+
+def _column(X: Any, feature: int | str) -> int:
+    n = X.shape[1]
+    if isinstance(feature, str):
+        if not hasattr(X, "columns") or feature not in list(X.columns):
+            known = ", ".join(map(str, X.columns)) if hasattr(X, "columns") else "columns by position only"
+            raise ValueError(f"There is no feature {feature!r}. Choose from: {known}.")
+        return list(X.columns).index(feature)
+    if not 0 <= feature < n:
+        raise ValueError(f"features must lie between 0 and {n - 1}, got {feature}.")
+    return int(feature)
+
+
+def _values(X: Any, column: int) -> Array:
+    values = X.iloc[:, column].to_numpy() if hasattr(X, "iloc") else np.asarray(X)[:, column]
+    try:
+        return np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        name = X.columns[column] if hasattr(X, "columns") else column
+        raise ValueError(f"Feature {name!r} is not numeric, so it has no axis. Choose two numeric features.") from error
+
+
+def _range(values: Array, resolution: int) -> Array:
+    low, high = float(np.nanmin(values)), float(np.nanmax(values))
+    if low == high:
+        raise ValueError("A feature of the map has only one value, so there is nothing to draw. Choose another.")
+    return np.linspace(low, high, resolution)
+
+
+def _grid(X: Any, columns: list[int], first: Array, second: Array) -> Any:
+    """Rows of X's own kind: typical values everywhere but in the two columns."""
+    horizontal, vertical = (axis.ravel() for axis in np.meshgrid(first, second))
+    if not hasattr(X, "iloc"):
+        rows = np.tile(np.nanmedian(np.asarray(X, dtype=np.float64), axis=0), (len(horizontal), 1))
+        rows[:, columns[0]], rows[:, columns[1]] = horizontal, vertical
+        return rows
+    typical = {name: _typical(X[name]) for name in X.columns}
+    frame = X.iloc[np.zeros(len(horizontal), dtype=int)].reset_index(drop=True).assign(**typical)
+    return frame.assign(**{X.columns[columns[0]]: horizontal, X.columns[columns[1]]: vertical})
+
+
+def _typical(column: Any) -> Any:
+    if column.dtype.kind in "iuf":
+        return column.median()
+    modes = column.mode()
+    return modes.iloc[0] if len(modes) else None

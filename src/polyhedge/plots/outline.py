@@ -1,0 +1,196 @@
+"""Outlines in the plane of two outcomes, of any set: what a picture draws."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from polyhedge._validation import Array
+from polyhedge.plots.style import CYCLE, LINES
+from polyhedge.sets import Ball, Box, Ellipsoid, Polyhedron, Region, UncertaintySet
+from polyhedge.solvers.polyhedral import maximise_linear
+from polyhedge.words import as_polyhedron
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["Frame", "draw_set", "frame_of", "placed_set", "projection"]
+
+N_DIRECTIONS = 360
+N_GRID = 300
+# Share of the residuals on each side of each axis that may lie outside the frame.
+_TAIL = 0.005
+
+Frame = tuple[Array, Array]
+"""Lower and upper ends (2,) of the two axes."""
+
+
+def projection(shape: UncertaintySet, radius: float, pair: tuple[int, int], frame: Frame) -> Array:
+    """Corners (n, 2), in cyclic order, of the set's shadow on two outcomes, cut to a frame; none if it is empty.
+
+    The shadow holds the residuals of the two outcomes for which the others can be completed to a member of the set.
+    It is convex: a set that is not, such as a union of balls, is replaced by its hull.
+
+    Parameters
+    ----------
+    shape, radius : the set.
+    pair : the two outcomes, counted from 0.
+    frame : lower and upper ends of the two axes; sets may be unbounded or end far away.
+
+    Examples
+    --------
+    >>> from polyhedge.sets import Box
+    >>> frame = np.array([-9.0, -9.0]), np.array([9.0, 9.0])
+    >>> projection(Box([1.0, 2.0, 3.0]), 1.0, (0, 2), frame).round(6) + 0.0
+    array([[ 1.,  3.],
+           [-1.,  3.],
+           [-1., -3.],
+           [ 1., -3.]])
+    """
+    facets, first = as_polyhedron(shape), list(pair)
+    if facets is not None and shape.n_outcomes == 2:
+        return _clip(facets.W[:, first], radius - facets.b, frame)
+    V = _around(N_DIRECTIONS)
+    full = np.zeros((len(V), shape.n_outcomes))
+    full[:, first] = V
+    if facets is not None:
+        return _shadow(facets, radius, pair, frame, full)
+    values = np.asarray(shape.support(full, radius))
+    if np.isneginf(values).any():
+        return np.empty((0, 2))
+    bounded = np.isfinite(values)
+    return _clip(V[bounded], values[bounded], frame)
+
+
+def _shadow(facets: Polyhedron, radius: float, pair: tuple[int, int], frame: Frame, directions: Array) -> Array:
+    """The extreme points of a polyhedron within the frame, along directions that go round the plane once.
+
+    Cut to the frame first: an unbounded polyhedron has extreme points along hardly any direction.
+    """
+    axes = np.eye(facets.n_outcomes)[list(pair)]
+    W = np.vstack([facets.W, axes, -axes])
+    h = np.concatenate([radius - facets.b, frame[1], -frame[0]])
+    points = maximise_linear(W, h, directions)[1][:, list(pair)]
+    if np.isnan(points).any():
+        return np.empty((0, 2))
+    size = float(np.abs(points).max()) or 1.0
+    moved = np.abs(points - np.roll(points, 1, axis=0)).max(axis=1) > 1e-9 * size
+    return points[moved] if moved.any() else points[:1]
+
+
+def draw_set(
+    ax: Axes, shape: UncertaintySet, radius: float, pair: tuple[int, int], frame: Frame, label: str, position: int
+) -> None:
+    """Draw one set on axes: the first is filled, later ones are lines of another colour and dash.
+
+    Two outcomes: the set itself, also where it is not convex. More: its shadow. An empty set says so.
+    """
+    color, dash = CYCLE[position % len(CYCLE)], LINES[position % len(LINES)]
+    face = (color, 0.18) if position == 0 else (color, 0.0)
+    if shape.n_outcomes == 2 and not _is_convex(shape):
+        _contour(ax, shape, radius, pair, frame, color, dash, fill=position == 0)
+        ax.plot([], [], color=color, linestyle=dash, linewidth=1.8, label=label)
+        return
+    low, high = frame
+    # Cut well outside the picture, so that its edge is not taken for an edge of the set.
+    beyond = 0.2 * (high - low)
+    corners = projection(shape, radius, pair, (low - beyond, high + beyond))
+    if not len(corners):
+        ax.plot([], [], color=color, linestyle=dash, linewidth=1.8, label=f"{label}: empty")
+        ax.text(0.5, 0.5, f"{label}: empty", transform=ax.transAxes, ha="center", va="center", color=color)
+        return
+    ax.fill(*corners.T, facecolor=face, edgecolor=color, linestyle=dash, linewidth=1.8, label=label, zorder=2)
+
+
+def _is_convex(shape: UncertaintySet) -> bool:
+    return isinstance(shape.shape if isinstance(shape, _Placed) else shape, (Ball, Box, Ellipsoid, Polyhedron))
+
+
+def _contour(
+    ax: Axes,
+    shape: UncertaintySet,
+    radius: float,
+    pair: tuple[int, int],
+    frame: Frame,
+    color: str,
+    dash: str,
+    *,
+    fill: bool,
+) -> None:
+    x, y = (np.linspace(a, b, N_GRID) for a, b in zip(*frame, strict=True))
+    points = np.empty((N_GRID * N_GRID, 2))
+    points[:, pair[0]], points[:, pair[1]] = (axis.ravel() for axis in np.meshgrid(x, y))
+    excess = shape.scores(points).reshape(N_GRID, N_GRID) - radius
+    if not excess.min() < 0:
+        ax.text(0.5, 0.5, "empty", transform=ax.transAxes, ha="center", va="center", color=color)
+        return
+    if fill:
+        ax.contourf(x, y, excess, levels=[excess.min() - 1.0, 0.0], colors=[color], alpha=0.18)
+    ax.contour(x, y, excess, levels=[0.0], colors=[color], linestyles=[dash], linewidths=1.8)
+
+
+def placed_set(region: Region) -> UncertaintySet:
+    """A region of outcomes as a set at radius 0, so that both are drawn alike."""
+    try:
+        return Polyhedron.from_halfspaces(region.W, region.h)
+    except TypeError:
+        return _Placed(region)  # type: ignore[return-value]
+
+
+class _Placed:
+    """A region of a round or general shape: its support function, and scores that are 0 on its boundary."""
+
+    def __init__(self, region: Region) -> None:
+        self.region, self.shape, self.n_outcomes = region, region.shape, region.n_outcomes
+
+    def support(self, directions: ArrayLike, radius: float) -> Any:
+        return self.region.support(directions)
+
+    def scores(self, outcomes: Array) -> Array:
+        region = self.region
+        excess = region.shape.scores(outcomes - region.center) - region.radius
+        if region.support_W is None or region.support_h is None:
+            return excess
+        return np.maximum(excess, (outcomes @ region.support_W.T - region.support_h).max(axis=1))
+
+
+def frame_of(points: Array, margin: float = 0.08) -> Frame:
+    """A frame around the bulk of points (n, 2): a few far ones must not shrink all others to a dot."""
+    low, high = np.quantile(points, _TAIL, axis=0), np.quantile(points, 1 - _TAIL, axis=0)
+    spread = np.where(high > low, high - low, np.abs(high).max(initial=0.0) or 1.0)
+    return low - margin * spread, high + margin * spread
+
+
+def _around(n: int) -> Array:
+    # Off the axes: a maximum along the normal of a facet may be any point of it, next to it it is a corner.
+    angles = np.linspace(0.0, 2 * np.pi, n, endpoint=False) + 1.0 / n
+    return np.column_stack([np.cos(angles), np.sin(angles)])
+
+
+def _clip(normals: Array, offsets: Array, frame: Frame) -> Array:
+    """Corners of {p : normals p <= offsets} within the frame: a rectangle cut by one half-plane after the other."""
+    (left, bottom), (right, top) = frame
+    corners = np.array([[right, top], [left, top], [left, bottom], [right, bottom]])
+    rounding = 1e-9 * float(np.abs(corners).max())
+    for v, h in zip(normals, offsets, strict=True):
+        excess = corners @ v - h
+        # Tangents through one corner of the set must not multiply it.
+        corners = _cut(corners, np.where(np.abs(excess) <= rounding * np.linalg.norm(v), 0.0, excess))
+        if not len(corners):
+            break
+    return corners
+
+
+def _cut(corners: Array, excess: Array) -> Array:
+    """The part of a convex polygon where the excess is at most 0 (Sutherland and Hodgman)."""
+    if (excess <= 0).all():
+        return corners
+    kept = []
+    for a, b, at_a, at_b in zip(corners, np.roll(corners, -1, axis=0), excess, np.roll(excess, -1), strict=True):
+        if at_a <= 0:
+            kept.append(a)
+        if (at_a < 0 < at_b) or (at_b < 0 < at_a):
+            kept.append(a + (b - a) * at_a / (at_a - at_b))
+    return np.array(kept).reshape(-1, 2)

@@ -1,0 +1,302 @@
+"""Sets over the residuals they were made for, and regions of outcomes around one prediction."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from polyhedge._validation import Array, Mask, as_rows
+from polyhedge.estimator import RobustDecider
+from polyhedge.plots.directions import cost_directions
+from polyhedge.plots.outline import Frame, draw_set, frame_of, placed_set
+from polyhedge.plots.style import BLUE, CYCLE, GREY, ORANGE, RED, new_axes, pyplot, tidy
+from polyhedge.robust import decide
+from polyhedge.sets import UncertaintySet
+from polyhedge.words import name_outcomes
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["regions", "residual_pairs", "residual_set", "sets_over_residuals"]
+
+_MOST_OUTCOMES = 5
+_MOST_DOTS = 3000
+# A picture of regions reaches this many times the distance from the prediction to their nearest side.
+_ROOM = 4.0
+
+
+def sets_over_residuals(
+    sets: Mapping[str, tuple[UncertaintySet, float]],
+    residuals: ArrayLike,
+    *,
+    pair: tuple[int, int] = (0, 1),
+    outcome_names: Sequence[str] | None = None,
+    directions: tuple[Array, Array] | None = None,
+    ax: Axes | None = None,
+) -> Axes:
+    """Draw sets of residuals, their shadows on two outcomes where there are more, over residuals.
+
+    Parameters
+    ----------
+    sets : name -> (shape, radius); the first is filled, and residuals outside it are crosses.
+    residuals : (n, d)
+        Outcome minus prediction, of rows that made none of the sets.
+    pair : the two outcomes that are drawn, counted from 0.
+    outcome_names : one name for each outcome.
+    directions : (k, d) and (k,), optional
+        Directions in which a rising outcome raises the cost, and how often each matters: drawn as arrows.
+    ax : matplotlib axes, new ones if None.
+
+    Returns
+    -------
+    Axes
+        Nothing is shown.
+    """
+    shapes = list(sets.values())
+    rows = as_rows(residuals, "residuals", shapes[0][0].n_outcomes)
+    i, j = _checked(pair, rows.shape[1])
+    names = [f"outcome {k + 1}" for k in range(rows.shape[1])] if outcome_names is None else outcome_names
+    ax = new_axes(ax)
+    frame = frame_of(np.vstack([rows[:, [i, j]], *(_reach(shape, r, (i, j), rows) for shape, r in shapes)]))
+    for k, (label, (shape, radius)) in enumerate(sets.items()):
+        draw_set(ax, shape, radius, (i, j), frame, label, k)
+    _dots(ax, rows[:, [i, j]], shapes[0][0].contains(rows, shapes[0][1]), next(iter(sets)))
+    ax.plot(0, 0, marker="+", color=RED, markersize=11, markeredgewidth=1.8, linestyle="none", label="prediction")
+    if directions is not None:
+        _arrows(ax, directions[0][:, [i, j]], directions[1], frame)
+    _set_frame(ax, frame)
+    ax.set_xlabel(f"{names[i]}: outcome minus prediction")
+    ax.set_ylabel(f"{names[j]}: outcome minus prediction")
+    return tidy(ax)
+
+
+def residual_set(
+    decider: RobustDecider,
+    X: Any,
+    Y: ArrayLike,
+    *,
+    pair: tuple[int, int] = (0, 1),
+    outcome_names: Sequence[str] | None = None,
+    ax: Axes | None = None,
+) -> Axes:
+    """Draw a fitted decider's set over the residuals of rows it has not seen, with the directions that cost.
+
+    Parameters
+    ----------
+    decider : RobustDecider, fitted.
+    X, Y : rows that were not used for fitting.
+    pair : the two outcomes that are drawn, counted from 0.
+    outcome_names : one name for each outcome.
+    ax : matplotlib axes, new ones if None.
+    """
+    names = name_outcomes(decider, outcome_names)
+    outcomes = _as_outcomes(decider, Y)
+    residuals = outcomes - decider.predictor_.predict(X)
+    if decider.problem.n_outcomes == 1:
+        return _interval(decider, residuals[:, 0], names[0], new_axes(ax, (6.4, 3.2)))
+    drawn = sets_over_residuals(
+        {"the set": (decider.set_, decider.radius_)},
+        residuals,
+        pair=pair,
+        outcome_names=names,
+        directions=cost_directions(decider, X),
+        ax=ax,
+    )
+    drawn.legend(loc="best", fontsize=9, framealpha=0.6)
+    return drawn
+
+
+def residual_pairs(
+    decider: RobustDecider, X: Any, Y: ArrayLike, *, outcome_names: Sequence[str] | None = None
+) -> NDArray[np.object_]:
+    """Draw a set of three or more outcomes: its shadow on every pair, each over the residuals.
+
+    At most five outcomes are drawn, those whose residuals vary most in units of the outcome's own spread.
+
+    Returns
+    -------
+    (n_pairs,) array of Axes
+    """
+    names = name_outcomes(decider, outcome_names)
+    outcomes = _as_outcomes(decider, Y)
+    residuals = outcomes - decider.predictor_.predict(X)
+    chosen = most_uncertain(residuals, outcomes)
+    pairs = list(combinations(chosen, 2))
+    if not pairs:
+        return np.array([residual_set(decider, X, Y, outcome_names=outcome_names)], dtype=object)
+    columns = min(len(pairs), 3)
+    n_rows = -(-len(pairs) // columns)
+    figure, grid = pyplot().subplots(
+        n_rows, columns, figsize=(4.2 * columns, 3.8 * n_rows + 0.4), layout="constrained", squeeze=False
+    )
+    directions = cost_directions(decider, X)
+    for ax, pair in zip(grid.flat, pairs, strict=False):
+        sets = {"the set": (decider.set_, decider.radius_)}
+        sets_over_residuals(sets, residuals, pair=pair, outcome_names=names, directions=directions, ax=ax)
+        # The full labels would not fit; the title of the figure says what is drawn.
+        ax.set_xlabel(names[pair[0]])
+        ax.set_ylabel(names[pair[1]])
+    for ax in grid.flat[len(pairs) :]:
+        ax.remove()
+    figure.suptitle("Outcome minus prediction, pair by pair", fontsize=11)
+    figure.legend(*grid.flat[0].get_legend_handles_labels(), loc="outside lower center", ncols=5, frameon=False)
+    return np.array(grid.flat[: len(pairs)], dtype=object)
+
+
+def regions(
+    deciders: RobustDecider | Mapping[str, RobustDecider],
+    x: Any,
+    *,
+    pair: tuple[int, int] = (0, 1),
+    outcome_names: Sequence[str] | None = None,
+    ax: Axes | None = None,
+) -> Axes:
+    """Draw the outcomes that decisions at one row guard against, with the prediction and the worst outcome.
+
+    Parameters
+    ----------
+    deciders : one fitted RobustDecider, or several with their names.
+    x : one row of features.
+    pair : the two outcomes that are drawn, counted from 0.
+    outcome_names : one name for each outcome.
+    ax : matplotlib axes, new ones if None.
+    """
+    named = {"outcomes guarded against": deciders} if isinstance(deciders, RobustDecider) else dict(deciders)
+    first = next(iter(named.values()))
+    names, ax = name_outcomes(first, outcome_names), new_axes(ax)
+    i, j = _checked(pair, first.problem.n_outcomes)
+    placed = {label: placed_set(decider.region(x)) for label, decider in named.items()}
+    points = [_Decided.at(decider, x) for decider in named.values()]
+    frame = _frame_of_regions(list(placed.values()), np.array([p.center for p in points]), (i, j))
+    for k, (label, shape) in enumerate(placed.items()):
+        draw_set(ax, shape, 0.0, (i, j), frame, label, k)
+        color = CYCLE[k % len(CYCLE)]
+        worst = "worst outcome" if len(named) == 1 else f"worst outcome, {label}"
+        ax.plot(*points[k].worst[[i, j]], marker="X", color=color, markersize=9, linestyle="none", label=worst)
+    for k, center in enumerate(np.unique([p.center[[i, j]] for p in points], axis=0)):
+        label = "prediction" if k == 0 else "_"
+        ax.plot(*center, marker="+", color=RED, markersize=11, markeredgewidth=1.8, linestyle="none", label=label)
+    _set_frame(ax, frame)
+    ax.set_xlabel(names[i])
+    ax.set_ylabel(names[j])
+    ax.legend(loc="best", fontsize=9, framealpha=0.6)
+    return tidy(ax)
+
+
+@dataclass(frozen=True, eq=False)
+class _Decided:
+    """A prediction and the worst outcome (NaN if there is none) that the decision there guards against."""
+
+    center: Array
+    worst: Array
+
+    @classmethod
+    def at(cls, decider: RobustDecider, x: Any) -> _Decided:
+        center = decider.region(x).center
+        found = decide(decider.problem, decider.set_, decider.radius_, center[None])
+        return cls(center, found.worst_outcome[0])
+
+
+def _frame_of_regions(shapes: Sequence[UncertaintySet], centers: Array, pair: tuple[int, int]) -> Frame:
+    """Around the predictions, wide enough for the near sides of all regions: far sides may be very far."""
+    middle = centers[:, list(pair)]
+    low, high = middle.min(axis=0), middle.max(axis=0)
+    ends = [_corners(shape, 0.0, pair) for shape in shapes]
+    near = [np.abs(end - c).min(axis=0) for end, c in zip(ends, middle, strict=True) if not np.isnan(end).any()]
+    finite = [reach[np.isfinite(reach)].max(initial=0.0) for reach in near]
+    room = _ROOM * (max(finite, default=0.0) or 1.0)
+    for end in ends:
+        if not np.isnan(end).any():
+            low, high = np.minimum(low, end[0]), np.maximum(high, end[1])
+    low, high = np.maximum(low, middle.min(axis=0) - room), np.minimum(high, middle.max(axis=0) + room)
+    margin = 0.1 * np.where(high > low, high - low, 1.0)
+    return low - margin, high + margin
+
+
+def _interval(decider: RobustDecider, residuals: Array, name: str, ax: Axes) -> Axes:
+    """One outcome: the interval over a histogram of the residuals."""
+    low, high = (sign * float(decider.set_.support([sign], decider.radius_)) for sign in (-1.0, 1.0))
+    inside = decider.set_.contains(residuals[:, None], decider.radius_)
+    edges = np.histogram_bin_edges(residuals, bins="auto")
+    ax.hist([residuals[inside], residuals[~inside]], bins=edges.tolist(), stacked=True, color=[GREY, RED])
+    shown = np.clip([low, high], edges[0] - np.ptp(edges) / 2, edges[-1] + np.ptp(edges) / 2)
+    ax.axvspan(*shown, color=BLUE, alpha=0.18, label=f"the set: {low:.3g} to {high:.3g}")
+    ax.axvline(0.0, color=RED, linewidth=1.2, linestyle="--", label="prediction")
+    ax.set_xlabel(f"{name}: outcome minus prediction")
+    ax.set_ylabel("rows")
+    ax.legend(loc="best", fontsize=9, framealpha=0.6)
+    return tidy(ax)
+
+
+def _dots(ax: Axes, points: Array, inside: Mask, name: str) -> None:
+    share = f"{100 * inside.mean():.1f} %"
+    step = max(len(points) // _MOST_DOTS, 1)
+    shown = np.arange(len(points)) % step == 0
+    within, without = points[inside & shown], points[~inside & shown]
+    ax.scatter(within[:, 0], within[:, 1], s=9, color=GREY, alpha=0.7, linewidths=0, label=f"inside {name} ({share})")
+    ax.scatter(without[:, 0], without[:, 1], s=20, color=RED, marker="x", linewidths=1.0, label="outside it")
+
+
+def _arrows(ax: Axes, directions: Array, shares: Array, frame: Frame) -> None:
+    """Arrows from the prediction, as long as their shadow on the plane, wider where they matter more often."""
+    drawn = False
+    for direction, share in zip(directions, shares, strict=True):
+        if np.linalg.norm(direction) < 0.05 or share < 0.005:
+            continue
+        with np.errstate(divide="ignore"):
+            room = np.where(direction > 0, frame[1] / direction, frame[0] / direction)[direction != 0].min()
+        length = min(0.38 * float(np.min(frame[1] - frame[0])), 0.92 * float(room))
+        style = {"arrowstyle": "-|>", "color": ORANGE, "linewidth": 1.2 + 2.0 * share, "mutation_scale": 12}
+        ax.annotate("", xy=tuple(length * direction), xytext=(0.0, 0.0), arrowprops=style, zorder=6)
+        drawn = True
+    if drawn:
+        ax.plot([], [], color=ORANGE, linewidth=2, marker=">", markersize=5, label="costlier this way")
+
+
+def _reach(shape: UncertaintySet, radius: float, pair: tuple[int, int], residuals: Array) -> Array:
+    """How far a set goes along the axes (2, 2), but no further than twice the residuals: it may end far away."""
+    low, high = np.quantile(residuals[:, list(pair)], [0.005, 0.995], axis=0)
+    corners = _corners(shape, radius, pair)
+    width = high - low
+    return np.clip(np.where(np.isnan(corners), 0.0, corners), low - 0.25 * width, high + 0.25 * width)
+
+
+def _corners(shape: UncertaintySet, radius: float, pair: tuple[int, int]) -> Array:
+    """Lower and upper ends of a set (2, 2) in two outcomes; NaN if it is empty, infinite where it never ends."""
+    axes = np.eye(shape.n_outcomes)[list(pair)]
+    low, high = -np.asarray(shape.support(-axes, radius)), np.asarray(shape.support(axes, radius))
+    return np.where(low <= high, np.array([low, high]), np.nan)
+
+
+def _set_frame(ax: Axes, frame: Frame) -> None:
+    (left, bottom), (right, top) = frame
+    ax.set_xlim(left, right)
+    ax.set_ylim(bottom, top)
+    ax.locator_params(nbins=6)
+    # Equal scales show angles as they are, unless they would squeeze one axis to a strip.
+    if 0.4 < (top - bottom) / (right - left) < 2.5:
+        ax.set_aspect("equal", adjustable="box")
+
+
+def _checked(pair: tuple[int, int], n_outcomes: int) -> tuple[int, int]:
+    i, j = pair
+    if i == j or not (0 <= i < n_outcomes and 0 <= j < n_outcomes):
+        raise ValueError(f"pair must be two different outcomes between 0 and {n_outcomes - 1}, got {pair}.")
+    return i, j
+
+
+def _as_outcomes(decider: RobustDecider, Y: ArrayLike) -> Array:
+    values = np.asarray(Y)
+    return as_rows(values[:, None] if values.ndim == 1 else values, "Y", decider.problem.n_outcomes)
+
+
+def most_uncertain(residuals: Array, outcomes: Array, n: int = _MOST_OUTCOMES) -> list[int]:
+    """The n outcomes whose residuals vary most, in units of the outcome's own spread; in their order."""
+    spread = outcomes.std(axis=0)
+    share = residuals.std(axis=0) / np.where(spread > 0, spread, 1.0)
+    return sorted(np.argsort(-share, kind="stable")[:n].tolist())

@@ -1,0 +1,145 @@
+"""Formulas in problem files: arithmetic over the names of decisions and outcomes, read by Python's own parser.
+
+Nothing is evaluated by Python: the parsed text is walked, and only the few parts below become CVXPY expressions.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import lru_cache
+from typing import Any
+
+import cvxpy as cp
+
+from polyhedge.problems.toml_table import is_number
+
+_BINARY: dict[type, Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+}
+_COMPARE: dict[type, Callable[[Any, Any], Any]] = {ast.LtE: operator.le, ast.GtE: operator.ge, ast.Eq: operator.eq}
+_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "max": lambda *a: cp.maximum(*a),
+    "min": lambda *a: cp.minimum(*a),
+    "abs": cp.abs,
+    "pos": cp.pos,
+    "square": cp.square,
+}
+_MAX_LENGTH = 20_000
+
+
+@dataclass(frozen=True)
+class Formula:
+    """A text such as "max(3 * (demand - order), 0) + 0.5 * order" and the names it may use.
+
+    Examples
+    --------
+    >>> cost = Formula("2 * (demand - order) + square(order)", ("order",), ("demand",))
+    >>> float(cost(cp.Constant([3.0]), cp.Constant([5.0])).value)
+    13.0
+    """
+
+    text: str
+    decisions: tuple[str, ...]
+    outcomes: tuple[str, ...]
+
+    def __call__(self, z: Any, u: Any) -> Any:
+        """The expression at a decision and an outcome."""
+        return _Walk(self, _leaves(self, z, u)).number(_parse(self.text))
+
+    def relations(self, z: Any, u: Any) -> list[cp.Constraint]:
+        """The constraints of a text such as "0 <= order <= 5"."""
+        node = _parse(self.text)
+        if not isinstance(node, ast.Compare):
+            raise ValueError(f'"{self.text}" must compare two sides with <=, >= or ==.')
+        walk = _Walk(self, _leaves(self, z, u))
+        sides = [walk.number(side) for side in (node.left, *node.comparators)]
+        for op in node.ops:
+            if type(op) not in _COMPARE:
+                raise ValueError(f'"{self.text}" must compare with <=, >= or ==.')
+        made = [
+            _COMPARE[type(op)](left, right) for op, left, right in zip(node.ops, sides[:-1], sides[1:], strict=True)
+        ]
+        if any(not isinstance(constraint, cp.Constraint) for constraint in made):
+            raise ValueError(f'"{self.text}" must restrict a decision or an outcome, and not compare numbers.')
+        return made
+
+    def names(self) -> set[str]:
+        """The decisions and outcomes that the text mentions."""
+        calls = {id(node.func) for node in ast.walk(_parse(self.text)) if isinstance(node, ast.Call)}
+        found = {n.id for n in ast.walk(_parse(self.text)) if isinstance(n, ast.Name) and id(n) not in calls}
+        return found & {*self.decisions, *self.outcomes}
+
+
+def _leaves(formula: Formula, z: Any, u: Any) -> dict[str, Any]:
+    decisions = {name: z[i] for i, name in enumerate(formula.decisions)}
+    return {**{name: u[i] for i, name in enumerate(formula.outcomes)}, **decisions}
+
+
+@lru_cache(maxsize=1024)
+def _parse(text: str) -> ast.expr:
+    if len(text) > _MAX_LENGTH:
+        raise ValueError(f"A formula may have {_MAX_LENGTH} characters, got {len(text)}. Use tables of numbers.")
+    try:
+        return ast.parse(text.strip(), mode="eval").body
+    except (SyntaxError, RecursionError, MemoryError, ValueError) as error:
+        raise ValueError(f'"{text}" is not a formula: {getattr(error, "msg", error)}.') from error
+
+
+class _Walk:
+    def __init__(self, formula: Formula, leaves: Mapping[str, Any]) -> None:
+        self.text, self.leaves = formula.text, leaves
+
+    def number(self, node: ast.expr) -> Any:
+        if isinstance(node, ast.Constant) and is_number(node.value):
+            return float(node.value)  # type: ignore[arg-type]
+        if isinstance(node, ast.Name):
+            return self._leaf(node.id)
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, (ast.UAdd, ast.USub)):
+            value = self.number(node.operand)
+            return -value if isinstance(node.op, ast.USub) else value
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
+            return self._power(node)
+        if isinstance(node, ast.BinOp) and type(node.op) in _BINARY:
+            return self._binary(node)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and not node.keywords:
+            return self._call(node.func.id, [self.number(argument) for argument in node.args])
+        raise ValueError(
+            f'"{self.text}" holds "{ast.unparse(node)[:80]}". A formula is made of numbers, names, + - * / **2, '
+            f"parentheses and the functions {', '.join(_FUNCTIONS)}."
+        )
+
+    def _leaf(self, name: str) -> Any:
+        if name not in self.leaves:
+            close = get_close_matches(name, self.leaves, n=1)
+            hint = f' Did you mean "{close[0]}"?' if close else f" Known are {', '.join(self.leaves)}."
+            raise ValueError(f'"{self.text}" names "{name}", which is no decision and no outcome.{hint}')
+        return self.leaves[name]
+
+    def _binary(self, node: ast.BinOp) -> Any:
+        left, right = self.number(node.left), self.number(node.right)
+        if isinstance(node.op, ast.Div) and (not isinstance(right, float) or right == 0):
+            raise ValueError(f'"{self.text}" divides by "{ast.unparse(node.right)}"; divide by nonzero numbers only.')
+        return _BINARY[type(node.op)](left, right)
+
+    def _power(self, node: ast.BinOp) -> Any:
+        base, exponent = self.number(node.left), self.number(node.right)
+        if exponent != 2.0:
+            raise ValueError(f'"{self.text}" has the exponent "{ast.unparse(node.right)}"; only **2 is allowed.')
+        return cp.square(base) if isinstance(base, cp.Expression) else base * base
+
+    def _call(self, name: str, arguments: list[Any]) -> Any:
+        if name not in _FUNCTIONS:
+            close = get_close_matches(name, _FUNCTIONS, n=1)
+            hint = f"Did you mean {close[0]}?" if close else f"Known are {', '.join(_FUNCTIONS)}."
+            raise ValueError(f'"{self.text}" calls "{name}", which is no known function. {hint}')
+        n_wanted = 2 if name in ("max", "min") else 1
+        if len(arguments) < n_wanted or (n_wanted == 1 and len(arguments) > 1):
+            raise ValueError(f'"{self.text}" gives {name} {len(arguments)} argument(s).')
+        return _FUNCTIONS[name](*arguments)

@@ -1,0 +1,192 @@
+"""Decision problems from TOML files: ready-made ones, linear and quadratic programs (docs/problem-file.md)."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import tomllib
+from collections.abc import Callable
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+import cvxpy as cp
+import numpy as np
+
+from polyhedge.problems import ready_made
+from polyhedge.problems.decision_problem import DecisionProblem
+from polyhedge.problems.names import Source
+from polyhedge.problems.tabled import Rows, TabledCost, read_cost, read_rows
+from polyhedge.problems.toml_table import Table, is_number
+
+_GENERAL = "program"
+_READY_MADE: dict[str, Callable[..., DecisionProblem]] = {
+    name: getattr(ready_made, name)
+    for name in ("newsvendor", "portfolio", "simplex_linear", "simplex_newsvendor", "simplex_quadratic")
+}
+_SWITCHES = ("integer", "nonnegative_demand")
+_MAX_ENTRIES = 10_000
+_TOP = ["kind", "name", "outcomes", "decisions", "cost", "constraints", "support", "lower", "upper", "integer"]
+
+
+def from_toml(path: str | Path) -> DecisionProblem:
+    """Read a decision problem from a TOML file.
+
+    Parameters
+    ----------
+    path : str or Path
+        The file; docs/problem-file.md says what it may hold. Every mistake is a ValueError that names the key.
+
+    Returns
+    -------
+    DecisionProblem
+        With the names of the file, and `source`: the file's name and a digest of its text.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "plan.toml"
+    >>> text = '''
+    ... outcomes = ["demand"]
+    ... decisions = ["order"]
+    ... cost = "max(3 * (demand - order), order - demand)"
+    ... lower = 0
+    ... '''
+    >>> _ = path.write_text(text)
+    >>> problem = from_toml(path)
+    >>> problem.decision_names, str(problem.curvature)
+    (('order',), 'maximum of affine functions')
+    """
+    path = Path(path)
+    content = path.read_bytes()
+    try:
+        table = Table(tomllib.loads(content.decode("utf-8")), "")
+        problem = _problem(table)
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path.name} must be UTF-8 text: {error}.") from error
+    except tomllib.TOMLDecodeError as error:
+        raise ValueError(f"{path.name} is not proper TOML: {error}.") from error
+    except ValueError as error:
+        raise ValueError(f"{path.name}: {error}") from error
+    return problem.labelled(source=Source(path.name, hashlib.sha256(content).hexdigest()))
+
+
+def _problem(table: Table) -> DecisionProblem:
+    kind = table.text("kind", _GENERAL)
+    if kind == _GENERAL:
+        return _program(table)
+    if kind not in _READY_MADE:
+        close = get_close_matches(kind, _READY_MADE, n=1)
+        hint = f' Did you mean "{close[0]}"?' if close else ""
+        raise ValueError(f'kind must be "{_GENERAL}" or one of {", ".join(_READY_MADE)}, got "{kind}".{hint}')
+    return _ready_made(kind, table)
+
+
+def _ready_made(kind: str, table: Table) -> DecisionProblem:
+    """Call the function of that name with the file's values."""
+    function = _READY_MADE[kind]
+    parameters = inspect.signature(function).parameters
+    names: dict[str, Any] = {
+        f"{key[:-1]}_names": _names(table, key) for key in ("outcomes", "decisions") if table.has(key)
+    }
+    given = {key: _setting(table, key) for key in parameters if table.has(key)}
+    if "n_outcomes" in parameters and "outcome_names" in names:
+        given.setdefault("n_outcomes", len(names["outcome_names"]))
+    title = table.text("name", kind.replace("_", " "))
+    table.finish(["kind", "name", "outcomes", "decisions", *parameters])
+    needed = [k for k, p in parameters.items() if p.default is inspect.Parameter.empty and k not in given]
+    if needed:
+        raise ValueError(f'{needed[0]} is missing: kind = "{kind}" needs {", ".join(needed)}.')
+    problem = function(**given)
+    if "outcome_names" in names:
+        stem = problem.decision.name()
+        names.setdefault("decision_names", tuple(f"{stem}_{name}" for name in names["outcome_names"]))
+    return problem.labelled(name=title, **names)
+
+
+def _setting(table: Table, key: str) -> Any:
+    """A value of the kind that the ready-made problems take under this key."""
+    value = table.take(key)
+    if key in _SWITCHES:
+        is_fine, wanted = isinstance(value, bool), "must be true or false"
+    elif key == "n_outcomes":
+        is_fine = isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= _MAX_ENTRIES
+        wanted = f"must be a whole number from 1 to {_MAX_ENTRIES}"
+    else:
+        is_fine, wanted = _is_numeric(value), "must be a number or a list of numbers"
+    if not is_fine:
+        raise table.wrong(key, wanted, value)
+    return value
+
+
+def _is_numeric(value: Any) -> bool:
+    if isinstance(value, list):
+        return bool(value) and all(_is_numeric(item) for item in value)
+    return is_number(value)
+
+
+def _program(table: Table) -> DecisionProblem:
+    outcomes, decisions = _names(table, "outcomes", "u"), _names(table, "decisions", "z")
+    shared = set(outcomes) & set(decisions)
+    if shared:
+        raise ValueError(f"outcomes and decisions must have different names, both have {sorted(shared)[0]}.")
+    title = table.text("name", "decision problem")
+    z = _variable(table, decisions)
+    cost = _cost(table, decisions, outcomes)
+    rows = read_rows(table, "constraints", decisions, outcomes)
+    support = read_rows(table, "support", (), outcomes)
+    table.finish(_TOP)
+    certain = [row for row in rows if not row.sees_outcome]
+    uncertain = tuple(row for row in rows if row.sees_outcome)
+    u = cp.Constant(np.zeros(len(outcomes)))
+    return DecisionProblem(
+        decision=z,
+        cost=cost,
+        constraints=[constraint for row in certain for constraint in row.constraints(z, u)],
+        n_outcomes=len(outcomes),
+        uncertain_constraints=Rows(uncertain) if uncertain else None,
+        outcome_support=Rows(tuple(support)) if support else None,
+        name=title,
+        outcome_names=outcomes,
+        decision_names=decisions,
+    )
+
+
+def _names(table: Table, key: str, stem: str = "") -> tuple[str, ...]:
+    """Names as a list, or a count for names such as u_1, u_2."""
+    value = table.take(key)
+    if stem and isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= _MAX_ENTRIES:
+        return tuple(f"{stem}_{i + 1}" for i in range(value))
+    is_list = isinstance(value, list) and bool(value) and all(isinstance(name, str) and name for name in value)
+    if not is_list or len(set(value)) < len(value):
+        raise table.wrong(key, "must be a list of distinct names" + (" or how many there are" if stem else ""), value)
+    return tuple(value)
+
+
+def _variable(table: Table, decisions: tuple[str, ...]) -> cp.Variable:
+    lower = table.vector("lower", decisions, fill=True, missing=-np.inf)
+    upper = table.vector("upper", decisions, fill=True, missing=np.inf)
+    if (lower > upper).any():
+        first = int(np.flatnonzero(lower > upper)[0])
+        raise ValueError(f"lower must be at most upper, but {decisions[first]} has {lower[first]} and {upper[first]}.")
+    integer = table.take("integer", False)
+    if isinstance(integer, list):
+        strange = [name for name in integer if name not in decisions]
+        if strange:
+            raise ValueError(f"integer names {strange[0]!r}, which is no decision. Known are {', '.join(decisions)}.")
+        # CVXPY wants the positions along each axis, and there is one.
+        integer = [[decisions.index(name) for name in integer]] if integer else False
+    elif not isinstance(integer, bool):
+        raise table.wrong("integer", "must be true, false or a list of decisions", integer)
+    is_bounded = bool(np.isfinite(lower).any() or np.isfinite(upper).any())
+    settings: dict[str, Any] = {"bounds": [lower, upper]} if is_bounded else {}
+    return cp.Variable(len(decisions), name="z", integer=integer, **settings)
+
+
+def _cost(table: Table, decisions: tuple[str, ...], outcomes: tuple[str, ...]) -> TabledCost:
+    value = table.take("cost")
+    if isinstance(value, str):
+        return read_cost(Table({"formula": value}, ""), decisions, outcomes, formula_at="cost")
+    if not isinstance(value, dict) or not value:
+        raise table.wrong("cost", "must be a formula or a table of coefficients", value)
+    return read_cost(Table(value, "cost", _TOP), decisions, outcomes)

@@ -1,0 +1,250 @@
+"""A decision problem as plain data, so that it can travel to where its source code is not.
+
+Two descriptions travel together. The compiled arrays (the conic program of Z, the pieces, the known support) are
+what decisions are made from, so they do not depend on how another version of CVXPY would compile. The formulas
+serve what arrays cannot: the value of the part of the cost that depends on z alone, and costs without pieces.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+import cvxpy as cp
+import numpy as np
+import scipy.sparse as sp
+
+from polyhedge._validation import Array
+from polyhedge.problems.decision_problem import Curvature, DecisionProblem
+from polyhedge.problems.expression_tree import NotPortableError, from_tree, to_tree
+from polyhedge.problems.feasible_set import FeasibleProgram
+from polyhedge.problems.names import Source, check_names
+from polyhedge.problems.pieces import Pieces, SumOfMaxima
+from polyhedge.solvers.program import Cone, ConicProgram, n_rows
+
+_ATTRIBUTES = ("nonneg", "nonpos", "pos", "neg", "boolean", "integer", "bounds")
+_CONES = ("zero", "nonneg", "soc", "psd", "exp", "pow")
+_MAX_ENTRIES = 10_000
+
+
+@dataclass(frozen=True)
+class StoredFormula:
+    """A cost (or a list of constraints) given by trees; called like the function it was read from."""
+
+    trees: tuple[Any, ...]
+    is_list: bool = False
+
+    def __call__(self, *arguments: Any) -> Any:
+        """The formula at (z, u), or at u alone."""
+        leaves = dict(zip(("u",) if len(arguments) == 1 else ("z", "u"), arguments, strict=True))
+        made = [from_tree(tree, leaves) for tree in self.trees]
+        return made if self.is_list else made[0]
+
+
+def problem_to_state(problem: DecisionProblem) -> dict[str, Any]:
+    """Plain data of a problem; raises `NotPortableError` where a formula has unknown parts."""
+    z, u = problem.decision, cp.Variable(problem.n_outcomes)
+    leaves = {z.id: "z", u.id: "u"}
+
+    def trees(nodes: Any) -> list[Any]:
+        made = [to_tree(node, leaves) for node in nodes]
+        for node, tree in zip(nodes, made, strict=True):
+            # CVXPY does not say of every atom with all settings how to make it again.
+            twin = from_tree(tree, {"z": z, "u": u})
+            if str(twin) != str(node) or twin.shape != node.shape:
+                raise NotPortableError(f"it holds {node}, which would be read back as {twin}")
+        return made
+
+    uncertain, support = problem.uncertain_constraints, problem.outcome_support
+    return {
+        "name": problem.name,
+        "outcome_names": list(problem.outcome_names),
+        "decision_names": list(problem.decision_names),
+        "source": None if problem.source is None else [problem.source.reference, problem.source.digest],
+        "decision": _variable_state(z),
+        "cost": trees([problem.expression(z, u)]),
+        "constraints": trees(problem.constraints),
+        "uncertain_constraints": None if uncertain is None else trees(uncertain(z, u)),
+        "outcome_support": None if support is None else trees(support(u)),
+        "compiled": _compiled_state(problem),
+    }
+
+
+def problem_from_state(state: Mapping[str, Any]) -> DecisionProblem:
+    """The problem that `problem_to_state` described; what is wrong with the data is a ValueError."""
+    outcome_names = state["outcome_names"]
+    decision = _variable(state["decision"])
+    d = len(outcome_names)
+    z_leaf = {"z": decision}
+    # The checks of a problem solve programs; a stored one passed them when it was written.
+    problem = object.__new__(DecisionProblem)
+    values: dict[str, Any] = {
+        "decision": decision,
+        "cost": StoredFormula(tuple(state["cost"])),
+        "n_outcomes": d,
+        "constraints": tuple(from_tree(tree, z_leaf) for tree in state["constraints"]),
+        "uncertain_constraints": _formulas(state["uncertain_constraints"]),
+        "outcome_support": _formulas(state["outcome_support"]),
+        "name": _text(state["name"]),
+        "outcome_names": check_names(outcome_names, d, "outcome_names", ()),
+        "decision_names": check_names(state["decision_names"], int(decision.size), "decision_names", ()),
+        "source": None if state["source"] is None else Source(*map(_text, state["source"])),
+    }
+    problem.__dict__.update({field.name: values[field.name] for field in fields(DecisionProblem)})
+    problem.__dict__.update(_compiled(state["compiled"], d, int(decision.size)))
+    _try_formulas(problem, cp.Variable(d))
+    return problem
+
+
+def _try_formulas(problem: DecisionProblem, u: cp.Variable) -> None:
+    """Formulas are built when they are needed; what is wrong with them must show when they are read."""
+    problem.expression(problem.decision, u)
+    if problem.uncertain_constraints is not None:
+        problem.uncertain_constraints(problem.decision, u)
+    if problem.outcome_support is not None:
+        problem.outcome_support(u)
+
+
+def _formulas(trees: Any) -> StoredFormula | None:
+    return None if trees is None else StoredFormula(tuple(trees), is_list=True)
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"Expected a text, got {type(value).__name__}.")
+    return value
+
+
+def _variable_state(z: cp.Variable) -> dict[str, Any]:
+    attributes: dict[str, Any] = {}
+    for name in _ATTRIBUTES:
+        setting = z.attributes.get(name)
+        if name == "bounds" and setting is not None:
+            # Lists of numbers: a missing bound is infinite, which arrays in a file must not be.
+            attributes[name] = [
+                [float(b) for b in np.broadcast_to(np.asarray(bound, float), z.shape).ravel()] for bound in setting
+            ]
+        elif setting is True:
+            attributes[name] = True
+        elif setting:
+            attributes[name] = [[int(i) for i in np.atleast_1d(index)] for index in setting]
+    return {"shape": [int(n) for n in z.shape], "name": z.name(), "attributes": attributes}
+
+
+def _variable(state: Mapping[str, Any]) -> cp.Variable:
+    shape = tuple(int(n) for n in state["shape"])
+    if len(shape) > 2 or not 1 <= np.prod(shape, dtype=float) <= _MAX_ENTRIES:
+        raise ValueError(f"The decision must have 1 to {_MAX_ENTRIES} entries on at most 2 axes, got shape {shape}.")
+    settings: dict[str, Any] = {}
+    for name, setting in state["attributes"].items():
+        if name not in _ATTRIBUTES:
+            raise ValueError(f"The decision has the unknown attribute {name!r}.")
+        if name == "bounds":
+            settings[name] = [np.array(bound, dtype=np.float64).reshape(shape) for bound in setting]
+        else:
+            settings[name] = True if setting is True else [tuple(index) for index in setting]
+    return cp.Variable(shape, name=_text(state["name"]), **settings)
+
+
+def _compiled_state(problem: DecisionProblem) -> dict[str, Any]:
+    program, total = problem.feasible.program, problem.sum_of_maxima
+    return {
+        "curvature": problem.curvature.name,
+        "c": program.c,
+        "A": _sparse_state(program.A),
+        "b": program.b,
+        "cones": [[cone.kind, cone.size, float(cone.exponent)] for cone in program.cones],
+        "P": None if program.P is None else _sparse_state(program.P),
+        "offset": float(program.offset),
+        "integer": np.asarray(program.integer, dtype=np.int64),
+        "z_columns": np.asarray(problem.feasible.z_columns, dtype=np.int64),
+        "epigraph_columns": np.asarray(problem.feasible.epigraph_columns, dtype=np.int64),
+        "base": None if total is None else total.base,
+        "groups": None if total is None else list(total.groups),
+        "uncertain_rows": [[rows.Q, rows.q, rows.p, rows.c] for rows in problem.uncertain_rows],
+        "support_rows": list(problem.support_rows),
+    }
+
+
+def _sparse_state(matrix: sp.csr_array) -> dict[str, Any]:
+    return {
+        "data": np.asarray(matrix.data, dtype=np.float64),
+        "indices": np.asarray(matrix.indices, dtype=np.int64),
+        "indptr": np.asarray(matrix.indptr, dtype=np.int64),
+        "shape": [int(n) for n in matrix.shape],
+    }
+
+
+def _compiled(state: Mapping[str, Any], d: int, p: int) -> dict[str, Any]:
+    """The values of the problem's compiled properties, checked against each other."""
+    cones = tuple(_cone(*cone) for cone in state["cones"])
+    c, b = _shaped(state["c"], (None,)), _shaped(state["b"], (n_rows(cones),))
+    n = len(c)
+    uncertain = tuple(_pieces(rows, d, p) for rows in state["uncertain_rows"])
+    program = ConicProgram(
+        c=c,
+        A=_sparse(state["A"], len(b), n),
+        b=b,
+        cones=cones,
+        P=None if state["P"] is None else _sparse(state["P"], n, n),
+        offset=float(state["offset"]),
+        integer=_indices(state["integer"], 0, n),
+    )
+    z_columns = _indices(state["z_columns"], 0, n)
+    epigraphs = _indices(state["epigraph_columns"], -1, n)
+    if len(z_columns) != p or len(epigraphs) != len(uncertain):
+        raise ValueError("The program has another number of decisions or uncertain constraints than the problem.")
+    A, h = state["support_rows"]
+    A = _shaped(A, (None, d))
+    return {
+        "feasible": FeasibleProgram(program, z_columns, epigraphs),
+        "curvature": Curvature[state["curvature"]],
+        "sum_of_maxima": _sum_of_maxima(state["base"], state["groups"], d, p),
+        "uncertain_rows": uncertain,
+        "support_rows": (A, _shaped(h, (len(A),))),
+    }
+
+
+def _cone(kind: str, size: int, exponent: float) -> Cone:
+    if kind not in _CONES or type(size) is not int or size < 1 or not 0 < exponent < 1:
+        raise ValueError(f"Unknown cone {kind!r} of size {size!r}.")
+    return Cone(kind, size, float(exponent))
+
+
+def _sum_of_maxima(base: Any, groups: Any, d: int, p: int) -> SumOfMaxima | None:
+    if base is None:
+        return None
+    return SumOfMaxima(_shaped(base, (1 + p, 1 + d)), tuple(_shaped(group, (None, 1 + p, 1 + d)) for group in groups))
+
+
+def _pieces(rows: Any, d: int, p: int) -> Pieces:
+    Q, q, p_rows, c = rows
+    n = len(c)
+    return Pieces(_shaped(Q, (n, d, p)), _shaped(q, (n, d)), _shaped(p_rows, (n, p)), _shaped(c, (n,)))
+
+
+def _sparse(state: Mapping[str, Any], rows: int, columns: int) -> sp.csr_array:
+    if tuple(state["shape"]) != (rows, columns):
+        raise ValueError(f"A matrix must have shape ({rows}, {columns}), got {tuple(state['shape'])}.")
+    indptr, indices = _indices(state["indptr"], 0, None), _indices(state["indices"], 0, columns)
+    data = _shaped(state["data"], (len(indices),))
+    if len(indptr) != rows + 1 or indptr[0] != 0 or indptr[-1] != len(data) or (np.diff(indptr) < 0).any():
+        raise ValueError("The rows of a sparse matrix do not fit its entries.")
+    return sp.csr_array((data, indices, indptr), shape=(rows, columns))
+
+
+def _shaped(array: Any, shape: tuple[int | None, ...]) -> Array:
+    if not isinstance(array, np.ndarray) or array.dtype != np.float64 or array.ndim != len(shape):
+        raise ValueError(f"Expected an array of floats with {len(shape)} axes.")
+    if any(want is not None and want != have for want, have in zip(shape, array.shape, strict=True)):
+        raise ValueError(f"Expected an array of shape {shape}, got {array.shape}.")
+    return array
+
+
+def _indices(array: Any, low: int, high: int | None) -> Any:
+    if not isinstance(array, np.ndarray) or array.dtype != np.int64 or array.ndim != 1:
+        raise ValueError("Expected a list of whole numbers.")
+    if len(array) and (array.min() < low or (high is not None and array.max() >= high)):
+        raise ValueError(f"Expected numbers between {low} and {high}, got {array.min()} to {array.max()}.")
+    return array

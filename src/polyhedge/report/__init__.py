@@ -1,0 +1,32 @@
+"""Pages: one self-contained HTML file each, for readers who have nothing but a browser."""
+
+from polyhedge.report.blocks import Block, Card, Cards, Code, Facts, Heading, Missing, Note, Points, Text
+from polyhedge.report.figures import Chart, Drawing, Figures, Picture, as_svg, plotly_library, settings_for_pages
+from polyhedge.report.page import Page, Section, write_page
+from polyhedge.report.tables import Cell, Column, Table
+
+__all__ = [
+    "Block",
+    "Card",
+    "Cards",
+    "Cell",
+    "Chart",
+    "Code",
+    "Column",
+    "Drawing",
+    "Facts",
+    "Figures",
+    "Heading",
+    "Missing",
+    "Note",
+    "Page",
+    "Picture",
+    "Points",
+    "Section",
+    "Table",
+    "Text",
+    "as_svg",
+    "plotly_library",
+    "settings_for_pages",
+    "write_page",
+]

@@ -1,0 +1,112 @@
+"""What held on rows that a decider has not seen, for a reader who compares costs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from polyhedge._validation import Array, as_rows
+from polyhedge.estimator import RobustDecider
+from polyhedge.metrics import Evaluation, Proportion, RowMeasures, estimate, measure_rows
+from polyhedge.report.blocks import Block, Text
+from polyhedge.report.pictures import bound_picture
+from polyhedge.report.tables import Cell, Column, Table
+from polyhedge.robust import decide
+from polyhedge.sets import Volume
+
+__all__ = ["HeldOut", "observe", "observed_blocks"]
+
+
+@dataclass(frozen=True, eq=False)
+class HeldOut:
+    """Held-out rows, and what robust decisions, trust in the prediction and foresight cost on them.
+
+    Attributes
+    ----------
+    X, Y : the rows.
+    rows : what happened row by row.
+    evaluation : the same in the mean, without the volume: a reader of the page has no use for it.
+    complaint : what went wrong with decisions, empty if nothing did.
+    """
+
+    X: Any
+    Y: Array
+    rows: RowMeasures
+    evaluation: Evaluation
+    complaint: str
+
+    @property
+    def costs(self) -> dict[str, Array]:
+        """Realised costs (n,) of the three ways to decide."""
+        robust = self.rows.realised
+        return {
+            "Robust decision": robust,
+            "Trusting the prediction": robust - self.rows.over_nominal,
+            "Knowing the outcome": robust - self.rows.regret,
+        }
+
+
+def observe(decider: RobustDecider, X: Any, Y: ArrayLike) -> HeldOut:
+    """Decide held-out rows in all three ways; nothing flows back to the decider."""
+    values, problem = np.asarray(Y), decider.problem
+    outcomes = as_rows(values[:, None] if values.ndim == 1 else values, "Y", problem.n_outcomes)
+    centers = decider.predictor_.predict(X)
+    if len(outcomes) != len(centers):
+        raise ValueError(f"X and Y must have the same number of rows, got {len(centers)} and {len(outcomes)}.")
+    found = decide(problem, decider.set_, decider.radius_, centers)
+    inside = decider.set_.contains(outcomes - centers, decider.radius_)
+    rows = measure_rows(problem, found, inside, centers, outcomes)
+    return HeldOut(X, outcomes, rows, rows.summary(Volume(np.nan), decider.alpha), found.complaint())
+
+
+def observed_blocks(held_out: HeldOut) -> list[Block]:
+    """A table of the three ways to decide, and the bounds against what came."""
+    level = 100 * held_out.evaluation.promised
+    costs = held_out.costs
+    rows = [_row(name, cost, costs["Knowing the outcome"], level) for name, cost in costs.items()]
+    columns = [
+        Column("how it is decided"),
+        Column("mean cost"),
+        Column("regret"),
+        Column(f"cost on a bad day ({level:.3g} % quantile)"),
+        Column("highest cost"),
+    ]
+    note = (
+        "± standard error. Regret: mean cost above what knowing the outcome would have cost. What a robust decision "
+        "buys is a bound known before, not a lower mean."
+    )
+    return [
+        Text(_sentence(held_out)),
+        Table("Realised cost on held-out rows", columns, rows, note),
+        *bound_picture(held_out.rows),
+    ]
+
+
+def _row(name: str, cost: Array, oracle: Array, level: float) -> list[Cell]:
+    mean, regret = estimate(cost), estimate(cost - oracle)
+    finite = cost[np.isfinite(cost)]
+    bad, highest = (float(np.percentile(finite, q)) if len(finite) else np.nan for q in (level, 100.0))
+    return [
+        Cell(name),
+        Cell(f"{mean.value:.4g}", mean.value, detail=f"± {mean.standard_error:.2g}"),
+        Cell(f"{regret.value:.4g}", regret.value, detail=f"± {regret.standard_error:.2g}"),
+        Cell(f"{bad:.4g}", bad),
+        Cell(f"{highest:.4g}", highest),
+    ]
+
+
+def _sentence(held_out: HeldOut) -> str:
+    found = held_out.evaluation
+    n, inside, held = found.coverage.n, _share(found.coverage), _share(found.bound_held)
+    return (
+        f"On {n} rows that the model had not seen, {inside} of the outcomes lay inside their set, and {held} of the "
+        f"rows cost at most their bound. The bound was {found.worst_case_cost} in the mean, the cost that came "
+        f"{found.realised_cost}. The bound lies {found.premium} above the cost if the prediction were true."
+    )
+
+
+def _share(found: Proportion) -> str:
+    return f"{100 * found.value:.1f} % (95 % interval {100 * found.low:.1f} to {100 * found.high:.1f} %)"

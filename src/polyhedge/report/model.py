@@ -1,0 +1,273 @@
+"""A fitted decider on one page, for readers who decide and do not calculate."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from polyhedge._validation import Array
+from polyhedge.estimator import RobustDecider
+from polyhedge.metrics import Evaluation
+from polyhedge.problems.decision_problem import Curvature
+from polyhedge.report.blocks import Block, Card, Cards, Code, Facts, Missing, Note, Points, Text
+from polyhedge.report.held_out import HeldOut, observe, observed_blocks
+from polyhedge.report.page import Page, Section
+from polyhedge.report.pictures import curve_picture, set_pictures
+from polyhedge.words import facets_in_words, name_outcomes, promise_in_words
+
+__all__ = ["ModelDetails", "model_page", "model_report"]
+
+_PACKAGES = ("polyhedge", "numpy", "scipy", "scikit-learn", "cvxpy", "highspy", "clarabel")
+_MOST_NAMES = 12
+_COST_IN_WORDS = {
+    Curvature.AFFINE: "rises or falls evenly with each outcome (affine)",
+    Curvature.MAX_AFFINE: "is the largest of several straight lines in the outcomes",
+    Curvature.CONCAVE: "is concave in the outcomes",
+    Curvature.CONVEX: "is convex in the outcomes",
+}
+
+
+@dataclass(frozen=True)
+class ModelDetails:
+    """What a page says that the decider itself does not know.
+
+    Attributes
+    ----------
+    title : of the page.
+    outcome_names, decision_names : one for each; those of the problem if not given.
+    warnings : what a reader must know before trusting the decisions.
+    facts : names and values for the section on how the model was made: the data file, its digest, old radii.
+    commands : how to make the model again.
+    """
+
+    title: str = ""
+    outcome_names: Sequence[str] | None = None
+    decision_names: Sequence[str] | None = None
+    warnings: Sequence[str] = ()
+    facts: Mapping[str, str] = field(default_factory=dict)
+    commands: Sequence[str] = ()
+
+
+def model_report(
+    decider: RobustDecider, X: Any = None, Y: ArrayLike | None = None, details: ModelDetails | None = None
+) -> str:
+    """The page of a fitted decider as HTML: one file that works offline.
+
+    Parameters
+    ----------
+    decider : RobustDecider, fitted.
+    X, Y : rows that were not used for fitting, optional
+        Without them the page says what is promised, but not what was observed.
+    details : what the decider itself does not know.
+    """
+    return model_page(decider, X, Y, details).html()
+
+
+def model_page(
+    decider: RobustDecider, X: Any = None, Y: ArrayLike | None = None, details: ModelDetails | None = None
+) -> Page:
+    """The page of a fitted decider; see `model_report`."""
+    details = ModelDetails() if details is None else details
+    names = name_outcomes(decider, details.outcome_names)
+    held_out = None if X is None or Y is None else observe(decider, X, Y)
+    warnings = [*details.warnings, *_own_warnings(decider, held_out)]
+    sections = [
+        Section("In short", [*_short(decider, held_out), *(Note(text, warning=True) for text in warnings)]),
+        Section("What is decided", _decided(decider, names, details)),
+        Section("What is promised, and what is not", [Points(promise_in_words(decider))]),
+        Section("What was observed", _observed(held_out, names)),
+        Section("What the decisions guard against", _guarded(decider, X, held_out, names)),
+        Section("What more certainty would cost", _curve(decider, held_out)),
+        Section("How it was made", _made(decider, details)),
+    ]
+    title = details.title or f"Robust decisions: {decider.problem.name}"
+    lead = (
+        f"Decisions whose cost stays below a stated bound in at least {_percent(1 - decider.alpha)} of cases, "
+        "however good or bad the predictions are."
+    )
+    return Page(
+        title, lead, sections, closing=f"Made by Polyhedge {_version('polyhedge')}. This page needs no network."
+    )
+
+
+def _short(decider: RobustDecider, held_out: HeldOut | None) -> list[Block]:
+    cards = [
+        Card(
+            "Promised", f"≥ {_percent(1 - decider.alpha)}", "of outcomes inside the set, and of costs below their bound"
+        )
+    ]
+    if held_out is None:
+        return [Cards(cards), Missing("Nothing was observed yet: no held-out rows were given.", _COMMAND)]
+    found = held_out.evaluation
+    n = found.coverage.n
+    low, high = (_percent(value) for value in (found.coverage.low, found.coverage.high))
+    cards += [
+        Card("Observed inside", _percent(found.coverage.value), f"of {n} held-out rows; 95 % interval {low} to {high}"),
+        Card("Bound held", _percent(found.bound_held.value), "of these rows cost at most their bound"),
+        Card("Mean cost bound", _number(found.worst_case_cost.value), "known before the outcome"),
+        Card("Mean realised cost", _number(found.realised_cost.value), _against_nominal(held_out)),
+    ]
+    return [Cards(cards), Text(_verdict(found))]
+
+
+def _verdict(found: Evaluation) -> str:
+    coverage, promised = found.coverage, _percent(found.promised)
+    if coverage.high < found.promised:
+        return f"Observed coverage lies below the promised {promised} by more than chance explains."
+    if coverage.low > found.promised:
+        return f"Observed coverage lies above the promised {promised}: the bounds are safe, and could be lower."
+    return f"Observed coverage agrees with the promised {promised}, as far as {coverage.n} rows can tell."
+
+
+def _against_nominal(held_out: HeldOut) -> str:
+    difference = held_out.evaluation.over_nominal
+    size = f"{_number(abs(difference.value))} ± {difference.standard_error:.2g}"
+    return f"{size} {'more' if difference.value >= 0 else 'less'} than trusting the prediction"
+
+
+def _own_warnings(decider: RobustDecider, held_out: HeldOut | None) -> list[str]:
+    warnings = []
+    if held_out is not None:
+        found = held_out.evaluation
+        if found.coverage.high < found.promised:
+            warnings.append(
+                f"Only {found.coverage.value:.1%} of the held-out outcomes were inside the set, promised were "
+                f"{_percent(found.promised)}. The data may have drifted: recalibrate on fresh rows."
+            )
+        if found.n_undecided:
+            warnings.append(f"{found.n_undecided} held-out rows have no decision. {held_out.complaint}")
+    if decider.n_calibrate_ < 100:
+        warnings.append(
+            f"Only {decider.n_calibrate_} rows set the radius, so the coverage of this one model may differ from its "
+            "mean by several percent. More calibration rows make it steadier."
+        )
+    return warnings
+
+
+def _decided(decider: RobustDecider, names: Sequence[str], details: ModelDetails) -> list[Block]:
+    problem = decider.problem
+    decision = _listed(details.decision_names or problem.decision_names)
+    facts = {
+        "Problem": problem.name,
+        "Decided": decision,
+        "Unknown when deciding": _listed(names),
+        "Cost": f"The cost {_COST_IN_WORDS[problem.curvature]}.",
+        "Known of the outcomes": _known(problem.support_rows, names),
+        "Predictions": _describe(decider.predictor, "ridge regression on simple nonlinear features"),
+    }
+    return [
+        Text(
+            "Each case comes with features from which the outcomes are predicted. The decision is the one whose cost "
+            "is least in the worst outcome of a set around the prediction."
+        ),
+        Facts({name: value for name, value in facts.items() if value}),
+    ]
+
+
+def _known(rows: tuple[Array, Array], names: Sequence[str]) -> str:
+    A, h = rows
+    if not len(A):
+        return ""
+    nonnegative = [names[int(np.argmin(a))] for a, b in zip(A, h, strict=True) if b == 0 and np.count_nonzero(a) == 1]
+    if len(nonnegative) == len(A) and (A.sum(axis=1) < 0).all():
+        return f"never negative: {', '.join(nonnegative)}"
+    return f"{len(A)} linear inequalities"
+
+
+def _observed(held_out: HeldOut | None, names: Sequence[str]) -> list[Block]:
+    if held_out is None:
+        return [Missing("No held-out rows were given, so nothing was observed.", _COMMAND)]
+    return observed_blocks(held_out)
+
+
+def _guarded(decider: RobustDecider, X: Any, held_out: HeldOut | None, names: Sequence[str]) -> list[Block]:
+    blocks: list[Block] = []
+    if held_out is not None:
+        blocks += set_pictures(decider, held_out.X, held_out.Y, names)
+    if X is not None:
+        blocks += [
+            Text("The sides of the set in words, those that hold the cost bound up most often first:"),
+            Points(facets_in_words(decider, X, names)),
+        ]
+    else:
+        blocks.append(Missing("Which sides of the set matter is counted over decisions.", _COMMAND))
+    return blocks
+
+
+def _curve(decider: RobustDecider, held_out: HeldOut | None) -> list[Block]:
+    if held_out is None:
+        return [Missing("The cost of other levels is measured on held-out rows.", _COMMAND)]
+    return curve_picture(decider, held_out.X, held_out.Y)
+
+
+def _made(decider: RobustDecider, details: ModelDetails) -> list[Block]:
+    split, result = getattr(decider, "split_", None), getattr(decider, "learn_result_", None)
+    facts = dict(details.facts)
+    if split is not None:
+        facts["Rows"] = (
+            f"{len(split.train)} trained the predictor, {len(split.learn)} shaped the set, "
+            f"{len(split.calibrate)} were kept for calibration"
+        )
+    facts["Level alpha"] = f"{decider.alpha:g}"
+    facts["Set"] = f"{type(decider.set_).__name__}, radius {decider.radius_:.6g}, from {decider.n_calibrate_} rows"
+    if result is not None:
+        facts["Learner"] = _describe(decider.learner, "chosen by cross-fitting") + (
+            f": {result.detail}" if result.detail else ""
+        )
+        facts["Learning"] = f"{result.status}; {_certificate(result.objective, result.lower_bound)}"
+    trail = getattr(decider, "calibrations_", ())
+    if len(trail) > 1:
+        facts["Radii so far"] = "; ".join(f"{c.radius:.6g} from {c.n} rows on {c.date[:10]}" for c in trail)
+    packages = {name: _version(name) for name in _PACKAGES}
+    facts["Versions"] = f"Python {platform.python_version()}, " + ", ".join(
+        f"{n} {v}" for n, v in packages.items() if v
+    )
+    blocks: list[Block] = [Facts(facts)]
+    if details.commands:
+        blocks += [Text("To make it again:"), Code("\n".join(details.commands))]
+    return blocks
+
+
+def _certificate(objective: float, lower_bound: float) -> str:
+    if not np.isfinite(lower_bound):
+        return f"mean cost bound {_number(objective)} on the learning rows, no lower bound proven"
+    return (
+        f"mean cost bound {_number(objective)} on the learning rows; no polyhedron that covers as many of them can be "
+        f"below {_number(lower_bound)}"
+    )
+
+
+_COMMAND = "polyhedge report MODEL --data HELD_OUT.csv"
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    return ", ".join(names[:_MOST_NAMES]) + more
+
+
+def _describe(thing: Any, default: str) -> str:
+    if thing is None:
+        return default
+    text = thing if isinstance(thing, str) else type(thing).__name__
+    return "given with the rows" if text == "precomputed" else text
+
+
+def _number(value: float) -> str:
+    return f"{value:.4g}"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %".replace(".0 %", " %")
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return ""

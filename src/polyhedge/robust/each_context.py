@@ -1,0 +1,225 @@
+r"""Robust decisions where every context has a set of its own.
+
+`decide` shares one set of residuals over all contexts. Here context i has the set $S_i$, known by its
+maximisers $e_i(v) \in \arg\max_{e \in S_i} v^\top e$, found for all contexts in one call. That suffices for
+decisions on a segment z(s), s in [0, 1]:
+
+- one affine piece: the slope of the worst-case cost in s is that of the cost at the maximiser, and it rises
+  with s, so all contexts are bisected together;
+- pieces with fixed directions: the worst case of each piece is a line in s, and the least maximum of lines
+  lies at an end or where two of them cross.
+
+All other problems are solved context by context.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import combinations
+
+import numpy as np
+
+from polyhedge._validation import Array, Mask
+from polyhedge.problems import DecisionProblem
+from polyhedge.problems.segment import Segment, as_segment, decision_segment, quadratic_base
+from polyhedge.robust.decide import Decisions, decide
+from polyhedge.sets import UncertaintySet
+from polyhedge.solvers.program import Status
+
+Maximisers = Callable[[Array], Array]
+"""Row i of the result is a maximiser over the set of context i in the direction of row i."""
+SetAt = Callable[[int], tuple[UncertaintySet, float]]
+"""The set and the radius of one context."""
+
+_N_BISECTIONS = 60
+# All crossings of pairs of pieces are tried, which is quick for as many as these.
+_MAX_PIECES = 16
+
+
+def decide_each(problem: DecisionProblem, maximisers: Maximisers, set_at: SetAt, centers: Array) -> Decisions:
+    """The exact robust decision of each context over its own set.
+
+    Parameters
+    ----------
+    problem : what is decided.
+    maximisers : (N, d) directions -> (N, d) residuals, row i over the set of context i.
+    set_at : i -> the set and radius of context i, used where the decisions do not lie on a segment.
+    centers : (N, n_outcomes) predictions.
+
+    Examples
+    --------
+    >>> from polyhedge.problems import simplex_linear
+    >>> from polyhedge.sets import Ball
+    >>> radii = np.array([1.0, 2.0])
+    >>> found = decide_each(
+    ...     simplex_linear([0.0, 0.0]),
+    ...     lambda V: radii[:, None] * V / np.linalg.norm(V, axis=1, keepdims=True),
+    ...     lambda i: (Ball(2), radii[i]),
+    ...     np.zeros((2, 2)),
+    ... )
+    >>> found.cost_bound.round(6)
+    array([0.707107, 1.414214])
+    """
+    segment = as_segment(problem) if problem.pieces is not None else None
+    if segment is not None:
+        return _by_bisection(problem, segment, maximisers, centers)
+    lines = _fixed_lines(problem)
+    if lines is not None:
+        return _by_crossings(problem, lines, maximisers, centers)
+    return _one_by_one(problem, set_at, centers)
+
+
+def has_segment(problem: DecisionProblem) -> bool:
+    """Whether `decide_each` solves all contexts together."""
+    return (problem.pieces is not None and as_segment(problem) is not None) or _fixed_lines(problem) is not None
+
+
+def joined(parts: list[Decisions]) -> Decisions:
+    """Decisions of several calls as one."""
+    return Decisions(
+        z=np.concatenate([part.z for part in parts]),
+        cost_bound=np.concatenate([part.cost_bound for part in parts]),
+        worst_outcome=np.concatenate([part.worst_outcome for part in parts]),
+        active_facets=np.zeros((sum(map(len, parts)), 0), dtype=bool),
+        status=np.concatenate([part.status for part in parts]),
+        gap=np.concatenate([part.gap for part in parts]),
+        detail=tuple(text for part in parts for text in part.detail),
+    )
+
+
+def decisions_at(problem: DecisionProblem, z: Array, bound: Array, outcomes: Array, gap: Array) -> Decisions:
+    """Proven decisions z (N, p) as a `Decisions`."""
+    status = np.empty(len(z), dtype=object)
+    status.fill(Status.OPTIMAL)
+    return Decisions(
+        z=problem.as_given(z),
+        cost_bound=bound,
+        worst_outcome=outcomes,
+        active_facets=np.zeros((len(z), 0), dtype=bool),
+        status=status,
+        gap=gap,
+    )
+
+
+def _one_by_one(problem: DecisionProblem, set_at: SetAt, centers: Array) -> Decisions:
+    return joined([decide(problem, *set_at(i), centers[i : i + 1]) for i in range(len(centers))])
+
+
+@dataclass(frozen=True)
+class _Tangent:
+    """Position, value and slope of the worst-case cost, and the residual that gives them."""
+
+    s: Array
+    value: Array
+    slope: Array
+    residual: Array
+
+
+def _by_bisection(problem: DecisionProblem, segment: Segment, maximisers: Maximisers, centers: Array) -> Decisions:
+    turn = segment.v1 - segment.v0
+
+    def tangent(s: Array) -> _Tangent:
+        V = segment.v0 + s[:, None] * turn
+        residual = maximisers(V)
+        outcomes = centers + residual
+        value = segment.base[0] + (segment.base[1] + segment.base[2] * s) * s + np.einsum("nd,nd->n", V, outcomes)
+        return _Tangent(s, value, segment.base[1] + 2 * segment.base[2] * s + outcomes @ turn, residual)
+
+    low, high = tangent(np.zeros(len(centers))), tangent(np.ones(len(centers)))
+    for _ in range(_N_BISECTIONS):
+        middle = tangent((low.s + high.s) / 2)
+        rises = middle.slope >= 0
+        low, high = _where(rises, low, middle), _where(rises, middle, high)
+    best = _where(low.value <= high.value, low, high)
+    s, bound, residual, gap = _between(low, high, best)
+    return decisions_at(problem, segment.z0 + s[:, None] * (segment.z1 - segment.z0), bound, centers + residual, gap)
+
+
+def _where(choose: Mask, first: _Tangent, second: _Tangent) -> _Tangent:
+    return _Tangent(
+        np.where(choose, first.s, second.s),
+        np.where(choose, first.value, second.value),
+        np.where(choose, first.slope, second.slope),
+        np.where(choose[:, None], first.residual, second.residual),
+    )
+
+
+def _between(low: _Tangent, high: _Tangent, best: _Tangent) -> tuple[Array, Array, Array, Array]:
+    """The better end, the mixture of worst cases that balances the slopes, and what tangents leave open."""
+    falls, rises = low.slope < 0, high.slope > 0
+    open_ = falls & rises
+    step = np.where(open_, high.slope - low.slope, 1.0)
+    weight = np.where(open_, -low.slope / step, np.where(falls, 1.0, 0.0))
+    residual = low.residual + weight[:, None] * (high.residual - low.residual)
+    # The tangents of a convex function cross below it.
+    crossing = (low.value * high.slope - high.value * low.slope + low.slope * high.slope * (high.s - low.s)) / step
+    gap = np.where(open_, np.maximum(best.value - crossing, 0.0), 0.0)
+    return best.s, best.value, residual, gap
+
+
+@dataclass(frozen=True)
+class _Lines:
+    """Decisions z0 + s (z1 - z0); each piece at residual 0 is constant + slope s, plus direction'u."""
+
+    z0: Array
+    z1: Array
+    constants: Array
+    slopes: Array
+    directions: Array
+
+
+@lru_cache(maxsize=16)
+def _fixed_lines(problem: DecisionProblem) -> _Lines | None:
+    pieces = problem.pieces
+    if pieces is None or not pieces.directions_are_fixed or len(pieces) > _MAX_PIECES:
+        return None
+    ends = None if len(problem.support_rows[0]) else decision_segment(problem)
+    if ends is None:
+        return None
+    z0, z1 = ends
+    joint, d = problem.sum_of_maxima, problem.n_outcomes
+    assert joint is not None
+
+    def alone(z: Array) -> Array:
+        at_zero = np.zeros((len(z), d))
+        return problem.evaluate(z, at_zero) - joint.evaluate(z, at_zero)
+
+    base = quadratic_base(problem, z0, z1, alone)
+    if base is None or base[2] > 0:
+        return None
+    values = pieces.values(np.stack([z0, z1]), np.zeros((2, d)))
+    return _Lines(z0, z1, base[0] + values[0], base[1] + values[1] - values[0], pieces.q)
+
+
+def _by_crossings(problem: DecisionProblem, lines: _Lines, maximisers: Maximisers, centers: Array) -> Decisions:
+    n = len(centers)
+    residuals = np.stack([maximisers(np.tile(q, (n, 1))) for q in lines.directions], axis=1)
+    heights = lines.constants + np.einsum("nld,ld->nl", centers[:, None] + residuals, lines.directions)
+    s, piece = least_maximum(heights, lines.slopes)
+    bound = heights[np.arange(n), piece] + lines.slopes[piece] * s
+    outcomes = centers + residuals[np.arange(n), piece]
+    z = lines.z0 + s[:, None] * (lines.z1 - lines.z0)
+    return decisions_at(problem, z, bound, outcomes, np.zeros(n))
+
+
+def least_maximum(heights: Array, slopes: Array) -> tuple[Array, np.ndarray[tuple[int], np.dtype[np.intp]]]:
+    """Where in [0, 1] the maximum of lines heights (N, L) + slopes (L,) s is least, and a highest line there.
+
+    Examples
+    --------
+    >>> s, line = least_maximum(np.array([[0.0, 1.0]]), np.array([2.0, -2.0]))
+    >>> s
+    array([0.25])
+    """
+    positions = [np.zeros(len(heights)), np.ones(len(heights))]
+    for k, m in combinations(range(len(slopes)), 2):
+        if slopes[k] != slopes[m]:
+            crossing = (heights[:, m] - heights[:, k]) / (slopes[k] - slopes[m])
+            positions.append(np.clip(crossing, 0.0, 1.0))
+    S = np.stack(positions, axis=1)
+    values = heights[:, None, :] + S[:, :, None] * slopes
+    best = values.max(axis=2).argmin(axis=1)
+    rows = np.arange(len(heights))
+    return S[rows, best], values[rows, best].argmax(axis=1)

@@ -1,0 +1,194 @@
+"""Unions of Euclidean balls of one radius: the sets of probabilistic conformal prediction."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import ArrayLike, NDArray
+from scipy.spatial import ConvexHull, QhullError
+
+from polyhedge._validation import Array, as_finite, as_rows
+from polyhedge.sets.ball import Ball
+from polyhedge.sets.protocol import (
+    N_SAMPLES,
+    Volume,
+    as_directions,
+    frozen,
+    like_directions,
+    row_norms,
+    score_in_blocks,
+)
+from polyhedge.solvers.program import Cone, ConicForm
+
+# Beyond this, the hull of the anchors costs more than the anchors inside it would.
+MAX_HULL_OUTCOMES = 4
+
+
+@dataclass(frozen=True, eq=False, init=False)
+class UnionOfBalls:
+    r"""A union of balls: $\{e : \min_k \|e - a_k\|_2 \le r\}$, $a_k$ = row k of `anchors`.
+
+    The set is neither convex nor connected in general: `contains` and `volume` are those of the union. A
+    linear function, and so every convex cost, is as large on the union as on its convex hull
+    $\mathrm{conv}\{a_k\} + r B$, because the maximum over a hull of points is attained at one of them. `support`
+    and `conic_form` describe that hull, so that robust decisions for costs that are (maxima of) affine
+    functions of the outcome are exact for the union. If such a cost comes with a known support of the outcome,
+    the hull is cut instead of the union, which gives a valid upper bound. A negative radius gives the empty set.
+
+    Parameters
+    ----------
+    anchors : (k, d) array
+
+    Examples
+    --------
+    >>> union = UnionOfBalls([[0.0, 0.0], [4.0, 0.0]])
+    >>> union.scores([[1.0, 0.0], [2.0, 0.0]])
+    array([1., 2.])
+    >>> union.support([[1.0, 0.0], [0.0, 2.0]], radius=1.0)
+    array([5., 2.])
+    >>> union.contains([[2.0, 0.0]], 1.0), round(union.volume(1.0) / np.pi, 9)
+    (array([False]), 2.0)
+    """
+
+    anchors: Array
+
+    def __init__(self, anchors: ArrayLike) -> None:
+        rows = as_finite(anchors, "anchors", ndim=2)
+        if not rows.size:
+            raise ValueError(f"anchors must hold at least one point of at least one outcome, got shape {rows.shape}.")
+        object.__setattr__(self, "anchors", frozen(rows))
+
+    @property
+    def n_outcomes(self) -> int:
+        """Dimension d of the residuals."""
+        return int(self.anchors.shape[1])
+
+    @property
+    def is_bounded(self) -> bool:
+        """Always True."""
+        return True
+
+    @property
+    def parts(self) -> tuple[Ball, ...]:
+        """The balls, one for each anchor."""
+        return tuple(Ball(self.n_outcomes, center=anchor) for anchor in self.anchors)
+
+    def scores(self, residuals: ArrayLike) -> Array:
+        r"""$\min_k \|e - a_k\|_2$ of each row of `residuals` (n, d)."""
+        return score_in_blocks(self._distances, as_rows(residuals, "residuals", self.n_outcomes))
+
+    def _distances(self, rows: Array) -> Array:
+        nearest = np.full(len(rows), np.inf)
+        for anchor in self.anchors:
+            np.minimum(nearest, row_norms(rows - anchor), out=nearest)
+        return nearest
+
+    def contains(self, residuals: ArrayLike, radius: float) -> NDArray[np.bool_]:
+        """Whether each row of `residuals` (n, d) lies in one of the balls."""
+        return self.scores(residuals) <= radius
+
+    def support(self, directions: ArrayLike, radius: float) -> Any:
+        r"""$\max_k v^\top a_k + r \|v\|_2$ of each row v of `directions`; `-inf` if r < 0."""
+        V, single = as_directions(directions, self.n_outcomes)
+        values = (V @ self.anchors.T).max(axis=1) + radius * np.linalg.norm(V, axis=1)
+        return like_directions(values if radius >= 0 else np.full(len(V), -np.inf), single)
+
+    def maximisers(self, directions: Array, radius: float) -> Array:
+        r"""A point of the union at which each row v of `directions` (m, d) attains its support, r >= 0."""
+        length = np.linalg.norm(directions, axis=1, keepdims=True)
+        far = self.anchors[np.argmax(directions @ self.anchors.T, axis=1)]
+        return far + radius * directions / np.where(length > 0, length, 1.0)
+
+    def volume(self, radius: float, *, rng: np.random.Generator | None = None, n_samples: int = N_SAMPLES) -> Volume:
+        """Volume of the union: exact for d <= 2, else estimated with its standard error.
+
+        Uniform points of randomly chosen balls count 1 / (number of balls that hold them): an unbiased
+        estimate of the share of the balls' total volume that the union has.
+        """
+        if radius <= 0:
+            return Volume(0.0)
+        if self.n_outcomes == 1:
+            return Volume(_length_of_union(np.sort(self.anchors[:, 0]), radius))
+        if self.n_outcomes == 2:
+            return Volume(_area_of_union(np.unique(self.anchors, axis=0), radius))
+        return self._sampled_volume(radius, np.random.default_rng(0) if rng is None else rng, n_samples)
+
+    def conic_form(self, radius: float) -> ConicForm:
+        r"""The convex hull: $\|e - A^\top w\|_2 \le r,\ w \ge 0,\ 1^\top w = 1$ with the anchors' extreme points A."""
+        A, d = _extreme_points(self.anchors), self.n_outcomes
+        k = len(A)
+        one = np.concatenate([np.zeros(d), np.ones(k)])[None]
+        weights = np.hstack([np.zeros((k, d)), -np.eye(k)])
+        ball = np.vstack([np.zeros((1, d + k)), np.hstack([-np.eye(d), A.T])])
+        g = np.concatenate([[1.0], np.zeros(k), [radius], np.zeros(d)])
+        cones = (Cone("zero", 1), Cone("nonneg", k), Cone("soc", d + 1))
+        return ConicForm(sp.csr_array(np.vstack([one, weights, ball])), g, cones)
+
+    def _sampled_volume(self, radius: float, rng: np.random.Generator, n_samples: int) -> Volume:
+        k = len(self.anchors)
+        points = self.anchors[rng.integers(k, size=n_samples)] + Ball(self.n_outcomes).sample(radius, n_samples, rng)
+        n_holding = np.zeros(n_samples)
+        for anchor in self.anchors:
+            n_holding += row_norms(points - anchor) <= radius
+        # Rounding can put a point just outside the ball it was drawn from.
+        shares = 1.0 / np.maximum(n_holding, 1.0)
+        whole = k * float(Ball(self.n_outcomes).volume(radius))
+        error = whole * float(shares.std(ddof=1)) / math.sqrt(n_samples) if n_samples > 1 else math.inf
+        return Volume(whole * float(shares.mean()), error)
+
+
+def _length_of_union(centers: Array, radius: float) -> float:
+    return float(2 * radius + np.minimum(np.diff(centers), 2 * radius).sum())
+
+
+def _area_of_union(centers: Array, radius: float) -> float:
+    r"""Area of a union of equal discs by Green's theorem: $\tfrac12\oint x\,dy - y\,dx$ over the uncovered arcs."""
+    return sum(_arc_integral(center, radius, np.delete(centers, k, axis=0)) for k, center in enumerate(centers))
+
+
+def _arc_integral(center: Array, radius: float, others: Array) -> float:
+    steps = others - center
+    distance = np.linalg.norm(steps, axis=1)
+    near = distance < 2 * radius
+    middle = np.arctan2(steps[near, 1], steps[near, 0])
+    half = np.arccos(distance[near] / (2 * radius))
+    total = 0.0
+    for low, high in _gaps(middle - half, middle + half):
+        around = center[0] * (math.sin(high) - math.sin(low)) - center[1] * (math.cos(high) - math.cos(low))
+        total += 0.5 * radius * (radius * (high - low) + around)
+    return total
+
+
+def _gaps(lows: Array, highs: Array) -> list[tuple[float, float]]:
+    """Parts of a full turn that no interval of angles covers."""
+    if not len(lows):
+        return [(0.0, 2 * math.pi)]
+    start = np.mod(lows, 2 * math.pi)
+    order = np.argsort(start)
+    start, stop = start[order], (start + highs - lows)[order]
+    # The intervals that run past a full turn cover the beginning of the next one.
+    reached, gaps = max(float(stop.max()) - 2 * math.pi, 0.0), []
+    for low, high in zip(start.tolist(), stop.tolist(), strict=True):
+        if low > reached:
+            gaps.append((reached, low))
+        reached = max(reached, high)
+    if reached < 2 * math.pi:
+        gaps.append((reached, 2 * math.pi))
+    return gaps
+
+
+def _extreme_points(points: Array) -> Array:
+    """The points that span the hull, or all where the hull is too costly or flat."""
+    n, d = points.shape
+    if d == 1:
+        return np.array([[points.min()], [points.max()]])
+    if d > MAX_HULL_OUTCOMES or n <= d + 1:
+        return points
+    try:
+        return np.asarray(points[ConvexHull(points).vertices])
+    except QhullError:  # all points in one plane: each may be needed
+        return points

@@ -1,0 +1,42 @@
+"""The user's own tables: read, understood, predicted from and written."""
+
+from polyhedge.tables.fitting import FittedTable, fit_table
+from polyhedge.tables.options import TableOptions
+from polyhedge.tables.pipelines import PREDICTORS, choose_predictor, make_predictor
+from polyhedge.tables.reading import Table, read_table, text_of, values_of
+from polyhedge.tables.roles import copies_of, groups_of, row_prints, times_of
+from polyhedge.tables.rows import decide_rows, decisions_frame, measure_table, thinned_coverage
+from polyhedge.tables.schema import Column, Schema, choose_columns, features_of, outcomes_of
+from polyhedge.tables.usable import UsableRows, order_outcomes, usable_rows
+from polyhedge.tables.writing import check_target, write_table
+
+__all__ = [
+    "PREDICTORS",
+    "Column",
+    "FittedTable",
+    "Schema",
+    "Table",
+    "TableOptions",
+    "UsableRows",
+    "check_target",
+    "choose_columns",
+    "choose_predictor",
+    "copies_of",
+    "decide_rows",
+    "decisions_frame",
+    "features_of",
+    "fit_table",
+    "groups_of",
+    "make_predictor",
+    "measure_table",
+    "order_outcomes",
+    "outcomes_of",
+    "read_table",
+    "row_prints",
+    "text_of",
+    "thinned_coverage",
+    "times_of",
+    "usable_rows",
+    "values_of",
+    "write_table",
+]

@@ -1,0 +1,155 @@
+"""What a careful statistician would say about a fitted model: drift, ties, few rows, a poor predictor."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from scipy import stats
+
+from polyhedge._validation import Array
+from polyhedge.calibration import conformal_rank, coverage_law
+from polyhedge.metrics import Proportion
+
+__all__ = [
+    "coverage_doubt",
+    "drift_along_file",
+    "drift_between_parts",
+    "few_rows_doubt",
+    "predictor_doubts",
+    "ties_doubt",
+]
+
+# Share of tables without drift in which a warning of drift comes up at most.
+FALSE_ALARMS = 0.01
+_NOTABLE_TIES = 0.05
+_NOTABLE_SPREAD = 0.05
+
+
+def drift_between_parts(parts: Sequence[tuple[str, Array]], scores: Sequence[Array], names: Sequence[str]) -> list[str]:
+    """Whether residuals of consecutive parts of an ordered split, or the scores of the last two, differ.
+
+    Two-sample Kolmogorov-Smirnov tests, corrected for their number, so that a table without drift is suspected with
+    probability `FALSE_ALARMS` at most. The scores of the learning part are left out: the set has seen them.
+
+    Parameters
+    ----------
+    parts : (name, residuals of shape (n, d)) in the order of time, none of them used for training.
+    scores : scores of the calibration and of the held-out part; may be empty.
+    names : of the outcomes.
+    """
+    tests = [
+        (f"the residuals of {name}", before[0], after[0], before[1][:, j], after[1][:, j])
+        for before, after in pairwise(parts)
+        for j, name in enumerate(names)
+    ]
+    if len(scores) == 2:
+        tests.append(("the scores", "calibration", "held-out", scores[0], scores[1]))
+    found = _worst(tests)
+    if found is None:
+        return []
+    what, before, after, p = found
+    return [
+        f"Drift: {what} differ between the {before} and the {after} part (p = {p:.1g}; {_alarm()}). The promise holds "
+        "for rows like the calibration part only. Recalibrate on recent rows, and often."
+    ]
+
+
+def drift_along_file(residuals: Array, names: Sequence[str]) -> list[str]:
+    """Whether residuals of a random split, given in the order of the file, differ between its two halves.
+
+    The same tests as between parts. The rows must not have been used for training.
+    """
+    half = len(residuals) // 2
+    tests = [
+        (f"the residuals of {name}", "first", "second", residuals[:half, j], residuals[half:, j])
+        for j, name in enumerate(names)
+    ]
+    found = _worst(tests)
+    if found is None:
+        return []
+    return [
+        f"Order: {found[0]} differ between the first and the second half of the file (p = {found[3]:.1g}; {_alarm()}). "
+        "If the rows are in the order of time, give --time-column; if they are sorted by something else, shuffling "
+        "took care of it."
+    ]
+
+
+def ties_doubt(scores: Array, radius: float) -> list[str]:
+    """Whether many calibration scores equal the radius, so that the set covers more than it has to."""
+    share = float(np.isclose(scores, radius, rtol=1e-9, atol=0.0).mean())
+    if share <= max(_NOTABLE_TIES, 1.5 / len(scores)):
+        return []
+    return [
+        f"Ties: {share:.0%} of the calibration scores equal the radius, as with rounded or repeated outcomes. The "
+        "promise holds, but the sets are larger than it asks for."
+    ]
+
+
+def few_rows_doubt(n_calibrate: int, alpha: float, unit: str = "rows") -> list[str]:
+    """Whether the coverage of one model may lie far from its mean, because few rows calibrate it."""
+    law = coverage_law(n_calibrate, alpha)
+    low, high = law.ppf([0.05, 0.95])
+    if low >= 1 - alpha - _NOTABLE_SPREAD:
+        return []
+    return [
+        f"Few rows: with {n_calibrate} calibration {unit} the coverage of this one model lies between {low:.2f} and "
+        f"{high:.2f} in 9 of 10 cases; {1 - alpha:.6g} is promised for the mean over such models. More rows narrow it."
+    ]
+
+
+def predictor_doubts(Y: Array, centers: Array, means: Array, names: Sequence[str]) -> list[str]:
+    """Outcomes for which the predictor is not clearly better than the mean of the training rows.
+
+    Clearly: its squared error on rows it has not seen is lower by more than 1.645 standard errors.
+    """
+    gains = (Y - means) ** 2 - (Y - centers) ** 2
+    if len(gains) < 2:
+        return []
+    errors = gains.std(axis=0, ddof=1) / np.sqrt(len(gains))
+    poor = [name for name, gain, error in zip(names, gains.mean(axis=0), errors, strict=True) if gain <= 1.645 * error]
+    if not poor:
+        return []
+    return [
+        f"Predictor: it is no better than the mean for {', '.join(poor)} on rows it has not seen. The promise holds, "
+        "but bounds are as high as without features. Try another --predictor or other features."
+    ]
+
+
+def coverage_doubt(coverage: Proportion, n_calibrate: int, alpha: float) -> list[str]:
+    """Whether fewer independent held-out rows are covered than chance allows.
+
+    The number of covered rows is compared with its exact law if all rows are exchangeable, a beta-binomial one, so
+    that the warning is false in `FALSE_ALARMS` of all tables at most.
+    """
+    k = conformal_rank(n_calibrate, alpha)
+    law = stats.betabinom(coverage.n, k, n_calibrate + 1 - k)
+    if law.cdf(round(coverage.value * coverage.n)) > FALSE_ALARMS:
+        return []
+    return [
+        f"Coverage: {coverage} was observed, further below the promised {1 - alpha:.6g} than chance allows "
+        f"({_alarm()}). "
+        "The held-out rows do not look like the calibration rows."
+    ]
+
+
+def _worst(tests: Sequence[tuple[str, str, str, Array, Array]]) -> tuple[str, str, str, float] | None:
+    """The test with the least p-value, if that is below its share of the false alarms."""
+    usable = [test for test in tests if min(len(test[3]), len(test[4])) > 1]
+    if not usable:
+        return None
+    p_values = [float(_two_sample(test[3], test[4])) for test in usable]
+    least = int(np.argmin(p_values))
+    if p_values[least] * len(usable) > FALSE_ALARMS:
+        return None
+    return *usable[least][:3], p_values[least]
+
+
+def _two_sample(first: Array, second: Array) -> Any:
+    return stats.ks_2samp(first, second).pvalue
+
+
+def _alarm() -> str:
+    return f"false alarm in at most {FALSE_ALARMS:.0%} of tables"

@@ -1,0 +1,235 @@
+"""From a table and a decision problem to a fitted decider, with everything a careful user wants to be told."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from polyhedge._validation import Array, check_alpha
+from polyhedge.data import Split, partition_rows
+from polyhedge.data.splits import IndexArray
+from polyhedge.estimator import RobustDecider
+from polyhedge.learners import Auto, LearnResult, lower_bound
+from polyhedge.metrics import Evaluation, Proportion
+from polyhedge.problems import DecisionProblem
+from polyhedge.tables import doubts
+from polyhedge.tables.options import TableOptions
+from polyhedge.tables.pipelines import choose_predictor, make_predictor
+from polyhedge.tables.reading import Table
+from polyhedge.tables.roles import row_prints
+from polyhedge.tables.rows import measure_table, thinned_coverage
+from polyhedge.tables.schema import Schema, choose_columns
+from polyhedge.tables.usable import UsableRows, check_solvable, order_outcomes
+
+__all__ = ["FittedTable", "fit_table"]
+
+# A certificate is worth this much of a user's time, and does not end in it for more rows than these.
+_CERTIFICATE_SECONDS = 10.0
+_MOST_CERTIFIED = 2000
+
+
+@dataclass(frozen=True, eq=False)
+class FittedTable:
+    """A fitted decider and what was found out on the way.
+
+    Attributes
+    ----------
+    decider, schema : the model and the columns it takes.
+    split, held_out : row numbers within the usable rows.
+    X, Y : the usable rows.
+    evaluation : on the held-out part; None where there is none.
+    thinned : coverage of one held-out row of each group; None where there are no groups.
+    predictor, reason : name of the predictor and why it was chosen.
+    notes, warnings : what a reader should know, and should worry about.
+    n_groups : groups among the calibration rows; None where rows count one by one.
+    prints : fingerprints of rows used for training and learning.
+    """
+
+    decider: RobustDecider
+    schema: Schema
+    split: Split
+    held_out: IndexArray
+    X: Any
+    Y: Array
+    evaluation: Evaluation | None
+    thinned: Proportion | None
+    predictor: str
+    reason: str
+    notes: tuple[str, ...]
+    warnings: tuple[str, ...]
+    n_groups: int | None
+    prints: tuple[str, ...] = field(repr=False)
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Rows of each part."""
+        parts = {name: len(getattr(self.split, name)) for name in ("train", "learn", "calibrate")}
+        return {**parts, "held_out": len(self.held_out)}
+
+
+def fit_table(
+    table: Table,
+    problem: DecisionProblem,
+    outcomes: Sequence[str],
+    alpha: float = 0.1,
+    options: TableOptions | None = None,
+) -> FittedTable:
+    """Split a history, train, learn, calibrate, and look at the held-out rows.
+
+    Parameters
+    ----------
+    table : the history, one row an observation.
+    problem : what is to be decided.
+    outcomes : names of the columns with the problem's outcomes.
+    alpha : share of outcomes that may fall outside the set.
+    options : see `TableOptions`.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> import polyhedge as ph
+    >>> X, Y = ph.data.make_synthetic(300, rng=np.random.default_rng(0))
+    >>> frame = pd.DataFrame(np.hstack([X, Y]), columns=["a", "b", "c", "d", "cost_1", "cost_2"])
+    >>> problem = ph.problems.simplex_linear([0.0, 0.0])
+    >>> fitted = fit_table(Table(frame, "history.csv"), problem, ["cost_1", "cost_2"], 0.2)
+    >>> fitted.sizes, fitted.predictor
+    ({'train': 120, 'learn': 60, 'calibrate': 60, 'held_out': 60}, 'boosting')
+    """
+    options = TableOptions() if options is None else options
+    check_alpha(alpha)
+    outcomes = order_outcomes(problem, outcomes)
+    if not len(table):
+        raise ValueError(f"{table.source} has the names of columns but no rows. Bring rows to learn from.")
+    aside = [*options.group, *([options.time_column] if options.time_column else [])]
+    table.check_columns(aside)
+    schema, about_columns = choose_columns(
+        table, outcomes, features=options.features, categorical=options.categorical, set_aside=aside
+    )
+    rows = UsableRows.of(table, schema, problem, options)
+    rows.check_size(table.source, alpha, options.shares)
+    check_solvable(problem, rows.Y.mean(axis=0))
+    rng = np.random.default_rng(options.seed)
+    split, held_out = partition_rows(len(rows.Y), options.shares, rng=rng, groups=rows.groups, times=rows.times)
+    predictor, reason = _predictor(schema, rows, split, options)
+    decider = RobustDecider(
+        problem,
+        predictor=make_predictor(predictor, schema, random_state=options.seed),
+        alpha=alpha,
+        learner=None if options.time_limit is None else Auto(time_limit=options.time_limit),
+        random_state=options.seed,
+    )
+    decider.fit(rows.X, rows.Y, train=split.train, learn=split.learn, calibrate=split.calibrate, groups=rows.groups)
+    decider.learn_result_ = _certified(decider, rows, split)
+    evaluation, thinned = _held_out(decider, rows, held_out, rng)
+    observed = evaluation.coverage if evaluation is not None and thinned is None else thinned
+    n_groups = None if rows.groups is None else len(np.unique(rows.groups[split.calibrate]))
+    n_units = len(split.calibrate) if n_groups is None else n_groups
+    about_coverage = [] if observed is None else doubts.coverage_doubt(observed, n_units, alpha)
+    seen = rows.kept[np.concatenate([split.train, split.learn])]
+    return FittedTable(
+        decider=decider,
+        schema=schema,
+        split=split,
+        held_out=held_out,
+        X=rows.X,
+        Y=rows.Y,
+        evaluation=evaluation,
+        thinned=thinned,
+        predictor=predictor,
+        reason=reason,
+        notes=(*table.notes, *about_columns),
+        warnings=(*rows.warnings, *about_coverage, *_doubts(decider, rows, split, held_out, outcomes)),
+        n_groups=n_groups,
+        prints=row_prints(Table(table.frame.iloc[seen], table.source), [*schema.feature_names, *outcomes]),
+    )
+
+
+def _predictor(schema: Schema, rows: UsableRows, split: Split, options: TableOptions) -> tuple[str, str]:
+    if options.predictor != "auto":
+        return options.predictor, "as asked"
+    groups = None if rows.groups is None else rows.groups[split.train]
+    X, Y = rows.X.iloc[split.train], rows.Y[split.train]
+    return choose_predictor(schema, X, Y, groups=groups, random_state=options.seed)
+
+
+def _certified(decider: RobustDecider, rows: UsableRows, split: Split) -> LearnResult:
+    """The learner's evidence with a lower bound, where the learner gave none and one can be had in time."""
+    result = decider.learn_result_
+    if np.isfinite(result.lower_bound) or len(split.learn) > _MOST_CERTIFIED:
+        return result
+    centers = decider.predictor_.predict(rows.X.iloc[split.learn])
+    try:
+        bound = lower_bound(
+            rows.Y[split.learn] - centers, centers, decider.problem, decider.alpha, _CERTIFICATE_SECONDS
+        )
+    except ValueError:  # no certificate exists for such a problem
+        return result
+    return replace(result, lower_bound=min(bound.lower, result.objective))
+
+
+def _held_out(
+    decider: RobustDecider, rows: UsableRows, held_out: IndexArray, rng: np.random.Generator
+) -> tuple[Evaluation | None, Proportion | None]:
+    if not len(held_out):
+        return None, None
+    X = rows.X.iloc[held_out]
+    measures = measure_table(decider, X, rows.Y[held_out])
+    thinned = None if rows.groups is None else thinned_coverage(measures, rows.groups[held_out], rng)
+    return measures.summary(decider.mean_volume(X), decider.alpha), thinned
+
+
+def _doubts(
+    decider: RobustDecider,
+    rows: UsableRows,
+    split: Split,
+    held_out: IndexArray,
+    outcomes: Sequence[str],
+) -> list[str]:
+    scores = decider.set_.scores(_residuals(decider, rows, split.calibrate))
+    judged = held_out if len(held_out) else split.calibrate
+    centers = rows.Y[judged] - _residuals(decider, rows, judged)
+    n_units = len(split.calibrate) if rows.groups is None else len(np.unique(rows.groups[split.calibrate]))
+    return [
+        *_drift(decider, rows, split, held_out, outcomes),
+        *doubts.ties_doubt(scores, decider.radius_),
+        *doubts.few_rows_doubt(n_units, decider.alpha, rows.unit),
+        *doubts.predictor_doubts(rows.Y[judged], centers, rows.Y[split.train].mean(axis=0), outcomes),
+    ]
+
+
+def _drift(
+    decider: RobustDecider, rows: UsableRows, split: Split, held_out: IndexArray, outcomes: Sequence[str]
+) -> list[str]:
+    """Between parts where they are ordered in time; random parts are alike, so there the file's order is tested."""
+    if rows.times is None:
+        unseen = np.sort(np.concatenate([split.learn, split.calibrate, held_out]))
+        return doubts.drift_along_file(_by_group(_residuals(decider, rows, unseen), rows, unseen), outcomes)
+    parts = {"learning": split.learn, "calibration": split.calibrate, "held-out": held_out}
+    residuals = {name: _residuals(decider, rows, part) for name, part in parts.items() if len(part)}
+    scores = [
+        _by_group(decider.set_.scores(residuals[name])[:, None], rows, parts[name])[:, 0]
+        for name in ("calibration", "held-out")
+        if name in residuals
+    ]
+    by_group = [(name, _by_group(values, rows, parts[name])) for name, values in residuals.items()]
+    return doubts.drift_between_parts(by_group, scores, outcomes)
+
+
+def _residuals(decider: RobustDecider, rows: UsableRows, part: IndexArray) -> Array:
+    if not len(part):
+        return np.zeros((0, rows.Y.shape[1]))
+    return np.asarray(rows.Y[part] - decider.predictor_.predict(rows.X.iloc[part]))
+
+
+def _by_group(values: Array, rows: UsableRows, part: IndexArray) -> Array:
+    """One row for each group, its mean, in the order of the file: near-copies are no independent evidence."""
+    if rows.groups is None or not len(part):
+        return values
+    _, first, group_of = np.unique(rows.groups[part], return_index=True, return_inverse=True)
+    sums = np.zeros((len(first), values.shape[1]))
+    np.add.at(sums, group_of, values)
+    means = sums / np.bincount(group_of)[:, None]
+    return np.asarray(means[np.argsort(first)])

@@ -1,0 +1,37 @@
+"""How a table is to be read and split."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["SHARES", "TableOptions"]
+
+SHARES = (0.4, 0.2, 0.2, 0.2)
+
+
+@dataclass(frozen=True)
+class TableOptions:
+    """How a table is to be read and split.
+
+    Attributes
+    ----------
+    features, categorical : see `choose_columns`.
+    predictor : "auto" (the best by cross-validation on the training rows) or one of `PREDICTORS`.
+    time_column : column that orders the rows; the split is then by time instead of at random.
+    group : columns whose combinations of values stay together in one part.
+    shares : of train, learn, calibrate and held-out.
+    copies : what to do with rows that are equal in all columns: "together" keeps them in one part and counts them
+        as one row when the radius is set, "independent" takes them for separate events.
+    time_limit : seconds after which the learner stops comparing; None for no limit.
+    seed : of the split, the predictor and the learner.
+    """
+
+    features: tuple[str, ...] | None = None
+    categorical: tuple[str, ...] = ()
+    predictor: str = "auto"
+    time_column: str | None = None
+    group: tuple[str, ...] = ()
+    shares: tuple[float, ...] = SHARES
+    copies: str = "together"
+    time_limit: float | None = None
+    seed: int = 0

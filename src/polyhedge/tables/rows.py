@@ -1,0 +1,98 @@
+"""Decisions and measures for the rows of a table, batch by batch, and decisions as a table."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+
+from polyhedge._progress import batches_of, tell
+from polyhedge._validation import Array
+from polyhedge.batches import distinct_names
+from polyhedge.estimator import RobustDecider
+from polyhedge.metrics import Proportion, RowMeasures, proportion
+from polyhedge.robust import Decisions
+from polyhedge.tables.schema import Labels
+
+__all__ = ["decide_rows", "decisions_frame", "measure_table", "thinned_coverage"]
+
+_log = logging.getLogger(__name__)
+
+
+def decide_rows(decider: RobustDecider, X: Any) -> Decisions | None:
+    """Robust decisions for the rows of a data frame, with progress in the log; None where there are no rows."""
+    parts = []
+    with warnings.catch_warnings():
+        # Each row's status goes into the table, so nobody has to be warned of it here.
+        warnings.filterwarnings("ignore", category=RuntimeWarning, module="polyhedge")
+        warnings.filterwarnings("ignore", message=".*decisions: ", category=RuntimeWarning)
+        for batch in batches_of(len(X)):
+            parts.append(decider.decide(X.iloc[batch]))
+            tell(_log, "deciding", batch.stop, len(X))
+    if not parts:
+        return None
+    # Details are optional and come for every row or for none.
+    detail = tuple(text for part in parts for text in (part.detail or ("",) * len(part)))
+    return Decisions(**_joined(parts, "detail"), detail=detail)
+
+
+def measure_table(decider: RobustDecider, X: Any, Y: Array) -> RowMeasures:
+    """What happened row by row, with progress in the log. Rows that were not used for fitting only."""
+    parts = []
+    for batch in batches_of(len(X)):
+        parts.append(decider.measure(X.iloc[batch], Y[batch]))
+        tell(_log, "evaluating", batch.stop, len(X))
+    return RowMeasures(**_joined(parts))
+
+
+def thinned_coverage(measures: RowMeasures, groups: Any, rng: np.random.Generator) -> Proportion:
+    """Coverage of one random row of each group: these are independent, so that its interval is exact."""
+    order = rng.permutation(len(groups))
+    chosen = order[np.unique(np.asarray(groups)[order], return_index=True)[1]]
+    return proportion(measures.inside[chosen])
+
+
+def decisions_frame(
+    decider: RobustDecider,
+    decisions: Decisions | None,
+    outcomes: Sequence[str],
+    reasons: Labels,
+    notes: Labels,
+) -> Any:
+    """One row for each input row, in its order: the decision, its bound, the worst outcome, status and note.
+
+    Parameters
+    ----------
+    decider : fitted.
+    decisions : of the rows whose reason is empty, in their order.
+    outcomes : names of the outcomes.
+    reasons : why a row was not decided; empty text where it was.
+    notes : what is odd about a row.
+    """
+    import pandas as pd
+
+    decided = np.array([not reason for reason in reasons], dtype=bool)
+    names = [*decider.problem.decision_names, "cost_bound", *(f"worst_{name}" for name in outcomes)]
+    values = np.full((len(reasons), len(names)), np.nan)
+    status = np.full(len(reasons), "not decided", dtype=object)
+    remarks = np.array([reason or note for reason, note in zip(reasons, notes, strict=True)], dtype=object)
+    if decisions is not None:
+        z = decisions.z.reshape(len(decisions), -1)
+        values[decided] = np.column_stack([z, decisions.cost_bound, decisions.worst_outcome])
+        # The first words of a status are its name; what follows explains it.
+        status[decided] = [str(s).partition(":")[0] for s in decisions.status]
+        for row, s, detail in zip(np.flatnonzero(decided), decisions.status, decisions.detail, strict=True):
+            more = [str(s).partition(": ")[2], detail, remarks[row]]
+            remarks[row] = "; ".join(text for text in more if text)
+    frame = pd.DataFrame(values, columns=distinct_names([*names, "status", "note"])[:-2])
+    return frame.assign(status=status, note=remarks)
+
+
+def _joined(parts: Sequence[Any], *besides: str) -> dict[str, Any]:
+    """The arrays of all parts, one below the other."""
+    names = [f.name for f in fields(parts[0]) if f.name not in besides]
+    return {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}

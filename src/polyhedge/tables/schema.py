@@ -1,0 +1,249 @@
+"""Which columns are features and outcomes, of what kind, and what of new rows fits them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from polyhedge._validation import Array, Mask
+from polyhedge.tables.reading import Table, text_of, values_of
+
+__all__ = ["Column", "Schema", "choose_columns", "features_of", "outcomes_of"]
+
+MISSING = "(missing)"
+# A text column with more levels than this, most of them seen once or twice, names rows rather than kinds.
+_MOST_LEVELS = 30
+_MOST_SHOWN = 5
+# A number this far outside the range of the history, as a share of that range, is worth a note.
+_FAR_OUTSIDE = 0.1
+
+Labels = NDArray[np.object_]
+
+
+@dataclass(frozen=True)
+class Column:
+    """One feature.
+
+    Attributes
+    ----------
+    name : its name in the file.
+    kind : "number" or "category".
+    may_be_missing : whether values were missing in the history, so that the predictor knows how to fill them.
+    levels : the categories of the history.
+    low, high : the range of the numbers in the history.
+    """
+
+    name: str
+    kind: str
+    may_be_missing: bool = False
+    levels: tuple[str, ...] = ()
+    low: float = 0.0
+    high: float = 0.0
+
+
+@dataclass(frozen=True)
+class Schema:
+    """Features and outcomes of a history; new rows are read by it.
+
+    Examples
+    --------
+    >>> schema = Schema((Column("load", "number", low=1.0, high=2.0),), ("cost",))
+    >>> Schema.from_json(schema.as_json()) == schema
+    True
+    """
+
+    features: tuple[Column, ...]
+    outcomes: tuple[str, ...]
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """Names of the features, in the order in which the predictor takes them."""
+        return tuple(column.name for column in self.features)
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain lists, numbers and text."""
+        features = [{**asdict(column), "levels": list(column.levels)} for column in self.features]
+        return {"features": features, "outcomes": list(self.outcomes)}
+
+    @classmethod
+    def from_json(cls, stored: dict[str, Any]) -> Schema:
+        """What `as_json` gave."""
+        try:
+            features = [Column(**{**column, "levels": tuple(column["levels"])}) for column in stored["features"]]
+            return cls(tuple(features), tuple(stored["outcomes"]))
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"The description of the columns is damaged: {error!r}. Fit the model again.") from error
+
+
+def choose_columns(
+    table: Table,
+    outcomes: Sequence[str],
+    *,
+    features: Sequence[str] | None = None,
+    categorical: Sequence[str] = (),
+    set_aside: Sequence[str] = (),
+) -> tuple[Schema, tuple[str, ...]]:
+    """Find out the features and their kinds; also return what a reader should know about the choice.
+
+    Parameters
+    ----------
+    table : the history.
+    outcomes : names of the outcome columns.
+    features : names of the features; by default all columns that are neither outcomes nor `set_aside`.
+    categorical : features that are categories although they look like numbers.
+    set_aside : columns with another role, such as the time; features only where named in `features`.
+    """
+    _check_roles(table, outcomes, features, categorical)
+    named = features is not None
+    candidates = (
+        features
+        if features is not None
+        else [name for name in table.frame.columns if name not in (*outcomes, *set_aside)]
+    )
+    columns, notes = [], []
+    for name in candidates:
+        column = _as_column(table, name, name in categorical)
+        reason = _useless(table, column, named)
+        if reason:
+            notes.append(f"Column {name!r} was left out: {reason}")
+        else:
+            columns.append(column)
+    if not columns:
+        raise ValueError(
+            f"{table.source} has no feature left to predict {', '.join(outcomes)} from. Bring a column that varies, "
+            "or name the features with --features."
+        )
+    return Schema(tuple(columns), tuple(outcomes)), tuple(notes)
+
+
+def features_of(table: Table, schema: Schema) -> tuple[Any, Labels, Labels]:
+    """The features of a table, why a row cannot be used, and what is odd about it (empty text where nothing is).
+
+    Returns
+    -------
+    X : pandas.DataFrame
+        Numbers as floats and categories as text.
+    reasons, notes : (n,) of str
+    """
+    import pandas as pd
+
+    table.check_columns(schema.feature_names)
+    reasons, notes = (np.full(len(table), "", dtype=object) for _ in range(2))
+    columns: dict[str, Any] = {}
+    for column in schema.features:
+        read = _read_numbers if column.kind == "number" else _read_levels
+        columns[column.name] = read(table.frame[column.name], column, reasons, notes)
+    return pd.DataFrame(columns, index=pd.RangeIndex(len(table))), reasons, notes
+
+
+def outcomes_of(table: Table, outcomes: Sequence[str]) -> Array:
+    """Outcomes (n, d) as numbers, NaN where missing; text among them is an error that names the rows."""
+    table.check_columns(outcomes)
+    return np.column_stack([_numbers(table, name) for name in outcomes])
+
+
+def _check_roles(
+    table: Table, outcomes: Sequence[str], features: Sequence[str] | None, categorical: Sequence[str]
+) -> None:
+    if not outcomes:
+        raise ValueError("Name at least one outcome column with --outcomes.")
+    table.check_columns([*outcomes, *(features or ()), *categorical])
+    both = [name for name in outcomes if name in (features or ())]
+    if both:
+        raise ValueError(f"Column {both[0]!r} cannot be an outcome and a feature. Take it out of one of them.")
+    named_twice = [name for name in outcomes if list(outcomes).count(name) > 1]
+    if named_twice:
+        raise ValueError(f"The outcome {named_twice[0]!r} is named twice.")
+
+
+def _as_column(table: Table, name: str, is_category: bool) -> Column:
+    raw = table.frame[name]
+    missing = bool(raw.isna().any())
+    values, is_text = values_of(raw)
+    n_text, n_there = int(is_text.sum()), int(raw.notna().sum())
+    if not is_category and (n_text == 0 or n_text < n_there / 2):
+        values = _numbers(table, name)
+        known = values[np.isfinite(values)]
+        low, high = (float(known.min()), float(known.max())) if len(known) else (0.0, 0.0)
+        return Column(name, "number", missing, (), low, high)
+    levels = sorted({str(label) for label in text_of(raw) if label is not None})
+    return Column(name, "category", missing, tuple(levels))
+
+
+def _useless(table: Table, column: Column, was_named: bool) -> str:
+    """Why a column cannot help to predict; empty if it may."""
+    raw = table.frame[column.name]
+    if not raw.notna().any():
+        return "it has no values."
+    is_constant = column.low == column.high if column.kind == "number" else len(column.levels) == 1
+    if is_constant and not column.may_be_missing:
+        return "it has the same value in every row."
+    if raw.dtype.kind == "M" and not was_named:
+        return "it holds dates; give it as --time-column if the rows are ordered in time."
+    if column.kind == "category" and not was_named and _names_rows(column, len(table)):
+        return (
+            f"its {len(column.levels)} different texts in {len(table)} rows look like names or dates, not kinds. "
+            "Name it in --features to use it."
+        )
+    return ""
+
+
+def _names_rows(column: Column, n: int) -> bool:
+    return len(column.levels) > _MOST_LEVELS and len(column.levels) > n / 4
+
+
+def _numbers(table: Table, name: str) -> Array:
+    raw = table.frame[name]
+    values, is_text = values_of(raw)
+    if is_text.any():
+        raise ValueError(_complaint(table, name, raw, is_text))
+    return values
+
+
+def _complaint(table: Table, name: str, raw: Any, is_text: Mask) -> str:
+    """What a user needs to find text among numbers: the rows, the text, and the three ways out."""
+    rows = np.flatnonzero(is_text)
+    texts = [str(raw.iloc[row]) for row in rows[:_MOST_SHOWN]]
+    shown = ", ".join(f"row {row + 1} ({text!r})" for row, text in zip(rows, texts, strict=False))
+    more = f" and {len(rows) - _MOST_SHOWN} more" if len(rows) > _MOST_SHOWN else ""
+    hint = " If the comma is a decimal comma, give --decimal ','." if any("," in text for text in texts) else ""
+    return (
+        f"Column {name!r} of {table.source} must hold numbers, but {len(rows)} of {len(table)} rows hold something "
+        f"else: {shown}{more} (rows are counted below the header). Correct them, or give --missing WORD for a word "
+        f"that stands for a missing value, or --categorical {name} if the column names kinds.{hint}"
+    )
+
+
+def _read_numbers(raw: Any, column: Column, reasons: Labels, notes: Labels) -> Array:
+    values, is_text = values_of(raw)
+    for row in np.flatnonzero(is_text):
+        _add(reasons, row, f"{column.name} is not a number: {str(raw.iloc[row])!r}")
+    if not column.may_be_missing:
+        for row in np.flatnonzero(np.isnan(values) & ~is_text):
+            _add(reasons, row, f"{column.name} is missing")
+    margin = _FAR_OUTSIDE * (column.high - column.low)
+    far = (values < column.low - margin) | (values > column.high + margin)
+    for row in np.flatnonzero(far):
+        _add(notes, row, f"{column.name} = {values[row]:.6g} is far outside {column.low:.6g} to {column.high:.6g}")
+    return values
+
+
+def _read_levels(raw: Any, column: Column, reasons: Labels, notes: Labels) -> Labels:
+    labels = text_of(raw)
+    known = set(column.levels)
+    for row, label in enumerate(labels):
+        if label is None:
+            labels[row] = MISSING
+            if not column.may_be_missing:
+                _add(reasons, row, f"{column.name} is missing")
+        elif label not in known:
+            _add(notes, row, f"{column.name} = {label!r} was never seen before")
+    return np.asarray(labels, dtype=object)
+
+
+def _add(texts: Labels, row: int | np.integer[Any], text: str) -> None:
+    texts[row] = f"{texts[row]}; {text}" if texts[row] else text

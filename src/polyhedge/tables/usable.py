@@ -1,0 +1,141 @@
+"""The rows of a history that can be used, their roles, and whether they are enough."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from polyhedge._validation import Array
+from polyhedge.calibration import minimum_samples
+from polyhedge.data.splits import IndexArray
+from polyhedge.problems import DecisionProblem, NoSolutionError
+from polyhedge.robust import decide_knowing
+from polyhedge.tables.options import TableOptions
+from polyhedge.tables.reading import Table
+from polyhedge.tables.roles import copies_of, groups_of, times_of
+from polyhedge.tables.schema import Schema, features_of, outcomes_of
+
+__all__ = ["UsableRows", "check_solvable", "order_outcomes", "usable_rows"]
+
+
+def order_outcomes(problem: DecisionProblem, outcomes: Sequence[str]) -> tuple[str, ...]:
+    """The outcome columns in the order of the problem, which knows outcomes by name where it names them."""
+    names = problem.outcome_names
+    if not outcomes:
+        outcomes = names
+    if len(outcomes) != problem.n_outcomes:
+        raise ValueError(
+            f"The problem has {problem.n_outcomes} outcome(s) ({', '.join(names)}), but {len(outcomes)} outcome "
+            f"column(s) were named: {', '.join(outcomes)}. Name one column for each."
+        )
+    # Two orders of the same names would mix the outcomes up without anybody noticing.
+    return tuple(names) if set(outcomes) == set(names) else tuple(outcomes)
+
+
+def check_solvable(problem: DecisionProblem, outcome: Array) -> None:
+    """Raise if the problem has no least cost even where the outcome is known, here a typical one."""
+    value = float(decide_knowing(problem, outcome[None])[1][0])
+    if not np.isfinite(value):
+        raise NoSolutionError(
+            f"With the mean outcome {outcome.round(4).tolist()} known, the problem has no best decision: none "
+            "satisfies the constraints, or the cost can be lowered without limit. Check constraints, bounds and signs."
+        )
+
+
+def usable_rows(table: Table, schema: Schema, problem: DecisionProblem) -> tuple[Any, Array, IndexArray, list[str]]:
+    """X, Y and the numbers of the rows with outcomes and usable features, and what was left out."""
+    X, reasons, _ = features_of(table, schema)
+    Y = outcomes_of(table, schema.outcomes)
+    without_outcome = ~np.isfinite(Y).all(axis=1)
+    unusable = np.array([bool(reason) for reason in reasons], dtype=bool) & ~without_outcome
+    warnings = []
+    if without_outcome.any():
+        warnings.append(f"{int(without_outcome.sum())} of {len(table)} rows have a missing outcome and were left out.")
+    if unusable.any():
+        first = int(np.flatnonzero(unusable)[0])
+        warnings.append(
+            f"{int(unusable.sum())} of {len(table)} rows cannot be used and were left out, the first is row "
+            f"{first + 1}: {reasons[first]}."
+        )
+    kept = np.flatnonzero(~without_outcome & ~unusable)
+    _check_support(problem, Y[kept], kept, table.source, schema.outcomes)
+    return X.iloc[kept].reset_index(drop=True), Y[kept], kept, warnings
+
+
+@dataclass(frozen=True, eq=False)
+class UsableRows:
+    """The usable rows of a table with their roles."""
+
+    X: Any
+    Y: Array
+    kept: IndexArray
+    groups: Any
+    times: Any
+    unit: str
+    warnings: tuple[str, ...]
+
+    @classmethod
+    def of(cls, table: Table, schema: Schema, problem: DecisionProblem, options: TableOptions) -> UsableRows:
+        """Read features, outcomes, times and groups; rows without outcome or time are left out."""
+        X, Y, kept, warnings = usable_rows(table, schema, problem)
+        times = None
+        if options.time_column is not None:
+            all_times = times_of(table, options.time_column)
+            dated = np.isfinite(all_times[kept])
+            if not dated.all():
+                n_undated = int((~dated).sum())
+                warnings.append(f"{n_undated} rows have no time in {options.time_column!r} and were left out.")
+            X, Y, kept = X.iloc[np.flatnonzero(dated)].reset_index(drop=True), Y[dated], kept[dated]
+            times = all_times[kept]
+        groups = groups_of(table, options.group)[kept] if options.group else None
+        unit = "groups" if groups is not None else "rows"
+        if groups is None:
+            groups, about_copies = _copies(table, kept, options.copies)
+            warnings += about_copies
+        return cls(X, Y, kept, groups, times, unit, tuple(warnings))
+
+    def check_size(self, source: str, alpha: float, shares: Sequence[float]) -> None:
+        """Raise where the learning or the calibration part would be too small for this alpha."""
+        needed = minimum_samples(alpha)
+        least = int(np.ceil(needed / max(min(shares[1:3]), 1e-9))) if len(shares) == 4 else 0
+        n = len(self.Y) if self.groups is None else len(np.unique(self.groups))
+        if n < least:
+            possible = f", or raise alpha to {_rounded_up(1 / (1 + np.floor(n * min(shares[1:3]))))}" if n >= 5 else ""
+            raise ValueError(
+                f"{source} has {n} usable {self.unit}, but alpha={alpha:g} needs at least {least}: {needed} to learn "
+                f"the set from and {needed} to calibrate it, each {min(shares[1:3]):.0%} of them. "
+                f"Bring more {self.unit}{possible}."
+            )
+
+
+def _copies(table: Table, kept: IndexArray, copies: str) -> tuple[Any, list[str]]:
+    if copies not in ("together", "independent"):
+        raise ValueError(f"copies must be 'together' or 'independent', got {copies!r}.")
+    numbers = copies_of(table)[kept]
+    n_copies = len(numbers) - len(np.unique(numbers))
+    if not n_copies or copies == "independent":
+        return None, []
+    return numbers, [
+        f"Copies: {n_copies} rows are equal to an earlier one in every column. They were kept in one part and count "
+        "once, because copies in two parts make a model look better than it is. If they are separate events, give "
+        "--copies independent."
+    ]
+
+
+def _check_support(problem: DecisionProblem, Y: Array, kept: IndexArray, source: str, outcomes: Sequence[str]) -> None:
+    A, h = problem.support_rows
+    outside = (h + 1e-9 * (1 + np.abs(h)) < Y @ A.T).any(axis=1)
+    if outside.any():
+        first = int(np.flatnonzero(outside)[0])
+        values = ", ".join(f"{name} = {value:g}" for name, value in zip(outcomes, Y[first], strict=True))
+        raise ValueError(
+            f"{int(outside.sum())} row(s) of {source} hold outcomes that the problem says cannot occur, the first is "
+            f"row {int(kept[first]) + 1} ({values}). Correct them, or the problem's outcome support."
+        )
+
+
+def _rounded_up(alpha: float) -> float:
+    return float(np.ceil(alpha * 100) / 100)

@@ -1,0 +1,242 @@
+"""A fitted decider in plain words: what is promised, and what each facet of its set does."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from polyhedge._validation import Array, Indices, Mask
+from polyhedge.estimator import RobustDecider
+from polyhedge.robust import Decisions
+from polyhedge.robust.counterpart import Counterpart
+from polyhedge.sets import Polyhedron, UncertaintySet
+
+__all__ = ["Facet", "facets", "facets_in_words", "name_outcomes", "promise_in_words"]
+
+# A term that moves the facet by less than this share of the largest one is not worth a reader's time.
+_NEGLIGIBLE = 0.01
+_MOST_TERMS = 6
+# Slack, as a share of the facet's size, below which a facet counts as reached.
+_TIGHT = 1e-7
+# Multipliers below this share of the largest are rounding.
+_WEIGHTY = 1e-6
+# How often facets bind is counted over at most so many rows, spread evenly.
+_MOST_ROWS = 500
+
+
+@dataclass(frozen=True, eq=False)
+class Facet:
+    r"""One facet: $\text{weights}^\top e \le \text{limit}$ for the residual e, outcome minus prediction.
+
+    Attributes
+    ----------
+    number : position in the set's W, counted from 1.
+    weights : (n_outcomes,) the normal, scaled so that its absolute values sum to 1.
+    limit : how far the weighted outcomes may lie above their prediction.
+    share : share of the decisions whose cost bound this facet holds up.
+    text : the facet in words, such as "limits 0.7 heating + 0.3 cooling to at most 1.2 above the prediction".
+    """
+
+    number: int
+    weights: Array
+    limit: float
+    share: float
+    text: str
+
+    def __str__(self) -> str:
+        return f"facet {self.number} {self.text}; binds in {_percent(self.share)} of decisions"
+
+
+def facets(
+    decider: RobustDecider,
+    X: Any,
+    outcome_names: Sequence[str] | None = None,
+    *,
+    decisions: Decisions | None = None,
+) -> tuple[Facet, ...]:
+    """The facets of a fitted polyhedral set, those that bind most often first; none for round sets.
+
+    Parameters
+    ----------
+    decider : RobustDecider, fitted.
+    X : rows to decide; how often a facet binds is counted over them.
+    outcome_names : one name for each outcome; those of the problem if not given.
+    decisions : what `decider.decide(X)` gave, where it is known already.
+    """
+    names = name_outcomes(decider, outcome_names)
+    polyhedron = as_polyhedron(decider.set_)
+    if polyhedron is None:
+        return ()
+    bound = _binding(polyhedron, decider, X, decisions)
+    size = np.abs(polyhedron.W).sum(axis=1)
+    W, limits = polyhedron.W / size[:, None], (decider.radius_ - polyhedron.b) / size
+    reach = _reach(decider.set_, decider.radius_)
+    shares = bound.mean(axis=0) if len(bound) else np.zeros(len(W))
+    order = np.argsort(-shares, kind="stable")
+    return tuple(
+        Facet(int(k) + 1, W[k], float(limits[k]), float(shares[k]), _limit_in_words(W[k], limits[k], reach, names))
+        for k in order
+    )
+
+
+def facets_in_words(
+    decider: RobustDecider,
+    X: Any,
+    outcome_names: Sequence[str] | None = None,
+    *,
+    decisions: Decisions | None = None,
+) -> tuple[str, ...]:
+    """One sentence for each facet that binds, one for all others; for a round set, its reach in each outcome.
+
+    Parameters
+    ----------
+    decider : RobustDecider, fitted.
+    X : rows to decide; how often a facet binds is counted over them.
+    outcome_names : one name for each outcome; those of the problem if not given.
+    decisions : what `decider.decide(X)` gave, where it is known already.
+
+    Examples
+    --------
+    >>> import polyhedge as ph
+    >>> problem = ph.problems.simplex_linear([0.0, 0.0])
+    >>> rng = np.random.default_rng(0)
+    >>> centers = rng.normal(size=(400, 2))
+    >>> decider = ph.RobustDecider(problem, "precomputed", learner=ph.learners.OneSidedBox(), random_state=0)
+    >>> decider = decider.fit(centers, centers + rng.uniform(-1.0, 1.0, (400, 2)))
+    >>> for sentence in facets_in_words(decider, centers, ["heating", "cooling"]):
+    ...     print(sentence)
+    facet 1 limits heating to at most 0.8... above its prediction; binds in 5... % of decisions
+    facet 2 limits cooling to at most 0.9... above its prediction; binds in 4... % of decisions
+    facets 3 and 4 bind in no decision here: they close the set where outcomes do not hurt
+    """
+    found = facets(decider, X, outcome_names, decisions=decisions)
+    if not found:
+        return _round_in_words(decider.set_, decider.radius_, name_outcomes(decider, outcome_names))
+    sentences = [str(facet) for facet in found if facet.share > 0]
+    idle = sorted(facet.number for facet in found if facet.share == 0)
+    if idle:
+        one = len(idle) == 1
+        sentences.append(
+            f"facet{'' if one else 's'} {_listed(idle)} {'binds' if one else 'bind'} in no decision here: "
+            f"{'it closes' if one else 'they close'} the set where outcomes do not hurt"
+        )
+    return tuple(sentences)
+
+
+def promise_in_words(decider: RobustDecider) -> tuple[str, ...]:
+    """What a fitted decider guarantees, and where the guarantee ends, for readers without statistics."""
+    return (
+        f"In at least {100 * (1 - decider.alpha):.6g} % of cases like those it was calibrated on, the "
+        "outcome lies in the set that the decision guards against, and the cost is at most the bound that comes with "
+        "the decision.",
+        f"This rests on {decider.n_calibrate_} calibration rows that did nothing else, and on one assumption: new "
+        "cases come from the same source as these rows. It needs no assumption on how good the predictions are.",
+        "It is an average over cases. One particular kind of case may be covered less often.",
+        "It is void if the world has changed since, or if calibration rows were used for anything else. "
+        "Recalibrating on fresh rows restores it for cases that look like them.",
+        "It says nothing about how low the bound is: poor predictions give bounds that hold but are costly.",
+    )
+
+
+def name_outcomes(decider: RobustDecider, names: Sequence[str] | None = None) -> tuple[str, ...]:
+    """The given names, one for each outcome, or those of the problem."""
+    d = decider.problem.n_outcomes
+    if names is None:
+        return tuple(decider.problem.outcome_names)
+    if len(names) != d:
+        raise ValueError(f"outcome_names must have {d} names, one for each outcome, got {len(names)}.")
+    return tuple(str(name) for name in names)
+
+
+def as_polyhedron(shape: UncertaintySet) -> Polyhedron | None:
+    """The facets of a polyhedral shape; None for shapes that have none, or too many to list."""
+    try:
+        return shape.as_polyhedron()  # type: ignore[attr-defined]
+    except (AttributeError, TypeError, ValueError):
+        return None
+
+
+def _binding(polyhedron: Polyhedron, decider: RobustDecider, X: Any, decisions: Decisions | None) -> Mask:
+    r"""Facets that hold the bound up: moving such a facet inwards would lower it; rows with a decision only.
+
+    Many facets meet at a worst outcome, and not all of them matter. Those that do have a positive multiplier in the
+    robust counterpart. Costs without pieces have no multipliers at hand; there every facet through the worst outcome
+    counts.
+    """
+    centers = decider.predictor_.predict(X)
+    if decider.problem.pieces is None:
+        found = decider.decide(X) if decisions is None else decisions
+        decided = np.isfinite(found.worst_outcome).all(axis=1)
+        return _tight(polyhedron, decider.radius_, (found.worst_outcome - centers)[decided])
+    chosen = np.unique(np.linspace(0, len(centers) - 1, min(len(centers), _MOST_ROWS)).astype(int))
+    counterpart = Counterpart(decider.problem, polyhedron, decider.radius_)
+    solutions = [counterpart.solve(center) for center in centers[chosen]]
+    multipliers = np.array([s.weights @ s.facet_multipliers for s in solutions if s.status.has_solution])
+    multipliers = multipliers.reshape(-1, len(counterpart.form.g))[:, : polyhedron.n_facets]
+    # Compared as forces: a multiplier says little before it is weighed with the size of its normal.
+    forces = multipliers * np.linalg.norm(polyhedron.W, axis=1)
+    return np.asarray(forces > _WEIGHTY * forces.max(axis=1, keepdims=True, initial=0.0), dtype=bool)
+
+
+def _tight(polyhedron: Polyhedron, radius: float, residuals: Array) -> Mask:
+    limits = radius - polyhedron.b
+    scale = np.abs(limits) + np.linalg.norm(polyhedron.W, axis=1)
+    return np.asarray(limits - residuals @ polyhedron.W.T <= _TIGHT * scale, dtype=bool)
+
+
+def _reach(shape: UncertaintySet, radius: float) -> Array:
+    """Half the width of the set in each outcome, to compare outcomes of different units."""
+    axes = np.eye(shape.n_outcomes)
+    width = np.asarray(shape.support(axes, radius)) + np.asarray(shape.support(-axes, radius))
+    return np.where(np.isfinite(width) & (width > 0), width / 2, 1.0)
+
+
+def _limit_in_words(weights: Array, limit: float, reach: Array, names: Sequence[str]) -> str:
+    moved = np.abs(weights) * reach
+    kept = np.flatnonzero(moved >= _NEGLIGIBLE * moved.max())
+    # "At most 2 below" is easier to read than "minus heating at most 2 above".
+    flipped = bool((weights[kept] < 0).all())
+    side = "below" if flipped != (limit < 0) else "above"
+    size = f"to at {'most' if limit >= 0 else 'least'} {abs(limit):.3g} {side}"
+    if len(kept) == 1:
+        return f"limits {names[int(kept[0])]} {size} its prediction"
+    return f"limits {_terms(-weights if flipped else weights, kept, moved, names)} {size} the prediction"
+
+
+def _terms(weights: Array, kept: Indices, moved: Array, names: Sequence[str]) -> str:
+    largest = kept[np.argsort(-moved[kept], kind="stable")][:_MOST_TERMS]
+    # Positive terms first, so that a sentence does not begin with a minus.
+    ordered = sorted(largest, key=lambda j: (weights[j] < 0, j))
+    parts = [f"{'-' if weights[j] < 0 else '+'} {abs(weights[j]):.2g} {names[j]}" for j in ordered]
+    more = f" and {len(kept) - len(largest)} smaller terms" if len(kept) > len(largest) else ""
+    return " ".join(parts).removeprefix("+ ") + more
+
+
+def _round_in_words(shape: UncertaintySet, radius: float, names: Sequence[str]) -> tuple[str, ...]:
+    axes = np.eye(shape.n_outcomes)
+    high, low = np.asarray(shape.support(axes, radius)), -np.asarray(shape.support(-axes, radius))
+    opening = f"the set has no facets: it is a {type(shape).__name__} of radius {radius:.3g}"
+    return opening, *(
+        f"{name} lies between {_signed(a)} and {_signed(b)} of its prediction"
+        for name, a, b in zip(names, low, high, strict=True)
+    )
+
+
+def _signed(value: float) -> str:
+    return f"{value:+.3g}"
+
+
+def _percent(share: float) -> str:
+    if 0 < share < 0.01:
+        return "under 1 %"
+    return "over 99 %" if 0.99 < share < 1 else f"{100 * share:.0f} %"
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    shown = [str(number) for number in numbers[:8]]
+    if len(numbers) > 8:
+        return f"{', '.join(shown)} and {len(numbers) - 8} more"
+    return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}"

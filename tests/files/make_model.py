@@ -1,0 +1,31 @@
+"""Write the model file of this release and the decisions it must give, for all later versions to read.
+
+Run `python tests/files/make_model.py` once when a release is made.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+
+import polyhedge as ph
+
+HERE = Path(__file__).parent
+
+
+def main() -> None:
+    stem = "model_" + "_".join(ph.__version__.split(".")[:2])
+    X, Y = ph.data.make_synthetic(160, rng=np.random.default_rng(0))
+    problem = ph.problems.simplex_quadratic([-0.08, 0.0], 0.1)
+    decider = ph.RobustDecider(problem, learner=ph.learners.OneSidedBox(), random_state=0).fit(X[:120], Y[:120])
+    decider.recalibrate(X[120:], Y[120:])
+    decider.save(HERE / f"{stem}.polyhedge", {"features": ["a", "b", "c", "d"]})
+    found = decider.decide(X[:5])
+    expected = {"X": X[:5].tolist(), "z": found.z.tolist(), "cost_bound": found.cost_bound.tolist()}
+    (HERE / f"{stem}.json").write_text(json.dumps({**expected, "radius": decider.radius_}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,208 @@
+"""Unions of balls and level sets of convex networks, and decisions where every context has a set of its own."""
+
+from __future__ import annotations
+
+import math
+
+import cvxpy as cp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from polyhedge.problems import DecisionProblem, simplex_linear, simplex_newsvendor, simplex_quadratic
+from polyhedge.robust import Adversary, decide, decide_each
+from polyhedge.robust.each_context import has_segment, least_maximum
+from polyhedge.sets import Ball, Box, Region, UncertaintySet, UnionOfBalls
+from polyhedge.solvers.polyhedral import maximise_conic
+
+ANCHORS = np.array([[0.0, 0.0], [1.0, 0.4], [-0.3, 1.1], [0.4, 0.4], [3.0, -1.0]])
+PROBLEMS = {
+    "linear": simplex_linear([-0.08, 0.0]),
+    "quadratic": simplex_quadratic([-0.08, 0.0], beta=0.08),
+    "newsvendor": simplex_newsvendor(0.3, 0.7, 2),
+}
+seeds = st.integers(0, 2**32 - 1)
+fast = settings(max_examples=25, deadline=None)
+
+
+def circle(n: int) -> np.ndarray:
+    angles = np.linspace(0, 2 * np.pi, n, endpoint=False)
+    return np.column_stack([np.cos(angles), np.sin(angles)])
+
+
+def grid_points(half: float, n: int) -> np.ndarray:
+    axis = np.linspace(-half, half, n)
+    return np.stack(np.meshgrid(axis, axis), axis=-1).reshape(-1, 2)
+
+
+# --- unions of balls -----------------------------------------------------------------------------------------
+
+
+def test_a_union_fulfils_the_protocol_and_scores_by_the_nearest_anchor():
+    union = UnionOfBalls(ANCHORS)
+    assert isinstance(union, UncertaintySet)
+    residuals = np.random.default_rng(0).normal(size=(100, 2))
+    nearest = np.linalg.norm(residuals[:, None] - ANCHORS, axis=2).min(axis=1)
+    np.testing.assert_allclose(union.scores(residuals), nearest, rtol=1e-14)
+    scores = union.scores(residuals)
+    assert np.array_equal(scores, [union.scores(row[None])[0] for row in residuals])
+    assert all(union.contains(residuals[[i]], scores[i])[0] for i in range(100))
+
+
+def test_contains_is_the_union_and_not_its_hull():
+    union = UnionOfBalls([[0.0, 0.0], [4.0, 0.0]])
+    assert not union.contains([[2.0, 0.0]], 1.0)[0]
+    assert union.support([1.0, 0.0], 1.0) == 5.0
+    assert not Region(union, 1.0, [0.0, 0.0]).contains([2.0, 0.0])
+
+
+@pytest.mark.parametrize("radius", [0.0, 0.3, 1.0])
+def test_support_of_a_union_is_the_maximum_over_a_dense_sample_and_that_of_its_conic_form(radius):
+    union, V = UnionOfBalls(ANCHORS), circle(24)
+    points = (ANCHORS[:, None] + radius * circle(2000)).reshape(-1, 2)
+    np.testing.assert_allclose(union.support(V, radius), (points @ V.T).max(axis=0), atol=1e-5)
+    np.testing.assert_allclose(maximise_conic(union.conic_form(radius), V), union.support(V, radius), atol=1e-6)
+    reached = union.maximisers(V, radius)
+    np.testing.assert_allclose(np.einsum("nd,nd->n", reached, V), union.support(V, radius), atol=1e-12)
+    assert union.contains(reached, radius + 1e-12).all()
+
+
+def test_a_negative_radius_gives_the_empty_union():
+    union = UnionOfBalls(ANCHORS)
+    assert union.support([1.0, 0.0], -0.1) == -np.inf
+    assert union.volume(-0.1) == 0
+    assert maximise_conic(union.conic_form(-0.1), np.eye(2)).tolist() == [-np.inf, -np.inf]
+
+
+def test_the_area_of_two_discs_is_that_of_the_textbook():
+    for distance in (0.0, 0.5, 1.9, 2.0, 5.0):
+        half = min(distance / 2, 1.0)
+        lens = 2 * math.acos(half) - 2 * half * math.sqrt(1 - half**2)
+        union = UnionOfBalls([[0.3, -0.2], [0.3 + distance * 0.6, -0.2 + distance * 0.8]])
+        assert union.volume(1.0) == pytest.approx(2 * math.pi - lens, rel=1e-9)
+
+
+@given(seeds, st.integers(1, 12), st.floats(0.1, 1.5))
+@fast
+def test_the_area_of_a_union_equals_a_fine_grid(seed, n_anchors, radius):
+    anchors = np.random.default_rng(seed).uniform(-1, 1, (n_anchors, 2))
+    union = UnionOfBalls(anchors)
+    points = grid_points(2.6, 521)
+    cell = (5.2 / 520) ** 2
+    # A boundary of length at most 2 pi r k meets that many cells; the error is far below one cell each.
+    assert union.volume(radius) == pytest.approx(union.contains(points, radius).sum() * cell, abs=0.02)
+    assert union.volume(radius).standard_error == 0
+
+
+def test_a_ring_of_discs_leaves_its_hole_out():
+    union = UnionOfBalls(2 * circle(12))
+    points = grid_points(3.0, 1201)
+    assert not union.contains([[0.0, 0.0]], 0.7)[0]
+    assert union.volume(0.7) == pytest.approx(union.contains(points, 0.7).sum() * (6 / 1200) ** 2, rel=2e-3)
+
+
+def test_the_length_of_a_union_of_intervals_is_exact():
+    assert UnionOfBalls([[0.0], [1.0], [5.0]]).volume(1.0) == pytest.approx(5.0)
+
+
+def test_the_sampled_volume_of_two_balls_agrees_within_five_standard_errors():
+    # Caps of two unit balls at distance 1: the lens has the volume 5 pi / 12. False alarm below 1e-5.
+    union = UnionOfBalls([[0.0, 0.0, 0.0], [1.0, 0.0, 0.0]])
+    volume = union.volume(1.0, rng=np.random.default_rng(0))
+    assert 0 < volume.standard_error < 0.05
+    assert abs(volume - (8 / 3 - 5 / 12) * math.pi) < 5 * volume.standard_error
+
+
+def test_anchors_must_be_points():
+    with pytest.raises(ValueError, match="at least one point"):
+        UnionOfBalls(np.zeros((0, 2)))
+    with pytest.raises(ValueError, match="read-only"):
+        UnionOfBalls(ANCHORS).anchors[0] = 1.0
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_robust_decisions_over_a_union_equal_a_dense_search(name):
+    problem, union, radius = PROBLEMS[name], UnionOfBalls(0.3 * ANCHORS), 0.2
+    centers = np.random.default_rng(1).normal(size=(4, 2)) * 0.5
+    found = decide(problem, union, radius, centers)
+    boundary = (union.anchors[:, None] + radius * circle(120)).reshape(-1, 2)
+    share = np.linspace(0, 1, 101)
+    z = np.column_stack([share, 1 - share])
+    for center, bound in zip(centers, found.cost_bound, strict=True):
+        outcomes = center + boundary
+        costs = problem.evaluate(np.repeat(z, len(outcomes), axis=0), np.tile(outcomes, (len(z), 1)))
+        assert bound == pytest.approx(costs.reshape(len(z), -1).max(axis=1).min(), abs=5e-3)
+
+
+def one_sided(cost, n_outcomes=2):
+    z = cp.Variable(2, nonneg=True)
+    return DecisionProblem(decision=z, cost=cost, constraints=[cp.sum(z) == 1], n_outcomes=n_outcomes)
+
+
+def test_the_worst_case_of_a_convex_cost_over_a_union_is_the_worst_of_its_balls():
+    problem = one_sided(lambda z, u: cp.sum_squares(u) + z[0])
+    union = UnionOfBalls([[0.6, 0.3], [2.0, 0.0]])
+    worst = Adversary(problem, union, 1.0, np.zeros(2)).worst_case(np.array([0.5, 0.5]))
+    assert worst.value == pytest.approx(9.5, abs=1e-5)
+    assert union.contains(worst.outcome[None], 1.0 + 1e-9)[0]
+
+
+def test_the_worst_case_of_a_concave_cost_over_a_union_is_not_that_over_its_hull():
+    problem = one_sided(lambda z, u: -cp.sum_squares(u - np.array([2.0, 0.0])) + z[0])
+    union = UnionOfBalls([[0.0, 0.0], [4.0, 0.0]])
+    worst = Adversary(problem, union, 1.0, np.zeros(2)).worst_case(np.array([0.0, 1.0]))
+    assert worst.value == pytest.approx(-1.0, abs=1e-5)
+
+
+# --- a set for each context ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_decide_each_equals_decide_context_by_context(name):
+    rng = np.random.default_rng(3)
+    problem, centers = PROBLEMS[name], rng.normal(size=(30, 2)) * 0.6
+    scales, radii = rng.uniform(0.1, 1.0, (30, 2)), rng.uniform(0.2, 1.0, 30)
+    sets = [(Box(scale), float(radius)) for scale, radius in zip(scales, radii, strict=True)]
+    found = decide_each(problem, lambda V: radii[:, None] * scales * np.sign(V), lambda i: sets[i], centers)
+    expected = [decide(problem, *sets[i], centers[i : i + 1]).cost_bound[0] for i in range(30)]
+    np.testing.assert_allclose(found.cost_bound, expected, atol=1e-9)
+    assert found.is_optimal.all()
+    assert found.gap.max() < 1e-9
+    z, worst = found.z.reshape(30, -1), found.worst_outcome
+    assert np.all(problem.evaluate(z, worst) <= found.cost_bound + 1e-9)
+    assert all(sets[i][0].contains(worst[i : i + 1] - centers[i], sets[i][1] + 1e-9)[0] for i in range(30))
+
+
+def test_the_worst_outcomes_of_decide_each_prove_the_bound_from_below():
+    rng = np.random.default_rng(4)
+    problem, centers, radii = PROBLEMS["linear"], rng.normal(size=(50, 2)) * 0.2, rng.uniform(0.2, 1.0, 50)
+
+    def on_circle(V):
+        return radii[:, None] * V / np.linalg.norm(V, axis=1, keepdims=True)
+
+    found = decide_each(problem, on_circle, lambda i: (Ball(2), radii[i]), centers)
+    best_response = (found.worst_outcome + np.array([-0.08, 0.0])).min(axis=1)
+    np.testing.assert_allclose(best_response, found.cost_bound, atol=1e-8)
+
+
+def test_decide_each_solves_other_problems_one_by_one():
+    problem, radii = simplex_newsvendor(0.3, 0.7, 3), np.array([0.2, 0.5])
+    assert not has_segment(problem)
+    centers = np.full((2, 3), 0.4)
+    found = decide_each(problem, lambda V: V, lambda i: (Ball(3, norm=np.inf), radii[i]), centers)
+    expected = [decide(problem, Ball(3, norm=np.inf), r, centers[:1]).cost_bound[0] for r in radii]
+    np.testing.assert_allclose(found.cost_bound, expected, atol=1e-9)
+
+
+@given(seeds, st.integers(1, 6))
+@fast
+def test_the_least_maximum_of_lines_equals_a_fine_search(seed, n_lines):
+    rng = np.random.default_rng(seed)
+    heights, slopes = rng.normal(size=(5, n_lines)), rng.normal(size=n_lines)
+    s, line = least_maximum(heights, slopes)
+    fine = np.linspace(0, 1, 2001)
+    searched = (heights[:, :, None] + slopes[:, None] * fine).max(axis=1).min(axis=1)
+    values = heights[np.arange(5), line] + slopes[line] * s
+    assert np.all(values <= searched + 1e-9)
+    assert np.all(values >= searched - 1e-3 * np.abs(slopes).max())

@@ -1,0 +1,144 @@
+"""The one-sided box is calibrated on learning and calibration rows together, and that is valid.
+
+False-alarm rate: the Kolmogorov-Smirnov test fails for a correct library with probability 0.001 over the choice
+of its seed; the seed is fixed, so a run is deterministic.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import pytest
+from scipy import stats
+from sklearn.ensemble import RandomForestRegressor
+from sklearn.frozen import FrozenEstimator
+from sklearn.neighbors import KNeighborsRegressor
+
+import polyhedge as ph
+from polyhedge.learners import Auto, Descent, OneSidedBox, PcaBox
+from polyhedge.learners.one_sided_box import spreads
+
+FALSE_ALARM = 0.001
+REPETITIONS = 200
+PROBLEM = ph.problems.simplex_linear([-0.08, 0.0])
+SPLIT = {"train": np.arange(200), "learn": np.arange(200, 250), "calibrate": np.arange(250, 300)}
+
+
+@pytest.fixture(scope="module")
+def data():
+    return ph.data.make_synthetic(300, rng=np.random.default_rng(0))
+
+
+def fitted(data, learner, predictor=None, **settings):
+    predictor = ph.predictors.FeatureRidge() if predictor is None else predictor
+    return ph.RobustDecider(PROBLEM, predictor, learner=learner, random_state=0, **settings).fit(*data, **SPLIT)
+
+
+@dataclass(frozen=True)
+class Spy:
+    """Remembers what it is given."""
+
+    seen: list
+    learns_from_decisions: ClassVar[bool] = False
+
+    def learn(self, residuals, centers, problem, alpha, random_state=None):
+        self.seen.append(residuals)
+        return OneSidedBox().learn(residuals, centers, problem, alpha)
+
+
+@pytest.mark.parametrize("kind", ["ridge", "forest"])
+def test_coverage_of_the_pooled_box_follows_the_beta_law_of_both_splits_together(kind):
+    rng = np.random.default_rng(5)
+    X_test, Y_test = ph.data.make_synthetic(4_000, rng=rng)
+    coverages = []
+    for seed in range(REPETITIONS):
+        X, Y = ph.data.make_synthetic(120, rng=rng)
+        predictor = ph.predictors.FeatureRidge() if kind == "ridge" else RandomForestRegressor(5, random_state=seed)
+        decider = ph.RobustDecider(PROBLEM, predictor, learner=OneSidedBox(), random_state=seed).fit(X, Y)
+        assert decider.n_calibrate_ == 60
+        inside = decider.set_.contains(Y_test - decider.predictor_.predict(X_test), decider.radius_)
+        coverages.append(inside.mean())
+    assert stats.kstest(coverages, ph.coverage_law(60, 0.1).cdf).pvalue > FALSE_ALARM
+
+
+def test_scales_come_from_training_rows_and_the_radius_from_all_others(data):
+    X, Y = data
+    spy = Spy([])
+    decider = fitted(data, spy)
+    residuals = Y - decider.predictor_.predict(X)
+    assert np.array_equal(spy.seen[0], residuals[SPLIT["train"]])
+    pooled = np.concatenate([SPLIT["learn"], SPLIT["calibrate"]])
+    assert decider.n_calibrate_ == len(pooled)
+    assert decider.radius_ == ph.conformal_radius(decider.set_.scores(residuals[pooled]), decider.alpha)
+
+
+def test_no_calibration_row_influences_predictor_or_shape(data):
+    X, Y = data
+    altered = Y.copy()
+    altered[200:] += 10.0
+    first, second = fitted(data, OneSidedBox()), fitted((X, altered), OneSidedBox())
+    assert np.array_equal(first.set_.W, second.set_.W)
+    assert np.array_equal(first.set_.b, second.set_.b)
+    assert first.radius_ != second.radius_
+
+
+def test_training_learning_and_calibration_rows_stay_disjoint(data):
+    split = fitted(data, OneSidedBox()).split_
+    rows = np.concatenate([split.train, split.learn, split.calibrate])
+    assert len(np.unique(rows)) == len(rows) == 300
+
+
+@pytest.mark.parametrize("learner", [Descent(n_steps=2), Auto(), PcaBox()], ids=lambda learner: type(learner).__name__)
+def test_learners_that_use_their_rows_are_calibrated_on_the_calibration_rows_alone(learner, data):
+    assert fitted(data, learner).n_calibrate_ == 50
+
+
+def test_without_a_trained_predictor_the_splits_keep_their_roles(data):
+    X, Y = data
+    frozen = FrozenEstimator(ph.predictors.FeatureRidge().fit(X[:200], Y[:200]))
+    assert fitted(data, OneSidedBox(), frozen).n_calibrate_ == 50
+
+
+def test_a_predictor_that_reproduces_its_training_rows_leaves_the_scales_to_the_learning_rows(data):
+    decider = fitted(data, OneSidedBox(), KNeighborsRegressor(1))
+    assert decider.n_calibrate_ == 50
+    assert np.isfinite(decider.decide(data[0][:3]).cost_bound).all()
+
+
+def test_few_training_rows_leave_the_scales_to_the_learning_rows(data):
+    X, Y = data
+    split = {**SPLIT, "train": np.arange(8)}
+    decider = ph.RobustDecider(PROBLEM, ph.predictors.FeatureRidge(), learner=OneSidedBox()).fit(X, Y, **split)
+    assert decider.n_calibrate_ == 50
+
+
+def test_far_facets_do_not_bind_for_a_flexible_predictor():
+    X, Y = ph.data.make_synthetic(4_000, rng=np.random.default_rng(1))
+    forest = RandomForestRegressor(20, random_state=0)
+    decider = ph.RobustDecider(PROBLEM, forest, learner=OneSidedBox(), random_state=0).fit(X[:1000], Y[:1000])
+    residuals = Y[1000:] - decider.predictor_.predict(X[1000:])
+    half_open = ph.Polyhedron(decider.set_.W[:2], decider.set_.b[:2])
+    inside, inside_open = (shape.contains(residuals, decider.radius_) for shape in (decider.set_, half_open))
+    assert (inside != inside_open).mean() < 0.001
+
+
+def test_true_means_standard_deviations_and_false_equal_scales(data):
+    residuals = data[1]
+    assert np.array_equal(spreads(residuals, True, 0.1), residuals.std(axis=0))
+    assert np.array_equal(spreads(residuals, "std", 0.1), residuals.std(axis=0))
+    assert np.array_equal(spreads(residuals, False, 0.1), [1.0, 1.0])
+
+
+def test_tail_scale_is_the_mean_of_the_largest_absolute_residuals_and_resists_an_outlier():
+    residuals = np.random.default_rng(0).normal(size=(500, 2)) * [1.0, 3.0]
+    tail = spreads(residuals, "tail", 0.1)
+    assert tail == pytest.approx(np.sort(np.abs(residuals), axis=0)[-100:].mean(axis=0))
+    residuals[0, 0] = 100.0
+    assert spreads(residuals, "tail", 0.1)[0] < 1.7 * tail[0]
+    assert spreads(residuals, "std", 0.1)[0] > 4.0
+    assert np.array_equal(spreads(np.zeros((20, 1)), "tail", 0.1), [1.0])
+
+
+def test_unknown_scales_are_refused(data):
+    with pytest.raises(ValueError, match='scale must be "std", "tail", True or False, got \'quantile\''):
+        fitted(data, OneSidedBox(scale="quantile"))

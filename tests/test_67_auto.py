@@ -1,0 +1,241 @@
+"""The default learner: what it looks at, what it says, and that it takes every problem."""
+
+import signal
+
+import cvxpy as cp
+import numpy as np
+import pytest
+from sklearn.linear_model import LinearRegression
+from sklearn.neighbors import KNeighborsRegressor
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder
+
+import polyhedge as ph
+from polyhedge.benchmark.tasks import energy_task, synthetic_task
+from polyhedge.learners import Auto, Descent, LearningObjective, OneSidedBox, lower_bound
+from polyhedge.learners.cross_fit import half_way
+from polyhedge.solvers.program import Status
+
+Z = cp.Variable(2, nonneg=True)
+COUNT = cp.Variable(2, integer=True)
+LINEAR = ph.problems.simplex_linear([-0.08, 0.0])
+NEWSVENDOR = ph.problems.simplex_newsvendor(0.3, 0.7, 2)
+USER_PROBLEMS = {
+    "uncertain constraints": ph.DecisionProblem(
+        decision=Z,
+        cost=lambda z, u: cp.sum(z),
+        constraints=[Z <= 50],
+        n_outcomes=2,
+        uncertain_constraints=lambda z, u: [z >= u],
+    ),
+    "integer": ph.DecisionProblem(
+        decision=COUNT,
+        cost=lambda z, u: u @ z + 0.1 * cp.sum_squares(z),
+        constraints=[COUNT >= 0, COUNT <= 3, cp.sum(COUNT) == 3],
+        n_outcomes=2,
+    ),
+    "convex without pieces": ph.DecisionProblem(
+        decision=Z, cost=lambda z, u: cp.square(u @ z - 1), constraints=[cp.sum(Z) == 1], n_outcomes=2
+    ),
+    "known support": ph.DecisionProblem(
+        decision=Z,
+        cost=lambda z, u: u @ z,
+        constraints=[cp.sum(Z) == 1],
+        n_outcomes=2,
+        outcome_support=lambda u: [u >= -30],
+    ),
+}
+
+
+def learning_data(n=90, d=2, seed=0):
+    rng = np.random.default_rng(seed)
+    mixing = np.tril(rng.normal(size=(d, d))) * 0.3 + 0.3 * np.eye(d)
+    return rng.standard_t(5, size=(n, d)) @ mixing.T, rng.normal(size=(n, d))
+
+
+def fitted(X, Y, problem=NEWSVENDOR, predictor=None, **settings):
+    split = {"train": np.arange(100), "learn": np.arange(100, 200), "calibrate": np.arange(200, 300)}
+    predictor = ph.predictors.FeatureRidge() if predictor is None else predictor
+    return ph.RobustDecider(problem, predictor, random_state=0, **settings).fit(X, Y, **split)
+
+
+def test_the_choice_depends_on_the_learning_split_only():
+    X, Y = ph.data.make_synthetic(300, rng=np.random.default_rng(0))
+    altered = Y.copy()
+    altered[200:] = 5 * Y[200:][::-1] + 1
+    first, second = fitted(X, Y), fitted(X, altered)
+    assert first.learn_result_.detail == second.learn_result_.detail
+    assert np.array_equal(first.set_.W, second.set_.W)
+    assert np.array_equal(first.set_.b, second.set_.b)
+    assert first.radius_ != second.radius_
+
+
+def test_detail_names_the_choice_and_the_premiums_it_was_made_by():
+    detail = Auto().learn(*learning_data(), NEWSVENDOR, 0.1, 0).detail
+    chosen, reason = detail.removeprefix("chose ").split(": ", 1)
+    assert reason.startswith("cross-fitted premiums: ")
+    premiums = dict(part.rsplit(" ", 1) for part in reason.removeprefix("cross-fitted premiums: ").split(", "))
+    assert {"one-sided box", "smooth descent", "smooth descent + one-sided box"} <= set(premiums)
+    assert chosen in premiums
+    assert float(premiums[chosen]) <= float(premiums["one-sided box"])
+
+
+def test_same_seed_gives_the_same_set():
+    first, second = (Auto().learn(*learning_data(), NEWSVENDOR, 0.1, 3) for _ in range(2))
+    assert first.detail == second.detail
+    assert np.array_equal(first.set.W, second.set.W)
+    assert np.array_equal(first.set.b, second.set.b)
+
+
+@pytest.mark.parametrize("problem", [LINEAR, NEWSVENDOR], ids=["linear", "newsvendor"])
+def test_the_set_is_bounded_covers_the_rank_and_has_a_valid_certificate(problem):
+    residuals, centers = learning_data()
+    result = Auto().learn(residuals, centers, problem, 0.1, 0)
+    objective = LearningObjective(problem, residuals, centers, 0.1)
+    assert result.set.is_bounded
+    assert objective.radius(result.set) == pytest.approx(0.0, abs=1e-8)
+    assert result.objective == pytest.approx(objective.value(result.set))
+    bound = lower_bound(residuals, centers, problem, 0.1)
+    assert result.lower_bound == pytest.approx(bound.lower, abs=1e-6)
+    assert result.gap >= -1e-9
+
+
+@pytest.mark.parametrize("name", USER_PROBLEMS)
+def test_problems_of_users_are_learned(name):
+    X, Y = ph.data.make_synthetic(300, rng=np.random.default_rng(0))
+    decider = fitted(X, Y, USER_PROBLEMS[name])
+    assert np.isfinite(decider.learn_result_.objective)
+    assert decider.decide(X[:3]).is_optimal.all()
+
+
+def test_no_choice_is_made_from_too_few_samples():
+    result = Auto().learn(*learning_data(n=12), LINEAR, 0.1, 0)
+    assert result.detail == "chose one-sided box: too few learning samples to compare"
+
+
+def test_a_cost_that_no_outcome_can_raise_gets_the_simplest_set():
+    problem = ph.DecisionProblem(
+        decision=Z, cost=lambda z, u: cp.sum(z) + 0 * cp.sum(u), constraints=[cp.sum(Z) == 1], n_outcomes=2
+    )
+    assert (
+        Auto().learn(*learning_data(), problem, 0.1, 0).detail == "chose one-sided box: no outcome can raise the cost"
+    )
+
+
+def test_a_time_limit_is_respected_and_reported():
+    result = Auto(time_limit=0.0).learn(*learning_data(), NEWSVENDOR, 0.1, 0)
+    assert result.status is Status.STOPPED_EARLY
+    assert result.detail == "chose one-sided box: out of time before anything was compared"
+    assert result.set.is_bounded
+    assert result.seconds < 10
+
+
+def raise_interrupt(*_):
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
+def test_ctrl_c_at_any_time_gives_a_whole_valid_set_with_its_status(share):
+    residuals, centers = learning_data(n=300)
+    whole = Auto().learn(residuals, centers, LINEAR, 0.1, 0)
+    before = signal.signal(signal.SIGALRM, raise_interrupt)
+    signal.setitimer(signal.ITIMER_REAL, share * whole.seconds)
+    try:
+        result = Auto().learn(residuals, centers, LINEAR, 0.1, 0)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    objective = LearningObjective(LINEAR, residuals, centers, 0.1)
+    assert result.set.is_bounded
+    assert objective.radius(result.set) == pytest.approx(0.0, abs=1e-8)
+    if result.status is not Status.STOPPED_EARLY:  # the second run may have been quicker than the alarm
+        assert result.detail == whole.detail
+
+
+def test_out_of_fold_residuals_of_training_rows_join_the_learning_rows():
+    X, Y = ph.data.make_synthetic(300, rng=np.random.default_rng(0))
+    assert fitted(X, Y).n_learn_ == 200
+    assert fitted(X, Y, learner=Auto(training_folds=0)).n_learn_ == 100
+    assert fitted(X, Y, learner=Descent(n_steps=5)).n_learn_ == 100
+
+
+def test_out_of_fold_predictions_come_from_predictors_that_have_not_seen_the_fold():
+    X, Y = ph.data.make_synthetic(60, rng=np.random.default_rng(0))
+    make = lambda: ph.predictors.as_predictor(KNeighborsRegressor(1), 2)  # noqa: E731
+    centers = ph.predictors.out_of_fold(make, X, Y, n_folds=4)
+    own = (centers[:, None] == Y[None]).all(axis=2)
+    assert own.any(axis=1).all()
+    assert (own.argmax(axis=1) // 15 != np.arange(60) // 15).all()
+
+
+def test_a_predictor_that_cannot_do_without_a_fold_is_warned_of_and_learned_without():
+    Y = ph.data.make_synthetic(300, rng=np.random.default_rng(0))[1]
+    codes = np.zeros((300, 1), dtype=object)
+    codes[:] = "common"
+    codes[0] = "rare"
+    strict = make_pipeline(OneHotEncoder(categories=[["common", "rare"]]), AllRowsNeeded())
+    with pytest.warns(RuntimeWarning, match="cannot be fitted without a fold of the training rows"):
+        decider = fitted(codes, Y, predictor=strict)
+    assert decider.n_learn_ == 100
+
+
+class AllRowsNeeded(LinearRegression):
+    """Refuses to be fitted where a column is constant, as some models do."""
+
+    def fit(self, X, y):
+        if X.toarray().std(axis=0).min() == 0:
+            raise ValueError("a column is constant")
+        return super().fit(X, y)
+
+
+def test_the_support_of_a_blend_is_the_mean_of_both_along_their_facets():
+    residuals, centers = learning_data()
+    shapes = [
+        learner.learn(residuals, centers, NEWSVENDOR, 0.1, 0).set
+        for learner in (OneSidedBox(scale="tail"), Descent(n_steps=20, starts=("one-sided",)))
+    ]
+    blend = half_way(*shapes)
+    normals = np.vstack([shape.W / np.linalg.norm(shape.W, axis=1, keepdims=True) for shape in shapes])
+    supports = [shape.support(normals, 0.0) for shape in shapes]
+    assert blend.support(normals, 0.0) == pytest.approx(np.mean(supports, axis=0), abs=1e-8)
+    angles = np.linspace(0, 2 * np.pi, 60)
+    directions = np.column_stack([np.cos(angles), np.sin(angles)])
+    both = np.array([shape.support(directions, 0.0) for shape in shapes])
+    assert (blend.support(directions, 0.0) >= both.mean(axis=0) - 1e-8).all()
+    assert half_way(shapes[0], shapes[0]).support(directions, 0.0) == pytest.approx(both[0], abs=1e-8)
+
+
+def test_too_few_facets_are_an_error_that_names_the_least_number():
+    with pytest.raises(ValueError, match=r"n_facets must be at least n_outcomes \+ 1 = 3 .* got 2"):
+        Auto(n_facets=2).learn(*learning_data(), LINEAR, 0.1, 0)
+
+
+def test_one_context_for_all_residuals_is_accepted():
+    residuals, centers = learning_data()
+    assert np.isfinite(Auto().learn(residuals, centers[:1], LINEAR, 0.1, 0).objective)
+
+
+def test_a_clear_lead_on_the_first_fold_ends_the_contest():
+    task = synthetic_task(0, "newsvendor", n_outcomes=4, sizes=(300, 200, 10, 10))
+    predictor = task.predictor.fit(*task.rows("train"))
+    X, Y = task.rows("learn")
+    centers = predictor.predict(X)
+    result = Auto().learn(Y - centers, centers, task.problem, 0.1, 0)
+    assert result.detail.startswith("chose smooth descent: ")
+    assert "+ one-sided box" not in result.detail
+    assert result.set.n_facets == 32
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("make", [lambda seed: synthetic_task(seed, "newsvendor"), energy_task], ids=["news", "energy"])
+def test_the_default_beats_the_one_sided_box_where_learning_can_help(make):
+    differences = []
+    for seed in range(5):
+        task = make(seed)
+        premiums = []
+        for learner in (Auto(), OneSidedBox()):
+            decider = ph.RobustDecider(task.problem, task.predictor, learner=learner, random_state=seed)
+            rows = {part: getattr(task.split, part) for part in ("train", "learn", "calibrate")}
+            premiums.append(decider.fit(task.X, task.Y, **rows).evaluate(*task.rows("test")).premium.value)
+        differences.append(premiums[0] - premiums[1])
+    assert np.mean(differences) + np.std(differences, ddof=1) / np.sqrt(5) < 0

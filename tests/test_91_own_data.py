@@ -1,0 +1,533 @@
+"""A user's own data from the first file to the decisions: what each kind of table gets, and how commands end."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import subprocess
+import sys
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner, Result
+
+import polyhedge as ph
+from polyhedge import cli
+from polyhedge.tables import Table, TableOptions, fit_table, read_table
+
+PROBLEM = """\
+kind = "simplex_linear"
+outcomes = ["left", "right"]
+decisions = ["go_left", "go_right"]
+c = [-0.1, 0.0]
+"""
+OUTCOMES = ["left", "right"]
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(cli.app, [str(argument) for argument in arguments])
+
+
+def history(n: int = 200, seed: int = 0) -> pd.DataFrame:
+    rng = np.random.default_rng(seed)
+    a, town = rng.normal(size=n), rng.integers(0, 3, n)
+    noise = rng.normal(size=(n, 2)) @ np.array([[0.3, 0.1], [0.1, 0.2]])
+    return pd.DataFrame(
+        {
+            "a": a.round(6),
+            "town": np.array(["Bern", "Oslo", "Roma"])[town],
+            "left": (a + noise[:, 0]).round(6),
+            "right": (0.5 * town - a + noise[:, 1]).round(6),
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a problem, a history and a fitted model."""
+    made = tmp_path_factory.mktemp("own")
+    (made / "problem.toml").write_text(PROBLEM)
+    history().to_csv(made / "history.csv", index=False)
+    done = fit(made, made / "history.csv", "--seed", 1)
+    assert done.exit_code == 0, done.output
+    return made
+
+
+def fit(folder: Path, data: Path, *more: object, out: str = "model.polyhedge") -> Result:
+    fixed = ["--predictor", "linear"] if "--predictor" not in more else []
+    problem = [] if "--problem" in more else ["--problem", folder / "problem.toml"]
+    return run("fit", "--data", data, *problem, "--out", folder / out, *fixed, *more)
+
+
+def decided(folder: Path, new: pd.DataFrame, *more: object) -> tuple[Result, pd.DataFrame]:
+    new.to_csv(folder / "new.csv", index=False)
+    done = run("decide", folder / "model.polyhedge", folder / "new.csv", "--out", folder / "decisions.csv", *more)
+    return done, pd.read_csv(folder / "decisions.csv", keep_default_na=False, na_values=[""])
+
+
+# --- fit --------------------------------------------------------------------------------------------------
+
+
+def test_fit_tells_what_was_learned(folder: Path) -> None:
+    done = fit(folder, folder / "history.csv", out="told.polyhedge")
+    assert done.exit_code == 0
+    for words in (
+        "200 rows, 2 features",
+        "80 train, 40 learn, 40 calibrate, 40 held out (at random, seed 0)",
+        "predictor   linear",
+        "chose ",
+        "(certified)",
+        "radius ",
+        "promised 0.9, observed ",
+        "facet ",
+        "of decisions",
+        f"Model: {folder / 'told.polyhedge'}",
+    ):
+        assert words in done.stdout
+    assert "Few rows: with 40 calibration rows" in done.stderr
+
+
+def test_fit_as_json_parses_and_agrees_with_the_file(folder: Path) -> None:
+    done = fit(folder, folder / "history.csv", "--json", out="json.polyhedge")
+    told = json.loads(done.stdout)
+    model = ph.load(folder / "json.polyhedge")
+    assert told["radius"] == model.radius_
+    assert told["split"] == {"train": 80, "learn": 40, "calibrate": 40, "held_out": 40}
+    assert told["learner"]["gap"] >= 0
+    assert told["held_out"]["coverage"]["n"] == 40
+    assert told["warnings"]
+    assert done.stderr == ""
+
+
+def test_same_seed_same_model_and_other_seed_other_split(folder: Path) -> None:
+    radii = []
+    for seed in (3, 3, 4):
+        radii.append(
+            json.loads(fit(folder, folder / "history.csv", "--seed", seed, "--json", out="s").stdout)["radius"]
+        )
+    assert radii[0] == radii[1] != radii[2]
+
+
+def test_outcomes_are_matched_to_the_problem_by_name(folder: Path) -> None:
+    swapped = fit(folder, folder / "history.csv", "--outcomes", "right,left", "--seed", 1, out="swapped.polyhedge")
+    assert swapped.exit_code == 0
+    assert ph.load(folder / "swapped.polyhedge").radius_ == ph.load(folder / "model.polyhedge").radius_
+
+
+def test_groups_never_straddle_parts_and_count_once() -> None:
+    frame = history(60).loc[np.repeat(np.arange(60), 4)].reset_index(drop=True)
+    frame["house"] = np.repeat(np.arange(60), 4)
+    frame["a"] += np.tile([0.0, 1e-3, 2e-3, 3e-3], 60)
+    problem = ph.problems.simplex_linear([0.0, 0.0])
+    options = TableOptions(group=("house",), predictor="linear")
+    fitted = fit_table(Table(frame, "history.csv"), problem, OUTCOMES, 0.1, options)
+    house = frame["house"].to_numpy()
+    parts = [fitted.split.train, fitted.split.learn, fitted.split.calibrate, fitted.held_out]
+    assert sum(len(set(house[part])) for part in parts) == 60
+    assert fitted.n_groups == len(set(house[fitted.split.calibrate]))
+    assert fitted.thinned is not None
+    assert fitted.thinned.n == len(set(house[fitted.held_out]))
+    assert "house" not in fitted.schema.feature_names
+    assert any("calibration groups" in warning for warning in fitted.warnings)
+
+
+def test_rows_in_time_are_split_in_time_and_drift_is_told() -> None:
+    frame = history(400)
+    frame["day"] = pd.date_range("2024-01-01", periods=400).strftime("%Y-%m-%d")
+    frame.loc[240:, "left"] += 2.0
+    shuffled = frame.sample(frac=1.0, random_state=0).reset_index(drop=True)
+    problem = ph.problems.simplex_linear([0.0, 0.0])
+    options = TableOptions(time_column="day", predictor="linear")
+    fitted = fit_table(Table(shuffled, "history.csv"), problem, OUTCOMES, 0.2, options)
+    day = shuffled["day"].to_numpy()
+    parts = [fitted.split.train, fitted.split.learn, fitted.split.calibrate, fitted.held_out]
+    assert all(day[a].max() < day[b].min() for a, b in pairwise(parts))
+    assert any(warning.startswith("Drift: the residuals of left differ") for warning in fitted.warnings)
+    in_order = fit_table(
+        Table(frame.drop(columns="day"), "h.csv"), problem, OUTCOMES, 0.2, TableOptions(predictor="linear")
+    )
+    assert any("give --time-column" in warning for warning in in_order.warnings)
+
+
+def test_useless_predictor_and_ties_are_told() -> None:
+    frame = history(300)
+    coins = np.random.default_rng(0).integers(0, 2, (300, 2))
+    frame["left"], frame["right"] = coins[:, 0], coins[:, 1]
+    problem = ph.problems.simplex_linear([0.0, 0.0])
+    options = TableOptions(predictor="linear", features=("town",))
+    fitted = fit_table(Table(frame, "history.csv"), problem, OUTCOMES, 0.1, options)
+    told = " ".join(fitted.warnings)
+    assert "no better than the mean for left" in told
+    assert "Ties: " in told
+
+
+# --- what a table may look like ---------------------------------------------------------------------------
+
+
+def test_missing_values_in_history_are_filled_and_missing_outcomes_left_out(folder: Path) -> None:
+    frame = history()
+    frame.loc[::7, "a"] = np.nan
+    frame.loc[3, "town"] = None
+    frame.loc[[5, 6], "left"] = np.nan
+    frame.to_csv(folder / "gaps.csv", index=False)
+    done = fit(folder, folder / "gaps.csv", out="gaps.polyhedge")
+    assert done.exit_code == 0, done.output
+    assert "2 of 200 rows have a missing outcome and were left out" in done.stderr
+    frame.head(8).drop(columns=OUTCOMES).to_csv(folder / "new.csv", index=False)
+    done = run("decide", folder / "gaps.polyhedge", folder / "new.csv", "--out", folder / "gaps_out.csv")
+    assert done.exit_code == 0, done.output
+    assert pd.read_csv(folder / "gaps_out.csv")["status"].tolist() == ["optimal"] * 8
+
+
+def test_constant_column_is_left_out_with_a_note(folder: Path) -> None:
+    history().assign(country="CH", level=3).to_csv(folder / "constant.csv", index=False)
+    done = fit(folder, folder / "constant.csv", out="constant.polyhedge")
+    assert done.exit_code == 0
+    assert "Column 'country' was left out: it has the same value in every row" in done.stderr
+    assert "Column 'level' was left out" in done.stderr
+    assert "2 features" in done.stdout
+
+
+def test_copied_rows_stay_together_count_once_and_are_told(folder: Path) -> None:
+    frame = history()
+    pd.concat([frame, frame.head(40)]).to_csv(folder / "copies.csv", index=False)
+    done = fit(folder, folder / "copies.csv", "--json", out="copies.polyhedge")
+    told = json.loads(done.stdout)
+    assert done.exit_code == 0
+    assert any("40 rows are equal to an earlier one" in warning for warning in told["warnings"])
+    assert told["n_groups"] < told["split"]["calibrate"]
+    table = read_table(folder / "copies.csv")
+    fitted = fit_table(
+        table, ph.problems.from_toml(folder / "problem.toml"), OUTCOMES, 0.1, TableOptions(predictor="linear")
+    )
+    number = np.concatenate([np.arange(200), np.arange(40)])
+    parts = [fitted.split.train, fitted.split.learn, fitted.split.calibrate, fitted.held_out]
+    assert sum(len(set(number[part])) for part in parts) == 200
+    apart = json.loads(fit(folder, folder / "copies.csv", "--copies", "independent", "--json", out="c").stdout)
+    assert apart["n_groups"] is None
+
+
+def test_text_in_a_number_column_is_an_error_that_names_the_rows(folder: Path) -> None:
+    frame = history().astype({"left": object, "a": object})
+    frame.loc[4, "left"] = "about 3"
+    frame.to_csv(folder / "text.csv", index=False)
+    done = fit(folder, folder / "text.csv", out="never")
+    assert done.exit_code == 2
+    assert "Column 'left' of text.csv must hold numbers, but 1 of 200 rows" in done.stderr
+    assert "row 5 ('about 3')" in done.stderr
+    assert not (folder / "never").exists()
+    done = fit(folder, folder / "text.csv", "--missing", "about 3", out="words.polyhedge")
+    assert done.exit_code == 0
+
+
+@pytest.mark.parametrize(("separator", "decimal", "encoding"), [(";", ",", "cp1252"), ("\t", ".", "utf-16")])
+def test_other_separators_decimals_and_encodings_give_the_same_model(
+    folder: Path, separator: str, decimal: str, encoding: str
+) -> None:
+    frame = history().replace({"town": {"Bern": "Zürich"}})
+    frame.to_csv(folder / "odd.csv", index=False, sep=separator, decimal=decimal, encoding=encoding)
+    assert fit(folder, folder / "odd.csv", "--seed", 1, out="odd.polyhedge").exit_code == 0
+    frame.to_parquet(folder / "odd.parquet")
+    assert fit(folder, folder / "odd.parquet", "--seed", 1, out="even.polyhedge").exit_code == 0
+    assert ph.load(folder / "odd.polyhedge").radius_ == ph.load(folder / "even.polyhedge").radius_
+
+
+@pytest.mark.parametrize(("n", "message"), [(3, "has 3 usable rows, but alpha=0.1 needs at least 45"), (0, "no rows")])
+def test_too_few_rows_are_an_error_that_says_how_many_are_needed(folder: Path, n: int, message: str) -> None:
+    history().head(n).to_csv(folder / "few.csv", index=False)
+    done = fit(folder, folder / "few.csv", out="never")
+    assert done.exit_code == 2
+    assert message in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_least_number_of_rows_is_enough(folder: Path) -> None:
+    history().head(45).to_csv(folder / "few.csv", index=False)
+    done = fit(folder, folder / "few.csv", out="least.polyhedge")
+    assert done.exit_code == 0, done.output
+    assert "Few rows" in done.stderr
+
+
+def test_outcome_that_the_problem_excludes_is_an_error_with_its_row(folder: Path) -> None:
+    problem = folder / "orders.toml"
+    problem.write_text('kind = "newsvendor"\noutcomes = ["left", "right"]\noverage = 1\nunderage = 2\n')
+    done = fit(folder, folder / "history.csv", "--problem", problem, out="never")
+    assert done.exit_code == 2
+    first = int(np.flatnonzero((history()[OUTCOMES] < 0).any(axis=1))[0]) + 1
+    assert f"hold outcomes that the problem says cannot occur, the first is row {first} " in done.stderr
+
+
+# --- decide -----------------------------------------------------------------------------------------------
+
+
+def test_decisions_have_the_problems_names_and_the_order_of_the_rows(folder: Path) -> None:
+    new = history(150, seed=5).drop(columns=OUTCOMES)
+    done, frame = decided(folder, new)
+    assert done.exit_code == 0, done.output
+    names = ["go_left", "go_right", "cost_bound", "worst_left", "worst_right", "status", "note"]
+    assert list(frame.columns) == names
+    np.testing.assert_allclose(frame["go_left"] + frame["go_right"], 1.0)
+    reversed_rows = decided(folder, new[::-1])[1][::-1].reset_index(drop=True)
+    # Bounds are unique, decisions need not be.
+    np.testing.assert_allclose(frame["cost_bound"], reversed_rows["cost_bound"], rtol=1e-9)
+    model = ph.load(folder / "model.polyhedge")
+    np.testing.assert_array_equal(
+        frame["cost_bound"],
+        np.concatenate(
+            [model.decide(new[["a", "town"]].iloc[part]).cost_bound for part in (slice(0, 64), slice(64, 150))]
+        ),
+    )
+
+
+def test_rows_that_cannot_be_decided_keep_their_place_with_a_reason(folder: Path) -> None:
+    new = history(6, seed=5).drop(columns=OUTCOMES).astype({"a": object})
+    new.loc[1, "a"], new.loc[3, "a"], new.loc[4, "town"] = None, "many", "Atlantis"
+    done, frame = decided(folder, new)
+    assert done.exit_code == 0
+    assert frame["status"].tolist() == ["optimal", "not decided", "optimal", "not decided", "optimal", "optimal"]
+    assert frame["note"].fillna("").tolist() == [
+        "", "a is missing", "", "a is not a number: 'many'", "town = 'Atlantis' was never seen before", "",
+    ]  # fmt: skip
+    assert frame["cost_bound"].isna().tolist() == [False, True, False, True, False, False]
+    assert "6 rows: 4 optimal, 2 not decided" in done.stdout
+    assert "not decided (1 row(s)): a is missing" in done.stderr
+
+
+def test_table_without_rows_gets_decisions_without_rows_and_one_without_usable_rows_an_error(folder: Path) -> None:
+    new = history(2).drop(columns=OUTCOMES)
+    done, frame = decided(folder, new.head(0))
+    assert (done.exit_code, len(frame)) == (0, 0)
+    assert "go_left" in frame.columns
+    done, frame = decided(folder, new.assign(a=np.nan))
+    assert (done.exit_code, len(frame)) == (2, 2)
+
+
+def test_decisions_as_parquet_json_and_on_standard_output(folder: Path) -> None:
+    new = history(5).drop(columns=OUTCOMES).assign(id=[f"n{i}" for i in range(5)])
+    done, frame = decided(folder, new, "--keep", "id", "--json")
+    assert json.loads(done.stdout)["status"] == {"optimal": 5}
+    assert frame["id"].tolist() == ["n0", "n1", "n2", "n3", "n4"]
+    model, data = folder / "model.polyhedge", folder / "new.csv"
+    assert run("decide", model, data, "--out", folder / "d.parquet").exit_code == 0
+    np.testing.assert_array_equal(pd.read_parquet(folder / "d.parquet")["cost_bound"], frame["cost_bound"])
+    done = run("decide", model, data, "--out", "-")
+    assert done.stdout.splitlines()[0].startswith("go_left,go_right,cost_bound")
+    assert len(done.stdout.splitlines()) == 6
+    assert done.stderr.splitlines() == ["5 rows: 5 optimal"]
+
+
+def test_infeasible_and_unbounded_are_exit_code_3(folder: Path) -> None:
+    empty = folder / "empty.toml"
+    empty.write_text(
+        'outcomes = ["left", "right"]\ndecisions = ["z"]\nconstraints = ["z >= 2", "z <= 1"]\ncost = "left * z"\n'
+    )
+    assert fit(folder, folder / "history.csv", "--problem", empty, out="never").exit_code == 3
+    free = folder / "free.toml"
+    free.write_text('outcomes = ["left", "right"]\ndecisions = ["z"]\ncost = "z + left + right"\n')
+    done = fit(folder, folder / "history.csv", "--problem", free, out="never")
+    assert done.exit_code == 3
+    assert "the cost can be lowered without limit" in done.stderr
+    tight = folder / "tight.toml"
+    tight.write_text(
+        'outcomes = ["left", "right"]\ndecisions = ["z"]\nlower = 0\nupper = 2\ncost = "z + 0.01 * left"\n'
+        'constraints = ["z >= right"]\n'
+    )
+    done = fit(folder, folder / "history.csv", "--problem", tight, out="never")
+    assert done.exit_code == 3
+    assert "No decision satisfies uncertain_constraints for all outcomes of the set" in done.stderr
+    tight.write_text(tight.read_text().replace("upper = 2", "upper = 6"))
+    done = fit(folder, folder / "history.csv", "--problem", tight, out="model.tight")
+    assert done.exit_code == 0, done.output
+    new = pd.DataFrame({"a": [0.0, -8.0], "town": ["Bern", "Roma"]})
+    new.to_csv(folder / "new.csv", index=False)
+    done = run("decide", folder / "model.tight", folder / "new.csv", "--out", folder / "t.csv")
+    assert done.exit_code == 3
+    frame = pd.read_csv(folder / "t.csv")
+    assert frame["status"].tolist() == ["optimal", "infeasible"]
+    assert "no decision satisfies" in frame["note"][1]
+
+
+def test_stopping_early_is_exit_code_4_with_a_model(folder: Path) -> None:
+    done = fit(folder, folder / "history.csv", "--time-limit", "0", out="early.polyhedge")
+    assert done.exit_code == 4, done.output
+    assert ph.load(folder / "early.polyhedge").radius_ > -np.inf
+
+
+def test_interrupt_is_exit_code_4(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli.fit, "fit_table", interrupt)
+    done = fit(folder, folder / "history.csv", out="never")
+    assert done.exit_code == 4
+    assert "stopped early" in done.stderr
+
+
+# --- evaluate, recalibrate, inspect -----------------------------------------------------------------------
+
+
+def test_evaluation_by_group_agrees_with_the_library(folder: Path) -> None:
+    fresh = history(120, seed=9)
+    fresh.to_csv(folder / "fresh.csv", index=False)
+    done = run("evaluate", folder / "model.polyhedge", folder / "fresh.csv", "--by", "town", "--json")
+    told = json.loads(done.stdout)
+    model = ph.load(folder / "model.polyhedge")
+    whole = model.evaluate(fresh[["a", "town"]], fresh[OUTCOMES])
+    assert told["all"]["coverage"]["value"] == whole.coverage.value
+    np.testing.assert_allclose(told["all"]["regret"]["value"], whole.regret.value, rtol=1e-9)
+    for town, found in told["by"].items():
+        rows = fresh[fresh["town"] == town]
+        part = model.evaluate(rows[["a", "town"]], rows[OUTCOMES])
+        assert found["coverage"]["n"] == len(rows)
+        np.testing.assert_allclose(found["over_nominal"]["value"], part.over_nominal.value, atol=1e-9)
+    done = run("evaluate", folder / "model.polyhedge", folder / "fresh.csv", "--by", "town")
+    assert re.search(r"Oslo +\d+ +\d\.\d+ \[\d\.\d+, \d\.\d+\]", done.stdout)
+    assert "against trusting the prediction" in done.stdout
+
+
+def test_over_nominal_is_the_cost_difference_to_trusting_the_prediction(folder: Path) -> None:
+    fresh = history(50, seed=9)
+    model = ph.load(folder / "model.polyhedge")
+    centers = model.predictor_.predict(fresh[["a", "town"]])
+    Y = fresh[OUTCOMES].to_numpy()
+    measures = model.measure(fresh[["a", "town"]], Y)
+    c = np.array([-0.1, 0.0])
+    trusting = np.eye(2)[np.argmin(centers + c, axis=1)]
+    robust = model.decide(fresh[["a", "town"]]).z
+    expected = ((robust - trusting) * (Y + c)).sum(axis=1)
+    np.testing.assert_allclose(measures.over_nominal, expected, atol=1e-9)
+
+
+def test_recalibration_keeps_the_old_radius_and_needs_unseen_rows(folder: Path) -> None:
+    history(100, seed=11).to_csv(folder / "fresh.csv", index=False)
+    out = folder / "again.polyhedge"
+    done = run("recalibrate", folder / "model.polyhedge", folder / "fresh.csv", "--out", out)
+    assert done.exit_code == 0, done.output
+    assert "from 40 rows -> " in done.stdout
+    assert done.stderr == ""
+    old, new = ph.load(folder / "model.polyhedge"), ph.load(out)
+    assert [c.radius for c in new.calibrations_] == [old.radius_, new.radius_]
+    told = json.loads(run("inspect", out, "--json").stdout)
+    assert [entry["radius"] for entry in told["calibrations"]] == [old.radius_, new.radius_]
+    assert "radius 2" in run("inspect", out).stdout
+    seen = run("recalibrate", folder / "model.polyhedge", folder / "history.csv", "--out", folder / "void.polyhedge")
+    assert "Seen before: about 100%" in seen.stderr
+    few = folder / "few.csv"
+    history(8, seed=12).to_csv(few, index=False)
+    done = run("recalibrate", folder / "model.polyhedge", few, "--out", folder / "never")
+    assert done.exit_code == 2
+    assert "needs at least 9 calibration" in done.stderr
+
+
+def test_python_problem_is_given_by_reference(folder: Path) -> None:
+    code = folder / "my_problem.py"
+    code.write_text("import polyhedge as ph\nproblem = ph.problems.simplex_linear([-0.1, 0.0])\n")
+    done = fit(
+        folder, folder / "history.csv", "--problem", f"{code}:problem", "--outcomes", "left,right", out="p.polyhedge"
+    )
+    assert done.exit_code == 0, done.output
+    history(4).to_csv(folder / "new.csv", index=False)
+    code.unlink()
+    assert run("decide", folder / "p.polyhedge", folder / "new.csv", "--out", folder / "p.csv").exit_code == 0
+
+
+# --- comfort ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["fit", "--data", "{0}/history.csv", "--problem", "{0}/problem.toml", "--out", "{0}"], "is a folder"),
+        (["fit", "--data", "{0}/none.csv", "--problem", "{0}/problem.toml", "--out", "{0}/m"], "There is no file"),
+        (["fit", "--data", "{0}/history.csv", "--problem", "{0}/none.toml", "--out", "{0}/m"], "There is no file"),
+        (
+            ["fit", "--data", "{0}/history.csv", "--problem", "linear", "--out", "{0}/m"],
+            "must be a .toml file or FILE.py:NAME",
+        ),
+        (["decide", "{0}/none", "{0}/history.csv", "--out", "{0}/d.csv"], "Write one with polyhedge fit"),
+        (["decide", "{0}/history.csv", "{0}/history.csv", "--out", "{0}/d.csv"], "not a whole polyhedge model file"),
+        (["decide", "{0}/model.polyhedge", "{0}/history.csv", "--out", "{0}/d.xlsx"], ".csv or .parquet"),
+        (["decide", "{0}/model.polyhedge", "{0}/problem.toml", "--out", "{0}/d.csv"], "cannot be read"),
+        (["evaluate", "{0}/model.polyhedge", "{0}/history.csv", "--by", "a"], "Choose a coarser column"),
+        (["evaluate", "{0}/model.polyhedge", "{0}/history.csv", "--by", "b"], "has no column 'b'"),
+        (["inspect", "{0}/problem.toml"], "not a whole polyhedge model file"),
+        (["example", "wine"], "one of energy, newsvendor"),
+    ],
+)
+def test_wrong_arguments_are_one_line_and_exit_code_2(folder: Path, arguments: list[str], message: str) -> None:
+    done = run(*(argument.format(folder) for argument in arguments))
+    assert done.exit_code == 2
+    assert message in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert "Traceback" not in done.output
+
+
+@pytest.mark.parametrize("command", ["fit", "decide", "evaluate", "recalibrate", "inspect", "example"])
+def test_every_command_has_help_with_an_example(command: str) -> None:
+    done = run(command, "--help")
+    assert done.exit_code == 0
+    assert f"Example: polyhedge {command} " in done.stdout
+
+
+def test_examples_are_written_once_and_never_over_other_files(tmp_path: Path) -> None:
+    for _ in range(2):
+        assert run("example", "newsvendor", "--out", tmp_path).exit_code == 0
+    files = sorted(path.name for path in tmp_path.iterdir())
+    assert files == ["fresh.csv", "history.csv", "new.csv", "problem.toml"]
+    (tmp_path / "new.csv").write_text("mine")
+    done = run("example", "newsvendor", "--out", tmp_path)
+    assert done.exit_code == 2
+    assert "is there already and differs" in done.stderr
+    assert (tmp_path / "new.csv").read_text() == "mine"
+
+
+def command_line(*arguments: object) -> list[str]:
+    return [sys.executable, "-c", "from polyhedge.cli import main; main()", *map(str, arguments)]
+
+
+def test_piped_output_has_no_control_codes(folder: Path) -> None:
+    arguments = command_line("evaluate", folder / "model.polyhedge", folder / "history.csv")
+    done = subprocess.run(arguments, capture_output=True, env={**os.environ, "FORCE_COLOR": ""})
+    assert done.returncode == 0, done.stderr
+    assert b"\x1b" not in done.stdout + done.stderr
+
+
+def test_bar_is_shown_on_a_terminal_and_only_after_a_while() -> None:
+    code = (
+        "import logging, sys, time; from polyhedge.cli import progress as p; from polyhedge._progress import tell;"
+        "p._PATIENCE = float(sys.argv[1]);"
+        "w = p.progress('working'); w.__enter__();"
+        "[(time.sleep(0.05), tell(logging.getLogger('polyhedge.x'), 'counting', i, 6)) for i in range(6)];"
+        "w.__exit__(None, None, None)"
+    )
+    assert b"counting" in on_terminal([sys.executable, "-c", code, "0.0"])
+    assert on_terminal([sys.executable, "-c", code, "60"]) == b""
+
+
+def on_terminal(arguments: list[str]) -> bytes:
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(arguments, stdout=theirs, stderr=theirs, env={**os.environ, "TERM": "xterm-256color"})
+    os.close(theirs)
+    shown = b""
+    while True:
+        try:
+            part = os.read(ours, 65536)
+        except OSError:  # how Linux says that the other end is closed
+            break
+        if not part:
+            break
+        shown += part
+    assert process.wait() == 0, shown
+    os.close(ours)
+    return shown
+
+
+def test_shell_completion_is_offered() -> None:
+    done = run("--show-completion", "bash")
+    assert "--install-completion" in run("--help").stdout
+    assert "Traceback" not in done.output

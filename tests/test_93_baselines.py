@@ -1,0 +1,265 @@
+"""The baselines of the study: exact where they are closed forms, valid where they promise coverage."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from polyhedge.benchmark import make_task, synthetic_task
+from polyhedge.benchmark.baselines import (
+    bonferroni_box,
+    conformal_ellipsoid,
+    conformal_l_2,
+    conformal_l_inf,
+    f_croms,
+    nominal,
+    oracle,
+    pcp,
+    sample_average,
+)
+from polyhedge.benchmark.baselines.f_croms import full_conformal_radii, select
+from polyhedge.benchmark.baselines.fitted import fit_predictor
+from polyhedge.benchmark.baselines.frames import random_frames, worst_case_costs
+from polyhedge.benchmark.baselines.pcp import N_ANCHORS, N_DROPPED, draw_anchors
+from polyhedge.benchmark.baselines.references import _average_by_cuts, decide_on_average
+from polyhedge.benchmark.baselines.union_of_frames import UnionOfFrames
+from polyhedge.calibration import conformal_rank, coverage_law
+from polyhedge.problems import simplex_linear, simplex_newsvendor, simplex_quadratic
+from polyhedge.robust import decide
+from polyhedge.sets import Polyhedron
+
+ALPHA = 0.1
+SMALL = (200, 60, 60, 40)
+POOLED = {
+    "Bonferroni box": bonferroni_box,
+    "l_inf": conformal_l_inf,
+    "l_2": conformal_l_2,
+    "PCP": pcp,
+    "PCP plain": partial(pcp, variant="plain"),
+    "PCP redraw": partial(pcp, variant="redraw"),
+}
+CONFORMAL = POOLED | {
+    "ellipsoid": conformal_ellipsoid,
+    "F-CROMS (10)": partial(f_croms, n_candidates=10),
+    "F-CROMS exact": partial(f_croms, n_candidates=10, exact=True),
+}
+REFERENCES = {"nominal": nominal, "sample average": sample_average, "oracle": oracle}
+
+
+# --- every row -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("objective", ["linear", "quadratic", "newsvendor"])
+@pytest.mark.parametrize("method", CONFORMAL.values(), ids=CONFORMAL)
+def test_every_set_gives_a_whole_row_on_every_task(method, objective):
+    row = method(synthetic_task(0, objective, sizes=SMALL), ALPHA, 0)
+    values = [row.coverage, row.volume, row.worst_case_cost, row.premium, row.regret, row.seconds]
+    assert np.isfinite(values).all()
+    assert row.volume > 0
+    assert row.premium > 0
+    assert row.regret >= -1e-9
+
+
+@pytest.mark.parametrize("method", CONFORMAL.values(), ids=CONFORMAL)
+def test_every_set_works_with_three_outcomes(method):
+    for objective in ("linear", "newsvendor"):
+        row = method(synthetic_task(1, objective, n_outcomes=3, sizes=(200, 60, 60, 12)), ALPHA, 0)
+        assert np.isfinite([row.coverage, row.volume, row.worst_case_cost, row.regret]).all()
+
+
+@pytest.mark.parametrize("method", CONFORMAL.values(), ids=CONFORMAL)
+def test_a_row_repeats_with_its_seed(method):
+    first, second = (method(synthetic_task(2, "newsvendor", sizes=SMALL), ALPHA, 5) for _ in range(2))
+    assert (first.coverage, first.volume, first.worst_case_cost, first.regret) == (
+        second.coverage,
+        second.volume,
+        second.worst_case_cost,
+        second.regret,
+    )
+
+
+@pytest.mark.parametrize("name", ["Bonferroni box", "l_inf", "l_2", "PCP"])
+def test_coverage_follows_its_law_over_seeds(name):
+    # Mean coverage of 16 independent draws: the Beta law of the calibration plus the binomial test sample.
+    n_seeds, sizes = 16, (200, 60, 60, 100)
+    found = [POOLED[name](synthetic_task(seed, "linear", sizes=sizes), ALPHA, seed).coverage for seed in range(n_seeds)]
+    law = coverage_law(120, ALPHA)
+    error = math.sqrt((law.var() + law.mean() * (1 - law.mean()) / 100) / n_seeds)
+    # Four standard errors: false alarm 6e-5 a method. The Bonferroni box covers at least as much.
+    assert np.mean(found) > law.mean() - 4 * error
+    if name != "Bonferroni box":
+        assert np.mean(found) < law.mean() + 4 * error
+
+
+# --- PCP -----------------------------------------------------------------------------------------------------
+
+
+def test_anchors_are_the_densest_of_the_drawn_training_residuals():
+    residuals = np.vstack([np.random.default_rng(0).normal(size=(100, 2)), [[50.0, 50.0], [-60.0, 60.0]]])
+    everything = draw_anchors(residuals[-22:], 1, N_DROPPED, np.random.default_rng(1))[0]
+    assert everything.shape == (N_ANCHORS, 2)
+    assert np.abs(everything).max() < 10
+    plain = draw_anchors(residuals, 3, 0, np.random.default_rng(1))
+    assert plain.shape == (3, N_ANCHORS, 2)
+    assert all((row == residuals).all(axis=1).any() for row in plain.reshape(-1, 2))
+
+
+def test_an_unknown_variant_is_refused():
+    with pytest.raises(ValueError, match="variant must be one of high-density, plain, redraw, got 'dense'"):
+        pcp(synthetic_task(0, sizes=SMALL), ALPHA, 0, variant="dense")
+
+
+# --- F-CROMS -------------------------------------------------------------------------------------------------
+
+
+def small_instance(seed, n=14, n_candidates=4, n_test=3):
+    rng = np.random.default_rng(seed)
+    mixing = np.array([[0.3, 0.1], [0.0, 0.2]])
+    residuals, fresh = rng.normal(size=(n, 2)) @ mixing, rng.normal(size=(n_test, 2)) @ mixing
+    centers, test_centers = rng.normal(size=(n, 2)) * 0.4, rng.normal(size=(n_test, 2)) * 0.4
+    return random_frames(2, n_candidates, rng), residuals, centers, test_centers, fresh
+
+
+def in_full_conformal_set(problem, frames, residuals, centers, center, candidate, alpha):
+    """The definition: append the label, threshold every candidate, choose, ask the chosen one."""
+    joint, contexts = np.vstack([residuals, candidate]), np.vstack([centers, center])
+    rank = conformal_rank(len(residuals), alpha)
+    thresholds = [np.sort(frame.scores(joint))[rank - 1] for frame in frames]
+    costs = [
+        worst_case_costs(problem, frame, np.full(len(contexts), t), contexts).mean()
+        for frame, t in zip(frames, thresholds, strict=True)
+    ]
+    chosen = int(np.argmin(costs))
+    return frames[chosen].scores(candidate[None])[0] <= thresholds[chosen]
+
+
+def test_the_full_conformal_set_equals_its_definition_label_by_label():
+    n_united = 0
+    for seed in range(6):
+        problem = [simplex_newsvendor(0.3, 0.7, 2), simplex_linear([-0.08, 0.0])][seed % 2]
+        frames, residuals, centers, test_centers, _ = small_instance(seed)
+        radii = full_conformal_radii(problem, frames, residuals, centers, test_centers[:1], 0.2)
+        union = UnionOfFrames(frames, radii)
+        n_united += int(union.n_parts[0] > 1)
+        # Candidates near the boundaries, where the choice could change, and anywhere.
+        rng = np.random.default_rng(100 + seed)
+        rays = rng.normal(size=(60, 2))
+        reach = np.min([frame.scores(rays) for frame in frames], axis=0)
+        candidates = rays / reach[:, None] * rng.uniform(0.7, 1.3, (60, 1)) * np.nanmedian(radii[np.isfinite(radii)])
+        for candidate in candidates:
+            expected = in_full_conformal_set(problem, frames, residuals, centers, test_centers[:1], candidate, 0.2)
+            repeated = UnionOfFrames(frames, radii).contains(candidate[None])[0]
+            assert repeated == expected
+    assert n_united >= 2  # the instances must exercise unions, not single boxes only
+
+
+def test_full_conformal_selection_covers_and_choosing_on_the_calibration_rows_does_not():
+    problem, alpha, n_trials, n_test = simplex_newsvendor(0.3, 0.7, 2), 0.2, 80, 30
+    full, split = [], []
+    for trial in range(n_trials):
+        frames, residuals, centers, test_centers, fresh = small_instance(trial, n=19, n_candidates=12, n_test=n_test)
+        radii = full_conformal_radii(problem, frames, residuals, centers, test_centers, alpha)
+        full.append(UnionOfFrames(frames, radii).contains(fresh).mean())
+        frame, radius = select(problem, frames, residuals, centers, alpha)
+        split.append((frame.scores(fresh) <= radius).mean())
+    # Trials are independent: four standard errors of their mean, false alarm 3e-5.
+    assert np.mean(full) > 1 - alpha - 4 * np.std(full, ddof=1) / math.sqrt(n_trials)
+    assert stats.ttest_1samp(split, 1 - alpha, alternative="less").pvalue < 1e-3
+
+
+@pytest.mark.parametrize("n_outcomes", [2, 3])
+def test_decisions_over_united_frames_equal_the_worst_of_all_vertices(n_outcomes):
+    rng = np.random.default_rng(n_outcomes)
+    frames = random_frames(n_outcomes, 3, rng)
+    radii = np.array([[0.4, 0.5, -np.inf], [-np.inf, 0.3, -np.inf], [0.2, 0.2, 0.25]])
+    centers = rng.normal(size=(3, n_outcomes)) * 0.3
+    problem = simplex_linear(np.zeros(n_outcomes))
+    found = UnionOfFrames(frames, radii).decide(problem, centers)
+    for i in range(3):
+        parts = [m for m in range(3) if np.isfinite(radii[i, m])]
+        vertices = np.vstack([frames[m].as_polyhedron().vertices(radii[i, m]) for m in parts])
+        hull = Polyhedron.from_halfspaces(*halfspaces(vertices))
+        assert found.cost_bound[i] == pytest.approx(
+            decide(problem, hull, 0.0, centers[i : i + 1]).cost_bound[0], abs=1e-7
+        )
+
+
+def halfspaces(vertices):
+    from scipy.spatial import ConvexHull
+
+    equations = ConvexHull(vertices).equations
+    return equations[:, :-1], -equations[:, -1]
+
+
+def test_the_volume_of_united_frames_agrees_with_a_fine_grid():
+    frames = random_frames(2, 3, np.random.default_rng(0))
+    radii = np.array([[0.5, 0.45, 0.4], [-np.inf, 0.5, -np.inf]])
+    union = UnionOfFrames(frames, radii)
+    axis = np.linspace(-2, 2, 801)
+    points = np.stack(np.meshgrid(axis, axis), axis=-1).reshape(-1, 2)
+    expected = [UnionOfFrames(frames, np.tile(r, (len(points), 1))).contains(points).mean() * 16 for r in radii]
+    volume = union.mean_volume(np.random.default_rng(1), n_samples=20_000)
+    # Five standard errors and the grid's own error.
+    assert abs(volume - np.mean(expected)) < 5 * volume.standard_error + 0.01
+
+
+def test_the_exact_and_the_printed_selection_agree_where_one_candidate_is_far_ahead():
+    task = make_task("energy", 0)
+    printed, exact = f_croms(task, ALPHA, 0), f_croms(task, ALPHA, 0, exact=True)
+    assert "0 % of the sets" in exact.detail
+    assert exact.worst_case_cost == pytest.approx(printed.worst_case_cost, abs=1e-9)
+    assert exact.coverage == printed.coverage
+
+
+# --- references ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("objective", ["linear", "quadratic", "newsvendor"])
+def test_references_order_as_they_must(objective):
+    task = synthetic_task(0, objective, sizes=SMALL)
+    rows = {name: method(task, ALPHA, 0) for name, method in REFERENCES.items()}
+    assert rows["oracle"].regret == pytest.approx(0.0, abs=1e-7)
+    assert rows["nominal"].premium == pytest.approx(0.0, abs=1e-9)
+    assert rows["nominal"].regret >= -1e-9
+    for row in rows.values():
+        assert math.isnan(row.coverage)
+        assert math.isnan(row.volume)
+        assert "no guarantee" in row.detail
+
+
+@pytest.mark.parametrize("problem", [simplex_newsvendor(0.3, 0.7, 2), simplex_quadratic([-0.1, 0.0], beta=0.3)])
+def test_the_sample_average_decision_equals_a_fine_search(problem):
+    rng = np.random.default_rng(0)
+    residuals, centers = rng.normal(size=(50, 2)) * 0.4, rng.normal(size=(6, 2)) * 0.5
+    z, costs = decide_on_average(problem, residuals, centers)
+    share = np.linspace(0, 1, 1001)
+    for i, center in enumerate(centers):
+        mean_costs = [problem.evaluate(np.tile([s, 1 - s], (50, 1)), center + residuals).mean() for s in share]
+        assert min(mean_costs) - 1e-3 <= costs[i] <= min(mean_costs) + 1e-9
+        assert problem.evaluate(np.tile(z[i], (50, 1)), center + residuals).mean() == pytest.approx(costs[i], abs=1e-9)
+
+
+def test_cutting_planes_and_bisection_find_the_same_sample_average():
+    problem, rng = simplex_newsvendor(0.3, 0.7, 2), np.random.default_rng(1)
+    residuals, center = rng.normal(size=(40, 2)) * 0.3, np.array([0.4, 0.5])
+    _, along = decide_on_average(problem, residuals, center[None])
+    assert _average_by_cuts(problem, problem.pieces, residuals + center)[1] == pytest.approx(along[0], abs=1e-6)
+
+
+def test_the_sample_average_works_with_three_products():
+    row = sample_average(synthetic_task(0, "newsvendor", n_outcomes=3, sizes=(200, 30, 30, 5)), ALPHA, 0)
+    assert np.isfinite([row.worst_case_cost, row.regret]).all()
+
+
+def test_no_baseline_reads_the_test_outcomes_or_trains_on_calibration_rows():
+    task = synthetic_task(0, sizes=SMALL)
+    fitted = fit_predictor(task)
+    changed = np.array(task.Y)
+    changed[np.concatenate([task.split.learn, task.split.calibrate, task.test])] += 100.0
+    from dataclasses import replace
+
+    assert np.array_equal(fitted.centers("test"), fit_predictor(replace(task, Y=changed)).centers("test"))

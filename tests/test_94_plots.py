@@ -1,0 +1,304 @@
+"""Pictures: they show what the numbers say, for every shape, and nothing pops up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import cvxpy as cp
+import numpy as np
+import pytest
+
+import polyhedge as ph
+from polyhedge.benchmark import synthetic_task
+from polyhedge.learners import OneSidedBox, PcaBox
+from polyhedge.plots.directions import cost_slopes
+from polyhedge.plots.outline import frame_of, projection
+
+matplotlib = pytest.importorskip("matplotlib")
+matplotlib.use("Agg")
+
+FRAME = np.full(2, -50.0), np.full(2, 50.0)
+SHAPES = {
+    "polyhedron": ph.Polyhedron(np.vstack([np.eye(3), -np.ones((1, 3)), [[1.0, 2.0, -1.0]]]), np.zeros(5)),
+    "box": ph.Box([1.0, 2.0, 0.5]),
+    "ball 1": ph.Ball(3, norm=1),
+    "ball 2": ph.Ball(3),
+    "ball inf": ph.Ball(3, norm=np.inf),
+    "ellipsoid": ph.Ellipsoid(np.diag([1.0, 4.0, 0.5])),
+}
+
+
+class TwoDiscs:
+    """A set that is neither convex nor polyhedral, with no more than every set has."""
+
+    n_outcomes, is_bounded = 2, True
+    anchors = np.array([[-2.0, 0.0], [2.0, 0.0]])
+
+    def scores(self, residuals):
+        return np.min([np.linalg.norm(np.asarray(residuals) - a, axis=1) for a in self.anchors], axis=0)
+
+    def contains(self, residuals, radius):
+        return self.scores(residuals) <= radius
+
+    def support(self, directions, radius):
+        V = np.atleast_2d(directions)
+        values = (V @ self.anchors.T).max(axis=1) + radius * np.linalg.norm(V, axis=1)
+        return values if np.ndim(directions) == 2 else float(values[0])
+
+
+@pytest.fixture(autouse=True)
+def _no_figure_is_left() -> Iterator[None]:
+    import matplotlib.pyplot as plt
+
+    yield
+    plt.close("all")
+
+
+@pytest.fixture(scope="module")
+def two() -> tuple[ph.RobustDecider, np.ndarray, np.ndarray]:
+    return fitted(2)
+
+
+@pytest.fixture(scope="module")
+def four() -> tuple[ph.RobustDecider, np.ndarray, np.ndarray]:
+    return fitted(4, PcaBox())
+
+
+def fitted(d: int, learner=None) -> tuple[ph.RobustDecider, np.ndarray, np.ndarray]:
+    task = synthetic_task(0, n_outcomes=d, sizes=(200, 60, 60, 100))
+    split, learner = task.split, learner or OneSidedBox()
+    decider = ph.RobustDecider(task.problem, task.predictor, learner=learner, random_state=0)
+    decider.fit(task.X, task.Y, train=split.train, learn=split.learn, calibrate=split.calibrate)
+    return decider, *task.rows("test")
+
+
+def texts(ax) -> str:
+    legend = ax.get_legend()
+    words = [ax.get_xlabel(), ax.get_ylabel(), ax.get_title(), *(t.get_text() for t in ax.texts)]
+    return " ".join([*words, *(t.get_text() for t in legend.get_texts())] if legend else words)
+
+
+# --- outlines ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_outline_has_the_support_of_the_set_along_every_direction_of_the_plane(name: str) -> None:
+    shape, angles = SHAPES[name], np.linspace(0, 6, 41)
+    V = np.column_stack([np.cos(angles), np.sin(angles)])
+    full = np.zeros((len(V), 3))
+    full[:, [0, 2]] = V
+    corners = projection(shape, 1.5, (0, 2), FRAME)
+    # Between the tangents that are drawn, a corner may stand out by a share of 1 - cos(half a degree).
+    np.testing.assert_allclose((V @ corners.T).max(axis=1), shape.support(full, 1.5), rtol=1e-2)
+
+
+def test_outline_of_a_polygon_is_exact() -> None:
+    shape = ph.Polyhedron([[1.0, 0.3], [-0.2, 1.0], [-1.0, -1.0]], [0.0, 0.1, 0.2])
+    corners = projection(shape, 1.0, (0, 1), FRAME)
+    expected = shape.vertices(1.0)
+    np.testing.assert_allclose(corners[np.lexsort(corners.T)], expected[np.lexsort(expected.T)], atol=1e-9)
+
+
+def test_outline_of_swapped_outcomes_is_mirrored() -> None:
+    shape = ph.Polyhedron([[1.0, 0.3], [-0.2, 1.0], [-1.0, -1.0]], [0.0, 0.1, 0.2])
+    once, twice = projection(shape, 1.0, (0, 1), FRAME), projection(shape, 1.0, (1, 0), FRAME)
+    np.testing.assert_allclose(once[np.lexsort(once.T)], twice[:, ::-1][np.lexsort(twice[:, ::-1].T)], atol=1e-9)
+
+
+@pytest.mark.parametrize("d", [2, 3])
+def test_outline_of_a_half_space_ends_at_the_frame(d: int) -> None:
+    normal = np.array([[1.0, 0.37, 0.0][:d]])
+    corners = projection(ph.Polyhedron(normal, [0.0]), 1.0, (0, 1), FRAME)
+    assert (corners @ normal[0, :2]).max() == pytest.approx(1.0)
+    assert corners.min() == pytest.approx(-50.0)
+
+
+def test_empty_set_has_no_outline_and_says_so() -> None:
+    assert len(projection(ph.Ball(3), -1.0, (0, 1), FRAME)) == 0
+    ax = ph.plots.sets_over_residuals({"mine": (ph.Ball(2), -1.0)}, np.random.default_rng(0).normal(size=(50, 2)))
+    assert "mine: empty" in texts(ax)
+
+
+def test_frame_ignores_a_few_far_points() -> None:
+    points = np.vstack([np.random.default_rng(0).normal(size=(2000, 2)), [[1e6, 1e6]]])
+    low, high = frame_of(points)
+    assert high.max() < 10
+    assert low.min() > -10
+
+
+# --- sets over residuals ----------------------------------------------------------------------------------
+
+
+def test_set_that_is_not_convex_is_drawn_as_it_is() -> None:
+    residuals = np.random.default_rng(0).normal(size=(200, 2)) * 2
+    ax = ph.plots.sets_over_residuals({"discs": (TwoDiscs(), 0.8)}, residuals)
+    outlines = [path for contour in ax.collections for path in contour.get_paths()]
+    assert any(path.contains_point((2.0, 0.0)) for path in outlines)
+    assert not any(path.contains_point((0.0, 0.0)) for path in outlines if len(path.vertices) > 100)
+
+
+def test_first_set_is_filled_and_its_coverage_is_in_the_legend(two) -> None:
+    decider, X, Y = two
+    ax = ph.plots.residual_set(decider, X, Y, outcome_names=["heating", "cooling"])
+    inside = decider.set_.contains(Y - decider.predictor_.predict(X), decider.radius_).mean()
+    assert f"({100 * inside:.1f} %)" in texts(ax)
+    assert "heating: outcome minus prediction" in texts(ax)
+    assert "costlier this way" in texts(ax)
+
+
+def test_one_outcome_is_an_interval_over_a_histogram() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 1))
+    problem = ph.problems.newsvendor(1.0, 3.0, 1, nonnegative_demand=False)
+    decider = ph.RobustDecider(problem, "precomputed", learner=OneSidedBox(), random_state=0)
+    decider.fit(X, X + rng.normal(size=(200, 1)))
+    assert "the set:" in texts(ph.plots.residual_set(decider, X, (X + rng.normal(size=(200, 1)))[:, 0]))
+
+
+def test_every_pair_of_outcomes_gets_its_picture(four) -> None:
+    decider, X, Y = four
+    axes = ph.plots.residual_pairs(decider, X, Y)
+    labels = {(ax.get_xlabel(), ax.get_ylabel()) for ax in axes}
+    assert len(labels) == 6
+    assert ("u_1", "u_4") in labels
+
+
+def test_given_axes_are_used_and_nothing_is_shown(two, monkeypatch: pytest.MonkeyPatch) -> None:
+    import matplotlib.pyplot as plt
+
+    monkeypatch.setattr(plt, "show", lambda *_: pytest.fail("a picture was shown"))
+    decider, X, Y = two
+    for draw in (
+        lambda ax: ph.plots.residual_set(decider, X, Y, ax=ax),
+        lambda ax: ph.plots.cost_coverage(decider, X, Y, ax=ax),
+        lambda ax: ph.plots.decision_map(decider, X, resolution=5, ax=ax),
+        lambda ax: ph.plots.regions(decider, X[0], ax=ax),
+    ):
+        ax = matplotlib.figure.Figure().add_subplot()
+        assert draw(ax) is ax
+    assert not plt.get_fignums()
+
+
+def test_pair_must_be_two_outcomes(two) -> None:
+    decider, X, Y = two
+    with pytest.raises(ValueError, match="pair must be two different outcomes between 0 and 1"):
+        ph.plots.residual_set(decider, X, Y, pair=(0, 2))
+
+
+# --- regions ----------------------------------------------------------------------------------------------
+
+
+def test_regions_of_several_deciders_share_a_picture(two) -> None:
+    decider, X, _ = two
+    text = texts(ph.plots.regions({"one": decider, "other": decider}, X[0]))
+    assert "worst outcome, one" in text
+    assert "other" in text
+
+
+@pytest.mark.parametrize("shape", [ph.Box([1.0, 1.0]), ph.Ball(2)], ids=["polyhedral", "round"])
+def test_region_cut_to_nothing_says_that_it_is_empty(shape) -> None:
+    region = ph.Region(shape, 1.0, [-9.0, -9.0], support_W=-np.eye(2), support_h=np.zeros(2))
+    assert "empty region" in texts(region.plot())
+
+
+def test_unbounded_region_says_what_to_do() -> None:
+    with pytest.raises(ValueError, match=r"The region is unbounded, so it has no outline\. Add facets"):
+        ph.Region(ph.Polyhedron([[1.0, 0.0]], [0.0]), 1.0, [0.0, 0.0]).plot()
+
+
+# --- directions, curves, maps -----------------------------------------------------------------------------
+
+
+def test_slopes_equal_finite_differences() -> None:
+    rng = np.random.default_rng(0)
+    z, u = rng.dirichlet(np.ones(3), 20), rng.normal(size=(20, 3))
+    problem = ph.problems.simplex_newsvendor(0.3, [0.7, 0.6, 0.2], 3)
+    step = 1e-6
+    for j in range(3):
+        shift = step * np.eye(3)[j]
+        rise = (problem.evaluate(z, u + shift) - problem.evaluate(z, u - shift)) / (2 * step)
+        np.testing.assert_allclose(cost_slopes(problem, z, u)[:, j], rise, atol=1e-6)
+
+
+def test_slopes_of_a_cost_without_pieces_are_found_too() -> None:
+    z = cp.Variable(2, nonneg=True)
+    problem = ph.DecisionProblem(
+        decision=z, cost=lambda z, u: u @ z - cp.sum_squares(u), constraints=[cp.sum(z) == 1], n_outcomes=2
+    )
+    points, u = np.array([[0.25, 0.75]]), np.array([[1.0, -2.0]])
+    np.testing.assert_allclose(cost_slopes(problem, points, u), points - 2 * u, atol=1e-6)
+
+
+def test_directions_are_those_of_the_decisions_with_their_shares(two) -> None:
+    decider, X, _ = two
+    directions, shares = ph.plots.cost_directions(decider, X)
+    np.testing.assert_allclose(np.linalg.norm(directions, axis=1), 1.0)
+    assert shares.sum() == pytest.approx(1.0)
+    assert (directions >= -1e-12).all()  # the cost rises with both outcomes
+
+
+def test_cost_bound_rises_with_the_promise_and_has_the_deciders_own_at_its_radius(two) -> None:
+    decider, X, Y = two
+    curve = ph.plots.cost_curve(decider, X, Y, alphas=(0.5, 0.2, 0.1))
+    assert (np.diff(curve.cost_bound) >= 0).all()
+    at_level = ph.robust.decide(decider.problem, decider.set_, curve.radii[2], decider.predictor_.predict(X))
+    assert curve.cost_bound[2] == pytest.approx(at_level.cost_bound.mean())
+    assert curve.oracle <= min(curve.nominal, curve.realised.min())
+
+
+def test_levels_that_need_more_rows_are_left_out_and_all_of_them_is_an_error(two) -> None:
+    decider, X, Y = two
+    assert ph.plots.cost_curve(decider, X[:20], Y[:20], alphas=(0.5, 0.01)).alphas.tolist() == [0.5]
+    with pytest.raises(ValueError, match=r"5 rows are too few .* alpha=0.01 needs at least 99"):
+        ph.plots.cost_curve(decider, X[:5], Y[:5], alphas=(0.01,))
+
+
+@pytest.mark.parametrize("show", [None, 1, "largest", "cost_bound"])
+def test_decision_map_shows_what_is_asked(two, show) -> None:
+    decider, X, _ = two
+    ax = ph.plots.decision_map(decider, X, show=show, resolution=6)
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("feature 1", "feature 2")
+
+
+def test_decision_map_of_a_frame_takes_names_and_keeps_text_columns() -> None:
+    pandas = pytest.importorskip("pandas")
+    rng = np.random.default_rng(0)
+    frame = pandas.DataFrame({"a": rng.normal(size=120), "kind": ["x", "y", "x"] * 40, "b": rng.normal(size=120)})
+    seen = []
+
+    def predict(X):
+        seen.append(X)
+        return X[["a", "b"]].to_numpy()
+
+    decider = ph.RobustDecider(ph.problems.simplex_linear([0.0, 0.0]), predict, learner=OneSidedBox(), random_state=0)
+    decider.fit(frame, frame[["a", "b"]].to_numpy() + rng.normal(size=(120, 2)))
+    ax = ph.plots.decision_map(decider, frame, ("a", "b"), resolution=4)
+    assert ax.get_ylabel() == "b"
+    assert set(seen[-1]["kind"]) == {"x"}
+    with pytest.raises(ValueError, match="'kind' is not numeric, so it has no axis"):
+        ph.plots.decision_map(decider, frame, ("a", "kind"))
+    with pytest.raises(ValueError, match=r"There is no feature 'c'\. Choose from: a, kind, b"):
+        ph.plots.decision_map(decider, frame, ("a", "c"))
+
+
+def test_decision_map_of_many_decisions_shows_the_largest(four) -> None:
+    decider, X, _ = four
+    legend = ph.plots.decision_map(decider, X, resolution=6, decision_names=list("abcd")).get_legend()
+    assert legend.get_title().get_text() == "largest"
+    assert {text.get_text() for text in legend.get_texts()} <= set("abcd")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"features": (0, 0)}, "features must be two different columns"),
+        ({"features": (0, 99)}, "features must lie between 0 and"),
+        ({"show": 7}, "show must be"),
+        ({"resolution": 1}, "resolution must be an integer of at least 2"),
+        ({"decision_names": ["a"]}, "decision_names must have 2 names"),
+    ],
+)
+def test_wrong_arguments_of_a_map_are_explained(two, arguments, message: str) -> None:
+    decider, X, _ = two
+    with pytest.raises(ValueError, match=message):
+        ph.plots.decision_map(decider, X, **{"resolution": 3, **arguments})

@@ -1,0 +1,79 @@
+"""The tutorial: its commands are run as written, and their output is the one shown, numbers masked.
+
+``python tests/test_97_tutorial.py`` runs the commands and writes the output into the tutorial.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import tempfile
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from polyhedge import cli
+
+TUTORIAL = Path(__file__).resolve().parents[1] / "docs" / "tutorial.md"
+BLOCK = re.compile(r"```console\n(.*?)```", flags=re.DOTALL)
+# Digests, then numbers.
+NUMBER = re.compile(r"\b[0-9a-f]{16}\b|[-+]?\d[\d.]*(?:e[-+]?\d+)?")
+
+
+def commands(block: str) -> list[tuple[str, str]]:
+    """Commands of a block, each with the output shown below it."""
+    parts = re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]
+    return [(part.partition("\n")[0], part.partition("\n")[2]) for part in parts]
+
+
+def output(command: str) -> str:
+    """What a command prints, to either stream, in the folder that we are in."""
+    words = shlex.split(command)
+    if words[0] == "polyhedge":
+        return CliRunner().invoke(cli.app, words[1:], prog_name="polyhedge").output
+    done = subprocess.run(command, shell=True, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def masked(text: str) -> list[str]:
+    """Lines with numbers and the width of gaps left out."""
+    return [re.sub(r"\s+", " ", NUMBER.sub("#", line)).strip() for line in text.splitlines() if line.strip()]
+
+
+def test_tutorial_commands_give_the_output_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    steps = [step for block in BLOCK.findall(TUTORIAL.read_text(encoding="utf-8")) for step in commands(block)]
+    assert len(steps) > 15
+    for command, shown in steps:
+        assert masked(output(command)) == masked(shown), command
+
+
+def test_masks_hide_numbers_and_nothing_else() -> None:
+    assert masked("radius   0.5495 from 124 rows, -1e-15") == ["radius # from # rows, #"]
+    assert masked("data 507f0a8617117552, decade") == ["data #, decade"]
+
+
+def test_tutorial_links_lead_to_files() -> None:
+    targets = re.findall(r"\]\(([^)#:]+)\)", TUTORIAL.read_text(encoding="utf-8"))
+    assert targets
+    assert [target for target in targets if not (TUTORIAL.parent / target).is_file()] == []
+
+
+def renew() -> None:
+    """Write the tutorial anew with the output that its commands give now."""
+
+    def run(block: re.Match[str]) -> str:
+        return "```console\n" + "".join(f"$ {command}\n{output(command)}" for command, _ in commands(block[1])) + "```"
+
+    with tempfile.TemporaryDirectory() as folder:
+        import os
+
+        os.chdir(folder)
+        TUTORIAL.write_text(BLOCK.sub(run, TUTORIAL.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    renew()
