@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 from polyhedge.problems import DecisionProblem, simplex_linear, simplex_newsvendor, simplex_quadratic
 from polyhedge.robust import Adversary, decide, decide_each
 from polyhedge.robust.each_context import has_segment, least_maximum
-from polyhedge.sets import Ball, Box, Region, UncertaintySet, UnionOfBalls
+from polyhedge.robust.net_decisions import decide_nets, guarded_sets
+from polyhedge.robust.net_saddle import supports
+from polyhedge.sets import Ball, Box, ConvexNet, ConvexNets, Region, UncertaintySet, UnionOfBalls
 from polyhedge.solvers.polyhedral import maximise_conic
 
 ANCHORS = np.array([[0.0, 0.0], [1.0, 0.4], [-0.3, 1.1], [0.4, 0.4], [3.0, -1.0]])
@@ -114,6 +116,15 @@ def test_the_sampled_volume_of_two_balls_agrees_within_five_standard_errors():
     assert abs(volume - (8 / 3 - 5 / 12) * math.pi) < 5 * volume.standard_error
 
 
+def test_a_union_is_drawn_ball_by_ball():
+    pytest.importorskip("matplotlib")
+    from matplotlib.figure import Figure
+
+    ax = Figure().add_subplot()
+    Region(UnionOfBalls([[0.0, 0.0], [4.0, 0.0]]), 1.0, [0.0, 0.0]).plot(ax)
+    assert [patch.get_xy()[:, 0].max().round(2) for patch in ax.patches] == [1.0, 5.0]
+
+
 def test_anchors_must_be_points():
     with pytest.raises(ValueError, match="at least one point"):
         UnionOfBalls(np.zeros((0, 2)))
@@ -206,3 +217,161 @@ def test_the_least_maximum_of_lines_equals_a_fine_search(seed, n_lines):
     values = heights[np.arange(5), line] + slopes[line] * s
     assert np.all(values <= searched + 1e-9)
     assert np.all(values >= searched - 1e-3 * np.abs(slopes).max())
+
+
+# --- level sets of convex networks ---------------------------------------------------------------------------
+
+
+def random_nets(n, seed, d=2, h=8, slope=0.05):
+    rng = np.random.default_rng(seed)
+    return ConvexNets(
+        A1=rng.normal(size=(h, d)),
+        C2=rng.uniform(0, 2 / h, (h, h)),
+        A2=0.3 * rng.normal(size=(h, d)),
+        w3=rng.uniform(0, 4 / h, h),
+        g1=1 + 0.3 * rng.normal(size=(n, d)),
+        k1=0.5 * rng.normal(size=(n, h)),
+        m2=np.maximum(1 + 0.3 * rng.normal(size=(n, h)), 0),
+        g2=1 + 0.3 * rng.normal(size=(n, d)),
+        k2=0.3 * rng.normal(size=(n, h)) - 0.3,
+        m3=np.maximum(1 + 0.3 * rng.normal(size=(n, h)), 0),
+        k3=0.1 * rng.normal(size=n),
+        slope=slope,
+    )
+
+
+def cube_net(d, slope=2.0):
+    """A network that is nothing but slope times the largest entry."""
+    zeros = np.zeros((1, d))
+    return ConvexNet(A1=zeros, k1=[0.0], C2=[[0.0]], A2=zeros, k2=[0.0], w3=[0.0], k3=0.5, slope=slope)
+
+
+def test_a_net_fulfils_the_protocol_and_scores_rows_one_by_one():
+    net = random_nets(1, 0).at(0)
+    assert isinstance(net, UncertaintySet)
+    residuals = np.random.default_rng(0).normal(size=(50, 2))
+    scores = net.scores(residuals)
+    assert np.array_equal(scores, [net.scores(row[None])[0] for row in residuals])
+    assert all(net.contains(residuals[[i]], scores[i])[0] for i in range(50))
+
+
+@given(seeds)
+@fast
+def test_the_score_is_convex_in_the_residual(seed):
+    nets, rng = random_nets(20, seed), np.random.default_rng(seed)
+    a, b, share = rng.normal(size=(20, 2)) * 3, rng.normal(size=(20, 2)) * 3, rng.uniform(size=20)
+    middle = nets.scores(share[:, None] * a + (1 - share)[:, None] * b)
+    assert np.all(middle <= share * nets.scores(a) + (1 - share) * nets.scores(b) + 1e-12)
+
+
+def test_a_batch_of_nets_scores_like_each_net_alone_and_its_gradient_is_a_finite_difference():
+    nets, e = random_nets(30, 1), np.random.default_rng(1).normal(size=(30, 2))
+    np.testing.assert_allclose(nets.scores(e), [nets.at(i).scores(e[[i]])[0] for i in range(30)], atol=1e-12)
+    values, step = nets.evaluate(e), 1e-7
+    np.testing.assert_allclose(values.scores, nets.scores(e), atol=1e-12)
+    for j in range(2):
+        shift = step * np.eye(2)[j]
+        slopes = (nets.scores(e + shift) - nets.scores(e - shift)) / (2 * step)
+        np.testing.assert_allclose(values.gradients[:, j], slopes, atol=1e-5)
+
+
+@pytest.mark.parametrize("d", [2, 3])
+def test_the_linear_program_of_a_net_equals_dense_sampling_of_its_boundary(d):
+    nets = random_nets(3, 5, d=d)
+    rng = np.random.default_rng(0)
+    for i in range(3):
+        net = nets.at(i)
+        radius = net.least_score() + 1.0
+        center = net.minimum()[1]
+        n_rays = 4000 if d == 2 else 40_000
+        rays = circle(n_rays) if d == 2 else rng.normal(size=(n_rays, d))
+        rows = np.full(n_rays, i)
+        t, _ = nets[rows].boundary(np.tile(center, (n_rays, 1)), rays, np.full(n_rays, radius), np.ones(n_rays))
+        boundary = center + t[:, None] * rays
+        np.testing.assert_allclose(net.scores(boundary), radius, atol=1e-9)
+        V = rng.normal(size=(5, d))
+        gap = net.support(V, radius) - (boundary @ V.T).max(axis=0)
+        assert gap.min() > -1e-8
+        assert gap.max() < (1e-2 if d == 2 else 0.1) * np.abs(net.support(V, radius)).max()
+        np.testing.assert_allclose(maximise_conic(net.conic_form(radius), V), net.support(V, radius), atol=1e-5)
+
+
+def test_supports_of_many_nets_equal_their_linear_programs():
+    nets, rng = random_nets(40, 2), np.random.default_rng(2)
+    sets = guarded_sets(nets, 1.5, np.zeros((1, 2)))
+    V = rng.normal(size=(40, 2))
+    found = supports(sets.nets, sets.radii, sets.origins, V)
+    solid = np.flatnonzero(sets.is_solid)
+    assert len(solid) > 30
+    expected = [nets.at(int(i)).support(V[i], float(sets.radii[i])) for i in solid]
+    np.testing.assert_allclose(found.value[solid], expected, atol=1e-7)
+    assert found.gap[solid].max() < 1e-8
+    np.testing.assert_allclose(sets.nets.scores(found.residual)[solid], sets.radii[solid], atol=1e-8)
+
+
+def test_the_multipliers_of_a_support_are_its_slope_in_the_radius():
+    nets, V = random_nets(20, 3), np.random.default_rng(3).normal(size=(20, 2))
+    origins, radii, step = np.array([nets.at(i).minimum()[1] for i in range(20)]), np.full(20, 2.5), 1e-6
+    found = supports(nets, radii, origins, V)
+    higher, lower = (supports(nets, radii + sign * step, origins, V).value for sign in (1, -1))
+    np.testing.assert_allclose(found.weights.sum(axis=1), (higher - lower) / (2 * step), rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_decisions_over_nets_equal_the_robust_counterpart_of_each(name):
+    problem, nets = PROBLEMS[name], random_nets(12, 4)
+    centers = np.random.default_rng(4).normal(size=(12, 2))
+    sets = guarded_sets(nets, 1.5, np.zeros((1, 2)))
+    found = decide_nets(problem, sets, centers)
+    expected = [decide(problem, nets.at(i), float(sets.radii[i]), centers[[i]]).cost_bound[0] for i in range(12)]
+    np.testing.assert_allclose(found.cost_bound, expected, atol=1e-7)
+    assert found.is_optimal.all()
+    z = found.z.reshape(12, -1)
+    assert np.all(problem.evaluate(z, found.worst_outcome) <= found.cost_bound + 1e-7)
+
+
+def test_a_radius_below_the_least_score_is_raised_to_it_and_still_gives_decisions():
+    nets = random_nets(6, 6)
+    least = np.array([nets.at(i).least_score() for i in range(6)])
+    sets = guarded_sets(nets, float(np.median(least)), np.zeros((1, 2)))
+    assert not sets.is_solid.all()
+    assert np.all(sets.radii >= np.maximum(least, np.median(least)) - 1e-9)
+    for i in range(6):
+        assert np.isfinite(nets.at(i).support(np.eye(2), float(sets.radii[i]))).all()
+        assert nets.at(i).support([1.0, 0.0], least[i] - 0.01) == -np.inf
+    found = decide_nets(PROBLEMS["linear"], sets, np.zeros((6, 2)))
+    assert np.isfinite(found.cost_bound).all()
+
+
+@given(seeds)
+@fast
+def test_every_level_set_of_a_net_is_bounded_by_its_slope(seed):
+    nets = random_nets(1, seed)
+    net = nets.at(0)
+    radius = net.guarded(1.0)
+    reach = net.support(np.vstack([np.eye(2), -np.eye(2)]), radius)
+    assert net.is_bounded
+    assert np.all(reach <= (radius - net.k3) / net.slope + 1e-7)
+
+
+def test_the_volume_of_a_net_is_that_of_a_cube_or_a_fine_grid():
+    assert cube_net(2).volume(2.5) == pytest.approx(4.0, rel=1e-4)
+    assert cube_net(2).volume(0.4) == 0
+    volume = cube_net(3).volume(2.5, rng=np.random.default_rng(0), n_samples=100_000)
+    # Five standard errors of 10 000 rays: false alarm below 1e-5.
+    assert abs(volume - 8.0) < 5 * volume.standard_error
+    net = random_nets(1, 7).at(0)
+    radius = net.least_score() + 0.5
+    half = float(net.support(np.vstack([np.eye(2), -np.eye(2)]), radius).max())
+    inside = net.contains(grid_points(half, 801), radius).sum()
+    assert net.volume(radius) == pytest.approx(inside * (2 * half / 800) ** 2, rel=5e-3)
+
+
+def test_arrays_that_are_no_convex_network_are_refused():
+    good = {"A1": np.ones((1, 2)), "k1": [0.0], "C2": [[1.0]], "A2": np.ones((1, 2)), "k2": [0.0], "w3": [1.0]}
+    with pytest.raises(ValueError, match="C2 and w3 must not have negative entries"):
+        ConvexNet(**good | {"C2": [[-1.0]]}, k3=0.0, slope=1.0)
+    with pytest.raises(ValueError, match="slope must be positive, got 0"):
+        ConvexNet(**good, k3=0.0, slope=0.0)
+    with pytest.raises(ValueError, match=r"k1 must have shape \(1,\), got \(2,\)"):
+        ConvexNet(**good | {"k1": [0.0, 0.0]}, k3=0.0, slope=1.0)

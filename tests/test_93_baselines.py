@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -19,17 +20,23 @@ from polyhedge.benchmark.baselines import (
     nominal,
     oracle,
     pcp,
+    picnn,
     sample_average,
 )
 from polyhedge.benchmark.baselines.f_croms import full_conformal_radii, select
 from polyhedge.benchmark.baselines.fitted import fit_predictor
 from polyhedge.benchmark.baselines.frames import random_frames, worst_case_costs
 from polyhedge.benchmark.baselines.pcp import N_ANCHORS, N_DROPPED, draw_anchors
+from polyhedge.benchmark.baselines.picnn import mean_volume, objective, train
+from polyhedge.benchmark.baselines.picnn_loss import AlongLines, AlongSegment, planar_envelopes
+from polyhedge.benchmark.baselines.picnn_network import gradient, initial_parameters, networks
+from polyhedge.benchmark.baselines.picnn_programs import ByPrograms
 from polyhedge.benchmark.baselines.references import _average_by_cuts, decide_on_average
 from polyhedge.benchmark.baselines.union_of_frames import UnionOfFrames
 from polyhedge.calibration import conformal_rank, coverage_law
 from polyhedge.problems import simplex_linear, simplex_newsvendor, simplex_quadratic
 from polyhedge.robust import decide
+from polyhedge.robust.net_decisions import guarded_sets
 from polyhedge.sets import Polyhedron
 
 ALPHA = 0.1
@@ -47,16 +54,17 @@ CONFORMAL = POOLED | {
     "F-CROMS (10)": partial(f_croms, n_candidates=10),
     "F-CROMS exact": partial(f_croms, n_candidates=10, exact=True),
 }
+QUICK_PICNN = {loss: partial(picnn, loss=loss, n_epochs=3) for loss in ("worst-case", "realised")}
 REFERENCES = {"nominal": nominal, "sample average": sample_average, "oracle": oracle}
 
 
 # --- every row -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("objective", ["linear", "quadratic", "newsvendor"])
+@pytest.mark.parametrize("name", ["linear", "quadratic", "newsvendor"])
 @pytest.mark.parametrize("method", CONFORMAL.values(), ids=CONFORMAL)
-def test_every_set_gives_a_whole_row_on_every_task(method, objective):
-    row = method(synthetic_task(0, objective, sizes=SMALL), ALPHA, 0)
+def test_every_set_gives_a_whole_row_on_every_task(method, name):
+    row = method(synthetic_task(0, name, sizes=SMALL), ALPHA, 0)
     values = [row.coverage, row.volume, row.worst_case_cost, row.premium, row.regret, row.seconds]
     assert np.isfinite(values).all()
     assert row.volume > 0
@@ -66,8 +74,8 @@ def test_every_set_gives_a_whole_row_on_every_task(method, objective):
 
 @pytest.mark.parametrize("method", CONFORMAL.values(), ids=CONFORMAL)
 def test_every_set_works_with_three_outcomes(method):
-    for objective in ("linear", "newsvendor"):
-        row = method(synthetic_task(1, objective, n_outcomes=3, sizes=(200, 60, 60, 12)), ALPHA, 0)
+    for name in ("linear", "newsvendor"):
+        row = method(synthetic_task(1, name, n_outcomes=3, sizes=(200, 60, 60, 12)), ALPHA, 0)
         assert np.isfinite([row.coverage, row.volume, row.worst_case_cost, row.regret]).all()
 
 
@@ -218,10 +226,10 @@ def test_the_exact_and_the_printed_selection_agree_where_one_candidate_is_far_ah
 # --- references ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("objective", ["linear", "quadratic", "newsvendor"])
-def test_references_order_as_they_must(objective):
-    task = synthetic_task(0, objective, sizes=SMALL)
-    rows = {name: method(task, ALPHA, 0) for name, method in REFERENCES.items()}
+@pytest.mark.parametrize("name", ["linear", "quadratic", "newsvendor"])
+def test_references_order_as_they_must(name):
+    task = synthetic_task(0, name, sizes=SMALL)
+    rows = {reference: method(task, ALPHA, 0) for reference, method in REFERENCES.items()}
     assert rows["oracle"].regret == pytest.approx(0.0, abs=1e-7)
     assert rows["nominal"].premium == pytest.approx(0.0, abs=1e-9)
     assert rows["nominal"].regret >= -1e-9
@@ -260,6 +268,134 @@ def test_no_baseline_reads_the_test_outcomes_or_trains_on_calibration_rows():
     fitted = fit_predictor(task)
     changed = np.array(task.Y)
     changed[np.concatenate([task.split.learn, task.split.calibrate, task.test])] += 100.0
-    from dataclasses import replace
-
     assert np.array_equal(fitted.centers("test"), fit_predictor(replace(task, Y=changed)).centers("test"))
+
+
+# --- PICNN ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("loss", QUICK_PICNN)
+@pytest.mark.parametrize("name", ["linear", "quadratic", "newsvendor"])
+def test_a_picnn_gives_a_whole_row_on_every_task(name, loss):
+    row = QUICK_PICNN[loss](synthetic_task(0, name, sizes=SMALL), ALPHA, 0)
+    assert np.isfinite([row.coverage, row.volume, row.worst_case_cost, row.premium, row.regret]).all()
+    assert row.volume > 0
+    assert row.premium > 0
+
+
+def test_a_picnn_works_with_three_outcomes():
+    row = QUICK_PICNN["worst-case"](synthetic_task(0, "linear", n_outcomes=3, sizes=(100, 30, 30, 3)), ALPHA, 0)
+    assert np.isfinite([row.coverage, row.volume, row.worst_case_cost, row.regret]).all()
+
+
+def test_an_unknown_loss_is_refused():
+    with pytest.raises(ValueError, match="loss must be one of worst-case, realised, got 'regret'"):
+        picnn(synthetic_task(0, sizes=SMALL), ALPHA, 0, loss="regret")
+
+
+def test_training_sees_neither_calibration_nor_test_rows_and_repeats_with_its_seed():
+    task = synthetic_task(0, sizes=SMALL)
+    changed_X, changed_Y = np.array(task.X), np.array(task.Y)
+    hidden = np.concatenate([task.split.calibrate, task.test])
+    changed_X[hidden], changed_Y[hidden] = 7.0, -9.0
+    first, second = (
+        train(fit_predictor(variant), ALPHA, np.random.default_rng(3), "worst-case", 3).parameters
+        for variant in (task, replace(task, X=changed_X, Y=changed_Y))
+    )
+    assert all(np.array_equal(first[name], second[name]) for name in first)
+
+
+def picnn_instance(seed, d=2, n=40):
+    rng = np.random.default_rng(seed)
+    X, residuals, centers = rng.normal(size=(n, 3)), rng.normal(size=(n, d)) * 0.3, rng.normal(size=(n, d)) * 0.5
+    parameters = initial_parameters(3, d, rng)
+    for name in ("k1_offset", "k2_offset"):
+        parameters[name] = parameters[name] + 0.2 * rng.normal(size=len(parameters[name]))
+    return X, residuals, centers, parameters, rng
+
+
+ENTRIES = ("A1", "C2", "A2", "w3", "U1", "k1_slope", "m2_offset", "g2_slope", "m3_offset", "k3_slope", "g1_offset")
+CASES = {
+    "linear": (simplex_linear([-0.08, 0.0]), AlongSegment),
+    "quadratic": (simplex_quadratic([-0.08, 0.0], beta=0.5), AlongSegment),
+    "newsvendor": (simplex_newsvendor(0.3, 0.7, 2), AlongLines),
+    "three outcomes": (simplex_linear([-0.08, 0.0, 0.0]), ByPrograms),
+    "three products": (simplex_newsvendor(0.3, 0.7, 3), ByPrograms),
+}
+
+
+# The tilt of a quadratic cost moves with the decision and is held fixed in the realised loss.
+DERIVATIVES = [(name, kind) for name in CASES for kind in QUICK_PICNN if (name, kind) != ("quadratic", "realised")]
+
+
+@pytest.mark.parametrize(("name", "kind"), DERIVATIVES)
+def test_the_envelope_gradient_of_the_training_loss_is_a_finite_difference(name, kind):
+    problem, way = CASES[name]
+    d = problem.n_outcomes
+    X, residuals, centers, parameters, rng = picnn_instance(11, d)
+    envelopes = planar_envelopes(problem) or ByPrograms(problem)
+    assert isinstance(envelopes, way)
+    rows, candidates = np.arange(6 if d == 2 else 2), np.zeros((1, d))
+
+    def value(values):
+        nets = networks(values, X, 0.3)
+        return objective(envelopes, nets, residuals, centers, centers + residuals, rows, 0.2, kind, candidates)
+
+    slopes = gradient(parameters, X, value(parameters)[1], 0.3)
+    for entry in ENTRIES:
+        along = rng.normal(size=parameters[entry].shape)
+        step = 1e-6 / np.linalg.norm(along)
+        up, down = (value(parameters | {entry: parameters[entry] + sign * step * along})[0] for sign in (1, -1))
+        expected, found = (up - down) / (2 * step), float((slopes[entry] * along).sum())
+        size = np.linalg.norm(slopes[entry]) * np.linalg.norm(along)
+        # JAX works in single precision.
+        assert found == pytest.approx(expected, abs=2e-4 * size + 1e-6)
+
+
+@pytest.mark.parametrize("name", ["linear", "quadratic", "newsvendor"])
+def test_programs_and_the_plane_find_the_same_loss(name):
+    problem = CASES[name][0]
+    X, residuals, centers, parameters, _ = picnn_instance(5)
+    nets, rows = networks(parameters, X, 0.3), np.arange(3)
+    arguments = (nets, residuals, centers, centers + residuals, rows, 0.2)
+    quick, slow = (
+        objective(way, *arguments, "worst-case", np.zeros((1, 2)))
+        for way in (planar_envelopes(problem), ByPrograms(problem))
+    )
+    assert quick[0] == pytest.approx(slow[0], abs=1e-6)
+    # The weight of the radius is the sum of all multipliers.
+    assert quick[1].weights[-1] == pytest.approx(slow[1].weights[-1], rel=1e-4)
+
+
+def test_training_lowers_the_worst_case_cost_below_that_of_the_untrained_network():
+    task = synthetic_task(3, "linear", sizes=(300, 150, 150, 200))
+    untrained, trained = (picnn(task, ALPHA, 0, n_epochs=n) for n in (0, 60))
+    assert trained.worst_case_cost < untrained.worst_case_cost
+
+
+def test_the_mean_volume_of_nets_equals_the_volumes_of_each():
+    X, _, _, parameters, _ = picnn_instance(7)
+    sets = guarded_sets(networks(parameters, X[:5], 0.3), 1.2, np.zeros((1, 2)))
+    expected = np.mean([sets.nets.at(i).volume(float(sets.radii[i])) for i in range(5)])
+    assert mean_volume(sets, np.random.default_rng(0)) == pytest.approx(expected, rel=5e-3)
+
+
+# --- the figures of the prototype ----------------------------------------------------------------------------
+
+# Means of 60 seeds of an independent prototype, in tenths: worst-case cost.
+PROTOTYPE = {
+    "linear": {"Bonferroni box": 1.26, "l_inf": 1.26, "l_2": 1.64, "PCP": 1.78, "F-CROMS (20)": 1.30},
+    "newsvendor": {"Bonferroni box": 8.43, "l_inf": 8.74, "l_2": 7.82, "PCP": 8.07, "F-CROMS (20)": 7.86},
+    "energy": {"Bonferroni box": 2.60, "l_inf": 3.69, "l_2": 3.21, "PCP": 3.61, "F-CROMS (20)": 2.44},
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("task", PROTOTYPE)
+def test_worst_case_costs_agree_with_the_prototype_within_three_standard_errors(task):
+    methods = CONFORMAL | {"F-CROMS (20)": f_croms}
+    for name, printed in PROTOTYPE[task].items():
+        costs = [10 * methods[name](make_task(task, seed), ALPHA, seed).worst_case_cost for seed in range(8)]
+        # Both means vary: 8 seeds here, 60 there.
+        error = np.std(costs, ddof=1) * math.sqrt(1 / 8 + 1 / 60)
+        assert abs(np.mean(costs) - printed) < 3 * error, name

@@ -104,7 +104,7 @@ def rich_table(grid: Grid, *, dense: bool = False) -> Table:
     """A grid of cells as a table of the terminal; `**cell**` is bold. A dense one has no lines between columns."""
     table = Table(title=grid.title, title_style="bold", caption=grid.note, caption_justify="left")
     if dense:
-        table.box, table.collapse_padding, table.pad_edge = box.SIMPLE_HEAD, True, False
+        table.box, table.padding, table.pad_edge = box.SIMPLE_HEAD, 0, False
     for position, head in enumerate(grid.heads):
         table.add_column(head, justify="right" if position else "left", no_wrap=not position)
     for row in grid.rows:

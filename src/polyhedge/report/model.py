@@ -43,7 +43,7 @@ class ModelDetails:
     outcome_names, decision_names : one for each; those of the problem if not given.
     warnings : what a reader must know before trusting the decisions.
     facts : names and values for the section on how the model was made: the data file, its digest, old radii.
-    commands : how to make the model again.
+    commands : how to make the page again.
     """
 
     title: str = ""
@@ -217,9 +217,7 @@ def _made(decider: RobustDecider, details: ModelDetails) -> list[Block]:
     facts["Level alpha"] = f"{decider.alpha:g}"
     facts["Set"] = f"{type(decider.set_).__name__}, radius {decider.radius_:.6g}, from {decider.n_calibrate_} rows"
     if result is not None:
-        facts["Learner"] = _describe(decider.learner, "chosen by cross-fitting") + (
-            f": {result.detail}" if result.detail else ""
-        )
+        facts["Learner"] = result.detail or _describe(decider.learner, "chosen by cross-fitting")
         facts["Learning"] = f"{result.status}; {_certificate(result.objective, result.lower_bound)}"
     trail = getattr(decider, "calibrations_", ())
     if len(trail) > 1:
@@ -230,7 +228,7 @@ def _made(decider: RobustDecider, details: ModelDetails) -> list[Block]:
     )
     blocks: list[Block] = [Facts(facts)]
     if details.commands:
-        blocks += [Text("To make it again:"), Code("\n".join(details.commands))]
+        blocks += [Text("To write this page again:"), Code("\n".join(details.commands))]
     return blocks
 
 

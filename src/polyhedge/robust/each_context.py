@@ -65,7 +65,7 @@ def decide_each(problem: DecisionProblem, maximisers: Maximisers, set_at: SetAt,
     segment = as_segment(problem) if problem.pieces is not None else None
     if segment is not None:
         return _by_bisection(problem, segment, maximisers, centers)
-    lines = _fixed_lines(problem)
+    lines = fixed_lines(problem)
     if lines is not None:
         return _by_crossings(problem, lines, maximisers, centers)
     return _one_by_one(problem, set_at, centers)
@@ -73,7 +73,7 @@ def decide_each(problem: DecisionProblem, maximisers: Maximisers, set_at: SetAt,
 
 def has_segment(problem: DecisionProblem) -> bool:
     """Whether `decide_each` solves all contexts together."""
-    return (problem.pieces is not None and as_segment(problem) is not None) or _fixed_lines(problem) is not None
+    return (problem.pieces is not None and as_segment(problem) is not None) or fixed_lines(problem) is not None
 
 
 def joined(parts: list[Decisions]) -> Decisions:
@@ -160,7 +160,7 @@ def _between(low: _Tangent, high: _Tangent, best: _Tangent) -> tuple[Array, Arra
 
 
 @dataclass(frozen=True)
-class _Lines:
+class FixedLines:
     """Decisions z0 + s (z1 - z0); each piece at residual 0 is constant + slope s, plus direction'u."""
 
     z0: Array
@@ -171,7 +171,8 @@ class _Lines:
 
 
 @lru_cache(maxsize=16)
-def _fixed_lines(problem: DecisionProblem) -> _Lines | None:
+def fixed_lines(problem: DecisionProblem) -> FixedLines | None:
+    """The pieces as lines along the segment of decisions; None where the problem has another form."""
     pieces = problem.pieces
     if pieces is None or not pieces.directions_are_fixed or len(pieces) > _MAX_PIECES:
         return None
@@ -190,10 +191,10 @@ def _fixed_lines(problem: DecisionProblem) -> _Lines | None:
     if base is None or base[2] > 0:
         return None
     values = pieces.values(np.stack([z0, z1]), np.zeros((2, d)))
-    return _Lines(z0, z1, base[0] + values[0], base[1] + values[1] - values[0], pieces.q)
+    return FixedLines(z0, z1, base[0] + values[0], base[1] + values[1] - values[0], pieces.q)
 
 
-def _by_crossings(problem: DecisionProblem, lines: _Lines, maximisers: Maximisers, centers: Array) -> Decisions:
+def _by_crossings(problem: DecisionProblem, lines: FixedLines, maximisers: Maximisers, centers: Array) -> Decisions:
     n = len(centers)
     residuals = np.stack([maximisers(np.tile(q, (n, 1))) for q in lines.directions], axis=1)
     heights = lines.constants + np.einsum("nld,ld->nl", centers[:, None] + residuals, lines.directions)
@@ -205,7 +206,9 @@ def _by_crossings(problem: DecisionProblem, lines: _Lines, maximisers: Maximiser
 
 
 def least_maximum(heights: Array, slopes: Array) -> tuple[Array, np.ndarray[tuple[int], np.dtype[np.intp]]]:
-    """Where in [0, 1] the maximum of lines heights (N, L) + slopes (L,) s is least, and a highest line there.
+    """Where in [0, 1] the maximum of lines heights + slopes s, both (N, L), is least, and a highest line there.
+
+    Slopes (L,) are shared by all rows.
 
     Examples
     --------
@@ -213,13 +216,17 @@ def least_maximum(heights: Array, slopes: Array) -> tuple[Array, np.ndarray[tupl
     >>> s
     array([0.25])
     """
+    slopes = np.broadcast_to(slopes, heights.shape)
     positions = [np.zeros(len(heights)), np.ones(len(heights))]
-    for k, m in combinations(range(len(slopes)), 2):
-        if slopes[k] != slopes[m]:
-            crossing = (heights[:, m] - heights[:, k]) / (slopes[k] - slopes[m])
-            positions.append(np.clip(crossing, 0.0, 1.0))
+    for k, m in combinations(range(heights.shape[1]), 2):
+        turn = slopes[:, k] - slopes[:, m]
+        crossing = (heights[:, m] - heights[:, k]) / np.where(turn != 0, turn, 1.0)
+        positions.append(np.where(turn != 0, np.clip(crossing, 0.0, 1.0), 0.0))
     S = np.stack(positions, axis=1)
-    values = heights[:, None, :] + S[:, :, None] * slopes
-    best = values.max(axis=2).argmin(axis=1)
+    values = heights[:, None, :] + S[:, :, None] * slopes[:, None, :]
+    highest = values.max(axis=2)
+    least = highest.min(axis=1, keepdims=True)
+    # On a flat stretch both ends are best up to rounding; the first one is taken, so that nothing flickers.
+    best = np.where(highest <= least + 1e-12 * (1 + np.abs(least)), S, np.inf).argmin(axis=1)
     rows = np.arange(len(heights))
     return S[rows, best], values[rows, best].argmax(axis=1)

@@ -8,7 +8,9 @@ import scipy.sparse as sp
 from polyhedge._validation import Array
 from polyhedge.problems import DecisionProblem
 from polyhedge.robust.counterpart import Counterpart
+from polyhedge.robust.decide import decide
 from polyhedge.robust.scenarios import best_against
+from polyhedge.sets import Box
 from polyhedge.solvers.program import Cone, ConicForm
 
 
@@ -28,6 +30,10 @@ def decide_knowing(problem: DecisionProblem, outcomes: Array) -> tuple[Array, Ar
     if problem.pieces is None:
         found = [best_against(problem, u[None]) for u in outcomes]
         solved = [(z if s.status.has_solution else z * np.nan, s.value) for s, z in found]
+    elif not len(problem.support_rows[0]):
+        # A box without width: all outcomes at once where decisions have a batch form.
+        decisions = decide(problem, Box(np.ones(problem.n_outcomes)), 0.0, outcomes)
+        return decisions.z.reshape(-1, problem.n_decisions), decisions.cost_bound
     else:
         d = problem.n_outcomes
         # What happened need not be what outcome_support held possible.

@@ -2,10 +2,23 @@
 
 from polyhedge.sets.ball import Ball
 from polyhedge.sets.box import Box
+from polyhedge.sets.convex_net import ConvexNet
+from polyhedge.sets.convex_nets import ConvexNets
 from polyhedge.sets.ellipsoid import Ellipsoid
 from polyhedge.sets.polyhedron import Polyhedron
 from polyhedge.sets.protocol import UncertaintySet, Volume
 from polyhedge.sets.region import Region
 from polyhedge.sets.union_of_balls import UnionOfBalls
 
-__all__ = ["Ball", "Box", "Ellipsoid", "Polyhedron", "Region", "UncertaintySet", "UnionOfBalls", "Volume"]
+__all__ = [
+    "Ball",
+    "Box",
+    "ConvexNet",
+    "ConvexNets",
+    "Ellipsoid",
+    "Polyhedron",
+    "Region",
+    "UncertaintySet",
+    "UnionOfBalls",
+    "Volume",
+]

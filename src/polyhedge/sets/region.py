@@ -15,6 +15,7 @@ from polyhedge.sets.box import Box
 from polyhedge.sets.ellipsoid import Ellipsoid
 from polyhedge.sets.polyhedron import Polyhedron
 from polyhedge.sets.protocol import N_SAMPLES, UncertaintySet, Volume, as_directions, frozen, like_directions
+from polyhedge.sets.union_of_balls import UnionOfBalls
 from polyhedge.solvers.polyhedral import maximise_conic
 from polyhedge.solvers.program import Cone, ConicForm
 
@@ -190,7 +191,8 @@ class Region:
             words = "empty region: no outcome lies in the set and in the known support"
             ax.text(0.5, 0.5, words, transform=ax.transAxes, ha="center", va="center", wrap=True)
             return ax
-        ax.add_patch(Polygon(self._outline(), closed=True, **style))
+        for outline in self._outlines():
+            ax.add_patch(Polygon(outline, closed=True, **style))
         ax.autoscale_view()
         return ax
 
@@ -229,6 +231,15 @@ class Region:
         # One success and one failure more keep the standard error positive where all or no points are inside.
         share = (n_inside + 1) / (n_samples + 2)
         return Volume(whole * n_inside / n_samples, whole * float(np.sqrt(share * (1 - share) / n_samples)))
+
+    def _outlines(self) -> list[Array]:
+        """One outline, or one for each ball of a union, whose own would be that of its hull."""
+        if not isinstance(self.shape, UnionOfBalls):
+            return [self._outline()]
+        known = self.support_W, self.support_h
+        parts = [Region(part, self.radius, self.center, *known) for part in self.shape.parts]
+        # The known support may cut whole balls off.
+        return [part._outline() for part in parts if not part.is_empty]
 
     def _outline(self) -> Array:
         """Corner points (n, 2) in cyclic order."""

@@ -12,6 +12,7 @@ import numpy as np
 
 from polyhedge._progress import batches_of, tell
 from polyhedge._validation import Array
+from polyhedge.batches import distinct_names
 from polyhedge.estimator import RobustDecider
 from polyhedge.metrics import Proportion, RowMeasures, proportion
 from polyhedge.robust import Decisions
@@ -80,20 +81,11 @@ def decisions_frame(
         details = decisions.detail or ("",) * len(decisions)
         said = [(str(s).partition(": ")[2], detail) for s, detail in zip(decisions.status, details, strict=True)]
         reasons[decided] = ["; ".join(text for text in texts if text) for texts in said]
-    return pd.DataFrame(values, columns=_distinct(names)).assign(status=status, reason=reasons, note=notes)
+    ours = ("status", "reason", "note")
+    frame = pd.DataFrame(values, columns=distinct_names([*names, *ours])[: -len(ours)])
+    return frame.assign(status=status, reason=reasons, note=notes)
 
 
 def _joined(parts: Sequence[Any]) -> dict[str, Any]:
     """The arrays of all parts, one below the other."""
     return {f.name: np.concatenate([getattr(part, f.name) for part in parts]) for f in fields(parts[0])}
-
-
-def _distinct(names: Sequence[str]) -> list[str]:
-    # A decision may be called like a column of ours.
-    taken, found = {"status", "reason", "note"}, []
-    for name in names:
-        while name in taken:
-            name = f"{name}_"
-        taken.add(name)
-        found.append(name)
-    return found

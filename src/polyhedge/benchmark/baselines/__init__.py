@@ -8,6 +8,7 @@ interpolating or by a floating-point ceiling; the versions here are corrected.
 from polyhedge.benchmark.baselines.f_croms import f_croms
 from polyhedge.benchmark.baselines.norm_sets import bonferroni_box, conformal_ellipsoid, conformal_l_2, conformal_l_inf
 from polyhedge.benchmark.baselines.pcp import pcp
+from polyhedge.benchmark.baselines.picnn import picnn
 from polyhedge.benchmark.baselines.references import nominal, oracle, sample_average
 
 __all__ = [
@@ -19,5 +20,6 @@ __all__ = [
     "nominal",
     "oracle",
     "pcp",
+    "picnn",
     "sample_average",
 ]

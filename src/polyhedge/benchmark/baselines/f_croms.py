@@ -45,6 +45,7 @@ from polyhedge.benchmark.measure import Measured, measure_decisions, measure_set
 from polyhedge.benchmark.tasks import Task
 from polyhedge.calibration import conformal_radius, conformal_rank
 from polyhedge.problems import DecisionProblem
+from polyhedge.robust import decide_knowing
 
 _ACCURACY = 1e-9
 _MAX_STEPS = 100
@@ -96,14 +97,15 @@ def full_conformal_radii(
     """Radii (N, n_candidates) of the union that is the full conformal set of each context; -inf takes no part."""
     low, high = _adjacent_scores(frames, residuals, alpha)
     totals = [_Total(problem, frame, centers) for frame in frames]
+    n = len(test_centers)
 
-    def objective(m: int, radii: Array, rows: Mask) -> Array:
+    def objective(m: int, radii: Array, rows: Mask | slice = slice(None)) -> Array:
         new = worst_case_costs(problem, frames[m], radii, test_centers[rows])
         return (totals[m](radii) + new) / (len(centers) + 1)
 
-    everyone, n = np.ones(len(test_centers), dtype=bool), len(test_centers)
-    J_low = np.stack([objective(m, np.full(n, low[m]), everyone) for m in range(len(frames))], axis=1)
-    J_high = np.stack([objective(m, np.full(n, high[m]), everyone) for m in range(len(frames))], axis=1)
+    J_low, J_high = np.full((n, len(frames)), np.inf), np.full((n, len(frames)), np.inf)
+    for m in _contenders(totals, low, high, objective, decide_knowing(problem, test_centers)[1]):
+        J_low[:, m], J_high[:, m] = objective(m, np.full(n, low[m])), objective(m, np.full(n, high[m]))
     level = J_high.min(axis=1)
     radii = np.where(J_high <= level[:, None], high, -np.inf)
     for m in range(len(frames)):
@@ -116,6 +118,17 @@ def full_conformal_radii(
                 np.full(rows.sum(), high[m]),
             )
     return radii
+
+
+def _contenders(
+    totals: list[_Total], low: Array, high: Array, objective: Callable[[int, Array], Array], nominal_costs: Array
+) -> list[int]:
+    """Candidates that could take part in some context: boxes hold 0, so no worst case is below the nominal cost."""
+    at_low = np.array([total.at(float(r)) for total, r in zip(totals, low, strict=True)])
+    at_high = np.array([total.at(float(r)) for total, r in zip(totals, high, strict=True)])
+    first = int(np.argmin(at_high))
+    ceiling = objective(first, np.full(len(nominal_costs), high[first])) * (len(totals[0].centers) + 1)
+    return [m for m in range(len(totals)) if np.any(at_low[m] + nominal_costs <= ceiling + 1e-9)]
 
 
 def _adjacent_scores(frames: list[Frame], residuals: Array, alpha: float) -> tuple[Array, Array]:
@@ -142,7 +155,7 @@ class _Total:
         distinct, where = np.unique(radii, return_inverse=True)
         if len(self.grid) and len(distinct) > 1:
             return np.interp(radii, self.grid, self.values)
-        return np.array([self._at(float(radius)) for radius in distinct])[where]
+        return np.array([self.at(float(radius)) for radius in distinct])[where]
 
     def tabulate(self, low: float, high: float) -> None:
         """Halve [low, high] wherever the midpoint does not lie on the chord."""
@@ -150,13 +163,14 @@ class _Total:
         while todo:
             a, b = todo.pop()
             middle = (a + b) / 2
-            chord = (self._at(a) + self._at(b)) / 2
-            if abs(self._at(middle) - chord) > _ACCURACY * (1 + abs(chord)):
+            chord = (self.at(a) + self.at(b)) / 2
+            if abs(self.at(middle) - chord) > _ACCURACY * (1 + abs(chord)):
                 todo += [(a, middle), (middle, b)]
         self.grid = np.array(sorted(self.known))
         self.values = np.array([self.known[radius] for radius in self.grid])
 
-    def _at(self, radius: float) -> float:
+    def at(self, radius: float) -> float:
+        """The sum at one radius, computed once."""
         if radius not in self.known:
             radii = np.full(len(self.centers), radius)
             self.known[radius] = float(worst_case_costs(self.problem, self.frame, radii, self.centers).sum())
