@@ -325,7 +325,7 @@ def test_decisions_have_the_problems_names_and_the_order_of_the_rows(folder: Pat
     new = history(150, seed=5).drop(columns=OUTCOMES)
     done, frame = decided(folder, new)
     assert done.exit_code == 0, done.output
-    names = ["go_left", "go_right", "cost_bound", "worst_left", "worst_right", "status", "reason", "note"]
+    names = ["go_left", "go_right", "cost_bound", "worst_left", "worst_right", "status", "note"]
     assert list(frame.columns) == names
     np.testing.assert_allclose(frame["go_left"] + frame["go_right"], 1.0)
     reversed_rows = decided(folder, new[::-1])[1][::-1].reset_index(drop=True)
@@ -341,9 +341,8 @@ def test_rows_that_cannot_be_decided_keep_their_place_with_a_reason(folder: Path
     done, frame = decided(folder, new)
     assert done.exit_code == 0
     assert frame["status"].tolist() == ["optimal", "not decided", "optimal", "not decided", "optimal", "optimal"]
-    reasons = ["", "a is missing", "", "a is not a number: 'many'", "", ""]
-    assert frame["reason"].fillna("").tolist() == reasons
-    assert frame["note"].fillna("")[4] == "town = 'Atlantis' was never seen before"
+    odd = "town = 'Atlantis' was never seen before"
+    assert frame["note"].fillna("").tolist() == ["", "a is missing", "", "a is not a number: 'many'", odd, ""]
     assert frame["cost_bound"].isna().tolist() == [False, True, False, True, False, False]
     assert "6 rows: 4 optimal, 2 not decided" in done.stdout
     assert "not decided (1 row(s)): a is missing" in done.stderr
@@ -400,7 +399,7 @@ def test_infeasible_and_unbounded_are_exit_code_3(folder: Path) -> None:
     assert done.exit_code == 3
     frame = pd.read_csv(folder / "t.csv")
     assert frame["status"].tolist() == ["optimal", "infeasible"]
-    assert "no decision satisfies" in frame["reason"][1]
+    assert "no decision satisfies" in frame["note"][1]
 
 
 def test_stopping_early_is_exit_code_4_with_a_model(folder: Path) -> None:

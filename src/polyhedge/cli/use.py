@@ -77,9 +77,9 @@ def decide(
 ) -> None:
     """Decide for new rows: one decision a row, in the same order, with the most it will cost.
 
-    Writes the decision under the problem's own names, cost_bound, the worst outcome it guards against, and status. A
-    row that cannot be decided, because a value is missing, keeps its place, and reason says why; note says what is odd
-    about a row, such as a value far outside the history.
+    Writes the decision under the problem's own names, cost_bound, the worst outcome it guards against, status and
+    note. A row that cannot be decided, because a value is missing, keeps its place, and the note says why; it also
+    tells of values unlike any in the history.
 
     Exit codes: 0 done, 2 bad input, 3 a row has no feasible or no bounded decision, 4 a solver stopped early.
 

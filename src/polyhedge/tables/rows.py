@@ -56,7 +56,7 @@ def decisions_frame(
     reasons: Labels,
     notes: Labels,
 ) -> Any:
-    """One row for each input row, in its order: the decision, its bound, the worst outcome, status, reason, note.
+    """One row for each input row, in its order: the decision, its bound, the worst outcome, status and note.
 
     Parameters
     ----------
@@ -72,18 +72,18 @@ def decisions_frame(
     names = [*decider.problem.decision_names, "cost_bound", *(f"worst_{name}" for name in outcomes)]
     values = np.full((len(reasons), len(names)), np.nan)
     status = np.full(len(reasons), "not decided", dtype=object)
-    reasons = reasons.copy()
+    remarks = np.array([reason or note for reason, note in zip(reasons, notes, strict=True)], dtype=object)
     if decisions is not None:
         z = decisions.z.reshape(len(decisions), -1)
         values[decided] = np.column_stack([z, decisions.cost_bound, decisions.worst_outcome])
         # The first words of a status are its name; what follows explains it.
         status[decided] = [str(s).partition(":")[0] for s in decisions.status]
         details = decisions.detail or ("",) * len(decisions)
-        said = [(str(s).partition(": ")[2], detail) for s, detail in zip(decisions.status, details, strict=True)]
-        reasons[decided] = ["; ".join(text for text in texts if text) for texts in said]
-    ours = ("status", "reason", "note")
-    frame = pd.DataFrame(values, columns=distinct_names([*names, *ours])[: -len(ours)])
-    return frame.assign(status=status, reason=reasons, note=notes)
+        for row, s, detail in zip(np.flatnonzero(decided), decisions.status, details, strict=True):
+            more = [str(s).partition(": ")[2], detail, remarks[row]]
+            remarks[row] = "; ".join(text for text in more if text)
+    frame = pd.DataFrame(values, columns=distinct_names([*names, "status", "note"])[:-2])
+    return frame.assign(status=status, note=remarks)
 
 
 def _joined(parts: Sequence[Any]) -> dict[str, Any]:
