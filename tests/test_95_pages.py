@@ -329,7 +329,7 @@ def test_study_page_says_what_was_run_and_how_to_run_it_again(study: str) -> Non
 
 def test_study_page_has_the_command_for_each_part_that_is_missing(study: str, tmp_path: Path) -> None:
     text = Seen(study).text
-    for name in ("sensitivity", "theory", "scaling", "motivation"):
+    for name in ("sensitivity", "theory", "scaling", "motivation", "generalisation"):
         assert f"polyhedge reproduce {name} ." in text
     nothing = Seen(study_page(tmp_path).html()).text
     assert nothing.count("polyhedge reproduce tables") == 6

@@ -39,6 +39,7 @@ __all__ = ["study_page", "write_study_report"]
 
 _TABLES, _SENSITIVITY = "polyhedge reproduce tables", "polyhedge reproduce sensitivity"
 _THEORY, _SCALING, _MOTIVATION = (f"polyhedge reproduce {name}" for name in ("theory", "scaling", "motivation"))
+_GENERALISATION = "polyhedge reproduce generalisation"
 # Linear and quadratic share their draws, so that one picture of residuals serves both.
 _DRAWN = ("linear", "newsvendor", "energy")
 
@@ -76,6 +77,7 @@ def study_page(folder: Path, progress: Callable[[str], None] | None = None) -> P
     sections += [
         Section("The first figure", _motivation(folder)),
         Section("Sensitivity", _sensitivity(folder, alpha)),
+        Section("Where learning helps", _generalisation(folder)),
         Section("How the learners scale (Table 1)", _scaling(folder)),
         Section("Theory, measured", _theory(folder)),
         Section("Times", _times(study)),
@@ -157,6 +159,12 @@ def _sensitivity(folder: Path, alpha: float) -> list[Block]:
     sweeps = [sweep for sweep in SWEEPS if any(row.sweep == sweep and row.status == "done" for row in rows)]
     pictures = [block for sweep in sweeps for block in sensitivity_picture(sweep, rows, alpha)]
     return [Figures(pictures), *_markdown(folder / "sensitivity.md")]
+
+
+def _generalisation(folder: Path) -> list[Block]:
+    """What learning saves beside a box that learns nothing but scales."""
+    found = _markdown(folder / "generalisation.md")
+    return found or [Missing("What learning saves on fresh data was not measured.", _GENERALISATION)]
 
 
 def _scaling(folder: Path) -> list[Block]:
