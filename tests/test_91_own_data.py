@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import json
+import logging
 import os
-import pty
 import re
 import subprocess
 import sys
+import time
+import warnings
 from itertools import pairwise
 from pathlib import Path
 
@@ -18,6 +21,8 @@ from typer.testing import CliRunner, Result
 
 import polyhedge as ph
 from polyhedge import cli
+from polyhedge._progress import tell
+from polyhedge.cli import progress
 from polyhedge.tables import Table, TableOptions, fit_table, read_table
 
 PROBLEM = """\
@@ -244,6 +249,13 @@ def test_too_few_rows_are_an_error_that_says_how_many_are_needed(folder: Path, n
     assert done.exit_code == 2
     assert message in done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_rows_without_outcomes_are_named_as_the_reason_for_too_few(folder: Path) -> None:
+    history().assign(left=None).to_csv(folder / "few.csv", index=False)
+    done = fit(folder, folder / "few.csv", out="never")
+    assert done.exit_code == 2
+    assert "has 0 usable rows (200 of 200 rows have a missing outcome and were left out), but" in done.stderr
 
 
 def test_least_number_of_rows_is_enough(folder: Path) -> None:
@@ -497,34 +509,37 @@ def test_piped_output_has_no_control_codes(folder: Path) -> None:
     assert b"\x1b" not in done.stdout + done.stderr
 
 
-def test_bar_is_shown_on_a_terminal_and_only_after_a_while() -> None:
-    code = (
-        "import logging, sys, time; from polyhedge.cli import progress as p; from polyhedge._progress import tell;"
-        "p._PATIENCE = float(sys.argv[1]);"
-        "w = p.progress('working'); w.__enter__();"
-        "[(time.sleep(0.05), tell(logging.getLogger('polyhedge.x'), 'counting', i, 6)) for i in range(6)];"
-        "w.__exit__(None, None, None)"
-    )
-    assert b"counting" in on_terminal([sys.executable, "-c", code, "0.0"])
-    assert on_terminal([sys.executable, "-c", code, "60"]) == b""
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
 
 
-def on_terminal(arguments: list[str]) -> bytes:
-    ours, theirs = pty.openpty()
-    process = subprocess.Popen(arguments, stdout=theirs, stderr=theirs, env={**os.environ, "TERM": "xterm-256color"})
-    os.close(theirs)
-    shown = b""
-    while True:
-        try:
-            part = os.read(ours, 65536)
-        except OSError:  # how Linux says that the other end is closed
-            break
-        if not part:
-            break
-        shown += part
-    assert process.wait() == 0, shown
-    os.close(ours)
-    return shown
+@pytest.mark.parametrize(("patience", "is_shown"), [(0.0, True), (60.0, False)])
+def test_bar_is_shown_on_a_terminal_and_only_after_a_while(
+    patience: float, is_shown: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "_PATIENCE", patience)
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    monkeypatch.setenv("TERM", "xterm-256color")
+    log = logging.getLogger("polyhedge.somewhere")
+    with progress.progress("starting"):
+        for done in range(6):
+            tell(log, "counting", done, 6)
+            time.sleep(0.05)
+    assert ("counting" in sys.stderr.getvalue()) == is_shown  # type: ignore[attr-defined]
+    assert logging.getLogger("polyhedge").handlers == []
+
+
+def test_warnings_of_libraries_are_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def warn(*arguments: object) -> None:
+        warnings.warn("Ill-conditioned\nmatrix", RuntimeWarning, stacklevel=2)
+        raise ValueError("No more.")
+
+    monkeypatch.setattr(cli.example, "make_example", warn)
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        done = run("example", "energy")
+    assert done.stderr.splitlines() == ["warning: Ill-conditioned matrix", "polyhedge: error: No more."]
 
 
 def test_shell_completion_is_offered() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import repeat
 
 import numpy as np
 from numpy.typing import NDArray
@@ -186,6 +187,10 @@ def _by_counterpart(
     counterpart: Counterpart, shape: UncertaintySet, radius: float, centers: Array, n_jobs: int | None
 ) -> Iterator[_Row]:
     """One solve for each context on all cores; what a solution means is read here, in order."""
+    nothing = _nothing_for_anyone(counterpart, shape, radius, centers)
+    if nothing is not None:
+        yield from repeat(nothing, len(centers))
+        return
 
     def solve_part(part: Array) -> list[CounterpartSolution]:
         solver = ContextSolver(counterpart.parametric)
@@ -195,6 +200,17 @@ def _by_counterpart(
     for part, solutions in zip(parts, in_order(solve_part, parts, n_jobs=n_jobs), strict=True):
         for center, solution in zip(part, solutions, strict=True):
             yield _from_counterpart(counterpart.problem, shape, radius, center, counterpart, solution)
+
+
+def _nothing_for_anyone(counterpart: Counterpart, shape: UncertaintySet, radius: float, centers: Array) -> _Row | None:
+    """The one answer to all contexts where predictions move costs only and no decision is feasible."""
+    parametric = counterpart.parametric
+    if len(centers) < 2 or parametric.rhs_slope.nnz or parametric.entry_slope.nnz or counterpart.n_support_rows:
+        return None
+    solution = counterpart.solve(centers[0])
+    if solution.status is not Status.INFEASIBLE:
+        return None
+    return _from_counterpart(counterpart.problem, shape, radius, centers[0], counterpart, solution)
 
 
 def _from_counterpart(

@@ -12,6 +12,7 @@ import numpy as np
 
 from polyhedge._progress import batches_of, tell
 from polyhedge._validation import Array
+from polyhedge.batches import distinct_names
 from polyhedge.estimator import RobustDecider
 from polyhedge.metrics import Proportion, RowMeasures, proportion
 from polyhedge.robust import Decisions
@@ -87,7 +88,7 @@ def decisions_frame(
         for row, s, detail in zip(np.flatnonzero(decided), decisions.status, decisions.detail, strict=True):
             more = [str(s).partition(": ")[2], detail, remarks[row]]
             remarks[row] = "; ".join(text for text in more if text)
-    frame = pd.DataFrame(values, columns=_distinct(names))
+    frame = pd.DataFrame(values, columns=distinct_names([*names, "status", "note"])[:-2])
     return frame.assign(status=status, note=remarks)
 
 
@@ -95,14 +96,3 @@ def _joined(parts: Sequence[Any], *besides: str) -> dict[str, Any]:
     """The arrays of all parts, one below the other."""
     names = [f.name for f in fields(parts[0]) if f.name not in besides]
     return {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
-
-
-def _distinct(names: Sequence[str]) -> list[str]:
-    # A decision may be called like a column of ours.
-    taken, found = {"status", "note"}, []
-    for name in names:
-        while name in taken:
-            name = f"{name}_"
-        taken.add(name)
-        found.append(name)
-    return found

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from polyhedge._files import replace_file
+from polyhedge.benchmark.files import save_figure
 from polyhedge.benchmark.grid import Grid
 from polyhedge.benchmark.speed.cases import PRODUCT
 from polyhedge.benchmark.speed.decisions import OURS, DecisionsRun, SpeedRow
@@ -210,10 +211,7 @@ def draw_growth(points: Sequence[GrowthPoint], title: str, paths: Iterable[Path]
     for ax, parameter in zip(np.atleast_1d(figure.subplots(1, max(len(parameters), 1))), parameters, strict=False):
         _panel(ax, parameter, [line for line in found if line.parameter == parameter])
     figure.suptitle(title, fontsize=11)
-    for path in paths:
-        buffer = io.BytesIO()
-        figure.savefig(buffer, format=path.suffix[1:], dpi=130)
-        replace_file(path, buffer.getvalue())
+    save_figure(figure, paths)
 
 
 def _panel(ax: Any, parameter: str, found: list[GrowthLine]) -> None:
