@@ -192,9 +192,16 @@ def _times(study: Path) -> list[Block]:
 def _run(records: Mapping[str, Mapping[str, Any]], figures: Sequence[TableRow]) -> list[Block]:
     if not records:
         return [Missing("No record of a run in this folder.", _TABLES)]
-    blocks: list[Block] = []
+    facts = {name: _facts(record) for name, record in records.items()}
+    first = next(iter(facts.values()))
+    # Said once where it is the same for all.
+    shared = {
+        key: first[key] for key in ("Machine", "Versions") if all(f.get(key) == first[key] for f in facts.values())
+    }
+    blocks: list[Block] = [Facts(shared)] if shared else []
     for name, record in records.items():
-        blocks += [Heading(name.replace("_", " ").capitalize()), Facts(_facts(record))]
+        own = {key: value for key, value in facts[name].items() if key not in shared}
+        blocks += [Heading(name.replace("_", " ").capitalize()), Facts(own)]
         if record.get("command"):
             blocks.append(Code(str(record["command"])))
     failures = {f"{f.name} on {f.task}: {f.reason}" for f in figures if f.reason}
@@ -206,7 +213,7 @@ def _facts(record: Mapping[str, Any]) -> dict[str, str]:
     machine, settings = record["machine"], record.get("settings", {})
     packages = ", ".join(f"{name} {version}" for name, version in machine.get("packages", {}).items())
     facts = {
-        "Seeds": _listed(record.get("seeds", ())),
+        "Seeds": _numbered(record.get("seeds", ())),
         "Tasks": _listed(record.get("tasks", ())),
         "Methods": _listed(method["name"] for method in record.get("methods", ())),
         "Settings": ", ".join(f"{name} {_value(value)}" for name, value in settings.items()),
@@ -219,6 +226,12 @@ def _facts(record: Mapping[str, Any]) -> dict[str, str]:
 
 def _listed(items: Iterable[Any]) -> str:
     return ", ".join(str(item) for item in items)
+
+
+def _numbered(seeds: Sequence[int]) -> str:
+    if len(seeds) > 2 and list(seeds) == list(range(seeds[0], seeds[-1] + 1)):
+        return f"{seeds[0]} to {seeds[-1]}"
+    return _listed(seeds)
 
 
 def _value(value: Any) -> str:
