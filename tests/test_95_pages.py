@@ -262,6 +262,12 @@ def test_model_page_is_the_same_for_the_same_model(two) -> None:
     assert model_report(*two) == model_report(*two)
 
 
+def test_model_page_of_very_many_rows_looks_at_an_even_choice(two) -> None:
+    decider, X, Y = two
+    many = np.tile(X, (40, 1)), np.tile(Y, (40, 1))
+    assert "On 5000 rows that the model had not seen" in Seen(model_report(decider, *many)).text
+
+
 def test_model_page_warns_of_drift(two) -> None:
     decider, X, Y = two
     text = Seen(model_report(decider, X, Y + 1.0)).text
@@ -329,7 +335,7 @@ def test_study_page_says_what_was_run_and_how_to_run_it_again(study: str) -> Non
 
 def test_study_page_has_the_command_for_each_part_that_is_missing(study: str, tmp_path: Path) -> None:
     text = Seen(study).text
-    for name in ("sensitivity", "theory", "scaling", "motivation"):
+    for name in ("sensitivity", "theory", "scaling", "motivation", "generalisation"):
         assert f"polyhedge reproduce {name} ." in text
     nothing = Seen(study_page(tmp_path).html()).text
     assert nothing.count("polyhedge reproduce tables") == 6
@@ -414,6 +420,14 @@ def test_report_of_a_model_warns_where_it_has_seen_the_rows(model: Path, tmp_pat
     assert "Seen before" in Seen(out.read_text(encoding="utf-8")).text
 
 
+def test_report_of_a_model_from_python_needs_no_columns(two, tmp_path: Path) -> None:
+    path = tmp_path / "python.polyhedge"
+    two[0].save(path)
+    done = run("report", path)
+    assert done.exit_code == 0, done.output
+    assert "What is promised" in (tmp_path / "python.html").read_text(encoding="utf-8")
+
+
 def test_report_of_a_folder_writes_report_html(tmp_path: Path) -> None:
     done = run("report", tmp_path)
     assert done.exit_code == 0, done.output
@@ -449,7 +463,7 @@ def test_plot_writes_the_picture_in_the_format_of_its_name(model: Path, tmp_path
         (["plot", "MODEL", "map", "FRESH", "--out", "x.png", "--features", "width"], "A map needs two features"),
         (["plot", "MODEL", "map", "FRESH", "--out", "x.png", "--show", "q"], "--show must be largest, cost_bound or"),
         (["report", ".", "--title", "x"], "--data and --title are for the page of a model"),
-        (["report", "nowhere.polyhedge"], "There is no file nowhere.polyhedge"),
+        (["report", "nowhere.polyhedge"], "There is no folder and no file nowhere.polyhedge"),
     ],
 )
 def test_wrong_arguments_end_with_one_line_and_exit_code_2(model: Path, arguments, message: str) -> None:

@@ -9,14 +9,12 @@ from typing import Any
 import numpy as np
 
 from polyhedge._validation import Array
-from polyhedge.benchmark.demo import compare
+from polyhedge.benchmark.demo import compare, paint_sets
 from polyhedge.benchmark.methods import DEFAULT, GROUPS, METHODS
 from polyhedge.benchmark.sensitivity import SensitivityRow
 from polyhedge.benchmark.study_tables import TITLES
 from polyhedge.benchmark.summary import TableRow
 from polyhedge.benchmark.tasks import make_task
-from polyhedge.plots import sets_over_residuals
-from polyhedge.plots.directions import directions_around
 from polyhedge.plots.style import BLUE, CYCLE, GREEN, GREY, ORANGE, RED, tidy
 from polyhedge.report import Block, Chart
 from polyhedge.report.pictures import draw
@@ -123,25 +121,12 @@ def _promise(alpha: float) -> dict[str, Any]:
 def set_picture(task_name: str, alpha: float, seed: int = 0) -> list[Block]:
     """The default's set and a Bonferroni box over the test residuals of one seed, with the directions that cost."""
     found = compare(make_task(task_name, seed), alpha=alpha, random_state=seed)
-    learned, box, residuals = found.learned, found.box, found.residuals
-    centers = found.task.rows("test")[1] - residuals
-    directions = directions_around(found.task.problem, learned.shape, learned.radius, centers)
     premiums = [row.evaluation.premium.value for row in found.rows]
     caption = (
         f"{TITLES[task_name]}, seed {seed}: the learned set (premium {premiums[0]:.3f}) and a Bonferroni box (premium "
-        f"{premiums[1]:.3f}) over {len(residuals)} test residuals. Arrows: which way outcomes cost more."
+        f"{premiums[1]:.3f}) over {len(found.residuals)} test residuals. Arrows: which way outcomes cost more."
     )
-    return draw(
-        lambda ax: sets_over_residuals(
-            {"learned set": (learned.shape, learned.radius), "Bonferroni box": (box.shape, box.radius)},
-            residuals,
-            outcome_names=found.task.outcome_names,
-            directions=directions,
-            ax=ax,
-        ),
-        caption,
-        (5.4, 4.8),
-    )
+    return draw(lambda ax: paint_sets(found, ax), caption, (5.4, 4.8))
 
 
 def sensitivity_picture(sweep: str, rows: Sequence[SensitivityRow], alpha: float) -> list[Block]:
