@@ -24,19 +24,13 @@ _log = logging.getLogger(__name__)
 
 def decide_rows(decider: RobustDecider, X: Any) -> Decisions | None:
     """Robust decisions for the rows of a data frame, with progress in the log; None where there are no rows."""
-    parts = []
+    if not len(X):
+        return None
     with warnings.catch_warnings():
         # Each row's status goes into the table, so nobody has to be warned of it here.
         warnings.filterwarnings("ignore", category=RuntimeWarning, module="polyhedge")
         warnings.filterwarnings("ignore", message=".*decisions: ", category=RuntimeWarning)
-        for batch in batches_of(len(X)):
-            parts.append(decider.decide(X.iloc[batch]))
-            tell(_log, "deciding", batch.stop, len(X))
-    if not parts:
-        return None
-    # Details are optional and come for every row or for none.
-    detail = tuple(text for part in parts for text in (part.detail or ("",) * len(part)))
-    return Decisions(**_joined(parts, "detail"), detail=detail)
+        return decider.decide(X, progress=lambda done, total: tell(_log, "deciding", done, total))
 
 
 def measure_table(decider: RobustDecider, X: Any, Y: Array) -> RowMeasures:
@@ -91,10 +85,9 @@ def decisions_frame(
     return frame.assign(status=status, note=remarks)
 
 
-def _joined(parts: Sequence[Any], *besides: str) -> dict[str, Any]:
+def _joined(parts: Sequence[Any]) -> dict[str, Any]:
     """The arrays of all parts, one below the other."""
-    names = [f.name for f in fields(parts[0]) if f.name not in besides]
-    return {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
+    return {f.name: np.concatenate([getattr(part, f.name) for part in parts]) for f in fields(parts[0])}
 
 
 def _distinct(names: Sequence[str]) -> list[str]:
