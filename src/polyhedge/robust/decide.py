@@ -49,6 +49,7 @@ class Decisions:
         How each solve ended.
     gap : (N,)
         Proven distance between the bound and the least possible worst-case cost.
+    detail : N texts that explain the status, or none where there is nothing to explain.
     """
 
     z: Array
