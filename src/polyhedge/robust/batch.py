@@ -21,6 +21,10 @@ from polyhedge.robust.pivots import DualSimplex, PivotRule, PrincipalPivots, piv
 from polyhedge.robust.regions import Region, is_certified, region_at
 from polyhedge.robust.workers import in_order
 
+Progress = Callable[[int, int], None]
+"""Called with the number of contexts decided so far and the number of all."""
+
+_WORTH_A_POOL = 64
 _PROVEN = 1e-8
 _TIGHT = 1e-6
 _FIRST_CHUNK, _CHUNK = 256, 65_536
@@ -52,6 +56,18 @@ class BatchDecisions:
         return cls(np.full((n, p), nan), np.full(n, nan), np.full((n, d), nan), np.zeros(n), np.ones(n, dtype=bool))
 
 
+def decide_in_batch(
+    counterpart: Counterpart, centers: Array, *, n_jobs: int | None = None, progress: Progress | None = None
+) -> BatchDecisions:
+    """What critical regions can prove; all contexts stay open where they do not apply or are not worth it."""
+    engine = None
+    if len(centers) >= _WORTH_A_POOL:
+        engine = batch_engine(counterpart, centers.mean(axis=0), np.abs(centers).mean(axis=0))
+    if engine is None:
+        return BatchDecisions.undecided(len(centers), counterpart.problem.n_decisions, centers.shape[1])
+    return engine.decide(centers, n_jobs=n_jobs, progress=progress)
+
+
 class BatchEngine:
     """The regions of one counterpart, growing as contexts are decided.
 
@@ -69,9 +85,7 @@ class BatchEngine:
         self.pool = _Pool(self)
         self.pool.offer(np.zeros((1, rule.n_pairs), dtype=bool), base[None], _WORTH)
 
-    def decide(
-        self, centers: Array, *, n_jobs: int | None = None, progress: Callable[[int, int], None] | None = None
-    ) -> BatchDecisions:
+    def decide(self, centers: Array, *, n_jobs: int | None = None, progress: Progress | None = None) -> BatchDecisions:
         """Decide all contexts that can be proven optimal."""
         feasible = self.counterpart.problem.feasible
         found = BatchDecisions.undecided(len(centers), len(feasible.z_columns), centers.shape[1])

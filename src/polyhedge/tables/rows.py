@@ -78,6 +78,7 @@ def decisions_frame(
         values[decided] = np.column_stack([z, decisions.cost_bound, decisions.worst_outcome])
         # The first words of a status are its name; what follows explains it.
         status[decided] = [str(s).partition(":")[0] for s in decisions.status]
+        # Details are optional and come for every row or for none.
         details = decisions.detail or ("",) * len(decisions)
         for row, s, detail in zip(np.flatnonzero(decided), decisions.status, details, strict=True):
             more = [str(s).partition(": ")[2], detail, remarks[row]]
