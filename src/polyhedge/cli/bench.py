@@ -53,7 +53,7 @@ def decisions(quick: Quick = False, out: Out = Path("results"), seed: Seed = 0, 
     """
     settings = DecisionsSettings.quick(seed) if quick else DecisionsSettings(seed=seed)
     settings = settings if only is None else replace(settings, regimes=tuple(only))
-    output = _Output(out, "bench_decisions", "Decisions a second", decisions_grids)
+    output = _Output(out, "bench_decisions", "Time to decide", decisions_grids)
     run = run_decisions(settings, environment(), report=output.report)
     output.finish(run, run.growth)
     wrong = [check.regime for check in run.checks if not check.passed]
@@ -72,7 +72,7 @@ def learning(quick: Quick = False, out: Out = Path("results"), seed: Seed = 0, o
     """
     settings = LearningSettings.quick(seed) if quick else LearningSettings(seed=seed)
     methods = _chosen(METHODS, only, "method")
-    output = _Output(out, "bench_learning", "Seconds to learn a set", learning_grids)
+    output = _Output(out, "bench_learning", "Time to learn a set", learning_grids)
     run = run_learning(settings, environment(), methods=methods, report=output.report)
     output.finish(run, run.growth)
 

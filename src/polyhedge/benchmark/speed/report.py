@@ -207,7 +207,7 @@ def draw_growth(points: Sequence[GrowthPoint], title: str, paths: Iterable[Path]
 
     found = lines(points)
     parameters = list(dict.fromkeys(line.parameter for line in found))
-    figure = Figure(figsize=(4.6 * max(len(parameters), 1), 4.8), layout="constrained")
+    figure = Figure(figsize=(4.6 * max(len(parameters), 1), 6.0), layout="constrained")
     for ax, parameter in zip(np.atleast_1d(figure.subplots(1, max(len(parameters), 1))), parameters, strict=False):
         _panel(ax, parameter, [line for line in found if line.parameter == parameter])
     figure.suptitle(title, fontsize=11)
@@ -215,6 +215,8 @@ def draw_growth(points: Sequence[GrowthPoint], title: str, paths: Iterable[Path]
 
 
 def _panel(ax: Any, parameter: str, found: list[GrowthLine]) -> None:
+    from matplotlib.ticker import NullLocator
+
     methods = list(dict.fromkeys(line.method for line in found))
     settings = list(dict.fromkeys(line.setting for line in found))
     for line in found:
@@ -224,9 +226,19 @@ def _panel(ax: Any, parameter: str, found: list[GrowthLine]) -> None:
         ax.plot(line.sizes, line.seconds, style, color=_COLORS[k], marker=_MARKERS[k], markersize=4, label=label)
     ax.set_xscale("log")
     ax.set_yscale("log")
+    sizes = sorted({size for line in found for size in line.sizes})
+    ax.set_xticks(sizes, [f"{size:g}" for size in sizes])
+    ax.xaxis.set_minor_locator(NullLocator())
     ax.set_xlabel(parameter)
     ax.set_ylabel("seconds")
     ax.grid(color="#e4e6ea", linewidth=0.6)
-    ax.legend(fontsize=6.5, frameon=False)
+    ax.legend(
+        fontsize=7,
+        frameon=False,
+        loc="upper center",
+        bbox_to_anchor=(0.5, -0.14),
+        title="exponent of size",
+        handlelength=3.5,
+    )
     for side in ("top", "right"):
         ax.spines[side].set_visible(False)
