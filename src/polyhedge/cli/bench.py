@@ -130,7 +130,7 @@ class _Output:
     def finish(self, run: Any, growth: Sequence[GrowthPoint]) -> None:
         console = Console()
         for grid in self.grids(run):
-            console.print(rich_table(grid))
+            console.print(rich_table(grid, dense=True))
         paths = save(self.folder, self.stem, self.title, run, self.grids(run))
         if growth and can_draw():
             pictures = [self.folder / f"{self.stem}.{suffix}" for suffix in ("png", "svg")]

@@ -42,7 +42,7 @@ def _regime_grid(rows: list[SpeedRow]) -> Grid:
     first = rows[0]
     return Grid(
         title=f"{first.regime}: {first.cost}, d = {first.d}, K = {first.K}, {first.n_contexts} contexts",
-        heads=("tool", "contexts timed", "time a context", "times ours", "target", "met", "largest difference"),
+        heads=("tool", "contexts", "time of one", "times ours", "target", "met", "largest difference"),
         rows=tuple(
             (
                 row.tool,
@@ -128,8 +128,11 @@ def peers_grids(run: PeersRun) -> tuple[Grid, ...]:
         )
         for row in run.rows
     )
-    heads = ("peer", "set", "d", "timed", "time a context", "ours", "times ours", "equal", "largest difference")
-    note = f"Equal: optimal values within {TOLERANCE:g}. Decisions on the simplex, cost (c + u)'z."
+    heads = ("peer", "set", "d", "timed", "time", "ours", "times ours", "equal", "difference")
+    note = (
+        f"Time of one context. Difference: largest of the optimal values; equal: within {TOLERANCE:g}. Decisions on "
+        "the simplex, cost (c + u)'z."
+    )
     return (Grid("Peers on the same sets", heads, rows, note),)
 
 
