@@ -255,7 +255,7 @@ def test_cutting_planes_and_bisection_find_the_same_sample_average():
     problem, rng = simplex_newsvendor(0.3, 0.7, 2), np.random.default_rng(1)
     residuals, center = rng.normal(size=(40, 2)) * 0.3, np.array([0.4, 0.5])
     _, along = decide_on_average(problem, residuals, center[None])
-    assert _average_by_cuts(problem, problem.pieces, residuals + center)[1] == pytest.approx(along[0], abs=1e-6)
+    assert _average_by_cuts(problem, problem.sum_of_maxima, residuals + center)[1] == pytest.approx(along[0], abs=1e-6)
 
 
 def test_the_sample_average_works_with_three_products():
@@ -286,6 +286,12 @@ def test_a_picnn_gives_a_whole_row_on_every_task(name, loss):
 def test_a_picnn_works_with_three_outcomes():
     row = QUICK_PICNN["worst-case"](synthetic_task(0, "linear", n_outcomes=3, sizes=(100, 30, 30, 3)), ALPHA, 0)
     assert np.isfinite([row.coverage, row.volume, row.worst_case_cost, row.regret]).all()
+
+
+def test_a_picnn_says_where_its_programs_are_too_many():
+    task = synthetic_task(0, "newsvendor", n_outcomes=8, sizes=(100, 30, 30, 3))
+    with pytest.raises(ValueError, match="1 to 64 pieces, got 256"):
+        QUICK_PICNN["worst-case"](task, ALPHA, 0)
 
 
 def test_an_unknown_loss_is_refused():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import warnings
 from typing import Annotated, Any
 
 import typer
@@ -76,10 +77,19 @@ def _options(
 ) -> None:
     """Robust decisions with a conformal guarantee.
 
+    Start with a table of your own, or with polyhedge example energy; docs/tutorial.md goes through it.
+
     Exit codes: 0 done, 2 bad input, 3 infeasible or unbounded, 4 stopped early.
 
     Example: polyhedge demo --out results
     """
+    if not debug:
+        warnings.showwarning = _show_warning
+
+
+def _show_warning(message: Warning | str, *where: Any, **more: Any) -> None:
+    """A warning in one line, without the place in the code that nobody asked for."""
+    typer.echo(f"warning: {' '.join(str(message).split())}", err=True)
 
 
 def can_draw() -> bool:

@@ -206,7 +206,9 @@ def _by_crossings(problem: DecisionProblem, lines: FixedLines, maximisers: Maxim
 
 
 def least_maximum(heights: Array, slopes: Array) -> tuple[Array, np.ndarray[tuple[int], np.dtype[np.intp]]]:
-    """Where in [0, 1] the maximum of lines heights (N, L) + slopes (L,) s is least, and a highest line there.
+    """Where in [0, 1] the maximum of lines heights + slopes s, both (N, L), is least, and a highest line there.
+
+    Slopes (L,) are shared by all rows.
 
     Examples
     --------
@@ -214,13 +216,14 @@ def least_maximum(heights: Array, slopes: Array) -> tuple[Array, np.ndarray[tupl
     >>> s
     array([0.25])
     """
+    slopes = np.broadcast_to(slopes, heights.shape)
     positions = [np.zeros(len(heights)), np.ones(len(heights))]
-    for k, m in combinations(range(len(slopes)), 2):
-        if slopes[k] != slopes[m]:
-            crossing = (heights[:, m] - heights[:, k]) / (slopes[k] - slopes[m])
-            positions.append(np.clip(crossing, 0.0, 1.0))
+    for k, m in combinations(range(heights.shape[1]), 2):
+        turn = slopes[:, k] - slopes[:, m]
+        crossing = (heights[:, m] - heights[:, k]) / np.where(turn != 0, turn, 1.0)
+        positions.append(np.where(turn != 0, np.clip(crossing, 0.0, 1.0), 0.0))
     S = np.stack(positions, axis=1)
-    values = heights[:, None, :] + S[:, :, None] * slopes
+    values = heights[:, None, :] + S[:, :, None] * slopes[:, None, :]
     highest = values.max(axis=2)
     least = highest.min(axis=1, keepdims=True)
     # On a flat stretch both ends are best up to rounding; the first one is taken, so that nothing flickers.

@@ -135,10 +135,11 @@ class ConvexNets:
         t = np.array(start, dtype=np.float64)
         values = self.evaluate(origins + t[:, None] * rays)
         todo = np.flatnonzero(values.scores < radii)
-        while len(todo):
-            t[todo] *= 2.0
-            todo = todo[self[todo].scores(origins[todo] + t[todo, None] * rays[todo]) < radii[todo]]
-        values = self.evaluate(origins + t[:, None] * rays)
+        if len(todo):
+            while len(todo):
+                t[todo] *= 2.0
+                todo = todo[self[todo].scores(origins[todo] + t[todo, None] * rays[todo]) < radii[todo]]
+            values = self.evaluate(origins + t[:, None] * rays)
         todo = np.flatnonzero(values.scores > radii)
         for _ in range(_MAX_STEPS):
             if not len(todo):

@@ -12,7 +12,7 @@ path from e to the output, and a radius that is raised to the least score wherev
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -40,6 +40,7 @@ LEARNING_RATE = 1e-2
 # Contexts whose worst cases a step looks at: many where they are solved together, few where each is a program.
 N_TOGETHER, N_PROGRAMS = 32, 4
 N_VOLUMES, N_RAYS = 200, 128
+MAX_PIECES, MAX_PROGRAMS = 64, 1000
 _N_CANDIDATES = 20
 
 
@@ -52,19 +53,16 @@ def picnn(task: Task, alpha: float, seed: int, *, loss: str = "worst-case", n_ep
     model = train(fitted, alpha, np.random.default_rng(seed), loss, n_epochs)
     radius = conformal_radius(model.nets(task.rows("calibrate")[0]).scores(fitted.residuals("calibrate")), alpha)
     seconds = time.perf_counter() - began
-    centers, residuals = fitted.centers("test"), fitted.residuals("test")
     sets = guarded_sets(model.nets(task.rows("test")[0]), radius, model.candidates)
-    n_raised = int(np.sum(sets.radii > radius))
-    return measure_decisions(
-        task,
-        centers,
-        decide_nets(task.problem, sets, centers),
-        sets.nets.scores(residuals) <= sets.radii,
-        mean_volume(sets, np.random.default_rng(seed)),
-        alpha,
-        seconds,
-        f"radius raised at {n_raised} contexts" if n_raised else "",
-    )
+    volume = mean_volume(sets, np.random.default_rng(seed))
+    inside = sets.nets.scores(fitted.residuals("test")) <= sets.radii
+    n_raised, n_costs = int(np.sum(sets.radii > radius)), _n_costs(task.problem, len(sets))
+    notes = [f"radius raised at {n_raised} contexts"] if n_raised else []
+    notes += [f"costs of the first {n_costs} test rows"] if n_costs < len(sets) else []
+    few, rows, centers = replace(task, test=task.test[:n_costs]), np.arange(n_costs), fitted.centers("test")[:n_costs]
+    decisions = decide_nets(task.problem, sets[rows], centers)
+    found = measure_decisions(few, centers, decisions, inside[rows], volume, alpha, seconds, ", ".join(notes))
+    return replace(found, coverage=float(inside.mean()))
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,7 +167,21 @@ def mean_volume(sets: NetSets, rng: np.random.Generator) -> Volume:
 def _envelopes(problem: DecisionProblem) -> tuple[Envelopes, int]:
     """How worst cases are found, and for how many contexts a step."""
     planar = planar_envelopes(problem)
-    return (ByPrograms(problem), N_PROGRAMS) if planar is None else (planar, N_TOGETHER)
+    if planar is not None:
+        return planar, N_TOGETHER
+    n_pieces = 0 if problem.pieces is None else len(problem.pieces)
+    if not 1 <= n_pieces <= MAX_PIECES:
+        raise ValueError(
+            f"A PICNN can be trained for costs with 1 to {MAX_PIECES} pieces, got {n_pieces or 'no piece list'}: every "
+            "piece is a linear program in every context and step. Take fewer outcomes or another method."
+        )
+    return ByPrograms(problem), max(1, N_PROGRAMS // n_pieces)
+
+
+def _n_costs(problem: DecisionProblem, n: int) -> int:
+    """Test rows whose robust decisions are computed: all, unless each needs many linear programs."""
+    n_pieces = 1 if problem.pieces is None or planar_envelopes(problem) is not None else len(problem.pieces)
+    return min(n, max(1, MAX_PROGRAMS // n_pieces))
 
 
 def _padded(contacts: Contacts, size: int) -> Contacts:

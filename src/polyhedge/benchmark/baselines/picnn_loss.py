@@ -125,22 +125,22 @@ class AlongLines:
 
 def _mixture(heights: Array, slopes: Array, tilts: Array) -> tuple[Array, Array, Array]:
     """Least maximum of lines plus a tilt: value, position, and the weights of the lines that hold it up."""
-    n = len(heights)
-    values, s, weights = np.empty(n), np.empty(n), np.zeros_like(heights)
-    for i in range(n):
-        rates = slopes + tilts[i]
-        s[i] = least_maximum(heights[i : i + 1], rates)[0][0]
-        at = heights[i] + rates * s[i]
-        values[i] = at.max()
-        active = np.flatnonzero(at >= values[i] - 1e-9 * (1 + abs(values[i])))
-        low, high = active[np.argmin(rates[active])], active[np.argmax(rates[active])]
-        if rates[low] < 0 < rates[high]:
-            share = -rates[low] / (rates[high] - rates[low])
-            weights[i, low], weights[i, high] = 1 - share, share
-        else:
-            # At an end the highest line counts; inside, a flat line holds the value wherever the others cross it.
-            inside = 0 < s[i] < 1
-            weights[i, active[np.argmin(np.abs(rates[active]))] if inside else int(np.argmax(at))] = 1.0
+    rates, rows = slopes + tilts[:, None], np.arange(len(heights))
+    s, highest = least_maximum(heights, rates)
+    lines = heights + rates * s[:, None]
+    values = lines.max(axis=1)
+    active = lines >= (values - 1e-9 * (1 + np.abs(values)))[:, None]
+    low = np.where(active, rates, np.inf).argmin(axis=1)
+    high = np.where(active, rates, -np.inf).argmax(axis=1)
+    balanced = (rates[rows, low] < 0) & (rates[rows, high] > 0)
+    step = np.where(balanced, rates[rows, high] - rates[rows, low], 1.0)
+    share = np.where(balanced, -rates[rows, low] / step, 1.0)
+    # At an end the highest line counts; inside, a flat line holds the value wherever the others cross it.
+    flattest = np.where(active, np.abs(rates), np.inf).argmin(axis=1)
+    alone = np.where((s > 0) & (s < 1), flattest, highest)
+    weights = np.zeros_like(heights)
+    weights[rows, np.where(balanced, high, alone)] = share
+    weights[rows[balanced], low[balanced]] = 1 - share[balanced]
     return values, s, weights
 
 

@@ -17,10 +17,10 @@ from polyhedge._validation import Array
 from polyhedge.benchmark.baselines.fitted import fit_predictor
 from polyhedge.benchmark.measure import Measured
 from polyhedge.benchmark.tasks import Task
-from polyhedge.problems import DecisionProblem, Pieces
+from polyhedge.problems import DecisionProblem, Pieces, SumOfMaxima
 from polyhedge.problems.segment import decision_segment
 from polyhedge.robust import decide_knowing
-from polyhedge.solvers.program import Cone, ConicProgram
+from polyhedge.solvers.program import Cone, Solution
 from polyhedge.solvers.solve import solve
 
 _N_BISECTIONS = 50
@@ -70,16 +70,16 @@ def decide_on_average(problem: DecisionProblem, residuals: Array, centers: Array
     An affine cost sees only the mean residual. With decisions on a segment all contexts are bisected together on
     the slope of the mean cost; elsewhere cutting planes are added until the gap is below 1e-7.
     """
-    pieces = problem.pieces
-    if pieces is None:
-        raise ValueError("The sample-average decision needs a cost that is a maximum of pieces affine in the outcome.")
-    if len(pieces) == 1:
+    joint = problem.sum_of_maxima
+    if joint is None:
+        raise ValueError("The sample-average decision needs a cost made of maxima of functions affine in the outcome.")
+    if not joint.groups:
         return decide_knowing(problem, centers + residuals.mean(axis=0))
     ends = decision_segment(problem) if problem.feasible.program.P is None else None
-    if ends is not None:
-        found = [_average_along(problem, pieces, ends, residuals, rows) for rows in _chunks(centers)]
+    if ends is not None and problem.pieces is not None:
+        found = [_average_along(problem, problem.pieces, ends, residuals, rows) for rows in _chunks(centers)]
         return np.concatenate([z for z, _ in found]), np.concatenate([cost for _, cost in found])
-    solved = [_average_by_cuts(problem, pieces, residuals + center) for center in centers]
+    solved = [_average_by_cuts(problem, joint, residuals + center) for center in centers]
     return np.array([z for z, _ in solved]), np.array([cost for _, cost in solved])
 
 
@@ -111,48 +111,58 @@ def _average_along(
     return z0 + s[:, None] * (z1 - z0), np.take_along_axis(costs, best[None], axis=0)[0]
 
 
-def _decision_part(problem: DecisionProblem, pieces: Pieces, z: Array) -> float:
+def _decision_part(problem: DecisionProblem, pieces: Pieces | SumOfMaxima, z: Array) -> float:
     zero = np.zeros((1, problem.n_outcomes))
     return float(problem.evaluate(z[None], zero)[0] - pieces.evaluate(z[None], zero)[0])
 
 
-def _average_by_cuts(problem: DecisionProblem, pieces: Pieces, outcomes: Array) -> tuple[Array, float]:
-    """Kelley's method: the mean of the highest pieces is replaced by its tangents at the decisions found so far."""
-    feasible, p = problem.feasible, problem.n_decisions
-    program, z = feasible.program, problem.feasible.z_columns
-    n = len(program.c)
-    z_now = decide_knowing(problem, outcomes.mean(axis=0, keepdims=True))[0][0]
-    best, best_z, cuts, rhs = np.inf, z_now, [], []
+def _average_by_cuts(problem: DecisionProblem, joint: SumOfMaxima, outcomes: Array) -> tuple[Array, float]:
+    """Kelley's method: the mean of each maximum is replaced by its tangents at the decisions found so far."""
+    z_columns, n = problem.feasible.z_columns, len(outcomes)
+    U = np.hstack([np.ones((n, 1)), outcomes])
+    base = joint.base @ U.mean(axis=0)
+    groups = [np.einsum("lij,nj->nli", group, U) for group in joint.groups]
+    master = _Master(problem, base[1:], len(groups))
+    z = decide_knowing(problem, outcomes.mean(axis=0, keepdims=True))[0][0]
+    best, best_z = np.inf, z
     for _ in range(_MAX_CUTS):
-        value, gradient = _mean_piece(pieces, z_now, outcomes)
-        total = value + _decision_part(problem, pieces, z_now)
-        best, best_z = (total, z_now) if total < best else (best, best_z)
-        cuts.append(np.concatenate([np.zeros(n), [-1.0]]))
-        cuts[-1][z] = gradient
-        rhs.append(float(gradient @ z_now) - value)
-        master = solve(_with_cuts(program, np.array(cuts), np.array(rhs)))
-        z_now = master.x[z]
-        if best - master.value <= _ACCURACY * (1 + abs(best)):
+        cuts = np.array([_mean_of_highest(group, z) for group in groups])
+        z1 = np.concatenate([[1.0], z])
+        total = _decision_part(problem, joint, z) + float(base @ z1) + float((cuts @ z1).sum())
+        best, best_z = (total, z) if total < best else (best, best_z)
+        solution = master.solve_with(cuts)
+        if best - (solution.value + base[0]) <= _ACCURACY * (1 + abs(best)):
             break
-    return best_z.reshape(p), best
+        z = solution.x[z_columns]
+    return best_z, best
 
 
-def _mean_piece(pieces: Pieces, z: Array, outcomes: Array) -> tuple[float, Array]:
-    values = pieces.values(np.tile(z, (len(outcomes), 1)), outcomes)
-    active = values.argmax(axis=1)
-    gradients = np.einsum("ndp,nd->np", pieces.Q[active], outcomes) + pieces.p[active]
-    return float(values.max(axis=1).mean()), gradients.mean(axis=0)
+def _mean_of_highest(group: Array, z: Array) -> Array:
+    """Coefficients (1 + p,) in [1, z] of the mean over outcomes of the pieces that are highest at z."""
+    highest = (group @ np.concatenate([[1.0], z])).argmax(axis=1)
+    return np.asarray(group[np.arange(len(group)), highest].mean(axis=0))
 
 
-def _with_cuts(program: ConicProgram, cuts: Array, rhs: Array) -> ConicProgram:
-    """The program with one more column for the mean cost, above all cuts."""
-    A = sp.vstack([sp.hstack([program.A, sp.csr_array((program.A.shape[0], 1))]), sp.csr_array(cuts)], format="csr")
-    P = None if program.P is None else sp.csr_array(sp.block_diag([program.P, sp.csr_array((1, 1))]))
-    return replace(
-        program,
-        c=np.concatenate([program.c, np.ones(1)]),
-        A=A,
-        b=np.concatenate([program.b, rhs]),
-        cones=(*program.cones, Cone("nonneg", len(rhs))),
-        P=P,
-    )
+class _Master:
+    """The feasible program with one more column for each maximum, above all its tangents."""
+
+    def __init__(self, problem: DecisionProblem, slopes: Array, n_groups: int) -> None:
+        program, self.z = problem.feasible.program, problem.feasible.z_columns
+        self.n, self.n_groups = len(program.c), n_groups
+        costs = np.concatenate([program.c, np.ones(n_groups)])
+        costs[self.z] += slopes
+        wide = sp.hstack([program.A, sp.csr_array((program.A.shape[0], n_groups))], format="csr")
+        P = None if program.P is None else sp.csr_array(sp.block_diag([program.P, sp.csr_array((n_groups, n_groups))]))
+        self.program = replace(program, c=costs, A=wide, P=P)
+
+    def solve_with(self, cuts: Array) -> Solution:
+        """Add one tangent for each maximum and solve."""
+        rows = np.zeros((self.n_groups, self.n + self.n_groups))
+        rows[:, self.z], rows[:, self.n :] = cuts[:, 1:], -np.eye(self.n_groups)
+        self.program = replace(
+            self.program,
+            A=sp.vstack([self.program.A, sp.csr_array(rows)], format="csr"),
+            b=np.concatenate([self.program.b, -cuts[:, 0]]),
+            cones=(*self.program.cones, Cone("nonneg", self.n_groups)),
+        )
+        return solve(self.program)
