@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 
 import polyhedge as ph
-from polyhedge.io.archive import digest_of, pack, unpack
+from polyhedge.io.archive import MAX_BYTES, digest_of, pack, unpack
 
 FORBIDDEN = ("os.system", "os.exec", "os.posix_spawn", "os.fork", "subprocess.Popen", "socket.", "pickle.", "shutil.")
 FORBIDDEN += ("os.remove", "os.rename", "os.mkdir", "os.chmod", "ctypes.", "code.__new__", "urllib.")
@@ -53,10 +53,9 @@ def main(directory: str, n: int, seed: int) -> dict[str, object]:
 
 
 def mutated(models: list[bytes], i: int, rng: np.random.Generator) -> tuple[str, bytes]:
-    """The i-th mutation: first each dangerous archive of the smallest and the largest model, then the rest in turn."""
-    if i < 2 * len(HOSTILE):
-        chosen = sorted(models, key=len)[0 if i % 2 else -1]
-        return HOSTILE[i // 2].__name__, HOSTILE[i // 2](unpack(chosen))
+    """The i-th mutation: first each dangerous archive once, then the other kinds in turn."""
+    if i < len(HOSTILE):
+        return HOSTILE[i].__name__, HOSTILE[i](unpack(io.BytesIO(models[i % len(models)])))
     kind = list(MUTATIONS)[i % len(MUTATIONS)]
     return kind, MUTATIONS[kind](models[rng.integers(len(models))], rng)
 
@@ -101,7 +100,7 @@ def insert(content: bytes, rng: np.random.Generator) -> bytes:
 
 def edit(content: bytes, rng: np.random.Generator, *, fix: bool) -> bytes:
     """Change one member and, with `fix`, make the digest match again, as an attacker would."""
-    members = unpack(content)
+    members = unpack(io.BytesIO(content))
     digest = digest_of(members)
     names = [name for name in members if name.endswith(".json")] if rng.random() < 0.7 else list(members)
     name = names[rng.integers(len(names))]
@@ -158,7 +157,7 @@ def npy(header: str, data: bytes = b"") -> bytes:
 
 def header_edit(content: bytes, rng: np.random.Generator) -> bytes:
     """Arrays that announce what they are not."""
-    members = unpack(content)
+    members = unpack(io.BytesIO(content))
     names = [name for name in members if name.endswith(".npy")]
     shapes = ["(1000000000000,)", "(-1,)", "(2, 3, 4)", "()", "(0,)", "(99999999999999999999,)", "'x'", "((1,),)"]
     types = ["'<f8'", "'|O'", "'<f4'", "'|V9999999999'", "[('a', '<f8')]", "'<U1000000000'", "'x'", "'>f8'"]
@@ -169,7 +168,7 @@ def header_edit(content: bytes, rng: np.random.Generator) -> bytes:
 
 
 def bomb(members: dict[str, bytes]) -> bytes:
-    return pack({**members, "arrays/bomb.npy": bytes(2**28)})
+    return pack({**members, "arrays/bomb.npy": bytes(MAX_BYTES)})
 
 
 def lying_bomb(members: dict[str, bytes]) -> bytes:
@@ -181,6 +180,14 @@ def lying_bomb(members: dict[str, bytes]) -> bytes:
         content[position : position + 4] = struct.pack("<I", 100)
         position = content.find(size)
     return bytes(content)
+
+
+def heavy(members: dict[str, bytes]) -> bytes:
+    """A predictor, or else a set, of the largest size that is let in, packed into few bytes."""
+    names = [name for name in members if name.endswith(".npy")]
+    name = max(names, key=lambda name: (name.startswith("predictor/"), len(members[name])))
+    n = (MAX_BYTES - sum(map(len, members.values())) - 1024) // 8
+    return pack({**members, name: npy(f"{{'descr': '<f8', 'fortran_order': False, 'shape': ({n},), }}", bytes(8 * n))})
 
 
 def json_bomb(members: dict[str, bytes]) -> bytes:
@@ -249,7 +256,19 @@ def evil(loader: str) -> Callable[[dict[str, bytes]], bytes]:
     return build
 
 
-HOSTILE = (bomb, lying_bomb, json_bomb, deep_json, deep_formula, wide_formula, traversal, absolute, duplicate, crowd)
+HOSTILE = (
+    bomb,
+    heavy,
+    lying_bomb,
+    json_bomb,
+    deep_json,
+    deep_formula,
+    wide_formula,
+    traversal,
+    absolute,
+    duplicate,
+    crowd,
+)
 HOSTILE += tuple(
     evil(f"{kind}Node") for kind in ("ConstructorFromReduce", "Loss", "Object", "Function", "Dict", "Type")
 )

@@ -59,6 +59,22 @@ def test_a_formula_costs_what_it_says(read):
     assert problem.pieces is not None
 
 
+def test_names_with_spaces_stand_in_backquotes(read):
+    problem = read(
+        """outcomes = ["Heating Load", "in"]
+decisions = ["share (gas)", "b"]
+lower = 0
+constraints = ["`share (gas)` + b == 1", "b <= 3 + `Heating Load`"]
+cost = "`Heating Load` * `share (gas)` + `in`*b"
+"""
+    )
+    z, u = RNG.random((5, 2)), RNG.normal(size=(5, 2))
+    assert problem.evaluate(z, u) == pytest.approx((z * u).sum(axis=1))
+    assert len(problem.uncertain_rows) == 1
+    with pytest.raises(ValueError, match=r'names "Heating Loa", .* Did you mean "Heating Load"'):
+        read('outcomes = ["Heating Load"]\ndecisions = 1\ncost = "`Heating Loa`"')
+
+
 TABLES = """
 outcomes = 2
 decisions = ["a", "b", "c"]

@@ -179,6 +179,9 @@ def test_text_in_a_number_column_is_an_error_with_row_numbers() -> None:
         choose_columns(table, ["y"], features=["a"])
     with pytest.raises(ValueError, match=r"row 5 \('inf'\)"):
         outcomes_of(table, ["y"])
+    units = table_of(a=[f"{i}.5 kW" for i in range(60)], y=list(range(60)))
+    with pytest.raises(ValueError, match=r"row 1 \('0.5 kW'\).*Correct them \(no units\)"):
+        choose_columns(units, ["y"])
     schema, _ = choose_columns(table, ["y"], features=["a"], categorical=["a"])
     assert schema.features[0].levels == ("1", "12 kW", "2", "4", "abc")
 
@@ -188,7 +191,7 @@ def test_useless_columns_are_left_out_and_named() -> None:
     table = table_of(
         constant=["7"] * n,
         empty=[None] * n,
-        customer=[f"customer {i}" for i in range(n)],
+        customer=[f"B{i}" for i in range(n)],
         kind=["a", "b"] * (n // 2),
         size=[str(i) for i in range(n)],
         y=[str(i) for i in range(n)],

@@ -2,6 +2,7 @@
 
 import importlib
 import itertools
+import tracemalloc
 
 import cvxpy as cp
 import numpy as np
@@ -11,11 +12,12 @@ from hypothesis import strategies as st
 
 import polyhedge as ph
 import polyhedge.robust.batch as batch
-from polyhedge.robust import Counterpart, decide
+from polyhedge.robust import Counterpart, decide, decide_knowing
 from polyhedge.robust.batch import BatchEngine, batch_engine
 from polyhedge.robust.pairs import prove
 from polyhedge.robust.pivots import block_pivot
 from polyhedge.robust.regions import is_certified
+from polyhedge.sets import protocol
 
 KINDS = ("affine", "newsvendor", "quadratic", "weakly quadratic")
 TIGHT = {"tol_gap_abs": 1e-11, "tol_gap_rel": 1e-11, "tol_feas": 1e-11}
@@ -314,3 +316,57 @@ def test_block_pivot_exchanges_rows_and_columns():
     v2[columns], w2[rows] = w[rows], v[columns]
     assert N @ v2 == pytest.approx(w2)
     assert block_pivot(np.zeros((2, 2)), np.array([0]), np.array([1])) is None
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_decisions_with_the_outcome_known_equal_a_direct_minimisation(kind):
+    rng = np.random.default_rng(15)
+    problem = make_problem(kind, 4, rng)
+    outcomes = rng.normal(size=(100, 4))
+    z, costs = decide_knowing(problem, outcomes)
+    assert problem.evaluate(z, outcomes) == pytest.approx(costs, abs=1e-7)
+    for u, cost in zip(outcomes[:10], costs[:10], strict=True):
+        cost_of_z = cp.Minimize(problem.expression(problem.decision, u))
+        best = cp.Problem(cost_of_z, list(problem.constraints)).solve(solver=cp.CLARABEL, **TIGHT)
+        assert cost == pytest.approx(best, abs=1e-7)
+
+
+def test_scores_in_blocks_equal_scores_in_one_go_to_the_last_bit(monkeypatch):
+    rng = np.random.default_rng(16)
+    residuals = rng.normal(size=(1000, 3))
+    root = rng.normal(size=(3, 3))
+    for shape in (random_set(rng, 3, 8), ph.Box([1.0, 2.0, 3.0]), ph.Ball(3), ph.Ellipsoid(root @ root.T + np.eye(3))):
+        whole = shape.scores(residuals)
+        with monkeypatch.context() as patch:
+            patch.setattr(protocol, "SCORE_BLOCK", 64)
+            assert np.array_equal(shape.scores(residuals), whole)
+
+
+@pytest.mark.parametrize(("d", "n"), [(2, 400_000), (4, 100_000)])
+def test_memory_beyond_inputs_and_outputs_does_not_grow_with_the_contexts(d, n, monkeypatch):
+    rng = np.random.default_rng(17)
+    problem, shape = make_problem("affine", d, rng), random_set(rng, d, 3 * d)
+    monkeypatch.setattr(batch, "_CHUNK", 4096)
+    monkeypatch.setattr(importlib.import_module("polyhedge.robust.decide"), "_SEGMENT_CHUNK", 4096)
+    beyond = []
+    for size in (n // 4, n):
+        centers = rng.normal(size=(size, d))
+        decide(problem, shape, 0.0, centers[:100])
+        tracemalloc.start()
+        found = decide(problem, shape, 0.0, centers, n_jobs=1)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        kept = sum(getattr(found, name).nbytes for name in ("z", "cost_bound", "worst_outcome", "gap", "status"))
+        beyond.append(peak - kept - found.active_facets.nbytes)
+    # Two masks of a byte a context, of finite numbers and open contexts, are all that grows.
+    assert beyond[1] - beyond[0] <= 3 * d * n
+    assert beyond[1] <= 3 * d * n + 40e6
+
+
+def test_large_calibration_samples_are_scored_in_parts(monkeypatch):
+    rng = np.random.default_rng(18)
+    X, Y = ph.data.make_synthetic(900, rng=rng)
+    decider = ph.RobustDecider(ph.problems.simplex_linear([0.0, 0.0]), random_state=0).fit(X[:600], Y[:600])
+    whole = decider.recalibrate(X[600:], Y[600:]).radius_
+    monkeypatch.setattr(importlib.import_module("polyhedge.estimator"), "_CALIBRATION_BLOCK", 37)
+    assert decider.recalibrate(X[600:], Y[600:]).radius_ == pytest.approx(whole, rel=1e-12)

@@ -36,8 +36,13 @@ NAMES = [f"x{j}" for j in range(4)]
 
 @pytest.fixture(scope="module")
 def client() -> Iterator[Any]:
-    cluster = distributed.LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None)
-    with cluster, distributed.Client(cluster) as client:
+    # On a busy machine a worker process may take long to start.
+    patience = dict.fromkeys(["distributed.comm.timeouts.connect", "distributed.comm.timeouts.tcp"], "180s")
+    with (
+        dask.config.set(patience),
+        distributed.LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None) as cluster,
+        distributed.Client(cluster) as client,
+    ):
         yield client
 
 
@@ -69,9 +74,9 @@ def assert_same_decisions(found: Any, decider: ph.RobustDecider, rows: Any) -> N
     found = found.loc[fine]
     # Matrix products round differently for blocks of another size.
     for names, values in (
-        (["share_0", "share_1"], expected.z),
+        (["share_1", "share_2"], expected.z),
         (["cost_bound"], expected.cost_bound[:, None]),
-        (["worst_outcome_0", "worst_outcome_1"], expected.worst_outcome),
+        (["worst_u_1", "worst_u_2"], expected.worst_outcome),
     ):
         np.testing.assert_allclose(found[names], values, rtol=1e-12, atol=1e-12)
 
@@ -84,10 +89,10 @@ def test_rows_that_cannot_be_decided_keep_their_place_with_a_reason(decider: ph.
     found = decide_rows(ph.batches.Model.of(decider), rows)
     pd.testing.assert_index_equal(found.index, rows.index)
     assert_same_decisions(found, decider, rows)
-    assert found.loc[400, "reason"] == "missing: x1"
-    assert found.loc[17, "reason"] == "not finite: x0, x2"
-    assert found["reason"].notna().sum() == 4
-    assert found.loc[400, ["share_0", "cost_bound", "gap"]].isna().all()
+    assert found.loc[400, "note"] == "missing: x1"
+    assert found.loc[17, "note"] == "not finite: x0, x2"
+    assert found["note"].notna().sum() == 4
+    assert found.loc[400, ["share_1", "cost_bound", "gap"]].isna().all()
 
 
 def test_rows_that_the_predictor_refuses_keep_their_place_too(data: Any) -> None:
@@ -104,7 +109,7 @@ def test_rows_that_the_predictor_refuses_keep_their_place_too(data: Any) -> None
     decider.fit(rows[calm], Y[calm])
     found = decide_rows(ph.batches.Model.of(decider), rows)
     np.testing.assert_array_equal(found["status"] == "optimal", calm)
-    assert (found.loc[~calm, "reason"] == "x0 was never above 2").all()
+    assert (found.loc[~calm, "note"] == "x0 was never above 2").all()
     np.testing.assert_array_equal(found.loc[calm, "cost_bound"], decider.decide(rows[calm]).cost_bound)
 
 
@@ -125,8 +130,8 @@ def test_a_context_without_a_decision_says_why(data: Any) -> None:
     decider.fit(pd.DataFrame(np.abs(Y), columns=["a", "b"]), np.abs(Y))
     found = decide_rows(ph.batches.Model.of(decider), pd.DataFrame({"a": [1.0, -1e6], "b": [1.0, -1e6]}))
     assert found["status"].tolist() == ["optimal", "empty set"]
-    assert "known support of the outcome" in found["reason"][1]
-    assert list(found.columns)[:2] == ["order_0", "order_1"]
+    assert "known support of the outcome" in found["note"][1]
+    assert list(found.columns)[:2] == ["order_1", "order_2"]
 
 
 def test_a_predictor_fitted_on_an_array_takes_the_columns_in_their_order(decider: ph.RobustDecider, data: Any) -> None:
@@ -168,6 +173,16 @@ def test_a_dask_frame_gives_a_lazy_dask_frame_with_the_numbers_of_memory(
     pd.testing.assert_index_equal(found.index, rows.index)
     assert_same_decisions(found, decider, rows)
     assert lazy.dtypes.to_dict() == found.dtypes.to_dict()
+
+
+def test_the_index_and_wrong_columns_are_known_before_any_work(decider: ph.RobustDecider, data: Any) -> None:
+    days = data[0].set_index(pd.date_range("2024-01-01", periods=N_ROWS, name="day"))
+    lazy = decider.decide(dd.from_pandas(days, npartitions=3))
+    assert lazy.index.name == "day"
+    assert lazy.index.dtype == days.index.dtype
+    assert lazy.known_divisions
+    with pytest.raises(ValueError, match="The table has no column x2"):
+        decider.decide(dd.from_pandas(days.drop(columns="x2"), npartitions=3))
 
 
 def test_empty_partitions_are_kept(client: Any, decider: ph.RobustDecider, data: Any) -> None:
@@ -216,23 +231,25 @@ def test_distributed_calibration_gives_the_radius_of_memory(client: Any, decider
     expected = decider.recalibrate(rows, Y).radius_
     table = rows.assign(a=Y[:, 0], b=Y[:, 1])
     decider.radius_ = np.nan
-    same = ph.batches.calibrate(decider, dd.from_pandas(table, npartitions=6), outcomes=["a", "b"])
+    same = decider.recalibrate(dd.from_pandas(table, npartitions=6), ["a", "b"])
     assert same is decider
     assert decider.radius_ == expected
     assert decider.n_calibrate_ == 5000
+    assert decider.calibrations_[-1].radius == expected
+    assert len(decider.calibrations_[-1].digest) == len(decider.calibrations_[-2].digest)
 
 
 def test_calibration_refuses_what_the_guarantee_does_not_cover(client: Any, decider: ph.RobustDecider) -> None:
     X, Y = ph.data.make_synthetic(100, rng=np.random.default_rng(1))
     table = pd.DataFrame(X, columns=NAMES).assign(a=Y[:, 0], b=Y[:, 1])
     frame = dd.from_pandas(table, npartitions=2)
-    with pytest.raises(ValueError, match=r"outcomes must name 2 column\(s\) of the frame, got a, c"):
-        ph.batches.calibrate(decider, frame, ["a", "c"])
+    with pytest.raises(ValueError, match=r"Y must name 2 outcome column\(s\) of the Dask DataFrame, got a, c"):
+        decider.recalibrate(frame, ["a", "c"])
     with pytest.raises(ValueError, match="needs at least 9 calibration samples, got 8"):
-        ph.batches.calibrate(decider, dd.from_pandas(table.iloc[:8], npartitions=2), ["a", "b"])
+        decider.recalibrate(dd.from_pandas(table.iloc[:8], npartitions=2), ["a", "b"])
     table.loc[50, "a"] = np.nan
     with pytest.raises(ValueError, match="Y must be finite"):
-        ph.batches.calibrate(decider, dd.from_pandas(table, npartitions=2), ["a", "b"])
+        decider.recalibrate(dd.from_pandas(table, npartitions=2), ["a", "b"])
 
 
 @settings(max_examples=25, deadline=None)
@@ -281,6 +298,19 @@ def test_a_parquet_file_gives_a_parquet_file_with_the_numbers_of_memory(
     assert seen[-1] == (N_ROWS, N_ROWS)
     assert len(seen) >= 8
     assert os.listdir(run.target.parent) == ["decisions.parquet"]
+
+
+def test_a_decider_from_a_file_finds_its_columns_by_name(data: Any, tmp_path: Path) -> None:
+    rows, Y = data
+    problem = ph.problems.simplex_linear([0.0, 0.0])
+    fitted = ph.RobustDecider(problem, learner=ph.learners.OneSidedBox(), random_state=0).fit(rows, Y)
+    fitted.save(tmp_path / "model.polyhedge")
+    rows[["x3", "x1", "x0", "x2"]].assign(other="text").to_parquet(tmp_path / "new.parquet")
+    run = ph.batches.decide_parquet(
+        ph.load(tmp_path / "model.polyhedge"), tmp_path / "new.parquet", tmp_path / "decisions.parquet"
+    )
+    found = pd.read_parquet(run.target)
+    np.testing.assert_allclose(found["cost_bound"], fitted.decide(rows).cost_bound, rtol=1e-12, atol=1e-12)
 
 
 def test_a_folder_gives_a_folder_with_the_same_files(decider: ph.RobustDecider, data: Any, tmp_path: Path) -> None:

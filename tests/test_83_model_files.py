@@ -30,6 +30,7 @@ from sklearn.svm import SVR
 
 import polyhedge as ph
 from polyhedge.io.archive import pack, unpack
+from polyhedge.problems import expression_tree
 from polyhedge.problems.stored import problem_from_state, problem_to_state
 
 HERE = Path(__file__).parent
@@ -159,6 +160,11 @@ def test_a_stored_problem_answers_like_the_written_one_beyond_its_decisions():
     )
 
 
+def test_every_listed_part_of_a_formula_exists_in_the_installed_cvxpy():
+    listed = {path.split(".")[1] for paths in expression_tree._ATOMS.values() for path in paths.split()}
+    assert listed == set(expression_tree._classes())
+
+
 def test_a_loaded_problem_can_be_fitted_again(path):
     decider = fitted(PROBLEMS["newsvendor"]())
     decider.save(path)
@@ -195,6 +201,7 @@ def test_every_kind_of_predictor_decides_the_same_after_loading(name, path):
     assert_same(decider, twin, rows[:70], Y)
     assert np.array_equal(twin.split_.calibrate, decider.split_.calibrate)
     assert (twin.n_learn_, twin.n_calibrate_) == (decider.n_learn_, decider.n_calibrate_)
+    assert list(getattr(twin, "feature_names_in_", [])) == list(getattr(decider, "feature_names_in_", []))
 
 
 def test_a_loaded_decider_can_be_pickled(path):
@@ -266,6 +273,15 @@ def test_details_that_are_not_json_are_an_error_and_leave_the_old_file(details, 
         fitted().save(path, details)
     assert path.read_bytes() == before
     assert [p.name for p in path.parent.iterdir()] == [path.name]
+
+
+def test_the_documented_example_runs(tmp_path, monkeypatch):
+    text = (HERE.parent / "docs" / "model-file.md").read_text(encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    names = {"ph": ph, "decider": fitted(), "X_fresh": Y[:50] * 0.7, "Y_fresh": Y[:50]}
+    exec(text.split("```python")[1].split("```")[0], names)
+    assert len(names["twin"].calibrations_) == 2
+    assert names["twin"].details_ == {"columns": ["heating", "cooling"]}
 
 
 def test_saving_before_fitting_names_the_missing_step(path):
@@ -355,9 +371,14 @@ def test_a_problem_from_a_python_file_travels_where_it_can(path, tmp_path):
         ph.load(path, problem=LINEAR)
 
 
+def members_of(path):
+    with path.open("rb") as stream:
+        return unpack(stream)
+
+
 def rewritten(path, change):
     """The file with one document changed and a digest that matches again."""
-    members = unpack(path.read_bytes())
+    members = members_of(path)
     document = json.loads(members["model.json"])
     change(document, members)
     members["model.json"] = json.dumps(document).encode()
@@ -430,7 +451,7 @@ def test_edited_files_with_a_matching_digest_are_refused_with_a_reason(name, pat
 
 def test_edited_files_without_a_matching_digest_are_refused(path):
     fitted().save(path, {"promise": 0.9})
-    members = unpack(path.read_bytes())
+    members = members_of(path)
     digest = fuzz.digest_of(members)
     members["details.json"] = members["details.json"].replace(b"0.9", b"0.8")
     path.write_bytes(fuzz.zipped({**members, "digest.txt": digest.encode()}))
@@ -448,15 +469,25 @@ def test_other_files_are_refused(content, path):
 
 def test_files_beyond_the_permitted_size_are_refused_until_it_is_raised(path):
     fitted().save(path)
-    size = sum(len(member) for member in unpack(path.read_bytes()).values())
+    size = sum(len(member) for member in members_of(path).values())
     with pytest.raises(ph.ModelFileError, match=r"larger than .* bytes"):
         ph.load(path, max_bytes=size // 2)
     assert ph.load(path, max_bytes=100 * size).radius_ == fitted().radius_
 
 
+def test_a_model_that_load_would_refuse_for_its_size_says_so_when_it_is_saved(path, monkeypatch):
+    monkeypatch.setattr("polyhedge.io.model.MAX_BYTES", 1000)
+    with pytest.warns(RuntimeWarning, match=r"The model is large: load it with max_bytes=\d+") as caught:
+        fitted().save(path)
+    needed = int(str(caught[0].message).split("max_bytes=")[1].split(",")[0])
+    assert ph.load(path, max_bytes=needed).radius_ == fitted().radius_
+    with pytest.raises(ph.ModelFileError, match=r"pass a larger max_bytes"):
+        ph.load(path, max_bytes=needed // 2)
+
+
 def forest_edit(path, change):
     """Change the nodes of the first tree of a stored forest."""
-    members = unpack(path.read_bytes())
+    members = members_of(path)
     for name, member in members.items():
         array = np.load(io.BytesIO(member)) if name.startswith("predictor/") and name.endswith(".npy") else None
         if array is not None and array.dtype.names and "left_child" in array.dtype.names:

@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
+import io
 import json
+import logging
 import os
-import pty
 import re
 import subprocess
 import sys
+import time
+import warnings
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.impute import SimpleImputer
+from sklearn.linear_model import LinearRegression
+from sklearn.pipeline import make_pipeline
 from typer.testing import CliRunner, Result
 
 import polyhedge as ph
 from polyhedge import cli
+from polyhedge._progress import tell
+from polyhedge.calibration import grouped_radius
+from polyhedge.cli import progress
+from polyhedge.predictors import as_predictor
 from polyhedge.tables import Table, TableOptions, fit_table, read_table
 
 PROBLEM = """\
@@ -136,6 +146,45 @@ def test_groups_never_straddle_parts_and_count_once() -> None:
     assert any("calibration groups" in warning for warning in fitted.warnings)
 
 
+def test_decider_keeps_groups_in_one_part_and_one_fold() -> None:
+    groups = np.random.default_rng(0).permutation(np.repeat(np.arange(80), 3))
+    frame = history(240)
+    X, Y = frame[["a"]].to_numpy(), frame[OUTCOMES].to_numpy()
+    problem = ph.problems.simplex_linear([0.0, 0.0])
+    decider = ph.RobustDecider(problem, predictor=LinearRegression(), learner=ph.learners.OneSidedBox(), random_state=0)
+    decider.fit(X, Y, groups=groups)
+    parts = [decider.split_.train, decider.split_.learn, decider.split_.calibrate]
+    assert sum(len(set(groups[part])) for part in parts) == 80
+    scores = decider.set_.scores(Y - decider.predictor_.predict(X))
+    used = np.concatenate(parts[1:])
+    assert decider.radius_ == grouped_radius(scores[used], groups[used], 0.1)
+    seen: list[set[int]] = []
+
+    class Spy(LinearRegression):
+        def fit(self, X: np.ndarray, y: np.ndarray) -> Spy:
+            seen.append(set(X[:, 0].astype(int)))
+            return super().fit(X, y)
+
+    labelled = np.column_stack([groups, X[:, 0]])
+    ph.predictors.out_of_fold(lambda: as_predictor(Spy(), 2), labelled, Y, 4, groups)
+    left_out = [set(range(80)) - known for known in seen]
+    assert sum(map(len, left_out)) == 80
+    assert set().union(*left_out) == set(range(80))
+    with pytest.raises(ValueError, match="groups must have one label for each of the 240 rows"):
+        decider.fit(X, Y, groups=groups[:5])
+
+
+def test_pipeline_that_fills_gaps_may_be_given_gaps() -> None:
+    frame = history(240)
+    frame.loc[::5, "a"] = np.nan
+    problem = ph.problems.simplex_linear([0.0, 0.0])
+    filling = make_pipeline(SimpleImputer(), LinearRegression())
+    decider = ph.RobustDecider(problem, predictor=filling, learner=ph.learners.OneSidedBox(), random_state=0)
+    assert decider.fit(frame[["a"]], frame[OUTCOMES]).decide(frame[["a"]].head()).is_optimal.all()
+    with pytest.raises(ValueError, match="X must be finite"):
+        ph.RobustDecider(problem, predictor=LinearRegression()).fit(frame[["a"]], frame[OUTCOMES])
+
+
 def test_rows_in_time_are_split_in_time_and_drift_is_told() -> None:
     frame = history(400)
     frame["day"] = pd.date_range("2024-01-01", periods=400).strftime("%Y-%m-%d")
@@ -246,6 +295,13 @@ def test_too_few_rows_are_an_error_that_says_how_many_are_needed(folder: Path, n
     assert len(done.stderr.splitlines()) == 1
 
 
+def test_rows_without_outcomes_are_named_as_the_reason_for_too_few(folder: Path) -> None:
+    history().assign(left=None).to_csv(folder / "few.csv", index=False)
+    done = fit(folder, folder / "few.csv", out="never")
+    assert done.exit_code == 2
+    assert "has 0 usable rows (200 of 200 rows have a missing outcome and were left out), but" in done.stderr
+
+
 def test_least_number_of_rows_is_enough(folder: Path) -> None:
     history().head(45).to_csv(folder / "few.csv", index=False)
     done = fit(folder, folder / "few.csv", out="least.polyhedge")
@@ -276,12 +332,7 @@ def test_decisions_have_the_problems_names_and_the_order_of_the_rows(folder: Pat
     # Bounds are unique, decisions need not be.
     np.testing.assert_allclose(frame["cost_bound"], reversed_rows["cost_bound"], rtol=1e-9)
     model = ph.load(folder / "model.polyhedge")
-    np.testing.assert_array_equal(
-        frame["cost_bound"],
-        np.concatenate(
-            [model.decide(new[["a", "town"]].iloc[part]).cost_bound for part in (slice(0, 64), slice(64, 150))]
-        ),
-    )
+    np.testing.assert_array_equal(frame["cost_bound"], model.decide(new[["a", "town"]]).cost_bound)
 
 
 def test_rows_that_cannot_be_decided_keep_their_place_with_a_reason(folder: Path) -> None:
@@ -290,9 +341,8 @@ def test_rows_that_cannot_be_decided_keep_their_place_with_a_reason(folder: Path
     done, frame = decided(folder, new)
     assert done.exit_code == 0
     assert frame["status"].tolist() == ["optimal", "not decided", "optimal", "not decided", "optimal", "optimal"]
-    assert frame["note"].fillna("").tolist() == [
-        "", "a is missing", "", "a is not a number: 'many'", "town = 'Atlantis' was never seen before", "",
-    ]  # fmt: skip
+    odd = "town = 'Atlantis' was never seen before"
+    assert frame["note"].fillna("").tolist() == ["", "a is missing", "", "a is not a number: 'many'", odd, ""]
     assert frame["cost_bound"].isna().tolist() == [False, True, False, True, False, False]
     assert "6 rows: 4 optimal, 2 not decided" in done.stdout
     assert "not decided (1 row(s)): a is missing" in done.stderr
@@ -497,34 +547,37 @@ def test_piped_output_has_no_control_codes(folder: Path) -> None:
     assert b"\x1b" not in done.stdout + done.stderr
 
 
-def test_bar_is_shown_on_a_terminal_and_only_after_a_while() -> None:
-    code = (
-        "import logging, sys, time; from polyhedge.cli import progress as p; from polyhedge._progress import tell;"
-        "p._PATIENCE = float(sys.argv[1]);"
-        "w = p.progress('working'); w.__enter__();"
-        "[(time.sleep(0.05), tell(logging.getLogger('polyhedge.x'), 'counting', i, 6)) for i in range(6)];"
-        "w.__exit__(None, None, None)"
-    )
-    assert b"counting" in on_terminal([sys.executable, "-c", code, "0.0"])
-    assert on_terminal([sys.executable, "-c", code, "60"]) == b""
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
 
 
-def on_terminal(arguments: list[str]) -> bytes:
-    ours, theirs = pty.openpty()
-    process = subprocess.Popen(arguments, stdout=theirs, stderr=theirs, env={**os.environ, "TERM": "xterm-256color"})
-    os.close(theirs)
-    shown = b""
-    while True:
-        try:
-            part = os.read(ours, 65536)
-        except OSError:  # how Linux says that the other end is closed
-            break
-        if not part:
-            break
-        shown += part
-    assert process.wait() == 0, shown
-    os.close(ours)
-    return shown
+@pytest.mark.parametrize(("patience", "is_shown"), [(0.0, True), (60.0, False)])
+def test_bar_is_shown_on_a_terminal_and_only_after_a_while(
+    patience: float, is_shown: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "_PATIENCE", patience)
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    monkeypatch.setenv("TERM", "xterm-256color")
+    log = logging.getLogger("polyhedge.somewhere")
+    with progress.progress("starting"):
+        for done in range(6):
+            tell(log, "counting", done, 6)
+            time.sleep(0.05)
+    assert ("counting" in sys.stderr.getvalue()) == is_shown  # type: ignore[attr-defined]
+    assert logging.getLogger("polyhedge").handlers == []
+
+
+def test_warnings_of_libraries_are_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def warn(*arguments: object) -> None:
+        warnings.warn("Ill-conditioned\nmatrix", RuntimeWarning, stacklevel=2)
+        raise ValueError("No more.")
+
+    monkeypatch.setattr(cli.example, "make_example", warn)
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        done = run("example", "energy")
+    assert done.stderr.splitlines() == ["warning: Ill-conditioned matrix", "polyhedge: error: No more."]
 
 
 def test_shell_completion_is_offered() -> None:

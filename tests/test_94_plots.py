@@ -13,9 +13,11 @@ from polyhedge.benchmark import synthetic_task
 from polyhedge.learners import OneSidedBox, PcaBox
 from polyhedge.plots.directions import cost_slopes
 from polyhedge.plots.outline import frame_of, projection
+from polyhedge.sets import ConvexNet, UnionOfBalls
 
 matplotlib = pytest.importorskip("matplotlib")
 matplotlib.use("Agg")
+from matplotlib.path import Path  # noqa: E402
 
 FRAME = np.full(2, -50.0), np.full(2, 50.0)
 SHAPES = {
@@ -25,25 +27,19 @@ SHAPES = {
     "ball 2": ph.Ball(3),
     "ball inf": ph.Ball(3, norm=np.inf),
     "ellipsoid": ph.Ellipsoid(np.diag([1.0, 4.0, 0.5])),
+    "union": UnionOfBalls([[0.0, 1.0, 0.0], [2.0, -1.0, 1.0]]),
+    "network": ConvexNet(
+        A1=[[1.0, 0.5, 0.0], [-1.0, 0.0, 2.0]],
+        k1=[0.1, 0.0],
+        C2=np.eye(2),
+        A2=np.zeros((2, 3)),
+        k2=[0.0, 0.0],
+        w3=[1.0, 0.5],
+        k3=0.0,
+        slope=0.5,
+    ),
 }
-
-
-class TwoDiscs:
-    """A set that is neither convex nor polyhedral, with no more than every set has."""
-
-    n_outcomes, is_bounded = 2, True
-    anchors = np.array([[-2.0, 0.0], [2.0, 0.0]])
-
-    def scores(self, residuals):
-        return np.min([np.linalg.norm(np.asarray(residuals) - a, axis=1) for a in self.anchors], axis=0)
-
-    def contains(self, residuals, radius):
-        return self.scores(residuals) <= radius
-
-    def support(self, directions, radius):
-        V = np.atleast_2d(directions)
-        values = (V @ self.anchors.T).max(axis=1) + radius * np.linalg.norm(V, axis=1)
-        return values if np.ndim(directions) == 2 else float(values[0])
+DISCS = UnionOfBalls([[-2.0, 0.0], [2.0, 0.0]])
 
 
 @pytest.fixture(autouse=True)
@@ -131,10 +127,22 @@ def test_frame_ignores_a_few_far_points() -> None:
 
 def test_set_that_is_not_convex_is_drawn_as_it_is() -> None:
     residuals = np.random.default_rng(0).normal(size=(200, 2)) * 2
-    ax = ph.plots.sets_over_residuals({"discs": (TwoDiscs(), 0.8)}, residuals)
+    ax = ph.plots.sets_over_residuals({"discs": (DISCS, 0.8)}, residuals)
     outlines = [path for contour in ax.collections for path in contour.get_paths()]
     assert any(path.contains_point((2.0, 0.0)) for path in outlines)
     assert not any(path.contains_point((0.0, 0.0)) for path in outlines if len(path.vertices) > 100)
+
+
+def test_region_of_a_union_is_drawn_part_by_part() -> None:
+    ax = ph.Region(DISCS, 0.8, [10.0, 10.0]).plot()
+    points = (8.0, 10.0), (12.0, 10.0), (10.0, 10.0)
+    inside = [any(Path(patch.get_xy()).contains_point(point) for patch in ax.patches) for point in points]
+    assert inside == [True, True, False]
+
+
+def test_balls_of_a_union_that_the_known_support_cuts_off_are_not_drawn() -> None:
+    region = ph.Region(DISCS, 0.8, [0.0, 5.0], support_W=-np.eye(2), support_h=np.zeros(2))
+    assert len(region.plot().patches) == 1
 
 
 def test_first_set_is_filled_and_its_coverage_is_in_the_legend(two) -> None:

@@ -257,7 +257,7 @@ def test_values_of_a_peer_are_compared_with_ours(installed: Any, tmp_path: Path)
         ("linf", 5, True, ""),
         ("l2", 0, None, "knows no such set"),
     ]
-    assert right.rows[0].seconds == pytest.approx(0.1)
+    assert right.rows[0].seconds == 0.5
     wrong = run_peers(TWO_SETS, {}, tmp_path, peers=[installed(SCRIPT.format(error=1e-4))])
     assert wrong.rows[0].equal is False
     assert "NO" in peers_grids(wrong)[0].markdown()

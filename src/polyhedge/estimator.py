@@ -14,7 +14,7 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 
 from polyhedge._validation import Array, as_finite, check_alpha, numbers_of
-from polyhedge.batches import Model, decide_frame, is_dask_frame
+from polyhedge.batches import Model, decide_frame, distributed_radius, is_dask_frame
 from polyhedge.calibration import Calibration, conformal_radius, grouped_radius, minimum_samples
 from polyhedge.data import Split, as_indices, digest_rows, partition_rows, split_rows, take_rows
 from polyhedge.data.splits import IndexArray
@@ -148,7 +148,7 @@ class RobustDecider(BaseEstimator):
         residuals = Y[learn_rows] - centers
         if predictor.needs_training and learn_rows is split.learn:
             n_folds = getattr(learner, "training_folds", 0)
-            rows, found = self._out_of_fold(X, Y, split, n_folds, predictor_seed)
+            rows, found = self._out_of_fold(X, Y, split, n_folds, predictor_seed, labels)
             centers, residuals = np.vstack([found, centers]), np.vstack([Y[rows] - found, residuals])
         self.learn_result_ = learner.learn(residuals, centers, self.problem, self.alpha, random_state=learn_seed)
         self.n_learn_ = len(residuals)
@@ -162,7 +162,9 @@ class RobustDecider(BaseEstimator):
         )
         return self
 
-    def _out_of_fold(self, X: Any, Y: Array, split: Split, n_folds: int, seed: int) -> tuple[IndexArray, Array]:
+    def _out_of_fold(
+        self, X: Any, Y: Array, split: Split, n_folds: int, seed: int, groups: Any
+    ) -> tuple[IndexArray, Array]:
         """Training rows that help to learn, and what predictors fitted without them predict there."""
         n_missing = _ENOUGH_TO_LEARN - len(split.learn)
         none = np.zeros(0, dtype=np.int64), np.zeros((0, self.problem.n_outcomes))
@@ -174,6 +176,7 @@ class RobustDecider(BaseEstimator):
                 take_rows(X, split.train),
                 Y[split.train],
                 n_folds,
+                None if groups is None else groups[split.train],
             )
         except ValueError as error:
             warnings.warn(
@@ -194,13 +197,21 @@ class RobustDecider(BaseEstimator):
         elif hasattr(self, "feature_names_in_"):
             del self.feature_names_in_
 
-    def recalibrate(self, X: Any, Y: ArrayLike, *, groups: ArrayLike | None = None) -> Self:
+    def recalibrate(self, X: Any, Y: Any, *, groups: ArrayLike | None = None) -> Self:
         """Set the radius anew from fresh rows; the shape stays, and `calibrations_` keeps the old radii.
 
         The rows must not have been used for training or learning, otherwise the guarantee is void. Labels in
         `groups` mark rows that are near-copies of each other, as in `fit`.
+
+        Where X is a Dask DataFrame, Y names its outcome columns; the radius is computed from scores that stay with the
+        workers, and is exactly that of the same rows in memory.
         """
         self._check_fitted("recalibrate")
+        if is_dask_frame(X):
+            if groups is not None:
+                raise ValueError("groups cannot be given for a Dask DataFrame. Recalibrate on one row of each group.")
+            self._set_radius(*distributed_radius(Model.of(self), X, list(Y), self.alpha))
+            return self
         Y = check_outcomes(self.problem, Y)
         _check_features(X, Y, self.predictor)
         self._calibrate(X, Y, _labels(groups, len(Y)))
@@ -213,14 +224,14 @@ class RobustDecider(BaseEstimator):
             rows = np.arange(k, min(k + _CALIBRATION_BLOCK, len(Y)))
             part = X if len(rows) == len(Y) else take_rows(X, rows)
             scores[rows] = self.set_.scores(Y[rows] - self.predictor_.predict(part))
-        if groups is None:
-            self.radius_ = conformal_radius(scores, self.alpha)
-        else:
-            self.radius_ = grouped_radius(scores, groups, self.alpha)
-        self.n_calibrate_ = len(scores)
+        radius = conformal_radius(scores, self.alpha) if groups is None else grouped_radius(scores, groups, self.alpha)
+        self._set_radius(radius, len(scores), digest_rows(X, Y))
+
+    def _set_radius(self, radius: float, n: int, digest: str) -> None:
+        """Take a radius over, and note in the audit trail where it comes from."""
+        self.radius_, self.n_calibrate_ = radius, n
         date = datetime.now(UTC).isoformat(timespec="seconds")
-        entry = Calibration(date, self.n_calibrate_, self.radius_, digest_rows(X, Y))
-        self.calibrations_ = (*self.calibrations_, entry)
+        self.calibrations_ = (*self.calibrations_, Calibration(date, n, radius, digest))
 
     def decide(
         self, X: Any, *, n_jobs: int | None = None, progress: Callable[[int, int], None] | None = None
@@ -239,7 +250,7 @@ class RobustDecider(BaseEstimator):
         -------
         Decisions
             Or a lazy Dask DataFrame where X is one: `polyhedge.batches.decide_rows` says with which columns.
-            There a row with missing values keeps its place with a reason; here it is an error. Dask's own
+            There a row with missing values keeps its place with a note; here it is an error. Dask's own
             workers and progress bars take the place of `n_jobs` and `progress`.
         """
         self._check_fitted("decide")
@@ -294,6 +305,7 @@ class RobustDecider(BaseEstimator):
             n_learn=self.n_learn_,
             split=self.split_,
             data_digest=self.data_digest_,
+            feature_names=tuple(getattr(self, "feature_names_in_", ())),
             settings={name: repr(getattr(self, name)) for name in ("predictor", "learner", "split", "random_state")},
             details=getattr(self, "details_", {}) if details is None else details,
         )
@@ -412,6 +424,8 @@ def load(
     decider.learn_result_, decider.split_ = model.learn_result, model.split
     decider.n_learn_ = model.n_learn
     decider.data_digest_, decider.details_ = model.data_digest, dict(model.details)
+    if model.feature_names:
+        decider.feature_names_in_ = np.array(model.feature_names, dtype=object)
     return decider
 
 

@@ -102,7 +102,7 @@ def as_predictor(predictor: Any, n_outcomes: int, *, random_state: int | None = 
     return _TrainedPredictor(_regressor(predictor, d, random_state), d)
 
 
-def out_of_fold(make: Callable[[], Predictor], X: Any, Y: ArrayLike, n_folds: int) -> Array:
+def out_of_fold(make: Callable[[], Predictor], X: Any, Y: ArrayLike, n_folds: int, groups: Any = None) -> Array:
     """Predictions for the training rows, each by a predictor that was trained without its fold.
 
     Their residuals are as honest as those of rows the predictor has never seen. Folds are blocks of the rows in
@@ -115,6 +115,8 @@ def out_of_fold(make: Callable[[], Predictor], X: Any, Y: ArrayLike, n_folds: in
     X, Y : the training rows.
     n_folds : int
         Number of folds, at least 2.
+    groups : array of labels, optional
+        Rows of one group stay in one fold.
 
     Examples
     --------
@@ -125,7 +127,11 @@ def out_of_fold(make: Callable[[], Predictor], X: Any, Y: ArrayLike, n_folds: in
     """
     rows = np.arange(len(Y := np.asarray(Y)))
     centers = np.empty(Y.shape)
-    for fold in np.array_split(rows, check_count(n_folds, "n_folds", minimum=2)):
+    block_of = rows if groups is None else np.unique(groups, return_inverse=True)[1]
+    for blocks in np.array_split(np.unique(block_of), check_count(n_folds, "n_folds", minimum=2)):
+        fold = np.flatnonzero(np.isin(block_of, blocks))
+        if not len(fold):
+            continue  # fewer groups than folds
         rest = np.setdiff1d(rows, fold)
         centers[fold] = make().fit(take_rows(X, rest), Y[rest]).predict(take_rows(X, fold))
     return centers

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from polyhedge._validation import Array, Indices
-from polyhedge.batches.model import FittedDecider, Model, decide_rows, empty_result, require
+from polyhedge.batches.model import Model, decide_rows, require
 from polyhedge.calibration import attained_rank
+from polyhedge.data import digest_rows
 from polyhedge.problems.checks import check_outcomes
 
 _BINS = 4096
@@ -40,7 +41,9 @@ def decide_frame(model: Model, frame: Any) -> Any:
         With the columns of `decide_rows`.
     """
     require("dask", ["dask", "pyarrow"])
-    return frame.map_partitions(_decide_partition, _sent_once(model), meta=empty_result(model))
+    # The frame's own example of no rows shows whether its columns fit, before any work is done.
+    meta = decide_rows(model, frame._meta)
+    return frame.map_partitions(_decide_partition, _sent_once(model), meta=meta)
 
 
 def _decide_partition(rows: Any, model: Model) -> Any:
@@ -55,8 +58,8 @@ def _sent_once(model: Model) -> Any:
     return dask.delayed(model, pure=False, traverse=False)
 
 
-def calibrate(decider: FittedDecider, frame: Any, outcomes: Sequence[str]) -> FittedDecider:
-    """Set the radius of a fitted decider anew, exactly, from rows in a Dask data frame.
+def distributed_radius(model: Model, frame: Any, outcomes: Sequence[str], alpha: float) -> tuple[float, int, str]:
+    """The exact conformal radius of rows in a Dask data frame, their number, and a digest of them.
 
     The scores are computed where the rows are and stay there. The conformal order statistic is found by
     counting scores in ever narrower intervals; at most a million scores travel to the caller. The rows must
@@ -64,31 +67,25 @@ def calibrate(decider: FittedDecider, frame: Any, outcomes: Sequence[str]) -> Fi
 
     Parameters
     ----------
-    decider : RobustDecider
-        Gets a new `radius_` and `n_calibrate_`; its shape stays.
+    model : Model
     frame : dask.dataframe.DataFrame
         Features and outcomes of the calibration rows. Missing values are an error: leaving rows out is a
         choice that the guarantee does not cover.
     outcomes : names of the outcome columns, in the order of the problem.
-
-    Returns
-    -------
-    RobustDecider
-        The decider itself.
+    alpha : miscoverage level.
     """
     require("dask", ["dask", "pyarrow"])
-    model, names = Model.of(decider), list(outcomes)
-    absent = [name for name in names if name not in frame.columns]
-    if absent or len(names) != model.problem.n_outcomes:
+    names = [str(name) for name in outcomes]
+    if any(name not in frame.columns for name in names) or len(names) != model.problem.n_outcomes:
         raise ValueError(
-            f"outcomes must name {model.problem.n_outcomes} column(s) of the frame, got {', '.join(names) or 'none'}."
+            f"Y must name {model.problem.n_outcomes} outcome column(s) of the Dask DataFrame, got "
+            f"{', '.join(names) or 'none'}."
         )
     scores = _Scores.of(model, frame, names)
-    radius = scores.of_rank(attained_rank(scores.n, decider.alpha))
+    radius = scores.of_rank(attained_rank(scores.n, alpha))
     if not np.isfinite(radius):
         raise ValueError(f"The conformal radius would be {radius}. Check the scores or raise alpha.")
-    decider.radius_, decider.n_calibrate_ = radius, scores.n
-    return decider
+    return radius, scores.n, scores.digest
 
 
 @dataclass(frozen=True)
@@ -99,16 +96,19 @@ class _Scores:
     n: int
     low: float
     high: float
+    digest: str = ""
 
     @classmethod
     def of(cls, model: Model, frame: Any, outcomes: list[str]) -> _Scores:
         import dask
 
         sent, score = _sent_once(model), dask.delayed(_score_partition)
-        parts = dask.persist(*(score(part, sent, outcomes) for part in frame.to_delayed()))
-        summaries = dask.compute(*(dask.delayed(_summary)(part) for part in parts))
-        counts, lows, highs = (np.array(column) for column in zip(*summaries, strict=True))
-        return cls(tuple(parts), int(counts.sum()), float(lows.min()), float(highs.max()))
+        scored = dask.persist(*(score(part, sent, outcomes) for part in frame.to_delayed()))
+        parts = tuple(pair[0] for pair in scored)
+        counts, lows, highs, digests = zip(
+            *dask.compute(*(dask.delayed(_summary)(pair) for pair in scored)), strict=True
+        )
+        return cls(parts, sum(counts), min(lows), max(highs), digest_rows(np.array(digests)))
 
     def of_rank(self, k: int) -> float:
         """The k-th smallest score, exactly."""
@@ -132,18 +132,20 @@ class _Scores:
         return float(np.partition(candidates, k - below - 1)[k - below - 1])
 
 
-def _score_partition(rows: Any, model: Model, outcomes: list[str]) -> Array:
+def _score_partition(rows: Any, model: Model, outcomes: list[str]) -> tuple[Array, str]:
+    """The scores of a partition, and a digest of its rows."""
     if not len(rows):
-        return np.zeros(0)
-    centers = model.predictor.predict(model.features(rows.drop(columns=outcomes)))
-    Y = check_outcomes(model.problem, rows[outcomes].to_numpy(dtype=np.float64))
-    return model.set.scores(Y - centers)
+        return np.zeros(0), ""
+    X, Y = rows.drop(columns=outcomes), rows[outcomes].to_numpy(dtype=np.float64)
+    centers = model.predictor.predict(model.features(X))
+    return model.set.scores(check_outcomes(model.problem, Y) - centers), digest_rows(X, Y)
 
 
-def _summary(scores: Array) -> tuple[int, float, float]:
+def _summary(scored: tuple[Array, str]) -> tuple[int, float, float, str]:
+    scores, digest = scored
     if not len(scores):
-        return 0, np.inf, -np.inf
-    return len(scores), float(scores.min()), float(scores.max())
+        return 0, np.inf, -np.inf, digest
+    return len(scores), float(scores.min()), float(scores.max()), digest
 
 
 def _edges(low: float, high: float) -> Array:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -21,8 +20,8 @@ from polyhedge.solvers.program import Status
 _SHORT = {status: str(status).partition(":")[0] for status in Status}
 _UNDECIDED = "not decided"
 _STATUSES = (*dict.fromkeys(_SHORT.values()), _UNDECIDED)
-_MOST_UNPREDICTABLE = 1000
-"""Rows of one block that the predictor may refuse; beyond, the table and not the rows are wrong."""
+_MOST_REFUSED = 1000
+"""Rows of one block that the predictor may refuse; beyond, it is the table that is wrong."""
 
 
 class FittedDecider(Protocol):
@@ -30,11 +29,9 @@ class FittedDecider(Protocol):
 
     problem: DecisionProblem
     predictor: Any
-    alpha: float
     predictor_: Predictor
     set_: UncertaintySet
     radius_: float
-    n_calibrate_: int
 
 
 @dataclass(frozen=True)
@@ -60,7 +57,9 @@ class Model:
         """The model of a fitted `RobustDecider`."""
         if not hasattr(decider, "radius_"):
             raise NotFittedError("This RobustDecider is not fitted yet. Call fit(X, Y) first.")
-        names = getattr(decider, "feature_names_in_", None)
+        # A decider from a file knows the names only through its predictor.
+        predictor = getattr(decider.predictor_, "model", None)
+        names = getattr(decider, "feature_names_in_", getattr(predictor, "feature_names_in_", None))
         return cls(
             problem=decider.problem,
             predictor=decider.predictor_,
@@ -80,20 +79,28 @@ class Model:
         return rows[list(self.names)]
 
     @property
-    def decision_columns(self) -> list[str]:
-        """Names of the entries of the decision: the variable's own name with its indices, else z."""
-        variable = self.problem.decision
-        # CVXPY numbers the variables that have no name of their own.
-        name = "z" if re.fullmatch(r"var\d+", variable.name()) else variable.name()
-        if variable.size == 1:
-            return [name]
-        return ["_".join([name, *map(str, index)]) for index in np.ndindex(variable.shape)]
-
-    @property
     def columns(self) -> list[str]:
         """Names of all columns of a table of decisions."""
-        outcomes = [f"worst_outcome_{j}" for j in range(self.problem.n_outcomes)]
-        return [*self.decision_columns, "cost_bound", *outcomes, "gap", "status", "reason"]
+        outcomes = (f"worst_{name}" for name in self.problem.outcome_names)
+        return distinct_names([*self.problem.decision_names, "cost_bound", *outcomes, "gap", "status", "note"])
+
+
+def distinct_names(names: Sequence[str]) -> list[str]:
+    """The names with an underscore after those that a later name needs: a decision may be called like a column of ours.
+
+    Examples
+    --------
+    >>> distinct_names(["status", "z", "status"])
+    ['status_', 'z', 'status']
+    """
+    taken: set[str] = set()
+    found = []
+    for name in reversed(names):
+        while name in taken:
+            name = f"{name}_"
+        taken.add(name)
+        found.append(name)
+    return found[::-1]
 
 
 def require(extra: str, packages: Sequence[str]) -> None:
@@ -107,7 +114,7 @@ def decide_rows(model: Model, rows: Any, *, n_jobs: int | None = None) -> Any:
     """One row of results for each row of a data frame, in the same order and with the same index.
 
     Rows with missing or infinite numbers, and rows that the predictor refuses, keep their place: their
-    decision is NaN, their status "not decided", and `reason` says why.
+    decision is NaN, their status "not decided", and `note` says why.
 
     Parameters
     ----------
@@ -119,8 +126,8 @@ def decide_rows(model: Model, rows: Any, *, n_jobs: int | None = None) -> Any:
     Returns
     -------
     pandas.DataFrame
-        The decision by the problem's own names, `cost_bound`, `worst_outcome_0` ..., `gap`, `status` and
-        `reason`, which is missing where the decision is optimal.
+        The decision by the problem's own names, `cost_bound`, the worst outcome as `worst_u_1` ..., `gap`, `status` and
+        `note`, which is missing where the decision is optimal.
 
     Examples
     --------
@@ -136,8 +143,10 @@ def decide_rows(model: Model, rows: Any, *, n_jobs: int | None = None) -> Any:
     usable, reasons = _usable(model, features)
     centers = np.full((len(rows), model.problem.n_outcomes), np.nan)
     if usable.any():
-        centers[usable] = _predict(model, _take(features, usable), np.flatnonzero(usable), reasons)
-        usable &= np.isfinite(centers).all(axis=1)
+        refused: dict[int, str] = {}
+        centers[usable] = _predict(model, _take(features, usable), np.flatnonzero(usable), refused)
+        usable[list(refused)] = False
+        reasons |= refused
     found = None
     if usable.any():
         found = decide(model.problem, model.set, model.radius, centers[usable], n_jobs=n_jobs)
@@ -161,18 +170,18 @@ def _usable(model: Model, features: Any) -> tuple[Mask, dict[int, str]]:
     return usable, reasons
 
 
-def _predict(model: Model, features: Any, positions: Indices, reasons: dict[int, str]) -> Array:
+def _predict(model: Model, features: Any, positions: Indices, refused: dict[int, str]) -> Array:
     """Predictions; rows that the predictor refuses are found by halving and get a reason instead."""
     try:
         return model.predictor.predict(features)
     except ValueError as error:
         if len(positions) == 1:
-            reasons[int(positions[0])] = " ".join(str(error).split())
-            if len(reasons) > _MOST_UNPREDICTABLE:
+            refused[int(positions[0])] = " ".join(str(error).split())
+            if len(refused) > _MOST_REFUSED:
                 raise
             return np.full((1, model.problem.n_outcomes), np.nan)
     half = np.arange(len(positions)) < len(positions) // 2
-    parts = [_predict(model, _take(features, part), positions[part], reasons) for part in (half, ~half)]
+    parts = [_predict(model, _take(features, part), positions[part], refused) for part in (half, ~half)]
     return np.concatenate(parts)
 
 
@@ -198,7 +207,7 @@ def _table(model: Model, index: Any, found: Decisions | None, usable: Mask, reas
         texts[usable] = _explanations(found)
     columns = dict(zip(model.columns[:-2], numbers.T, strict=True))
     columns["status"] = pd.Categorical.from_codes(codes, categories=list(_STATUSES))
-    columns["reason"] = pd.array(texts, dtype=pd.StringDtype("pyarrow"))
+    columns["note"] = pd.array(texts, dtype=pd.StringDtype("pyarrow"))
     return pd.DataFrame(columns, index=index)
 
 

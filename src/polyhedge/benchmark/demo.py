@@ -18,17 +18,15 @@ from polyhedge.benchmark.tasks import Task
 from polyhedge.calibration import conformal_radius
 from polyhedge.estimator import RobustDecider
 from polyhedge.metrics import Evaluation, evaluate_decisions
+from polyhedge.plots import sets_over_residuals
+from polyhedge.plots.directions import directions_around
 from polyhedge.robust import decide
-from polyhedge.sets import Box, Region, UncertaintySet
+from polyhedge.sets import Box, UncertaintySet
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["Comparison", "Row", "bonferroni_box", "compare", "draw_sets"]
-
-_LEARNED, _BOX, _DOTS, _MISSED = "#1f5fa8", "#d1781b", "#7d838d", "#b3261e"
-# Share of the residuals on each side of each axis that may lie outside the picture's frame.
-_TAIL = 0.005
+__all__ = ["Comparison", "Row", "bonferroni_box", "compare", "draw_sets", "paint_sets"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,62 +159,24 @@ def draw_sets(comparison: Comparison, path: Path) -> None:
 
     figure = Figure(figsize=(6.8, 5.4), layout="constrained")
     ax = figure.add_subplot()
-    _draw_set(ax, comparison.learned, _LEARNED, linestyle="-", fill=0.16)
-    _draw_set(ax, comparison.box, _BOX, linestyle="--", fill=0.0)
-    ax.plot(0, 0, marker="+", color="black", markersize=9, linestyle="none", zorder=5, label="prediction")
-    _draw_residuals(ax, comparison)
-    _frame(ax, comparison)
+    paint_sets(comparison, ax)
+    premiums = [row.evaluation.premium.value for row in comparison.rows]
+    title = f"Task {comparison.task.name}: {len(comparison.residuals)} test residuals"
+    ax.set_title(
+        f"{title}\npremium {premiums[0]:.3f} with the learned set, {premiums[1]:.3f} with the box", fontsize=11
+    )
+    figure.legend(*ax.get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize=9, frameon=False)
     save_figure(figure, [path])
 
 
-def _draw_set(ax: Axes, row: Row, color: str, *, linestyle: str, fill: float) -> None:
-    from matplotlib.colors import to_rgba
-
-    coverage, premium = row.evaluation.coverage.value, row.evaluation.premium.value
-    Region(row.shape, row.radius, np.zeros(2)).plot(
-        ax,
-        facecolor=to_rgba(color, fill),
-        edgecolor=color,
-        linestyle=linestyle,
-        linewidth=1.8,
-        alpha=None,
-        zorder=4 if fill == 0 else 2,
-        label=f"{row.method}: coverage {coverage:.3f}, premium {premium:.3f}",
+def paint_sets(comparison: Comparison, ax: Axes) -> Axes:
+    """Draw both sets over the test residuals on axes, with the directions in which outcomes cost more."""
+    learned, residuals = comparison.learned, comparison.residuals
+    centers = comparison.task.rows("test")[1] - residuals
+    return sets_over_residuals(
+        {row.method: (row.shape, row.radius) for row in comparison.rows},
+        residuals,
+        outcome_names=comparison.task.outcome_names,
+        directions=directions_around(comparison.task.problem, learned.shape, learned.radius, centers),
+        ax=ax,
     )
-
-
-def _draw_residuals(ax: Axes, comparison: Comparison) -> None:
-    learned = comparison.learned
-    inside = learned.shape.contains(comparison.residuals, learned.radius)
-    within, without = comparison.residuals[inside], comparison.residuals[~inside]
-    styles: tuple[tuple[Array, dict[str, Any]], ...] = (
-        (within, {"s": 9, "marker": "o", "linewidths": 0, "color": _DOTS, "label": "inside the learned set"}),
-        (without, {"s": 18, "marker": "x", "linewidths": 0.9, "color": _MISSED, "label": "outside it"}),
-    )
-    for points, style in styles:
-        ax.scatter(points[:, 0], points[:, 1], zorder=3, **style)
-
-
-def _frame(ax: Axes, comparison: Comparison) -> None:
-    """Limit the axes to the bulk of the residuals and the box: the learned set may open far beyond."""
-    residuals = comparison.residuals
-    reach = comparison.box.shape.support(np.vstack([np.eye(2), -np.eye(2)]), comparison.box.radius)
-    low = np.minimum(np.quantile(residuals, _TAIL, axis=0), -reach[2:])
-    high = np.maximum(np.quantile(residuals, 1 - _TAIL, axis=0), reach[:2])
-    margin = 0.08 * (high - low).max()
-    low, high = low - margin, high + margin
-    ax.set_xlim(low[0], high[0])
-    ax.set_ylim(low[1], high[1])
-    ax.set_aspect("equal")
-    ax.grid(color="#e4e6ea", linewidth=0.6, zorder=0)
-    ax.set_axisbelow(True)
-    for side in ("top", "right"):
-        ax.spines[side].set_visible(False)
-    first, second = comparison.task.outcome_names
-    ax.set_xlabel(f"{first}: outcome minus prediction")
-    ax.set_ylabel(f"{second}: outcome minus prediction")
-    n_beyond = int(np.any((residuals < low) | (residuals > high), axis=1).sum())
-    beyond = f" ({n_beyond} beyond the frame)" if n_beyond else ""
-    ax.set_title(f"Task {comparison.task.name}: {len(residuals)} test residuals{beyond}", fontsize=11)
-    # Legends fill column by column: the sets and the prediction in the first, the dots in the second.
-    ax.figure.legend(loc="outside lower center", ncols=2, fontsize=9, frameon=False)

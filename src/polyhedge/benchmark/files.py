@@ -9,7 +9,7 @@ from typing import Any
 
 from polyhedge._files import replace_file
 
-__all__ = ["replace_file", "save_figure"]
+__all__ = ["save_figure"]
 
 
 def save_figure(figure: Any, paths: Iterable[Path]) -> None:

@@ -23,6 +23,7 @@ from polyhedge.benchmark.baselines import (
     nominal,
     oracle,
     pcp,
+    picnn,
     sample_average,
 )
 from polyhedge.benchmark.measure import Measured, measure_set
@@ -132,6 +133,12 @@ def _f_croms(n_candidates: int) -> Method:
     return Method(f"f-croms-{n_candidates}", name, "baseline", run, guarantee="none", paper=name)
 
 
+def _picnn(key: str, name: str, loss: str, paper: str = "") -> Method:
+    # Where the radius lies below the least score of a context it is raised, which can only add coverage.
+    run = partial(picnn, loss=loss)
+    return Method(key, name, "baseline", run, guarantee="at least", paper=paper, extra="picnn")
+
+
 def _reference(key: str, name: str, run: Run) -> Method:
     return Method(key, name, "reference", run, guarantee="none", calibrated_on="")
 
@@ -153,6 +160,8 @@ _ROWS = (
         partial(f_croms, n_candidates=20, exact=True),
         guarantee="at least",
     ),
+    _picnn("picnn", "PICNN (worst-case loss)", "worst-case", paper="Yeh et al."),
+    _picnn("picnn-realised", "PICNN (realised loss)", "realised"),
     Method("one-sided-box", "One-sided box", "ours", partial(learned, learner=OneSidedBox()), calibrated_on="pooled"),
     Method("polyhedron", "Polyhedron", "ablation", partial(learned, learner=PcaBox()), paper="Polyhedron"),
     Method(

@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from polyhedge._files import replace_file, save_figure
+from polyhedge._files import replace_file
 from polyhedge._validation import Array, check_alpha
+from polyhedge.benchmark.files import save_figure
 from polyhedge.calibration import conformal_radius
 from polyhedge.learners import Scenario
 from polyhedge.problems import DecisionProblem, simplex_linear

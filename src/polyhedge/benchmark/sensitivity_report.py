@@ -102,6 +102,7 @@ def _draw_panel(ax: Any, own: Sequence[SensitivityRow], metric: str) -> None:
                 capsize=2,
                 label=METHODS[key].name,
             )
+    ax.set_xticks(values, [f"{value:g}" for value in values])
     ax.grid(color="#e4e6ea", linewidth=0.6)
     ax.set_axisbelow(True)
     for side in ("top", "right"):

@@ -9,15 +9,13 @@ from typing import Any
 import numpy as np
 
 from polyhedge._validation import Array
-from polyhedge.benchmark.demo import compare
-from polyhedge.benchmark.methods import GROUPS, METHODS
+from polyhedge.benchmark.demo import compare, paint_sets
+from polyhedge.benchmark.methods import DEFAULT, GROUPS, METHODS
 from polyhedge.benchmark.sensitivity import SensitivityRow
 from polyhedge.benchmark.study_tables import TITLES
 from polyhedge.benchmark.summary import TableRow
 from polyhedge.benchmark.tasks import make_task
-from polyhedge.plots import sets_over_residuals
-from polyhedge.plots.directions import directions_around
-from polyhedge.plots.style import BLUE, CYCLE, GREEN, GREY, ORANGE, tidy
+from polyhedge.plots.style import BLUE, CYCLE, GREEN, GREY, ORANGE, RED, tidy
 from polyhedge.report import Block, Chart
 from polyhedge.report.pictures import draw
 
@@ -31,9 +29,11 @@ def bubble_chart(task: str, methods: Mapping[str, Mapping[str, TableRow]], alpha
     """Coverage against worst-case cost of one task; bubbles grow with the volume of the set."""
     traces: list[dict[str, Any]] = []
     for group in GROUPS:
-        own = [m for m in methods.values() if m["coverage"].group == group and _is_drawn(m)]
+        own = [m for key, m in methods.items() if m["coverage"].group == group and _is_drawn(m) and key != DEFAULT]
         if own:
-            traces.append(_trace(group, own))
+            traces.append(_trace(group, own, _COLORS[group]))
+    if DEFAULT in methods and _is_drawn(methods[DEFAULT]):
+        traces.append(_trace("our default", [methods[DEFAULT]], RED))
     printed = [
         m for m in methods.values() if np.isfinite(m["coverage"].paper) and np.isfinite(m["worst_case_cost"].paper)
     ]
@@ -60,13 +60,12 @@ def _is_drawn(own: Mapping[str, TableRow]) -> bool:
     return bool(np.isfinite(own["coverage"].ours) and np.isfinite(own["worst_case_cost"].ours))
 
 
-def _trace(group: str, own: Sequence[Mapping[str, TableRow]]) -> dict[str, Any]:
-    color = _COLORS[group]
+def _trace(name: str, own: Sequence[Mapping[str, TableRow]], color: str) -> dict[str, Any]:
     hollow = [m["coverage"].guarantee == "none" for m in own]
     return {
         "type": "scatter",
         "mode": "markers",
-        "name": group,
+        "name": name,
         "x": [m["coverage"].ours for m in own],
         "y": [10 * m["worst_case_cost"].ours for m in own],
         "text": [_hover(m) for m in own],
@@ -122,31 +121,19 @@ def _promise(alpha: float) -> dict[str, Any]:
 def set_picture(task_name: str, alpha: float, seed: int = 0) -> list[Block]:
     """The default's set and a Bonferroni box over the test residuals of one seed, with the directions that cost."""
     found = compare(make_task(task_name, seed), alpha=alpha, random_state=seed)
-    learned, box, residuals = found.learned, found.box, found.residuals
-    centers = found.task.rows("test")[1] - residuals
-    directions = directions_around(found.task.problem, learned.shape, learned.radius, centers)
     premiums = [row.evaluation.premium.value for row in found.rows]
     caption = (
         f"{TITLES[task_name]}, seed {seed}: the learned set (premium {premiums[0]:.3f}) and a Bonferroni box (premium "
-        f"{premiums[1]:.3f}) over {len(residuals)} test residuals. Arrows: which way outcomes cost more."
+        f"{premiums[1]:.3f}) over {len(found.residuals)} test residuals. Arrows: which way outcomes cost more."
     )
-    return draw(
-        lambda ax: sets_over_residuals(
-            {"learned set": (learned.shape, learned.radius), "Bonferroni box": (box.shape, box.radius)},
-            residuals,
-            outcome_names=found.task.outcome_names,
-            directions=directions,
-            ax=ax,
-        ),
-        caption,
-        (5.4, 4.8),
-    )
+    return draw(lambda ax: paint_sets(found, ax), caption, (5.4, 4.8))
 
 
 def sensitivity_picture(sweep: str, rows: Sequence[SensitivityRow], alpha: float) -> list[Block]:
     """Premium and coverage of each learner along one sweep, mean ± standard error over the seeds."""
     own = [row for row in rows if row.sweep == sweep and row.status == "done"]
-    keys = [key for key in METHODS if any(row.method == key for row in own)]
+    # Over all sweeps, so that a learner keeps its colour.
+    keys = [key for key in METHODS if any(row.method == key for row in rows)]
 
     # Premium above coverage: side by side they would be too small on a phone.
     def paint(ax: Any, below: Any) -> None:
@@ -154,7 +141,9 @@ def sensitivity_picture(sweep: str, rows: Sequence[SensitivityRow], alpha: float
 
         for position, key in enumerate(keys):
             for target, metric in ((ax, "premium"), (below, "coverage")):
-                _curve(target, [row for row in own if row.method == key], metric, position, METHODS[key].name)
+                found = [row for row in own if row.method == key]
+                if found:
+                    _curve(target, found, metric, position, METHODS[key].name)
         below.axhline(1 - alpha, color=GREY, linestyle=":", linewidth=1.2)
         for target, label in ((ax, "premium"), (below, "coverage")):
             target.set_ylabel(label)

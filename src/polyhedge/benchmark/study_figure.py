@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from polyhedge.benchmark.files import save_figure
-from polyhedge.benchmark.methods import GROUPS, METHODS
+from polyhedge.benchmark.methods import DEFAULT, GROUPS, METHODS
 from polyhedge.benchmark.study import StudyRow
 from polyhedge.benchmark.study_tables import TITLES, by_method, tasks_of
 from polyhedge.benchmark.summary import TableRow, table_rows
@@ -56,7 +56,7 @@ def _draw_panel(ax: Any, methods: dict[str, dict[str, TableRow]], numbers: dict[
             [10 * cost.ours],
             s=_area(own["volume"].ours),
             facecolors=color if coverage.guarantee != "none" else "none",
-            edgecolors=color,
+            edgecolors="black" if coverage.method == DEFAULT else color,
             alpha=0.55,
             linewidths=1.4,
         )

@@ -45,7 +45,8 @@ def task_table(figures: Sequence[TableRow], task: str) -> Table:
 
 def _row(own: Mapping[str, TableRow]) -> list[Cell]:
     first = own["coverage"]
-    kind = first.group + ("" if first.guarantee != "none" else ", no guarantee")
+    # References have no set, so a guarantee is not missing.
+    kind = first.group + (", no guarantee" if first.guarantee == "none" and first.group != "reference" else "")
     cells = [Cell(first.name, detail=kind)]
     for metric in _HEADS:
         figure = own[metric]
@@ -95,9 +96,9 @@ def _paired(cost: TableRow) -> list[Cell]:
 def _number(value: float, metric: str = "") -> str:
     if not np.isfinite(value):
         return "∞" if value > 0 else "-∞"
-    if metric == "coverage" or (not metric and abs(value) < 0.095):
-        return f"{value:.3f}"
-    return f"{value:.3g}" if abs(value) >= 100 else f"{value:.2f}"
+    digits = 3 if metric == "coverage" or (not metric and abs(value) < 0.095) else 2
+    # Adding 0 turns a rounded -0.00 into 0.00.
+    return f"{value:.3g}" if abs(value) >= 100 else f"{round(value, digits) + 0.0:.{digits}f}"
 
 
 def _signed(value: float, metric: str) -> str:

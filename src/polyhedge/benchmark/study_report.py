@@ -39,6 +39,7 @@ __all__ = ["study_page", "write_study_report"]
 
 _TABLES, _SENSITIVITY = "polyhedge reproduce tables", "polyhedge reproduce sensitivity"
 _THEORY, _SCALING, _MOTIVATION = (f"polyhedge reproduce {name}" for name in ("theory", "scaling", "motivation"))
+_GENERALISATION = "polyhedge reproduce generalisation"
 # Linear and quadratic share their draws, so that one picture of residuals serves both.
 _DRAWN = ("linear", "newsvendor", "energy")
 
@@ -76,6 +77,7 @@ def study_page(folder: Path, progress: Callable[[str], None] | None = None) -> P
     sections += [
         Section("The first figure", _motivation(folder)),
         Section("Sensitivity", _sensitivity(folder, alpha)),
+        Section("Where learning helps", _generalisation(folder)),
         Section("How the learners scale (Table 1)", _scaling(folder)),
         Section("Theory, measured", _theory(folder)),
         Section("Times", _times(study)),
@@ -159,6 +161,12 @@ def _sensitivity(folder: Path, alpha: float) -> list[Block]:
     return [Figures(pictures), *_markdown(folder / "sensitivity.md")]
 
 
+def _generalisation(folder: Path) -> list[Block]:
+    """What learning saves beside a box that learns nothing but scales."""
+    found = _markdown(folder / "generalisation.md")
+    return found or [Missing("What learning saves on fresh data was not measured.", _GENERALISATION)]
+
+
 def _scaling(folder: Path) -> list[Block]:
     blocks: list[Block] = []
     for path in sorted(folder.glob("scaling_*.csv")):
@@ -184,9 +192,16 @@ def _times(study: Path) -> list[Block]:
 def _run(records: Mapping[str, Mapping[str, Any]], figures: Sequence[TableRow]) -> list[Block]:
     if not records:
         return [Missing("No record of a run in this folder.", _TABLES)]
-    blocks: list[Block] = []
+    facts = {name: _facts(record) for name, record in records.items()}
+    first = next(iter(facts.values()))
+    # Said once where it is the same for all.
+    shared = {
+        key: first[key] for key in ("Machine", "Versions") if all(f.get(key) == first[key] for f in facts.values())
+    }
+    blocks: list[Block] = [Facts(shared)] if shared else []
     for name, record in records.items():
-        blocks += [Heading(name.replace("_", " ").capitalize()), Facts(_facts(record))]
+        own = {key: value for key, value in facts[name].items() if key not in shared}
+        blocks += [Heading(name.replace("_", " ").capitalize()), Facts(own)]
         if record.get("command"):
             blocks.append(Code(str(record["command"])))
     failures = {f"{f.name} on {f.task}: {f.reason}" for f in figures if f.reason}
@@ -198,7 +213,7 @@ def _facts(record: Mapping[str, Any]) -> dict[str, str]:
     machine, settings = record["machine"], record.get("settings", {})
     packages = ", ".join(f"{name} {version}" for name, version in machine.get("packages", {}).items())
     facts = {
-        "Seeds": _listed(record.get("seeds", ())),
+        "Seeds": _numbered(record.get("seeds", ())),
         "Tasks": _listed(record.get("tasks", ())),
         "Methods": _listed(method["name"] for method in record.get("methods", ())),
         "Settings": ", ".join(f"{name} {_value(value)}" for name, value in settings.items()),
@@ -211,6 +226,12 @@ def _facts(record: Mapping[str, Any]) -> dict[str, str]:
 
 def _listed(items: Iterable[Any]) -> str:
     return ", ".join(str(item) for item in items)
+
+
+def _numbered(seeds: Sequence[int]) -> str:
+    if len(seeds) > 2 and list(seeds) == list(range(seeds[0], seeds[-1] + 1)):
+        return f"{seeds[0]} to {seeds[-1]}"
+    return _listed(seeds)
 
 
 def _value(value: Any) -> str:

@@ -134,7 +134,8 @@ def short_grid(figures: Iterable[TableRow], task: str) -> Grid:
         )
     heads = ("method", "cover\npaper", "\nours", "WC\npaper", "\nours", "\ndiff.", "prem.\nours", "regr.\npaper")
     n_seeds = max((own["coverage"].n_done for own in methods.values()), default=0)
-    note = f"Means over {n_seeds} seeds, costs times ten. Bold: lowest with a guarantee.{_failures(methods)}"
+    note = f"Means over {n_seeds} seed{'s' if n_seeds > 1 else ''}, costs times ten. Bold: lowest with a guarantee."
+    note += _failures(methods)
     return Grid(TITLES[task], (*heads, "\nours", "vol.\nours"), tuple(rows), note)
 
 

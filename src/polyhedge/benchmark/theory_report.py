@@ -12,16 +12,10 @@ from scipy import stats
 
 from polyhedge._validation import Array
 from polyhedge.benchmark.files import save_figure
+from polyhedge.benchmark.finite_population import TheorySettings, population
 from polyhedge.benchmark.grid import Grid
 from polyhedge.benchmark.theory import GapBound, density_at_quantile, fitted_slope, gap_bound, vc_dimension
-from polyhedge.benchmark.theory_runs import (
-    REUSE,
-    CoverageRow,
-    GapRow,
-    ReuseRow,
-    TheorySettings,
-    population,
-)
+from polyhedge.benchmark.theory_runs import REUSE, CoverageRow, GapRow, ReuseRow
 from polyhedge.calibration import coverage_law
 
 __all__ = ["TheoryRun", "coverage_grid", "draw_theory", "gap_constants", "gap_grid", "reuse_grid", "theory_report"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import warnings
 from typing import Annotated, Any
 
 import typer
@@ -76,10 +77,19 @@ def _options(
 ) -> None:
     """Robust decisions with a conformal guarantee.
 
+    Start with a table of your own, or with polyhedge example energy; docs/tutorial.md goes through it.
+
     Exit codes: 0 done, 2 bad input, 3 infeasible or unbounded, 4 stopped early.
 
     Example: polyhedge demo --out results
     """
+    if not debug:
+        warnings.showwarning = _show_warning
+
+
+def _show_warning(message: Warning | str, *where: Any, **more: Any) -> None:
+    """A warning in one line, without the place in the code that nobody asked for."""
+    typer.echo(f"warning: {' '.join(str(message).split())}", err=True)
 
 
 def can_draw() -> bool:
@@ -94,7 +104,7 @@ def rich_table(grid: Grid, *, dense: bool = False) -> Table:
     """A grid of cells as a table of the terminal; `**cell**` is bold. A dense one has no lines between columns."""
     table = Table(title=grid.title, title_style="bold", caption=grid.note, caption_justify="left")
     if dense:
-        table.box, table.collapse_padding, table.pad_edge = box.SIMPLE_HEAD, True, False
+        table.box, table.padding, table.pad_edge = box.SIMPLE_HEAD, 0, False
     for position, head in enumerate(grid.heads):
         table.add_column(head, justify="right" if position else "left", no_wrap=not position)
     for row in grid.rows:

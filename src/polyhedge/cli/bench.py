@@ -53,7 +53,7 @@ def decisions(quick: Quick = False, out: Out = Path("results"), seed: Seed = 0, 
     """
     settings = DecisionsSettings.quick(seed) if quick else DecisionsSettings(seed=seed)
     settings = settings if only is None else replace(settings, regimes=tuple(only))
-    output = _Output(out, "bench_decisions", "Decisions a second", decisions_grids)
+    output = _Output(out, "bench_decisions", "Time to decide", decisions_grids)
     run = run_decisions(settings, environment(), report=output.report)
     output.finish(run, run.growth)
     wrong = [check.regime for check in run.checks if not check.passed]
@@ -72,7 +72,7 @@ def learning(quick: Quick = False, out: Out = Path("results"), seed: Seed = 0, o
     """
     settings = LearningSettings.quick(seed) if quick else LearningSettings(seed=seed)
     methods = _chosen(METHODS, only, "method")
-    output = _Output(out, "bench_learning", "Seconds to learn a set", learning_grids)
+    output = _Output(out, "bench_learning", "Time to learn a set", learning_grids)
     run = run_learning(settings, environment(), methods=methods, report=output.report)
     output.finish(run, run.growth)
 
@@ -130,7 +130,7 @@ class _Output:
     def finish(self, run: Any, growth: Sequence[GrowthPoint]) -> None:
         console = Console()
         for grid in self.grids(run):
-            console.print(rich_table(grid))
+            console.print(rich_table(grid, dense=True))
         paths = save(self.folder, self.stem, self.title, run, self.grids(run))
         if growth and can_draw():
             pictures = [self.folder / f"{self.stem}.{suffix}" for suffix in ("png", "svg")]

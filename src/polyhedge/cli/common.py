@@ -14,7 +14,7 @@ import typer
 
 from polyhedge import io, problems, tables
 from polyhedge.estimator import RobustDecider, load
-from polyhedge.metrics import Evaluation, Proportion
+from polyhedge.metrics import Estimate, Evaluation, Proportion
 from polyhedge.problems import DecisionProblem
 from polyhedge.solvers.program import Status
 from polyhedge.tables import Schema, Table
@@ -126,7 +126,7 @@ def evaluation_lines(evaluation: Evaluation, thinned: Proportion | None = None) 
     return [
         ("coverage", f"promised {evaluation.promised:.6g}, observed {observed}"),
         ("bound held", f"{evaluation.bound_held} of these rows cost no more than their bound"),
-        ("cost", f"bound {evaluation.worst_case_cost}, realised {evaluation.realised_cost}"),
+        ("cost", f"bound {_estimate(evaluation.worst_case_cost)}, realised {evaluation.realised_cost}"),
         ("regret", f"{evaluation.regret} above the best decision in hindsight"),
         (
             "vs nominal",
@@ -144,6 +144,12 @@ def check_statuses(statuses: Sequence[Status]) -> None:
         raise typer.Exit(STOPPED_EARLY)
     if any(status is Status.FAILED for status in statuses):
         raise typer.Exit(1)
+
+
+def _estimate(estimate: Estimate) -> str:
+    # A bound that is the same for all rows has no error worth telling.
+    is_constant = estimate.standard_error <= 1e-9 * abs(estimate.value)
+    return f"{estimate.value:.4g}" if is_constant else str(estimate)
 
 
 def _signed(value: float) -> str:

@@ -24,12 +24,13 @@ from polyhedge.cli.common import (
     names_in,
     read,
     read_model,
+    read_problem,
 )
 from polyhedge.cli.progress import progress
 from polyhedge.cli.use import fresh_rows
-from polyhedge.estimator import RobustDecider
+from polyhedge.estimator import RobustDecider, load
 from polyhedge.report.model import ModelDetails, model_report
-from polyhedge.tables import Schema
+from polyhedge.tables import Schema, Table
 
 _SUFFIXES = (".png", ".svg", ".pdf")
 HeldOutFile = Annotated[
@@ -72,15 +73,9 @@ def report(
             page = write_study_report(path, out)
     else:
         page = path.with_suffix(".html") if out is None else out
-        decider, schema = read_model(path, problem)
-        X: Any = None
-        Y: Array | None = None
-        warnings: list[str] = []
-        if data is not None:
-            X, Y, warnings = fresh_rows(decider, schema, read(data, separator, encoding, decimal, missing))
-        details = _details(decider, schema, path, title, warnings, data)
+        table = None if data is None else read(data, separator, encoding, decimal, missing)
         with progress("writing the page"):
-            replace_file(page, model_report(decider, X, Y, details).encode())
+            replace_file(page, _model_page(path, problem, table, data, title).encode())
     # Not through rich: it would break a long path over two lines.
     typer.echo(f"Page: {page}")
 
@@ -90,10 +85,21 @@ def _check_study_options(data: Path | None, title: str) -> None:
         raise ValueError("--data and --title are for the page of a model. A folder of results has its own.")
 
 
-def _details(
-    decider: RobustDecider, schema: Schema, path: Path, title: str, warnings: list[str], data: Path | None
-) -> ModelDetails:
+def _model_page(path: Path, problem: str | None, table: Table | None, data: Path | None, title: str) -> str:
+    if table is not None:
+        decider, schema = read_model(path, problem)
+        X, Y, warnings = fresh_rows(decider, schema, table)
+        return model_report(decider, X, Y, _details(decider, path, title, warnings, data))
+    if not path.is_file():
+        raise FileNotFoundError(f"There is no folder and no file {path}. Write a model with polyhedge fit.")
+    # Without rows to read, a model that Python code has saved will do as well.
+    decider = load(path, problem=None if problem is None else read_problem(problem))
+    return model_report(decider, details=_details(decider, path, title, [], None))
+
+
+def _details(decider: RobustDecider, path: Path, title: str, warnings: list[str], data: Path | None) -> ModelDetails:
     kept = decider.details_
+    schema = Schema.from_json(kept["columns"]) if kept.get("columns") else None
     fitted_on = kept.get("data") or {}
     facts = {"Model file": path.name}
     if fitted_on:
@@ -102,12 +108,13 @@ def _details(
         facts["Coverage observed when it was fitted"] = str(kept["coverage"])
     if data is not None:
         facts["Observed on"] = data.name
-    facts["Features"] = ", ".join(schema.feature_names)
+    if schema is not None:
+        facts["Features"] = ", ".join(schema.feature_names)
     facts["Digest of the data"] = decider.data_digest_[:16]
     command = f"polyhedge report {path.name}" + (f" --data {data.name}" if data is not None else "")
     return ModelDetails(
         title=title,
-        outcome_names=schema.outcomes,
+        outcome_names=None if schema is None else schema.outcomes,
         warnings=[*map(str, kept.get("warnings") or ()), *warnings],
         facts=facts,
         commands=[command],

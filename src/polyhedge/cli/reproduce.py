@@ -15,6 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 from rich.progress import Progress as ProgressBar
 
 from polyhedge._files import replace_file
+from polyhedge.benchmark.finite_population import TheorySettings
 from polyhedge.benchmark.generalisation import generalisation_jobs, run_generalisation
 from polyhedge.benchmark.generalisation_report import comparison_grid as generalisation_grid
 from polyhedge.benchmark.generalisation_report import population_grid
@@ -38,7 +39,7 @@ from polyhedge.benchmark.theory_report import (
     reuse_grid,
     theory_report,
 )
-from polyhedge.benchmark.theory_runs import TheorySettings, run_coverage, run_gap, run_reuse
+from polyhedge.benchmark.theory_runs import run_coverage, run_gap, run_reuse
 from polyhedge.cli.app import app, can_draw, rich_table
 
 reproduce = typer.Typer(no_args_is_help=True, rich_markup_mode="rich")

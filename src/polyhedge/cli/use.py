@@ -58,7 +58,7 @@ from polyhedge.tables import (
 # Share of a model's training and learning rows in a table beyond which the table is no fresh one.
 _NOTABLE_OVERLAP = 0.02
 _MOST_GROUPS = 50
-_ROUNDING = 1e-12
+_ROUNDING = 1e-9
 
 
 @app.command()
@@ -78,7 +78,8 @@ def decide(
     """Decide for new rows: one decision a row, in the same order, with the most it will cost.
 
     Writes the decision under the problem's own names, cost_bound, the worst outcome it guards against, status and
-    note. A row that cannot be decided, because a value is missing, keeps its place, and the note says why.
+    note. A row that cannot be decided, because a value is missing, keeps its place, and the note says why; it also
+    tells of values unlike any in the history.
 
     Exit codes: 0 done, 2 bad input, 3 a row has no feasible or no bounded decision, 4 a solver stopped early.
 

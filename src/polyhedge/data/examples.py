@@ -14,7 +14,7 @@ __all__ = ["EXAMPLES", "ExampleTables", "make_example"]
 _N_FRESH_BUILDINGS = 40
 _ORIENTATIONS = 4
 _N_NEW = 12
-_N_DAYS = 240
+_N_DAYS = 500
 _SHOPS = ("airport", "centre", "station")
 
 
@@ -78,7 +78,7 @@ def _newsvendor() -> ExampleTables:
     shop = np.tile(np.arange(len(_SHOPS)), _N_DAYS)
     n = len(days)
     weekday = days % 7
-    temperature = 12 + 10 * np.sin(2 * np.pi * days / 365) + rng.normal(0, 3, n)
+    temperature = 14 - 3 * np.cos(2 * np.pi * (days - 20) / 365) + rng.normal(0, 4, n)
     promotion = rng.random(n) < 0.2
     busy = np.array([1.0, 1.4, 0.8])[shop] * np.where(weekday >= 5, 1.3, 1.0)
     # One crowd comes or stays away for all products at once, so demands move together.
@@ -86,8 +86,8 @@ def _newsvendor() -> ExampleTables:
     means = np.column_stack(
         [
             40 * busy * (1 + 0.3 * promotion),
-            25 * busy * np.exp(0.02 * (temperature - 12)),
-            30 * busy * np.exp(-0.01 * (temperature - 12)),
+            25 * busy * np.exp(0.02 * (temperature - 14)),
+            30 * busy * np.exp(-0.01 * (temperature - 14)),
         ]
     )
     demand = rng.poisson(means * crowd[:, None])

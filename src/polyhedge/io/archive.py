@@ -8,15 +8,14 @@ import re
 import struct
 import zipfile
 from collections.abc import Mapping
-from pathlib import Path
+from typing import BinaryIO
 
 MAX_BYTES = 128 * 2**20
-"""Unpacked size that `load` accepts unless told otherwise; reading takes a few times as much memory."""
+"""Unpacked size that `load` accepts unless told otherwise; it takes three times as much memory while it is read."""
 _JSON_SHARE = 16
 """One part in so many may be JSON, which takes far more memory when it is read than arrays do."""
 _MAX_MEMBERS = 20_000
 _MAX_DIRECTORY_BYTES = 4 * 2**20
-_CHUNK = 2**16
 _DIGEST = "digest.txt"
 _NAME = re.compile(r"(?:[a-z]+/)?[A-Za-z0-9_-]+\.(?:json|npy|txt)")
 _END_OF_DIRECTORY = struct.Struct("<4sHHHHIIH")
@@ -32,7 +31,7 @@ def pack(members: Mapping[str, bytes]) -> bytes:
 
     Examples
     --------
-    >>> unpack(pack({"note.json": b"{}"}))
+    >>> unpack(io.BytesIO(pack({"note.json": b"{}"})))
     {'note.json': b'{}'}
     """
     stream = io.BytesIO()
@@ -52,23 +51,14 @@ def digest_of(members: Mapping[str, bytes]) -> str:
     return digest.hexdigest()
 
 
-def read_bytes(path: Path, max_bytes: int = MAX_BYTES) -> bytes:
-    """The file's bytes, unless there are more than a model of the permitted size can have."""
-    with path.open("rb") as stream:
-        content = stream.read(max_bytes + 1)
-    if len(content) > max_bytes:
-        raise ModelFileError(_too_large(max_bytes))
-    return content
-
-
-def unpack(content: bytes, max_bytes: int = MAX_BYTES) -> dict[str, bytes]:
+def unpack(stream: BinaryIO, max_bytes: int = MAX_BYTES) -> dict[str, bytes]:
     """The members of an archive, checked against their digest; `ModelFileError` for everything else.
 
     Sizes are limited before and while members are unpacked, because a header may lie about them.
     """
-    _check_directory(content)
+    _check_directory(stream, max_bytes)
     try:
-        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        with zipfile.ZipFile(stream) as archive:
             members = _read_members(archive, max_bytes)
     except ModelFileError:
         raise
@@ -82,13 +72,23 @@ def unpack(content: bytes, max_bytes: int = MAX_BYTES) -> dict[str, bytes]:
     return members
 
 
-def _check_directory(content: bytes) -> None:
+def bytes_needed(members: Mapping[str, bytes]) -> int:
+    """The least `max_bytes` with which these members are accepted, a few bytes for the digest included."""
+    n_json = sum(len(member) for name, member in members.items() if name.endswith(".json"))
+    return max(sum(map(len, members.values())) + 64, _JSON_SHARE * n_json)
+
+
+def _check_directory(stream: BinaryIO, max_bytes: int) -> None:
     """The end record must be the last thing in the file and announce a small directory."""
-    start = len(content) - _END_OF_DIRECTORY.size
-    end = _END_OF_DIRECTORY.unpack(content[start:]) if start >= 0 else (b"", 0, 0, 0, 0, 0, 0, 0)
-    if not content.startswith(b"PK") or end[0] != b"PK\x05\x06" or end[7] != 0:
+    size = stream.seek(0, io.SEEK_END)
+    if size > max_bytes:
+        raise ModelFileError(_too_large(max_bytes))
+    stream.seek(max(size - _END_OF_DIRECTORY.size - 20, 0))
+    tail = stream.read()
+    end = _END_OF_DIRECTORY.unpack(tail[-_END_OF_DIRECTORY.size :]) if size >= _END_OF_DIRECTORY.size else (b"",) * 8
+    if end[0] != b"PK\x05\x06" or end[7] != 0:
         raise ModelFileError("This is not a whole polyhedge model file. Was it cut off, or is it another file?")
-    is_zip64 = content[max(start - 20, 0) : max(start - 16, 0)] == _ZIP64_LOCATOR
+    is_zip64 = tail[: -_END_OF_DIRECTORY.size].startswith(_ZIP64_LOCATOR)
     if is_zip64 or end[4] > _MAX_MEMBERS or end[5] > _MAX_DIRECTORY_BYTES:
         raise ModelFileError(f"A model file has at most {_MAX_MEMBERS} members, this one announces more.")
 
@@ -115,12 +115,9 @@ def _read_members(archive: zipfile.ZipFile, max_bytes: int) -> dict[str, bytes]:
 def _read_member(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> bytes:
     if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         raise ModelFileError(f"The member {entry.filename} is compressed in an unexpected way.")
-    parts = []
     with archive.open(entry) as stream:
-        # In small pieces: one large read would unpack all of a stream that is longer than it says.
-        while part := stream.read(_CHUNK):
-            parts.append(part)
-    content = b"".join(parts)
+        # With a limit: without one, all of a stream that is longer than it says would be unpacked.
+        content = stream.read(entry.file_size)
     if len(content) != entry.file_size:
         raise ModelFileError(f"The member {entry.filename} is shorter than it says.")
     return content

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -18,7 +19,7 @@ from polyhedge._files import replace_file
 from polyhedge._validation import check_alpha, check_count
 from polyhedge.calibration import Calibration
 from polyhedge.data import Split
-from polyhedge.io.archive import MAX_BYTES, ModelFileError, digest_of, pack, read_bytes, unpack
+from polyhedge.io.archive import MAX_BYTES, ModelFileError, bytes_needed, digest_of, pack, unpack
 from polyhedge.io.encode import decode, encode, parse_json
 from polyhedge.io.predictor import predictor_from_members, predictor_to_members, predictor_types
 from polyhedge.io.sets import set_from_state, set_to_state
@@ -53,6 +54,7 @@ class StoredModel:
     n_learn: int
     split: Split
     data_digest: str
+    feature_names: tuple[str, ...] = ()
     settings: Mapping[str, str] = field(default_factory=dict)
     details: Mapping[str, Any] = field(default_factory=dict)
     template: Any = None
@@ -77,10 +79,17 @@ def write_model(path: str | Path, model: StoredModel, trusted: Sequence[str] = (
         "split": [np.asarray(getattr(model.split, part)) for part in ("train", "learn", "calibrate")],
         "n_rows": model.split.n_rows,
         "data_digest": model.data_digest,
+        "feature_names": list(model.feature_names),
     }
     text, arrays = encode(state)
     members.update({"model.json": text, "details.json": _details_text(model.details), **arrays})
     replace_file(Path(path), pack(members))
+    if bytes_needed(members) > MAX_BYTES:
+        warnings.warn(
+            f"The model is large: load it with max_bytes={bytes_needed(members)}, or use a smaller predictor.",
+            RuntimeWarning,
+            stacklevel=3,
+        )
 
 
 def read_model(
@@ -109,6 +118,7 @@ def read_model(
             n_learn=check_count(state["n_learn"], "n_learn", minimum=0),
             split=_split(state["split"], state["n_rows"]),
             data_digest=_digest(state["data_digest"]),
+            feature_names=tuple(str(name) for name in state["feature_names"]),
             settings={str(key): str(value) for key, value in state["settings"].items()},
             details=details_of(members),
             template=template,
@@ -121,7 +131,8 @@ def read_model(
 
 def open_model(path: str | Path, max_bytes: int = MAX_BYTES) -> tuple[dict[str, bytes], dict[str, Any]]:
     """The checked members of a file and its decoded description, before any object is made of them."""
-    members = unpack(read_bytes(Path(path), max_bytes), max_bytes)
+    with Path(path).open("rb") as stream:
+        members = unpack(stream, max_bytes)
     header = parse_json(members.get("model.json", b""), "model.json")
     if not isinstance(header, dict) or header.get("format") != FORMAT:
         raise ModelFileError("This is not a polyhedge model file.")

@@ -92,9 +92,9 @@ def _fitted_estimator(predictor: Predictor) -> tuple[str, Any]:
 
 
 def predictor_from_members(
-    kind: str, members: Mapping[str, bytes], n_outcomes: int, trusted: Sequence[str] = ()
+    kind: str, members: dict[str, bytes], n_outcomes: int, trusted: Sequence[str] = ()
 ) -> tuple[Any, Predictor]:
-    """What stands for `RobustDecider.predictor`, and the fitted predictor."""
+    """What stands for `RobustDecider.predictor`, and the fitted predictor; its members are used up."""
     if kind == "precomputed":
         return kind, as_predictor(kind, n_outcomes)
     if kind not in ("trained", "frozen"):
@@ -109,7 +109,7 @@ def predictor_from_members(
     return template, predictor
 
 
-def _estimator(members: Mapping[str, bytes], trusted: Sequence[str]) -> Any:
+def _estimator(members: dict[str, bytes], trusted: Sequence[str]) -> Any:
     import skops.io
 
     unknown = sorted(unknown_types(members, trusted))
@@ -119,12 +119,14 @@ def _estimator(members: Mapping[str, bytes], trusted: Sequence[str]) -> Any:
             "the file's author and that code, name these types in trusted=[...]."
         )
     _check_arrays(members)
+    types = sorted(predictor_types(members))
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w") as archive:
         for name in _own(members):
-            archive.writestr(name.removeprefix(_FOLDER), members[name])
+            # Taken out, because a large forest should not be in memory three times.
+            archive.writestr(name.removeprefix(_FOLDER), members.pop(name))
     try:
-        made = skops.io.loads(stream.getvalue(), trusted=sorted(predictor_types(members)))
+        made = skops.io.load(stream, trusted=types)
         check_trees(made)
     except Exception as error:  # a damaged description fails in as many ways as there are damages
         raise ModelFileError(f"The predictor cannot be made: {type(error).__name__}: {error}") from error

@@ -5,6 +5,7 @@ from polyhedge.learners.bound import CertifiedBound
 from polyhedge.learners.boxes import MinVolume, PcaBox, RotatedBoxGrid
 from polyhedge.learners.ccg import CCG
 from polyhedge.learners.certificate import lower_bound
+from polyhedge.learners.certified import Certified
 from polyhedge.learners.descent import Descent
 from polyhedge.learners.miqcp import MIQCP
 from polyhedge.learners.objective import LearningObjective
@@ -17,6 +18,7 @@ __all__ = [
     "CCG",
     "MIQCP",
     "Auto",
+    "Certified",
     "CertifiedBound",
     "Descent",
     "LearnResult",

@@ -14,7 +14,7 @@ from polyhedge._validation import Array, Mask, as_rows
 from polyhedge.estimator import RobustDecider
 from polyhedge.plots.directions import cost_directions
 from polyhedge.plots.outline import Frame, draw_set, frame_of, placed_set
-from polyhedge.plots.style import BLUE, CYCLE, GREY, ORANGE, RED, new_axes, pyplot, tidy
+from polyhedge.plots.style import BLUE, CYCLE, GREEN, GREY, RED, new_axes, pyplot, tidy
 from polyhedge.robust import decide
 from polyhedge.sets import UncertaintySet
 from polyhedge.words import name_outcomes
@@ -251,11 +251,11 @@ def _arrows(ax: Axes, directions: Array, shares: Array, frame: Frame) -> None:
         with np.errstate(divide="ignore"):
             room = np.where(direction > 0, frame[1] / direction, frame[0] / direction)[direction != 0].min()
         length = min(0.38 * float(np.min(frame[1] - frame[0])), 0.92 * float(room))
-        style = {"arrowstyle": "-|>", "color": ORANGE, "linewidth": 1.2 + 2.0 * share, "mutation_scale": 12}
+        style = {"arrowstyle": "-|>", "color": GREEN, "linewidth": 1.2 + 2.0 * share, "mutation_scale": 12}
         ax.annotate("", xy=tuple(length * direction), xytext=(0.0, 0.0), arrowprops=style, zorder=6)
         drawn = True
     if drawn:
-        ax.plot([], [], color=ORANGE, linewidth=2, marker=">", markersize=5, label="costlier this way")
+        ax.plot([], [], color=GREEN, linewidth=2, marker=">", markersize=5, label="costlier this way")
 
 
 def _reach(shape: UncertaintySet, radius: float, pair: tuple[int, int], residuals: Array) -> Array:

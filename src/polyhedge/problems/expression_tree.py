@@ -129,9 +129,10 @@ def _classes() -> dict[str, type]:
     for package, paths in _ATOMS.items():
         for path in paths.split():
             module, name = path.split(".")
-            known = getattr(import_module(f"{package}.{module}"), name, None)
-            if known is not None:
-                found[name] = known
+            try:
+                found[name] = getattr(import_module(f"{package}.{module}"), name)
+            except (ImportError, AttributeError):
+                continue
     return found
 
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import ast
 import operator
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import lru_cache
@@ -32,6 +33,8 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "square": cp.square,
 }
 _MAX_LENGTH = 20_000
+# Names that are no identifiers stand in backquotes, such as `Heating Load`.
+_QUOTED = re.compile("`([^`]*)`")
 
 
 @dataclass(frozen=True)
@@ -51,14 +54,14 @@ class Formula:
 
     def __call__(self, z: Any, u: Any) -> Any:
         """The expression at a decision and an outcome."""
-        return _Walk(self, _leaves(self, z, u)).number(_parse(self.text))
+        return _Walk(self, z, u).number(_parse(self.text)[0])
 
     def relations(self, z: Any, u: Any) -> list[cp.Constraint]:
         """The constraints of a text such as "0 <= order <= 5"."""
-        node = _parse(self.text)
+        node, _ = _parse(self.text)
         if not isinstance(node, ast.Compare):
             raise ValueError(f'"{self.text}" must compare two sides with <=, >= or ==.')
-        walk = _Walk(self, _leaves(self, z, u))
+        walk = _Walk(self, z, u)
         sides = [walk.number(side) for side in (node.left, *node.comparators)]
         for op in node.ops:
             if type(op) not in _COMPARE:
@@ -72,35 +75,40 @@ class Formula:
 
     def names(self) -> set[str]:
         """The decisions and outcomes that the text mentions."""
-        calls = {id(node.func) for node in ast.walk(_parse(self.text)) if isinstance(node, ast.Call)}
-        found = {n.id for n in ast.walk(_parse(self.text)) if isinstance(n, ast.Name) and id(n) not in calls}
-        return found & {*self.decisions, *self.outcomes}
-
-
-def _leaves(formula: Formula, z: Any, u: Any) -> dict[str, Any]:
-    decisions = {name: z[i] for i, name in enumerate(formula.decisions)}
-    return {**{name: u[i] for i, name in enumerate(formula.outcomes)}, **decisions}
+        node, quoted = _parse(self.text)
+        calls = {id(part.func) for part in ast.walk(node) if isinstance(part, ast.Call)}
+        found = {part.id for part in ast.walk(node) if isinstance(part, ast.Name) and id(part) not in calls}
+        return {quoted.get(name, name) for name in found} & {*self.decisions, *self.outcomes}
 
 
 @lru_cache(maxsize=1024)
-def _parse(text: str) -> ast.expr:
+def _parse(text: str) -> tuple[ast.expr, dict[str, str]]:
+    """The parsed text, and what the identifiers that stand in for quoted names mean."""
     if len(text) > _MAX_LENGTH:
         raise ValueError(f"A formula may have {_MAX_LENGTH} characters, got {len(text)}. Use tables of numbers.")
+    quoted: dict[str, str] = {}
+
+    def stand_in(match: re.Match[str]) -> str:
+        quoted[f"quoted_name_{len(quoted)}_"] = match.group(1)
+        return f" {list(quoted)[-1]} "
+
     try:
-        return ast.parse(text.strip(), mode="eval").body
+        return ast.parse(_QUOTED.sub(stand_in, text).strip(), mode="eval").body, quoted
     except (SyntaxError, RecursionError, MemoryError, ValueError) as error:
         raise ValueError(f'"{text}" is not a formula: {getattr(error, "msg", error)}.') from error
 
 
 class _Walk:
-    def __init__(self, formula: Formula, leaves: Mapping[str, Any]) -> None:
-        self.text, self.leaves = formula.text, leaves
+    def __init__(self, formula: Formula, z: Any, u: Any) -> None:
+        self.text, self.quoted = formula.text, _parse(formula.text)[1]
+        self.leaves = {name: u[i] for i, name in enumerate(formula.outcomes)}
+        self.leaves |= {name: z[i] for i, name in enumerate(formula.decisions)}
 
     def number(self, node: ast.expr) -> Any:
         if isinstance(node, ast.Constant) and is_number(node.value):
             return float(node.value)  # type: ignore[arg-type]
         if isinstance(node, ast.Name):
-            return self._leaf(node.id)
+            return self._leaf(self.quoted.get(node.id, node.id))
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, (ast.UAdd, ast.USub)):
             value = self.number(node.operand)
             return -value if isinstance(node.op, ast.USub) else value

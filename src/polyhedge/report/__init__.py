@@ -2,6 +2,7 @@
 
 from polyhedge.report.blocks import Block, Card, Cards, Code, Facts, Heading, Missing, Note, Points, Text
 from polyhedge.report.figures import Chart, Drawing, Figures, Picture, as_svg, plotly_library, settings_for_pages
+from polyhedge.report.model import ModelDetails, model_page, model_report
 from polyhedge.report.page import Page, Section, write_page
 from polyhedge.report.tables import Cell, Column, Table
 
@@ -18,6 +19,7 @@ __all__ = [
     "Figures",
     "Heading",
     "Missing",
+    "ModelDetails",
     "Note",
     "Page",
     "Picture",
@@ -26,6 +28,8 @@ __all__ = [
     "Table",
     "Text",
     "as_svg",
+    "model_page",
+    "model_report",
     "plotly_library",
     "settings_for_pages",
     "write_page",

@@ -65,5 +65,7 @@ def _table(title: str, lines: Sequence[Sequence[str]]) -> Table:
 def _cell(text: str) -> Cell:
     bold = re.fullmatch(r"\*\*(.*)\*\*", text)
     text = bold.group(1) if bold else text
+    if text == "nan":
+        return Cell("", float("nan"))
     number = _NUMBER.match(text)
     return Cell(text, float(number.group(1)) if number else None, best=bold is not None)

@@ -12,6 +12,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from polyhedge._validation import Array
+from polyhedge.data import take_rows
+from polyhedge.data.splits import IndexArray
 from polyhedge.estimator import RobustDecider
 from polyhedge.metrics import Evaluation
 from polyhedge.problems.decision_problem import Curvature
@@ -25,6 +27,7 @@ __all__ = ["ModelDetails", "model_page", "model_report"]
 
 _PACKAGES = ("polyhedge", "numpy", "scipy", "scikit-learn", "cvxpy", "highspy", "clarabel")
 _MOST_NAMES = 12
+_MOST_ROWS = 5000
 _COST_IN_WORDS = {
     Curvature.AFFINE: "rises or falls evenly with each outcome (affine)",
     Curvature.MAX_AFFINE: "is the largest of several straight lines in the outcomes",
@@ -43,7 +46,7 @@ class ModelDetails:
     outcome_names, decision_names : one for each; those of the problem if not given.
     warnings : what a reader must know before trusting the decisions.
     facts : names and values for the section on how the model was made: the data file, its digest, old radii.
-    commands : how to make the model again.
+    commands : how to make the page again.
     """
 
     title: str = ""
@@ -63,7 +66,8 @@ def model_report(
     ----------
     decider : RobustDecider, fitted.
     X, Y : rows that were not used for fitting, optional
-        Without them the page says what is promised, but not what was observed.
+        Without them the page says what is promised, but not what was observed. Of more than 5 000 rows, 5 000 are
+        looked at, spread evenly.
     details : what the decider itself does not know.
     """
     return model_page(decider, X, Y, details).html()
@@ -75,6 +79,8 @@ def model_page(
     """The page of a fitted decider; see `model_report`."""
     details = ModelDetails() if details is None else details
     names = name_outcomes(decider, details.outcome_names)
+    chosen = _evenly(X)
+    X, Y = (None if rows is None else take_rows(rows, chosen) for rows in (X, None if Y is None else np.asarray(Y)))
     held_out = None if X is None or Y is None else observe(decider, X, Y)
     warnings = [*details.warnings, *_own_warnings(decider, held_out)]
     sections = [
@@ -94,6 +100,12 @@ def model_page(
     return Page(
         title, lead, sections, closing=f"Made by Polyhedge {_version('polyhedge')}. This page needs no network."
     )
+
+
+def _evenly(X: Any) -> IndexArray:
+    """All rows, or an even choice where there are very many: the page should not take an hour."""
+    n = 0 if X is None else X.shape[0] if hasattr(X, "shape") else len(X)
+    return np.unique(np.linspace(0, n - 1, min(n, _MOST_ROWS)).astype(np.int64))
 
 
 def _short(decider: RobustDecider, held_out: HeldOut | None) -> list[Block]:
@@ -217,9 +229,7 @@ def _made(decider: RobustDecider, details: ModelDetails) -> list[Block]:
     facts["Level alpha"] = f"{decider.alpha:g}"
     facts["Set"] = f"{type(decider.set_).__name__}, radius {decider.radius_:.6g}, from {decider.n_calibrate_} rows"
     if result is not None:
-        facts["Learner"] = _describe(decider.learner, "chosen by cross-fitting") + (
-            f": {result.detail}" if result.detail else ""
-        )
+        facts["Learner"] = result.detail or _describe(decider.learner, "chosen by cross-fitting")
         facts["Learning"] = f"{result.status}; {_certificate(result.objective, result.lower_bound)}"
     trail = getattr(decider, "calibrations_", ())
     if len(trail) > 1:
@@ -230,7 +240,7 @@ def _made(decider: RobustDecider, details: ModelDetails) -> list[Block]:
     )
     blocks: list[Block] = [Facts(facts)]
     if details.commands:
-        blocks += [Text("To make it again:"), Code("\n".join(details.commands))]
+        blocks += [Text("To write this page again:"), Code("\n".join(details.commands))]
     return blocks
 
 

@@ -21,14 +21,20 @@ from polyhedge.robust.pivots import DualSimplex, PivotRule, PrincipalPivots, piv
 from polyhedge.robust.regions import Region, is_certified, region_at
 from polyhedge.robust.workers import in_order
 
+Progress = Callable[[int, int], None]
+"""Called with the number of contexts decided so far and the number of all."""
+
+_WORTH_A_POOL = 64
 _PROVEN = 1e-8
 _TIGHT = 1e-6
 _FIRST_CHUNK, _CHUNK = 256, 65_536
-_TASK = 2048
+_TASK = 8192
 _POOL_BYTES, _POOL_SIZE = 32e6, 4096
 _ANCHORS = 256
 _SHARED = 4
 """Contexts of a chunk that must share an active set for it to join a pool that has its anchors."""
+_WORTH = 12
+"""Contexts that must fall into a region for it to be worth making."""
 _BLOCK = 2**21
 _MOST_PAIRS = 400
 
@@ -50,6 +56,18 @@ class BatchDecisions:
         return cls(np.full((n, p), nan), np.full(n, nan), np.full((n, d), nan), np.zeros(n), np.ones(n, dtype=bool))
 
 
+def decide_in_batch(
+    counterpart: Counterpart, centers: Array, *, n_jobs: int | None = None, progress: Progress | None = None
+) -> BatchDecisions:
+    """What critical regions can prove; all contexts stay open where they do not apply or are not worth it."""
+    engine = None
+    if len(centers) >= _WORTH_A_POOL:
+        engine = batch_engine(counterpart, centers.mean(axis=0), np.abs(centers).mean(axis=0))
+    if engine is None:
+        return BatchDecisions.undecided(len(centers), counterpart.problem.n_decisions, centers.shape[1])
+    return engine.decide(centers, n_jobs=n_jobs, progress=progress)
+
+
 class BatchEngine:
     """The regions of one counterpart, growing as contexts are decided.
 
@@ -65,11 +83,9 @@ class BatchEngine:
         # that tangents taken at other predictions bound it: the tightest names the most promising region.
         self.value_sign = 1.0 if counterpart.parametric.rhs_slope.nnz else -1.0
         self.pool = _Pool(self)
-        self.pool.offer(np.zeros((1, rule.n_pairs), dtype=bool), base[None], 1)
+        self.pool.offer(np.zeros((1, rule.n_pairs), dtype=bool), base[None], _WORTH)
 
-    def decide(
-        self, centers: Array, *, n_jobs: int | None = None, progress: Callable[[int, int], None] | None = None
-    ) -> BatchDecisions:
+    def decide(self, centers: Array, *, n_jobs: int | None = None, progress: Progress | None = None) -> BatchDecisions:
         """Decide all contexts that can be proven optimal."""
         feasible = self.counterpart.problem.feasible
         found = BatchDecisions.undecided(len(centers), len(feasible.z_columns), centers.shape[1])
@@ -96,7 +112,9 @@ class BatchEngine:
             for name, values in vars(decisions).items():
                 getattr(found, name)[rows] = values
             flips.append((is_flipped[~decisions.is_open], F[part[~decisions.is_open]]))
-        self.pool.offer(np.concatenate([f for f, _ in flips]), np.concatenate([f for _, f in flips]), _SHARED)
+        self.pool.offer(
+            np.concatenate([f for f, _ in flips]), np.concatenate([f for _, f in flips]), len(found.gap) - chunk.stop
+        )
 
     def _pivot(self, F: Array, which: Indices) -> tuple[BatchDecisions, Mask]:
         used, start = np.unique(which, return_inverse=True)
@@ -210,7 +228,7 @@ class _Pool:
         return best
 
     def settle(self, F: Array, which: Indices, found: BatchDecisions) -> Indices:
-        """Decide the contexts that lie in their region; the others are returned."""
+        """Decide the contexts that lie in their region; the others are returned, region by region."""
         order = np.argsort(which, kind="stable")
         cuts = np.flatnonzero(np.diff(which[order], prepend=-1, append=-1))
         outside = []
@@ -223,7 +241,7 @@ class _Pool:
                 rows, part = rows[inside], part[inside]
             if len(rows):
                 self._fill(k, rows, part, found)
-        return np.sort(np.concatenate(outside)) if outside else np.zeros(0, dtype=np.int64)
+        return np.concatenate(outside) if outside else np.zeros(0, dtype=np.int64)
 
     def _fill(self, k: int, rows: Indices, F: Array, found: BatchDecisions) -> None:
         values = F @ self.maps[k]
@@ -233,17 +251,22 @@ class _Pool:
         found.cost_bound[rows] = bound[:, 0] if bound.shape[1] == 1 else (bound * F).sum(axis=1)
         found.is_open[rows] = False
 
-    def offer(self, is_flipped: Mask, F: Array, shared: int) -> None:
-        """Take in the active sets that many contexts share, the most frequent first; the first few in any case."""
+    def offer(self, is_flipped: Mask, F: Array, n_ahead: int) -> None:
+        """Take in the active sets that many contexts share, the most frequent first, and some as anchors.
+
+        A region has to pay for itself on the `n_ahead` contexts that are still to come.
+        """
         room = self.size_limit - len(self.regions)
-        if not len(is_flipped) or room <= 0:
+        if not len(is_flipped) or not n_ahead or room <= 0:
             return
+        shared = max(_SHARED, _WORTH * len(is_flipped) / n_ahead)
+        anchors = min(_ANCHORS, n_ahead // _WORTH)
         packed = np.packbits(is_flipped, axis=1)
         keys = packed.view(np.dtype((np.void, packed.shape[1]))).ravel()
         _, first, counts = np.unique(keys, return_index=True, return_counts=True)
         fresh: list[int] = []
         for k in np.argsort(-counts, kind="stable")[:room]:
-            if counts[k] < shared and len(self.regions) + len(fresh) >= _ANCHORS:
+            if counts[k] < shared and len(self.regions) + len(fresh) >= anchors:
                 break
             if keys[first[k]].tobytes() not in self.known:
                 fresh.append(int(first[k]))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import repeat
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +15,7 @@ from polyhedge.problems import DecisionProblem
 from polyhedge.problems.segment import as_segment
 from polyhedge.robust.adversary import Adversary
 from polyhedge.robust.along_segment import BLOCK, decide_along, support_along
-from polyhedge.robust.batch import BatchDecisions, batch_engine
+from polyhedge.robust.batch import BatchDecisions, Progress, decide_in_batch
 from polyhedge.robust.counterpart import Counterpart, CounterpartSolution
 from polyhedge.robust.parametric import ContextSolver
 from polyhedge.robust.scenarios import decide_by_scenarios
@@ -23,10 +24,6 @@ from polyhedge.robust.workers import in_order
 from polyhedge.sets import Polyhedron, UncertaintySet
 from polyhedge.solvers.program import Status
 
-Progress = Callable[[int, int], None]
-"""Called with the number of contexts decided so far and the number of all."""
-
-_WORTH_POOLING = 64
 _SEGMENT_CHUNK = 65_536
 _PART = 32
 """Contexts that one solver takes from warm start to warm start: fixed, so that workers do not change results."""
@@ -52,6 +49,7 @@ class Decisions:
         How each solve ended.
     gap : (N,)
         Proven distance between the bound and the least possible worst-case cost.
+    detail : N texts that explain the status, or none where there is nothing to explain.
     """
 
     z: Array
@@ -116,12 +114,12 @@ def decide(
     found = _along_segment(problem, shape, radius, centers, n_jobs, progress)
     if found is not None:
         return found
-    decided = BatchDecisions.undecided(len(centers), problem.n_decisions, problem.n_outcomes)
     if problem.pieces is None:
+        decided = BatchDecisions.undecided(len(centers), problem.n_decisions, problem.n_outcomes)
         rows = _by_scenarios(problem, shape, radius, centers)
     else:
         counterpart = Counterpart(problem, shape, radius)
-        decided = _in_batch(counterpart, centers, n_jobs, progress) or decided
+        decided = decide_in_batch(counterpart, centers, n_jobs=n_jobs, progress=progress)
         rows = _by_counterpart(counterpart, shape, radius, centers[decided.is_open], n_jobs)
     return _collect(problem, shape, radius, centers, decided, rows, progress)
 
@@ -172,20 +170,14 @@ def _along_segment(
     return Decisions(problem.as_given(z), bound, worst, tight, _all_optimal(n), np.zeros(n))
 
 
-def _in_batch(
-    counterpart: Counterpart, centers: Array, n_jobs: int | None, progress: Progress | None
-) -> BatchDecisions | None:
-    """What critical regions can prove; None where they do not apply or are not worth it."""
-    if len(centers) < _WORTH_POOLING:
-        return None
-    engine = batch_engine(counterpart, centers.mean(axis=0), np.abs(centers).mean(axis=0))
-    return None if engine is None else engine.decide(centers, n_jobs=n_jobs, progress=progress)
-
-
 def _by_counterpart(
     counterpart: Counterpart, shape: UncertaintySet, radius: float, centers: Array, n_jobs: int | None
 ) -> Iterator[_Row]:
     """One solve for each context on all cores; what a solution means is read here, in order."""
+    nothing = _nothing_for_anyone(counterpart, shape, radius, centers)
+    if nothing is not None:
+        yield from repeat(nothing, len(centers))
+        return
 
     def solve_part(part: Array) -> list[CounterpartSolution]:
         solver = ContextSolver(counterpart.parametric)
@@ -195,6 +187,17 @@ def _by_counterpart(
     for part, solutions in zip(parts, in_order(solve_part, parts, n_jobs=n_jobs), strict=True):
         for center, solution in zip(part, solutions, strict=True):
             yield _from_counterpart(counterpart.problem, shape, radius, center, counterpart, solution)
+
+
+def _nothing_for_anyone(counterpart: Counterpart, shape: UncertaintySet, radius: float, centers: Array) -> _Row | None:
+    """The one answer to all contexts where predictions move costs only and no decision is feasible."""
+    parametric = counterpart.parametric
+    if len(centers) < 2 or parametric.rhs_slope.nnz or parametric.entry_slope.nnz or counterpart.n_support_rows:
+        return None
+    solution = counterpart.solve(centers[0])
+    if solution.status is not Status.INFEASIBLE:
+        return None
+    return _from_counterpart(counterpart.problem, shape, radius, centers[0], counterpart, solution)
 
 
 def _from_counterpart(
@@ -266,11 +269,11 @@ def _collect(
     detail = [""] * n if len(open_contexts) else []
     worst = decided.residual
     worst += centers
-    for k, (i, row) in enumerate(zip(open_contexts, rows, strict=True)):
+    for k, (i, row) in enumerate(zip(open_contexts, rows, strict=True), start=1):
         decided.z[i], decided.cost_bound[i], worst[i] = row.z, row.value, row.outcome
         status[i], decided.gap[i], detail[i] = row.status, row.gap, row.detail
-        if progress is not None:
-            progress(n - len(open_contexts) + k + 1, n)
+        if progress is not None and (k % _PART == 0 or k == len(open_contexts)):
+            progress(n - len(open_contexts) + k, n)
     decided.z += 0.0  # no negative zeros
     return Decisions(
         z=problem.as_given(decided.z),

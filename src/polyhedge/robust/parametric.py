@@ -8,6 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from polyhedge._validation import Array, Indices
+from polyhedge.solvers.conic import ConicSolver
 from polyhedge.solvers.linear import LinearSolver
 from polyhedge.solvers.mixed_integer import with_fixed_integers
 from polyhedge.solvers.program import ConicProgram, Solution
@@ -41,7 +42,7 @@ class ParametricProgram:
 
 
 class ContextSolver:
-    """Solve one parametric program at one prediction after the other, warm where the solver allows."""
+    """Solve one parametric program at one prediction after the other: set up once, warm where the solver allows."""
 
     def __init__(self, parametric: ParametricProgram) -> None:
         self.parametric = parametric
@@ -55,6 +56,8 @@ class ContextSolver:
         if self.is_warm:
             varying = np.union1d(self.rhs, self.entry_rows)
             self.solver = LinearSolver(zero, varying_rows=varying)
+        elif not len(zero.integer):
+            self.conic = ConicSolver(zero)
 
     def solve(self, center: Array) -> Solution:
         """The solution at one prediction."""
@@ -62,7 +65,7 @@ class ContextSolver:
         if len(program.integer):
             return _with_duals(program, solve(program))
         if not self.is_warm:
-            return solve(program)
+            return self.conic.solve(program)
         self.solver.change_costs(self.costs, program.c[self.costs])
         self.solver.change_rhs(self.rhs, program.b[self.rhs])
         self.solver.change_coefficients(self.entry_rows, self.entry_columns, program.A.data[self.entries])

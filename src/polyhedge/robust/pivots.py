@@ -227,7 +227,8 @@ class _Batch:
 
     def __init__(self, rule: PivotRule, starts: Sequence[Start], which: Indices, F: Array) -> None:
         self.rule, self.which, self.F = rule, which, F
-        self.tableaus = np.stack([start.tableau for start in starts])
+        self.tableaus = [start.tableau for start in starts]
+        self.maps = np.stack([start.tableau[:, rule.n_columns :] for start in starts])
         self.labels = np.stack([start.rows for start in starts]), np.stack([start.columns for start in starts])
         self.v, self.ended = np.zeros((len(F), rule.n_pairs)), np.zeros(len(F), dtype=bool)
         self.is_flipped = np.zeros(self.v.shape, dtype=bool)
@@ -235,15 +236,16 @@ class _Batch:
         self.n_loaded = min(size, len(F))
         slots = np.arange(self.n_loaded)
         self.M = np.empty((len(slots), len(rule.tableau), rule.n_columns + 1))
+        self.change = np.empty_like(self.M)
         self.rows, self.columns = self.labels[0][which[slots]], self.labels[1][which[slots]]
         self.contexts, self.pending, self.age = slots.copy(), np.empty_like(slots), np.empty_like(slots)
         self._load(slots, slots)
 
     def _load(self, slots: Indices, contexts: Indices) -> None:
         n, start = self.rule.n_columns, self.which[contexts]
-        tableaus = self.tableaus[start]
-        self.M[slots, :, :n] = tableaus[:, :, :n]
-        self.M[slots, :, n] = np.einsum("nij,nj->ni", tableaus[:, :, n:], self.F[contexts])
+        for slot, k in zip(slots.tolist(), start.tolist(), strict=True):
+            self.M[slot, :, :n] = self.tableaus[k][:, :n]
+        self.M[slots, :, n] = (self.maps[start] @ self.F[contexts][:, :, None])[:, :, 0]
         self.rows[slots], self.columns[slots] = self.labels[0][start], self.labels[1][start]
         self.contexts[slots], self.pending[slots], self.age[slots] = contexts, -1, 0
 
@@ -269,7 +271,8 @@ class _Batch:
         pivot = np.where(goes_on, row[each, j], 1.0)
         share = self.M[each, :, j] / pivot[:, None]
         share[~goes_on] = 0.0
-        self.M -= share[:, :, None] * row[:, None, :]
+        np.einsum("ni,nj->nij", share, row, out=self.change)
+        self.M -= self.change
         g = np.flatnonzero(goes_on)
         i, j, row, pivot = i[g], j[g], row[g], pivot[g]
         self.M[g, :, j] = share[g]
@@ -292,3 +295,4 @@ class _Batch:
         if 4 * is_live.sum() <= 3 * len(is_live):
             for name in ("M", "rows", "columns", "contexts", "pending", "age"):
                 setattr(self, name, getattr(self, name)[is_live])
+            self.change = self.change[: len(self.M)]

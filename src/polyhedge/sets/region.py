@@ -236,7 +236,9 @@ class Region:
         """One outline, or one for each ball of a union, whose own would be that of its hull."""
         if not isinstance(self.shape, UnionOfBalls):
             return [self._outline()]
-        parts = [Region(part, self.radius, self.center, self.support_W, self.support_h) for part in self.shape.parts]
+        known = self.support_W, self.support_h
+        parts = [Region(part, self.radius, self.center, *known) for part in self.shape.parts]
+        # The known support may cut whole balls off.
         return [part._outline() for part in parts if not part.is_empty]
 
     def _outline(self) -> Array:

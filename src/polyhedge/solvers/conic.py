@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import clarabel
 import numpy as np
 import scipy.sparse as sp
@@ -30,19 +32,48 @@ def solve_conic(program: ConicProgram, *, time_limit: float | None = None) -> So
     return _attempt(program, time_limit, _USUAL) if solution.status is Status.FAILED else solution
 
 
+class ConicSolver:
+    """One convex program set up once; solved again when its costs, right-hand sides or entries have changed.
+
+    Where the numbers have moved so far that this fails, the program is set up anew.
+    """
+
+    def __init__(self, program: ConicProgram, *, time_limit: float | None = None) -> None:
+        self.time_limit = time_limit
+        self.entries = program.A.data
+        self.solver = _set_up(program, time_limit, _TIGHT, can_change=True)
+
+    def solve(self, program: ConicProgram) -> Solution:
+        """Solve a program that differs from the first in its numbers only."""
+        if not np.array_equal(program.A.data, self.entries):
+            self.entries = program.A.data
+            self.solver.update(A=sp.csc_matrix(program.A))
+        self.solver.update(q=program.c, b=program.b)
+        solution = _read(program, self.solver.solve())
+        return solve_conic(program, time_limit=self.time_limit) if solution.status is Status.FAILED else solution
+
+
 def _attempt(program: ConicProgram, time_limit: float | None, tolerance: float) -> Solution:
+    return _read(program, _set_up(program, time_limit, tolerance).solve())
+
+
+def _set_up(program: ConicProgram, time_limit: float | None, tolerance: float, *, can_change: bool = False) -> Any:
     n = len(program.c)
     P = sp.csc_matrix((n, n)) if program.P is None else sp.triu(program.P, format="csc")
-    solver = clarabel.DefaultSolver(
+    settings = _settings(time_limit, tolerance)
+    settings.presolve_enable = not can_change
+    return clarabel.DefaultSolver(
         sp.csc_matrix(P),
         program.c,
         sp.csc_matrix(program.A),
         program.b,
         [_clarabel_cone(cone) for cone in program.cones if cone.size],
-        _settings(time_limit, tolerance),
+        settings,
     )
-    found = solver.solve()
-    name = str(found.status)
+
+
+def _read(program: ConicProgram, found: Any) -> Solution:
+    n, name = len(program.c), str(found.status)
     status = _STATUS.get(name, Status.FAILED)
     if status.has_solution and not np.all(np.isfinite(found.x)):
         status = Status.FAILED

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from polyhedge._validation import Array, check_alpha
 from polyhedge.data import Split, partition_rows
 from polyhedge.data.splits import IndexArray
 from polyhedge.estimator import RobustDecider
-from polyhedge.learners import Auto, LearnResult, lower_bound
+from polyhedge.learners import Auto, Certified
 from polyhedge.metrics import Evaluation, Proportion
 from polyhedge.problems import DecisionProblem
 from polyhedge.tables import doubts
@@ -25,10 +25,6 @@ from polyhedge.tables.schema import Schema, choose_columns
 from polyhedge.tables.usable import UsableRows, check_solvable, order_outcomes
 
 __all__ = ["FittedTable", "fit_table"]
-
-# A certificate is worth this much of a user's time, and does not end in it for more rows than these.
-_CERTIFICATE_SECONDS = 10.0
-_MOST_CERTIFIED = 2000
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,11 +114,10 @@ def fit_table(
         problem,
         predictor=make_predictor(predictor, schema, random_state=options.seed),
         alpha=alpha,
-        learner=None if options.time_limit is None else Auto(time_limit=options.time_limit),
+        learner=Certified(Auto(time_limit=options.time_limit)),
         random_state=options.seed,
     )
     decider.fit(rows.X, rows.Y, train=split.train, learn=split.learn, calibrate=split.calibrate, groups=rows.groups)
-    decider.learn_result_ = _certified(decider, rows, split)
     evaluation, thinned = _held_out(decider, rows, held_out, rng)
     observed = evaluation.coverage if evaluation is not None and thinned is None else thinned
     n_groups = None if rows.groups is None else len(np.unique(rows.groups[split.calibrate]))
@@ -153,21 +148,6 @@ def _predictor(schema: Schema, rows: UsableRows, split: Split, options: TableOpt
     groups = None if rows.groups is None else rows.groups[split.train]
     X, Y = rows.X.iloc[split.train], rows.Y[split.train]
     return choose_predictor(schema, X, Y, groups=groups, random_state=options.seed)
-
-
-def _certified(decider: RobustDecider, rows: UsableRows, split: Split) -> LearnResult:
-    """The learner's evidence with a lower bound, where the learner gave none and one can be had in time."""
-    result = decider.learn_result_
-    if np.isfinite(result.lower_bound) or len(split.learn) > _MOST_CERTIFIED:
-        return result
-    centers = decider.predictor_.predict(rows.X.iloc[split.learn])
-    try:
-        bound = lower_bound(
-            rows.Y[split.learn] - centers, centers, decider.problem, decider.alpha, _CERTIFICATE_SECONDS
-        )
-    except ValueError:  # no certificate exists for such a problem
-        return result
-    return replace(result, lower_bound=min(bound.lower, result.objective))
 
 
 def _held_out(

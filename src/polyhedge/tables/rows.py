@@ -12,6 +12,7 @@ import numpy as np
 
 from polyhedge._progress import batches_of, tell
 from polyhedge._validation import Array
+from polyhedge.batches import distinct_names
 from polyhedge.estimator import RobustDecider
 from polyhedge.metrics import Proportion, RowMeasures, proportion
 from polyhedge.robust import Decisions
@@ -24,19 +25,12 @@ _log = logging.getLogger(__name__)
 
 def decide_rows(decider: RobustDecider, X: Any) -> Decisions | None:
     """Robust decisions for the rows of a data frame, with progress in the log; None where there are no rows."""
-    parts = []
+    if not len(X):
+        return None
     with warnings.catch_warnings():
         # Each row's status goes into the table, so nobody has to be warned of it here.
-        warnings.filterwarnings("ignore", category=RuntimeWarning, module="polyhedge")
         warnings.filterwarnings("ignore", message=".*decisions: ", category=RuntimeWarning)
-        for batch in batches_of(len(X)):
-            parts.append(decider.decide(X.iloc[batch]))
-            tell(_log, "deciding", batch.stop, len(X))
-    if not parts:
-        return None
-    # Details are optional and come for every row or for none.
-    detail = tuple(text for part in parts for text in (part.detail or ("",) * len(part)))
-    return Decisions(**_joined(parts, "detail"), detail=detail)
+        return decider.decide(X, progress=lambda done, total: tell(_log, "deciding", done, total))
 
 
 def measure_table(decider: RobustDecider, X: Any, Y: Array) -> RowMeasures:
@@ -84,25 +78,15 @@ def decisions_frame(
         values[decided] = np.column_stack([z, decisions.cost_bound, decisions.worst_outcome])
         # The first words of a status are its name; what follows explains it.
         status[decided] = [str(s).partition(":")[0] for s in decisions.status]
-        for row, s, detail in zip(np.flatnonzero(decided), decisions.status, decisions.detail, strict=True):
+        # Details are optional and come for every row or for none.
+        details = decisions.detail or ("",) * len(decisions)
+        for row, s, detail in zip(np.flatnonzero(decided), decisions.status, details, strict=True):
             more = [str(s).partition(": ")[2], detail, remarks[row]]
             remarks[row] = "; ".join(text for text in more if text)
-    frame = pd.DataFrame(values, columns=_distinct(names))
+    frame = pd.DataFrame(values, columns=distinct_names([*names, "status", "note"])[:-2])
     return frame.assign(status=status, note=remarks)
 
 
-def _joined(parts: Sequence[Any], *besides: str) -> dict[str, Any]:
+def _joined(parts: Sequence[Any]) -> dict[str, Any]:
     """The arrays of all parts, one below the other."""
-    names = [f.name for f in fields(parts[0]) if f.name not in besides]
-    return {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
-
-
-def _distinct(names: Sequence[str]) -> list[str]:
-    # A decision may be called like a column of ours.
-    taken, found = {"status", "note"}, []
-    for name in names:
-        while name in taken:
-            name = f"{name}_"
-        taken.add(name)
-        found.append(name)
-    return found
+    return {f.name: np.concatenate([getattr(part, f.name) for part in parts]) for f in fields(parts[0])}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -15,9 +16,12 @@ from polyhedge.tables.reading import Table, text_of, values_of
 __all__ = ["Column", "Schema", "choose_columns", "features_of", "outcomes_of"]
 
 MISSING = "(missing)"
-# A text column with more levels than this, most of them seen once or twice, names rows rather than kinds.
+# A text column with more levels than this, each seen a few times only, names rows rather than kinds.
 _MOST_LEVELS = 30
+_FEW_ROWS_A_LEVEL = 8
 _MOST_SHOWN = 5
+# Numbers with a unit, a percent sign or a comma: whoever wrote so many different ones meant numbers.
+_WITH_UNIT = re.compile(r"[€$£]?\s*[+-]?\d+(?:[.,]\d+)*\s*\D{0,4}$")
 # A number this far outside the range of the history, as a share of that range, is worth a note.
 _FAR_OUTSIDE = 0.1
 
@@ -171,6 +175,8 @@ def _as_column(table: Table, name: str, is_category: bool) -> Column:
         low, high = (float(known.min()), float(known.max())) if len(known) else (0.0, 0.0)
         return Column(name, "number", missing, (), low, high)
     levels = sorted({str(label) for label in text_of(raw) if label is not None})
+    if not is_category and len(levels) > _MOST_LEVELS and np.mean([bool(_WITH_UNIT.match(x)) for x in levels]) > 0.8:
+        raise ValueError(_complaint(table, name, raw, is_text))
     return Column(name, "category", missing, tuple(levels))
 
 
@@ -187,13 +193,13 @@ def _useless(table: Table, column: Column, was_named: bool) -> str:
     if column.kind == "category" and not was_named and _names_rows(column, len(table)):
         return (
             f"its {len(column.levels)} different texts in {len(table)} rows look like names or dates, not kinds. "
-            "Name it in --features to use it."
+            "Name it in --features to use it, or in --group if rows of one name belong together."
         )
     return ""
 
 
 def _names_rows(column: Column, n: int) -> bool:
-    return len(column.levels) > _MOST_LEVELS and len(column.levels) > n / 4
+    return len(column.levels) > max(_MOST_LEVELS, n / _FEW_ROWS_A_LEVEL)
 
 
 def _numbers(table: Table, name: str) -> Array:
@@ -213,8 +219,8 @@ def _complaint(table: Table, name: str, raw: Any, is_text: Mask) -> str:
     hint = " If the comma is a decimal comma, give --decimal ','." if any("," in text for text in texts) else ""
     return (
         f"Column {name!r} of {table.source} must hold numbers, but {len(rows)} of {len(table)} rows hold something "
-        f"else: {shown}{more} (rows are counted below the header). Correct them, or give --missing WORD for a word "
-        f"that stands for a missing value, or --categorical {name} if the column names kinds.{hint}"
+        f"else: {shown}{more} (rows are counted below the header). Correct them (no units), or give --missing WORD for "
+        f"a word that stands for a missing value, or --categorical {name} if the column names kinds.{hint}"
     )
 
 

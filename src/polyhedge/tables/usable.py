@@ -103,10 +103,11 @@ class UsableRows:
         least = int(np.ceil(needed / max(min(shares[1:3]), 1e-9))) if len(shares) == 4 else 0
         n = len(self.Y) if self.groups is None else len(np.unique(self.groups))
         if n < least:
+            lost = f" ({' '.join(self.warnings).rstrip('.')})" if self.warnings else ""
             possible = f", or raise alpha to {_rounded_up(1 / (1 + np.floor(n * min(shares[1:3]))))}" if n >= 5 else ""
             raise ValueError(
-                f"{source} has {n} usable {self.unit}, but alpha={alpha:g} needs at least {least}: {needed} to learn "
-                f"the set from and {needed} to calibrate it, each {min(shares[1:3]):.0%} of them. "
+                f"{source} has {n} usable {self.unit}{lost}, but alpha={alpha:g} needs at least {least}: {needed} to "
+                f"learn the set from and {needed} to calibrate it, each {min(shares[1:3]):.0%} of them. "
                 f"Bring more {self.unit}{possible}."
             )
 

@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -81,8 +81,8 @@ class PeerRow:
     Attributes
     ----------
     peer, version, set, d, K : what was run; K is 0 for balls.
-    timed, seconds : contexts that the peer solved, and its time for one.
-    ours : our time for one context, of `n_contexts`.
+    timed, seconds : contexts that the peer solved, and its median time for one.
+    ours : our time for one context, of `n_contexts`: the longer one of before and after the peer.
     ratio : seconds over ours.
     difference : largest difference of the optimal values.
     reason : why there is no time.
@@ -135,6 +135,7 @@ def run_peers(
         python, reason = install(peer, environment, settings.install_limit)
         say(run, peer.name)
         answers = _ask(peer, python, cases, settings) if not reason else _Answers("", [{"reason": reason}] * len(cases))
+        cases = [case.timed_again() for case in cases]
         rows = [_row(peer, answers.version, case, found) for case, found in zip(cases, answers.found, strict=True)]
         run = PeersRun(settings, machine, (*run.rows, *rows))
     say(run, "")
@@ -180,10 +181,12 @@ class _Case:
         shape: UncertaintySet = instance.shape if name == "polyhedron" else Ball(d, norm=_ORDER[name])
         radius = instance.radius if name == "polyhedron" else 1.0
         decide(instance.problem, shape, radius, instance.centers[:3])
-        began = time.perf_counter()
-        found = decide(instance.problem, shape, radius, instance.centers)
-        seconds = (time.perf_counter() - began) / len(instance.centers)
-        return cls(name, instance, shape, radius, found.cost_bound, seconds)
+        values, seconds = _timed(instance, shape, radius)
+        return cls(name, instance, shape, radius, values, seconds)
+
+    def timed_again(self) -> _Case:
+        """With the longer of two times, before and after a peer: the load of the machine may have changed."""
+        return replace(self, seconds=max(self.seconds, _timed(self.instance, self.shape, self.radius)[1]))
 
     def job(self, budget: float) -> dict[str, Any]:
         """What a peer's script reads."""
@@ -197,6 +200,12 @@ class _Case:
             "centers": instance.centers.tolist(),
             "budget": budget,
         }
+
+
+def _timed(instance: Instance, shape: UncertaintySet, radius: float) -> tuple[Array, float]:
+    began = time.perf_counter()
+    found = decide(instance.problem, shape, radius, instance.centers)
+    return found.cost_bound, (time.perf_counter() - began) / len(instance.centers)
 
 
 def _ask(peer: Peer, python: Path, cases: Sequence[_Case], settings: PeersSettings) -> _Answers:
@@ -221,7 +230,7 @@ def _ask(peer: Peer, python: Path, cases: Sequence[_Case], settings: PeersSettin
 
 def _row(peer: Peer, version: str, case: _Case, found: dict[str, Any]) -> PeerRow:
     values = np.array(found.get("values", []), dtype=float)
-    seconds = found["seconds"] / len(values) if len(values) else np.nan
+    seconds = float(found["seconds"]) if len(values) else np.nan
     difference = float(np.abs(values - case.values[: len(values)]).max()) if len(values) else np.nan
     regime = case.instance.regime
     return PeerRow(

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from polyhedge._files import replace_file
+from polyhedge.benchmark.files import save_figure
 from polyhedge.benchmark.grid import Grid
 from polyhedge.benchmark.speed.cases import PRODUCT
 from polyhedge.benchmark.speed.decisions import OURS, DecisionsRun, SpeedRow
@@ -41,7 +42,7 @@ def _regime_grid(rows: list[SpeedRow]) -> Grid:
     first = rows[0]
     return Grid(
         title=f"{first.regime}: {first.cost}, d = {first.d}, K = {first.K}, {first.n_contexts} contexts",
-        heads=("tool", "contexts timed", "time a context", "times ours", "target", "met", "largest difference"),
+        heads=("tool", "contexts", "time of one", "times ours", "target", "met", "largest difference"),
         rows=tuple(
             (
                 row.tool,
@@ -127,8 +128,11 @@ def peers_grids(run: PeersRun) -> tuple[Grid, ...]:
         )
         for row in run.rows
     )
-    heads = ("peer", "set", "d", "timed", "time a context", "ours", "times ours", "equal", "largest difference")
-    note = f"Equal: optimal values within {TOLERANCE:g}. Decisions on the simplex, cost (c + u)'z."
+    heads = ("peer", "set", "d", "timed", "time", "ours", "times ours", "equal", "difference")
+    note = (
+        f"Time of one context. Difference: largest of the optimal values; equal: within {TOLERANCE:g}. Decisions on "
+        "the simplex, cost (c + u)'z."
+    )
     return (Grid("Peers on the same sets", heads, rows, note),)
 
 
@@ -206,17 +210,16 @@ def draw_growth(points: Sequence[GrowthPoint], title: str, paths: Iterable[Path]
 
     found = lines(points)
     parameters = list(dict.fromkeys(line.parameter for line in found))
-    figure = Figure(figsize=(4.6 * max(len(parameters), 1), 4.8), layout="constrained")
+    figure = Figure(figsize=(4.6 * max(len(parameters), 1), 6.0), layout="constrained")
     for ax, parameter in zip(np.atleast_1d(figure.subplots(1, max(len(parameters), 1))), parameters, strict=False):
         _panel(ax, parameter, [line for line in found if line.parameter == parameter])
     figure.suptitle(title, fontsize=11)
-    for path in paths:
-        buffer = io.BytesIO()
-        figure.savefig(buffer, format=path.suffix[1:], dpi=130)
-        replace_file(path, buffer.getvalue())
+    save_figure(figure, paths)
 
 
 def _panel(ax: Any, parameter: str, found: list[GrowthLine]) -> None:
+    from matplotlib.ticker import NullLocator
+
     methods = list(dict.fromkeys(line.method for line in found))
     settings = list(dict.fromkeys(line.setting for line in found))
     for line in found:
@@ -226,9 +229,19 @@ def _panel(ax: Any, parameter: str, found: list[GrowthLine]) -> None:
         ax.plot(line.sizes, line.seconds, style, color=_COLORS[k], marker=_MARKERS[k], markersize=4, label=label)
     ax.set_xscale("log")
     ax.set_yscale("log")
+    sizes = sorted({size for line in found for size in line.sizes})
+    ax.set_xticks(sizes, [f"{size:g}" for size in sizes])
+    ax.xaxis.set_minor_locator(NullLocator())
     ax.set_xlabel(parameter)
     ax.set_ylabel("seconds")
     ax.grid(color="#e4e6ea", linewidth=0.6)
-    ax.legend(fontsize=6.5, frameon=False)
+    ax.legend(
+        fontsize=7,
+        frameon=False,
+        loc="upper center",
+        bbox_to_anchor=(0.5, -0.14),
+        title="exponent of size",
+        handlelength=3.5,
+    )
     for side in ("top", "right"):
         ax.spines[side].set_visible(False)

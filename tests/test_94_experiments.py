@@ -1,0 +1,259 @@
+"""Sensitivity, theory and the first figure: what they measure is what they say, and what they write is whole."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner, Result
+
+from polyhedge import cli
+from polyhedge.benchmark.finite_population import TheorySettings, hard_context, population
+from polyhedge.benchmark.motivation import draw_motivation, make_motivation, write_motivation
+from polyhedge.benchmark.sensitivity import (
+    SWEEPS,
+    SensitivityJob,
+    SensitivityRow,
+    SensitivitySettings,
+    learner_of,
+    run_sensitivity,
+    sensitivity_jobs,
+)
+from polyhedge.benchmark.sensitivity_report import draw_sensitivity, sensitivity_grid, sensitivity_report
+from polyhedge.benchmark.theory import density_at_quantile, fitted_slope, gap_bound, radius_sensitivity, vc_dimension
+from polyhedge.benchmark.theory_report import TheoryRun, coverage_grid, draw_theory, gap_grid, theory_report
+from polyhedge.benchmark.theory_runs import CALIBRATION_SIZES, GAP_SIZES, REUSE, run_coverage, run_gap, run_reuse
+from polyhedge.benchmark.tidy import read_rows
+from polyhedge.learners import Scenario
+from polyhedge.problems import simplex_linear
+from polyhedge.robust import decide
+from polyhedge.sets import Polyhedron
+
+SMALL = SensitivitySettings(n_train=150, n_pooled=120, n_test=50)
+POOL = TheorySettings(pool=3000)
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(cli.app, ["reproduce", *arguments])
+
+
+# --- sensitivity ------------------------------------------------------------------------------------------
+
+
+def test_sweeps_are_those_of_the_papers_figure() -> None:
+    jobs = sensitivity_jobs(seeds=2)
+    assert len(set(jobs)) == len(jobs)
+    assert {job.sweep for job in jobs} == set(SWEEPS)
+    for job in jobs:
+        assert job.n_facets >= job.n_outcomes + 1
+        if job.sweep == "d, K = 4d":
+            assert job.n_facets == 4 * job.n_outcomes
+    assert {job.n_facets for job in jobs if job.sweep == "n / (n + m)"} == {4}
+    assert {job.method for job in jobs} == {"one-sided-box", "grid", "scenario", "pinball", "descent", "default"}
+
+
+def test_learner_gets_the_facets_of_its_job() -> None:
+    assert learner_of(SensitivityJob("d, K = 4d", 3.0, "descent", 0)).n_facets == 12  # type: ignore[attr-defined]
+    assert learner_of(SensitivityJob("n / (n + m)", 0.5, "scenario", 0)) == Scenario()
+
+
+def test_unknown_task_is_refused() -> None:
+    with pytest.raises(ValueError, match="task must be linear, quadratic or newsvendor, got 'energy'"):
+        SensitivitySettings(task="energy")
+
+
+@pytest.fixture(scope="module")
+def sensitive(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[SensitivityRow], Path]:
+    folder = tmp_path_factory.mktemp("sensitivity")
+    jobs = [
+        SensitivityJob(sweep, value, key, seed)
+        for seed in range(2)
+        for sweep, value, key in (
+            ("d, K = 8", 2.0, "one-sided-box"),
+            ("d, K = 8", 3.0, "one-sided-box"),
+            ("n / (n + m)", 0.5, "scenario"),
+            ("n / (n + m)", 0.05, "scenario"),
+        )
+    ]
+    return run_sensitivity(jobs, folder, settings=SMALL), folder
+
+
+def test_sensitivity_is_saved_and_a_split_that_is_too_small_is_reported(sensitive) -> None:
+    rows, folder = sensitive
+    assert read_rows(folder / "sensitivity.csv", SensitivityRow)[0] == rows[0]
+    failed = [row for row in rows if row.status == "failed"]
+    assert {row.value for row in failed} == {0.05}
+    assert all("needs at least 9 learning samples, got 6" in row.detail for row in failed)
+    assert "Failed: Scenario, 0.05: ValueError" in sensitivity_grid(rows, "n / (n + m)").note
+    record = json.loads((folder / "sensitivity.json").read_text(encoding="utf-8"))
+    assert record["command"] == "polyhedge reproduce sensitivity --task linear --seeds 2"
+
+
+def test_sensitivity_is_drawn_and_written(sensitive, tmp_path) -> None:
+    pytest.importorskip("matplotlib")
+    rows, _ = sensitive
+    assert "One-sided box: premium" in sensitivity_report(rows)
+    draw_sensitivity(rows, [tmp_path / "figure.png", tmp_path / "figure.svg"])
+    assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
+    assert (tmp_path / "figure.svg").read_text(encoding="utf-8").rstrip().endswith("</svg>")
+
+
+# --- theory -----------------------------------------------------------------------------------------------
+
+
+def test_bound_falls_with_the_theorems_rates() -> None:
+    constants = {"sensitivity": 1.3, "density": 0.7, "dimension": 5.0}
+    sizes = np.array([10_000, 40_000, 160_000])
+    bounds = [gap_bound(int(n), int(n), **constants) for n in sizes]
+    assert fitted_slope(sizes, [bound.calibration for bound in bounds])[0] == pytest.approx(-0.5)
+    logs = [
+        bound.learning / np.sqrt(5 * np.log(np.e * n / 5) + np.log(160)) for n, bound in zip(sizes, bounds, strict=True)
+    ]
+    assert fitted_slope(sizes, logs)[0] == pytest.approx(-0.5)
+    assert gap_bound(10, 10, **constants, error=0.25).total == pytest.approx(
+        gap_bound(10, 10, **constants).total + 0.25
+    )
+
+
+def test_bound_scales_with_its_constants() -> None:
+    one = gap_bound(500, 400, sensitivity=1.0, density=1.0, dimension=10.0)
+    two = gap_bound(500, 400, sensitivity=2.0, density=0.5, dimension=10.0)
+    assert two.total == pytest.approx(4 * one.total)
+    assert gap_bound(500, 400, sensitivity=1.0, density=1.0, dimension=10.0, delta=0.01).total > one.total
+
+
+def test_vc_bound_is_above_the_dimension_of_half_spaces_and_grows() -> None:
+    assert vc_dimension(2, 1) >= 3
+    assert vc_dimension(2, 4) < vc_dimension(2, 5) < vc_dimension(3, 5)
+
+
+def test_density_is_that_of_the_normal_law() -> None:
+    scores = np.random.default_rng(0).standard_normal(400_000)
+    assert density_at_quantile(scores, 0.9) == pytest.approx(0.1755, rel=0.03)
+
+
+def test_facets_along_a_decision_move_the_cost_one_for_one_with_the_radius() -> None:
+    problem, normal = simplex_linear([0.0, 0.0]), np.array([[0.4, 0.6], [-1.0, 0.0], [0.0, -1.0]])
+    shape = Polyhedron(normal, np.array([0.0, -5.0, -5.0]))
+    assert radius_sensitivity(problem, shape, 0.3, np.zeros((1, 2)), 0.05) == pytest.approx(1.0)
+
+
+def test_slope_of_a_power_is_its_exponent() -> None:
+    x = np.array([1.0, 3.0, 7.0, 20.0])
+    slope, error = fitted_slope(x, 5 * x**-0.7)
+    assert slope == pytest.approx(-0.7)
+    assert error == pytest.approx(0.0, abs=1e-9)
+    assert np.isnan(fitted_slope([1, 2], [1, 2])[1])
+
+
+def test_true_radius_covers_its_share_of_the_population_and_no_smaller_one_does() -> None:
+    world = population(2, POOL.pool)
+    shape = Scenario().learn(*world.draw(30, np.random.default_rng(0)), world.problem, 0.1).set
+    radius = world.radius(shape, 0.1)
+    assert world.coverage(shape, radius) >= 0.9
+    assert world.coverage(shape, radius - 1e-9) < 0.9
+
+
+def test_no_set_with_its_true_radius_costs_less_than_the_oracle() -> None:
+    world = population(2, POOL.pool)
+    center, best = hard_context(POOL)
+    rng = np.random.default_rng(1)
+    costs = []
+    for n in (20, 200, 2000):
+        shape = Scenario().learn(world.draw(n, rng)[0], center, world.problem, POOL.alpha).set
+        costs.append(decide(world.problem, shape, world.radius(shape, POOL.alpha), center).cost_bound[0])
+    assert min(costs) >= best - 1e-4
+    assert costs[-1] == pytest.approx(best, abs=0.02)
+
+
+@pytest.fixture(scope="module")
+def theory(tmp_path_factory: pytest.TempPathFactory) -> tuple[TheoryRun, Path]:
+    folder = tmp_path_factory.mktemp("theory")
+    patch = pytest.MonkeyPatch()
+    for name in ("n", "K", "d"):
+        patch.setitem(REUSE, name, REUSE[name][:2])
+    patch.setattr("polyhedge.benchmark.theory_runs.GAP_SIZES", GAP_SIZES[:3])
+    coverage = run_coverage(6, folder, settings=POOL)
+    done = TheoryRun(POOL, coverage, run_reuse(2, folder, settings=POOL), run_gap(4, folder, settings=POOL))
+    patch.undo()
+    return done, folder
+
+
+def test_gap_is_the_sum_of_its_parts_and_learning_never_beats_the_oracle(theory) -> None:
+    done, _ = theory
+    assert len(done.gap) == 12
+    for row in done.gap:
+        assert row.gap == pytest.approx(row.learning_gap + row.calibration_gap)
+        assert row.learning_gap >= -1e-4
+
+
+def test_theory_is_told_and_drawn(theory, tmp_path) -> None:
+    pytest.importorskip("matplotlib")
+    done, folder = theory
+    assert [row[0] for row in coverage_grid(done).rows] == [str(m) for m in CALIBRATION_SIZES]
+    assert gap_grid(done).rows[-1][0] == "slope"
+    assert theory_report(done).count("\n## ") == 3
+    draw_theory(done, [tmp_path / "theory.png", tmp_path / "theory.svg"])
+    assert (tmp_path / "theory.png").read_bytes().startswith(b"\x89PNG")
+    names = {path.name for path in folder.iterdir()}
+    assert names == {f"theory_{part}.{kind}" for part in ("coverage", "reuse", "gap") for kind in ("csv", "json")}
+
+
+@pytest.mark.slow
+def test_reused_samples_cover_less_than_promised_where_n_is_small_or_d_large(tmp_path) -> None:
+    """Lemma 2, measured; each comparison is twenty standard errors away from chance at most seeds."""
+    rows = run_reuse(30, tmp_path, settings=TheorySettings(pool=20_000))
+    for sweep, value in (("n", 20), ("n", 80), ("K", 12), ("d", 5)):
+        own = [row for row in rows if (row.sweep, row.value) == (sweep, value)]
+        reused, fresh = np.array([row.reused for row in own]), np.array([row.recalibrated for row in own])
+        error = reused.std(ddof=1) / np.sqrt(len(reused))
+        assert reused.mean() < 0.9 - 2.5 * error
+        assert fresh.mean() > 0.9 - 3.5 * fresh.std(ddof=1) / np.sqrt(len(fresh))
+
+
+# --- the first figure -------------------------------------------------------------------------------------
+
+
+def test_sets_of_the_first_figure_cover_alike_and_the_learned_one_costs_least(tmp_path) -> None:
+    found = make_motivation()
+    assert len({result.coverage for result in found.results}) == 1
+    *plain, learned = found.results
+    assert learned.worst_case_cost < min(result.worst_case_cost for result in plain) - 0.5
+    for result in found.results:
+        assert np.dot(result.decision, result.worst_outcome) == pytest.approx(result.worst_case_cost, abs=1e-6)
+    write_motivation(found, tmp_path / "motivation.json")
+    assert json.loads((tmp_path / "motivation.json").read_text(encoding="utf-8"))[2]["name"] == learned.name
+
+
+def test_first_figure_is_made_by_its_command(tmp_path) -> None:
+    pytest.importorskip("matplotlib")
+    result = run("motivation", "--out", str(tmp_path))
+    assert result.exit_code == 0, result.output
+    assert "decision-aware polyhedron: coverage 0.85" in result.stdout
+    assert {path.name for path in tmp_path.iterdir()} == {f"motivation.{kind}" for kind in ("json", "png", "svg")}
+    assert (tmp_path / "motivation.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_command_without_matplotlib_writes_numbers_and_says_how_to_get_pictures(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name, *rest: None)
+    result = run("motivation", "--out", str(tmp_path))
+    assert result.exit_code == 0, result.output
+    assert "pip install 'polyhedge[plot]'" in result.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["motivation.json"]
+
+
+def test_wrong_sensitivity_task_is_one_line(tmp_path) -> None:
+    result = run("sensitivity", "--task", "energy", "--out", str(tmp_path / "out"))
+    assert result.exit_code == 2
+    assert "task must be linear, quadratic or newsvendor, got 'energy'" in result.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_figures_hold_the_settings_level(tmp_path) -> None:
+    pytest.importorskip("matplotlib")
+    found = replace(make_motivation(alpha=0.3, n=60))
+    draw_motivation(found, [tmp_path / "a.svg"])
+    assert (tmp_path / "a.svg").stat().st_size > 1000
