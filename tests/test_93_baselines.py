@@ -75,7 +75,7 @@ def test_every_set_gives_a_whole_row_on_every_task(method, name):
 @pytest.mark.parametrize("method", CONFORMAL.values(), ids=CONFORMAL)
 def test_every_set_works_with_three_outcomes(method):
     for name in ("linear", "newsvendor"):
-        row = method(synthetic_task(1, name, n_outcomes=3, sizes=(200, 60, 60, 12)), ALPHA, 0)
+        row = method(synthetic_task(1, name, n_outcomes=3, sizes=(150, 30, 30, 5)), ALPHA, 0)
         assert np.isfinite([row.coverage, row.volume, row.worst_case_cost, row.regret]).all()
 
 
@@ -90,7 +90,7 @@ def test_a_row_repeats_with_its_seed(method):
     )
 
 
-@pytest.mark.parametrize("name", ["Bonferroni box", "l_inf", "l_2", "PCP"])
+@pytest.mark.parametrize("name", ["Bonferroni box", "l_2", "PCP"])
 def test_coverage_follows_its_law_over_seeds(name):
     # Mean coverage of 16 independent draws: the Beta law of the calibration plus the binomial test sample.
     n_seeds, sizes = 16, (200, 60, 60, 100)
@@ -155,9 +155,9 @@ def test_the_full_conformal_set_equals_its_definition_label_by_label():
         n_united += int(union.n_parts[0] > 1)
         # Candidates near the boundaries, where the choice could change, and anywhere.
         rng = np.random.default_rng(100 + seed)
-        rays = rng.normal(size=(60, 2))
+        rays = rng.normal(size=(30, 2))
         reach = np.min([frame.scores(rays) for frame in frames], axis=0)
-        candidates = rays / reach[:, None] * rng.uniform(0.7, 1.3, (60, 1)) * np.nanmedian(radii[np.isfinite(radii)])
+        candidates = rays / reach[:, None] * rng.uniform(0.7, 1.3, (30, 1)) * np.nanmedian(radii[np.isfinite(radii)])
         for candidate in candidates:
             expected = in_full_conformal_set(problem, frames, residuals, centers, test_centers[:1], candidate, 0.2)
             repeated = UnionOfFrames(frames, radii).contains(candidate[None])[0]
@@ -166,16 +166,17 @@ def test_the_full_conformal_set_equals_its_definition_label_by_label():
 
 
 def test_full_conformal_selection_covers_and_choosing_on_the_calibration_rows_does_not():
-    problem, alpha, n_trials, n_test = simplex_newsvendor(0.3, 0.7, 2), 0.2, 80, 30
+    problem, alpha, n_full = simplex_newsvendor(0.3, 0.7, 2), 0.2, 40
     full, split = [], []
-    for trial in range(n_trials):
-        frames, residuals, centers, test_centers, fresh = small_instance(trial, n=19, n_candidates=12, n_test=n_test)
-        radii = full_conformal_radii(problem, frames, residuals, centers, test_centers, alpha)
-        full.append(UnionOfFrames(frames, radii).contains(fresh).mean())
+    for trial in range(160):
+        frames, residuals, centers, test_centers, fresh = small_instance(trial, n=19, n_candidates=12, n_test=200)
         frame, radius = select(problem, frames, residuals, centers, alpha)
         split.append((frame.scores(fresh) <= radius).mean())
+        if trial < n_full:
+            radii = full_conformal_radii(problem, frames, residuals, centers, test_centers, alpha)
+            full.append(UnionOfFrames(frames, radii).contains(fresh).mean())
     # Trials are independent: four standard errors of their mean, false alarm 3e-5.
-    assert np.mean(full) > 1 - alpha - 4 * np.std(full, ddof=1) / math.sqrt(n_trials)
+    assert np.mean(full) > 1 - alpha - 4 * np.std(full, ddof=1) / math.sqrt(n_full)
     assert stats.ttest_1samp(split, 1 - alpha, alternative="less").pvalue < 1e-3
 
 
@@ -242,9 +243,9 @@ def test_references_order_as_they_must(name):
 @pytest.mark.parametrize("problem", [simplex_newsvendor(0.3, 0.7, 2), simplex_quadratic([-0.1, 0.0], beta=0.3)])
 def test_the_sample_average_decision_equals_a_fine_search(problem):
     rng = np.random.default_rng(0)
-    residuals, centers = rng.normal(size=(50, 2)) * 0.4, rng.normal(size=(6, 2)) * 0.5
+    residuals, centers = rng.normal(size=(50, 2)) * 0.4, rng.normal(size=(3, 2)) * 0.5
     z, costs = decide_on_average(problem, residuals, centers)
-    share = np.linspace(0, 1, 1001)
+    share = np.linspace(0, 1, 201)
     for i, center in enumerate(centers):
         mean_costs = [problem.evaluate(np.tile([s, 1 - s], (50, 1)), center + residuals).mean() for s in share]
         assert min(mean_costs) - 1e-3 <= costs[i] <= min(mean_costs) + 1e-9
@@ -348,7 +349,7 @@ def test_the_envelope_gradient_of_the_training_loss_is_a_finite_difference(name,
         return objective(envelopes, nets, residuals, centers, centers + residuals, rows, 0.2, kind, candidates)
 
     slopes = gradient(parameters, X, value(parameters)[1], 0.3)
-    for entry in ENTRIES:
+    for entry in ENTRIES if d == 2 else ENTRIES[::3]:
         along = rng.normal(size=parameters[entry].shape)
         step = 1e-6 / np.linalg.norm(along)
         up, down = (value(parameters | {entry: parameters[entry] + sign * step * along})[0] for sign in (1, -1))
@@ -381,8 +382,8 @@ def test_training_lowers_the_worst_case_cost_below_that_of_the_untrained_network
 
 def test_the_mean_volume_of_nets_equals_the_volumes_of_each():
     X, _, _, parameters, _ = picnn_instance(7)
-    sets = guarded_sets(networks(parameters, X[:5], 0.3), 1.2, np.zeros((1, 2)))
-    expected = np.mean([sets.nets.at(i).volume(float(sets.radii[i])) for i in range(5)])
+    sets = guarded_sets(networks(parameters, X[:2], 0.3), 1.2, np.zeros((1, 2)))
+    expected = np.mean([sets.nets.at(i).volume(float(sets.radii[i])) for i in range(2)])
     assert mean_volume(sets, np.random.default_rng(0)) == pytest.approx(expected, rel=5e-3)
 
 
