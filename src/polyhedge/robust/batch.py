@@ -20,6 +20,7 @@ from polyhedge.robust.pairs import DenseProgram, Pairs, complementary_pairs, ind
 from polyhedge.robust.pivots import DualSimplex, PivotRule, PrincipalPivots, pivot_all
 from polyhedge.robust.regions import Region, is_certified, region_at
 from polyhedge.robust.workers import in_order
+from polyhedge.robust.worst_residual import WorstResidual
 
 Progress = Callable[[int, int], None]
 """Called with the number of contexts decided so far and the number of all."""
@@ -78,7 +79,7 @@ class BatchEngine:
         self, counterpart: Counterpart, program: DenseProgram, pairs: Pairs, rule: PivotRule, base: Array
     ) -> None:
         self.counterpart, self.program, self.pairs, self.rule = counterpart, program, pairs, rule
-        self.worst = _WorstResidual(counterpart)
+        self.worst = WorstResidual(counterpart)
         # As a function of the prediction the optimum is concave where costs move and convex where limits do, so
         # that tangents taken at other predictions bound it: the tightest names the most promising region.
         self.value_sign = 1.0 if counterpart.parametric.rhs_slope.nnz else -1.0
@@ -135,7 +136,7 @@ def batch_engine(counterpart: Counterpart, center: Array, reach: Array) -> Batch
     parametric = counterpart.parametric
     zero = parametric.at_zero
     is_polyhedral = all(cone.kind in ("zero", "nonneg") for cone in zero.cones)
-    if not is_polyhedral or len(zero.integer) or parametric.entry_slope.nnz or not _WorstResidual.applies(counterpart):
+    if not is_polyhedral or len(zero.integer) or parametric.entry_slope.nnz or not WorstResidual.applies(counterpart):
         return None
     program = DenseProgram.of(parametric)
     sides = bool(parametric.rhs_slope.nnz), bool(parametric.cost_slope.nnz)
@@ -169,43 +170,6 @@ def _tight_inequalities(counterpart: Counterpart, center: Array) -> Indices | No
     slack = program.b - program.A @ solution.x
     tight = (kinds != "zero") & ((solution.y > slack) | (slack <= _TIGHT * (1 + np.abs(program.b))))
     return np.flatnonzero(tight)[np.argsort(-solution.y[tight], kind="stable")]
-
-
-class _WorstResidual:
-    """The worst-case residual from the multipliers: of the one piece, or of the heaviest of fixed pieces."""
-
-    def __init__(self, counterpart: Counterpart) -> None:
-        blocks = [block for block in counterpart.blocks if block.row == 0]
-        self.points: Array | None = None
-        if blocks[0].certificate is None:
-            self.rows = blocks[0].equation_rows[: counterpart.problem.n_outcomes]
-            return
-        self.rows = np.array([block.inequality_row for block in blocks])
-        self.points = np.vstack([block.certificate.points for block in blocks if block.certificate is not None])
-
-    @staticmethod
-    def applies(counterpart: Counterpart) -> bool:
-        """One piece whose direction depends on the decision, or several whose directions are fixed."""
-        blocks = [block for block in counterpart.blocks if block.row == 0]
-        is_fixed = [block.certificate is not None for block in blocks]
-        return (len(blocks) == 1 and not is_fixed[0]) or (len(blocks) > 1 and all(is_fixed))
-
-    def at(self, y: Array) -> Array:
-        """Residuals (N, d) for multipliers (N, n_rows)."""
-        if self.points is None:
-            return -y[:, self.rows]
-        return self.points[y[:, self.rows].argmax(axis=1)]
-
-    def affine(self, Y: Array) -> Array | None:
-        """The residual as a map of [1; f] in a region; None where the heaviest piece changes within it."""
-        if self.points is None:
-            return -Y[self.rows]
-        weights = Y[self.rows]
-        if np.abs(weights[:, 1:]).max(initial=0.0) > 1e-12 * (1 + np.abs(weights[:, 0]).max()):
-            return None
-        constant = np.zeros((self.points.shape[1], Y.shape[1]))
-        constant[:, 0] = self.points[weights[:, 0].argmax()]
-        return constant
 
 
 class _Pool:

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import repeat
 
 import numpy as np
-from numpy.typing import NDArray
 
 from polyhedge._validation import Array, as_rows
 from polyhedge.problems import DecisionProblem
 from polyhedge.problems.segment import as_segment
 from polyhedge.robust.adversary import Adversary
-from polyhedge.robust.along_segment import BLOCK, decide_along, support_along
+from polyhedge.robust.along_segment import decide_along, support_along
 from polyhedge.robust.batch import BatchDecisions, Progress, decide_in_batch
 from polyhedge.robust.counterpart import Counterpart, CounterpartSolution
+from polyhedge.robust.decisions import Decisions, all_optimal, tight_facets
 from polyhedge.robust.parametric import ContextSolver
 from polyhedge.robust.scenarios import decide_by_scenarios
 from polyhedge.robust.support import form_at, is_empty, maximise
@@ -28,52 +27,6 @@ _SEGMENT_CHUNK = 65_536
 _PART = 32
 """Contexts that one solver takes from warm start to warm start: fixed, so that workers do not change results."""
 _NO_BOUND = {Status.UNBOUNDED_SET: np.inf, Status.UNBOUNDED: -np.inf}
-
-
-@dataclass(frozen=True)
-class Decisions:
-    """Robust decisions for N contexts and what proves them.
-
-    Attributes
-    ----------
-    z : (N, *shape of the decision variable)
-        The decisions; NaN where there is none. Where several are optimal, which of them is returned
-        may depend on the other contexts of the call; the bound does not.
-    cost_bound : (N,)
-        Worst-case cost over the set: the realised cost is below it whenever the outcome is in the set.
-    worst_outcome : (N, n_outcomes)
-        An outcome of the set at which the bound is attained.
-    active_facets : (N, n_facets) of bool
-        Facets of a polyhedral set that are tight at the worst outcome (no columns for other sets).
-    status : (N,) of Status
-        How each solve ended.
-    gap : (N,)
-        Proven distance between the bound and the least possible worst-case cost.
-    detail : N texts that explain the status, or none where there is nothing to explain.
-    """
-
-    z: Array
-    cost_bound: Array
-    worst_outcome: Array
-    active_facets: NDArray[np.bool_]
-    status: NDArray[np.object_]
-    gap: Array
-    detail: tuple[str, ...] = ()
-
-    def __len__(self) -> int:
-        return len(self.cost_bound)
-
-    @property
-    def is_optimal(self) -> NDArray[np.bool_]:
-        """Which decisions are proven optimal."""
-        return np.asarray(self.status == Status.OPTIMAL, dtype=bool)
-
-    def complaint(self) -> str:
-        """What went wrong in which share of the contexts; empty if nothing did."""
-        counts = Counter(str(status) for status in self.status[~self.is_optimal])
-        parts = [f"{count} of {len(self)} decisions: {message}" for message, count in counts.most_common()]
-        details = sorted({text for text in self.detail if text})
-        return ". ".join(parts + details[:3])
 
 
 def decide(
@@ -160,14 +113,14 @@ def _along_segment(
         for j, (low, high) in enumerate(zip(segment.z0, segment.z1, strict=True)):
             z[chunk, j] = low + found.s * (high - low)
         bound[chunk] = found.cost_bound
-        tight[chunk] = _tight_facets(shape, radius, found.worst_residual)
+        tight[chunk] = tight_facets(shape, radius, found.worst_residual)
         np.add(found.worst_residual, centers[chunk], out=worst[chunk])
 
     chunks = [slice(k, k + _SEGMENT_CHUNK) for k in range(0, n, _SEGMENT_CHUNK)]
     for chunk, _ in zip(chunks, in_order(fill, chunks, n_jobs=n_jobs), strict=True):
         if progress is not None:
             progress(min(chunk.stop, n), n)
-    return Decisions(problem.as_given(z), bound, worst, tight, _all_optimal(n), np.zeros(n))
+    return Decisions(problem.as_given(z), bound, worst, tight, all_optimal(n), np.zeros(n))
 
 
 def _by_counterpart(
@@ -264,7 +217,7 @@ def _collect(
     progress: Progress | None,
 ) -> Decisions:
     """Put the rows that were solved one by one into their places among those decided in batch."""
-    status, n = _all_optimal(len(centers)), len(centers)
+    status, n = all_optimal(len(centers)), len(centers)
     open_contexts = np.flatnonzero(decided.is_open)
     detail = [""] * n if len(open_contexts) else []
     worst = decided.residual
@@ -279,32 +232,8 @@ def _collect(
         z=problem.as_given(decided.z),
         cost_bound=decided.cost_bound,
         worst_outcome=worst,
-        active_facets=_tight_facets(shape, radius, worst, centers),
+        active_facets=tight_facets(shape, radius, worst, centers),
         status=status,
         gap=decided.gap,
         detail=tuple(detail),
     )
-
-
-def _all_optimal(n: int) -> NDArray[np.object_]:
-    status = np.empty(n, dtype=object)
-    status.fill(Status.OPTIMAL)
-    return status
-
-
-def _tight_facets(
-    shape: UncertaintySet, radius: float, points: Array, centers: Array | None = None
-) -> NDArray[np.bool_]:
-    """Facets of a polyhedron that are tight at residuals (or outcomes around centers); block by block."""
-    if not isinstance(shape, Polyhedron):
-        return np.zeros((len(points), 0), dtype=bool)
-    limit = radius - shape.b
-    enough = limit - 1e-7 * (np.abs(limit) + np.linalg.norm(shape.W, axis=1))
-    tight = np.empty((len(points), len(limit)), dtype=bool)
-    # Comparing two arrays of one shape is several times faster than comparing short rows with one.
-    enough = np.tile(enough, (min(BLOCK, len(points)), 1))
-    for k in range(0, len(points), BLOCK):
-        block = points[k : k + BLOCK]
-        reached = (block if centers is None else block - centers[k : k + BLOCK]) @ shape.W.T
-        np.greater_equal(reached, enough[: len(block)], out=tight[k : k + BLOCK])
-    return tight

@@ -24,7 +24,8 @@ import numpy as np
 from polyhedge._validation import Array, Mask
 from polyhedge.problems import DecisionProblem
 from polyhedge.problems.segment import Segment, as_segment, decision_segment, quadratic_base
-from polyhedge.robust.decide import Decisions, decide
+from polyhedge.robust.decide import decide
+from polyhedge.robust.decisions import Decisions
 from polyhedge.sets import UncertaintySet
 from polyhedge.solvers.program import Status
 

@@ -9,7 +9,8 @@ import numpy as np
 from polyhedge._validation import Array, Indices, Mask
 from polyhedge.problems import DecisionProblem
 from polyhedge.problems.segment import Segment, as_segment
-from polyhedge.robust.decide import Decisions, decide
+from polyhedge.robust.decide import decide
+from polyhedge.robust.decisions import Decisions
 from polyhedge.robust.each_context import decide_each, decisions_at, has_segment, joined
 from polyhedge.robust.net_saddle import Line, Saddle, find_saddles, supports
 from polyhedge.sets import ConvexNets

@@ -1,0 +1,85 @@
+"""Robust decisions of many contexts and what proves them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from polyhedge._validation import Array
+from polyhedge.robust.along_segment import BLOCK
+from polyhedge.sets import Polyhedron, UncertaintySet
+from polyhedge.solvers.program import Status
+
+
+@dataclass(frozen=True)
+class Decisions:
+    """Robust decisions for N contexts and what proves them.
+
+    Attributes
+    ----------
+    z : (N, *shape of the decision variable)
+        The decisions; NaN where there is none. Where several are optimal, which of them is returned
+        may depend on the other contexts of the call; the bound does not.
+    cost_bound : (N,)
+        Worst-case cost over the set: the realised cost is below it whenever the outcome is in the set.
+    worst_outcome : (N, n_outcomes)
+        An outcome of the set at which the bound is attained.
+    active_facets : (N, n_facets) of bool
+        Facets of a polyhedral set that are tight at the worst outcome (no columns for other sets).
+    status : (N,) of Status
+        How each solve ended.
+    gap : (N,)
+        Proven distance between the bound and the least possible worst-case cost.
+    detail : N texts that explain the status, or none where there is nothing to explain.
+    """
+
+    z: Array
+    cost_bound: Array
+    worst_outcome: Array
+    active_facets: NDArray[np.bool_]
+    status: NDArray[np.object_]
+    gap: Array
+    detail: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.cost_bound)
+
+    @property
+    def is_optimal(self) -> NDArray[np.bool_]:
+        """Which decisions are proven optimal."""
+        return np.asarray(self.status == Status.OPTIMAL, dtype=bool)
+
+    def complaint(self) -> str:
+        """What went wrong in which share of the contexts; empty if nothing did."""
+        counts = Counter(str(status) for status in self.status[~self.is_optimal])
+        parts = [f"{count} of {len(self)} decisions: {message}" for message, count in counts.most_common()]
+        details = sorted({text for text in self.detail if text})
+        return ". ".join(parts + details[:3])
+
+
+def all_optimal(n: int) -> NDArray[np.object_]:
+    """The status of N contexts that are all proven optimal."""
+    status = np.empty(n, dtype=object)
+    status.fill(Status.OPTIMAL)
+    return status
+
+
+def tight_facets(
+    shape: UncertaintySet, radius: float, points: Array, centers: Array | None = None
+) -> NDArray[np.bool_]:
+    """Facets of a polyhedron that are tight at residuals (or outcomes around centers); block by block."""
+    if not isinstance(shape, Polyhedron):
+        return np.zeros((len(points), 0), dtype=bool)
+    limit = radius - shape.b
+    enough = limit - 1e-7 * (np.abs(limit) + np.linalg.norm(shape.W, axis=1))
+    tight = np.empty((len(points), len(limit)), dtype=bool)
+    # Comparing two arrays of one shape is several times faster than comparing short rows with one.
+    enough = np.tile(enough, (min(BLOCK, len(points)), 1))
+    for k in range(0, len(points), BLOCK):
+        block = points[k : k + BLOCK]
+        reached = (block if centers is None else block - centers[k : k + BLOCK]) @ shape.W.T
+        np.greater_equal(reached, enough[: len(block)], out=tight[k : k + BLOCK])
+    return tight
