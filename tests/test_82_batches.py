@@ -35,12 +35,19 @@ NAMES = [f"x{j}" for j in range(4)]
 
 
 @pytest.fixture(scope="module")
-def client() -> Iterator[Any]:
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     # On a busy machine a worker process may take long to start.
     patience = dict.fromkeys(["distributed.comm.timeouts.connect", "distributed.comm.timeouts.tcp"], "180s")
     with (
         dask.config.set(patience),
-        distributed.LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None) as cluster,
+        distributed.LocalCluster(
+            n_workers=2,
+            threads_per_worker=1,
+            processes=True,
+            dashboard_address=None,
+            # Not the folder that all clusters of a machine share.
+            local_directory=str(tmp_path_factory.mktemp("dask")),
+        ) as cluster,
         distributed.Client(cluster) as client,
     ):
         yield client
