@@ -277,11 +277,3 @@ def test_readme_says_what_the_adversary_says_is_exact() -> None:
 def test_example_runs(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     runpy.run_path(str(path), run_name="__main__")
     assert capsys.readouterr().out
-
-
-@pytest.mark.slow
-def test_benchmark_of_decisions_agrees_with_cvxpy() -> None:
-    script = ROOT / "benchmarks" / "decisions.py"
-    command = [sys.executable, str(script), "--contexts", "20", "--rival-contexts", "20"]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr

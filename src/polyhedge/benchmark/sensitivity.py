@@ -122,8 +122,8 @@ def sensitivity_jobs(seeds: int = 5) -> list[SensitivityJob]:
 
     Examples
     --------
-    >>> len(sensitivity_jobs(seeds=1))
-    92
+    >>> sensitivity_jobs(seeds=1)[0].label
+    'd, K = 8: 2, One-sided box, seed 0'
     """
     return [
         SensitivityJob(sweep, float(value), key, seed)

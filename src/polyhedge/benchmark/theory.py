@@ -57,7 +57,7 @@ def gap_bound(
     --------
     >>> bound = gap_bound(300, 300, sensitivity=1.0, density=0.5, dimension=vc_dimension(2, 4))
     >>> round(bound.calibration, 3), round(bound.learning, 1)
-    (0.157, 18.2)
+    (0.157, 18.4)
     """
     check_count(n, "n", minimum=1)
     check_count(m, "m", minimum=1)
