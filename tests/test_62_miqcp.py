@@ -67,6 +67,29 @@ def test_miqcp_for_the_mean_context_equals_brute_force_over_selections(name, see
     check_evidence(result, residuals, mean, problem, 0.2)
 
 
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_gurobi_finds_the_same_optimum_where_it_is_installed(name):
+    pytest.importorskip("gurobipy")
+    residuals, centers = learning_data(11)
+    problem = PROBLEMS[name]()
+    result = MIQCP(relative_gap=1e-6, backend="gurobi").learn(residuals, centers, problem, 0.2)
+    expected = brute_force(problem, residuals, centers.mean(axis=0)[None], 0.2)
+    assert result.objective == pytest.approx(expected, abs=1e-5)
+    assert result.lower_bound <= expected + 1e-6
+
+
+def test_the_size_limit_of_gurobi_s_free_licence_is_told():
+    gurobipy = pytest.importorskip("gurobipy")
+    with gurobipy.Env(params={"OutputFlag": 0}) as environment, gurobipy.Model(env=environment) as model:
+        if model.LicenseExpiration == 0:
+            pytest.skip("a full licence has no size limit")
+    residuals, centers = learning_data(400)
+    result = MIQCP(backend="gurobi").learn(residuals, centers, PROBLEMS["linear"](), 0.2)
+    assert result.status is not Status.OPTIMAL
+    assert "size-limited licence stops at 2000" in result.detail
+    assert result.set.is_bounded
+
+
 @pytest.mark.parametrize("name", ["linear", "quadratic"])
 def test_miqcp_without_aggregated_rows_brackets_the_same_optimum(name):
     pytest.importorskip("pyscipopt")
