@@ -206,8 +206,9 @@ def _failed(job: GeneralisationJob, reason: str) -> GeneralisationRow:
     return GeneralisationRow(job.setting, job.method, job.seed, np.nan, np.nan, np.nan, f"failed: {reason}")
 
 
-def _order(row: GeneralisationRow) -> tuple[int, str, int, int]:
-    names, methods = list(SETTINGS), list(METHODS)
-    known = row.setting in SETTINGS
-    place = methods.index(row.method) if known else ("one", "des", "exa", "box").index(row.method[:3])
-    return names.index(row.setting) if known else len(names), "" if known else row.setting, place, row.seed
+def _order(row: GeneralisationRow) -> tuple[int, int, int, int]:
+    """Settings in their order, then the population part by its number of outcomes."""
+    if row.setting in SETTINGS:
+        return list(SETTINGS).index(row.setting), 0, list(METHODS).index(row.method), row.seed
+    n_outcomes = int(row.setting.rsplit(" ", 1)[1])
+    return len(SETTINGS), n_outcomes, ("one", "des", "exa", "box").index(row.method[:3]), row.seed
