@@ -176,7 +176,9 @@ def everything(
     cluster: Cluster = "",
     out: Out = Path("results"),
 ) -> None:
-    """All experiments, one after another: motivation, tables, theory, sensitivity, scaling.
+    """All experiments, one after another: motivation, tables, theory, sensitivity, scaling, generalisation.
+
+    Takes an hour or two. What is there already is not run again.
 
     Example: polyhedge reproduce all --out results
     """
@@ -185,6 +187,7 @@ def everything(
     theory(workers=workers, cluster=cluster, out=out)
     sensitivity(seeds=seeds, workers=workers, cluster=cluster, out=out)
     scaling(seeds=seeds, out=out)
+    generalisation(seeds=seeds, workers=workers, cluster=cluster, out=out)
 
 
 def _draw(stem: Path, draw: Callable[[list[Path]], None]) -> list[Path]:
