@@ -269,6 +269,7 @@ def test_text_in_a_number_column_is_an_error_that_names_the_rows(folder: Path) -
     assert done.exit_code == 2
     assert "Column 'left' of text.csv must hold numbers, but 1 of 200 rows" in done.stderr
     assert "row 5 ('about 3')" in done.stderr
+    assert "--categorical" not in done.stderr  # an outcome cannot be one
     assert not (folder / "never").exists()
     done = fit(folder, folder / "text.csv", "--missing", "about 3", out="words.polyhedge")
     assert done.exit_code == 0
@@ -474,6 +475,44 @@ def test_recalibration_keeps_the_old_radius_and_needs_unseen_rows(folder: Path) 
     assert "needs at least 9 calibration" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"data": [5]}, "under 'data' is damaged"),
+        ({"group": 7}, "under 'group' is damaged"),
+        ({"seen": [[1]]}, "under 'seen' is damaged"),
+        ({"columns": ["a"]}, "not written by polyhedge fit"),
+        ({"columns": {"features": [], "outcomes": ["left"]}}, "names 1 outcome columns for 2 outcomes"),
+        ({"columns": {"features": [{"name": "a", "kind": "x", "levels": []}], "outcomes": OUTCOMES}}, "'a' is none"),
+        ({"columns": {"features": [], "outcomes": [1, 2]}}, "names must be texts"),
+    ],
+)
+def test_model_file_whose_notes_are_damaged_is_one_clear_line(folder: Path, change: dict, message: str) -> None:
+    decider = ph.load(folder / "model.polyhedge")
+    decider.save(folder / "damaged.polyhedge", {**decider.details_, **change})
+    for command in (
+        ["evaluate"],
+        ["recalibrate", "--out", folder / "never"],
+        ["decide", "--out", folder / "never.csv"],
+    ):
+        done = run(command[0], folder / "damaged.polyhedge", folder / "history.csv", *command[1:])
+        assert done.exit_code == 2
+        assert message in done.stderr
+        assert len(done.stderr.splitlines()) == 1
+
+
+def test_inspect_shows_what_any_model_file_holds_without_control_characters(folder: Path) -> None:
+    decider = ph.load(folder / "model.polyhedge")
+    out = folder / "shown.polyhedge"
+    decider.save(out, {"columns": ["a", "b"]})
+    assert run("inspect", out).exit_code == 0
+    shown = {key: value for key, value in decider.details_.items() if key != "data"}
+    decider.save(out, {**shown, "coverage": "\x1b[2J0.9"})
+    done = CliRunner().invoke(cli.app, ["inspect", str(out)], color=True)  # otherwise the runner takes them out
+    assert done.exit_code == 0
+    assert "coverage ?[2J0.9" in done.stdout
+
+
 def test_python_problem_is_given_by_reference(folder: Path) -> None:
     code = folder / "my_problem.py"
     code.write_text("import polyhedge as ph\nproblem = ph.problems.simplex_linear([-0.1, 0.0])\n")
@@ -505,6 +544,8 @@ def test_python_problem_is_given_by_reference(folder: Path) -> None:
         (["decide", "{0}/model.polyhedge", "{0}/problem.toml", "--out", "{0}/d.csv"], "cannot be read"),
         (["evaluate", "{0}/model.polyhedge", "{0}/history.csv", "--by", "a"], "Choose a coarser column"),
         (["evaluate", "{0}/model.polyhedge", "{0}/history.csv", "--by", "b"], "has no column 'b'"),
+        (["decide", "{0}/model.polyhedge", "{0}/history.csv", "--max-bytes", "9", "--out", "{0}/d.csv"], "--max-bytes"),
+        (["inspect", "{0}/model.polyhedge", "--max-bytes", "9"], "model.polyhedge: The model is larger than 9 bytes"),
         (["inspect", "{0}/problem.toml"], "not a whole polyhedge model file"),
         (["example", "wine"], "one of energy, newsvendor"),
     ],

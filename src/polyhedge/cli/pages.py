@@ -15,20 +15,18 @@ from polyhedge._validation import Array
 from polyhedge.benchmark.study_report import write_study_report
 from polyhedge.cli.app import app
 from polyhedge.cli.common import (
-    CodedProblem,
     Decimal,
     Encoding,
     Missing,
-    ModelFile,
     Separator,
     names_in,
     read,
-    read_model,
-    read_problem,
 )
+from polyhedge.cli.models import CodedProblem, MaxBytes, ModelFile, fit_details, open_model, opened, read_model
 from polyhedge.cli.progress import progress
 from polyhedge.cli.use import fresh_rows
-from polyhedge.estimator import RobustDecider, load
+from polyhedge.estimator import RobustDecider
+from polyhedge.io import MAX_BYTES
 from polyhedge.report.model import ModelDetails, model_report
 from polyhedge.tables import Schema, Table
 
@@ -53,6 +51,7 @@ def report(
     out: Annotated[Path | None, typer.Option(help="Page to write; report.html in the folder, or MODEL.html.")] = None,
     title: Annotated[str, typer.Option(help="Title of a model's page.")] = "",
     problem: CodedProblem = None,
+    max_bytes: MaxBytes = MAX_BYTES,
     separator: Separator = None,
     encoding: Encoding = None,
     decimal: Decimal = None,
@@ -75,7 +74,7 @@ def report(
         page = path.with_suffix(".html") if out is None else out
         table = None if data is None else read(data, separator, encoding, decimal, missing)
         with progress("writing the page"):
-            replace_file(page, _model_page(path, problem, table, data, title).encode())
+            replace_file(page, _model_page(path, problem, max_bytes, table, data, title).encode())
     # Not through rich: it would break a long path over two lines.
     typer.echo(f"Page: {page}")
 
@@ -85,21 +84,24 @@ def _check_study_options(data: Path | None, title: str) -> None:
         raise ValueError("--data and --title are for the page of a model. A folder of results has its own.")
 
 
-def _model_page(path: Path, problem: str | None, table: Table | None, data: Path | None, title: str) -> str:
+def _model_page(
+    path: Path, problem: str | None, max_bytes: int, table: Table | None, data: Path | None, title: str
+) -> str:
     if table is not None:
-        decider, schema = read_model(path, problem)
+        decider, schema = read_model(path, problem, max_bytes)
         X, Y, warnings = fresh_rows(decider, schema, table)
         return model_report(decider, X, Y, _details(decider, path, title, warnings, data))
     if not path.is_file():
         raise FileNotFoundError(f"There is no folder and no file {path}. Write a model with polyhedge fit.")
     # Without rows to read, a model that Python code has saved will do as well.
-    decider = load(path, problem=None if problem is None else read_problem(problem))
+    decider = open_model(path, problem, max_bytes)
     return model_report(decider, details=_details(decider, path, title, [], None))
 
 
 def _details(decider: RobustDecider, path: Path, title: str, warnings: list[str], data: Path | None) -> ModelDetails:
-    kept = decider.details_
-    schema = Schema.from_json(kept["columns"]) if kept.get("columns") else None
+    with opened(path):
+        kept = fit_details(decider.details_) or {}
+        schema = Schema.from_json(kept["columns"]) if kept else None
     fitted_on = kept.get("data") or {}
     facts = {"Model file": path.name}
     if fitted_on:
@@ -133,6 +135,7 @@ def plot(
     ] = "",
     pair: Annotated[str, typer.Option(help="Two outcomes of a set, separated by a comma; all pairs by default.")] = "",
     problem: CodedProblem = None,
+    max_bytes: MaxBytes = MAX_BYTES,
     separator: Separator = None,
     encoding: Encoding = None,
     decimal: Decimal = None,
@@ -146,7 +149,7 @@ def plot(
     """
     if out.suffix.lower() not in _SUFFIXES:
         raise ValueError(f"--out must end in {', '.join(_SUFFIXES)}, got {out.name!r}.")
-    decider, schema = read_model(model, problem)
+    decider, schema = read_model(model, problem, max_bytes)
     X, Y, warnings = fresh_rows(decider, schema, read(data, separator, encoding, decimal, missing))
     with progress("drawing"):
         if what is Picture.SET:
