@@ -441,6 +441,17 @@ def test_evaluation_by_group_agrees_with_the_library(folder: Path) -> None:
     assert "against trusting the prediction" in done.stdout
 
 
+def test_coverage_far_below_the_promise_is_told_and_as_promised_is_not(folder: Path) -> None:
+    fresh = history(120, seed=9)
+    fresh.to_csv(folder / "fresh.csv", index=False)
+    assert "Coverage:" not in run("evaluate", folder / "model.polyhedge", folder / "fresh.csv").stderr
+    fresh.assign(left=fresh["left"] + 2.0, right=fresh["right"] + 2.0).to_csv(folder / "drifted.csv", index=False)
+    done = run("evaluate", folder / "model.polyhedge", folder / "drifted.csv")
+    assert done.exit_code == 0
+    assert "further below the promised 0.9 than chance allows" in done.stderr
+    assert "Recalibrate" in done.stderr
+
+
 def test_over_nominal_is_the_cost_difference_to_trusting_the_prediction(folder: Path) -> None:
     fresh = history(50, seed=9)
     model = ph.load(folder / "model.polyhedge")
@@ -563,6 +574,17 @@ def test_every_command_has_help_with_an_example(command: str) -> None:
     done = run(command, "--help")
     assert done.exit_code == 0
     assert f"Example: polyhedge {command} " in done.stdout
+
+
+def test_pictures_pages_and_examples_are_told_as_json(folder: Path) -> None:
+    history(60, seed=9).to_csv(folder / "fresh.csv", index=False)
+    model, fresh = folder / "model.polyhedge", folder / "fresh.csv"
+    picture, page = folder / "set.svg", folder / "page.html"
+    assert json.loads(run("plot", model, "set", fresh, "--out", picture, "--json").stdout)["picture"] == str(picture)
+    assert json.loads(run("report", model, "--out", page, "--json").stdout) == {"page": str(page)}
+    files = json.loads(run("example", "energy", "--out", folder / "energy", "--json").stdout)["files"]
+    assert [Path(file).name for file in files] == ["history.csv", "fresh.csv", "new.csv", "problem.toml"]
+    assert all(Path(file).is_file() for file in [*files, picture, page])
 
 
 def test_examples_are_written_once_and_never_over_other_files(tmp_path: Path) -> None:

@@ -84,6 +84,7 @@ def _is_data(value: Any) -> bool:
 _KEPT: dict[str, Callable[[Any], bool]] = {
     "data": _is_data,
     "group": _are_texts,
+    "n_groups": lambda value: isinstance(value, int) and value > 0,
     "copies": _is_text,
     "coverage": _is_text,
     "warnings": _are_texts,

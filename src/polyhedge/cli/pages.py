@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,12 +16,15 @@ from polyhedge._validation import Array
 from polyhedge.benchmark.study_report import write_study_report
 from polyhedge.cli.app import app
 from polyhedge.cli.common import (
+    AsJson,
     Decimal,
     Encoding,
     Missing,
     Separator,
     names_in,
     read,
+    tell_json,
+    warn,
 )
 from polyhedge.cli.models import CodedProblem, MaxBytes, ModelFile, fit_details, open_model, opened, read_model
 from polyhedge.cli.progress import progress
@@ -56,6 +60,7 @@ def report(
     encoding: Encoding = None,
     decimal: Decimal = None,
     missing: Missing = None,
+    as_json: AsJson = False,
 ) -> None:
     """Write one HTML page that needs no network: of a study's results, or of a model.
 
@@ -75,8 +80,11 @@ def report(
         table = None if data is None else read(data, separator, encoding, decimal, missing)
         with progress("writing the page"):
             replace_file(page, _model_page(path, problem, max_bytes, table, data, title).encode())
-    # Not through rich: it would break a long path over two lines.
-    typer.echo(f"Page: {page}")
+    if as_json:
+        tell_json({"page": page})
+    else:
+        # Not through rich: it would break a long path over two lines.
+        typer.echo(f"Page: {page}")
 
 
 def _check_study_options(data: Path | None, title: str) -> None:
@@ -117,10 +125,15 @@ def _details(decider: RobustDecider, path: Path, title: str, warnings: list[str]
     return ModelDetails(
         title=title,
         outcome_names=None if schema is None else schema.outcomes,
-        warnings=[*map(str, kept.get("warnings") or ()), *warnings],
+        warnings=[*_still_true(decider, kept.get("warnings") or ()), *warnings],
         facts=facts,
         commands=[command],
     )
+
+
+def _still_true(decider: RobustDecider, warnings: Sequence[str]) -> list[str]:
+    """Warnings of the fit; how many rows calibrate the model is another matter once it was recalibrated."""
+    return [text for text in warnings if len(decider.calibrations_) == 1 or not text.startswith("Few rows")]
 
 
 @app.command()
@@ -140,6 +153,7 @@ def plot(
     encoding: Encoding = None,
     decimal: Decimal = None,
     missing: Missing = None,
+    as_json: AsJson = False,
 ) -> None:
     """Draw a model's set over residuals, what more certainty would cost, or what is decided where.
 
@@ -159,8 +173,10 @@ def plot(
         else:
             ax = plots.decision_map(decider, X, _two_features(schema, features), show=_shown(decider, show))
         _save(ax.figure, out)
-    for warning in warnings:
-        typer.echo(f"warning: {warning}", err=True)
+    if as_json:
+        tell_json({"picture": out, "warnings": warnings})
+        return
+    warn(warnings)
     typer.echo(f"Picture: {out}")
 
 

@@ -41,6 +41,7 @@ from polyhedge.tables import (
     TableOptions,
     UsableRows,
     check_target,
+    coverage_doubt,
     decide_rows,
     decisions_frame,
     features_of,
@@ -174,6 +175,7 @@ def evaluate(
         label: measures.summary(volume, decider.alpha, np.asarray(labels == label))
         for label in ([] if labels is None else _most_common(labels))
     }
+    warnings += coverage_doubt(thinned or whole.coverage, _n_units(decider), decider.alpha)
     warnings += _seen_before(decider, table, schema)
     if as_json:
         counts = {"n_rows": len(table), "n_used": len(kept)}
@@ -195,6 +197,13 @@ def _thinned(decider: RobustDecider, measures: RowMeasures, table: Table, kept: 
     if not columns:
         return None
     return thinned_coverage(measures, groups_of(table, columns)[kept], np.random.default_rng(0))
+
+
+def _n_units(decider: RobustDecider) -> int:
+    """How many independent pieces of evidence set the radius: groups where there were any, else rows."""
+    kept = decider.details_
+    n_groups = kept.get("n_groups", (kept.get("data") or {}).get("n_groups"))
+    return n_groups if isinstance(n_groups, int) else decider.n_calibrate_
 
 
 def _most_common(labels: NDArray[np.str_]) -> list[str]:
@@ -259,7 +268,8 @@ def recalibrate(
     _check_any(rows.kept, table)
     before, n_before = decider.radius_, decider.n_calibrate_
     decider.recalibrate(rows.X, rows.Y, groups=rows.groups)
-    decider.save(out)
+    n_groups = None if rows.groups is None else len(np.unique(rows.groups))
+    decider.save(out, {**decider.details_, "n_groups": n_groups})
     warnings = [*rows.warnings, *_seen_before(decider, table, schema)]
     if as_json:
         trail = [asdict(entry) for entry in decider.calibrations_]
