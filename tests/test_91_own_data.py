@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 import warnings
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -28,7 +29,8 @@ from polyhedge._progress import tell
 from polyhedge.calibration import grouped_radius
 from polyhedge.cli import progress
 from polyhedge.predictors import as_predictor
-from polyhedge.tables import Table, TableOptions, fit_table, read_table
+from polyhedge.solvers.program import Status
+from polyhedge.tables import Table, TableOptions, decisions_frame, fit_table, read_table
 
 PROBLEM = """\
 kind = "simplex_linear"
@@ -370,6 +372,14 @@ def test_decisions_as_parquet_json_and_on_standard_output(folder: Path) -> None:
     assert done.stdout.splitlines()[0].startswith("go_left,go_right,cost_bound")
     assert len(done.stdout.splitlines()) == 6
     assert done.stderr.splitlines() == ["5 rows: 5 optimal"]
+
+
+def test_decision_that_stopped_early_tells_its_gap(folder: Path) -> None:
+    decider = ph.load(folder / "model.polyhedge")
+    found = decider.decide(history(2, seed=5)[["a", "town"]])
+    early = replace(found, gap=np.array([0.0, 0.25]), status=np.array([Status.OPTIMAL, Status.STOPPED_EARLY]))
+    frame = decisions_frame(decider, early, OUTCOMES, np.array(["", ""]), np.array(["", "odd"]))
+    assert frame["note"].tolist() == ["", "the best point found is returned with its gap; gap 0.25; odd"]
 
 
 def test_infeasible_and_unbounded_are_exit_code_3(folder: Path) -> None:

@@ -82,7 +82,7 @@ def decisions_frame(
         # Details are optional and come for every row or for none.
         details = decisions.detail or ("",) * len(decisions)
         for row, s, gap, detail in zip(np.flatnonzero(decided), decisions.status, decisions.gap, details, strict=True):
-            size = f"gap {gap:.2g}" if s is Status.STOPPED_EARLY else ""
+            size = f"gap {gap:.2g}" if s == Status.STOPPED_EARLY else ""
             more = [str(s).partition(": ")[2], size, detail, remarks[row]]
             remarks[row] = "; ".join(text for text in more if text)
     frame = pd.DataFrame(values, columns=distinct_names([*names, "status", "note"])[:-2])
