@@ -32,7 +32,9 @@ def read_model(path: Path, problem: str | None, max_bytes: int) -> tuple[RobustD
     with opened(path):
         kept = fit_details(decider.details_)
         if kept is None:
-            raise io.ModelFileError("not written by polyhedge fit: the file does not say which columns it takes.")
+            raise io.ModelFileError(
+                "not written by polyhedge fit: the file does not say which columns it takes. Use ph.load in Python."
+            )
         schema = Schema.from_json(kept["columns"])
         if len(schema.outcomes) != decider.problem.n_outcomes:
             raise io.ModelFileError(
