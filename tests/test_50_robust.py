@@ -473,6 +473,20 @@ class TestColumnAndConstraintGeneration:
         assert by_scenarios.status is Status.OPTIMAL
         assert by_scenarios.value == pytest.approx(by_dual, abs=1e-6)
 
+    def test_squares_over_a_box_are_decided_at_its_centre_and_optimal_means_a_small_gap(self):
+        half = np.array([6.56, 11.03])
+        problem = DecisionProblem(
+            decision=cp.Variable(2, bounds=[0, 100]), cost=lambda z, u: cp.sum_squares(z - u), n_outcomes=2
+        )
+        centers = np.random.default_rng(0).normal([25.0, 20.0], [4.0, 3.0], (25, 2))
+        found = decide(problem, Box(half), 1.0, centers)
+        # Also where no further scenario helps: a solver's last digits are no reason to say that it stopped early.
+        np.testing.assert_array_equal(found.is_optimal, found.gap <= 1e-6 * found.cost_bound)
+        excess = found.cost_bound - (half**2).sum()
+        assert (excess >= -1e-6).all()
+        assert (excess <= found.gap + 1e-6).all()
+        np.testing.assert_allclose(found.z, centers, atol=1e-2)
+
     @pytest.mark.parametrize("shape", ["polyhedron", "l2 ball"])
     def test_uncertain_constraints_of_a_cost_without_pieces_hold(self, shape):
         problem = DecisionProblem(

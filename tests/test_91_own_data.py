@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 import warnings
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -28,7 +29,8 @@ from polyhedge._progress import tell
 from polyhedge.calibration import grouped_radius
 from polyhedge.cli import progress
 from polyhedge.predictors import as_predictor
-from polyhedge.tables import Table, TableOptions, fit_table, read_table
+from polyhedge.solvers.program import Status
+from polyhedge.tables import Table, TableOptions, decisions_frame, fit_table, read_table
 
 PROBLEM = """\
 kind = "simplex_linear"
@@ -269,6 +271,7 @@ def test_text_in_a_number_column_is_an_error_that_names_the_rows(folder: Path) -
     assert done.exit_code == 2
     assert "Column 'left' of text.csv must hold numbers, but 1 of 200 rows" in done.stderr
     assert "row 5 ('about 3')" in done.stderr
+    assert "--categorical" not in done.stderr  # an outcome cannot be one
     assert not (folder / "never").exists()
     done = fit(folder, folder / "text.csv", "--missing", "about 3", out="words.polyhedge")
     assert done.exit_code == 0
@@ -371,6 +374,14 @@ def test_decisions_as_parquet_json_and_on_standard_output(folder: Path) -> None:
     assert done.stderr.splitlines() == ["5 rows: 5 optimal"]
 
 
+def test_decision_that_stopped_early_tells_its_gap(folder: Path) -> None:
+    decider = ph.load(folder / "model.polyhedge")
+    found = decider.decide(history(2, seed=5)[["a", "town"]])
+    early = replace(found, gap=np.array([0.0, 0.25]), status=np.array([Status.OPTIMAL, Status.STOPPED_EARLY]))
+    frame = decisions_frame(decider, early, OUTCOMES, np.array(["", ""]), np.array(["", "odd"]))
+    assert frame["note"].tolist() == ["", "the best point found is returned with its gap; gap 0.25; odd"]
+
+
 def test_infeasible_and_unbounded_are_exit_code_3(folder: Path) -> None:
     empty = folder / "empty.toml"
     empty.write_text(
@@ -440,6 +451,17 @@ def test_evaluation_by_group_agrees_with_the_library(folder: Path) -> None:
     assert "against trusting the prediction" in done.stdout
 
 
+def test_coverage_far_below_the_promise_is_told_and_as_promised_is_not(folder: Path) -> None:
+    fresh = history(120, seed=9)
+    fresh.to_csv(folder / "fresh.csv", index=False)
+    assert "Coverage:" not in run("evaluate", folder / "model.polyhedge", folder / "fresh.csv").stderr
+    fresh.assign(left=fresh["left"] + 2.0, right=fresh["right"] + 2.0).to_csv(folder / "drifted.csv", index=False)
+    done = run("evaluate", folder / "model.polyhedge", folder / "drifted.csv")
+    assert done.exit_code == 0
+    assert "further below the promised 0.9 than chance allows" in done.stderr
+    assert "Recalibrate" in done.stderr
+
+
 def test_over_nominal_is_the_cost_difference_to_trusting_the_prediction(folder: Path) -> None:
     fresh = history(50, seed=9)
     model = ph.load(folder / "model.polyhedge")
@@ -474,6 +496,44 @@ def test_recalibration_keeps_the_old_radius_and_needs_unseen_rows(folder: Path) 
     assert "needs at least 9 calibration" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"data": [5]}, "under 'data' is damaged"),
+        ({"group": 7}, "under 'group' is damaged"),
+        ({"seen": [[1]]}, "under 'seen' is damaged"),
+        ({"columns": ["a"]}, "not written by polyhedge fit"),
+        ({"columns": {"features": [], "outcomes": ["left"]}}, "names 1 outcome columns for 2 outcomes"),
+        ({"columns": {"features": [{"name": "a", "kind": "x", "levels": []}], "outcomes": OUTCOMES}}, "'a' is none"),
+        ({"columns": {"features": [], "outcomes": [1, 2]}}, "names must be texts"),
+    ],
+)
+def test_model_file_whose_notes_are_damaged_is_one_clear_line(folder: Path, change: dict, message: str) -> None:
+    decider = ph.load(folder / "model.polyhedge")
+    decider.save(folder / "damaged.polyhedge", {**decider.details_, **change})
+    for command in (
+        ["evaluate"],
+        ["recalibrate", "--out", folder / "never"],
+        ["decide", "--out", folder / "never.csv"],
+    ):
+        done = run(command[0], folder / "damaged.polyhedge", folder / "history.csv", *command[1:])
+        assert done.exit_code == 2
+        assert message in done.stderr
+        assert len(done.stderr.splitlines()) == 1
+
+
+def test_inspect_shows_what_any_model_file_holds_without_control_characters(folder: Path) -> None:
+    decider = ph.load(folder / "model.polyhedge")
+    out = folder / "shown.polyhedge"
+    decider.save(out, {"columns": ["a", "b"]})
+    assert run("inspect", out).exit_code == 0
+    shown = {key: value for key, value in decider.details_.items() if key != "data"}
+    decider.save(out, {**shown, "coverage": "\x1b[2J0.9"})
+    done = CliRunner().invoke(cli.app, ["inspect", str(out)], color=True)  # otherwise the runner takes them out
+    assert done.exit_code == 0
+    assert "coverage ?[2J0.9" in done.stdout
+
+
 def test_python_problem_is_given_by_reference(folder: Path) -> None:
     code = folder / "my_problem.py"
     code.write_text("import polyhedge as ph\nproblem = ph.problems.simplex_linear([-0.1, 0.0])\n")
@@ -505,6 +565,8 @@ def test_python_problem_is_given_by_reference(folder: Path) -> None:
         (["decide", "{0}/model.polyhedge", "{0}/problem.toml", "--out", "{0}/d.csv"], "cannot be read"),
         (["evaluate", "{0}/model.polyhedge", "{0}/history.csv", "--by", "a"], "Choose a coarser column"),
         (["evaluate", "{0}/model.polyhedge", "{0}/history.csv", "--by", "b"], "has no column 'b'"),
+        (["decide", "{0}/model.polyhedge", "{0}/history.csv", "--max-bytes", "9", "--out", "{0}/d.csv"], "--max-bytes"),
+        (["inspect", "{0}/model.polyhedge", "--max-bytes", "9"], "model.polyhedge: The model is larger than 9 bytes"),
         (["inspect", "{0}/problem.toml"], "not a whole polyhedge model file"),
         (["example", "wine"], "one of energy, newsvendor"),
     ],
@@ -522,6 +584,17 @@ def test_every_command_has_help_with_an_example(command: str) -> None:
     done = run(command, "--help")
     assert done.exit_code == 0
     assert f"Example: polyhedge {command} " in done.stdout
+
+
+def test_pictures_pages_and_examples_are_told_as_json(folder: Path) -> None:
+    history(60, seed=9).to_csv(folder / "fresh.csv", index=False)
+    model, fresh = folder / "model.polyhedge", folder / "fresh.csv"
+    picture, page = folder / "set.svg", folder / "page.html"
+    assert json.loads(run("plot", model, "set", fresh, "--out", picture, "--json").stdout)["picture"] == str(picture)
+    assert json.loads(run("report", model, "--out", page, "--json").stdout) == {"page": str(page)}
+    files = json.loads(run("example", "energy", "--out", folder / "energy", "--json").stdout)["files"]
+    assert [Path(file).name for file in files] == ["history.csv", "fresh.csv", "new.csv", "problem.toml"]
+    assert all(Path(file).is_file() for file in [*files, picture, page])
 
 
 def test_examples_are_written_once_and_never_over_other_files(tmp_path: Path) -> None:

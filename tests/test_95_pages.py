@@ -420,6 +420,31 @@ def test_report_of_a_model_warns_where_it_has_seen_the_rows(model: Path, tmp_pat
     assert "Seen before" in Seen(out.read_text(encoding="utf-8")).text
 
 
+def test_page_says_once_that_few_rows_calibrate_and_not_after_more_did(model: Path, tmp_path: Path) -> None:
+    out, more = tmp_path / "page.html", tmp_path / "more.polyhedge"
+    run("report", model, "--out", out)
+    text = Seen(out.read_text(encoding="utf-8")).text
+    assert text.count("with 80 calibration rows") == 1
+    assert "rows set the radius, so" not in text
+    done = run("recalibrate", model, model.parent / "history.csv", "--out", more)
+    assert done.exit_code == 0, done.output
+    run("report", more, "--out", out)
+    assert "with 80 calibration rows" not in Seen(out.read_text(encoding="utf-8")).text
+
+
+def test_page_allows_for_the_chance_in_the_radius(two) -> None:
+    decider, X, Y = two
+    inside = decider.set_.contains(Y - decider.predictor_.predict(X), decider.radius_)
+    rows = np.concatenate([np.flatnonzero(inside)[:65], np.flatnonzero(~inside)[:1].repeat(15)])
+    # 65 of 80: the interval of these rows excludes 0.9, but 80 calibration rows and chance explain it.
+    assert decider.measure(X[rows], Y[rows]).summary(decider.mean_volume(X), 0.1).coverage.high < 0.9
+    decider.n_calibrate_, n = 80, decider.n_calibrate_
+    try:
+        assert "agrees with the promised" in Seen(model_report(decider, X[rows], Y[rows])).text
+    finally:
+        decider.n_calibrate_ = n
+
+
 def test_report_of_a_model_from_python_needs_no_columns(two, tmp_path: Path) -> None:
     path = tmp_path / "python.polyhedge"
     two[0].save(path)

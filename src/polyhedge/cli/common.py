@@ -12,23 +12,17 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from polyhedge import io, problems, tables
-from polyhedge.estimator import RobustDecider, load
+from polyhedge import problems, tables
 from polyhedge.metrics import Estimate, Evaluation, Proportion
 from polyhedge.problems import DecisionProblem
 from polyhedge.solvers.program import Status
-from polyhedge.tables import Schema, Table
+from polyhedge.tables import Table
 
 Separator = Annotated[str | None, typer.Option(help="Character between values of a CSV file; found out if not given.")]
 Encoding = Annotated[str | None, typer.Option(help="Encoding of a CSV file, such as utf-8 or cp1252.")]
 Decimal = Annotated[str | None, typer.Option(help="Decimal sign of a CSV file: '.' or ','; found out if not given.")]
 Missing = Annotated[str | None, typer.Option(help="More words for a missing value, separated by commas.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
-ModelFile = Annotated[Path, typer.Argument(help="Model file, written by polyhedge fit.")]
-CodedProblem = Annotated[
-    str | None,
-    typer.Option("--problem", help="FILE.py:NAME, only for a model whose problem is Python code outside the file."),
-]
 
 # What a command ends with; 1 is left to faults of the library.
 BAD_INPUT, NO_SOLUTION, STOPPED_EARLY = 2, 3, 4
@@ -60,17 +54,6 @@ def read_problem(reference: str) -> DecisionProblem:
     if not Path(reference).is_file():
         raise FileNotFoundError(f"There is no file {reference}. Check the path.")
     return problems.from_toml(reference)
-
-
-def read_model(path: Path, problem: str | None) -> tuple[RobustDecider, Schema]:
-    """A fitted decider and the columns it takes."""
-    if not path.is_file():
-        raise FileNotFoundError(f"There is no file {path}. Write one with polyhedge fit.")
-    decider = load(path, problem=None if problem is None else read_problem(problem))
-    columns = decider.details_.get("columns")
-    if columns is None:
-        raise io.ModelFileError(f"{path} was not written by polyhedge fit: it does not say which columns it takes.")
-    return decider, Schema.from_json(columns)
 
 
 def tell(lines: Sequence[tuple[str, str]]) -> None:

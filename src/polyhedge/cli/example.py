@@ -10,6 +10,7 @@ import typer
 
 from polyhedge._files import replace_file
 from polyhedge.cli.app import app
+from polyhedge.cli.common import AsJson, tell_json
 from polyhedge.data.examples import EXAMPLES, make_example
 
 
@@ -17,6 +18,7 @@ from polyhedge.data.examples import EXAMPLES, make_example
 def example(
     name: Annotated[str, typer.Argument(help=f"One of {', '.join(EXAMPLES)}.")],
     out: Annotated[Path, typer.Option(file_okay=False, help="Folder for the files; made if it is missing.")] = Path(),
+    as_json: AsJson = False,
 ) -> None:
     """Write a history, fresh rows, new rows and a decision problem, to try the other commands on.
 
@@ -36,4 +38,8 @@ def example(
         raise ValueError(f"{out / other[0]} is there already and differs. Choose another folder with --out.")
     for file, content in contents.items():
         replace_file(out / file, content)
+    if as_json:
+        tell_json({"files": [out / file for file in contents]})
+        return
+    for file in contents:
         typer.echo(f"{out / file}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,20 +16,21 @@ from polyhedge._validation import Array
 from polyhedge.benchmark.study_report import write_study_report
 from polyhedge.cli.app import app
 from polyhedge.cli.common import (
-    CodedProblem,
+    AsJson,
     Decimal,
     Encoding,
     Missing,
-    ModelFile,
     Separator,
     names_in,
     read,
-    read_model,
-    read_problem,
+    tell_json,
+    warn,
 )
+from polyhedge.cli.models import CodedProblem, MaxBytes, ModelFile, fit_details, open_model, opened, read_model
 from polyhedge.cli.progress import progress
 from polyhedge.cli.use import fresh_rows
-from polyhedge.estimator import RobustDecider, load
+from polyhedge.estimator import RobustDecider
+from polyhedge.io import MAX_BYTES
 from polyhedge.report.model import ModelDetails, model_report
 from polyhedge.tables import Schema, Table
 
@@ -53,10 +55,12 @@ def report(
     out: Annotated[Path | None, typer.Option(help="Page to write; report.html in the folder, or MODEL.html.")] = None,
     title: Annotated[str, typer.Option(help="Title of a model's page.")] = "",
     problem: CodedProblem = None,
+    max_bytes: MaxBytes = MAX_BYTES,
     separator: Separator = None,
     encoding: Encoding = None,
     decimal: Decimal = None,
     missing: Missing = None,
+    as_json: AsJson = False,
 ) -> None:
     """Write one HTML page that needs no network: of a study's results, or of a model.
 
@@ -75,9 +79,12 @@ def report(
         page = path.with_suffix(".html") if out is None else out
         table = None if data is None else read(data, separator, encoding, decimal, missing)
         with progress("writing the page"):
-            replace_file(page, _model_page(path, problem, table, data, title).encode())
-    # Not through rich: it would break a long path over two lines.
-    typer.echo(f"Page: {page}")
+            replace_file(page, _model_page(path, problem, max_bytes, table, data, title).encode())
+    if as_json:
+        tell_json({"page": page})
+    else:
+        # Not through rich: it would break a long path over two lines.
+        typer.echo(f"Page: {page}")
 
 
 def _check_study_options(data: Path | None, title: str) -> None:
@@ -85,21 +92,24 @@ def _check_study_options(data: Path | None, title: str) -> None:
         raise ValueError("--data and --title are for the page of a model. A folder of results has its own.")
 
 
-def _model_page(path: Path, problem: str | None, table: Table | None, data: Path | None, title: str) -> str:
+def _model_page(
+    path: Path, problem: str | None, max_bytes: int, table: Table | None, data: Path | None, title: str
+) -> str:
     if table is not None:
-        decider, schema = read_model(path, problem)
+        decider, schema = read_model(path, problem, max_bytes)
         X, Y, warnings = fresh_rows(decider, schema, table)
         return model_report(decider, X, Y, _details(decider, path, title, warnings, data))
     if not path.is_file():
         raise FileNotFoundError(f"There is no folder and no file {path}. Write a model with polyhedge fit.")
     # Without rows to read, a model that Python code has saved will do as well.
-    decider = load(path, problem=None if problem is None else read_problem(problem))
+    decider = open_model(path, problem, max_bytes)
     return model_report(decider, details=_details(decider, path, title, [], None))
 
 
 def _details(decider: RobustDecider, path: Path, title: str, warnings: list[str], data: Path | None) -> ModelDetails:
-    kept = decider.details_
-    schema = Schema.from_json(kept["columns"]) if kept.get("columns") else None
+    with opened(path):
+        kept = fit_details(decider.details_) or {}
+        schema = Schema.from_json(kept["columns"]) if kept else None
     fitted_on = kept.get("data") or {}
     facts = {"Model file": path.name}
     if fitted_on:
@@ -115,10 +125,15 @@ def _details(decider: RobustDecider, path: Path, title: str, warnings: list[str]
     return ModelDetails(
         title=title,
         outcome_names=None if schema is None else schema.outcomes,
-        warnings=[*map(str, kept.get("warnings") or ()), *warnings],
+        warnings=[*_still_true(decider, kept.get("warnings") or ()), *warnings],
         facts=facts,
         commands=[command],
     )
+
+
+def _still_true(decider: RobustDecider, warnings: Sequence[str]) -> list[str]:
+    """Warnings of the fit; how many rows calibrate the model is another matter once it was recalibrated."""
+    return [text for text in warnings if len(decider.calibrations_) == 1 or not text.startswith("Few rows")]
 
 
 @app.command()
@@ -133,10 +148,12 @@ def plot(
     ] = "",
     pair: Annotated[str, typer.Option(help="Two outcomes of a set, separated by a comma; all pairs by default.")] = "",
     problem: CodedProblem = None,
+    max_bytes: MaxBytes = MAX_BYTES,
     separator: Separator = None,
     encoding: Encoding = None,
     decimal: Decimal = None,
     missing: Missing = None,
+    as_json: AsJson = False,
 ) -> None:
     """Draw a model's set over residuals, what more certainty would cost, or what is decided where.
 
@@ -146,7 +163,7 @@ def plot(
     """
     if out.suffix.lower() not in _SUFFIXES:
         raise ValueError(f"--out must end in {', '.join(_SUFFIXES)}, got {out.name!r}.")
-    decider, schema = read_model(model, problem)
+    decider, schema = read_model(model, problem, max_bytes)
     X, Y, warnings = fresh_rows(decider, schema, read(data, separator, encoding, decimal, missing))
     with progress("drawing"):
         if what is Picture.SET:
@@ -156,8 +173,10 @@ def plot(
         else:
             ax = plots.decision_map(decider, X, _two_features(schema, features), show=_shown(decider, show))
         _save(ax.figure, out)
-    for warning in warnings:
-        typer.echo(f"warning: {warning}", err=True)
+    if as_json:
+        tell_json({"picture": out, "warnings": warnings})
+        return
+    warn(warnings)
     typer.echo(f"Picture: {out}")
 
 

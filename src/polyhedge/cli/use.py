@@ -19,21 +19,19 @@ from polyhedge.cli.app import app
 from polyhedge.cli.common import (
     BAD_INPUT,
     AsJson,
-    CodedProblem,
     Decimal,
     Encoding,
     Missing,
-    ModelFile,
     Separator,
     check_statuses,
     evaluation_lines,
     names_in,
     read,
-    read_model,
     tell,
     tell_json,
     warn,
 )
+from polyhedge.cli.models import CodedProblem, MaxBytes, ModelFile, fit_details, opened, read_model
 from polyhedge.cli.progress import progress
 from polyhedge.estimator import RobustDecider
 from polyhedge.metrics import Evaluation, Proportion, RowMeasures
@@ -43,6 +41,7 @@ from polyhedge.tables import (
     TableOptions,
     UsableRows,
     check_target,
+    coverage_doubt,
     decide_rows,
     decisions_frame,
     features_of,
@@ -69,6 +68,7 @@ def decide(
     keep: Annotated[str, typer.Option(help="Columns of the new rows to copy into the decisions, such as a name.")] = "",
     digits: Annotated[int | None, typer.Option(min=1, help="Significant digits to write; all by default.")] = None,
     problem: CodedProblem = None,
+    max_bytes: MaxBytes = io.MAX_BYTES,
     separator: Separator = None,
     encoding: Encoding = None,
     decimal: Decimal = None,
@@ -86,7 +86,7 @@ def decide(
     Example: polyhedge decide model.polyhedge new.csv --out decisions.csv
     """
     target = None if out == "-" else check_target(out)
-    decider, schema = read_model(model, problem)
+    decider, schema = read_model(model, problem, max_bytes)
     table = read(data, separator, encoding, decimal, missing)
     table.check_columns(names_in(keep))
     X, reasons, notes = features_of(table, schema)
@@ -147,6 +147,7 @@ def evaluate(
     data: Annotated[Path, typer.Argument(help="Fresh rows with features and outcomes: a CSV or Parquet file.")],
     by: Annotated[str | None, typer.Option(help="Column by which to break the results down.")] = None,
     problem: CodedProblem = None,
+    max_bytes: MaxBytes = io.MAX_BYTES,
     separator: Separator = None,
     encoding: Encoding = None,
     decimal: Decimal = None,
@@ -160,7 +161,7 @@ def evaluate(
 
     Example: polyhedge evaluate model.polyhedge fresh.csv --by season
     """
-    decider, schema = read_model(model, problem)
+    decider, schema = read_model(model, problem, max_bytes)
     table = _with_rows(read(data, separator, encoding, decimal, missing))
     X, Y, kept, warnings = usable_rows(table, schema, decider.problem)
     _check_any(kept, table)
@@ -174,6 +175,7 @@ def evaluate(
         label: measures.summary(volume, decider.alpha, np.asarray(labels == label))
         for label in ([] if labels is None else _most_common(labels))
     }
+    warnings += coverage_doubt(thinned or whole.coverage, _n_units(decider), decider.alpha)
     warnings += _seen_before(decider, table, schema)
     if as_json:
         counts = {"n_rows": len(table), "n_used": len(kept)}
@@ -195,6 +197,13 @@ def _thinned(decider: RobustDecider, measures: RowMeasures, table: Table, kept: 
     if not columns:
         return None
     return thinned_coverage(measures, groups_of(table, columns)[kept], np.random.default_rng(0))
+
+
+def _n_units(decider: RobustDecider) -> int:
+    """How many independent pieces of evidence set the radius: groups where there were any, else rows."""
+    kept = decider.details_
+    n_groups = kept.get("n_groups", (kept.get("data") or {}).get("n_groups"))
+    return n_groups if isinstance(n_groups, int) else decider.n_calibrate_
 
 
 def _most_common(labels: NDArray[np.str_]) -> list[str]:
@@ -238,6 +247,7 @@ def recalibrate(
         str | None, typer.Option(help="Rows equal in all columns: together or independent; as in the fit.")
     ] = None,
     problem: CodedProblem = None,
+    max_bytes: MaxBytes = io.MAX_BYTES,
     separator: Separator = None,
     encoding: Encoding = None,
     decimal: Decimal = None,
@@ -250,7 +260,7 @@ def recalibrate(
 
     Example: polyhedge recalibrate model.polyhedge fresh.csv --out model.polyhedge
     """
-    decider, schema = read_model(model, problem)
+    decider, schema = read_model(model, problem, max_bytes)
     table = _with_rows(read(data, separator, encoding, decimal, missing))
     columns = tuple(decider.details_.get("group") or ()) if group is None else names_in(group)
     options = TableOptions(group=columns, copies=copies or str(decider.details_.get("copies", "together")))
@@ -258,7 +268,8 @@ def recalibrate(
     _check_any(rows.kept, table)
     before, n_before = decider.radius_, decider.n_calibrate_
     decider.recalibrate(rows.X, rows.Y, groups=rows.groups)
-    decider.save(out)
+    n_groups = None if rows.groups is None else len(np.unique(rows.groups))
+    decider.save(out, {**decider.details_, "n_groups": n_groups})
     warnings = [*rows.warnings, *_seen_before(decider, table, schema)]
     if as_json:
         trail = [asdict(entry) for entry in decider.calibrations_]
@@ -277,28 +288,36 @@ def recalibrate(
 
 
 @app.command()
-def inspect(model: ModelFile, as_json: AsJson = False) -> None:
+def inspect(model: ModelFile, max_bytes: MaxBytes = io.MAX_BYTES, as_json: AsJson = False) -> None:
     """Say what is in a model file, without making its predictor or its problem.
 
     Example: polyhedge inspect model.polyhedge
     """
-    if not model.is_file():
-        raise FileNotFoundError(f"There is no file {model}. Write one with polyhedge fit.")
-    info = io.inspect_model(model)
+    with opened(model):
+        info = io.inspect_model(model, max_bytes=max_bytes)
+        more = [] if as_json else _kept_lines(info)
     if as_json:
         stored = {name: value for name, value in vars(info).items() if name != "set"}
         shape = {"kind": type(info.set).__name__, "n_outcomes": info.set.n_outcomes}
         tell_json({**stored, "set": shape, "radius": info.radius, "n_calibrate": info.n_calibrate})
         return
     typer.echo(str(info))
-    columns = info.details.get("columns")
-    if columns:
-        schema = Schema.from_json(columns)
-        kinds = [f"{column.name} ({column.kind})" for column in schema.features]
-        data, coverage = info.details["data"], info.details["coverage"]
-        typer.echo(f"{'features':<10} {', '.join(kinds)}")
-        typer.echo(f"{'fitted on':<10} {data['file']}, {data['n_rows']} rows")
-        typer.echo(f"{'observed':<10} {'no rows were held out' if coverage is None else f'coverage {coverage}'}")
+    for label, text in more:
+        # A file may hold any text; what is printed must not reach the terminal as commands.
+        typer.echo(f"{label:<10} {io.printable(text)}")
+
+
+def _kept_lines(info: io.ModelInfo) -> list[tuple[str, str]]:
+    kept = fit_details(info.details)
+    if kept is None:
+        return []
+    schema, data, coverage = Schema.from_json(kept["columns"]), kept.get("data"), kept.get("coverage")
+    lines = [("features", ", ".join(f"{column.name} ({column.kind})" for column in schema.features))]
+    if schema.outcomes != info.outcome_names:
+        lines.append(("columns", f"{', '.join(schema.outcomes)} hold the outcomes"))
+    if data is not None:
+        lines.append(("fitted on", f"{data['file']}, {data['n_rows']} rows"))
+    return [*lines, ("observed", "no rows were held out" if coverage is None else f"coverage {coverage}")]
 
 
 def _with_rows(table: Table) -> Table:

@@ -107,7 +107,7 @@ def _read_members(archive: zipfile.ZipFile, max_bytes: int) -> dict[str, bytes]:
     if n_json > max_bytes // _JSON_SHARE:
         raise ModelFileError(
             f"The descriptions in the file have {n_json} bytes, more than {max_bytes // _JSON_SHARE}. "
-            "If you expect that, pass a larger max_bytes."
+            "If you expect that, pass a larger max_bytes (--max-bytes)."
         )
     return {entry.filename: _read_member(archive, entry) for entry in entries}
 
@@ -124,4 +124,7 @@ def _read_member(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> bytes:
 
 
 def _too_large(max_bytes: int) -> str:
-    return f"The model is larger than {max_bytes} bytes when unpacked. If you expect that, pass a larger max_bytes."
+    return (
+        f"The model is larger than {max_bytes} bytes when unpacked. "
+        "If you expect that, pass a larger max_bytes (--max-bytes)."
+    )

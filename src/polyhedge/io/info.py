@@ -88,10 +88,11 @@ class ModelInfo:
             "packages": ", ".join(f"{name} {version}" for name, version in self.packages.items()),
         }
         # A file may hold any text; what is printed must not reach the terminal as commands.
-        return "\n".join(f"{name:<10} {_printable(text)}" for name, text in lines.items())
+        return "\n".join(f"{name:<10} {printable(text)}" for name, text in lines.items())
 
 
-def _printable(text: str) -> str:
+def printable(text: str) -> str:
+    """The text without characters that a terminal would take as commands."""
     return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 

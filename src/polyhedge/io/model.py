@@ -86,7 +86,8 @@ def write_model(path: str | Path, model: StoredModel, trusted: Sequence[str] = (
     replace_file(Path(path), pack(members))
     if bytes_needed(members) > MAX_BYTES:
         warnings.warn(
-            f"The model is large: load it with max_bytes={bytes_needed(members)}, or use a smaller predictor.",
+            f"The model is large: load it with max_bytes={bytes_needed(members)}, or use a smaller predictor. "
+            "The commands take --max-bytes.",
             RuntimeWarning,
             stacklevel=3,
         )

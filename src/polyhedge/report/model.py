@@ -21,6 +21,7 @@ from polyhedge.report.blocks import Block, Card, Cards, Code, Facts, Missing, No
 from polyhedge.report.held_out import HeldOut, observe, observed_blocks
 from polyhedge.report.page import Page, Section
 from polyhedge.report.pictures import curve_picture, set_pictures
+from polyhedge.tables import coverage_doubt
 from polyhedge.words import facets_in_words, name_outcomes, promise_in_words
 
 __all__ = ["ModelDetails", "model_page", "model_report"]
@@ -82,7 +83,8 @@ def model_page(
     chosen = _evenly(X)
     X, Y = (None if rows is None else take_rows(rows, chosen) for rows in (X, None if Y is None else np.asarray(Y)))
     held_out = None if X is None or Y is None else observe(decider, X, Y)
-    warnings = [*details.warnings, *_own_warnings(decider, held_out)]
+    own = _own_warnings(decider, held_out, is_few_told=any(text.startswith("Few rows") for text in details.warnings))
+    warnings = [*details.warnings, *own]
     sections = [
         Section("In short", [*_short(decider, held_out), *(Note(text, warning=True) for text in warnings)]),
         Section("What is decided", _decided(decider, names, details)),
@@ -125,16 +127,21 @@ def _short(decider: RobustDecider, held_out: HeldOut | None) -> list[Block]:
         Card("Mean cost bound", _number(found.worst_case_cost.value), "known before the outcome"),
         Card("Mean realised cost", _number(found.realised_cost.value), _against_nominal(held_out)),
     ]
-    return [Cards(cards), Text(_verdict(found))]
+    return [Cards(cards), Text(_verdict(decider, found))]
 
 
-def _verdict(found: Evaluation) -> str:
+def _verdict(decider: RobustDecider, found: Evaluation) -> str:
     coverage, promised = found.coverage, _percent(found.promised)
-    if coverage.high < found.promised:
+    if _is_too_low(decider, found):
         return f"Observed coverage lies below the promised {promised} by more than chance explains."
     if coverage.low > found.promised:
         return f"Observed coverage lies above the promised {promised}: the bounds are safe, and could be lower."
     return f"Observed coverage agrees with the promised {promised}, as far as {coverage.n} rows can tell."
+
+
+def _is_too_low(decider: RobustDecider, found: Evaluation) -> bool:
+    """By the exact law, which knows that the radius came from few rows too; an interval of these rows does not."""
+    return bool(coverage_doubt(found.coverage, decider.n_calibrate_, decider.alpha))
 
 
 def _against_nominal(held_out: HeldOut) -> str:
@@ -143,18 +150,18 @@ def _against_nominal(held_out: HeldOut) -> str:
     return f"{size} {'more' if difference.value >= 0 else 'less'} than trusting the prediction"
 
 
-def _own_warnings(decider: RobustDecider, held_out: HeldOut | None) -> list[str]:
+def _own_warnings(decider: RobustDecider, held_out: HeldOut | None, *, is_few_told: bool) -> list[str]:
     warnings = []
     if held_out is not None:
         found = held_out.evaluation
-        if found.coverage.high < found.promised:
+        if _is_too_low(decider, found):
             warnings.append(
                 f"Only {found.coverage.value:.1%} of the held-out outcomes were inside the set, promised were "
                 f"{_percent(found.promised)}. The data may have drifted: recalibrate on fresh rows."
             )
         if found.n_undecided:
             warnings.append(f"{found.n_undecided} held-out rows have no decision. {held_out.complaint}")
-    if decider.n_calibrate_ < 100:
+    if decider.n_calibrate_ < 100 and not is_few_told:
         warnings.append(
             f"Only {decider.n_calibrate_} rows set the radius, so the coverage of this one model may differ from its "
             "mean by several percent. More calibration rows make it steadier."

@@ -68,14 +68,16 @@ def decide_by_scenarios(
         if not len(violated) and not worst.value >= best.value:
             best = ScenarioSolution(z, worst.value, worst.outcome, Status.STOPPED_EARLY, np.inf)
         gap = max(best.value - lower, 0.0)
-        if np.isfinite(gap) and gap <= tolerance * max(1.0, abs(best.value)) + worst.gap:
-            exact = gap <= 10 * tolerance * max(1.0, abs(best.value))
-            return _with(best, gap, Status.OPTIMAL if exact else Status.STOPPED_EARLY, scenarios)
+        allowed = tolerance * max(1.0, abs(best.value))
+        is_exact = np.isfinite(gap) and gap <= 10 * allowed
+        status = Status.OPTIMAL if is_exact else Status.STOPPED_EARLY
+        if np.isfinite(gap) and gap <= allowed + worst.gap:
+            return _with(best, gap, status, scenarios)
         fresh = np.vstack([worst.outcome[None], violated])
         if not _adds_something(scenarios, fresh):
             if is_far:
                 return _no_decision(problem, Status.UNBOUNDED)
-            return _with(best, gap, Status.STOPPED_EARLY, scenarios)
+            return _with(best, gap, status, scenarios)
         scenarios = np.vstack([scenarios, fresh])
     return _with(best, gap, Status.STOPPED_EARLY, scenarios)
 

@@ -1,5 +1,6 @@
 """The user's own tables: read, understood, predicted from and written."""
 
+from polyhedge.tables.doubts import coverage_doubt
 from polyhedge.tables.fitting import FittedTable, fit_table
 from polyhedge.tables.options import TableOptions
 from polyhedge.tables.pipelines import PREDICTORS, choose_predictor, make_predictor
@@ -22,6 +23,7 @@ __all__ = [
     "choose_columns",
     "choose_predictor",
     "copies_of",
+    "coverage_doubt",
     "decide_rows",
     "decisions_frame",
     "features_of",

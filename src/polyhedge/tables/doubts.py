@@ -130,8 +130,7 @@ def coverage_doubt(coverage: Proportion, n_calibrate: int, alpha: float) -> list
         return []
     return [
         f"Coverage: {coverage} was observed, further below the promised {1 - alpha:.6g} than chance allows "
-        f"({_alarm()}). "
-        "The held-out rows do not look like the calibration rows."
+        f"({_alarm()}). The held-out rows do not look like the calibration rows. Recalibrate on recent rows."
     ]
 
 

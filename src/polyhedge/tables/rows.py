@@ -16,6 +16,7 @@ from polyhedge.batches import distinct_names
 from polyhedge.estimator import RobustDecider
 from polyhedge.metrics import Proportion, RowMeasures, proportion
 from polyhedge.robust import Decisions
+from polyhedge.solvers.program import Status
 from polyhedge.tables.schema import Labels
 
 __all__ = ["decide_rows", "decisions_frame", "measure_table", "thinned_coverage"]
@@ -80,8 +81,9 @@ def decisions_frame(
         status[decided] = [str(s).partition(":")[0] for s in decisions.status]
         # Details are optional and come for every row or for none.
         details = decisions.detail or ("",) * len(decisions)
-        for row, s, detail in zip(np.flatnonzero(decided), decisions.status, details, strict=True):
-            more = [str(s).partition(": ")[2], detail, remarks[row]]
+        for row, s, gap, detail in zip(np.flatnonzero(decided), decisions.status, decisions.gap, details, strict=True):
+            size = f"gap {gap:.2g}" if s == Status.STOPPED_EARLY else ""
+            more = [str(s).partition(": ")[2], size, detail, remarks[row]]
             remarks[row] = "; ".join(text for text in more if text)
     frame = pd.DataFrame(values, columns=distinct_names([*names, "status", "note"])[:-2])
     return frame.assign(status=status, note=remarks)

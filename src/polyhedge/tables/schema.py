@@ -78,9 +78,20 @@ class Schema:
         """What `as_json` gave."""
         try:
             features = [Column(**{**column, "levels": tuple(column["levels"])}) for column in stored["features"]]
-            return cls(tuple(features), tuple(stored["outcomes"]))
+            made = cls(tuple(features), tuple(stored["outcomes"]))
+            made._check()
+            return made
         except (KeyError, TypeError) as error:
             raise ValueError(f"The description of the columns is damaged: {error!r}. Fit the model again.") from error
+
+    def _check(self) -> None:
+        names = [*self.feature_names, *self.outcomes, *(level for column in self.features for level in column.levels)]
+        if not all(isinstance(name, str) for name in names):
+            raise TypeError("names must be texts")
+        for column in self.features:
+            is_range = isinstance(column.low, float) and isinstance(column.high, float)
+            if column.kind not in ("number", "category") or not is_range or type(column.may_be_missing) is not bool:
+                raise TypeError(f"the column {column.name!r} is none that can be read")
 
 
 def choose_columns(
@@ -147,7 +158,7 @@ def features_of(table: Table, schema: Schema) -> tuple[Any, Labels, Labels]:
 def outcomes_of(table: Table, outcomes: Sequence[str]) -> Array:
     """Outcomes (n, d) as numbers, NaN where missing; text among them is an error that names the rows."""
     table.check_columns(outcomes)
-    return np.column_stack([_numbers(table, name) for name in outcomes])
+    return np.column_stack([_numbers(table, name, is_outcome=True) for name in outcomes])
 
 
 def _check_roles(
@@ -202,25 +213,26 @@ def _names_rows(column: Column, n: int) -> bool:
     return len(column.levels) > max(_MOST_LEVELS, n / _FEW_ROWS_A_LEVEL)
 
 
-def _numbers(table: Table, name: str) -> Array:
+def _numbers(table: Table, name: str, *, is_outcome: bool = False) -> Array:
     raw = table.frame[name]
     values, is_text = values_of(raw)
     if is_text.any():
-        raise ValueError(_complaint(table, name, raw, is_text))
+        raise ValueError(_complaint(table, name, raw, is_text, is_outcome=is_outcome))
     return values
 
 
-def _complaint(table: Table, name: str, raw: Any, is_text: Mask) -> str:
-    """What a user needs to find text among numbers: the rows, the text, and the three ways out."""
+def _complaint(table: Table, name: str, raw: Any, is_text: Mask, *, is_outcome: bool = False) -> str:
+    """What a user needs to find text among numbers: the rows, the text, and the ways out."""
     rows = np.flatnonzero(is_text)
     texts = [str(raw.iloc[row]) for row in rows[:_MOST_SHOWN]]
     shown = ", ".join(f"row {row + 1} ({text!r})" for row, text in zip(rows, texts, strict=False))
     more = f" and {len(rows) - _MOST_SHOWN} more" if len(rows) > _MOST_SHOWN else ""
+    kinds = "" if is_outcome else f", or --categorical {name} if the column names kinds"
     hint = " If the comma is a decimal comma, give --decimal ','." if any("," in text for text in texts) else ""
     return (
         f"Column {name!r} of {table.source} must hold numbers, but {len(rows)} of {len(table)} rows hold something "
         f"else: {shown}{more} (rows are counted below the header). Correct them (no units), or give --missing WORD for "
-        f"a word that stands for a missing value, or --categorical {name} if the column names kinds.{hint}"
+        f"a word that stands for a missing value{kinds}.{hint}"
     )
 
 
