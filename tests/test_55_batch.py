@@ -1,5 +1,6 @@
 """Decisions in batch equal decisions one by one, and carry a proof."""
 
+import cvxpy as cp
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -38,8 +39,6 @@ def test_decisions_along_a_segment_equal_single_solves_and_are_saddle_points(see
 
 def test_segments_with_more_than_two_outcomes_have_closed_forms_too():
     rng = np.random.default_rng(0)
-    import cvxpy as cp
-
     z = cp.Variable(1)
     problem = ph.DecisionProblem(
         decision=z,
@@ -95,3 +94,46 @@ def test_order_of_contexts_and_batch_size_do_not_change_the_bounds():
     order = rng.permutation(150)
     assert decide(problem, shape, 0.0, centers[order]).cost_bound == pytest.approx(together[order], abs=1e-8)
     assert decide(problem, shape, 0.0, centers[:10]).cost_bound == pytest.approx(together[:10], abs=1e-8)
+
+
+def quadratic_in_units_of(unit):
+    z = cp.Variable(3, nonneg=True)
+    return ph.DecisionProblem(
+        decision=z,
+        cost=lambda z, u: u @ z + 0.3 * unit * cp.sum_squares(z),
+        constraints=[cp.sum(z) >= 1, z <= 3],
+        n_outcomes=3,
+    )
+
+
+@pytest.mark.parametrize("unit", [2.0**-20, 2.0**-10, 2.0**10, 2.0**20])
+@pytest.mark.parametrize("n", [20, 400], ids=["one by one", "in batch"])
+def test_quadratic_decisions_do_not_depend_on_the_currency(unit, n):
+    rng = np.random.default_rng(3)
+    shape, centers = random_polytope(rng, 3, 9), rng.normal(size=(n, 3))
+    usual = decide(quadratic_in_units_of(1.0), shape, 0.1, centers)
+    found = decide(quadratic_in_units_of(unit), ph.Polyhedron(shape.W / unit, shape.b), 0.1, unit * centers)
+    assert found.is_optimal.all()
+    assert found.cost_bound / unit == pytest.approx(usual.cost_bound, abs=1e-8)
+    assert found.gap.max() <= 1e-8 * unit
+    assert found.z == pytest.approx(usual.z, abs=1e-4)  # known to the root of the bound's accuracy
+    assert (found.z >= -1e-8).all()
+    assert (found.z.sum(axis=1) >= 1 - 1e-8).all()
+
+
+@pytest.mark.parametrize("unit", [2.0**-20, 2.0**20])
+def test_multipliers_of_facets_are_those_of_the_set_as_given(unit):
+    rng = np.random.default_rng(4)
+    shape, center = random_polytope(rng, 3, 9), rng.normal(size=3)
+    problem = quadratic_in_units_of(unit)
+    set_in_units = ph.Polyhedron(shape.W / unit, shape.b)
+    solution = Counterpart(problem, set_in_units, 0.1).solve(unit * center)
+    slope = solution.weights @ solution.facet_multipliers
+    step = 1e-5
+    for k in range(shape.n_facets):
+        shift = step * np.eye(shape.n_facets)[k]
+        high, low = (
+            Counterpart(problem, ph.Polyhedron(shape.W / unit, shape.b - sign * shift), 0.1).solve(unit * center).value
+            for sign in (1.0, -1.0)
+        )
+        assert (high - low) / (2 * step * unit) == pytest.approx(slope[k] / unit, abs=1e-4)

@@ -259,6 +259,17 @@ def test_calibration_refuses_what_the_guarantee_does_not_cover(client: Any, deci
         decider.recalibrate(dd.from_pandas(table, npartitions=2), ["a", "b"])
 
 
+def test_edges_beside_the_largest_number_stay_finite_and_end_there() -> None:
+    largest = np.finfo(np.float64).max
+    low = 1.5 * 2.0**1023
+    for _ in range(8):  # the sum of the halves is rounded up for some of them
+        low = float(np.nextafter(low, 0.0))
+        edges = frames._edges(low, float(largest))
+        assert edges[0] == low
+        assert edges[-1] == largest
+        assert (np.diff(edges) > 0).all()
+
+
 @settings(max_examples=25, deadline=None)
 @given(
     st.lists(

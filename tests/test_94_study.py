@@ -344,6 +344,13 @@ def test_tables_name_the_method_that_failed_and_why(failing, tmp_path) -> None:
     assert "Failed: Polyhedron" in (tmp_path / "tables.md").read_text(encoding="utf-8")
 
 
+def test_default_that_failed_is_not_compared_with_itself(failing) -> None:
+    cells = {row[0]: row for row in task_grid(table_rows(failing), "linear").rows}
+    assert cells["Default"][-3:] == ("", "", "0 of 2")
+    (lost,) = [f for f in table_rows(failing) if (f.method, f.metric) == ("default", "worst_case_cost")]
+    assert np.isnan(lost.versus_default)
+
+
 # --- tables and pictures ----------------------------------------------------------------------------------
 
 
@@ -427,6 +434,15 @@ def test_bubbles_are_drawn_in_both_formats_with_the_same_bytes_twice(small, tmp_
     assert contents[0] == contents[1]
     assert contents[0][0].startswith(b"\x89PNG")
     assert contents[0][1].rstrip().endswith(b"</svg>")
+
+
+@pytest.mark.parametrize("methods", [["oracle"], ["polyhedron"]], ids=["references only", "failures only"])
+def test_study_without_a_single_bubble_is_drawn_all_the_same(methods, tmp_path) -> None:
+    pytest.importorskip("matplotlib")
+    settings = replace(SMALL, alpha=0.01)
+    rows = run_study(study_jobs(["linear"], methods, seeds=1), tmp_path, settings=settings)
+    draw_bubbles(rows, [tmp_path / "bubble.svg"], alpha=settings.alpha)
+    assert "coverage" in (tmp_path / "bubble.svg").read_text(encoding="utf-8")
 
 
 # --- the command line -------------------------------------------------------------------------------------

@@ -155,7 +155,10 @@ def _edges(low: float, high: float) -> Array:
         return np.unique(np.clip([-np.inf, -largest, largest, np.inf], low, high))
     middle = low / 2 + high / 2  # the difference of two finite numbers may overflow, their halves do not
     steps = np.linspace(-1.0, 1.0, _BINS + 1) * (high / 2 - low / 2)
-    return np.unique(np.append(np.clip(middle + steps, low, high), [low, high]))
+    # Beside the largest number the sum may round to infinity; it is then brought back to `high`.
+    with np.errstate(over="ignore"):
+        edges = np.clip(middle + steps, low, high)
+    return np.unique(np.append(edges, [low, high]))
 
 
 def _count(scores: Array, edges: Array) -> Indices:

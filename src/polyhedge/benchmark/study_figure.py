@@ -95,7 +95,9 @@ def largest_cost_shown(costs: Sequence[float]) -> float:
 
 def _label(ax: Any, points: dict[int, tuple[float, float]]) -> None:
     """Number the bubbles; those in the same place share one label."""
-    places = np.array(list(points.values())).reshape(-1, 2)
+    if not points:
+        return
+    places = np.array(list(points.values()))
     size = _CLOSE * np.maximum(np.ptp(places, axis=0), 1e-9)
     labels: list[tuple[tuple[float, float], list[int]]] = []
     for number, point in points.items():

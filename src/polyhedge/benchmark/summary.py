@@ -74,8 +74,10 @@ def table_rows(rows: Iterable[StudyRow]) -> list[TableRow]:
 def _column(task: str, metric: str, own: dict[str, list[StudyRow]]) -> list[TableRow]:
     """One metric of all methods on one task."""
     rival = own.get(DEFAULT, [])
-    # The default has no test against itself, and none is counted in the correction.
-    tests = {key: paired(rows, rival, metric) if key != DEFAULT else (0.0, 0.0, np.nan) for key, rows in own.items()}
+    tests = {key: paired(rows, rival, metric) for key, rows in own.items()}
+    if DEFAULT in tests:
+        # The default has no test against itself, and none is counted in the correction.
+        tests[DEFAULT] = (*tests[DEFAULT][:2], np.nan)
     p_values = dict(zip(tests, holm([test[2] for test in tests.values()]), strict=True))
     means = {key: _moments(_values(rows, metric))[0] for key, rows in own.items()}
     rivals = [means[key] for key in own if METHODS[key].guarantee != "none" and np.isfinite(means[key])]

@@ -138,7 +138,8 @@ def batch_engine(counterpart: Counterpart, center: Array, reach: Array) -> Batch
     is_polyhedral = all(cone.kind in ("zero", "nonneg") for cone in zero.cones)
     if not is_polyhedral or len(zero.integer) or parametric.entry_slope.nnz or not WorstResidual.applies(counterpart):
         return None
-    program = DenseProgram.of(parametric)
+    reach = np.concatenate([[1.0], reach])
+    program = DenseProgram.of(parametric, reach)
     sides = bool(parametric.rhs_slope.nnz), bool(parametric.cost_slope.nnz)
     is_one_sided = program.P is None and not all(sides)
     if not is_one_sided and len(program.inequalities) > _MOST_PAIRS:
@@ -146,7 +147,7 @@ def batch_engine(counterpart: Counterpart, center: Array, reach: Array) -> Batch
     tight = _tight_inequalities(counterpart, center)
     if tight is None:
         return None
-    pairs = complementary_pairs(program, independent_rows(program, tight), np.concatenate([[1.0], reach]))
+    pairs = complementary_pairs(program, independent_rows(program, tight), reach)
     if pairs is None:
         return None
     moving = ~pairs.at_base if sides[0] else pairs.at_base
@@ -245,7 +246,7 @@ class _Pool:
         region = region_at(engine.rule, engine.pairs, flipped)
         if region is None or not is_certified(engine.program, region, _PROVEN):
             return
-        residual = engine.worst.affine(region.Y)
+        residual = engine.worst.affine(engine.program.unit * region.Y)
         if residual is None:
             return
         z = region.X[engine.counterpart.problem.feasible.z_columns]
@@ -261,7 +262,7 @@ class _Pool:
 def _value_form(program: DenseProgram, region: Region) -> Array:
     """The symmetric U with which the bound of a region is [1; f]'U [1; f]."""
     bend = 0.0 if program.P is None else 0.5 * program.P @ region.X
-    U = region.X.T @ (program.C + bend)
+    U = program.unit * (region.X.T @ (program.C + bend))
     U[0] += program.offset
     return np.asarray((U + U.T) / 2)
 

@@ -21,7 +21,7 @@ from polyhedge.problems import DecisionProblem, Pieces
 from polyhedge.robust.parametric import ContextSolver, ParametricProgram
 from polyhedge.robust.support import SupportCertificate, form_at, maximise
 from polyhedge.sets import UncertaintySet
-from polyhedge.solvers.program import Cone, ConicProgram, Status
+from polyhedge.solvers.program import Cone, ConicForm, ConicProgram, Status, unit_of
 
 
 @dataclass(frozen=True)
@@ -80,6 +80,7 @@ class Counterpart:
         self.support_rows = problem.support_rows if support_rows is None else support_rows
         self.form = form_at(shape, radius, np.zeros(problem.n_outcomes), self.support_rows)
         self.n_support_rows = len(self.support_rows[0])
+        self.units = _multiplier_units(self.form)
         self.blocks: list[_Block] = []
         self.parametric = self._build()
         self.solver = ContextSolver(self.parametric)
@@ -133,7 +134,8 @@ class Counterpart:
         padding = np.zeros(G.shape[1] - d)
         equations = assembly.add_rows("zero", np.concatenate([pieces.q[piece], padding]))
         transposed = G.T.tocoo()
-        assembly.add_entries(equations[transposed.row], columns[transposed.col], transposed.data)
+        entries = transposed.data * self.units[transposed.col]
+        assembly.add_entries(equations[transposed.row], columns[transposed.col], entries)
         i, j = np.nonzero(pieces.Q[piece])
         assembly.add_entries(equations[i], z[j], -pieces.Q[piece][i, j])
         return columns, equations
@@ -150,7 +152,7 @@ class Counterpart:
                 multipliers[k] = block.certificate.multipliers[0]
                 lifted[k] = weights[k] * block.certificate.lifted[0]
             else:
-                multipliers[k] = solution.x[block.multiplier_columns]
+                multipliers[k] = self.units * solution.x[block.multiplier_columns]
                 lifted[k] = -solution.y[block.equation_rows]
         z = solution.x[self.problem.feasible.z_columns]
         return CounterpartSolution(
@@ -183,10 +185,11 @@ class _PieceTerms:
     ) -> None:
         self.Q, self.q = pieces.Q[piece], pieces.q[piece]
         self.p, self.c = pieces.p[piece], float(pieces.c[piece]) + constant
-        self.z, self.columns, self.g = z, columns, owner.form.g[: len(columns)]
+        self.z, self.columns, self.g = z, columns, (owner.units * owner.form.g)[: len(columns)]
         A = owner.support_rows[0]
         self.support_columns = columns[len(columns) - len(A) :] if len(columns) else columns
-        self.support_slope = -A if len(columns) else np.zeros((0, len(self.q)))
+        units = owner.units[len(owner.units) - len(A) :]
+        self.support_slope = -A * units[:, None] if len(columns) else np.zeros((0, len(self.q)))
 
     def to_objective(self, assembly: _Assembly) -> None:
         assembly.add_costs(self.z, self.p, self.Q.T)
@@ -296,6 +299,20 @@ class _Assembly:
         values = np.concatenate(self.values)[order]
         A = sp.csr_array((values, columns, indptr), shape=(self.n_rows, self.n_columns))
         return A, sp.csr_array(np.concatenate(self.slopes)[order])
+
+
+def _multiplier_units(form: ConicForm) -> Array:
+    """The multiplier of a row of size r is about 1 / r: in these units all of them are about 1."""
+    sizes = np.abs(form.G).max(axis=1).toarray().ravel()
+    units, start = np.ones(len(sizes)), 0
+    for cone in form.cones:
+        rows = slice(start, start + cone.n_rows)
+        start = rows.stop
+        if cone.kind in ("zero", "nonneg"):
+            units[rows] = [1 / unit_of(sizes[[row]]) for row in range(rows.start, rows.stop)]
+        else:  # the rows of a cone keep their proportions
+            units[rows] = 1 / unit_of(sizes[rows])
+    return units
 
 
 def _padded(P: sp.csr_array | None, n: int) -> sp.csr_array | None:

@@ -14,6 +14,7 @@ import numpy as np
 
 from polyhedge._validation import Array, Indices, Mask
 from polyhedge.robust.parametric import ParametricProgram
+from polyhedge.solvers.program import unit_of
 
 _ROUNDING = 1e-13
 _LARGEST = 1e8
@@ -39,7 +40,10 @@ class Pairs:
 
 @dataclass(frozen=True)
 class DenseProgram:
-    """A parametric program as dense arrays; each row of C, B and offset holds [at zero, slopes in f]."""
+    """A parametric program as dense arrays; each row of C, B and offset holds [at zero, slopes in f].
+
+    Costs C and P are in terms of `unit`, the usual size of a cost; the offset is not.
+    """
 
     A: Array
     B: Array
@@ -47,19 +51,24 @@ class DenseProgram:
     P: Array | None
     offset: Array
     inequalities: Indices
+    unit: float = 1.0
 
     @classmethod
-    def of(cls, parametric: ParametricProgram) -> DenseProgram:
+    def of(cls, parametric: ParametricProgram, reach: Array) -> DenseProgram:
         """The program's arrays; its matrix must not depend on the prediction."""
         zero = parametric.at_zero
+        C = np.column_stack([zero.c, parametric.cost_slope.toarray()])
+        P = None if zero.P is None else zero.P.toarray()
+        unit = unit_of(np.concatenate([np.abs(C) @ reach, np.zeros(0) if P is None else P.diagonal()]))
         kinds = np.concatenate([np.repeat(cone.kind, cone.n_rows) for cone in zero.cones])
         return cls(
             A=zero.A.toarray(),
             B=np.column_stack([zero.b, parametric.rhs_slope.toarray()]),
-            C=np.column_stack([zero.c, parametric.cost_slope.toarray()]),
-            P=None if zero.P is None else zero.P.toarray(),
+            C=C / unit,
+            P=None if P is None else P / unit,
             offset=np.concatenate([[zero.offset], parametric.offset_slope]),
             inequalities=np.flatnonzero(kinds == "nonneg"),
+            unit=unit,
         )
 
 
@@ -145,7 +154,8 @@ def prove(program: DenseProgram, pairs: Pairs, F: Array, v: Array, tolerance: fl
     wrong = np.maximum(wrong, -y[:, rows].min(axis=1, initial=0.0) / y_size)
     wrong = np.maximum(wrong, np.abs(force).max(axis=1, initial=0.0) / y_size)
     wrong = np.maximum(wrong, np.abs(gap) / (1 + np.abs(value)))
-    return Proven(x, y, value + F @ program.offset, np.abs(gap), wrong <= tolerance)
+    unit = program.unit
+    return Proven(x, unit * y, unit * value + F @ program.offset, unit * np.abs(gap), wrong <= tolerance)
 
 
 def _equations(A: Array, inequalities: Indices) -> Mask:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import clarabel
 import numpy as np
 import scipy.sparse as sp
 
-from polyhedge.solvers.program import Cone, ConicProgram, Solution, Status
+from polyhedge.solvers.program import Cone, ConicProgram, Solution, Status, unit_of
 
 _STATUS = {
     "Solved": Status.OPTIMAL,
@@ -28,8 +29,12 @@ _TIGHT, _USUAL = 1e-10, 1e-8
 
 def solve_conic(program: ConicProgram, *, time_limit: float | None = None) -> Solution:
     """Solve a convex program without integer variables by an interior-point method."""
-    solution = _attempt(program, time_limit, _TIGHT)
-    return _attempt(program, time_limit, _USUAL) if solution.status is Status.FAILED else solution
+    units = dict.fromkeys([_cost_unit(program), 1.0])
+    for tolerance, unit in product((_TIGHT, _USUAL), units):
+        solution = _attempt(program, time_limit, tolerance, unit)
+        if solution.status is not Status.FAILED:
+            break
+    return solution
 
 
 class ConicSolver:
@@ -41,30 +46,39 @@ class ConicSolver:
     def __init__(self, program: ConicProgram, *, time_limit: float | None = None) -> None:
         self.time_limit = time_limit
         self.entries = program.A.data
-        self.solver = _set_up(program, time_limit, _TIGHT, can_change=True)
+        self.unit = _cost_unit(program)
+        self.solver = _set_up(program, time_limit, _TIGHT, self.unit, can_change=True)
 
     def solve(self, program: ConicProgram) -> Solution:
         """Solve a program that differs from the first in its numbers only."""
         if not np.array_equal(program.A.data, self.entries):
             self.entries = program.A.data
             self.solver.update(A=sp.csc_matrix(program.A))
-        self.solver.update(q=program.c, b=program.b)
-        solution = _read(program, self.solver.solve())
+        self.solver.update(q=program.c / self.unit, b=program.b)
+        solution = _read(program, self.solver.solve(), self.unit)
         return solve_conic(program, time_limit=self.time_limit) if solution.status is Status.FAILED else solution
 
 
-def _attempt(program: ConicProgram, time_limit: float | None, tolerance: float) -> Solution:
-    return _read(program, _set_up(program, time_limit, tolerance).solve())
+def _attempt(program: ConicProgram, time_limit: float | None, tolerance: float, unit: float) -> Solution:
+    return _read(program, _set_up(program, time_limit, tolerance, unit).solve(), unit)
 
 
-def _set_up(program: ConicProgram, time_limit: float | None, tolerance: float, *, can_change: bool = False) -> Any:
+def _cost_unit(program: ConicProgram) -> float:
+    """The usual size of a cost: the tolerances are absolute where values are below 1."""
+    curved = np.zeros(0) if program.P is None else program.P.diagonal()
+    return unit_of(np.concatenate([program.c, curved]))
+
+
+def _set_up(
+    program: ConicProgram, time_limit: float | None, tolerance: float, unit: float, *, can_change: bool = False
+) -> Any:
     n = len(program.c)
     P = sp.csc_matrix((n, n)) if program.P is None else sp.triu(program.P, format="csc")
     settings = _settings(time_limit, tolerance)
     settings.presolve_enable = not can_change
     return clarabel.DefaultSolver(
-        sp.csc_matrix(P),
-        program.c,
+        sp.csc_matrix(P / unit),
+        program.c / unit,
         sp.csc_matrix(program.A),
         program.b,
         [_clarabel_cone(cone) for cone in program.cones if cone.size],
@@ -72,7 +86,7 @@ def _set_up(program: ConicProgram, time_limit: float | None, tolerance: float, *
     )
 
 
-def _read(program: ConicProgram, found: Any) -> Solution:
+def _read(program: ConicProgram, found: Any, unit: float) -> Solution:
     n, name = len(program.c), str(found.status)
     status = _STATUS.get(name, Status.FAILED)
     if status.has_solution and not np.all(np.isfinite(found.x)):
@@ -80,9 +94,9 @@ def _read(program: ConicProgram, found: Any) -> Solution:
     if not status.has_solution:
         nothing = np.full(n, np.nan)
         return Solution(nothing, np.full(len(program.b), np.nan), np.nan, status, np.inf, name)
-    value = float(found.obj_val) + program.offset
-    gap = abs(float(found.obj_val) - float(found.obj_val_dual))
-    return Solution(np.array(found.x), np.array(found.z), value, status, gap, name)
+    value = unit * float(found.obj_val) + program.offset
+    gap = unit * abs(float(found.obj_val) - float(found.obj_val_dual))
+    return Solution(np.array(found.x), unit * np.array(found.z), value, status, gap, name)
 
 
 def _settings(time_limit: float | None, tolerance: float) -> clarabel.DefaultSettings:

@@ -11,6 +11,8 @@ import scipy.sparse as sp
 
 from polyhedge._validation import Array, Indices
 
+_FAR = 64.0
+
 
 class Status(StrEnum):
     """How a solve ended; each value is the message a user sees."""
@@ -62,6 +64,22 @@ class ConicForm:
     G: sp.csr_array
     g: Array
     cones: tuple[Cone, ...]
+
+
+def unit_of(numbers: Array) -> float:
+    """A power of two to measure these numbers in, of their median size; 1 where that is not far from it.
+
+    Solvers stop at absolute tolerances, which mean nothing to numbers in the millions or millionths. A power of two
+    changes no digit. Zeros do not count.
+
+    Examples
+    --------
+    >>> unit_of(np.array([3.0, 0.0])), unit_of(np.array([1e6, -2e6, 1.0])), unit_of(np.zeros(0))
+    (1.0, 1048576.0, 1.0)
+    """
+    sizes = np.abs(numbers[numbers != 0])
+    size = float(np.median(sizes)) if len(sizes) else 1.0
+    return 1.0 if 1 / _FAR <= size <= _FAR else float(2.0 ** np.round(np.log2(size)))
 
 
 @dataclass(frozen=True)
