@@ -12,6 +12,7 @@ from polyhedge._validation import Array
 from polyhedge.benchmark.demo import compare, paint_sets
 from polyhedge.benchmark.methods import DEFAULT, GROUPS, METHODS
 from polyhedge.benchmark.sensitivity import SensitivityRow
+from polyhedge.benchmark.study_figure import far_above
 from polyhedge.benchmark.study_tables import TITLES
 from polyhedge.benchmark.summary import TableRow
 from polyhedge.benchmark.tasks import make_task
@@ -39,7 +40,7 @@ def bubble_chart(task: str, methods: Mapping[str, Mapping[str, TableRow]], alpha
     ]
     if printed:
         traces.append(_printed_trace(printed))
-    layout = {
+    layout: dict[str, Any] = {
         "title": {"text": TITLES[task], "font": {"size": 15}},
         "margin": {"l": 58, "r": 12, "t": 44, "b": 92},
         "xaxis": {"title": {"text": "coverage"}, "tickformat": ".3f", "nticks": 6, "automargin": True},
@@ -53,6 +54,13 @@ def bubble_chart(task: str, methods: Mapping[str, Mapping[str, TableRow]], alpha
         "the dotted line is the promised coverage. Hollow: no guarantee. Touch a bubble for its figures, the legend to "
         "hide a group."
     )
+    above = far_above({key: dict(own) for key, own in methods.items()})
+    if above:
+        inside = [10 * m["worst_case_cost"].ours for key, m in methods.items() if key not in above and _is_drawn(m)]
+        margin = 0.12 * (max(inside) - min(inside))
+        layout["yaxis"]["range"] = [min(inside) - margin, max(inside) + margin]
+        places = (f"{methods[k]['coverage'].name} at {10 * methods[k]['worst_case_cost'].ours:.3g}" for k in above)
+        caption += f" Far above the chart: {', '.join(places)}."
     return Chart(f"bubbles-{task}", traces, layout, caption)
 
 
