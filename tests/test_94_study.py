@@ -21,8 +21,9 @@ from polyhedge.benchmark.jobs import Progress, Workers, run_jobs
 from polyhedge.benchmark.methods import DEFAULT, GROUPS, METHODS, find_methods
 from polyhedge.benchmark.paper import METRICS, paper_tables
 from polyhedge.benchmark.study import StudyRow, StudySettings, run_study, study_jobs
-from polyhedge.benchmark.study_figure import draw_bubbles
-from polyhedge.benchmark.study_tables import short_grid, task_grid, write_tables
+from polyhedge.benchmark.study_charts import bubble_chart
+from polyhedge.benchmark.study_figure import draw_bubbles, far_above
+from polyhedge.benchmark.study_tables import by_method, short_grid, task_grid, write_tables
 from polyhedge.benchmark.summary import TableRow, holm, paired, table_rows
 from polyhedge.benchmark.tasks import TASKS
 from polyhedge.benchmark.tidy import TidyTable, read_rows
@@ -434,6 +435,18 @@ def test_bubbles_are_drawn_in_both_formats_with_the_same_bytes_twice(small, tmp_
     assert contents[0] == contents[1]
     assert contents[0][0].startswith(b"\x89PNG")
     assert contents[0][1].rstrip().endswith(b"</svg>")
+
+
+def test_cost_far_above_the_others_does_not_flatten_the_figure(small, tmp_path) -> None:
+    pytest.importorskip("matplotlib")
+    rows, _, _ = small
+    wild = [replace(row, worst_case_cost=800.0) if row.method == "l-inf" else row for row in rows]
+    for task in ("linear", "energy"):
+        assert far_above(by_method(table_rows(rows), task)) == []
+    chart = bubble_chart("linear", by_method(table_rows(wild), "linear"), 0.1)
+    assert "Far above the chart: Conformal (l_inf) at 8e+03." in chart.caption
+    assert chart.layout["yaxis"]["range"][1] < 100
+    draw_bubbles(wild, [tmp_path / "bubble.svg"])
 
 
 @pytest.mark.parametrize("methods", [["oracle"], ["polyhedron"]], ids=["references only", "failures only"])

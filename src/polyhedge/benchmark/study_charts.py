@@ -12,7 +12,7 @@ from polyhedge._validation import Array
 from polyhedge.benchmark.demo import compare, paint_sets
 from polyhedge.benchmark.methods import DEFAULT, GROUPS, METHODS
 from polyhedge.benchmark.sensitivity import SensitivityRow
-from polyhedge.benchmark.study_figure import largest_cost_shown
+from polyhedge.benchmark.study_figure import far_above
 from polyhedge.benchmark.study_tables import TITLES
 from polyhedge.benchmark.summary import TableRow
 from polyhedge.benchmark.tasks import make_task
@@ -40,11 +40,11 @@ def bubble_chart(task: str, methods: Mapping[str, Mapping[str, TableRow]], alpha
     ]
     if printed:
         traces.append(_printed_trace(printed))
-    layout = {
+    layout: dict[str, Any] = {
         "title": {"text": TITLES[task], "font": {"size": 15}},
         "margin": {"l": 58, "r": 12, "t": 44, "b": 92},
         "xaxis": {"title": {"text": "coverage"}, "tickformat": ".3f", "nticks": 6, "automargin": True},
-        "yaxis": {"title": {"text": "worst-case cost (x10)"}, "automargin": True, "range": _cost_range(methods)},
+        "yaxis": {"title": {"text": "worst-case cost (x10)"}, "automargin": True},
         "legend": {"orientation": "h", "y": -0.24, "font": {"size": 12}},
         "hovermode": "closest",
         "shapes": [_promise(alpha)],
@@ -52,20 +52,16 @@ def bubble_chart(task: str, methods: Mapping[str, Mapping[str, TableRow]], alpha
     caption = (
         f"{TITLES[task]}: each bubble is a method, its size grows with the root of the set's volume. Lower is cheaper; "
         "the dotted line is the promised coverage. Hollow: no guarantee. Touch a bubble for its figures, the legend to "
-        "hide a group, the frame twice to see methods whose cost is far above the others'."
+        "hide a group."
     )
+    above = far_above({key: dict(own) for key, own in methods.items()})
+    if above:
+        inside = [10 * m["worst_case_cost"].ours for key, m in methods.items() if key not in above and _is_drawn(m)]
+        margin = 0.12 * (max(inside) - min(inside))
+        layout["yaxis"]["range"] = [min(inside) - margin, max(inside) + margin]
+        places = (f"{methods[k]['coverage'].name} at {10 * methods[k]['worst_case_cost'].ours:.3g}" for k in above)
+        caption += f" Far above the chart: {', '.join(places)}."
     return Chart(f"bubbles-{task}", traces, layout, caption)
-
-
-def _cost_range(methods: Mapping[str, Mapping[str, TableRow]]) -> list[float]:
-    """The frame at first: without costs that would squeeze all others onto one line."""
-    found = [m["worst_case_cost"] for m in methods.values() if _is_drawn(m)]
-    limit = largest_cost_shown([cost.ours for cost in found])
-    shown = [10 * cost.ours for cost in found if cost.ours <= limit]
-    shown += [10 * cost.paper for cost in found if np.isfinite(cost.paper)]
-    low, high = min(shown, default=0.0), max(shown, default=1.0)
-    margin = 0.1 * (high - low) or 1.0
-    return [low - margin, high + margin]
 
 
 def _is_drawn(own: Mapping[str, TableRow]) -> bool:

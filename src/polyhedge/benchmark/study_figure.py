@@ -14,7 +14,7 @@ from polyhedge.benchmark.study import StudyRow
 from polyhedge.benchmark.study_tables import TITLES, by_method, tasks_of
 from polyhedge.benchmark.summary import TableRow, table_rows
 
-__all__ = ["draw_bubbles", "largest_cost_shown"]
+__all__ = ["draw_bubbles", "far_above"]
 
 _COLORS = {"baseline": "#7d838d", "ablation": "#d1781b", "ours": "#1f5fa8", "reference": "#4b9b8e"}
 # Share of a panel within which two labels would cover each other.
@@ -40,6 +40,16 @@ def draw_bubbles(rows: Sequence[StudyRow], paths: Iterable[Path], *, alpha: floa
     save_figure(figure, paths)
 
 
+def far_above(methods: dict[str, dict[str, TableRow]]) -> list[str]:
+    """The methods whose cost is so high that, drawn to scale, all others would lie on one line."""
+    costs = {key: own["worst_case_cost"].ours for key, own in methods.items() if np.isfinite(own["coverage"].ours)}
+    finite = [cost for cost in costs.values() if np.isfinite(cost)]
+    if len(finite) < 4:
+        return []
+    low, high = np.quantile(finite, [0.25, 0.75])
+    return [key for key, cost in costs.items() if np.isfinite(cost) and cost > high + 8 * (high - low) > low]
+
+
 def _numbers(figures: Iterable[TableRow]) -> dict[str, int]:
     """A number for each method that has a set and a cost somewhere."""
     drawn = {f.method for f in figures if f.metric == "coverage" and np.isfinite(f.ours)}
@@ -47,9 +57,15 @@ def _numbers(figures: Iterable[TableRow]) -> dict[str, int]:
 
 
 def _draw_panel(ax: Any, methods: dict[str, dict[str, TableRow]], numbers: dict[str, int]) -> None:
-    found = {key: own for key, own in methods.items() if key in numbers and np.isfinite(own["worst_case_cost"].ours)}
-    limit = largest_cost_shown([own["worst_case_cost"].ours for own in found.values()])
-    shown = {key: own for key, own in found.items() if own["worst_case_cost"].ours <= limit}
+    above = far_above(methods)
+    shown = {
+        key: own
+        for key, own in methods.items()
+        if key in numbers and key not in above and np.isfinite(own["worst_case_cost"].ours)
+    }
+    if above:
+        places = ", ".join(f"{numbers[key]} at {10 * methods[key]['worst_case_cost'].ours:.3g}" for key in above)
+        ax.text(0.98, 0.97, f"far above: {places}", transform=ax.transAxes, ha="right", va="top", fontsize=7.5)
     for own in sorted(shown.values(), key=lambda own: -_area(own["volume"].ours)):
         coverage, cost = own["coverage"], own["worst_case_cost"]
         color = _COLORS[coverage.group]
@@ -63,13 +79,6 @@ def _draw_panel(ax: Any, methods: dict[str, dict[str, TableRow]], numbers: dict[
             linewidths=1.4,
         )
     _label(ax, {numbers[key]: (own["coverage"].ours, 10 * own["worst_case_cost"].ours) for key, own in shown.items()})
-    above = [
-        f"{numbers[key]} at {10 * own['worst_case_cost'].ours:.3g}" for key, own in found.items() if key not in shown
-    ]
-    if above:
-        ax.annotate(
-            f"above: {', '.join(above)}", (0.99, 0.98), xycoords="axes fraction", ha="right", va="top", fontsize=7
-        )
     ax.set_xlabel("coverage")
     ax.set_ylabel("worst-case cost (x10)")
     ax.margins(0.1)
@@ -77,20 +86,6 @@ def _draw_panel(ax: Any, methods: dict[str, dict[str, TableRow]], numbers: dict[
     ax.set_axisbelow(True)
     for side in ("top", "right"):
         ax.spines[side].set_visible(False)
-
-
-def largest_cost_shown(costs: Sequence[float]) -> float:
-    """What a picture shows: costs far beyond the upper quartile would squeeze all others onto one line.
-
-    Examples
-    --------
-    >>> largest_cost_shown([1.0, 2.0, 3.0, 4.0, 500.0])
-    8.0
-    """
-    if not len(costs):
-        return np.inf
-    low, high = np.quantile(costs, [0.25, 0.75])
-    return float(high + 2 * (high - low))
 
 
 def _label(ax: Any, points: dict[int, tuple[float, float]]) -> None:
