@@ -102,7 +102,7 @@ def sensitivity(
 ) -> None:
     """Our learners against d, K and n / (n + m) (the paper's sensitivity figure).
 
-    Writes sensitivity.csv, .json, .md, .png and .svg; goes on where it was stopped. Takes about 15 minutes on 2 cores.
+    Writes sensitivity.csv, .json, .md, .png and .svg; goes on where it was stopped. Takes about 8 minutes on 2 cores.
 
     Example: polyhedge reproduce sensitivity --seeds 2
     """
