@@ -24,6 +24,7 @@ ORDER = (
     "metrics",
     "batches",
     "io",
+    "rows",
     "estimator",
     "words",
     "tables",

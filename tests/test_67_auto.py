@@ -159,6 +159,14 @@ def test_out_of_fold_residuals_of_training_rows_join_the_learning_rows():
     assert fitted(X, Y, learner=Descent(n_steps=5)).n_learn_ == 100
 
 
+def test_training_rows_fill_the_learning_samples_up_to_enough_and_no_further(monkeypatch):
+    X, Y = ph.data.make_synthetic(300, rng=np.random.default_rng(0))
+    monkeypatch.setattr("polyhedge.rows._ENOUGH_TO_LEARN", 150)
+    assert fitted(X, Y, LINEAR).n_learn_ == 150
+    monkeypatch.setattr("polyhedge.rows._ENOUGH_TO_LEARN", 100)
+    assert fitted(X, Y, LINEAR).n_learn_ == 100
+
+
 def test_out_of_fold_predictions_come_from_predictors_that_have_not_seen_the_fold():
     X, Y = ph.data.make_synthetic(60, rng=np.random.default_rng(0))
     make = lambda: ph.predictors.as_predictor(KNeighborsRegressor(1), 2)  # noqa: E731

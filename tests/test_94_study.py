@@ -264,9 +264,9 @@ def test_interrupted_run_keeps_what_it_has(n, tmp_path) -> None:
 
     def interrupt(progress: Progress) -> None:
         if progress.done == 3:
-            raise KeyboardInterrupt
+            raise KeyboardInterrupt("by the user")
 
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(KeyboardInterrupt, match="by the user"):
         run_study(jobs, tmp_path, workers=Workers(n), report=interrupt)
     kept = read_rows(tmp_path / "study.csv", StudyRow)
     assert len(kept) == 3

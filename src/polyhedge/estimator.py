@@ -13,26 +13,30 @@ from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 
-from polyhedge._validation import Array, as_finite, check_alpha, numbers_of
+from polyhedge._validation import Array, check_alpha
 from polyhedge.batches import Model, decide_frame, distributed_radius, is_dask_frame
-from polyhedge.calibration import Calibration, conformal_radius, grouped_radius, minimum_samples
-from polyhedge.data import Split, as_indices, digest_rows, partition_rows, split_rows, take_rows
-from polyhedge.data.splits import IndexArray
+from polyhedge.calibration import Calibration, conformal_radius, grouped_radius
+from polyhedge.data import digest_rows, take_rows
 from polyhedge.io import MAX_BYTES, StoredModel, read_model, write_model
 from polyhedge.learners import Auto, Learner
 from polyhedge.metrics import Evaluation, RowMeasures, measure_rows
-from polyhedge.predictors import Predictor, as_predictor, out_of_fold, takes_nan
+from polyhedge.predictors import Predictor, as_predictor
 from polyhedge.problems import DecisionProblem
 from polyhedge.problems.checks import check_outcomes
 from polyhedge.robust import Decisions, decide
+from polyhedge.rows import (
+    check_features,
+    check_sizes,
+    group_labels,
+    one_row,
+    roles,
+    split_into_parts,
+    training_rows_to_learn_from,
+)
 from polyhedge.sets import Region, Volume
 
 _VOLUME_REGIONS = 20
 _CALIBRATION_BLOCK = 262_144
-# Learning samples beyond which out-of-fold residuals of training rows add little, and rows that a fold of them needs.
-_ENOUGH_TO_LEARN, _ROWS_A_FOLD = 3000, 10
-# Training residuals below this share of the outcomes' spread are rounding, not noise.
-_REPRODUCED = 1e-3
 
 
 class RobustDecider(BaseEstimator):
@@ -132,23 +136,27 @@ class RobustDecider(BaseEstimator):
         """
         self._check_parameters()
         Y = check_outcomes(self.problem, Y)
-        labels = _labels(groups, len(Y))
+        labels = group_labels(groups, len(Y))
         rng = _generator(self.random_state)
         split_rng = rng.spawn(1)[0]
         learn_seed, predictor_seed = (int(seed) for seed in rng.integers(2**31, size=2))
         predictor = as_predictor(self.predictor, self.problem.n_outcomes, random_state=predictor_seed)
-        _check_features(X, Y, self.predictor)
-        split = self._split(len(Y), predictor.needs_training, (train, learn, calibrate), split_rng, labels)
-        self._check_sizes(split)
+        check_features(X, Y, self.predictor)
+        given = (train, learn, calibrate)
+        split = split_into_parts(len(Y), self.split, given, predictor.needs_training, split_rng, labels)
+        check_sizes(split, self.alpha)
         if predictor.needs_training:
             predictor.fit(take_rows(X, split.train), Y[split.train])
         learner = Auto() if self.learner is None else self.learner
-        learn_rows, calibrate_rows = _roles(learner, predictor, split, X, Y, self.alpha)
+        learn_rows, calibrate_rows = roles(learner, predictor, split, X, Y, self.alpha)
         centers = predictor.predict(take_rows(X, learn_rows))
         residuals = Y[learn_rows] - centers
         if predictor.needs_training and learn_rows is split.learn:
-            n_folds = getattr(learner, "training_folds", 0)
-            rows, found = self._out_of_fold(X, Y, split, n_folds, predictor_seed, labels)
+
+            def make() -> Predictor:
+                return as_predictor(self.predictor, self.problem.n_outcomes, random_state=predictor_seed)
+
+            rows, found = training_rows_to_learn_from(learner, make, X, Y, split, labels)
             centers, residuals = np.vstack([found, centers]), np.vstack([Y[rows] - found, residuals])
         self.learn_result_ = learner.learn(residuals, centers, self.problem, self.alpha, random_state=learn_seed)
         self.n_learn_ = len(residuals)
@@ -161,33 +169,6 @@ class RobustDecider(BaseEstimator):
             take_rows(X, calibrate_rows), Y[calibrate_rows], None if labels is None else labels[calibrate_rows]
         )
         return self
-
-    def _out_of_fold(
-        self, X: Any, Y: Array, split: Split, n_folds: int, seed: int, groups: Any
-    ) -> tuple[IndexArray, Array]:
-        """Training rows that help to learn, and what predictors fitted without them predict there."""
-        n_missing = _ENOUGH_TO_LEARN - len(split.learn)
-        none = np.zeros(0, dtype=np.int64), np.zeros((0, self.problem.n_outcomes))
-        if not n_folds or len(split.train) < _ROWS_A_FOLD * n_folds or n_missing <= 0:
-            return none
-        try:
-            centers = out_of_fold(
-                lambda: as_predictor(self.predictor, self.problem.n_outcomes, random_state=seed),
-                take_rows(X, split.train),
-                Y[split.train],
-                n_folds,
-                None if groups is None else groups[split.train],
-            )
-        except ValueError as error:
-            warnings.warn(
-                f"The predictor cannot be fitted without a fold of the training rows ({error}), so the set is learned "
-                "from the learning rows alone. Auto(training_folds=0) does so without this warning.",
-                RuntimeWarning,
-                stacklevel=3,
-            )
-            return none
-        chosen = np.unique(np.linspace(0, len(centers) - 1, min(n_missing, len(centers))).astype(np.int64))
-        return split.train[chosen], centers[chosen]
 
     def _remember_names(self, X: Any) -> None:
         """Keep the names of the columns, as scikit-learn does: where there are any, and all are text."""
@@ -213,8 +194,8 @@ class RobustDecider(BaseEstimator):
             self._set_radius(*distributed_radius(Model.of(self), X, list(Y), self.alpha))
             return self
         Y = check_outcomes(self.problem, Y)
-        _check_features(X, Y, self.predictor)
-        self._calibrate(X, Y, _labels(groups, len(Y)))
+        check_features(X, Y, self.predictor)
+        self._calibrate(X, Y, group_labels(groups, len(Y)))
         return self
 
     def _calibrate(self, X: Any, Y: Array, groups: Any = None) -> None:
@@ -266,7 +247,7 @@ class RobustDecider(BaseEstimator):
     def region(self, x: Any) -> Region:
         """The set of outcomes that the decision at one row guards against."""
         self._check_fitted("region")
-        centers = self._centers(_one_row(x))
+        centers = self._centers(one_row(x))
         if len(centers) != 1:
             raise ValueError(f"region takes one row, got {len(centers)}. Call it for each row.")
         return self._region_around(centers[0])
@@ -312,7 +293,7 @@ class RobustDecider(BaseEstimator):
         write_model(path, model, trusted)
 
     def _centers(self, X: Any) -> Array:
-        _check_features(X, None, self.predictor)
+        check_features(X, None, self.predictor)
         return self.predictor_.predict(X)
 
     def _region_around(self, center: Array) -> Region:
@@ -343,40 +324,6 @@ class RobustDecider(BaseEstimator):
     def _check_fitted(self, method: str) -> None:
         if not hasattr(self, "radius_"):
             raise NotFittedError(f"This RobustDecider is not fitted yet. Call fit(X, Y) before {method}.")
-
-    def _split(
-        self,
-        n: int,
-        needs_training: bool,
-        given: tuple[ArrayLike | None, ...],
-        rng: np.random.Generator,
-        groups: Any = None,
-    ) -> Split:
-        train, learn, calibrate = given
-        if learn is None and calibrate is None and train is None:
-            shares = np.asarray(self.split, dtype=float)
-            if not needs_training and len(shares) == 3 and shares[1:].sum() > 0:
-                shares = np.array([0.0, *(shares[1:] / shares[1:].sum())])
-            if groups is not None:
-                return partition_rows(n, (*shares, 0.0), rng=rng, groups=groups)[0]
-            return split_rows(n, tuple(shares), rng=rng)
-        if learn is None or calibrate is None or (train is None and needs_training):
-            raise ValueError(
-                "Give train, learn and calibrate together (train may be left out for predictors that need no "
-                "training), or none of them for a random split."
-            )
-        trained = np.zeros(0, dtype=np.int64) if train is None else train
-        return Split(as_indices(trained, n), as_indices(learn, n), as_indices(calibrate, n), n_rows=n)
-
-    def _check_sizes(self, split: Split) -> None:
-        needed = minimum_samples(self.alpha)
-        for part, verb in (("learn", "learning"), ("calibrate", "calibration")):
-            size = len(getattr(split, part))
-            if size < needed:
-                raise ValueError(
-                    f"alpha={self.alpha!r} needs at least {needed} {verb} samples, got {size}: the conformal radius "
-                    f"would be infinite. Raise alpha or the {verb} share, or bring more rows."
-                )
 
 
 def load(
@@ -429,49 +376,7 @@ def load(
     return decider
 
 
-def _roles(
-    learner: Learner, predictor: Predictor, split: Split, X: Any, Y: Array, alpha: float
-) -> tuple[IndexArray, IndexArray]:
-    """Rows that shape the set and rows that set its radius: no row has both roles, nor training and the latter."""
-    uses_learning_rows = getattr(learner, "learns_from_decisions", True)
-    if uses_learning_rows or not predictor.needs_training or len(split.train) < minimum_samples(alpha):
-        return split.learn, split.calibrate
-    trained = Y[split.train]
-    residuals = trained - predictor.predict(take_rows(X, split.train))
-    # The choice looks at training rows only, so it cannot bias the calibration.
-    if (residuals.std(axis=0) <= _REPRODUCED * trained.std(axis=0)).any():
-        return split.learn, split.calibrate
-    return split.train, np.concatenate([split.learn, split.calibrate])
-
-
-def _labels(groups: ArrayLike | None, n: int) -> Any:
-    labels = None if groups is None else np.asarray(groups)
-    if labels is not None and labels.shape != (n,):
-        raise ValueError(f"groups must have one label for each of the {n} rows, got shape {labels.shape}.")
-    return labels
-
-
 def _generator(random_state: Any) -> np.random.Generator:
     if isinstance(random_state, np.random.RandomState):
         return np.random.default_rng(random_state.randint(2**31))
     return np.random.default_rng(random_state)
-
-
-def _one_row(x: Any) -> Any:
-    if hasattr(x, "to_frame"):
-        return x.to_frame().T
-    if hasattr(x, "iloc") or hasattr(x, "tocsr"):
-        return x
-    return np.atleast_2d(np.asarray(x))
-
-
-def _check_features(X: Any, Y: Array | None, predictor: Any) -> None:
-    """Rows must match, and numeric features be finite unless the predictor says it takes NaN."""
-    n = X.shape[0] if hasattr(X, "shape") else len(X)
-    if Y is not None and n != len(Y):
-        raise ValueError(f"X and Y must have the same number of rows, got {n} and {len(Y)}.")
-    if n == 0:
-        raise ValueError("X has no rows. Bring at least one.")
-    numbers = numbers_of(X)
-    if numbers is not None:
-        as_finite(np.where(np.isnan(numbers), 0.0, numbers) if takes_nan(predictor) else numbers, "X", ndim=2)

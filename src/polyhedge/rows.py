@@ -1,0 +1,139 @@
+"""Which rows do what: parts of the data, their roles for a learner, and what a row must be.
+
+No row has two roles: what sets the radius has neither trained the predictor nor shaped the set.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from polyhedge._validation import Array, as_finite, numbers_of
+from polyhedge.calibration import minimum_samples
+from polyhedge.data import Split, as_indices, partition_rows, split_rows, take_rows
+from polyhedge.data.splits import IndexArray
+from polyhedge.learners import Learner
+from polyhedge.predictors import Predictor, out_of_fold, takes_nan
+
+# Learning samples beyond which out-of-fold residuals of training rows add little, and rows that a fold of them needs.
+_ENOUGH_TO_LEARN, _ROWS_A_FOLD = 3000, 10
+# Training residuals below this share of the outcomes' spread are rounding, not noise.
+_REPRODUCED = 1e-3
+
+
+def split_into_parts(
+    n: int,
+    shares: Sequence[float],
+    given: tuple[ArrayLike | None, ...],
+    needs_training: bool,
+    rng: np.random.Generator,
+    groups: Any = None,
+) -> Split:
+    """The given (train, learn, calibrate) rows, or random parts of these shares where none are given.
+
+    The training share is dealt to the other two where the predictor needs no training; groups stay whole.
+    """
+    train, learn, calibrate = given
+    if learn is None and calibrate is None and train is None:
+        parts = np.asarray(shares, dtype=float)
+        if not needs_training and len(parts) == 3 and parts[1:].sum() > 0:
+            parts = np.array([0.0, *(parts[1:] / parts[1:].sum())])
+        if groups is not None:
+            return partition_rows(n, (*parts, 0.0), rng=rng, groups=groups)[0]
+        return split_rows(n, tuple(parts), rng=rng)
+    if learn is None or calibrate is None or (train is None and needs_training):
+        raise ValueError(
+            "Give train, learn and calibrate together (train may be left out for predictors that need no "
+            "training), or none of them for a random split."
+        )
+    trained = np.zeros(0, dtype=np.int64) if train is None else train
+    return Split(as_indices(trained, n), as_indices(learn, n), as_indices(calibrate, n), n_rows=n)
+
+
+def check_sizes(split: Split, alpha: float) -> None:
+    """Raise where a part has too few rows for this alpha."""
+    needed = minimum_samples(alpha)
+    for part, verb in (("learn", "learning"), ("calibrate", "calibration")):
+        size = len(getattr(split, part))
+        if size < needed:
+            raise ValueError(
+                f"alpha={alpha!r} needs at least {needed} {verb} samples, got {size}: the conformal radius "
+                f"would be infinite. Raise alpha or the {verb} share, or bring more rows."
+            )
+
+
+def roles(
+    learner: Learner, predictor: Predictor, split: Split, X: Any, Y: Array, alpha: float
+) -> tuple[IndexArray, IndexArray]:
+    """Rows that shape the set and rows that set its radius: no row has both roles, nor training and the latter."""
+    uses_learning_rows = getattr(learner, "learns_from_decisions", True)
+    if uses_learning_rows or not predictor.needs_training or len(split.train) < minimum_samples(alpha):
+        return split.learn, split.calibrate
+    trained = Y[split.train]
+    residuals = trained - predictor.predict(take_rows(X, split.train))
+    # The choice looks at training rows only, so it cannot bias the calibration.
+    if (residuals.std(axis=0) <= _REPRODUCED * trained.std(axis=0)).any():
+        return split.learn, split.calibrate
+    return split.train, np.concatenate([split.learn, split.calibrate])
+
+
+def group_labels(groups: ArrayLike | None, n: int) -> Any:
+    """Labels as an array, one for each row; None where there are none."""
+    labels = None if groups is None else np.asarray(groups)
+    if labels is not None and labels.shape != (n,):
+        raise ValueError(f"groups must have one label for each of the {n} rows, got shape {labels.shape}.")
+    return labels
+
+
+def training_rows_to_learn_from(
+    learner: Learner, make: Callable[[], Predictor], X: Any, Y: Array, split: Split, groups: Any = None
+) -> tuple[IndexArray, Array]:
+    """Training rows that help to learn, and what predictors fitted without them predict there."""
+    n_missing = _ENOUGH_TO_LEARN - len(split.learn)
+    n_folds = getattr(learner, "training_folds", 0)
+    none = np.zeros(0, dtype=np.int64), np.zeros((0, Y.shape[1]))
+    if not n_folds or len(split.train) < _ROWS_A_FOLD * n_folds or n_missing <= 0:
+        return none
+    try:
+        centers = out_of_fold(
+            make,
+            take_rows(X, split.train),
+            Y[split.train],
+            n_folds,
+            None if groups is None else groups[split.train],
+        )
+    except ValueError as error:
+        warnings.warn(
+            f"The predictor cannot be fitted without a fold of the training rows ({error}), so the set is learned "
+            "from the learning rows alone. Auto(training_folds=0) does so without this warning.",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+        return none
+    chosen = np.unique(np.linspace(0, len(centers) - 1, min(n_missing, len(centers))).astype(np.int64))
+    return split.train[chosen], centers[chosen]
+
+
+def one_row(x: Any) -> Any:
+    """One row in the form of many."""
+    if hasattr(x, "to_frame"):
+        return x.to_frame().T
+    if hasattr(x, "iloc") or hasattr(x, "tocsr"):
+        return x
+    return np.atleast_2d(np.asarray(x))
+
+
+def check_features(X: Any, Y: Array | None, predictor: Any) -> None:
+    """Rows must match, and numeric features be finite unless the predictor says it takes NaN."""
+    n = X.shape[0] if hasattr(X, "shape") else len(X)
+    if Y is not None and n != len(Y):
+        raise ValueError(f"X and Y must have the same number of rows, got {n} and {len(Y)}.")
+    if n == 0:
+        raise ValueError("X has no rows. Bring at least one.")
+    numbers = numbers_of(X)
+    if numbers is not None:
+        as_finite(np.where(np.isnan(numbers), 0.0, numbers) if takes_nan(predictor) else numbers, "X", ndim=2)
