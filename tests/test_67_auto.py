@@ -1,6 +1,7 @@
 """The default learner: what it looks at, what it says, and that it takes every problem."""
 
 import signal
+from typing import ClassVar
 
 import cvxpy as cp
 import numpy as np
@@ -13,7 +14,8 @@ from sklearn.preprocessing import OneHotEncoder
 import polyhedge as ph
 from polyhedge.benchmark.tasks import energy_task, synthetic_task
 from polyhedge.learners import Auto, Descent, LearningObjective, OneSidedBox, lower_bound
-from polyhedge.learners.cross_fit import half_way
+from polyhedge.learners.cross_fit import Contest, half_way
+from polyhedge.robust import decide
 from polyhedge.solvers.program import Status
 
 Z = cp.Variable(2, nonneg=True)
@@ -128,6 +130,42 @@ def test_a_time_limit_is_respected_and_reported():
     assert result.detail == "chose one-sided box: out of time before anything was compared"
     assert result.set.is_bounded
     assert result.seconds < 10
+
+
+class Remembers(OneSidedBox):
+    """A box that keeps what it was given."""
+
+    seen: ClassVar[list] = []
+
+    def learn(self, residuals, centers, problem, alpha, random_state=None):
+        self.seen.append(residuals)
+        return super().learn(residuals, centers, problem, alpha, random_state)
+
+
+def test_candidates_are_fitted_without_a_fold_and_judged_on_it_at_the_radius_of_all_left_out_scores():
+    residuals, centers = learning_data(n=120)
+    objective = LearningObjective(LINEAR, residuals, centers, 0.1)
+    contest = Contest(objective, 3, 0.7, seed=0, deadline=np.inf)
+    Remembers.seen.clear()
+    contest.choose({"box": OneSidedBox(), "same": Remembers()})
+    scores, costs = [], []
+    for fold, seen in zip(contest.folds, Remembers.seen, strict=True):
+        rest = np.setdiff1d(np.arange(120), fold)
+        assert np.array_equal(seen, residuals[rest])
+        scores.append(OneSidedBox().learn(residuals[rest], centers[rest], LINEAR, 0.1).set.scores(residuals[fold]))
+    radius = ph.conformal_radius(np.concatenate(scores), 0.1)
+    for fold in contest.folds:
+        rest = np.setdiff1d(np.arange(120), fold)
+        shape = OneSidedBox().learn(residuals[rest], centers[rest], LINEAR, 0.1).set
+        costs.append(decide(LINEAR, shape, radius, centers[fold]).cost_bound)
+    assert sorted(np.concatenate(contest.folds)) == list(range(120))
+    assert contest.judged["same"] == pytest.approx(np.concatenate(costs).mean())
+
+
+def test_a_candidate_must_lead_by_more_than_the_handicap():
+    data = learning_data()
+    assert Auto().learn(*data, NEWSVENDOR, 0.1, 0).detail.startswith("chose smooth descent")
+    assert Auto(handicap=1e3).learn(*data, NEWSVENDOR, 0.1, 0).detail.startswith("chose one-sided box")
 
 
 def raise_interrupt(*_):
