@@ -96,17 +96,20 @@ class Auto:
         contest = Contest(objective, self.n_folds, self.handicap, seed, deadline)
         chosen, reason = contest.choose(candidates)
         result = _best_so_far(contest, chosen) if contest.stopped and chosen != _SIMPLEST else None
-        if result is None:
-            parts = [_learn(until(deadline, candidates[name]), objective, seed) for name in chosen.split(" + ")]
-            result = parts[0] if len(parts) == 1 else _half_way_result(objective, *parts)
-        stopped = bool(contest.stopped) or result.status is Status.STOPPED_EARLY
-        return replace(
-            result,
-            status=Status.STOPPED_EARLY if stopped else result.status,
-            lower_bound=result.lower_bound if stopped else _certified(objective, result),
-            seconds=time.perf_counter() - began,
-            detail=f"chose {chosen}: {reason}",
-        )
+        try:
+            if result is None:
+                parts = [_learn(until(deadline, candidates[name]), objective, seed) for name in chosen.split(" + ")]
+                result = parts[0] if len(parts) == 1 else _half_way_result(objective, *parts)
+            if contest.stopped:
+                result = replace(result, status=Status.STOPPED_EARLY)
+            elif result.status is not Status.STOPPED_EARLY:
+                result = replace(result, lower_bound=_certified(objective, result))
+        except KeyboardInterrupt:
+            result = result or _best_so_far(contest, chosen)
+            if result is None:
+                raise
+            result = replace(result, status=Status.STOPPED_EARLY)
+        return replace(result, seconds=time.perf_counter() - began, detail=f"chose {chosen}: {reason}")
 
     def _candidates(self, objective: LearningObjective) -> dict[str, Learner]:
         """From few parameters to many; every one keeps the guarantee, they differ in cost."""
@@ -137,8 +140,10 @@ def _learn(learner: Learner, objective: LearningObjective, random_state: Any) ->
     return learner.learn(objective.residuals, objective.centers, objective.problem, objective.alpha, random_state)
 
 
-def _best_so_far(contest: Contest, chosen: str) -> LearnResult:
-    """The winner as it was learned without one fold: valid, and there without further work."""
+def _best_so_far(contest: Contest, chosen: str) -> LearnResult | None:
+    """The winner as it was learned without one fold: valid, and there without further work; None if nothing is."""
+    if chosen not in contest.shapes:
+        return None
     shape = contest.objective.normalised(contest.shapes[chosen])  # type: ignore[arg-type]
     return LearnResult(shape, contest.objective.value(shape, contest.contexts[0]), Status.STOPPED_EARLY, 0.0)
 
