@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -17,8 +18,9 @@ from polyhedge._validation import Array, check_alpha
 from polyhedge.batches import Model, decide_frame, distributed_radius, is_dask_frame
 from polyhedge.calibration import Calibration, conformal_radius, grouped_radius
 from polyhedge.data import digest_rows, take_rows
+from polyhedge.data.splits import IndexArray
 from polyhedge.io import MAX_BYTES, StoredModel, read_model, write_model
-from polyhedge.learners import Auto, Learner
+from polyhedge.learners import Auto, Learner, LearningObjective, choose_spread
 from polyhedge.metrics import Evaluation, RowMeasures, measure_rows
 from polyhedge.predictors import Predictor, as_predictor
 from polyhedge.problems import DecisionProblem
@@ -33,7 +35,7 @@ from polyhedge.rows import (
     split_into_parts,
     training_rows_to_learn_from,
 )
-from polyhedge.sets import Region, Volume
+from polyhedge.sets import Polyhedron, Region, Volume, mean_volume
 
 _VOLUME_REGIONS = 20
 _CALIBRATION_BLOCK = 262_144
@@ -65,8 +67,9 @@ class RobustDecider(BaseEstimator):
     Attributes
     ----------
     predictor_ : the fitted predictor.
-    set_ : the learned shape, in residuals.
+    set_ : the learned shape, in residuals; where there is a spread, in residuals divided by it.
     radius_ : its calibrated radius.
+    spread_ : the predicted `Spread` that scales the set at each row; None where one size serves all rows.
     learn_result_ : the learner's evidence.
     split_ : the row indices of the three parts.
     n_learn_, n_calibrate_ : samples that shaped the set, and that set its radius.
@@ -122,7 +125,9 @@ class RobustDecider(BaseEstimator):
 
         A learner that says `training_folds = k` (such as the default, `Auto`) learns from more than the learning
         rows: the predictor is also fitted without each of k folds of the training rows, and its residuals there
-        join in, up to 3 000 samples in all.
+        join in, up to 3 000 samples in all. One that says `spread = True` (`Auto` too) lets the set be scaled by a
+        spread that is predicted from the numeric features and the prediction, where cross-fitting on the same
+        samples says that this pays.
 
         Parameters
         ----------
@@ -150,17 +155,15 @@ class RobustDecider(BaseEstimator):
         learner = Auto() if self.learner is None else self.learner
         learn_rows, calibrate_rows = roles(learner, predictor, split, X, Y, self.alpha)
         centers = predictor.predict(take_rows(X, learn_rows))
-        residuals = Y[learn_rows] - centers
         if predictor.needs_training and learn_rows is split.learn:
 
             def make() -> Predictor:
                 return as_predictor(self.predictor, self.problem.n_outcomes, random_state=predictor_seed)
 
             rows, found = training_rows_to_learn_from(learner, make, X, Y, split, labels)
-            centers, residuals = np.vstack([found, centers]), np.vstack([Y[rows] - found, residuals])
-        self.learn_result_ = learner.learn(residuals, centers, self.problem, self.alpha, random_state=learn_seed)
-        self.n_learn_ = len(residuals)
-        self.set_ = self.learn_result_.set
+            centers, learn_rows = np.vstack([found, centers]), np.concatenate([rows, learn_rows])
+        self.n_learn_ = len(learn_rows)
+        self._learn(learner, centers, X, Y, learn_rows, labels, learn_seed)
         self.predictor_, self.split_ = predictor, split
         self._remember_names(X)
         self.data_digest_ = digest_rows(X, Y, split.train, split.learn, split.calibrate)
@@ -169,6 +172,25 @@ class RobustDecider(BaseEstimator):
             take_rows(X, calibrate_rows), Y[calibrate_rows], None if labels is None else labels[calibrate_rows]
         )
         return self
+
+    def _learn(
+        self, learner: Learner, centers: Array, X: Any, Y: Array, rows: IndexArray, labels: Any, seed: int
+    ) -> None:
+        """Learning rows only: the one place that sets the shape, and the spread that scales it."""
+        began, residuals = time.perf_counter(), Y[rows] - centers
+        result, spread = learner.learn(residuals, centers, self.problem, self.alpha, random_state=seed), None
+        if getattr(learner, "spread", False):
+            time_limit = getattr(learner, "time_limit", None)
+            spread, result = choose_spread(
+                result,
+                LearningObjective(self.problem, residuals, centers, self.alpha),
+                take_rows(X, rows),
+                handicap=getattr(learner, "handicap", 0.0),
+                seed=seed,
+                groups=None if labels is None else labels[rows],
+                deadline=np.inf if time_limit is None else began + time_limit,
+            )
+        self.learn_result_, self.set_, self.spread_ = result, result.set, spread
 
     def _remember_names(self, X: Any) -> None:
         """Keep the names of the columns, as scikit-learn does: where there are any, and all are text."""
@@ -204,7 +226,7 @@ class RobustDecider(BaseEstimator):
         for k in range(0, len(Y), _CALIBRATION_BLOCK):
             rows = np.arange(k, min(k + _CALIBRATION_BLOCK, len(Y)))
             part = X if len(rows) == len(Y) else take_rows(X, rows)
-            scores[rows] = self.set_.scores(Y[rows] - self.predictor_.predict(part))
+            scores[rows] = self.set_.scores(self.residuals(part, Y[rows]))
         radius = conformal_radius(scores, self.alpha) if groups is None else grouped_radius(scores, groups, self.alpha)
         self._set_radius(radius, len(scores), digest_rows(X, Y))
 
@@ -238,7 +260,10 @@ class RobustDecider(BaseEstimator):
         if is_dask_frame(X):
             return decide_frame(Model.of(self), X)
         centers = self._centers(X)
-        decisions = decide(self.problem, self.set_, self.radius_, centers, n_jobs=n_jobs, progress=progress)
+        scales = self.scales(X, centers)
+        decisions = decide(
+            self.problem, self.set_, self.radius_, centers, scales=scales, n_jobs=n_jobs, progress=progress
+        )
         complaint = decisions.complaint()
         if complaint:
             warnings.warn(complaint, RuntimeWarning, stacklevel=2)
@@ -250,7 +275,22 @@ class RobustDecider(BaseEstimator):
         centers = self._centers(one_row(x))
         if len(centers) != 1:
             raise ValueError(f"region takes one row, got {len(centers)}. Call it for each row.")
-        return self._region_around(centers[0])
+        return self._region_around(centers[0], self.scales(one_row(x), centers)[0])
+
+    def scales(self, X: Any, centers: Array | None = None) -> Array:
+        """How many times its calibrated size the set has at each row (N,): the predicted spread, or 1.
+
+        `centers` are the predictions there, where they are known already.
+        """
+        self._check_fitted("scales")
+        centers = self._centers(X) if centers is None else centers
+        return np.ones(len(centers)) if self.spread_ is None else self.spread_(X, centers)
+
+    def residuals(self, X: Any, Y: Array) -> Array:
+        """What `set_` is a set of: outcome minus prediction (N, d), over the predicted spread where there is one."""
+        centers = self.predictor_.predict(X)
+        residuals = Y - centers
+        return residuals if self.spread_ is None else residuals / self.spread_(X, centers)[:, None]
 
     def evaluate(self, X: Any, Y: ArrayLike) -> Evaluation:
         """Coverage, costs and volume on rows that were not used for fitting."""
@@ -262,8 +302,8 @@ class RobustDecider(BaseEstimator):
         Y, centers = check_outcomes(self.problem, Y), self._centers(X)
         if len(Y) != len(centers):
             raise ValueError(f"X and Y must have the same number of rows, got {len(centers)} and {len(Y)}.")
-        decisions = decide(self.problem, self.set_, self.radius_, centers)
-        inside = self.set_.contains(Y - centers, self.radius_)
+        decisions = decide(self.problem, self.set_, self.radius_, centers, scales=self.scales(X, centers))
+        inside = self.set_.contains(self.residuals(X, Y), self.radius_)
         return measure_rows(self.problem, decisions, inside, centers, Y)
 
     def save(self, path: str | Path, details: Mapping[str, Any] | None = None, *, trusted: Sequence[str] = ()) -> None:
@@ -280,6 +320,7 @@ class RobustDecider(BaseEstimator):
             problem=self.problem,
             alpha=self.alpha,
             set=self.set_,
+            spread=self.spread_,
             calibrations=self.calibrations_,
             predictor=self.predictor_,
             learn_result=self.learn_result_,
@@ -296,19 +337,24 @@ class RobustDecider(BaseEstimator):
         check_features(X, None, self.predictor)
         return self.predictor_.predict(X)
 
-    def _region_around(self, center: Array) -> Region:
+    def _region_around(self, center: Array, scale: float) -> Region:
         A, h = self.problem.support_rows
         known = {"support_W": A, "support_h": h} if len(A) else {}
-        return Region(self.set_, self.radius_, center, **known)
+        shape = self.set_.scaled(scale) if isinstance(self.set_, Polyhedron) else self.set_
+        return Region(shape, self.radius_, center, **known)
 
     def mean_volume(self, X: Any) -> Volume:
-        """Volume of the set: one where it is the same everywhere, else the mean over an even choice of rows."""
+        """Volume of the set, the mean over the rows; over an even choice of them where support is known."""
         self._check_fitted("mean_volume")
-        if not len(self.problem.support_rows[0]):
+        has_known_support = len(self.problem.support_rows[0]) > 0
+        if self.spread_ is None and not has_known_support:
             return self.set_.volume(self.radius_)
         centers = self._centers(X)
+        scales = self.scales(X, centers)
+        if not has_known_support:
+            return mean_volume(self.set_, self.radius_, scales)
         chosen = np.unique(np.linspace(0, len(centers) - 1, _VOLUME_REGIONS).astype(int))
-        volumes = [self._region_around(center).volume() for center in centers[chosen]]
+        volumes = [self._region_around(centers[i], scales[i]).volume() for i in chosen]
         spread = float(np.std(volumes, ddof=1) / np.sqrt(len(volumes))) if len(volumes) > 1 else 0.0
         return Volume(float(np.mean(volumes)), spread)
 
@@ -365,7 +411,7 @@ def load(
     """
     model = read_model(path, problem=problem, trusted=trusted, max_bytes=max_bytes)
     decider = RobustDecider(model.problem, model.template, alpha=model.alpha)
-    decider.set_, decider.predictor_ = model.set, model.predictor
+    decider.set_, decider.spread_, decider.predictor_ = model.set, model.spread, model.predictor
     decider.calibrations_ = model.calibrations
     decider.radius_, decider.n_calibrate_ = model.calibrations[-1].radius, model.calibrations[-1].n
     decider.learn_result_, decider.split_ = model.learn_result, model.split

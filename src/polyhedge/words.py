@@ -31,6 +31,8 @@ _MOST_ROWS = 500
 class Facet:
     r"""One facet: $\text{weights}^\top e \le \text{limit}$ for the residual e, outcome minus prediction.
 
+    Where the set is scaled by a predicted spread, the limit is that of a spread of 1.
+
     Attributes
     ----------
     number : position in the set's W, counted from 1.
@@ -116,6 +118,8 @@ def facets_in_words(
     if not found:
         return _round_in_words(decider.set_, decider.radius_, name_outcomes(decider, outcome_names))
     sentences = [str(facet) for facet in found if facet.share > 0]
+    if decider.spread_ is not None:
+        sentences.append(_spread_in_words(decider.scales(X)))
     idle = sorted(facet.number for facet in found if facet.share == 0)
     if idle:
         one = len(idle) == 1
@@ -172,13 +176,32 @@ def _binding(polyhedron: Polyhedron, decider: RobustDecider, X: Any, decisions: 
         decided = np.isfinite(found.worst_outcome).all(axis=1)
         return _tight(polyhedron, decider.radius_, (found.worst_outcome - centers)[decided])
     chosen = np.unique(np.linspace(0, len(centers) - 1, min(len(centers), _MOST_ROWS)).astype(int))
-    counterpart = Counterpart(decider.problem, polyhedron, decider.radius_)
-    solutions = [counterpart.solve(center) for center in centers[chosen]]
-    multipliers = np.array([s.weights @ s.facet_multipliers for s in solutions if s.status.has_solution])
-    multipliers = multipliers.reshape(-1, len(counterpart.form.g))[:, : polyhedron.n_facets]
+    scales = decider.scales(X, centers)
+    multipliers = np.vstack(
+        [
+            _multipliers(Counterpart(decider.problem, polyhedron.scaled(float(scale)), decider.radius_), centers[rows])
+            for scale in np.unique(scales[chosen])
+            for rows in [chosen[scales[chosen] == scale]]
+        ]
+    )[:, : polyhedron.n_facets]
     # Compared as forces: a multiplier says little before it is weighed with the size of its normal.
     forces = multipliers * np.linalg.norm(polyhedron.W, axis=1)
     return np.asarray(forces > _WEIGHTY * forces.max(axis=1, keepdims=True, initial=0.0), dtype=bool)
+
+
+def _multipliers(counterpart: Counterpart, centers: Array) -> Array:
+    """Multipliers of the set's rows, for the contexts that have a decision."""
+    solutions = [counterpart.solve(center) for center in centers]
+    found = np.array([s.weights @ s.facet_multipliers for s in solutions if s.status.has_solution])
+    return found.reshape(-1, len(counterpart.form.g))
+
+
+def _spread_in_words(scales: Array) -> str:
+    low, middle, high = np.percentile(scales, [5, 50, 95])
+    return (
+        f"the set is scaled by a predicted spread: {low:.2g} to {high:.2g} times these limits in nine rows of ten, "
+        f"{middle:.2g} times in the middle"
+    )
 
 
 def _tight(polyhedron: Polyhedron, radius: float, residuals: Array) -> Mask:

@@ -137,8 +137,9 @@ def _score_partition(rows: Any, model: Model, outcomes: list[str]) -> tuple[Arra
     if not len(rows):
         return np.zeros(0), ""
     X, Y = rows.drop(columns=outcomes), rows[outcomes].to_numpy(dtype=np.float64)
-    centers = model.predictor.predict(model.features(X))
-    return model.set.scores(check_outcomes(model.problem, Y) - centers), digest_rows(X, Y)
+    centers, scales = model.predict(model.features(X))
+    residuals = (check_outcomes(model.problem, Y) - centers) / scales[:, None]
+    return model.set.scores(residuals), digest_rows(X, Y)
 
 
 def _summary(scored: tuple[Array, str]) -> tuple[int, float, float, str]:

@@ -11,6 +11,7 @@ import numpy as np
 from sklearn.exceptions import NotFittedError
 
 from polyhedge._validation import Array, Indices, Mask, numbers_of
+from polyhedge.learners import Spread
 from polyhedge.predictors import Predictor, takes_nan
 from polyhedge.problems import DecisionProblem
 from polyhedge.robust import Decisions, decide
@@ -31,6 +32,7 @@ class FittedDecider(Protocol):
     predictor: Any
     predictor_: Predictor
     set_: UncertaintySet
+    spread_: Spread | None
     radius_: float
 
 
@@ -40,7 +42,7 @@ class Model:
 
     Attributes
     ----------
-    problem, predictor, set, radius : what is decided, from which prediction, against which set.
+    problem, predictor, set, spread, radius : what is decided, from which prediction, against which set.
     takes_nan : whether the predictor fills in missing numbers itself.
     names : columns that the predictor was fitted on; None where it was fitted on an array.
     """
@@ -48,6 +50,7 @@ class Model:
     problem: DecisionProblem
     predictor: Predictor
     set: UncertaintySet
+    spread: Spread | None
     radius: float
     takes_nan: bool
     names: tuple[str, ...] | None
@@ -64,6 +67,7 @@ class Model:
             problem=decider.problem,
             predictor=decider.predictor_,
             set=decider.set_,
+            spread=decider.spread_,
             radius=decider.radius_,
             takes_nan=takes_nan(decider.predictor),
             names=None if names is None else tuple(str(name) for name in names),
@@ -77,6 +81,11 @@ class Model:
         if missing:
             raise ValueError(f"The table has no column {', '.join(missing)}, on which the decider was fitted.")
         return rows[list(self.names)]
+
+    def predict(self, features: Any) -> tuple[Array, Array]:
+        """Predictions (N, d), and how the set is scaled there (N,)."""
+        centers = self.predictor.predict(features)
+        return centers, np.ones(len(centers)) if self.spread is None else self.spread(features, centers)
 
     @property
     def columns(self) -> list[str]:
@@ -141,15 +150,15 @@ def decide_rows(model: Model, rows: Any, *, n_jobs: int | None = None) -> Any:
     """
     features = model.features(rows)
     usable, reasons = _usable(model, features)
-    centers = np.full((len(rows), model.problem.n_outcomes), np.nan)
+    centers, scales = np.full((len(rows), model.problem.n_outcomes), np.nan), np.ones(len(rows))
     if usable.any():
         refused: dict[int, str] = {}
-        centers[usable] = _predict(model, _take(features, usable), np.flatnonzero(usable), refused)
+        centers[usable], scales[usable] = _predict(model, _take(features, usable), np.flatnonzero(usable), refused)
         usable[list(refused)] = False
         reasons |= refused
     found = None
     if usable.any():
-        found = decide(model.problem, model.set, model.radius, centers[usable], n_jobs=n_jobs)
+        found = decide(model.problem, model.set, model.radius, centers[usable], scales=scales[usable], n_jobs=n_jobs)
     return _table(model, rows.index, found, usable, reasons)
 
 
@@ -170,19 +179,20 @@ def _usable(model: Model, features: Any) -> tuple[Mask, dict[int, str]]:
     return usable, reasons
 
 
-def _predict(model: Model, features: Any, positions: Indices, refused: dict[int, str]) -> Array:
+def _predict(model: Model, features: Any, positions: Indices, refused: dict[int, str]) -> tuple[Array, Array]:
     """Predictions; rows that the predictor refuses are found by halving and get a reason instead."""
     try:
-        return model.predictor.predict(features)
+        return model.predict(features)
     except ValueError as error:
         if len(positions) == 1:
             refused[int(positions[0])] = " ".join(str(error).split())
             if len(refused) > _MOST_REFUSED:
                 raise
-            return np.full((1, model.problem.n_outcomes), np.nan)
+            return np.full((1, model.problem.n_outcomes), np.nan), np.ones(1)
     half = np.arange(len(positions)) < len(positions) // 2
     parts = [_predict(model, _take(features, part), positions[part], refused) for part in (half, ~half)]
-    return np.concatenate(parts)
+    centers, scales = zip(*parts, strict=True)
+    return np.concatenate(centers), np.concatenate(scales)
 
 
 def _take(features: Any, mask: Mask) -> Any:

@@ -17,6 +17,7 @@ from polyhedge.benchmark.files import save_figure
 from polyhedge.benchmark.tasks import Task
 from polyhedge.calibration import conformal_radius
 from polyhedge.estimator import RobustDecider
+from polyhedge.learners import Auto
 from polyhedge.metrics import Evaluation, evaluate_decisions
 from polyhedge.plots import sets_over_residuals
 from polyhedge.plots.directions import directions_around
@@ -112,7 +113,10 @@ def bonferroni_box(residuals: ArrayLike, alpha: float) -> Box:
 
 
 def _learned_row(task: Task, predictor: Any, alpha: float, random_state: int) -> Row:
-    decider = RobustDecider(task.problem, predictor=FrozenEstimator(predictor), alpha=alpha, random_state=random_state)
+    # One size for all contexts, as the picture has one set.
+    decider = RobustDecider(
+        task.problem, FrozenEstimator(predictor), alpha=alpha, learner=Auto(spread=False), random_state=random_state
+    )
     began = time.perf_counter()
     decider.fit(task.X, task.Y, learn=task.split.learn, calibrate=task.split.calibrate)
     seconds = time.perf_counter() - began

@@ -10,7 +10,7 @@ from polyhedge._validation import Array, Mask
 from polyhedge.benchmark.tasks import Task
 from polyhedge.metrics import evaluate_decisions
 from polyhedge.robust import Decisions, decide
-from polyhedge.sets import UncertaintySet, Volume
+from polyhedge.sets import UncertaintySet, Volume, mean_volume
 
 __all__ = ["Measured", "measure_decisions", "measure_set"]
 
@@ -40,12 +40,20 @@ class Measured:
 
 
 def measure_set(
-    task: Task, centers: Array, shape: UncertaintySet, radius: float, alpha: float, seconds: float, detail: str = ""
+    task: Task,
+    centers: Array,
+    shape: UncertaintySet,
+    radius: float,
+    alpha: float,
+    seconds: float,
+    detail: str = "",
+    scales: Array | None = None,
 ) -> Measured:
-    """Measure a set of residuals around the predictions `centers` of the test rows."""
-    inside = shape.contains(task.rows("test")[1] - centers, radius)
-    decisions = decide(task.problem, shape, radius, centers)
-    volume = shape.volume(radius, rng=np.random.default_rng(0))
+    """Measure a set of residuals around the predictions `centers` of the test rows, where it is scaled by `scales`."""
+    scales = np.ones(len(centers)) if scales is None else scales
+    inside = shape.contains((task.rows("test")[1] - centers) / scales[:, None], radius)
+    decisions = decide(task.problem, shape, radius, centers, scales=scales)
+    volume = mean_volume(shape, radius, scales, rng=np.random.default_rng(0))
     return measure_decisions(task, centers, decisions, inside, volume, alpha, seconds, detail)
 
 

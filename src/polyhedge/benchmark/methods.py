@@ -85,9 +85,10 @@ def learned(task: Task, alpha: float, seed: int, *, learner: Learner | None) -> 
     began = time.perf_counter()
     decider.fit(task.X, task.Y, train=split.train, learn=split.learn, calibrate=split.calibrate)
     seconds = time.perf_counter() - began
-    centers = decider.predictor_.predict(task.rows("test")[0])
-    detail = decider.learn_result_.detail
-    return measure_set(task, centers, decider.set_, decider.radius_, alpha, seconds, detail)
+    X = task.rows("test")[0]
+    centers = decider.predictor_.predict(X)
+    scales, detail = decider.scales(X, centers), decider.learn_result_.detail
+    return measure_set(task, centers, decider.set_, decider.radius_, alpha, seconds, detail, scales)
 
 
 def learned_without_recalibration(task: Task, alpha: float, seed: int, *, learner: Learner) -> Measured:

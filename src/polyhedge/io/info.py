@@ -10,7 +10,8 @@ from typing import Any
 from polyhedge.calibration import Calibration
 from polyhedge.io.archive import MAX_BYTES, ModelFileError
 from polyhedge.io.model import calibrations_of, details_of, file_digest, open_model
-from polyhedge.io.sets import set_from_state
+from polyhedge.io.sets import set_from_state, spread_from_state
+from polyhedge.learners import Spread
 from polyhedge.sets import UncertaintySet
 
 
@@ -26,6 +27,7 @@ class ModelInfo:
     problem_source : file the problem was written in, or "".
     problem_is_inside : whether `load` needs no user code.
     set : the learned shape.
+    spread : the forest that scales it at each row; None where one size serves all.
     alpha, radius, n_calibrate, calibrations : the guarantee and its audit trail, newest last.
     predictor_kind : "trained", "frozen" or "precomputed".
     predictor_types : types inside the predictor, without Python's and NumPy's own.
@@ -46,6 +48,7 @@ class ModelInfo:
     problem_source: str
     problem_is_inside: bool
     set: UncertaintySet
+    spread: Spread | None
     alpha: float
     calibrations: tuple[Calibration, ...]
     predictor_kind: str
@@ -78,7 +81,8 @@ class ModelInfo:
             "outcomes": ", ".join(self.outcome_names),
             "decisions": ", ".join(self.decision_names),
             "predictor": f"{self.predictor_kind}{f': {types}' if types else ''}",
-            "set": f"{type(self.set).__name__} in {self.set.n_outcomes} dimension(s)",
+            "set": f"{type(self.set).__name__} in {self.set.n_outcomes} dimension(s), "
+            + ("one size for all rows" if self.spread is None else "scaled by a predicted spread"),
             "learner": f"{self.learning['status']}; {self.learning['detail']}",
             "promise": f"covers with probability at least {1 - self.alpha:g}",
             "splits": f"{self.n_train} train, {self.n_learn} learn, {self.n_calibrate_split} calibrate",
@@ -128,6 +132,7 @@ def _info(members: Mapping[str, bytes], state: Mapping[str, Any], n_bytes: int) 
     objective, _, lower_bound = state["learning"]["numbers"]
     n_train, n_learn, n_calibrate = (len(part) for part in state["split"])
     types = [str(name) for name in state["predictor"]["types"]]
+    shape = set_from_state(state["set"])
     return ModelInfo(
         schema=state["schema"],
         created=str(state["created"]),
@@ -138,7 +143,8 @@ def _info(members: Mapping[str, bytes], state: Mapping[str, Any], n_bytes: int) 
         curvature=str(problem["compiled"]["curvature"]).lower().replace("_", " ") if is_inside else None,
         problem_source=str(source),
         problem_is_inside=is_inside,
-        set=set_from_state(state["set"]),
+        set=shape,
+        spread=spread_from_state(state.get("spread"), shape),
         alpha=float(state["alpha"]),
         calibrations=calibrations_of(state),
         predictor_kind=str(state["predictor"]["kind"]),

@@ -22,8 +22,8 @@ from polyhedge.data import Split
 from polyhedge.io.archive import MAX_BYTES, ModelFileError, bytes_needed, digest_of, pack, unpack
 from polyhedge.io.encode import decode, encode, parse_json
 from polyhedge.io.predictor import predictor_from_members, predictor_to_members, predictor_types
-from polyhedge.io.sets import set_from_state, set_to_state
-from polyhedge.learners import LearnResult
+from polyhedge.io.sets import set_from_state, set_to_state, spread_from_state, spread_to_state
+from polyhedge.learners import LearnResult, Spread
 from polyhedge.predictors import Predictor
 from polyhedge.problems import DecisionProblem
 from polyhedge.problems.expression_tree import NotPortableError
@@ -32,7 +32,9 @@ from polyhedge.sets import UncertaintySet
 from polyhedge.solvers.program import Status
 
 FORMAT = "polyhedge model"
-SCHEMA = 1
+SCHEMA = 2
+_READABLE = (1, 2)
+"""Version 1 knows no spread; a reader of version 1 would leave it out, and decide wrongly."""
 _PACKAGES = ("polyhedge", "numpy", "scipy", "scikit-learn", "cvxpy", "highspy", "clarabel", "skops")
 _DIGEST = re.compile("[0-9a-f]{64}")
 _MAX_CALIBRATIONS = 10_000
@@ -48,6 +50,7 @@ class StoredModel:
     problem: DecisionProblem
     alpha: float
     set: UncertaintySet
+    spread: Spread | None
     calibrations: tuple[Calibration, ...]
     predictor: Predictor
     learn_result: LearnResult
@@ -72,6 +75,7 @@ def write_model(path: str | Path, model: StoredModel, trusted: Sequence[str] = (
         "problem": _problem_state(model.problem),
         "alpha": float(model.alpha),
         "set": set_to_state(model.set),
+        "spread": None if model.spread is None else spread_to_state(model.spread),
         "calibrations": [[c.date, c.n, float(c.radius), c.digest] for c in model.calibrations],
         "predictor": {"kind": kind, "types": sorted(predictor_types(members)) if members else []},
         "learning": _learn_state(model.learn_result),
@@ -113,6 +117,7 @@ def read_model(
             problem=with_problem,
             alpha=check_alpha(state["alpha"]),
             set=shape,
+            spread=spread_from_state(state.get("spread"), shape),
             calibrations=calibrations_of(state),
             predictor=predictor,
             learn_result=_learn_result(state["learning"], shape),
@@ -137,9 +142,10 @@ def open_model(path: str | Path, max_bytes: int = MAX_BYTES) -> tuple[dict[str, 
     header = parse_json(members.get("model.json", b""), "model.json")
     if not isinstance(header, dict) or header.get("format") != FORMAT:
         raise ModelFileError("This is not a polyhedge model file.")
-    if header.get("schema") != SCHEMA:
+    if header.get("schema") not in _READABLE:
         raise ModelFileError(
-            f"The file has the format version {str(header.get('schema'))[:20]}, this polyhedge reads version {SCHEMA}. "
+            f"The file has the format version {str(header.get('schema'))[:20]}, this polyhedge reads versions "
+            f"{' and '.join(map(str, _READABLE))}. "
             "Install a newer polyhedge, or save the model with an older one."
         )
     try:

@@ -1,4 +1,4 @@
-"""Uncertainty sets in model files: one row a shape."""
+"""Uncertainty sets in model files: one row a shape, and the spread that scales them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from polyhedge.learners import Spread
 from polyhedge.sets import Ball, Box, Ellipsoid, Polyhedron, UncertaintySet, UnionOfBalls
 
 # A shape can be stored once its class and the arguments that make it again stand here.
@@ -48,3 +49,17 @@ def set_from_state(state: Mapping[str, Any]) -> UncertaintySet:
             raise ValueError(f"The field {name} of the set must be an array.")
     made: UncertaintySet = cls(**values)
     return made
+
+
+def spread_to_state(spread: Spread) -> dict[str, Any]:
+    """Plain data of a spread."""
+    return {**spread.state(), "names": list(spread.names)}
+
+
+def spread_from_state(state: Mapping[str, Any] | None, shape: UncertaintySet) -> Spread | None:
+    """The spread that `spread_to_state` described; None where there is none."""
+    if state is None:
+        return None
+    if not isinstance(shape, Polyhedron):
+        raise ValueError(f"Only a Polyhedron is scaled by a spread, got a {type(shape).__name__}.")
+    return Spread(**{**state, "names": tuple(str(name) for name in state["names"])})

@@ -13,6 +13,8 @@ from polyhedge.learners.one_sided_box import OneSidedBox
 from polyhedge.learners.pinball import Pinball
 from polyhedge.learners.result import Learner, LearnResult
 from polyhedge.learners.scenario import Scenario
+from polyhedge.learners.spread import Spread
+from polyhedge.learners.spread_choice import choose_spread
 
 __all__ = [
     "CCG",
@@ -30,5 +32,7 @@ __all__ = [
     "Pinball",
     "RotatedBoxGrid",
     "Scenario",
+    "Spread",
+    "choose_spread",
     "lower_bound",
 ]

@@ -11,6 +11,9 @@ many samples could find. Costs that mix outcomes (newsvendors) need facets betwe
 More samples help more than a finer choice. The default therefore also learns from the training rows:
 `RobustDecider` refits the predictor without each of a few folds of them and predicts that fold, so that their
 residuals are as honest as those of the learning rows. Calibration rows stay untouched, and so does the guarantee.
+
+Some contexts are harder than others. `RobustDecider`, which knows the features, may scale the learned set by a
+predicted spread where cross-fitting says that this pays (`spread_choice.py`).
 """
 
 from __future__ import annotations
@@ -59,6 +62,10 @@ class Auto:
     training_folds : int
         Folds of the training rows whose out-of-fold residuals `RobustDecider` adds to the learning rows; the
         predictor is fitted that many times more. 0 for the learning rows alone.
+    spread : bool
+        Whether `RobustDecider` may scale the set by a spread that it predicts from the features, where
+        cross-fitting on the learning samples says that this lowers the cost; see `Spread`. False for one set
+        around all predictions.
 
     Notes
     -----
@@ -74,6 +81,7 @@ class Auto:
     handicap: float = 0.7
     time_limit: float | None = None
     training_folds: int = 5
+    spread: bool = True
 
     def learn(
         self,

@@ -54,7 +54,8 @@ def cost_curve(decider: RobustDecider, X: Any, Y: ArrayLike, alphas: Sequence[fl
     outcomes = np.asarray(Y)
     outcomes = as_rows(outcomes[:, None] if outcomes.ndim == 1 else outcomes, "Y", decider.problem.n_outcomes)
     centers = decider.predictor_.predict(X)
-    scores = decider.set_.scores(outcomes - centers)
+    scales = decider.scales(X, centers)
+    scores = decider.set_.scores(decider.residuals(X, outcomes))
     kept = [check_alpha(a) for a in sorted(set(alphas), reverse=True) if len(scores) >= minimum_samples(a)]
     if not kept:
         raise ValueError(
@@ -63,10 +64,10 @@ def cost_curve(decider: RobustDecider, X: Any, Y: ArrayLike, alphas: Sequence[fl
         )
     radii = [conformal_radius(scores, alpha) for alpha in kept]
     chosen = np.unique(np.linspace(0, len(centers) - 1, min(len(centers), _MOST_ROWS)).astype(int))
-    centers, outcomes, problem = centers[chosen], outcomes[chosen], decider.problem
+    centers, scales, outcomes, problem = centers[chosen], scales[chosen], outcomes[chosen], decider.problem
     bounds, realised = [], []
     for radius in radii:
-        found = decide(problem, decider.set_, radius, centers)
+        found = decide(problem, decider.set_, radius, centers, scales=scales)
         bounds.append(float(found.cost_bound.mean()))
         realised.append(float(problem.evaluate(found.z.reshape(len(found), -1), outcomes).mean()))
     trusting = decide_knowing(problem, centers)[0]

@@ -27,15 +27,16 @@ def cost_directions(decider: RobustDecider, X: Any) -> tuple[Array, Array]:
     Neighbours within a few degrees are merged and at most six are given, with the share (k,) of the decisions that
     each stands for.
     """
-    return directions_around(decider.problem, decider.set_, decider.radius_, decider.predictor_.predict(X))
+    centers = decider.predictor_.predict(X)
+    return directions_around(decider.problem, decider.set_, decider.radius_, centers, decider.scales(X, centers))
 
 
 def directions_around(
-    problem: DecisionProblem, shape: UncertaintySet, radius: float, centers: Array
+    problem: DecisionProblem, shape: UncertaintySet, radius: float, centers: Array, scales: Array | None = None
 ) -> tuple[Array, Array]:
     """The same for the decisions that a set gives around predictions (N, d); at most 300 of them are looked at."""
     chosen = np.unique(np.linspace(0, len(centers) - 1, min(len(centers), _MOST_ROWS)).astype(int))
-    found = decide(problem, shape, radius, centers[chosen])
+    found = decide(problem, shape, radius, centers[chosen], scales=None if scales is None else scales[chosen])
     decided = np.isfinite(found.worst_outcome).all(axis=1)
     z = found.z.reshape(len(found), -1)[decided]
     slopes = cost_slopes(problem, z, found.worst_outcome[decided])

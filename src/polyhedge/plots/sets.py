@@ -37,6 +37,7 @@ def sets_over_residuals(
     pair: tuple[int, int] = (0, 1),
     outcome_names: Sequence[str] | None = None,
     directions: tuple[Array, Array] | None = None,
+    unit: str = "outcome minus prediction",
     ax: Axes | None = None,
 ) -> Axes:
     """Draw sets of residuals, their shadows on two outcomes where there are more, over residuals.
@@ -50,6 +51,7 @@ def sets_over_residuals(
     outcome_names : one name for each outcome.
     directions : (k, d) and (k,), optional
         Directions in which a rising outcome raises the cost, and how often each matters: drawn as arrows.
+    unit : what the residuals are, for the axes.
     ax : matplotlib axes, new ones if None.
 
     Returns
@@ -70,8 +72,8 @@ def sets_over_residuals(
     if directions is not None:
         _arrows(ax, directions[0][:, [i, j]], directions[1], frame)
     _set_frame(ax, frame)
-    ax.set_xlabel(f"{names[i]}: outcome minus prediction")
-    ax.set_ylabel(f"{names[j]}: outcome minus prediction")
+    ax.set_xlabel(f"{names[i]}: {unit}")
+    ax.set_ylabel(f"{names[j]}: {unit}")
     return tidy(ax)
 
 
@@ -95,8 +97,7 @@ def residual_set(
     ax : matplotlib axes, new ones if None.
     """
     names = name_outcomes(decider, outcome_names)
-    outcomes = _as_outcomes(decider, Y)
-    residuals = outcomes - decider.predictor_.predict(X)
+    residuals = decider.residuals(X, _as_outcomes(decider, Y))
     if decider.problem.n_outcomes == 1:
         return _interval(decider, residuals[:, 0], names[0], new_axes(ax, (6.4, 3.2)))
     drawn = sets_over_residuals(
@@ -105,6 +106,7 @@ def residual_set(
         pair=pair,
         outcome_names=names,
         directions=cost_directions(decider, X),
+        unit=unit_of(decider),
         ax=ax,
     )
     drawn.legend(loc="best", fontsize=9, framealpha=0.6)
@@ -124,7 +126,7 @@ def residual_pairs(
     """
     names = name_outcomes(decider, outcome_names)
     outcomes = _as_outcomes(decider, Y)
-    residuals = outcomes - decider.predictor_.predict(X)
+    residuals = decider.residuals(X, outcomes)
     chosen = most_uncertain(residuals, outcomes)
     pairs = list(combinations(chosen, 2))
     if not pairs:
@@ -143,7 +145,7 @@ def residual_pairs(
         ax.set_ylabel(names[pair[1]])
     for ax in grid.flat[len(pairs) :]:
         ax.remove()
-    figure.suptitle("Outcome minus prediction, pair by pair", fontsize=11)
+    figure.suptitle(f"{unit_of(decider).capitalize()}, pair by pair", fontsize=11)
     figure.legend(*grid.flat[0].get_legend_handles_labels(), loc="outside lower center", ncols=5, frameon=False)
     return np.array(grid.flat[: len(pairs)], dtype=object)
 
@@ -197,9 +199,9 @@ class _Decided:
 
     @classmethod
     def at(cls, decider: RobustDecider, x: Any) -> _Decided:
-        center = decider.region(x).center
-        found = decide(decider.problem, decider.set_, decider.radius_, center[None])
-        return cls(center, found.worst_outcome[0])
+        region = decider.region(x)
+        found = decide(decider.problem, region.shape, decider.radius_, region.center[None])
+        return cls(region.center, found.worst_outcome[0])
 
 
 def _frame_of_regions(shapes: Sequence[UncertaintySet], centers: Array, pair: tuple[int, int]) -> Frame:
@@ -218,6 +220,11 @@ def _frame_of_regions(shapes: Sequence[UncertaintySet], centers: Array, pair: tu
     return low - margin, high + margin
 
 
+def unit_of(decider: RobustDecider) -> str:
+    """What a decider's residuals are."""
+    return "outcome minus prediction" + ("" if decider.spread_ is None else ", over spread")
+
+
 def _interval(decider: RobustDecider, residuals: Array, name: str, ax: Axes) -> Axes:
     """One outcome: the interval over a histogram of the residuals."""
     low, high = (sign * float(decider.set_.support([sign], decider.radius_)) for sign in (-1.0, 1.0))
@@ -227,7 +234,7 @@ def _interval(decider: RobustDecider, residuals: Array, name: str, ax: Axes) -> 
     shown = np.clip([low, high], edges[0] - np.ptp(edges) / 2, edges[-1] + np.ptp(edges) / 2)
     ax.axvspan(*shown, color=BLUE, alpha=0.18, label=f"the set: {low:.3g} to {high:.3g}")
     ax.axvline(0.0, color=RED, linewidth=1.2, linestyle="--", label="prediction")
-    ax.set_xlabel(f"{name}: outcome minus prediction")
+    ax.set_xlabel(f"{name}: {unit_of(decider)}")
     ax.set_ylabel("rows")
     ax.legend(loc="best", fontsize=9, framealpha=0.6)
     return tidy(ax)

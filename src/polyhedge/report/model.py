@@ -234,7 +234,10 @@ def _made(decider: RobustDecider, details: ModelDetails) -> list[Block]:
             f"{len(split.calibrate)} were kept for calibration"
         )
     facts["Level alpha"] = f"{decider.alpha:g}"
-    facts["Set"] = f"{type(decider.set_).__name__}, radius {decider.radius_:.6g}, from {decider.n_calibrate_} rows"
+    size = "" if decider.spread_ is None else ", scaled by a predicted spread"
+    facts["Set"] = (
+        f"{type(decider.set_).__name__}, radius {decider.radius_:.6g}, from {decider.n_calibrate_} rows{size}"
+    )
     if result is not None:
         facts["Learner"] = result.detail or _describe(decider.learner, "chosen by cross-fitting")
         facts["Learning"] = f"{result.status}; {_certificate(result.objective, result.lower_bound)}"

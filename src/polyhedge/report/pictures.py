@@ -13,7 +13,7 @@ from polyhedge._validation import Array
 from polyhedge.estimator import RobustDecider
 from polyhedge.metrics import RowMeasures
 from polyhedge.plots import cost_coverage, cost_directions, residual_set, sets_over_residuals
-from polyhedge.plots.sets import most_uncertain
+from polyhedge.plots.sets import most_uncertain, unit_of
 from polyhedge.plots.style import BLUE, GREY, RED, tidy
 from polyhedge.report.blocks import Block, Missing, Text
 from polyhedge.report.figures import Drawing, Figures, as_svg, settings_for_pages
@@ -53,22 +53,29 @@ def draw(
 
 def set_pictures(decider: RobustDecider, X: Any, Y: Array, names: Sequence[str]) -> list[Block]:
     """The set over held-out residuals; for more than two outcomes its shadow on the most uncertain pairs."""
+    over = "" if decider.spread_ is None else " and divided by its predicted spread"
     if decider.problem.n_outcomes <= 2:
         caption = (
-            f"The set around a prediction and {len(Y)} held-out outcomes, each less its prediction. Arrows show which "
-            "way outcomes cost more: there the set is tight. It may be wide open where outcomes cannot hurt."
+            f"The set around a prediction and {len(Y)} held-out outcomes, each less its prediction{over}. Arrows show "
+            "which way outcomes cost more: there the set is tight. It may be wide open where outcomes cannot hurt."
         )
         return draw(lambda ax: residual_set(decider, X, Y, outcome_names=names, ax=ax), caption, (5.4, 4.8))
-    residuals = Y - decider.predictor_.predict(X)
+    residuals = decider.residuals(X, Y)
     chosen = most_uncertain(residuals, Y, 3)
     sets, directions = {"the set": (decider.set_, decider.radius_)}, cost_directions(decider, X)
     pictures: list[Block] = []
     for pair in list(combinations(chosen, 2))[:_MOST_PAIRS]:
         pictures += draw(
             lambda ax, pair=pair: sets_over_residuals(
-                sets, residuals, pair=pair, outcome_names=names, directions=directions, ax=ax
+                sets,
+                residuals,
+                pair=pair,
+                outcome_names=names,
+                directions=directions,
+                unit=unit_of(decider),
+                ax=ax,
             ),
-            f"The shadow of the set on {names[pair[0]]} and {names[pair[1]]}, over held-out residuals.",
+            f"The shadow of the set on {names[pair[0]]} and {names[pair[1]]}, over held-out residuals{over}.",
             (5.0, 4.6),
         )
     return [Figures(pictures)]

@@ -15,7 +15,7 @@ from polyhedge.robust.adversary import Adversary
 from polyhedge.robust.along_segment import decide_along, support_along
 from polyhedge.robust.batch import BatchDecisions, Progress, decide_in_batch
 from polyhedge.robust.counterpart import Counterpart, CounterpartSolution
-from polyhedge.robust.decisions import Decisions, all_optimal, tight_facets
+from polyhedge.robust.decisions import Decisions, all_optimal, joined, tight_facets
 from polyhedge.robust.parametric import ContextSolver
 from polyhedge.robust.scenarios import decide_by_scenarios
 from polyhedge.robust.support import form_at, is_empty, maximise
@@ -35,6 +35,7 @@ def decide(
     radius: float,
     centers: Array,
     *,
+    scales: Array | None = None,
     n_jobs: int | None = None,
     progress: Progress | None = None,
 ) -> Decisions:
@@ -45,6 +46,8 @@ def decide(
     problem : what is decided.
     shape, radius : the set of residuals around each prediction.
     centers : (N, n_outcomes) predictions.
+    scales : (N,) factors by which the set is scaled around each of them; None for 1. The fewer distinct ones, the
+        faster.
     n_jobs : number of threads, None for one a core; the decisions do not depend on it.
     progress : called now and then with the number of contexts decided and the number of all.
 
@@ -64,6 +67,8 @@ def decide(
         )
     if not np.isfinite(radius):
         raise ValueError(f"radius must be finite, got {radius}. Calibrate with more samples or a larger alpha.")
+    if scales is not None:
+        return _by_scale(problem, shape, radius, centers, scales, n_jobs, progress)
     found = _along_segment(problem, shape, radius, centers, n_jobs, progress)
     if found is not None:
         return found
@@ -75,6 +80,36 @@ def decide(
         decided = decide_in_batch(counterpart, centers, n_jobs=n_jobs, progress=progress)
         rows = _by_counterpart(counterpart, shape, radius, centers[decided.is_open], n_jobs)
     return _collect(problem, shape, radius, centers, decided, rows, progress)
+
+
+def _by_scale(
+    problem: DecisionProblem,
+    shape: UncertaintySet,
+    radius: float,
+    centers: Array,
+    scales: Array,
+    n_jobs: int | None,
+    progress: Progress | None,
+) -> Decisions:
+    """One set for each distinct scale, with all contexts of that scale; results in the order of the contexts."""
+    if scales.shape != (len(centers),):
+        raise ValueError(f"scales must have an entry for each of the {len(centers)} centers, got {scales.shape}.")
+    if not len(centers) or (scales == 1).all():
+        return decide(problem, shape, radius, centers, n_jobs=n_jobs, progress=progress)
+    if not isinstance(shape, Polyhedron):
+        raise TypeError(f"Only a Polyhedron can be scaled, got {type(shape).__name__}. Leave scales out.")
+    parts, order, n_done = [], [], 0
+    for scale in np.unique(scales):
+        rows = np.flatnonzero(scales == scale)
+
+        def tell(done: int, _: int, before: int = n_done) -> None:
+            if progress is not None:
+                progress(before + done, len(centers))
+
+        parts.append(decide(problem, shape.scaled(float(scale)), radius, centers[rows], n_jobs=n_jobs, progress=tell))
+        order.append(rows)
+        n_done += len(rows)
+    return joined(parts, order)
 
 
 @dataclass(frozen=True)

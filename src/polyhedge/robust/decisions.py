@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from polyhedge._validation import Array
+from polyhedge._validation import Array, Indices
 from polyhedge.robust.along_segment import BLOCK
 from polyhedge.sets import Polyhedron, UncertaintySet
 from polyhedge.solvers.program import Status
@@ -58,6 +59,17 @@ class Decisions:
         parts = [f"{count} of {len(self)} decisions: {message}" for message, count in counts.most_common()]
         details = sorted({text for text in self.detail if text})
         return ". ".join(parts + details[:3])
+
+
+def joined(parts: Sequence[Decisions], rows: Sequence[Indices]) -> Decisions:
+    """Decisions for parts of the contexts, put together: part k has the contexts rows[k]."""
+    back = np.argsort(np.concatenate(rows), kind="stable")
+    arrays = {
+        name: np.concatenate([getattr(part, name) for part in parts])[back]
+        for name in ("z", "cost_bound", "worst_outcome", "active_facets", "status", "gap")
+    }
+    texts = [text for part in parts for text in (part.detail or ("",) * len(part))]
+    return Decisions(**arrays, detail=tuple(texts[i] for i in back) if any(texts) else ())
 
 
 def all_optimal(n: int) -> NDArray[np.object_]:

@@ -75,6 +75,13 @@ class UncertaintySet(Protocol):
         r"""Arrays of the set: $\{e : \exists y,\ g - G\,[e; y] \in K\}$."""
 
 
+def mean_volume(shape: UncertaintySet, radius: float, scales: Array, **options: Any) -> Volume:
+    """Mean volume of the set over contexts that scale it by these factors (N,); options as for `volume`."""
+    whole = shape.volume(radius, **options)
+    growth = float(np.mean(scales**shape.n_outcomes)) if len(scales) else 1.0
+    return whole if growth == 1 else Volume(growth * whole, growth * whole.standard_error)
+
+
 def frozen(array: Array) -> Array:
     """A read-only copy, because a frozen dataclass does not protect the entries of its arrays."""
     copy = np.array(array, dtype=np.float64)

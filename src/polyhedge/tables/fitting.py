@@ -168,7 +168,7 @@ def _doubts(
     held_out: IndexArray,
     outcomes: Sequence[str],
 ) -> list[str]:
-    scores = decider.set_.scores(_residuals(decider, rows, split.calibrate))
+    scores = _scores(decider, rows, split.calibrate)
     judged = held_out if len(held_out) else split.calibrate
     centers = rows.Y[judged] - _residuals(decider, rows, judged)
     n_units = len(split.calibrate) if rows.groups is None else len(np.unique(rows.groups[split.calibrate]))
@@ -190,7 +190,7 @@ def _drift(
     parts = {"learning": split.learn, "calibration": split.calibrate, "held-out": held_out}
     residuals = {name: _residuals(decider, rows, part) for name, part in parts.items() if len(part)}
     scores = [
-        _by_group(decider.set_.scores(residuals[name])[:, None], rows, parts[name])[:, 0]
+        _by_group(_scores(decider, rows, parts[name])[:, None], rows, parts[name])[:, 0]
         for name in ("calibration", "held-out")
         if name in residuals
     ]
@@ -202,6 +202,10 @@ def _residuals(decider: RobustDecider, rows: UsableRows, part: IndexArray) -> Ar
     if not len(part):
         return np.zeros((0, rows.Y.shape[1]))
     return np.asarray(rows.Y[part] - decider.predictor_.predict(rows.X.iloc[part]))
+
+
+def _scores(decider: RobustDecider, rows: UsableRows, part: IndexArray) -> Array:
+    return decider.set_.scores(decider.residuals(rows.X.iloc[part], rows.Y[part]))
 
 
 def _by_group(values: Array, rows: UsableRows, part: IndexArray) -> Array:

@@ -1,0 +1,160 @@
+r"""How far residuals spread at a row, predicted from its features: some contexts are harder than others.
+
+$$\{u : W (u - \hat f(x)) / s(x) + b \le r\}$$
+
+One shape serves all contexts, scaled by s(x). The conformal radius is set on residuals divided by their spread, so that
+the guarantee is the same for any s that was learned without the calibration rows. The levels of s are few ($2^{k/4}$),
+because each of them is a set of its own, and decisions for many contexts are fast for one set.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+from sklearn.ensemble import RandomForestRegressor
+
+from polyhedge._validation import Array, Indices, numbers_of
+
+__all__ = ["Spread"]
+
+_LEVELS_AN_OCTAVE = 4
+_MOST_OCTAVES = 3.0
+_MAX_DEPTH = 16
+_N_TREES = 32
+_BLOCK = 4096
+# Trees work in single precision.
+_LARGEST = 1e30
+_LEAST = 1e-3
+
+
+@dataclass(frozen=True, eq=False)
+class Spread:
+    """A small forest that predicts the size of residuals, relative to their mean size.
+
+    Attributes
+    ----------
+    names : names of the numeric columns of X that it looks at, where X was a data frame.
+    columns : their positions. The prediction itself is looked at too, after them.
+    fill : values that stand for missing ones.
+    roots : (n_trees,) first node of each tree.
+    feature, threshold, left, right, value : (n_nodes,)
+        The trees: go left where the feature is at most the threshold. A leaf has itself as both children.
+    depth : steps from a root to the farthest leaf.
+    power : exponent of the forest's prediction; below 1, contexts differ less.
+    """
+
+    names: tuple[str, ...]
+    columns: Indices
+    fill: Array
+    roots: Indices
+    feature: Indices
+    threshold: Array
+    left: Indices
+    right: Indices
+    value: Array
+    depth: int
+    power: float = 1.0
+
+    def __post_init__(self) -> None:
+        n_nodes, n_features = len(self.value), len(self.fill)
+        nodes = (self.feature, self.threshold, self.left, self.right, self.value)
+        if any(part.shape != (n_nodes,) for part in nodes) or len(self.columns) > n_features or not len(self.roots):
+            raise ValueError("The nodes of a spread must be arrays of one length.")
+        for part, limit in ((self.feature, n_features), *((p, n_nodes) for p in (self.roots, self.left, self.right))):
+            if part.ndim != 1 or part.min() < 0 or part.max() >= limit:
+                raise ValueError("The nodes of a spread must refer to features and nodes that exist.")
+        if self.names and len(self.names) != len(self.columns):
+            raise ValueError("A spread must have a name for each of its columns.")
+        if not (self.value > 0).all() or not 0 <= self.depth <= _MAX_DEPTH or not 0 < self.power <= 1:
+            raise ValueError("A spread must have positive values, a small depth and a power in (0, 1].")
+
+    @classmethod
+    def fit(cls, X: Any, centers: Array, sizes: Array, *, min_leaf: int, seed: int) -> Spread:
+        """Learn from rows X, predictions (n, d) and sizes of their residuals (n,); learning rows only.
+
+        Examples
+        --------
+        >>> rng = np.random.default_rng(0)
+        >>> X = rng.uniform(size=(400, 1))
+        >>> sizes = np.where(X[:, 0] > 0.5, 3.0, 1.0)
+        >>> Spread.fit(X, np.zeros((400, 1)), sizes, min_leaf=20, seed=0)([[0.1], [0.9]], np.zeros((2, 1)))
+        array([0.5       , 1.41421356])
+        """
+        numbers = numbers_of(X)
+        n_columns = 0 if numbers is None else numbers.shape[1]
+        names, columns = _numeric_columns(X, n_columns)
+        matrix = centers if numbers is None else np.hstack([numbers, centers])
+        fill = np.array([_median(column) for column in matrix.T])
+        matrix = _ready(matrix, fill)
+        forest = RandomForestRegressor(_N_TREES, min_samples_leaf=min_leaf, max_depth=_MAX_DEPTH, random_state=seed)
+        forest.fit(matrix, sizes / sizes.mean())
+        return cls(names, columns, fill, **_joined([tree.tree_ for tree in forest.estimators_]))
+
+    def __call__(self, X: Any, centers: Array) -> Array:
+        """Levels (N,) at rows X with their predictions (N, d)."""
+        matrix = _ready(np.hstack([self._numbers(X), centers]) if len(self.columns) else centers, self.fill)
+        sizes = np.empty(len(matrix))
+        for k in range(0, len(matrix), _BLOCK):
+            sizes[k : k + _BLOCK] = self._forest(matrix[k : k + _BLOCK])
+        octaves = np.clip(self.power * np.log2(sizes), -_MOST_OCTAVES, _MOST_OCTAVES)
+        return np.asarray(2.0 ** (np.round(octaves * _LEVELS_AN_OCTAVE) / _LEVELS_AN_OCTAVE))
+
+    def _forest(self, matrix: Array) -> Array:
+        rows = np.arange(len(matrix))[:, None]
+        node = np.tile(self.roots, (len(matrix), 1))
+        for _ in range(self.depth):
+            goes_left = matrix[rows, self.feature[node]] <= self.threshold[node]
+            node = np.where(goes_left, self.left[node], self.right[node])
+        return np.asarray(self.value[node].mean(axis=1))
+
+    def _numbers(self, X: Any) -> Array:
+        if hasattr(X, "columns") and self.names:
+            missing = [name for name in self.names if name not in X.columns]
+            if missing:
+                raise ValueError(f"X has no column {', '.join(missing)}, from which the spread is predicted.")
+            return np.asarray(X[list(self.names)].to_numpy(dtype=np.float64, na_value=np.nan))
+        if hasattr(X, "iloc"):
+            return np.asarray(X.iloc[:, self.columns].to_numpy(dtype=np.float64, na_value=np.nan))
+        return np.asarray(X)[:, self.columns].astype(np.float64)
+
+    def state(self) -> dict[str, Any]:
+        """The fields by name: `Spread(**state)` is the same."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+
+def _numeric_columns(X: Any, n_columns: int) -> tuple[tuple[str, ...], Indices]:
+    if not hasattr(X, "select_dtypes"):
+        return (), np.arange(n_columns)
+    columns = np.array(
+        [j for j in range(X.shape[1]) if X.iloc[:, [j]].select_dtypes("number").shape[1]], dtype=np.int64
+    )
+    names = [X.columns[j] for j in columns]
+    is_named = all(isinstance(name, str) for name in names) and len(set(X.columns)) == len(X.columns)
+    return tuple(names) if is_named else (), columns
+
+
+def _median(column: Array) -> float:
+    known = column[np.isfinite(column)]
+    return float(np.median(known)) if len(known) else 0.0
+
+
+def _ready(matrix: Array, fill: Array) -> Array:
+    return np.clip(np.where(np.isnan(matrix), fill, matrix), -_LARGEST, _LARGEST)
+
+
+def _joined(trees: list[Any]) -> dict[str, Any]:
+    """All trees in one list of nodes; a leaf has itself as both children."""
+    starts = np.cumsum([0, *(tree.node_count for tree in trees)])
+    parts: dict[str, list[Array]] = {name: [] for name in ("feature", "threshold", "left", "right", "value")}
+    for tree, start in zip(trees, starts, strict=False):
+        own = np.arange(tree.node_count)
+        is_leaf = tree.children_left < 0
+        parts["feature"].append(np.where(is_leaf, 0, tree.feature))
+        parts["threshold"].append(np.where(is_leaf, 0.0, tree.threshold))
+        parts["left"].append(start + np.where(is_leaf, own, tree.children_left))
+        parts["right"].append(start + np.where(is_leaf, own, tree.children_right))
+        parts["value"].append(np.maximum(tree.value[:, 0, 0], _LEAST))
+    joined = {name: np.concatenate(values) for name, values in parts.items()}
+    return {**joined, "roots": starts[:-1], "depth": max(tree.max_depth for tree in trees)}

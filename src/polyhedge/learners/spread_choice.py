@@ -1,0 +1,147 @@
+"""Whether to scale a set by a predicted spread: judged by cross-fitting on the learning rows.
+
+The shape stays as it was learned. Candidates are forests of two sizes and two powers of what they predict; each is
+fitted without a fold and predicts it. The radius of the scaled scores, and the mean cost at it, estimate what
+recalibration on fresh rows will give. Where residuals spread alike everywhere, none of them beats one size for all.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from sklearn.model_selection import GroupKFold, KFold
+
+from polyhedge._validation import Array
+from polyhedge.calibration import conformal_radius, minimum_samples
+from polyhedge.data import take_rows
+from polyhedge.learners.boxes import judged_contexts
+from polyhedge.learners.objective import LearningObjective
+from polyhedge.learners.result import LearnResult
+from polyhedge.learners.spread import Spread
+from polyhedge.sets import Polyhedron
+from polyhedge.solvers.program import Status
+
+__all__ = ["choose_spread"]
+
+logger = logging.getLogger(__name__)
+
+_LEAVES = (5, 20)
+_POWERS = (0.5, 1.0)
+_N_FOLDS = 3
+_FEWEST = 100
+
+
+def choose_spread(
+    result: LearnResult,
+    objective: LearningObjective,
+    X: Any,
+    *,
+    handicap: float,
+    seed: int,
+    groups: Any = None,
+    deadline: float = np.inf,
+) -> tuple[Spread | None, LearnResult]:
+    """The spread that pays, None where none does, and the result with it.
+
+    Parameters
+    ----------
+    result : the learned shape.
+    objective : the samples it was learned from: learning rows only.
+    X : features of these samples, row by row.
+    handicap : share of the premium, over the square root of the number of samples, that scaling must save.
+    seed : of folds and forests.
+    groups : labels of rows that are near-copies of each other; they stay in one fold.
+    deadline : time (of `time.perf_counter`) after which nothing more is tried.
+    """
+    groups_at_hand = np.inf if groups is None else len(np.unique(groups))
+    if (
+        not isinstance(result.set, Polyhedron)
+        or result.status is Status.STOPPED_EARLY
+        or objective.problem.pieces is None
+        or objective.n < max(_FEWEST, minimum_samples(objective.alpha))
+        or min(objective.n, groups_at_hand) < _N_FOLDS
+    ):
+        return None, result
+    relaxed = replace(objective, problem=objective.problem.relaxed())
+    try:
+        return _Judge(result.set, relaxed, X, seed, groups, deadline).choose(result, handicap)
+    except KeyboardInterrupt:
+        return None, replace(result, status=Status.STOPPED_EARLY)
+
+
+@dataclass(frozen=True)
+class _Judge:
+    shape: Polyhedron
+    objective: LearningObjective
+    X: Any
+    seed: int
+    groups: Any
+    deadline: float
+
+    def choose(self, result: LearnResult, handicap: float) -> tuple[Spread | None, LearnResult]:
+        objective = self.objective
+        plain = self._cost(np.ones(objective.n))
+        if not np.isfinite(plain):
+            return None, result
+        sizes = _sizes(objective.residuals)
+        margin = handicap / np.sqrt(objective.n) * max(plain - objective.nominal_cost, 0.0)
+        best, least, scales = None, plain - margin, np.ones(objective.n)
+        for min_leaf in _LEAVES:
+            if time.perf_counter() > self.deadline:
+                break
+            fitted = [(rows, self._fit(rest, sizes, min_leaf)) for rest, rows in self._folds()]
+            for power in _POWERS:
+                found = np.ones(objective.n)
+                for rows, spread in fitted:
+                    found[rows] = replace(spread, power=power)(take_rows(self.X, rows), objective.centers[rows])
+                cost = self._cost(found)
+                logger.info("spread, leaves of %d, power %g: %g, without %g", min_leaf, power, cost, plain)
+                if cost < least:
+                    best, least, scales = (min_leaf, power), cost, found
+        if best is None:
+            return None, result
+        spread = replace(self._fit(np.arange(objective.n), sizes, best[0]), power=best[1])
+        nominal = objective.nominal_cost
+        return spread, replace(
+            result,
+            set=Polyhedron(self.shape.W, self.shape.b - self._radius(scales)),
+            objective=least,
+            # Proven for sets of one size only.
+            lower_bound=-np.inf,
+            detail=f"{result.detail}; scaled by a predicted spread: cross-fitted premium {least - nominal:.4g}, "
+            f"with one size for all {plain - nominal:.4g}",
+        )
+
+    def _folds(self) -> Any:
+        if self.groups is None:
+            return KFold(_N_FOLDS, shuffle=True, random_state=self.seed).split(self.objective.residuals)
+        return GroupKFold(_N_FOLDS).split(self.objective.residuals, groups=self.groups)
+
+    def _fit(self, rows: Any, sizes: Array, min_leaf: int) -> Spread:
+        X, centers = take_rows(self.X, rows), self.objective.centers[rows]
+        return Spread.fit(X, centers, sizes[rows], min_leaf=min_leaf, seed=self.seed)
+
+    def _radius(self, scales: Array) -> float:
+        return conformal_radius(self.shape.scores(self.objective.residuals / scales[:, None]), self.objective.alpha)
+
+    def _cost(self, scales: Array) -> float:
+        """Mean worst-case cost at the radius that these scales would get."""
+        objective, radius = self.objective, self._radius(scales)
+        assert objective.problem.pieces is not None
+        few = None if objective.has_closed_form else int(np.clip(6400 // len(objective.problem.pieces), 20, 200))
+        rows = judged_contexts(objective, few)
+        total = 0.0
+        for scale in np.unique(scales[rows]):
+            own = rows[scales[rows] == scale]
+            total += len(own) * objective.cost_at(self.shape.scaled(float(scale)), radius, own)
+        return total / len(rows)
+
+
+def _sizes(residuals: Array) -> Array:
+    """One size for each residual: the mean over outcomes of its absolute value in units of the outcome's spread."""
+    spread = residuals.std(axis=0)
+    return np.asarray((np.abs(residuals) / np.where(spread > 0, spread, 1.0)).mean(axis=1))
