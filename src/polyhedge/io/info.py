@@ -81,8 +81,8 @@ class ModelInfo:
             "outcomes": ", ".join(self.outcome_names),
             "decisions": ", ".join(self.decision_names),
             "predictor": f"{self.predictor_kind}{f': {types}' if types else ''}",
-            "set": f"{type(self.set).__name__} in {self.set.n_outcomes} dimension(s), "
-            + ("one size for all rows" if self.spread is None else "scaled by a predicted spread"),
+            "set": f"{type(self.set).__name__} in {self.set.n_outcomes} dimension(s)"
+            + ("" if self.spread is None else ", scaled by a predicted spread"),
             "learner": f"{self.learning['status']}; {self.learning['detail']}",
             "promise": f"covers with probability at least {1 - self.alpha:g}",
             "splits": f"{self.n_train} train, {self.n_learn} learn, {self.n_calibrate_split} calibrate",
