@@ -359,6 +359,7 @@ BROKEN = {
     "endless": {"depth": 10**9},
     "no power": {"power": 0.0},
     "names that do not fit": {"names": ("a",)},
+    "a column before the first": {"columns": -1},
 }
 
 
@@ -372,6 +373,12 @@ def test_a_spread_that_leads_nowhere_is_refused(decider, name):
         state[field] = value
     with pytest.raises(ValueError, match="spread must"):
         Spread(**state)
+
+
+def test_positions_must_be_whole_numbers(decider):
+    for name in ("columns", "feature", "roots"):
+        with pytest.raises(ValueError, match="spread must"):
+            Spread(**{**decider.spread_.state(), name: getattr(decider.spread_, name) + 0.5})
 
 
 def test_tables_and_parquet_give_the_decisions_of_memory(tmp_path):

@@ -518,7 +518,10 @@ def test_trees_that_would_lead_compiled_code_astray_are_refused(name, path):
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.slow)])
 def test_two_thousand_mutated_files_raise_nothing_but_the_documented_error(seed, tmp_path):
     fitted(PROBLEMS["newsvendor"](), learner=_Given(SETS["l_1 ball"])).save(tmp_path / "a.polyhedge", {"n": [1]})
-    fitted(predictor=None).save(tmp_path / "b.polyhedge", {"n": [1]})
+    scaled = fitted(predictor=None)
+    centers, sizes = scaled.predictor_.predict(X), np.abs(Y).mean(axis=1)
+    scaled.spread_ = ph.learners.Spread.fit(X, centers, sizes, min_leaf=40, seed=0)
+    scaled.save(tmp_path / "b.polyhedge", {"n": [1]})
     fitted(predictor=RandomForestRegressor(2, max_depth=2)).save(tmp_path / "c.polyhedge", {"n": [1]})
     boosting = HistGradientBoostingRegressor(max_iter=2, max_depth=2)
     fitted(predictor=boosting, learner=_Given(SETS["ellipsoid"])).save(tmp_path / "d.polyhedge", {"n": [1]})

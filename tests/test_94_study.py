@@ -333,6 +333,22 @@ def test_method_that_fails_has_rows_with_its_reason(failing) -> None:
             assert np.isnan(row.worst_case_cost)
 
 
+def test_what_failed_is_run_again_when_it_is_asked_for_and_kept_when_it_is_not(tmp_path, monkeypatch) -> None:
+    jobs = study_jobs(["linear"], ["l-inf", "l-2"], seeds=1)
+    with monkeypatch.context() as patch:
+        for key in ("l-inf", "l-2"):
+            patch.setitem(METHODS, key, replace(METHODS[key], run=refuse))
+        first = run_study(jobs, tmp_path, settings=SMALL, workers=Workers(1))
+    assert [row.status for row in first] == ["failed", "failed"]
+    second = run_study(jobs[:1], tmp_path, settings=SMALL, workers=Workers(1))
+    assert {row.method: row.status for row in second} == {jobs[0].method: "done", jobs[1].method: "failed"}
+    assert [row.status for row in run_study(jobs, tmp_path, settings=SMALL, workers=Workers(1))] == ["done", "done"]
+
+
+def refuse(*_) -> None:
+    raise ValueError("not today")
+
+
 def test_tables_name_the_method_that_failed_and_why(failing, tmp_path) -> None:
     figures = table_rows(failing)
     (lost,) = [figure for figure in figures if (figure.method, figure.metric) == ("polyhedron", "premium")]

@@ -341,6 +341,12 @@ def test_study_page_has_the_command_for_each_part_that_is_missing(study: str, tm
     assert nothing.count("polyhedge reproduce tables") == 6
 
 
+def test_no_page_is_written_of_a_folder_without_results(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"holds no results\. Make some with: polyhedge reproduce tables"):
+        write_study_report(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_study_page_shows_curves_and_figures_that_are_there(results: Path, tmp_path: Path) -> None:
     for path in results.glob("study.*"):
         shutil.copy(path, tmp_path)
@@ -453,10 +459,12 @@ def test_report_of_a_model_from_python_needs_no_columns(two, tmp_path: Path) -> 
     assert "What is promised" in (tmp_path / "python.html").read_text(encoding="utf-8")
 
 
-def test_report_of_a_folder_writes_report_html(tmp_path: Path) -> None:
-    done = run("report", tmp_path)
+def test_report_of_a_folder_writes_report_html(results: Path, tmp_path: Path) -> None:
+    assert run("report", tmp_path).exit_code == 2
+    folder = shutil.copytree(results, tmp_path / "results")
+    done = run("report", folder)
     assert done.exit_code == 0, done.output
-    assert (tmp_path / "report.html").exists()
+    assert (folder / "report.html").exists()
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
-"""Write the model file of this release and the decisions it must give, for all later versions to read.
+"""Write the model files of this release and the decisions they must give, for all later versions to read.
 
+One has a set of one size, one a set scaled by a predicted spread.
 Run `python tests/files/make_model.py` once when a release is made.
 """
 
@@ -18,8 +19,18 @@ HERE = Path(__file__).parent
 def main() -> None:
     stem = "model_" + "_".join(ph.__version__.split(".")[:2])
     X, Y = ph.data.make_synthetic(160, rng=np.random.default_rng(0))
+    write(fitted(X, Y), X, Y, stem)
+    scaled = fitted(X, Y)
+    scaled.spread_ = ph.learners.Spread.fit(X, scaled.predictor_.predict(X), np.exp(X[:, 0]), min_leaf=40, seed=0)
+    write(scaled, X, Y, f"{stem}_spread")
+
+
+def fitted(X: np.ndarray, Y: np.ndarray) -> ph.RobustDecider:
     problem = ph.problems.simplex_quadratic([-0.08, 0.0], 0.1)
-    decider = ph.RobustDecider(problem, learner=ph.learners.OneSidedBox(), random_state=0).fit(X[:120], Y[:120])
+    return ph.RobustDecider(problem, learner=ph.learners.OneSidedBox(), random_state=0).fit(X[:120], Y[:120])
+
+
+def write(decider: ph.RobustDecider, X: np.ndarray, Y: np.ndarray, stem: str) -> None:
     decider.recalibrate(X[120:], Y[120:])
     decider.save(HERE / f"{stem}.polyhedge", {"features": ["a", "b", "c", "d"]})
     found = decider.decide(X[:5])

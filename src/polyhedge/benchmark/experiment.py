@@ -28,7 +28,8 @@ class Experiment(Generic[R]):
     Attributes
     ----------
     name : stem of the files.
-    row_type : frozen dataclass of text and numbers with a property `job`, which it was made from.
+    row_type : frozen dataclass of text and numbers with a property `job`, which it was made from. Rows with the
+        `status` "failed" are run again when they are asked for again.
     settings : frozen dataclass that all rows share.
     work : job -> row.
     failed : job and reason -> row.
@@ -52,10 +53,12 @@ class Experiment(Generic[R]):
         workers: Workers,
         report: Callable[[Progress], None] | None = None,
     ) -> list[R]:
-        """Run what the table in the folder lacks; return all its rows in order."""
+        """Run what the table in the folder lacks, and again what failed; return all its rows in order."""
         table = TidyTable(folder / f"{self.name}.csv", self.row_type)
-        rows = self._known(table, folder)
-        known = {row.job for row in rows}  # type: ignore[attr-defined]
+        jobs = list(jobs)
+        again = set(jobs)
+        rows = [row for row in self._known(table, folder) if not (_failed(row) and _job(row) in again)]
+        known = {_job(row) for row in rows}
         todo = [job for job in jobs if job not in known]
 
         def keep(row: R) -> None:
@@ -123,3 +126,11 @@ class Experiment(Generic[R]):
             "source": source_fingerprint(),
         }
         return dict(json.loads(json.dumps(made_by)))
+
+
+def _job(row: Any) -> Any:
+    return row.job
+
+
+def _failed(row: Any) -> bool:
+    return getattr(row, "status", "") == "failed"

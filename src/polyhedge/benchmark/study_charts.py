@@ -127,12 +127,13 @@ def _promise(alpha: float) -> dict[str, Any]:
 
 
 def set_picture(task_name: str, alpha: float, seed: int = 0) -> list[Block]:
-    """The default's set and a Bonferroni box over the test residuals of one seed, with the directions that cost."""
+    """The learned set, at one size, and a Bonferroni box over the test residuals of a seed, with costly directions."""
     found = compare(make_task(task_name, seed), alpha=alpha, random_state=seed)
     premiums = [row.evaluation.premium.value for row in found.rows]
     caption = (
-        f"{TITLES[task_name]}, seed {seed}: the learned set (premium {premiums[0]:.3f}) and a Bonferroni box (premium "
-        f"{premiums[1]:.3f}) over {len(found.residuals)} test residuals. Arrows: which way outcomes cost more."
+        f"{TITLES[task_name]}, seed {seed}: the learned set, at one size for all contexts (premium {premiums[0]:.3f}), "
+        f"and a Bonferroni box (premium {premiums[1]:.3f}) over {len(found.residuals)} test residuals. Arrows: which "
+        "way outcomes cost more."
     )
     return draw(lambda ax: paint_sets(found, ax), caption, (5.4, 4.8))
 

@@ -53,6 +53,8 @@ def write_study_report(folder: Path, out: Path | None = None, progress: Callable
     out : where to write; `report.html` in the folder if None.
     progress : called with what is done next.
     """
+    if folder.is_dir() and not any(folder.glob("*.json")):
+        raise FileNotFoundError(f"{folder} holds no results. Make some with: {_TABLES} --out {folder}")
     return write_page(study_page(folder, progress), folder / "report.html" if out is None else out)
 
 

@@ -62,8 +62,10 @@ class Spread:
         nodes = (self.feature, self.threshold, self.left, self.right, self.value)
         if any(part.shape != (n_nodes,) for part in nodes) or len(self.columns) > n_features or not len(self.roots):
             raise ValueError("The nodes of a spread must be arrays of one length.")
+        if self.columns.dtype.kind != "i" or self.columns.ndim != 1 or (self.columns < 0).any():
+            raise ValueError("The columns of a spread must be positions.")
         for part, limit in ((self.feature, n_features), *((p, n_nodes) for p in (self.roots, self.left, self.right))):
-            if part.ndim != 1 or part.min() < 0 or part.max() >= limit:
+            if part.dtype.kind != "i" or part.ndim != 1 or part.min() < 0 or part.max() >= limit:
                 raise ValueError("The nodes of a spread must refer to features and nodes that exist.")
         if self.names and len(self.names) != len(self.columns):
             raise ValueError("A spread must have a name for each of its columns.")
