@@ -242,6 +242,13 @@ def test_the_scaled_learning_set_has_radius_zero_and_the_reported_objective():
     assert 0.8 < np.mean(scores <= 0) <= 1.0
 
 
+def test_outcomes_that_are_predicted_exactly_need_no_spread():
+    X, Y = uneven(400)
+    decider = ph.RobustDecider(LINEAR, "precomputed", random_state=0).fit(Y, Y)
+    assert decider.spread_ is None
+    assert (Spread.fit(X, Y, np.zeros(400), min_leaf=5, seed=0)(X, Y) > 0).all()
+
+
 def test_a_spread_must_save_more_than_the_handicap():
     X, objective, result = sample()
     assert choose_spread(result, objective, X, handicap=1e3, seed=0) == (None, result)

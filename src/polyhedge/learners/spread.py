@@ -23,6 +23,7 @@ _LEVELS_AN_OCTAVE = 4
 _MOST_OCTAVES = 3.0
 _MAX_DEPTH = 16
 _N_TREES = 32
+_FEATURES_A_SPLIT = 32
 _BLOCK = 4096
 # Trees work in single precision.
 _LARGEST = 1e30
@@ -90,8 +91,14 @@ class Spread:
         matrix = centers if numbers is None else np.hstack([numbers, centers])
         fill = np.array([_median(column) for column in matrix.T])
         matrix = _ready(matrix, fill)
-        forest = RandomForestRegressor(_N_TREES, min_samples_leaf=min_leaf, max_depth=_MAX_DEPTH, random_state=seed)
-        forest.fit(matrix, sizes / sizes.mean())
+        forest = RandomForestRegressor(
+            _N_TREES,
+            min_samples_leaf=min_leaf,
+            max_depth=_MAX_DEPTH,
+            max_features=min(matrix.shape[1], _FEATURES_A_SPLIT),
+            random_state=seed,
+        )
+        forest.fit(matrix, sizes / (sizes.mean() or 1.0))
         return cls(names, columns, fill, **_joined([tree.tree_ for tree in forest.estimators_]))
 
     def __call__(self, X: Any, centers: Array) -> Array:
