@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -18,9 +17,8 @@ from polyhedge._validation import Array, check_alpha
 from polyhedge.batches import Model, decide_frame, distributed_radius, is_dask_frame
 from polyhedge.calibration import Calibration, conformal_radius, grouped_radius
 from polyhedge.data import digest_rows, take_rows
-from polyhedge.data.splits import IndexArray
 from polyhedge.io import MAX_BYTES, StoredModel, read_model, write_model
-from polyhedge.learners import Auto, Learner, LearningObjective, choose_spread
+from polyhedge.learners import Auto, Learner, LearningObjective, learn_with_spread
 from polyhedge.metrics import Evaluation, RowMeasures, measure_rows
 from polyhedge.predictors import Predictor, as_predictor
 from polyhedge.problems import DecisionProblem
@@ -163,7 +161,14 @@ class RobustDecider(BaseEstimator):
             rows, found = training_rows_to_learn_from(learner, make, X, Y, split, labels)
             centers, learn_rows = np.vstack([found, centers]), np.concatenate([rows, learn_rows])
         self.n_learn_ = len(learn_rows)
-        self._learn(learner, centers, X, Y, learn_rows, labels, learn_seed)
+        self.learn_result_, self.spread_ = learn_with_spread(
+            learner,
+            LearningObjective(self.problem, Y[learn_rows] - centers, centers, self.alpha),
+            take_rows(X, learn_rows),
+            seed=learn_seed,
+            groups=None if labels is None else labels[learn_rows],
+        )
+        self.set_ = self.learn_result_.set
         self.predictor_, self.split_ = predictor, split
         self._remember_names(X)
         self.data_digest_ = digest_rows(X, Y, split.train, split.learn, split.calibrate)
@@ -172,25 +177,6 @@ class RobustDecider(BaseEstimator):
             take_rows(X, calibrate_rows), Y[calibrate_rows], None if labels is None else labels[calibrate_rows]
         )
         return self
-
-    def _learn(
-        self, learner: Learner, centers: Array, X: Any, Y: Array, rows: IndexArray, labels: Any, seed: int
-    ) -> None:
-        """Learning rows only: the one place that sets the shape, and the spread that scales it."""
-        began, residuals = time.perf_counter(), Y[rows] - centers
-        result, spread = learner.learn(residuals, centers, self.problem, self.alpha, random_state=seed), None
-        if getattr(learner, "spread", False):
-            time_limit = getattr(learner, "time_limit", None)
-            spread, result = choose_spread(
-                result,
-                LearningObjective(self.problem, residuals, centers, self.alpha),
-                take_rows(X, rows),
-                handicap=getattr(learner, "handicap", 0.0),
-                seed=seed,
-                groups=None if labels is None else labels[rows],
-                deadline=np.inf if time_limit is None else began + time_limit,
-            )
-        self.learn_result_, self.set_, self.spread_ = result, result.set, spread
 
     def _remember_names(self, X: Any) -> None:
         """Keep the names of the columns, as scikit-learn does: where there are any, and all are text."""

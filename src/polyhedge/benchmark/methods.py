@@ -34,12 +34,14 @@ from polyhedge.learners import (
     Auto,
     Descent,
     Learner,
+    LearningObjective,
     MinVolume,
     OneSidedBox,
     PcaBox,
     Pinball,
     RotatedBoxGrid,
     Scenario,
+    learn_with_spread,
 )
 
 __all__ = ["DEFAULT", "GROUPS", "METHODS", "Method", "find_methods", "learned", "learned_without_recalibration"]
@@ -97,12 +99,15 @@ def learned_without_recalibration(task: Task, alpha: float, seed: int, *, learne
     began = time.perf_counter()
     pooled = np.concatenate([task.split.learn, task.split.calibrate])
     centers = np.asarray(predictor.predict(task.X[pooled]))
-    residuals = task.Y[pooled] - centers
-    result = learner.learn(residuals, centers, task.problem, alpha, random_state=seed)
-    radius = conformal_radius(result.set.scores(residuals), alpha)
+    objective = LearningObjective(task.problem, task.Y[pooled] - centers, centers, alpha)
+    result, spread = learn_with_spread(learner, objective, task.X[pooled], seed=seed)
+    scales = np.ones(len(pooled)) if spread is None else spread(task.X[pooled], centers)
+    radius = conformal_radius(result.set.scores(objective.residuals / scales[:, None]), alpha)
     seconds = time.perf_counter() - began
-    test_centers = np.asarray(predictor.predict(task.rows("test")[0]))
-    return measure_set(task, test_centers, result.set, radius, alpha, seconds, result.detail)
+    X = task.rows("test")[0]
+    test_centers = np.asarray(predictor.predict(X))
+    test_scales = None if spread is None else spread(X, test_centers)
+    return measure_set(task, test_centers, result.set, radius, alpha, seconds, result.detail, test_scales)
 
 
 def _ours(key: str, name: str, learner: Learner, *, group: str = "ours", paper: str = "") -> tuple[Method, Method]:

@@ -14,7 +14,7 @@ from polyhedge.learners.pinball import Pinball
 from polyhedge.learners.result import Learner, LearnResult
 from polyhedge.learners.scenario import Scenario
 from polyhedge.learners.spread import Spread
-from polyhedge.learners.spread_choice import choose_spread
+from polyhedge.learners.spread_choice import choose_spread, learn_with_spread
 
 __all__ = [
     "CCG",
@@ -34,5 +34,6 @@ __all__ = [
     "Scenario",
     "Spread",
     "choose_spread",
+    "learn_with_spread",
     "lower_bound",
 ]

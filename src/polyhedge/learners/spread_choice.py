@@ -20,12 +20,12 @@ from polyhedge.calibration import conformal_radius, minimum_samples
 from polyhedge.data import take_rows
 from polyhedge.learners.boxes import judged_contexts
 from polyhedge.learners.objective import LearningObjective
-from polyhedge.learners.result import LearnResult
+from polyhedge.learners.result import Learner, LearnResult
 from polyhedge.learners.spread import Spread
 from polyhedge.sets import Polyhedron
 from polyhedge.solvers.program import Status
 
-__all__ = ["choose_spread"]
+__all__ = ["choose_spread", "learn_with_spread"]
 
 logger = logging.getLogger(__name__)
 
@@ -33,6 +33,37 @@ _LEAVES = (5, 20)
 _POWERS = (0.5, 1.0)
 _N_FOLDS = 3
 _FEWEST = 100
+
+
+def learn_with_spread(
+    learner: Learner, objective: LearningObjective, X: Any, *, seed: int, groups: Any = None
+) -> tuple[LearnResult, Spread | None]:
+    """Learn a shape and, where the learner says `spread = True` and it pays, the spread that scales it.
+
+    Parameters
+    ----------
+    learner : gives the shape; its `handicap` and `time_limit`, where it has them, hold for the spread too.
+    objective : the samples: learning rows only.
+    X : features of these samples, row by row.
+    seed : of the learner, of folds and of forests.
+    groups : labels of rows that are near-copies of each other.
+    """
+    began, limit = time.perf_counter(), getattr(learner, "time_limit", None)
+    result = learner.learn(
+        objective.residuals, objective.centers, objective.problem, objective.alpha, random_state=seed
+    )
+    if not getattr(learner, "spread", False):
+        return result, None
+    spread, result = choose_spread(
+        result,
+        objective,
+        X,
+        handicap=getattr(learner, "handicap", 0.0),
+        seed=seed,
+        groups=groups,
+        deadline=np.inf if limit is None else began + limit,
+    )
+    return result, spread
 
 
 def choose_spread(
