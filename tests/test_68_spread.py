@@ -9,6 +9,7 @@ import cvxpy as cp
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.sparse as sp
 from scipy import stats
 from sklearn.ensemble import RandomForestRegressor
 
@@ -16,6 +17,7 @@ import polyhedge as ph
 from polyhedge.learners import Auto, Descent, LearningObjective, Spread, choose_spread, spread_choice
 from polyhedge.robust import decide
 from polyhedge.solvers.program import Status
+from polyhedge.tables import Table, fit_table
 from polyhedge.words import facets, facets_in_words
 
 LINEAR = ph.problems.simplex_linear([-0.08, 0.0])
@@ -101,6 +103,29 @@ def test_missing_values_count_as_the_median_and_huge_ones_do_no_harm():
     np.testing.assert_array_equal(spread(X, centers), spread(filled, centers))
 
 
+def test_boolean_columns_count_and_spans_of_time_do_not():
+    X, Y = uneven(300)
+    frame = pd.DataFrame({"hard": X[:, 2] > 0.5, "took": pd.to_timedelta(X[:, 0], unit="s"), "x": X[:, 0]})
+    frame["maybe"] = pd.array(X[:, 1] > 0.5, dtype="boolean")
+    frame.loc[3, "maybe"] = pd.NA
+    spread = Spread.fit(frame, X[:, :2], np.abs(Y - X[:, :2]).mean(axis=1), min_leaf=20, seed=0)
+    assert spread.names == ("hard", "x", "maybe")
+    levels = spread(frame, X[:, :2])
+    assert levels[frame["hard"]].min() > 1.5 * levels[~frame["hard"]].max()
+    row = frame.iloc[[0]].astype(object)
+    assert spread(row, X[:1, :2])[0] == levels[0]
+
+
+def test_sparse_rows_are_taken_where_dense_ones_were_learned_from(decider):
+    X, _ = uneven(20, seed=1)
+    for kind in (sp.csr_array, sp.csc_matrix):
+        np.testing.assert_array_equal(decider.spread_(kind(X), X[:, :2]), decider.scales(X))
+
+
+def test_its_text_is_short(decider):
+    assert len(repr(decider.spread_)) < 200
+
+
 @pytest.mark.parametrize("rows", [["a", "b"], ["c"], []])
 def test_without_numbers_the_prediction_alone_is_looked_at(rows):
     X, Y = uneven(300)
@@ -184,6 +209,14 @@ def test_membership_volume_and_evaluation_agree_row_by_row(decider):
     assert float(decider.mean_volume(X)) == pytest.approx(np.mean([float(r.volume()) for r in regions]))
 
 
+def test_residuals_ask_for_matching_rows_and_a_fitted_decider(decider):
+    X, Y = uneven(10)
+    with pytest.raises(ValueError, match="X and Y must have the same number of rows, got 10 and 9"):
+        decider.residuals(X, Y[:9])
+    with pytest.raises(ValueError, match="not fitted yet"):
+        ph.RobustDecider(LINEAR).residuals(X, Y)
+
+
 # --- when it is taken -------------------------------------------------------------------------------------
 
 
@@ -203,6 +236,25 @@ def test_it_is_not_taken_where_residuals_spread_alike():
     assert decider.spread_ is None
     np.testing.assert_array_equal(decider.scales(X), 1.0)
     assert "spread" not in decider.learn_result_.detail
+
+
+def test_a_certified_learner_scales_as_its_learner_does(decider):
+    certified = fitted(learner=ph.learners.Certified(Auto()))
+    np.testing.assert_array_equal(certified.spread_.value, decider.spread_.value)
+    assert "at one size" in certified.learn_result_.detail
+    assert "proven to be within" in certified.learn_result_.detail
+    assert fitted(400, ph.learners.Certified(Auto(spread=False))).spread_ is None
+    assert ph.learners.Certified(Auto(time_limit=3.0), seconds=2.0).time_limit == 5.0
+    assert ph.learners.Certified(Auto()).time_limit is None
+    assert ph.learners.Certified(ph.learners.OneSidedBox()).handicap == 0.0
+
+
+def test_fit_from_a_table_scales_and_says_so():
+    X, Y = uneven(1200)
+    frame = pd.DataFrame(X, columns=["a", "b", "c"]).assign(u=Y[:, 0], v=Y[:, 1])
+    fitted = fit_table(Table(frame, "uneven.csv"), LINEAR, ["u", "v"])
+    assert fitted.decider.spread_ is not None
+    assert fitted.decider.spread_.names == ("a", "b", "c")
 
 
 @pytest.mark.parametrize("learner", [Descent(n_steps=5), ph.learners.OneSidedBox(), ph.learners.PcaBox()])
@@ -247,6 +299,24 @@ def test_outcomes_that_are_predicted_exactly_need_no_spread():
     decider = ph.RobustDecider(LINEAR, "precomputed", random_state=0).fit(Y, Y)
     assert decider.spread_ is None
     assert (Spread.fit(X, Y, np.zeros(400), min_leaf=5, seed=0)(X, Y) > 0).all()
+
+
+def test_premiums_in_the_detail_refer_to_the_contexts_that_were_judged():
+    n, d = 400, 3
+    rng = np.random.default_rng(0)
+    X = rng.uniform(size=(n, d + 1))
+    centers = 10 * np.sin(9 * X[:, :d])
+    residuals = np.where(X[:, d:] > 0.5, 0.8, 0.1) * rng.normal(size=(n, d))
+    problem = ph.problems.simplex_newsvendor(0.3, 0.7, d)
+    objective = LearningObjective(problem, residuals, centers, 0.1)
+    assert not objective.has_closed_form
+    result = ph.learners.PcaBox().learn(residuals, centers, problem, 0.1)
+    spread, scaled = choose_spread(result, objective, X, handicap=0.0, seed=0)
+    assert spread is not None
+    said = float(scaled.detail.partition("cross-fitted premium ")[2].partition(",")[0])
+    judged = np.unique(np.linspace(0, n - 1, 200).astype(int))
+    nominal = ph.robust.decide_knowing(problem, centers[judged])[1].mean()
+    assert said == pytest.approx(scaled.objective - nominal, rel=1e-3)
 
 
 def test_a_spread_must_save_more_than_the_handicap():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import io
 import re
 import runpy
 import subprocess
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner, Result
 
 import polyhedge
@@ -25,6 +27,8 @@ from polyhedge.benchmark import (
     make_task,
     synthetic_task,
 )
+from polyhedge.benchmark.grid import Grid
+from polyhedge.cli.app import rich_table
 
 ROOT = Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"
@@ -277,3 +281,10 @@ def test_readme_says_what_the_adversary_says_is_exact() -> None:
 def test_example_runs(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     runpy.run_path(str(path), run_name="__main__")
     assert capsys.readouterr().out
+
+
+def test_brackets_in_a_note_reach_the_terminal():
+    table = rich_table(Grid("t", ("a" * 60,), (("1",),), "pip install 'polyhedge[picnn]'"))
+    console = Console(width=80, file=io.StringIO())
+    console.print(table)
+    assert "polyhedge[picnn]" in console.file.getvalue()

@@ -287,6 +287,12 @@ def test_cluster_that_does_not_answer_is_one_clear_error(monkeypatch) -> None:
         )
 
 
+@pytest.mark.parametrize("address", ["nonsense", "tcp://nonsense", "host:port", " "])
+def test_an_address_without_a_port_is_refused_at_once(address) -> None:
+    with pytest.raises(ValueError, match="cluster must be HOST:PORT"):
+        Workers(cluster=address)
+
+
 @pytest.mark.filterwarnings("default")
 def test_dask_cluster_gives_the_same_numbers_although_a_worker_is_killed(small, tmp_path) -> None:
     distributed = pytest.importorskip("distributed")

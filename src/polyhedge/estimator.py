@@ -212,7 +212,8 @@ class RobustDecider(BaseEstimator):
         for k in range(0, len(Y), _CALIBRATION_BLOCK):
             rows = np.arange(k, min(k + _CALIBRATION_BLOCK, len(Y)))
             part = X if len(rows) == len(Y) else take_rows(X, rows)
-            scores[rows] = self.set_.scores(self.residuals(part, Y[rows]))
+            centers = self.predictor_.predict(part)
+            scores[rows] = self.set_.scores((Y[rows] - centers) / self._scales(part, centers)[:, None])
         radius = conformal_radius(scores, self.alpha) if groups is None else grouped_radius(scores, groups, self.alpha)
         self._set_radius(radius, len(scores), digest_rows(X, Y))
 
@@ -246,7 +247,7 @@ class RobustDecider(BaseEstimator):
         if is_dask_frame(X):
             return decide_frame(Model.of(self), X)
         centers = self._centers(X)
-        scales = self.scales(X, centers)
+        scales = self._scales(X, centers)
         decisions = decide(
             self.problem, self.set_, self.radius_, centers, scales=scales, n_jobs=n_jobs, progress=progress
         )
@@ -261,7 +262,7 @@ class RobustDecider(BaseEstimator):
         centers = self._centers(one_row(x))
         if len(centers) != 1:
             raise ValueError(f"region takes one row, got {len(centers)}. Call it for each row.")
-        return self._region_around(centers[0], self.scales(one_row(x), centers)[0])
+        return self._region_around(centers[0], self._scales(one_row(x), centers)[0])
 
     def scales(self, X: Any, centers: Array | None = None) -> Array:
         """How many times its calibrated size the set has at each row (N,): the predicted spread, or 1.
@@ -269,14 +270,18 @@ class RobustDecider(BaseEstimator):
         `centers` are the predictions there, where they are known already.
         """
         self._check_fitted("scales")
-        centers = self._centers(X) if centers is None else centers
+        return self._scales(X, self._centers(X) if centers is None else centers)
+
+    def _scales(self, X: Any, centers: Array) -> Array:
         return np.ones(len(centers)) if self.spread_ is None else self.spread_(X, centers)
 
-    def residuals(self, X: Any, Y: Array) -> Array:
+    def residuals(self, X: Any, Y: ArrayLike) -> Array:
         """What `set_` is a set of: outcome minus prediction (N, d), over the predicted spread where there is one."""
-        centers = self.predictor_.predict(X)
-        residuals = Y - centers
-        return residuals if self.spread_ is None else residuals / self.spread_(X, centers)[:, None]
+        self._check_fitted("residuals")
+        Y, centers = check_outcomes(self.problem, Y), self._centers(X)
+        if len(Y) != len(centers):
+            raise ValueError(f"X and Y must have the same number of rows, got {len(centers)} and {len(Y)}.")
+        return np.asarray((Y - centers) / self._scales(X, centers)[:, None])
 
     def evaluate(self, X: Any, Y: ArrayLike) -> Evaluation:
         """Coverage, costs and volume on rows that were not used for fitting."""
@@ -288,8 +293,9 @@ class RobustDecider(BaseEstimator):
         Y, centers = check_outcomes(self.problem, Y), self._centers(X)
         if len(Y) != len(centers):
             raise ValueError(f"X and Y must have the same number of rows, got {len(centers)} and {len(Y)}.")
-        decisions = decide(self.problem, self.set_, self.radius_, centers, scales=self.scales(X, centers))
-        inside = self.set_.contains(self.residuals(X, Y), self.radius_)
+        scales = self._scales(X, centers)
+        decisions = decide(self.problem, self.set_, self.radius_, centers, scales=scales)
+        inside = self.set_.contains((Y - centers) / scales[:, None], self.radius_)
         return measure_rows(self.problem, decisions, inside, centers, Y)
 
     def save(self, path: str | Path, details: Mapping[str, Any] | None = None, *, trusted: Sequence[str] = ()) -> None:
@@ -336,7 +342,7 @@ class RobustDecider(BaseEstimator):
         if self.spread_ is None and not has_known_support:
             return self.set_.volume(self.radius_)
         centers = self._centers(X)
-        scales = self.scales(X, centers)
+        scales = self._scales(X, centers)
         if not has_known_support:
             return mean_volume(self.set_, self.radius_, scales)
         chosen = np.unique(np.linspace(0, len(centers) - 1, _VOLUME_REGIONS).astype(int))

@@ -174,7 +174,8 @@ def _binding(polyhedron: Polyhedron, decider: RobustDecider, X: Any, decisions: 
     if decider.problem.pieces is None:
         found = decider.decide(X) if decisions is None else decisions
         decided = np.isfinite(found.worst_outcome).all(axis=1)
-        return _tight(polyhedron, decider.radius_, (found.worst_outcome - centers)[decided])
+        residuals = (found.worst_outcome - centers) / decider.scales(X, centers)[:, None]
+        return _tight(polyhedron, decider.radius_, residuals[decided])
     chosen = np.unique(np.linspace(0, len(centers) - 1, min(len(centers), _MOST_ROWS)).astype(int))
     scales = decider.scales(X, centers)
     multipliers = np.vstack(

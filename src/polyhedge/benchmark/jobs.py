@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import re
 import threading
 import time
 from collections import deque
@@ -74,6 +75,9 @@ class Workers:
 
     def __post_init__(self) -> None:
         check_count(self.n, "workers", minimum=1)
+        # Without a port Dask's client would look for long, and end in an error of its own.
+        if self.cluster and not re.fullmatch(r"(\w+://)?\S+:\d+|inproc://\S+", self.cluster):
+            raise ValueError(f"cluster must be HOST:PORT, as a Dask scheduler prints it, got {self.cluster!r}.")
 
     @contextmanager
     def open(self) -> Iterator[_Pool]:
@@ -229,7 +233,7 @@ def _dask_client(address: str) -> Iterator[Any]:
         raise ImportError("--cluster needs Dask. Get it with: pip install 'polyhedge[dask]'") from error
     try:
         client = Client(address, timeout=_PATIENCE, set_as_default=False)
-    except OSError as error:
+    except (OSError, ValueError) as error:
         raise OSError(f"No Dask scheduler answers at {address!r}. Start one with: dask scheduler") from error
     with client:
         yield client

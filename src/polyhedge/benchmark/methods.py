@@ -29,6 +29,7 @@ from polyhedge.benchmark.baselines import (
 from polyhedge.benchmark.measure import Measured, measure_set
 from polyhedge.benchmark.tasks import Task
 from polyhedge.calibration import conformal_radius
+from polyhedge.data import Split
 from polyhedge.estimator import RobustDecider
 from polyhedge.learners import (
     Auto,
@@ -43,6 +44,8 @@ from polyhedge.learners import (
     Scenario,
     learn_with_spread,
 )
+from polyhedge.predictors import as_predictor
+from polyhedge.rows import training_rows_to_learn_from
 
 __all__ = ["DEFAULT", "GROUPS", "METHODS", "Method", "find_methods", "learned", "learned_without_recalibration"]
 
@@ -99,10 +102,18 @@ def learned_without_recalibration(task: Task, alpha: float, seed: int, *, learne
     began = time.perf_counter()
     pooled = np.concatenate([task.split.learn, task.split.calibrate])
     centers = np.asarray(predictor.predict(task.X[pooled]))
-    objective = LearningObjective(task.problem, task.Y[pooled] - centers, centers, alpha)
-    result, spread = learn_with_spread(learner, objective, task.X[pooled], seed=seed)
+    more, found = training_rows_to_learn_from(
+        learner,
+        lambda: as_predictor(task.predictor, task.problem.n_outcomes),
+        task.X,
+        task.Y,
+        Split(task.split.train, pooled, np.zeros(0, dtype=np.int64)),
+    )
+    rows, rows_centers = np.concatenate([more, pooled]), np.vstack([found, centers])
+    objective = LearningObjective(task.problem, task.Y[rows] - rows_centers, rows_centers, alpha)
+    result, spread = learn_with_spread(learner, objective, task.X[rows], seed=seed)
     scales = np.ones(len(pooled)) if spread is None else spread(task.X[pooled], centers)
-    radius = conformal_radius(result.set.scores(objective.residuals / scales[:, None]), alpha)
+    radius = conformal_radius(result.set.scores((task.Y[pooled] - centers) / scales[:, None]), alpha)
     seconds = time.perf_counter() - began
     X = task.rows("test")[0]
     test_centers = np.asarray(predictor.predict(X))

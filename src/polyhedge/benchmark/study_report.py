@@ -113,8 +113,8 @@ def _short(figures: Sequence[TableRow]) -> list[Block]:
     return [
         Text(
             "The premium is the worst-case cost minus the cost of trusting the prediction: what robustness costs. It "
-            "has a meaningful zero, so it is the scale for comparisons. Costs are times ten throughout, as the paper "
-            "prints them."
+            "has a meaningful zero, so it is the scale for comparisons. In the tables of this study "
+            "costs are times ten, as the paper prints them."
         ),
         *cost_cards(figures),
     ]

@@ -276,4 +276,4 @@ def _failed(row_type: type[Any], job: Any, reason: str, *, names: tuple[str, ...
 
 def _about(rows: Sequence[Any]) -> dict[str, object]:
     seeds = sorted({row.seed for row in rows})
-    return {"command": "polyhedge reproduce theory", "seeds": seeds}
+    return {"command": f"polyhedge reproduce theory --seeds {len(seeds)}", "seeds": seeds}

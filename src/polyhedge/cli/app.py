@@ -102,7 +102,7 @@ def can_draw() -> bool:
 
 def rich_table(grid: Grid, *, dense: bool = False) -> Table:
     """A grid of cells as a table of the terminal; `**cell**` is bold. A dense one has no lines between columns."""
-    table = Table(title=grid.title, title_style="bold", caption=grid.note, caption_justify="left")
+    table = Table(title=grid.title, title_style="bold", caption=Text(grid.note), caption_justify="left")
     if dense:
         table.box, table.padding, table.pad_edge = box.SIMPLE_HEAD, 0, False
     for position, head in enumerate(grid.heads):

@@ -24,6 +24,7 @@ from polyhedge.cli.common import (
     warn,
 )
 from polyhedge.cli.progress import progress
+from polyhedge.estimator import RobustDecider
 from polyhedge.learners import LearnResult
 from polyhedge.tables import PREDICTORS, FittedTable, TableOptions, fit_table
 from polyhedge.words import facets_in_words
@@ -120,7 +121,7 @@ def _print(fitted: FittedTable, options: TableOptions, facets: tuple[str, ...], 
         ),
         ("predictor", f"{fitted.predictor} ({fitted.reason})"),
         ("learner", _learner(decider.learn_result_)),
-        ("gap", _gap(decider.learn_result_)),
+        ("gap", _gap(decider)),
         ("radius", f"{decider.radius_:.4g}"),
     ]
     if fitted.evaluation is not None:
@@ -137,7 +138,10 @@ def _learner(result: LearnResult) -> str:
     return f"{result.detail or 'done'} ({str(result.status).partition(':')[0]}, {result.seconds:.1f} s)"
 
 
-def _gap(result: LearnResult) -> str:
+def _gap(decider: RobustDecider) -> str:
+    result = decider.learn_result_
+    if decider.spread_ is not None:
+        return "not certified: what can be proven is for sets of one size"
     if result.gap == float("inf"):
         return "not certified for this kind of problem"
     return f"at most {max(result.gap, 0.0):.3g} above the cheapest set of any shape on the learning rows (certified)"

@@ -51,6 +51,22 @@ class Certified:
         return int(getattr(self.learner, "training_folds", 0))
 
     @property
+    def spread(self) -> bool:
+        """As the learner says: whether the set may be scaled by a predicted spread."""
+        return bool(getattr(self.learner, "spread", False))
+
+    @property
+    def handicap(self) -> float:
+        """As the learner says: what a more complex choice must save."""
+        return float(getattr(self.learner, "handicap", 0.0))
+
+    @property
+    def time_limit(self) -> float | None:
+        """As the learner says, and the time for the certificate."""
+        limit = getattr(self.learner, "time_limit", None)
+        return None if limit is None else limit + self.seconds
+
+    @property
     def learns_from_decisions(self) -> bool:
         """As the learner says: whether it needs learning rows."""
         return bool(getattr(self.learner, "learns_from_decisions", True))

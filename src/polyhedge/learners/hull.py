@@ -8,6 +8,7 @@ of $v_i(T)$ for *every* selection T that contains the support of $\lambda$, what
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -59,8 +60,10 @@ class HullValues:
     mixtures: tuple[Mixture, ...]
 
 
-def disjoint_mixtures(problem: DecisionProblem, residuals: Array, center: Array, count: int) -> list[Mixture]:
-    """Proving mixtures of one context with disjoint members, by falling value.
+def disjoint_mixtures(
+    problem: DecisionProblem, residuals: Array, center: Array, count: int, deadline: float = np.inf
+) -> list[Mixture]:
+    """Proving mixtures of one context with disjoint members, by falling value; fewer after the deadline.
 
     Dropping fewer than `count` residuals leaves one of `count` disjoint mixtures whole, so the last
     value is a floor for every selection; so is the value of a mixture without members.
@@ -68,7 +71,7 @@ def disjoint_mixtures(problem: DecisionProblem, residuals: Array, center: Array,
     context = _ContextProgram(problem, residuals, center)
     available = np.ones(len(residuals), dtype=bool)
     found: list[Mixture] = []
-    for _ in range(count):
+    while len(found) < count and time.perf_counter() < deadline:
         mixture = context.solve(available)
         if mixture is None:
             break

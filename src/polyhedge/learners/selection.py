@@ -54,7 +54,11 @@ class SelectionSearch:
         """Floors of all contexts from disjoint mixtures, which also make the first chains."""
         floors = np.full(len(self.oracle.centers), -np.inf)
         for i, center in enumerate(self.oracle.centers):
-            chain = disjoint_mixtures(self.oracle.problem, self.oracle.residuals, center, self.n_drop + 1)
+            if self._left() <= 0:
+                break
+            chain = disjoint_mixtures(
+                self.oracle.problem, self.oracle.residuals, center, self.n_drop + 1, self.deadline
+            )
             for mixture in chain:
                 self.mixtures[i][mixture.members] = mixture.value
             if len(chain) > self.n_drop or (chain and not chain[-1].members):

@@ -9,7 +9,7 @@ because each of them is a set of its own, and decisions for many contexts are fa
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -36,7 +36,7 @@ class Spread:
 
     Attributes
     ----------
-    names : names of the numeric columns of X that it looks at, where X was a data frame.
+    names : names of the numeric and boolean columns of X that it looks at, where X was a data frame.
     columns : their positions. The prediction itself is looked at too, after them.
     fill : values that stand for missing ones.
     roots : (n_trees,) first node of each tree.
@@ -48,13 +48,13 @@ class Spread:
 
     names: tuple[str, ...]
     columns: Indices
-    fill: Array
-    roots: Indices
-    feature: Indices
-    threshold: Array
-    left: Indices
-    right: Indices
-    value: Array
+    fill: Array = field(repr=False)
+    roots: Indices = field(repr=False)
+    feature: Indices = field(repr=False)
+    threshold: Array = field(repr=False)
+    left: Indices = field(repr=False)
+    right: Indices = field(repr=False)
+    value: Array = field(repr=False)
     depth: int
     power: float = 1.0
 
@@ -85,10 +85,8 @@ class Spread:
         >>> Spread.fit(X, np.zeros((400, 1)), sizes, min_leaf=20, seed=0)([[0.1], [0.9]], np.zeros((2, 1)))
         array([0.5       , 1.41421356])
         """
-        numbers = numbers_of(X)
-        n_columns = 0 if numbers is None else numbers.shape[1]
-        names, columns = _numeric_columns(X, n_columns)
-        matrix = centers if numbers is None else np.hstack([numbers, centers])
+        names, columns = _numeric_columns(X)
+        matrix = np.hstack([_numbers(X, names, columns), centers])
         fill = np.array([_median(column) for column in matrix.T])
         matrix = _ready(matrix, fill)
         forest = RandomForestRegressor(
@@ -103,7 +101,7 @@ class Spread:
 
     def __call__(self, X: Any, centers: Array) -> Array:
         """Levels (N,) at rows X with their predictions (N, d)."""
-        matrix = _ready(np.hstack([self._numbers(X), centers]) if len(self.columns) else centers, self.fill)
+        matrix = _ready(np.hstack([_numbers(X, self.names, self.columns), centers]), self.fill)
         sizes = np.empty(len(matrix))
         for k in range(0, len(matrix), _BLOCK):
             sizes[k : k + _BLOCK] = self._forest(matrix[k : k + _BLOCK])
@@ -118,30 +116,36 @@ class Spread:
             node = np.where(goes_left, self.left[node], self.right[node])
         return np.asarray(self.value[node].mean(axis=1))
 
-    def _numbers(self, X: Any) -> Array:
-        if hasattr(X, "columns") and self.names:
-            missing = [name for name in self.names if name not in X.columns]
-            if missing:
-                raise ValueError(f"X has no column {', '.join(missing)}, from which the spread is predicted.")
-            return np.asarray(X[list(self.names)].to_numpy(dtype=np.float64, na_value=np.nan))
-        if hasattr(X, "iloc"):
-            return np.asarray(X.iloc[:, self.columns].to_numpy(dtype=np.float64, na_value=np.nan))
-        return np.asarray(X)[:, self.columns].astype(np.float64)
-
     def state(self) -> dict[str, Any]:
         """The fields by name: `Spread(**state)` is the same."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
+        return {each.name: getattr(self, each.name) for each in fields(self)}
 
 
-def _numeric_columns(X: Any, n_columns: int) -> tuple[tuple[str, ...], Indices]:
+def _numeric_columns(X: Any) -> tuple[tuple[str, ...], Indices]:
+    """Numeric and boolean columns of a data frame by name and position; all of an array; none of anything else."""
     if not hasattr(X, "select_dtypes"):
-        return (), np.arange(n_columns)
-    columns = np.array(
-        [j for j in range(X.shape[1]) if X.iloc[:, [j]].select_dtypes("number").shape[1]], dtype=np.int64
-    )
+        numbers = numbers_of(X)
+        return (), np.arange(0 if numbers is None else numbers.shape[1])
+    kinds = {"include": ["number", "bool"], "exclude": ["timedelta"]}
+    columns = np.flatnonzero([X.iloc[:, [j]].select_dtypes(**kinds).shape[1] for j in range(X.shape[1])])
     names = [X.columns[j] for j in columns]
     is_named = all(isinstance(name, str) for name in names) and len(set(X.columns)) == len(X.columns)
     return tuple(names) if is_named else (), columns
+
+
+def _numbers(X: Any, names: tuple[str, ...], columns: Indices) -> Array:
+    """These columns of X (N, k) as numbers."""
+    if not len(columns):
+        return np.zeros((X.shape[0] if hasattr(X, "shape") else len(X), 0))
+    if hasattr(X, "columns") and names:
+        missing = [name for name in names if name not in X.columns]
+        if missing:
+            raise ValueError(f"X has no column {', '.join(missing)}, from which the spread is predicted.")
+        return np.asarray(X[list(names)].to_numpy(dtype=np.float64, na_value=np.nan))
+    if hasattr(X, "iloc"):
+        return np.asarray(X.iloc[:, columns].to_numpy(dtype=np.float64, na_value=np.nan))
+    rows = X.tocsr()[:, columns].toarray() if hasattr(X, "tocsr") else np.asarray(X)[:, columns]
+    return np.asarray(rows, dtype=np.float64)
 
 
 def _median(column: Array) -> float:

@@ -10,18 +10,20 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from sklearn.model_selection import GroupKFold, KFold
 
-from polyhedge._validation import Array
+from polyhedge._validation import Array, Indices
 from polyhedge.calibration import conformal_radius, minimum_samples
 from polyhedge.data import take_rows
 from polyhedge.learners.boxes import judged_contexts
 from polyhedge.learners.objective import LearningObjective
 from polyhedge.learners.result import Learner, LearnResult
 from polyhedge.learners.spread import Spread
+from polyhedge.robust import decide_knowing
 from polyhedge.sets import Polyhedron
 from polyhedge.solvers.program import Status
 
@@ -115,11 +117,11 @@ class _Judge:
 
     def choose(self, result: LearnResult, handicap: float) -> tuple[Spread | None, LearnResult]:
         objective = self.objective
-        plain = self._cost(np.ones(objective.n))
+        plain, nominal = self._cost(np.ones(objective.n)), self._nominal
         if not np.isfinite(plain):
             return None, result
         sizes = _sizes(objective.residuals)
-        margin = handicap / np.sqrt(objective.n) * max(plain - objective.nominal_cost, 0.0)
+        margin = handicap / np.sqrt(objective.n) * max(plain - nominal, 0.0)
         best, least, scales = None, plain - margin, np.ones(objective.n)
         for min_leaf in _LEAVES:
             if time.perf_counter() > self.deadline:
@@ -136,16 +138,28 @@ class _Judge:
         if best is None:
             return None, result
         spread = replace(self._fit(np.arange(objective.n), sizes, best[0]), power=best[1])
-        nominal = objective.nominal_cost
+        # What was proven holds for sets of one size only.
+        proven = f", proven to be within {max(result.gap, 0.0):.3g} of the least" if np.isfinite(result.gap) else ""
         return spread, replace(
             result,
             set=Polyhedron(self.shape.W, self.shape.b - self._radius(scales)),
             objective=least,
-            # Proven for sets of one size only.
             lower_bound=-np.inf,
             detail=f"{result.detail}; scaled by a predicted spread: cross-fitted premium {least - nominal:.4g}, "
-            f"with one size for all {plain - nominal:.4g}",
+            f"at one size {plain - nominal:.4g}{proven}",
         )
+
+    @cached_property
+    def _contexts(self) -> Indices:
+        """All contexts, an even choice of them where each needs a solver."""
+        assert self.objective.problem.pieces is not None
+        few = int(np.clip(6400 // len(self.objective.problem.pieces), 20, 200))
+        return judged_contexts(self.objective, None if self.objective.has_closed_form else few)
+
+    @cached_property
+    def _nominal(self) -> float:
+        found = decide_knowing(self.objective.problem, self.objective.centers[self._contexts])[1]
+        return float(np.nanmean(found))
 
     def _folds(self) -> Any:
         if self.groups is None:
@@ -161,10 +175,7 @@ class _Judge:
 
     def _cost(self, scales: Array) -> float:
         """Mean worst-case cost at the radius that these scales would get."""
-        objective, radius = self.objective, self._radius(scales)
-        assert objective.problem.pieces is not None
-        few = None if objective.has_closed_form else int(np.clip(6400 // len(objective.problem.pieces), 20, 200))
-        rows = judged_contexts(objective, few)
+        objective, radius, rows = self.objective, self._radius(scales), self._contexts
         total = 0.0
         for scale in np.unique(scales[rows]):
             own = rows[scales[rows] == scale]

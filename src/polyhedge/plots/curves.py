@@ -55,7 +55,7 @@ def cost_curve(decider: RobustDecider, X: Any, Y: ArrayLike, alphas: Sequence[fl
     outcomes = as_rows(outcomes[:, None] if outcomes.ndim == 1 else outcomes, "Y", decider.problem.n_outcomes)
     centers = decider.predictor_.predict(X)
     scales = decider.scales(X, centers)
-    scores = decider.set_.scores(decider.residuals(X, outcomes))
+    scores = decider.set_.scores((outcomes - centers) / scales[:, None])
     kept = [check_alpha(a) for a in sorted(set(alphas), reverse=True) if len(scores) >= minimum_samples(a)]
     if not kept:
         raise ValueError(

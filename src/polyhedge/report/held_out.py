@@ -56,8 +56,9 @@ def observe(decider: RobustDecider, X: Any, Y: ArrayLike) -> HeldOut:
     centers = decider.predictor_.predict(X)
     if len(outcomes) != len(centers):
         raise ValueError(f"X and Y must have the same number of rows, got {len(centers)} and {len(outcomes)}.")
-    found = decide(problem, decider.set_, decider.radius_, centers, scales=decider.scales(X, centers))
-    inside = decider.set_.contains(decider.residuals(X, outcomes), decider.radius_)
+    scales = decider.scales(X, centers)
+    found = decide(problem, decider.set_, decider.radius_, centers, scales=scales)
+    inside = decider.set_.contains((outcomes - centers) / scales[:, None], decider.radius_)
     rows = measure_rows(problem, found, inside, centers, outcomes)
     return HeldOut(X, outcomes, rows, rows.summary(Volume(np.nan), decider.alpha), found.complaint())
 

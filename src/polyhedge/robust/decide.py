@@ -68,7 +68,7 @@ def decide(
     if not np.isfinite(radius):
         raise ValueError(f"radius must be finite, got {radius}. Calibrate with more samples or a larger alpha.")
     if scales is not None:
-        return _by_scale(problem, shape, radius, centers, scales, n_jobs, progress)
+        return _by_scale(problem, shape, radius, centers, np.asarray(scales, dtype=np.float64), n_jobs, progress)
     found = _along_segment(problem, shape, radius, centers, n_jobs, progress)
     if found is not None:
         return found
