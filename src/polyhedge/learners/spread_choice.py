@@ -34,6 +34,8 @@ logger = logging.getLogger(__name__)
 _LEAVES = (5, 20)
 _POWERS = (0.5, 1.0)
 _N_FOLDS = 3
+# The best of several is taken, and a spread makes every decision dearer to compute: it must lead by more than a shape.
+_MARGINS = 2.0
 _FEWEST = 100
 
 
@@ -85,7 +87,7 @@ def choose_spread(
     result : the learned shape.
     objective : the samples it was learned from: learning rows only.
     X : features of these samples, row by row.
-    handicap : share of the premium, over the square root of the number of samples, that scaling must save.
+    handicap : twice this share of the premium, over the square root of the number of samples, must be saved.
     seed : of folds and forests.
     groups : labels of rows that are near-copies of each other; they stay in one fold.
     deadline : time (of `time.perf_counter`) after which nothing more is tried.
@@ -121,7 +123,7 @@ class _Judge:
         if not np.isfinite(plain):
             return None, result
         sizes = _sizes(objective.residuals)
-        margin = handicap / np.sqrt(objective.n) * max(plain - nominal, 0.0)
+        margin = _MARGINS * handicap / np.sqrt(objective.n) * max(plain - nominal, 0.0)
         best, least, scales = None, plain - margin, np.ones(objective.n)
         for min_leaf in _LEAVES:
             if time.perf_counter() > self.deadline:
