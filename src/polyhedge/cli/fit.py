@@ -139,12 +139,12 @@ def _learner(result: LearnResult) -> str:
 
 
 def _gap(decider: RobustDecider) -> str:
-    result = decider.learn_result_
-    if decider.spread_ is not None:
-        return "not certified: what can be proven is for sets of one size"
-    if result.gap == float("inf"):
+    gap = decider.learn_result_.gap
+    if gap == float("inf"):
         return "not certified for this kind of problem"
-    return f"at most {max(result.gap, 0.0):.3g} above the cheapest set of any shape on the learning rows (certified)"
+    if decider.spread_ is None:
+        return f"at most {max(gap, 0.0):.3g} above the cheapest set of any shape on the learning rows (certified)"
+    return f"at most {gap:.3g} above the cheapest set of any shape and one size on the learning rows (certified)"
 
 
 def _details(fitted: FittedTable, options: TableOptions, data: Path, n_rows: int) -> dict[str, Any]:

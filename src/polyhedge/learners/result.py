@@ -21,7 +21,8 @@ class LearnResult:
     ----------
     set : the shape; at radius 0 it covers just the conformal rank of the learning residuals.
     objective : mean worst-case cost over the learning contexts at the learning radius.
-    lower_bound : certified bound below which no polyhedron can come (-inf where none was proven).
+    lower_bound : certified bound below which no polyhedron can come (-inf where none was proven). It holds for sets of
+        one size; a set scaled by a predicted spread may be below it.
     gap : objective - lower_bound.
     status : whether the learner finished or stopped early.
     seconds : wall-clock time.

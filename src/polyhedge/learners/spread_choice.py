@@ -140,15 +140,12 @@ class _Judge:
         if best is None:
             return None, result
         spread = replace(self._fit(np.arange(objective.n), sizes, best[0]), power=best[1])
-        # What was proven holds for sets of one size only.
-        proven = f", proven to be within {max(result.gap, 0.0):.3g} of the least" if np.isfinite(result.gap) else ""
         return spread, replace(
             result,
             set=Polyhedron(self.shape.W, self.shape.b - self._radius(scales)),
             objective=least,
-            lower_bound=-np.inf,
             detail=f"{result.detail}; scaled by a predicted spread: cross-fitted premium {least - nominal:.4g}, "
-            f"at one size {plain - nominal:.4g}{proven}",
+            f"at one size {plain - nominal:.4g}",
         )
 
     @cached_property

@@ -258,8 +258,8 @@ def _certificate(objective: float, lower_bound: float) -> str:
     if not np.isfinite(lower_bound):
         return f"mean cost bound {_number(objective)} on the learning rows, no lower bound proven"
     return (
-        f"mean cost bound {_number(objective)} on the learning rows; no polyhedron that covers as many of them can be "
-        f"below {_number(lower_bound)}"
+        f"mean cost bound {_number(objective)} on the learning rows; no polyhedron of one size that covers as many of "
+        f"them can be below {_number(lower_bound)}"
     )
 
 
