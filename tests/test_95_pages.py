@@ -583,6 +583,11 @@ def browser(tmp_path: Path) -> Iterator[Browser]:
         process.stderr.close()
 
 
+CHARTS_FILL_THEIR_BOXES = """Array.from(document.querySelectorAll(".chart")).every((chart) => {
+  const box = chart.getBoundingClientRect(), drawn = chart.querySelector(".main-svg").getBoundingClientRect();
+  return Math.abs(box.width - drawn.width) < 2 && Math.abs(box.height - drawn.height) < 2;
+})"""
+
 COLUMN = """(() => {
   const table = document.querySelector("table.sortable");
   const buttons = Array.from(table.querySelectorAll("thead button"));
@@ -594,7 +599,7 @@ COLUMN = """(() => {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("width", "scheme"), [(1200, "light"), (1200, "dark"), (375, "light")])
+@pytest.mark.parametrize(("width", "scheme"), [(1200, "light"), (1200, "dark"), (768, "light"), (375, "light")])
 def test_study_page_works_in_a_browser(
     study: str, results: Path, browser: Browser, tmp_path: Path, width: int, scheme: str
 ) -> None:
@@ -610,6 +615,11 @@ def test_study_page_works_in_a_browser(
             # The body never scrolls sideways; tables do so in their own box.
             assert await browser.run("document.documentElement.scrollWidth <= window.innerWidth")
             assert await browser.run("document.querySelectorAll('.chart .main-svg').length > 0")
+            assert await browser.run(CHARTS_FILL_THEIR_BOXES)
+            await browser.run("window.dispatchEvent(new Event('beforeprint'))")
+            assert await browser.run("document.querySelector('.chart .main-svg').getBoundingClientRect().height") == 420
+            await browser.run("window.dispatchEvent(new Event('afterprint'))")
+            assert await browser.run(CHARTS_FILL_THEIR_BOXES)
             background = await browser.run("getComputedStyle(document.body).backgroundColor")
             assert (background == "rgb(255, 255, 255)") == (scheme == "light")
             picture = await browser.screenshot()

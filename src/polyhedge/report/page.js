@@ -43,14 +43,22 @@
   const charts = Array.from(document.querySelectorAll(".chart"));
   // A finger that drags over a chart means to scroll the page.
   const touch = window.matchMedia("(pointer: coarse)").matches;
+  const media = window.matchMedia("print");
+  // A chart does not follow the width of the paper by itself: half of it where several stand side by side.
+  const paper = (chart) => ({ width: chart.closest(".figures")?.querySelector(".chart ~ .chart, figure ~ figure") ? 330 : 680, height: 420 });
+  let printing = false;
   const draw = () => {
     if (!window.Plotly) return;
     for (const chart of charts) {
       const { data, layout } = JSON.parse(document.getElementById(chart.dataset.source).textContent);
-      window.Plotly.react(chart, data, { ...themed(layout), dragmode: touch ? false : "zoom" }, { displayModeBar: false, responsive: true });
+      const size = printing || media.matches ? paper(chart) : { autosize: true };
+      window.Plotly.react(chart, data, { ...themed(layout), ...size, dragmode: touch ? false : "zoom" }, { displayModeBar: false, responsive: true });
     }
   };
+  const turn = (to) => () => { printing = to; draw(); };
   draw();
   window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
-  window.matchMedia("print").addEventListener("change", draw);
+  media.addEventListener("change", draw);
+  window.addEventListener("beforeprint", turn(true));
+  window.addEventListener("afterprint", turn(false));
 })();

@@ -107,7 +107,9 @@ def _heads(columns: Sequence[Column], starts: Sequence[bool], sortable: bool) ->
         kind = f' class="{" ".join(kinds)}"' if kinds else ""
         group = f'<span class="hidden">{inline(column.group)}: </span>' if column.group else ""
         head = f"{group}{inline(column.head)}"
+        # Chromium leaves buttons out on the further pages of a printed table, so that the style sheet writes the head.
         head = f'<button type="button" data-column="{k}">{head}</button>' if sortable else head
+        kind += f' data-head="{html.escape(column.head)}"' if sortable else ""
         cells.append(f'<th scope="col"{kind}>{head}</th>')
     return f"<tr>{''.join(cells)}</tr>"
 
