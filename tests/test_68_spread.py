@@ -286,7 +286,7 @@ def sample(n=300, seed=0):
 
 def test_the_scaled_learning_set_has_radius_zero_and_the_reported_objective():
     X, objective, result = sample()
-    spread, scaled = choose_spread(result, objective, X, handicap=0.7, seed=0)
+    scaled, spread = choose_spread(result, objective, X, handicap=0.7, seed=0)
     assert spread is not None
     assert scaled.objective < result.objective
     scores = scaled.set.scores(objective.residuals / spread(X, objective.centers)[:, None])
@@ -311,7 +311,7 @@ def test_premiums_in_the_detail_refer_to_the_contexts_that_were_judged():
     objective = LearningObjective(problem, residuals, centers, 0.1)
     assert not objective.has_closed_form
     result = ph.learners.PcaBox().learn(residuals, centers, problem, 0.1)
-    spread, scaled = choose_spread(result, objective, X, handicap=0.0, seed=0)
+    scaled, spread = choose_spread(result, objective, X, handicap=0.0, seed=0)
     assert spread is not None
     said = float(scaled.detail.partition("cross-fitted premium ")[2].partition(",")[0])
     judged = np.unique(np.linspace(0, n - 1, 200).astype(int))
@@ -321,7 +321,7 @@ def test_premiums_in_the_detail_refer_to_the_contexts_that_were_judged():
 
 def test_a_spread_must_save_more_than_the_handicap():
     X, objective, result = sample()
-    assert choose_spread(result, objective, X, handicap=1e3, seed=0) == (None, result)
+    assert choose_spread(result, objective, X, handicap=1e3, seed=0) == (result, None)
 
 
 def test_near_copies_stay_in_one_fold(monkeypatch):
@@ -337,8 +337,8 @@ def test_near_copies_stay_in_one_fold(monkeypatch):
     for rows in seen[:3]:
         left_out = np.setdiff1d(np.arange(600), rows)
         assert not set(groups[rows]) & set(groups[left_out])
-    assert choose_spread(result, objective, X, handicap=0.7, seed=0)[0] is not None  # copies give the answer away
-    assert choose_spread(result, objective, X, handicap=0.7, seed=0, groups=groups)[0] is None
+    assert choose_spread(result, objective, X, handicap=0.7, seed=0)[1] is not None  # copies give the answer away
+    assert choose_spread(result, objective, X, handicap=0.7, seed=0, groups=groups)[1] is None
 
 
 def test_ctrl_c_keeps_the_learned_set(monkeypatch):
@@ -348,14 +348,14 @@ def test_ctrl_c_keeps_the_learned_set(monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Spread, "fit", interrupt)
-    spread, kept = choose_spread(result, objective, X, handicap=0.7, seed=0)
+    kept, spread = choose_spread(result, objective, X, handicap=0.7, seed=0)
     assert spread is None
     assert kept == replace(result, status=Status.STOPPED_EARLY)
 
 
 def test_after_the_deadline_nothing_is_tried(monkeypatch):
     X, objective, result = sample()
-    assert choose_spread(result, objective, X, handicap=0.7, seed=0, deadline=0.0) == (None, result)
+    assert choose_spread(result, objective, X, handicap=0.7, seed=0, deadline=0.0) == (result, None)
 
 
 def test_costs_without_pieces_and_stopped_learners_keep_one_size():
@@ -364,9 +364,9 @@ def test_costs_without_pieces_and_stopped_learners_keep_one_size():
     square = ph.DecisionProblem(
         decision=z, cost=lambda z, u: cp.square(u @ z - 1), constraints=[cp.sum(z) == 1], n_outcomes=2
     )
-    assert choose_spread(result, replace(objective, problem=square), X, handicap=0.0, seed=0)[0] is None
+    assert choose_spread(result, replace(objective, problem=square), X, handicap=0.0, seed=0)[1] is None
     stopped = replace(result, status=Status.STOPPED_EARLY)
-    assert choose_spread(stopped, objective, X, handicap=0.0, seed=0) == (None, stopped)
+    assert choose_spread(stopped, objective, X, handicap=0.0, seed=0) == (stopped, None)
 
 
 def test_integer_decisions_and_uncertain_constraints_are_scaled_too():

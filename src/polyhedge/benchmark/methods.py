@@ -14,6 +14,7 @@ from functools import partial
 import numpy as np
 from sklearn.base import clone
 
+from polyhedge._validation import Array
 from polyhedge.benchmark.baselines import (
     bonferroni_box,
     conformal_ellipsoid,
@@ -30,18 +31,21 @@ from polyhedge.benchmark.measure import Measured, measure_set
 from polyhedge.benchmark.tasks import Task
 from polyhedge.calibration import conformal_radius
 from polyhedge.data import Split
+from polyhedge.data.splits import IndexArray
 from polyhedge.estimator import RobustDecider
 from polyhedge.learners import (
     Auto,
     Descent,
     Learner,
     LearningObjective,
+    LearnResult,
     MinVolume,
     OneSidedBox,
     PcaBox,
     Pinball,
     RotatedBoxGrid,
     Scenario,
+    Spread,
     learn_with_spread,
 )
 from polyhedge.predictors import as_predictor
@@ -100,25 +104,31 @@ def learned_without_recalibration(task: Task, alpha: float, seed: int, *, learne
     """Learn the shape and set the radius on the same rows, learn and calibrate together: no guarantee."""
     predictor = clone(task.predictor).fit(*task.rows("train"))
     began = time.perf_counter()
-    pooled = np.concatenate([task.split.learn, task.split.calibrate])
-    centers = np.asarray(predictor.predict(task.X[pooled]))
+    pooled, (X, _) = np.concatenate([task.split.learn, task.split.calibrate]), task.rows("test")
+    centers, test_centers = (np.asarray(predictor.predict(rows)) for rows in (task.X[pooled], X))
+    result, spread = _learned_from(task, pooled, centers, alpha, seed, learner)
+    scales, test_scales = np.ones(len(pooled)), np.ones(len(X))
+    if spread is not None:
+        scales, test_scales = spread(task.X[pooled], centers), spread(X, test_centers)
+    radius = conformal_radius(result.set.scores((task.Y[pooled] - centers) / scales[:, None]), alpha)
+    seconds = time.perf_counter() - began
+    return measure_set(task, test_centers, result.set, radius, alpha, seconds, result.detail, test_scales)
+
+
+def _learned_from(
+    task: Task, rows: IndexArray, centers: Array, alpha: float, seed: int, learner: Learner
+) -> tuple[LearnResult, Spread | None]:
+    """Learn from these rows, and from the training rows where the learner does that, as `RobustDecider` would."""
     more, found = training_rows_to_learn_from(
         learner,
         lambda: as_predictor(task.predictor, task.problem.n_outcomes),
         task.X,
         task.Y,
-        Split(task.split.train, pooled, np.zeros(0, dtype=np.int64)),
+        Split(task.split.train, rows, np.zeros(0, dtype=np.int64)),
     )
-    rows, rows_centers = np.concatenate([more, pooled]), np.vstack([found, centers])
-    objective = LearningObjective(task.problem, task.Y[rows] - rows_centers, rows_centers, alpha)
-    result, spread = learn_with_spread(learner, objective, task.X[rows], seed=seed)
-    scales = np.ones(len(pooled)) if spread is None else spread(task.X[pooled], centers)
-    radius = conformal_radius(result.set.scores((task.Y[pooled] - centers) / scales[:, None]), alpha)
-    seconds = time.perf_counter() - began
-    X = task.rows("test")[0]
-    test_centers = np.asarray(predictor.predict(X))
-    test_scales = None if spread is None else spread(X, test_centers)
-    return measure_set(task, test_centers, result.set, radius, alpha, seconds, result.detail, test_scales)
+    rows, centers = np.concatenate([more, rows]), np.vstack([found, centers])
+    objective = LearningObjective(task.problem, task.Y[rows] - centers, centers, alpha)
+    return learn_with_spread(learner, objective, task.X[rows], seed=seed)
 
 
 def _ours(key: str, name: str, learner: Learner, *, group: str = "ours", paper: str = "") -> tuple[Method, Method]:

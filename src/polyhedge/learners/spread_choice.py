@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import logging
 import time
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -58,7 +59,7 @@ def learn_with_spread(
     )
     if not getattr(learner, "spread", False):
         return result, None
-    spread, result = choose_spread(
+    return choose_spread(
         result,
         objective,
         X,
@@ -67,7 +68,6 @@ def learn_with_spread(
         groups=groups,
         deadline=np.inf if limit is None else began + limit,
     )
-    return result, spread
 
 
 def choose_spread(
@@ -79,8 +79,8 @@ def choose_spread(
     seed: int,
     groups: Any = None,
     deadline: float = np.inf,
-) -> tuple[Spread | None, LearnResult]:
-    """The spread that pays, None where none does, and the result with it.
+) -> tuple[LearnResult, Spread | None]:
+    """The result with the spread that pays, and that spread; as it is, and None, where none does.
 
     Parameters
     ----------
@@ -100,16 +100,27 @@ def choose_spread(
         or objective.n < max(_FEWEST, minimum_samples(objective.alpha))
         or min(objective.n, groups_at_hand) < _N_FOLDS
     ):
-        return None, result
+        return result, None
     relaxed = replace(objective, problem=objective.problem.relaxed())
     try:
         return _Judge(result.set, relaxed, X, seed, groups, deadline).choose(result, handicap)
     except KeyboardInterrupt:
-        return None, replace(result, status=Status.STOPPED_EARLY)
+        return replace(result, status=Status.STOPPED_EARLY), None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
+class _Candidate:
+    """Settings of a spread, and the scales (n,) that it gives to samples it has not seen."""
+
+    min_leaf: int
+    power: float
+    scales: Array = field(repr=False)
+
+
+@dataclass(frozen=True, eq=False)
 class _Judge:
+    """One call of `choose_spread`: what a shape costs with and without scales."""
+
     shape: Polyhedron
     objective: LearningObjective
     X: Any
@@ -117,36 +128,40 @@ class _Judge:
     groups: Any
     deadline: float
 
-    def choose(self, result: LearnResult, handicap: float) -> tuple[Spread | None, LearnResult]:
-        objective = self.objective
-        plain, nominal = self._cost(np.ones(objective.n)), self._nominal
-        if not np.isfinite(plain):
-            return None, result
-        sizes = _sizes(objective.residuals)
-        margin = _MARGINS * handicap / np.sqrt(objective.n) * max(plain - nominal, 0.0)
-        best, least, scales = None, plain - margin, np.ones(objective.n)
-        for min_leaf in _LEAVES:
-            if time.perf_counter() > self.deadline:
-                break
-            fitted = [(rows, self._fit(rest, sizes, min_leaf)) for rest, rows in self._folds()]
-            for power in _POWERS:
-                found = np.ones(objective.n)
-                for rows, spread in fitted:
-                    found[rows] = replace(spread, power=power)(take_rows(self.X, rows), objective.centers[rows])
-                cost = self._cost(found)
-                logger.info("spread, leaves of %d, power %g: %g, without %g", min_leaf, power, cost, plain)
-                if cost < least:
-                    best, least, scales = (min_leaf, power), cost, found
+    def choose(self, result: LearnResult, handicap: float) -> tuple[LearnResult, Spread | None]:
+        n, plain, nominal = self.objective.n, self._cost(np.ones(self.objective.n)), self._nominal
+        margin = _MARGINS * handicap / np.sqrt(n) * max(plain - nominal, 0.0) if np.isfinite(plain) else 0.0
+        best, least = None, plain - margin
+        for candidate in self._candidates():
+            cost = self._cost(candidate.scales)
+            logger.info("%s costs %g, one size for all %g", candidate, cost, plain)
+            if cost < least:
+                best, least = candidate, cost
         if best is None:
-            return None, result
-        spread = replace(self._fit(np.arange(objective.n), sizes, best[0]), power=best[1])
-        return spread, replace(
+            return result, None
+        scaled = replace(
             result,
-            set=Polyhedron(self.shape.W, self.shape.b - self._radius(scales)),
+            set=Polyhedron(self.shape.W, self.shape.b - self._radius(best.scales)),
             objective=least,
+            # What was proven is for all contexts.
+            lower_bound=result.lower_bound if len(self._contexts) == self.objective.n_contexts else -np.inf,
             detail=f"{result.detail}; scaled by a predicted spread: cross-fitted premium {least - nominal:.4g}, "
             f"at one size {plain - nominal:.4g}",
         )
+        return scaled, replace(self._fit(np.arange(n), best.min_leaf), power=best.power)
+
+    def _candidates(self) -> Iterator[_Candidate]:
+        """Scales of all samples, each from a forest that has not seen its fold."""
+        for min_leaf in _LEAVES:
+            if time.perf_counter() > self.deadline:
+                return
+            fitted = [(rows, self._fit(rest, min_leaf)) for rest, rows in self._folds()]
+            for power in _POWERS:
+                scales = np.ones(self.objective.n)
+                for rows, spread in fitted:
+                    centers = self.objective.centers[rows]
+                    scales[rows] = replace(spread, power=power)(take_rows(self.X, rows), centers)
+                yield _Candidate(min_leaf, power, scales)
 
     @cached_property
     def _contexts(self) -> Indices:
@@ -165,9 +180,16 @@ class _Judge:
             return KFold(_N_FOLDS, shuffle=True, random_state=self.seed).split(self.objective.residuals)
         return GroupKFold(_N_FOLDS).split(self.objective.residuals, groups=self.groups)
 
-    def _fit(self, rows: Any, sizes: Array, min_leaf: int) -> Spread:
+    @cached_property
+    def _sizes(self) -> Array:
+        """One size a residual: the mean over outcomes of its absolute value in units of the outcome's spread."""
+        residuals = self.objective.residuals
+        spread = residuals.std(axis=0)
+        return np.asarray((np.abs(residuals) / np.where(spread > 0, spread, 1.0)).mean(axis=1))
+
+    def _fit(self, rows: Indices, min_leaf: int) -> Spread:
         X, centers = take_rows(self.X, rows), self.objective.centers[rows]
-        return Spread.fit(X, centers, sizes[rows], min_leaf=min_leaf, seed=self.seed)
+        return Spread.fit(X, centers, self._sizes[rows], min_leaf=min_leaf, seed=self.seed)
 
     def _radius(self, scales: Array) -> float:
         return conformal_radius(self.shape.scores(self.objective.residuals / scales[:, None]), self.objective.alpha)
@@ -180,9 +202,3 @@ class _Judge:
             own = rows[scales[rows] == scale]
             total += len(own) * objective.cost_at(self.shape.scaled(float(scale)), radius, own)
         return total / len(rows)
-
-
-def _sizes(residuals: Array) -> Array:
-    """One size for each residual: the mean over outcomes of its absolute value in units of the outcome's spread."""
-    spread = residuals.std(axis=0)
-    return np.asarray((np.abs(residuals) / np.where(spread > 0, spread, 1.0)).mean(axis=1))
