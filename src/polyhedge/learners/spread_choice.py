@@ -142,9 +142,8 @@ class _Judge:
         scaled = replace(
             result,
             set=Polyhedron(self.shape.W, self.shape.b - self._radius(best.scales)),
-            objective=least,
             # What was proven is for all contexts.
-            lower_bound=result.lower_bound if len(self._contexts) == self.objective.n_contexts else -np.inf,
+            objective=self._cost(best.scales, np.arange(n)) if np.isfinite(result.lower_bound) else least,
             detail=f"{result.detail}; scaled by a predicted spread: cross-fitted premium {least - nominal:.4g}, "
             f"at one size {plain - nominal:.4g}",
         )
@@ -194,10 +193,10 @@ class _Judge:
     def _radius(self, scales: Array) -> float:
         return conformal_radius(self.shape.scores(self.objective.residuals / scales[:, None]), self.objective.alpha)
 
-    def _cost(self, scales: Array) -> float:
-        """Mean worst-case cost at the radius that these scales would get."""
-        objective, radius, rows = self.objective, self._radius(scales), self._contexts
-        total = 0.0
+    def _cost(self, scales: Array, contexts: Indices | None = None) -> float:
+        """Mean worst-case cost at the radius that these scales would get; by default over the judged contexts."""
+        objective, radius, total = self.objective, self._radius(scales), 0.0
+        rows = self._contexts if contexts is None else contexts
         for scale in np.unique(scales[rows]):
             own = rows[scales[rows] == scale]
             total += len(own) * objective.cost_at(self.shape.scaled(float(scale)), radius, own)
