@@ -465,3 +465,19 @@ def test_batches_cover_all_rows_in_order() -> None:
     for n in (0, 1, 64, 65, 100_000):
         rows = [i for part in batches_of(n) for i in range(part.start, part.stop)]
         assert rows == list(range(n))
+
+
+def test_truth_values_are_numbers_in_every_kind_of_file():
+    words = pd.Series(["True", "false", None, "TRUE "])
+    flags = pd.Series([True, False, None, True], dtype="boolean")
+    for column in (words, flags, words.astype("string")):
+        values, is_text = values_of(column)
+        np.testing.assert_array_equal(values, [1.0, 0.0, np.nan, 1.0])
+        assert not is_text.any()
+
+
+def test_truth_values_beside_other_words_are_labels():
+    frame = pd.DataFrame({"sunny": ["true", "false", "unknown"] * 20, "open": ["True", "False"] * 30, "y": range(60)})
+    schema, _ = choose_columns(Table(frame, "t.csv"), ["y"])
+    kinds = {column.name: column.kind for column in schema.features}
+    assert kinds == {"sunny": "category", "open": "number"}

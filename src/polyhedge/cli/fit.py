@@ -183,6 +183,7 @@ def _summary(fitted: FittedTable, facets: tuple[str, ...], out: Path, n_rows: in
         },
         "alpha": decider.alpha,
         "radius": decider.radius_,
+        "spread": None if decider.spread_ is None else decider.spread_.summary(),
         "held_out": fitted.evaluation,
         "one_row_a_group": fitted.thinned,
         "facets": facets,

@@ -45,6 +45,7 @@ from polyhedge.tables import (
     decide_rows,
     decisions_frame,
     features_of,
+    few_rows_doubt,
     groups_of,
     measure_table,
     row_prints,
@@ -168,12 +169,12 @@ def evaluate(
     labels = None if by is None else _labels(table, by)[kept]
     with progress("evaluating"):
         measures = measure_table(decider, X, Y)
-        volume = decider.mean_volume(X)
-    whole = measures.summary(volume, decider.alpha)
+    whole = measures.summary(decider.mean_volume(X), decider.alpha)
     thinned = _thinned(decider, measures, table, kept)
     groups = {
-        label: measures.summary(volume, decider.alpha, np.asarray(labels == label))
+        label: measures.summary(decider.mean_volume(X[own]), decider.alpha, own)
         for label in ([] if labels is None else _most_common(labels))
+        for own in [np.asarray(labels == label)]
     }
     warnings += coverage_doubt(thinned or whole.coverage, _n_units(decider), decider.alpha)
     warnings += _seen_before(decider, table, schema)
@@ -270,7 +271,8 @@ def recalibrate(
     decider.recalibrate(rows.X, rows.Y, groups=rows.groups)
     n_groups = None if rows.groups is None else len(np.unique(rows.groups))
     decider.save(out, {**decider.details_, "n_groups": n_groups})
-    warnings = [*rows.warnings, *_seen_before(decider, table, schema)]
+    few = few_rows_doubt(n_groups or decider.n_calibrate_, decider.alpha, rows.unit)
+    warnings = [*rows.warnings, *few, *_seen_before(decider, table, schema)]
     if as_json:
         trail = [asdict(entry) for entry in decider.calibrations_]
         found = {"model": out, "radius": decider.radius_, "radius_before": before, "n_calibrate": decider.n_calibrate_}
@@ -297,9 +299,10 @@ def inspect(model: ModelFile, max_bytes: MaxBytes = io.MAX_BYTES, as_json: AsJso
         info = io.inspect_model(model, max_bytes=max_bytes)
         more = [] if as_json else _kept_lines(info)
     if as_json:
-        stored = {name: value for name, value in vars(info).items() if name != "set"}
+        stored = {name: value for name, value in vars(info).items() if name not in ("set", "spread")}
         shape = {"kind": type(info.set).__name__, "n_outcomes": info.set.n_outcomes}
-        tell_json({**stored, "set": shape, "radius": info.radius, "n_calibrate": info.n_calibrate})
+        spread = None if info.spread is None else info.spread.summary()
+        tell_json({**stored, "set": shape, "spread": spread, "radius": info.radius, "n_calibrate": info.n_calibrate})
         return
     typer.echo(str(info))
     for label, text in more:
@@ -329,8 +332,8 @@ def _with_rows(table: Table) -> Table:
 def _check_any(kept: Sequence[int] | Any, table: Table) -> None:
     if not len(kept):
         raise ValueError(
-            f"No row of {table.source} can be used: every one has a missing outcome or a missing feature. "
-            "Bring rows whose outcomes are known."
+            f"No row of {table.source} can be used: in every one an outcome is missing, or a feature is missing or of "
+            "another kind than when the model was fitted. Bring rows whose outcomes are known, in the same columns."
         )
 
 

@@ -116,6 +116,10 @@ class Spread:
             node = np.where(goes_left, self.left[node], self.right[node])
         return np.asarray(self.value[node].mean(axis=1))
 
+    def summary(self) -> dict[str, Any]:
+        """What it looks at and how strongly it scales, without its trees."""
+        return {"names": list(self.names), "n_columns": len(self.columns), "power": self.power}
+
     def state(self) -> dict[str, Any]:
         """The fields by name: `Spread(**state)` is the same."""
         return {each.name: getattr(self, each.name) for each in fields(self)}

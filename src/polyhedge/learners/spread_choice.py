@@ -139,15 +139,17 @@ class _Judge:
                 best, least = candidate, cost
         if best is None:
             return result, None
+        spread = replace(self._fit(np.arange(n), best.min_leaf), power=best.power)
+        scales = spread(self.X, self.objective.centers)
         scaled = replace(
             result,
-            set=Polyhedron(self.shape.W, self.shape.b - self._radius(best.scales)),
+            set=Polyhedron(self.shape.W, self.shape.b - self._radius(scales)),
             # What was proven is for all contexts.
-            objective=self._cost(best.scales, np.arange(n)) if np.isfinite(result.lower_bound) else least,
+            objective=self._cost(scales, np.arange(n) if np.isfinite(result.lower_bound) else None),
             detail=f"{result.detail}; scaled by a predicted spread: cross-fitted premium {least - nominal:.4g}, "
             f"at one size {plain - nominal:.4g}",
         )
-        return scaled, replace(self._fit(np.arange(n), best.min_leaf), power=best.power)
+        return scaled, spread
 
     def _candidates(self) -> Iterator[_Candidate]:
         """Scales of all samples, each from a forest that has not seen its fold."""

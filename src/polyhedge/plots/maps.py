@@ -147,6 +147,8 @@ def _values(X: Any, column: int) -> Array:
 
 
 def _range(values: Array, resolution: int) -> Array:
+    if not np.isfinite(values).any():
+        raise ValueError("A feature of the map has no values, so there is nothing to draw. Choose another.")
     low, high = float(np.nanmin(values)), float(np.nanmax(values))
     if low == high:
         raise ValueError("A feature of the map has only one value, so there is nothing to draw. Choose another.")

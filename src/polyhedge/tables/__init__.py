@@ -1,6 +1,6 @@
 """The user's own tables: read, understood, predicted from and written."""
 
-from polyhedge.tables.doubts import coverage_doubt
+from polyhedge.tables.doubts import coverage_doubt, few_rows_doubt
 from polyhedge.tables.fitting import FittedTable, fit_table
 from polyhedge.tables.options import TableOptions
 from polyhedge.tables.pipelines import PREDICTORS, choose_predictor, make_predictor
@@ -27,6 +27,7 @@ __all__ = [
     "decide_rows",
     "decisions_frame",
     "features_of",
+    "few_rows_doubt",
     "fit_table",
     "groups_of",
     "make_predictor",

@@ -100,10 +100,13 @@ def few_rows_doubt(n_calibrate: int, alpha: float, unit: str = "rows") -> list[s
     ]
 
 
-def predictor_doubts(Y: Array, centers: Array, means: Array, names: Sequence[str]) -> list[str]:
+def predictor_doubts(
+    Y: Array, centers: Array, means: Array, names: Sequence[str], *, is_scaled: bool = False
+) -> list[str]:
     """Outcomes for which the predictor is not clearly better than the mean of the training rows.
 
-    Clearly: its squared error on rows it has not seen is lower by more than 1.645 standard errors.
+    Clearly: its squared error on rows it has not seen is lower by more than 1.645 standard errors. Where the set is
+    scaled by a predicted spread, the features help all the same.
     """
     gains = (Y - means) ** 2 - (Y - centers) ** 2
     if len(gains) < 2:
@@ -112,9 +115,14 @@ def predictor_doubts(Y: Array, centers: Array, means: Array, names: Sequence[str
     poor = [name for name, gain, error in zip(names, gains.mean(axis=0), errors, strict=True) if gain <= 1.645 * error]
     if not poor:
         return []
+    so = (
+        "The promise holds, and the features only tell how uncertain outcomes are"
+        if is_scaled
+        else "The promise holds, but bounds are as high as without features"
+    )
     return [
-        f"Predictor: it is no better than the mean for {', '.join(poor)} on rows it has not seen. The promise holds, "
-        "but bounds are as high as without features. Try another --predictor or other features."
+        f"Predictor: it is no better than the mean for {', '.join(poor)} on rows it has not seen. {so}. Try another "
+        "--predictor or other features."
     ]
 
 

@@ -176,7 +176,13 @@ def _doubts(
         *_drift(decider, rows, split, held_out, outcomes),
         *doubts.ties_doubt(scores, decider.radius_),
         *doubts.few_rows_doubt(n_units, decider.alpha, rows.unit),
-        *doubts.predictor_doubts(rows.Y[judged], centers, rows.Y[split.train].mean(axis=0), outcomes),
+        *doubts.predictor_doubts(
+            rows.Y[judged],
+            centers,
+            rows.Y[split.train].mean(axis=0),
+            outcomes,
+            is_scaled=decider.spread_ is not None,
+        ),
     ]
 
 

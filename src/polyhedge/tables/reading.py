@@ -16,7 +16,7 @@ import numpy as np
 
 from polyhedge._validation import Array, Mask
 
-__all__ = ["Table", "read_table", "text_of", "values_of"]
+__all__ = ["Table", "read_table", "text_of", "truth_values", "values_of"]
 
 _SEPARATORS = (",", ";", "\t", "|")
 _MISSING = ("", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "NULL", "null", "None", "?", "-", "--", ".")
@@ -128,9 +128,27 @@ def values_of(column: Any) -> tuple[Array, Mask]:
     if column.dtype.kind == "M":
         return np.full(len(column), np.nan), column.notna().to_numpy()
     values = pd.to_numeric(column, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan, copy=True)
+    odd = np.flatnonzero(np.isnan(values))
+    is_true, is_false = truth_values(column.iloc[odd])
+    values[odd[is_true]], values[odd[is_false]] = 1.0, 0.0
     is_text = (column.notna().to_numpy() & np.isnan(values)) | np.isinf(values)
     values[is_text] = np.nan
     return values, np.asarray(is_text, dtype=bool)
+
+
+def truth_values(column: Any) -> tuple[Mask, Mask]:
+    """Where a column says true and where it says false, as booleans or in words: files of two kinds must agree.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> truth_values(pd.Series(["True", "false", "yes", None]))
+    (array([ True, False, False, False]), array([False,  True, False, False]))
+    """
+    if column.dtype.kind in "iuf":
+        return np.zeros(len(column), dtype=bool), np.zeros(len(column), dtype=bool)
+    words = np.array([str(value).strip().lower() for value in column], dtype=object)
+    return np.asarray(words == "true"), np.asarray(words == "false")
 
 
 def text_of(column: Any) -> Any:

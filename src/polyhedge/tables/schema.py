@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyhedge._validation import Array, Mask
-from polyhedge.tables.reading import Table, text_of, values_of
+from polyhedge.tables.reading import Table, text_of, truth_values, values_of
 
 __all__ = ["Column", "Schema", "choose_columns", "features_of", "outcomes_of"]
 
@@ -180,7 +180,9 @@ def _as_column(table: Table, name: str, is_category: bool) -> Column:
     missing = bool(raw.isna().any())
     values, is_text = values_of(raw)
     n_text, n_there = int(is_text.sum()), int(raw.notna().sum())
-    if not is_category and (n_text == 0 or n_text < n_there / 2):
+    # Beside other words, true and false are two labels among others.
+    is_mixed = n_text > 0 and bool(np.any(truth_values(raw)))
+    if not is_category and not is_mixed and (n_text == 0 or n_text < n_there / 2):
         values = _numbers(table, name)
         known = values[np.isfinite(values)]
         low, high = (float(known.min()), float(known.max())) if len(known) else (0.0, 0.0)
