@@ -459,6 +459,16 @@ def test_report_of_a_model_from_python_needs_no_columns(two, tmp_path: Path) -> 
     assert "What is promised" in (tmp_path / "python.html").read_text(encoding="utf-8")
 
 
+def test_near_copies_count_once_on_a_models_page(two: Any) -> None:
+    decider, *rows = two
+    X, Y = (np.repeat(part[:20], 5, axis=0) for part in rows)
+    plain = Seen(model_report(decider, X, Y)).text
+    grouped = Seen(model_report(decider, X, Y, ModelDetails(groups=np.repeat(np.arange(20), 5), n_units=40))).text
+    assert "as far as 100 rows can tell" in plain or "100 held-out rows" in plain
+    assert "by one row of each of 20 groups" in grouped
+    assert "Rows of one group are near-copies: of one row of each of 20 groups," in grouped
+
+
 def test_report_of_a_folder_writes_report_html(results: Path, tmp_path: Path) -> None:
     assert run("report", tmp_path).exit_code == 2
     folder = shutil.copytree(results, tmp_path / "results")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -28,7 +29,7 @@ from polyhedge.cli.common import (
 )
 from polyhedge.cli.models import CodedProblem, MaxBytes, ModelFile, fit_details, open_model, opened, read_model
 from polyhedge.cli.progress import progress
-from polyhedge.cli.use import fresh_rows
+from polyhedge.cli.use import fresh_rows, n_units
 from polyhedge.estimator import RobustDecider
 from polyhedge.io import MAX_BYTES
 from polyhedge.report.model import ModelDetails, model_report
@@ -97,8 +98,9 @@ def _model_page(
 ) -> str:
     if table is not None:
         decider, schema = read_model(path, problem, max_bytes)
-        X, Y, warnings = fresh_rows(decider, schema, table)
-        return model_report(decider, X, Y, _details(decider, path, title, warnings, data))
+        X, Y, groups, warnings = fresh_rows(decider, schema, table)
+        details = replace(_details(decider, path, title, warnings, data), groups=groups, n_units=n_units(decider))
+        return model_report(decider, X, Y, details)
     if not path.is_file():
         raise FileNotFoundError(f"There is no folder and no file {path}. Write a model with polyhedge fit.")
     # Without rows to read, a model that Python code has saved will do as well.
@@ -164,7 +166,7 @@ def plot(
     if out.suffix.lower() not in _SUFFIXES:
         raise ValueError(f"--out must end in {', '.join(_SUFFIXES)}, got {out.name!r}.")
     decider, schema = read_model(model, problem, max_bytes)
-    X, Y, warnings = fresh_rows(decider, schema, read(data, separator, encoding, decimal, missing))
+    X, Y, _, warnings = fresh_rows(decider, schema, read(data, separator, encoding, decimal, missing))
     with progress("drawing"):
         if what is Picture.SET:
             ax = _draw_set(decider, schema, X, Y, names_in(pair))

@@ -176,7 +176,7 @@ def evaluate(
         for label in ([] if labels is None else _most_common(labels))
         for own in [np.asarray(labels == label)]
     }
-    warnings += coverage_doubt(thinned or whole.coverage, _n_units(decider), decider.alpha)
+    warnings += coverage_doubt(thinned or whole.coverage, n_units(decider), decider.alpha)
     warnings += _seen_before(decider, table, schema)
     if as_json:
         counts = {"n_rows": len(table), "n_used": len(kept)}
@@ -194,13 +194,17 @@ def _labels(table: Table, name: str) -> NDArray[np.str_]:
 
 
 def _thinned(decider: RobustDecider, measures: RowMeasures, table: Table, kept: Any) -> Proportion | None:
+    groups = _groups(decider, table)
+    return None if groups is None else thinned_coverage(measures, groups[kept], np.random.default_rng(0))
+
+
+def _groups(decider: RobustDecider, table: Table) -> Any:
+    """Labels of the table's rows, where the model was fitted by groups and the table has their columns."""
     columns = [name for name in decider.details_.get("group") or () if name in table.frame.columns]
-    if not columns:
-        return None
-    return thinned_coverage(measures, groups_of(table, columns)[kept], np.random.default_rng(0))
+    return groups_of(table, columns) if columns else None
 
 
-def _n_units(decider: RobustDecider) -> int:
+def n_units(decider: RobustDecider) -> int:
     """How many independent pieces of evidence set the radius: groups where there were any, else rows."""
     kept = decider.details_
     n_groups = kept.get("n_groups", (kept.get("data") or {}).get("n_groups"))
@@ -350,8 +354,9 @@ def _seen_before(decider: RobustDecider, table: Table, schema: Schema) -> list[s
     ]
 
 
-def fresh_rows(decider: RobustDecider, schema: Schema, table: Table) -> tuple[Any, Array, list[str]]:
-    """X and Y of the rows that can be used, and warnings: what was left out, and whether the model knows them."""
+def fresh_rows(decider: RobustDecider, schema: Schema, table: Table) -> tuple[Any, Array, Any, list[str]]:
+    """X, Y and groups (or None) of the rows that can be used; what was left out, and whether the model knows them."""
     X, Y, kept, warnings = usable_rows(_with_rows(table), schema, decider.problem)
     _check_any(kept, table)
-    return X, Y, [*warnings, *_seen_before(decider, table, schema)]
+    groups = _groups(decider, table)
+    return X, Y, None if groups is None else groups[kept], [*warnings, *_seen_before(decider, table, schema)]

@@ -16,6 +16,7 @@ from polyhedge.report.pictures import bound_picture
 from polyhedge.report.tables import Cell, Column, Table
 from polyhedge.robust import decide
 from polyhedge.sets import Volume
+from polyhedge.tables import thinned_coverage
 
 __all__ = ["HeldOut", "observe", "observed_blocks"]
 
@@ -30,6 +31,8 @@ class HeldOut:
     rows : what happened row by row.
     evaluation : the same in the mean, without the volume: a reader of the page has no use for it.
     complaint : what went wrong with decisions, empty if nothing did.
+    evidence : coverage of rows that are independent of each other: all of them, or one of each group of near-copies.
+    has_groups : whether there are such groups.
     """
 
     X: Any
@@ -37,6 +40,8 @@ class HeldOut:
     rows: RowMeasures
     evaluation: Evaluation
     complaint: str
+    evidence: Proportion
+    has_groups: bool
 
     @property
     def costs(self) -> dict[str, Array]:
@@ -49,7 +54,7 @@ class HeldOut:
         }
 
 
-def observe(decider: RobustDecider, X: Any, Y: ArrayLike) -> HeldOut:
+def observe(decider: RobustDecider, X: Any, Y: ArrayLike, groups: Any = None) -> HeldOut:
     """Decide held-out rows in all three ways; nothing flows back to the decider."""
     values, problem = np.asarray(Y), decider.problem
     outcomes = as_rows(values[:, None] if values.ndim == 1 else values, "Y", problem.n_outcomes)
@@ -60,7 +65,9 @@ def observe(decider: RobustDecider, X: Any, Y: ArrayLike) -> HeldOut:
     found = decide(problem, decider.set_, decider.radius_, centers, scales=scales)
     inside = decider.set_.contains((outcomes - centers) / scales[:, None], decider.radius_)
     rows = measure_rows(problem, found, inside, centers, outcomes)
-    return HeldOut(X, outcomes, rows, rows.summary(Volume(np.nan), decider.alpha), found.complaint())
+    evaluation = rows.summary(Volume(np.nan), decider.alpha)
+    evidence = evaluation.coverage if groups is None else thinned_coverage(rows, groups, np.random.default_rng(0))
+    return HeldOut(X, outcomes, rows, evaluation, found.complaint(), evidence, groups is not None)
 
 
 def observed_blocks(held_out: HeldOut) -> list[Block]:
@@ -102,11 +109,20 @@ def _row(name: str, cost: Array, oracle: Array, level: float) -> list[Cell]:
 def _sentence(held_out: HeldOut) -> str:
     found = held_out.evaluation
     n, inside, held = found.coverage.n, _share(found.coverage), _share(found.bound_held)
+    if held_out.has_groups:
+        inside, held = (f"{100 * share.value:.1f} %" for share in (found.coverage, found.bound_held))
+    groups = f" {evidence_in_words(held_out)}" if held_out.has_groups else ""
     return (
         f"On {n} rows that the model had not seen, {inside} of the outcomes lay inside their set, and {held} of the "
-        f"rows cost at most their bound. The bound was {found.worst_case_cost} in the mean, the cost that came "
+        f"rows cost at most their bound.{groups} The bound was {found.worst_case_cost} in the mean, the cost that came "
         f"{found.realised_cost}. The bound lies {found.premium} above the cost if the prediction were true."
     )
+
+
+def evidence_in_words(held_out: HeldOut) -> str:
+    """What rows that are near-copies of each other prove."""
+    found = held_out.evidence
+    return f"Rows of one group are near-copies: of one row of each of {found.n} groups, {_share(found)} lay inside."
 
 
 def _share(found: Proportion) -> str:

@@ -15,7 +15,6 @@ from polyhedge._validation import Array
 from polyhedge.data import take_rows
 from polyhedge.data.splits import IndexArray
 from polyhedge.estimator import RobustDecider
-from polyhedge.metrics import Evaluation
 from polyhedge.problems.decision_problem import Curvature
 from polyhedge.report.blocks import Block, Card, Cards, Code, Facts, Missing, Note, Points, Text
 from polyhedge.report.held_out import HeldOut, observe, observed_blocks
@@ -46,6 +45,8 @@ class ModelDetails:
     title : of the page.
     outcome_names, decision_names : one for each; those of the problem if not given.
     warnings : what a reader must know before trusting the decisions.
+    groups : labels of the rows that are looked at, where rows of one label are near-copies of each other.
+    n_units : independent pieces of evidence that set the radius; the calibration rows if not given.
     facts : names and values for the section on how the model was made: the data file, its digest, old radii.
     commands : how to make the page again.
     """
@@ -54,6 +55,8 @@ class ModelDetails:
     outcome_names: Sequence[str] | None = None
     decision_names: Sequence[str] | None = None
     warnings: Sequence[str] = ()
+    groups: Any = None
+    n_units: int | None = None
     facts: Mapping[str, str] = field(default_factory=dict)
     commands: Sequence[str] = ()
 
@@ -82,11 +85,15 @@ def model_page(
     names = name_outcomes(decider, details.outcome_names)
     chosen = _evenly(X)
     X, Y = (None if rows is None else take_rows(rows, chosen) for rows in (X, None if Y is None else np.asarray(Y)))
-    held_out = None if X is None or Y is None else observe(decider, X, Y)
-    own = _own_warnings(decider, held_out, is_few_told=any(text.startswith("Few rows") for text in details.warnings))
+    groups = None if details.groups is None else np.asarray(details.groups)[chosen]
+    held_out = None if X is None or Y is None else observe(decider, X, Y, groups)
+    n_units = decider.n_calibrate_ if details.n_units is None else details.n_units
+    own = _own_warnings(
+        decider, held_out, n_units, is_few_told=any(text.startswith("Few rows") for text in details.warnings)
+    )
     warnings = [*details.warnings, *own]
     sections = [
-        Section("In short", [*_short(decider, held_out), *(Note(text, warning=True) for text in warnings)]),
+        Section("In short", [*_short(decider, held_out, n_units), *(Note(text, warning=True) for text in warnings)]),
         Section("What is decided", _decided(decider, names, details)),
         Section("What is promised, and what is not", [Points(promise_in_words(decider))]),
         Section("What was observed", _observed(held_out, names)),
@@ -110,7 +117,7 @@ def _evenly(X: Any) -> IndexArray:
     return np.unique(np.linspace(0, n - 1, min(n, _MOST_ROWS)).astype(np.int64))
 
 
-def _short(decider: RobustDecider, held_out: HeldOut | None) -> list[Block]:
+def _short(decider: RobustDecider, held_out: HeldOut | None, n_units: int) -> list[Block]:
     cards = [
         Card(
             "Promised", f"≥ {_percent(1 - decider.alpha)}", "of outcomes inside the set, and of costs below their bound"
@@ -119,29 +126,37 @@ def _short(decider: RobustDecider, held_out: HeldOut | None) -> list[Block]:
     if held_out is None:
         return [Cards(cards), Missing("Nothing was observed yet: no held-out rows were given.", _COMMAND)]
     found = held_out.evaluation
-    n = found.coverage.n
-    low, high = (_percent(value) for value in (found.coverage.low, found.coverage.high))
+    n, evidence = found.coverage.n, held_out.evidence
+    low, high = (_percent(value) for value in (evidence.low, evidence.high))
+    alone = f" by one row of each of {evidence.n} groups" if held_out.has_groups else ""
     cards += [
-        Card("Observed inside", _percent(found.coverage.value), f"of {n} held-out rows; 95 % interval {low} to {high}"),
+        Card(
+            "Observed inside",
+            _percent(found.coverage.value),
+            f"of {n} held-out rows; 95 % interval {low} to {high}{alone}",
+        ),
         Card("Bound held", _percent(found.bound_held.value), "of these rows cost at most their bound"),
         Card("Mean cost bound", _number(found.worst_case_cost.value), "known before the outcome"),
         Card("Mean realised cost", _number(found.realised_cost.value), _against_nominal(held_out)),
     ]
-    return [Cards(cards), Text(_verdict(decider, found))]
+    return [Cards(cards), Text(_verdict(decider, held_out, n_units))]
 
 
-def _verdict(decider: RobustDecider, found: Evaluation) -> str:
-    coverage, promised = found.coverage, _percent(found.promised)
-    if _is_too_low(decider, found):
-        return f"Observed coverage lies below the promised {promised} by more than chance explains."
-    if coverage.low > found.promised:
-        return f"Observed coverage lies above the promised {promised}: the bounds are safe, and could be lower."
-    return f"Observed coverage agrees with the promised {promised}, as far as {coverage.n} rows can tell."
+def _verdict(decider: RobustDecider, held_out: HeldOut, n_units: int) -> str:
+    coverage, promised = held_out.evidence, held_out.evaluation.promised
+    rows = "groups" if held_out.has_groups else "rows"
+    if _is_too_low(decider, held_out, n_units):
+        return f"Observed coverage lies below the promised {_percent(promised)} by more than chance explains."
+    if coverage.low > promised:
+        return (
+            f"Observed coverage lies above the promised {_percent(promised)}: the bounds are safe, and could be lower."
+        )
+    return f"Observed coverage agrees with the promised {_percent(promised)}, as far as {coverage.n} {rows} can tell."
 
 
-def _is_too_low(decider: RobustDecider, found: Evaluation) -> bool:
+def _is_too_low(decider: RobustDecider, held_out: HeldOut, n_units: int) -> bool:
     """By the exact law, which knows that the radius came from few rows too; an interval of these rows does not."""
-    return bool(coverage_doubt(found.coverage, decider.n_calibrate_, decider.alpha))
+    return bool(coverage_doubt(held_out.evidence, n_units, decider.alpha))
 
 
 def _against_nominal(held_out: HeldOut) -> str:
@@ -150,11 +165,11 @@ def _against_nominal(held_out: HeldOut) -> str:
     return f"{size} {'more' if difference.value >= 0 else 'less'} than trusting the prediction"
 
 
-def _own_warnings(decider: RobustDecider, held_out: HeldOut | None, *, is_few_told: bool) -> list[str]:
+def _own_warnings(decider: RobustDecider, held_out: HeldOut | None, n_units: int, *, is_few_told: bool) -> list[str]:
     warnings = []
     if held_out is not None:
         found = held_out.evaluation
-        if _is_too_low(decider, found):
+        if _is_too_low(decider, held_out, n_units):
             warnings.append(
                 f"Only {found.coverage.value:.1%} of the held-out outcomes were inside the set, promised were "
                 f"{_percent(found.promised)}. The data may have drifted: recalibrate on fresh rows."
