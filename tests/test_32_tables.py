@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -276,7 +276,11 @@ def test_parts_hold_every_row_once_groups_whole_and_times_in_order(
     rng = np.random.default_rng(seed)
     groups = rng.integers(0, n // 2, n) if with_groups else None
     times = rng.integers(0, n, n) if with_times else None
-    split, held_out = partition_rows(n, rng=rng, groups=groups, times=times)
+    try:
+        split, held_out = partition_rows(n, rng=rng, groups=groups, times=times)
+    except ValueError as error:  # groups that share times may leave a few large blocks
+        assert with_groups and with_times and "that stay together cannot be split" in str(error)  # noqa: PT017, PT018
+        reject()
     parts = [split.train, split.learn, split.calibrate, held_out]
     np.testing.assert_array_equal(np.sort(np.concatenate(parts)), np.arange(n))
     if groups is not None:
