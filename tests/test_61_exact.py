@@ -312,3 +312,17 @@ def test_too_few_residuals_for_alpha_is_an_error():
     residuals, centers = draw(5, 2, 0)
     with pytest.raises(ValueError, match="needs more than 5 residuals"):
         lower_bound(residuals, centers, PROBLEMS["segment, linear"][1](), 0.05)
+
+
+def test_a_bound_without_time_is_valid_and_says_so():
+    rng = np.random.default_rng(0)
+    residuals, centers = rng.normal(size=(30, 3)), rng.normal(size=(30, 3))
+    problem = ph.problems.simplex_linear([0.0, 0.0, 0.0])
+    exact = lower_bound(residuals, centers[:6], problem, 0.1, 60.0)
+    hasty = lower_bound(residuals, centers[:6], problem, 0.1, 0.0)
+    assert exact.status is Status.OPTIMAL
+    assert hasty.status is Status.STOPPED_EARLY
+    assert hasty.lower <= exact.lower
+    assert hasty.upper >= exact.upper - 1e-9
+    assert disjoint_mixtures(problem, residuals, centers[0], 4, deadline=0.0) == []
+    assert len(disjoint_mixtures(problem, residuals, centers[0], 4)) == 4

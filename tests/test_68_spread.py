@@ -18,6 +18,8 @@ from typer.testing import CliRunner
 import polyhedge as ph
 from polyhedge import cli
 from polyhedge.learners import Auto, Descent, LearningObjective, Spread, choose_spread, spread_choice
+from polyhedge.plots.curves import cost_curve
+from polyhedge.report.held_out import observe
 from polyhedge.robust import decide
 from polyhedge.solvers.program import Status
 from polyhedge.tables import Table, fit_table
@@ -331,6 +333,16 @@ def test_a_spread_must_save_more_than_the_handicap():
     assert choose_spread(result, objective, X, handicap=1e3, seed=0) == (result, None)
 
 
+@pytest.mark.parametrize(("share", "is_taken"), [(0.8, True), (1.3, False)])
+def test_two_handicaps_must_be_saved(share, is_taken):
+    """A handicap for which two of them are this share of what a spread saves."""
+    X, objective, result = sample()
+    detail = choose_spread(result, objective, X, handicap=0.0, seed=0)[0].detail
+    scaled, plain = (float(detail.partition(f"{what} ")[2].partition(",")[0]) for what in ("premium", "at one size"))
+    handicap = share * (1 - scaled / plain) * np.sqrt(objective.n) / 2
+    assert (choose_spread(result, objective, X, handicap=handicap, seed=0)[1] is not None) == is_taken
+
+
 def test_near_copies_stay_in_one_fold(monkeypatch):
     X, Y = (np.repeat(part, 10, axis=0) for part in uneven(60))
     X[:, 2] = np.repeat(np.random.default_rng(1).uniform(size=60), 10)  # says nothing about the spread
@@ -520,6 +532,26 @@ def test_words_and_pictures_tell_of_the_spread(decider):
     inside = decider.set_.contains(decider.residuals(X, Y), decider.radius_)
     assert any(f"{100 * inside.mean():.1f} %" in text.get_text() for text in ax.get_legend().get_texts())
     matplotlib.pyplot.close("all")
+
+
+def test_curves_pages_and_maps_use_the_spread(decider):
+    pytest.importorskip("matplotlib").use("Agg")
+    X, Y = uneven(300, seed=1)
+    seen, measured = observe(decider, X, Y).rows, decider.measure(X, Y)
+    np.testing.assert_array_equal(seen.cost_bound, measured.cost_bound)
+    np.testing.assert_array_equal(seen.inside, measured.inside)
+    curve = cost_curve(decider, X, Y, [decider.alpha])
+    twin = fitted().recalibrate(X, Y)
+    assert curve.radii[0] == twin.radius_
+    assert curve.cost_bound[0] == pytest.approx(twin.decide(X).cost_bound.mean())
+    mesh = ph.plots.decision_map(decider, X, (1, 2), show="cost_bound", resolution=5).collections[0]
+    grid = np.column_stack([np.full(25, np.median(X[:, 0])), *_corners(X[:, 1], X[:, 2])])
+    np.testing.assert_allclose(np.asarray(mesh.get_array()).ravel(), decider.decide(grid).cost_bound)
+
+
+def _corners(first, second):
+    across, up = (np.linspace(values.min(), values.max(), 5) for values in (first, second))
+    return (axis.ravel() for axis in np.meshgrid(across, up))
 
 
 def test_same_seed_same_spread():

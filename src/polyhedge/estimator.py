@@ -278,9 +278,7 @@ class RobustDecider(BaseEstimator):
     def residuals(self, X: Any, Y: ArrayLike) -> Array:
         """What `set_` is a set of: outcome minus prediction (N, d), over the predicted spread where there is one."""
         self._check_fitted("residuals")
-        Y, centers = check_outcomes(self.problem, Y), self._centers(X)
-        if len(Y) != len(centers):
-            raise ValueError(f"X and Y must have the same number of rows, got {len(centers)} and {len(Y)}.")
+        Y, centers = self._outcomes_and_centers(X, Y)
         return np.asarray((Y - centers) / self._scales(X, centers)[:, None])
 
     def evaluate(self, X: Any, Y: ArrayLike) -> Evaluation:
@@ -290,9 +288,7 @@ class RobustDecider(BaseEstimator):
     def measure(self, X: Any, Y: ArrayLike) -> RowMeasures:
         """Bound, realised cost and regret row by row, on rows that were not used for fitting."""
         self._check_fitted("evaluate")
-        Y, centers = check_outcomes(self.problem, Y), self._centers(X)
-        if len(Y) != len(centers):
-            raise ValueError(f"X and Y must have the same number of rows, got {len(centers)} and {len(Y)}.")
+        Y, centers = self._outcomes_and_centers(X, Y)
         scales = self._scales(X, centers)
         decisions = decide(self.problem, self.set_, self.radius_, centers, scales=scales)
         inside = self.set_.contains((Y - centers) / scales[:, None], self.radius_)
@@ -328,6 +324,12 @@ class RobustDecider(BaseEstimator):
     def _centers(self, X: Any) -> Array:
         check_features(X, None, self.predictor)
         return self.predictor_.predict(X)
+
+    def _outcomes_and_centers(self, X: Any, Y: ArrayLike) -> tuple[Array, Array]:
+        outcomes, centers = check_outcomes(self.problem, Y), self._centers(X)
+        if len(outcomes) != len(centers):
+            raise ValueError(f"X and Y must have the same number of rows, got {len(centers)} and {len(outcomes)}.")
+        return outcomes, centers
 
     def _region_around(self, center: Array, scale: float) -> Region:
         A, h = self.problem.support_rows

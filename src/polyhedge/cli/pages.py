@@ -27,9 +27,9 @@ from polyhedge.cli.common import (
     tell_json,
     warn,
 )
+from polyhedge.cli.fresh import fresh_rows, n_units
 from polyhedge.cli.models import CodedProblem, MaxBytes, ModelFile, fit_details, open_model, opened, read_model
 from polyhedge.cli.progress import progress
-from polyhedge.cli.use import fresh_rows, n_units
 from polyhedge.estimator import RobustDecider
 from polyhedge.io import MAX_BYTES
 from polyhedge.report.model import ModelDetails, model_report

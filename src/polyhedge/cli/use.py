@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,7 +13,6 @@ import typer
 from numpy.typing import NDArray
 
 from polyhedge import io
-from polyhedge._validation import Array
 from polyhedge.cli.app import app
 from polyhedge.cli.common import (
     BAD_INPUT,
@@ -31,6 +29,7 @@ from polyhedge.cli.common import (
     tell_json,
     warn,
 )
+from polyhedge.cli.fresh import check_any, groups_in, n_units, seen_before, with_rows
 from polyhedge.cli.models import CodedProblem, MaxBytes, ModelFile, fit_details, opened, read_model
 from polyhedge.cli.progress import progress
 from polyhedge.estimator import RobustDecider
@@ -46,17 +45,13 @@ from polyhedge.tables import (
     decisions_frame,
     features_of,
     few_rows_doubt,
-    groups_of,
     measure_table,
-    row_prints,
     text_of,
     thinned_coverage,
     usable_rows,
     write_table,
 )
 
-# Share of a model's training and learning rows in a table beyond which the table is no fresh one.
-_NOTABLE_OVERLAP = 0.02
 _MOST_GROUPS = 50
 _ROUNDING = 1e-9
 
@@ -163,9 +158,9 @@ def evaluate(
     Example: polyhedge evaluate model.polyhedge fresh.csv --by season
     """
     decider, schema = read_model(model, problem, max_bytes)
-    table = _with_rows(read(data, separator, encoding, decimal, missing))
+    table = with_rows(read(data, separator, encoding, decimal, missing))
     X, Y, kept, warnings = usable_rows(table, schema, decider.problem)
-    _check_any(kept, table)
+    check_any(kept, table)
     labels = None if by is None else _labels(table, by)[kept]
     with progress("evaluating"):
         measures = measure_table(decider, X, Y)
@@ -177,7 +172,7 @@ def evaluate(
         for own in [np.asarray(labels == label)]
     }
     warnings += coverage_doubt(thinned or whole.coverage, n_units(decider), decider.alpha)
-    warnings += _seen_before(decider, table, schema)
+    warnings += seen_before(decider, table, schema)
     if as_json:
         counts = {"n_rows": len(table), "n_used": len(kept)}
         found = {"all": whole, "one_row_a_group": thinned, "by": groups if by else None}
@@ -194,21 +189,8 @@ def _labels(table: Table, name: str) -> NDArray[np.str_]:
 
 
 def _thinned(decider: RobustDecider, measures: RowMeasures, table: Table, kept: Any) -> Proportion | None:
-    groups = _groups(decider, table)
+    groups = groups_in(decider, table)
     return None if groups is None else thinned_coverage(measures, groups[kept], np.random.default_rng(0))
-
-
-def _groups(decider: RobustDecider, table: Table) -> Any:
-    """Labels of the table's rows, where the model was fitted by groups and the table has their columns."""
-    columns = [name for name in decider.details_.get("group") or () if name in table.frame.columns]
-    return groups_of(table, columns) if columns else None
-
-
-def n_units(decider: RobustDecider) -> int:
-    """How many independent pieces of evidence set the radius: groups where there were any, else rows."""
-    kept = decider.details_
-    n_groups = kept.get("n_groups", (kept.get("data") or {}).get("n_groups"))
-    return n_groups if isinstance(n_groups, int) else decider.n_calibrate_
 
 
 def _most_common(labels: NDArray[np.str_]) -> list[str]:
@@ -266,17 +248,17 @@ def recalibrate(
     Example: polyhedge recalibrate model.polyhedge fresh.csv --out model.polyhedge
     """
     decider, schema = read_model(model, problem, max_bytes)
-    table = _with_rows(read(data, separator, encoding, decimal, missing))
+    table = with_rows(read(data, separator, encoding, decimal, missing))
     columns = tuple(decider.details_.get("group") or ()) if group is None else names_in(group)
     options = TableOptions(group=columns, copies=copies or str(decider.details_.get("copies", "together")))
     rows = UsableRows.of(table, schema, decider.problem, options)
-    _check_any(rows.kept, table)
+    check_any(rows.kept, table)
     before, n_before = decider.radius_, decider.n_calibrate_
     decider.recalibrate(rows.X, rows.Y, groups=rows.groups)
     n_groups = None if rows.groups is None else len(np.unique(rows.groups))
     decider.save(out, {**decider.details_, "n_groups": n_groups})
     few = few_rows_doubt(n_groups or decider.n_calibrate_, decider.alpha, rows.unit)
-    warnings = [*rows.warnings, *few, *_seen_before(decider, table, schema)]
+    warnings = [*rows.warnings, *few, *seen_before(decider, table, schema)]
     if as_json:
         trail = [asdict(entry) for entry in decider.calibrations_]
         found = {"model": out, "radius": decider.radius_, "radius_before": before, "n_calibrate": decider.n_calibrate_}
@@ -325,38 +307,3 @@ def _kept_lines(info: io.ModelInfo) -> list[tuple[str, str]]:
     if data is not None:
         lines.append(("fitted on", f"{data['file']}, {data['n_rows']} rows"))
     return [*lines, ("observed", "no rows were held out" if coverage is None else f"coverage {coverage}")]
-
-
-def _with_rows(table: Table) -> Table:
-    if not len(table):
-        raise ValueError(f"{table.source} has the names of columns but no rows.")
-    return table
-
-
-def _check_any(kept: Sequence[int] | Any, table: Table) -> None:
-    if not len(kept):
-        raise ValueError(
-            f"No row of {table.source} can be used: in every one an outcome is missing, or a feature is missing or of "
-            "another kind than when the model was fitted. Bring rows whose outcomes are known, in the same columns."
-        )
-
-
-def _seen_before(decider: RobustDecider, table: Table, schema: Schema) -> list[str]:
-    """Whether rows of the table trained or shaped the model: then nothing it says about them can be trusted."""
-    known = set(decider.details_.get("seen") or ())
-    there = set(row_prints(table, [*schema.feature_names, *schema.outcomes], most=0))
-    share = len(known & there) / max(len(known), 1)
-    if share <= _NOTABLE_OVERLAP:
-        return []
-    return [
-        f"Seen before: about {share:.0%} of the rows that trained or shaped the model are in {table.source}. Coverage "
-        "measured or promised with them is not to be trusted. Use rows that the model has not seen."
-    ]
-
-
-def fresh_rows(decider: RobustDecider, schema: Schema, table: Table) -> tuple[Any, Array, Any, list[str]]:
-    """X, Y and groups (or None) of the rows that can be used; what was left out, and whether the model knows them."""
-    X, Y, kept, warnings = usable_rows(_with_rows(table), schema, decider.problem)
-    _check_any(kept, table)
-    groups = _groups(decider, table)
-    return X, Y, None if groups is None else groups[kept], [*warnings, *_seen_before(decider, table, schema)]

@@ -1,0 +1,63 @@
+"""Rows that a model has not seen: which of them can be used, which belong together, and whether it has seen them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from polyhedge._validation import Array
+from polyhedge.estimator import RobustDecider
+from polyhedge.tables import Schema, Table, groups_of, row_prints, usable_rows
+
+# Share of a model's training and learning rows in a table beyond which the table is no fresh one.
+_NOTABLE_OVERLAP = 0.02
+
+
+def fresh_rows(decider: RobustDecider, schema: Schema, table: Table) -> tuple[Any, Array, Any, list[str]]:
+    """X, Y and groups (or None) of the rows that can be used; what was left out, and whether the model knows them."""
+    X, Y, kept, warnings = usable_rows(with_rows(table), schema, decider.problem)
+    check_any(kept, table)
+    groups = groups_in(decider, table)
+    return X, Y, None if groups is None else groups[kept], [*warnings, *seen_before(decider, table, schema)]
+
+
+def with_rows(table: Table) -> Table:
+    """The table, if it has rows."""
+    if not len(table):
+        raise ValueError(f"{table.source} has the names of columns but no rows.")
+    return table
+
+
+def check_any(kept: Sequence[int] | Any, table: Table) -> None:
+    """Raise where no row is left."""
+    if not len(kept):
+        raise ValueError(
+            f"No row of {table.source} can be used: in every one an outcome is missing, or a feature is missing or of "
+            "another kind than when the model was fitted. Bring rows whose outcomes are known, in the same columns."
+        )
+
+
+def groups_in(decider: RobustDecider, table: Table) -> Any:
+    """Labels of the table's rows, where the model was fitted by groups and the table has their columns."""
+    columns = [name for name in decider.details_.get("group") or () if name in table.frame.columns]
+    return groups_of(table, columns) if columns else None
+
+
+def seen_before(decider: RobustDecider, table: Table, schema: Schema) -> list[str]:
+    """Whether rows of the table trained or shaped the model: then nothing it says about them can be trusted."""
+    known = set(decider.details_.get("seen") or ())
+    there = set(row_prints(table, [*schema.feature_names, *schema.outcomes], most=0))
+    share = len(known & there) / max(len(known), 1)
+    if share <= _NOTABLE_OVERLAP:
+        return []
+    return [
+        f"Seen before: about {share:.0%} of the rows that trained or shaped the model are in {table.source}. Coverage "
+        "measured or promised with them is not to be trusted. Use rows that the model has not seen."
+    ]
+
+
+def n_units(decider: RobustDecider) -> int:
+    """How many independent pieces of evidence set the radius: groups where there were any, else rows."""
+    kept = decider.details_
+    n_groups = kept.get("n_groups", (kept.get("data") or {}).get("n_groups"))
+    return n_groups if isinstance(n_groups, int) else decider.n_calibrate_
