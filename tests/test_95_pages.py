@@ -247,7 +247,7 @@ def test_model_page_tells_promise_observation_facets_and_origin(two) -> None:
         "Warning: few rows",
         "history.csv",
         "make it",
-        "polyhedge 0.1.0",
+        f"polyhedge {ph.__version__}",
     ):
         assert words in seen
 

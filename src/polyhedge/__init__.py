@@ -3,6 +3,8 @@
 The public names, in the order of the pipeline: data -> predictor -> problem -> set -> decision.
 """
 
+__version__ = "0.2.0"
+
 from polyhedge import batches, data, learners, plots, predictors, problems, robust, sets
 from polyhedge.calibration import Calibration, conformal_radius, conformal_rank, coverage_law
 from polyhedge.estimator import RobustDecider, load
@@ -13,8 +15,6 @@ from polyhedge.problems import DecisionProblem
 from polyhedge.robust import Decisions
 from polyhedge.sets import Ball, Box, Ellipsoid, Polyhedron, Region
 from polyhedge.solvers.program import Status
-
-__version__ = "0.1.0"
 
 __all__ = [
     "Ball",

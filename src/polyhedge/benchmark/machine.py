@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.metadata
 import os
 import platform
 from pathlib import Path
 from typing import Any
+
+from polyhedge._versions import versions
 
 __all__ = ["environment", "source_fingerprint"]
 
@@ -30,7 +31,7 @@ def environment() -> dict[str, Any]:
         "processor": _processor(),
         "cores": os.cpu_count(),
         "python": platform.python_version(),
-        "packages": {name: version for name in _PACKAGES if (version := _version(name)) is not None},
+        "packages": versions(_PACKAGES),
     }
 
 
@@ -56,10 +57,3 @@ def _processor() -> str:
         lines = []
     named = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return named[0] if named else platform.processor() or platform.machine()
-
-
-def _version(package: str) -> str | None:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return None

@@ -9,7 +9,6 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ import numpy as np
 
 from polyhedge._files import replace_file
 from polyhedge._validation import check_alpha, check_count
+from polyhedge._versions import versions
 from polyhedge.calibration import Calibration
 from polyhedge.data import Split
 from polyhedge.io.archive import MAX_BYTES, ModelFileError, bytes_needed, digest_of, pack, unpack
@@ -70,7 +70,7 @@ def write_model(path: str | Path, model: StoredModel, trusted: Sequence[str] = (
         "format": FORMAT,
         "schema": SCHEMA,
         "created": _now(),
-        "packages": _versions(),
+        "packages": versions(_PACKAGES),
         "settings": dict(model.settings),
         "problem": _problem_state(model.problem),
         "alpha": float(model.alpha),
@@ -192,16 +192,6 @@ def _digest(text: str) -> str:
 
 def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
-
-
-def _versions() -> dict[str, str]:
-    found = {}
-    for name in _PACKAGES:
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:  # run from a source tree
-            continue
-    return found
 
 
 def _details_text(details: Mapping[str, Any]) -> bytes:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,7 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from polyhedge import __version__
 from polyhedge._validation import Array
+from polyhedge._versions import versions
 from polyhedge.data import take_rows
 from polyhedge.data.splits import IndexArray
 from polyhedge.estimator import RobustDecider
@@ -106,9 +107,7 @@ def model_page(
         f"Decisions whose cost stays below a stated bound in at least {_percent(1 - decider.alpha)} of cases, "
         "however good or bad the predictions are."
     )
-    return Page(
-        title, lead, sections, closing=f"Made by Polyhedge {_version('polyhedge')}. This page needs no network."
-    )
+    return Page(title, lead, sections, closing=f"Made by Polyhedge {__version__}. This page needs no network.")
 
 
 def _evenly(X: Any) -> IndexArray:
@@ -259,10 +258,8 @@ def _made(decider: RobustDecider, details: ModelDetails) -> list[Block]:
     trail = getattr(decider, "calibrations_", ())
     if len(trail) > 1:
         facts["Radii so far"] = "; ".join(f"{c.radius:.6g} from {c.n} rows on {c.date[:10]}" for c in trail)
-    packages = {name: _version(name) for name in _PACKAGES}
-    facts["Versions"] = f"Python {platform.python_version()}, " + ", ".join(
-        f"{n} {v}" for n, v in packages.items() if v
-    )
+    packages = ", ".join(f"{name} {version}" for name, version in versions(_PACKAGES).items())
+    facts["Versions"] = f"Python {platform.python_version()}, {packages}"
     blocks: list[Block] = [Facts(facts)]
     if details.commands:
         blocks += [Text("To write this page again:"), Code("\n".join(details.commands))]
@@ -299,10 +296,3 @@ def _number(value: float) -> str:
 
 def _percent(share: float) -> str:
     return f"{100 * share:.1f} %".replace(".0 %", " %")
-
-
-def _version(package: str) -> str:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return ""

@@ -1,0 +1,26 @@
+"""Versions of the packages that made a result."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from importlib import metadata
+
+
+def versions(packages: Iterable[str]) -> dict[str, str]:
+    """The version of each package that is installed, in the order asked for.
+
+    Examples
+    --------
+    >>> list(versions(["polyhedge", "numpy", "no-such-package"]))
+    ['polyhedge', 'numpy']
+    """
+    from polyhedge import __version__  # here, because polyhedge imports this module first
+
+    found = {}
+    for name in packages:
+        try:
+            # The source tells its own version: an editable install remembers that of the day it was made.
+            found[name] = __version__ if name == "polyhedge" else metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
