@@ -19,7 +19,9 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.svm import SVR
 from sklearn.utils.estimator_checks import check_estimator
 
+import polyhedge as ph
 from polyhedge.data import make_synthetic, synthetic_mean
+from polyhedge.learners import OneSidedBox
 from polyhedge.predictors import FeatureRidge, all_features, as_predictor, paper_features
 
 X, Y = make_synthetic(150, rng=np.random.default_rng(0))
@@ -89,6 +91,20 @@ class TestEveryKindOfPredictor:
         np.testing.assert_allclose(rescaled, centers, atol=1e-8)
         truth = synthetic_mean(X_NEW)
         assert np.mean((centers - truth) ** 2) < 0.2 * np.mean((truth - Y.mean(axis=0)) ** 2)
+
+    @pytest.mark.parametrize(("scale", "shift"), [(1.0, 1e3), (1.0, -1e6), (1e6, 0.0), (1e-6, 0.0), (2.0**20, 0.0)])
+    def test_the_default_moves_and_scales_with_the_outcomes(self, scale, shift):
+        centers = as_predictor(None, 2).fit(X, Y).predict(X_NEW)
+        moved = as_predictor(None, 2).fit(X, scale * Y + shift).predict(X_NEW)
+        np.testing.assert_allclose(moved, scale * centers + shift, rtol=1e-12, atol=1e-12 * scale)
+
+    def test_the_mean_bound_moves_with_the_outcomes(self):
+        problem = ph.problems.newsvendor(1.0, 3.0, 2)
+        bounds = []
+        for shift in (10.0, 1010.0):
+            decider = ph.RobustDecider(problem, learner=OneSidedBox(), random_state=0)
+            bounds.append(decider.fit(X, Y + shift).decide(X_NEW).cost_bound.mean())
+        assert bounds[1] == pytest.approx(bounds[0], rel=1e-6)
 
 
 class TestFitting:
@@ -233,6 +249,12 @@ class TestFeatureRidge:
         np.testing.assert_allclose(model.coef_.T, expected, rtol=1e-8, atol=1e-10)
         np.testing.assert_allclose(model.predict(X_NEW), phi(X_NEW) @ expected, rtol=1e-8, atol=1e-10)
 
+    @pytest.mark.parametrize(("features", "phi"), [("paper", paper_features), ("all", all_features)])
+    def test_a_free_constant_is_ridge_without_a_penalty_on_the_intercept(self, features, phi):
+        model = FeatureRidge(penalty=5.0, features=features, fit_intercept=True).fit(X, Y)
+        expected = Ridge(alpha=5.0).fit(phi(X)[:, 1:], Y)
+        np.testing.assert_allclose(model.coef_, np.column_stack([expected.intercept_, expected.coef_]), atol=1e-10)
+
     def test_without_penalty_it_is_least_squares_also_for_collinear_columns(self):
         doubled = np.hstack([X, X])
         model = FeatureRidge(penalty=0.0).fit(doubled, Y)
@@ -248,8 +270,9 @@ class TestFeatureRidge:
         np.testing.assert_allclose(model.predict(X_NEW), FeatureRidge().fit(X, Y).predict(X_NEW)[:, 0])
 
     @pytest.mark.parametrize("features", ["paper", "all"])
-    def test_it_keeps_the_contract_of_scikit_learn(self, features):
-        results = check_estimator(FeatureRidge(features=features), on_skip=None)
+    @pytest.mark.parametrize("fit_intercept", [False, True])
+    def test_it_keeps_the_contract_of_scikit_learn(self, features, fit_intercept):
+        results = check_estimator(FeatureRidge(features=features, fit_intercept=fit_intercept), on_skip=None)
         assert {result["status"] for result in results} <= {"passed", "skipped"}
 
     @pytest.mark.parametrize(

@@ -59,8 +59,9 @@ def as_predictor(predictor: Any, n_outcomes: int, *, random_state: int | None = 
           must not have seen the learning and calibration splits.
         - A callable ``X -> (n_samples, n_outcomes)``: used as it is, under the same condition.
         - ``"precomputed"``: the rows of ``X`` already are predictions.
-        - None: ``make_pipeline(StandardScaler(), FeatureRidge(penalty=1.0, features="all"))``, a smooth model
-          whose squares and sines are taken of z-scores and so do not depend on units.
+        - None: ``make_pipeline(StandardScaler(), FeatureRidge(penalty=1.0, features="all", fit_intercept=True))``,
+          a smooth model whose squares and sines are taken of z-scores. Units of the features do not matter, and
+          predictions move and scale with the outcomes.
     n_outcomes : int
         Number of outcome columns.
     random_state : int, optional
@@ -87,7 +88,7 @@ def as_predictor(predictor: Any, n_outcomes: int, *, random_state: int | None = 
     """
     d = check_count(n_outcomes, "n_outcomes", minimum=1)
     if predictor is None:
-        predictor = make_pipeline(StandardScaler(), FeatureRidge(penalty=1.0, features="all"))
+        predictor = make_pipeline(StandardScaler(), FeatureRidge(penalty=1.0, features="all", fit_intercept=True))
     if isinstance(predictor, str) and predictor == "precomputed":
         return _GivenPredictor(_identity, d, 'X with predictor="precomputed"')
     if isinstance(predictor, type) or not (hasattr(predictor, "predict") or callable(predictor)):
@@ -197,7 +198,9 @@ class FeatureRidge(RegressorMixin, BaseEstimator):
     .. math:: \min_B \|Y - \Phi B\|_F^2 + \mathtt{penalty}\,\|B\|_F^2,
               \qquad (\Phi^\top\Phi + \mathtt{penalty}\, I)\, B = \Phi^\top Y
 
-    where row i of :math:`\Phi` is the feature map at ``X[i]``. The constant is penalised like every feature.
+    where row i of :math:`\Phi` is the feature map at ``X[i]``. As printed, the constant is penalised like every
+    feature, so predictions are drawn towards 0 and depend on where the outcomes' zero lies; ``fit_intercept=True``
+    leaves the constant free.
 
     Parameters
     ----------
@@ -205,6 +208,9 @@ class FeatureRidge(RegressorMixin, BaseEstimator):
         Ridge penalty on the normal equations, not divided by the number of samples.
     features : {"paper", "all"}, default="paper"
         `paper_features` or `all_features`.
+    fit_intercept : bool, default=False
+        Whether the constant is left without penalty, by centring features and outcomes. Adding a number to the
+        outcomes then adds it to the predictions.
 
     Attributes
     ----------
@@ -224,9 +230,13 @@ class FeatureRidge(RegressorMixin, BaseEstimator):
     True
     """
 
-    def __init__(self, penalty: float = 1e-3, features: str = "paper") -> None:
+    # Models in files of version 0.1 do not know this parameter.
+    fit_intercept: bool = False
+
+    def __init__(self, penalty: float = 1e-3, features: str = "paper", fit_intercept: bool = False) -> None:
         self.penalty = penalty
         self.features = features
+        self.fit_intercept = fit_intercept
 
     def fit(self, X: Any, y: ArrayLike) -> Self:
         """Fit the coefficients on the training split.
@@ -240,11 +250,22 @@ class FeatureRidge(RegressorMixin, BaseEstimator):
         if not (np.isfinite(self.penalty) and self.penalty >= 0):
             raise ValueError(f"penalty must be a finite number of at least 0, got {self.penalty!r}.")
         phi = self._map(X)
+        solve = self._centred if self.fit_intercept else self._solve
+        self.coef_ = solve(phi, np.asarray(y, dtype=np.float64)).T
+        return self
+
+    def _centred(self, phi: Array, y: Array) -> Array:
+        # Centred, the constant is a column of zeros; it then takes whatever the means ask for.
+        middle, level = phi.mean(axis=0), y.mean(axis=0)
+        coef = self._solve(phi - middle, y - level)
+        coef[0] = level - middle[1:] @ coef[1:]
+        return coef
+
+    def _solve(self, phi: Array, y: Array) -> Array:
         # The stacked least-squares problem has the same solution without squaring the condition number.
         rows = np.vstack([phi, np.sqrt(self.penalty) * np.eye(phi.shape[1])])
         targets = np.concatenate([y, np.zeros((phi.shape[1], *np.shape(y)[1:]))])
-        self.coef_ = lstsq(rows, targets)[0].T
-        return self
+        return np.asarray(lstsq(rows, targets)[0])
 
     def predict(self, X: Any) -> Array:
         """Predict ``phi(X) @ coef_.T`` for the rows of any split; uses no outcome."""
