@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from threading import Lock
 from typing import Any, Self
 
 import numpy as np
@@ -37,6 +38,8 @@ from polyhedge.sets import Polyhedron, Region, Volume, mean_volume
 
 _VOLUME_REGIONS = 20
 _CALIBRATION_BLOCK = 262_144
+_TRAIL = Lock()
+"""Held while a radius joins the audit trail: two that are set at once must both be in it."""
 
 
 class RobustDecider(BaseEstimator):
@@ -219,9 +222,10 @@ class RobustDecider(BaseEstimator):
 
     def _set_radius(self, radius: float, n: int, digest: str) -> None:
         """Take a radius over, and note in the audit trail where it comes from."""
-        self.radius_, self.n_calibrate_ = radius, n
         date = datetime.now(UTC).isoformat(timespec="seconds")
-        self.calibrations_ = (*self.calibrations_, Calibration(date, n, radius, digest))
+        with _TRAIL:
+            self.radius_, self.n_calibrate_ = radius, n
+            self.calibrations_ = (*self.calibrations_, Calibration(date, n, radius, digest))
 
     def decide(
         self, X: Any, *, n_jobs: int | None = None, progress: Callable[[int, int], None] | None = None
@@ -290,8 +294,9 @@ class RobustDecider(BaseEstimator):
         self._check_fitted("evaluate")
         Y, centers = self._outcomes_and_centers(X, Y)
         scales = self._scales(X, centers)
-        decisions = decide(self.problem, self.set_, self.radius_, centers, scales=scales)
-        inside = self.set_.contains((Y - centers) / scales[:, None], self.radius_)
+        radius = self.radius_  # read once: another thread may recalibrate meanwhile
+        decisions = decide(self.problem, self.set_, radius, centers, scales=scales)
+        inside = self.set_.contains((Y - centers) / scales[:, None], radius)
         return measure_rows(self.problem, decisions, inside, centers, Y)
 
     def save(self, path: str | Path, details: Mapping[str, Any] | None = None, *, trusted: Sequence[str] = ()) -> None:

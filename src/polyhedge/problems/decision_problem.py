@@ -18,6 +18,7 @@ from polyhedge.problems.decompose import Decomposition, affine_rows, decompose, 
 from polyhedge.problems.feasible_set import FeasibleProgram, compile_feasible_program
 from polyhedge.problems.names import Source, check_names, default_decision_names, default_outcome_names
 from polyhedge.problems.pieces import Pieces, SumOfMaxima
+from polyhedge.problems.row_values import RowValues
 
 Cost = Callable[[Any, Any], Any]
 
@@ -138,10 +139,6 @@ class DecisionProblem:
         """Number p of entries of the decision."""
         return int(self.decision.size)
 
-    @cached_property
-    def _outcome(self) -> cp.Variable:
-        return cp.Variable(self.n_outcomes)
-
     def expression(self, z: Any, u: Any) -> cp.Expression:
         """The cost as a scalar CVXPY expression."""
         try:
@@ -163,7 +160,8 @@ class DecisionProblem:
 
     @cached_property
     def _cost_parts(self) -> Decomposition | None:
-        parts = decompose(self.expression(self.decision, self._outcome), self.decision, self._outcome)
+        u = cp.Variable(self.n_outcomes)
+        parts = decompose(self.expression(self.decision, u), self.decision, u)
         return None if parts is None else parts[0]
 
     @cached_property
@@ -193,21 +191,21 @@ class DecisionProblem:
         if self.uncertain_constraints is None:
             return list(self.constraints), []
         certain, rows = list(self.constraints), []
-        uncertain = self.uncertain_constraints(self.decision, self._outcome)
-        for constraint in _as_list(uncertain, "uncertain_constraints"):
-            if self._outcome.id not in {v.id for v in constraint.variables()}:
+        u = cp.Variable(self.n_outcomes)
+        for constraint in _as_list(self.uncertain_constraints(self.decision, u), "uncertain_constraints"):
+            if u.id not in {v.id for v in constraint.variables()}:
                 certain.append(constraint)
                 continue
-            rows += self._inequality_rows(constraint)
+            rows += self._inequality_rows(constraint, u)
         return certain, rows
 
-    def _inequality_rows(self, constraint: cp.Constraint) -> list[Decomposition]:
+    def _inequality_rows(self, constraint: cp.Constraint, u: cp.Variable) -> list[Decomposition]:
         if not isinstance(constraint, cp.constraints.Inequality):
             raise ValueError(
                 f"The uncertain constraint {constraint} is a {type(constraint).__name__}; only inequalities "
                 "can hold for all outcomes of a set. Write equalities with u as two inequalities with slack."
             )
-        rows = decompose(constraint.expr, self.decision, self._outcome)
+        rows = decompose(constraint.expr, self.decision, u)
         if rows is None or any(not row.decision_part.is_convex() for row in rows):
             raise ValueError(
                 f"The uncertain constraint {constraint} must be affine in the outcome (or a maximum of affine "
@@ -238,8 +236,9 @@ class DecisionProblem:
         if self.outcome_support is None:
             return np.zeros((0, self.n_outcomes)), np.zeros(0)
         A, h = [], []
-        for constraint in _as_list(self.outcome_support(self._outcome), "outcome_support"):
-            rows = affine_rows(constraint, self._outcome)
+        u = cp.Variable(self.n_outcomes)
+        for constraint in _as_list(self.outcome_support(u), "outcome_support"):
+            rows = affine_rows(constraint, u)
             if rows is None:
                 raise ValueError(
                     f"outcome_support must give linear constraints on u, got {constraint}. "
@@ -264,32 +263,23 @@ class DecisionProblem:
         return z, np.maximum(u, 0.0) if self.outcomes_are_nonneg else u
 
     @cached_property
-    def _evaluator(self) -> tuple[cp.Expression, cp.Parameter, cp.Parameter]:
-        z, u = cp.Parameter(self.decision.shape), cp.Parameter(self.n_outcomes)
+    def _cost_values(self) -> RowValues:
+        """The cost, or what of it depends on the decision alone where the rest has pieces."""
+        return RowValues(self._cost_formula, [self.decision.shape, (self.n_outcomes,)])
+
+    def _cost_formula(self, z: cp.Parameter, u: cp.Parameter) -> cp.Expression:
         if self._cost_parts is not None:
-            return substitute(self._cost_parts.decision_part, {self.decision.id: z}), z, u
-        return self.expression(z, u), z, u
+            return substitute(self._cost_parts.decision_part, {self.decision.id: z})
+        return self.expression(z, u)
 
     def evaluate(self, z: Array, u: Array) -> Array:
         """The cost g(z_i, u_i) at matching rows of flat decisions (N, p) and outcomes (N, d)."""
         if self.sum_of_maxima is None:
-            return self._call_by_row(z, u)
+            return self._cost_values(z, u)
         # The rest depends on the decision alone, and many contexts share few decisions.
         distinct, where = np.unique(z, axis=0, return_inverse=True)
-        alone = self._call_by_row(distinct, np.zeros((len(distinct), self.n_outcomes)))
+        alone = self._cost_values(distinct, np.zeros((len(distinct), self.n_outcomes)))
         return self.sum_of_maxima.evaluate(z, u) + alone[where.ravel()]
-
-    def _call_by_row(self, z: Array, u: Array) -> Array:
-        expression, z_parameter, u_parameter = self._evaluator
-        if expression.is_constant() and not expression.parameters():
-            return np.full(len(z), float(expression.value))
-        total = np.full(len(z), np.nan)
-        with np.errstate(all="ignore"):  # outside its domain a cost is NaN
-            for i, (z_row, u_row) in enumerate(zip(z, u, strict=True)):
-                z_parameter.value, u_parameter.value = z_row.reshape(self.decision.shape), u_row
-                value = expression.value
-                total[i] = np.nan if value is None else float(value)
-        return total
 
     def row_parts(self, z: Array) -> list[float]:
         """The parts of the uncertain constraints that depend on the decision alone, at one decision."""

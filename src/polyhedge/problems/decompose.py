@@ -158,13 +158,13 @@ def substitute(node: cp.Expression, values: dict[int, cp.Expression]) -> cp.Expr
 
 def _affine_map(expression: cp.Expression, variables: Sequence[cp.Variable]) -> Array:
     """Rows [constant, coefficients...] of an affine vector expression; variables in row-major order."""
-    before = [variable.value for variable in variables]
-    for variable in variables:
-        variable.save_value(np.zeros(variable.shape))
+    # CVXPY reads a gradient at the values of variables: those of the user's own are not ours to change.
+    own = {variable.id: cp.Variable(variable.shape, value=np.zeros(variable.shape)) for variable in variables}
+    expression = substitute(expression, dict(own))
     constant = np.asarray(expression.value, dtype=float).reshape(-1, 1)
     gradient = expression.grad
     columns = [constant]
-    for variable in variables:
+    for variable in own.values():
         jacobian = gradient.get(variable)
         if jacobian is None:
             columns.append(np.zeros((len(constant), variable.size)))
@@ -172,8 +172,6 @@ def _affine_map(expression: cp.Expression, variables: Sequence[cp.Variable]) -> 
         dense = jacobian.toarray() if hasattr(jacobian, "toarray") else np.atleast_2d(np.asarray(jacobian))
         dense = dense.reshape(variable.size, len(constant))
         columns.append(dense[_row_major(variable.shape)].T)
-    for variable, value in zip(variables, before, strict=True):
-        variable.save_value(value)
     return np.concatenate(columns, axis=1)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from threading import Lock
 
 import cvxpy as cp
 import numpy as np
@@ -13,6 +14,9 @@ from polyhedge._validation import Array, Indices, Mask
 from polyhedge.solvers.program import Cone, ConicProgram
 
 _ATTRIBUTES_WITHOUT_CONSTRAINT = {"name", "value"}
+# CVXPY's canonicalisation keeps settings in module globals (before 1.9) and holds the interpreter all the while, so
+# that waiting costs nothing.
+_ONE_AT_A_TIME = Lock()
 _SIGNS = {"nonneg": 1.0, "pos": 1.0, "nonpos": -1.0, "neg": -1.0}
 
 
@@ -104,9 +108,10 @@ def _attribute_constraints(decision: cp.Variable, flat: cp.Variable) -> list[cp.
 
 def _conic_arrays(problem: cp.Problem) -> tuple[ConicProgram, dict[int, int]]:
     """The arrays CVXPY would hand to Clarabel, and the first column of each variable."""
-    data, _, _ = problem.get_problem_data(cp.CLARABEL)
-    P = data.get("P")
-    stuffed = data["param_prob"].apply_parameters(quad_obj=P is not None)
+    with _ONE_AT_A_TIME:
+        data, _, _ = problem.get_problem_data(cp.CLARABEL)
+        P = data.get("P")
+        stuffed = data["param_prob"].apply_parameters(quad_obj=P is not None)
     offset = float(np.asarray(stuffed[-3]).ravel()[0])
     quadratic = sp.csr_array(P) if P is not None and P.nnz else None
     return (

@@ -1,0 +1,160 @@
+"""Many threads, one problem: every answer is the one that a single thread gets."""
+
+from __future__ import annotations
+
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+
+import cvxpy as cp
+import numpy as np
+import pytest
+
+import polyhedge as ph
+from polyhedge.learners import LearnResult
+from polyhedge.problems import DecisionProblem, newsvendor, simplex_linear, simplex_quadratic
+from polyhedge.problems.stored import problem_from_state, problem_to_state
+from polyhedge.sets import Box
+from polyhedge.solvers.program import Status
+
+N_THREADS = 4
+N_CALLS = 8
+
+
+@pytest.fixture(autouse=True)
+def _eager_switches():
+    """Threads take turns a hundred times as often as usual, so that what they share is seen half done."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(5e-5)
+    yield
+    sys.setswitchinterval(before)
+
+
+def _on_simplex(cost, **more):
+    z = cp.Variable(2, nonneg=True)
+    return DecisionProblem(decision=z, cost=cost, constraints=[cp.sum(z) == 1], n_outcomes=2, **more)
+
+
+def _with_uncertain_constraint():
+    z = cp.Variable(2, nonneg=True)
+    return DecisionProblem(
+        decision=z,
+        cost=lambda z, u: cp.sum(z) + 0.1 * cp.sum_squares(z),
+        constraints=[z <= 9],
+        uncertain_constraints=lambda z, u: [z[0] + 0.5 * z[1] >= u[0], 0.1 * cp.square(z[1]) + u[1] <= 1 + 2 * z[1]],
+        n_outcomes=2,
+    )
+
+
+def _with_integers():
+    z = cp.Variable(2, integer=True)
+    cost = lambda z, u: u @ z + cp.norm1(z - 0.3)  # noqa: E731
+    return DecisionProblem(decision=z, cost=cost, constraints=[z >= -2, z <= 2], n_outcomes=2)
+
+
+KINDS = {
+    "affine": lambda: simplex_linear([-0.08, 0.0]),
+    "quadratic": lambda: simplex_quadratic([0.2, 0.1], 0.3),
+    "newsvendor": lambda: newsvendor(1.0, 2.0, 2, nonnegative_demand=False),
+    "piecewise_base": lambda: _on_simplex(lambda z, u: u @ z + 3 * cp.abs(z[0] - 0.5)),
+    "concave": lambda: _on_simplex(lambda z, u: u @ z - 0.1 * cp.sum_squares(u)),
+    "convex": lambda: _on_simplex(lambda z, u: cp.sum_squares(u - z)),
+    "uncertain_constraints": _with_uncertain_constraint,
+    "integers": _with_integers,
+}
+
+
+class _UnitBox:
+    """Learns nothing, at once."""
+
+    def learn(self, residuals, centers, problem, alpha, random_state=None):
+        return LearnResult(Box([1.0, 1.0]).as_polyhedron(), 0.0, Status.OPTIMAL, 0.0)
+
+
+def _fitted(problem, seed=0, n=60):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 2))
+    decider = ph.RobustDecider(problem, "precomputed", alpha=0.2, learner=_UnitBox(), random_state=0)
+    return decider.fit(X, X + 0.3 * rng.normal(size=(n, 2)))
+
+
+def _rows(seed, n):
+    rng = np.random.default_rng(100 + seed)
+    X = rng.normal(size=(n, 2))
+    return X, X + 0.3 * rng.normal(size=(n, 2))
+
+
+def _everything(decider, seed):
+    """What a fitted decider says about some rows, as one array."""
+    X, Y = _rows(seed, 20)
+    decided, measured = decider.decide(X[:1], n_jobs=1), decider.measure(X[:1], Y[:1])
+    parts = [decided.z, decided.cost_bound, decided.worst_outcome, measured.realised, measured.regret]
+    parts += [decider.problem.evaluate(X, Y), decider.residuals(X, Y), decider.scales(X), decider.region(X[0]).center]
+    return np.concatenate([np.ravel(part) for part in parts])
+
+
+def _at_once(work, n_calls=N_CALLS, n_threads=N_THREADS):
+    """work(0), work(1), ... from threads that start together."""
+    start = Barrier(n_threads)
+    with ThreadPoolExecutor(n_threads, initializer=start.wait) as pool:
+        return list(pool.map(work, range(n_calls)))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_answers_from_many_threads_are_those_of_one(kind):
+    decider = _fitted(KINDS[kind]())
+    alone = [_everything(decider, seed) for seed in range(N_CALLS)]
+    together = _at_once(lambda seed: _everything(decider, seed))
+    assert np.array_equal(np.array(alone), np.array(together), equal_nan=True)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_stored_problem_is_first_used_by_many_threads(kind):
+    problem = KINDS[kind]()
+    state = problem_to_state(problem)
+    rng = np.random.default_rng(0)
+    z, u = problem.as_given(rng.normal(size=(N_CALLS, 2))).reshape(N_CALLS, -1), rng.normal(size=(N_CALLS, 2))
+    expected = [problem.evaluate(z[i : i + 1], u[i : i + 1])[0] for i in range(N_CALLS)]
+    for _ in range(3):
+        fresh = problem_from_state(state)  # nothing is compiled yet
+
+        def value(i, fresh=fresh):
+            parts = fresh.row_parts(z[i])
+            assert len(parts) == len(fresh.uncertain_rows)
+            return fresh.evaluate(z[i : i + 1], u[i : i + 1])[0]
+
+        assert np.array_equal(_at_once(value), expected, equal_nan=True)
+
+
+def test_problems_written_at_once_on_one_variable_read_the_right_coefficients():
+    z = cp.Variable(2, nonneg=True)
+    z.value = np.array([3.0, 4.0])
+
+    def coefficients(k):
+        problem = DecisionProblem(
+            decision=z,
+            cost=lambda z, u: k * (u @ z) + z[0] + cp.maximum(u[0] - z[1], k),
+            constraints=[cp.sum(z) == 1],
+            n_outcomes=2,
+        )
+        pieces = problem.pieces
+        return np.concatenate([pieces.Q.ravel(), pieces.q.ravel(), pieces.p.ravel(), pieces.c])
+
+    alone = [coefficients(k) for k in range(8)]
+    assert np.array_equal(np.array(_at_once(coefficients, 8, 4)), np.array(alone))
+    assert np.array_equal(z.value, [3.0, 4.0])
+
+
+def test_deciders_that_share_a_problem_are_recalibrated_at_once():
+    problem = KINDS["concave"]()
+    deciders = [_fitted(problem, seed) for seed in range(4)]
+
+    def radius(i):
+        decider = deciders[i % 4]
+        decider.recalibrate(*_rows(i % 4, 50))
+        return decider.radius_
+
+    radii = _at_once(radius)
+    assert radii == [radii[i % 4] for i in range(N_CALLS)]
+    assert len(set(radii)) == 4
+    assert [len(decider.calibrations_) for decider in deciders] == [1 + N_CALLS // 4] * 4
