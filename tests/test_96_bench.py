@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import errno
 import json
 import subprocess
 import sys
@@ -173,11 +174,11 @@ def test_a_write_that_fails_leaves_the_old_file_alone(
     save(tmp_path, "bench", "Decisions", tiny, decisions_grids(tiny))
     before = (tmp_path / "bench.csv").read_bytes()
 
-    def no_space(self: Path, content: bytes) -> int:
-        raise OSError("no space left on device")
+    def no_space(handle: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(Path, "write_bytes", no_space)
-    with pytest.raises(OSError, match="no space left"):
+    monkeypatch.setattr("os.fsync", no_space)
+    with pytest.raises(OSError, match=r"bench.* could not be written: No space left on device\. What was there before"):
         save(tmp_path, "bench", "Decisions", replace(tiny, rows=tiny.rows[:1]), decisions_grids(tiny))
     assert (tmp_path / "bench.csv").read_bytes() == before
     assert not [path for path in tmp_path.iterdir() if path.suffix == ".part"]

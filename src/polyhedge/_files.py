@@ -1,15 +1,44 @@
-"""Files that appear whole or not at all."""
+"""Files that appear whole or not at all: every file of the library is written here.
+
+What is written goes into a hidden file beside the target, to the disk, and then under its name. The hidden file is
+locked while its writer lives; the next writer in the folder removes those whose lock is free, which a kill has left.
+"""
 
 from __future__ import annotations
 
+import errno
 import os
+import re
+import secrets
+import shutil
+import stat
+import sys
+import time
+from collections.abc import Callable, Container, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
+
+__all__ = ["append_to_file", "check_writable", "new_file", "new_folder", "replace_file", "sole_writer"]
+
+_OURS = re.compile(r"\.polyhedge-.+\.(?:part|lock)")
+_IS_WINDOWS = sys.platform == "win32"
+# Without locks only time can tell: no writer is at one file for a day.
+_ABANDONED_SECONDS = 86_400.0
+# A fresh file loses its name only to another writer who looks for leftovers between two of our system calls.
+_TRIES = 100
+# On Windows a file cannot be replaced while somebody reads it; readers are done within a second, or hold on to it.
+_PATIENCE_SECONDS = 1.0
+_NEW_FILE = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_ADVICE = {
+    **dict.fromkeys(_FULL, "Make room or name a folder elsewhere."),
+    **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), "Name a file in a folder that you may write to."),
+}
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Write beside the target and rename, so that a reader never meets half a file.
-
-    Missing folders are made; an existing file is replaced.
+    """Write a file whole or not at all, see `new_file`.
 
     Examples
     --------
@@ -19,10 +48,315 @@ def replace_file(path: Path, content: bytes) -> None:
     >>> target.read_bytes(), len(list(target.parent.iterdir()))
     (b'whole', 1)
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    with new_file(path) as stream:
+        stream.write(content)
+
+
+@contextmanager
+def new_file(path: Path) -> Iterator[BinaryIO]:
+    """A stream for the new content of a file, which takes its name when the block ends without an error.
+
+    Missing folders are made. An existing file is replaced and keeps its permissions, and its owner where we may give
+    it away; a link stays, and what it points to is replaced. Any number of threads and processes may write the same
+    file: a reader finds the content of one of them. Once the block has ended, the file also survives a loss of power.
+    What is no file, such as a pipe or a device, is written to as it is.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> target = Path(tempfile.mkdtemp()) / "note.txt"
+    >>> with new_file(target) as stream:
+    ...     _ = stream.write(b"whole")
+    ...     target.exists()
+    False
+    >>> target.read_bytes()
+    b'whole'
+    """
+    if _is_stream(path):
+        with path.open("wb") as stream:
+            yield stream
+        return
+    with _explained(path):
+        target = _place(path)
+        part, handle = _begin_file(target)
+    stream = os.fdopen(handle, "wb")
     try:
-        part.write_bytes(content)
-        part.replace(path)
+        with _explained(path, _FULL):
+            yield stream
+        with _explained(path):
+            stream.flush()
+            os.fsync(handle)
+            if _IS_WINDOWS:
+                stream.close()
+            _rename(part, target)
     finally:
+        # On a full disk, closing would raise once more and hide the reason.
+        with suppress(OSError):
+            stream.close()
         part.unlink(missing_ok=True)
+
+
+@contextmanager
+def new_folder(path: Path) -> Iterator[Path]:
+    """A hidden folder to fill, which takes its name when the block ends without an error; else it is removed.
+
+    The folder must not exist yet: unlike a file, it cannot be replaced at one stroke.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> target = Path(tempfile.mkdtemp()) / "results"
+    >>> with new_folder(target) as part:
+    ...     _ = (part / "note.txt").write_text("whole")
+    ...     target.exists()
+    False
+    >>> [file.name for file in target.iterdir()]
+    ['note.txt']
+    """
+    with _explained(path):
+        target = _place(path)
+        if target.exists():
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
+        part, handle = _locked(target, _begin_folder)
+    try:
+        with _explained(path, _FULL):
+            yield part
+        with _explained(path):
+            _sync_below(part)
+            _rename(part, target)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+        os.close(handle)
+
+
+def append_to_file(path: Path, content: bytes) -> None:
+    """Add to the end of an existing file, to the disk; where that fails, the file is as long as before.
+
+    A kill may leave a part of the content: it must be such that a reader can tell.
+    """
+    with _explained(path), path.open("r+b", buffering=0) as stream:
+        length = stream.seek(0, os.SEEK_END)
+        try:
+            left = memoryview(content)
+            while left:
+                left = left[stream.write(left) :]
+            os.fsync(stream.fileno())
+        except OSError:
+            stream.truncate(length)
+            raise
+
+
+@contextmanager
+def sole_writer(path: Path) -> Iterator[None]:
+    """Raise where another process is inside such a block for the same file, which grows and has one writer."""
+    with _explained(path):
+        handle, lock = _sole_lock(_place(path))
+    try:
+        yield
+    finally:
+        lock.unlink(missing_ok=True)
+        os.close(handle)
+
+
+def check_writable(path: str | Path) -> Path:
+    """Raise early, before any work is done, where a file could not be written.
+
+    Examples
+    --------
+    >>> check_writable(Path())
+    Traceback (most recent call last):
+        ...
+    IsADirectoryError: . is a folder. Name a file in it.
+    """
+    path = Path(path)
+    if path.is_dir():
+        raise IsADirectoryError(f"{path} is a folder. Name a file in it.")
+    with _explained(path):
+        target = path if _is_stream(path) else Path(os.path.realpath(path))
+        there = next(place for place in (target, *target.parents) if place.exists())
+        if there != target and not there.is_dir():
+            raise NotADirectoryError(errno.ENOTDIR, f"{there} is no folder")
+        # A file is replaced, and that is up to its folder as well.
+        for place in (there, there.parent) if there.is_file() else (there,):
+            if not os.access(place, os.W_OK):
+                raise PermissionError(errno.EACCES, f"{place} is write-protected")
+    return path
+
+
+@contextmanager
+def _explained(path: Path, only: Container[int] | None = None) -> Iterator[None]:
+    """Say which file could not be written and why, and that nothing is lost."""
+    try:
+        yield
+    except OSError as error:
+        if only is not None and error.errno not in only:
+            raise
+        reason = error.strerror or str(error)
+        advice = _ADVICE.get(error.errno or 0, "")
+        text = f"{path} could not be written: {reason}. What was there before is unchanged. {advice}".rstrip()
+        explained = type(error)(text)
+        explained.errno = error.errno
+        raise explained from error
+
+
+def _is_stream(path: Path) -> bool:
+    """Whether a path names a pipe, a terminal or a device: renaming would put a file in its place."""
+    try:
+        mode = path.stat().st_mode
+    except OSError:
+        return False
+    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
+
+
+def _place(path: Path) -> Path:
+    """Where a file belongs: behind links, in a folder that is there and holds no leftovers."""
+    target = Path(os.path.realpath(path)) if path.is_symlink() else path
+    if target.is_symlink():
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+    _make_folders(target.parent)
+    _remove_leftovers(target.parent)
+    return target
+
+
+def _make_folders(folder: Path) -> None:
+    if folder.is_dir():
+        return
+    _make_folders(folder.parent)
+    folder.mkdir(exist_ok=True)
+    _sync_folder(folder.parent)
+
+
+def _begin_file(target: Path) -> tuple[Path, int]:
+    """A new file beside the target, empty and locked, with the target's permissions."""
+    try:
+        old = target.stat()
+    except FileNotFoundError:
+        old = None
+    if old is not None and stat.S_ISDIR(old.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+    if old is not None and not os.access(target, os.W_OK):
+        raise PermissionError(errno.EACCES, "the file is write-protected")
+    # Nobody may read a private file while it is written. For a new one the system applies the user's mask.
+    mode = 0o666 if old is None else 0o600
+    part, handle = _locked(target, lambda part: os.open(part, _NEW_FILE, mode))
+    if old is not None:
+        _keep_permissions(handle, target, old)
+    return part, handle
+
+
+def _begin_folder(part: Path) -> int | None:
+    part.mkdir()
+    try:
+        # Windows cannot open a folder, and has no locks for it.
+        return os.open(os.devnull if _IS_WINDOWS else part, os.O_RDONLY)
+    except FileNotFoundError:
+        return None
+
+
+def _locked(target: Path, begin: Callable[[Path], int | None]) -> tuple[Path, int]:
+    """Something new beside the target, and what holds its lock."""
+    for _ in range(_TRIES):
+        part = target.with_name(f".polyhedge-{secrets.token_hex(8)}.part")
+        handle = begin(part)
+        # Until it is locked, another writer may take it for a leftover and remove it.
+        if handle is not None:
+            if _try_lock(handle, wait=True) is None or part.exists():
+                return part, handle
+            os.close(handle)
+    raise BlockingIOError(errno.EAGAIN, "other writers are in the way")
+
+
+def _keep_permissions(handle: int, target: Path, old: os.stat_result) -> None:
+    if _IS_WINDOWS:
+        return
+    with suppress(OSError):  # only the superuser may give a file away
+        os.fchown(handle, old.st_uid, old.st_gid)
+    if sys.platform == "linux":
+        with suppress(OSError):  # access lists, where the file system has them
+            os.setxattr(handle, "system.posix_acl_access", os.getxattr(target, "system.posix_acl_access"))
+    with suppress(OSError):  # a drive without permissions
+        os.fchmod(handle, stat.S_IMODE(old.st_mode))
+
+
+def _rename(part: Path, target: Path) -> None:
+    """Give the content its name, on the disk too."""
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    while True:
+        try:
+            os.replace(part, target)
+            break
+        except PermissionError:
+            if not _IS_WINDOWS or time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
+    _sync_folder(target.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Names are on the disk only when the folder is; Windows has no such call, nor have some network drives."""
+    if _IS_WINDOWS:
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        with suppress(OSError):
+            os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _sync_below(folder: Path) -> None:
+    for place, _, names in os.walk(folder, topdown=False):
+        for name in names:
+            with (Path(place) / name).open("r+b") as stream:
+                os.fsync(stream.fileno())
+        _sync_folder(Path(place))
+
+
+def _sole_lock(target: Path) -> tuple[int, Path]:
+    lock = target.with_name(f".polyhedge-{target.name}.lock")
+    for _ in range(_TRIES):
+        handle = os.open(lock, os.O_RDWR | os.O_CREAT, 0o666)
+        is_ours = _try_lock(handle)
+        if is_ours is None or (is_ours and os.fstat(handle).st_nlink):
+            return handle, lock
+        os.close(handle)
+        # One who looks for leftovers holds it for a moment only.
+        time.sleep(_PATIENCE_SECONDS / _TRIES)
+    raise BlockingIOError(errno.EAGAIN, "another run is writing it; wait until that has ended, or name another folder")
+
+
+def _remove_leftovers(folder: Path) -> None:
+    with os.scandir(folder) as entries:
+        parts = [Path(entry.path) for entry in entries if _OURS.fullmatch(entry.name) and not entry.is_symlink()]
+    for part in parts:
+        # What another user owns, or another writer has just removed, is none of our business.
+        with suppress(OSError):
+            _remove_if_abandoned(part)
+
+
+def _remove_if_abandoned(part: Path) -> None:
+    age = time.time() - part.stat().st_mtime
+    # Not to wait for the other end, where somebody has put a pipe under such a name.
+    handle = None if _IS_WINDOWS else os.open(part, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    try:
+        is_free = None if handle is None else _try_lock(handle)
+        if is_free or (is_free is None and age > _ABANDONED_SECONDS):
+            shutil.rmtree(part) if part.is_dir() else part.unlink()
+    finally:
+        if handle is not None:
+            os.close(handle)
+
+
+def _try_lock(handle: int, *, wait: bool = False) -> bool | None:
+    """Whether the lock is ours now; None where there are no locks. The system frees it when its holder dies."""
+    if sys.platform == "win32":
+        return None
+    import fcntl
+
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except BlockingIOError:
+        return False
+    except OSError:
+        return None
+    return True

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
-import shutil
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
+from polyhedge._files import new_file, new_folder
 from polyhedge._validation import check_count
 from polyhedge.batches.model import FittedDecider, Model, decide_rows, empty_result, require
 
@@ -43,7 +43,7 @@ def decide_parquet(
 
     A block of rows is read, decided and written at a time, in the order of the file. A folder gives a folder with a
     file of the same name for each of its files. The target appears under its name when it is whole: a run that is
-    stopped leaves at most a hidden file beside it, whose name ends in `.part`.
+    killed leaves at most a hidden file or folder beside it, `.polyhedge-*.part`, which the next run removes.
 
     Parameters
     ----------
@@ -81,22 +81,13 @@ def decide_parquet(
     files = _files(source, target)
     plan = [_plan(model, path, columns, keep) for path in files]
     total, done, decided = sum(job.rows for job in plan), 0, 0
-    part = target.with_name(f".{target.name}.{os.getpid()}.part")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        with _Deciders(model, workers) as deciders:
-            for job in plan:
-                into = part / job.path.relative_to(source) if source.is_dir() else part
-                into.parent.mkdir(parents=True, exist_ok=True)
+    with _results(source, target) as open_result, _Deciders(model, workers) as deciders:
+        for job in plan:
+            with open_result(job.path) as into:
                 for rows, n_decided in _decide_file(job, into, deciders, block_rows):
                     done, decided = done + rows, decided + n_decided
                     if progress is not None:
                         progress(done, total)
-        part.replace(target)
-    finally:
-        if part.is_dir():
-            shutil.rmtree(part)
-        part.unlink(missing_ok=True)
     return ParquetRun(target, len(files), done, decided)
 
 
@@ -115,6 +106,23 @@ def _files(source: Path, target: Path) -> list[Path]:
     if not files:
         raise FileNotFoundError(f"The folder {source} holds no file that ends in .parquet.")
     return files
+
+
+@contextmanager
+def _results(source: Path, target: Path) -> Iterator[Callable[[Path], AbstractContextManager[BinaryIO]]]:
+    """Where the results of each file of the source go; all appear under the target's name at once."""
+    if not source.is_dir():
+        with new_file(target) as stream:
+            yield lambda path: nullcontext(stream)
+        return
+    with new_folder(target) as part:
+
+        def open_result(path: Path) -> BinaryIO:
+            into = part / path.relative_to(source)
+            into.parent.mkdir(parents=True, exist_ok=True)
+            return into.open("wb")
+
+        yield open_result
 
 
 @dataclass(frozen=True)
@@ -150,7 +158,7 @@ def _plan(model: Model, path: Path, columns: Sequence[str] | None, keep: Sequenc
     return _Job(path, rows, features, list(keep), pa.schema([*(schema.field(name) for name in keep), *results]))
 
 
-def _decide_file(job: _Job, into: Path, deciders: _Deciders, block_rows: int) -> Iterator[tuple[int, int]]:
+def _decide_file(job: _Job, into: BinaryIO, deciders: _Deciders, block_rows: int) -> Iterator[tuple[int, int]]:
     """Write one file; yields the rows and the decided rows of each block."""
     import pyarrow as pa
     import pyarrow.parquet as pq

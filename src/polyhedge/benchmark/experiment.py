@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from polyhedge._files import replace_file
+from polyhedge._files import replace_file, sole_writer
 from polyhedge.benchmark.jobs import Progress, Workers, run_jobs
 from polyhedge.benchmark.machine import environment, source_fingerprint
 from polyhedge.benchmark.tidy import TidyTable
@@ -55,7 +55,17 @@ class Experiment(Generic[R]):
     ) -> list[R]:
         """Run what the table in the folder lacks, and again what failed; return all its rows in order."""
         table = TidyTable(folder / f"{self.name}.csv", self.row_type)
-        jobs = list(jobs)
+        with sole_writer(table.path):
+            return self._run(table, list(jobs), folder, workers, report)
+
+    def _run(
+        self,
+        table: TidyTable[R],
+        jobs: Sequence[Any],
+        folder: Path,
+        workers: Workers,
+        report: Callable[[Progress], None] | None,
+    ) -> list[R]:
         again = set(jobs)
         rows = [row for row in self._known(table, folder) if not (_failed(row) and _job(row) in again)]
         known = {_job(row) for row in rows}
@@ -83,8 +93,7 @@ class Experiment(Generic[R]):
                 self._check_settings(record, folder)
                 if self._same_code(record):
                     return table.recover()
-            aside = table.path.with_name(f"{self.name}-{(record or {}).get('source', 'unknown')}.csv")
-            table.path.replace(aside)
+            aside = table.set_aside((record or {}).get("source", "unknown"))
             logger.warning("%s was made by other code and is kept as %s: all runs start anew.", table.path, aside.name)
         # The record first: a table without one could not be resumed.
         self._write_record(folder, [])

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 
+from polyhedge._files import sole_writer
 from polyhedge._validation import Array
 from polyhedge.benchmark.jobs import Progress
 from polyhedge.benchmark.machine import environment
@@ -93,9 +95,27 @@ def run_scaling(
         for method in usable
         if mode in method.limit
     ]
-    store = None if folder is None else ScalingStore(folder, stem, settings, machine)
-    rows = {} if store is None else {row.key: row for row in store.known()}
-    n_known, n_late = len(rows), 0
+    with ExitStack() as stack:
+        store = None
+        if folder is not None:
+            store = ScalingStore(folder, stem, settings, machine)
+            stack.enter_context(sole_writer(store.table.path))
+        rows = {} if store is None else {row.key: row for row in store.known()}
+        n_known = len(rows)
+        n_late = _run_all(todo, rows, settings, began, store, report)
+    return ScalingRun(settings, machine, tuple(rows.values()), _left_out(methods, settings, n_late), n_known)
+
+
+def _run_all(
+    todo: Sequence[_Run],
+    rows: dict[tuple[str, int, str, int], ScalingRow],
+    settings: ScalingSettings,
+    began: float,
+    store: ScalingStore | None,
+    report: Callable[[Progress], None] | None,
+) -> int:
+    """Add the rows that are missing; how many runs there was no time for."""
+    n_late = 0
     data: _Data | None = None
     for position, run in enumerate(todo):
         if run.key in rows:
@@ -113,7 +133,7 @@ def run_scaling(
             store.table.append(rows[run.key])
     if report is not None:
         report(Progress(len(rows), len(todo), "", 0.0))
-    return ScalingRun(settings, machine, tuple(rows.values()), _left_out(methods, settings, n_late), n_known)
+    return n_late
 
 
 def _left_out(methods: Iterable[Method], settings: ScalingSettings, n_late: int) -> tuple[str, ...]:

@@ -73,13 +73,15 @@ class ScalingStore:
         self.record = {"settings": asdict(settings), "seeds": list(range(settings.seeds)), "machine": machine}
 
     def known(self) -> list[ScalingRow]:
-        """Rows of an earlier run with the same settings on the same machine; else a fresh start."""
+        """Rows of an earlier run with the same settings on the same machine; else a fresh start, others set aside."""
         same = json.loads(json.dumps(self.record))
         try:
             if json.loads(self.about.read_text(encoding="utf-8")) == same:
                 return self.table.recover()
         except (OSError, ValueError, KeyError) as error:
             logger.debug("No earlier rows: %s", error)
+        # Before the record changes: rows of other settings beside it would pass for its own.
+        self.table.set_aside("older")
         replace_file(self.about, (json.dumps(self.record, indent=2) + "\n").encode())
         self.table.write([])
         return []

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import csv
 import io
-import os
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, fields
+from itertools import chain, count
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from polyhedge._files import replace_file
+from polyhedge._files import append_to_file, replace_file
 
 __all__ = ["TidyTable", "read_rows"]
 
@@ -55,14 +55,19 @@ class TidyTable(Generic[R]):
             self.write(rows)
         return rows
 
+    def set_aside(self, label: str) -> Path:
+        """Rename the file, if there is one, to `<stem>-<label>`; never over another."""
+        names = (
+            self.path.with_stem(f"{self.path.stem}-{label}{end}") for end in chain([""], map("-{}".format, count(2)))
+        )
+        aside = next(name for name in names if not name.exists())
+        if self.path.exists():
+            self.path.replace(aside)
+        return aside
+
     def append(self, row: R) -> None:
         """Add one row to a file that `write` began."""
-        handle = os.open(self.path, os.O_WRONLY | os.O_APPEND)
-        try:
-            os.write(handle, self._text([row], header=False).encode())
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+        append_to_file(self.path, self._text([row], header=False).encode())
 
     def write(self, rows: Iterable[R]) -> None:
         """Replace the whole file."""
