@@ -297,6 +297,22 @@ def test_parts_of_rows_without_groups_have_their_shares() -> None:
     assert len(held_out) == 0
 
 
+@settings(max_examples=50, deadline=None)
+@given(st.integers(0, 2**31), st.lists(st.integers(1, 300), min_size=20, max_size=60), st.booleans())
+def test_which_part_a_group_is_in_does_not_depend_on_the_sizes_of_groups(
+    seed: int, sizes: list[int], in_time: bool
+) -> None:
+    parts_of_groups = []
+    for repeated in (sizes, [1] * len(sizes)):
+        groups = np.repeat(np.arange(len(sizes)), repeated)
+        times = groups if in_time else None
+        split, held_out = partition_rows(len(groups), rng=np.random.default_rng(seed), groups=groups, times=times)
+        parts_of_groups.append(
+            [np.unique(groups[part]).tolist() for part in (split.train, split.learn, split.calibrate, held_out)]
+        )
+    assert parts_of_groups[0] == parts_of_groups[1]
+
+
 def test_random_parts_are_uniform_over_rows() -> None:
     # Chi-square over 20 rows: each is held out with probability 1/5. False alarm 1e-3.
     counts = np.zeros(20)

@@ -10,7 +10,7 @@ from scipy import stats
 from sklearn.ensemble import RandomForestRegressor
 
 import polyhedge as ph
-from polyhedge.learners import Descent
+from polyhedge.learners import Descent, OneSidedBox
 
 FALSE_ALARM = 0.001
 REPETITIONS = 200
@@ -71,3 +71,54 @@ def test_the_cost_bound_holds_at_least_as_often_as_the_set_covers():
     costs = problem.evaluate(found.z, Y[900:])
     inside = decider.set_.contains(Y[900:] - decider.predictor_.predict(X[900:]), decider.radius_)
     assert (costs <= found.cost_bound + 1e-9)[inside].all()
+
+
+def uneven_groups(rng, n_groups):
+    """Labels of groups of 1 or 100 rows, and the size of each group's residuals: larger groups are wilder."""
+    large = rng.random(n_groups) < 0.5
+    labels = np.repeat(np.arange(n_groups), np.where(large, 100, 1))
+    return labels, np.where(large, 3.0, 1.0)
+
+
+def test_groups_calibrate_whatever_their_size_so_that_coverage_follows_the_beta_law_of_their_number():
+    # Rows of a group are copies, so that a new row is a new group and the law is exact.
+    rng = np.random.default_rng(5)
+    coverages = []
+    for _ in range(5 * REPETITIONS):
+        labels, scale = uneven_groups(rng, 20)
+        scores = (scale * rng.random(20))[labels]
+        split, _ = ph.data.partition_rows(len(labels), (0.0, 0.5, 0.5, 0.0), rng=rng, groups=labels)
+        own = split.calibrate
+        radius = ph.calibration.grouped_radius(scores[own], labels[own], 0.2)
+        coverages.append(np.minimum(radius / np.array([1.0, 3.0]), 1.0).mean())
+    assert stats.kstest(coverages, ph.coverage_law(10, 0.2).cdf).pvalue > FALSE_ALARM
+
+
+@pytest.mark.slow
+def test_whole_fits_with_groups_of_unequal_size_follow_the_beta_law_of_their_number():
+    problem = ph.problems.newsvendor(1.0, 2.0, 1)
+    rng = np.random.default_rng(6)
+    scale = np.where(rng.random(4000) < 0.5, 3.0, 1.0)
+    new = scale * rng.exponential(size=4000)
+    coverages = []
+    for seed in range(REPETITIONS):
+        labels, scale = uneven_groups(rng, 20)
+        Y = (scale * rng.exponential(size=20))[labels, None]
+        decider = ph.RobustDecider(problem, "precomputed", learner=OneSidedBox(), random_state=seed)
+        decider.fit(np.zeros_like(Y), Y, groups=labels)
+        coverages.append(decider.set_.contains(new[:, None], decider.radius_).mean())
+    assert stats.kstest(coverages, ph.coverage_law(10, 0.1).cdf).pvalue > FALSE_ALARM
+
+
+def test_a_row_of_a_new_group_is_covered_as_promised_where_rows_of_a_group_differ():
+    # The promise is a lower bound here, so the test is one-sided: a normal mean of many repetitions.
+    rng = np.random.default_rng(8)
+    radii = []
+    for _ in range(1000):
+        labels, scale = uneven_groups(rng, 20)
+        scores = scale[labels] * (rng.random(20)[labels] + rng.random(len(labels)))
+        split, _ = ph.data.partition_rows(len(labels), (0.0, 0.5, 0.5, 0.0), rng=rng, groups=labels)
+        radii.append(ph.calibration.grouped_radius(scores[split.calibrate], labels[split.calibrate], 0.2))
+    law = stats.triang(0.5, scale=2.0)  # of the sum of two uniform numbers
+    coverages = (law.cdf(radii) + law.cdf(np.array(radii) / 3)) / 2
+    assert coverages.mean() > 0.8 - stats.norm.isf(FALSE_ALARM) * stats.sem(coverages)

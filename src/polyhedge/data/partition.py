@@ -28,7 +28,8 @@ def partition_rows(
 
     Rows that belong together are never torn apart, because near-copies in two parts break exchangeability: rows
     of one group are kept together, and so are rows of one time. The order of these blocks is random, or by time
-    where `times` are given: train first, held-out last. It is cut where the shares are met most closely.
+    where `times` are given: train first, held-out last. It is cut where the shares are met most closely: shares of the
+    groups where there are any, whatever their sizes, else of the rows.
 
     Parameters
     ----------
@@ -39,7 +40,7 @@ def partition_rows(
     rng : numpy.random.Generator
         Source of the random order; not used where `times` are given.
     groups : array-like of shape (n,), optional
-        Labels; rows with equal labels stay together.
+        Labels; rows with equal labels stay together, and the shares count groups instead of rows.
     times : array-like of shape (n,), optional
         Numbers or dates. With groups as well, a group counts as being at the time of its last row.
 
@@ -48,6 +49,12 @@ def partition_rows(
     split : Split
     held_out : ndarray of int
         Rows for evaluation only.
+
+    Notes
+    -----
+    Which groups calibrate must not depend on how large they are: if the order were cut at a number of rows, a large
+    group would tend to lie across the cut, and calibration groups would be smaller than a new one, and calmer or
+    wilder where that goes with the size. So parts may hold very unequal numbers of rows.
 
     Examples
     --------
@@ -61,10 +68,12 @@ def partition_rows(
     """
     n = check_count(n, "n", minimum=2)
     wanted = _check_shares(shares)
-    block_of = _blocks(n, groups, times, check_rng(rng))
-    ends = np.cumsum(np.bincount(block_of))
+    group_of = np.arange(n) if groups is None else _codes(groups, n, "groups")
+    block_of = _blocks(group_of, times, check_rng(rng))
+    # One row of each group stands for it, so that its size has no say in where the cuts are.
+    ends = np.cumsum(np.bincount(block_of[np.unique(group_of, return_index=True)[1]]))
     # The first cut that is nearest; where two are equally near the later part gets the block.
-    cuts = [_nearest(ends, n * share) for share in np.cumsum(wanted)[:3]]
+    cuts = [_nearest(ends, ends[-1] * share) for share in np.cumsum(wanted)[:3]]
     part_of = np.searchsorted(np.array(cuts), block_of, side="right")
     parts = [np.flatnonzero(part_of == k) for k in range(4)]
     for name, share, rows in zip(_PARTS, wanted, parts, strict=True):
@@ -77,12 +86,11 @@ def partition_rows(
     return Split(train, learn, calibrate, n_rows=n), held_out
 
 
-def _blocks(n: int, groups: Any, times: Any, rng: np.random.Generator) -> NDArray[np.intp]:
+def _blocks(group_of: NDArray[np.intp], times: Any, rng: np.random.Generator) -> NDArray[np.intp]:
     """The place of each row's block in the order in which the parts are cut."""
-    group_of = np.arange(n) if groups is None else _codes(groups, n, "groups")
     if times is None:
         return rng.permutation(group_of.max() + 1)[group_of]
-    time_of = _codes(times, n, "times")
+    time_of = _codes(times, len(group_of), "times")
     last = np.zeros(group_of.max() + 1, dtype=np.intp)
     np.maximum.at(last, group_of, time_of)
     return np.unique(last[group_of], return_inverse=True)[1]
@@ -96,7 +104,7 @@ def _codes(values: Any, n: int, name: str) -> NDArray[np.intp]:
 
 
 def _nearest(ends: NDArray[np.intp], target: float) -> int:
-    """How many blocks come before the cut that is nearest to `target` rows."""
+    """How many blocks come before the cut that is nearest to `target` groups."""
     return int(np.argmin(np.abs(np.concatenate([[0], ends]) - target)))
 
 
