@@ -24,6 +24,7 @@ from polyhedge._validation import check_alpha, check_count
 __all__ = [
     "Calibration",
     "attained_rank",
+    "check_groups",
     "conformal_radius",
     "conformal_rank",
     "coverage_law",
@@ -159,12 +160,7 @@ def grouped_radius(scores: ArrayLike, groups: ArrayLike, alpha: float) -> float:
     labels, group_of, sizes = np.unique(np.asarray(groups), return_inverse=True, return_counts=True)
     if scores.ndim != 1 or group_of.shape != scores.shape:
         raise ValueError(f"groups must have one label for each score, got {group_of.shape} and {scores.shape}.")
-    n_groups = len(labels)
-    if n_groups < minimum_samples(alpha):
-        raise ValueError(
-            f"alpha={float(alpha)} needs at least {minimum_samples(alpha)} calibration groups, got {n_groups}: rows of "
-            "one group count as one. Raise alpha or the calibration share, or bring more groups."
-        )
+    n_groups = check_groups(labels, alpha)
     order = np.argsort(scores, kind="stable")
     # Whole numbers, by a common multiple of the sizes: sums of fractions would carry rounding errors.
     whole = lcm(*sizes.tolist())
@@ -174,6 +170,17 @@ def grouped_radius(scores: ArrayLike, groups: ArrayLike, alpha: float) -> float:
     if not np.isfinite(radius):
         raise ValueError(f"The conformal radius would be {radius}. Check the scores or raise alpha.")
     return radius
+
+
+def check_groups(groups: ArrayLike, alpha: float) -> int:
+    """Number of groups that these labels name, if a radius at this level can be had from so many."""
+    n_groups = len(np.unique(np.asarray(groups)))
+    if n_groups < minimum_samples(alpha):
+        raise ValueError(
+            f"alpha={float(alpha)} needs at least {minimum_samples(alpha)} calibration groups, got {n_groups}: rows of "
+            "one group count as one. Raise alpha or the calibration share, or bring more groups."
+        )
+    return n_groups
 
 
 def minimum_samples(alpha: float) -> int:

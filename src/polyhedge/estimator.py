@@ -16,7 +16,7 @@ from sklearn.exceptions import NotFittedError
 
 from polyhedge._validation import Array, check_alpha
 from polyhedge.batches import Model, decide_frame, distributed_radius, is_dask_frame
-from polyhedge.calibration import Calibration, conformal_radius, grouped_radius
+from polyhedge.calibration import Calibration, check_groups, conformal_radius, grouped_radius
 from polyhedge.data import digest_rows, take_rows
 from polyhedge.io import MAX_BYTES, StoredModel, read_model, write_model
 from polyhedge.learners import Auto, Learner, LearningObjective, learn_with_spread
@@ -135,7 +135,7 @@ class RobustDecider(BaseEstimator):
         X : (n, n_features) array, DataFrame or whatever the predictor takes
         Y : (n, n_outcomes)
         train, learn, calibrate : index arrays or masks, optional
-            The split, where it should not be random; the parts must not overlap.
+            The split, where it should not be random; the parts must not overlap, and groups must not lie across them.
         groups : (n,) labels, optional
             Rows of one group are near-copies of each other: they are kept in one part, and the radius counts groups
             instead of rows, see `grouped_radius`. The promise is then for a row of a new group.
@@ -155,6 +155,8 @@ class RobustDecider(BaseEstimator):
             predictor.fit(take_rows(X, split.train), Y[split.train])
         learner = Auto() if self.learner is None else self.learner
         learn_rows, calibrate_rows = roles(learner, predictor, split, X, Y, self.alpha)
+        if labels is not None:
+            check_groups(labels[calibrate_rows], self.alpha)
         centers = predictor.predict(take_rows(X, learn_rows))
         if predictor.needs_training and learn_rows is split.learn:
 
@@ -193,7 +195,8 @@ class RobustDecider(BaseEstimator):
         """Set the radius anew from fresh rows; the shape stays, and `calibrations_` keeps the old radii.
 
         The rows must not have been used for training or learning, otherwise the guarantee is void. Labels in
-        `groups` mark rows that are near-copies of each other, as in `fit`.
+        `groups` mark rows that are near-copies of each other, as in `fit`. These groups must be new as well: the
+        decider does not keep the labels of `fit`, so it cannot tell a group that it has been trained on.
 
         Where X is a Dask DataFrame, Y names its outcome columns; the radius is computed from scores that stay with the
         workers, and is exactly that of the same rows in memory.

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -51,7 +52,24 @@ def split_into_parts(
             "training), or none of them for a random split."
         )
     trained = np.zeros(0, dtype=np.int64) if train is None else train
-    return Split(as_indices(trained, n), as_indices(learn, n), as_indices(calibrate, n), n_rows=n)
+    split = Split(as_indices(trained, n), as_indices(learn, n), as_indices(calibrate, n), n_rows=n)
+    _check_whole(split, groups)
+    return split
+
+
+def _check_whole(split: Split, groups: Any) -> None:
+    """Raise where a group has rows in two parts: the promise for a row of a new group would be void."""
+    if groups is None:
+        return
+    found = {part: np.unique(groups[getattr(split, part)]) for part in ("train", "learn", "calibrate")}
+    for (first, some), (second, others) in combinations(found.items(), 2):
+        torn = np.intersect1d(some, others)
+        if len(torn):
+            raise ValueError(
+                f"Every group must lie in one part, but {len(torn)} group(s) have rows in {first} and in {second}, the "
+                f"first is {torn.tolist()[0]!r}: a radius from near-copies of rows that were seen covers no new group. "
+                "Give whole groups to each part, or leave the parts out: they are then split by group."
+            )
 
 
 def check_sizes(split: Split, alpha: float) -> None:
@@ -86,7 +104,19 @@ def group_labels(groups: ArrayLike | None, n: int) -> Any:
     labels = None if groups is None else np.asarray(groups)
     if labels is not None and labels.shape != (n,):
         raise ValueError(f"groups must have one label for each of the {n} rows, got shape {labels.shape}.")
+    if labels is not None and labels.dtype == object:
+        _check_comparable(labels)
     return labels
+
+
+def _check_comparable(labels: Any) -> None:
+    try:
+        np.unique(labels)
+    except TypeError as error:
+        raise ValueError(
+            f"groups must be labels of one kind, such as texts or numbers, got a mix: {error}. Give rows without a "
+            "group a label of their own."
+        ) from error
 
 
 def training_rows_to_learn_from(
