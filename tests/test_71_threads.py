@@ -113,7 +113,7 @@ def test_a_stored_problem_is_first_used_by_many_threads(kind):
     problem = KINDS[kind]()
     state = problem_to_state(problem)
     rng = np.random.default_rng(0)
-    z, u = problem.as_given(rng.normal(size=(N_CALLS, 2))).reshape(N_CALLS, -1), rng.normal(size=(N_CALLS, 2))
+    z, u = rng.normal(size=(N_CALLS, 2)), rng.normal(size=(N_CALLS, 2))
     expected = [problem.evaluate(z[i : i + 1], u[i : i + 1])[0] for i in range(N_CALLS)]
     for _ in range(3):
         fresh = problem_from_state(state)  # nothing is compiled yet

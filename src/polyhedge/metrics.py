@@ -163,7 +163,7 @@ def measure_rows(
     problem: DecisionProblem, decisions: Decisions, inside: Mask, centers: Array, outcomes: Array
 ) -> RowMeasures:
     """Bound, realised cost, regret and the like of each row; test data only."""
-    z = decisions.z.reshape(len(decisions), -1)
+    z = decisions.flat
     trusting, nominal = decide_knowing(problem, centers)
     realised = _realised(problem, z, outcomes)
     slack = _rounding(decisions, nominal)

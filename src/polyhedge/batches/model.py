@@ -205,7 +205,7 @@ def _table(model: Model, index: Any, found: Decisions | None, usable: Mask, reas
     import pandas as pd
 
     n, problem = len(index), model.problem
-    numbers = np.full((n, problem.n_decisions + problem.n_outcomes + 2), np.nan)
+    numbers = np.full((n, len(problem.decision_names) + problem.n_outcomes + 2), np.nan)
     codes = np.full(n, _STATUSES.index(_UNDECIDED), dtype=np.int8)
     texts = np.full(n, None, dtype=object)
     texts[list(reasons)] = list(reasons.values())

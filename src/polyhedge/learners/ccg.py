@@ -236,8 +236,7 @@ class _Valid:
         """Maximum of a concave cost over convex combinations of residuals, with few of them (Caratheodory)."""
         E, center = self.objective.residuals[selected], self.objective.centers[i]
         p = cp.Variable(len(selected))
-        decision = cp.Constant(z.reshape(self.problem.decision.shape))
-        gain = self.problem.expression(decision, center + E.T @ p)
+        gain = self.problem.cost_at(z, center + E.T @ p)
         compiled = compile_feasible_program(p, -gain, [p >= 0, cp.sum(p) == 1])
         found = solve(compiled.program)
         if not found.status.has_solution:

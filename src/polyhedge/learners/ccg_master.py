@@ -167,8 +167,9 @@ class _GeneralCosts:
         self, rows: ModelRows, center: Array, points: Array, weight: float
     ) -> tuple[Indices, list[list[tuple[Sequence[int], Sequence[float], float]]]]:
         problem = self.problem
-        costs = [problem.expression(problem.decision, cp.Constant(center + e)) for e in points]
-        compiled = compile_feasible_program(problem.decision, cp.Constant(0.0), list(problem.constraints), costs)
+        variables, certain = problem.written.variables, problem.written.certain
+        costs = [problem.cost_at(None, center + e) for e in points]
+        compiled = compile_feasible_program(variables, cp.Constant(0.0), certain, costs)
         x = rows.embed(compiled.program, weight)
         return x[compiled.z_columns], [
             [([], [], float(cost.value))] if column < 0 else [([int(x[column])], [1.0], 0.0)]

@@ -199,7 +199,7 @@ class _Run:
         """The start at its learning radius, with its robust decisions."""
         objective, shape = self.objective, self.objective.normalised(start)
         found = decide(objective.problem, closed(objective, shape), 0.0, objective.centers)
-        z = found.z.reshape(objective.n_contexts, -1)
+        z = found.flat
         if not np.isfinite(z).all():
             raise ValueError(
                 "A learning context has no robust decision in the starting set. Solve it with "

@@ -70,7 +70,7 @@ def harmful_directions(objective: LearningObjective, n_contexts: int = 50) -> Ar
 def _decisions(objective: LearningObjective, contexts: Indices) -> Array:
     shape = axis_box(objective)
     found = decide(objective.problem, shape, objective.radius(shape), objective.centers[contexts])
-    z = found.z.reshape(len(found), -1)
+    z = found.flat
     return z[np.isfinite(z).all(axis=1)]
 
 

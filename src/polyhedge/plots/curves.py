@@ -69,7 +69,7 @@ def cost_curve(decider: RobustDecider, X: Any, Y: ArrayLike, alphas: Sequence[fl
     for radius in radii:
         found = decide(problem, decider.set_, radius, centers, scales=scales)
         bounds.append(float(found.cost_bound.mean()))
-        realised.append(float(problem.evaluate(found.z.reshape(len(found), -1), outcomes).mean()))
+        realised.append(float(problem.evaluate(found.flat, outcomes).mean()))
     trusting = decide_knowing(problem, centers)[0]
     return CostCurve(
         np.array(kept),

@@ -38,7 +38,7 @@ def directions_around(
     chosen = np.unique(np.linspace(0, len(centers) - 1, min(len(centers), _MOST_ROWS)).astype(int))
     found = decide(problem, shape, radius, centers[chosen], scales=None if scales is None else scales[chosen])
     decided = np.isfinite(found.worst_outcome).all(axis=1)
-    z = found.z.reshape(len(found), -1)[decided]
+    z = found.flat[decided]
     slopes = cost_slopes(problem, z, found.worst_outcome[decided])
     lengths = np.linalg.norm(slopes, axis=1)
     return _merged(slopes[lengths > 0] / lengths[lengths > 0, None])

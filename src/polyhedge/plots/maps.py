@@ -115,7 +115,7 @@ def _paint_classes(ax: Axes, first: Array, second: Array, classes: NDArray[np.in
 
 
 def _names(decider: RobustDecider, names: Sequence[str] | None) -> list[str]:
-    size = decider.problem.n_decisions
+    size = len(decider.problem.decision_names)
     if names is None:
         return list(decider.problem.decision_names)
     if len(names) != size:

@@ -11,6 +11,8 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike
 
 from polyhedge._validation import Array, as_rows
+from polyhedge.problems.layout import in_structure
+from polyhedge.problems.written import call_cost, substitute
 from polyhedge.solvers.program import ConicProgram, Status
 from polyhedge.solvers.solve import solve
 
@@ -25,13 +27,7 @@ class NoSolutionError(ValueError):
 def check_curvature(problem: DecisionProblem) -> None:
     """Raise unless the cost is convex in the decision and of one curvature in the outcome (by DCP)."""
     outcome = cp.Parameter(problem.n_outcomes, nonneg=problem.outcomes_are_nonneg)
-    in_decision = problem.expression(problem.decision, outcome)
-    unset = [p.name() for p in in_decision.parameters() if p is not outcome and p.value is None]
-    if unset:
-        raise ValueError(
-            f"The cost has parameters without a value: {unset}. A problem is compiled once, when it is written: "
-            "set them before, and write the problem again when they change."
-        )
+    in_decision = problem.cost_at(None, outcome)
     if not in_decision.is_convex():
         raise ValueError(
             "The cost must be convex in the decision for every outcome, and CVXPY cannot see that it is: "
@@ -95,16 +91,15 @@ def check_compiled_cost(problem: DecisionProblem, n_points: int = 4) -> None:
 
 def _values_by_call(problem: DecisionProblem, z: Array, u: Array) -> list[float]:
     """The cost in the three ways in which solvers will ask for it: z, u or both constant."""
-    z = z.reshape(problem.decision.shape)
-    fixed_z, fixed_u = cp.Constant(z), cp.Constant(u)
-    free_z, free_u = cp.Variable(z.shape), cp.Variable(len(u))
-    free_z.save_value(z)
-    free_u.save_value(u)
+    parts, n_given = problem.layout.split(z), problem.layout.n_given
+    fixed_z, fixed_u = [cp.Constant(part) for part in parts[:n_given]], cp.Constant(u)
+    free_z, free_u = [cp.Variable(part.shape, value=part) for part in parts[:n_given]], cp.Variable(len(u), value=u)
+    values = []
     with np.errstate(all="ignore"):  # outside its domain a cost is NaN
-        values = [
-            problem.expression(*arguments).value
-            for arguments in ((fixed_z, fixed_u), (free_z, fixed_u), (fixed_z, free_u))
-        ]
+        for given_z, given_u in ((fixed_z, fixed_u), (free_z, fixed_u), (fixed_z, free_u)):
+            said = call_cost(problem.cost, in_structure(problem.decision, given_z), given_u)
+            # What a callable takes from elsewhere than its arguments are the variables themselves.
+            values.append(substitute(said, problem.written.leaves(z)).value)
     return [float("nan") if value is None else float(value) for value in values]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
 from typing import Any
@@ -14,11 +14,13 @@ import numpy as np
 
 from polyhedge._validation import Array
 from polyhedge.problems.checks import check_compiled_cost, check_curvature, check_feasible
-from polyhedge.problems.decompose import Decomposition, affine_rows, decompose, substitute
+from polyhedge.problems.decompose import Decomposition, affine_rows, decompose
 from polyhedge.problems.feasible_set import FeasibleProgram, compile_feasible_program
-from polyhedge.problems.names import Source, check_names, default_decision_names, default_outcome_names
+from polyhedge.problems.layout import Layout, in_structure, leaves_of
+from polyhedge.problems.names import Source, check_names, default_outcome_names, entry_names
 from polyhedge.problems.pieces import Pieces, SumOfMaxima
 from polyhedge.problems.row_values import RowValues
+from polyhedge.problems.written import Written, as_list, read_problem, substitute, substitute_in
 
 Cost = Callable[[Any, Any], Any]
 
@@ -38,26 +40,29 @@ class DecisionProblem:
 
     Parameters
     ----------
-    decision : cvxpy.Variable
-        The decision z of any shape; `nonneg`, `bounds`, `integer` and `boolean` are understood.
+    decision : cvxpy.Variable, or list or dictionary of them
+        The decision z: one or several variables, each of any shape; `nonneg`, `bounds`, `integer` and `boolean`
+        are understood. A dictionary names them, otherwise their own names do.
     cost : callable
-        `cost(z, u)` returns a scalar CVXPY expression, convex in z. It is called with either
-        argument constant, so it must treat both alike; what it says of itself is checked.
+        `cost(z, u)` returns a scalar CVXPY expression, convex in z, which comes in the structure of `decision`. It
+        is called with either argument constant, so it must treat both alike; what it says of itself is checked.
+        Other variables in it are auxiliary: chosen together with the decision, before the outcome is known.
     constraints : sequence of CVXPY constraints
-        The feasible set Z.
+        The feasible set Z; other variables in them are auxiliary, too.
     n_outcomes : int
         Length d of the outcome vector u.
     uncertain_constraints : callable, optional
         `uncertain_constraints(z, u)` returns inequalities, affine in u (or maxima of such), that the
-        decision must satisfy for every outcome in the set.
+        decision must satisfy for every outcome in the set. A variable that is not declared in `decision` would be a
+        choice after the outcome (recourse) here, and is refused.
     outcome_support : callable, optional
         `outcome_support(u)` returns linear constraints that every outcome is known to satisfy, such as
         `[u >= 0]`; uncertainty sets are intersected with them, which costs no coverage.
     name : str
         What to call the problem in reports.
     outcome_names, decision_names : sequence of str, optional
-        What to call the entries of u and (row-major) of z in tables: u_1, u_2, ... and z_1, z_2, ..., or the
-        variable's own name, where nothing is given.
+        What to call the entries of u and (row-major, one variable after the other) of z in tables: u_1, u_2, ...
+        and z_1, z_2, ..., or the variables' own names, where nothing is given.
     source : Source, optional
         Where the problem was written, if it came from a file.
 
@@ -75,9 +80,22 @@ class DecisionProblem:
     ... )
     >>> str(problem.curvature), len(problem.pieces)
     ('affine', 1)
+
+    Units that are switched on, at a cost, before their power is chosen; `slack` is auxiliary:
+
+    >>> on, power = cp.Variable(2, boolean=True), cp.Variable(2, nonneg=True)
+    >>> slack = cp.Variable(nonneg=True, name="slack")
+    >>> problem = DecisionProblem(
+    ...     decision={"on": on, "power": power},
+    ...     cost=lambda z, u: u @ z["power"] + cp.sum(z["on"]) + 9 * slack,
+    ...     constraints=[power <= 2 * on, cp.sum(power) + slack >= 3],
+    ...     n_outcomes=2,
+    ... )
+    >>> problem.decision_names, problem.layout.names
+    (('on_1', 'on_2', 'power_1', 'power_2'), ('on', 'power', 'slack'))
     """
 
-    decision: cp.Variable
+    decision: Any
     cost: Cost
     n_outcomes: int
     constraints: Sequence[cp.Constraint] = ()
@@ -87,10 +105,12 @@ class DecisionProblem:
     outcome_names: Sequence[str] = ()
     decision_names: Sequence[str] = ()
     source: Source | None = None
+    constants: Sequence[cp.Parameter] = ()
+
+    written: Written = field(init=False, repr=False)
+    """The formulas, read once when the problem was written."""
 
     def __post_init__(self) -> None:
-        if not isinstance(self.decision, cp.Variable):
-            raise TypeError(f"decision must be a cvxpy.Variable, got {type(self.decision).__name__}.")
         if not callable(self.cost):
             raise TypeError(f"cost must be a callable cost(z, u), got {self.cost!r}.")
         if (
@@ -99,7 +119,11 @@ class DecisionProblem:
             or self.n_outcomes < 1
         ):
             raise ValueError(f"n_outcomes must be a positive integer, got {self.n_outcomes!r}.")
-        _as_list(self.constraints, "constraints")
+        self.__dict__["constraints"] = tuple(as_list(self.constraints, "constraints"))
+        written = read_problem(self)
+        # A list or a dictionary of the user's may change later.
+        given = in_structure(self.decision, written.variables[: written.layout.n_given])
+        self.__dict__.update(written=written, decision=given)
         self._set_names()
         check_curvature(self)
         check_feasible(self)
@@ -113,10 +137,11 @@ class DecisionProblem:
         return twin
 
     def _set_names(self) -> None:
-        outcomes, decisions = default_outcome_names(self.n_outcomes), default_decision_names(self.decision)
+        layout, outcomes = self.layout, default_outcome_names(self.n_outcomes)
+        decisions = entry_names(layout.names[: layout.n_given], layout.shapes)
         names = {
             "outcome_names": check_names(self.outcome_names, self.n_outcomes, "outcome_names", outcomes),
-            "decision_names": check_names(self.decision_names, self.n_decisions, "decision_names", decisions),
+            "decision_names": check_names(self.decision_names, layout.given_size, "decision_names", decisions),
         }
         self.__dict__.update(names)
 
@@ -135,33 +160,33 @@ class DecisionProblem:
         return twin
 
     @property
+    def layout(self) -> Layout:
+        """Where each variable stands in a flat decision z, and what it is called."""
+        return self.written.layout
+
+    @property
     def n_decisions(self) -> int:
-        """Number p of entries of the decision."""
-        return int(self.decision.size)
+        """Number p of entries of the flat decision z, with those of auxiliary variables of the cost behind them."""
+        return self.layout.size
 
     def expression(self, z: Any, u: Any) -> cp.Expression:
-        """The cost as a scalar CVXPY expression."""
-        try:
-            value = self.cost(z, u)
-        except (ValueError, IndexError) as error:
-            raise ValueError(
-                f"cost(z, u) failed for z of shape {self.decision.shape} and u of shape ({self.n_outcomes},): {error} "
-                "Check n_outcomes and the shapes in the cost."
-            ) from error
-        if not isinstance(value, (cp.Expression, int, float, np.number, np.ndarray)):
-            raise ValueError(f"cost(z, u) must return a number or a CVXPY expression, got {value!r}.")
-        expression = value if isinstance(value, cp.Expression) else cp.Constant(value)
-        if expression.size != 1:
-            raise ValueError(
-                f"cost(z, u) must return one number, got an expression of shape {expression.shape}. "
-                "Sum it up, for example with cp.sum."
-            )
-        return cp.reshape(expression, (), order="C") if expression.shape else expression
+        """The cost as a scalar CVXPY expression, at a decision in the structure of `decision` and an outcome."""
+        leaves = [z if isinstance(z, cp.Expression) else cp.Constant(z) for z in leaves_of(self.decision, z)]
+        auxiliary = self.written.variables[self.layout.n_given :]
+        return self.cost_at([*leaves, *auxiliary], u)
+
+    def cost_at(self, z: Any, u: Any) -> cp.Expression:
+        """The cost as an expression: at a flat decision or a list of leaves, or in its variables where z is None."""
+        return substitute(self.written.cost, self.written.leaves(z, u))
+
+    def constraints_at(self, u: Array) -> list[cp.Constraint]:
+        """What the uncertain constraints demand of the decision if the outcome is u."""
+        leaves = self.written.leaves(u=u)
+        return [substitute_in(row, leaves) for row in self.written.uncertain]
 
     @cached_property
     def _cost_parts(self) -> Decomposition | None:
-        u = cp.Variable(self.n_outcomes)
-        parts = decompose(self.expression(self.decision, u), self.decision, u)
+        parts = decompose(self.written.cost, self.written.variables, self.written.outcome)
         return None if parts is None else parts[0]
 
     @cached_property
@@ -172,8 +197,8 @@ class DecisionProblem:
         return Curvature.CONCAVE if self.cost_of_outcome().is_concave() else Curvature.CONVEX
 
     def cost_of_outcome(self) -> cp.Expression:
-        """The cost with the decision a parameter (of the variable's sign) and the outcome a variable."""
-        return self.expression(_sign_parameter(self.decision), cp.Variable(self.n_outcomes))
+        """The cost with the decision a parameter (of the variables' signs) and the outcome a variable."""
+        return self.cost_at([_sign_parameter(v) for v in self.written.variables], cp.Variable(self.n_outcomes))
 
     @cached_property
     def sum_of_maxima(self) -> SumOfMaxima | None:
@@ -186,26 +211,17 @@ class DecisionProblem:
         return None if self.sum_of_maxima is None else self.sum_of_maxima.pieces()
 
     @cached_property
-    def _rows(self) -> tuple[list[cp.Constraint], list[Decomposition]]:
-        """Constraints without u, and the uncertain ones as expressions that must be <= 0."""
-        if self.uncertain_constraints is None:
-            return list(self.constraints), []
-        certain, rows = list(self.constraints), []
-        u = cp.Variable(self.n_outcomes)
-        for constraint in _as_list(self.uncertain_constraints(self.decision, u), "uncertain_constraints"):
-            if u.id not in {v.id for v in constraint.variables()}:
-                certain.append(constraint)
-                continue
-            rows += self._inequality_rows(constraint, u)
-        return certain, rows
+    def _rows(self) -> list[Decomposition]:
+        """The uncertain constraints as expressions that must be <= 0."""
+        return [row for constraint in self.written.uncertain for row in self._inequality_rows(constraint)]
 
-    def _inequality_rows(self, constraint: cp.Constraint, u: cp.Variable) -> list[Decomposition]:
+    def _inequality_rows(self, constraint: cp.Constraint) -> list[Decomposition]:
         if not isinstance(constraint, cp.constraints.Inequality):
             raise ValueError(
                 f"The uncertain constraint {constraint} is a {type(constraint).__name__}; only inequalities "
                 "can hold for all outcomes of a set. Write equalities with u as two inequalities with slack."
             )
-        rows = decompose(constraint.expr, self.decision, u)
+        rows = decompose(constraint.expr, self.written.variables, self.written.outcome)
         if rows is None or any(not row.decision_part.is_convex() for row in rows):
             raise ValueError(
                 f"The uncertain constraint {constraint} must be affine in the outcome (or a maximum of affine "
@@ -216,7 +232,7 @@ class DecisionProblem:
     @cached_property
     def uncertain_rows(self) -> tuple[Pieces, ...]:
         """The uncertain constraints: each maximum of pieces plus its epigraph column is at most 0."""
-        lists = [row.joint_part.pieces() for row in self._rows[1]]
+        lists = [row.joint_part.pieces() for row in self._rows]
         if any(pieces is None for pieces in lists):
             raise ValueError(
                 "An uncertain constraint has too many pieces. Write its terms as constraints of their own."
@@ -226,19 +242,16 @@ class DecisionProblem:
     @cached_property
     def feasible(self) -> FeasibleProgram:
         """g_0 over Z as a conic program (g_0 = 0 for costs without a piece form)."""
-        certain, rows = self._rows
         decision_cost = cp.Constant(0.0) if self._cost_parts is None else self._cost_parts.decision_part
-        return compile_feasible_program(self.decision, decision_cost, certain, [row.decision_part for row in rows])
+        row_parts = [row.decision_part for row in self._rows]
+        return compile_feasible_program(self.written.variables, decision_cost, self.written.certain, row_parts)
 
     @cached_property
     def support_rows(self) -> tuple[Array, Array]:
         """A, h of the known support {u : A u <= h}; no rows where nothing is known."""
-        if self.outcome_support is None:
-            return np.zeros((0, self.n_outcomes)), np.zeros(0)
         A, h = [], []
-        u = cp.Variable(self.n_outcomes)
-        for constraint in _as_list(self.outcome_support(u), "outcome_support"):
-            rows = affine_rows(constraint, u)
+        for constraint in self.written.support:
+            rows = affine_rows(constraint, self.written.outcome)
             if rows is None:
                 raise ValueError(
                     f"outcome_support must give linear constraints on u, got {constraint}. "
@@ -258,44 +271,38 @@ class DecisionProblem:
 
     def with_known_signs(self, z: Array, u: Array) -> tuple[Array, Array]:
         """Z and u without the rounding errors that make CVXPY doubt signs that are known."""
-        known = _sign_parameter(self.decision)
-        z = np.maximum(z, 0.0) if known.is_nonneg() else np.minimum(z, 0.0) if known.is_nonpos() else z
-        return z, np.maximum(u, 0.0) if self.outcomes_are_nonneg else u
+        signs = [_sign_parameter(variable) for variable in self.written.variables]
+        lower = [np.full(sign.size, 0.0 if sign.is_nonneg() else -np.inf) for sign in signs]
+        upper = [np.full(sign.size, 0.0 if sign.is_nonpos() else np.inf) for sign in signs]
+        z = np.clip(z, np.concatenate(lower), np.concatenate(upper))
+        return z, self.with_known_outcome_sign(u)
+
+    def with_known_outcome_sign(self, u: Array) -> Array:
+        """Outcomes without rounding errors below a known zero."""
+        return np.maximum(u, 0.0) if self.outcomes_are_nonneg else u
 
     @cached_property
     def _cost_values(self) -> RowValues:
         """The cost, or what of it depends on the decision alone where the rest has pieces."""
-        return RowValues(self._cost_formula, [self.decision.shape, (self.n_outcomes,)])
+        return RowValues(self._cost_formula, [*self.layout.shapes, (self.n_outcomes,)])
 
-    def _cost_formula(self, z: cp.Parameter, u: cp.Parameter) -> cp.Expression:
-        if self._cost_parts is not None:
-            return substitute(self._cost_parts.decision_part, {self.decision.id: z})
-        return self.expression(z, u)
+    def _cost_formula(self, *leaves: cp.Parameter) -> cp.Expression:
+        cost = self.written.cost if self._cost_parts is None else self._cost_parts.decision_part
+        return substitute(cost, self.written.leaves(list(leaves[:-1]), leaves[-1]))
 
     def evaluate(self, z: Array, u: Array) -> Array:
         """The cost g(z_i, u_i) at matching rows of flat decisions (N, p) and outcomes (N, d)."""
         if self.sum_of_maxima is None:
-            return self._cost_values(z, u)
+            return self._cost_values(*self.layout.columns(z), u)
         # The rest depends on the decision alone, and many contexts share few decisions.
         distinct, where = np.unique(z, axis=0, return_inverse=True)
-        alone = self._cost_values(distinct, np.zeros((len(distinct), self.n_outcomes)))
+        alone = self._cost_values(*self.layout.columns(distinct), np.zeros((len(distinct), self.n_outcomes)))
         return self.sum_of_maxima.evaluate(z, u) + alone[where.ravel()]
 
     def row_parts(self, z: Array) -> list[float]:
         """The parts of the uncertain constraints that depend on the decision alone, at one decision."""
-        parameter = cp.Parameter(self.decision.shape, value=z.reshape(self.decision.shape))
-        parts = [substitute(row.decision_part, {self.decision.id: parameter}) for row in self._rows[1]]
-        return [float(part.value) for part in parts]
-
-    def as_given(self, z: Array) -> Array:
-        """Flat decisions (N, p) in the shape of the variable: (N, *shape), scalars as (N, 1)."""
-        return z.reshape(len(z), *(self.decision.shape or (1,)))
-
-
-def _as_list(constraints: Any, name: str) -> list[cp.Constraint]:
-    if not isinstance(constraints, (list, tuple)) or not all(isinstance(c, cp.Constraint) for c in constraints):
-        raise TypeError(f"{name} must be a list of CVXPY constraints, got {constraints!r}.")
-    return list(constraints)
+        leaves = self.written.leaves(z)
+        return [float(substitute(row.decision_part, leaves).value) for row in self._rows]
 
 
 def _sign_parameter(decision: cp.Variable) -> cp.Parameter:

@@ -3,11 +3,14 @@
 The walk looks at structure, not at samples: subexpressions free of u that are not affine in z, and
 maxima, absolute values and norms that contain u, are cut out and replaced by fresh variables. What
 remains must be affine in these and biaffine in (z, u); its coefficients are read off exactly.
+
+Parameters are numbers that are known when the decision is made. Where a formula is affine in them, they are read as
+further coordinates behind those of the outcome.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import cvxpy as cp
@@ -16,6 +19,7 @@ from cvxpy.atoms.affine.affine_atom import AffAtom
 
 from polyhedge._validation import Array, Indices
 from polyhedge.problems.pieces import SumOfMaxima, maximum_of
+from polyhedge.problems.written import substitute
 
 
 @dataclass(frozen=True)
@@ -30,16 +34,24 @@ class _NotPiecewiseError(Exception):
     """The expression has no finite list of biaffine pieces."""
 
 
-def decompose(expression: cp.Expression, z: cp.Variable, u: cp.Variable) -> list[Decomposition] | None:
+def decompose(
+    expression: cp.Expression,
+    z: cp.Variable | Sequence[cp.Variable],
+    u: cp.Variable,
+    known: Sequence[cp.Parameter] = (),
+) -> list[Decomposition] | None:
     """Split every entry of `expression` (row-major); None where it has no biaffine piece list.
 
     Parameters
     ----------
     expression : CVXPY expression that contains no variables but z and u.
-    z, u : the decision and the outcome as they stand in the expression.
+    z, u : the decision (one or several variables) and the outcome as they stand in the expression.
+    known : parameters in the expression, to be read as coordinates behind those of u. The decision parts keep them
+        wherever they do not stand in a biaffine term.
     """
+    variables = [z] if isinstance(z, cp.Variable) else list(z)
     try:
-        return _Walk(z, u).split(expression)
+        return _Walk(variables, u, known).split(expression)
     except _NotPiecewiseError:
         return None
 
@@ -55,17 +67,25 @@ def affine_rows(constraint: cp.Constraint, u: cp.Variable) -> Array | None:
 
 
 class _Walk:
-    def __init__(self, z: cp.Variable, u: cp.Variable) -> None:
-        self.z, self.u = z, u
+    def __init__(self, z: Sequence[cp.Variable], u: cp.Variable, known: Sequence[cp.Parameter]) -> None:
+        self.z, self.u = list(z), u
+        # Products of two of them, or of one with the outcome, must be seen as such.
+        signs = [{"nonneg": bool(p.is_nonneg()), "nonpos": bool(p.is_nonpos())} for p in known]
+        self.known = [cp.Variable(p.shape, **sign) for p, sign in zip(known, signs, strict=True)]
+        self.as_variables = {p.id: v for p, v in zip(known, self.known, strict=True)}
+        self.as_parameters = {v.id: p for p, v in zip(known, self.known, strict=True)}
 
     def split(self, expression: cp.Expression) -> list[Decomposition]:
+        if self.known:
+            expression = substitute(expression, self.as_variables)
         cut = _Cut(self)
         skeleton = cp.reshape(cut.skeleton(expression), (expression.size,), order="C")
         base, maxima_weights, decision_weights = self._coefficients(skeleton, cut)
         functions = [f for atom in cut.maxima for f in self._pieces_of(atom)]
+        decision_terms = [substitute(term, self.as_parameters) if self.known else term for term in cut.decision_terms]
         return [
             Decomposition(
-                decision_part=_weighted_sum(decision_weights[row], cut.decision_terms),
+                decision_part=_weighted_sum(decision_weights[row], decision_terms),
                 joint_part=self._combine(base[row], maxima_weights[row], functions),
             )
             for row in range(expression.size)
@@ -81,14 +101,14 @@ class _Walk:
 
     def _coefficients(self, skeleton: cp.Expression, cut: _Cut) -> tuple[Array, Array, Array]:
         """Read base (rows, 1+p, 1+d) and the constant weights of the two kinds of cut-out parts."""
-        p, d = self.z.size, self.u.size
-        variables = [self.z, *cut.maxima_variables, *cut.decision_variables]
+        p = sum(v.size for v in self.z)
+        variables = [*self.z, *cut.maxima_variables, *cut.decision_variables]
         # Products of outcomes would be affine in z at every fixed outcome, so both sides are asked.
         if not substitute(skeleton, {v.id: cp.Parameter(v.shape) for v in variables}).is_affine():
             raise _NotPiecewiseError
         at_unit = []
-        for unit in [np.zeros(d), *np.eye(d)]:
-            affine = substitute(skeleton, {self.u.id: cp.Constant(unit.reshape(self.u.shape))})
+        for unit in _units([self.u, *self.known]):
+            affine = substitute(skeleton, unit)
             if not affine.is_affine():
                 raise _NotPiecewiseError
             at_unit.append(_affine_map(affine, variables))
@@ -113,11 +133,22 @@ class _Walk:
         return [entry.joint_part for entry in entries]
 
 
+def _units(variables: Sequence[cp.Variable]) -> Iterator[dict[int, cp.Expression]]:
+    """All variables at zero, then one entry after the other at one."""
+    zeros = {v.id: cp.Constant(np.zeros(v.shape)) for v in variables}
+    yield zeros
+    for v in variables:
+        for index in np.ndindex(*v.shape):
+            unit = np.zeros(v.shape)
+            unit[index] = 1.0
+            yield zeros | {v.id: cp.Constant(unit)}
+
+
 class _Cut:
     """Replace what is not affine by fresh variables and remember what they stand for."""
 
     def __init__(self, walk: _Walk) -> None:
-        self.z, self.u = walk.z, walk.u
+        self.z, self.u, self.known = walk.z, walk.u, walk.known
         self.maxima: list[cp.Expression] = []
         self.maxima_variables: list[cp.Variable] = []
         self.decision_terms: list[cp.Expression] = []
@@ -127,7 +158,8 @@ class _Cut:
         if not node.args or node.is_constant():
             return node
         if self.u.id not in {v.id for v in node.variables()}:
-            return node if node.is_affine() else self._stand_in(node, self.decision_terms, self.decision_variables)
+            is_kept = node.is_affine() or (self.known and self._is_biaffine(node))
+            return node if is_kept else self._stand_in(node, self.decision_terms, self.decision_variables)
         if type(node) in _MAXIMA:
             return self._stand_in(node, self.maxima, self.maxima_variables)
         if type(node) in (cp.minimum, cp.min):
@@ -135,6 +167,12 @@ class _Cut:
         if not isinstance(node, AffAtom):
             raise _NotPiecewiseError
         return node.copy([self.skeleton(argument) for argument in node.args])
+
+    def _is_biaffine(self, node: cp.Expression) -> bool:
+        """Whether it is affine in z at fixed parameters and in these at fixed z."""
+        return all(
+            substitute(node, {v.id: cp.Parameter(v.shape) for v in side}).is_affine() for side in (self.known, self.z)
+        )
 
     def _stand_in(self, node: cp.Expression, terms: list[cp.Expression], variables: list[cp.Variable]) -> cp.Expression:
         variable = cp.Variable(node.shape)
@@ -149,18 +187,11 @@ def _negated_minimum(node: cp.Expression) -> cp.Expression:
     return cp.max(-node.args[0], axis=node.axis, keepdims=node.keepdims)
 
 
-def substitute(node: cp.Expression, values: dict[int, cp.Expression]) -> cp.Expression:
-    """The expression with leaves replaced, by their id."""
-    if not node.args:
-        return values.get(getattr(node, "id", -1), node)
-    return node.copy([substitute(argument, values) for argument in node.args])
-
-
 def _affine_map(expression: cp.Expression, variables: Sequence[cp.Variable]) -> Array:
     """Rows [constant, coefficients...] of an affine vector expression; variables in row-major order."""
     # CVXPY reads a gradient at the values of variables: those of the user's own are not ours to change.
     own = {variable.id: cp.Variable(variable.shape, value=np.zeros(variable.shape)) for variable in variables}
-    expression = substitute(expression, dict(own))
+    expression = substitute(expression, own)
     constant = np.asarray(expression.value, dtype=float).reshape(-1, 1)
     gradient = expression.grad
     columns = [constant]
@@ -172,7 +203,10 @@ def _affine_map(expression: cp.Expression, variables: Sequence[cp.Variable]) -> 
         dense = jacobian.toarray() if hasattr(jacobian, "toarray") else np.atleast_2d(np.asarray(jacobian))
         dense = dense.reshape(variable.size, len(constant))
         columns.append(dense[_row_major(variable.shape)].T)
-    return np.concatenate(columns, axis=1)
+    rows = np.concatenate(columns, axis=1)
+    if not np.isfinite(rows).all():
+        raise ValueError(f"The coefficients of {expression} must be finite numbers, and some are not. Correct them.")
+    return rows
 
 
 def _row_major(shape: tuple[int, ...]) -> Indices:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from threading import Lock
+from typing import Any
 
 import cvxpy as cp
 import numpy as np
 import scipy.sparse as sp
 
-from polyhedge._validation import Array, Indices, Mask
+from polyhedge._validation import Indices, Mask
+from polyhedge.problems.written import substitute, substitute_in
 from polyhedge.solvers.program import Cone, ConicProgram
 
 _ATTRIBUTES_WITHOUT_CONSTRAINT = {"name", "value"}
@@ -34,33 +37,46 @@ class FeasibleProgram:
 
 
 def compile_feasible_program(
-    decision: cp.Variable,
+    decision: cp.Variable | Sequence[cp.Variable],
     decision_cost: cp.Expression,
     constraints: Sequence[cp.Constraint],
     row_parts: Sequence[cp.Expression] = (),
 ) -> FeasibleProgram:
-    """Canonicalise g_0 and Z once through CVXPY; integrality is kept beside the convex program."""
-    flat = cp.Variable(decision.size)
-    shaped = cp.reshape(flat, decision.shape, order="C")
+    """Canonicalise g_0 and Z once through CVXPY; integrality is kept beside the convex program.
 
-    def on_flat(node: cp.Expression) -> cp.Expression:
-        if isinstance(node, cp.Parameter):
-            return cp.Constant(_value_of(node))
-        if not node.args:
-            return shaped if node is decision else node
-        return node.copy([on_flat(argument) for argument in node.args])
-
+    Variables that are not part of the decision are auxiliary: CVXPY gives them columns of their own.
+    """
+    variables = [decision] if isinstance(decision, cp.Variable) else list(decision)
+    p = sum(variable.size for variable in variables)
+    # CVXPY would look for a solver that takes integers: here they stand with the decision, as columns of ours.
+    variables += _other_integers(variables, [decision_cost, *constraints, *row_parts])
+    flat = cp.Variable(sum(variable.size for variable in variables))
+    parts = _parts(flat, variables)
+    shaped = {v.id: cp.reshape(part, v.shape, order="C") for v, part in zip(variables, parts, strict=True)}
     epigraphs = [None if part.is_constant() else cp.Variable() for part in row_parts]
-    rows = [constraint.copy([on_flat(a) for a in constraint.args]) for constraint in constraints]
-    rows += [on_flat(part) <= s for part, s in zip(row_parts, epigraphs, strict=True) if s is not None]
-    rows += _attribute_constraints(decision, flat)
-    objective = cp.Minimize(on_flat(decision_cost) + np.zeros(decision.size) @ flat)
+    rows = [substitute_in(constraint, shaped) for constraint in constraints]
+    rows += [substitute(part, shaped) <= s for part, s in zip(row_parts, epigraphs, strict=True) if s is not None]
+    rows += [row for v, part in zip(variables, parts, strict=True) for row in _attribute_constraints(v, part)]
+    objective = cp.Minimize(substitute(decision_cost, shaped) + np.zeros(flat.size) @ flat)
     program, columns = _conic_arrays(cp.Problem(objective, rows))
-    z_columns = columns[flat.id] + np.arange(decision.size)
-    integer = z_columns[_mask(decision, "boolean") | _mask(decision, "integer")]
-    program = ConicProgram(**{**vars(program), "integer": integer})
+    flat_columns = columns[flat.id] + np.arange(flat.size)
+    is_integer = np.concatenate([_mask(v, "boolean") | _mask(v, "integer") for v in variables])
+    program = ConicProgram(**{**vars(program), "integer": flat_columns[is_integer]})
     epigraph_columns = [-1 if s is None else columns[s.id] for s in epigraphs]
-    return FeasibleProgram(program, z_columns, np.array(epigraph_columns, dtype=np.int64))
+    return FeasibleProgram(program, flat_columns[:p], np.array(epigraph_columns, dtype=np.int64))
+
+
+def _parts(flat: cp.Variable, variables: Sequence[cp.Variable]) -> list[cp.Expression]:
+    if len(variables) == 1:
+        return [flat]
+    ends = np.cumsum([0, *(v.size for v in variables)])
+    return [flat[start:stop] for start, stop in pairwise(ends.tolist())]
+
+
+def _other_integers(variables: Sequence[cp.Variable], nodes: Sequence[Any]) -> list[cp.Variable]:
+    seen = {variable.id for variable in variables}
+    found = {v.id: v for node in nodes for v in node.variables() if v.id not in seen}
+    return [v for v in found.values() if v.attributes.get("integer") or v.attributes.get("boolean")]
 
 
 def _mask(decision: cp.Variable, attribute: str) -> Mask:
@@ -74,16 +90,7 @@ def _mask(decision: cp.Variable, attribute: str) -> Mask:
     return mask.ravel(order="C")
 
 
-def _value_of(parameter: cp.Parameter) -> Array:
-    if parameter.value is None:
-        raise ValueError(
-            f"The parameter {parameter.name()} of the decision problem has no value. A problem is compiled once, "
-            "when it is written: set the parameter before, and write the problem again when it changes."
-        )
-    return np.asarray(parameter.value)
-
-
-def _attribute_constraints(decision: cp.Variable, flat: cp.Variable) -> list[cp.Constraint]:
+def _attribute_constraints(decision: cp.Variable, flat: cp.Expression) -> list[cp.Constraint]:
     """What the variable's attributes (nonneg, boolean, bounds, ...) demand, as constraints on `flat`."""
     rows: list[cp.Constraint] = []
     for name, setting in decision.attributes.items():
@@ -95,12 +102,17 @@ def _attribute_constraints(decision: cp.Variable, flat: cp.Variable) -> list[cp.
             chosen = np.flatnonzero(_mask(decision, "boolean"))
             rows += [flat[chosen] >= 0, flat[chosen] <= 1]
         elif name == "bounds":
+            if any(isinstance(bound, cp.Expression) for bound in setting):
+                raise ValueError(
+                    f"The bounds of the variable {decision.name()} must be numbers. Write other bounds as constraints."
+                )
             lower, upper = (np.broadcast_to(np.asarray(b, float), decision.shape).ravel() for b in setting)
             rows += [flat[np.isfinite(lower)] >= lower[np.isfinite(lower)]] if np.isfinite(lower).any() else []
             rows += [flat[np.isfinite(upper)] <= upper[np.isfinite(upper)]] if np.isfinite(upper).any() else []
         else:
             raise ValueError(
-                f"The decision variable has the attribute {name}={setting!r}, which is not supported. Use a plain "
+                f"The variable {decision.name()} has the attribute {name}={setting!r}, which is not supported in a "
+                "decision. Use a plain "
                 "variable (nonneg, nonpos, bounds, integer and boolean are fine) and write it as a constraint."
             )
     return rows

@@ -99,7 +99,7 @@ def _ready_made(kind: str, table: Table) -> DecisionProblem:
         raise ValueError(f'{needed[0]} is missing: kind = "{kind}" needs {", ".join(needed)}.')
     problem = function(**given)
     if "outcome_names" in names:
-        stem = problem.decision.name()
+        stem = problem.layout.names[0]
         names.setdefault("decision_names", tuple(f"{stem}_{name}" for name in names["outcome_names"]))
     return problem.labelled(name=title, **names)
 

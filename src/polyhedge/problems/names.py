@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import cvxpy as cp
 import numpy as np
 
 
@@ -41,14 +40,16 @@ def default_outcome_names(n_outcomes: int) -> list[str]:
     return [f"u_{i + 1}" for i in range(n_outcomes)]
 
 
-def default_decision_names(decision: cp.Variable) -> list[str]:
-    """z_1, z_2, ... or the variable's own name, with an index for each axis.
+def entry_names(stems: Sequence[str], shapes: Sequence[tuple[int, ...]]) -> list[str]:
+    """Each stem with an index for each axis of its shape, row-major.
 
     Examples
     --------
-    >>> default_decision_names(cp.Variable(2)), default_decision_names(cp.Variable((1, 2), name="order"))
-    (['z_1', 'z_2'], ['order_1_1', 'order_1_2'])
+    >>> entry_names(["z", "level"], [(1, 2), ()])
+    ['z_1_1', 'z_1_2', 'level']
     """
-    given = decision.name()
-    stem = "z" if given == f"var{decision.id}" else given
-    return ["_".join([stem, *(str(i + 1) for i in index)]) for index in np.ndindex(*decision.shape)]
+    return [
+        "_".join([stem, *(str(i + 1) for i in index)])
+        for stem, shape in zip(stems, shapes[: len(stems)], strict=True)
+        for index in np.ndindex(*shape)
+    ]

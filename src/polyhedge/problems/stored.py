@@ -7,7 +7,8 @@ serve what arrays cannot: the value of the part of the cost that depends on z al
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -19,95 +20,178 @@ from polyhedge._validation import Array
 from polyhedge.problems.decision_problem import Curvature, DecisionProblem
 from polyhedge.problems.expression_tree import NotPortableError, from_tree, to_tree
 from polyhedge.problems.feasible_set import FeasibleProgram
+from polyhedge.problems.layout import Layout, check_variable_names, leaves_of, own_name
 from polyhedge.problems.names import Source, check_names
 from polyhedge.problems.pieces import Pieces, SumOfMaxima
+from polyhedge.problems.written import Written, substitute, substitute_in
 from polyhedge.solvers.program import Cone, ConicProgram, n_rows
 
 _ATTRIBUTES = ("nonneg", "nonpos", "pos", "neg", "boolean", "integer", "bounds")
 _CONES = ("zero", "nonneg", "soc", "psd", "exp", "pow")
 _MAX_ENTRIES = 10_000
+_STRUCTURES: dict[str, tuple[type, ...]] = {"dict": (dict,), "list": (list, tuple)}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class StoredFormula:
-    """A cost (or a list of constraints) given by trees; called like the function it was read from."""
+    """A cost (or constraints) from a file; called like the function it was written as."""
 
-    trees: tuple[Any, ...]
+    decision: Any
+    variables: tuple[cp.Variable, ...]
+    outcome: cp.Variable
+    nodes: tuple[Any, ...]
     is_list: bool = False
 
     def __call__(self, *arguments: Any) -> Any:
         """The formula at (z, u), or at u alone."""
-        leaves = dict(zip(("u",) if len(arguments) == 1 else ("z", "u"), arguments, strict=True))
-        made = [from_tree(tree, leaves) for tree in self.trees]
-        return made if self.is_list else made[0]
+        leaves: dict[int, Any] = {self.outcome.id: arguments[-1]}
+        if len(arguments) == 2:
+            leaves |= dict(zip((v.id for v in self.variables), leaves_of(self.decision, arguments[0]), strict=True))
+        if self.is_list:
+            return [substitute_in(node, leaves) for node in self.nodes]
+        return substitute(self.nodes[0], leaves)
 
 
 def problem_to_state(problem: DecisionProblem) -> dict[str, Any]:
     """Plain data of a problem; raises `NotPortableError` where a formula has unknown parts."""
-    z, u = problem.decision, cp.Variable(problem.n_outcomes)
-    leaves = {z.id: "z", u.id: "u"}
+    written = problem.written
+    auxiliary = _in_constraints_only(written)
+    leaves = _leaf_names(written.variables, auxiliary, written.outcome)
+    by_name = {name: leaf for leaf, name in leaves}
 
     def trees(nodes: Any) -> list[Any]:
-        made = [to_tree(node, leaves) for node in nodes]
+        made = [to_tree(node, {leaf.id: name for leaf, name in leaves}) for node in nodes]
         for node, tree in zip(nodes, made, strict=True):
             # CVXPY does not say of every atom with all settings how to make it again.
-            twin = from_tree(tree, {"z": z, "u": u})
+            twin = from_tree(tree, by_name)
             if str(twin) != str(node) or twin.shape != node.shape:
                 raise NotPortableError(f"it holds {node}, which would be read back as {twin}")
         return made
 
-    uncertain, support = problem.uncertain_constraints, problem.outcome_support
     return {
         "name": problem.name,
         "outcome_names": list(problem.outcome_names),
         "decision_names": list(problem.decision_names),
         "source": None if problem.source is None else [problem.source.reference, problem.source.digest],
-        "decision": _variable_state(z),
-        "cost": trees([problem.expression(z, u)]),
-        "constraints": trees(problem.constraints),
-        "uncertain_constraints": None if uncertain is None else trees(uncertain(z, u)),
-        "outcome_support": None if support is None else trees(support(u)),
+        "decision": _decision_state(problem),
+        **({"auxiliary": [_variable_state(v) for v in auxiliary]} if auxiliary else {}),
+        "cost": trees([written.cost]),
+        "constraints": trees(written.certain),
+        "uncertain_constraints": None if problem.uncertain_constraints is None else trees(written.uncertain),
+        "outcome_support": None if problem.outcome_support is None else trees(written.support),
         "compiled": _compiled_state(problem),
     }
+
+
+def _in_constraints_only(written: Written) -> list[cp.Variable]:
+    known = {v.id for v in (*written.variables, written.outcome)}
+    found = {v.id: v for row in written.certain for v in row.variables() if v.id not in known}
+    return list(found.values())
+
+
+def _leaf_names(
+    variables: Sequence[cp.Variable], auxiliary: Sequence[cp.Variable], outcome: cp.Variable
+) -> list[tuple[cp.Variable, str]]:
+    """What the leaves are called in trees: z and u, z1, z2, ... where there are several, a1, a2, ... for auxiliary."""
+    z = [(v, "z" if len(variables) == 1 else f"z{k}") for k, v in enumerate(variables, start=1)]
+    return [*z, *((v, f"a{k}") for k, v in enumerate(auxiliary, start=1)), (outcome, "u")]
+
+
+def _decision_state(problem: DecisionProblem) -> dict[str, Any]:
+    """One plain variable as files of the first versions have it; else all of them with names and structure."""
+    variables, layout = problem.written.variables, problem.layout
+    if problem.decision is variables[0] and len(variables) == 1:
+        return _variable_state(variables[0])
+    kind = next((name for name, type_ in _STRUCTURES.items() if isinstance(problem.decision, type_)), "one")
+    return {
+        "structure": kind,
+        "n_given": layout.n_given,
+        "names": list(layout.names),
+        "variables": [_variable_state(v) for v in variables],
+    }
+
+
+def _decision(state: Mapping[str, Any]) -> tuple[Any, tuple[cp.Variable, ...], Layout]:
+    """The decision in its structure, all variables of z, and where they stand in it."""
+    if "variables" not in state:
+        variable = _variable(state)
+        name = own_name(variable)
+        stem = "z" if re.fullmatch(r"var\d+", name) else name
+        return variable, (variable,), Layout((stem,), (tuple(variable.shape),), 1)
+    variables = tuple(_variable(one) for one in state["variables"])
+    names, n_given = [_text(name) for name in state["names"]], state["n_given"]
+    check_variable_names(names)
+    if type(n_given) is not int or not 1 <= n_given <= len(variables) or len(names) != len(variables):
+        raise ValueError("The decision has another number of names than of variables.")
+    layout = Layout(tuple(names), tuple(tuple(v.shape) for v in variables), n_given)
+    given = dict(zip(names[:n_given], variables[:n_given], strict=True))
+    kind = state["structure"]
+    if kind not in (*_STRUCTURES, "one") or (kind == "one" and n_given != 1) or layout.size > _MAX_ENTRIES:
+        raise ValueError(f"Unknown structure {kind!r} of a decision with {n_given} variables.")
+    return (variables[0] if kind == "one" else given if kind == "dict" else list(given.values())), variables, layout
 
 
 def problem_from_state(state: Mapping[str, Any]) -> DecisionProblem:
     """The problem that `problem_to_state` described; what is wrong with the data is a ValueError."""
     outcome_names = state["outcome_names"]
-    decision = _variable(state["decision"])
     d = len(outcome_names)
-    z_leaf = {"z": decision}
+    decision, variables, layout = _decision(state["decision"])
+    auxiliary = [_variable(one) for one in state.get("auxiliary", ())]
+    u = cp.Variable(d)
+    leaves = {name: leaf for leaf, name in _leaf_names(variables, auxiliary, u)}
+    certain, uncertain = _split_rows(state, leaves)
+    written = Written(
+        variables=variables,
+        layout=layout,
+        outcome=u,
+        parameters=(),
+        cost=_scalar(from_tree(state["cost"][0], leaves)),
+        certain=certain,
+        uncertain=uncertain,
+        support=tuple(from_tree(tree, {"u": u}) for tree in state["outcome_support"] or ()),
+    )
+    given = variables[: layout.n_given]
+
+    def called(nodes: Sequence[Any] | None, is_list: bool = True) -> StoredFormula | None:
+        return None if nodes is None else StoredFormula(decision, given, u, tuple(nodes), is_list)
+
     # The checks of a problem solve programs; a stored one passed them when it was written.
     problem = object.__new__(DecisionProblem)
     values: dict[str, Any] = {
         "decision": decision,
-        "cost": StoredFormula(tuple(state["cost"])),
+        "cost": called([written.cost], is_list=False),
         "n_outcomes": d,
-        "constraints": tuple(from_tree(tree, z_leaf) for tree in state["constraints"]),
-        "uncertain_constraints": _formulas(state["uncertain_constraints"]),
-        "outcome_support": _formulas(state["outcome_support"]),
+        "constraints": certain,
+        "uncertain_constraints": called(None if state["uncertain_constraints"] is None else uncertain),
+        "outcome_support": called(None if state["outcome_support"] is None else written.support),
         "name": _text(state["name"]),
         "outcome_names": check_names(outcome_names, d, "outcome_names", ()),
-        "decision_names": check_names(state["decision_names"], int(decision.size), "decision_names", ()),
+        "decision_names": check_names(state["decision_names"], layout.given_size, "decision_names", ()),
         "source": None if state["source"] is None else Source(*map(_text, state["source"])),
+        "constants": (),
+        "written": written,
     }
     problem.__dict__.update({field.name: values[field.name] for field in fields(DecisionProblem)})
-    problem.__dict__.update(_compiled(state["compiled"], d, int(decision.size)))
-    _try_formulas(problem, cp.Variable(d))
+    problem.__dict__.update(_compiled(state["compiled"], d, layout.size))
     return problem
 
 
-def _try_formulas(problem: DecisionProblem, u: cp.Variable) -> None:
-    """Formulas are built when they are needed; what is wrong with them must show when they are read."""
-    problem.expression(problem.decision, u)
-    if problem.uncertain_constraints is not None:
-        problem.uncertain_constraints(problem.decision, u)
-    if problem.outcome_support is not None:
-        problem.outcome_support(u)
+def _split_rows(
+    state: Mapping[str, Any], leaves: Mapping[str, Any]
+) -> tuple[tuple[cp.Constraint, ...], tuple[cp.Constraint, ...]]:
+    """Certain and uncertain constraints; older files have those without u among the uncertain ones."""
+    certain = [from_tree(tree, {k: v for k, v in leaves.items() if k != "u"}) for tree in state["constraints"]]
+    others = [from_tree(tree, leaves) for tree in state["uncertain_constraints"] or ()]
+    u = leaves["u"].id
+    sees_outcome = [u in {v.id for v in row.variables()} for row in others]
+    certain += [row for row, sees in zip(others, sees_outcome, strict=True) if not sees]
+    return tuple(certain), tuple(row for row, sees in zip(others, sees_outcome, strict=True) if sees)
 
 
-def _formulas(trees: Any) -> StoredFormula | None:
-    return None if trees is None else StoredFormula(tuple(trees), is_list=True)
+def _scalar(expression: Any) -> cp.Expression:
+    if not isinstance(expression, cp.Expression) or expression.shape != ():
+        raise ValueError("The cost must be one number.")
+    return expression
 
 
 def _text(value: Any) -> str:
@@ -117,6 +201,9 @@ def _text(value: Any) -> str:
 
 
 def _variable_state(z: cp.Variable) -> dict[str, Any]:
+    unknown = [name for name, setting in z.attributes.items() if setting and name not in _ATTRIBUTES]
+    if unknown:
+        raise NotPortableError(f"it holds the variable {z.name()} with the attribute {unknown[0]}")
     attributes: dict[str, Any] = {}
     for name in _ATTRIBUTES:
         setting = z.attributes.get(name)

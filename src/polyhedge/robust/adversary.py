@@ -95,7 +95,7 @@ class Adversary:
     def _concave(self, z: Array) -> WorstCase:
         u = cp.Variable(self.problem.n_outcomes)
         z, _ = self.problem.with_known_signs(z, self.center)
-        gain = self.problem.expression(cp.Constant(z.reshape(self.problem.decision.shape)), u)
+        gain = self.problem.cost_at(z, u)
         feasible = compile_feasible_program(u, -gain, membership(u - self.center, self.form))
         solution = solve(feasible.program)
         if solution.status is Status.UNBOUNDED:

@@ -155,7 +155,7 @@ def _along_segment(
     for chunk, _ in zip(chunks, in_order(fill, chunks, n_jobs=n_jobs), strict=True):
         if progress is not None:
             progress(min(chunk.stop, n), n)
-    return Decisions(problem.as_given(z), bound, worst, tight, all_optimal(n), np.zeros(n))
+    return Decisions(z, bound, worst, tight, all_optimal(n), np.zeros(n), problem.layout)
 
 
 def _by_counterpart(
@@ -264,11 +264,12 @@ def _collect(
             progress(n - len(open_contexts) + k, n)
     decided.z += 0.0  # no negative zeros
     return Decisions(
-        z=problem.as_given(decided.z),
+        flat=decided.z,
         cost_bound=decided.cost_bound,
         worst_outcome=worst,
         active_facets=tight_facets(shape, radius, worst, centers),
         status=status,
         gap=decided.gap,
+        layout=problem.layout,
         detail=tuple(detail),
     )

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyhedge._validation import Array, Indices
+from polyhedge.problems.layout import Layout
 from polyhedge.robust.along_segment import BLOCK
 from polyhedge.sets import Polyhedron, UncertaintySet
 from polyhedge.solvers.program import Status
@@ -21,9 +22,11 @@ class Decisions:
 
     Attributes
     ----------
-    z : (N, *shape of the decision variable)
-        The decisions; NaN where there is none. Where several are optimal, which of them is returned
-        may depend on the other contexts of the call; the bound does not.
+    flat : (N, p)
+        All variables, row-major and one after the other, with auxiliary ones of the cost behind the decision's own.
+        `z` is the decision as it was declared; `decisions["power"]` is the variable of that name, (N, *shape).
+        NaN where there is no decision. Where several are optimal, which of them is returned may depend on the other
+        contexts of the call; the bound does not.
     cost_bound : (N,)
         Worst-case cost over the set: the realised cost is below it whenever the outcome is in the set.
     worst_outcome : (N, n_outcomes)
@@ -35,15 +38,35 @@ class Decisions:
     gap : (N,)
         Proven distance between the bound and the least possible worst-case cost.
     detail : N texts that explain the status, or none where there is nothing to explain.
+    layout : where each variable stands in `flat`.
     """
 
-    z: Array
+    flat: Array
     cost_bound: Array
     worst_outcome: Array
     active_facets: NDArray[np.bool_]
     status: NDArray[np.object_]
     gap: Array
+    layout: Layout
     detail: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        nameless = [i for i in np.flatnonzero(np.isnan(self.cost_bound)) if self.status[i].has_solution]
+        if nameless:  # whatever a solver said: without a bound nothing is proven
+            status = self.status.copy()
+            status[nameless] = Status.FAILED
+            object.__setattr__(self, "status", status)
+
+    @property
+    def z(self) -> Array:
+        """The decisions: (N, *shape) of one variable (scalars as (N, 1)), (N, p) of several, side by side."""
+        return self.layout.given(self.flat)
+
+    def __getitem__(self, name: str) -> Array:
+        """The variable of this name, (N, *shape): one of the decision, or an auxiliary one of the cost."""
+        if not isinstance(name, str):
+            raise TypeError(f"Decisions are looked up by the name of a variable, got {name!r}. Index z by rows.")
+        return self.layout.of(self.flat, name)
 
     def __len__(self) -> int:
         return len(self.cost_bound)
@@ -66,10 +89,10 @@ def joined(parts: Sequence[Decisions], rows: Sequence[Indices]) -> Decisions:
     back = np.argsort(np.concatenate(rows), kind="stable")
     arrays = {
         name: np.concatenate([getattr(part, name) for part in parts])[back]
-        for name in ("z", "cost_bound", "worst_outcome", "active_facets", "status", "gap")
+        for name in ("flat", "cost_bound", "worst_outcome", "active_facets", "status", "gap")
     }
     texts = [text for part in parts for text in (part.detail or ("",) * len(part))]
-    return Decisions(**arrays, detail=tuple(texts[i] for i in back) if any(texts) else ())
+    return Decisions(**arrays, layout=parts[0].layout, detail=tuple(texts[i] for i in back) if any(texts) else ())
 
 
 def all_optimal(n: int) -> NDArray[np.object_]:

@@ -80,12 +80,13 @@ def has_segment(problem: DecisionProblem) -> bool:
 def joined(parts: list[Decisions]) -> Decisions:
     """Decisions of several calls as one."""
     return Decisions(
-        z=np.concatenate([part.z for part in parts]),
+        flat=np.concatenate([part.flat for part in parts]),
         cost_bound=np.concatenate([part.cost_bound for part in parts]),
         worst_outcome=np.concatenate([part.worst_outcome for part in parts]),
         active_facets=np.zeros((sum(map(len, parts)), 0), dtype=bool),
         status=np.concatenate([part.status for part in parts]),
         gap=np.concatenate([part.gap for part in parts]),
+        layout=parts[0].layout,
         detail=tuple(text for part in parts for text in part.detail),
     )
 
@@ -95,12 +96,13 @@ def decisions_at(problem: DecisionProblem, z: Array, bound: Array, outcomes: Arr
     status = np.empty(len(z), dtype=object)
     status.fill(Status.OPTIMAL)
     return Decisions(
-        z=problem.as_given(z),
+        flat=z,
         cost_bound=bound,
         worst_outcome=outcomes,
         active_facets=np.zeros((len(z), 0), dtype=bool),
         status=status,
         gap=gap,
+        layout=problem.layout,
     )
 
 

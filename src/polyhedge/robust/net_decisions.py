@@ -103,7 +103,7 @@ def _in_order(decisions: Decisions, order: Indices) -> Decisions:
     detail = tuple(decisions.detail[i] for i in order) if len(decisions.detail) == len(decisions) else ()
     return replace(
         decisions,
-        z=decisions.z[order],
+        flat=decisions.flat[order],
         cost_bound=decisions.cost_bound[order],
         worst_outcome=decisions.worst_outcome[order],
         status=decisions.status[order],

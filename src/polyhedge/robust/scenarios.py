@@ -120,14 +120,12 @@ def best_against(problem: DecisionProblem, scenarios: Array, *, reach: float | N
 
     `reach` bounds the entries of the decision.
     """
-    z = problem.decision
-    scenarios = np.array([problem.with_known_signs(np.zeros(0), u)[1] for u in scenarios])
-    costs = [problem.expression(z, cp.Constant(u)) for u in scenarios]
+    variables, scenarios = problem.written.variables, problem.with_known_outcome_sign(scenarios)
+    costs = [problem.cost_at(None, u) for u in scenarios]
     worst = cp.maximum(*costs) if len(costs) > 1 else costs[0]
-    rows = list(problem.constraints) + ([] if reach is None else [z <= reach, z >= -reach])
-    if problem.uncertain_constraints is not None:
-        rows += [row for u in scenarios for row in problem.uncertain_constraints(z, cp.Constant(u))]
-    feasible = compile_feasible_program(z, worst, rows)
+    rows = [*problem.written.certain, *(row for u in scenarios for row in problem.constraints_at(u))]
+    rows += [] if reach is None else [row for z in variables for row in (z <= reach, z >= -reach)]
+    feasible = compile_feasible_program(variables, worst, rows)
     solution = solve(feasible.program)
     return solution, solution.x[feasible.z_columns]
 

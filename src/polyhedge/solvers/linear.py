@@ -166,6 +166,8 @@ class LinearSolver:
             return Solution(np.full(n, np.nan), np.full(m, np.nan), np.nan, status, np.inf, detail)
         is_mip = len(self.program.integer) > 0
         value = float(info.objective_function_value)
+        if not np.isfinite(value):  # costs or limits are not numbers, which HiGHS does not mind
+            return Solution(np.full(n, np.nan), np.full(m, np.nan), np.nan, Status.FAILED, np.inf, "value not finite")
         gap = abs(value - float(info.mip_dual_bound)) if is_mip else float(info.max_dual_infeasibility)
         y = np.full(m, np.nan) if is_mip else self._duals(np.array(solution.row_dual), np.array(solution.col_dual))
         return Solution(x, y, value, status, gap)

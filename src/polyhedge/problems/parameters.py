@@ -1,0 +1,191 @@
+"""Parameters of a decision problem: inputs that every call gives, for all rows or row by row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import cvxpy as cp
+import numpy as np
+
+from polyhedge._validation import Array, Mask, as_finite
+from polyhedge.problems.layout import Layout, own_name
+
+# What CVXPY allows a value to be off by when it checks attributes; rounding must not make a number illegal.
+_ROUNDING = 1e-8
+_UNKNOWN_HERE = ("complex", "imag", "hermitian")
+
+
+@dataclass(frozen=True, eq=False)
+class ProblemParameter:
+    """An input of a problem: what it is called, and the leaf without a value that stands for it in the formulas.
+
+    `origin` is the number of the user's own `cp.Parameter` in CVXPY, so that it can serve as a key; 0 for one that
+    came from a file.
+    """
+
+    name: str
+    leaf: cp.Parameter
+    origin: int = 0
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of one value."""
+        return tuple(self.leaf.shape)
+
+    @classmethod
+    def standing_for(cls, own: cp.Parameter, name: str) -> ProblemParameter:
+        """The input that a user's parameter is: its shape and attributes, but never its value."""
+        attributes = {key: setting for key, setting in own.attributes.items() if not _is_off(setting)}
+        strange = [key for key in _UNKNOWN_HERE if key in attributes]
+        if strange:
+            raise ValueError(f"The parameter {name} is {strange[0]}. Parameters of a problem must be real.")
+        return cls(name, cp.Parameter(own.shape, name=name, **attributes), own.id)
+
+    def check(self, values: Array) -> None:
+        """Raise unless every value (n, *shape) has the parameter's attributes."""
+        lower, upper = self._limits()
+        low, high = lower - _ROUNDING * (1 + np.abs(lower)), upper + _ROUNDING * (1 + np.abs(upper))
+        off = np.asarray((values < low) | (values > high))
+        if self.leaf.attributes.get("integer") or self.leaf.attributes.get("boolean"):
+            off = off | (np.abs(values - np.round(values)) > _ROUNDING)
+        bad: Mask = np.array(off.reshape(len(values), -1).any(axis=1))
+        for row in range(len(values)) if self._is_matrix_kind else ():
+            bad[row] |= not self._is_allowed(values[row])
+        if bad.any():
+            row = int(np.flatnonzero(bad)[0])
+            raise ValueError(
+                f"The parameter {self.name} must be {self._demands()}, got {_short(values[row])}"
+                f"{f' in row {row}' if len(values) > 1 else ''}. Correct the value, or the attributes of the parameter."
+            )
+
+    @property
+    def _is_matrix_kind(self) -> bool:
+        return any(self.leaf.attributes.get(key) for key in ("PSD", "NSD", "symmetric", "diag", "sparsity"))
+
+    def _is_allowed(self, value: Array) -> bool:
+        try:
+            cp.Parameter(self.shape, value=value, **self.attributes())
+        except ValueError:
+            return False
+        return True
+
+    def attributes(self) -> dict[str, Any]:
+        """The attributes that are set."""
+        return {key: setting for key, setting in self.leaf.attributes.items() if not _is_off(setting)}
+
+    def _limits(self) -> tuple[Array, Array]:
+        lower, upper = np.full(self.shape, -np.inf), np.full(self.shape, np.inf)
+        attributes = self.leaf.attributes
+        if attributes.get("nonneg") or attributes.get("pos") or attributes.get("boolean") is True:
+            lower = np.maximum(lower, 0.0)
+        if attributes.get("nonpos") or attributes.get("neg"):
+            upper = np.minimum(upper, 0.0)
+        if attributes.get("boolean") is True:
+            upper = np.minimum(upper, 1.0)
+        if attributes.get("bounds") is not None:
+            low, high = attributes["bounds"]
+            lower, upper = np.maximum(lower, low), np.minimum(upper, high)
+        return lower, upper
+
+    def _demands(self) -> str:
+        return ", ".join(
+            f"in {setting}" if key == "bounds" else f"a {key} matrix" if key in ("PSD", "NSD") else key
+            for key, setting in self.attributes().items()
+        )
+
+
+def _is_off(setting: Any) -> bool:
+    return setting is None or setting is False or (isinstance(setting, (list, tuple)) and not len(setting))
+
+
+def _short(value: Array) -> str:
+    text = " ".join(str(value.tolist()).split())
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def parameter_names(found: Sequence[cp.Parameter]) -> list[str]:
+    """What to call parameters: by their own names, p1, p2, ... where they have none."""
+    names = [own_name(parameter) or f"p{k}" for k, parameter in enumerate(found, start=1)]
+    twice = [name for name in names if names.count(name) > 1]
+    if twice:
+        raise ValueError(
+            f'Two parameters are called {twice[0]!r}. Give them different names: cp.Parameter(name="...").'
+        )
+    return names
+
+
+def layout_of(parameters: Sequence[ProblemParameter]) -> Layout:
+    """Where each parameter stands in a flat vector of all of them."""
+    return Layout(tuple(p.name for p in parameters), tuple(p.shape for p in parameters), len(parameters))
+
+
+def parameter_rows(parameters: Sequence[ProblemParameter], given: Mapping[Any, Any] | None, n: int) -> Array:
+    """Values for n rows as flat vectors (n, size), from one value or one value a row of each parameter.
+
+    Parameters
+    ----------
+    parameters : of the problem.
+    given : values by name or by the user's own `cp.Parameter`; of the parameter's shape, or (n, *shape).
+    n : number of rows.
+
+    Examples
+    --------
+    >>> stock = ProblemParameter.standing_for(cp.Parameter(name="stock", nonneg=True), "stock")
+    >>> parameter_rows([stock], {"stock": [1.0, 2.0]}, 2).tolist()
+    [[1.0], [2.0]]
+    """
+    values = dict(_by_name(parameters, given))
+    missing = [p.name for p in parameters if p.name not in values]
+    if missing:
+        raise ValueError(_no_value(missing))
+    columns = [_rows_of(p, values[p.name], n) for p in parameters]
+    return np.concatenate([np.zeros((n, 0)), *columns], axis=1)
+
+
+def _no_value(missing: Sequence[str]) -> str:
+    first = missing[0]
+    return (
+        f"The problem has the parameter{'s' * (len(missing) > 1)} {', '.join(missing)} without a value. Give "
+        f'parameters={{"{first}": one value, or one for each row}} in this call, or write the problem with '
+        f"constants=[{first}] to keep the value that the cp.Parameter has at that moment."
+    )
+
+
+def _by_name(parameters: Sequence[ProblemParameter], given: Any) -> Iterator[tuple[str, Any]]:
+    if given is None:
+        return
+    if not isinstance(given, Mapping):
+        raise TypeError(f'parameters must be a dictionary such as {{"stock": 3.0}}, got {type(given).__name__}.')
+    by_origin = {p.origin: p.name for p in parameters if p.origin}
+    names, seen = {p.name for p in parameters}, set()
+    for key, value in given.items():
+        name = by_origin.get(key.id) if isinstance(key, cp.Parameter) else key
+        if name not in names:
+            shown = key.name() if isinstance(key, cp.Parameter) else key
+            raise ValueError(
+                f"The problem has no parameter {shown!r}. "
+                + (f"It has {', '.join(sorted(names))}." if names else "It has none: leave parameters out.")
+            )
+        if name in seen:
+            raise ValueError(f"The parameter {name} is given twice.")
+        seen.add(name)
+        yield name, value
+
+
+def _rows_of(parameter: ProblemParameter, value: Any, n: int) -> Array:
+    shape, name = parameter.shape, f"The parameter {parameter.name}"
+    if hasattr(value, "toarray"):
+        value = value.toarray()
+    array = as_finite(value, name, ndim=np.ndim(value))
+    if array.shape == shape:
+        parameter.check(array[None])
+        return np.tile(array.ravel(), (n, 1))
+    if array.shape != (n, *shape):
+        raise ValueError(
+            f"{name} must have shape {shape} (one value for all rows) or {(n, *shape)} (one for each row), got "
+            f"{array.shape}."
+        )
+    parameter.check(array)
+    return array.reshape(n, -1)

@@ -1,0 +1,269 @@
+"""What the user wrote, read once: formulas over the decision's variables, the outcome and the parameters.
+
+Everything that is compiled or evaluated later comes from these formulas and never from the user's callables or from
+the values of their parameters, so that nothing can change behind a problem's back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import cvxpy as cp
+import numpy as np
+from cvxpy.lin_ops import lin_utils
+from cvxpy.transforms.partial_optimize import PartialProblem
+
+from polyhedge._validation import Array
+from polyhedge.problems.layout import Layout, check_variable_names, declared_variables, in_structure, own_name
+from polyhedge.problems.parameters import ProblemParameter, layout_of, parameter_names
+
+Leaves = Mapping[int, Any]
+"""What takes the place of a leaf, by the leaf's number in CVXPY."""
+
+
+@dataclass(frozen=True, eq=False)
+class Written:
+    """The formulas of a problem.
+
+    Attributes
+    ----------
+    variables : those of the decision, then the auxiliary ones of the cost; `layout` says where they stand in z.
+    outcome : the variable u.
+    parameters : inputs without a value.
+    cost : scalar expression.
+    certain, uncertain : constraints without and with the outcome.
+    support : constraints on the outcome alone.
+    """
+
+    variables: tuple[cp.Variable, ...]
+    layout: Layout
+    outcome: cp.Variable
+    parameters: tuple[ProblemParameter, ...]
+    cost: cp.Expression
+    certain: tuple[cp.Constraint, ...]
+    uncertain: tuple[cp.Constraint, ...]
+    support: tuple[cp.Constraint, ...]
+
+    def leaves(self, z: Any = None, u: Any = None, values: Array | None = None) -> dict[int, Any]:
+        """What to put in the place of leaves: entries of a flat z, an outcome, flat values of the parameters.
+
+        `z` may also be a list of expressions, one for each variable.
+        """
+        found: dict[int, Any] = {}
+        if z is not None:
+            parts = z if isinstance(z, list) else [cp.Constant(part) for part in self.layout.split(z)]
+            found.update((v.id, part) for v, part in zip(self.variables, parts, strict=True))
+        if u is not None:
+            found[self.outcome.id] = u if isinstance(u, cp.Expression) else cp.Constant(u)
+        if values is not None and self.parameters:
+            parts = [cp.Constant(part) for part in layout_of(self.parameters).split(values)]
+            found.update((p.leaf.id, part) for p, part in zip(self.parameters, parts, strict=True))
+        return found
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        _take_numbers_below(state["highest_id"])
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "highest_id": lin_utils.get_id()}
+
+    def at(self, values: Array) -> Written:
+        """The formulas with flat values in the place of all parameters."""
+        leaves = self.leaves(values=values)
+        return replace(
+            self,
+            parameters=(),
+            cost=substitute(self.cost, leaves),
+            certain=tuple(substitute_in(row, leaves) for row in self.certain),
+            uncertain=tuple(substitute_in(row, leaves) for row in self.uncertain),
+        )
+
+
+def _take_numbers_below(highest: int) -> None:
+    """CVXPY tells leaves apart by numbers that each process counts anew: none below may be given out again."""
+    while lin_utils.get_id() < highest:
+        pass
+
+
+def substitute(node: cp.Expression, leaves: Leaves) -> cp.Expression:
+    """The expression with leaves replaced, by their id."""
+    if not node.args:
+        return leaves.get(getattr(node, "id", -1), node)
+    args = [substitute(argument, leaves) for argument in node.args]
+    # The function and not the atom, which cannot be compiled where its variable has become a number.
+    return cp.quad_form(*args) if type(node) is cp.QuadForm else node.copy(args)
+
+
+def substitute_in(constraint: cp.Constraint, leaves: Leaves) -> cp.Constraint:
+    """The constraint with leaves replaced; an inequality is a new one, so that copies can stand beside each other."""
+    args = [substitute(argument, leaves) for argument in constraint.args]
+    return args[0] <= args[1] if isinstance(constraint, cp.constraints.Inequality) else constraint.copy(args)
+
+
+def read_problem(problem: Any) -> Written:
+    """Call the callables of a `DecisionProblem` once and take down what they say."""
+    declared, names = declared_variables(problem.decision)
+    u = cp.Variable(problem.n_outcomes)
+    z = in_structure(problem.decision, declared)
+    uncertain, support = problem.uncertain_constraints, problem.outcome_support
+    written = Written(
+        variables=declared,
+        layout=Layout(names, tuple(tuple(v.shape) for v in declared), len(declared)),
+        outcome=u,
+        parameters=(),
+        cost=call_cost(problem.cost, z, u),
+        certain=tuple(as_list(problem.constraints, "constraints")),
+        uncertain=() if uncertain is None else tuple(as_list(uncertain(z, u), "uncertain_constraints")),
+        support=() if support is None else tuple(as_list(support(u), "outcome_support")),
+    )
+    _refuse_recourse(written)
+    written = _with_parameters(_with_auxiliary(written), problem.constants)
+    sees_outcome = [u.id in {v.id for v in row.variables()} for row in written.uncertain]
+    certain = [row for row, sees in zip(written.uncertain, sees_outcome, strict=True) if not sees]
+    return replace(
+        written,
+        certain=(*written.certain, *certain),
+        uncertain=tuple(row for row, sees in zip(written.uncertain, sees_outcome, strict=True) if sees),
+    )
+
+
+def call_cost(cost: Callable[[Any, Any], Any], z: Any, u: Any) -> cp.Expression:
+    """The cost as a scalar CVXPY expression; what is wrong with it is said in terms of the problem."""
+    try:
+        value = cost(z, u)
+    except (ValueError, IndexError) as error:
+        shapes = ", ".join(str(leaf.shape) for leaf in _all_leaves(z))
+        raise ValueError(
+            f"cost(z, u) failed for z of shape {shapes} and u of shape {u.shape}: {error} "
+            "Check n_outcomes and the shapes in the cost."
+        ) from error
+    if not isinstance(value, (cp.Expression, int, float, np.number, np.ndarray)):
+        raise ValueError(f"cost(z, u) must return a number or a CVXPY expression, got {value!r}.")
+    expression = value if isinstance(value, cp.Expression) else cp.Constant(value)
+    if expression.size != 1:
+        raise ValueError(
+            f"cost(z, u) must return one number, got an expression of shape {expression.shape}. "
+            "Sum it up, for example with cp.sum."
+        )
+    return cp.reshape(expression, (), order="C") if expression.shape else expression
+
+
+def _all_leaves(z: Any) -> Iterable[Any]:
+    if isinstance(z, Mapping):
+        return z.values()
+    return z if isinstance(z, (list, tuple)) else [z]
+
+
+def as_list(constraints: Any, name: str) -> list[cp.Constraint]:
+    """The constraints, if they are a list of nothing else."""
+    if not isinstance(constraints, (list, tuple)) or not all(isinstance(c, cp.Constraint) for c in constraints):
+        raise TypeError(f"{name} must be a list of CVXPY constraints, got {constraints!r}.")
+    return list(constraints)
+
+
+def _refuse_recourse(written: Written) -> None:
+    """A variable that nobody declared, met where the outcome is known, would be chosen after it."""
+    for place, nodes in _places(written):
+        for partial in (node for node in _walk(nodes) if isinstance(node, PartialProblem)):
+            chosen = ", ".join(variable.name() for variable in partial.opt_vars)
+            raise ValueError(
+                f"{place} holds a partial_optimize over {chosen}: a choice that may wait for the outcome (recourse) is "
+                "not supported. Write its objective and constraints out: variables in the cost and the constraints "
+                "are chosen before the outcome is known."
+            )
+    known = {v.id for v in (*written.variables, written.outcome)}
+    for place, rows, allowed in (
+        ("uncertain_constraints", written.uncertain, known),
+        ("outcome_support", written.support, {written.outcome.id}),
+    ):
+        strange = [v for row in rows for v in row.variables() if v.id not in allowed]
+        if strange:
+            name = strange[0].name()
+            raise ValueError(
+                f"{place} holds the variable {name}, which is not part of the decision: a choice after the outcome "
+                f"(recourse) is not supported. If {name} is chosen before the outcome is known, declare it: "
+                f"decision=[..., {name}]."
+            )
+
+
+def _places(written: Written) -> list[tuple[str, Sequence[Any]]]:
+    return [
+        ("cost", [written.cost]),
+        ("constraints", written.certain),
+        ("uncertain_constraints", written.uncertain),
+        ("outcome_support", written.support),
+    ]
+
+
+def _walk(nodes: Iterable[Any]) -> Iterator[Any]:
+    for node in nodes:
+        yield node
+        if not isinstance(node, PartialProblem):
+            yield from _walk(node.args)
+
+
+def _with_auxiliary(written: Written) -> Written:
+    """Variables of the cost that nobody declared are chosen with the decision: they join it at its end."""
+    known = {v.id for v in (*written.variables, written.outcome)}
+    joining = [v for v in written.cost.variables() if v.id not in known]
+    names = [own_name(v) or f"w{k}" for k, v in enumerate(joining, start=1)]
+    layout = written.layout
+    check_variable_names([*layout.names, *names])
+    whole = Layout((*layout.names, *names), (*layout.shapes, *(tuple(v.shape) for v in joining)), layout.n_given)
+    return replace(written, variables=(*written.variables, *joining), layout=whole)
+
+
+def _with_parameters(written: Written, constants: Any) -> Written:
+    """Constants become numbers for good; all other parameters become inputs without a value."""
+    nodes = [(place, node) for place, some in _places(written) for node in some]
+    found = {p.id: p for _, node in nodes for p in node.parameters()}
+    fixed = _constant_values([*constants, *found.values()])
+    free = [p for p in found.values() if p.id not in fixed]
+    inputs = [ProblemParameter.standing_for(p, name) for p, name in zip(free, parameter_names(free), strict=True)]
+    leaves: dict[int, Any] = fixed | {p.origin: p.leaf for p in inputs}
+    if not found:
+        return written
+    changed = replace(
+        written,
+        parameters=tuple(inputs),
+        cost=substitute(written.cost, leaves),
+        certain=tuple(substitute_in(row, leaves) for row in written.certain),
+        uncertain=tuple(substitute_in(row, leaves) for row in written.uncertain),
+        support=tuple(substitute_in(row, leaves) for row in written.support),
+    )
+    _check_replaced(changed)
+    return changed
+
+
+def _constant_values(constants: Any) -> dict[int, cp.Constant]:
+    if not isinstance(constants, (list, tuple)) or not all(isinstance(p, cp.Parameter) for p in constants):
+        raise TypeError(f"constants must be a list of cvxpy.Parameters, got {constants!r}.")
+    values = {}
+    for parameter in constants:
+        if parameter.value is None:
+            raise ValueError(
+                f"The constant {parameter.name()} has no value. Set it before the problem is written, or leave it out "
+                "of constants and give its value in each call."
+            )
+        value = parameter.value
+        values[parameter.id] = cp.Constant(value.copy() if hasattr(value, "copy") else value)
+    return values
+
+
+def _check_replaced(written: Written) -> None:
+    """Some atoms keep parameters as settings, out of reach; and what is known of outcomes must not vary."""
+    ours = {p.leaf.id for p in written.parameters}
+    for place, nodes in _places(written):
+        for parameter in (p for node in nodes for p in node.parameters()):
+            if parameter.id not in ours:
+                raise ValueError(
+                    f"{place} holds the parameter {parameter.name()} as a setting of a function, where it cannot be "
+                    "replaced. Write the number itself."
+                )
+            if place == "outcome_support":
+                raise ValueError(
+                    f"outcome_support holds the parameter {parameter.name()}: what is known of the outcomes must not "
+                    f"differ from row to row. Write a number, or constants=[{parameter.name()}]."
+                )
