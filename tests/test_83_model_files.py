@@ -407,7 +407,7 @@ def half_array(document, members):
 
 
 REFUSED = {
-    "another format version": (set_item("schema", value=3), "format version 3, this polyhedge reads versions 1 and 2"),
+    "another format version": (set_item("schema", value=9), "format version 9, this polyhedge reads versions 1, 2, 3"),
     "another format": (set_item("format", value="x"), "not a polyhedge model file"),
     "NaN in an array": (nan_array, "NaN or infinite entries"),
     "a short array": (half_array, "its size is another"),

@@ -21,7 +21,7 @@ from polyhedge.calibration import Calibration
 from polyhedge.data import Split
 from polyhedge.io.archive import MAX_BYTES, ModelFileError, bytes_needed, digest_of, pack, unpack
 from polyhedge.io.encode import decode, encode, parse_json
-from polyhedge.io.predictor import predictor_from_members, predictor_to_members, predictor_types
+from polyhedge.io.predictor import predictor_from_members, predictor_to_members
 from polyhedge.io.sets import set_from_state, set_to_state, spread_from_state, spread_to_state
 from polyhedge.learners import LearnResult, Spread
 from polyhedge.predictors import Predictor
@@ -32,9 +32,9 @@ from polyhedge.sets import UncertaintySet
 from polyhedge.solvers.program import Status
 
 FORMAT = "polyhedge model"
-SCHEMA = 2
-_READABLE = (1, 2)
-"""Version 1 knows no spread; a reader of version 1 would leave it out, and decide wrongly."""
+SCHEMA = 3
+_READABLE = (1, 2, 3)
+"""Version 1 knows no spread, version 2 no predictors as plain data: an older reader would decide wrongly, or not."""
 _PACKAGES = ("polyhedge", "numpy", "scipy", "scikit-learn", "cvxpy", "highspy", "clarabel", "skops")
 _DIGEST = re.compile("[0-9a-f]{64}")
 _MAX_CALIBRATIONS = 10_000
@@ -65,7 +65,7 @@ class StoredModel:
 
 def write_model(path: str | Path, model: StoredModel, trusted: Sequence[str] = ()) -> None:
     """Write a model file, whole or not at all."""
-    kind, members = predictor_to_members(model.predictor, trusted)
+    kind, types, members = predictor_to_members(model.predictor, model.problem.n_outcomes, trusted)
     state = {
         "format": FORMAT,
         "schema": SCHEMA,
@@ -77,7 +77,7 @@ def write_model(path: str | Path, model: StoredModel, trusted: Sequence[str] = (
         "set": set_to_state(model.set),
         "spread": None if model.spread is None else spread_to_state(model.spread),
         "calibrations": [[c.date, c.n, float(c.radius), c.digest] for c in model.calibrations],
-        "predictor": {"kind": kind, "types": sorted(predictor_types(members)) if members else []},
+        "predictor": {"kind": kind, "types": types},
         "learning": _learn_state(model.learn_result),
         "n_learn": int(model.n_learn),
         "split": [np.asarray(getattr(model.split, part)) for part in ("train", "learn", "calibrate")],
@@ -145,7 +145,7 @@ def open_model(path: str | Path, max_bytes: int = MAX_BYTES) -> tuple[dict[str, 
     if header.get("schema") not in _READABLE:
         raise ModelFileError(
             f"The file has the format version {str(header.get('schema'))[:20]}, this polyhedge reads versions "
-            f"{' and '.join(map(str, _READABLE))}. "
+            f"{', '.join(map(str, _READABLE))}. "
             "Install a newer polyhedge, or save the model with an older one."
         )
     try:

@@ -1,0 +1,322 @@
+"""Model files made to do harm: each is refused with the documented error before anything of it is used."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+import zipfile
+from functools import cache, partial
+from math import comb
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import pytest
+import skops.io
+from sklearn.ensemble import GradientBoostingRegressor, HistGradientBoostingRegressor, RandomForestRegressor
+from sklearn.linear_model import LinearRegression, Ridge
+from sklearn.multioutput import MultiOutputRegressor
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, PolynomialFeatures, StandardScaler
+from sklearn.tree import DecisionTreeRegressor
+from sklearn.tree._tree import Tree
+
+import polyhedge as ph
+from polyhedge.io.archive import pack, unpack
+from polyhedge.io.make import to_record
+from polyhedge.io.predictor import PLAIN
+from polyhedge.io.records import pack_record
+
+X, Y = ph.data.make_synthetic(120, rng=np.random.default_rng(0))
+LINEAR = ph.problems.simplex_linear([-0.08, 0.0])
+
+
+class _Box:
+    """A learner that takes no time."""
+
+    def learn(self, residuals, centers, problem, alpha, random_state=None):
+        return ph.learners.LearnResult(ph.Box([1.0, 1.3]).as_polyhedron(), np.nan, ph.Status.OPTIMAL, 0.0)
+
+
+def fitted(predictor=None):
+    return ph.RobustDecider(LINEAR, predictor, learner=_Box(), random_state=0).fit(X, Y)
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "model.polyhedge"
+
+
+@cache
+def whole_file():
+    """A proper file of the default predictor."""
+    with TemporaryDirectory() as folder:
+        fitted().save(Path(folder) / "whole")
+        return (Path(folder) / "whole").read_bytes()
+
+
+def with_predictor(path, members):
+    """A proper file whose predictor is replaced: what an author who knows the format can write."""
+    whole = unpack(io.BytesIO(whole_file()))
+    own = {name: member for name, member in whole.items() if not name.startswith("predictor")}
+    document = json.loads(own["model.json"])
+    document["schema"] = 3 if PLAIN in members else 2
+    own["model.json"] = json.dumps(document).encode()
+    path.write_bytes(pack({**own, **members}))
+
+
+def in_skops_form(estimator, change=lambda schema: None):
+    """How files of the formats 1 and 2 hold an estimator."""
+    with zipfile.ZipFile(io.BytesIO(skops.io.dumps(estimator))) as archive:
+        members = {f"predictor/{name}": archive.read(name) for name in archive.namelist()}
+    schema = json.loads(members["predictor/schema.json"])
+    change(schema)
+    return {**members, "predictor/schema.json": json.dumps(schema).encode()}
+
+
+def in_plain_form(estimator, change=lambda values, members: None):
+    values, members = pack_record(to_record(estimator))
+    change(values, members)
+    return {**members, PLAIN: json.dumps(values).encode()}
+
+
+def boosting(**attributes):
+    model = MultiOutputRegressor(GradientBoostingRegressor(n_estimators=2, max_depth=2)).fit(X, Y)
+    for each in model.estimators_:
+        vars(each).update(attributes)
+    return model
+
+
+def short_start():
+    """A start of boosting that gives fewer rows than compiled code then writes to."""
+    first = FunctionTransformer(partial(np.matmul, np.ones((1, 3))))
+    return make_pipeline(first, LinearRegression().fit(X, Y[:, 0]))
+
+
+def bad_tree(**arguments):
+    """A tree whose numbers are none that scikit-learn would have made."""
+    state = {"max_depth": 0, "node_count": 1, "nodes": leaf(), "values": np.zeros((1, 1, 0))}
+    n_features, n_classes, n_outputs = 4, np.array([0]), 1
+    state.update({key: value for key, value in arguments.items() if key in state})
+    tree = Tree(arguments.get("n_features", n_features), arguments.get("n_classes", n_classes), n_outputs)
+    tree.__setstate__(state)
+    return tree
+
+
+def leaf():
+    nodes = DecisionTreeRegressor(max_depth=1).fit(X, Y[:, 0]).tree_.__getstate__()["nodes"][:1].copy()
+    nodes["left_child"] = nodes["right_child"] = -1
+    return nodes
+
+
+def with_tree(tree):
+    model = MultiOutputRegressor(DecisionTreeRegressor(max_depth=1)).fit(X, Y)
+    for each in model.estimators_:
+        each.tree_ = tree
+    return model
+
+
+def one_hot(change):
+    kinds = (X[:, :1] > 0).astype(float)
+    model = make_pipeline(OneHotEncoder(sparse_output=False), Ridge()).fit(kinds, Y)
+    change(model[0])
+    return model
+
+
+def set_in_last(name, value):
+    def change(encoder):
+        setattr(encoder, name, value)
+
+    return change
+
+
+OBJECTS = {
+    "boosting that starts with too few rows": lambda: boosting(init_=short_start()),
+    "boosting that starts from a model": lambda: boosting(init_=LinearRegression().fit(X, Y[:, 0])),
+    "boosting that starts with two outputs": lambda: boosting(init_=LinearRegression().fit(X, Y)),
+    "boosting with two trees a stage": lambda: boosting(
+        estimators_=np.array([[DecisionTreeRegressor(max_depth=1).fit(X, Y[:, 0])] * 2], dtype=object)
+    ),
+    "boosting on fewer features than its trees": lambda: boosting(n_features_in_=3),
+    "a tree without classes": lambda: with_tree(bad_tree()),
+    "a tree with two classes": lambda: with_tree(bad_tree(n_classes=np.array([2]), values=np.zeros((1, 1, 2)))),
+    "a tree of other features": lambda: with_tree(
+        bad_tree(n_classes=np.array([1]), values=np.zeros((1, 1, 1)), n_features=10**6)
+    ),
+    "categories in disorder": lambda: one_hot(set_in_last("categories_", [np.array([1.0, 0.0])])),
+    "categories in disorder as objects": lambda: one_hot(
+        set_in_last("categories_", [np.array([1.0, 0.0], dtype=object)])
+    ),
+    "fewer columns than categories": lambda: one_hot(set_in_last("_n_features_outs", [1])),
+    "a function of NumPy with settings": lambda: make_pipeline(
+        FunctionTransformer(np.tanh, kw_args={"out": np.zeros(1)}).fit(X), Ridge().fit(X, Y)
+    ),
+    "a product of NumPy": lambda: make_pipeline(FunctionTransformer(np.matmul).fit(X), Ridge().fit(X, Y)),
+}
+
+
+@pytest.mark.parametrize("form", ["skops", "plain"])
+@pytest.mark.parametrize("name", OBJECTS)
+def test_predictors_that_would_lead_compiled_code_astray_are_refused(name, form, path):
+    made = OBJECTS[name]()
+    if form == "plain" and name in ("boosting that starts with too few rows", "a product of NumPy"):
+        with pytest.raises(ValueError, match=r"functools.partial|numpy.matmul"):
+            in_plain_form(made)
+        return
+    with_predictor(path, in_skops_form(made) if form == "skops" else in_plain_form(made))
+    with pytest.raises(ph.ModelFileError, match=r"The predictor cannot be (made|read)"):
+        ph.load(path)
+
+
+def nodes_of(schema, name):
+    """All nodes of one class in a description."""
+    found, todo = [], [schema]
+    while todo:
+        item = todo.pop()
+        if isinstance(item, dict):
+            found += [item] if item.get("__class__") == name else []
+            todo.extend(item.values())
+        elif isinstance(item, list):
+            todo.extend(item)
+    return found
+
+
+def test_numbers_that_refer_to_other_parts_do_not_replace_what_is_checked(path):
+    """skops takes a second part of the same `__id__` for the first, whatever it says itself."""
+    harmless = RandomForestRegressor(3, max_depth=2, random_state=0).fit(X, Y)
+
+    def reuse(schema):
+        trees = nodes_of(schema, "Tree")
+        for tree in trees:
+            tree["__id__"] = trees[0]["__id__"]
+
+    with_predictor(path, in_skops_form(harmless, reuse))
+    twin = ph.load(path)
+    assert np.array_equal(twin.predictor_.predict(X), harmless.predict(X))
+
+
+def test_a_part_that_only_refers_to_another_is_refused(path):
+    def refer(schema):
+        first, second, *_ = nodes_of(schema, "Tree")
+        number = first["__id__"]
+        second.clear()
+        second.update({"__class__": "Tree", "__module__": "sklearn.tree._tree", "__loader__": "CachedNode"})
+        second["__id__"] = number
+
+    with_predictor(path, in_skops_form(RandomForestRegressor(2, max_depth=1).fit(X, Y), refer))
+    with pytest.raises(ph.ModelFileError, match=r"sklearn.tree._tree.Tree"):
+        ph.load(path)
+
+
+def test_a_file_imports_no_module_that_it_names(path, monkeypatch):
+    model = make_pipeline(FunctionTransformer(np.log1p).fit(X), Ridge().fit(X, Y))
+
+    def rename(schema):
+        for node in nodes_of(schema, "log1p"):
+            node["__module__"] = "numpy.f2py.__main__"
+        for node in nodes_of(schema, "Ridge"):
+            node["__module__"] = "sklearn.linear_model.this"
+
+    for trusted in ([], ["numpy.log1p"], ["sklearn.linear_model._ridge.Ridge"]):
+        with_predictor(path, in_skops_form(model, rename))
+        for name in ("numpy.f2py.__main__", "numpy.f2py", "this"):
+            monkeypatch.delitem(sys.modules, name, raising=False)
+        with pytest.raises(ph.ModelFileError, match=r"numpy.f2py.__main__.log1p"):
+            ph.load(path, trusted=trusted)
+        assert "numpy.f2py" not in sys.modules
+
+
+def test_a_trusted_type_that_ends_the_program_is_an_error_and_no_end(path):
+    def leave(schema):
+        for node in nodes_of(schema, "log1p"):
+            node.update({"__module__": "numpy.f2py.__main__", "__class__": "main"})
+
+    with_predictor(path, in_skops_form(make_pipeline(FunctionTransformer(np.log1p).fit(X), Ridge().fit(X, Y)), leave))
+    with pytest.raises(ph.ModelFileError, match=r"The predictor cannot be made"):
+        ph.load(path, trusted=["numpy.f2py.__main__.main"])
+
+
+def test_a_few_kilobytes_of_nested_references_are_refused_at_once(path):
+    """Each level refers twice to the one before: 2 to the power of 40 parts in seven kilobytes."""
+    empty = {"__class__": "list", "__module__": "builtins", "__loader__": "ListNode", "content": [], "__id__": 0}
+
+    def again(number):
+        return {"__class__": "list", "__module__": "builtins", "__loader__": "CachedNode", "__id__": number}
+
+    levels = [empty]
+    for k in range(1, 40):
+        levels.append({**empty, "content": [again(k - 1), again(k - 1)], "__id__": k})
+
+    def nest(schema):
+        schema["content"]["content"]["steps"] = {**empty, "content": levels, "__id__": 99}
+
+    with_predictor(path, in_skops_form(make_pipeline(StandardScaler(), Ridge()).fit(X, Y), nest))
+    with pytest.raises(ph.ModelFileError, match=r"The predictor cannot be made"):
+        ph.load(path)
+
+
+def test_products_of_columns_without_end_are_refused(path):
+    """All products of three of a thousand columns: a row would have a hundred million of them."""
+    first = PolynomialFeatures(10).fit(X)
+    second = PolynomialFeatures(3).fit(np.zeros((1, 2)))
+    n = comb(first.n_output_features_ + 3, 3)
+    vars(second).update({"n_features_in_": first.n_output_features_, "n_output_features_": n, "_n_out_full": n})
+    with_predictor(path, in_plain_form(make_pipeline(first, second, Ridge().fit(X, Y))))
+    with pytest.raises(ph.ModelFileError, match=r"a row may have 100000 columns"):
+        ph.load(path)
+
+
+def test_an_array_that_is_named_twice_is_refused(path):
+    """Otherwise a file of one array could ask for any number of copies of it."""
+
+    def twice(values, members):
+        values["state"]["intercept_"] = values["state"]["coef_"]
+
+    with_predictor(path, in_plain_form(Ridge().fit(X, Y), twice))
+    with pytest.raises(ph.ModelFileError, match=r"is missing, or used twice"):
+        ph.load(path)
+
+
+def test_truth_values_that_are_no_truth_values_are_refused(path):
+    frame = np.column_stack([X, (X[:, 0] > 0).astype(float)])
+    model = MultiOutputRegressor(HistGradientBoostingRegressor(max_iter=2, categorical_features=[4])).fit(frame, Y)
+
+    def spoil(values, members):
+        for name, member in members.items():
+            if b"'|b1'" in member[:128]:
+                members[name] = member[:-1] + b"\x07"
+
+    with_predictor(path, in_plain_form(model, spoil))
+    with pytest.raises(ph.ModelFileError, match=r"neither 0 nor 1"):
+        ph.load(path)
+
+
+@pytest.mark.parametrize("loader", ["FunctionNode", "PartialNode", "MethodNode", "TypeNode", "ObjectNode"])
+def test_nothing_is_called_that_a_file_names(loader, path):
+    def call(schema):
+        node = {"__class__": "system", "__module__": "os", "__loader__": loader, "__id__": 1}
+        content = {"func": node, "args": node, "kwds": node, "obj": node}
+        schema["content"]["content"]["alpha"] = {**node, "content": content}
+
+    with_predictor(path, in_skops_form(Ridge().fit(X, Y), call))
+    with pytest.raises(ph.ModelFileError, match=r"os.system"):
+        ph.load(path)
+
+
+def test_what_trusted_names_must_be_in_the_file_to_open_the_way_past_the_checks(path):
+    with_predictor(path, in_skops_form(boosting(init_=LinearRegression().fit(X, Y[:, 0]))))
+    with pytest.raises(ph.ModelFileError, match=r"boosting must start from zero or from a constant.*trusted="):
+        ph.load(path, trusted=["sklearn.svm._classes.SVR"])
+
+
+def test_a_predictor_beyond_the_checks_can_be_saved_and_loaded_by_those_who_trust_it(path):
+    decider = fitted(GradientBoostingRegressor(n_estimators=2, init=LinearRegression()))
+    with pytest.raises(ValueError, match=r"trusted="):
+        decider.save(path)
+    names = ["sklearn.multioutput.MultiOutputRegressor"]
+    with pytest.raises(ValueError, match=r"holds .*HalfSquaredError.*trusted=") as caught:
+        decider.save(path, trusted=names)
+    names += eval(str(caught.value).split("trusted=")[1].split(" when")[0])
+    decider.save(path, trusted=names)
+    assert np.array_equal(ph.load(path, trusted=names).predictor_.predict(X), decider.predictor_.predict(X))
