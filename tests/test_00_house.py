@@ -26,6 +26,7 @@ ORDER = (
     "io",
     "rows",
     "estimator",
+    "loading",
     "words",
     "tables",
     "plots",

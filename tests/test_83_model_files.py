@@ -418,7 +418,7 @@ REFUSED = {
         "A radius must be a finite number",
     ),
     "no calibration": (set_item("calibrations", value=[]), "1 to 10000 calibrations"),
-    "alpha of 2": (set_item("alpha", value={"$float": "0x1p+1"}), "alpha must lie strictly between"),
+    "alpha of 2": (set_item("calibrations", 0, 4, value={"$float": "0x1p+1"}), "alpha must lie strictly between"),
     "an unknown atom": (
         set_item("problem", "stored", "cost", value=[{"atom": "eval", "args": [], "data": []}]),
         "'eval' is not on the list",

@@ -7,9 +7,10 @@ __version__ = "0.2.0"
 
 from polyhedge import batches, data, learners, plots, predictors, problems, robust, sets
 from polyhedge.calibration import Calibration, conformal_radius, conformal_rank, coverage_law
-from polyhedge.estimator import RobustDecider, load
+from polyhedge.estimator import RobustDecider
 from polyhedge.io import ModelFileError, ModelInfo, inspect_model
 from polyhedge.learners import lower_bound
+from polyhedge.loading import load
 from polyhedge.metrics import Evaluation
 from polyhedge.problems import DecisionProblem
 from polyhedge.robust import Decisions

@@ -35,7 +35,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Calibration:
-    """One entry of a model's audit trail: when a radius was set, from how many rows, and which.
+    """One entry of a model's audit trail: when a radius was set, for which level, from how many rows, and which.
 
     Attributes
     ----------
@@ -43,12 +43,14 @@ class Calibration:
     n : number of calibration samples.
     radius : the conformal radius they gave.
     digest : SHA-256 of the rows.
+    alpha : the miscoverage level that the radius was set for, hence what it promises.
     """
 
     date: str
     n: int
     radius: float
     digest: str
+    alpha: float
 
 
 def conformal_rank(n: int, alpha: float) -> int:

@@ -16,9 +16,9 @@ from sklearn.exceptions import NotFittedError
 
 from polyhedge._validation import Array, check_alpha
 from polyhedge.batches import Model, decide_frame, distributed_radius, is_dask_frame
-from polyhedge.calibration import Calibration, check_groups, conformal_radius, grouped_radius
+from polyhedge.calibration import Calibration, conformal_radius, grouped_radius
 from polyhedge.data import digest_rows, take_rows
-from polyhedge.io import MAX_BYTES, StoredModel, read_model, write_model
+from polyhedge.io import StoredModel, write_model
 from polyhedge.learners import Auto, Learner, LearningObjective, learn_with_spread
 from polyhedge.metrics import Evaluation, RowMeasures, measure_rows
 from polyhedge.predictors import Predictor, as_predictor
@@ -29,13 +29,13 @@ from polyhedge.rows import (
     check_features,
     check_sizes,
     group_labels,
+    learning_samples,
     one_row,
-    roles,
     split_into_parts,
-    training_rows_to_learn_from,
 )
 from polyhedge.sets import Polyhedron, Region, Volume, mean_volume
 
+_SETTINGS = ("predictor", "learner", "split", "random_state")
 _VOLUME_REGIONS = 20
 _CALIBRATION_BLOCK = 262_144
 _TRAIL = Lock()
@@ -67,14 +67,16 @@ class RobustDecider(BaseEstimator):
 
     Attributes
     ----------
-    predictor_ : the fitted predictor.
+    problem_, predictor_ : the problem as it was fitted, and the fitted predictor.
     set_ : the learned shape, in residuals; where there is a spread, in residuals divided by it.
-    radius_ : its calibrated radius.
+    radius_, alpha_ : its calibrated radius, and the level that it was set for. Setting `alpha` after `fit` promises
+        nothing until `recalibrate` sets a radius for it.
     spread_ : the predicted `Spread` that scales the set at each row; None where one size serves all rows.
     learn_result_ : the learner's evidence.
     split_ : the row indices of the three parts.
     n_learn_, n_calibrate_ : samples that shaped the set, and that set its radius.
     calibrations_ : the audit trail: one `Calibration` for each radius so far, the newest last.
+    settings_ : how predictor, learner, split and random_state printed when the decider was fitted.
     data_digest_ : SHA-256 of the rows and their split.
     details_ : what was stored beside a model that was loaded from a file.
     feature_names_in_ : names of the columns of X, where it was a data frame.
@@ -146,25 +148,21 @@ class RobustDecider(BaseEstimator):
         rng = _generator(self.random_state)
         split_rng = rng.spawn(1)[0]
         learn_seed, predictor_seed = (int(seed) for seed in rng.integers(2**31, size=2))
-        predictor = as_predictor(self.predictor, self.problem.n_outcomes, random_state=predictor_seed)
-        check_features(X, Y, self.predictor)
+
+        def make_predictor() -> Predictor:
+            return as_predictor(self.predictor, self.problem.n_outcomes, random_state=predictor_seed)
+
+        predictor = make_predictor()
+        check_features(X, Y, may_be_missing=predictor.takes_nan)
         given = (train, learn, calibrate)
         split = split_into_parts(len(Y), self.split, given, predictor.needs_training, split_rng, labels)
         check_sizes(split, self.alpha)
         if predictor.needs_training:
             predictor.fit(take_rows(X, split.train), Y[split.train])
         learner = Auto() if self.learner is None else self.learner
-        learn_rows, calibrate_rows = roles(learner, predictor, split, X, Y, self.alpha)
-        if labels is not None:
-            check_groups(labels[calibrate_rows], self.alpha)
-        centers = predictor.predict(take_rows(X, learn_rows))
-        if predictor.needs_training and learn_rows is split.learn:
-
-            def make() -> Predictor:
-                return as_predictor(self.predictor, self.problem.n_outcomes, random_state=predictor_seed)
-
-            rows, found = training_rows_to_learn_from(learner, make, X, Y, split, labels)
-            centers, learn_rows = np.vstack([found, centers]), np.concatenate([rows, learn_rows])
+        learn_rows, centers, calibrate_rows = learning_samples(
+            learner, predictor, make_predictor, X, Y, split, self.alpha, labels
+        )
         self.n_learn_ = len(learn_rows)
         self.learn_result_, self.spread_ = learn_with_spread(
             learner,
@@ -174,7 +172,8 @@ class RobustDecider(BaseEstimator):
             groups=None if labels is None else labels[learn_rows],
         )
         self.set_ = self.learn_result_.set
-        self.predictor_, self.split_ = predictor, split
+        self.problem_, self.predictor_, self.split_ = self.problem, predictor, split
+        self.settings_ = {name: repr(getattr(self, name)) for name in _SETTINGS}
         self._remember_names(X)
         self.data_digest_ = digest_rows(X, Y, split.train, split.learn, split.calibrate)
         self.calibrations_: tuple[Calibration, ...] = ()
@@ -192,9 +191,10 @@ class RobustDecider(BaseEstimator):
             del self.feature_names_in_
 
     def recalibrate(self, X: Any, Y: Any, *, groups: ArrayLike | None = None) -> Self:
-        """Set the radius anew from fresh rows; the shape stays, and `calibrations_` keeps the old radii.
+        """Set the radius anew from fresh rows, for the present `alpha`; the shape stays.
 
-        The rows must not have been used for training or learning, otherwise the guarantee is void. Labels in
+        `calibrations_` keeps the old radii. The rows must not have been used for training or learning, otherwise the
+        guarantee is void. Labels in
         `groups` mark rows that are near-copies of each other, as in `fit`. These groups must be new as well: the
         decider does not keep the labels of `fit`, so it cannot tell a group that it has been trained on.
 
@@ -205,10 +205,11 @@ class RobustDecider(BaseEstimator):
         if is_dask_frame(X):
             if groups is not None:
                 raise ValueError("groups cannot be given for a Dask DataFrame. Recalibrate on one row of each group.")
-            self._set_radius(*distributed_radius(Model.of(self), X, list(Y), self.alpha))
+            alpha = check_alpha(self.alpha)
+            self._set_radius(*distributed_radius(Model.of(self), X, list(Y), alpha), alpha)
             return self
-        Y = check_outcomes(self.problem, Y)
-        check_features(X, Y, self.predictor)
+        Y = check_outcomes(self.problem_, Y)
+        check_features(X, Y, may_be_missing=self.predictor_.takes_nan)
         self._calibrate(X, Y, group_labels(groups, len(Y)))
         return self
 
@@ -220,15 +221,37 @@ class RobustDecider(BaseEstimator):
             part = X if len(rows) == len(Y) else take_rows(X, rows)
             centers = self.predictor_.predict(part)
             scores[rows] = self.set_.scores((Y[rows] - centers) / self._scales(part, centers)[:, None])
-        radius = conformal_radius(scores, self.alpha) if groups is None else grouped_radius(scores, groups, self.alpha)
-        self._set_radius(radius, len(scores), digest_rows(X, Y))
+        alpha = check_alpha(self.alpha)
+        radius = conformal_radius(scores, alpha) if groups is None else grouped_radius(scores, groups, alpha)
+        self._set_radius(radius, len(scores), digest_rows(X, Y), alpha)
 
-    def _set_radius(self, radius: float, n: int, digest: str) -> None:
+    def _set_radius(self, radius: float, n: int, digest: str, alpha: float) -> None:
         """Take a radius over, and note in the audit trail where it comes from."""
         date = datetime.now(UTC).isoformat(timespec="seconds")
         with _TRAIL:
-            self.radius_, self.n_calibrate_ = radius, n
-            self.calibrations_ = (*self.calibrations_, Calibration(date, n, radius, digest))
+            self.calibrations_ = (*self.calibrations_, Calibration(date, n, radius, digest, alpha))
+
+    @property
+    def radius_(self) -> float:
+        """The calibrated radius."""
+        return self._calibration.radius
+
+    @property
+    def alpha_(self) -> float:
+        """The level that the radius was set for, hence what is promised."""
+        return self._calibration.alpha
+
+    @property
+    def n_calibrate_(self) -> int:
+        """Samples that set the radius."""
+        return self._calibration.n
+
+    @property
+    def _calibration(self) -> Calibration:
+        # An AttributeError where there is no calibration yet, so that hasattr(decider, "radius_") tells.
+        if not getattr(self, "calibrations_", ()):
+            raise AttributeError("This RobustDecider has no radius yet. Call fit(X, Y) first.")
+        return self.calibrations_[-1]
 
     def decide(
         self, X: Any, *, n_jobs: int | None = None, progress: Callable[[int, int], None] | None = None
@@ -256,7 +279,7 @@ class RobustDecider(BaseEstimator):
         centers = self._centers(X)
         scales = self._scales(X, centers)
         decisions = decide(
-            self.problem, self.set_, self.radius_, centers, scales=scales, n_jobs=n_jobs, progress=progress
+            self.problem_, self.set_, self.radius_, centers, scales=scales, n_jobs=n_jobs, progress=progress
         )
         complaint = decisions.complaint()
         if complaint:
@@ -290,7 +313,7 @@ class RobustDecider(BaseEstimator):
 
     def evaluate(self, X: Any, Y: ArrayLike) -> Evaluation:
         """Coverage, costs and volume on rows that were not used for fitting."""
-        return self.measure(X, Y).summary(self.mean_volume(X), self.alpha)
+        return self.measure(X, Y).summary(self.mean_volume(X), self.alpha_)
 
     def measure(self, X: Any, Y: ArrayLike) -> RowMeasures:
         """Bound, realised cost and regret row by row, on rows that were not used for fitting."""
@@ -298,9 +321,9 @@ class RobustDecider(BaseEstimator):
         Y, centers = self._outcomes_and_centers(X, Y)
         scales = self._scales(X, centers)
         radius = self.radius_  # read once: another thread may recalibrate meanwhile
-        decisions = decide(self.problem, self.set_, radius, centers, scales=scales)
+        decisions = decide(self.problem_, self.set_, radius, centers, scales=scales)
         inside = self.set_.contains((Y - centers) / scales[:, None], radius)
-        return measure_rows(self.problem, decisions, inside, centers, Y)
+        return measure_rows(self.problem_, decisions, inside, centers, Y)
 
     def save(self, path: str | Path, details: Mapping[str, Any] | None = None, *, trusted: Sequence[str] = ()) -> None:
         """Write the fitted decider to one file that `polyhedge.load` reads without running code from it.
@@ -313,8 +336,7 @@ class RobustDecider(BaseEstimator):
         """
         self._check_fitted("save")
         model = StoredModel(
-            problem=self.problem,
-            alpha=self.alpha,
+            problem=self.problem_,
             set=self.set_,
             spread=self.spread_,
             calibrations=self.calibrations_,
@@ -324,23 +346,23 @@ class RobustDecider(BaseEstimator):
             split=self.split_,
             data_digest=self.data_digest_,
             feature_names=tuple(getattr(self, "feature_names_in_", ())),
-            settings={name: repr(getattr(self, name)) for name in ("predictor", "learner", "split", "random_state")},
+            settings=self.settings_,
             details=getattr(self, "details_", {}) if details is None else details,
         )
         write_model(path, model, trusted)
 
     def _centers(self, X: Any) -> Array:
-        check_features(X, None, self.predictor)
+        check_features(X, None, may_be_missing=self.predictor_.takes_nan)
         return self.predictor_.predict(X)
 
     def _outcomes_and_centers(self, X: Any, Y: ArrayLike) -> tuple[Array, Array]:
-        outcomes, centers = check_outcomes(self.problem, Y), self._centers(X)
+        outcomes, centers = check_outcomes(self.problem_, Y), self._centers(X)
         if len(outcomes) != len(centers):
             raise ValueError(f"X and Y must have the same number of rows, got {len(centers)} and {len(outcomes)}.")
         return outcomes, centers
 
     def _region_around(self, center: Array, scale: float) -> Region:
-        A, h = self.problem.support_rows
+        A, h = self.problem_.support_rows
         known = {"support_W": A, "support_h": h} if len(A) else {}
         shape = self.set_.scaled(scale) if isinstance(self.set_, Polyhedron) else self.set_
         return Region(shape, self.radius_, center, **known)
@@ -348,7 +370,7 @@ class RobustDecider(BaseEstimator):
     def mean_volume(self, X: Any) -> Volume:
         """Volume of the set, the mean over the rows; over an even choice of them where support is known."""
         self._check_fitted("mean_volume")
-        has_known_support = len(self.problem.support_rows[0]) > 0
+        has_known_support = len(self.problem_.support_rows[0]) > 0
         if self.spread_ is None and not has_known_support:
             return self.set_.volume(self.radius_)
         centers = self._centers(X)
@@ -372,56 +394,6 @@ class RobustDecider(BaseEstimator):
     def _check_fitted(self, method: str) -> None:
         if not hasattr(self, "radius_"):
             raise NotFittedError(f"This RobustDecider is not fitted yet. Call fit(X, Y) before {method}.")
-
-
-def load(
-    path: str | Path,
-    *,
-    problem: DecisionProblem | None = None,
-    trusted: Sequence[str] = (),
-    max_bytes: int = MAX_BYTES,
-) -> RobustDecider:
-    """Read a fitted decider from a file that `RobustDecider.save` wrote; its decisions are the same to the last bit.
-
-    Nothing from the file is run: sets, problem and calibration are arrays and JSON, the predictor is made by skops
-    from a list of known types. Files that are cut off, edited, hostile or of another version raise
-    `ModelFileError`.
-
-    Parameters
-    ----------
-    path : the file.
-    problem : the problem, where the file holds only a reference to it (see `problems.from_reference`).
-    trusted : names of types in the predictor that you allow beyond scikit-learn's and polyhedge's own.
-    max_bytes : size of the unpacked model beyond which it is refused.
-
-    Returns
-    -------
-    RobustDecider
-        Fitted, with `details_`. Its learner is None; what learned the set is told by `learn_result_`.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> import polyhedge as ph
-    >>> Y = np.random.default_rng(0).normal(size=(100, 2))
-    >>> decider = ph.RobustDecider(ph.problems.simplex_linear([0.0, 0.0]), "precomputed", random_state=0)
-    >>> path = tempfile.mkdtemp() + "/model.polyhedge"
-    >>> decider.fit(Y * 0.5, Y).save(path, {"columns": ["a", "b"]})
-    >>> twin = ph.load(path)
-    >>> bool((twin.decide(Y).cost_bound == decider.decide(Y).cost_bound).all()), twin.details_
-    (True, {'columns': ['a', 'b']})
-    """
-    model = read_model(path, problem=problem, trusted=trusted, max_bytes=max_bytes)
-    decider = RobustDecider(model.problem, model.template, alpha=model.alpha)
-    decider.set_, decider.spread_, decider.predictor_ = model.set, model.spread, model.predictor
-    decider.calibrations_ = model.calibrations
-    decider.radius_, decider.n_calibrate_ = model.calibrations[-1].radius, model.calibrations[-1].n
-    decider.learn_result_, decider.split_ = model.learn_result, model.split
-    decider.n_learn_ = model.n_learn
-    decider.data_digest_, decider.details_ = model.data_digest, dict(model.details)
-    if model.feature_names:
-        decider.feature_names_in_ = np.array(model.feature_names, dtype=object)
-    return decider
 
 
 def _generator(random_state: Any) -> np.random.Generator:

@@ -38,6 +38,11 @@ class Predictor(Protocol):
         """Whether `fit` has to see a training split before `predict`."""
         ...
 
+    @property
+    def takes_nan(self) -> bool:
+        """Whether `predict` takes rows with missing numbers."""
+        ...
+
     def fit(self, X: Any, Y: ArrayLike) -> Self:
         """Fit on the training split, and on no other row; does nothing if no training is needed."""
         ...
@@ -97,10 +102,10 @@ def as_predictor(predictor: Any, n_outcomes: int, *, random_state: int | None = 
             f"got {predictor!r}."
         )
     if not hasattr(predictor, "predict"):
-        return _GivenPredictor(predictor, d, "The value of the predictor")
+        return _GivenPredictor(predictor, d, "The value of the predictor", takes_nan(predictor))
     if isinstance(predictor, FrozenEstimator) or not hasattr(predictor, "fit"):
-        return _GivenPredictor(predictor.predict, d, "The prediction")
-    return _TrainedPredictor(_regressor(predictor, d, random_state), d)
+        return _GivenPredictor(predictor.predict, d, "The prediction", takes_nan(predictor))
+    return _TrainedPredictor(_regressor(predictor, d, random_state), d, takes_nan(predictor))
 
 
 def out_of_fold(make: Callable[[], Predictor], X: Any, Y: ArrayLike, n_folds: int, groups: Any = None) -> Array:
@@ -291,6 +296,7 @@ class _GivenPredictor:
     function: Callable[[Any], ArrayLike]
     n_outcomes: int
     name: str
+    takes_nan: bool = False
     needs_training: bool = field(default=False, init=False)
 
     def fit(self, X: Any, Y: ArrayLike) -> Self:
@@ -306,6 +312,7 @@ class _TrainedPredictor:
 
     template: Any
     n_outcomes: int
+    takes_nan: bool = False
     model: Any = field(default=None, init=False)
     needs_training: bool = field(default=True, init=False)
 

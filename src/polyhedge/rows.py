@@ -14,11 +14,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from polyhedge._validation import Array, as_finite, numbers_of
-from polyhedge.calibration import minimum_samples
+from polyhedge.calibration import check_groups, minimum_samples
 from polyhedge.data import Split, as_indices, partition_rows, split_rows, take_rows
 from polyhedge.data.splits import IndexArray
 from polyhedge.learners import Learner
-from polyhedge.predictors import Predictor, out_of_fold, takes_nan
+from polyhedge.predictors import Predictor, out_of_fold
 
 # Learning samples beyond which out-of-fold residuals of training rows add little, and rows that a fold of them needs.
 _ENOUGH_TO_LEARN, _ROWS_A_FOLD = 3000, 10
@@ -119,6 +119,27 @@ def _check_comparable(labels: Any) -> None:
         ) from error
 
 
+def learning_samples(
+    learner: Learner,
+    predictor: Predictor,
+    make: Callable[[], Predictor],
+    X: Any,
+    Y: Array,
+    split: Split,
+    alpha: float,
+    groups: Any = None,
+) -> tuple[IndexArray, Array, IndexArray]:
+    """Rows that shape the set, the predictions there, and the rows that set its radius; `make` gives new predictors."""
+    learn_rows, calibrate_rows = roles(learner, predictor, split, X, Y, alpha)
+    if groups is not None:
+        check_groups(groups[calibrate_rows], alpha)
+    centers = predictor.predict(take_rows(X, learn_rows))
+    if predictor.needs_training and learn_rows is split.learn:
+        rows, found = training_rows_to_learn_from(learner, make, X, Y, split, groups)
+        centers, learn_rows = np.vstack([found, centers]), np.concatenate([rows, learn_rows])
+    return learn_rows, centers, calibrate_rows
+
+
 def training_rows_to_learn_from(
     learner: Learner, make: Callable[[], Predictor], X: Any, Y: Array, split: Split, groups: Any = None
 ) -> tuple[IndexArray, Array]:
@@ -157,8 +178,8 @@ def one_row(x: Any) -> Any:
     return np.atleast_2d(np.asarray(x))
 
 
-def check_features(X: Any, Y: Array | None, predictor: Any) -> None:
-    """Rows must match, and numeric features be finite unless the predictor says it takes NaN."""
+def check_features(X: Any, Y: Array | None, *, may_be_missing: bool) -> None:
+    """Rows must match, and numeric features be finite, but for missing ones where the predictor takes them."""
     n = X.shape[0] if hasattr(X, "shape") else len(X)
     if Y is not None and n != len(Y):
         raise ValueError(f"X and Y must have the same number of rows, got {n} and {len(Y)}.")
@@ -166,4 +187,4 @@ def check_features(X: Any, Y: Array | None, predictor: Any) -> None:
         raise ValueError("X has no rows. Bring at least one.")
     numbers = numbers_of(X)
     if numbers is not None:
-        as_finite(np.where(np.isnan(numbers), 0.0, numbers) if takes_nan(predictor) else numbers, "X", ndim=2)
+        as_finite(np.where(np.isnan(numbers), 0.0, numbers) if may_be_missing else numbers, "X", ndim=2)

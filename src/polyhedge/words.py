@@ -133,7 +133,7 @@ def facets_in_words(
 def promise_in_words(decider: RobustDecider) -> tuple[str, ...]:
     """What a fitted decider guarantees, and where the guarantee ends, for readers without statistics."""
     return (
-        f"In at least {100 * (1 - decider.alpha):.6g} % of cases like those it was calibrated on, the "
+        f"In at least {100 * (1 - decider.alpha_):.6g} % of cases like those it was calibrated on, the "
         "outcome lies in the set that the decision guards against, and the cost is at most the bound that comes with "
         "the decision.",
         f"This rests on {decider.n_calibrate_} calibration rows that did nothing else, and on one assumption: new "
@@ -147,9 +147,9 @@ def promise_in_words(decider: RobustDecider) -> tuple[str, ...]:
 
 def name_outcomes(decider: RobustDecider, names: Sequence[str] | None = None) -> tuple[str, ...]:
     """The given names, one for each outcome, or those of the problem."""
-    d = decider.problem.n_outcomes
+    d = decider.problem_.n_outcomes
     if names is None:
-        return tuple(decider.problem.outcome_names)
+        return tuple(decider.problem_.outcome_names)
     if len(names) != d:
         raise ValueError(f"outcome_names must have {d} names, one for each outcome, got {len(names)}.")
     return tuple(str(name) for name in names)
@@ -171,7 +171,7 @@ def _binding(polyhedron: Polyhedron, decider: RobustDecider, X: Any, decisions: 
     counts.
     """
     centers = decider.predictor_.predict(X)
-    if decider.problem.pieces is None:
+    if decider.problem_.pieces is None:
         found = decider.decide(X) if decisions is None else decisions
         decided = np.isfinite(found.worst_outcome).all(axis=1)
         residuals = (found.worst_outcome - centers) / decider.scales(X, centers)[:, None]
@@ -180,7 +180,7 @@ def _binding(polyhedron: Polyhedron, decider: RobustDecider, X: Any, decisions: 
     scales = decider.scales(X, centers)
     multipliers = np.vstack(
         [
-            _multipliers(Counterpart(decider.problem, polyhedron.scaled(float(scale)), decider.radius_), centers[rows])
+            _multipliers(Counterpart(decider.problem_, polyhedron.scaled(float(scale)), decider.radius_), centers[rows])
             for scale in np.unique(scales[chosen])
             for rows in [chosen[scales[chosen] == scale]]
         ]

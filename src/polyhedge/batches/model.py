@@ -12,7 +12,7 @@ from sklearn.exceptions import NotFittedError
 
 from polyhedge._validation import Array, Indices, Mask, numbers_of
 from polyhedge.learners import Spread
-from polyhedge.predictors import Predictor, takes_nan
+from polyhedge.predictors import Predictor
 from polyhedge.problems import DecisionProblem
 from polyhedge.robust import Decisions, decide
 from polyhedge.sets import UncertaintySet
@@ -28,12 +28,15 @@ _MOST_REFUSED = 1000
 class FittedDecider(Protocol):
     """What this package asks of a fitted `RobustDecider`."""
 
-    problem: DecisionProblem
-    predictor: Any
+    problem_: DecisionProblem
     predictor_: Predictor
     set_: UncertaintySet
     spread_: Spread | None
-    radius_: float
+
+    @property
+    def radius_(self) -> float:
+        """The radius in force."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -64,12 +67,12 @@ class Model:
         predictor = getattr(decider.predictor_, "model", None)
         names = getattr(decider, "feature_names_in_", getattr(predictor, "feature_names_in_", None))
         return cls(
-            problem=decider.problem,
+            problem=decider.problem_,
             predictor=decider.predictor_,
             set=decider.set_,
             spread=decider.spread_,
             radius=decider.radius_,
-            takes_nan=takes_nan(decider.predictor),
+            takes_nan=decider.predictor_.takes_nan,
             names=None if names is None else tuple(str(name) for name in names),
         )
 

@@ -127,7 +127,7 @@ def _print(fitted: FittedTable, options: TableOptions, facets: tuple[str, ...], 
     if fitted.evaluation is not None:
         lines += evaluation_lines(fitted.evaluation, fitted.thinned)
     else:
-        lines.append(("coverage", f"promised {1 - decider.alpha:.6g}; no rows were held out to observe it"))
+        lines.append(("coverage", f"promised {1 - decider.alpha_:.6g}; no rows were held out to observe it"))
     tell([*lines, *[("facets" if not i else "", text) for i, text in enumerate(facets)]])
     for note in fitted.notes:
         typer.echo(f"note: {note}", err=True)
@@ -181,7 +181,7 @@ def _summary(fitted: FittedTable, facets: tuple[str, ...], out: Path, n_rows: in
             "gap": result.gap,
             "seconds": result.seconds,
         },
-        "alpha": decider.alpha,
+        "alpha": decider.alpha_,
         "radius": decider.radius_,
         "spread": None if decider.spread_ is None else decider.spread_.summary(),
         "held_out": fitted.evaluation,

@@ -15,7 +15,7 @@ _NOTABLE_OVERLAP = 0.02
 
 def fresh_rows(decider: RobustDecider, schema: Schema, table: Table) -> tuple[Any, Array, Any, list[str]]:
     """X, Y and groups (or None) of the rows that can be used; what was left out, and whether the model knows them."""
-    X, Y, kept, warnings = usable_rows(with_rows(table), schema, decider.problem)
+    X, Y, kept, warnings = usable_rows(with_rows(table), schema, decider.problem_)
     check_any(kept, table)
     groups = groups_in(decider, table)
     return X, Y, None if groups is None else groups[kept], [*warnings, *seen_before(decider, table, schema)]

@@ -11,7 +11,8 @@ import typer
 
 from polyhedge import io
 from polyhedge.cli.common import read_problem
-from polyhedge.estimator import RobustDecider, load
+from polyhedge.estimator import RobustDecider
+from polyhedge.loading import load
 from polyhedge.tables import Schema
 
 __all__ = ["CodedProblem", "MaxBytes", "ModelFile", "fit_details", "open_model", "opened", "read_model"]
@@ -36,9 +37,9 @@ def read_model(path: Path, problem: str | None, max_bytes: int) -> tuple[RobustD
                 "not written by polyhedge fit: the file does not say which columns it takes. Use ph.load in Python."
             )
         schema = Schema.from_json(kept["columns"])
-        if len(schema.outcomes) != decider.problem.n_outcomes:
+        if len(schema.outcomes) != decider.problem_.n_outcomes:
             raise io.ModelFileError(
-                f"The file names {len(schema.outcomes)} outcome columns for {decider.problem.n_outcomes} outcomes. "
+                f"The file names {len(schema.outcomes)} outcome columns for {decider.problem_.n_outcomes} outcomes. "
                 "Fit the model again."
             )
     return decider, schema

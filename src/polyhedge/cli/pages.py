@@ -203,7 +203,7 @@ def _two_features(schema: Schema, features: str) -> tuple[str, str]:
 
 
 def _shown(decider: RobustDecider, show: str) -> int | str | None:
-    names = list(decider.problem.decision_names)
+    names = list(decider.problem_.decision_names)
     if show in ("", "largest", "cost_bound"):
         return show or None
     if show not in names:

@@ -159,19 +159,19 @@ def evaluate(
     """
     decider, schema = read_model(model, problem, max_bytes)
     table = with_rows(read(data, separator, encoding, decimal, missing))
-    X, Y, kept, warnings = usable_rows(table, schema, decider.problem)
+    X, Y, kept, warnings = usable_rows(table, schema, decider.problem_)
     check_any(kept, table)
     labels = None if by is None else _labels(table, by)[kept]
     with progress("evaluating"):
         measures = measure_table(decider, X, Y)
-    whole = measures.summary(decider.mean_volume(X), decider.alpha)
+    whole = measures.summary(decider.mean_volume(X), decider.alpha_)
     thinned = _thinned(decider, measures, table, kept)
     groups = {
-        label: measures.summary(decider.mean_volume(X[own]), decider.alpha, own)
+        label: measures.summary(decider.mean_volume(X[own]), decider.alpha_, own)
         for label in ([] if labels is None else _most_common(labels))
         for own in [np.asarray(labels == label)]
     }
-    warnings += coverage_doubt(thinned or whole.coverage, n_units(decider), decider.alpha)
+    warnings += coverage_doubt(thinned or whole.coverage, n_units(decider), decider.alpha_)
     warnings += seen_before(decider, table, schema)
     if as_json:
         counts = {"n_rows": len(table), "n_used": len(kept)}
@@ -251,23 +251,29 @@ def recalibrate(
     table = with_rows(read(data, separator, encoding, decimal, missing))
     columns = tuple(decider.details_.get("group") or ()) if group is None else names_in(group)
     options = TableOptions(group=columns, copies=copies or str(decider.details_.get("copies", "together")))
-    rows = UsableRows.of(table, schema, decider.problem, options)
+    rows = UsableRows.of(table, schema, decider.problem_, options)
     check_any(rows.kept, table)
     before, n_before = decider.radius_, decider.n_calibrate_
     decider.recalibrate(rows.X, rows.Y, groups=rows.groups)
     n_groups = None if rows.groups is None else len(np.unique(rows.groups))
     decider.save(out, {**decider.details_, "n_groups": n_groups})
-    few = few_rows_doubt(n_groups or decider.n_calibrate_, decider.alpha, rows.unit)
+    few = few_rows_doubt(n_groups or decider.n_calibrate_, decider.alpha_, rows.unit)
     warnings = [*rows.warnings, *few, *seen_before(decider, table, schema)]
     if as_json:
         trail = [asdict(entry) for entry in decider.calibrations_]
-        found = {"model": out, "radius": decider.radius_, "radius_before": before, "n_calibrate": decider.n_calibrate_}
+        found = {
+            "model": out,
+            "alpha": decider.alpha_,
+            "radius": decider.radius_,
+            "radius_before": before,
+            "n_calibrate": decider.n_calibrate_,
+        }
         tell_json({**found, "calibrations": trail, "notes": table.notes, "warnings": warnings})
         return
     tell(
         [
             ("radius", f"{before:.4g} from {n_before} rows -> {decider.radius_:.4g} from {decider.n_calibrate_} rows"),
-            ("coverage", f"promised {1 - decider.alpha:.6g} for rows like these"),
+            ("coverage", f"promised {1 - decider.alpha_:.6g} for rows like these"),
             ("history", f"{len(decider.calibrations_)} radii are kept in the file"),
         ]
     )
@@ -288,7 +294,8 @@ def inspect(model: ModelFile, max_bytes: MaxBytes = io.MAX_BYTES, as_json: AsJso
         stored = {name: value for name, value in vars(info).items() if name not in ("set", "spread")}
         shape = {"kind": type(info.set).__name__, "n_outcomes": info.set.n_outcomes}
         spread = None if info.spread is None else info.spread.summary()
-        tell_json({**stored, "set": shape, "spread": spread, "radius": info.radius, "n_calibrate": info.n_calibrate})
+        in_force = {"alpha": info.alpha, "radius": info.radius, "n_calibrate": info.n_calibrate}
+        tell_json({**stored, "set": shape, "spread": spread, **in_force})
         return
     typer.echo(str(info))
     for label, text in more:

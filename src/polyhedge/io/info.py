@@ -49,7 +49,6 @@ class ModelInfo:
     problem_is_inside: bool
     set: UncertaintySet
     spread: Spread | None
-    alpha: float
     calibrations: tuple[Calibration, ...]
     predictor_kind: str
     predictor_types: tuple[str, ...]
@@ -62,6 +61,11 @@ class ModelInfo:
     settings: Mapping[str, str]
     details: Mapping[str, Any]
     n_bytes: int
+
+    @property
+    def alpha(self) -> float:
+        """The level that the radius in force was set for."""
+        return self.calibrations[-1].alpha
 
     @property
     def radius(self) -> float:
@@ -86,7 +90,10 @@ class ModelInfo:
             "learner": f"{self.learning['status']}; {self.learning['detail']}",
             "promise": f"covers with probability at least {1 - self.alpha:g}",
             "splits": f"{self.n_train} train, {self.n_learn} learn, {self.n_calibrate_split} calibrate",
-            **{f"radius {i + 1}": f"{c.radius:.6g} from {c.n} rows, {c.date}" for i, c in enumerate(self.calibrations)},
+            **{
+                f"radius {i + 1}": f"{c.radius:.6g} for alpha {c.alpha:g} from {c.n} rows, {c.date}"
+                for i, c in enumerate(self.calibrations)
+            },
             "data": self.data_digest[:16],
             "file": f"{self.digest[:16]}, {self.n_bytes} bytes, format {self.schema}, {self.created}",
             "packages": ", ".join(f"{name} {version}" for name, version in self.packages.items()),
@@ -145,7 +152,6 @@ def _info(members: Mapping[str, bytes], state: Mapping[str, Any], n_bytes: int) 
         problem_is_inside=is_inside,
         set=shape,
         spread=spread_from_state(state.get("spread"), shape),
-        alpha=float(state["alpha"]),
         calibrations=calibrations_of(state),
         predictor_kind=str(state["predictor"]["kind"]),
         predictor_types=tuple(name for name in types if name.split(".")[0] not in ("builtins", "numpy")),

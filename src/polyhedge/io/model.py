@@ -34,7 +34,8 @@ from polyhedge.solvers.program import Status
 FORMAT = "polyhedge model"
 SCHEMA = 3
 _READABLE = (1, 2, 3)
-"""Version 1 knows no spread, version 2 no predictors as plain data: an older reader would decide wrongly, or not."""
+"""Version 1 knows no spread, version 2 no predictors as plain data and one level for all radii: an older reader would
+decide wrongly, or not."""
 _PACKAGES = ("polyhedge", "numpy", "scipy", "scikit-learn", "cvxpy", "highspy", "clarabel", "skops")
 _DIGEST = re.compile("[0-9a-f]{64}")
 _MAX_CALIBRATIONS = 10_000
@@ -48,7 +49,6 @@ class StoredModel:
     """
 
     problem: DecisionProblem
-    alpha: float
     set: UncertaintySet
     spread: Spread | None
     calibrations: tuple[Calibration, ...]
@@ -62,6 +62,11 @@ class StoredModel:
     details: Mapping[str, Any] = field(default_factory=dict)
     template: Any = None
 
+    @property
+    def alpha(self) -> float:
+        """The level that the radius in force was set for."""
+        return self.calibrations[-1].alpha
+
 
 def write_model(path: str | Path, model: StoredModel, trusted: Sequence[str] = ()) -> None:
     """Write a model file, whole or not at all."""
@@ -73,10 +78,9 @@ def write_model(path: str | Path, model: StoredModel, trusted: Sequence[str] = (
         "packages": versions(_PACKAGES),
         "settings": dict(model.settings),
         "problem": _problem_state(model.problem),
-        "alpha": float(model.alpha),
         "set": set_to_state(model.set),
         "spread": None if model.spread is None else spread_to_state(model.spread),
-        "calibrations": [[c.date, c.n, float(c.radius), c.digest] for c in model.calibrations],
+        "calibrations": [[c.date, c.n, float(c.radius), c.digest, float(c.alpha)] for c in model.calibrations],
         "predictor": {"kind": kind, "types": types},
         "learning": _learn_state(model.learn_result),
         "n_learn": int(model.n_learn),
@@ -115,7 +119,6 @@ def read_model(
         template, predictor = predictor_from_members(state["predictor"]["kind"], members, d, trusted)
         return StoredModel(
             problem=with_problem,
-            alpha=check_alpha(state["alpha"]),
             set=shape,
             spread=spread_from_state(state.get("spread"), shape),
             calibrations=calibrations_of(state),
@@ -169,7 +172,9 @@ def calibrations_of(state: Mapping[str, Any]) -> tuple[Calibration, ...]:
     entries = state["calibrations"]
     if not isinstance(entries, list) or not 1 <= len(entries) <= _MAX_CALIBRATIONS:
         raise ModelFileError(f"A model has 1 to {_MAX_CALIBRATIONS} calibrations.")
-    return tuple(_calibration(*entry) for entry in entries)
+    # Older files have one level beside the radii, which was in force when they were written.
+    older = {} if "alpha" not in state else {"alpha": state["alpha"]}
+    return tuple(_calibration(*entry, **older) for entry in entries)
 
 
 def file_digest(members: Mapping[str, bytes]) -> str:
@@ -177,11 +182,11 @@ def file_digest(members: Mapping[str, bytes]) -> str:
     return digest_of(members)
 
 
-def _calibration(date: str, n: int, radius: float, digest: str) -> Calibration:
+def _calibration(date: str, n: int, radius: float, digest: str, alpha: float) -> Calibration:
     datetime.fromisoformat(date)
     if not isinstance(radius, float) or not math.isfinite(radius):
         raise ModelFileError(f"A radius must be a finite number, got {radius!r}.")
-    return Calibration(date, check_count(n, "n", minimum=1), radius, _digest(digest))
+    return Calibration(date, check_count(n, "n", minimum=1), radius, _digest(digest), check_alpha(alpha))
 
 
 def _digest(text: str) -> str:

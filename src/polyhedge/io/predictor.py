@@ -19,7 +19,7 @@ from polyhedge.io.make import NotPlainError, from_record, to_record
 from polyhedge.io.records import Objects, Record, pack_record, unpack_record
 from polyhedge.io.roles import check_predictor
 from polyhedge.io.skops_form import SCHEMA, load_trusted, record_from_skops, skops_members, types_in, unknown_types
-from polyhedge.predictors import Predictor, _GivenPredictor, _identity, _TrainedPredictor, as_predictor
+from polyhedge.predictors import Predictor, _GivenPredictor, _identity, _TrainedPredictor, as_predictor, takes_nan
 
 PLAIN = "predictor.json"
 
@@ -102,7 +102,7 @@ def predictor_from_members(
         frozen = FrozenEstimator(estimator)
         return frozen, as_predictor(frozen, n_outcomes)
     template = clone(estimator)
-    predictor = _TrainedPredictor(template, n_outcomes)
+    predictor = _TrainedPredictor(template, n_outcomes, takes_nan(template))
     predictor.model = estimator
     return template, predictor
 

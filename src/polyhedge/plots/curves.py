@@ -52,7 +52,7 @@ def cost_curve(decider: RobustDecider, X: Any, Y: ArrayLike, alphas: Sequence[fl
     out. Costs are means over at most 400 of the rows, spread evenly.
     """
     outcomes = np.asarray(Y)
-    outcomes = as_rows(outcomes[:, None] if outcomes.ndim == 1 else outcomes, "Y", decider.problem.n_outcomes)
+    outcomes = as_rows(outcomes[:, None] if outcomes.ndim == 1 else outcomes, "Y", decider.problem_.n_outcomes)
     centers = decider.predictor_.predict(X)
     scales = decider.scales(X, centers)
     scores = decider.set_.scores((outcomes - centers) / scales[:, None])
@@ -64,7 +64,7 @@ def cost_curve(decider: RobustDecider, X: Any, Y: ArrayLike, alphas: Sequence[fl
         )
     radii = [conformal_radius(scores, alpha) for alpha in kept]
     chosen = np.unique(np.linspace(0, len(centers) - 1, min(len(centers), _MOST_ROWS)).astype(int))
-    centers, scales, outcomes, problem = centers[chosen], scales[chosen], outcomes[chosen], decider.problem
+    centers, scales, outcomes, problem = centers[chosen], scales[chosen], outcomes[chosen], decider.problem_
     bounds, realised = [], []
     for radius in radii:
         found = decide(problem, decider.set_, radius, centers, scales=scales)
@@ -101,7 +101,7 @@ def cost_coverage(
     )
     ax.axhline(curve.nominal, color=ORANGE, linestyle="-.", label="realised, trusting the prediction")
     ax.axhline(curve.oracle, color=GREY, linestyle=":", label="realised, knowing the outcome")
-    ax.axvline(100 * (1 - decider.alpha), color=BLUE, alpha=0.35, linewidth=6, label="level of this decider")
+    ax.axvline(100 * (1 - decider.alpha_), color=BLUE, alpha=0.35, linewidth=6, label="level of this decider")
     ax.set_xlabel("coverage promised, 1 - alpha (%)")
     ax.set_ylabel("cost")
     ax.legend(loc="best", fontsize=9, framealpha=0.6)

@@ -28,7 +28,7 @@ def cost_directions(decider: RobustDecider, X: Any) -> tuple[Array, Array]:
     each stands for.
     """
     centers = decider.predictor_.predict(X)
-    return directions_around(decider.problem, decider.set_, decider.radius_, centers, decider.scales(X, centers))
+    return directions_around(decider.problem_, decider.set_, decider.radius_, centers, decider.scales(X, centers))
 
 
 def directions_around(

@@ -51,7 +51,7 @@ def decision_map(
     first, second = (_range(_values(X, column), resolution) for column in columns)
     grid = _grid(X, columns, first, second)
     centers = decider.predictor_.predict(grid)
-    found = decide(decider.problem, decider.set_, decider.radius_, centers, scales=decider.scales(grid, centers))
+    found = decide(decider.problem_, decider.set_, decider.radius_, centers, scales=decider.scales(grid, centers))
     ax = new_axes(ax)
     _paint(ax, first, second, found, show, _names(decider, decision_names))
     ax.scatter(_values(X, columns[0]), _values(X, columns[1]), s=5, color=GREY, alpha=0.45, linewidths=0, zorder=3)
@@ -115,9 +115,9 @@ def _paint_classes(ax: Axes, first: Array, second: Array, classes: NDArray[np.in
 
 
 def _names(decider: RobustDecider, names: Sequence[str] | None) -> list[str]:
-    size = len(decider.problem.decision_names)
+    size = len(decider.problem_.decision_names)
     if names is None:
-        return list(decider.problem.decision_names)
+        return list(decider.problem_.decision_names)
     if len(names) != size:
         raise ValueError(
             f"decision_names must have {size} names, one for each entry of the decision, got {len(names)}."

@@ -98,7 +98,7 @@ def residual_set(
     """
     names = name_outcomes(decider, outcome_names)
     residuals = decider.residuals(X, _as_outcomes(decider, Y))
-    if decider.problem.n_outcomes == 1:
+    if decider.problem_.n_outcomes == 1:
         return _interval(decider, residuals[:, 0], names[0], new_axes(ax, (6.4, 3.2)))
     drawn = sets_over_residuals(
         {"the set": (decider.set_, decider.radius_)},
@@ -200,7 +200,7 @@ class _Decided:
     @classmethod
     def at(cls, decider: RobustDecider, x: Any) -> _Decided:
         region = decider.region(x)
-        found = decide(decider.problem, region.shape, decider.radius_, region.center[None])
+        found = decide(decider.problem_, region.shape, decider.radius_, region.center[None])
         return cls(region.center, found.worst_outcome[0])
 
 
@@ -299,7 +299,7 @@ def _checked(pair: tuple[int, int], n_outcomes: int) -> tuple[int, int]:
 
 def _as_outcomes(decider: RobustDecider, Y: ArrayLike) -> Array:
     values = np.asarray(Y)
-    return as_rows(values[:, None] if values.ndim == 1 else values, "Y", decider.problem.n_outcomes)
+    return as_rows(values[:, None] if values.ndim == 1 else values, "Y", decider.problem_.n_outcomes)
 
 
 def most_uncertain(residuals: Array, outcomes: Array, n: int = _MOST_OUTCOMES) -> list[int]:

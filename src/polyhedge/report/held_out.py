@@ -56,7 +56,7 @@ class HeldOut:
 
 def observe(decider: RobustDecider, X: Any, Y: ArrayLike, groups: Any = None) -> HeldOut:
     """Decide held-out rows in all three ways; nothing flows back to the decider."""
-    values, problem = np.asarray(Y), decider.problem
+    values, problem = np.asarray(Y), decider.problem_
     outcomes = as_rows(values[:, None] if values.ndim == 1 else values, "Y", problem.n_outcomes)
     centers = decider.predictor_.predict(X)
     if len(outcomes) != len(centers):
@@ -65,7 +65,7 @@ def observe(decider: RobustDecider, X: Any, Y: ArrayLike, groups: Any = None) ->
     found = decide(problem, decider.set_, decider.radius_, centers, scales=scales)
     inside = decider.set_.contains((outcomes - centers) / scales[:, None], decider.radius_)
     rows = measure_rows(problem, found, inside, centers, outcomes)
-    evaluation = rows.summary(Volume(np.nan), decider.alpha)
+    evaluation = rows.summary(Volume(np.nan), decider.alpha_)
     evidence = evaluation.coverage if groups is None else thinned_coverage(rows, groups, np.random.default_rng(0))
     return HeldOut(X, outcomes, rows, evaluation, found.complaint(), evidence, groups is not None)
 

@@ -102,9 +102,9 @@ def model_page(
         Section("What more certainty would cost", _curve(decider, held_out)),
         Section("How it was made", _made(decider, details)),
     ]
-    title = details.title or f"Robust decisions: {decider.problem.name}"
+    title = details.title or f"Robust decisions: {decider.problem_.name}"
     lead = (
-        f"Decisions whose cost stays below a stated bound in at least {_percent(1 - decider.alpha)} of cases, "
+        f"Decisions whose cost stays below a stated bound in at least {_percent(1 - decider.alpha_)} of cases, "
         "however good or bad the predictions are."
     )
     return Page(title, lead, sections, closing=f"Made by Polyhedge {__version__}. This page needs no network.")
@@ -119,7 +119,9 @@ def _evenly(X: Any) -> IndexArray:
 def _short(decider: RobustDecider, held_out: HeldOut | None, n_units: int) -> list[Block]:
     cards = [
         Card(
-            "Promised", f"≥ {_percent(1 - decider.alpha)}", "of outcomes inside the set, and of costs below their bound"
+            "Promised",
+            f"≥ {_percent(1 - decider.alpha_)}",
+            "of outcomes inside the set, and of costs below their bound",
         )
     ]
     if held_out is None:
@@ -155,7 +157,7 @@ def _verdict(decider: RobustDecider, held_out: HeldOut, n_units: int) -> str:
 
 def _is_too_low(decider: RobustDecider, held_out: HeldOut, n_units: int) -> bool:
     """By the exact law, which knows that the radius came from few rows too; an interval of these rows does not."""
-    return bool(coverage_doubt(held_out.evidence, n_units, decider.alpha))
+    return bool(coverage_doubt(held_out.evidence, n_units, decider.alpha_))
 
 
 def _against_nominal(held_out: HeldOut) -> str:
@@ -184,7 +186,7 @@ def _own_warnings(decider: RobustDecider, held_out: HeldOut | None, n_units: int
 
 
 def _decided(decider: RobustDecider, names: Sequence[str], details: ModelDetails) -> list[Block]:
-    problem = decider.problem
+    problem = decider.problem_
     decision = _listed(details.decision_names or problem.decision_names)
     facts = {
         "Problem": problem.name,
@@ -192,7 +194,7 @@ def _decided(decider: RobustDecider, names: Sequence[str], details: ModelDetails
         "Unknown when deciding": _listed(names),
         "Cost": f"The cost {_COST_IN_WORDS[problem.curvature]}.",
         "Known of the outcomes": _known(problem.support_rows, names),
-        "Predictions": _describe(decider.predictor, "ridge regression on simple nonlinear features"),
+        "Predictions": _describe(decider, "predictor", "ridge regression on simple nonlinear features"),
     }
     return [
         Text(
@@ -247,17 +249,19 @@ def _made(decider: RobustDecider, details: ModelDetails) -> list[Block]:
             f"{len(split.train)} trained the predictor, {len(split.learn)} shaped the set, "
             f"{len(split.calibrate)} were kept for calibration"
         )
-    facts["Level alpha"] = f"{decider.alpha:g}"
+    facts["Level alpha"] = f"{decider.alpha_:g}"
     size = "" if decider.spread_ is None else ", scaled by a predicted spread"
     facts["Set"] = (
         f"{type(decider.set_).__name__}, radius {decider.radius_:.6g}, from {decider.n_calibrate_} rows{size}"
     )
     if result is not None:
-        facts["Learner"] = result.detail or _describe(decider.learner, "chosen by cross-fitting")
+        facts["Learner"] = result.detail or _describe(decider, "learner", "chosen by cross-fitting")
         facts["Learning"] = f"{result.status}; {_certificate(result.objective, result.lower_bound)}"
     trail = getattr(decider, "calibrations_", ())
     if len(trail) > 1:
-        facts["Radii so far"] = "; ".join(f"{c.radius:.6g} from {c.n} rows on {c.date[:10]}" for c in trail)
+        facts["Radii so far"] = "; ".join(
+            f"{c.radius:.6g} for alpha {c.alpha:g} from {c.n} rows on {c.date[:10]}" for c in trail
+        )
     packages = ", ".join(f"{name} {version}" for name, version in versions(_PACKAGES).items())
     facts["Versions"] = f"Python {platform.python_version()}, {packages}"
     blocks: list[Block] = [Facts(facts)]
@@ -283,11 +287,12 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(names[:_MOST_NAMES]) + more
 
 
-def _describe(thing: Any, default: str) -> str:
-    if thing is None:
-        return default
-    text = thing if isinstance(thing, str) else type(thing).__name__
-    return "given with the rows" if text == "precomputed" else text
+def _describe(decider: RobustDecider, setting: str, default: str) -> str:
+    """A setting as it was when the decider was fitted: what it prints as, without its own settings."""
+    text = decider.settings_.get(setting, "None")
+    if text == "'precomputed'":
+        return "given with the rows"
+    return default if text == "None" else text.partition("(")[0].removeprefix("<").partition(" ")[0]
 
 
 def _number(value: float) -> str:

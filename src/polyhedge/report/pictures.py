@@ -54,7 +54,7 @@ def draw(
 def set_pictures(decider: RobustDecider, X: Any, Y: Array, names: Sequence[str]) -> list[Block]:
     """The set over held-out residuals; for more than two outcomes its shadow on the most uncertain pairs."""
     over = "" if decider.spread_ is None else " and divided by its predicted spread"
-    if decider.problem.n_outcomes <= 2:
+    if decider.problem_.n_outcomes <= 2:
         caption = (
             f"The set around a prediction and {len(Y)} held-out outcomes, each less its prediction{over}. Arrows show "
             "which way outcomes cost more: there the set is tight. It may be wide open where outcomes cannot hurt."

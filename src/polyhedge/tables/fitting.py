@@ -158,7 +158,7 @@ def _held_out(
     X = rows.X.iloc[held_out]
     measures = measure_table(decider, X, rows.Y[held_out])
     thinned = None if rows.groups is None else thinned_coverage(measures, rows.groups[held_out], rng)
-    return measures.summary(decider.mean_volume(X), decider.alpha), thinned
+    return measures.summary(decider.mean_volume(X), decider.alpha_), thinned
 
 
 def _doubts(
@@ -175,7 +175,7 @@ def _doubts(
     return [
         *_drift(decider, rows, split, held_out, outcomes),
         *doubts.ties_doubt(scores, decider.radius_),
-        *doubts.few_rows_doubt(n_units, decider.alpha, rows.unit),
+        *doubts.few_rows_doubt(n_units, decider.alpha_, rows.unit),
         *doubts.predictor_doubts(
             rows.Y[judged],
             centers,

@@ -70,7 +70,7 @@ def decisions_frame(
     import pandas as pd
 
     decided = np.array([not reason for reason in reasons], dtype=bool)
-    names = [*decider.problem.decision_names, "cost_bound", *(f"worst_{name}" for name in outcomes)]
+    names = [*decider.problem_.decision_names, "cost_bound", *(f"worst_{name}" for name in outcomes)]
     values = np.full((len(reasons), len(names)), np.nan)
     status = np.full(len(reasons), "not decided", dtype=object)
     remarks = np.array([reason or note for reason, note in zip(reasons, notes, strict=True)], dtype=object)

@@ -1,0 +1,64 @@
+"""A fitted decider back from its file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from polyhedge.estimator import RobustDecider
+from polyhedge.io import MAX_BYTES, read_model
+from polyhedge.problems import DecisionProblem
+
+__all__ = ["load"]
+
+
+def load(
+    path: str | Path,
+    *,
+    problem: DecisionProblem | None = None,
+    trusted: Sequence[str] = (),
+    max_bytes: int = MAX_BYTES,
+) -> RobustDecider:
+    """Read a fitted decider from a file that `RobustDecider.save` wrote; its decisions are the same to the last bit.
+
+    Nothing from the file is run: sets, problem and calibration are arrays and JSON, the predictor is made by skops
+    from a list of known types. Files that are cut off, edited, hostile or of another version raise
+    `ModelFileError`.
+
+    Parameters
+    ----------
+    path : the file.
+    problem : the problem, where the file holds only a reference to it (see `problems.from_reference`).
+    trusted : names of types in the predictor that you allow beyond scikit-learn's and polyhedge's own.
+    max_bytes : size of the unpacked model beyond which it is refused.
+
+    Returns
+    -------
+    RobustDecider
+        Fitted, with `details_`. Its learner is None; what learned the set is told by `learn_result_`.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import polyhedge as ph
+    >>> Y = np.random.default_rng(0).normal(size=(100, 2))
+    >>> decider = ph.RobustDecider(ph.problems.simplex_linear([0.0, 0.0]), "precomputed", random_state=0)
+    >>> path = tempfile.mkdtemp() + "/model.polyhedge"
+    >>> decider.fit(Y * 0.5, Y).save(path, {"columns": ["a", "b"]})
+    >>> twin = ph.load(path)
+    >>> bool((twin.decide(Y).cost_bound == decider.decide(Y).cost_bound).all()), twin.details_
+    (True, {'columns': ['a', 'b']})
+    """
+    model = read_model(path, problem=problem, trusted=trusted, max_bytes=max_bytes)
+    decider = RobustDecider(model.problem, model.template, alpha=model.alpha)
+    decider.set_, decider.spread_, decider.predictor_ = model.set, model.spread, model.predictor
+    decider.calibrations_ = model.calibrations
+    decider.problem_, decider.settings_ = model.problem, dict(model.settings)
+    decider.learn_result_, decider.split_ = model.learn_result, model.split
+    decider.n_learn_ = model.n_learn
+    decider.data_digest_, decider.details_ = model.data_digest, dict(model.details)
+    if model.feature_names:
+        decider.feature_names_in_ = np.array(model.feature_names, dtype=object)
+    return decider
