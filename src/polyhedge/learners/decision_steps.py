@@ -14,6 +14,8 @@ import scipy.sparse as sp
 
 from polyhedge._validation import Array
 from polyhedge.problems.feasible_set import FeasibleProgram
+from polyhedge.problems.quadratic import quadratic_cost
+from polyhedge.solvers.program import row_kinds
 from polyhedge.solvers.solve import solve
 
 
@@ -70,14 +72,14 @@ def _proximal_step(feasible: FeasibleProgram, z: Array, gradient: Array, rate: f
 def _quadratic_on_simplex(feasible: FeasibleProgram) -> tuple[Array, Array, float] | None:
     """H, g, total if Z is {z >= 0, sum z = total} and g_0 is z'Hz / 2 + g'z; None otherwise.
 
-    Columns beside z must be fixed by as many equations, as CVXPY writes quadratic costs; they are eliminated.
+    Columns beside z must be fixed by as many equations, as CVXPY writes quadratic costs, so that they do not limit z.
     """
     program, z = feasible.program, feasible.z_columns
     others = np.setdiff1d(np.arange(len(program.c)), z)
     A, p = program.A.toarray(), len(z)
-    kinds = np.concatenate([np.repeat(cone.kind, cone.n_rows) for cone in program.cones])
+    kinds = row_kinds(program.cones)
     defines = A[:, others].any(axis=1)
-    B, D = A[defines][:, others], A[defines][:, z]
+    B = A[defines][:, others]
     own, own_kinds, own_b = A[~defines][:, z], kinds[~defines], program.b[~defines]
     equation, signs = own[own_kinds == "zero"], own[own_kinds == "nonneg"]
     is_simplex = (
@@ -93,11 +95,5 @@ def _quadratic_on_simplex(feasible: FeasibleProgram) -> tuple[Array, Array, floa
         and bool((signs.sum(axis=1) < 0).all() and (signs.sum(axis=0) < 0).all())
     )
     total = float(own_b[own_kinds == "zero"][0] / equation[0, 0]) if is_simplex else 0.0
-    if total <= 0:
-        return None
-    T, t = np.zeros((len(program.c), p)), np.zeros(len(program.c))
-    T[z] = np.eye(p)
-    if len(B):
-        T[others], t[others] = np.linalg.solve(B, -D), np.linalg.solve(B, program.b[defines])
-    P = np.zeros((len(t), len(t))) if program.P is None else program.P.toarray()
-    return T.T @ P @ T, T.T @ (program.c + P @ t), total
+    cost = quadratic_cost(feasible) if total > 0 else None
+    return None if cost is None else (cost.hessian, cost.slope, total)

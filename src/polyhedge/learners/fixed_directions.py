@@ -8,7 +8,6 @@ each direction, bounded below by star inequalities with single residuals, and ta
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from typing import Protocol
 
 import numpy as np
@@ -36,7 +35,7 @@ def reach_cost(problem: DecisionProblem, centers: Array) -> ReachCost:
     """F for these contexts: in closed form where decisions lie on a segment, else by linear programs."""
     assert problem.pieces is not None
     ends = decision_segment(problem) if len(problem.pieces) <= _FEW_PIECES else None
-    base = None if ends is None else quadratic_base(problem, *ends, cost=_decision_cost(problem))
+    base = None if ends is None else quadratic_base(problem, *ends)
     if ends is None or base is None:
         return _ProgramReachCost(problem, centers)
     return _SegmentReachCost(problem, centers, *ends, base)
@@ -150,17 +149,6 @@ class _SegmentReachCost:
 
 def _as_tangent(value: float, slopes: Array, reach: Array) -> tuple[float, Tangent]:
     return value, Tangent(value - float(slopes @ reach), slopes)
-
-
-def _decision_cost(problem: DecisionProblem) -> Callable[[Array], Array]:
-    """g_0 alone: the cost without its pieces, at the outcome 0."""
-
-    def cost(z: Array) -> Array:
-        zero = np.zeros((len(z), problem.n_outcomes))
-        assert problem.pieces is not None
-        return problem.evaluate(z, zero) - problem.pieces.evaluate(z, zero)
-
-    return cost
 
 
 class FixedDirectionSearch:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -10,8 +9,14 @@ import numpy as np
 
 from polyhedge._validation import Array
 from polyhedge.problems.decision_problem import DecisionProblem
+from polyhedge.problems.feasible_set import FeasibleProgram
+from polyhedge.problems.quadratic import quadratic_cost
 from polyhedge.solvers.linear import LinearSolver
-from polyhedge.solvers.program import ConicProgram
+from polyhedge.solvers.program import ConicProgram, row_kinds
+
+# The solver places a vertex to 1e-9, so that a shorter segment than this has no ends worth the name; a problem that
+# is not taken for a segment is decided by the general routes, exactly too.
+_SHORTEST = 1e-6
 
 
 @dataclass(frozen=True)
@@ -37,30 +42,57 @@ def as_segment(problem: DecisionProblem) -> Segment | None:
     if ends is None:
         return None
     z0, z1 = ends
-    v0, v1 = problem.pieces.directions(np.stack([z0, z1]))[:, 0]
     base = quadratic_base(problem, z0, z1)
-    return None if base is None else Segment(z0, z1, v0, v1, base)
+    if base is None:
+        return None
+    v0, v1 = problem.pieces.directions(np.stack([z0, z1]))[:, 0]
+    base[0] += problem.pieces.p[0] @ z0 + problem.pieces.c[0]
+    base[1] += problem.pieces.p[0] @ (z1 - z0)
+    return Segment(z0, z1, v0, v1, base)
 
 
 def decision_segment(problem: DecisionProblem) -> tuple[Array, Array] | None:
-    """The two extreme decisions if Z is a segment, found by linear programs over Z; else None."""
-    program, p = problem.feasible.program, problem.n_decisions
+    """The two ends of Z if its equations say that it lies on a line and it is bounded; else None."""
+    program = problem.feasible.program
     polyhedral = all(cone.kind in ("zero", "nonneg") for cone in program.cones)
     if problem.uncertain_rows or len(program.integer) or not polyhedral:
         return None
-    direction = np.random.default_rng(0).normal(size=p)
+    direction = _line_of(problem.feasible)
+    if direction is None:
+        return None
     least = _Least(problem)
     low, high = least(direction), least(-direction)
-    if low is None or high is None or np.allclose(low, high):
+    if low is None or high is None:
         return None
-    span = direction @ (high - low)
-    for j in range(p):
-        off_line = np.eye(p)[j] - (high - low)[j] / span * direction
-        for sign in (1.0, -1.0):
-            extreme = least(sign * off_line)
-            if extreme is None or abs(off_line @ (extreme - low)) > 1e-7:
-                return None
-    return low, high
+    shortest = _SHORTEST * max(1.0, float(np.abs(low).max()), float(np.abs(high).max()))
+    return (low, high) if direction @ (high - low) > shortest else None
+
+
+def _line_of(feasible: FeasibleProgram) -> Array | None:
+    """The direction of the line that the equations of Z leave to the decision; None where they leave more or less."""
+    equations, p = _equations(feasible), len(feasible.z_columns)
+    if len(equations) < p - 1:
+        return None
+    _, sizes, axes = np.linalg.svd(equations / np.abs(equations).max(axis=1, keepdims=True, initial=0.0))
+    # Sizes are right up to rounding, so that these are not zero, and the equations have this rank at least.
+    rounding = max(equations.shape) * np.finfo(float).eps * sizes.max(initial=0.0)
+    if (sizes > rounding).sum() != p - 1:
+        return None
+    direction = axes[-1]
+    return np.asarray(direction * np.sign(direction[np.flatnonzero(np.abs(direction) > 0.5 / np.sqrt(p))[0]]))
+
+
+def _equations(feasible: FeasibleProgram) -> Array:
+    """Left-hand sides of equations of z alone, and of pairs of inequalities that say the same as one."""
+    program, z = feasible.program, feasible.z_columns
+    others = np.setdiff1d(np.arange(len(program.c)), z)
+    of_decisions = np.asarray(abs(program.A[:, others]).sum(axis=1)).ravel() == 0
+    rows, rhs = program.A[of_decisions][:, z].toarray(), program.b[of_decisions]
+    is_equation = (row_kinds(program.cones) == "zero")[of_decisions]
+    whole = np.column_stack([rows, rhs])
+    upper = {row.tobytes() for row in whole[~is_equation] + 0.0}  # no negative zeros
+    is_pair = np.array([(0.0 - row).tobytes() in upper for row in whole], dtype=bool)
+    return rows[(is_equation | is_pair) & rows.any(axis=1)]
 
 
 class _Least:
@@ -77,16 +109,7 @@ class _Least:
         return solution.x[self.columns] if solution.status.has_solution else None
 
 
-def quadratic_base(
-    problem: DecisionProblem, z0: Array, z1: Array, cost: Callable[[Array], Array] | None = None
-) -> Array | None:
-    """Coefficients of the cost at outcome 0 along the segment if it is a convex parabola in s, else None."""
-    s = np.linspace(0, 1, 5)
-    z = z0 + s[:, None] * (z1 - z0)
-    costs = problem.evaluate(z, np.zeros((5, problem.n_outcomes))) if cost is None else cost(z)
-    base = np.polynomial.polynomial.polyfit(s, costs, 2)
-    fitted = np.polynomial.polynomial.polyval(s, base)
-    if not np.allclose(fitted, costs, atol=1e-9 * (1 + np.abs(costs).max())):
-        return None
-    base[2] = base[2] if base[2] > 1e-12 else 0.0
-    return np.asarray(base, dtype=np.float64)
+def quadratic_base(problem: DecisionProblem, z0: Array, z1: Array) -> Array | None:
+    """Coefficients (3,) of g_0 in 1, s and s^2 along the segment where it is known to be quadratic, else None."""
+    cost = quadratic_cost(problem.feasible)
+    return None if cost is None else cost.along(z0, z1)

@@ -99,13 +99,15 @@ def _ordered(segment: Segment, points: Array) -> SupportAlongSegment:
 class _Table:
     """What holds between neighbouring thresholds of the slope t = -g1 at which a context enters.
 
-    There the position is s = s0 + s1 t, the support h = height + slope s and the worst residual r0 + r1 t, with
-    a row of r0 and r1 for each outcome: NumPy is fast along rows.
+    There the position is s = s0 + s1 t between `lowest` and `highest`, the support h = height + slope s and the worst
+    residual r0 + r1 t, with a row of r0 and r1 for each outcome: NumPy is fast along rows.
     """
 
     thresholds: Array
     s0: Array
     s1: Array
+    lowest: Array
+    highest: Array
     height: Array
     slope: Array
     r0: Array
@@ -141,6 +143,8 @@ def _decide_block(segment: Segment, table: _Table, centers: Array, s: Array, bou
     s[:] = table.s0[k]
     if table.s1.any():
         s += table.s1[k] * t
+        # A curvature far below the slopes leaves s to rounding; the piece holds between its breaks only.
+        np.clip(s, table.lowest[k], table.highest[k], out=s)
     for j, (r0, r1) in enumerate(zip(table.r0, table.r1, strict=True)):
         worst[:, j] = r0[k] + r1[k] * t
     rise = table.slope[k]
@@ -159,8 +163,10 @@ def _table(support: SupportAlongSegment, curvature: float) -> _Table:
     n_pieces = len(slopes)
     left, right = slopes + 2 * curvature * breaks[:-1], slopes + 2 * curvature * breaks[1:]
     n = 2 * n_pieces + 1
+    lowest, highest = np.zeros(n), np.zeros(n)
     s0, s1, r0, r1 = np.zeros(n), np.zeros(n), np.zeros((n, points.shape[1])), np.zeros((n, points.shape[1]))
-    s0[::2] = breaks
+    s0[::2] = lowest[::2] = highest[::2] = breaks
+    lowest[1::2], highest[1::2] = breaks[:-1], breaks[1:]
     if curvature > 0:
         s0[1::2], s1[1::2] = -slopes / (2 * curvature), 1 / (2 * curvature)
     r0[0], r0[-1], r0[1::2] = points[0], points[-1], points
@@ -172,4 +178,5 @@ def _table(support: SupportAlongSegment, curvature: float) -> _Table:
     # Without curvature the minimum is never inside a piece.
     rows = slice(None) if curvature > 0 else slice(None, None, 2)
     heights, rises = support.heights[piece][rows], slopes[piece][rows]
-    return _Table(thresholds[rows], s0[rows], s1[rows], heights, rises, r0[rows].T.copy(), r1[rows].T.copy())
+    places = s0[rows], s1[rows], lowest[rows], highest[rows]
+    return _Table(thresholds[rows], *places, heights, rises, r0[rows].T.copy(), r1[rows].T.copy())

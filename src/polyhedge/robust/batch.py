@@ -21,6 +21,7 @@ from polyhedge.robust.pivots import DualSimplex, PivotRule, PrincipalPivots, piv
 from polyhedge.robust.regions import Region, is_certified, region_at
 from polyhedge.robust.workers import in_order
 from polyhedge.robust.worst_residual import WorstResidual
+from polyhedge.solvers.program import row_kinds
 
 Progress = Callable[[int, int], None]
 """Called with the number of contexts decided so far and the number of all."""
@@ -161,7 +162,7 @@ def batch_engine(counterpart: Counterpart, center: Array, reach: Array) -> Batch
 def _tight_inequalities(counterpart: Counterpart, center: Array) -> Indices | None:
     """Inequalities that define the solution at one prediction, the heaviest first; None where there is none."""
     program, solver = counterpart.parametric.at(center), counterpart.solver
-    kinds = np.concatenate([np.repeat(cone.kind, cone.n_rows) for cone in program.cones])
+    kinds = row_kinds(program.cones)
     solution = solver.solve(center)
     if not solution.status.has_solution:
         return None

@@ -183,17 +183,10 @@ def fixed_lines(problem: DecisionProblem) -> FixedLines | None:
     if ends is None:
         return None
     z0, z1 = ends
-    joint, d = problem.sum_of_maxima, problem.n_outcomes
-    assert joint is not None
-
-    def alone(z: Array) -> Array:
-        at_zero = np.zeros((len(z), d))
-        return problem.evaluate(z, at_zero) - joint.evaluate(z, at_zero)
-
-    base = quadratic_base(problem, z0, z1, alone)
+    base = quadratic_base(problem, z0, z1)
     if base is None or base[2] > 0:
         return None
-    values = pieces.values(np.stack([z0, z1]), np.zeros((2, d)))
+    values = pieces.values(np.stack([z0, z1]), np.zeros((2, problem.n_outcomes)))
     return FixedLines(z0, z1, base[0] + values[0], base[1] + values[1] - values[0], pieces.q)
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from polyhedge._validation import Array, Indices, Mask
 from polyhedge.robust.parametric import ParametricProgram
-from polyhedge.solvers.program import unit_of
+from polyhedge.solvers.program import row_kinds, unit_of
 
 _ROUNDING = 1e-13
 _LARGEST = 1e8
@@ -60,7 +60,7 @@ class DenseProgram:
         C = np.column_stack([zero.c, parametric.cost_slope.toarray()])
         P = None if zero.P is None else zero.P.toarray()
         unit = unit_of(np.concatenate([np.abs(C) @ reach, np.zeros(0) if P is None else P.diagonal()]))
-        kinds = np.concatenate([np.repeat(cone.kind, cone.n_rows) for cone in zero.cones])
+        kinds = row_kinds(zero.cones)
         return cls(
             A=zero.A.toarray(),
             B=np.column_stack([zero.b, parametric.rhs_slope.toarray()]),

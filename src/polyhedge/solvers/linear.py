@@ -6,7 +6,7 @@ import highspy
 import numpy as np
 
 from polyhedge._validation import Array, Indices, Mask
-from polyhedge.solvers.program import ConicProgram, Solution, Status
+from polyhedge.solvers.program import ConicProgram, Solution, Status, row_kinds
 
 _STATUS = {
     highspy.HighsModelStatus.kOptimal: Status.OPTIMAL,
@@ -56,7 +56,7 @@ class LinearSolver:
     def _split_rows(self, varying_rows: Indices) -> None:
         """Tell bounds (rows with one entry that never change) from proper rows."""
         A, cones = self.program.A, self.program.cones
-        kinds = np.concatenate([np.repeat(c.kind, c.n_rows) for c in cones] or [np.zeros(0, dtype="<U6")])
+        kinds = row_kinds(cones)
         self.is_equation = kinds == "zero"
         entries = np.diff(A.indptr)
         column = np.full(A.shape[0], -1, dtype=np.int64)

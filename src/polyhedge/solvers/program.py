@@ -54,6 +54,17 @@ def n_rows(cones: Iterable[Cone]) -> int:
     return sum(cone.n_rows for cone in cones)
 
 
+def row_kinds(cones: Iterable[Cone]) -> np.ndarray[tuple[int], np.dtype[np.str_]]:
+    """The kind of cone that each row of a stack belongs to.
+
+    Examples
+    --------
+    >>> row_kinds([Cone("zero", 1), Cone("soc", 2)]).tolist()
+    ['zero', 'soc', 'soc']
+    """
+    return np.array([kind for cone in cones for kind in [cone.kind] * cone.n_rows], dtype="<U6")
+
+
 @dataclass(frozen=True)
 class ConicForm:
     r"""A convex set by linear maps and cones: $\{e : \exists y,\ g - G\,[e; y] \in K\}$.

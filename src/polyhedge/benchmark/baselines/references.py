@@ -18,7 +18,7 @@ from polyhedge.benchmark.baselines.fitted import fit_predictor
 from polyhedge.benchmark.measure import Measured
 from polyhedge.benchmark.tasks import Task
 from polyhedge.problems import DecisionProblem, Pieces, SumOfMaxima
-from polyhedge.problems.segment import decision_segment
+from polyhedge.problems.segment import decision_segment, quadratic_base
 from polyhedge.robust import decide_knowing
 from polyhedge.solvers.program import Cone, Solution
 from polyhedge.solvers.solve import solve
@@ -75,9 +75,10 @@ def decide_on_average(problem: DecisionProblem, residuals: Array, centers: Array
         raise ValueError("The sample-average decision needs a cost made of maxima of functions affine in the outcome.")
     if not joint.groups:
         return decide_knowing(problem, centers + residuals.mean(axis=0))
-    ends = decision_segment(problem) if problem.feasible.program.P is None else None
-    if ends is not None and problem.pieces is not None:
-        found = [_average_along(problem, problem.pieces, ends, residuals, rows) for rows in _chunks(centers)]
+    ends = decision_segment(problem)
+    base = None if ends is None else quadratic_base(problem, *ends)
+    if ends is not None and base is not None and not base[2] and problem.pieces is not None:
+        found = [_average_along(problem.pieces, ends, base, residuals, rows) for rows in _chunks(centers)]
         return np.concatenate([z for z, _ in found]), np.concatenate([cost for _, cost in found])
     solved = [_average_by_cuts(problem, joint, residuals + center) for center in centers]
     return np.array([z for z, _ in solved]), np.array([cost for _, cost in solved])
@@ -88,32 +89,31 @@ def _chunks(centers: Array) -> list[Array]:
 
 
 def _average_along(
-    problem: DecisionProblem, pieces: Pieces, ends: tuple[Array, Array], residuals: Array, centers: Array
+    pieces: Pieces, ends: tuple[Array, Array], base: Array, residuals: Array, centers: Array
 ) -> tuple[Array, Array]:
-    """Bisect on the slope of the mean of the highest pieces; the rest of the cost is affine along the segment."""
+    """Bisect on the slope of the mean of the highest pieces; the rest of the cost, `base`, is affine in s."""
     z0, z1 = ends
     outcomes = (centers[:, None] + residuals).reshape(-1, residuals.shape[1])
     first, last = (pieces.values(np.tile(z, (len(outcomes), 1)), outcomes) for z in ends)
     shape = (len(centers), len(residuals), len(pieces))
     height, slope = first.reshape(shape), (last - first).reshape(shape)
-    alone = [_decision_part(problem, pieces, z) for z in ends]
     low, high = np.zeros(len(centers)), np.ones(len(centers))
     for _ in range(_N_BISECTIONS):
         s = (low + high) / 2
         active = (height + slope * s[:, None, None]).argmax(axis=2)
-        rises = np.take_along_axis(slope, active[..., None], axis=2).mean(axis=(1, 2)) + alone[1] - alone[0] >= 0
+        rises = np.take_along_axis(slope, active[..., None], axis=2).mean(axis=(1, 2)) + base[1] >= 0
         low, high = np.where(rises, low, s), np.where(rises, s, high)
     ends_and_middle = np.stack([np.zeros_like(low), high, np.ones_like(low)])
     costs = np.stack([(height + slope * s[:, None, None]).max(axis=2).mean(axis=1) for s in ends_and_middle])
-    costs += alone[0] + ends_and_middle * (alone[1] - alone[0])
+    costs += base[0] + ends_and_middle * base[1]
     best = costs.argmin(axis=0)
     s = np.take_along_axis(ends_and_middle, best[None], axis=0)[0]
     return z0 + s[:, None] * (z1 - z0), np.take_along_axis(costs, best[None], axis=0)[0]
 
 
-def _decision_part(problem: DecisionProblem, pieces: Pieces | SumOfMaxima, z: Array) -> float:
+def _decision_part(problem: DecisionProblem, joint: SumOfMaxima, z: Array) -> float:
     zero = np.zeros((1, problem.n_outcomes))
-    return float(problem.evaluate(z[None], zero)[0] - pieces.evaluate(z[None], zero)[0])
+    return float(problem.evaluate(z[None], zero)[0] - joint.evaluate(z[None], zero)[0])
 
 
 def _average_by_cuts(problem: DecisionProblem, joint: SumOfMaxima, outcomes: Array) -> tuple[Array, float]:
