@@ -6,45 +6,47 @@ file can do no more than describe a formula.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import inspect
+from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from functools import cache
-from importlib import import_module
 from typing import Any
 
 import cvxpy as cp
 import numpy as np
 import scipy.sparse as sp
+from cvxpy.atoms.atom import Atom
 
 MAX_DEPTH = 200
 MAX_NODES = 50_000
 MAX_SIZE = 1_000_000
 """Entries that one node of a tree may have; larger formulas cannot be solved anyway."""
 
-_ATOMS = {
-    "cvxpy.atoms.affine": (
-        "add_expr.AddExpression binary_operators.DivExpression binary_operators.MulExpression "
-        "binary_operators.multiply broadcast_to.broadcast_to concatenate.Concatenate conj.conj conv.conv "
-        "conv.convolve cumsum.cumsum diag.diag_mat diag.diag_vec hstack.Hstack index.index index.special_index "
-        "kron.kron promote.Promote reshape.reshape sum.Sum trace.Trace transpose.transpose "
-        "unary_operators.NegExpression upper_tri.upper_tri vstack.Vstack wraps.nonneg_wrap wraps.nonpos_wrap "
-        "wraps.nsd_wrap wraps.psd_wrap wraps.symmetric_wrap"
+_PARTS = {
+    "affine": (
+        "AddExpression Concatenate DivExpression Hstack MulExpression NegExpression Promote Sum Trace Vstack "
+        "broadcast_to conj conv convolve cumsum diag_mat diag_vec index kron multiply nonneg_wrap nonpos_wrap nsd_wrap "
+        "psd_wrap reshape special_index symmetric_wrap transpose upper_tri"
     ),
-    "cvxpy.atoms.elementwise": (
-        "abs.abs entr.entr exp.exp huber.huber kl_div.kl_div log.log log1p.log1p logistic.logistic maximum.maximum "
-        "minimum.minimum power.Power power.PowerApprox rel_entr.rel_entr xexp.xexp"
+    "elementwise": "Power PowerApprox abs entr exp huber kl_div log log1p logistic maximum minimum rel_entr xexp",
+    "of several entries": (
+        "GeoMean GeoMeanApprox MatrixFrac Pnorm PnormApprox cummax dotsort lambda_max log_det log_sum_exp max min "
+        "norm1 normNuc norm_inf quad_over_lin sigma_max sum_largest tr_inv"
     ),
-    "cvxpy.atoms": (
-        "cummax.cummax dotsort.dotsort geo_mean.GeoMean geo_mean.GeoMeanApprox lambda_max.lambda_max "
-        "log_det.log_det log_sum_exp.log_sum_exp matrix_frac.MatrixFrac max.max min.min norm1.norm1 "
-        "norm_inf.norm_inf norm_nuc.normNuc pnorm.Pnorm pnorm.PnormApprox quad_over_lin.quad_over_lin "
-        "sigma_max.sigma_max sum_largest.sum_largest tr_inv.tr_inv"
-    ),
-    "cvxpy.constraints": (
-        "exponential.ExpCone nonpos.Inequality nonpos.NonNeg nonpos.NonPos power.PowCone3D psd.PSD "
-        "second_order.SOC zero.Equality zero.Zero"
-    ),
+    "constraints": "Equality ExpCone Inequality NonNeg NonPos PSD PowCone3D SOC Zero",
 }
+_KNOWN = frozenset(name for names in _PARTS.values() for name in names.split())
+"""Atoms and constraints as files name them: as CVXPY 1.9 does, wherever it keeps the classes."""
+
+_OLD_NAMES = {
+    "Power": "power",
+    "PowerApprox": "power",
+    "GeoMean": "geo_mean",
+    "GeoMeanApprox": "geo_mean",
+    "PnormApprox": "Pnorm",
+    "Trace": "trace",
+}
+"""What CVXPY before 1.8 called a part. Where it has one class for two names, it meant the approximation."""
 
 
 class NotPortableError(ValueError):
@@ -66,19 +68,14 @@ def to_tree(node: Any, leaves: Mapping[int, str]) -> dict[str, Any]:
         return {"leaf": leaves[node.id]}
     if isinstance(node, (cp.Parameter, cp.Constant)):
         return {"constant": _plain_value(node.value)}
-    name = type(node).__name__
+    args = [to_tree(argument, leaves) for argument in node.args]
     if type(node) is cp.QuadForm:
-        return {"atom": "quad_form", "args": [to_tree(argument, leaves) for argument in node.args], "data": []}
-    if type(node) not in _classes().values():
-        raise NotPortableError(f"it holds {name}, which is not on the list of known parts")
-    data = node.get_data() or []
-    # The last item of a constraint's data is its number in this process, which means nothing elsewhere.
-    data = data[:-1] if isinstance(node, cp.Constraint) else data
-    return {
-        "atom": name,
-        "args": [to_tree(argument, leaves) for argument in node.args],
-        "data": [_plain_data(item) for item in data],
-    }
+        return {"atom": "quad_form", "args": args, "data": []}
+    names = [name for name, known in _classes().items() if known is type(node)]
+    if not names:
+        raise NotPortableError(f"it holds {type(node).__name__}, which is not on the list of known parts")
+    # The last of two names is the one with "Approx".
+    return {"atom": names[-1], "args": args, "data": [_plain_data(item) for item in _settings(node)]}
 
 
 def from_tree(tree: Any, leaves: Mapping[str, Any]) -> Any:
@@ -116,24 +113,49 @@ def _make(name: str, args: list[Any], data: list[Any]) -> Any:
     if name == "quad_form":
         # The function and not the atom: it reads a constant z as CVXPY would in the user's own formula.
         return cp.quad_form(*args)
-    if name not in _classes():
+    if name not in _KNOWN:
         raise ValueError(f"{name!r} is not on the list of known parts of a formula.")
+    if name not in _classes():
+        raise ValueError(
+            f"The formula holds {name}, which CVXPY {cp.__version__} does not have. Install a newer CVXPY."
+        )
     made = _classes()[name]
-    return made(args) if name == "AddExpression" else made(*args, *data)
+    return made(args) if name == "AddExpression" else made(*args, *_accepted(made, name, len(args), data))
+
+
+def _settings(node: Any) -> list[Any]:
+    """What an atom or constraint needs beside its arguments to be made again."""
+    data = node.get_data() or []
+    # The last item of a constraint's data is its number in this process, which means nothing elsewhere.
+    return data[:-1] if isinstance(node, cp.Constraint) else data
+
+
+def _accepted(made: type, name: str, n_args: int, data: list[Any]) -> list[Any]:
+    """Settings without those at the end that an older CVXPY lacks, which must say nothing there."""
+    parameters = inspect.signature(made).parameters.values()
+    if any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters):
+        return data
+    room = max(len(parameters) - n_args, 0)
+    if any(item is not None and item is not False for item in data[room:]):
+        raise ValueError(f"{name} has settings that CVXPY {cp.__version__} does not know. Install a newer CVXPY.")
+    return data[:room]
 
 
 @cache
 def _classes() -> dict[str, type]:
-    """Atoms and constraints by name; those that this version of CVXPY does not have are left out."""
-    found = {}
-    for package, paths in _ATOMS.items():
-        for path in paths.split():
-            module, name = path.split(".")
-            try:
-                found[name] = getattr(import_module(f"{package}.{module}"), name)
-            except (ImportError, AttributeError):
-                continue
-    return found
+    """Atoms and constraints by their name in files; those that this version of CVXPY does not have are left out."""
+    # CVXPY moves classes between modules more often than it renames them.
+    here = {made.__name__: made for made in (*_below(Atom), *_below(cp.Constraint))}
+    known = {name: here.get(name, here.get(_OLD_NAMES.get(name, ""))) for name in sorted(_KNOWN)}
+    return {name: made for name, made in known.items() if made is not None}
+
+
+def _below(base: Any) -> Iterator[type]:
+    """CVXPY's own subclasses at any depth; a user's are not on the list, whatever their names."""
+    for made in base.__subclasses__():
+        if made.__module__.startswith("cvxpy."):
+            yield made
+            yield from _below(made)
 
 
 def _plain_value(value: Any) -> Any:
