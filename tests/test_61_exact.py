@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 import polyhedge as ph
 from polyhedge.calibration import conformal_rank
 from polyhedge.learners import Descent, LearningObjective, Scenario, lower_bound
+from polyhedge.learners.budget import Budget
 from polyhedge.learners.envelope import select_on_segment
 from polyhedge.learners.fixed_directions import has_fixed_directions, reach_cost
 from polyhedge.learners.hull import HullOracle, disjoint_mixtures
@@ -80,7 +81,7 @@ def test_the_value_at_risk_program_agrees_with_the_general_search(name):
     bound = lower_bound(residuals, centers[:1], problem, 0.1)
     assert "value-at-risk" in bound.detail
     oracle = HullOracle(problem, residuals, centers[:1])
-    search = SelectionSearch(oracle, conformal_rank(40, 0.1), 1e-6, np.inf).run(None, 0.0)
+    search = SelectionSearch(oracle, conformal_rank(40, 0.1), 1e-6, Budget(np.inf)).run(None, 0.0)
     assert bound.lower == pytest.approx(search.lower, abs=2e-6)
     assert bound.kept.sum() == conformal_rank(40, 0.1)
 
@@ -117,7 +118,7 @@ def test_the_general_search_agrees_with_the_special_methods(name):
     d, make = PROBLEMS[name]
     problem, (residuals, centers) = make(), draw(30, d, 3)
     rank = conformal_rank(30, 0.15)
-    search = SelectionSearch(HullOracle(problem, residuals, centers), rank, 1e-6, np.inf).run(None, 0.0)
+    search = SelectionSearch(HullOracle(problem, residuals, centers), rank, 1e-6, Budget(np.inf)).run(None, 0.0)
     special = lower_bound(residuals, centers, problem, 0.15)
     assert search.lower == pytest.approx(special.lower, abs=1e-5)
     assert search.upper == pytest.approx(special.upper, abs=1e-5)
@@ -324,5 +325,5 @@ def test_a_bound_without_time_is_valid_and_says_so():
     assert hasty.status is Status.STOPPED_EARLY
     assert hasty.lower <= exact.lower
     assert hasty.upper >= exact.upper - 1e-9
-    assert disjoint_mixtures(problem, residuals, centers[0], 4, deadline=0.0) == []
+    assert disjoint_mixtures(problem, residuals, centers[0], 4, Budget(0.0)) == []
     assert len(disjoint_mixtures(problem, residuals, centers[0], 4)) == 4

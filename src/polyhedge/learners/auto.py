@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 
 from polyhedge._validation import Array
+from polyhedge.learners.bound import below
 from polyhedge.learners.certificate import lower_bound
 from polyhedge.learners.cross_fit import Contest, half_way, until
 from polyhedge.learners.descent import Descent
@@ -37,7 +38,8 @@ from polyhedge.problems.segment import as_segment
 from polyhedge.solvers.program import Status
 
 _SIMPLEST = "one-sided box"
-_CERTIFICATE_SECONDS = 10.0
+_CERTIFICATE_WORK = 1e6
+"""Rows of programs that the certificate may solve: about ten seconds, seldom used up."""
 # Samples up to which a certificate takes a second or two: by dynamic programming on a segment, else by search.
 _FEW_ON_SEGMENT, _FEW = 1600, 400
 
@@ -111,7 +113,8 @@ class Auto:
             if contest.stopped:
                 result = replace(result, status=Status.STOPPED_EARLY)
             elif result.status is not Status.STOPPED_EARLY:
-                result = replace(result, lower_bound=_certified(objective, result))
+                result, complaint = _certified(objective, result)
+                reason += f"; {complaint}" if complaint else ""
         except KeyboardInterrupt:
             result = result or _best_so_far(contest, chosen)
             if result is None:
@@ -161,12 +164,18 @@ def _half_way_result(objective: LearningObjective, first: LearnResult, second: L
     return replace(first, set=shape, objective=objective.value(shape), lower_bound=-np.inf)
 
 
-def _certified(objective: LearningObjective, result: LearnResult) -> float:
-    """A lower bound where it is quickly had; closed forms exclude all problems that have none."""
+def _certified(objective: LearningObjective, result: LearnResult) -> tuple[LearnResult, str]:
+    """With a lower bound where it is quickly had, and what is wrong with it.
+
+    Closed forms exclude all problems that have none.
+    """
     few = _FEW_ON_SEGMENT if as_segment(objective.problem) is not None else _FEW
     if np.isfinite(result.lower_bound) or not objective.has_closed_form or objective.n > few:
-        return result.lower_bound
+        return result, ""
     bound = lower_bound(
-        objective.residuals, objective.centers, objective.problem, objective.alpha, _CERTIFICATE_SECONDS
+        objective.residuals, objective.centers, objective.problem, objective.alpha, max_work=_CERTIFICATE_WORK
     )
-    return min(bound.lower, result.objective)
+    # The set may have been judged on some of the contexts; the bound is for all.
+    value = objective.value(result.set)
+    lower, complaint = below(bound.lower, value, bound.unit)
+    return replace(result, objective=value, lower_bound=lower), complaint

@@ -86,17 +86,21 @@ def direction_bounds(problem: DecisionProblem, pieces: Pieces, learner: str) -> 
     """Bounds (n_pieces, d) of the cost directions Q_l z + q_l over Z, by linear programs."""
     base, z = problem.feasible.program, problem.feasible.z_columns
     low, high = pieces.q.copy(), pieces.q.copy()
-    for piece, j in np.argwhere(pieces.Q.any(axis=2)):
+    # Costs with many pieces have few distinct slopes.
+    slopes, which = np.unique(pieces.Q.reshape(-1, pieces.Q.shape[2]), axis=0, return_inverse=True)
+    which = which.reshape(low.shape)
+    for k in np.flatnonzero(slopes.any(axis=1)):
         for sign, bound in ((1.0, low), (-1.0, high)):
             c = np.zeros(len(base.c))
-            c[z] = sign * pieces.Q[piece, j]
+            c[z] = sign * slopes[k]
             found = solve(replace(base, c=c, P=None, offset=0.0))
             if found.status is not Status.OPTIMAL:
                 raise ValueError(
-                    f"{learner} needs a bounded feasible set: the cost's slope in outcome {j} is {found.status}. "
-                    "Add bounds to the decision, or use Descent."
+                    f"{learner} needs a bounded feasible set: the cost's slope in outcome "
+                    f"{int(np.argwhere(which == k)[0, 1])} is {found.status}. Add bounds to the decision, or use "
+                    "Descent."
                 )
-            bound[piece, j] += sign * found.value
+            bound[which == k] += sign * found.value
     return low, high
 
 

@@ -34,13 +34,15 @@ from scipy.spatial import ConvexHull, QhullError
 
 from polyhedge._validation import Array, Indices
 from polyhedge.learners.bilinear_model import ModelRows
+from polyhedge.learners.bound import below
+from polyhedge.learners.budget import WORK, Budget
 from polyhedge.learners.ccg_master import Cut, Limits, Master, MasterSolution, RunResult
 from polyhedge.learners.ccg_printed import learn_as_printed
 from polyhedge.learners.miqcp import Contexts, model_contexts, without_noise
 from polyhedge.learners.objective import LearningObjective
 from polyhedge.learners.result import LearnResult
 from polyhedge.learners.starts import axis_box, check_n_facets, closed
-from polyhedge.problems import Curvature, DecisionProblem, Pieces
+from polyhedge.problems import Curvature, DecisionProblem, NoSolutionError, Pieces
 from polyhedge.problems.feasible_set import compile_feasible_program
 from polyhedge.robust.scenarios import best_against
 from polyhedge.sets import Polyhedron
@@ -61,9 +63,13 @@ class CCG:
         For which predictions decisions are planned: the mean prediction, so many random ones, these rows,
         or all.
     tolerance : float
-        Stop when the upper bound zeta exceeds the lower bound eta by no more than this.
-    max_iterations, time_limit : int, float
-        When to stop without that certificate.
+        Stop when the upper bound zeta exceeds the lower bound eta by no more than this share of the spread of costs:
+        how much the residuals differ in cost at the first decisions.
+    max_iterations, max_work : int, float
+        When to stop without that certificate; work is counted in rows of programs solved, about a minute for every
+        six million.
+    time_limit : float or None
+        Seconds after which the best set so far is returned; None, so that the result never depends on the clock.
     as_printed : bool
         Use the master as printed in the paper (module docstring), within a far box, from the prediction
         as first scenario. No lower bound results.
@@ -94,7 +100,8 @@ class CCG:
     contexts: Contexts = "mean"
     tolerance: float = 1e-4
     max_iterations: int = 200
-    time_limit: float = 60.0
+    max_work: float = WORK
+    time_limit: float | None = None
     as_printed: bool = False
 
     def learn(
@@ -111,7 +118,7 @@ class CCG:
         chosen, about = model_contexts(self.contexts, centers, np.random.default_rng(random_state))
         objective = LearningObjective(problem, residuals, chosen, alpha)
         objective.radius(axis_box(objective))  # too few samples for alpha are an error here, not inside a master
-        limits = Limits(self.tolerance, self.max_iterations, began + self.time_limit)
+        limits = Limits(self.tolerance, self.max_iterations, Budget.of(self.max_work, self.time_limit))
         if self.as_printed:
             check_n_facets(self.n_facets, problem.n_outcomes)
             found = learn_as_printed(objective, limits, self.n_facets)
@@ -119,14 +126,15 @@ class CCG:
             found = _Valid(objective, limits).run()
         shape = closed(objective, objective.normalised(found.shape))
         value = objective.value(shape)
+        lower, complaint = below(found.lower_bound, value, found.unit)
         return LearnResult(
             set=shape,
             objective=value,
-            status=found.status,
+            status=Status.FAILED if complaint else found.status,
             seconds=time.perf_counter() - began,
-            lower_bound=min(found.lower_bound, value),
+            lower_bound=lower,
             trace=found.trace,
-            detail=f"objective and bound for {about}; {found.detail}",
+            detail=f"objective and bound for {about}; {complaint or found.detail}",
         )
 
 
@@ -157,19 +165,17 @@ class _Valid:
 
     def __init__(self, objective: LearningObjective, limits: Limits) -> None:
         self.objective, self.problem, self.limits = objective, objective.problem, limits
-        self.master = Master(objective)
+        self.master, self.unit = Master(objective), 0.0
 
     def run(self) -> RunResult:
         limits, trace = self.limits, list[float]()
         best, lower = self._first_plan(), -np.inf
-        while best.value - lower > limits.tolerance and len(trace) < limits.max_iterations:
-            left = limits.seconds_left
-            if left <= 0:
-                break
+        allowed = limits.tolerance * self.unit
+        while best.value - lower > allowed and len(trace) < limits.max_iterations and not limits.budget.is_over:
             rows = ModelRows()
             t = rows.columns(self.objective.n, 0.0, 1.0, integer=True)
             rows.at_most(t, -np.ones(len(t)), -float(self.objective.rank))
-            found = self.master.solve(rows, t, left)
+            found = self.master.solve(rows, t, limits.budget)
             if not found.solution.status.has_solution:
                 break
             lower = max(lower, found.solution.value - found.solution.gap)
@@ -178,9 +184,9 @@ class _Valid:
                 plans.append(self._plan(found.z, self._least_harmful(found.z, found.levels)))
             best = min([best, *plans], key=lambda plan: plan.value)
             trace.append(best.value)
-        status = Status.OPTIMAL if best.value - lower <= limits.tolerance else Status.STOPPED_EARLY
+        status = Status.OPTIMAL if best.value - lower <= allowed else Status.STOPPED_EARLY
         detail = f"{len(trace)} iterations, {len(self.master.cuts)} scenarios, bound valid for every convex set"
-        return RunResult(self._shape(best), lower, status, tuple(trace), detail)
+        return RunResult(self._shape(best), lower, status, tuple(trace), detail, self.unit)
 
     def _first_plan(self) -> _Plan:
         """Decisions against the mean residual; cuts that bound every level from below."""
@@ -188,9 +194,14 @@ class _Valid:
         middle = objective.residuals.mean(axis=0)
         found = [best_against(self.problem, (center + middle)[None]) for center in objective.centers]
         if not all(solution.status.has_solution for solution, _ in found):
-            raise ValueError(f"A decision cannot be found: {found[0][0].status}. Check the feasible set.")
+            failed = next(solution.status for solution, _ in found if not solution.status.has_solution)
+            raise NoSolutionError(
+                f"A decision against the mean residual cannot be found: {failed}. Check the feasible set and the cost; "
+                "a decision that lowers the cost without limit needs bounds."
+            )
         z = np.array([decision for _, decision in found])
         costs = self._costs_at(z)
+        self.unit = max(float(np.ptp(costs, axis=1).mean()), self.master.costs.reach)
         # Every selection contains one of any n - c_n + 1 residuals.
         for i, worst in enumerate(np.argsort(-costs, axis=1)[:, : objective.n - objective.rank + 1]):
             self.master.cuts += [Cut(i, objective.residuals[j], np.array([j])) for j in worst]
@@ -218,7 +229,7 @@ class _Valid:
         """The adversary: a cut for every context whose cost over the hull exceeds its level."""
         worst = self._worst_points(found.z, selected)
         for i, (value, cut) in enumerate(worst):
-            if value > found.levels[i] + 0.1 * self.limits.tolerance:
+            if value > found.levels[i] + 0.1 * self.limits.tolerance * self.unit:
                 self.master.cuts.append(cut)
         return _Plan(found.z, selected, np.array([value for value, _ in worst]))
 

@@ -9,7 +9,6 @@ master that is a relaxation and `ccg_printed.py` for the one in the paper.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import product
@@ -20,8 +19,9 @@ import numpy as np
 
 from polyhedge._validation import Array, Indices
 from polyhedge.learners.bilinear_model import ModelRows, direction_bounds, excess_over_selected
+from polyhedge.learners.budget import Budget
 from polyhedge.learners.objective import LearningObjective
-from polyhedge.problems import DecisionProblem, Pieces
+from polyhedge.problems import DecisionProblem, NoSolutionError, Pieces
 from polyhedge.problems.feasible_set import compile_feasible_program
 from polyhedge.robust.scenarios import best_against
 from polyhedge.sets import Polyhedron
@@ -33,26 +33,25 @@ MAX_CORNER_DECISIONS = 10
 
 @dataclass(frozen=True)
 class Limits:
-    """When to stop: at zeta - eta <= tolerance, after so many iterations, at a time of the performance counter."""
+    """When to stop: at zeta - eta <= tolerance, after so many iterations, or when the budget is spent."""
 
     tolerance: float
     max_iterations: int
-    deadline: float
-
-    @property
-    def seconds_left(self) -> float:
-        """Seconds until the deadline; negative after it."""
-        return self.deadline - time.perf_counter()
+    budget: Budget
 
 
 class RunResult(NamedTuple):
-    """What a run of masters and adversaries ends with; the lower bound is -inf where there is none."""
+    """What a run of masters and adversaries ends with; the lower bound is -inf where there is none.
+
+    `unit` is the spread of costs over the residuals.
+    """
 
     shape: Polyhedron
     lower_bound: float
     status: Status
     trace: tuple[float, ...]
     detail: str
+    unit: float = 0.0
 
 
 @dataclass
@@ -82,8 +81,8 @@ class Master:
         self.costs: _Costs = _GeneralCosts(objective) if pieces is None else _PieceCosts(objective, pieces)
         self.cuts: list[Cut] = []
 
-    def solve(self, rows: ModelRows, t: Indices, time_limit: float) -> MasterSolution:
-        """Complete rows that hold the columns t (and perhaps a set) by the cuts of each context."""
+    def solve(self, rows: ModelRows, t: Indices, budget: Budget) -> MasterSolution:
+        """Complete rows that hold the columns t (and perhaps a set) by the cuts of each context, and solve."""
         centers = self.objective.centers
         weight = 1.0 / len(centers)
         levels = rows.columns(len(centers), -np.inf, np.inf, cost=weight)
@@ -101,14 +100,22 @@ class Master:
                         [*values, -1.0, *np.full(len(cut.support), M)],
                         M * len(cut.support) - constant,
                     )
-        found = solve(rows.conic(), time_limit=time_limit)
+        program = rows.conic()
+        n_rows = len(program.b)
+        found = solve(program, time_limit=budget.seconds, max_nodes=budget.affords(n_rows))
+        budget.spend(n_rows, times=1 + found.n_nodes)
         z = found.x[np.array(z_columns)]
         whole = found.x[levels] + self.costs.outside_rows(z) if found.status.has_solution else found.x[levels]
         return MasterSolution(found, z, whole, found.x)
 
 
 class _Costs(Protocol):
-    """How a cost enters the master: as columns and rows for the cuts of one context."""
+    """How a cost enters the master: as columns and rows for the cuts of one context.
+
+    `reach` is how much residuals can differ in cost at any decision, as far as that is known.
+    """
+
+    reach: float
 
     def embed(
         self, rows: ModelRows, center: Array, points: Array, weight: float
@@ -129,6 +136,7 @@ class _PieceCosts:
         self.problem, self.pieces = objective.problem, pieces
         low, high = direction_bounds(objective.problem, pieces, "CCG")
         self.M = excess_over_selected(objective.residuals, low, high, objective.rank)
+        self.reach = float(self.M.max())
 
     def embed(
         self, rows: ModelRows, center: Array, points: Array, weight: float
@@ -153,6 +161,8 @@ class _PieceCosts:
 class _GeneralCosts:
     """One epigraph column for each point, compiled through CVXPY."""
 
+    reach = 0.0
+
     def __init__(self, objective: LearningObjective) -> None:
         self.problem, self.objective = objective.problem, objective
         self.corners = _corners(objective.problem)
@@ -160,7 +170,13 @@ class _GeneralCosts:
 
     def _lowest_level(self, center: Array) -> float:
         """No selection of c_n residuals costs less than the c_n-th smallest of their own best costs."""
-        costs = [best_against(self.problem, (center + e)[None])[0].value for e in self.objective.residuals]
+        solutions = [best_against(self.problem, (center + e)[None])[0] for e in self.objective.residuals]
+        costs = [solution.value - solution.gap if solution.status.has_solution else np.nan for solution in solutions]
+        if np.isnan(costs).any():
+            raise NoSolutionError(
+                "CCG needs a least cost at every outcome, and one of a learning residual has none: "
+                f"{solutions[int(np.argmax(np.isnan(costs)))].status}. Add bounds to the decision, or use Descent."
+            )
         return float(np.partition(costs, self.objective.rank - 1)[self.objective.rank - 1])
 
     def embed(
@@ -179,6 +195,11 @@ class _GeneralCosts:
     def big_m(self, context: int, cut: Cut) -> float:
         outcome = self.objective.centers[context] + cut.point
         highest = self.problem.evaluate(self.corners, np.tile(outcome, (len(self.corners), 1))).max()
+        if not np.isfinite(highest):
+            raise ValueError(
+                "CCG bounds a cost without affine pieces at the corners of the feasible set's box, and it has no value "
+                "at one of them. Use Descent."
+            )
         return max(float(highest) - self.lowest[context], 0.0)
 
     def outside_rows(self, z: Array) -> Array:

@@ -27,19 +27,20 @@ def learn_as_printed(objective: LearningObjective, limits: Limits, n_facets: int
     far = 2.0 * float(np.abs(units.residuals).max())
     shape, box = axis_box(objective), _far_box(objective, units, far)
     master, scenarios = Master(objective), [np.zeros(objective.problem.n_outcomes)]
+    unit = abs(objective.value(shape) - objective.nominal_cost)
     status, trace = Status.STOPPED_EARLY, list[float]()
-    while len(trace) < limits.max_iterations and limits.seconds_left > 0:
+    while len(trace) < limits.max_iterations and not limits.budget.is_over:
         rows = ModelRows()
         columns = _add_set_around(rows, scenarios, units, objective.rank, n_facets, far)
         master.cuts = [Cut(i, e) for i in range(len(objective.centers)) for e in scenarios]
-        found = master.solve(rows, columns.t, limits.seconds_left)
+        found = master.solve(rows, columns.t, limits.budget)
         if not found.solution.status.has_solution:
             break
         W = found.x[columns.W] / units.scale
         shape = Polyhedron.from_halfspaces(W, found.x[columns.q] + W @ units.middle)
         worst = _worst(objective, found.z, shape, box)
         trace.append(float(np.mean([value for value, _ in worst])))
-        if trace[-1] - float(found.levels.mean()) <= limits.tolerance:
+        if trace[-1] - float(found.levels.mean()) <= limits.tolerance * unit:
             status = Status.OPTIMAL
             break
         fresh = [e for (value, e), level in zip(worst, found.levels, strict=True) if value > level]

@@ -15,9 +15,12 @@ from __future__ import annotations
 
 import time
 
+import numpy as np
+
 from polyhedge._validation import Array, Mask, as_rows, check_alpha
 from polyhedge.calibration import conformal_rank
 from polyhedge.learners.bound import CertifiedBound
+from polyhedge.learners.budget import WORK, Budget
 from polyhedge.learners.envelope import select_on_segment
 from polyhedge.learners.fixed_directions import FixedDirectionSearch, has_fixed_directions
 from polyhedge.learners.hull import HullOracle
@@ -35,9 +38,10 @@ def lower_bound(
     centers: Array,
     problem: DecisionProblem,
     alpha: float,
-    time_limit: float = 60.0,
+    time_limit: float | None = None,
     *,
     tolerance: float = 1e-6,
+    max_work: float = WORK,
     start: Mask | None = None,
 ) -> CertifiedBound:
     """Certify how cheap any set can be on these residuals and contexts.
@@ -48,8 +52,12 @@ def lower_bound(
         Residuals and predictions of the learning split (the bound refers to these data).
     problem : a problem with a piece list.
     alpha : miscoverage level; the set must cover c_n = ceil((n + 1)(1 - alpha)) residuals.
-    time_limit : seconds after which the best bound so far is returned.
-    tolerance : gap at which the search ends.
+    time_limit : seconds after which the best bound so far is returned; None, so that the result never depends on
+        the clock.
+    tolerance : gap at which the search ends, as a share of the spread of costs: how much the residuals differ in
+        cost, or what dropping them can save.
+    max_work : work after which the best bound so far is returned, in rows of programs solved: about a minute for
+        every six million.
     start : residuals that a known good set keeps.
 
     Examples
@@ -77,19 +85,21 @@ def lower_bound(
             else select_on_segment(segment, residuals, centers, rank)
         )
         if selection is not None:
-            value, seconds = selection.value, time.perf_counter() - began
+            seconds = time.perf_counter() - began
             detail = "exact sweep over one context" if single else "exact dynamic program over envelopes"
-            return CertifiedBound(value, value, selection.kept, Status.OPTIMAL, seconds, detail)
-    deadline = began + time_limit
+            unit = float(np.ptp(residuals @ np.stack([segment.v0, segment.v1]).T, axis=0).max())
+            value = selection.value
+            return CertifiedBound(value, value, selection.kept, Status.OPTIMAL, seconds, detail, unit)
+    budget = Budget.of(max_work, time_limit)
     if has_fixed_directions(problem):
-        return FixedDirectionSearch(problem, residuals, centers, rank, tolerance, deadline).run(start, began)
+        return FixedDirectionSearch(problem, residuals, centers, rank, tolerance, budget).run(start, began)
     if len(centers) == 1 and problem.pieces is not None and len(problem.pieces) == 1:
         objective = LearningObjective(problem, residuals, centers, alpha)
-        bound = minimise_value_at_risk(objective, tolerance, deadline)
+        bound = minimise_value_at_risk(objective, tolerance, budget)
         if bound is not None:
             return bound
     oracle = HullOracle(problem, residuals, centers)
-    return SelectionSearch(oracle, rank, tolerance, deadline).run(start, began)
+    return SelectionSearch(oracle, rank, tolerance, budget).run(start, began)
 
 
 def _check_applies(problem: DecisionProblem) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -9,9 +10,14 @@ import numpy as np
 
 from polyhedge._validation import Array
 from polyhedge.learners.auto import Auto
+from polyhedge.learners.bound import below
 from polyhedge.learners.certificate import lower_bound
+from polyhedge.learners.objective import LearningObjective
 from polyhedge.learners.result import Learner, LearnResult
 from polyhedge.problems import DecisionProblem
+
+_WORK = 5e5
+"""Rows of programs that a certificate beside a fit may solve: a few seconds."""
 
 
 @dataclass(frozen=True)
@@ -22,8 +28,12 @@ class Certified:
     ----------
     learner : Learner
         What learns the set; the set is not changed.
-    seconds : float
-        Time for the certificate. What is proven by then counts, so only the gap depends on the clock.
+    max_work : float
+        Work for the certificate, in rows of programs solved: about five seconds for every half a million. What is
+        proven by then counts.
+    seconds : float or None
+        Time for the certificate; None, so that the gap never depends on the clock, unless the learner has a time
+        limit: then the certificate gets what is left of it.
     max_samples : int
         Samples up to which a certificate is tried.
 
@@ -42,7 +52,8 @@ class Certified:
     """
 
     learner: Learner = field(default_factory=Auto)
-    seconds: float = 5.0
+    max_work: float = _WORK
+    seconds: float | None = None
     max_samples: int = 2000
 
     @property
@@ -64,7 +75,7 @@ class Certified:
     def time_limit(self) -> float | None:
         """As the learner says, and the time for the certificate."""
         limit = getattr(self.learner, "time_limit", None)
-        return None if limit is None else limit + self.seconds
+        return None if limit is None else limit + (self.seconds or 0.0)
 
     @property
     def learns_from_decisions(self) -> bool:
@@ -80,11 +91,19 @@ class Certified:
         random_state: Any = None,
     ) -> LearnResult:
         """Learn from the given samples only; see `Learner`."""
+        began = time.perf_counter()
         result = self.learner.learn(residuals, centers, problem, alpha, random_state)
         if np.isfinite(result.lower_bound) or len(residuals) > self.max_samples:
             return result
+        seconds = self.seconds
+        if seconds is None and self.time_limit is not None:
+            seconds = max(began + self.time_limit - time.perf_counter(), 0.0)
         try:
-            bound = lower_bound(residuals, centers, problem, alpha, self.seconds)
+            bound = lower_bound(residuals, centers, problem, alpha, seconds, max_work=self.max_work)
         except ValueError:  # for some problems there is no certificate
             return result
-        return replace(result, lower_bound=min(bound.lower, result.objective))
+        # The learner may have judged its set on some of the contexts; the bound is for all.
+        value = LearningObjective(problem, residuals, centers, alpha).value(result.set)
+        lower, complaint = below(bound.lower, value, bound.unit)
+        detail = f"{result.detail}; {complaint}" if complaint else result.detail
+        return replace(result, objective=value, lower_bound=lower, detail=detail)

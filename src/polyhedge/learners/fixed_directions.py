@@ -8,20 +8,24 @@ each direction, bounded below by star inequalities with single residuals, and ta
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from typing import Protocol
 
 import numpy as np
 import scipy.sparse as sp
 
 from polyhedge._validation import Array, Indices, Mask
-from polyhedge.learners.bound import CertifiedBound
+from polyhedge.learners.bound import CertifiedBound, certified
+from polyhedge.learners.budget import Budget
 from polyhedge.learners.mixing import Master, Tangent, star_inequality
-from polyhedge.problems import DecisionProblem
+from polyhedge.problems import DecisionProblem, NoSolutionError
 from polyhedge.problems.segment import decision_segment, quadratic_base
 from polyhedge.robust.parametric import ContextSolver, ParametricProgram
 from polyhedge.solvers.program import Cone, ConicProgram, Status
 
 _FEW_PIECES = 16
+_VIOLATED = 1e-9
+"""Violations below this share of the levels' unit are the solver's rounding."""
 
 
 def has_fixed_directions(problem: DecisionProblem) -> bool:
@@ -89,10 +93,14 @@ class _ProgramReachCost:
         for shift in shifts:
             solution = self.solver.solve(reach + shift)
             if not solution.status.has_solution:
-                raise RuntimeError(f"A learning context could not be solved: {solution.status} {solution.detail}")
+                raise NoSolutionError(
+                    f"A context of the learning split has no best decision: {solution.status}. {solution.detail}. "
+                    "Check the feasible set and the cost; a decision that lowers the cost without limit needs bounds."
+                )
             total += solution.value
             slopes += solution.y[self.first :]
-        return _as_tangent(total / len(shifts), slopes / len(shifts), reach)
+        value, slopes = total / len(shifts), slopes / len(shifts)
+        return value, Tangent(value - float(slopes @ reach), slopes)
 
 
 class _SegmentReachCost:
@@ -117,7 +125,16 @@ class _SegmentReachCost:
         best = totals.argmin(axis=1)
         rows = np.arange(len(levels))
         weights = self._weights(heights[rows, best], s[rows, best])
-        return _as_tangent(float(totals[rows, best].mean()), weights.mean(axis=0), reach)
+        slopes = weights.mean(axis=0)
+        proven = self._proven(weights, levels).mean()
+        return float(totals[rows, best].mean()), Tangent(float(proven - slopes @ reach), slopes)
+
+    def _proven(self, weights: Array, levels: Array) -> Array:
+        """The least of the pieces' weighted mean over s: below F at every reach, whatever the weights are."""
+        height, rise = (weights * levels).sum(axis=1), weights @ self.slopes + self.base[1]
+        curve = self.base[2]
+        s = np.clip(-rise / (2 * curve), 0.0, 1.0) if curve > 0 else (rise < 0).astype(float)
+        return np.asarray(self.base[0] + height + (rise + curve * s) * s)
 
     def _candidates(self, levels: Array) -> Array:
         """Where a minimum can be: the ends, where two lines cross, where a line balances the parabola."""
@@ -147,12 +164,12 @@ class _SegmentReachCost:
         return weights
 
 
-def _as_tangent(value: float, slopes: Array, reach: Array) -> tuple[float, Tangent]:
-    return value, Tangent(value - float(slopes @ reach), slopes)
-
-
 class FixedDirectionSearch:
-    """Cutting planes on the continuous master, then on the integer one."""
+    """Cutting planes on the continuous master, then on the integer one.
+
+    What the lower bound rests on: along each direction one of the n_drop + 1 furthest residuals is kept, which gives
+    the floor; star inequalities over it; tangents of F; and the master's own dual bound.
+    """
 
     def __init__(
         self,
@@ -161,7 +178,7 @@ class FixedDirectionSearch:
         centers: Array,
         rank: int,
         tolerance: float,
-        deadline: float,
+        budget: Budget,
     ) -> None:
         assert problem.pieces is not None
         self.heights = residuals @ problem.pieces.q.T
@@ -170,33 +187,45 @@ class FixedDirectionSearch:
             [(float(column[j]), (int(j),)) for j in np.argsort(-column, kind="stable")] for column in self.heights.T
         ]
         floor = -np.sort(-self.heights, axis=0)[self.n_drop]
-        self.master = Master(self.n, self.n_drop, floor, None)
-        self.cost, self.tolerance, self.deadline = reach_cost(problem, centers), tolerance, deadline
-        self.lower, self.upper = -np.inf, np.inf
+        rise = float((self.heights.max(axis=0) - floor).max())
+        self.master = Master(self.n, self.n_drop, floor, None, rise)
+        self.cost, self.tolerance, self.budget = reach_cost(problem, centers), tolerance, budget
+        self.work_of_tangent = 0 if self.cost.is_closed_form else len(centers)
+        self.n_rows = len(problem.feasible.program.b) + len(problem.pieces)
+        self.lower, self.upper, self.unit = -np.inf, np.inf, 0.0
         self.best_kept = np.ones(self.n, dtype=bool)
 
     def run(self, start: Mask | None, began: float) -> CertifiedBound:
-        """Search until the bounds meet or the deadline passes."""
-        try:
-            self._touch(self.master.floor)
-            for kept in (np.ones(self.n, dtype=bool), start):
-                if kept is not None and kept.sum() >= self.n - self.n_drop:
-                    self._visit(kept)
-            self._tighten(integer=False)
-            self._tighten(integer=True)
-        except KeyboardInterrupt:
-            pass
-        met = self.upper - self.lower <= self._tolerance()
-        detail = f"{len(self.master.cuts)} star inequalities along {self.heights.shape[1]} directions"
-        status = Status.OPTIMAL if met else Status.STOPPED_EARLY
-        seconds = time.perf_counter() - began
-        return CertifiedBound(self.lower, self.upper, self.best_kept, status, seconds, detail)
+        """Search until the bounds meet or the budget is spent."""
+        self._visit(np.ones(self.n, dtype=bool))
+        with suppress(KeyboardInterrupt):
+            self._search(start)
+        return certified(
+            self.lower,
+            self.upper,
+            self.best_kept,
+            unit=self.unit,
+            tolerance=self.tolerance,
+            seconds=time.perf_counter() - began,
+            detail=f"{len(self.master.cuts)} star inequalities along {self.heights.shape[1]} directions",
+        )
 
-    def _tolerance(self) -> float:
-        return self.tolerance * max(1.0, abs(self.upper))
+    def _search(self, start: Mask | None) -> None:
+        highest = self.upper
+        self.lower = self._touch(self.master.floor)
+        self.unit = max(highest - self.lower, float(np.ptp(self.heights, axis=0).max()))
+        if start is not None and start.sum() >= self.n - self.n_drop:
+            self._visit(start)
+        self._tighten(integer=False)
+        self._tighten(integer=True)
+
+    def _allowed(self) -> float:
+        """The gap at which the search ends: a share of how much residuals differ in cost, or can save."""
+        return self.tolerance * self.unit
 
     def _touch(self, reach: Array) -> float:
         value, tangent = self.cost.tangent(reach)
+        self.budget.spend(self.n_rows, times=self.work_of_tangent)
         self.master.tangents.append(tangent)
         return value
 
@@ -207,23 +236,28 @@ class FixedDirectionSearch:
             self.upper, self.best_kept = value, kept.copy()
 
     def _tighten(self, *, integer: bool) -> None:
-        while (left := self.deadline - time.perf_counter()) > 0 and self.upper - self.lower > self._tolerance():
-            solution = self.master.solve(integer=integer, time_limit=left)
-            if not solution.status.has_solution:
+        while not self.budget.is_over and self.upper - self.lower > self._allowed():
+            n_rows = self.master.n_rows
+            solution = self.master.solve(
+                integer=integer, time_limit=self.budget.seconds, max_nodes=self.budget.affords(n_rows)
+            )
+            self.budget.spend(n_rows, times=1 + solution.n_nodes)
+            if not solution.status.has_solution or (solution.status is Status.STOPPED_EARLY and not integer):
                 return
             self.lower = max(self.lower, solution.value - (solution.gap if integer else 0.0))
             drop, levels = self.master.split(solution.x)
             added = self._separate(drop, levels)
             behind = self._touch(levels) - solution.value
             self._visit(self._rounded(drop))
-            if (not added and behind <= 1e-9) or solution.status is Status.STOPPED_EARLY:
+            is_settled = not added and behind <= _VIOLATED * self.master.unit
+            if is_settled or solution.status is Status.STOPPED_EARLY:
                 return
 
     def _separate(self, drop: Array, levels: Array) -> int:
         added = 0
         for level, ranked in enumerate(self.ranked):
             cut = star_inequality(level, ranked, drop, float(self.master.floor[level]))
-            if cut is not None and cut.value_at(drop) > levels[level] + 1e-9:
+            if cut is not None and cut.value_at(drop) > levels[level] + _VIOLATED * self.master.unit:
                 self.master.cuts.append(cut)
                 added += 1
         return added

@@ -8,20 +8,23 @@ of $v_i(T)$ for *every* selection T that contains the support of $\lambda$, what
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy.sparse as sp
 
 from polyhedge._validation import Array, Indices, Mask
-from polyhedge.problems import DecisionProblem
+from polyhedge.learners.budget import Budget
+from polyhedge.problems import DecisionProblem, NoSolutionError
 from polyhedge.robust.counterpart import Counterpart
 from polyhedge.solvers.conic import solve_conic
 from polyhedge.solvers.linear import LinearSolver
 from polyhedge.solvers.program import Cone, ConicForm, ConicProgram
 
 _TOLERANCE = 1e-8
+"""Share of the spread of a context's costs that a solver may be off by."""
+_WEIGHT = 1e-9
+"""Weights below this are rounding: what they could prove is lost in the tolerance."""
 
 
 class _Hull:
@@ -61,9 +64,9 @@ class HullValues:
 
 
 def disjoint_mixtures(
-    problem: DecisionProblem, residuals: Array, center: Array, count: int, deadline: float = np.inf
+    problem: DecisionProblem, residuals: Array, center: Array, count: int, budget: Budget | None = None
 ) -> list[Mixture]:
-    """Proving mixtures of one context with disjoint members, by falling value; fewer after the deadline.
+    """Proving mixtures of one context with disjoint members, by falling value; fewer when the budget is over.
 
     Dropping fewer than `count` residuals leaves one of `count` disjoint mixtures whole, so the last
     value is a floor for every selection; so is the value of a mixture without members.
@@ -71,8 +74,10 @@ def disjoint_mixtures(
     context = _ContextProgram(problem, residuals, center)
     available = np.ones(len(residuals), dtype=bool)
     found: list[Mixture] = []
-    while len(found) < count and time.perf_counter() < deadline:
+    while len(found) < count and not (budget is not None and budget.is_over):
         mixture = context.solve(available)
+        if budget is not None:
+            budget.spend(len(context.program.b))
         if mixture is None:
             break
         found.append(mixture)
@@ -126,15 +131,20 @@ class _ContextProgram:
         weights = np.zeros(len(self.rows))
         weights[in_use] = solution.y[self.rows][in_use] if self.warm is not None else solution.y[self.rows[0] :]
         by_piece = weights.reshape(-1, self.n)[self.sees_outcome]
-        active = np.flatnonzero(by_piece.max(axis=0, initial=0.0) > 1e-9)
-        return Mixture(solution.value - _TOLERANCE, tuple(int(j) for j in active))
+        active = np.flatnonzero(by_piece.max(axis=0, initial=0.0) > _WEIGHT)
+        costs = self.program.A[self.rows[in_use]] @ solution.x - self.program.b[self.rows[in_use]]
+        slack = _TOLERANCE * float(np.ptp(costs)) + solution.gap
+        return Mixture(solution.value - slack, tuple(int(j) for j in active))
 
 
 class HullOracle:
     """Evaluate v_i(S) for many selections; residuals that were once active are tried first."""
 
-    def __init__(self, problem: DecisionProblem, residuals: Array, centers: Array) -> None:
+    def __init__(
+        self, problem: DecisionProblem, residuals: Array, centers: Array, budget: Budget | None = None
+    ) -> None:
         self.problem, self.residuals, self.centers = problem, residuals, centers
+        self.budget = budget
         self.pool: set[int] = set()
 
     def evaluate(self, kept: Mask, contexts: Indices | None = None) -> HullValues:
@@ -148,7 +158,13 @@ class HullOracle:
         todo, found = chosen, {}
         while len(todo):
             members = np.array(sorted(pool))
-            solved = self._solve(members, todo)
+            try:
+                solved = self._solve(members, todo)
+            except NoSolutionError:
+                if len(members) == kept.sum():
+                    raise
+                pool = set(np.flatnonzero(kept).tolist())  # a part of the hull may leave the cost unbounded
+                continue
             missing, again = self._violated(kept, members, solved)
             found.update({int(i): s for i, s in zip(todo, solved, strict=True)})
             if not missing:
@@ -171,20 +187,30 @@ class HullOracle:
 
     def _solve(self, members: Indices, contexts: Indices) -> list[tuple[float, Array, Mixture]]:
         counterpart = Counterpart(self.problem, _Hull(self.residuals[members]), 0.0)  # type: ignore[arg-type]
+        if self.budget is not None:
+            self.budget.spend(len(counterpart.parametric.at_zero.b), times=len(contexts))
         assert self.problem.pieces is not None
         sees_outcome, results = self.problem.pieces.sees_outcome, []
         for i in contexts:
             solution = counterpart.solve(self.centers[i])
             if not solution.status.has_solution:
-                raise RuntimeError(
-                    f"The scenario problem of learning context {int(i)} could not be solved: {solution.status} "
-                    f"{solution.detail}"
+                raise NoSolutionError(
+                    f"The decision against the residuals of the learning split, in context {int(i)}, could not be "
+                    f"found: {solution.status}. {solution.detail}. Check the feasible set and the cost; a decision "
+                    "that lowers the cost without limit needs bounds."
                 )
             weights = solution.weighted_auxiliary[sees_outcome].sum(axis=0)
-            active = members[np.flatnonzero(weights > 1e-9)]
-            mixture = Mixture(solution.value - _TOLERANCE, tuple(int(j) for j in active))
+            active = members[np.flatnonzero(weights > _WEIGHT)]
+            slack = _TOLERANCE * self.spread(solution.z[None], members) + solution.gap
+            mixture = Mixture(solution.value - slack, tuple(int(j) for j in active))
             results.append((solution.value, solution.z, mixture))
         return results
+
+    def spread(self, z: Array, members: Indices | None = None) -> float:
+        """How much the residuals (some of them) differ in cost at decisions (N, p), in the mean over these."""
+        assert self.problem.pieces is not None
+        residuals = self.residuals if members is None else self.residuals[members]
+        return float(np.ptp(self.problem.pieces.directions(z) @ residuals.T, axis=2).max(axis=1).mean())
 
     def _violated(
         self, kept: Mask, members: Indices, solved: list[tuple[float, Array, Mixture]]
@@ -199,7 +225,7 @@ class HullOracle:
         for piece in range(directions.shape[1]):
             heights = directions[:, piece] @ self.residuals[available].T
             inside = (directions[:, piece] @ self.residuals[members].T).max(axis=1)
-            out = heights.max(axis=1) - inside > _TOLERANCE * (1 + np.abs(inside))
-            missing |= {int(available[j]) for j in heights[out].argmax(axis=1)}
+            out = heights.max(axis=1) - inside > _TOLERANCE * np.ptp(heights, axis=1)
+            missing |= {int(available[j]) for j in heights[out].argmax(axis=1)} - set(members.tolist())
             again |= out
         return missing, again

@@ -28,6 +28,7 @@ from polyhedge.learners.bilinear_model import (
     solve_with_fixed,
     standardised,
 )
+from polyhedge.learners.bound import below
 from polyhedge.learners.objective import LearningObjective
 from polyhedge.learners.result import LearnResult
 from polyhedge.learners.starts import axis_box, check_n_facets, closed, one_sided
@@ -59,8 +60,12 @@ class MIQCP:
         rows times lambda_i, summed. The printed model lacks them, and its relaxation is then very weak.
     backend : {"auto", "scip", "gurobi"}
         SCIP comes with ``pip install 'polyhedge[exact]'``.
-    time_limit, relative_gap : float
-        When to stop.
+    max_nodes : int
+        Nodes of the search tree after which the best set so far is returned.
+    time_limit : float or None
+        Seconds, likewise; None, so that the result never depends on the clock.
+    relative_gap : float
+        Gap at which the search ends, as a share of the premium: the cost less the cost without uncertainty.
     multiplier_bound : float
         Multipliers are at most this times the longest cost direction. See Notes.
 
@@ -79,16 +84,19 @@ class MIQCP:
     (n - c_n + 1)-th smallest |eps_j - eps_i|_1, and correspondingly, over the box of cost directions,
     for the aggregated rows.
 
-    *What is certified.* `lower_bound` is the solver's dual bound of this model: for K facets within the
-    bounds above and for the contexts named in `detail`. For one context and a cost affine in u it holds for
-    every set that covers c_n residuals (the half-space along $Q^\top z$ attains it).
+    *What is certified.* The solver's dual bound is one for this model: K facets within the bounds above and the
+    contexts named in `detail`. It holds for every set that covers c_n residuals where the half-spaces along the
+    cost's directions $Q_l z_i + q_l$, which attain the least cost, are among the model's sets: with a facet for
+    each piece of each context (for one context and a cost affine in u, one) and `multiplier_bound` at least 1.
+    Only then is it the `lower_bound` of the result; else it stands in `detail`.
     """
 
     n_facets: int = 4
     contexts: Contexts = "mean"
     aggregated_rows: bool = True
     backend: str = "auto"
-    time_limit: float = 60.0
+    max_nodes: int = 20_000
+    time_limit: float | None = None
     relative_gap: float = 1e-4
     multiplier_bound: float = 4.0
 
@@ -110,13 +118,19 @@ class MIQCP:
         objective.radius(axis_box(objective))  # too few samples for alpha are an error here, not inside the model
         model = _Model(self, objective, pieces)
         start = _best_start(model, LearningObjective(problem, residuals, centers, alpha))
+        nominal = objective.nominal_cost
+        unit = abs(start.value - nominal) if start is not None else 0.0
         found = solve_bilinear(
-            replace(model.program, start=None if start is None else start.x),
+            # Gaps are shares of the premium: neither the unit of costs nor a constant in them may matter.
+            replace(model.program, start=None if start is None else start.x, offset=model.program.offset - nominal),
             backend=self.backend,
+            max_nodes=self.max_nodes,
             time_limit=self.time_limit,
             relative_gap=self.relative_gap,
+            absolute_gap=1e-3 * self.relative_gap * (unit or 1.0),
             use_nlp=len(chosen) == 1,
         )
+        found = replace(found, value=found.value + nominal, lower_bound=found.lower_bound + nominal)
         return self._result(model, start, found, about, began)
 
     def _result(
@@ -135,18 +149,27 @@ class MIQCP:
         shapes = [closed(objective, shape) for shape in candidates]
         values = [objective.value(shape) for shape in shapes]
         best = int(np.argmin(values))
-        bound = min(found.lower_bound, values[best])
+        unit = abs(values[best] - objective.nominal_cost)
+        bound, complaint = below(found.lower_bound, values[best], unit)
+        words = complaint or found.detail
+        if not complaint and not self._proves_for_all_sets(objective, model.pieces):
+            bound, words = -np.inf, f"{words}; none of the model's sets costs less than {found.lower_bound:.9g}"
         if not found.status.has_solution:
             logger.warning("MIQCP returns its start: %s", found.detail)
         return LearnResult(
             set=shapes[best],
             objective=values[best],
-            status=found.status if found.status is not Status.INFEASIBLE else Status.FAILED,
+            status=Status.FAILED if complaint or found.status is Status.INFEASIBLE else found.status,
             seconds=time.perf_counter() - began,
             lower_bound=bound,
             trace=tuple(values),
-            detail=f"objective and bound for {about}, {self.n_facets} facets; {found.detail}",
+            detail=f"objective and bound for {about}, {self.n_facets} facets; {words}",
         )
+
+    def _proves_for_all_sets(self, objective: LearningObjective, pieces: Pieces) -> bool:
+        """Whether the cheapest set of all is one of the model's: see Notes."""
+        n_directions = len(pieces) * (1 if pieces.directions_are_fixed else objective.n_contexts)
+        return self.n_facets >= n_directions and self.multiplier_bound >= 1
 
 
 def check_supported(problem: DecisionProblem, learner: str) -> Pieces:

@@ -12,7 +12,7 @@ Nemhauser, 2010, for one residual a link).
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy.sparse as sp
@@ -20,6 +20,9 @@ import scipy.sparse as sp
 from polyhedge._validation import Array, Indices
 from polyhedge.solvers.linear import LinearSolver
 from polyhedge.solvers.program import Cone, ConicProgram, Solution
+
+_MILP_GAP = 1e-6
+"""Relative gap at which the integer master stops; its dual bound counts, so that no proof depends on it."""
 
 
 @dataclass(frozen=True)
@@ -72,59 +75,65 @@ class Tangent:
 class Master:
     """Choose at most `n_drop` of n residuals to drop and levels above their cuts, at least cost.
 
-    The cost is `costs @ levels`, or the maximum of the tangents where `costs` is None.
+    The cost is `costs @ levels`, or the maximum of the tangents where `costs` is None. The solver sees levels less
+    their floors, in units of how far they can rise, so that its tolerances mean the same in all units of cost.
     """
 
-    def __init__(self, n: int, n_drop: int, floor: Array, costs: Array | None) -> None:
-        self.n, self.n_drop, self.floor = n, n_drop, floor
-        self.costs = None if costs is None else costs
+    def __init__(self, n: int, n_drop: int, floor: Array, costs: Array | None, unit: float) -> None:
+        self.n, self.n_drop, self.floor, self.costs = n, n_drop, floor, costs
+        self.unit = unit or 1.0
         self.cuts: list[Cut] = []
         self.tangents: list[Tangent] = []
+
+    @property
+    def n_rows(self) -> int:
+        """Rows of the program, without bounds."""
+        return len(self.cuts) + len(self.tangents) + 1
 
     def split(self, x: Array) -> tuple[Array, Array]:
         """Drops and levels of a solution."""
         return x[: self.n], x[self.n : self.n + len(self.floor)]
 
-    def solve(self, *, integer: bool, time_limit: float) -> Solution:
+    def solve(self, *, integer: bool, time_limit: float | None, max_nodes: int | None = None) -> Solution:
         """Solve the relaxation or, with `integer`, the selection itself."""
-        n, m = self.n, len(self.floor)
+        n, m, unit = self.n, len(self.floor), self.unit
         width = n + m + (self.costs is None)
         budget = sp.csr_array(np.concatenate([np.ones(n), np.zeros(width - n)])[None])
         drops = sp.eye_array(n, width, format="csr")
         levels = sp.eye_array(m, width, k=n, format="csr")
-        parts = [self._cut_rows(width), self._tangent_rows(width), budget, drops, -drops, -levels]
-        b = np.concatenate(
-            [
-                np.array([-cut.top for cut in self.cuts]),
-                np.array([-tangent.value for tangent in self.tangents]),
-                [float(self.n_drop)],
-                np.ones(n),
-                np.zeros(n),
-                -self.floor,
-            ]
-        )
+        cut_rows, cut_b = self._cut_rows(width, unit)
+        tangent_rows, tangent_b, base = self._tangent_rows(width, unit)
+        b = np.concatenate([cut_b, tangent_b, [float(self.n_drop)], np.ones(n), np.zeros(n), np.zeros(m)])
         costs = np.append(np.zeros(m), 1.0) if self.costs is None else self.costs
         program = ConicProgram(
             c=np.concatenate([np.zeros(n), costs]),
-            A=sp.vstack(parts, format="csr"),
+            A=sp.vstack([cut_rows, tangent_rows, budget, drops, -drops, -levels], format="csr"),
             b=b,
             cones=(Cone("nonneg", len(b)),),
             integer=np.arange(n) if integer else np.zeros(0, dtype=np.int64),
         )
-        return LinearSolver(program, time_limit=max(time_limit, 0.1), relative_gap=1e-6).solve()
+        solver = LinearSolver(program, time_limit=time_limit, max_nodes=max_nodes, relative_gap=_MILP_GAP)
+        found = solver.solve()
+        at_floor = base if self.costs is None else float(self.costs @ self.floor)
+        x = np.concatenate([found.x[:n], self.floor + unit * found.x[n : n + m]])
+        return replace(found, x=x, value=at_floor + unit * found.value, gap=unit * found.gap)
 
-    def _cut_rows(self, width: int) -> sp.csr_array:
+    def _cut_rows(self, width: int, unit: float) -> tuple[sp.csr_array, Array]:
         columns: Sequence[Array] = [np.append(cut.members, self.n + cut.level) for cut in self.cuts]
-        values = [-np.append(cut.slopes, 1.0) for cut in self.cuts]
+        values = [-np.append(cut.slopes / unit, 1.0) for cut in self.cuts]
         starts = np.concatenate([[0], np.cumsum([len(c) for c in columns])]).astype(np.int64)
         empty = [np.zeros(0)]
         data = np.concatenate([*values, *empty])
         indices = np.concatenate([*columns, *empty]).astype(np.int64)
-        return sp.csr_array((data, indices, starts), shape=(len(self.cuts), width))
+        rows = sp.csr_array((data, indices, starts), shape=(len(self.cuts), width))
+        return rows, np.array([-(cut.top - self.floor[cut.level]) / unit for cut in self.cuts])
 
-    def _tangent_rows(self, width: int) -> sp.csr_array:
+    def _tangent_rows(self, width: int, unit: float) -> tuple[sp.csr_array, Array, float]:
+        """Tangents of the cost less its highest tangent at the floors, `base`."""
         rows = np.zeros((len(self.tangents), width))
+        at_floor = np.array([tangent.value + tangent.slopes @ self.floor for tangent in self.tangents])
+        base = float(at_floor.max(initial=-np.inf)) if len(at_floor) else 0.0
         for k, tangent in enumerate(self.tangents):
             rows[k, self.n : self.n + len(self.floor)] = tangent.slopes
             rows[k, -1] = -1.0
-        return sp.csr_array(rows)
+        return sp.csr_array(rows), (base - at_floor) / unit, base

@@ -18,17 +18,22 @@ from typing import Any
 import numpy as np
 
 from polyhedge._validation import Array, Mask
-from polyhedge.learners.bound import CertifiedBound
+from polyhedge.learners.bound import CertifiedBound, below
+from polyhedge.learners.budget import WORK
 from polyhedge.learners.certificate import lower_bound
 from polyhedge.learners.hull import HullOracle
 from polyhedge.learners.objective import LearningObjective
 from polyhedge.learners.result import LearnResult
-from polyhedge.learners.starts import check_n_facets, closed, one_sided
+from polyhedge.learners.starts import check_n_facets, closed, one_sided, simplex
 from polyhedge.learners.sweep import sweep_segment
 from polyhedge.problems import DecisionProblem
 from polyhedge.problems.segment import as_segment
 from polyhedge.robust import decide
 from polyhedge.sets import Polyhedron
+from polyhedge.solvers.program import Status
+
+_NOTHING = 1e-9
+"""Slopes below this share of the largest are rounding: the decision does not depend on the outcome."""
 
 
 @dataclass(frozen=True)
@@ -40,14 +45,18 @@ class Scenario:
     n_facets : int or None
         Largest number of facets; None for as many as the optimum needs. The lower bound holds for any.
     tolerance : float
-        Gap at which the search ends, relative to max(1, |objective|).
-    time_limit : float
-        Seconds for the search; the best set and its certified gap are returned when they are over.
+        Gap at which the search ends, as a share of the spread of costs; see `lower_bound`.
+    max_work : float
+        Work for the search, in rows of programs solved: about a minute for every six million. The best set and
+        its certified gap are returned when it is done.
+    time_limit : float or None
+        Seconds for the search, likewise; None, so that the result never depends on the clock.
     """
 
     n_facets: int | None = None
     tolerance: float = 1e-6
-    time_limit: float = 60.0
+    max_work: float = WORK
+    time_limit: float | None = None
 
     def learn(
         self,
@@ -69,6 +78,7 @@ class Scenario:
             alpha,
             self.time_limit,
             tolerance=self.tolerance,
+            max_work=self.max_work,
             start=_kept_by_start(objective) if _needs_start(objective) else None,
         )
         half_space = _facet_of_one_context(objective, bound)
@@ -77,14 +87,16 @@ class Scenario:
         else:
             shape, trace = half_space, (bound.upper,)
         shape = closed(objective, shape)
+        value = objective.value(shape)
+        lower, complaint = below(bound.lower, value, bound.unit)
         return LearnResult(
             set=shape,
-            objective=objective.value(shape),
-            lower_bound=bound.lower,
-            status=bound.status,
+            objective=value,
+            lower_bound=lower,
+            status=Status.FAILED if complaint else bound.status,
             seconds=time.perf_counter() - began,
             trace=trace,
-            detail=f"{shape.n_facets} facets from the decisions; {bound.detail}",
+            detail=f"{shape.n_facets} facets from the decisions; {complaint or bound.detail}",
         )
 
 
@@ -108,7 +120,9 @@ def _facet_of_one_context(objective: LearningObjective, bound: CertifiedBound) -
     kept = objective.residuals[bound.kept]
     s = sweep_segment(segment, kept, objective.centers[0], len(kept)).s
     direction = segment.v0 + s * (segment.v1 - segment.v0)
-    return _supporting(objective, direction[None], bound.kept) if np.abs(direction).max() > 1e-9 else None
+    if np.abs(direction).max() <= _NOTHING * np.abs([segment.v0, segment.v1]).max():
+        return None
+    return _supporting(objective, direction[None], bound.kept)
 
 
 def facets_of_selection(
@@ -118,6 +132,9 @@ def facets_of_selection(
     problem, kept = objective.problem, bound.kept
     values = HullOracle(problem, objective.residuals, objective.centers).evaluate(kept)
     directions, users = _cost_directions(objective, values.z)
+    if not len(directions):  # no outcome matters to these decisions: every set that covers the rank costs the same
+        box = simplex(objective, 2 * problem.n_outcomes if n_facets is None else n_facets)
+        return _supporting(objective, box.W, kept), (bound.upper,)
     limit = np.inf if n_facets is None else n_facets
     chosen = [int(np.argmax(users.sum(axis=1)))]
     trace = []
@@ -128,7 +145,7 @@ def facets_of_selection(
         trace.append(float(costs.mean()))
         gains = users @ excess
         gains[chosen] = -1.0
-        enough = excess.mean() <= tolerance * max(1.0, abs(bound.upper))
+        enough = excess.mean() <= tolerance * bound.unit
         if enough or len(chosen) >= limit or gains.max() <= 0:
             return shape, tuple(trace)
         chosen.append(int(np.argmax(gains)))
@@ -141,9 +158,11 @@ def _cost_directions(objective: LearningObjective, z: Array) -> tuple[Array, Arr
     """
     assert objective.problem.pieces is not None
     slopes = objective.problem.pieces.directions(z)
-    context, piece = np.nonzero(np.abs(slopes).max(axis=2) > 1e-9)
+    sizes = np.abs(slopes).max(axis=2)
+    context, piece = np.nonzero(sizes > _NOTHING * sizes.max())
     found = slopes[context, piece]
-    _, first, group = np.unique(found.round(6), axis=0, return_index=True, return_inverse=True)
+    alike = (found / (sizes.max() or 1.0)).round(6)
+    _, first, group = np.unique(alike, axis=0, return_index=True, return_inverse=True)
     users = np.zeros((len(first), len(z)))
     users[group.ravel(), context] = 1.0
     return found[first], users

@@ -3,71 +3,105 @@ r"""The best residuals to keep, for any cost with a piece list: cutting planes a
 A master chooses the residuals to drop from numbers alone: a mixture of residuals proves $v_i \ge \Phi$ unless
 one of its members is dropped (`hull.py`), and chains of mixtures give star inequalities (`mixing.py`).
 Selections that the master proposes are evaluated exactly, which gives upper bounds and new mixtures.
+
+What the lower bound rests on: the floor of each context, which no selection can undercut (`floors.py`, and the last
+of n_drop + 1 disjoint mixtures); the star inequalities over it; and the master's own dual bound. Where a context has
+no floor, nothing is proven and the bound is -inf.
 """
 
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 
 import numpy as np
 
 from polyhedge._validation import Array, Mask
-from polyhedge.learners.bound import CertifiedBound
+from polyhedge.learners.bound import CertifiedBound, certified
+from polyhedge.learners.budget import Budget
+from polyhedge.learners.floors import floors_of_contexts
 from polyhedge.learners.hull import HullOracle, HullValues, Mixture, disjoint_mixtures
 from polyhedge.learners.mixing import Master, star_inequality
+from polyhedge.problems import NoSolutionError
 from polyhedge.solvers.program import Status
+
+_MAX_ROUNDS = 60
+_CHAIN_SHARE = 0.5
+"""Share of the work that may go into floors before the search begins."""
+_VIOLATED = 1e-9
+"""Violations below this share of the levels' unit are the solver's rounding."""
+_THRESHOLDS = (1e-6, 0.34, 0.67, 0.999)
+"""Residuals dropped by more than this in the relaxation are left out, to see what the others prove."""
 
 
 class SelectionSearch:
     """Cutting planes on the continuous master, then branch and bound on the integer one."""
 
-    def __init__(self, oracle: HullOracle, rank: int, tolerance: float, deadline: float) -> None:
-        self.oracle, self.tolerance, self.deadline = oracle, tolerance, deadline
+    def __init__(self, oracle: HullOracle, rank: int, tolerance: float, budget: Budget) -> None:
+        self.oracle, self.tolerance, self.budget = oracle, tolerance, budget
+        oracle.budget = budget
         self.n = len(oracle.residuals)
         self.n_drop = self.n - rank
         self.mixtures: list[dict[tuple[int, ...], float]] = [{} for _ in oracle.centers]
         self.best_kept = np.ones(self.n, dtype=bool)
-        self.upper, self.lower = np.inf, -np.inf
+        self.upper, self.lower, self.unit = np.inf, -np.inf, 0.0
+        self.n_cuts = 0
 
     def run(self, start: Mask | None, began: float) -> CertifiedBound:
-        """Search until the bounds meet or the deadline passes."""
-        floor = self._first_values(start)
-        m = len(self.oracle.centers)
-        self.master = Master(self.n, self.n_drop, floor, np.full(m, 1 / m))
-        try:
-            self._tighten_continuous()
-            self._tighten_integer()
-            status = Status.OPTIMAL if self.upper - self.lower <= self._tolerance() else Status.STOPPED_EARLY
-        except KeyboardInterrupt:
-            status = Status.STOPPED_EARLY
-        seconds = time.perf_counter() - began
-        detail = f"{len(self.master.cuts)} star inequalities on {len(self.oracle.centers)} contexts"
-        return CertifiedBound(self.lower, self.upper, self.best_kept, status, seconds, detail)
+        """Search until the bounds meet or the budget is spent."""
+        highest = self._visit(np.ones(self.n, dtype=bool))
+        with suppress(KeyboardInterrupt):
+            self._search(highest, start)
+        detail = f"{self.n_cuts} star inequalities on {len(self.oracle.centers)} contexts"
+        return certified(
+            self.lower,
+            self.upper,
+            self.best_kept,
+            unit=self.unit,
+            tolerance=self.tolerance,
+            seconds=time.perf_counter() - began,
+            detail=detail if np.isfinite(self.lower) else "no floor is proven, so there is no bound",
+        )
 
-    def _tolerance(self) -> float:
-        return self.tolerance * max(1.0, abs(self.upper))
-
-    def _left(self) -> float:
-        return self.deadline - time.perf_counter()
-
-    def _first_values(self, start: Mask | None) -> Array:
-        """Floors of all contexts from disjoint mixtures, which also make the first chains."""
-        floors = np.full(len(self.oracle.centers), -np.inf)
-        for i, center in enumerate(self.oracle.centers):
-            if self._left() <= 0:
-                break
-            chain = disjoint_mixtures(
-                self.oracle.problem, self.oracle.residuals, center, self.n_drop + 1, self.deadline
-            )
-            for mixture in chain:
-                self.mixtures[i][mixture.members] = mixture.value
-            if len(chain) > self.n_drop or (chain and not chain[-1].members):
-                floors[i] = chain[-1].value
-        self._visit(np.ones(self.n, dtype=bool))
+    def _search(self, highest: HullValues, start: Mask | None) -> None:
         if start is not None and start.sum() >= self.n - self.n_drop:
             self._visit(start)
-        lowest = -1e3 * (1 + abs(self.upper if np.isfinite(self.upper) else 1.0))
-        return np.where(np.isfinite(floors), floors, lowest)
+        floor = self._floors()
+        self.lower = float(floor.mean())
+        if not np.isfinite(self.lower):
+            return
+        # Rounding may put a floor above what is reached where nothing is uncertain.
+        rise = np.maximum(highest.values - floor, 0.0)
+        self.unit = max(float(rise.mean()), self.oracle.spread(highest.z))
+        m = len(self.oracle.centers)
+        self.master = Master(self.n, self.n_drop, floor, np.full(m, 1 / m), float(rise.max()))
+        self._tighten_continuous()
+        self._tighten_integer()
+
+    def _allowed(self) -> float:
+        """The gap at which the search ends: a share of how much residuals differ in cost, or can save."""
+        return self.tolerance * self.unit
+
+    @property
+    def _is_done(self) -> bool:
+        return self.budget.is_over or self.upper - self.lower <= self._allowed()
+
+    def _floors(self) -> Array:
+        """Floors from points that no selection avoids, raised by chains of disjoint mixtures as far as work allows."""
+        oracle, m = self.oracle, len(self.oracle.centers)
+        floors = np.full(m, -np.inf)
+        if not self.budget.is_over:
+            floors = floors_of_contexts(oracle.problem, oracle.residuals, oracle.centers, self.n_drop)
+            self.budget.spend(len(oracle.problem.feasible.program.b), times=m)
+        enough = self.budget.spent + _CHAIN_SHARE * (self.budget.work - self.budget.spent)
+        for i, center in enumerate(oracle.centers):
+            if self.budget.is_over or self.budget.spent > enough:
+                break
+            chain = disjoint_mixtures(oracle.problem, oracle.residuals, center, self.n_drop + 1, self.budget)
+            self.mixtures[i] |= {mixture.members: mixture.value for mixture in chain}
+            if len(chain) > self.n_drop or (chain and not chain[-1].members):
+                floors[i] = max(floors[i], chain[-1].value)
+        return floors
 
     def _visit(self, kept: Mask) -> HullValues:
         """Evaluate a selection exactly: an upper bound, and a mixture for every context."""
@@ -82,31 +116,35 @@ class SelectionSearch:
         for known, mixture in zip(self.mixtures, mixtures, strict=True):
             known[mixture.members] = max(mixture.value, known.get(mixture.members, -np.inf))
 
-    def _tighten_continuous(self, max_rounds: int = 60) -> None:
+    def _tighten_continuous(self) -> None:
         """Cuts at the relaxation's optimum; thresholds of its drops give selections to learn mixtures from."""
         previous = -np.inf
-        for round_number in range(max_rounds):
-            if self._left() <= 0:
+        for round_number in range(_MAX_ROUNDS):
+            if self._is_done:
                 return
-            solution = self.master.solve(integer=False, time_limit=self._left())
-            if not solution.status.has_solution:
+            solution = self.master.solve(integer=False, time_limit=self.budget.seconds)
+            self.budget.spend(self.master.n_rows)
+            if solution.status is not Status.OPTIMAL:
                 return
             drop, levels = self.master.split(solution.x)
             self.lower = max(self.lower, solution.value)
-            if self.upper - self.lower <= self._tolerance():
+            if self.upper - self.lower <= self._allowed():
                 return
             self._learn_from(drop)
             added = self._separate(drop, levels)
-            stalled = round_number > 5 and solution.value - previous < 1e-5 * max(1e-3, self.upper - solution.value)
+            stalled = round_number > 5 and solution.value - previous < 1e-5 * (self.upper - solution.value)
             if not added or stalled:
                 return
             previous = solution.value
 
     def _learn_from(self, drop: Array) -> None:
-        for threshold in (1e-6, 0.34, 0.67, 0.999):
+        for threshold in _THRESHOLDS:
             kept = drop <= threshold
-            if self._left() > 0 and kept.any():
-                self._visit(kept)
+            if not self.budget.is_over and kept.any():
+                try:
+                    self._visit(kept)
+                except NoSolutionError:  # fewer residuals than any set covers may leave the cost unbounded
+                    continue
         order = np.argsort(-drop, kind="stable")
         rounded = np.ones(self.n, dtype=bool)
         rounded[order[: self.n_drop]] = False
@@ -118,14 +156,19 @@ class SelectionSearch:
         for i, known in enumerate(self.mixtures):
             ranked = sorted(((value, members) for members, value in known.items()), reverse=True)
             cut = star_inequality(i, ranked, drop, self.master.floor[i])
-            if cut is not None and cut.value_at(drop) > levels[i] + 1e-9:
+            if cut is not None and cut.value_at(drop) > levels[i] + _VIOLATED * self.master.unit:
                 self.master.cuts.append(cut)
                 added += 1
+        self.n_cuts = len(self.master.cuts)
         return added
 
     def _tighten_integer(self) -> None:
-        while self._left() > 0 and self.upper - self.lower > self._tolerance():
-            solution = self.master.solve(integer=True, time_limit=self._left())
+        while not self._is_done:
+            n_rows = self.master.n_rows
+            solution = self.master.solve(
+                integer=True, time_limit=self.budget.seconds, max_nodes=self.budget.affords(n_rows)
+            )
+            self.budget.spend(n_rows, times=1 + solution.n_nodes)
             if not solution.status.has_solution:
                 return
             self.lower = max(self.lower, solution.value - solution.gap)

@@ -7,6 +7,9 @@ $$V^\star = \min_{z \in Z}\ g_0(z) + v^\top \hat f + (\text{rank-th smallest of 
 
 a value-at-risk minimisation with one binary for each residual that can be worth dropping, and no bilinear term. Where
 decisions form a segment, `sweep.py` needs no solver.
+
+What the lower bound rests on: the dual bound of this program, whose big M is how far a residual can exceed the nearest
+n - rank + 1 others over all directions of the cost (`excess_over_selected`).
 """
 
 from __future__ import annotations
@@ -16,15 +19,15 @@ import time
 import numpy as np
 
 from polyhedge.learners.bilinear_model import ModelRows
-from polyhedge.learners.bound import CertifiedBound
+from polyhedge.learners.bound import CertifiedBound, certified
+from polyhedge.learners.budget import Budget
 from polyhedge.learners.ccg_master import Cut, Master
 from polyhedge.learners.objective import LearningObjective
-from polyhedge.solvers.program import Status
 
 _ALWAYS = np.zeros(0, dtype=np.int64)
 
 
-def minimise_value_at_risk(objective: LearningObjective, tolerance: float, deadline: float) -> CertifiedBound | None:
+def minimise_value_at_risk(objective: LearningObjective, tolerance: float, budget: Budget) -> CertifiedBound | None:
     """The bound for one context; None where the cost's directions are unbounded, so that no big M is valid.
 
     Every residual is a cut of the one context: it counts unless it is dropped, or always where no selection
@@ -41,7 +44,7 @@ def minimise_value_at_risk(objective: LearningObjective, tolerance: float, deadl
     rows = ModelRows()
     selected = rows.columns(len(residuals), 0.0, 1.0, integer=True)
     rows.at_most(selected, -np.ones(len(residuals)), -float(rank))
-    found = master.solve(rows, selected, max(deadline - time.perf_counter(), 0.0))
+    found = master.solve(rows, selected, budget)
     if not found.solution.status.has_solution:
         return None
     outcomes = objective.centers + residuals
@@ -49,8 +52,13 @@ def minimise_value_at_risk(objective: LearningObjective, tolerance: float, deadl
     kept = np.zeros(len(outcomes), dtype=bool)
     kept[np.argsort(costs, kind="stable")[:rank]] = True
     upper = float(costs[kept].max())
-    lower = min(found.solution.value - found.solution.gap, upper)
-    status = Status.OPTIMAL if upper - lower <= tolerance * max(1.0, abs(upper)) else Status.STOPPED_EARLY
-    n_binaries = sum(m > 0 for m in M)
-    detail = f"value-at-risk program with {n_binaries} binaries on one context"
-    return CertifiedBound(lower, upper, kept, status, time.perf_counter() - began, detail)
+    unit = max(float(np.ptp(costs)), *M)
+    return certified(
+        found.solution.value - found.solution.gap,
+        upper,
+        kept,
+        unit=unit,
+        tolerance=tolerance,
+        seconds=time.perf_counter() - began,
+        detail=f"value-at-risk program with {sum(m > 0 for m in M)} binaries on one context",
+    )

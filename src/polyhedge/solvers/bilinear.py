@@ -87,20 +87,23 @@ def solve_bilinear(
     program: BilinearProgram,
     *,
     backend: str = "auto",
-    time_limit: float = 60.0,
+    max_nodes: int | None = None,
+    time_limit: float | None = None,
     relative_gap: float = 1e-4,
     absolute_gap: float = 1e-7,
     use_nlp: bool = True,
     grace: float = GRACE,
 ) -> BilinearSolution:
-    """Solve to global optimality, or up to the time limit, in a child process.
+    """Solve to global optimality, or up to a limit, in a child process.
 
     Parameters
     ----------
     backend : {"auto", "scip", "gurobi"}
         "auto" takes SCIP where it is installed, else Gurobi.
-    time_limit, grace : float
-        Seconds for the solver, and seconds more before a child that does not answer is ended.
+    max_nodes : int or None
+        Nodes of the search tree, None for no limit.
+    time_limit, grace : float or None, float
+        Seconds for the solver, and seconds more before a child that does not answer is ended; None for no limit.
     relative_gap, absolute_gap : float
         The point is optimal if one of them is reached.
     use_nlp : bool
@@ -110,13 +113,15 @@ def solve_bilinear(
 
     name = available_backend(backend)
     options = {
-        "time_limit": float(time_limit),
+        "max_nodes": max_nodes,
+        "time_limit": None if time_limit is None else float(time_limit),
         "relative_gap": relative_gap,
         "absolute_gap": absolute_gap,
         "use_nlp": use_nlp,
     }
     began = time.perf_counter()
-    answer = _ask_child({"backend": name, "program": vars(program), "options": options}, time_limit + grace)
+    patience = None if time_limit is None else time_limit + grace
+    answer = _ask_child({"backend": name, "program": vars(program), "options": options}, patience)
     x = np.full(len(program.c), np.nan) if answer["x"] is None else np.asarray(answer["x"], dtype=float)
     return BilinearSolution(
         x=x,
@@ -152,7 +157,7 @@ def _command() -> list[str]:
     return [sys.executable, "-P", os.path.abspath(__file__)]
 
 
-def _ask_child(question: dict[str, Any], patience: float) -> dict[str, Any]:
+def _ask_child(question: dict[str, Any], patience: float | None) -> dict[str, Any]:
     """Send the question, wait, and turn every way to die into an answer. Ctrl-C ends the child as well."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
     child = subprocess.Popen(
@@ -207,9 +212,9 @@ def _child() -> None:
 
 
 def _at_least_start(program: BilinearProgram, answer: dict[str, Any]) -> dict[str, Any]:
-    """Out of time before the solver has even looked at the start: the start is what was found."""
+    """At a limit before the solver has even looked at the start: the start is what was found."""
     x = program.start
-    if answer["x"] is not None or x is None or not answer.get("out_of_time"):
+    if answer["x"] is not None or x is None or not answer.get("at_a_limit"):
         return answer
     value = float(program.c @ x) + program.offset + sum(v * x[i] * x[j] for i, j, v in _quadratic_terms(program))
     return {**answer, "x": x, "value": float(value), "status": "STOPPED_EARLY"}
@@ -242,7 +247,7 @@ def _by_scip(program: BilinearProgram, options: dict[str, Any]) -> dict[str, Any
     model.hideOutput()
     model.setParams(
         {
-            "limits/time": options["time_limit"],
+            **_given({"limits/time": options["time_limit"], "limits/nodes": options["max_nodes"]}),
             "limits/gap": options["relative_gap"],
             "limits/absgap": options["absolute_gap"],
             "timing/clocktype": 2,
@@ -295,7 +300,7 @@ def _by_scip(program: BilinearProgram, options: dict[str, Any]) -> dict[str, Any
         "bound": bound if abs(bound) < _INFINITE else -np.inf,
         "status": _ended(status in ("optimal", "gaplimit"), found, status in ("infeasible", "inforunbd")),
         "detail": f"{status}, {model.getNTotalNodes()} nodes",
-        "out_of_time": status == "timelimit",
+        "at_a_limit": status in ("timelimit", "nodelimit"),
     }
 
 
@@ -316,7 +321,8 @@ def _by_gurobi(program: BilinearProgram, options: dict[str, Any]) -> dict[str, A
 
 def _gurobi_answer(gp: Any, program: BilinearProgram, options: dict[str, Any]) -> dict[str, Any]:
     with gp.Env(params={"OutputFlag": 0}) as environment, gp.Model(env=environment) as model:
-        model.setParam("TimeLimit", options["time_limit"])
+        for limit, value in _given({"TimeLimit": options["time_limit"], "NodeLimit": options["max_nodes"]}).items():
+            model.setParam(limit, value)
         model.setParam("MIPGap", options["relative_gap"])
         model.setParam("MIPGapAbs", options["absolute_gap"])
         model.setParam("NonConvex", 2)
@@ -348,8 +354,12 @@ def _gurobi_answer(gp: Any, program: BilinearProgram, options: dict[str, Any]) -
             "bound": bound if abs(bound) < _INFINITE else -np.inf,
             "status": _ended(code == gp.GRB.OPTIMAL, found, code in (gp.GRB.INFEASIBLE, gp.GRB.INF_OR_UNBD)),
             "detail": f"status {code}, {int(model.NodeCount)} nodes",
-            "out_of_time": code == gp.GRB.TIME_LIMIT,
+            "at_a_limit": code in (gp.GRB.TIME_LIMIT, gp.GRB.NODE_LIMIT),
         }
+
+
+def _given(limits: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in limits.items() if value is not None}
 
 
 def _ended(optimal: bool, found: bool, infeasible: bool) -> str:

@@ -32,6 +32,7 @@ class LinearSolver:
         *,
         varying_rows: Indices | None = None,
         time_limit: float | None = None,
+        max_nodes: int | None = None,
         relative_gap: float = 1e-9,
     ) -> None:
         if not program.is_linear:
@@ -51,6 +52,8 @@ class LinearSolver:
             self.highs.setOptionValue(option, value)
         if time_limit is not None:
             self.highs.setOptionValue("time_limit", float(time_limit))
+        if max_nodes is not None:
+            self.highs.setOptionValue("mip_max_nodes", min(max_nodes, 2**31 - 1))
         self.highs.passModel(self._model())
 
     def _split_rows(self, varying_rows: Indices) -> None:
@@ -170,7 +173,7 @@ class LinearSolver:
             return Solution(np.full(n, np.nan), np.full(m, np.nan), np.nan, Status.FAILED, np.inf, "value not finite")
         gap = abs(value - float(info.mip_dual_bound)) if is_mip else float(info.max_dual_infeasibility)
         y = np.full(m, np.nan) if is_mip else self._duals(np.array(solution.row_dual), np.array(solution.col_dual))
-        return Solution(x, y, value, status, gap)
+        return Solution(x, y, value, status, gap, n_nodes=max(int(info.mip_node_count), 0) if is_mip else 0)
 
     def _duals(self, row_dual: Array, col_dual: Array) -> Array:
         y = np.zeros(self.program.A.shape[0])

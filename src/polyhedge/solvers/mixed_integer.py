@@ -22,10 +22,19 @@ from polyhedge.solvers.program import Cone, ConicProgram, Solution, Status
 _MAX_ROUNDS = 200
 
 
-def solve_mixed_integer(program: ConicProgram, *, time_limit: float | None = None, tolerance: float = 1e-7) -> Solution:
-    """Solve with integer columns; exact for linear programs, to `tolerance` for convex ones."""
+def solve_mixed_integer(
+    program: ConicProgram,
+    *,
+    time_limit: float | None = None,
+    max_nodes: int | None = None,
+    tolerance: float = 1e-7,
+) -> Solution:
+    """Solve with integer columns; exact for linear programs, to `tolerance` for convex ones.
+
+    `max_nodes` limits the nodes of all searches together.
+    """
     if program.is_linear:
-        return LinearSolver(program, time_limit=time_limit).solve()
+        return LinearSolver(program, time_limit=time_limit, max_nodes=max_nodes).solve()
     unsupported = {c.kind for c in program.cones if c.size} - {"zero", "nonneg", "soc"}
     if unsupported:
         raise ValueError(
@@ -34,7 +43,7 @@ def solve_mixed_integer(program: ConicProgram, *, time_limit: float | None = Non
         )
     start = time.perf_counter()
     relaxation = _LinearRelaxation(program)
-    best = _nothing_found(program)
+    best, lower, n_nodes = _nothing_found(program), -np.inf, 0
     # Tangents at the optimum without integrality keep the first linear relaxation bounded.
     continuous = solve_conic(replace(program, integer=np.zeros(0, dtype=np.int64)), time_limit=time_limit)
     if continuous.status in (Status.INFEASIBLE, Status.UNBOUNDED):
@@ -42,28 +51,29 @@ def solve_mixed_integer(program: ConicProgram, *, time_limit: float | None = Non
     relaxation.support_at(continuous)
     for _ in range(_MAX_ROUNDS):
         left = None if time_limit is None else max(time_limit - (time.perf_counter() - start), 0.01)
-        outer = relaxation.solve(left)
+        outer = relaxation.solve(left, None if max_nodes is None else max(max_nodes - n_nodes, 1))
+        n_nodes += outer.n_nodes
         if not outer.status.has_solution:
-            if best.status.has_solution:
-                return best
-            return replace(best, status=outer.status, detail=outer.detail)
+            if not best.status.has_solution:
+                return replace(best, status=outer.status, detail=outer.detail)
+            return _stopped(best, lower, n_nodes, reached=False)
+        lower = max(lower, outer.value - outer.gap)
         candidate = with_fixed_integers(program, outer.x[: len(program.c)])
         relaxation.support_at(candidate)
         if candidate.status.has_solution and not candidate.value >= best.value:
             best = candidate
-        gap = best.value - (outer.value - outer.gap) if best.status.has_solution else np.inf
-        done = gap <= tolerance * max(1.0, abs(best.value)) if best.status.has_solution else False
+        done = best.status.has_solution and best.value - lower <= tolerance * max(1.0, abs(best.value))
         cut = relaxation.cut_off(outer.x) if not done else False
         if done or not cut or outer.status is Status.STOPPED_EARLY:
-            reached = done or (not cut and outer.status is Status.OPTIMAL)
-            return _stopped(best, gap, reached)
-    return _stopped(best, gap, reached=False)
+            return _stopped(best, lower, n_nodes, reached=done or (not cut and outer.status is Status.OPTIMAL))
+    return _stopped(best, lower, n_nodes, reached=False)
 
 
-def _stopped(best: Solution, gap: float, reached: bool) -> Solution:
+def _stopped(best: Solution, lower: float, n_nodes: int, *, reached: bool) -> Solution:
     if not best.status.has_solution:
         return replace(best, detail="no feasible integer point was found before the limit")
-    return replace(best, gap=max(gap, 0.0), status=Status.OPTIMAL if reached else Status.STOPPED_EARLY)
+    status = Status.OPTIMAL if reached else Status.STOPPED_EARLY
+    return replace(best, gap=max(best.value - lower, 0.0), status=status, n_nodes=n_nodes)
 
 
 def _nothing_found(program: ConicProgram) -> Solution:
@@ -137,7 +147,7 @@ class _LinearRelaxation:
         gradient = self.program.P @ x
         self._add_row(np.append(gradient, -1.0), 0.5 * float(x @ gradient))
 
-    def solve(self, time_limit: float | None) -> Solution:
+    def solve(self, time_limit: float | None, max_nodes: int | None) -> Solution:
         program = self.program
         linear = ConicProgram(
             c=np.append(program.c, 1.0),
@@ -147,7 +157,7 @@ class _LinearRelaxation:
             offset=program.offset,
             integer=program.integer,
         )
-        return LinearSolver(linear, time_limit=time_limit).solve()
+        return LinearSolver(linear, time_limit=time_limit, max_nodes=max_nodes).solve()
 
     def support_at(self, solution: Solution) -> None:
         """Add the half-spaces that prove a convex solution optimal: y'(b - A x) >= 0 for every cone."""

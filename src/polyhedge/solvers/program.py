@@ -113,7 +113,10 @@ class ConicProgram:
 
 @dataclass(frozen=True)
 class Solution:
-    """A point with its evidence: `y` are the duals of the rows, `gap` is upper minus lower bound."""
+    """A point with its evidence: `y` are the duals of the rows, `gap` is upper minus lower bound.
+
+    `n_nodes` counts the nodes of a mixed-integer search.
+    """
 
     x: Array
     y: Array
@@ -121,3 +124,4 @@ class Solution:
     status: Status
     gap: float = 0.0
     detail: str = ""
+    n_nodes: int = 0
