@@ -11,6 +11,7 @@ from math import comb
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import cvxpy as cp
 import numpy as np
 import pytest
 import skops.io
@@ -24,9 +25,11 @@ from sklearn.tree._tree import Tree
 
 import polyhedge as ph
 from polyhedge.io.archive import pack, unpack
+from polyhedge.io.encode import parse_json
 from polyhedge.io.make import to_record
 from polyhedge.io.predictor import PLAIN
 from polyhedge.io.records import pack_record
+from polyhedge.problems.stored import problem_from_state, problem_to_state
 
 X, Y = ph.data.make_synthetic(120, rng=np.random.default_rng(0))
 LINEAR = ph.problems.simplex_linear([-0.08, 0.0])
@@ -320,3 +323,163 @@ def test_a_predictor_beyond_the_checks_can_be_saved_and_loaded_by_those_who_trus
     names += eval(str(caught.value).split("trusted=")[1].split(" when")[0])
     decider.save(path, trusted=names)
     assert np.array_equal(ph.load(path, trusted=names).predictor_.predict(X), decider.predictor_.predict(X))
+
+
+def rewritten(path, change):
+    """A proper file whose description is changed, with a digest that matches again."""
+    members = unpack(io.BytesIO(whole_file()))
+    document = json.loads(members["model.json"])
+    change(document, members)
+    members["model.json"] = json.dumps(document).encode()
+    path.write_bytes(pack(members))
+
+
+def array_of(document, members, *keys):
+    """The array at a place of the description, and how to put another in its place."""
+    for key in keys:
+        document = document[key]
+    name = document["$array"]
+    array = np.load(io.BytesIO(members[name]))
+
+    def put(changed):
+        stream = io.BytesIO()
+        np.save(stream, changed)
+        members[name] = stream.getvalue()
+
+    return array, put
+
+
+def changed_array(*keys, change):
+    def edit(document, members):
+        array, put = array_of(document, members, *keys)
+        put(change(array))
+
+    return edit
+
+
+def changed(*keys, value):
+    def edit(document, members):
+        for key in keys[:-1]:
+            document = document[key]
+        document[keys[-1]] = value
+
+    return edit
+
+
+def sparse_constant(shape):
+    """A constant of a formula that is almost empty and has this shape."""
+
+    def edit(document, members):
+        empty = {}
+        for k, dtype in enumerate(("<i8", "<i8", "<f8")):
+            stream = io.BytesIO()
+            np.save(stream, np.zeros(0, dtype=dtype))
+            members[f"arrays/more{k}.npy"] = stream.getvalue()
+            empty[k] = {"$array": f"arrays/more{k}.npy"}
+        constant = {"constant": {"sparse": [empty[0], empty[1], empty[2]], "shape": list(shape), "format": "csc"}}
+        document["problem"]["stored"]["cost"] = [{"atom": "Sum", "args": [constant], "data": [None, False]}]
+
+    return edit
+
+
+STORED = ("problem", "stored")
+COMPILED = (*STORED, "compiled")
+CLAIMS = {
+    "a level that no rank of so few rows reaches": (
+        changed("calibrations", 0, 4, value={"$float": (1e-9).hex()}),
+        r"claims what its calibration rows cannot give: alpha=1e-09 needs at least 999999999 calibration samples",
+    ),
+    "a level of zero": (changed("calibrations", 0, 4, value={"$float": "0x0p+0"}), "alpha must lie strictly between 0 and 1"),
+    "a level that is no number": (changed("calibrations", 0, 4, value={"$float": "nan"}), "alpha must lie strictly between 0 and 1"),
+    "fewer rows than the level needs": (changed("calibrations", 0, 1, value=3), "needs at least 9 calibration samples"),
+    "a radius below every score": (
+        changed("calibrations", 0, 2, value={"$float": (-9.0).hex()}),
+        "below the score of every residual",
+    ),
+    "a radius without end": (changed("calibrations", 0, 2, value={"$float": "inf"}), "radius must be a finite number"),
+    "more calibration rows than rows": (changed("calibrations", 0, 1, value=10**6), "of 120 rows"),
+    "a proven bound above what was reached": (
+        changed("learning", "numbers", value=[{"$float": (x).hex()} for x in (1.0, 0.1, 2.0)]),
+        "no set costs less than 2, and that its own costs 1",
+    ),
+    "a cost unlike its formula": (
+        changed_array(*COMPILED, "base", change=lambda base: base + 1.5 * (base != 0)),
+        "The cost is compiled to another one than its formula",
+    ),
+    "a cost unlike its formula far away": (
+        changed_array(*COMPILED, "base", change=lambda base: base * (1 + 1e-6)),
+        "The cost is compiled to another one than its formula",
+    ),
+    "another cost of the decision alone": (
+        changed_array(*COMPILED, "c", change=lambda c: c - 5.0),
+        "The cost of a decision is compiled to another one",
+    ),
+    "another constant of the cost": (
+        changed(*COMPILED, "offset", value={"$float": (-4.0).hex()}),
+        "The cost of a decision is compiled to another one",
+    ),
+    "a constant that is no number": (changed(*COMPILED, "offset", value={"$float": "nan"}), "Expected a finite number"),
+    "a constant without end": (changed(*COMPILED, "offset", value={"$float": "-inf"}), "Expected a finite number"),
+    "a larger feasible set": (
+        changed_array(*COMPILED, "b", change=lambda b: b + 3.0),
+        "The feasible set is compiled to another one than its constraints",
+    ),
+    "another curvature": (changed(*COMPILED, "curvature", value="CONCAVE"), "The cost is compiled as concave"),
+    "a feature twice": (changed("feature_names", value=["a", "a"]), "Two features have the same name"),
+    "an outcome twice": (changed(*STORED, "outcome_names", value=["a", "a"]), "outcome_names must be distinct"),
+    "a digest of another kind": (changed("data_digest", value="0" * 63), "64 hexadecimal digits"),
+    "a huge empty constant": (sparse_constant([10**9, 1]), "A part of a formula may have 1000000 entries"),
+    "a wide empty constant": (sparse_constant([1, 10**8]), "A part of a formula may have 1000000 entries"),
+    "an empty constant of huge rows and columns": (sparse_constant([10**15, 10**15]), "may have 1000000 entries"),
+    "an array at two places": (
+        lambda document, members: document["set"].__setitem__("b", document["set"]["W"]),
+        "is missing, or used twice",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CLAIMS)
+def test_impossible_claims_are_refused_with_the_reason(name, path):
+    change, message = CLAIMS[name]
+    rewritten(path, change)
+    with pytest.raises(ph.ModelFileError, match=message):
+        ph.load(path)
+
+
+def test_a_level_that_no_rank_reaches_is_not_even_shown(path):
+    rewritten(path, changed("calibrations", 0, 4, value={"$float": (1e-9).hex()}))
+    with pytest.raises(ph.ModelFileError, match=r"claims what its calibration rows cannot give"):
+        ph.inspect_model(path)
+
+
+def support_of(problem, **edits):
+    state = problem_to_state(problem)
+    state["compiled"] = {**state["compiled"], **edits}
+    return problem_from_state(state)
+
+
+def test_uncertain_constraints_and_known_support_unlike_their_formulas_are_refused():
+    z = cp.Variable(2, nonneg=True)
+    problem = ph.DecisionProblem(
+        decision=z,
+        cost=lambda z, u: cp.sum(z) + u @ z,
+        constraints=[z <= 40],
+        n_outcomes=2,
+        uncertain_constraints=lambda z, u: [z >= u, cp.square(z[0]) - 100 <= u[1]],
+        outcome_support=lambda u: [u >= 0, u <= 5],
+    )
+    state = problem_to_state(problem)["compiled"]
+    assert support_of(problem).uncertain_rows[0].Q.shape == (1, 2, 2)
+    A, h = state["support_rows"]
+    with pytest.raises(ValueError, match=r"known support of the outcome is compiled to another"):
+        support_of(problem, support_rows=[A, h - 1.0])
+    first, *others = state["uncertain_rows"]
+    with pytest.raises(ValueError, match=r"uncertain constraint is compiled to another"):
+        support_of(problem, uncertain_rows=[[first[0], 0.5 * first[1], *first[2:]], *others])
+    with pytest.raises(ValueError, match=r"uncertain constraint is compiled to another"):
+        support_of(problem, uncertain_rows=[[*first[:3], first[3] - 2.0], *others])
+
+
+def test_json_of_more_lists_than_memory_is_refused_before_it_is_read():
+    with pytest.raises(ph.ModelFileError, match=r"has more than 400000 lists"):
+        parse_json(b"[" + b"[]," * 400_001 + b"1]", "model.json")

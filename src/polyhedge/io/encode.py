@@ -13,6 +13,10 @@ import numpy as np
 from polyhedge.io.archive import ModelFileError
 
 _FOLDER = "arrays"
+_MAX_CONTAINERS = 400_000
+"""Lists and dictionaries of one JSON member: each takes a hundred bytes and more, in a file only two."""
+_MAX_VALUES = 4_000_000
+"""Values of one JSON member; the fingerprints of a million rows have a million."""
 _TYPES = (np.dtype("<f8"), np.dtype("<i8"))
 
 
@@ -45,8 +49,8 @@ def encode(state: Any) -> tuple[bytes, dict[str, bytes]]:
     return json.dumps(plain(state)).encode(), members
 
 
-def decode(text: bytes, members: Mapping[str, bytes]) -> Any:
-    """The state that `encode` was given; arrays must be finite."""
+def decode(text: bytes, members: dict[str, bytes]) -> Any:
+    """The state that `encode` was given; arrays must be finite, and are taken out of `members`."""
 
     def rich(item: Any) -> Any:
         if isinstance(item, list):
@@ -63,7 +67,9 @@ def decode(text: bytes, members: Mapping[str, bytes]) -> Any:
 
 
 def parse_json(text: bytes, name: str) -> Any:
-    """The content of a JSON member."""
+    """The content of a JSON member; how much memory it will take is seen before it is read."""
+    if text.count(b"{") + text.count(b"[") > _MAX_CONTAINERS or text.count(b",") > _MAX_VALUES:
+        raise ModelFileError(f"The member {name} has more than {_MAX_CONTAINERS} lists or {_MAX_VALUES} values.")
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -93,13 +99,15 @@ def _npy(array: np.ndarray[Any, Any]) -> bytes:
     return stream.getvalue()
 
 
-def _finite_array(name: str, members: Mapping[str, bytes]) -> np.ndarray[Any, Any]:
+def _finite_array(name: str, members: dict[str, bytes]) -> np.ndarray[Any, Any]:
+    # Taken out: an array at two places would take the memory of two, in a file that has it once.
     if not name.startswith(f"{_FOLDER}/") or name not in members:
-        raise ModelFileError(f"The array {name[:80]!r} is missing.")
-    shape, is_fortran, dtype, start = npy_header(members[name], name)
+        raise ModelFileError(f"The array {name[:80]!r} is missing, or used twice.")
+    content = members.pop(name)
+    shape, is_fortran, dtype, start = npy_header(content, name)
     if dtype not in _TYPES:
         raise ModelFileError(f"The array {name} holds {dtype}; only 64-bit floats and integers are allowed.")
-    flat = np.frombuffer(members[name], dtype=dtype, offset=start).copy()
+    flat = np.frombuffer(content, dtype=dtype, offset=start).copy()
     if not np.isfinite(flat).all():
         raise ModelFileError(f"The array {name} has NaN or infinite entries. Save the model again.")
     return flat.reshape(shape, order="F" if is_fortran else "C")

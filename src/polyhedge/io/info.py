@@ -9,7 +9,7 @@ from typing import Any
 
 from polyhedge.calibration import Calibration
 from polyhedge.io.archive import MAX_BYTES, ModelFileError
-from polyhedge.io.model import calibrations_of, details_of, file_digest, open_model
+from polyhedge.io.model import OpenedModel, calibrations_of, details_of, open_model
 from polyhedge.io.sets import set_from_state, spread_from_state
 from polyhedge.learners import Spread
 from polyhedge.sets import UncertaintySet
@@ -123,16 +123,17 @@ def inspect_model(path: str | Path, *, max_bytes: int = MAX_BYTES) -> ModelInfo:
     >>> info.problem_name, info.n_calibrate, info.radius == decider.radius_
     ('simplex linear', 50, True)
     """
-    members, state = open_model(path, max_bytes)
+    opened = open_model(path, max_bytes)
     try:
-        return _info(members, state, Path(path).stat().st_size)
+        return _info(opened, Path(path).stat().st_size)
     except ModelFileError:
         raise
     except Exception as error:  # edited content fails wherever it is first used
         raise ModelFileError(f"The model's content is not as expected: {type(error).__name__}: {error}") from error
 
 
-def _info(members: Mapping[str, bytes], state: Mapping[str, Any], n_bytes: int) -> ModelInfo:
+def _info(opened: OpenedModel, n_bytes: int) -> ModelInfo:
+    state = opened.state
     is_inside = "stored" in state["problem"]
     problem = state["problem"]["stored" if is_inside else "elsewhere"]
     source = (problem["source"] or [""])[0] if is_inside else problem["reference"]
@@ -165,8 +166,8 @@ def _info(members: Mapping[str, bytes], state: Mapping[str, Any], n_bytes: int) 
         n_learn=n_learn,
         n_calibrate_split=n_calibrate,
         data_digest=str(state["data_digest"]),
-        digest=file_digest(members),
+        digest=opened.digest,
         settings={str(key): str(value) for key, value in state["settings"].items()},
-        details=details_of(members),
+        details=details_of(opened.members),
         n_bytes=n_bytes,
     )

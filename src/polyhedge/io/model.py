@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,6 +19,7 @@ from polyhedge._versions import versions
 from polyhedge.calibration import Calibration
 from polyhedge.data import Split
 from polyhedge.io.archive import MAX_BYTES, ModelFileError, bytes_needed, digest_of, pack, unpack
+from polyhedge.io.claims import check_claims, check_ranks, checked_digest
 from polyhedge.io.encode import decode, encode, parse_json
 from polyhedge.io.predictor import predictor_from_members, predictor_to_members
 from polyhedge.io.sets import set_from_state, set_to_state, spread_from_state, spread_to_state
@@ -37,7 +37,6 @@ _READABLE = (1, 2, 3)
 """Version 1 knows no spread, version 2 no predictors as plain data and one level for all radii: an older reader would
 decide wrongly, or not."""
 _PACKAGES = ("polyhedge", "numpy", "scipy", "scikit-learn", "cvxpy", "highspy", "clarabel", "skops")
-_DIGEST = re.compile("[0-9a-f]{64}")
 _MAX_CALIBRATIONS = 10_000
 
 
@@ -109,7 +108,8 @@ def read_model(
     max_bytes: int = MAX_BYTES,
 ) -> StoredModel:
     """Read a model file; `ModelFileError` where it is not what `write_model` wrote."""
-    members, state = open_model(path, max_bytes)
+    opened = open_model(path, max_bytes)
+    members, state = opened.members, opened.state
     with_problem = _problem(state["problem"], problem)
     try:
         shape = set_from_state(state["set"])
@@ -117,7 +117,7 @@ def read_model(
         if shape.n_outcomes != d:
             raise ValueError(f"the set has {shape.n_outcomes} outcomes, the problem {d}")
         template, predictor = predictor_from_members(state["predictor"]["kind"], members, d, trusted)
-        return StoredModel(
+        model = StoredModel(
             problem=with_problem,
             set=shape,
             spread=spread_from_state(state.get("spread"), shape),
@@ -126,22 +126,34 @@ def read_model(
             learn_result=_learn_result(state["learning"], shape),
             n_learn=check_count(state["n_learn"], "n_learn", minimum=0),
             split=_split(state["split"], state["n_rows"]),
-            data_digest=_digest(state["data_digest"]),
-            feature_names=tuple(str(name) for name in state["feature_names"]),
+            data_digest=checked_digest(state["data_digest"]),
+            feature_names=_names(state["feature_names"]),
             settings={str(key): str(value) for key, value in state["settings"].items()},
             details=details_of(members),
             template=template,
         )
+        check_claims(model)
+        return model
     except ModelFileError:
         raise
     except Exception as error:  # edited content fails wherever it is first used
         raise ModelFileError(f"The model's content is not as expected: {type(error).__name__}: {error}") from error
 
 
-def open_model(path: str | Path, max_bytes: int = MAX_BYTES) -> tuple[dict[str, bytes], dict[str, Any]]:
-    """The checked members of a file and its decoded description, before any object is made of them."""
+@dataclass(frozen=True)
+class OpenedModel:
+    """A file before any object is made of it: members that are not read yet, its description, and its fingerprint."""
+
+    members: dict[str, bytes]
+    state: dict[str, Any]
+    digest: str
+
+
+def open_model(path: str | Path, max_bytes: int = MAX_BYTES) -> OpenedModel:
+    """The checked members of a file and its decoded description."""
     with Path(path).open("rb") as stream:
         members = unpack(stream, max_bytes)
+    digest = digest_of(members)
     header = parse_json(members.get("model.json", b""), "model.json")
     if not isinstance(header, dict) or header.get("format") != FORMAT:
         raise ModelFileError("This is not a polyhedge model file.")
@@ -152,7 +164,7 @@ def open_model(path: str | Path, max_bytes: int = MAX_BYTES) -> tuple[dict[str, 
             "Install a newer polyhedge, or save the model with an older one."
         )
     try:
-        return members, decode(members["model.json"], members)
+        return OpenedModel(members, decode(members.pop("model.json"), members), digest)
     except ModelFileError:
         raise
     except Exception as error:  # such as numbers that are no numbers, or a description nested too deep
@@ -168,31 +180,22 @@ def details_of(members: Mapping[str, bytes]) -> dict[str, Any]:
 
 
 def calibrations_of(state: Mapping[str, Any]) -> tuple[Calibration, ...]:
-    """The audit trail, oldest first."""
+    """The audit trail, oldest first, each radius of a rank that its rows have."""
     entries = state["calibrations"]
     if not isinstance(entries, list) or not 1 <= len(entries) <= _MAX_CALIBRATIONS:
         raise ModelFileError(f"A model has 1 to {_MAX_CALIBRATIONS} calibrations.")
     # Older files have one level beside the radii, which was in force when they were written.
     older = {} if "alpha" not in state else {"alpha": state["alpha"]}
-    return tuple(_calibration(*entry, **older) for entry in entries)
-
-
-def file_digest(members: Mapping[str, bytes]) -> str:
-    """What identifies this very file."""
-    return digest_of(members)
+    made = tuple(_calibration(*entry, **older) for entry in entries)
+    check_ranks(made)
+    return made
 
 
 def _calibration(date: str, n: int, radius: float, digest: str, alpha: float) -> Calibration:
     datetime.fromisoformat(date)
     if not isinstance(radius, float) or not math.isfinite(radius):
         raise ModelFileError(f"A radius must be a finite number, got {radius!r}.")
-    return Calibration(date, check_count(n, "n", minimum=1), radius, _digest(digest), check_alpha(alpha))
-
-
-def _digest(text: str) -> str:
-    if not isinstance(text, str) or not _DIGEST.fullmatch(text):
-        raise ModelFileError("A digest must have 64 hexadecimal digits.")
-    return text
+    return Calibration(date, check_count(n, "n", minimum=1), radius, checked_digest(digest), check_alpha(alpha))
 
 
 def _now() -> str:
@@ -243,6 +246,12 @@ def _problem(state: Mapping[str, Any], given: DecisionProblem | None) -> Decisio
             + (" The file holds its own problem: leave problem out." if is_inside else "")
         )
     return given
+
+
+def _names(names: Any) -> tuple[str, ...]:
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise ModelFileError("The names of features must be a list of texts.")
+    return tuple(names)
 
 
 def _split(parts: Sequence[Any], n_rows: int | None) -> Split:

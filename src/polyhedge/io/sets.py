@@ -10,6 +10,9 @@ import numpy as np
 from polyhedge.learners import Spread
 from polyhedge.sets import Ball, Box, Ellipsoid, Polyhedron, UncertaintySet, UnionOfBalls
 
+MAX_SET_ENTRIES = 500_000
+"""A union of balls has the residuals of all learning rows: 50 000 rows of 10 outcomes."""
+
 # A shape can be stored once its class and the arguments that make it again stand here.
 SETS: dict[str, tuple[type, tuple[str, ...]]] = {
     "Polyhedron": (Polyhedron, ("W", "b")),
@@ -43,6 +46,9 @@ def set_from_state(state: Mapping[str, Any]) -> UncertaintySet:
         raise ValueError(f"{state['kind']!r} is not a known shape of set.")
     cls, names = SETS[state["kind"]]
     values = {name: state[name] for name in names}
+    entries = sum(value.size for value in values.values() if isinstance(value, np.ndarray))
+    if entries > MAX_SET_ENTRIES:
+        raise ValueError(f"A set of {MAX_SET_ENTRIES} numbers is the largest that is read, this one has {entries}.")
     for name, value in values.items():
         # Numbers where arrays belong would be repeated to any announced size.
         if name not in ("n_outcomes", "norm") and (not isinstance(value, np.ndarray) or not value.ndim):

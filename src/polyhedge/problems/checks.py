@@ -73,7 +73,7 @@ def check_outcomes(problem: DecisionProblem, Y: ArrayLike) -> Array:
 def check_compiled_cost(problem: DecisionProblem, n_points: int = 4) -> None:
     """Raise if the callable, given numbers, differs from what it said as an expression."""
     rng = np.random.default_rng(0)
-    z = _feasible_points(problem, n_points, rng)
+    z = feasible_points(problem, n_points, rng)
     u = _outcomes_in_support(problem, rng.normal(size=(2 * len(z), problem.n_outcomes)))
     for i, decision in enumerate(z):
         low, high = u[2 * i], u[2 * i + 1]
@@ -119,8 +119,10 @@ def _outcomes_in_support(problem: DecisionProblem, u: Array) -> Array:
     return np.asarray(point.value)
 
 
-def _feasible_points(problem: DecisionProblem, n_points: int, rng: np.random.Generator) -> Array:
-    """Projections of random points onto (the relaxation of) Z."""
+def feasible_points(
+    problem: DecisionProblem, n_points: int, rng: np.random.Generator, time_limit: float | None = None
+) -> Array:
+    """Projections of random points onto (the relaxation of) Z, as many as are found in `time_limit` each."""
     program, columns = problem.feasible.program, problem.feasible.z_columns
     n = len(program.c)
     P = sp.csr_array((np.ones(len(columns)), (columns, columns)), shape=(n, n))
@@ -128,7 +130,8 @@ def _feasible_points(problem: DecisionProblem, n_points: int, rng: np.random.Gen
     for target in rng.normal(size=(n_points, len(columns))):
         c = np.zeros(n)
         c[columns] = -target
-        solution = solve(ConicProgram(c=c, A=program.A, b=program.b, cones=program.cones, P=P))
+        projection = ConicProgram(c=c, A=program.A, b=program.b, cones=program.cones, P=P)
+        solution = solve(projection, time_limit=time_limit)
         if solution.status.has_solution:
             points.append(solution.x[columns])
     return np.array(points).reshape(-1, len(columns))

@@ -21,6 +21,11 @@ MAX_DEPTH = 200
 MAX_NODES = 50_000
 MAX_SIZE = 1_000_000
 """Entries that one node of a tree may have; larger formulas cannot be solved anyway."""
+MAX_TOTAL = 10_000_000
+"""Entries that all nodes of a problem may have together."""
+
+_MAX_POWER = 2**32
+"""Powers are rounded to fractions with a denominator of at most 1024."""
 
 _PARTS = {
     "affine": (
@@ -78,35 +83,76 @@ def to_tree(node: Any, leaves: Mapping[int, str]) -> dict[str, Any]:
     return {"atom": names[-1], "args": args, "data": [_plain_data(item) for item in _settings(node)]}
 
 
-def from_tree(tree: Any, leaves: Mapping[str, Any]) -> Any:
+class FormulaWork:
+    """What reading the formulas of one problem may cost: parts and entries, counted as often as they stand there."""
+
+    def __init__(self) -> None:
+        self.nodes_left, self.entries_left = MAX_NODES, MAX_TOTAL
+
+    def node(self, depth: int) -> None:
+        """Count one part, nested `depth` below the deepest that is allowed."""
+        self.nodes_left -= 1
+        if depth == 0 or self.nodes_left < 0:
+            raise ValueError(f"A formula may have {MAX_NODES} parts, nested {MAX_DEPTH} deep; this one has more.")
+
+    def entries(self, n: float, what: str) -> None:
+        """Count the entries of a part, before or as soon as its shape is known."""
+        self.entries_left -= int(min(n, MAX_TOTAL + 1))
+        if n > MAX_SIZE or self.entries_left < 0:
+            raise ValueError(
+                f"A part of a formula may have {MAX_SIZE} entries, and all parts {MAX_TOTAL}; {what} has {n:g}."
+            )
+
+
+def from_tree(tree: Any, leaves: Mapping[str, Any], work: FormulaWork | None = None) -> Any:
     """The expression or constraint that a tree describes, with `leaves` for its variables.
+
+    Trees of one problem share their `work`.
 
     Examples
     --------
     >>> float(from_tree({"atom": "abs", "args": [{"leaf": "z"}], "data": []}, {"z": cp.Constant(-2.0)}).value)
     2.0
     """
-    return _Builder(leaves).build(tree, MAX_DEPTH)
+    return _Builder(leaves, FormulaWork() if work is None else work).build(tree, MAX_DEPTH)
 
 
 class _Builder:
-    def __init__(self, leaves: Mapping[str, Any]) -> None:
-        self.leaves, self.n_nodes = leaves, 0
+    def __init__(self, leaves: Mapping[str, Any], work: FormulaWork) -> None:
+        self.leaves, self.work = leaves, work
 
     def build(self, tree: Any, depth: int) -> Any:
-        self.n_nodes += 1
-        if depth == 0 or self.n_nodes > MAX_NODES:
-            raise ValueError(f"A formula may have {MAX_NODES} parts, nested {MAX_DEPTH} deep; this one has more.")
+        self.work.node(depth)
         if "leaf" in tree:
             return self.leaves[tree["leaf"]]
         if "constant" in tree:
-            return cp.Constant(_value(tree["constant"]))
+            return cp.Constant(_value(tree["constant"], self.work))
         args = [self.build(argument, depth - 1) for argument in tree["args"]]
-        made = _make(tree["atom"], args, [_data(item, self.leaves) for item in tree["data"]])
+        made = _make(tree["atom"], args, [self.data(item, depth - 1) for item in tree["data"]])
         size = sum(a.size for a in made.args) if isinstance(made, cp.Constraint) else made.size
-        if size > MAX_SIZE:
-            raise ValueError(f"A part of a formula may have {MAX_SIZE} entries, {tree['atom']} has {size}.")
+        self.work.entries(size, str(tree["atom"])[:80])
         return made
+
+    def data(self, plain: Any, depth: int) -> Any:
+        """What an atom needs beside its arguments."""
+        self.work.node(depth)
+        if not isinstance(plain, dict):
+            return plain
+        ((kind, content), *more) = plain.items()
+        if kind == "slice":
+            return slice(*[self.data(part, depth - 1) for part in content])
+        if kind in ("list", "tuple"):
+            parts = [self.data(part, depth - 1) for part in content]
+            return parts if kind == "list" else tuple(parts)
+        if kind == "fraction":
+            return _fraction(*content)
+        if kind == "array":
+            return content.astype(bool) if more[0][1] else content
+        if kind == "expression":
+            return _Builder({}, self.work).build(content, depth - 1)
+        if kind == "ellipsis":
+            return Ellipsis
+        raise ValueError(f"{kind!r} is not a known kind of setting in a formula.")
 
 
 def _make(name: str, args: list[Any], data: list[Any]) -> Any:
@@ -179,12 +225,29 @@ def _real(array: Any) -> Any:
     return array.astype(np.float64)
 
 
-def _value(plain: Any) -> Any:
+def _value(plain: Any, work: FormulaWork) -> Any:
     if not isinstance(plain, dict):
+        if not isinstance(plain, (int, float, np.ndarray)) or not np.isfinite(plain).all():
+            raise ValueError("A constant of a formula must be a finite number or an array.")
+        work.entries(np.size(plain), "a constant")
         return plain
     row, column, data = plain["sparse"]
-    made = sp.coo_array((data, (row, column)), shape=tuple(plain["shape"]))
+    shape = tuple(plain["shape"])
+    if len(shape) != 2 or any(type(n) is not int or n < 1 for n in shape):
+        raise ValueError(f"A sparse constant must have two axes, got the shape {str(shape)[:80]}.")
+    # Before it is built: a matrix without entries takes the memory of its rows or columns.
+    work.entries(float(shape[0]) * shape[1], "a sparse constant")
+    positions = ((row, shape[0]), (column, shape[1]))
+    if any(p.dtype.kind != "i" or p.shape != data.shape or ((p < 0) | (p >= n)).any() for p, n in positions):
+        raise ValueError("A sparse constant has entries outside of it.")
+    made = sp.coo_array((data, (row, column)), shape=shape)
     return made.asformat({"csc": "csc", "csr": "csr"}.get(plain["format"], "csc"))
+
+
+def _fraction(numerator: Any, denominator: Any) -> Fraction:
+    if any(type(n) is not int or abs(n) > _MAX_POWER for n in (numerator, denominator)):
+        raise ValueError("An exponent must be a fraction of two numbers of moderate size.")
+    return Fraction(numerator, denominator)
 
 
 def _plain_data(item: Any) -> Any:
@@ -206,23 +269,3 @@ def _plain_data(item: Any) -> Any:
     if isinstance(item, cp.Expression):
         return {"expression": to_tree(item, {})}
     raise NotPortableError(f"it holds a {type(item).__name__}")
-
-
-def _data(plain: Any, leaves: Mapping[str, Any]) -> Any:
-    if not isinstance(plain, dict):
-        return plain
-    ((kind, content), *more) = plain.items()
-    if kind == "slice":
-        return slice(*[_data(part, leaves) for part in content])
-    if kind in ("list", "tuple"):
-        parts = [_data(part, leaves) for part in content]
-        return parts if kind == "list" else tuple(parts)
-    if kind == "fraction":
-        return Fraction(*content)
-    if kind == "array":
-        return content.astype(bool) if more[0][1] else content
-    if kind == "expression":
-        return from_tree(content, {})
-    if kind == "ellipsis":
-        return Ellipsis
-    raise ValueError(f"{kind!r} is not a known kind of setting in a formula.")

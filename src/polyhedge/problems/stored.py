@@ -18,17 +18,20 @@ import scipy.sparse as sp
 
 from polyhedge._validation import Array
 from polyhedge.problems.decision_problem import Curvature, DecisionProblem
-from polyhedge.problems.expression_tree import NotPortableError, from_tree, to_tree
+from polyhedge.problems.expression_tree import FormulaWork, NotPortableError, from_tree, to_tree
 from polyhedge.problems.feasible_set import FeasibleProgram
 from polyhedge.problems.layout import Layout, check_variable_names, leaves_of, own_name
 from polyhedge.problems.names import Source, check_names
 from polyhedge.problems.pieces import Pieces, SumOfMaxima
+from polyhedge.problems.stored_checks import check_stored
 from polyhedge.problems.written import Written, substitute, substitute_in
 from polyhedge.solvers.program import Cone, ConicProgram, n_rows
 
 _ATTRIBUTES = ("nonneg", "nonpos", "pos", "neg", "boolean", "integer", "bounds")
 _CONES = ("zero", "nonneg", "soc", "psd", "exp", "pow")
 _MAX_ENTRIES = 10_000
+_MAX_ROWS = 10_000_000
+"""Rows of one cone; the arrays of a file could not fill more."""
 _STRUCTURES: dict[str, tuple[type, ...]] = {"dict": (dict,), "list": (list, tuple)}
 
 
@@ -139,23 +142,24 @@ def problem_from_state(state: Mapping[str, Any]) -> DecisionProblem:
     auxiliary = [_variable(one) for one in state.get("auxiliary", ())]
     u = cp.Variable(d)
     leaves = {name: leaf for leaf, name in _leaf_names(variables, auxiliary, u)}
-    certain, uncertain = _split_rows(state, leaves)
+    work = FormulaWork()
+    certain, uncertain = _split_rows(state, leaves, work)
     written = Written(
         variables=variables,
         layout=layout,
         outcome=u,
         parameters=(),
-        cost=_scalar(from_tree(state["cost"][0], leaves)),
+        cost=_scalar(from_tree(state["cost"][0], leaves, work)),
         certain=certain,
         uncertain=uncertain,
-        support=tuple(from_tree(tree, {"u": u}) for tree in state["outcome_support"] or ()),
+        support=tuple(from_tree(tree, {"u": u}, work) for tree in state["outcome_support"] or ()),
     )
     given = variables[: layout.n_given]
 
     def called(nodes: Sequence[Any] | None, is_list: bool = True) -> StoredFormula | None:
         return None if nodes is None else StoredFormula(decision, given, u, tuple(nodes), is_list)
 
-    # The checks of a problem solve programs; a stored one passed them when it was written.
+    # Not by its constructor, which would compile the formulas again.
     problem = object.__new__(DecisionProblem)
     values: dict[str, Any] = {
         "decision": decision,
@@ -173,15 +177,17 @@ def problem_from_state(state: Mapping[str, Any]) -> DecisionProblem:
     }
     problem.__dict__.update({field.name: values[field.name] for field in fields(DecisionProblem)})
     problem.__dict__.update(_compiled(state["compiled"], d, layout.size))
+    check_stored(problem)
     return problem
 
 
 def _split_rows(
-    state: Mapping[str, Any], leaves: Mapping[str, Any]
+    state: Mapping[str, Any], leaves: Mapping[str, Any], work: FormulaWork
 ) -> tuple[tuple[cp.Constraint, ...], tuple[cp.Constraint, ...]]:
     """Certain and uncertain constraints; older files have those without u among the uncertain ones."""
-    certain = [from_tree(tree, {k: v for k, v in leaves.items() if k != "u"}) for tree in state["constraints"]]
-    others = [from_tree(tree, leaves) for tree in state["uncertain_constraints"] or ()]
+    of_decision = {name: leaf for name, leaf in leaves.items() if name != "u"}
+    certain = [from_tree(tree, of_decision, work) for tree in state["constraints"]]
+    others = [from_tree(tree, leaves, work) for tree in state["uncertain_constraints"] or ()]
     u = leaves["u"].id
     sees_outcome = [u in {v.id for v in row.variables()} for row in others]
     certain += [row for row, sees in zip(others, sees_outcome, strict=True) if not sees]
@@ -228,10 +234,17 @@ def _variable(state: Mapping[str, Any]) -> cp.Variable:
         if name not in _ATTRIBUTES:
             raise ValueError(f"The decision has the unknown attribute {name!r}.")
         if name == "bounds":
-            settings[name] = [np.array(bound, dtype=np.float64).reshape(shape) for bound in setting]
+            settings[name] = _bounds(setting, shape)
         else:
             settings[name] = True if setting is True else [tuple(index) for index in setting]
     return cp.Variable(shape, name=_text(state["name"]), **settings)
+
+
+def _bounds(setting: Any, shape: tuple[int, ...]) -> list[Array]:
+    lower, upper = (np.array(bound, dtype=np.float64).reshape(shape) for bound in setting)
+    if not (lower <= upper).all():  # also where one is no number
+        raise ValueError("The bounds of a variable must be numbers, the lower not above the upper.")
+    return [lower, upper]
 
 
 def _compiled_state(problem: DecisionProblem) -> dict[str, Any]:
@@ -275,12 +288,12 @@ def _compiled(state: Mapping[str, Any], d: int, p: int) -> dict[str, Any]:
         b=b,
         cones=cones,
         P=None if state["P"] is None else _sparse(state["P"], n, n),
-        offset=float(state["offset"]),
+        offset=_finite(state["offset"]),
         integer=_indices(state["integer"], 0, n),
     )
     z_columns = _indices(state["z_columns"], 0, n)
     epigraphs = _indices(state["epigraph_columns"], -1, n)
-    if len(z_columns) != p or len(epigraphs) != len(uncertain):
+    if len(z_columns) != p or len(set(z_columns.tolist())) != p or len(epigraphs) != len(uncertain):
         raise ValueError("The program has another number of decisions or uncertain constraints than the problem.")
     A, h = state["support_rows"]
     A = _shaped(A, (None, d))
@@ -293,8 +306,14 @@ def _compiled(state: Mapping[str, Any], d: int, p: int) -> dict[str, Any]:
     }
 
 
+def _finite(value: Any) -> float:
+    if type(value) is not float or not np.isfinite(value):
+        raise ValueError(f"Expected a finite number, got {str(value)[:80]!r}.")
+    return value
+
+
 def _cone(kind: str, size: int, exponent: float) -> Cone:
-    if kind not in _CONES or type(size) is not int or size < 1 or not 0 < exponent < 1:
+    if kind not in _CONES or type(size) is not int or not 1 <= size <= _MAX_ROWS or not 0 < exponent < 1:
         raise ValueError(f"Unknown cone {kind!r} of size {size!r}.")
     return Cone(kind, size, float(exponent))
 
@@ -318,6 +337,10 @@ def _sparse(state: Mapping[str, Any], rows: int, columns: int) -> sp.csr_array:
     data = _shaped(state["data"], (len(indices),))
     if len(indptr) != rows + 1 or indptr[0] != 0 or indptr[-1] != len(data) or (np.diff(indptr) < 0).any():
         raise ValueError("The rows of a sparse matrix do not fit its entries.")
+    row_of = np.repeat(np.arange(rows), np.diff(indptr))
+    # Solvers that are handed two entries for one place, or places out of order, may read beyond their arrays.
+    if (np.diff(row_of * np.int64(columns) + indices) <= 0).any():
+        raise ValueError("The entries of a sparse matrix must stand in order, each place once.")
     return sp.csr_array((data, indices, indptr), shape=(rows, columns))
 
 

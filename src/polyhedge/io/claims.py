@@ -1,0 +1,86 @@
+"""What a model file claims, held against what can be known without its data."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from polyhedge.calibration import Calibration, attained_rank
+from polyhedge.io.archive import ModelFileError
+from polyhedge.learners import LearnResult, Spread
+from polyhedge.sets import UncertaintySet
+
+if TYPE_CHECKING:
+    from polyhedge.io.model import StoredModel
+
+_DIGEST = re.compile("[0-9a-f]{64}")
+_ROUNDING = 1e-6
+
+
+def check_claims(model: StoredModel) -> None:
+    """Raise where a model claims what no fit could have given.
+
+    The newest radius must not be below every score, a proven bound not above what was reached; names and row numbers
+    must make sense. That each radius has a rank among its rows is checked where they are read.
+    """
+    _check_radius(model.set, model.calibrations[-1].radius)
+    _check_evidence(model.learn_result, is_scaled=model.spread is not None)
+    _check_rows(model)
+    _check_names(model.feature_names)
+    if model.spread is not None:
+        _check_spread(model.spread, model.set.n_outcomes)
+
+
+def check_ranks(calibrations: Sequence[Calibration]) -> None:
+    """Every radius must be the score of one of its rows: there must be enough of them for its level."""
+    for entry in calibrations:
+        try:
+            attained_rank(entry.n, entry.alpha)
+        except ValueError as error:
+            raise ModelFileError(f"The file claims what its calibration rows cannot give: {error}") from error
+
+
+def checked_digest(text: str) -> str:
+    """A fingerprint as SHA-256 gives it."""
+    if not isinstance(text, str) or not _DIGEST.fullmatch(text):
+        raise ModelFileError("A digest must have 64 hexadecimal digits.")
+    return text
+
+
+def _check_radius(shape: UncertaintySet, radius: float) -> None:
+    with np.errstate(all="ignore"):
+        reach = shape.support(np.eye(shape.n_outcomes)[0], radius)
+    if np.isnan(reach) or reach == -math.inf:
+        raise ModelFileError(f"The radius {radius:g} is below the score of every residual: no row can have given it.")
+
+
+def _check_evidence(result: LearnResult, *, is_scaled: bool) -> None:
+    if not (math.isfinite(result.seconds) and result.seconds >= 0) or math.isnan(result.lower_bound):
+        raise ModelFileError("What the file says of how the set was learned is not a number.")
+    # A set that is scaled by a spread may be better than what is proven for sets of one size.
+    margin = _ROUNDING * (1 + abs(result.objective))
+    if not is_scaled and result.lower_bound > result.objective + margin:
+        raise ModelFileError(
+            f"The file says that no set costs less than {result.lower_bound:g}, and that its own costs "
+            f"{result.objective:g}."
+        )
+
+
+def _check_rows(model: StoredModel) -> None:
+    n_rows, first = model.split.n_rows, model.calibrations[0].n
+    if n_rows is not None and (first > n_rows or n_rows > np.iinfo(np.int64).max):
+        raise ModelFileError(f"The first radius is said to come from {first} of {n_rows} rows.")
+
+
+def _check_names(names: Sequence[str]) -> None:
+    if len(set(names)) < len(names):
+        raise ModelFileError("Two features have the same name.")
+
+
+def _check_spread(spread: Spread, n_outcomes: int) -> None:
+    if spread.fill.shape != (len(spread.columns) + n_outcomes,):
+        raise ModelFileError("The spread must look at its columns and at the prediction of each outcome.")
