@@ -389,8 +389,14 @@ CLAIMS = {
         changed("calibrations", 0, 4, value={"$float": (1e-9).hex()}),
         r"claims what its calibration rows cannot give: alpha=1e-09 needs at least 999999999 calibration samples",
     ),
-    "a level of zero": (changed("calibrations", 0, 4, value={"$float": "0x0p+0"}), "alpha must lie strictly between 0 and 1"),
-    "a level that is no number": (changed("calibrations", 0, 4, value={"$float": "nan"}), "alpha must lie strictly between 0 and 1"),
+    "a level of zero": (
+        changed("calibrations", 0, 4, value={"$float": "0x0p+0"}),
+        "alpha must lie strictly between 0 and 1",
+    ),
+    "a level that is no number": (
+        changed("calibrations", 0, 4, value={"$float": "nan"}),
+        "alpha must lie strictly between 0 and 1",
+    ),
     "fewer rows than the level needs": (changed("calibrations", 0, 1, value=3), "needs at least 9 calibration samples"),
     "a radius below every score": (
         changed("calibrations", 0, 2, value={"$float": (-9.0).hex()}),
