@@ -220,6 +220,25 @@ class TestPieces:
         total = SumOfMaxima(np.zeros((2, 2)), tuple(np.stack([0 * a, a]) for a in (tilt, straight)))
         assert len(total.merged().groups) == 2
 
+    def test_a_large_constant_does_not_make_segments_parallel(self):
+        total = lambda z, u: 2 * cp.pos(u[0] - z[0] - 1e6) + cp.pos(1e6 + (1 + 1e-7) * z[0] - u[0])  # noqa: E731
+        problem = written(total, 1, 1)
+        z, u = np.array([[1e5], [-3e5]]), np.array([[1.1e6], [7e5]])
+        assert problem.evaluate(z, u) == pytest.approx([1e-2, 0.0], rel=1e-6)
+
+    @pytest.mark.parametrize("unit", [1e-9, 1.0, 1e9])
+    @pytest.mark.parametrize("shift", [0.0, 0.1, 1e6, 1e12])
+    def test_coefficients_are_read_to_the_last_digit_beside_any_constant(self, unit, shift):
+        problem = written(lambda z, u: (0.1 * unit) * (u - shift) @ z + shift * unit * z[0] + shift, 2, 2)
+        assert np.array_equal(problem.pieces.Q[0], 0.1 * unit * np.eye(2))
+        assert not problem.pieces.q.any()
+
+    def test_a_faint_weight_of_the_outcome_is_not_lost(self):
+        z = cp.Variable(1, nonneg=True)
+        cost = lambda z, u: 1e-13 * u[0] * cp.square(z[0])  # noqa: E731
+        problem = DecisionProblem(decision=z, cost=cost, n_outcomes=1, outcome_support=lambda u: [u >= 0])
+        assert problem.evaluate(np.array([[2.0]]), np.array([[1e13]])) == pytest.approx([4.0])
+
     def test_a_sum_with_too_many_pieces_has_no_list(self):
         n = PIECE_LIMIT.bit_length()
         problem = simplex_newsvendor(1.0, 2.0, n)
@@ -290,8 +309,10 @@ class TestReadyMade:
             (lambda: simplex_linear([[0.0, 1.0]]), r"c must have 1 dimension\(s\), got shape \(1, 2\)"),
             (lambda: simplex_newsvendor([1.0, 2.0, 3.0], 1.0, 2), "overage must be a number or have 2 entries"),
             (lambda: simplex_newsvendor(-1.0, 1.0, 2), "overage and underage must be non-negative"),
-            (lambda: portfolio([[1.0, 2.0], [0.0, 1.0]]), "covariance must be a symmetric matrix"),
+            (lambda: portfolio([[1.0, 2.0], [0.0, 1.0]]), "covariance must be symmetric, got entries that differ by 2"),
+            (lambda: portfolio([[1e-9, 2e-9], [0.0, 1e-9]]), "covariance must be symmetric"),
             (lambda: portfolio([[1.0, 2.0], [2.0, 1.0]]), "least eigenvalue is -1"),
+            (lambda: portfolio([[1e-10, 2e-10], [2e-10, 1e-10]]), "least eigenvalue is -1e-10"),
             (lambda: portfolio(np.eye(2), upper=0.3), "feasible set of the decision problem is empty"),
             (lambda: newsvendor(1.0, 1.0, 2, sizes=[1.0] * 3), "sizes must be a number or have 2 entries"),
         ],
@@ -319,6 +340,14 @@ class TestLiesAndMistakes:
     def test_a_callable_that_lies_is_caught(self, branch):
         with pytest.raises(ValueError, match="The callable must return the same formula"):
             written(two_faced(branch, lambda z, u: 2 * (u @ z)))
+
+    @pytest.mark.parametrize("unit", [1e-12, 1e12])
+    def test_a_callable_that_lies_is_caught_in_any_unit(self, unit):
+        def cost(z, u):
+            return unit * (2 if isinstance(z, cp.Constant) else 1) * (u @ z)
+
+        with pytest.raises(ValueError, match="The callable must return the same formula"):
+            written(cost)
 
     def test_a_callable_that_hides_its_curvature_is_caught(self):
         def cost(z, u):

@@ -137,3 +137,19 @@ def test_multipliers_of_facets_are_those_of_the_set_as_given(unit):
             for sign in (1.0, -1.0)
         )
         assert (high - low) / (2 * step * unit) == pytest.approx(slope[k] / unit, abs=1e-4)
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e9])
+def test_an_offset_does_not_flatten_the_bounds_of_a_quadratic_cost(offset):
+    # Each entry: min over z of f z + r |z| + H z^2 / 2 = -max(|f| - r, 0)^2 / (2 H).
+    r, H = 10.0, 1e7
+    problem = ph.DecisionProblem(
+        decision=cp.Variable(2),
+        cost=lambda z, u: u @ z + H / 2 * cp.sum_squares(z) + offset,
+        constraints=[],
+        n_outcomes=2,
+    )
+    centers = 1e4 * np.random.default_rng(0).normal(size=(400, 2))
+    found = decide(problem, ph.Box([r, r]), 1.0, centers)
+    expected = -(np.maximum(np.abs(centers) - r, 0) ** 2).sum(axis=1) / (2 * H)
+    assert found.cost_bound - offset == pytest.approx(expected, abs=1e-5)

@@ -44,7 +44,7 @@ def least_worst_case(base, outcomes, n_zooms=8):
 def test_points_on_a_parabola_do_not_make_a_maximum_of_lines_quadratic():
     problem = on_simplex(five_points_on_a_parabola)
     rng = np.random.default_rng(0)
-    centers = rng.normal(size=(50, 2)) + [0.0, 8.0]
+    centers = rng.normal(size=(50, 2)) + np.array([0.0, 8.0])
     found = decide(problem, Box([0.1, 0.1]), 1.0, centers)
     expected = [
         least_worst_case(lambda s: np.max([4 * s, 12 * s - 2, 20 * s - 6, 28 * s - 12], axis=0), center[None] + 0.1)
@@ -65,12 +65,12 @@ def test_an_offset_does_not_hide_a_kink(offset):
 
 def test_a_cost_is_below_its_bound_wherever_the_outcome_is_in_the_set():
     rng = np.random.default_rng(1)
-    X = rng.normal(size=(400, 2)) + [0.0, 14.0]
+    X = rng.normal(size=(400, 2)) + np.array([0.0, 14.0])
     Y = X + 0.05 * rng.normal(size=X.shape)
     decider = ph.RobustDecider(
         on_simplex(five_points_on_a_parabola), "precomputed", learner=OneSidedBox(), random_state=0
     ).fit(X, Y)
-    fresh = rng.normal(size=(500, 2)) + [0.0, 14.0]
+    fresh = rng.normal(size=(500, 2)) + np.array([0.0, 14.0])
     rows = decider.measure(fresh, fresh + 0.05 * rng.normal(size=fresh.shape))
     assert rows.held[rows.inside].all()
     assert rows.inside.mean() > 0.8

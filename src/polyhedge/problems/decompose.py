@@ -21,6 +21,10 @@ from polyhedge._validation import Array, Indices
 from polyhedge.problems.pieces import SumOfMaxima, maximum_of
 from polyhedge.problems.written import substitute
 
+_FAR = 2.0**100
+"""Where slopes in the outcome are read: so far out that constants beside them fall below the last digit, and at a power
+of two, so that slopes keep all of theirs. (A step of 1 would leave 0.1 (u - 1e6) a slope that is wrong by 1e-11.)"""
+
 
 @dataclass(frozen=True)
 class Decomposition:
@@ -113,8 +117,8 @@ class _Walk:
                 raise _NotPiecewiseError
             at_unit.append(_affine_map(affine, variables))
         stacked = np.stack(at_unit, axis=-1)
-        stacked[..., 1:] -= stacked[..., :1]
-        if np.abs(stacked[:, 1 + p :, 1:]).max(initial=0.0) > 1e-12:
+        stacked[..., 1:] = (stacked[..., 1:] - stacked[..., :1]) / _FAR
+        if stacked[:, 1 + p :, 1:].any():
             raise _NotPiecewiseError
         n_maxima = sum(v.size for v in cut.maxima_variables)
         weights = stacked[:, 1 + p :, 0]
@@ -134,13 +138,13 @@ class _Walk:
 
 
 def _units(variables: Sequence[cp.Variable]) -> Iterator[dict[int, cp.Expression]]:
-    """All variables at zero, then one entry after the other at one."""
+    """All variables at zero, then one entry after the other far out."""
     zeros = {v.id: cp.Constant(np.zeros(v.shape)) for v in variables}
     yield zeros
     for v in variables:
         for index in np.ndindex(*v.shape):
             unit = np.zeros(v.shape)
-            unit[index] = 1.0
+            unit[index] = _FAR
             yield zeros | {v.id: cp.Constant(unit)}
 
 

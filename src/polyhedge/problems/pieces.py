@@ -11,6 +11,7 @@ import numpy as np
 
 from polyhedge._validation import Array, Mask
 
+_ROUNDING = 8 * np.finfo(float).eps  # of a weight times a coefficient, a difference and a ratio of such
 PIECE_LIMIT = 4096
 """Piece lists longer than this are not written out; their worst case is found by a mixed-integer program."""
 
@@ -98,21 +99,25 @@ class SumOfMaxima:
 
     def merged(self) -> SumOfMaxima:
         """Merge groups that are parallel segments: c max(a, 0) + k max(-a, 0) = max(c a, -k a)."""
-        base, groups = self.base.copy(), []
+        base, groups, sizes = self.base.copy(), [], []
         for group in self.groups:
+            size = np.abs(group).max(axis=0)  # what the rounding of a step is relative to
             if len(group) != 2:
                 groups.append(group)
+                sizes.append(size)
                 continue
             low, step = group[0], group[1] - group[0]
             base = base + low
-            twin = next((i for i, g in enumerate(groups) if len(g) == 2 and _parallel(g[1] - g[0], step)), None)
+            twin = next((i for i, g in enumerate(groups) if len(g) == 2 and _parallel(g, sizes[i], step, size)), None)
             if twin is None:
                 groups.append(np.stack([np.zeros_like(step), step]))
+                sizes.append(size)
                 continue
             other = groups[twin]
             if np.vdot(other[1] - other[0], step) < 0:
                 base, step = base + step, -step
             groups[twin] = np.stack([other[0], other[1] + step])
+            sizes[twin] = np.maximum(sizes[twin], size)
         return SumOfMaxima(base, tuple(groups))
 
     def pieces(self) -> Pieces | None:
@@ -142,13 +147,15 @@ def maximum_of(functions: Sequence[SumOfMaxima]) -> SumOfMaxima | None:
     return SumOfMaxima(np.zeros_like(group[0]), (group,))
 
 
-def _parallel(a: Array, b: Array) -> bool:
-    length_a, length_b = float(np.linalg.norm(a)), float(np.linalg.norm(b))
-    if not (length_a and length_b):
+def _parallel(segment: Array, segment_size: Array, step: Array, size: Array) -> bool:
+    """Whether a step is a multiple of a segment, entry by entry up to rounding: no large entry hides another slope."""
+    other = segment[1] - segment[0]
+    largest = np.unravel_index(int(np.abs(other).argmax()), other.shape)
+    if not (other[largest] and step[largest]):
         return False
-    # Their cosine would be 1 up to rounding for vectors a millionth apart; their difference is not 0.
-    unit_a, unit_b = a / length_a, b / length_b
-    return bool(np.abs(unit_a - np.sign(np.vdot(a, b)) * unit_b).max() <= 1e-12)
+    ratio = step[largest] / other[largest]
+    rounding = _ROUNDING * (abs(ratio) * segment_size + size)
+    return bool((np.abs(ratio * other - step) <= rounding).all())
 
 
 def _with_one(rows: Array) -> Array:

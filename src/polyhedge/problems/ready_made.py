@@ -12,6 +12,9 @@ from numpy.typing import ArrayLike
 from polyhedge._validation import Array, as_finite
 from polyhedge.problems.decision_problem import Cost, DecisionProblem
 
+_SYMMETRIC = 1e-8
+"""What rounding may leave between mirror images, and below zero among eigenvalues, in shares of the largest."""
+
 
 def simplex_linear(c: ArrayLike) -> DecisionProblem:
     r"""Split a unit budget: $g(z, u) = (c + u)^\top z$ over the probability simplex.
@@ -111,10 +114,15 @@ def portfolio(
     r"""Invest a budget for unknown returns u: $-u^\top z + \gamma\, z^\top \Sigma z$, bounds on each asset."""
     covariance = as_finite(covariance, "covariance", ndim=2)
     n_assets = len(covariance)
-    if covariance.shape != (n_assets, n_assets) or not np.allclose(covariance, covariance.T):
-        raise ValueError(f"covariance must be a symmetric matrix, got shape {covariance.shape}.")
-    values, vectors = np.linalg.eigh(covariance)
-    if values.min() < -1e-9 * max(1.0, values.max()):
+    if covariance.shape != (n_assets, n_assets):
+        raise ValueError(f"covariance must be a square matrix, got shape {covariance.shape}.")
+    skew = float(np.abs(covariance - covariance.T).max())
+    if skew > _SYMMETRIC * np.abs(covariance).max():
+        raise ValueError(
+            f"covariance must be symmetric, got entries that differ by {skew:.3g} from their mirror image."
+        )
+    values, vectors = np.linalg.eigh((covariance + covariance.T) / 2)
+    if values.min() < -_SYMMETRIC * np.abs(values).max():
         raise ValueError(f"covariance must be positive semidefinite, its least eigenvalue is {values.min():.3g}.")
     root = np.sqrt(np.maximum(values, 0.0))[:, None] * vectors.T
     low, high = (_one_for_each(b, n_assets, n) for b, n in ((lower, "lower"), (upper, "upper")))

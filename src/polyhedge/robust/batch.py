@@ -252,7 +252,8 @@ class _Pool:
             return
         z = region.X[engine.counterpart.problem.feasible.z_columns]
         U = _value_form(engine.program, region)
-        is_affine = np.abs(U[1:, 1:]).max() <= 1e-14 * np.abs(U).max()
+        # Within a region a linear program's optimum is affine where predictions move only its costs or only its limits.
+        is_affine = isinstance(engine.rule, DualSimplex)
         value = _tangent(U, np.eye(len(U))[0])[None] if is_affine else U
         self.regions.append(region)
         self.maps.append(np.ascontiguousarray(np.vstack([z, residual, value]).T))

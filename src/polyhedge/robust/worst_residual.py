@@ -38,6 +38,8 @@ class WorstResidual:
         if self.points is None:
             return -Y[self.rows]
         weights = Y[self.rows]
+        # Any piece with weight attains the bound, and the heaviest has at least its share of 1: what rounding adds to
+        # a weight that is constant cannot take that away.
         if np.abs(weights[:, 1:]).max(initial=0.0) > 1e-12 * (1 + np.abs(weights[:, 0]).max()):
             return None
         constant = np.zeros((self.points.shape[1], Y.shape[1]))
