@@ -31,7 +31,8 @@ PARAMETER = cp.Parameter(3, value=RNG.normal(size=3))
 
 
 def written(cost, shape=3, n_outcomes=3, **options):
-    return DecisionProblem(decision=cp.Variable(shape, **options), cost=cost, n_outcomes=n_outcomes)
+    z = cp.Variable(shape, **options)
+    return DecisionProblem(decision=z, cost=cost, n_outcomes=n_outcomes, constants=[PARAMETER])
 
 
 def value(expression):
@@ -386,7 +387,6 @@ class TestLiesAndMistakes:
             ({"n_outcomes": 2.0}, ValueError, r"n_outcomes must be a positive integer, got 2\.0"),
             ({"cost": lambda z, u: cp.multiply(z, u)}, ValueError, r"must return one number.*shape \(2,\)"),
             ({"n_outcomes": 3}, ValueError, "Incompatible dimensions"),
-            ({"cost": lambda z, u: (cp.Parameter(2, name="price") + u) @ z}, ValueError, "price has no value"),
             ({"outcome_support": lambda u: u >= 0}, TypeError, "outcome_support must be a list"),
             ({"outcome_support": lambda u: [cp.norm(u) <= 1]}, ValueError, "must give linear constraints on u"),
             ({"outcome_support": lambda u: [u >= 1, u <= 0]}, ValueError, "outcome_support is empty"),
@@ -433,14 +433,15 @@ class TestLiesAndMistakes:
         with pytest.raises(ValueError, match="has the attribute PSD=True, which is not supported"):
             written(lambda z, u: cp.trace(z) + cp.sum(u), (3, 3), PSD=True)
 
-    def test_an_unset_parameter_in_a_constraint_is_named(self):
-        z = cp.Variable(2)
+    def test_a_constant_without_a_value_is_named(self):
+        z, budget = cp.Variable(2), cp.Parameter(name="budget")
         with pytest.raises(ValueError, match="budget has no value"):
             DecisionProblem(
                 decision=z,
                 cost=lambda z, u: u @ z,
                 n_outcomes=2,
-                constraints=[cp.sum(z) <= cp.Parameter(name="budget")],
+                constraints=[cp.sum(z) <= budget],
+                constants=[budget],
             )
 
 
@@ -463,7 +464,11 @@ class TestFeasibleSet:
         z = cp.Variable(2, nonneg=True)
         two, three = cp.Parameter(value=2.0), cp.Parameter(value=3.0)
         problem = DecisionProblem(
-            decision=z, cost=lambda z, u: u @ z, n_outcomes=2, constraints=[two * three * cp.sum(z) == 12]
+            decision=z,
+            cost=lambda z, u: u @ z,
+            n_outcomes=2,
+            constraints=[two * three * cp.sum(z) == 12],
+            constants=[two, three],
         )
         assert decide_knowing(problem, np.array([[1.0, 3.0]]))[1][0] == pytest.approx(2.0)
 

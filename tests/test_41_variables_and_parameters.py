@@ -13,8 +13,11 @@ from cvxpy.transforms.partial_optimize import partial_optimize
 
 import polyhedge as ph
 from polyhedge.problems import DecisionProblem
+from polyhedge.problems.parameters import parameter_rows
 from polyhedge.problems.stored import problem_from_state, problem_to_state
-from polyhedge.robust import decide
+from polyhedge.robust import decide, decide_knowing
+from polyhedge.robust.batch import decide_in_batch
+from polyhedge.robust.counterpart import Counterpart
 from polyhedge.sets import Box
 from polyhedge.solvers.linear import LinearSolver
 from polyhedge.solvers.program import Cone, ConicProgram, Status
@@ -249,6 +252,301 @@ class TestNoSilentNaN:
         status = replace(found, cost_bound=broken).status
         assert status[2] is Status.FAILED
         assert all(status[i] is Status.OPTIMAL for i in (0, 1, 3, 4, 5))
+
+
+def price(**more):
+    return cp.Parameter(2, name="price", **more)
+
+
+def cap():
+    return cp.Parameter(name="cap", nonneg=True)
+
+
+def lot(**more):
+    return cp.Variable(2, bounds=[0.0, 3.0], name="z", **more)
+
+
+def shortage(z, u, stock):
+    return 4 * cp.sum(cp.pos(u - z - stock)) + cp.sum(cp.pos(z + stock - u))
+
+
+# Decision, parameters, then cost(z, u, p), constraints(z, p) and uncertain constraints(z, u, p) in terms of their list
+# p; and whether one compiled program serves all values.
+CASES = {
+    "costs": (lot(), [price()], lambda z, u, p: u @ z + p[0] @ z, lambda z, p: [cp.sum(z) >= 1], None, True),
+    "right-hand side": (lot(), [cap()], lambda z, u, p: u @ z, lambda z, p: [cp.sum(z) >= p[0]], None, True),
+    "inside maxima": (lot(), [price(nonneg=True)], lambda z, u, p: shortage(z, u, p[0]), lambda z, p: [], None, True),
+    "costs, maxima and right-hand side": (
+        lot(),
+        [price(), cp.Parameter(2, name="stock"), cap()],
+        lambda z, u, p: p[0] @ z + shortage(z, u, p[1]) + 2 * p[0][0],
+        lambda z, p: [cp.sum(z) <= p[2]],
+        None,
+        True,
+    ),
+    "turnover": (lot(), [price()], lambda z, u, p: u @ z + cp.norm1(z - p[0]), lambda z, p: [], None, True),
+    "tracking": (lot(), [price()], lambda z, u, p: u @ z + cp.sum_squares(z - p[0]), lambda z, p: [], None, True),
+    "cone": (lot(), [price()], lambda z, u, p: u @ z, lambda z, p: [cp.norm(z - cp.abs(p[0])) <= 1], None, False),
+    "round cone": (lot(), [price()], lambda z, u, p: u @ z, lambda z, p: [cp.norm(z - 1 - p[0] / 9) <= 1], None, True),
+    "entries": (lot(), [cap()], lambda z, u, p: u @ z, lambda z, p: [z[0] + p[0] * z[1] >= 1], None, True),
+    "whole numbers": (
+        lot(integer=True),
+        [price(), cap()],
+        lambda z, u, p: (u + p[0]) @ z,
+        lambda z, p: [cp.sum(z) >= p[1]],
+        None,
+        True,
+    ),
+    "uncertain constraints": (
+        lot(),
+        [cap()],
+        lambda z, u, p: cp.sum(z),
+        lambda z, p: [],
+        lambda z, u, p: [z[0] + z[1] >= u[0] + p[0], (1 + p[0]) * z[1] >= u[1]],
+        True,
+    ),
+    "times the outcome": (
+        lot(), [cap()], lambda z, u, p: p[0] * (u @ z) + cp.sum(z), lambda z, p: [cp.sum(z) >= 1], None, False
+    ),
+    "times a maximum": (
+        lot(), [cap()], lambda z, u, p: p[0] * cp.max(u - z), lambda z, p: [cp.sum(z) <= 2], None, False
+    ),
+    "quadratic form": (
+        lot(),
+        [cp.Parameter((2, 2), name="S", PSD=True)],
+        lambda z, u, p: u @ z + cp.quad_form(z, p[0]),
+        lambda z, p: [cp.sum(z) >= 1],
+        None,
+        False,
+    ),
+    "no pieces": (lot(), [price()], lambda z, u, p: cp.sum_squares(u - z) + p[0] @ z, lambda z, p: [], None, False),
+}  # fmt: skip
+
+
+def some_values(parameters, n, seed=3):
+    """Values for n rows that the parameters may have, none of them twice."""
+    rng = np.random.default_rng(seed)
+    rows = {}
+    for parameter in parameters:
+        values = rng.normal(size=(n, *parameter.shape))
+        values = values @ values.transpose(0, 2, 1) if parameter.attributes["PSD"] else values
+        rows[parameter.name()] = np.abs(values) if parameter.is_nonneg() else values
+    return rows
+
+
+def with_parameters(name, **more):
+    z, parameters, cost, constraints, uncertain, _ = CASES[name]
+    return DecisionProblem(
+        decision=z,
+        cost=lambda z, u: cost(z, u, parameters),
+        constraints=constraints(z, parameters),
+        uncertain_constraints=None if uncertain is None else lambda z, u: uncertain(z, u, parameters),
+        n_outcomes=2,
+        **more,
+    )
+
+
+def written_out_at(name, values, i, center):
+    z, parameters, cost, constraints, uncertain, _ = CASES[name]
+    p = [cp.Constant(values[parameter.name()][i]) for parameter in parameters]
+    sure = None if uncertain is None else lambda z, u: uncertain(z, u, p)
+    return written_out(z, lambda z, u: cost(z, u, p), constraints(z, p), center, sure)
+
+
+class TestParameters:
+    @pytest.mark.parametrize("name", CASES)
+    def test_bounds_of_many_values_equal_the_problem_written_out_at_the_vertices(self, name):
+        problem, values = with_parameters(name), some_values(CASES[name][1], len(CENTERS))
+        assert (problem.lifted is not None) == CASES[name][-1]
+        found = decide(problem, Box(WIDTHS), 1.0, CENTERS, parameters=values)
+        wanted = [written_out_at(name, values, i, center) for i, center in enumerate(CENTERS)]
+        np.testing.assert_allclose(found.cost_bound, wanted, rtol=1e-5, atol=1e-5)
+        assert found.is_optimal.all()
+
+    @pytest.mark.parametrize("name", CASES)
+    def test_the_cost_of_a_decision_is_the_same_for_decide_and_evaluate(self, name):
+        problem, values = with_parameters(name), some_values(CASES[name][1], len(CENTERS))
+        found = decide(problem, Box(WIDTHS), 1.0, CENTERS, parameters=values)
+        rows = parameter_rows(problem.parameters, values, len(CENTERS))
+        worst = problem.evaluate(found.flat, found.worst_outcome, rows)
+        np.testing.assert_allclose(worst, found.cost_bound, rtol=1e-6, atol=1e-6)
+        _, parameters, cost, *_ = CASES[name]
+        for i in range(2):
+            p = [cp.Constant(values[parameter.name()][i]) for parameter in parameters]
+            direct = float(cost(cp.Constant(found.z[i]), cp.Constant(CENTERS[i]), p).value)
+            assert problem.evaluate(found.flat[[i]], CENTERS[[i]], rows[[i]])[0] == pytest.approx(direct)
+            assert problem.at_values(rows[i]).evaluate(found.flat[[i]], CENTERS[[i]])[0] == pytest.approx(direct)
+
+    @pytest.mark.parametrize("name", CASES)
+    def test_every_row_is_decided_as_if_it_came_alone_in_any_order(self, name):
+        problem, values = with_parameters(name), some_values(CASES[name][1], len(CENTERS))
+        together = decide(problem, Box(WIDTHS), 1.0, CENTERS, parameters=values)
+        order = np.random.default_rng(5).permutation(len(CENTERS))
+        mixed = decide(
+            problem, Box(WIDTHS), 1.0, CENTERS[order], parameters={key: v[order] for key, v in values.items()}
+        )
+        np.testing.assert_allclose(mixed.cost_bound, together.cost_bound[order], rtol=1e-6, atol=1e-6)
+        for i in range(len(CENTERS)):
+            one = {key: v[i] for key, v in values.items()}
+            alone = decide(problem, Box(WIDTHS), 1.0, CENTERS[[i]], parameters=one).cost_bound[0]
+            assert alone == pytest.approx(together.cost_bound[i], rel=1e-6, abs=1e-6)
+            at_value = decide(problem.at(one), Box(WIDTHS), 1.0, CENTERS[[i]]).cost_bound[0]
+            assert at_value == pytest.approx(together.cost_bound[i], rel=1e-6, abs=1e-6)
+
+    @pytest.mark.parametrize("name", ["costs", "right-hand side", "costs, maxima and right-hand side", "turnover"])
+    def test_a_thousand_rows_go_through_one_engine_and_equal_each_row_by_itself(self, name):
+        problem, n = with_parameters(name), 1000
+        centers, values = np.random.default_rng(6).normal(size=(n, 2)), some_values(CASES[name][1], n)
+        contexts = np.hstack([centers, parameter_rows(problem.parameters, values, n)])
+        in_batch = decide_in_batch(Counterpart(problem.lifted, Box(WIDTHS), 1.0), contexts)
+        assert not in_batch.is_open.any()
+        found = decide(problem, Box(WIDTHS), 1.0, centers, parameters=values)
+        np.testing.assert_array_equal(found.cost_bound, in_batch.cost_bound)
+        for i in range(0, n, 100):
+            one = {key: v[i] for key, v in values.items()}
+            alone = decide(problem, Box(WIDTHS), 1.0, centers[[i]], parameters=one)
+            assert alone.cost_bound[0] == pytest.approx(found.cost_bound[i], rel=1e-8, abs=1e-8)
+        rows = parameter_rows(problem.parameters, values, n)
+        attained = problem.evaluate(found.flat, found.worst_outcome, rows)
+        np.testing.assert_allclose(attained, found.cost_bound, rtol=1e-8, atol=1e-8)
+
+    def test_scaled_sets_take_the_values_of_their_own_rows(self):
+        problem, values = with_parameters("turnover"), some_values(CASES["turnover"][1], 6)
+        scales, shape = np.array([1.0, 0.5, 2.0, 0.5, 1.0, 2.0]), Box(WIDTHS).as_polyhedron()
+        found = decide(problem, shape, 1.0, CENTERS, scales=scales, parameters=values).cost_bound
+        for i, scale in enumerate(scales):
+            one = {key: v[i] for key, v in values.items()}
+            alone = decide(problem, shape.scaled(scale), 1.0, CENTERS[[i]], parameters=one).cost_bound[0]
+            assert alone == pytest.approx(found[i])
+
+    @pytest.mark.parametrize("name", ["costs", "times the outcome", "no pieces"])
+    def test_known_outcomes_are_decided_at_the_values_of_their_rows(self, name):
+        problem, values = with_parameters(name), some_values(CASES[name][1], len(CENTERS))
+        rows = parameter_rows(problem.parameters, values, len(CENTERS))
+        z, costs = decide_knowing(problem, CENTERS, rows)
+        np.testing.assert_allclose(problem.evaluate(z, CENTERS, rows), costs, atol=1e-6)
+        for i in range(3):
+            alone = decide_knowing(problem.at_values(rows[i]), CENTERS[[i]])[1][0]
+            assert costs[i] == pytest.approx(alone, abs=1e-6)
+
+    @pytest.mark.parametrize("name", ["costs", "times the outcome"])
+    def test_the_value_of_a_parameter_object_is_never_looked_at(self, name):
+        parameters, values = CASES[name][1], some_values(CASES[name][1], len(CENTERS))
+        problem = with_parameters(name)
+        before = decide(problem, Box(WIDTHS), 1.0, CENTERS, parameters=values).cost_bound
+        for parameter in parameters:
+            parameter.value = 7 + np.zeros(parameter.shape)
+        again = with_parameters(name)
+        for each in (problem, again):
+            found = decide(each, Box(WIDTHS), 1.0, CENTERS, parameters=values)
+            np.testing.assert_array_equal(found.cost_bound, before)
+            with pytest.raises(ValueError, match=rf"parameter {parameters[0].name()} without a value.*constants=\["):
+                decide(each, Box(WIDTHS), 1.0, CENTERS)
+        for parameter in parameters:
+            parameter.value = None
+
+    def test_a_constant_keeps_the_value_that_it_had_when_the_problem_was_written(self):
+        own = CASES["costs"][1][0]
+        own.value = np.array([0.3, -0.4])
+        problem = with_parameters("costs", constants=[own])
+        wanted = decide(problem, Box(WIDTHS), 1.0, CENTERS).cost_bound
+        own.value = np.array([30.0, 40.0])
+        state = problem_to_state(problem)
+        for twin in (problem, replace(problem, name="twin"), problem_from_state(state), pickle.loads(dumps(problem))):
+            found = decide(twin, Box(WIDTHS), 1.0, CENTERS)
+            np.testing.assert_array_equal(found.cost_bound, wanted)
+            np.testing.assert_allclose(twin.evaluate(found.flat, found.worst_outcome), wanted, atol=1e-9)
+        given = decide(with_parameters("costs"), Box(WIDTHS), 1.0, CENTERS, parameters={own: [0.3, -0.4]})
+        np.testing.assert_allclose(given.cost_bound, wanted, atol=1e-9)
+        own.value = None
+        with pytest.raises(ValueError, match="The constant price has no value"):
+            with_parameters("costs", constants=[own])
+        with pytest.raises(TypeError, match=r"constants must be a list of cvxpy\.Parameters"):
+            with_parameters("costs", constants=["price"])
+
+    @pytest.mark.parametrize(
+        ("given", "message"),
+        [
+            ({"cap": 1.0}, "without a value"),
+            ({"cap": -1.0, "price": np.zeros(2)}, r"The parameter cap must be nonneg, got -1\.0"),
+            ({"cap": [1.0] * 5 + [-2.0], "price": np.zeros(2)}, r"must be nonneg, got -2\.0 in row 5"),
+            ({"cap": 1.0, "price": np.zeros(3)}, r"must have shape \(2,\) .* or \(6, 2\).*got \(3,\)"),
+            ({"cap": np.ones(5), "price": np.zeros(2)}, r"must have shape \(\) .* or \(6,\).*got \(5,\)"),
+            ({"cap": np.nan, "price": np.zeros(2)}, "The parameter cap must be finite"),
+            ({"cap": 1.0, "price": np.zeros(2), "cup": 2.0}, r"no parameter 'cup'\. It has cap, price"),
+            ({"cap": 1.0, cp.Parameter(name="price"): 2.0}, "no parameter 'price'"),
+        ],
+    )
+    def test_values_that_do_not_fit_are_named(self, given, message):
+        problem = with_parameters("whole numbers")
+        with pytest.raises(ValueError, match=message):
+            decide(problem, Box(WIDTHS), 1.0, CENTERS, parameters=given)
+
+    def test_other_attributes_are_checked_too(self):
+        z, whole = cp.Variable(2), cp.Parameter(name="whole", integer=True)
+        S = cp.Parameter((2, 2), name="S", PSD=True)
+        problem = DecisionProblem(decision=z, cost=lambda z, u: u @ z + cp.quad_form(z, S) + whole, n_outcomes=2)
+        with pytest.raises(ValueError, match=r"The parameter whole must be integer, got 1\.5"):
+            problem.at({"whole": 1.5, "S": np.eye(2)})
+        with pytest.raises(ValueError, match="The parameter S must be a PSD matrix"):
+            problem.at({"whole": 1.0, "S": -np.eye(2)})
+
+    def test_a_problem_without_parameters_takes_none(self):
+        with pytest.raises(ValueError, match="It has none: leave parameters out"):
+            decide(ph.problems.simplex_linear([0.0, 0.0]), Box(WIDTHS), 1.0, CENTERS, parameters={"a": 1.0})
+
+    @pytest.mark.parametrize("name", ["costs", "right-hand side", "times the outcome"])
+    def test_values_without_a_feasible_decision_leave_the_other_rows_alone(self, name):
+        z, parameters, cost, *_ = CASES[name]
+        own = cp.Parameter(name="floor")
+        problem = DecisionProblem(
+            decision=z, cost=lambda z, u: cost(z, u, parameters), n_outcomes=2, constraints=[cp.sum(z) >= own],
+        )  # fmt: skip
+        values = {k: v for k, v in some_values(parameters, 6).items() if k in {p.name for p in problem.parameters}}
+        found = decide(problem, Box(WIDTHS), 1.0, CENTERS, parameters=values | {own: [1, 1, 9, 1, 1, 9]})
+        expected = [Status.INFEASIBLE if i in (2, 5) else Status.OPTIMAL for i in range(6)]
+        assert list(found.status) == expected
+
+    def test_parameters_must_have_names_of_their_own(self):
+        z, twins = cp.Variable(2), [cp.Parameter(name="a"), cp.Parameter(name="a")]
+        with pytest.raises(ValueError, match="Two parameters are called 'a'"):
+            DecisionProblem(decision=z, cost=lambda z, u: u @ z + twins[0] + twins[1], n_outcomes=2)
+        unnamed = cp.Parameter(value=1.0)
+        problem = DecisionProblem(decision=z, cost=lambda z, u: u @ z + unnamed, n_outcomes=2)
+        assert [parameter.name for parameter in problem.parameters] == ["p1"]
+        assert problem.at({unnamed: 2.0}).evaluate(np.zeros((1, 2)), np.zeros((1, 2)))[0] == 2.0
+
+    def test_what_is_known_of_outcomes_must_not_depend_on_parameters(self):
+        floor = cp.Parameter(name="floor")
+        with pytest.raises(ValueError, match=r"outcome_support holds the parameter floor.*constants=\[floor\]"):
+            DecisionProblem(
+                decision=cp.Variable(2), cost=lambda z, u: u @ z, n_outcomes=2, outcome_support=lambda u: [u >= floor]
+            )
+
+    def test_a_parameter_out_of_reach_is_refused(self):
+        M = cp.Parameter(nonneg=True, name="M", value=1.0)
+        for constants in ([], [M]):
+            with pytest.raises(ValueError, match="cost holds the parameter M as a setting of a function"):
+                DecisionProblem(
+                    decision=cp.Variable(2),
+                    cost=lambda z, u: u @ z + cp.sum(cp.huber(z, M)),
+                    n_outcomes=2,
+                    constants=constants,
+                )
+
+    def test_a_callable_that_lies_about_parameters_is_caught(self):
+        own = cp.Parameter(name="own")
+
+        def cost(z, u):
+            return u @ z + (own if isinstance(z, cp.Variable) else 2 * own)
+
+        with pytest.raises(ValueError, match="The callable must return the same formula"):
+            DecisionProblem(decision=cp.Variable(2), cost=cost, n_outcomes=2)
+
+
+def dumps(problem):
+    cloudpickle = pytest.importorskip("cloudpickle")
+    return cloudpickle.dumps(problem)
 
 
 def named_plant():

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 
 from polyhedge._validation import Array, as_rows
 from polyhedge.problems.layout import in_structure
+from polyhedge.problems.parameters import layout_of, sample_values
 from polyhedge.problems.written import call_cost, substitute
 from polyhedge.solvers.program import ConicProgram, Status
 from polyhedge.solvers.solve import solve
@@ -30,13 +31,14 @@ class NoSolutionError(ValueError):
 def check_curvature(problem: DecisionProblem) -> None:
     """Raise unless the cost is convex in the decision and of one curvature in the outcome (by DCP)."""
     outcome = cp.Parameter(problem.n_outcomes, nonneg=problem.outcomes_are_nonneg)
-    in_decision = problem.cost_at(None, outcome)
+    in_decision = substitute(problem.written.cost, problem.written.leaves(u=outcome))
     if not in_decision.is_convex():
         raise ValueError(
             "The cost must be convex in the decision for every outcome, and CVXPY cannot see that it is: "
-            f"{in_decision}. Rewrite it by CVXPY's rules; if it needs u >= 0, say so in outcome_support."
+            f"{in_decision}. Rewrite it by CVXPY's rules; if it needs u >= 0, say so in outcome_support; declare "
+            "parameters with known signs nonneg=True."
         )
-    if problem.sum_of_maxima is not None:
+    if problem.cost_split is not None:
         return
     in_outcome = problem.cost_of_outcome()
     if not (in_outcome.is_convex() or in_outcome.is_concave()):
@@ -55,6 +57,14 @@ def check_feasible(problem: DecisionProblem) -> None:
             "The feasible set of the decision problem is empty: no decision satisfies its constraints. "
             "Relax or remove the constraints that contradict each other."
         )
+
+
+def check_with_parameters(problem: DecisionProblem) -> None:
+    """Compile a problem at some values of its parameters, so that mistakes show when it is written."""
+    some = problem.at_values(sample_values(problem.parameters, np.random.default_rng(0)))
+    assert some.feasible is not None
+    assert some.uncertain_rows is not None
+    check_compiled_cost(problem)
 
 
 def check_outcomes(problem: DecisionProblem, Y: ArrayLike) -> Array:
@@ -76,16 +86,19 @@ def check_outcomes(problem: DecisionProblem, Y: ArrayLike) -> Array:
 def check_compiled_cost(problem: DecisionProblem, n_points: int = 4) -> None:
     """Raise if the callable, given numbers, differs from what it said as an expression."""
     rng = np.random.default_rng(0)
-    z = feasible_points(problem, n_points, rng)
+    values = sample_values(problem.parameters, rng)
+    z = feasible_points(problem.at_values(values), n_points, rng)
+    if problem.parameters and not len(z):  # other values may leave room for a decision
+        z = rng.normal(size=(n_points, problem.n_decisions))
     u = _outcomes_in_support(problem, rng.normal(size=(2 * len(z), problem.n_outcomes)))
     # A callable cannot be looked into, so a few points must do here; whatever else is known of a cost, its
     # expression says.
     low, high = u[::2], u[1::2]
     z, u = np.tile(z, (3, 1)), np.vstack([low, high, 0.5 * (low + high)])
-    costs = problem.evaluate(z, u)
+    costs = problem.evaluate(z, u, np.tile(values, (len(z), 1)))
     size = float(np.abs(costs[np.isfinite(costs)]).max(initial=0.0))
     for decision, outcome, said in zip(z, u, costs, strict=True):
-        for given in _values_by_call(problem, decision, outcome):
+        for given in _values_by_call(problem, decision, outcome, values):
             if np.isclose(said, given, rtol=0.0, atol=_SAME * size, equal_nan=True):
                 continue
             raise ValueError(
@@ -95,18 +108,21 @@ def check_compiled_cost(problem: DecisionProblem, n_points: int = 4) -> None:
             )
 
 
-def _values_by_call(problem: DecisionProblem, z: Array, u: Array) -> list[float]:
+def _values_by_call(problem: DecisionProblem, z: Array, u: Array, values: Array) -> list[float]:
     """The cost in the three ways in which solvers will ask for it: z, u or both constant."""
     parts, n_given = problem.layout.split(z), problem.layout.n_given
     fixed_z, fixed_u = [cp.Constant(part) for part in parts[:n_given]], cp.Constant(u)
     free_z, free_u = [cp.Variable(part.shape, value=part) for part in parts[:n_given]], cp.Variable(len(u), value=u)
-    values = []
+    # What a callable takes from elsewhere than its arguments are the variables and parameters themselves.
+    leaves = problem.written.leaves(z) | {one.parameter.id: cp.Constant(one.value) for one in problem.constants}
+    parameters = zip(problem.parameters, layout_of(problem.parameters).split(values), strict=True)
+    leaves |= {parameter.origin: cp.Constant(value) for parameter, value in parameters}
+    given = []
     with np.errstate(all="ignore"):  # outside its domain a cost is NaN
         for given_z, given_u in ((fixed_z, fixed_u), (free_z, fixed_u), (fixed_z, free_u)):
             said = call_cost(problem.cost, in_structure(problem.decision, given_z), given_u)
-            # What a callable takes from elsewhere than its arguments are the variables themselves.
-            values.append(substitute(said, problem.written.leaves(z)).value)
-    return [float("nan") if value is None else float(value) for value in values]
+            given.append(substitute(said, leaves).value)
+    return [float("nan") if value is None else float(value) for value in given]
 
 
 def _outcomes_in_support(problem: DecisionProblem, u: Array) -> Array:

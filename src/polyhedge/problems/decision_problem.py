@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from functools import cached_property
 from typing import Any
@@ -13,14 +13,16 @@ import cvxpy as cp
 import numpy as np
 
 from polyhedge._validation import Array
-from polyhedge.problems.checks import check_compiled_cost, check_curvature, check_feasible
+from polyhedge.problems.checks import check_compiled_cost, check_curvature, check_feasible, check_with_parameters
 from polyhedge.problems.decompose import Decomposition, affine_rows, decompose
 from polyhedge.problems.feasible_set import FeasibleProgram, compile_feasible_program
 from polyhedge.problems.layout import Layout, in_structure, leaves_of
+from polyhedge.problems.lifted import KeptProblems, Lifted, LiftedParts, lift, split_with_parameters
 from polyhedge.problems.names import Source, check_names, default_outcome_names, entry_names
+from polyhedge.problems.parameters import ProblemParameter, layout_of, parameter_rows
 from polyhedge.problems.pieces import Pieces, SumOfMaxima
 from polyhedge.problems.row_values import RowValues
-from polyhedge.problems.written import Written, as_list, read_problem, substitute, substitute_in
+from polyhedge.problems.written import Written, as_list, read_constants, read_problem, substitute, substitute_in
 
 Cost = Callable[[Any, Any], Any]
 
@@ -65,11 +67,17 @@ class DecisionProblem:
         and z_1, z_2, ..., or the variables' own names, where nothing is given.
     source : Source, optional
         Where the problem was written, if it came from a file.
+    constants : list of cvxpy.Parameter
+        Parameters that keep the value they have now, whatever happens to them later. All other parameters in cost,
+        constraints and uncertain constraints are inputs, which every call gives by their names, as one value or one
+        a row: `decide(..., parameters={"stock": 3.0})`. Their own `.value` is never looked at.
 
     Notes
     -----
     Costs of the form $g_0(z) + \max_l\{(Q_l z + q_l)^\top u + p_l^\top z + c_l\}$ and sums of such
-    maxima are recognised by structure and compiled to arrays (`pieces`).
+    maxima are recognised by structure and compiled to arrays (`pieces`). Parameters in which all of this is affine
+    (prices, stocks, limits) are compiled along with it, so that rows with different values are decided together; where
+    a parameter multiplies the outcome, say, the problem is compiled anew for each distinct value.
 
     Examples
     --------
@@ -105,7 +113,7 @@ class DecisionProblem:
     outcome_names: Sequence[str] = ()
     decision_names: Sequence[str] = ()
     source: Source | None = None
-    constants: Sequence[cp.Parameter] = ()
+    constants: Sequence[Any] = ()
 
     written: Written = field(init=False, repr=False)
     """The formulas, read once when the problem was written."""
@@ -119,20 +127,24 @@ class DecisionProblem:
             or self.n_outcomes < 1
         ):
             raise ValueError(f"n_outcomes must be a positive integer, got {self.n_outcomes!r}.")
-        self.__dict__["constraints"] = tuple(as_list(self.constraints, "constraints"))
+        constraints, constants = tuple(as_list(self.constraints, "constraints")), read_constants(self.constants)
+        self.__dict__.update(constraints=constraints, constants=constants)
         written = read_problem(self)
         # A list or a dictionary of the user's may change later.
         given = in_structure(self.decision, written.variables[: written.layout.n_given])
         self.__dict__.update(written=written, decision=given)
         self._set_names()
         check_curvature(self)
+        if self.parameters:
+            check_with_parameters(self)
+            return
         check_feasible(self)
         check_compiled_cost(self)
 
     def labelled(self, **labels: Any) -> DecisionProblem:
         """The same problem with another name, outcome_names, decision_names or source; nothing is compiled again."""
         twin = copy(self)
-        twin.__dict__.update(labels)
+        twin.__dict__.update(labels, _kept=KeptProblems())
         twin._set_names()
         return twin
 
@@ -165,6 +177,48 @@ class DecisionProblem:
         return self.written.layout
 
     @property
+    def parameters(self) -> tuple[ProblemParameter, ...]:
+        """Inputs that every call must give; none are left in `at(...)`."""
+        return self.written.parameters
+
+    def at(self, parameters: Mapping[Any, Any]) -> DecisionProblem:
+        """The same problem at values of its parameters, by name or by the user's own `cp.Parameter`."""
+        return self.at_values(parameter_rows(self.parameters, parameters, 1)[0])
+
+    def at_values(self, values: Array) -> DecisionProblem:
+        """The same problem at flat values of its parameters; the last few that were asked for are kept."""
+        return self._kept.get(values, self._at) if self.parameters else self
+
+    @cached_property
+    def _kept(self) -> KeptProblems:
+        return KeptProblems()
+
+    def _at(self, values: Array) -> DecisionProblem:
+        twin = object.__new__(DecisionProblem)
+        twin.__dict__.update({one.name: self.__dict__[one.name] for one in fields(self)})
+        twin.__dict__.update(written=self.written.at(values))
+        if self.lifted is not None and self.lifted_parts is not None:
+            twin.__dict__.update(self.lifted.at(values), **self.lifted_parts.at(self.written, values))
+        return twin
+
+    @cached_property
+    def lifted_parts(self) -> LiftedParts | None:
+        """Cost and uncertain constraints with the parameters as coordinates, where they are affine in them."""
+        return split_with_parameters(self.written) if self.parameters else None
+
+    @cached_property
+    def lifted(self) -> Lifted | None:
+        """The problem compiled for all values of its parameters; None where there are none or it has no such form."""
+        return lift(self)
+
+    @property
+    def _formulas(self) -> Written:
+        """The formulas, if no parameter in them is without a value."""
+        if self.parameters:
+            parameter_rows(self.parameters, None, 1)
+        return self.written
+
+    @property
     def n_decisions(self) -> int:
         """Number p of entries of the flat decision z, with those of auxiliary variables of the cost behind them."""
         return self.layout.size
@@ -177,16 +231,16 @@ class DecisionProblem:
 
     def cost_at(self, z: Any, u: Any) -> cp.Expression:
         """The cost as an expression: at a flat decision or a list of leaves, or in its variables where z is None."""
-        return substitute(self.written.cost, self.written.leaves(z, u))
+        return substitute(self._formulas.cost, self.written.leaves(z, u))
 
     def constraints_at(self, u: Array) -> list[cp.Constraint]:
         """What the uncertain constraints demand of the decision if the outcome is u."""
         leaves = self.written.leaves(u=u)
-        return [substitute_in(row, leaves) for row in self.written.uncertain]
+        return [substitute_in(row, leaves) for row in self._formulas.uncertain]
 
     @cached_property
     def _cost_parts(self) -> Decomposition | None:
-        parts = decompose(self.written.cost, self.written.variables, self.written.outcome)
+        parts = decompose(self._formulas.cost, self.written.variables, self.written.outcome)
         return None if parts is None else parts[0]
 
     @cached_property
@@ -198,7 +252,8 @@ class DecisionProblem:
 
     def cost_of_outcome(self) -> cp.Expression:
         """The cost with the decision a parameter (of the variables' signs) and the outcome a variable."""
-        return self.cost_at([_sign_parameter(v) for v in self.written.variables], cp.Variable(self.n_outcomes))
+        z = [_sign_parameter(v) for v in self.written.variables]
+        return substitute(self.written.cost, self.written.leaves(z, cp.Variable(self.n_outcomes)))
 
     @cached_property
     def sum_of_maxima(self) -> SumOfMaxima | None:
@@ -213,7 +268,7 @@ class DecisionProblem:
     @cached_property
     def _rows(self) -> list[Decomposition]:
         """The uncertain constraints as expressions that must be <= 0."""
-        return [row for constraint in self.written.uncertain for row in self._inequality_rows(constraint)]
+        return [row for constraint in self._formulas.uncertain for row in self._inequality_rows(constraint)]
 
     def _inequality_rows(self, constraint: cp.Constraint) -> list[Decomposition]:
         if not isinstance(constraint, cp.constraints.Inequality):
@@ -283,21 +338,40 @@ class DecisionProblem:
 
     @cached_property
     def _cost_values(self) -> RowValues:
-        """The cost, or what of it depends on the decision alone where the rest has pieces."""
-        return RowValues(self._cost_formula, [*self.layout.shapes, (self.n_outcomes,)])
+        """The cost, or what of it depends on the decision (and parameters) alone where the rest has pieces."""
+        shapes = [*self.layout.shapes, (self.n_outcomes,), *(parameter.shape for parameter in self.parameters)]
+        return RowValues(self._cost_formula, shapes)
 
     def _cost_formula(self, *leaves: cp.Parameter) -> cp.Expression:
-        cost = self.written.cost if self._cost_parts is None else self._cost_parts.decision_part
-        return substitute(cost, self.written.leaves(list(leaves[:-1]), leaves[-1]))
+        parts, k = self.cost_split, len(self.written.variables)
+        cost = self.written.cost if parts is None else parts.decision_part
+        return substitute(cost, self.written.leaves(list(leaves[:k]), leaves[k], list(leaves[k + 1 :])))
 
-    def evaluate(self, z: Array, u: Array) -> Array:
-        """The cost g(z_i, u_i) at matching rows of flat decisions (N, p) and outcomes (N, d)."""
-        if self.sum_of_maxima is None:
-            return self._cost_values(*self.layout.columns(z), u)
+    @property
+    def cost_split(self) -> Decomposition | None:
+        """The cost split into what the decision alone decides and the joint part; None where it has no such form."""
+        if not self.parameters:
+            return self._cost_parts
+        return None if self.lifted_parts is None else self.lifted_parts.cost
+
+    def evaluate(self, z: Array, u: Array, values: Array | None = None) -> Array:
+        """The cost g(z_i, u_i) at matching rows of flat decisions (N, p) and outcomes (N, d).
+
+        `values` (N, t) are those of the parameters, flat and row by row, where the problem has any.
+        """
+        if values is None:
+            values = parameter_rows(self.parameters, None, len(z))
+        if self.cost_split is None:
+            return self._cost_values(*self.layout.columns(z), u, *layout_of(self.parameters).columns(values))
         # The rest depends on the decision alone, and many contexts share few decisions.
-        distinct, where = np.unique(z, axis=0, return_inverse=True)
-        alone = self._cost_values(*self.layout.columns(distinct), np.zeros((len(distinct), self.n_outcomes)))
-        return self.sum_of_maxima.evaluate(z, u) + alone[where.ravel()]
+        known = np.hstack([z, values])
+        distinct, where = np.unique(known, axis=0, return_inverse=True)
+        alone, theta = np.hsplit(distinct, [self.n_decisions])
+        zero = np.zeros((len(distinct), self.n_outcomes))
+        rest = self._cost_values(*self.layout.columns(alone), zero, *layout_of(self.parameters).columns(theta))
+        joint = self.cost_split.joint_part if self.parameters else self.sum_of_maxima
+        assert joint is not None
+        return joint.evaluate(z, np.hstack([u, values])) + rest[where.ravel()]
 
     def row_parts(self, z: Array) -> list[float]:
         """The parts of the uncertain constraints that depend on the decision alone, at one decision."""

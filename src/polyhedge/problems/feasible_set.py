@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from threading import Lock
 from typing import Any
@@ -12,7 +12,7 @@ import cvxpy as cp
 import numpy as np
 import scipy.sparse as sp
 
-from polyhedge._validation import Indices, Mask
+from polyhedge._validation import Array, Indices, Mask
 from polyhedge.problems.written import substitute, substitute_in
 from polyhedge.solvers.program import Cone, ConicProgram
 
@@ -24,16 +24,42 @@ _SIGNS = {"nonneg": 1.0, "pos": 1.0, "nonpos": -1.0, "neg": -1.0}
 
 
 @dataclass(frozen=True)
+class Slopes:
+    """How the numbers of a program move with the parameters: a row for each cost, stored entry and right-hand side."""
+
+    c: sp.csr_array
+    A: sp.csr_array
+    b: sp.csr_array
+    offset: Array
+
+
+@dataclass(frozen=True)
 class FeasibleProgram:
     r"""Minimise g_0(z) over z in Z: a conic program whose columns `z_columns` are the decision.
 
     `epigraph_columns` are free columns s_r >= g_r(z), one for each uncertain constraint with a part
-    that is nonlinear in z alone (-1 where there is none).
+    that is nonlinear in z alone (-1 where there is none). With `slopes` it is the program at parameters of zero.
     """
 
     program: ConicProgram
     z_columns: Indices
     epigraph_columns: Indices
+    slopes: Slopes | None = None
+
+    def at(self, values: Array) -> FeasibleProgram:
+        """The program at flat values of the parameters."""
+        slopes, zero = self.slopes, self.program
+        if slopes is None:
+            return self
+        entries = zero.A.data + slopes.A @ values
+        program = replace(
+            zero,
+            c=zero.c + slopes.c @ values,
+            A=sp.csr_array((entries, zero.A.indices, zero.A.indptr), zero.A.shape),
+            b=zero.b + slopes.b @ values,
+            offset=zero.offset + float(slopes.offset @ values),
+        )
+        return replace(self, program=program, slopes=None)
 
 
 def compile_feasible_program(
@@ -41,10 +67,12 @@ def compile_feasible_program(
     decision_cost: cp.Expression,
     constraints: Sequence[cp.Constraint],
     row_parts: Sequence[cp.Expression] = (),
+    parameters: Sequence[cp.Parameter] = (),
 ) -> FeasibleProgram:
     """Canonicalise g_0 and Z once through CVXPY; integrality is kept beside the convex program.
 
-    Variables that are not part of the decision are auxiliary: CVXPY gives them columns of their own.
+    Variables that are not part of the decision are auxiliary: CVXPY gives them columns of their own. With parameters,
+    `NotAffineError` says that the program's numbers are not affine in them.
     """
     variables = [decision] if isinstance(decision, cp.Variable) else list(decision)
     p = sum(variable.size for variable in variables)
@@ -53,17 +81,22 @@ def compile_feasible_program(
     flat = cp.Variable(sum(variable.size for variable in variables))
     parts = _parts(flat, variables)
     shaped = {v.id: cp.reshape(part, v.shape, order="C") for v, part in zip(variables, parts, strict=True)}
+    # Of attributes only signs matter here, and CVXPY takes values of zero for granted.
+    known = [
+        cp.Parameter(p.shape, nonneg=p.is_nonneg(), nonpos=p.is_nonpos(), value=np.zeros(p.shape)) for p in parameters
+    ]
+    shaped |= {p.id: k for p, k in zip(parameters, known, strict=True)}
     epigraphs = [None if part.is_constant() else cp.Variable() for part in row_parts]
     rows = [substitute_in(constraint, shaped) for constraint in constraints]
     rows += [substitute(part, shaped) <= s for part, s in zip(row_parts, epigraphs, strict=True) if s is not None]
     rows += [row for v, part in zip(variables, parts, strict=True) for row in _attribute_constraints(v, part)]
     objective = cp.Minimize(substitute(decision_cost, shaped) + np.zeros(flat.size) @ flat)
-    program, columns = _conic_arrays(cp.Problem(objective, rows))
+    program, columns, slopes = _conic_arrays(cp.Problem(objective, rows), known)
     flat_columns = columns[flat.id] + np.arange(flat.size)
     is_integer = np.concatenate([_mask(v, "boolean") | _mask(v, "integer") for v in variables])
     program = ConicProgram(**{**vars(program), "integer": flat_columns[is_integer]})
     epigraph_columns = [-1 if s is None else columns[s.id] for s in epigraphs]
-    return FeasibleProgram(program, flat_columns[:p], np.array(epigraph_columns, dtype=np.int64))
+    return FeasibleProgram(program, flat_columns[:p], np.array(epigraph_columns, dtype=np.int64), slopes)
 
 
 def _parts(flat: cp.Variable, variables: Sequence[cp.Variable]) -> list[cp.Expression]:
@@ -118,25 +151,83 @@ def _attribute_constraints(decision: cp.Variable, flat: cp.Expression) -> list[c
     return rows
 
 
-def _conic_arrays(problem: cp.Problem) -> tuple[ConicProgram, dict[int, int]]:
-    """The arrays CVXPY would hand to Clarabel, and the first column of each variable."""
+class NotAffineError(Exception):
+    """The numbers of a program are not affine in its parameters."""
+
+
+def _conic_arrays(
+    problem: cp.Problem, parameters: Sequence[cp.Parameter]
+) -> tuple[ConicProgram, dict[int, int], Slopes | None]:
+    """The arrays CVXPY would hand to Clarabel, the first column of each variable, and how parameters move them."""
+    if parameters and not problem.is_dpp():
+        raise NotAffineError
     with _ONE_AT_A_TIME:
         data, _, _ = problem.get_problem_data(cp.CLARABEL)
         P = data.get("P")
         stuffed = data["param_prob"].apply_parameters(quad_obj=P is not None)
+        moved = [_moved(data["param_prob"], unit, P) for unit in _units(parameters)]
     offset = float(np.asarray(stuffed[-3]).ravel()[0])
     quadratic = sp.csr_array(P) if P is not None and P.nnz else None
-    return (
-        ConicProgram(
-            c=np.asarray(data["c"], dtype=float),
-            A=sp.csr_array(data["A"]),
-            b=np.asarray(data["b"], dtype=float),
-            cones=_cones(data["dims"]),
-            P=quadratic,
-            offset=offset,
-        ),
-        dict(data["param_prob"].var_id_to_col),
+    program = ConicProgram(
+        c=np.asarray(data["c"], dtype=float),
+        A=sp.csr_array(data["A"]),
+        b=np.asarray(data["b"], dtype=float),
+        cones=_cones(data["dims"]),
+        P=quadratic,
+        offset=offset,
     )
+    columns = dict(data["param_prob"].var_id_to_col)
+    if not parameters:
+        return program, columns, None
+    program, slopes = _with_slopes(program, moved)
+    return program, columns, slopes
+
+
+def _units(parameters: Sequence[cp.Parameter]) -> Iterator[dict[int, Array]]:
+    """Values of all parameters, by id: one entry after the other at one, all others at zero."""
+    zeros = {p.id: np.zeros(p.shape) for p in parameters}
+    for parameter in parameters:
+        for index in np.ndindex(*parameter.shape):
+            unit = np.zeros(parameter.shape)
+            unit[index] = 1.0
+            yield zeros | {parameter.id: unit}
+
+
+def _moved(stuffed: Any, values: dict[int, Array], P: Any) -> tuple[Array, float, sp.csr_array, Array]:
+    """Costs, offset, matrix and right-hand sides at these values."""
+    *quadratic, c, offset, A, b = stuffed.apply_parameters(values, quad_obj=P is not None)
+    if quadratic and abs(quadratic[0] - P).max() > 0:
+        raise NotAffineError  # of a quadratic term the engine knows one only
+    return (
+        np.asarray(c, dtype=float),
+        float(np.asarray(offset).ravel()[0]),
+        -sp.csr_array(A),
+        np.asarray(b, dtype=float),
+    )
+
+
+def _with_slopes(program: ConicProgram, moved: Sequence[Any]) -> tuple[ConicProgram, Slopes]:
+    """The program with an entry wherever one appears at any value, and the slopes of its numbers."""
+    c, offsets, matrices, b = zip(*moved, strict=True)
+    steps = [sp.csr_array(A - program.A) for A in matrices]
+    pattern = abs(program.A)
+    for step in steps:
+        pattern = pattern + abs(step)
+    pattern = sp.csr_array(pattern)
+    pattern.sort_indices()
+    rows = np.repeat(np.arange(pattern.shape[0]), np.diff(pattern.indptr))
+
+    def entries(A: sp.csr_array) -> Array:
+        return np.asarray(A[rows, pattern.indices]).ravel() if len(rows) else np.zeros(0)
+
+    A = sp.csr_array((entries(program.A), pattern.indices, pattern.indptr), pattern.shape)
+    slopes = Slopes(
+        c=sp.csr_array(np.column_stack(c) - program.c[:, None]),
+        A=sp.csr_array(np.column_stack([entries(step) for step in steps])),
+        b=sp.csr_array(np.column_stack(b) - program.b[:, None]),
+        offset=np.array(offsets) - program.offset,
+    )
+    return replace(program, A=A), slopes
 
 
 def _cones(dims: object) -> tuple[Cone, ...]:

@@ -51,7 +51,7 @@ class ProblemParameter:
         if self.leaf.attributes.get("integer") or self.leaf.attributes.get("boolean"):
             off = off | (np.abs(values - np.round(values)) > _ROUNDING)
         bad: Mask = np.array(off.reshape(len(values), -1).any(axis=1))
-        for row in range(len(values)) if self._is_matrix_kind else ():
+        for row in range(len(values)) if self.is_matrix_kind else ():
             bad[row] |= not self._is_allowed(values[row])
         if bad.any():
             row = int(np.flatnonzero(bad)[0])
@@ -60,8 +60,22 @@ class ProblemParameter:
                 f"{f' in row {row}' if len(values) > 1 else ''}. Correct the value, or the attributes of the parameter."
             )
 
+    def sample(self, rng: np.random.Generator) -> Array:
+        """A value that the parameter may have."""
+        lower, upper = self._limits()
+        value = np.clip(0.5 + np.abs(rng.normal(size=self.shape)), lower, upper)
+        if self.leaf.attributes.get("nonpos") or self.leaf.attributes.get("neg"):
+            value = np.clip(-0.5 - np.abs(rng.normal(size=self.shape)), lower, upper)
+        if self.leaf.attributes.get("integer") or self.leaf.attributes.get("boolean"):
+            value = np.round(value)
+        if self.is_matrix_kind:
+            projected = self.leaf.project(value)
+            value = projected.toarray() if hasattr(projected, "toarray") else projected
+        return np.asarray(value, dtype=np.float64)
+
     @property
-    def _is_matrix_kind(self) -> bool:
+    def is_matrix_kind(self) -> bool:
+        """Whether it must be a matrix of some kind, such as a positive semidefinite one."""
         return any(self.leaf.attributes.get(key) for key in ("PSD", "NSD", "symmetric", "diag", "sparsity"))
 
     def _is_allowed(self, value: Array) -> bool:
@@ -114,6 +128,11 @@ def parameter_names(found: Sequence[cp.Parameter]) -> list[str]:
             f'Two parameters are called {twice[0]!r}. Give them different names: cp.Parameter(name="...").'
         )
     return names
+
+
+def sample_values(parameters: Sequence[ProblemParameter], rng: np.random.Generator) -> Array:
+    """Flat values that all parameters may have, not too special."""
+    return np.concatenate([np.zeros(0), *(parameter.sample(rng).ravel() for parameter in parameters)])
 
 
 def layout_of(parameters: Sequence[ProblemParameter]) -> Layout:

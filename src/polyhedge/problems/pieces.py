@@ -38,6 +38,16 @@ class Pieces:
         """Build from matrices M with pieces $[1, z]^T M_l [1, u]$, shape (n_pieces, 1+p, 1+d)."""
         return cls(Q=np.swapaxes(M[:, 1:, 1:], 1, 2), q=M[:, 0, 1:], p=M[:, 1:, 0], c=M[:, 0, 0])
 
+    def with_known(self, values: Array) -> Pieces:
+        """The function at known values of its last outcomes."""
+        d = self.q.shape[1] - len(values)
+        return Pieces(
+            Q=self.Q[:, :d],
+            q=self.q[:, :d],
+            p=self.p + np.einsum("ldp,d->lp", self.Q[:, d:], values),
+            c=self.c + self.q[:, d:] @ values,
+        )
+
     def __len__(self) -> int:
         return len(self.c)
 
@@ -80,6 +90,10 @@ class SumOfMaxima:
     def n_pieces(self) -> int:
         """Length of the piece list if the sum were written out."""
         return prod(len(group) for group in self.groups)
+
+    def with_known(self, values: Array) -> SumOfMaxima:
+        """The function at known values of its last outcomes."""
+        return SumOfMaxima(_with_known(self.base, values), tuple(_with_known(group, values) for group in self.groups))
 
     def scaled(self, weight: float) -> SumOfMaxima:
         """Return weight times this function (weight >= 0, or no groups)."""
@@ -145,6 +159,13 @@ def maximum_of(functions: Sequence[SumOfMaxima]) -> SumOfMaxima | None:
     if len(group) == 1:
         return SumOfMaxima(group[0])
     return SumOfMaxima(np.zeros_like(group[0]), (group,))
+
+
+def _with_known(M: Array, values: Array) -> Array:
+    d = M.shape[-1] - len(values)
+    at_values = M[..., :d].copy()
+    at_values[..., 0] += M[..., d:] @ values
+    return at_values
 
 
 def _parallel(segment: Array, segment_size: Array, step: Array, size: Array) -> bool:

@@ -23,6 +23,14 @@ Leaves = Mapping[int, Any]
 """What takes the place of a leaf, by the leaf's number in CVXPY."""
 
 
+@dataclass(frozen=True)
+class Constant:
+    """A user's parameter with the value that it had when a problem was written."""
+
+    parameter: cp.Parameter
+    value: Any
+
+
 @dataclass(frozen=True, eq=False)
 class Written:
     """The formulas of a problem.
@@ -46,10 +54,10 @@ class Written:
     uncertain: tuple[cp.Constraint, ...]
     support: tuple[cp.Constraint, ...]
 
-    def leaves(self, z: Any = None, u: Any = None, values: Array | None = None) -> dict[int, Any]:
+    def leaves(self, z: Any = None, u: Any = None, values: Any = None) -> dict[int, Any]:
         """What to put in the place of leaves: entries of a flat z, an outcome, flat values of the parameters.
 
-        `z` may also be a list of expressions, one for each variable.
+        `z` and `values` may also be lists of expressions, one for each variable or parameter.
         """
         found: dict[int, Any] = {}
         if z is not None:
@@ -58,9 +66,12 @@ class Written:
         if u is not None:
             found[self.outcome.id] = u if isinstance(u, cp.Expression) else cp.Constant(u)
         if values is not None and self.parameters:
-            parts = [cp.Constant(part) for part in layout_of(self.parameters).split(values)]
+            parts = values if isinstance(values, list) else self._constants(values)
             found.update((p.leaf.id, part) for p, part in zip(self.parameters, parts, strict=True))
         return found
+
+    def _constants(self, values: Array) -> list[cp.Constant]:
+        return [cp.Constant(part) for part in layout_of(self.parameters).split(values)]
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -93,7 +104,8 @@ def substitute(node: cp.Expression, leaves: Leaves) -> cp.Expression:
         return leaves.get(getattr(node, "id", -1), node)
     args = [substitute(argument, leaves) for argument in node.args]
     # The function and not the atom, which cannot be compiled where its variable has become a number.
-    return cp.quad_form(*args) if type(node) is cp.QuadForm else node.copy(args)
+    is_number = type(node) is cp.QuadForm and args[0].is_constant()
+    return cp.quad_form(*args) if is_number else node.copy(args)
 
 
 def substitute_in(constraint: cp.Constraint, leaves: Leaves) -> cp.Constraint:
@@ -215,11 +227,11 @@ def _with_auxiliary(written: Written) -> Written:
     return replace(written, variables=(*written.variables, *joining), layout=whole)
 
 
-def _with_parameters(written: Written, constants: Any) -> Written:
+def _with_parameters(written: Written, constants: Sequence[Constant]) -> Written:
     """Constants become numbers for good; all other parameters become inputs without a value."""
     nodes = [(place, node) for place, some in _places(written) for node in some]
     found = {p.id: p for _, node in nodes for p in node.parameters()}
-    fixed = _constant_values([*constants, *found.values()])
+    fixed = {one.parameter.id: cp.Constant(one.value) for one in constants}
     free = [p for p in found.values() if p.id not in fixed]
     inputs = [ProblemParameter.standing_for(p, name) for p, name in zip(free, parameter_names(free), strict=True)]
     leaves: dict[int, Any] = fixed | {p.origin: p.leaf for p in inputs}
@@ -237,19 +249,21 @@ def _with_parameters(written: Written, constants: Any) -> Written:
     return changed
 
 
-def _constant_values(constants: Any) -> dict[int, cp.Constant]:
-    if not isinstance(constants, (list, tuple)) or not all(isinstance(p, cp.Parameter) for p in constants):
+def read_constants(constants: Any) -> tuple[Constant, ...]:
+    """Parameters with the values that they have now; a problem that is written anew keeps those it had."""
+    if not isinstance(constants, (list, tuple)) or not all(isinstance(p, (cp.Parameter, Constant)) for p in constants):
         raise TypeError(f"constants must be a list of cvxpy.Parameters, got {constants!r}.")
-    values = {}
-    for parameter in constants:
-        if parameter.value is None:
-            raise ValueError(
-                f"The constant {parameter.name()} has no value. Set it before the problem is written, or leave it out "
-                "of constants and give its value in each call."
-            )
-        value = parameter.value
-        values[parameter.id] = cp.Constant(value.copy() if hasattr(value, "copy") else value)
-    return values
+    return tuple(one if isinstance(one, Constant) else _constant(one) for one in constants)
+
+
+def _constant(parameter: cp.Parameter) -> Constant:
+    value = parameter.value
+    if value is None:
+        raise ValueError(
+            f"The constant {parameter.name()} has no value. Set it before the problem is written, or leave it out "
+            "of constants and give its value in each call."
+        )
+    return Constant(parameter, value.copy() if hasattr(value, "copy") else value)
 
 
 def _check_replaced(written: Written) -> None:

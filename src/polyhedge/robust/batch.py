@@ -26,7 +26,7 @@ from polyhedge.solvers.program import row_kinds
 Progress = Callable[[int, int], None]
 """Called with the number of contexts decided so far and the number of all."""
 
-_WORTH_A_POOL = 64
+WORTH_A_POOL = 64
 _PROVEN = 1e-8
 _TIGHT = 1e-6
 _FIRST_CHUNK, _CHUNK = 256, 65_536
@@ -63,10 +63,10 @@ def decide_in_batch(
 ) -> BatchDecisions:
     """What critical regions can prove; all contexts stay open where they do not apply or are not worth it."""
     engine = None
-    if len(centers) >= _WORTH_A_POOL:
+    if len(centers) >= WORTH_A_POOL:
         engine = batch_engine(counterpart, centers.mean(axis=0), np.abs(centers).mean(axis=0))
     if engine is None:
-        return BatchDecisions.undecided(len(centers), counterpart.problem.n_decisions, centers.shape[1])
+        return BatchDecisions.undecided(len(centers), counterpart.problem.n_decisions, counterpart.problem.n_outcomes)
     return engine.decide(centers, n_jobs=n_jobs, progress=progress)
 
 
@@ -89,8 +89,8 @@ class BatchEngine:
 
     def decide(self, centers: Array, *, n_jobs: int | None = None, progress: Progress | None = None) -> BatchDecisions:
         """Decide all contexts that can be proven optimal."""
-        feasible = self.counterpart.problem.feasible
-        found = BatchDecisions.undecided(len(centers), len(feasible.z_columns), centers.shape[1])
+        problem = self.counterpart.problem
+        found = BatchDecisions.undecided(len(centers), problem.n_decisions, problem.n_outcomes)
         begin, size = 0, _FIRST_CHUNK if len(centers) > _FIRST_CHUNK else len(centers)
         while begin < len(centers):
             chunk = slice(begin, min(begin + size, len(centers)))
@@ -181,6 +181,8 @@ class _Pool:
         self.engine = engine
         self.regions: list[Region] = []
         self.maps: list[Array] = []
+        # Where costs and limits both move, the weights of fixed pieces do, and the heaviest changes within a region.
+        self.weights: list[Array | None] = []
         self.bounds: list[Array] = []
         self.scores = np.zeros((0, engine.pairs.q.shape[1]))
         self.known: set[bytes] = set()
@@ -213,6 +215,9 @@ class _Pool:
         values = F @ self.maps[k]
         p, d = found.z.shape[1], found.residual.shape[1]
         found.z[rows], found.residual[rows] = values[:, :p], values[:, p : p + d]
+        weights = self.weights[k]
+        if weights is not None:
+            found.residual[rows] = self.engine.worst.heaviest(F @ weights)
         bound = values[:, p + d :]
         found.cost_bound[rows] = bound[:, 0] if bound.shape[1] == 1 else (bound * F).sum(axis=1)
         found.is_open[rows] = False
@@ -247,9 +252,10 @@ class _Pool:
         region = region_at(engine.rule, engine.pairs, flipped)
         if region is None or not is_certified(engine.program, region, _PROVEN):
             return
-        residual = engine.worst.affine(engine.program.unit * region.Y)
+        residual, weights = engine.worst.affine(engine.program.unit * region.Y), None
         if residual is None:
-            return
+            residual = np.zeros((engine.counterpart.problem.n_outcomes, len(F)))
+            weights = np.ascontiguousarray(region.Y[engine.worst.rows].T)
         z = region.X[engine.counterpart.problem.feasible.z_columns]
         U = _value_form(engine.program, region)
         # Within a region a linear program's optimum is affine where predictions move only its costs or only its limits.
@@ -257,6 +263,7 @@ class _Pool:
         value = _tangent(U, np.eye(len(U))[0])[None] if is_affine else U
         self.regions.append(region)
         self.maps.append(np.ascontiguousarray(np.vstack([z, residual, value]).T))
+        self.weights.append(weights)
         bound = engine.rule.bound(region.start.tableau)
         self.bounds.append(engine.value_sign * _tangent(U, F) if bound is None else bound)
 

@@ -18,6 +18,8 @@ import scipy.sparse as sp
 
 from polyhedge._validation import Array, Indices
 from polyhedge.problems import DecisionProblem, Pieces
+from polyhedge.problems.feasible_set import FeasibleProgram, Slopes
+from polyhedge.problems.lifted import Lifted
 from polyhedge.robust.parametric import ContextSolver, ParametricProgram
 from polyhedge.robust.support import SupportCertificate, form_at, maximise
 from polyhedge.sets import UncertaintySet
@@ -61,14 +63,14 @@ class Counterpart:
 
     Parameters
     ----------
-    problem : a problem with a piece list.
+    problem : a problem with a piece list, or what one with parameters was lifted to; contexts are then [f, parameters].
     shape, radius : the residual set.
     support_rows : A, h of the known support {u : A u <= h}, by default the problem's own.
     """
 
     def __init__(
         self,
-        problem: DecisionProblem,
+        problem: DecisionProblem | Lifted,
         shape: UncertaintySet,
         radius: float,
         *,
@@ -87,10 +89,11 @@ class Counterpart:
 
     def _build(self) -> ParametricProgram:
         problem, feasible = self.problem, self.problem.feasible
-        assembly = _Assembly(feasible.program, problem.n_outcomes)
-        z = feasible.z_columns
         cost = problem.pieces
         assert cost is not None
+        # Parameters stand behind the outcomes: known with the prediction, and without uncertainty.
+        assembly = _Assembly(feasible, cost.q.shape[1])
+        z = feasible.z_columns
         self.has_level = len(cost) > 1
         level = assembly.add_columns(1, cost=1.0) if self.has_level else np.zeros(0, dtype=np.int64)
         self._add_robust_row(assembly, 0, cost, z, level, -1.0)
@@ -121,9 +124,10 @@ class Counterpart:
 
     def _fixed_supports(self, pieces: Pieces) -> SupportCertificate | None:
         """Support values that depend on neither decision nor prediction are numbers: solve them once."""
-        if not pieces.directions_are_fixed or self.n_support_rows:
+        d = self.problem.n_outcomes
+        if pieces.Q[:, :d].any() or self.n_support_rows:
             return None
-        certificate = maximise(self.form, pieces.q)
+        certificate = maximise(self.form, pieces.q[:, :d])
         return certificate if np.isfinite(certificate.values).all() else None
 
     def _add_multipliers(self, assembly: _Assembly, pieces: Pieces, piece: int, z: Indices) -> tuple[Indices, Indices]:
@@ -132,11 +136,11 @@ class Counterpart:
         columns = assembly.add_columns(G.shape[0])
         assembly.add_dual_cone(columns, self.form.cones)
         padding = np.zeros(G.shape[1] - d)
-        equations = assembly.add_rows("zero", np.concatenate([pieces.q[piece], padding]))
+        equations = assembly.add_rows("zero", np.concatenate([pieces.q[piece, :d], padding]))
         transposed = G.T.tocoo()
         entries = transposed.data * self.units[transposed.col]
         assembly.add_entries(equations[transposed.row], columns[transposed.col], entries)
-        i, j = np.nonzero(pieces.Q[piece])
+        i, j = np.nonzero(pieces.Q[piece, :d])
         assembly.add_entries(equations[i], z[j], -pieces.Q[piece][i, j])
         return columns, equations
 
@@ -189,7 +193,8 @@ class _PieceTerms:
         A = owner.support_rows[0]
         self.support_columns = columns[len(columns) - len(A) :] if len(columns) else columns
         units = owner.units[len(owner.units) - len(A) :]
-        self.support_slope = -A * units[:, None] if len(columns) else np.zeros((0, len(self.q)))
+        self.support_slope = np.zeros((len(self.support_columns), len(self.q)))
+        self.support_slope[:, : A.shape[1]] = -A * units[:, None] if len(columns) else 0.0
 
     def to_objective(self, assembly: _Assembly) -> None:
         assembly.add_costs(self.z, self.p, self.Q.T)
@@ -217,7 +222,8 @@ class _PieceTerms:
 class _Assembly:
     """Grow a parametric program by columns, rows and entries."""
 
-    def __init__(self, program: ConicProgram, n_outcomes: int) -> None:
+    def __init__(self, feasible: FeasibleProgram, n_outcomes: int) -> None:
+        program = feasible.program
         self.base, self.d = program, n_outcomes
         self.c, self.offset = [program.c], [program.offset]
         self.n_columns = len(program.c)
@@ -229,6 +235,18 @@ class _Assembly:
         self.cost_rows: list[tuple[Indices, Array, Array]] = []
         self.rhs_slopes: list[tuple[Indices, Array]] = []
         self.offset_slope = np.zeros(n_outcomes)
+        if feasible.slopes is not None:
+            self._add_slopes(feasible.slopes)
+
+    def _add_slopes(self, known: Slopes) -> None:
+        """What moves the program of Z: parameters, which are the last of the outcomes."""
+        last = slice(self.d - len(known.offset), self.d)
+        costs, rhs = np.zeros((self.n_columns, self.d)), np.zeros((self.n_rows, self.d))
+        self.slopes[0][:, last] = known.A.toarray()
+        costs[:, last], rhs[:, last] = known.c.toarray(), known.b.toarray()
+        self.cost_rows.append((np.arange(self.n_columns), np.zeros(self.n_columns), costs))
+        self.rhs_slopes.append((np.arange(self.n_rows), rhs))
+        self.offset_slope[last] = known.offset
 
     def add_columns(self, count: int, cost: float = 0.0) -> Indices:
         self.c.append(np.full(count, cost))

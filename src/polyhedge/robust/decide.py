@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from itertools import repeat
+from typing import Any
 
 import numpy as np
 
-from polyhedge._validation import Array, as_rows
+from polyhedge._validation import Array, Indices, as_rows
 from polyhedge.problems import DecisionProblem
+from polyhedge.problems.lifted import Lifted
+from polyhedge.problems.parameters import parameter_rows
 from polyhedge.problems.segment import as_segment
 from polyhedge.robust.adversary import Adversary
 from polyhedge.robust.along_segment import decide_along, support_along
-from polyhedge.robust.batch import BatchDecisions, Progress, decide_in_batch
+from polyhedge.robust.batch import WORTH_A_POOL, BatchDecisions, Progress, decide_in_batch
 from polyhedge.robust.counterpart import Counterpart, CounterpartSolution
 from polyhedge.robust.decisions import Decisions, all_optimal, joined, tight_facets
 from polyhedge.robust.parametric import ContextSolver
@@ -36,6 +39,7 @@ def decide(
     centers: Array,
     *,
     scales: Array | None = None,
+    parameters: Mapping[Any, Any] | None = None,
     n_jobs: int | None = None,
     progress: Progress | None = None,
 ) -> Decisions:
@@ -48,6 +52,7 @@ def decide(
     centers : (N, n_outcomes) predictions.
     scales : (N,) factors by which the set is scaled around each of them; None for 1. The fewer distinct ones, the
         faster.
+    parameters : values of the problem's parameters, by name: one for all contexts, or one for each of them.
     n_jobs : number of threads, None for one a core; the decisions do not depend on it.
     progress : called now and then with the number of contexts decided and the number of all.
 
@@ -67,46 +72,81 @@ def decide(
         )
     if not np.isfinite(radius):
         raise ValueError(f"radius must be finite, got {radius}. Calibrate with more samples or a larger alpha.")
-    if scales is not None:
-        return _by_scale(problem, shape, radius, centers, np.asarray(scales, dtype=np.float64), n_jobs, progress)
-    found = _along_segment(problem, shape, radius, centers, n_jobs, progress)
+    job = _Job(problem, shape, radius, n_jobs)
+    values = parameter_rows(problem.parameters, parameters, len(centers))
+    if scales is None:
+        return _decide(job, centers, values, progress)
+    return _by_scale(job, centers, values, np.asarray(scales, dtype=np.float64), progress)
+
+
+@dataclass(frozen=True, eq=False)
+class _Job:
+    """What all contexts of a call share."""
+
+    problem: DecisionProblem
+    shape: UncertaintySet
+    radius: float
+    n_jobs: int | None
+
+
+def _decide(job: _Job, centers: Array, values: Array, progress: Progress | None) -> Decisions:
+    """Contexts of one set: with parameters through one engine where it knows them, else one value after the other."""
+    problem = job.problem
+    if not problem.parameters:
+        return _decide_plain(job, centers, progress)
+    distinct, which = np.unique(values, axis=0, return_inverse=True)
+    is_shared = len(distinct) == 1 and len(centers) >= WORTH_A_POOL
+    if problem.lifted is not None and problem.lifted.pieces is not None and not is_shared:
+        return _by_counterpart(job, problem.lifted, np.hstack([centers, values]), progress)
+
+    def work(k: int, rows: Indices, tell: Progress) -> Decisions:
+        at_value = replace(job, problem=problem.at_values(distinct[k]))
+        return _decide_plain(at_value, centers[rows], tell)
+
+    return _in_groups(which.ravel(), len(distinct), work, progress)
+
+
+def _decide_plain(job: _Job, centers: Array, progress: Progress | None) -> Decisions:
+    found = _along_segment(job, centers, progress)
     if found is not None:
         return found
-    if problem.pieces is None:
-        decided = BatchDecisions.undecided(len(centers), problem.n_decisions, problem.n_outcomes)
-        rows = _by_scenarios(problem, shape, radius, centers)
-    else:
-        counterpart = Counterpart(problem, shape, radius)
-        decided = decide_in_batch(counterpart, centers, n_jobs=n_jobs, progress=progress)
-        rows = _by_counterpart(counterpart, shape, radius, centers[decided.is_open], n_jobs)
-    return _collect(problem, shape, radius, centers, decided, rows, progress)
+    if job.problem.pieces is None:
+        decided = BatchDecisions.undecided(len(centers), job.problem.n_decisions, job.problem.n_outcomes)
+        return _collect(job, centers, decided, _by_scenarios(job, centers), progress)
+    return _by_counterpart(job, job.problem, centers, progress)
 
 
-def _by_scale(
-    problem: DecisionProblem,
-    shape: UncertaintySet,
-    radius: float,
-    centers: Array,
-    scales: Array,
-    n_jobs: int | None,
-    progress: Progress | None,
-) -> Decisions:
+def _by_scale(job: _Job, centers: Array, values: Array, scales: Array, progress: Progress | None) -> Decisions:
     """One set for each distinct scale, with all contexts of that scale; results in the order of the contexts."""
     if scales.shape != (len(centers),):
         raise ValueError(f"scales must have an entry for each of the {len(centers)} centers, got {scales.shape}.")
+    shape = job.shape
     if not len(centers) or (scales == 1).all():
-        return decide(problem, shape, radius, centers, n_jobs=n_jobs, progress=progress)
+        return _decide(job, centers, values, progress)
     if not isinstance(shape, Polyhedron):
         raise TypeError(f"Only a Polyhedron can be scaled, got {type(shape).__name__}. Leave scales out.")
+    distinct, which = np.unique(scales, return_inverse=True)
+
+    def work(k: int, rows: Indices, tell: Progress) -> Decisions:
+        scaled = replace(job, shape=shape.scaled(float(distinct[k])))
+        return _decide(scaled, centers[rows], values[rows], tell)
+
+    return _in_groups(which, len(distinct), work, progress)
+
+
+def _in_groups(
+    which: Indices, n_groups: int, work: Callable[[int, Indices, Progress], Decisions], progress: Progress | None
+) -> Decisions:
+    """The decisions of each group of contexts, in the order of the contexts."""
     parts, order, n_done = [], [], 0
-    for scale in np.unique(scales):
-        rows = np.flatnonzero(scales == scale)
+    for k in range(n_groups):
+        rows = np.flatnonzero(which == k)
 
         def tell(done: int, _: int, before: int = n_done) -> None:
             if progress is not None:
-                progress(before + done, len(centers))
+                progress(before + done, len(which))
 
-        parts.append(decide(problem, shape.scaled(float(scale)), radius, centers[rows], n_jobs=n_jobs, progress=tell))
+        parts.append(work(k, rows, tell))
         order.append(rows)
         n_done += len(rows)
     return joined(parts, order)
@@ -122,15 +162,9 @@ class _Row:
     detail: str
 
 
-def _along_segment(
-    problem: DecisionProblem,
-    shape: UncertaintySet,
-    radius: float,
-    centers: Array,
-    n_jobs: int | None,
-    progress: Progress | None,
-) -> Decisions | None:
+def _along_segment(job: _Job, centers: Array, progress: Progress | None) -> Decisions | None:
     """All contexts in closed form, where decisions lie on a segment; None where they do not."""
+    problem, shape, radius = job.problem, job.shape, job.radius
     segment = as_segment(problem) if problem.pieces is not None else None
     form = shape.conic_form(radius)
     if segment is None or any(cone.kind == "soc" for cone in form.cones):
@@ -152,58 +186,61 @@ def _along_segment(
         np.add(found.worst_residual, centers[chunk], out=worst[chunk])
 
     chunks = [slice(k, k + _SEGMENT_CHUNK) for k in range(0, n, _SEGMENT_CHUNK)]
-    for chunk, _ in zip(chunks, in_order(fill, chunks, n_jobs=n_jobs), strict=True):
+    for chunk, _ in zip(chunks, in_order(fill, chunks, n_jobs=job.n_jobs), strict=True):
         if progress is not None:
             progress(min(chunk.stop, n), n)
     return Decisions(z, bound, worst, tight, all_optimal(n), np.zeros(n), problem.layout)
 
 
 def _by_counterpart(
-    counterpart: Counterpart, shape: UncertaintySet, radius: float, centers: Array, n_jobs: int | None
-) -> Iterator[_Row]:
+    job: _Job, compiled: DecisionProblem | Lifted, contexts: Array, progress: Progress | None
+) -> Decisions:
+    """Contexts [prediction, parameters] in batch as far as that goes, the others one by one."""
+    counterpart = Counterpart(compiled, job.shape, job.radius)
+    decided = decide_in_batch(counterpart, contexts, n_jobs=job.n_jobs, progress=progress)
+    rows = _one_by_one(job, counterpart, contexts[decided.is_open])
+    return _collect(job, contexts[:, : job.problem.n_outcomes], decided, rows, progress)
+
+
+def _one_by_one(job: _Job, counterpart: Counterpart, contexts: Array) -> Iterator[_Row]:
     """One solve for each context on all cores; what a solution means is read here, in order."""
-    nothing = _nothing_for_anyone(counterpart, shape, radius, centers)
+    nothing = _nothing_for_anyone(job, counterpart, contexts)
     if nothing is not None:
-        yield from repeat(nothing, len(centers))
+        yield from repeat(nothing, len(contexts))
         return
 
     def solve_part(part: Array) -> list[CounterpartSolution]:
         solver = ContextSolver(counterpart.parametric)
-        return [counterpart.solve(center, solver) for center in part]
+        return [counterpart.solve(context, solver) for context in part]
 
-    parts = [centers[k : k + _PART] for k in range(0, len(centers), _PART)]
-    for part, solutions in zip(parts, in_order(solve_part, parts, n_jobs=n_jobs), strict=True):
-        for center, solution in zip(part, solutions, strict=True):
-            yield _from_counterpart(counterpart.problem, shape, radius, center, counterpart, solution)
+    parts = [contexts[k : k + _PART] for k in range(0, len(contexts), _PART)]
+    for part, solutions in zip(parts, in_order(solve_part, parts, n_jobs=job.n_jobs), strict=True):
+        for context, solution in zip(part, solutions, strict=True):
+            yield _from_counterpart(job, counterpart, context, solution)
 
 
-def _nothing_for_anyone(counterpart: Counterpart, shape: UncertaintySet, radius: float, centers: Array) -> _Row | None:
-    """The one answer to all contexts where predictions move costs only and no decision is feasible."""
+def _nothing_for_anyone(job: _Job, counterpart: Counterpart, contexts: Array) -> _Row | None:
+    """The one answer to all contexts where they move costs only and no decision is feasible."""
     parametric = counterpart.parametric
-    if len(centers) < 2 or parametric.rhs_slope.nnz or parametric.entry_slope.nnz or counterpart.n_support_rows:
+    if len(contexts) < 2 or parametric.rhs_slope.nnz or parametric.entry_slope.nnz or counterpart.n_support_rows:
         return None
-    solution = counterpart.solve(centers[0])
+    solution = counterpart.solve(contexts[0])
     if solution.status is not Status.INFEASIBLE:
         return None
-    return _from_counterpart(counterpart.problem, shape, radius, centers[0], counterpart, solution)
+    return _from_counterpart(job, counterpart, contexts[0], solution)
 
 
-def _from_counterpart(
-    problem: DecisionProblem,
-    shape: UncertaintySet,
-    radius: float,
-    center: Array,
-    counterpart: Counterpart,
-    solution: CounterpartSolution,
-) -> _Row:
-    nothing = np.full(problem.n_outcomes, np.nan)
+def _from_counterpart(job: _Job, counterpart: Counterpart, context: Array, solution: CounterpartSolution) -> _Row:
+    d = job.problem.n_outcomes
+    problem, center = job.problem.at_values(context[d:]), context[:d]
+    nothing = np.full(d, np.nan)
     if not solution.status.has_solution:
-        status, detail = diagnose(problem, shape, radius, center, solution)
+        status, detail = diagnose(problem, job.shape, job.radius, center, solution)
         return _Row(solution.z, _NO_BOUND.get(status, np.nan), nothing, status, np.inf, detail)
     residual = counterpart.worst_residual(solution)
     if np.isfinite(residual).all():
         return _Row(solution.z, solution.value, center + residual, solution.status, solution.gap, "")
-    worst = Adversary(problem, shape, radius, center).worst_case(solution.z)
+    worst = Adversary(problem, job.shape, job.radius, center).worst_case(solution.z)
     gap = max(worst.value - solution.value, 0.0) + solution.gap
     return _Row(solution.z, worst.value, worst.outcome, solution.status, gap, "")
 
@@ -235,21 +272,15 @@ def diagnose(
     )
 
 
-def _by_scenarios(problem: DecisionProblem, shape: UncertaintySet, radius: float, centers: Array) -> Iterator[_Row]:
+def _by_scenarios(job: _Job, centers: Array) -> Iterator[_Row]:
     # One after the other: these masters are written in CVXPY, which is not made for threads.
     for center in centers:
-        s = decide_by_scenarios(problem, shape, radius, center)
+        s = decide_by_scenarios(job.problem, job.shape, job.radius, center)
         yield _Row(s.z, s.value, s.outcome, s.status, s.gap, s.detail)
 
 
 def _collect(
-    problem: DecisionProblem,
-    shape: UncertaintySet,
-    radius: float,
-    centers: Array,
-    decided: BatchDecisions,
-    rows: Iterator[_Row],
-    progress: Progress | None,
+    job: _Job, centers: Array, decided: BatchDecisions, rows: Iterator[_Row], progress: Progress | None
 ) -> Decisions:
     """Put the rows that were solved one by one into their places among those decided in batch."""
     status, n = all_optimal(len(centers)), len(centers)
@@ -267,9 +298,9 @@ def _collect(
         flat=decided.z,
         cost_bound=decided.cost_bound,
         worst_outcome=worst,
-        active_facets=tight_facets(shape, radius, worst, centers),
+        active_facets=tight_facets(job.shape, job.radius, worst, centers),
         status=status,
         gap=decided.gap,
-        layout=problem.layout,
+        layout=job.problem.layout,
         detail=tuple(detail),
     )

@@ -7,14 +7,34 @@ import scipy.sparse as sp
 
 from polyhedge._validation import Array
 from polyhedge.problems import DecisionProblem
+from polyhedge.problems.lifted import Lifted
+from polyhedge.problems.parameters import parameter_rows
 from polyhedge.robust.batch import decide_in_batch
 from polyhedge.robust.counterpart import Counterpart
 from polyhedge.robust.scenarios import best_against
 from polyhedge.solvers.program import Cone, ConicForm
 
 
-def decide_knowing(problem: DecisionProblem, outcomes: Array) -> tuple[Array, Array]:
-    """Best decisions (N, p) and costs min_z g(z, u) (N,) for known outcomes; NaN where there is none."""
+def decide_knowing(problem: DecisionProblem, outcomes: Array, values: Array | None = None) -> tuple[Array, Array]:
+    """Best decisions (N, p) and costs min_z g(z, u) (N,) for known outcomes; NaN where there is none.
+
+    `values` (N, t) are those of the problem's parameters, flat and row by row, where it has any.
+    """
+    if values is None:
+        values = parameter_rows(problem.parameters, None, len(outcomes))
+    if not problem.parameters:
+        return _decide_plain(problem, outcomes)
+    if problem.lifted is not None and problem.lifted.pieces is not None:
+        return _by_counterpart(problem.lifted, np.hstack([outcomes, values]))
+    z, costs = np.full((len(outcomes), problem.n_decisions), np.nan), np.full(len(outcomes), np.nan)
+    distinct, which = np.unique(values, axis=0, return_inverse=True)
+    for k, value in enumerate(distinct):
+        rows = which.ravel() == k
+        z[rows], costs[rows] = _decide_plain(problem.at_values(value), outcomes[rows])
+    return z, costs
+
+
+def _decide_plain(problem: DecisionProblem, outcomes: Array) -> tuple[Array, Array]:
     if problem.pieces is not None:
         return _by_counterpart(problem, outcomes)
     found = [best_against(problem, u[None]) for u in outcomes]
@@ -23,14 +43,14 @@ def decide_knowing(problem: DecisionProblem, outcomes: Array) -> tuple[Array, Ar
     return np.array(z).reshape(-1, problem.n_decisions), values
 
 
-def _by_counterpart(problem: DecisionProblem, outcomes: Array) -> tuple[Array, Array]:
-    d = problem.n_outcomes
+def _by_counterpart(compiled: DecisionProblem | Lifted, contexts: Array) -> tuple[Array, Array]:
+    d = compiled.n_outcomes
     # What happened need not be what outcome_support held possible.
     everything = np.zeros((0, d)), np.zeros(0)
-    counterpart = Counterpart(problem, _Point(d), 0.0, support_rows=everything)  # type: ignore[arg-type]
-    decided = decide_in_batch(counterpart, outcomes)
+    counterpart = Counterpart(compiled, _Point(d), 0.0, support_rows=everything)  # type: ignore[arg-type]
+    decided = decide_in_batch(counterpart, contexts)
     for i in np.flatnonzero(decided.is_open):
-        solution = counterpart.solve(outcomes[i])
+        solution = counterpart.solve(contexts[i])
         decided.z[i], decided.cost_bound[i] = solution.z, solution.value
     return decided.z, decided.cost_bound
 

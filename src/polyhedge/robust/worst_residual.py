@@ -34,7 +34,7 @@ class WorstResidual:
         return self.points[y[:, self.rows].argmax(axis=1)]
 
     def affine(self, Y: Array) -> Array | None:
-        """The residual as a map of [1; f] in a region; None where the heaviest piece changes within it."""
+        """The residual as a map of [1; f] in a region; None where the heaviest piece may change within it."""
         if self.points is None:
             return -Y[self.rows]
         weights = Y[self.rows]
@@ -45,3 +45,8 @@ class WorstResidual:
         constant = np.zeros((self.points.shape[1], Y.shape[1]))
         constant[:, 0] = self.points[weights[:, 0].argmax()]
         return constant
+
+    def heaviest(self, weights: Array) -> Array:
+        """Residuals (N, d) of the heaviest of fixed pieces, for weights (N, n_pieces)."""
+        assert self.points is not None
+        return self.points[weights.argmax(axis=1)]
