@@ -28,7 +28,7 @@ from polyhedge.benchmark import (
     synthetic_task,
 )
 from polyhedge.benchmark.grid import Grid
-from polyhedge.cli.app import rich_table
+from polyhedge.cli.output import rich_table
 
 ROOT = Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"

@@ -7,13 +7,10 @@ import warnings
 from typing import Annotated, Any
 
 import typer
-from rich import box
-from rich.table import Table
-from rich.text import Text
 from typer.core import TyperGroup
 
 from polyhedge import __version__
-from polyhedge.benchmark.grid import Grid
+from polyhedge.cli.output import say
 from polyhedge.problems import NoSolutionError
 
 # What a wrong argument or a wrong file raises; anything else is a fault of the library.
@@ -30,7 +27,7 @@ class _OneLineErrors(TyperGroup):
         except (typer.Abort, BrokenPipeError):  # typer ends these quietly
             raise
         except KeyboardInterrupt:
-            typer.echo("polyhedge: stopped early; files are as they were or whole.", err=True)
+            say("polyhedge: stopped early; files are as they were or whole.", err=True)
             raise typer.Exit(4) from None
         except Exception as error:
             # What typer raises itself, to exit or to explain the usage, carries an exit code.
@@ -44,7 +41,7 @@ class _OneLineErrors(TyperGroup):
 
     @staticmethod
     def _say(message: str) -> None:
-        typer.echo(f"polyhedge: error: {' '.join(message.split())}", err=True)
+        say(f"polyhedge: error: {' '.join(message.split())}", err=True)
 
 
 def _has_no_solution(error: BaseException | None) -> bool:
@@ -63,7 +60,7 @@ app = typer.Typer(
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"polyhedge {__version__}")
+        say(f"polyhedge {__version__}")
         raise typer.Exit
 
 
@@ -89,24 +86,12 @@ def _options(
 
 def _show_warning(message: Warning | str, *where: Any, **more: Any) -> None:
     """A warning in one line, without the place in the code that nobody asked for."""
-    typer.echo(f"warning: {' '.join(str(message).split())}", err=True)
+    say(f"warning: {' '.join(str(message).split())}", err=True)
 
 
 def can_draw() -> bool:
     """Whether matplotlib is there; if not, say on stderr how to get it."""
     found = importlib.util.find_spec("matplotlib") is not None
     if not found:
-        typer.echo("No pictures: matplotlib is not installed. Get it with: pip install 'polyhedge[plot]'", err=True)
+        say("No pictures: matplotlib is not installed. Get it with: pip install 'polyhedge[plot]'", err=True)
     return found
-
-
-def rich_table(grid: Grid, *, dense: bool = False) -> Table:
-    """A grid of cells as a table of the terminal; `**cell**` is bold. A dense one has no lines between columns."""
-    table = Table(title=grid.title, title_style="bold", caption=Text(grid.note), caption_justify="left")
-    if dense:
-        table.box, table.padding, table.pad_edge = box.SIMPLE_HEAD, 0, False
-    for position, head in enumerate(grid.heads):
-        table.add_column(head, justify="right" if position else "left", no_wrap=not position)
-    for row in grid.rows:
-        table.add_row(*(Text(cell.strip("*"), style="bold" if cell.startswith("**") else "") for cell in row))
-    return table

@@ -23,7 +23,8 @@ from polyhedge.benchmark.speed.report import (
     peers_grids,
     save,
 )
-from polyhedge.cli.app import app, can_draw, rich_table
+from polyhedge.cli.app import app, can_draw
+from polyhedge.cli.output import say, show
 
 bench = typer.Typer(no_args_is_help=True, rich_markup_mode="rich")
 app.add_typer(bench, name="bench")
@@ -58,7 +59,7 @@ def decisions(quick: Quick = False, out: Out = Path("results"), seed: Seed = 0, 
     output.finish(run, run.growth)
     wrong = [check.regime for check in run.checks if not check.passed]
     if wrong:
-        typer.echo(f"The optimal values differ by more than 1e-7 in {', '.join(wrong)}.", err=True)
+        say(f"The optimal values differ by more than 1e-7 in {', '.join(wrong)}.", err=True)
         raise typer.Exit(1)
 
 
@@ -101,7 +102,7 @@ def peers(
     output.finish(run, ())
     unequal = [f"{row.peer} ({row.set}, d = {row.d})" for row in run.rows if row.equal is False]
     if unequal:
-        typer.echo(f"The optimal values differ by more than 1e-6: {', '.join(unequal)}.", err=True)
+        say(f"The optimal values differ by more than 1e-6: {', '.join(unequal)}.", err=True)
         raise typer.Exit(1)
 
 
@@ -123,18 +124,17 @@ class _Output:
 
     def report(self, run: Any, coming: str) -> None:
         if coming and self.errors.is_terminal:
-            self.errors.print(f"[dim]{coming}[/dim]")
+            say(coming, err=True)
         if run.rows:
             save(self.folder, self.stem, self.title, run, self.grids(run))
 
     def finish(self, run: Any, growth: Sequence[GrowthPoint]) -> None:
-        console = Console()
         for grid in self.grids(run):
-            console.print(rich_table(grid, dense=True))
+            show(grid, dense=True)
         paths = save(self.folder, self.stem, self.title, run, self.grids(run))
         if growth and can_draw():
             pictures = [self.folder / f"{self.stem}.{suffix}" for suffix in ("png", "svg")]
             draw_growth(growth, self.title, pictures)
             paths += pictures
         for path in paths:
-            typer.echo(f"Written: {path}")
+            say(f"Written: {path}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, is_dataclass
 from enum import Enum
@@ -13,6 +12,7 @@ import numpy as np
 import typer
 
 from polyhedge import problems, tables
+from polyhedge.cli.output import say, say_json
 from polyhedge.metrics import Estimate, Evaluation, Proportion
 from polyhedge.problems import DecisionProblem
 from polyhedge.solvers.program import Status
@@ -22,6 +22,9 @@ Separator = Annotated[str | None, typer.Option(help="Character between values of
 Encoding = Annotated[str | None, typer.Option(help="Encoding of a CSV file, such as utf-8 or cp1252.")]
 Decimal = Annotated[str | None, typer.Option(help="Decimal sign of a CSV file: '.' or ','; found out if not given.")]
 Missing = Annotated[str | None, typer.Option(help="More words for a missing value, separated by commas.")]
+MaxValues = Annotated[
+    int, typer.Option(min=1, help="Values (rows times columns) beyond which a table is refused, to spare the memory.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 
 # What a command ends with; 1 is left to faults of the library.
@@ -40,9 +43,23 @@ def names_in(text: str | None) -> tuple[str, ...]:
     return tuple(name.strip() for name in (text or "").split(",") if name.strip())
 
 
-def read(path: Path, separator: str | None, encoding: str | None, decimal: str | None, missing: str | None) -> Table:
-    """A table from a file, as the four reading options say."""
-    return tables.read_table(path, separator=separator, encoding=encoding, decimal=decimal, missing=names_in(missing))
+def read(
+    path: Path,
+    separator: str | None,
+    encoding: str | None,
+    decimal: str | None,
+    missing: str | None,
+    max_values: int,
+) -> Table:
+    """A table from a file, as the five reading options say."""
+    return tables.read_table(
+        path,
+        separator=separator,
+        encoding=encoding,
+        decimal=decimal,
+        missing=names_in(missing),
+        max_values=max_values,
+    )
 
 
 def read_problem(reference: str) -> DecisionProblem:
@@ -60,18 +77,18 @@ def tell(lines: Sequence[tuple[str, str]]) -> None:
     """Print labelled lines, the labels in one column."""
     width = max(len(label) for label, _ in lines)
     for label, text in lines:
-        typer.echo(f"{label:<{width}}  {text}".rstrip())
+        say(f"{label:<{width}}  {text}".rstrip())
 
 
 def warn(messages: Sequence[str]) -> None:
     """Print warnings to stderr, one a line."""
     for message in messages:
-        typer.echo(f"warning: {message}", err=True)
+        say(f"warning: {message}", err=True)
 
 
 def tell_json(payload: Mapping[str, Any]) -> None:
     """Print one JSON object; numbers that JSON cannot write become null."""
-    typer.echo(json.dumps(plain(payload), indent=2, ensure_ascii=False))
+    say_json(plain(payload))
 
 
 def plain(value: Any) -> Any:

@@ -11,6 +11,7 @@ from rich.table import Table
 
 from polyhedge.benchmark import Comparison, compare, draw_sets, energy_task, synthetic_task
 from polyhedge.cli.app import app, can_draw
+from polyhedge.cli.output import say, show
 
 
 @app.command()
@@ -28,18 +29,17 @@ def demo(
 
     Example: polyhedge demo --out results --seed 1 --alpha 0.2
     """
-    console = Console()
     with_pictures = can_draw()
     for make in (energy_task, synthetic_task):
         with Console(stderr=True).status("learning"):
             comparison = compare(make(seed), alpha=alpha, random_state=seed)
-        console.print(_table(comparison))
-        console.print(f"The learned set's premium is {_saving(comparison.premium_saved)} the box's.", highlight=False)
+        show(_table(comparison))
+        say(f"The learned set's premium is {_saving(comparison.premium_saved)} the box's.")
         if with_pictures:
             path = out / f"{comparison.task.name}.png"
             draw_sets(comparison, path)
-            # Not through rich: it would break a long path over two lines.
-            typer.echo(f"Picture: {path}\n")
+            say(f"Picture: {path}")
+            say()
 
 
 def _saving(share: float) -> str:

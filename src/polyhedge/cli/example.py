@@ -11,6 +11,7 @@ import typer
 from polyhedge._files import replace_file
 from polyhedge.cli.app import app
 from polyhedge.cli.common import AsJson, tell_json
+from polyhedge.cli.output import say
 from polyhedge.data.examples import EXAMPLES, make_example
 
 
@@ -42,4 +43,4 @@ def example(
         tell_json({"files": [out / file for file in contents]})
         return
     for file in contents:
-        typer.echo(f"{out / file}")
+        say(f"{out / file}")

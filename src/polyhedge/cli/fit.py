@@ -7,11 +7,13 @@ from typing import Annotated, Any
 
 import typer
 
+from polyhedge._files import check_writable
 from polyhedge.cli.app import app
 from polyhedge.cli.common import (
     AsJson,
     Decimal,
     Encoding,
+    MaxValues,
     Missing,
     Separator,
     check_statuses,
@@ -23,10 +25,11 @@ from polyhedge.cli.common import (
     tell_json,
     warn,
 )
+from polyhedge.cli.output import say
 from polyhedge.cli.progress import progress
 from polyhedge.estimator import RobustDecider
 from polyhedge.learners import LearnResult
-from polyhedge.tables import PREDICTORS, FittedTable, TableOptions, fit_table
+from polyhedge.tables import MAX_VALUES, PREDICTORS, FittedTable, TableOptions, fit_table
 from polyhedge.words import facets_in_words
 
 _MODEL_SUFFIX = ".polyhedge"
@@ -35,7 +38,9 @@ _MODEL_SUFFIX = ".polyhedge"
 @app.command()
 def fit(
     data: Annotated[Path, typer.Option(help="History: a CSV or Parquet file, one row an observation.")],
-    problem: Annotated[str, typer.Option(help="The decision problem: a .toml file, or FILE.py:NAME.")],
+    problem: Annotated[
+        str, typer.Option(help="The decision problem: a .toml file, or FILE.py:NAME, which runs the code in that file.")
+    ],
     out: Annotated[Path, typer.Option(help=f"Model file to write, for example model{_MODEL_SUFFIX}.")],
     outcomes: Annotated[
         str, typer.Option(help="Outcome columns, separated by commas; by default the problem's outcome names.")
@@ -66,6 +71,7 @@ def fit(
     encoding: Encoding = None,
     decimal: Decimal = None,
     missing: Missing = None,
+    max_values: MaxValues = MAX_VALUES,
     as_json: AsJson = False,
 ) -> None:
     """Learn from a table which outcomes a decision must guard against, and save the model.
@@ -78,6 +84,7 @@ def fit(
     """
     if out.is_dir():
         raise ValueError(f"{out} is a folder. Name the file in it, for example {out / ('model' + _MODEL_SUFFIX)}.")
+    check_writable(out)
     options = TableOptions(
         features=None if features is None else names_in(features),
         categorical=names_in(categorical),
@@ -89,7 +96,7 @@ def fit(
         time_limit=time_limit,
         seed=seed,
     )
-    table = read(data, separator, encoding, decimal, missing)
+    table = read(data, separator, encoding, decimal, missing, max_values)
     with progress("fitting"):
         fitted = fit_table(table, read_problem(problem), names_in(outcomes), alpha, options)
         facets = _facets(fitted)
@@ -98,7 +105,7 @@ def fit(
         tell_json(_summary(fitted, facets, out, len(table)))
     else:
         _print(fitted, options, facets, table.source, len(table))
-        typer.echo(f"Model: {out}")
+        say(f"Model: {out}")
     check_statuses([fitted.decider.learn_result_.status])
 
 
@@ -130,7 +137,7 @@ def _print(fitted: FittedTable, options: TableOptions, facets: tuple[str, ...], 
         lines.append(("coverage", f"promised {1 - decider.alpha_:.6g}; no rows were held out to observe it"))
     tell([*lines, *[("facets" if not i else "", text) for i, text in enumerate(facets)]])
     for note in fitted.notes:
-        typer.echo(f"note: {note}", err=True)
+        say(f"note: {note}", err=True)
     warn(fitted.warnings)
 
 

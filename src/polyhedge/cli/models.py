@@ -20,7 +20,9 @@ __all__ = ["CodedProblem", "MaxBytes", "ModelFile", "fit_details", "open_model",
 ModelFile = Annotated[Path, typer.Argument(help="Model file, written by polyhedge fit.")]
 CodedProblem = Annotated[
     str | None,
-    typer.Option("--problem", help="FILE.py:NAME, only for a model whose problem is Python code outside the file."),
+    typer.Option(
+        "--problem", help="FILE.py:NAME, for a model whose problem is Python code outside the file; runs that code."
+    ),
 ]
 MaxBytes = Annotated[
     int, typer.Option(min=1, help="Unpacked size beyond which a model file is refused, against files that are traps.")

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from polyhedge import plots
-from polyhedge._files import replace_file
+from polyhedge._files import check_writable, replace_file
 from polyhedge._validation import Array
 from polyhedge.benchmark.study_report import write_study_report
 from polyhedge.cli.app import app
@@ -20,6 +20,7 @@ from polyhedge.cli.common import (
     AsJson,
     Decimal,
     Encoding,
+    MaxValues,
     Missing,
     Separator,
     names_in,
@@ -29,11 +30,12 @@ from polyhedge.cli.common import (
 )
 from polyhedge.cli.fresh import fresh_rows, n_units
 from polyhedge.cli.models import CodedProblem, MaxBytes, ModelFile, fit_details, open_model, opened, read_model
+from polyhedge.cli.output import say
 from polyhedge.cli.progress import progress
 from polyhedge.estimator import RobustDecider
 from polyhedge.io import MAX_BYTES
 from polyhedge.report.model import ModelDetails, model_report
-from polyhedge.tables import Schema, Table
+from polyhedge.tables import MAX_VALUES, Schema, Table
 
 _SUFFIXES = (".png", ".svg", ".pdf")
 HeldOutFile = Annotated[
@@ -61,6 +63,7 @@ def report(
     encoding: Encoding = None,
     decimal: Decimal = None,
     missing: Missing = None,
+    max_values: MaxValues = MAX_VALUES,
     as_json: AsJson = False,
 ) -> None:
     """Write one HTML page that needs no network: of a study's results, or of a model.
@@ -77,15 +80,14 @@ def report(
         with progress("writing the page"):
             page = write_study_report(path, out)
     else:
-        page = path.with_suffix(".html") if out is None else out
-        table = None if data is None else read(data, separator, encoding, decimal, missing)
+        page = check_writable(path.with_suffix(".html") if out is None else out)
+        table = None if data is None else read(data, separator, encoding, decimal, missing, max_values)
         with progress("writing the page"):
             replace_file(page, _model_page(path, problem, max_bytes, table, data, title).encode())
     if as_json:
         tell_json({"page": page})
     else:
-        # Not through rich: it would break a long path over two lines.
-        typer.echo(f"Page: {page}")
+        say(f"Page: {page}")
 
 
 def _check_study_options(data: Path | None, title: str) -> None:
@@ -155,6 +157,7 @@ def plot(
     encoding: Encoding = None,
     decimal: Decimal = None,
     missing: Missing = None,
+    max_values: MaxValues = MAX_VALUES,
     as_json: AsJson = False,
 ) -> None:
     """Draw a model's set over residuals, what more certainty would cost, or what is decided where.
@@ -165,8 +168,9 @@ def plot(
     """
     if out.suffix.lower() not in _SUFFIXES:
         raise ValueError(f"--out must end in {', '.join(_SUFFIXES)}, got {out.name!r}.")
+    check_writable(out)
     decider, schema = read_model(model, problem, max_bytes)
-    X, Y, _, warnings = fresh_rows(decider, schema, read(data, separator, encoding, decimal, missing))
+    X, Y, _, warnings = fresh_rows(decider, schema, read(data, separator, encoding, decimal, missing, max_values))
     with progress("drawing"):
         if what is Picture.SET:
             ax = _draw_set(decider, schema, X, Y, names_in(pair))
@@ -179,7 +183,7 @@ def plot(
         tell_json({"picture": out, "warnings": warnings})
         return
     warn(warnings)
-    typer.echo(f"Picture: {out}")
+    say(f"Picture: {out}")
 
 
 def _draw_set(decider: RobustDecider, schema: Schema, X: Any, Y: Array, pair: tuple[str, ...]) -> Any:

@@ -40,7 +40,8 @@ from polyhedge.benchmark.theory_report import (
     theory_report,
 )
 from polyhedge.benchmark.theory_runs import run_coverage, run_gap, run_reuse
-from polyhedge.cli.app import app, can_draw, rich_table
+from polyhedge.cli.app import app, can_draw
+from polyhedge.cli.output import say, show
 
 reproduce = typer.Typer(no_args_is_help=True, rich_markup_mode="rich")
 app.add_typer(reproduce, name="reproduce")
@@ -84,10 +85,10 @@ def tables(
     jobs = study_jobs(task or (), method or (), seeds)
     with progress_bar() as report:
         rows = run_study(jobs, out, settings=settings, workers=_workers(workers, cluster), report=report)
-    figures, console = table_rows(rows), Console()
+    figures = table_rows(rows)
     for name in tasks_of(figures):
         if not task or name in task:
-            console.print(rich_table(short_grid(figures, name), dense=True))
+            show(short_grid(figures, name), dense=True)
     paths = [out / "study.csv", out / "study.json", *write_tables(rows, out)]
     _say_paths([*paths, *_draw(out / "bubble", partial(draw_bubbles, rows, alpha=alpha))])
 
@@ -112,7 +113,7 @@ def sensitivity(
             sensitivity_jobs(seeds), out, settings=settings, workers=_workers(workers, cluster), report=report
         )
     for sweep in SWEEPS:
-        Console().print(rich_table(sensitivity_grid(rows, sweep), dense=True))
+        show(sensitivity_grid(rows, sweep), dense=True)
     paths = [out / f"sensitivity.{suffix}" for suffix in ("csv", "json", "md")]
     replace_file(paths[2], sensitivity_report(rows).encode())
     _say_paths([*paths, *_draw(out / "sensitivity", partial(draw_sensitivity, rows, alpha=settings.alpha))])
@@ -144,7 +145,7 @@ def theory(
             gap=run_gap(seeds, out, **options),
         )
     for grid in (coverage_grid(run), reuse_grid(run), gap_grid(run)):
-        Console().print(rich_table(grid, dense=True))
+        show(grid, dense=True)
     names = [f"theory_{part}.{suffix}" for part in ("coverage", "reuse", "gap") for suffix in ("csv", "json")]
     replace_file(out / "theory.md", theory_report(run).encode())
     paths = [*(out / name for name in names), out / "theory.md"]
@@ -164,7 +165,7 @@ def motivation(
     """
     found = make_motivation(alpha)
     for result in found.results:
-        typer.echo(f"{result.name}: coverage {result.coverage:.3f}, worst-case loss {result.worst_case_cost:.3f}")
+        say(f"{result.name}: coverage {result.coverage:.3f}, worst-case loss {result.worst_case_cost:.3f}")
     write_motivation(found, out / "motivation.json")
     _say_paths([out / "motivation.json", *_draw(out / "motivation", partial(draw_motivation, found))])
 
@@ -204,8 +205,7 @@ def _workers(n: int, cluster: str) -> Workers:
 
 
 def _say_paths(paths: list[Path]) -> None:
-    # Not through rich: it would break a long path over two lines.
-    typer.echo(f"Results in {paths[0].parent}: {', '.join(path.name for path in paths)}")
+    say(f"Results in {paths[0].parent}: {', '.join(path.name for path in paths)}")
 
 
 @contextmanager
@@ -239,21 +239,20 @@ def scaling(
     """
     settings = ScalingSettings.quick(task, seeds) if quick else ScalingSettings(task=task, seeds=seeds)
     stem = f"scaling_{task}{'_quick' if quick else ''}"
-    console = Console()
     with progress_bar() as report:
         run = run_scaling(settings, folder=out, stem=stem, report=report)
     for grid in (comparison_grid(run), shared_grid(run)):
-        console.print(rich_table(grid))
+        show(grid)
     for note in run.left_out:
-        typer.echo(note)
+        say(note)
     if run.n_known:
-        typer.echo(f"{run.n_known} runs were read from {out / stem}.csv; delete it to measure them again.")
+        say(f"{run.n_known} runs were read from {out / stem}.csv; delete it to measure them again.")
     replace_file(out / f"{stem}.md", markdown_report(run).encode())
     suffixes = ["csv", "json", "md"]
     if can_draw():
         draw_scaling(run, [out / f"{stem}.png", out / f"{stem}.svg"])
         suffixes += ["png", "svg"]
-    typer.echo(f"Results: {out / stem}.{{{','.join(suffixes)}}}")
+    say(f"Results: {out / stem}.{{{','.join(suffixes)}}}")
 
 
 @reproduce.command()
@@ -277,6 +276,6 @@ def generalisation(
         rows = run_generalisation(jobs, out, workers=_workers(workers, cluster), report=report)
     grids = [grid for grid in (generalisation_grid(rows), population_grid(rows)) if grid.rows]
     for grid in grids:
-        Console().print(rich_table(grid, dense=True))
+        show(grid, dense=True)
     replace_file(out / "generalisation.md", "\n".join(grid.markdown() for grid in grids).encode())
     _say_paths([out / f"generalisation.{suffix}" for suffix in ("csv", "json", "md")])

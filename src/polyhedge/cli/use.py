@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
@@ -13,12 +12,14 @@ import typer
 from numpy.typing import NDArray
 
 from polyhedge import io
+from polyhedge._files import check_writable
 from polyhedge.cli.app import app
 from polyhedge.cli.common import (
     BAD_INPUT,
     AsJson,
     Decimal,
     Encoding,
+    MaxValues,
     Missing,
     Separator,
     check_statuses,
@@ -31,16 +32,19 @@ from polyhedge.cli.common import (
 )
 from polyhedge.cli.fresh import check_any, groups_in, n_units, seen_before, with_rows
 from polyhedge.cli.models import CodedProblem, MaxBytes, ModelFile, fit_details, opened, read_model
+from polyhedge.cli.output import say, say_csv
 from polyhedge.cli.progress import progress
 from polyhedge.estimator import RobustDecider
 from polyhedge.metrics import Evaluation, Proportion, RowMeasures
 from polyhedge.tables import (
+    MAX_VALUES,
     Schema,
     Table,
     TableOptions,
     UsableRows,
     check_target,
     coverage_doubt,
+    csv_text,
     decide_rows,
     decisions_frame,
     features_of,
@@ -63,19 +67,24 @@ def decide(
     out: Annotated[str, typer.Option(help="Decisions to write: a .csv or .parquet file, or - for standard output.")],
     keep: Annotated[str, typer.Option(help="Columns of the new rows to copy into the decisions, such as a name.")] = "",
     digits: Annotated[int | None, typer.Option(min=1, help="Significant digits to write; all by default.")] = None,
+    raw: Annotated[
+        bool, typer.Option("--raw", help="Write texts into a CSV file as they are, also those that look like formulas.")
+    ] = False,
     problem: CodedProblem = None,
     max_bytes: MaxBytes = io.MAX_BYTES,
     separator: Separator = None,
     encoding: Encoding = None,
     decimal: Decimal = None,
     missing: Missing = None,
+    max_values: MaxValues = MAX_VALUES,
     as_json: AsJson = False,
 ) -> None:
     """Decide for new rows: one decision a row, in the same order, with the most it will cost.
 
     Writes the decision under the problem's own names, cost_bound, the worst outcome it guards against, status and
     note. A row that cannot be decided, because a value is missing, keeps its place, and the note says why; it also
-    tells of values unlike any in the history.
+    tells of values unlike any in the history. In a CSV file an apostrophe stands before texts that a spreadsheet would
+    run as formulas, unless --raw is given.
 
     Exit codes: 0 done, 2 bad input, 3 a row has no feasible or no bounded decision, 4 a solver stopped early.
 
@@ -83,7 +92,7 @@ def decide(
     """
     target = None if out == "-" else check_target(out)
     decider, schema = read_model(model, problem, max_bytes)
-    table = read(data, separator, encoding, decimal, missing)
+    table = read(data, separator, encoding, decimal, missing, max_values)
     table.check_columns(names_in(keep))
     X, reasons, notes = features_of(table, schema)
     usable = np.flatnonzero([not reason for reason in reasons])
@@ -95,9 +104,9 @@ def decide(
     for place, name in enumerate(names_in(keep)):
         frame.insert(place, f"input_{name}" if name in frame.columns else name, table.frame[name].to_numpy())
     if target is None:
-        frame.to_csv(sys.stdout, index=False, lineterminator="\n")
+        say_csv(csv_text(frame, raw=raw))
     else:
-        write_table(frame, target)
+        write_table(frame, target, raw=raw)
     summary = _decided(frame, reasons, notes, out)
     if as_json and target is not None:
         tell_json({**summary, "notes": table.notes})
@@ -128,13 +137,13 @@ def _decided(frame: Any, reasons: Any, notes: Any, out: str) -> dict[str, Any]:
 
 def _tell_decided(summary: dict[str, Any], to_stderr: bool) -> None:
     counts = ", ".join(f"{count} {status}" for status, count in summary["status"].items()) or "none"
-    typer.echo(f"{summary['n_rows']} rows: {counts}", err=to_stderr)
+    say(f"{summary['n_rows']} rows: {counts}", err=to_stderr)
     if not to_stderr:
-        typer.echo(f"Decisions: {summary['decisions']}")
+        say(f"Decisions: {summary['decisions']}")
     for text, count in summary["reasons"].items():
-        typer.echo(f"not decided ({count} row(s)): {text}", err=True)
+        say(f"not decided ({count} row(s)): {text}", err=True)
     for text, count in summary["oddities"].items():
-        typer.echo(f"note ({count} row(s)): {text}", err=True)
+        say(f"note ({count} row(s)): {text}", err=True)
 
 
 @app.command()
@@ -148,6 +157,7 @@ def evaluate(
     encoding: Encoding = None,
     decimal: Decimal = None,
     missing: Missing = None,
+    max_values: MaxValues = MAX_VALUES,
     as_json: AsJson = False,
 ) -> None:
     """Compare promise and reality on rows that the model has not seen.
@@ -158,7 +168,7 @@ def evaluate(
     Example: polyhedge evaluate model.polyhedge fresh.csv --by season
     """
     decider, schema = read_model(model, problem, max_bytes)
-    table = with_rows(read(data, separator, encoding, decimal, missing))
+    table = with_rows(read(data, separator, encoding, decimal, missing, max_values))
     X, Y, kept, warnings = usable_rows(table, schema, decider.problem_)
     check_any(kept, table)
     labels = None if by is None else _labels(table, by)[kept]
@@ -215,11 +225,11 @@ def _tell_groups(by: str, groups: dict[str, Evaluation]) -> None:
         for label, found in groups.items()
     ]
     widths = [max(len(row[i]) for row in [heads, *rows]) for i in range(len(heads))]
-    typer.echo("")
+    say()
     for row in [heads, *rows]:
         cells = [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
-        typer.echo("  ".join(cells))
-    typer.echo("The promise is an average over all rows. A group may be covered less often without breaking it.")
+        say("  ".join(cells))
+    say("The promise is an average over all rows. A group may be covered less often without breaking it.")
 
 
 @app.command()
@@ -239,6 +249,7 @@ def recalibrate(
     encoding: Encoding = None,
     decimal: Decimal = None,
     missing: Missing = None,
+    max_values: MaxValues = MAX_VALUES,
     as_json: AsJson = False,
 ) -> None:
     """Set the size of the set anew from fresh rows, for example after a change; its shape stays.
@@ -247,8 +258,9 @@ def recalibrate(
 
     Example: polyhedge recalibrate model.polyhedge fresh.csv --out model.polyhedge
     """
+    check_writable(out)
     decider, schema = read_model(model, problem, max_bytes)
-    table = with_rows(read(data, separator, encoding, decimal, missing))
+    table = with_rows(read(data, separator, encoding, decimal, missing, max_values))
     columns = tuple(decider.details_.get("group") or ()) if group is None else names_in(group)
     options = TableOptions(group=columns, copies=copies or str(decider.details_.get("copies", "together")))
     rows = UsableRows.of(table, schema, decider.problem_, options)
@@ -277,7 +289,7 @@ def recalibrate(
             ("history", f"{len(decider.calibrations_)} radii are kept in the file"),
         ]
     )
-    typer.echo(f"Model: {out}")
+    say(f"Model: {out}")
     warn(warnings)
 
 
@@ -297,10 +309,10 @@ def inspect(model: ModelFile, max_bytes: MaxBytes = io.MAX_BYTES, as_json: AsJso
         in_force = {"alpha": info.alpha, "radius": info.radius, "n_calibrate": info.n_calibrate}
         tell_json({**stored, "set": shape, "spread": spread, **in_force})
         return
-    typer.echo(str(info))
+    for line in str(info).splitlines():
+        say(line)
     for label, text in more:
-        # A file may hold any text; what is printed must not reach the terminal as commands.
-        typer.echo(f"{label:<10} {io.printable(text)}")
+        say(f"{label:<10} {text}")
 
 
 def _kept_lines(info: io.ModelInfo) -> list[tuple[str, str]]:

@@ -1,7 +1,7 @@
 """Model files: one zip of arrays and JSON, written whole, read without running anything from it."""
 
 from polyhedge.io.archive import MAX_BYTES, ModelFileError
-from polyhedge.io.info import ModelInfo, inspect_model, printable
+from polyhedge.io.info import ModelInfo, inspect_model
 from polyhedge.io.model import StoredModel, read_model, write_model
 
 __all__ = [
@@ -10,7 +10,6 @@ __all__ = [
     "ModelInfo",
     "StoredModel",
     "inspect_model",
-    "printable",
     "read_model",
     "write_model",
 ]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from polyhedge._text import printable
 from polyhedge.calibration import Calibration
 from polyhedge.io.archive import MAX_BYTES, ModelFileError
 from polyhedge.io.model import OpenedModel, calibrations_of, details_of, open_model
@@ -100,11 +101,6 @@ class ModelInfo:
         }
         # A file may hold any text; what is printed must not reach the terminal as commands.
         return "\n".join(f"{name:<10} {printable(text)}" for name, text in lines.items())
-
-
-def printable(text: str) -> str:
-    """The text without characters that a terminal would take as commands."""
-    return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
 def inspect_model(path: str | Path, *, max_bytes: int = MAX_BYTES) -> ModelInfo:

@@ -18,6 +18,7 @@ from polyhedge.problems.decision_problem import DecisionProblem
 from polyhedge.problems.names import Source
 from polyhedge.problems.tabled import Rows, TabledCost, read_cost, read_rows
 from polyhedge.problems.toml_table import Table, is_number
+from polyhedge.problems.toml_text import read_toml
 
 _GENERAL = "program"
 _READY_MADE: dict[str, Callable[..., DecisionProblem]] = {
@@ -60,7 +61,7 @@ def from_toml(path: str | Path) -> DecisionProblem:
     path = Path(path)
     content = path.read_bytes()
     try:
-        table = Table(tomllib.loads(content.decode("utf-8")), "")
+        table = Table(read_toml(content), "")
         problem = _problem(table)
     except UnicodeDecodeError as error:
         raise ValueError(f"{path.name} must be UTF-8 text: {error}.") from error

@@ -1,7 +1,9 @@
 """The user's own tables: read, understood, predicted from and written."""
 
+from polyhedge.tables.csv_text import csv_text
 from polyhedge.tables.doubts import coverage_doubt, few_rows_doubt
 from polyhedge.tables.fitting import FittedTable, fit_table
+from polyhedge.tables.limits import MAX_VALUES
 from polyhedge.tables.options import TableOptions
 from polyhedge.tables.pipelines import PREDICTORS, choose_predictor, make_predictor
 from polyhedge.tables.reading import Table, read_table, text_of, values_of
@@ -12,6 +14,7 @@ from polyhedge.tables.usable import UsableRows, order_outcomes, usable_rows
 from polyhedge.tables.writing import check_target, write_table
 
 __all__ = [
+    "MAX_VALUES",
     "PREDICTORS",
     "Column",
     "FittedTable",
@@ -24,6 +27,7 @@ __all__ = [
     "choose_predictor",
     "copies_of",
     "coverage_doubt",
+    "csv_text",
     "decide_rows",
     "decisions_frame",
     "features_of",

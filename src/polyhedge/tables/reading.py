@@ -6,7 +6,8 @@ import csv
 import io
 import re
 import warnings
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -15,6 +16,8 @@ from typing import Any
 import numpy as np
 
 from polyhedge._validation import Array, Mask
+from polyhedge.tables.csv_text import restored
+from polyhedge.tables.limits import MAX_TEXT, MAX_VALUES, check_bytes, check_size, check_texts
 
 __all__ = ["Table", "read_table", "text_of", "truth_values", "values_of"]
 
@@ -24,6 +27,8 @@ _COMMA_NUMBER = re.compile(r"[+-]?\d+,\d+")
 _DOT_NUMBER = re.compile(r"[+-]?\d+\.\d+")
 _COMMA_CELL = r"^\s*[+-]?(?:\d+|\d{1,3}(?:\.\d{3})+)?(?:,\d+)?(?:[eE][+-]?\d+)?\s*$"
 _SAMPLE_LINES = 200
+# What fits into a message.
+_SHOWN_NAMES, _SHOWN_LETTERS = 50, 80
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,8 +61,9 @@ class Table:
         """Raise if a column is not there."""
         missing = [name for name in names if name not in self.frame.columns]
         if missing:
-            there = ", ".join(map(str, self.frame.columns))
-            raise ValueError(f"{self.source} has no column {_listed(missing)}. Its columns are: {there}.")
+            raise ValueError(
+                f"{self.source} has no column {_listed(missing)}. Its columns are: {_few(self.frame.columns)}."
+            )
 
 
 def read_table(
@@ -67,6 +73,7 @@ def read_table(
     encoding: str | None = None,
     decimal: str | None = None,
     missing: Sequence[str] = (),
+    max_values: int = MAX_VALUES,
 ) -> Table:
     r"""Read a CSV or Parquet file; what is not given is found out.
 
@@ -77,6 +84,7 @@ def read_table(
     encoding : of the text; by default UTF-8 (also 16 with a byte-order mark), else Windows-1252.
     decimal : "." or ","; by default found out from the numbers.
     missing : more words that stand for a missing value, besides the usual ones (empty, NA, NaN, null, ?, -).
+    max_values : rows times columns beyond which a table is refused; it may have its square root of columns.
 
     Returns
     -------
@@ -96,12 +104,15 @@ def read_table(
     if not path.is_file():
         raise FileNotFoundError(f"There is no file {path}. Check the path.")
     if path.suffix.lower() in (".parquet", ".pq"):
-        return _checked(_read_parquet(path), path, [])
+        return _checked(_read_parquet(path, max_values), path, [])
+    check_bytes(path, path.stat().st_size, max_values)
     text, notes = _decode(path, encoding)
-    separator = _separator(text) if separator is None else separator.replace("\\t", "\t")
-    if len(separator) != 1:
+    separator = None if separator is None else separator.replace("\\t", "\t")
+    if separator is not None and len(separator) != 1:
         raise ValueError(f"The separator must be one character, got {separator!r}.")
-    sample = list(islice(csv.reader(io.StringIO(text), delimiter=separator), _SAMPLE_LINES))
+    _check_shape(text, separator, path, max_values)
+    separator = _separator(text) if separator is None else separator
+    sample = _sample(text, separator, path)
     _check_header(sample, path)
     frame = _parse(text, separator, missing, path)
     decimal = _decimal(sample) if decimal is None else decimal
@@ -166,14 +177,18 @@ def _label(value: Any) -> str:
     return str(value).strip()
 
 
-def _read_parquet(path: Path) -> Any:
+def _read_parquet(path: Path, max_values: int) -> Any:
     import pandas as pd
 
     try:
-        import pyarrow
+        import pyarrow.parquet
     except ImportError as error:
         raise ImportError(f"Reading {path.name} needs pyarrow: pip install 'polyhedge[parquet]'.") from error
     try:
+        # A few bytes may stand for very many rows, so what the file says of itself comes first.
+        about = pyarrow.parquet.read_metadata(path)
+        check_size(path.name, about.num_rows, about.num_columns, max_values)
+        check_bytes(path, sum(about.row_group(i).total_byte_size for i in range(about.num_row_groups)), max_values)
         return pd.read_parquet(path, engine="pyarrow").reset_index(drop=True)
     except (pyarrow.ArrowInvalid, OSError) as error:
         raise ValueError(f"{path} cannot be read as Parquet: {error}") from error
@@ -202,11 +217,31 @@ def _separator(text: str) -> str:
     lines = [line for line in islice(io.StringIO(text), _SAMPLE_LINES) if line.strip()]
 
     def fit(candidate: str) -> tuple[float, int]:
-        widths = [len(row) for row in csv.reader(lines, delimiter=candidate)]
+        try:
+            widths = [len(row) for row in csv.reader(lines, delimiter=candidate)]
+        except csv.Error:  # a line of many columns is one long value to the wrong candidate
+            return 0.0, 0
         width = widths[0] if widths else 1
         return (float(np.mean([w == width for w in widths])) if width > 1 else 0.0, width)
 
     return max(_SEPARATORS, key=fit)
+
+
+def _check_shape(text: str, separator: str | None, path: Path, max_values: int) -> None:
+    """Count before parsing: separators of the first line that holds something, and lines."""
+    first = next((line for line in io.StringIO(text) if line.strip()), "")
+    n_columns = 1 + max(first.count(candidate) for candidate in ([separator] if separator else _SEPARATORS))
+    check_size(path.name, max(text.count("\n"), 1), n_columns, max_values)
+
+
+def _sample(text: str, separator: str, path: Path) -> list[list[str]]:
+    try:
+        return list(islice(csv.reader(io.StringIO(text), delimiter=separator), _SAMPLE_LINES))
+    except csv.Error as error:
+        raise ValueError(
+            f"{path} cannot be read with the separator {separator!r}: {error}. Is a quote missing, or is it no CSV "
+            f"file? A value may have {MAX_TEXT} characters."
+        ) from error
 
 
 def _check_header(sample: list[list[str]], path: Path) -> None:
@@ -214,7 +249,7 @@ def _check_header(sample: list[list[str]], path: Path) -> None:
     if not any(name.strip() for name in header):
         raise ValueError(f"{path} is empty. It needs a first line with the names of the columns, and rows below it.")
     names = [name.strip() for name in header if name.strip()]
-    twice = sorted({name for name in names if names.count(name) > 1})
+    twice = sorted(name for name, n in Counter(names).items() if n > 1)
     if twice:
         raise ValueError(f"{path} has more than one column {_listed(twice)}. Give every column its own name.")
     if all(re.fullmatch(r"[+-]?\d+([.,]\d+)?", name) for name in names):
@@ -244,7 +279,11 @@ def _parse(text: str, separator: str, missing: Sequence[str], path: Path) -> Any
             ) from error
     words = {*_MISSING, *missing}
     frame = frame.apply(lambda column: column.str.strip()).rename(columns=lambda name: str(name).strip())
-    return frame.mask(frame.isin(words))
+    frame = frame.mask(frame.isin(words))
+    if "'" not in text:
+        return frame
+    # An apostrophe that keeps spreadsheets from running a formula is not part of the text.
+    return frame.apply(lambda column: column.map(restored, na_action="ignore")).rename(columns=restored)
 
 
 def _decimal(sample: list[list[str]]) -> str:
@@ -268,10 +307,18 @@ def _checked(frame: Any, path: Path, notes: list[str]) -> Table:
     if nameless:
         notes = [*notes, f"{path.name}: {len(nameless)} column(s) without a name were left out."]
         frame = frame.drop(columns=nameless)
+    check_texts(frame, path.name)
     if not len(frame.columns):
         raise ValueError(f"{path} has no columns with names.")
     return Table(frame, path.name, tuple(notes))
 
 
 def _listed(names: Sequence[str]) -> str:
-    return ", ".join(repr(name) for name in names)
+    return _few([repr(name) for name in names])
+
+
+def _few(names: Iterable[str]) -> str:
+    """Names in a message that can be read."""
+    names = [name if len(name) <= _SHOWN_LETTERS else f"{name[:_SHOWN_LETTERS]}..." for name in map(str, names)]
+    more = len(names) - _SHOWN_NAMES
+    return ", ".join(names[:_SHOWN_NAMES]) + (f" and {more} more" if more > 0 else "")

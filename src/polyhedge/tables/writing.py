@@ -6,15 +6,19 @@ import io
 from pathlib import Path
 from typing import Any
 
-from polyhedge._files import replace_file
+from polyhedge._files import check_writable, replace_file
+from polyhedge.tables.csv_text import csv_text
 
 __all__ = ["check_target", "write_table"]
 
 _PARQUET = (".parquet", ".pq")
 
 
-def write_table(frame: Any, path: str | Path) -> None:
+def write_table(frame: Any, path: str | Path, *, raw: bool = False) -> None:
     r"""Write a pandas data frame as CSV or Parquet, by the ending of the name; rows keep their order.
+
+    In a CSV file an apostrophe stands in front of texts that a spreadsheet would run as formulas, unless they are
+    wanted `raw`; `read_table` takes it away again. Numbers are never changed.
 
     Examples
     --------
@@ -31,7 +35,7 @@ def write_table(frame: Any, path: str | Path) -> None:
         frame.to_parquet(content, index=False, engine="pyarrow")
         replace_file(path, content.getvalue())
     else:
-        replace_file(path, frame.to_csv(index=False, lineterminator="\n").encode())
+        replace_file(path, csv_text(frame, raw=raw).encode())
 
 
 def check_target(path: str | Path) -> Path:
@@ -46,4 +50,4 @@ def check_target(path: str | Path) -> Path:
             import pyarrow  # noqa: F401
         except ImportError as error:
             raise ImportError(f"Writing {path.name} needs pyarrow: pip install 'polyhedge[parquet]'.") from error
-    return path
+    return check_writable(path)

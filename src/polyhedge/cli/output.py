@@ -1,0 +1,87 @@
+"""What reaches the terminal: all text passes here, so that nothing in a file or a table can command it."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import sys
+import traceback
+from types import TracebackType
+from typing import Any
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from polyhedge._text import printable
+from polyhedge.benchmark.grid import Grid
+
+__all__ = ["guard_streams", "rich_table", "say", "say_csv", "say_json", "show"]
+
+# JSON escapes these itself only below the space; a terminal knows more of them.
+_COMMANDS = re.compile(r"[^\x20-\x7e\n]")
+
+
+def say(text: str = "", *, err: bool = False) -> None:
+    r"""Print one line; what a terminal would take as a command is shown as an escape such as \x1b."""
+    typer.echo(printable(text), err=err)
+
+
+def say_json(value: Any) -> None:
+    """Print one JSON document."""
+    text = json.dumps(value, indent=2, ensure_ascii=False)
+    typer.echo(_COMMANDS.sub(lambda found: _in_json(found.group()), text))
+
+
+def _in_json(letter: str) -> str:
+    return letter if printable(letter) == letter else json.dumps(letter)[1:-1]
+
+
+def say_csv(text: str) -> None:
+    """Print a CSV file: byte by byte into a pipe or a file, without commands on a terminal."""
+    if sys.stdout.isatty():
+        text = "\n".join(map(printable, text.split("\n")))
+    sys.stdout.write(text)
+
+
+def show(table: Table | Grid, *, dense: bool = False) -> None:
+    """Print a table."""
+    Console().print(rich_table(table, dense=dense) if isinstance(table, Grid) else table)
+
+
+def rich_table(grid: Grid, *, dense: bool = False) -> Table:
+    """A grid of cells as a table of the terminal; `**cell**` is bold. A dense one has no lines between columns."""
+    table = Table(title=_text(grid.title, "bold"), caption=_text(grid.note), caption_justify="left")
+    if dense:
+        table.box, table.padding, table.pad_edge = box.SIMPLE_HEAD, 0, False
+    for position, head in enumerate(grid.heads):
+        table.add_column(_text(head), justify="right" if position else "left", no_wrap=not position)
+    for row in grid.rows:
+        table.add_row(*(_text(cell.strip("*"), "bold" if cell.startswith("**") else "") for cell in row))
+    return table
+
+
+def _text(text: str, style: str = "") -> Text:
+    # Not as a string: square brackets are markup to rich.
+    return Text("\n".join(map(printable, text.split("\n"))), style=style)
+
+
+def guard_streams() -> None:
+    """Let tracebacks and records of the log, which Python prints itself, pass here too."""
+    sys.excepthook = _show_traceback
+    if logging.lastResort is not None:
+        logging.lastResort.setFormatter(_Printable())
+
+
+def _show_traceback(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    for part in traceback.format_exception(kind, error, trace):
+        for line in part.rstrip("\n").split("\n"):
+            say(line, err=True)
+
+
+class _Printable(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        return printable(super().format(record))
