@@ -35,7 +35,7 @@ ORDER = (
     "cli",
     "__main__",
 )
-FOUNDATION = ("_files", "_progress", "_text", "_validation", "_versions", "solvers")
+FOUNDATION = ("_columns", "_files", "_progress", "_text", "_validation", "_versions", "solvers")
 OPTIONAL = {"dask", "distributed", "jax", "matplotlib", "optax", "pandas", "plotly", "pyarrow", "pyscipopt", "skops"}
 MODULES = sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py")
 

@@ -4,14 +4,20 @@ import json
 import zipfile
 
 import numpy as np
+import pandas as pd
 import pytest
+from sklearn.compose import make_column_transformer
+from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LinearRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 import polyhedge as ph
 from polyhedge.io.archive import pack
 from polyhedge.learners import Descent, OneSidedBox
 from polyhedge.report.model import model_report
-from polyhedge.words import promise_in_words
+from polyhedge.tables.usable import order_outcomes
+from polyhedge.words import name_outcomes, promise_in_words
 
 LINEAR = ph.problems.simplex_linear([0.0, 0.0])
 RNG = np.random.default_rng(0)
@@ -60,12 +66,12 @@ class TestGroups:
 class TestLevel:
     def test_a_level_set_after_fit_promises_nothing_before_recalibration(self, tmp_path):
         robust = decider().fit(CENTERS, Y)
-        before = str(robust.evaluate(CENTERS, Y))
+        before, page = str(robust.evaluate(CENTERS, Y)), model_report(robust)
         robust.set_params(alpha=0.4)
         assert robust.alpha_ == 0.1
         assert str(robust.evaluate(CENTERS, Y)) == before
         assert "at least 90 %" in promise_in_words(robust)[0]
-        assert "90 %" in model_report(robust, CENTERS, Y)
+        assert model_report(robust) == page
         robust.save(tmp_path / "m.polyhedge")
         assert ph.inspect_model(tmp_path / "m.polyhedge").alpha == 0.1
         assert ph.load(tmp_path / "m.polyhedge").get_params()["alpha"] == 0.1
@@ -95,14 +101,254 @@ class TestLevel:
     def test_nothing_that_is_set_after_fit_changes_what_was_fitted(self, tmp_path):
         settings = {"learner": Descent(n_steps=3), "random_state": 5, "split": (0.4, 0.3, 0.3)}
         robust = ph.RobustDecider(LINEAR, LinearRegression(), **settings).fit(CENTERS, Y)
-        before, page = robust.decide(CENTERS), model_report(robust, CENTERS, Y)
+        before, page = robust.decide(CENTERS), model_report(robust)
         robust.save(tmp_path / "before.polyhedge")
         other = ph.problems.newsvendor(1.0, 2.0, 3)
         robust.set_params(problem=other, predictor=None, alpha=0.5, learner=None, split=(0, 0, 1), random_state=None)
         np.testing.assert_array_equal(robust.decide(CENTERS).cost_bound, before.cost_bound)
         np.testing.assert_array_equal(robust.measure(CENTERS, Y).cost_bound, before.cost_bound)
-        assert model_report(robust, CENTERS, Y) == page
+        assert model_report(robust) == page
         robust.save(tmp_path / "after.polyhedge")
         infos = [ph.inspect_model(tmp_path / f"{name}.polyhedge") for name in ("before", "after")]
         assert infos[0].settings == infos[1].settings
         assert infos[0].problem_name == infos[1].problem_name
+
+
+# --- names ------------------------------------------------------------------------------------------------
+
+NAMED = LINEAR.labelled(outcome_names=["heating", "cooling"])
+X_FRAME = pd.DataFrame(np.column_stack([CENTERS, RNG.normal(size=120)]), columns=["a", "b", "c"])
+Y_FRAME = pd.DataFrame(Y, columns=["heating", "cooling"])
+CENTER_FRAME = pd.DataFrame(CENTERS, columns=["heating", "cooling"])
+
+
+def by_position(X):
+    """A predictor that trusts the order of the columns."""
+    return np.asarray(X)[:, :2]
+
+
+PREDICTORS = {
+    "callable": lambda: by_position,
+    "frozen": lambda: FrozenEstimator(LinearRegression().fit(X_FRAME, Y)),
+    "pipeline": lambda: make_pipeline(StandardScaler(), LinearRegression()),
+    "by name": lambda: make_pipeline(make_column_transformer((StandardScaler(), ["b", "a"])), LinearRegression()),
+    "default": lambda: None,
+}
+
+
+class Scaled(OneSidedBox):
+    """A quick learner whose set may be scaled by a predicted spread."""
+
+    spread = True
+
+
+class TestNamesOfFeatures:
+    @pytest.mark.parametrize("kind", PREDICTORS)
+    def test_columns_in_another_order_or_with_others_between_give_the_same_results(self, kind, tmp_path):
+        robust = decider(predictor=PREDICTORS[kind]()).fit(X_FRAME, Y)
+        mixed = X_FRAME.assign(more=1.0)[["c", "more", "b", "a"]]
+        twins = [robust]
+        if kind != "callable":
+            robust.save(tmp_path / "m.polyhedge")
+            twins.append(ph.load(tmp_path / "m.polyhedge"))
+        expected, measured = robust.decide(X_FRAME), robust.measure(X_FRAME, Y)
+        for twin in twins:
+            np.testing.assert_array_equal(twin.decide(mixed).cost_bound, expected.cost_bound)
+            np.testing.assert_array_equal(twin.measure(mixed, Y).realised, measured.realised)
+            np.testing.assert_array_equal(twin.residuals(mixed, Y), robust.residuals(X_FRAME, Y))
+            np.testing.assert_array_equal(twin.region(mixed.iloc[3]).center, robust.region(X_FRAME.iloc[3]).center)
+            radius = twin.radius_
+            assert twin.recalibrate(mixed, Y).radius_ == robust.recalibrate(X_FRAME, Y).radius_ != radius
+
+    def test_a_spread_sees_the_columns_of_fit(self):
+        rng = np.random.default_rng(3)
+        X = pd.DataFrame(rng.uniform(size=(600, 2)), columns=["a", "b"])
+        outcomes = 50.0 + rng.normal(size=(600, 2)) * np.where(X["a"] > 0.5, 4.0, 0.5)[:, None]
+        robust = ph.RobustDecider(LINEAR, lambda X: np.full((len(X), 2), 50.0), learner=Scaled(), random_state=0)
+        robust.fit(X, outcomes)
+        assert robust.spread_ is not None
+        np.testing.assert_array_equal(robust.scales(X[["b", "a"]]), robust.scales(X))
+
+    def test_missing_columns_are_named(self):
+        robust = decider(predictor=by_position).fit(X_FRAME, Y)
+        with pytest.raises(
+            ValueError, match=r"X must have the column\(s\) a, b, c, got c, d \(missing: a, b; not known: d"
+        ):
+            robust.decide(X_FRAME.rename(columns={"a": "d"})[["c", "d"]])
+
+    def test_names_that_stand_twice_must_come_as_in_fit(self):
+        twice = X_FRAME.set_axis(["a", "a", "b"], axis=1)
+        robust = decider(predictor=by_position).fit(twice, Y)
+        np.testing.assert_array_equal(robust.centers(twice), CENTERS)
+        with pytest.raises(ValueError, match=r"column\(s\) a more than once"):
+            robust.decide(twice.iloc[:, [2, 0, 1]])
+        with pytest.raises(ValueError, match=r"column\(s\) a more than once"):
+            decider(predictor=by_position).fit(X_FRAME, Y).decide(X_FRAME.iloc[:, [0, 0, 1, 2]])
+
+    def test_labels_that_are_no_texts_are_names_too_and_numbers_in_disorder_are_refused(self):
+        years = X_FRAME.set_axis([2023, 2024, 2025], axis=1)
+        robust = decider(predictor=by_position).fit(years, Y)
+        np.testing.assert_array_equal(robust.centers(years[[2025, 2023, 2024]]), CENTERS)
+        numbered = pd.DataFrame(X_FRAME.to_numpy())
+        robust = decider(predictor=by_position).fit(numbered, Y)
+        with pytest.raises(ValueError, match=r"numbered 0, 1, 2, ... in this order, got 2, 0, 1"):
+            robust.decide(numbered[[2, 0, 1]])
+
+    def test_arrays_have_no_names_and_are_taken_in_order(self):
+        robust = decider(predictor=by_position).fit(X_FRAME, Y)
+        np.testing.assert_array_equal(robust.centers(X_FRAME.to_numpy()), CENTERS)
+        robust = decider(predictor=by_position).fit(X_FRAME.to_numpy(), Y)
+        np.testing.assert_array_equal(robust.centers(X_FRAME), CENTERS)
+
+
+class TestNamesOfOutcomes:
+    @pytest.mark.parametrize("problem", [NAMED, LINEAR], ids=["named", "without names"])
+    def test_outcomes_in_another_order_give_the_same_decider(self, problem):
+        expected = decider(problem, by_position).fit(X_FRAME, Y_FRAME)
+        mixed = Y_FRAME[["cooling", "heating"]]
+        if problem is NAMED:
+            robust = decider(problem, by_position).fit(X_FRAME, mixed)
+            np.testing.assert_array_equal(robust.decide(X_FRAME).cost_bound, expected.decide(X_FRAME).cost_bound)
+        assert list(expected.problem_.outcome_names) == ["heating", "cooling"]
+        np.testing.assert_array_equal(expected.residuals(X_FRAME, mixed), expected.residuals(X_FRAME, Y))
+        assert str(expected.evaluate(X_FRAME, mixed)) == str(expected.evaluate(X_FRAME, Y))
+        np.testing.assert_array_equal(expected.measure(X_FRAME, mixed).regret, expected.measure(X_FRAME, Y).regret)
+        assert expected.recalibrate(X_FRAME, mixed).radius_ == expected.recalibrate(X_FRAME, Y).radius_
+
+    def test_a_problem_without_names_takes_those_of_the_outcomes_and_stays_as_it_was(self, tmp_path):
+        robust = decider().fit(CENTERS, Y_FRAME)
+        assert robust.problem is LINEAR
+        assert list(LINEAR.outcome_names) == ["u_1", "u_2"]
+        robust.save(tmp_path / "m.polyhedge")
+        twin = ph.load(tmp_path / "m.polyhedge")
+        assert (
+            twin.recalibrate(CENTERS, Y_FRAME[["cooling", "heating"]]).radius_ == robust.recalibrate(CENTERS, Y).radius_
+        )
+        assert "worst_cooling" in ph.batches.Model.of(twin).columns
+        assert name_outcomes(twin) == ("heating", "cooling")
+
+    def test_unknown_names_are_refused(self):
+        wrong = Y_FRAME.rename(columns={"cooling": "gas"})
+        message = r"Y must have the column\(s\) heating, cooling, got heating, gas \(missing: cooling; not known: gas\)"
+        with pytest.raises(ValueError, match=message):
+            decider(NAMED).fit(CENTERS, wrong)
+        robust = decider().fit(CENTERS, Y_FRAME)
+        for method in (robust.recalibrate, robust.evaluate, robust.measure, robust.residuals):
+            with pytest.raises(ValueError, match=message):
+                method(CENTERS, wrong)
+        with pytest.raises(ValueError, match=r"\(not known: gas\)"):
+            robust.evaluate(CENTERS, Y_FRAME.assign(gas=1.0))
+
+    def test_one_outcome_may_come_as_a_series(self):
+        problem = ph.problems.newsvendor(1.0, 2.0, 1)
+        centers, outcomes = CENTERS[:, :1] + 50.0, Y_FRAME + 50.0
+        robust = decider(problem).fit(centers, outcomes["heating"])
+        assert list(robust.problem_.outcome_names) == ["heating"]
+        expected = robust.recalibrate(centers, outcomes["heating"]).radius_
+        assert robust.recalibrate(centers, outcomes["heating"].rename(None)).radius_ == expected
+        with pytest.raises(ValueError, match=r"must have the column\(s\) heating, got cooling"):
+            robust.evaluate(centers, outcomes["cooling"])
+
+    def test_a_problem_from_a_file_of_its_own_keeps_the_names_of_the_rows(self, tmp_path):
+        code = "import cvxpy as cp, polyhedge as ph\nz = cp.Variable(2, nonneg=True)\n"
+        code += (
+            "problem = ph.DecisionProblem(decision=z, cost=lambda z, u: u @ z, constraints=[z <= 1], n_outcomes=2)\n"
+        )
+        (tmp_path / "mine.py").write_text(code)
+        problem = ph.problems.from_reference(f"{tmp_path}/mine.py:problem")
+        decider(problem).fit(CENTERS, Y_FRAME).save(tmp_path / "m.polyhedge")
+        twin = ph.load(tmp_path / "m.polyhedge", problem=problem)
+        assert list(twin.problem_.outcome_names) == ["heating", "cooling"]
+
+    def test_columns_named_for_outcomes_are_taken_by_name_or_in_order_and_never_mixed(self):
+        assert order_outcomes(NAMED, ["cooling", "heating"]) == ("heating", "cooling")
+        assert order_outcomes(NAMED, ["gas", "oil"]) == ("gas", "oil")
+        assert order_outcomes(NAMED, ["heating", "gas"]) == ("heating", "gas")
+        with pytest.raises(ValueError, match="and so cooling for heating"):
+            order_outcomes(NAMED, ["cooling", "gas"])
+
+
+class TestNamesOfPredictions:
+    @pytest.mark.parametrize("problem", [NAMED, LINEAR], ids=["named", "without names"])
+    @pytest.mark.parametrize("named_outcomes", [True, False])
+    def test_supplied_predictions_are_matched_to_outcomes_by_name(self, problem, named_outcomes, tmp_path):
+        outcomes = Y_FRAME if named_outcomes or problem is LINEAR else Y
+        expected = decider(NAMED).fit(CENTERS, Y)
+        mixed = CENTER_FRAME[["cooling", "heating"]]
+        robust = decider(problem).fit(mixed, outcomes)
+        assert robust.radius_ == expected.radius_
+        robust.save(tmp_path / "m.polyhedge")
+        for twin in (robust, ph.load(tmp_path / "m.polyhedge"), expected):
+            for given in (CENTER_FRAME, mixed, CENTERS):
+                np.testing.assert_array_equal(twin.decide(given).cost_bound, expected.decide(CENTERS).cost_bound)
+
+    def test_predictions_name_the_outcomes_where_nothing_else_does(self):
+        robust = decider().fit(CENTER_FRAME, Y)
+        np.testing.assert_array_equal(robust.centers(CENTER_FRAME[["cooling", "heating"]]), CENTERS)
+        np.testing.assert_array_equal(robust.outcomes_and_centers(CENTERS, Y_FRAME[["cooling", "heating"]])[0], Y)
+
+    def test_predictions_by_other_names_are_refused(self):
+        other = CENTER_FRAME.add_suffix("_hat")
+        for problem, outcomes in ((NAMED, Y), (LINEAR, Y_FRAME)):
+            with pytest.raises(
+                ValueError, match=r"X with predictor=.precomputed. must have .*\(missing: heating, cooling"
+            ):
+                decider(problem).fit(other, outcomes)
+        with pytest.raises(ValueError, match=r"not known: more"):
+            decider(NAMED).fit(CENTER_FRAME.assign(more=0.0), Y)
+        with pytest.raises(ValueError, match=r"missing: heating, cooling; not known: heating_hat, cooling_hat"):
+            decider(NAMED).fit(CENTER_FRAME, Y).decide(other)
+
+
+class TestIndices:
+    def test_rows_with_another_index_are_an_error_and_never_aligned(self):
+        robust = decider(predictor=by_position).fit(X_FRAME, Y_FRAME)
+        turned = Y_FRAME.iloc[::-1]
+        message = r"X and Y must hold the same rows in the same order, but row 0 is 0 in X and 119 in Y"
+        for method in (decider(predictor=by_position).fit, robust.recalibrate, robust.evaluate, robust.residuals):
+            with pytest.raises(ValueError, match=message):
+                method(X_FRAME, turned)
+        with pytest.raises(ValueError, match=message):
+            decider(ph.problems.newsvendor(1.0, 2.0, 1)).fit(CENTER_FRAME["heating"], turned["heating"])
+        np.testing.assert_array_equal(robust.residuals(X_FRAME, Y), robust.residuals(X_FRAME, Y_FRAME))
+
+    def test_the_first_row_that_differs_is_told(self):
+        dates = pd.date_range("2024-01-01", periods=120, name="day")
+        late = dates[:50].append(dates[51:]).append(dates[50:51])
+        with pytest.raises(ValueError, match=r"row 50 is .*2024-02-20.* in X and .*2024-02-21.* in Y"):
+            decider().fit(CENTER_FRAME.set_index(dates), Y_FRAME.set_index(late))
+
+    def test_groups_and_masks_must_have_the_index_of_the_rows(self):
+        labels = pd.Series(np.arange(120) // 2)
+        with pytest.raises(ValueError, match=r"X and groups must hold the same rows"):
+            decider().fit(CENTER_FRAME, Y, groups=labels.iloc[::-1])
+        with pytest.raises(ValueError, match=r"X and groups must hold the same rows"):
+            decider().fit(CENTER_FRAME, Y, groups=labels).recalibrate(CENTER_FRAME, Y, groups=labels.iloc[::-1])
+        mask = labels < 30
+        with pytest.raises(ValueError, match=r"X and learn must hold the same rows"):
+            decider().fit(CENTER_FRAME, Y, learn=mask.iloc[::-1], calibrate=~mask)
+        decider().fit(CENTER_FRAME, Y, learn=mask, calibrate=~mask, groups=labels)
+
+
+class TestBatches:
+    def test_dask_and_parquet_take_columns_by_name(self, tmp_path):
+        dd = pytest.importorskip("dask.dataframe")
+        robust = decider(NAMED, by_position).fit(X_FRAME, Y_FRAME)
+        expected = robust.decide(X_FRAME).cost_bound
+        mixed = X_FRAME.assign(more=1.0)[["c", "more", "b", "a"]]
+        found = robust.decide(dd.from_pandas(mixed, npartitions=3)).compute()
+        np.testing.assert_array_equal(found["cost_bound"], expected)
+        mixed.to_parquet(tmp_path / "rows.parquet")
+        ph.batches.decide_parquet(robust, tmp_path / "rows.parquet", tmp_path / "found.parquet")
+        np.testing.assert_array_equal(pd.read_parquet(tmp_path / "found.parquet")["cost_bound"], expected)
+
+    def test_outcomes_of_a_dask_frame_are_matched_by_name_or_taken_in_order(self):
+        dd = pytest.importorskip("dask.dataframe")
+        robust = decider(NAMED, by_position).fit(X_FRAME, Y_FRAME)
+        expected = robust.recalibrate(X_FRAME, Y_FRAME).radius_
+        rows = pd.concat([X_FRAME, Y_FRAME, Y_FRAME.add_suffix("_true")], axis=1)
+        table = dd.from_pandas(rows, npartitions=2)
+        for names in (["cooling", "heating"], ["heating_true", "cooling_true"]):
+            assert robust.recalibrate(table, names).radius_ == expected
+        with pytest.raises(ValueError, match=r"and so cooling for heating"):
+            robust.recalibrate(table, ["cooling", "heating_true"])

@@ -14,8 +14,10 @@ from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 
+from polyhedge._columns import names_of, select_columns
 from polyhedge._validation import Array, check_alpha
 from polyhedge.batches import Model, decide_frame, distributed_radius, is_dask_frame
+from polyhedge.batches.model import known_names
 from polyhedge.calibration import Calibration, conformal_radius, grouped_radius
 from polyhedge.data import digest_rows, take_rows
 from polyhedge.io import StoredModel, write_model
@@ -27,9 +29,12 @@ from polyhedge.problems.checks import check_outcomes
 from polyhedge.robust import Decisions, decide
 from polyhedge.rows import (
     check_features,
+    check_rows,
     check_sizes,
+    feature_names,
     group_labels,
     learning_samples,
+    named_rows,
     one_row,
     split_into_parts,
 )
@@ -79,7 +84,15 @@ class RobustDecider(BaseEstimator):
     settings_ : how predictor, learner, split and random_state printed when the decider was fitted.
     data_digest_ : SHA-256 of the rows and their split.
     details_ : what was stored beside a model that was loaded from a file.
-    feature_names_in_ : names of the columns of X, where it was a data frame.
+    feature_names_in_ : names of the columns of X, where it was a data frame; of the outcomes, where predictions of a
+        problem with outcome names came as an array.
+
+    Notes
+    -----
+    Names decide where there are names. Columns of X that come in another order than in `fit`, and columns of Y (or of
+    predictions that are supplied) in another order than the problem's outcome names, are put in order; what cannot be
+    matched is refused. A problem without outcome names takes those of fit's Y. Arrays have no names and are taken in
+    order. Data frames and series with unequal indices are refused, never aligned.
 
     Examples
     --------
@@ -135,7 +148,7 @@ class RobustDecider(BaseEstimator):
         Parameters
         ----------
         X : (n, n_features) array, DataFrame or whatever the predictor takes
-        Y : (n, n_outcomes)
+        Y : (n, n_outcomes) array, DataFrame or, for one outcome, Series
         train, learn, calibrate : index arrays or masks, optional
             The split, where it should not be random; the parts must not overlap, and groups must not lie across them.
         groups : (n,) labels, optional
@@ -143,14 +156,16 @@ class RobustDecider(BaseEstimator):
             instead of rows, see `grouped_radius`. The promise is then for a row of a new group.
         """
         self._check_parameters()
-        Y = check_outcomes(self.problem, Y)
+        check_rows(X, Y, groups, train=train, learn=learn, calibrate=calibrate)
+        precomputed = isinstance(self.predictor, str)
+        problem, X, Y = named_rows(self.problem, X, Y, precomputed=precomputed)
         labels = group_labels(groups, len(Y))
         rng = _generator(self.random_state)
         split_rng = rng.spawn(1)[0]
         learn_seed, predictor_seed = (int(seed) for seed in rng.integers(2**31, size=2))
 
         def make_predictor() -> Predictor:
-            return as_predictor(self.predictor, self.problem.n_outcomes, random_state=predictor_seed)
+            return as_predictor(self.predictor, problem.n_outcomes, random_state=predictor_seed)
 
         predictor = make_predictor()
         check_features(X, Y, may_be_missing=predictor.takes_nan)
@@ -166,15 +181,17 @@ class RobustDecider(BaseEstimator):
         self.n_learn_ = len(learn_rows)
         self.learn_result_, self.spread_ = learn_with_spread(
             learner,
-            LearningObjective(self.problem, Y[learn_rows] - centers, centers, self.alpha),
+            LearningObjective(problem, Y[learn_rows] - centers, centers, self.alpha),
             take_rows(X, learn_rows),
             seed=learn_seed,
             groups=None if labels is None else labels[learn_rows],
         )
         self.set_ = self.learn_result_.set
-        self.problem_, self.predictor_, self.split_ = self.problem, predictor, split
+        self.problem_, self.predictor_, self.split_ = problem, predictor, split
         self.settings_ = {name: repr(getattr(self, name)) for name in _SETTINGS}
-        self._remember_names(X)
+        names = feature_names(problem, X, precomputed=precomputed)
+        if names is not None:
+            self.feature_names_in_ = np.array(names, dtype=object)
         self.data_digest_ = digest_rows(X, Y, split.train, split.learn, split.calibrate)
         self.calibrations_: tuple[Calibration, ...] = ()
         self._calibrate(
@@ -182,23 +199,16 @@ class RobustDecider(BaseEstimator):
         )
         return self
 
-    def _remember_names(self, X: Any) -> None:
-        """Keep the names of the columns, as scikit-learn does: where there are any, and all are text."""
-        names = list(getattr(X, "columns", ()))
-        if names and all(isinstance(name, str) for name in names):
-            self.feature_names_in_ = np.array(names, dtype=object)
-        elif hasattr(self, "feature_names_in_"):
-            del self.feature_names_in_
-
     def recalibrate(self, X: Any, Y: Any, *, groups: ArrayLike | None = None) -> Self:
         """Set the radius anew from fresh rows, for the present `alpha`; the shape stays.
 
         `calibrations_` keeps the old radii. The rows must not have been used for training or learning, otherwise the
-        guarantee is void. Labels in
-        `groups` mark rows that are near-copies of each other, as in `fit`. These groups must be new as well: the
-        decider does not keep the labels of `fit`, so it cannot tell a group that it has been trained on.
+        guarantee is void. Labels in `groups` mark rows that are near-copies of each other, as in `fit`. These groups
+        must be new as well: the decider does not keep the labels of `fit`, so it cannot tell a group that it has been
+        trained on.
 
-        Where X is a Dask DataFrame, Y names its outcome columns; the radius is computed from scores that stay with the
+        Where X is a Dask DataFrame, Y names its outcome columns, in the order of the outcomes where they are not called
+        like them; the radius is computed from scores that stay with the
         workers, and is exactly that of the same rows in memory.
         """
         self._check_fitted("recalibrate")
@@ -208,7 +218,8 @@ class RobustDecider(BaseEstimator):
             alpha = check_alpha(self.alpha)
             self._set_radius(*distributed_radius(Model.of(self), X, list(Y), alpha), alpha)
             return self
-        Y = check_outcomes(self.problem_, Y)
+        check_rows(X, Y, groups)
+        X, Y = self._features(X), check_outcomes(self.problem_, Y)
         check_features(X, Y, may_be_missing=self.predictor_.takes_nan)
         self._calibrate(X, Y, group_labels(groups, len(Y)))
         return self
@@ -276,7 +287,7 @@ class RobustDecider(BaseEstimator):
         self._check_fitted("decide")
         if is_dask_frame(X):
             return decide_frame(Model.of(self), X)
-        centers = self._centers(X)
+        centers = self.centers(X)
         scales = self._scales(X, centers)
         decisions = decide(
             self.problem_, self.set_, self.radius_, centers, scales=scales, n_jobs=n_jobs, progress=progress
@@ -289,10 +300,26 @@ class RobustDecider(BaseEstimator):
     def region(self, x: Any) -> Region:
         """The set of outcomes that the decision at one row guards against."""
         self._check_fitted("region")
-        centers = self._centers(one_row(x))
+        centers = self.centers(one_row(x))
         if len(centers) != 1:
             raise ValueError(f"region takes one row, got {len(centers)}. Call it for each row.")
         return self._region_around(centers[0], self._scales(one_row(x), centers)[0])
+
+    def centers(self, X: Any) -> Array:
+        """The predictions (N, d), around which the sets lie."""
+        self._check_fitted("centers")
+        features = self._features(X)
+        check_features(features, None, may_be_missing=self.predictor_.takes_nan)
+        return self.predictor_.predict(features)
+
+    def outcomes_and_centers(self, X: Any, Y: Any) -> tuple[Array, Array]:
+        """The outcomes (N, d) in the order of the problem, and the predictions for the same rows."""
+        self._check_fitted("outcomes_and_centers")
+        check_rows(X, Y)
+        outcomes, centers = check_outcomes(self.problem_, Y), self.centers(X)
+        if len(outcomes) != len(centers):
+            raise ValueError(f"X and Y must have the same number of rows, got {len(centers)} and {len(outcomes)}.")
+        return outcomes, centers
 
     def scales(self, X: Any, centers: Array | None = None) -> Array:
         """How many times its calibrated size the set has at each row (N,): the predicted spread, or 1.
@@ -300,15 +327,20 @@ class RobustDecider(BaseEstimator):
         `centers` are the predictions there, where they are known already.
         """
         self._check_fitted("scales")
-        return self._scales(X, self._centers(X) if centers is None else centers)
+        return self._scales(X, self.centers(X) if centers is None else centers)
 
     def _scales(self, X: Any, centers: Array) -> Array:
-        return np.ones(len(centers)) if self.spread_ is None else self.spread_(X, centers)
+        return np.ones(len(centers)) if self.spread_ is None else self.spread_(self._features(X), centers)
+
+    def _features(self, X: Any) -> Any:
+        """The columns of `fit`, in their order, where both have names."""
+        names = known_names(self) or names_of(X)
+        return X if names is None else select_columns(X, names, "X")
 
     def residuals(self, X: Any, Y: ArrayLike) -> Array:
         """What `set_` is a set of: outcome minus prediction (N, d), over the predicted spread where there is one."""
         self._check_fitted("residuals")
-        Y, centers = self._outcomes_and_centers(X, Y)
+        Y, centers = self.outcomes_and_centers(X, Y)
         return np.asarray((Y - centers) / self._scales(X, centers)[:, None])
 
     def evaluate(self, X: Any, Y: ArrayLike) -> Evaluation:
@@ -318,7 +350,7 @@ class RobustDecider(BaseEstimator):
     def measure(self, X: Any, Y: ArrayLike) -> RowMeasures:
         """Bound, realised cost and regret row by row, on rows that were not used for fitting."""
         self._check_fitted("evaluate")
-        Y, centers = self._outcomes_and_centers(X, Y)
+        Y, centers = self.outcomes_and_centers(X, Y)
         scales = self._scales(X, centers)
         radius = self.radius_  # read once: another thread may recalibrate meanwhile
         decisions = decide(self.problem_, self.set_, radius, centers, scales=scales)
@@ -351,16 +383,6 @@ class RobustDecider(BaseEstimator):
         )
         write_model(path, model, trusted)
 
-    def _centers(self, X: Any) -> Array:
-        check_features(X, None, may_be_missing=self.predictor_.takes_nan)
-        return self.predictor_.predict(X)
-
-    def _outcomes_and_centers(self, X: Any, Y: ArrayLike) -> tuple[Array, Array]:
-        outcomes, centers = check_outcomes(self.problem_, Y), self._centers(X)
-        if len(outcomes) != len(centers):
-            raise ValueError(f"X and Y must have the same number of rows, got {len(centers)} and {len(outcomes)}.")
-        return outcomes, centers
-
     def _region_around(self, center: Array, scale: float) -> Region:
         A, h = self.problem_.support_rows
         known = {"support_W": A, "support_h": h} if len(A) else {}
@@ -373,7 +395,7 @@ class RobustDecider(BaseEstimator):
         has_known_support = len(self.problem_.support_rows[0]) > 0
         if self.spread_ is None and not has_known_support:
             return self.set_.volume(self.radius_)
-        centers = self._centers(X)
+        centers = self.centers(X)
         scales = self._scales(X, centers)
         if not has_known_support:
             return mean_volume(self.set_, self.radius_, scales)

@@ -13,17 +13,39 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from polyhedge._columns import check_same_rows, names_of
 from polyhedge._validation import Array, as_finite, numbers_of
 from polyhedge.calibration import check_groups, minimum_samples
 from polyhedge.data import Split, as_indices, partition_rows, split_rows, take_rows
 from polyhedge.data.splits import IndexArray
 from polyhedge.learners import Learner
 from polyhedge.predictors import Predictor, out_of_fold
+from polyhedge.problems import DecisionProblem
+from polyhedge.problems.checks import check_outcomes, in_outcome_order, is_named, named_by
 
 # Learning samples beyond which out-of-fold residuals of training rows add little, and rows that a fold of them needs.
 _ENOUGH_TO_LEARN, _ROWS_A_FOLD = 3000, 10
 # Training residuals below this share of the outcomes' spread are rounding, not noise.
 _REPRODUCED = 1e-3
+
+
+def named_rows(problem: DecisionProblem, X: Any, Y: Any, *, precomputed: bool) -> tuple[DecisionProblem, Any, Array]:
+    """The problem with the names of its outcomes, and the rows in their order: of Y, and of predictions in X."""
+    problem = named_by(problem, Y, *([X] if precomputed else []))
+    outcomes = check_outcomes(problem, Y)
+    return problem, in_outcome_order(problem, X, 'X with predictor="precomputed"') if precomputed else X, outcomes
+
+
+def feature_names(problem: DecisionProblem, X: Any, *, precomputed: bool) -> tuple[str, ...] | None:
+    """What the columns of X are called; predictions that came as an array are called like the outcomes."""
+    known = names_of(X)
+    return tuple(problem.outcome_names) if known is None and precomputed and is_named(problem) else known
+
+
+def check_rows(X: Any, Y: Any, groups: Any = None, **parts: Any) -> None:
+    """Raise where outcomes, groups or masks of parts have another index than X."""
+    masks = {name: part for name, part in parts.items() if getattr(part, "dtype", None) == np.bool_}
+    check_same_rows({"X": X, "Y": Y, "groups": groups, **masks})
 
 
 def split_into_parts(

@@ -170,7 +170,7 @@ def _binding(polyhedron: Polyhedron, decider: RobustDecider, X: Any, decisions: 
     robust counterpart. Costs without pieces have no multipliers at hand; there every facet through the worst outcome
     counts.
     """
-    centers = decider.predictor_.predict(X)
+    centers = decider.centers(X)
     if decider.problem_.pieces is None:
         found = decider.decide(X) if decisions is None else decisions
         decided = np.isfinite(found.worst_outcome).all(axis=1)

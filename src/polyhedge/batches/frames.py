@@ -14,6 +14,7 @@ from polyhedge.batches.model import Model, decide_rows, require
 from polyhedge.calibration import attained_rank
 from polyhedge.data import digest_rows
 from polyhedge.problems.checks import check_outcomes
+from polyhedge.problems.names import order_outcomes
 
 _BINS = 4096
 _FEW = 1_000_000
@@ -71,7 +72,7 @@ def distributed_radius(model: Model, frame: Any, outcomes: Sequence[str], alpha:
     frame : dask.dataframe.DataFrame
         Features and outcomes of the calibration rows. Missing values are an error: leaving rows out is a
         choice that the guarantee does not cover.
-    outcomes : names of the outcome columns, in the order of the problem.
+    outcomes : names of the outcome columns, in the order of the problem where they are not called like its outcomes.
     alpha : miscoverage level.
     """
     require("dask", ["dask", "pyarrow"])
@@ -81,7 +82,7 @@ def distributed_radius(model: Model, frame: Any, outcomes: Sequence[str], alpha:
             f"Y must name {model.problem.n_outcomes} outcome column(s) of the Dask DataFrame, got "
             f"{', '.join(names) or 'none'}."
         )
-    scores = _Scores.of(model, frame, names)
+    scores = _Scores.of(model, frame, list(order_outcomes(model.problem.outcome_names, names)))
     radius = scores.of_rank(attained_rank(scores.n, alpha))
     if not np.isfinite(radius):
         raise ValueError(f"The conformal radius would be {radius}. Check the scores or raise alpha.")

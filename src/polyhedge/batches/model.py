@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 from sklearn.exceptions import NotFittedError
 
+from polyhedge._columns import names_of, select_columns
 from polyhedge._validation import Array, Indices, Mask, numbers_of
 from polyhedge.learners import Spread
 from polyhedge.predictors import Predictor
@@ -63,9 +64,6 @@ class Model:
         """The model of a fitted `RobustDecider`."""
         if not hasattr(decider, "radius_"):
             raise NotFittedError("This RobustDecider is not fitted yet. Call fit(X, Y) first.")
-        # A decider from a file knows the names only through its predictor.
-        predictor = getattr(decider.predictor_, "model", None)
-        names = getattr(decider, "feature_names_in_", getattr(predictor, "feature_names_in_", None))
         return cls(
             problem=decider.problem_,
             predictor=decider.predictor_,
@@ -73,17 +71,15 @@ class Model:
             spread=decider.spread_,
             radius=decider.radius_,
             takes_nan=decider.predictor_.takes_nan,
-            names=None if names is None else tuple(str(name) for name in names),
+            names=known_names(decider),
         )
 
     def features(self, rows: Any) -> Any:
         """The columns of a data frame as the predictor knows them: by name, or as an array."""
         if self.names is None:
+            names_of(rows)  # numbers that are out of order are no names, and no order either
             return rows.to_numpy()
-        missing = [name for name in self.names if name not in rows.columns]
-        if missing:
-            raise ValueError(f"The table has no column {', '.join(missing)}, on which the decider was fitted.")
-        return rows[list(self.names)]
+        return select_columns(rows, self.names, "The table")
 
     def predict(self, features: Any) -> tuple[Array, Array]:
         """Predictions (N, d), and how the set is scaled there (N,)."""
@@ -95,6 +91,14 @@ class Model:
         """Names of all columns of a table of decisions."""
         outcomes = (f"worst_{name}" for name in self.problem.outcome_names)
         return distinct_names([*self.problem.decision_names, "cost_bound", *outcomes, "gap", "status", "note"])
+
+
+def known_names(decider: FittedDecider) -> tuple[str, ...] | None:
+    """Columns that a decider was fitted on; None where they had no names."""
+    # A decider from an old file knows the names only through its predictor.
+    predictor = getattr(decider.predictor_, "model", None)
+    names = getattr(decider, "feature_names_in_", getattr(predictor, "feature_names_in_", None))
+    return None if names is None else tuple(str(name) for name in names)
 
 
 def distinct_names(names: Sequence[str]) -> list[str]:

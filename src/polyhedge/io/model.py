@@ -245,7 +245,9 @@ def _problem(state: Mapping[str, Any], given: DecisionProblem | None) -> Decisio
             f"{reference or None}, got {None if given.source is None else given.source.digest}."
             + (" The file holds its own problem: leave problem out." if is_inside else "")
         )
-    return given
+    # The names may be those of the rows that the model was fitted on.
+    names = state["stored" if is_inside else "elsewhere"]["outcome_names"]
+    return given.labelled(outcome_names=[str(name) for name in names])
 
 
 def _names(names: Any) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from polyhedge._validation import Array, as_rows, check_alpha
+from polyhedge._validation import Array, check_alpha
 from polyhedge.calibration import conformal_radius, minimum_samples
 from polyhedge.estimator import RobustDecider
 from polyhedge.plots.style import BLUE, GREEN, GREY, ORANGE, new_axes, tidy
@@ -51,9 +51,7 @@ def cost_curve(decider: RobustDecider, X: Any, Y: ArrayLike, alphas: Sequence[fl
     The rows must not have been used for training or learning. Levels that need more rows than there are, are left
     out. Costs are means over at most 400 of the rows, spread evenly.
     """
-    outcomes = np.asarray(Y)
-    outcomes = as_rows(outcomes[:, None] if outcomes.ndim == 1 else outcomes, "Y", decider.problem_.n_outcomes)
-    centers = decider.predictor_.predict(X)
+    outcomes, centers = decider.outcomes_and_centers(X, Y)
     scales = decider.scales(X, centers)
     scores = decider.set_.scores((outcomes - centers) / scales[:, None])
     kept = [check_alpha(a) for a in sorted(set(alphas), reverse=True) if len(scores) >= minimum_samples(a)]

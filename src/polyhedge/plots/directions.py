@@ -27,7 +27,7 @@ def cost_directions(decider: RobustDecider, X: Any) -> tuple[Array, Array]:
     Neighbours within a few degrees are merged and at most six are given, with the share (k,) of the decisions that
     each stands for.
     """
-    centers = decider.predictor_.predict(X)
+    centers = decider.centers(X)
     return directions_around(decider.problem_, decider.set_, decider.radius_, centers, decider.scales(X, centers))
 
 

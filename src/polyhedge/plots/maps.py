@@ -50,7 +50,7 @@ def decision_map(
         raise ValueError(f"features must be two different columns, got {features!r}.")
     first, second = (_range(_values(X, column), resolution) for column in columns)
     grid = _grid(X, columns, first, second)
-    centers = decider.predictor_.predict(grid)
+    centers = decider.centers(grid)
     found = decide(decider.problem_, decider.set_, decider.radius_, centers, scales=decider.scales(grid, centers))
     ax = new_axes(ax)
     _paint(ax, first, second, found, show, _names(decider, decision_names))

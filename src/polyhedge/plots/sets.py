@@ -15,6 +15,7 @@ from polyhedge.estimator import RobustDecider
 from polyhedge.plots.directions import cost_directions
 from polyhedge.plots.outline import Frame, draw_set, frame_of, placed_set
 from polyhedge.plots.style import BLUE, CYCLE, GREEN, GREY, RED, new_axes, pyplot, tidy
+from polyhedge.problems.checks import check_outcomes
 from polyhedge.robust import decide
 from polyhedge.sets import UncertaintySet
 from polyhedge.words import name_outcomes
@@ -97,7 +98,7 @@ def residual_set(
     ax : matplotlib axes, new ones if None.
     """
     names = name_outcomes(decider, outcome_names)
-    residuals = decider.residuals(X, _as_outcomes(decider, Y))
+    residuals = decider.residuals(X, Y)
     if decider.problem_.n_outcomes == 1:
         return _interval(decider, residuals[:, 0], names[0], new_axes(ax, (6.4, 3.2)))
     drawn = sets_over_residuals(
@@ -125,8 +126,8 @@ def residual_pairs(
     (n_pairs,) array of Axes
     """
     names = name_outcomes(decider, outcome_names)
-    outcomes = _as_outcomes(decider, Y)
-    residuals = decider.residuals(X, outcomes)
+    outcomes = check_outcomes(decider.problem_, Y)
+    residuals = decider.residuals(X, Y)
     chosen = most_uncertain(residuals, outcomes)
     pairs = list(combinations(chosen, 2))
     if not pairs:
@@ -295,11 +296,6 @@ def _checked(pair: tuple[int, int], n_outcomes: int) -> tuple[int, int]:
     if i == j or not (0 <= i < n_outcomes and 0 <= j < n_outcomes):
         raise ValueError(f"pair must be two different outcomes between 0 and {n_outcomes - 1}, got {pair}.")
     return i, j
-
-
-def _as_outcomes(decider: RobustDecider, Y: ArrayLike) -> Array:
-    values = np.asarray(Y)
-    return as_rows(values[:, None] if values.ndim == 1 else values, "Y", decider.problem_.n_outcomes)
 
 
 def most_uncertain(residuals: Array, outcomes: Array, n: int = _MOST_OUTCOMES) -> list[int]:

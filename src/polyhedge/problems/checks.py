@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import cvxpy as cp
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import ArrayLike
 
+from polyhedge._columns import names_of, select_columns
 from polyhedge._validation import Array, as_rows
 from polyhedge.problems.layout import in_structure
+from polyhedge.problems.names import default_outcome_names
 from polyhedge.problems.parameters import layout_of, sample_values
 from polyhedge.problems.written import call_cost, substitute
 from polyhedge.solvers.program import ConicProgram, Status
@@ -67,9 +68,36 @@ def check_with_parameters(problem: DecisionProblem) -> None:
     check_compiled_cost(problem)
 
 
-def check_outcomes(problem: DecisionProblem, Y: ArrayLike) -> Array:
-    """Return outcomes as finite rows (n, n_outcomes) if all lie in the problem's `outcome_support`."""
-    values = np.asarray(Y)
+def named_by(problem: DecisionProblem, *tables: Any) -> DecisionProblem:
+    """The problem with names for its outcomes: its own, else those of the first table that has any."""
+    if is_named(problem):
+        return problem
+    for table in tables:
+        names = names_of(table)
+        if names is not None and len(names) == problem.n_outcomes:
+            return problem if set(names) == set(problem.outcome_names) else problem.labelled(outcome_names=names)
+    return problem
+
+
+def in_outcome_order(problem: DecisionProblem, table: Any, what: str) -> Any:
+    """A table with a column for each outcome, these in the problem's order where both have names."""
+    names = names_of(table)
+    if names is None or not (is_named(problem) or set(names) == set(problem.outcome_names)):
+        return table
+    return select_columns(table, problem.outcome_names, what, exactly=True)
+
+
+def is_named(problem: DecisionProblem) -> bool:
+    """Whether its outcomes have names of their own."""
+    return list(problem.outcome_names) != default_outcome_names(problem.n_outcomes)
+
+
+def check_outcomes(problem: DecisionProblem, Y: Any) -> Array:
+    """Return outcomes as finite rows (n, n_outcomes) if all lie in the problem's `outcome_support`.
+
+    Columns with names are put in the order of the problem's outcome names.
+    """
+    values = np.asarray(in_outcome_order(problem, Y, "Y"))
     if values.ndim == 1 and problem.n_outcomes == 1:
         values = values[:, None]
     outcomes = as_rows(values, "Y", problem.n_outcomes)

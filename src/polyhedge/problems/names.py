@@ -35,6 +35,25 @@ def check_names(names: Sequence[str], size: int, what: str, default: Sequence[st
     return tuple(names)
 
 
+def order_outcomes(names: Sequence[str], given: Sequence[str]) -> tuple[str, ...]:
+    """Columns that hold outcomes, in the order of the outcomes' `names` where they are called alike; else as given.
+
+    Examples
+    --------
+    >>> order_outcomes(["heating", "cooling"], ["cooling", "heating"]), order_outcomes(["u_1", "u_2"], ["b", "a"])
+    (('heating', 'cooling'), ('b', 'a'))
+    """
+    if set(given) == set(names):
+        return tuple(names)
+    for column, outcome in zip(given, names, strict=True):
+        if column in names and column != outcome:
+            raise ValueError(
+                f"The columns {', '.join(given)} would stand for the outcomes {', '.join(names)} in this order, and so "
+                f"{column} for {outcome}. Name the column of each outcome, in the order of the outcomes."
+            )
+    return tuple(given)
+
+
 def default_outcome_names(n_outcomes: int) -> list[str]:
     """u_1, u_2, ..."""
     return [f"u_{i + 1}" for i in range(n_outcomes)]

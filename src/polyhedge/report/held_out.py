@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from polyhedge._validation import Array, as_rows
+from polyhedge._validation import Array
 from polyhedge.estimator import RobustDecider
 from polyhedge.metrics import Evaluation, Proportion, RowMeasures, estimate, measure_rows
 from polyhedge.report.blocks import Block, Text
@@ -56,11 +56,8 @@ class HeldOut:
 
 def observe(decider: RobustDecider, X: Any, Y: ArrayLike, groups: Any = None) -> HeldOut:
     """Decide held-out rows in all three ways; nothing flows back to the decider."""
-    values, problem = np.asarray(Y), decider.problem_
-    outcomes = as_rows(values[:, None] if values.ndim == 1 else values, "Y", problem.n_outcomes)
-    centers = decider.predictor_.predict(X)
-    if len(outcomes) != len(centers):
-        raise ValueError(f"X and Y must have the same number of rows, got {len(centers)} and {len(outcomes)}.")
+    problem = decider.problem_
+    outcomes, centers = decider.outcomes_and_centers(X, Y)
     scales = decider.scales(X, centers)
     found = decide(problem, decider.set_, decider.radius_, centers, scales=scales)
     inside = decider.set_.contains((outcomes - centers) / scales[:, None], decider.radius_)

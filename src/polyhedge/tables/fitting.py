@@ -207,7 +207,7 @@ def _drift(
 def _residuals(decider: RobustDecider, rows: UsableRows, part: IndexArray) -> Array:
     if not len(part):
         return np.zeros((0, rows.Y.shape[1]))
-    return np.asarray(rows.Y[part] - decider.predictor_.predict(rows.X.iloc[part]))
+    return np.asarray(rows.Y[part] - decider.centers(rows.X.iloc[part]))
 
 
 def _scores(decider: RobustDecider, rows: UsableRows, part: IndexArray) -> Array:

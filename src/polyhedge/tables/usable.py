@@ -12,6 +12,7 @@ from polyhedge._validation import Array
 from polyhedge.calibration import minimum_samples
 from polyhedge.data.splits import IndexArray
 from polyhedge.problems import DecisionProblem, NoSolutionError
+from polyhedge.problems.names import order_outcomes as order_columns
 from polyhedge.robust import decide_knowing
 from polyhedge.tables.options import TableOptions
 from polyhedge.tables.reading import Table
@@ -31,8 +32,7 @@ def order_outcomes(problem: DecisionProblem, outcomes: Sequence[str]) -> tuple[s
             f"The problem has {problem.n_outcomes} outcome(s) ({', '.join(names)}), but {len(outcomes)} outcome "
             f"column(s) were named: {', '.join(outcomes)}. Name one column for each."
         )
-    # Two orders of the same names would mix the outcomes up without anybody noticing.
-    return tuple(names) if set(outcomes) == set(names) else tuple(outcomes)
+    return order_columns(names, outcomes)
 
 
 def check_solvable(problem: DecisionProblem, outcome: Array) -> None:

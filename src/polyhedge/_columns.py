@@ -1,0 +1,108 @@
+"""Names decide where there are names: columns are put in order by name, and rows must be the same ones.
+
+Arrays have no names and are taken as they come. A column by any other kind of label than 0, 1, 2, ... is known by the
+text of its label.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from numbers import Integral
+from typing import Any
+
+__all__ = ["check_same_rows", "names_of", "select_columns"]
+
+
+def names_of(table: Any) -> tuple[str, ...] | None:
+    """Names of the columns of a data frame, or of a series; None where nothing is named.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> names_of(pd.DataFrame({"heating": [1.0], "cooling": [2.0]})), names_of(pd.DataFrame([[1.0, 2.0]]))
+    (('heating', 'cooling'), None)
+    """
+    if hasattr(table, "to_frame") and hasattr(table, "name"):
+        return None if table.name is None or table.name == "" else (str(table.name),)
+    labels = list(getattr(table, "columns", ()))
+    # Other tables call the columns themselves their columns; these have no names that we know of.
+    if not (hasattr(table, "iloc") or all(isinstance(label, str) for label in labels)):
+        return None
+    numbered = list(range(len(labels)))
+    if labels == numbered:
+        return None
+    if all(isinstance(label, Integral) for label in labels) and sorted(labels) == numbered:
+        raise ValueError(
+            f"Columns without names must be numbered 0, 1, 2, ... in this order, got {_listed(labels)}. Bring them "
+            "back into their order, or give them names."
+        )
+    return tuple(str(label) for label in labels)
+
+
+def select_columns(table: Any, names: Sequence[str], what: str, *, exactly: bool = False) -> Any:
+    """The table with its columns by these names, in this order; as it is where it has no names.
+
+    Parameters
+    ----------
+    table : data frame, series or anything else.
+    names : the names to look for.
+    what : what the error messages call the table.
+    exactly : whether other columns are an error; else they are left out.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> select_columns(pd.DataFrame({"b": [2.0], "a": [1.0]}), ["a", "b"], "X").to_numpy()
+    array([[1., 2.]])
+    """
+    own, wanted = names_of(table), [str(name) for name in names]
+    if own is None or list(own) == wanted:
+        return table
+    missing = [name for name in wanted if name not in own]
+    extra = [name for name in own if name not in wanted]
+    if missing or (exactly and extra):
+        said = [f"missing: {_listed(missing)}"] * bool(missing) + [f"not known: {_listed(extra)}"] * bool(extra)
+        raise ValueError(
+            f"{what} must have the column(s) {_listed(wanted)}, got {_listed(own)} ({'; '.join(said)}). Rename its "
+            "columns, or pass an array to have them taken in their order."
+        )
+    twice = sorted({name for name in wanted if wanted.count(name) > 1 or own.count(name) > 1})
+    if twice:
+        raise ValueError(
+            f"{what} has the column(s) {_listed(twice)} more than once, in another order or number than before: names "
+            "do not tell them apart. Give each column a name of its own."
+        )
+    order = [own.index(name) for name in wanted]
+    return table.iloc[:, order] if hasattr(table, "iloc") else table[wanted]
+
+
+def check_same_rows(tables: Mapping[str, Any]) -> None:
+    """Raise where two of these tables, or series, have as many rows with other indices; `tables` are by their names.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> X, Y = pd.DataFrame({"a": [1, 2]}, index=["mo", "tu"]), pd.Series([1, 2], index=["tu", "mo"])
+    >>> check_same_rows({"X": X, "Y": Y})
+    Traceback (most recent call last):
+        ...
+    ValueError: X and Y must hold the same rows in the same order, but row 0 is 'mo' in X and 'tu' in Y. ...
+    """
+    indexed = [(name, table.index) for name, table in tables.items() if hasattr(table, "iloc")]
+    for name, index in indexed[1:]:
+        first, expected = indexed[0]
+        if len(index) != len(expected) or index.equals(expected):
+            continue  # a wrong number of rows is told by who counts them
+        pairs = enumerate(zip(expected.tolist(), index.tolist(), strict=True))
+        for row, (a, b) in pairs:
+            if a != b and not (a != a and b != b):  # two missing labels are the same
+                raise ValueError(
+                    f"{first} and {name} must hold the same rows in the same order, but row {row} is {a!r} in {first} "
+                    f"and {b!r} in {name}. Bring them into one order, for example by "
+                    f"{name}.loc[{first}.index], or pass arrays to have rows taken as they come."
+                )
+
+
+def _listed(names: Sequence[Any], most: int = 8) -> str:
+    shown = ", ".join(str(name) for name in names[:most])
+    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
