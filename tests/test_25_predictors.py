@@ -7,9 +7,10 @@ import pandas as pd
 import pytest
 from sklearn.base import clone
 from sklearn.compose import ColumnTransformer, TransformedTargetRegressor
-from sklearn.ensemble import GradientBoostingRegressor, RandomForestRegressor
+from sklearn.ensemble import GradientBoostingRegressor, HistGradientBoostingRegressor, RandomForestRegressor
 from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
+from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
 from sklearn.model_selection import GridSearchCV
 from sklearn.multioutput import MultiOutputRegressor, RegressorChain
@@ -105,6 +106,22 @@ class TestEveryKindOfPredictor:
             decider = ph.RobustDecider(problem, learner=OneSidedBox(), random_state=0)
             bounds.append(decider.fit(X, Y + shift).decide(X_NEW).cost_bound.mean())
         assert bounds[1] == pytest.approx(bounds[0], rel=1e-6)
+
+    @pytest.mark.parametrize(
+        ("predictor", "takes"),
+        [
+            (None, False),
+            (make_pipeline(StandardScaler(), Ridge()), False),
+            (make_pipeline(StandardScaler(), FeatureRidge()), False),
+            (make_pipeline("passthrough", StandardScaler(), HistGradientBoostingRegressor()), True),
+            (make_pipeline(StandardScaler(), SimpleImputer(), Ridge()), True),
+            (make_pipeline(SimpleImputer(), Ridge()), True),
+            (FrozenEstimator(make_pipeline(StandardScaler(), Ridge())), False),
+            ("precomputed", False),
+        ],
+    )
+    def test_missing_numbers_are_taken_only_where_a_step_takes_what_it_is_handed(self, predictor, takes):
+        assert as_predictor(predictor, 2).takes_nan is takes
 
 
 class TestFitting:

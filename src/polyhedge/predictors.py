@@ -6,7 +6,7 @@ and no other. `as_predictor` gives every kind of predictor one small interface; 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, Self
 
@@ -156,13 +156,25 @@ def takes_nan(predictor: Any) -> bool:
     if isinstance(predictor, FrozenEstimator):
         return takes_nan(predictor.estimator)
     if isinstance(predictor, Pipeline):
-        return takes_nan(predictor.steps[0][1])
+        return _pipeline_takes_nan([step for _, step in predictor.steps])
     if isinstance(predictor, ColumnTransformer):
         return any(takes_nan(transformer) for _, transformer, _ in predictor.transformers)
     tags = getattr(predictor, "__sklearn_tags__", None)
     if tags is None:
         return callable(predictor)
     return bool(tags().input_tags.allow_nan)
+
+
+def _pipeline_takes_nan(steps: Sequence[Any]) -> bool:
+    """Whether each step takes what the one before hands on: scalers hand missing numbers on, others fill them in."""
+    for step in steps:
+        if step is None or step == "passthrough":
+            continue
+        if not takes_nan(step):
+            return False
+        if type(step).__module__ != StandardScaler.__module__:
+            return True
+    return True
 
 
 def paper_features(X: ArrayLike) -> Array:
