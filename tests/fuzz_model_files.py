@@ -1,16 +1,21 @@
-"""Load mutated model files in a process of its own and tell what happened, as one line of JSON.
+"""Load and use mutated model files in a process of its own, and tell what happened as one line of JSON.
 
-Usage: python fuzz_model_files.py DIRECTORY N SEED. The directory holds whole models; the process watches itself for
-anything that a file could make it run, and reports its peak memory.
+Usage: python fuzz_model_files.py DIRECTORY N SEED [FIRST]. The directory holds whole models, each with rows to decide
+for beside it (`write_seeds` makes them). Mutation i of a seed is always the same, so that one can be looked at alone:
+FIRST = i and N = i + 1. The process watches itself for anything that a file could make it run, and limits its memory
+and time; the number of the mutation at work stands in `at_work.txt`, for whoever finds it dead.
 """
 
 from __future__ import annotations
 
 import io
 import json
+import os
 import resource
+import signal
 import struct
 import sys
+import time
 import warnings
 import zipfile
 from collections import Counter
@@ -19,67 +24,162 @@ from copy import deepcopy
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
 import polyhedge as ph
 from polyhedge.io.archive import MAX_BYTES, digest_of, pack, unpack
 
 FORBIDDEN = ("os.system", "os.exec", "os.posix_spawn", "os.fork", "subprocess.Popen", "socket.", "pickle.", "shutil.")
-FORBIDDEN += ("os.remove", "os.rename", "os.mkdir", "os.chmod", "ctypes.", "code.__new__", "urllib.")
+FORBIDDEN += ("os.remove", "os.rename", "os.mkdir", "os.chmod", "ctypes.", "code.__new__", "urllib.", "import")
 ODD = (None, True, -1, 0, 2**31, 2**63, 10**30, "", "x" * 5000, "../../x", [], {}, [[[]]], {"$float": "nan"})
 ODD += ({"$float": "inf"}, {"$float": "0x1p+1000"}, {"$array": "arrays/0.npy"}, {"$array": "../x"}, 1e308, "eval")
+NUMBERS = (0, -1, 1, 2, 3, 7, 255, 256, 65_536, 2**31 - 1, 2**31, 2**32, 2**53, 2**62, -(2**31), -(2**62))
+FLOATS = (0.0, -0.0, 1.0, -1.0, 0.5, 1e-300, -1e-9, 1e9, 1e30, -1e30, 1e300, 1.7e308, np.inf, -np.inf, np.nan)
+MEMORY = 512 * 2**20
+SECONDS = 2.0
+"""Of the processor, not of the clock: other programs on the machine do not count."""
+PATIENCE = 120
 
 
-def main(directory: str, n: int, seed: int) -> dict[str, object]:
-    rng = np.random.default_rng(seed)
-    models = [path.read_bytes() for path in sorted(Path(directory).glob("*.polyhedge"))]
-    target = Path(directory) / "mutated.bin"
-    use(target, models)  # warm: what is imported now is not imported by a mutated file
-    events: list[str] = []
-    watching = [False]
-    sys.addaudithook(lambda name, _: events.append(name) if watching[0] and name.startswith(FORBIDDEN) else None)
+def main(directory: str, n: int, seed: int, first: int = 0) -> dict[str, object]:
+    folder = Path(directory)
+    models = [(path.read_bytes(), rows_beside(path)) for path in sorted(folder.glob("*.polyhedge"))]
+    target, at_work = folder / f"mutated_{seed}.bin", folder / f"at_work_{seed}.txt"
+    for content, rows in models:  # warm: what is imported now is not imported by a mutated file
+        target.write_bytes(content)
+        assert attempt(target, rows) == "used", attempt(target, rows)
+    events = watched()
+    limit_memory()
     outcomes: Counter[str] = Counter()
-    crashes: list[str] = []
-    for i in range(n):
-        kind, content = mutated(models, i, rng)
+    findings: list[str] = []
+    slowest, largest = (0.0, -1), (0, -1)
+    for i in range(first, n):
+        kind, content, rows = mutated(models, i, np.random.default_rng([seed, i]))
         target.write_bytes(content)
-        watching[0] = True
+        at_work.write_text(f"{i} {kind}")
+        signal.alarm(PATIENCE)  # kills a process that hangs
+        before = memory("VmRSS", reset=True)
+        began, events["now"] = time.process_time(), True
         try:
-            outcomes[f"{kind}: {attempt(target)}"] += 1
+            outcomes[f"{kind}: {attempt(target, rows)}"] += 1
         except BaseException as error:  # anything here is a finding
-            crashes.append(f"{kind}, number {i}: {type(error).__name__}: {error}")
-        watching[0] = False
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    return {"outcomes": outcomes, "crashes": crashes, "events": sorted(set(events)), "peak": peak}
+            findings.append(f"number {i}, {kind}: {type(error).__name__}: {str(error)[:300]}")
+        events["now"], spent = False, time.process_time() - began
+        signal.alarm(0)
+        taken = memory("VmHWM") - before
+        slowest, largest = max(slowest, (spent, i)), max(largest, (taken, i))
+        if spent > SECONDS or taken > MEMORY:
+            findings.append(f"number {i}, {kind}: {spent:.1f} s, {taken >> 20} MB")
+    target.unlink()
+    return {
+        "outcomes": outcomes,
+        "findings": findings,
+        "events": sorted(events["seen"]),
+        "slowest": slowest,
+        "largest": largest,
+    }
 
 
-def mutated(models: list[bytes], i: int, rng: np.random.Generator) -> tuple[str, bytes]:
+def watched() -> dict[str, object]:
+    """A note of what this process does that a file has no business to make it do."""
+    state: dict[str, object] = {"now": False, "seen": set()}
+    known = set(sys.modules)
+
+    def hook(name: str, arguments: tuple[object, ...]) -> None:
+        if not state["now"] or not name.startswith(FORBIDDEN):
+            return
+        if name == "import":
+            # Parts of scikit-learn and SciPy are imported late, and once; a file must not choose which.
+            package = str(arguments[0]).split(".")[0]
+            if str(arguments[0]) in known or package in ("sklearn", "scipy", "numpy", "cvxpy", "pandas", "polyhedge"):
+                return
+        state["seen"].add(f"{name} {arguments[0] if name == 'import' else ''}".strip())
+
+    sys.addaudithook(hook)
+    return state
+
+
+def limit_memory() -> None:
+    """Let this process take a gigabyte more than it has: what it reserves is not all taken."""
+    size = memory("VmSize") + 2 * MEMORY
+    resource.setrlimit(resource.RLIMIT_AS, (size, size))
+
+
+def memory(name: str, *, reset: bool = False) -> int:
+    """Bytes of this process by the kernel's account; `reset` makes the highest of them count anew."""
+    if reset:
+        Path("/proc/self/clear_refs").write_text("5")
+    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines() if ":" in line)
+    return int(status[name].split()[0]) * 1024
+
+
+def mutated(models: list[tuple[bytes, object]], i: int, rng: np.random.Generator) -> tuple[str, bytes, object]:
     """The i-th mutation: first each dangerous archive once, then the other kinds in turn."""
+    content, rows = models[rng.integers(len(models))]
     if i < len(HOSTILE):
-        return HOSTILE[i].__name__, HOSTILE[i](unpack(io.BytesIO(models[i % len(models)])))
+        content, rows = models[i % len(models)]
+        return HOSTILE[i].__name__, HOSTILE[i](unpack(io.BytesIO(content))), rows
     kind = list(MUTATIONS)[i % len(MUTATIONS)]
-    return kind, MUTATIONS[kind](models[rng.integers(len(models))], rng)
+    if kind in ON_BYTES:
+        return kind, MUTATIONS[kind](content, rng), rows
+    members = unpack(io.BytesIO(content))
+    digest = digest_of(members)
+    others = unpack(io.BytesIO(models[rng.integers(len(models))][0]))
+    for _ in range(int(rng.integers(1, 4))):
+        MUTATIONS[kind](members, rng, others)
+    fixed = pack(members) if kind != "edit without digest" else zipped({**members, "digest.txt": digest.encode()})
+    return kind, fixed, rows
 
 
-def use(target: Path, models: list[bytes]) -> None:
-    for content in models:
-        target.write_bytes(content)
-        assert attempt(target) == "loaded"
+def rows_beside(path: Path) -> object:
+    said = json.loads(path.with_suffix(".json").read_text())
+    rows = pd.DataFrame(said["rows"], columns=said["columns"]) if said["columns"] else np.array(said["rows"])
+    return rows, np.array(said["outcomes"])
 
 
-def attempt(path: Path) -> str:
-    """Inspect and load; a model that passes every check must also be usable without killing the process."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # an edited version number of scikit-learn is worth a warning, no more
+def attempt(path: Path, rows: object) -> str:
+    """Inspect, load and use. A bad file is a `ModelFileError`; what loads may say that rows or numbers do not fit."""
+    X, Y = rows
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
         try:
-            ph.inspect_model(path)
+            str(ph.inspect_model(path))
+        except ph.ModelFileError:
+            pass
+        try:
             decider = ph.load(path)
         except ph.ModelFileError:
             return "refused"
-        try:
-            decider.decide(np.ones((3, 2 if decider.predictor == "precomputed" else 4)))
-        except Exception as error:
-            return f"loaded, cannot decide: {type(error).__name__}"
-    return "loaded"
+        said = []
+        for use in USES:
+            try:
+                use(decider, X, Y)
+            except ValueError:
+                said.append(use.__name__)
+    return f"used, but for {', '.join(said)}" if said else "used"
+
+
+def decide(decider: ph.RobustDecider, X: object, Y: np.ndarray) -> None:
+    decider.decide(X)
+
+
+def region(decider: ph.RobustDecider, X: object, Y: np.ndarray) -> None:
+    decider.region(X.iloc[0] if hasattr(X, "iloc") else X[0]).volume()
+
+
+def evaluate(decider: ph.RobustDecider, X: object, Y: np.ndarray) -> None:
+    decider.evaluate(X, Y)
+
+
+def recalibrate(decider: ph.RobustDecider, X: object, Y: np.ndarray) -> None:
+    many = np.arange(40) % len(Y)
+    decider.recalibrate(X.iloc[many] if hasattr(X, "iloc") else X[many], Y[many])
+
+
+USES = (decide, region, evaluate, recalibrate)
+
+
+# --- bytes ------------------------------------------------------------------------------------------------
 
 
 def flip(content: bytes, rng: np.random.Generator) -> bytes:
@@ -98,48 +198,230 @@ def insert(content: bytes, rng: np.random.Generator) -> bytes:
     return content[:position] + rng.bytes(int(rng.integers(1, 200))) + content[position:]
 
 
-def edit(content: bytes, rng: np.random.Generator, *, fix: bool) -> bytes:
-    """Change one member and, with `fix`, make the digest match again, as an attacker would."""
-    members = unpack(io.BytesIO(content))
-    digest = digest_of(members)
-    names = [name for name in members if name.endswith(".json")] if rng.random() < 0.7 else list(members)
-    name = names[rng.integers(len(names))]
+# --- descriptions -----------------------------------------------------------------------------------------
+
+
+def edit(members: dict[str, bytes], rng: np.random.Generator, others: dict[str, bytes]) -> None:
+    """Replace, drop or copy a place of a description, or lose or spoil a member."""
+    names = [name for name in members if name.endswith(".json")] if rng.random() < 0.8 else list(members)
+    name = pick(names, rng)
     action = rng.random()
-    if action < 0.05:
+    if action < 0.03:
         del members[name]
-    elif action < 0.1:
+    elif action < 0.06:
         members[name] = rng.bytes(100)
     elif name.endswith(".json"):
-        document = json.loads(members[name])
-        for _ in range(int(rng.integers(1, 4))):
-            spoil(document, rng)
-        members[name] = json.dumps(document).encode()
+        in_json(members, name, lambda document: spoil(document, rng))
     else:
         members[name] = flip(members[name], rng)
-    return pack(members) if fix else zipped({**members, "digest.txt": digest.encode()})
+
+
+def in_json(members: dict[str, bytes], name: str, change: Callable[[object], None]) -> None:
+    try:
+        document = json.loads(members[name])
+    except ValueError:  # a mutation before has spoiled it
+        return
+    change(document)
+    members[name] = json.dumps(document).encode()
+
+
+def places_of(document: object) -> list[tuple[object, object]]:
+    places: list[tuple[object, object]] = []
+    todo = [document]
+    while todo:
+        item = todo.pop()
+        pairs = item.items() if isinstance(item, dict) else enumerate(item) if isinstance(item, list) else ()
+        for key, value in list(pairs):
+            places.append((item, key))
+            todo.append(value)
+    return places
 
 
 def spoil(document: object, rng: np.random.Generator) -> None:
     """Replace, drop or copy a random place of a JSON document."""
-    places: list[tuple[object, object]] = []
-
-    def walk(item: object) -> None:
-        pairs = item.items() if isinstance(item, dict) else enumerate(item) if isinstance(item, list) else ()
-        for key, value in list(pairs):
-            places.append((item, key))
-            walk(value)
-
-    walk(document)
+    places = places_of(document)
     if not places:
         return
-    (owner, key), (other, other_key) = (places[rng.integers(len(places))] for _ in range(2))
+    (owner, key), (other, other_key) = (pick(places, rng) for _ in range(2))
     action = rng.random()
-    if action < 0.6:
-        owner[key] = deepcopy(ODD[rng.integers(len(ODD))])
-    elif action < 0.8:
+    if action < 0.5:
+        owner[key] = deepcopy(pick(ODD, rng))
+    elif action < 0.75:
         owner[key] = deepcopy(other[other_key])
+    elif action < 0.85 and isinstance(owner[key], list):
+        owner[key] = owner[key] * int(pick((2, 3, 1000), rng))
     else:
         del owner[key]
+
+
+def numbers(members: dict[str, bytes], rng: np.random.Generator, others: dict[str, bytes]) -> None:
+    """Other numbers and texts where there are numbers and texts: types stay, values do not."""
+
+    def change(document: object) -> None:
+        places = [(o, k) for o, k in places_of(document) if isinstance(o[k], (int, float, str))]
+        for _ in range(int(rng.integers(1, 4))):
+            owner, key = pick(places, rng)
+            value = owner[key]
+            if isinstance(value, bool):
+                owner[key] = not value
+            elif isinstance(value, (int, float)):
+                owner[key] = pick((value + 1, value - 1, 2 * value, -value, pick(NUMBERS, rng)), rng)
+            elif key == "$float":
+                owner[key] = float(pick(FLOATS, rng)).hex()
+            else:
+                texts = [o[k] for o, k in places if isinstance(o[k], str)]
+                owner[key] = pick(texts, rng)
+
+    names = [name for name in members if name.endswith(".json") and name != "details.json"]
+    if names:
+        in_json(members, pick(names, rng), change)
+
+
+def classes(members: dict[str, bytes], rng: np.random.Generator, others: dict[str, bytes]) -> None:
+    """Another class, way of making or identity for a part of the predictor; parts in each other's roles."""
+
+    def change(document: object) -> None:
+        places = places_of(document)
+        objects = [(o, k) for o, k in places if isinstance(o[k], dict) and ("$object" in o[k] or "__class__" in o[k])]
+        if not objects:
+            return
+        (owner, key), (other, other_key) = pick(objects, rng), pick(objects, rng)
+        action = rng.random()
+        if action < 0.4:
+            owner[key] = deepcopy(other[other_key])
+        elif "$object" in owner[key]:
+            owner[key]["$object"] = pick([o[k]["$object"] for o, k in objects if "$object" in o[k]], rng)
+        else:
+            field = pick(("__class__", "__module__", "__loader__", "__id__", "file"), rng)
+            values = [o[k][field] for o, k in objects if field in o[k]]
+            owner[key][field] = pick([*values, "CachedNode", "os", "numpy.f2py.__main__"], rng)
+
+    names = [name for name in members if name in ("predictor.json", "predictor/schema.json")]
+    if names:
+        in_json(members, names[0], change)
+
+
+def references(members: dict[str, bytes], rng: np.random.Generator, others: dict[str, bytes]) -> None:
+    """Arrays at other places: exchanged, named twice, or taken from another model."""
+    names = [name for name in members if name.endswith(".npy")]
+    if len(names) < 2:
+        return
+    one, other = pick(names, rng), pick(names, rng)
+    action = rng.random()
+    if action < 0.4:
+        members[one], members[other] = members[other], members[one]
+    elif action < 0.7:
+        foreign = [name for name in others if name.endswith(".npy")]
+        members[one] = others[pick(foreign, rng)] if foreign else members[other]
+    else:
+        holder = pick([name for name in members if name.endswith(".json")], rng)
+        members[holder] = members[holder].replace(f'"{one}"'.encode(), f'"{other}"'.encode())
+
+
+def splice(members: dict[str, bytes], rng: np.random.Generator, others: dict[str, bytes]) -> None:
+    """A part of the description, or the whole predictor, of another model."""
+    if rng.random() < 0.3:
+        for name in [name for name in members if name.startswith("predictor")]:
+            del members[name]
+        members.update({name: member for name, member in others.items() if name.startswith("predictor")})
+        return
+    foreign = json.loads(others["model.json"])
+
+    def change(document: object) -> None:
+        if not isinstance(document, dict):
+            return
+        key = pick(list(foreign), rng)
+        document[key] = foreign[key]
+        members.update({name: member for name, member in others.items() if name.startswith("arrays/")})
+
+    in_json(members, "model.json", change) if "model.json" in members else None
+
+
+# --- arrays -----------------------------------------------------------------------------------------------
+
+
+def arrays(members: dict[str, bytes], rng: np.random.Generator, others: dict[str, bytes]) -> None:
+    """Other values, shapes or types of an array, with a header that says so."""
+    names = [name for name in members if name.endswith(".npy")]
+    if not names:
+        return
+    name = pick(names, rng)
+    try:
+        array = np.load(io.BytesIO(members[name]), allow_pickle=False)
+    except (ValueError, OSError, EOFError):
+        return
+    action = rng.random()
+    array = new_values(array, rng) if action < 0.6 else new_shape(array, rng) if action < 0.85 else new_type(array, rng)
+    members[name] = saved(array)
+
+
+def new_values(array: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    array = array.copy()
+    part = array[pick(array.dtype.names, rng)] if array.dtype.names else array
+    if not part.size or part.dtype.kind not in "fiub":
+        return array
+    flat = part.reshape(-1) if part.flags.c_contiguous else part
+    where = rng.integers(len(flat), size=max(1, int(len(flat) * rng.random() ** 4)))
+    with np.errstate(all="ignore"):
+        if part.dtype.kind == "f":
+            values = np.array(FLOATS)[rng.integers(len(FLOATS), size=len(where))]
+            flat[where] = values if rng.random() < 0.5 else -2 * flat[where]
+        else:
+            values = np.array(NUMBERS, dtype=np.int64)[rng.integers(len(NUMBERS), size=len(where))]
+            flat[where] = values.astype(part.dtype) if rng.random() < 0.7 else flat[where[::-1]]
+    return array
+
+
+def new_shape(array: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    shapes = (
+        lambda: array[:-1] if array.ndim else array[None],
+        lambda: array[:0] if array.ndim else array[None],
+        lambda: array.reshape(-1),
+        lambda: array.T.copy(),
+        lambda: np.asfortranarray(array),
+        lambda: array[None],
+        lambda: np.concatenate([array, array]) if array.ndim else array,
+        lambda: array.reshape(*array.shape, 1),
+    )
+    return pick(shapes, rng)()
+
+
+def new_type(array: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    if array.dtype.names:
+        return array[pick(array.dtype.names, rng)].copy()
+    kinds = ("<f8", "<f4", "<i8", "<i4", "|u1", "|b1", ">f8", "<c16", "<U3", "<M8[s]", "<f2")
+    with np.errstate(all="ignore"):
+        try:
+            return array.astype(np.dtype(str(pick(kinds, rng))))
+        except (ValueError, TypeError):
+            return array
+
+
+def saved(array: np.ndarray) -> bytes:
+    stream = io.BytesIO()
+    np.save(stream, array, allow_pickle=False)
+    return stream.getvalue()
+
+
+def headers(members: dict[str, bytes], rng: np.random.Generator, others: dict[str, bytes]) -> None:
+    """Arrays that announce what they are not."""
+    names = [name for name in members if name.endswith(".npy")]
+    shapes = ["(1000000000000,)", "(-1,)", "(2, 3, 4)", "()", "(0,)", "(99999999999999999999,)", "'x'", "((1,),)"]
+    types = ["'<f8'", "'|O'", "'<f4'", "'|V9999999999'", "[('a', '<f8')]", "'<U1000000000'", "'x'", "'>f8'"]
+    header = f"{{'descr': {pick(types, rng)}, 'fortran_order': False, 'shape': {pick(shapes, rng)}, }}"
+    members[pick(names, rng)] = npy(header, rng.bytes(int(rng.integers(0, 64))))
+
+
+def npy(header: str, data: bytes = b"") -> bytes:
+    text = header.encode().ljust(118) + b"\n"
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text + data
+
+
+def pick(items: object, rng: np.random.Generator) -> object:
+    return items[int(rng.integers(len(items)))]
+
+
+# --- dangerous archives -----------------------------------------------------------------------------------
 
 
 def zipped(members: dict[str, bytes], compression: int = zipfile.ZIP_DEFLATED) -> bytes:
@@ -148,23 +430,6 @@ def zipped(members: dict[str, bytes], compression: int = zipfile.ZIP_DEFLATED) -
         for name, member in members.items():
             archive.writestr(name, member)
     return stream.getvalue()
-
-
-def npy(header: str, data: bytes = b"") -> bytes:
-    text = header.encode().ljust(118) + b"\n"
-    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text + data
-
-
-def header_edit(content: bytes, rng: np.random.Generator) -> bytes:
-    """Arrays that announce what they are not."""
-    members = unpack(io.BytesIO(content))
-    names = [name for name in members if name.endswith(".npy")]
-    shapes = ["(1000000000000,)", "(-1,)", "(2, 3, 4)", "()", "(0,)", "(99999999999999999999,)", "'x'", "((1,),)"]
-    types = ["'<f8'", "'|O'", "'<f4'", "'|V9999999999'", "[('a', '<f8')]", "'<U1000000000'", "'x'", "'>f8'"]
-    shape, dtype = shapes[rng.integers(len(shapes))], types[rng.integers(len(types))]
-    header = f"{{'descr': {dtype}, 'fortran_order': False, 'shape': {shape}, }}"
-    members[names[rng.integers(len(names))]] = npy(header, rng.bytes(int(rng.integers(0, 64))))
-    return pack(members)
 
 
 def bomb(members: dict[str, bytes]) -> bytes:
@@ -194,24 +459,43 @@ def json_bomb(members: dict[str, bytes]) -> bytes:
     return pack({**members, "details.json": b'{"a": [' + b"[]," * (5 * 2**19) + b"1]}"})
 
 
+def json_of_dictionaries(members: dict[str, bytes]) -> bytes:
+    return pack({**members, "details.json": b'{"a": [' + b'{"b":{}},' * 199_000 + b"1]}"})
+
+
 def deep_json(members: dict[str, bytes]) -> bytes:
     return pack({**members, "model.json": b"[" * 10**6})
 
 
-def deep_formula(members: dict[str, bytes]) -> bytes:
+def with_cost(members: dict[str, bytes], tree: object) -> bytes:
     document = json.loads(members["model.json"])
-    tree = {"leaf": "u"}
-    for _ in range(300):
-        tree = {"atom": "NegExpression", "args": [tree], "data": []}
     document["problem"]["stored"]["cost"] = [tree]
     return pack({**members, "model.json": json.dumps(document).encode()})
 
 
+def deep_formula(members: dict[str, bytes]) -> bytes:
+    tree = {"leaf": "u"}
+    for _ in range(300):
+        tree = {"atom": "NegExpression", "args": [tree], "data": []}
+    return with_cost(members, tree)
+
+
 def wide_formula(members: dict[str, bytes]) -> bytes:
-    document = json.loads(members["model.json"])
     tree = {"atom": "Promote", "args": [{"constant": 1}], "data": [{"tuple": [10**9, 10]}]}
-    document["problem"]["stored"]["cost"] = [{"atom": "Sum", "args": [tree], "data": [None, False]}]
-    return pack({**members, "model.json": json.dumps(document).encode()})
+    return with_cost(members, {"atom": "Sum", "args": [tree], "data": [None, False]})
+
+
+def large_formula(members: dict[str, bytes]) -> bytes:
+    """Many parts, each of the largest size."""
+    large = {"atom": "Promote", "args": [{"constant": 1}], "data": [{"tuple": [1000, 1000]}]}
+    return with_cost(members, {"atom": "Sum", "args": [{"atom": "AddExpression", "args": [large] * 500, "data": []}],
+                               "data": [None, False]})  # fmt: skip
+
+
+def sparse_formula(members: dict[str, bytes]) -> bytes:
+    parts = {f"arrays/s{k}.npy": saved(np.zeros(0, dtype=dtype)) for k, dtype in enumerate(("<i8", "<i8", "<f8"))}
+    constant = {"sparse": [{"$array": name} for name in parts], "shape": [1, 10**8], "format": "csc"}
+    return with_cost({**members, **parts}, {"atom": "Sum", "args": [{"constant": constant}], "data": [None, False]})
 
 
 def traversal(members: dict[str, bytes]) -> bytes:
@@ -250,39 +534,38 @@ def evil(loader: str) -> Callable[[dict[str, bytes]], bytes]:
         document = json.loads(members["model.json"])
         document["predictor"]["kind"] = "trained"
         schema = {"predictor/schema.json": json.dumps(node).encode()}
-        return pack({**members, **schema, "model.json": json.dumps(document).encode()})
+        own = {name: member for name, member in members.items() if name != "predictor.json"}
+        return pack({**own, **schema, "model.json": json.dumps(document).encode()})
 
     build.__name__ = f"evil {loader}"
     return build
 
 
-HOSTILE = (
-    bomb,
-    heavy,
-    lying_bomb,
-    json_bomb,
-    deep_json,
-    deep_formula,
-    wide_formula,
-    traversal,
-    absolute,
-    duplicate,
-    crowd,
-)
+HOSTILE = (bomb, heavy, lying_bomb, json_bomb, json_of_dictionaries, deep_json, deep_formula, wide_formula)
+HOSTILE += (large_formula, sparse_formula, traversal, absolute, duplicate, crowd)
 HOSTILE += tuple(
     evil(f"{kind}Node") for kind in ("ConstructorFromReduce", "Loss", "Object", "Function", "Dict", "Type")
 )
+# Content comes three times as often as bytes, which are nearly all refused by the digest.
+ON_BYTES = ("flip", "truncate", "insert")
 MUTATIONS = {
+    "values of arrays": arrays,
+    "numbers and texts": numbers,
     "flip": flip,
-    "edit with digest": lambda content, rng: edit(content, rng, fix=True),
+    "classes and roles": classes,
+    "places of descriptions": edit,
+    "values of arrays again": arrays,
     "truncate": truncate,
-    "edit with digest again": lambda content, rng: edit(content, rng, fix=True),
+    "references": references,
+    "numbers and texts again": numbers,
+    "edit without digest": edit,
+    "splice": splice,
     "insert": insert,
-    "edit": lambda content, rng: edit(content, rng, fix=False),
-    "header": header_edit,
-    "edit with digest once more": lambda content, rng: edit(content, rng, fix=True),
+    "headers": headers,
 }
 
 
 if __name__ == "__main__":
-    print(json.dumps(main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))))
+    print(json.dumps(main(sys.argv[1], *map(int, sys.argv[2:]))))
+    sys.stdout.flush()
+    os._exit(0)  # threads of solvers may not find the memory to end themselves

@@ -52,7 +52,12 @@ def digest_of(members: Mapping[str, bytes]) -> str:
 
 
 def unpack(stream: BinaryIO, max_bytes: int = MAX_BYTES) -> dict[str, bytes]:
-    """The members of an archive, checked against their digest; `ModelFileError` for everything else.
+    """The members of an archive, checked against their digest; `ModelFileError` for everything else."""
+    return unpack_with_digest(stream, max_bytes)[0]
+
+
+def unpack_with_digest(stream: BinaryIO, max_bytes: int = MAX_BYTES) -> tuple[dict[str, bytes], str]:
+    """The members of an archive and the digest that they have.
 
     Sizes are limited before and while members are unpacked, because a header may lie about them.
     """
@@ -64,12 +69,12 @@ def unpack(stream: BinaryIO, max_bytes: int = MAX_BYTES) -> dict[str, bytes]:
         raise
     except Exception as error:  # zipfile raises many kinds for damaged input; all mean the same here
         raise ModelFileError(f"The file is damaged: {error}. Copy or save the model again.") from error
-    stored = members.pop(_DIGEST, None)
-    if stored is None or stored != digest_of(members).encode():
+    stored, digest = members.pop(_DIGEST, None), digest_of(members)
+    if stored != digest.encode():
         raise ModelFileError(
             "The file's digest does not match its content: it was edited or damaged. Copy or save the model again."
         )
-    return members
+    return members, digest
 
 
 def bytes_needed(members: Mapping[str, bytes]) -> int:

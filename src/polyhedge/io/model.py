@@ -18,7 +18,7 @@ from polyhedge._validation import check_alpha, check_count
 from polyhedge._versions import versions
 from polyhedge.calibration import Calibration
 from polyhedge.data import Split
-from polyhedge.io.archive import MAX_BYTES, ModelFileError, bytes_needed, digest_of, pack, unpack
+from polyhedge.io.archive import MAX_BYTES, ModelFileError, bytes_needed, pack, unpack_with_digest
 from polyhedge.io.claims import check_claims, check_ranks, checked_digest
 from polyhedge.io.encode import decode, encode, parse_json
 from polyhedge.io.predictor import predictor_from_members, predictor_to_members
@@ -152,8 +152,7 @@ class OpenedModel:
 def open_model(path: str | Path, max_bytes: int = MAX_BYTES) -> OpenedModel:
     """The checked members of a file and its decoded description."""
     with Path(path).open("rb") as stream:
-        members = unpack(stream, max_bytes)
-    digest = digest_of(members)
+        members, digest = unpack_with_digest(stream, max_bytes)
     header = parse_json(members.get("model.json", b""), "model.json")
     if not isinstance(header, dict) or header.get("format") != FORMAT:
         raise ModelFileError("This is not a polyhedge model file.")

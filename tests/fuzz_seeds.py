@@ -1,0 +1,125 @@
+"""Whole models of all kinds for the fuzzer to start from, each with rows to decide for beside it."""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from pathlib import Path
+
+import cvxpy as cp
+import numpy as np
+import pandas as pd
+import skops.io
+from sklearn.decomposition import PCA
+from sklearn.ensemble import GradientBoostingRegressor, HistGradientBoostingRegressor, RandomForestRegressor
+from sklearn.linear_model import Ridge
+from sklearn.model_selection import GridSearchCV
+from sklearn.neural_network import MLPRegressor
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import PolynomialFeatures, StandardScaler
+
+import polyhedge as ph
+from polyhedge.io.archive import pack, unpack
+from polyhedge.tables.pipelines import make_predictor
+from polyhedge.tables.schema import Column, Schema
+
+X, Y = ph.data.make_synthetic(160, rng=np.random.default_rng(0))
+LINEAR = ph.problems.simplex_linear([-0.08, 0.0])
+SCHEMA = Schema((Column("a", "number", True), Column("b", "number"), Column("kind", "category")), ("y1", "y2"))
+FRAME = pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "kind": [f"k{i % 34}" for i in range(160)]})
+
+
+class Given:
+    """A learner that returns a set it was given."""
+
+    def __init__(self, shape: object) -> None:
+        self.shape = shape
+
+    def learn(self, residuals, centers, problem, alpha, random_state=None):
+        return ph.learners.LearnResult(self.shape, np.nan, ph.Status.OPTIMAL, 0.0, detail="given")
+
+
+BOX = Given(ph.Box([1.0, 1.3]).as_polyhedron())
+
+
+def constrained() -> ph.DecisionProblem:
+    """Everything that a problem can have: two variables, whole units, uncertain constraints, a known support."""
+    z, y = cp.Variable(2, nonneg=True, name="z"), cp.Variable(integer=True, name="y")
+    return ph.DecisionProblem(
+        decision={"z": z, "y": y},
+        cost=lambda v, u: cp.sum(v["z"]) + cp.square(v["z"][0]) + cp.maximum(u @ v["z"], 0.1 * v["y"]),
+        constraints=[z <= 40, y >= 0, y <= 3, cp.norm(z, 2) <= 50],
+        n_outcomes=2,
+        uncertain_constraints=lambda v, u: [v["z"] >= u, 0.01 * cp.square(v["z"][1]) - 100 <= u[1]],
+        outcome_support=lambda u: [u >= -50, u <= 50],
+    )
+
+
+def curved() -> ph.DecisionProblem:
+    z = cp.Variable(2, nonneg=True)
+    P = np.array([[2.0, 0.3], [0.3, 1.0]])
+    return ph.DecisionProblem(
+        decision=z,
+        cost=lambda z, u: cp.sum_squares(z) - cp.square(u[0]) + u @ z + cp.quad_form(z, P),
+        constraints=[cp.sum(z) == 1],
+        n_outcomes=2,
+    )
+
+
+def write_seeds(folder: Path) -> None:
+    """One file a kind of predictor, set and problem."""
+    news = ph.problems.newsvendor(0.3, [0.7, 0.5], 2, capacity=3.0, nonnegative_demand=False)
+    save(folder, "balls", fitted(news, learner=Given(ph.Ball(2, norm=1))))
+    save(folder, "constrained", fitted(constrained()))
+    save(folder, "curved", fitted(curved(), learner=Given(ph.Ellipsoid([[2.0, 0.3], [0.3, 1.0]], [0.1, 0.2]))))
+    save(folder, "union", fitted(news, learner=Given(ph.sets.UnionOfBalls([[0.0, 0.1], [0.3, 0.2], [-1.0, 1.0]]))))
+    scaled = fitted(predictor=None)
+    sizes = np.abs(Y).mean(axis=1)
+    scaled.spread_ = ph.learners.Spread.fit(X, scaled.predictor_.predict(X), sizes, min_leaf=40, seed=0)
+    save(folder, "spread", scaled)
+    forest = fitted(predictor=RandomForestRegressor(3, max_depth=3))
+    save(folder, "forest", forest)
+    save(folder, "boosting", fitted(predictor=GradientBoostingRegressor(n_estimators=3, max_depth=2)))
+    kinds = np.column_stack([X, np.arange(160) % 5])
+    hist = HistGradientBoostingRegressor(max_iter=3, max_depth=3, categorical_features=[4])
+    save(folder, "hist", fitted(predictor=hist, X=kinds), kinds)
+    search = GridSearchCV(make_pipeline(StandardScaler(), PolynomialFeatures(2), PCA(5), Ridge()), {"ridge__alpha": [1]})
+    save(folder, "search", fitted(predictor=search))
+    save(folder, "network", fitted(predictor=MLPRegressor(hidden_layer_sizes=(3,), max_iter=5000, tol=1e-2)))
+    gappy = FRAME.assign(a=FRAME["a"].where(np.arange(160) % 7 > 0))
+    for name in ("ridge", "boosting"):
+        save(folder, f"table_{name}", fitted(predictor=make_predictor(name, SCHEMA, random_state=0), X=gappy), FRAME)
+    older(folder, "forest", forest.predictor_.model)
+    older(folder, "hist", None)
+
+
+def fitted(problem=LINEAR, predictor="precomputed", learner=BOX, X=X):
+    X = Y * 0.8 if isinstance(predictor, str) else X
+    return ph.RobustDecider(problem, predictor, learner=learner, random_state=0).fit(X, Y)
+
+
+def save(folder: Path, name: str, decider: ph.RobustDecider, rows: object = X) -> None:
+    decider.save(folder / f"{name}.polyhedge", {"n": [1]})
+    rows = Y * 0.8 if decider.predictor == "precomputed" else rows
+    few = rows.iloc[:3] if hasattr(rows, "iloc") else rows[:3]
+    columns = list(few.columns) if hasattr(few, "columns") else None
+    values = few.to_numpy().tolist() if columns else few.tolist()
+    beside = {"columns": columns, "rows": values, "outcomes": Y[:3].tolist()}
+    (folder / f"{name}.json").write_text(json.dumps(beside))
+
+
+def older(folder: Path, name: str, model: object) -> None:
+    """The same model as the format version 2 holds it."""
+    with (folder / f"{name}.polyhedge").open("rb") as stream:
+        members = unpack(stream)
+    model = ph.load(folder / f"{name}.polyhedge").predictor_.model if model is None else model
+    with zipfile.ZipFile(io.BytesIO(skops.io.dumps(model))) as archive:
+        schema = {f"predictor/{each}": archive.read(each) for each in archive.namelist()}
+    own = {each: member for each, member in members.items() if not each.startswith("predictor")}
+    document = json.loads(own["model.json"])
+    document["schema"] = 2
+    document["alpha"] = document["calibrations"][0].pop()
+    own["model.json"] = json.dumps(document).encode()
+    (folder / f"older_{name}.polyhedge").write_bytes(pack({**own, **schema}))
+    (folder / f"older_{name}.json").write_text((folder / f"{name}.json").read_text())
