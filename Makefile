@@ -46,7 +46,7 @@ format: $(READY)  ## format the code
 
 lock: pyproject.toml  ## renew requirements.lock (needs uv)
 	uv pip compile --universal --python-version 3.11 --no-header --no-annotate \
-	  --extra dev --extra plot --extra exact --extra picnn --extra parquet --extra dask -o requirements.lock pyproject.toml
+	  --extra dev --extra plot --extra exact --extra picnn --extra parquet --extra sign --extra dask -o requirements.lock pyproject.toml
 
 clean:  ## remove everything that was installed or made
 	rm -rf $(VENV) .bench $(OUT) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist

@@ -20,6 +20,7 @@ import warnings
 import zipfile
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from copy import deepcopy
 from pathlib import Path
 
@@ -142,10 +143,8 @@ def attempt(path: Path, rows: object) -> str:
     X, Y = rows
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
-        try:
+        with suppress(ph.ModelFileError):
             str(ph.inspect_model(path))
-        except ph.ModelFileError:
-            pass
         try:
             decider = ph.load(path)
         except ph.ModelFileError:

@@ -84,7 +84,9 @@ def write_seeds(folder: Path) -> None:
     kinds = np.column_stack([X, np.arange(160) % 5])
     hist = HistGradientBoostingRegressor(max_iter=3, max_depth=3, categorical_features=[4])
     save(folder, "hist", fitted(predictor=hist, X=kinds), kinds)
-    search = GridSearchCV(make_pipeline(StandardScaler(), PolynomialFeatures(2), PCA(5), Ridge()), {"ridge__alpha": [1]})
+    search = GridSearchCV(
+        make_pipeline(StandardScaler(), PolynomialFeatures(2), PCA(5), Ridge()), {"ridge__alpha": [1]}
+    )
     save(folder, "search", fitted(predictor=search))
     save(folder, "network", fitted(predictor=MLPRegressor(hidden_layer_sizes=(3,), max_iter=5000, tol=1e-2)))
     gappy = FRAME.assign(a=FRAME["a"].where(np.arange(160) % 7 > 0))

@@ -36,7 +36,19 @@ ORDER = (
     "__main__",
 )
 FOUNDATION = ("_columns", "_files", "_progress", "_text", "_validation", "_versions", "solvers")
-OPTIONAL = {"dask", "distributed", "jax", "matplotlib", "optax", "pandas", "plotly", "pyarrow", "pyscipopt", "skops"}
+OPTIONAL = {
+    "cryptography",
+    "dask",
+    "distributed",
+    "jax",
+    "matplotlib",
+    "optax",
+    "pandas",
+    "plotly",
+    "pyarrow",
+    "pyscipopt",
+    "skops",
+}
 MODULES = sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py")
 
 

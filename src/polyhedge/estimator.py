@@ -20,7 +20,7 @@ from polyhedge.batches import Model, decide_frame, distributed_radius, is_dask_f
 from polyhedge.batches.model import known_names
 from polyhedge.calibration import Calibration, conformal_radius, grouped_radius
 from polyhedge.data import digest_rows, take_rows
-from polyhedge.io import StoredModel, write_model
+from polyhedge.io import Key, StoredModel, write_model
 from polyhedge.learners import Auto, Learner, LearningObjective, learn_with_spread
 from polyhedge.metrics import Evaluation, RowMeasures, measure_rows
 from polyhedge.predictors import Predictor, as_predictor
@@ -357,14 +357,23 @@ class RobustDecider(BaseEstimator):
         inside = self.set_.contains((Y - centers) / scales[:, None], radius)
         return measure_rows(self.problem_, decisions, inside, centers, Y)
 
-    def save(self, path: str | Path, details: Mapping[str, Any] | None = None, *, trusted: Sequence[str] = ()) -> None:
+    def save(
+        self,
+        path: str | Path,
+        details: Mapping[str, Any] | None = None,
+        *,
+        trusted: Sequence[str] = (),
+        sign: Key | None = None,
+    ) -> None:
         """Write the fitted decider to one file that `polyhedge.load` reads without running code from it.
 
         Parameters
         ----------
         path : where to write; the file is replaced whole or not at all.
         details : JSON values to keep beside the model, such as column names.
-        trusted : names of types in the predictor beyond scikit-learn's and polyhedge's own.
+        trusted : names of types in the predictor beyond those on the list in docs/model-file.md.
+        sign : private key, the file that `polyhedge keygen` wrote or its text; `load(path, verify=...)` with the public
+            key then refuses every other file.
         """
         self._check_fitted("save")
         model = StoredModel(
@@ -381,7 +390,7 @@ class RobustDecider(BaseEstimator):
             settings=self.settings_,
             details=getattr(self, "details_", {}) if details is None else details,
         )
-        write_model(path, model, trusted)
+        write_model(path, model, trusted, sign)
 
     def _region_around(self, center: Array, scale: float) -> Region:
         A, h = self.problem_.support_rows

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from polyhedge.estimator import RobustDecider
-from polyhedge.io import MAX_BYTES, read_model
+from polyhedge.io import MAX_BYTES, Key, read_model
 from polyhedge.problems import DecisionProblem
 
 __all__ = ["load"]
@@ -20,19 +20,22 @@ def load(
     problem: DecisionProblem | None = None,
     trusted: Sequence[str] = (),
     max_bytes: int = MAX_BYTES,
+    verify: Key | Sequence[Key] | None = None,
 ) -> RobustDecider:
     """Read a fitted decider from a file that `RobustDecider.save` wrote; its decisions are the same to the last bit.
 
-    Nothing from the file is run: sets, problem and calibration are arrays and JSON, the predictor is made by skops
-    from a list of known types. Files that are cut off, edited, hostile or of another version raise
-    `ModelFileError`.
+    Nothing from the file is run: sets, problem, calibration and predictor are arrays and JSON, and are checked before
+    they are used. Files that are cut off, edited, hostile or of another version raise `ModelFileError`.
 
     Parameters
     ----------
     path : the file.
     problem : the problem, where the file holds only a reference to it (see `problems.from_reference`).
-    trusted : names of types in the predictor that you allow beyond scikit-learn's and polyhedge's own.
+    trusted : names of types in the predictor that you allow beyond those on the list in docs/model-file.md. A file with
+        such types can run code and crash the process.
     max_bytes : size of the unpacked model beyond which it is refused.
+    verify : public key, or several: a file that none of them has signed, or that was changed since, is refused before
+        anything of it is read. Without a key, the file can be from anybody.
 
     Returns
     -------
@@ -51,7 +54,7 @@ def load(
     >>> bool((twin.decide(Y).cost_bound == decider.decide(Y).cost_bound).all()), twin.details_
     (True, {'columns': ['a', 'b']})
     """
-    model = read_model(path, problem=problem, trusted=trusted, max_bytes=max_bytes)
+    model = read_model(path, problem=problem, trusted=trusted, max_bytes=max_bytes, verify=verify)
     decider = RobustDecider(model.problem, model.template, alpha=model.alpha)
     decider.set_, decider.spread_, decider.predictor_ = model.set, model.spread, model.predictor
     decider.calibrations_ = model.calibrations

@@ -25,6 +25,7 @@ from polyhedge.cli.common import (
     tell_json,
     warn,
 )
+from polyhedge.cli.models import SignKey
 from polyhedge.cli.output import say
 from polyhedge.cli.progress import progress
 from polyhedge.estimator import RobustDecider
@@ -71,6 +72,7 @@ def fit(
     encoding: Encoding = None,
     decimal: Decimal = None,
     missing: Missing = None,
+    sign: SignKey = None,
     max_values: MaxValues = MAX_VALUES,
     as_json: AsJson = False,
 ) -> None:
@@ -100,7 +102,7 @@ def fit(
     with progress("fitting"):
         fitted = fit_table(table, read_problem(problem), names_in(outcomes), alpha, options)
         facets = _facets(fitted)
-    fitted.decider.save(out, _details(fitted, options, data, len(table)))
+    fitted.decider.save(out, _details(fitted, options, data, len(table)), sign=sign)
     if as_json:
         tell_json(_summary(fitted, facets, out, len(table)))
     else:

@@ -15,7 +15,17 @@ from polyhedge.estimator import RobustDecider
 from polyhedge.loading import load
 from polyhedge.tables import Schema
 
-__all__ = ["CodedProblem", "MaxBytes", "ModelFile", "fit_details", "open_model", "opened", "read_model"]
+__all__ = [
+    "CodedProblem",
+    "MaxBytes",
+    "ModelFile",
+    "SignKey",
+    "VerifyKey",
+    "fit_details",
+    "open_model",
+    "opened",
+    "read_model",
+]
 
 ModelFile = Annotated[Path, typer.Argument(help="Model file, written by polyhedge fit.")]
 CodedProblem = Annotated[
@@ -27,11 +37,18 @@ CodedProblem = Annotated[
 MaxBytes = Annotated[
     int, typer.Option(min=1, help="Unpacked size beyond which a model file is refused, against files that are traps.")
 ]
+SignKey = Annotated[
+    Path | None, typer.Option("--sign", help="Private key to sign the model file with; polyhedge keygen makes one.")
+]
+VerifyKey = Annotated[
+    Path | None,
+    typer.Option("--verify", help="Public key: a model file that it has not signed, or that has changed, is refused."),
+]
 
 
-def read_model(path: Path, problem: str | None, max_bytes: int) -> tuple[RobustDecider, Schema]:
+def read_model(path: Path, problem: str | None, max_bytes: int, verify: Path | None) -> tuple[RobustDecider, Schema]:
     """A fitted decider and the columns it takes."""
-    decider = open_model(path, problem, max_bytes)
+    decider = open_model(path, problem, max_bytes, verify)
     with opened(path):
         kept = fit_details(decider.details_)
         if kept is None:
@@ -47,10 +64,11 @@ def read_model(path: Path, problem: str | None, max_bytes: int) -> tuple[RobustD
     return decider, schema
 
 
-def open_model(path: Path, problem: str | None, max_bytes: int) -> RobustDecider:
+def open_model(path: Path, problem: str | None, max_bytes: int, verify: Path | None) -> RobustDecider:
     """A fitted decider, also one that Python code has saved."""
     with opened(path):
-        return load(path, problem=None if problem is None else read_problem(problem), max_bytes=max_bytes)
+        coded = None if problem is None else read_problem(problem)
+        return load(path, problem=coded, max_bytes=max_bytes, verify=verify)
 
 
 @contextmanager

@@ -29,7 +29,16 @@ from polyhedge.cli.common import (
     warn,
 )
 from polyhedge.cli.fresh import fresh_rows, n_units
-from polyhedge.cli.models import CodedProblem, MaxBytes, ModelFile, fit_details, open_model, opened, read_model
+from polyhedge.cli.models import (
+    CodedProblem,
+    MaxBytes,
+    ModelFile,
+    VerifyKey,
+    fit_details,
+    open_model,
+    opened,
+    read_model,
+)
 from polyhedge.cli.output import say
 from polyhedge.cli.progress import progress
 from polyhedge.estimator import RobustDecider
@@ -59,6 +68,7 @@ def report(
     title: Annotated[str, typer.Option(help="Title of a model's page.")] = "",
     problem: CodedProblem = None,
     max_bytes: MaxBytes = MAX_BYTES,
+    verify: VerifyKey = None,
     separator: Separator = None,
     encoding: Encoding = None,
     decimal: Decimal = None,
@@ -83,7 +93,7 @@ def report(
         page = check_writable(path.with_suffix(".html") if out is None else out)
         table = None if data is None else read(data, separator, encoding, decimal, missing, max_values)
         with progress("writing the page"):
-            replace_file(page, _model_page(path, problem, max_bytes, table, data, title).encode())
+            replace_file(page, _model_page(path, problem, max_bytes, verify, table, data, title).encode())
     if as_json:
         tell_json({"page": page})
     else:
@@ -96,17 +106,23 @@ def _check_study_options(data: Path | None, title: str) -> None:
 
 
 def _model_page(
-    path: Path, problem: str | None, max_bytes: int, table: Table | None, data: Path | None, title: str
+    path: Path,
+    problem: str | None,
+    max_bytes: int,
+    verify: Path | None,
+    table: Table | None,
+    data: Path | None,
+    title: str,
 ) -> str:
     if table is not None:
-        decider, schema = read_model(path, problem, max_bytes)
+        decider, schema = read_model(path, problem, max_bytes, verify)
         X, Y, groups, warnings = fresh_rows(decider, schema, table)
         details = replace(_details(decider, path, title, warnings, data), groups=groups, n_units=n_units(decider))
         return model_report(decider, X, Y, details)
     if not path.is_file():
         raise FileNotFoundError(f"There is no folder and no file {path}. Write a model with polyhedge fit.")
     # Without rows to read, a model that Python code has saved will do as well.
-    decider = open_model(path, problem, max_bytes)
+    decider = open_model(path, problem, max_bytes, verify)
     return model_report(decider, details=_details(decider, path, title, [], None))
 
 
@@ -153,6 +169,7 @@ def plot(
     pair: Annotated[str, typer.Option(help="Two outcomes of a set, separated by a comma; all pairs by default.")] = "",
     problem: CodedProblem = None,
     max_bytes: MaxBytes = MAX_BYTES,
+    verify: VerifyKey = None,
     separator: Separator = None,
     encoding: Encoding = None,
     decimal: Decimal = None,
@@ -169,7 +186,7 @@ def plot(
     if out.suffix.lower() not in _SUFFIXES:
         raise ValueError(f"--out must end in {', '.join(_SUFFIXES)}, got {out.name!r}.")
     check_writable(out)
-    decider, schema = read_model(model, problem, max_bytes)
+    decider, schema = read_model(model, problem, max_bytes, verify)
     X, Y, _, warnings = fresh_rows(decider, schema, read(data, separator, encoding, decimal, missing, max_values))
     with progress("drawing"):
         if what is Picture.SET:

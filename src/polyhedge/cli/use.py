@@ -31,7 +31,7 @@ from polyhedge.cli.common import (
     warn,
 )
 from polyhedge.cli.fresh import check_any, groups_in, n_units, seen_before, with_rows
-from polyhedge.cli.models import CodedProblem, MaxBytes, ModelFile, fit_details, opened, read_model
+from polyhedge.cli.models import CodedProblem, MaxBytes, ModelFile, SignKey, VerifyKey, fit_details, opened, read_model
 from polyhedge.cli.output import say, say_csv
 from polyhedge.cli.progress import progress
 from polyhedge.estimator import RobustDecider
@@ -72,6 +72,7 @@ def decide(
     ] = False,
     problem: CodedProblem = None,
     max_bytes: MaxBytes = io.MAX_BYTES,
+    verify: VerifyKey = None,
     separator: Separator = None,
     encoding: Encoding = None,
     decimal: Decimal = None,
@@ -91,7 +92,7 @@ def decide(
     Example: polyhedge decide model.polyhedge new.csv --out decisions.csv
     """
     target = None if out == "-" else check_target(out)
-    decider, schema = read_model(model, problem, max_bytes)
+    decider, schema = read_model(model, problem, max_bytes, verify)
     table = read(data, separator, encoding, decimal, missing, max_values)
     table.check_columns(names_in(keep))
     X, reasons, notes = features_of(table, schema)
@@ -153,6 +154,7 @@ def evaluate(
     by: Annotated[str | None, typer.Option(help="Column by which to break the results down.")] = None,
     problem: CodedProblem = None,
     max_bytes: MaxBytes = io.MAX_BYTES,
+    verify: VerifyKey = None,
     separator: Separator = None,
     encoding: Encoding = None,
     decimal: Decimal = None,
@@ -167,7 +169,7 @@ def evaluate(
 
     Example: polyhedge evaluate model.polyhedge fresh.csv --by season
     """
-    decider, schema = read_model(model, problem, max_bytes)
+    decider, schema = read_model(model, problem, max_bytes, verify)
     table = with_rows(read(data, separator, encoding, decimal, missing, max_values))
     X, Y, kept, warnings = usable_rows(table, schema, decider.problem_)
     check_any(kept, table)
@@ -245,6 +247,8 @@ def recalibrate(
     ] = None,
     problem: CodedProblem = None,
     max_bytes: MaxBytes = io.MAX_BYTES,
+    verify: VerifyKey = None,
+    sign: SignKey = None,
     separator: Separator = None,
     encoding: Encoding = None,
     decimal: Decimal = None,
@@ -259,7 +263,7 @@ def recalibrate(
     Example: polyhedge recalibrate model.polyhedge fresh.csv --out model.polyhedge
     """
     check_writable(out)
-    decider, schema = read_model(model, problem, max_bytes)
+    decider, schema = read_model(model, problem, max_bytes, verify)
     table = with_rows(read(data, separator, encoding, decimal, missing, max_values))
     columns = tuple(decider.details_.get("group") or ()) if group is None else names_in(group)
     options = TableOptions(group=columns, copies=copies or str(decider.details_.get("copies", "together")))
@@ -268,7 +272,7 @@ def recalibrate(
     before, n_before = decider.radius_, decider.n_calibrate_
     decider.recalibrate(rows.X, rows.Y, groups=rows.groups)
     n_groups = None if rows.groups is None else len(np.unique(rows.groups))
-    decider.save(out, {**decider.details_, "n_groups": n_groups})
+    decider.save(out, {**decider.details_, "n_groups": n_groups}, sign=sign)
     few = few_rows_doubt(n_groups or decider.n_calibrate_, decider.alpha_, rows.unit)
     warnings = [*rows.warnings, *few, *seen_before(decider, table, schema)]
     if as_json:
@@ -294,20 +298,22 @@ def recalibrate(
 
 
 @app.command()
-def inspect(model: ModelFile, max_bytes: MaxBytes = io.MAX_BYTES, as_json: AsJson = False) -> None:
-    """Say what is in a model file, without making its predictor or its problem.
+def inspect(
+    model: ModelFile, max_bytes: MaxBytes = io.MAX_BYTES, verify: VerifyKey = None, as_json: AsJson = False
+) -> None:
+    """Say what is in a model file and who can have made it, without making its predictor or its problem.
 
     Example: polyhedge inspect model.polyhedge
     """
     with opened(model):
-        info = io.inspect_model(model, max_bytes=max_bytes)
+        info = io.inspect_model(model, max_bytes=max_bytes, verify=verify)
         more = [] if as_json else _kept_lines(info)
     if as_json:
         stored = {name: value for name, value in vars(info).items() if name not in ("set", "spread")}
         shape = {"kind": type(info.set).__name__, "n_outcomes": info.set.n_outcomes}
         spread = None if info.spread is None else info.spread.summary()
         in_force = {"alpha": info.alpha, "radius": info.radius, "n_calibrate": info.n_calibrate}
-        tell_json({**stored, "set": shape, "spread": spread, **in_force})
+        tell_json({**stored, "author": info.author, "set": shape, "spread": spread, **in_force})
         return
     for line in str(info).splitlines():
         say(line)

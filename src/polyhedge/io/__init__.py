@@ -3,13 +3,17 @@
 from polyhedge.io.archive import MAX_BYTES, ModelFileError
 from polyhedge.io.info import ModelInfo, inspect_model
 from polyhedge.io.model import StoredModel, read_model, write_model
+from polyhedge.io.signatures import Key, key_fingerprint, make_keys
 
 __all__ = [
     "MAX_BYTES",
+    "Key",
     "ModelFileError",
     "ModelInfo",
     "StoredModel",
     "inspect_model",
+    "key_fingerprint",
+    "make_keys",
     "read_model",
     "write_model",
 ]

@@ -7,7 +7,8 @@ import io
 import re
 import struct
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import BinaryIO
 
 MAX_BYTES = 128 * 2**20
@@ -17,6 +18,7 @@ _JSON_SHARE = 16
 _MAX_MEMBERS = 20_000
 _MAX_DIRECTORY_BYTES = 4 * 2**20
 _DIGEST = "digest.txt"
+_SIGNATURE = "signature.json"
 _NAME = re.compile(r"(?:[a-z]+/)?[A-Za-z0-9_-]+\.(?:json|npy|txt)")
 _END_OF_DIRECTORY = struct.Struct("<4sHHHHIIH")
 _ZIP64_LOCATOR = b"PK\x06\x07"
@@ -26,17 +28,28 @@ class ModelFileError(ValueError):
     """A model file is damaged, edited, hostile or of another version; nothing of it was run."""
 
 
-def pack(members: Mapping[str, bytes]) -> bytes:
-    """The bytes of an archive with these members and a digest over them.
+@dataclass(frozen=True)
+class Archive:
+    """What an archive holds: its members, the digest that they have, and what signs that digest."""
+
+    members: dict[str, bytes]
+    digest: str
+    signature: bytes | None
+
+
+def pack(members: Mapping[str, bytes], sign: Callable[[str], bytes] | None = None) -> bytes:
+    """The bytes of an archive with these members, a digest over them, and what `sign` makes of the digest.
 
     Examples
     --------
     >>> unpack(io.BytesIO(pack({"note.json": b"{}"})))
     {'note.json': b'{}'}
     """
+    digest = digest_of(members)
+    beside = {_DIGEST: digest.encode()} | ({} if sign is None else {_SIGNATURE: sign(digest)})
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, content in {**members, _DIGEST: digest_of(members).encode()}.items():
+        for name, content in {**members, **beside}.items():
             # A fixed date: the same model gives the same bytes.
             archive.writestr(zipfile.ZipInfo(name), content, zipfile.ZIP_DEFLATED)
     return stream.getvalue()
@@ -53,11 +66,11 @@ def digest_of(members: Mapping[str, bytes]) -> str:
 
 def unpack(stream: BinaryIO, max_bytes: int = MAX_BYTES) -> dict[str, bytes]:
     """The members of an archive, checked against their digest; `ModelFileError` for everything else."""
-    return unpack_with_digest(stream, max_bytes)[0]
+    return open_archive(stream, max_bytes).members
 
 
-def unpack_with_digest(stream: BinaryIO, max_bytes: int = MAX_BYTES) -> tuple[dict[str, bytes], str]:
-    """The members of an archive and the digest that they have.
+def open_archive(stream: BinaryIO, max_bytes: int = MAX_BYTES) -> Archive:
+    """The members of an archive with the digest that they have.
 
     Sizes are limited before and while members are unpacked, because a header may lie about them.
     """
@@ -69,12 +82,13 @@ def unpack_with_digest(stream: BinaryIO, max_bytes: int = MAX_BYTES) -> tuple[di
         raise
     except Exception as error:  # zipfile raises many kinds for damaged input; all mean the same here
         raise ModelFileError(f"The file is damaged: {error}. Copy or save the model again.") from error
-    stored, digest = members.pop(_DIGEST, None), digest_of(members)
+    stored, signature = members.pop(_DIGEST, None), members.pop(_SIGNATURE, None)
+    digest = digest_of(members)
     if stored != digest.encode():
         raise ModelFileError(
             "The file's digest does not match its content: it was edited or damaged. Copy or save the model again."
         )
-    return members, digest
+    return Archive(members, digest, signature)
 
 
 def bytes_needed(members: Mapping[str, bytes]) -> int:

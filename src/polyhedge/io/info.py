@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from polyhedge.calibration import Calibration
 from polyhedge.io.archive import MAX_BYTES, ModelFileError
 from polyhedge.io.model import OpenedModel, calibrations_of, details_of, open_model
 from polyhedge.io.sets import set_from_state, spread_from_state
+from polyhedge.io.signatures import Key
 from polyhedge.learners import Spread
 from polyhedge.sets import UncertaintySet
 
@@ -35,6 +36,8 @@ class ModelInfo:
     learning : status, detail, objective and lower_bound of the learner.
     n_train, n_learn, n_calibrate_split : sizes of the three splits.
     data_digest, digest : fingerprints of the data with its splits, and of this file.
+    signed_by : fingerprint of the key that the file says it is signed with; None where it is not signed.
+    is_verified : whether the signature was checked against a key that the reader gave.
     settings, details : texts of the decider's parameters; whatever the caller stored.
     n_bytes : size of the file.
     """
@@ -59,6 +62,8 @@ class ModelInfo:
     n_calibrate_split: int
     data_digest: str
     digest: str
+    signed_by: str | None
+    is_verified: bool
     settings: Mapping[str, str]
     details: Mapping[str, Any]
     n_bytes: int
@@ -77,6 +82,15 @@ class ModelInfo:
     def n_calibrate(self) -> int:
         """Samples behind the radius in force."""
         return self.calibrations[-1].n
+
+    @property
+    def author(self) -> str:
+        """Who can have made the file, in words."""
+        if self.signed_by is None:
+            return "anybody: the file is not signed"
+        if self.is_verified:
+            return f"who holds the key {self.signed_by}, whose signature was verified"
+        return f"anybody: it says it is signed with the key {self.signed_by}, which was not verified"
 
     def __str__(self) -> str:
         types = ", ".join(name.rsplit(".", 1)[-1] for name in self.predictor_types)
@@ -97,14 +111,19 @@ class ModelInfo:
             },
             "data": self.data_digest[:16],
             "file": f"{self.digest[:16]}, {self.n_bytes} bytes, format {self.schema}, {self.created}",
+            "author": self.author,
             "packages": ", ".join(f"{name} {version}" for name, version in self.packages.items()),
         }
         # A file may hold any text; what is printed must not reach the terminal as commands.
         return "\n".join(f"{name:<10} {printable(text)}" for name, text in lines.items())
 
 
-def inspect_model(path: str | Path, *, max_bytes: int = MAX_BYTES) -> ModelInfo:
+def inspect_model(
+    path: str | Path, *, max_bytes: int = MAX_BYTES, verify: Key | Sequence[Key] | None = None
+) -> ModelInfo:
     """What is in a model file; its digest is checked, its predictor and its problem are not made.
+
+    With `verify`, a public key or several, a file that none of them has signed is refused.
 
     Examples
     --------
@@ -119,7 +138,7 @@ def inspect_model(path: str | Path, *, max_bytes: int = MAX_BYTES) -> ModelInfo:
     >>> info.problem_name, info.n_calibrate, info.radius == decider.radius_
     ('simplex linear', 50, True)
     """
-    opened = open_model(path, max_bytes)
+    opened = open_model(path, max_bytes, verify)
     try:
         return _info(opened, Path(path).stat().st_size)
     except ModelFileError:
@@ -163,6 +182,8 @@ def _info(opened: OpenedModel, n_bytes: int) -> ModelInfo:
         n_calibrate_split=n_calibrate,
         data_digest=str(state["data_digest"]),
         digest=opened.digest,
+        signed_by=opened.signed_by,
+        is_verified=opened.is_verified,
         settings={str(key): str(value) for key, value in state["settings"].items()},
         details=details_of(opened.members),
         n_bytes=n_bytes,

@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,12 @@ from polyhedge._validation import check_alpha, check_count
 from polyhedge._versions import versions
 from polyhedge.calibration import Calibration
 from polyhedge.data import Split
-from polyhedge.io.archive import MAX_BYTES, ModelFileError, bytes_needed, pack, unpack_with_digest
+from polyhedge.io.archive import MAX_BYTES, ModelFileError, bytes_needed, open_archive, pack
 from polyhedge.io.claims import check_claims, check_ranks, checked_digest
 from polyhedge.io.encode import decode, encode, parse_json
 from polyhedge.io.predictor import predictor_from_members, predictor_to_members
 from polyhedge.io.sets import set_from_state, set_to_state, spread_from_state, spread_to_state
+from polyhedge.io.signatures import Key, check_signature, read_signature, signature_of
 from polyhedge.learners import LearnResult, Spread
 from polyhedge.predictors import Predictor
 from polyhedge.problems import DecisionProblem
@@ -67,8 +69,8 @@ class StoredModel:
         return self.calibrations[-1].alpha
 
 
-def write_model(path: str | Path, model: StoredModel, trusted: Sequence[str] = ()) -> None:
-    """Write a model file, whole or not at all."""
+def write_model(path: str | Path, model: StoredModel, trusted: Sequence[str] = (), sign: Key | None = None) -> None:
+    """Write a model file, whole or not at all; signed with a private key where there is one."""
     kind, types, members = predictor_to_members(model.predictor, model.problem.n_outcomes, trusted)
     state = {
         "format": FORMAT,
@@ -90,7 +92,7 @@ def write_model(path: str | Path, model: StoredModel, trusted: Sequence[str] = (
     }
     text, arrays = encode(state)
     members.update({"model.json": text, "details.json": _details_text(model.details), **arrays})
-    replace_file(Path(path), pack(members))
+    replace_file(Path(path), pack(members, None if sign is None else partial(signature_of, key=sign)))
     if bytes_needed(members) > MAX_BYTES:
         warnings.warn(
             f"The model is large: load it with max_bytes={bytes_needed(members)}, or use a smaller predictor. "
@@ -106,9 +108,10 @@ def read_model(
     problem: DecisionProblem | None = None,
     trusted: Sequence[str] = (),
     max_bytes: int = MAX_BYTES,
+    verify: Key | Sequence[Key] | None = None,
 ) -> StoredModel:
     """Read a model file; `ModelFileError` where it is not what `write_model` wrote."""
-    opened = open_model(path, max_bytes)
+    opened = open_model(path, max_bytes, verify)
     members, state = opened.members, opened.state
     with_problem = _problem(state["problem"], problem)
     try:
@@ -142,17 +145,26 @@ def read_model(
 
 @dataclass(frozen=True)
 class OpenedModel:
-    """A file before any object is made of it: members that are not read yet, its description, and its fingerprint."""
+    """A file before any object is made of it: members that are not read yet, its description, and where it is from.
+
+    `signed_by` is the fingerprint of the key that the file says it is signed with, `is_verified` whether it is.
+    """
 
     members: dict[str, bytes]
     state: dict[str, Any]
     digest: str
+    signed_by: str | None
+    is_verified: bool
 
 
-def open_model(path: str | Path, max_bytes: int = MAX_BYTES) -> OpenedModel:
-    """The checked members of a file and its decoded description."""
+def open_model(path: str | Path, max_bytes: int = MAX_BYTES, verify: Key | Sequence[Key] | None = None) -> OpenedModel:
+    """The checked members of a file and its decoded description; its signature is checked before anything is read."""
     with Path(path).open("rb") as stream:
-        members, digest = unpack_with_digest(stream, max_bytes)
+        archive = open_archive(stream, max_bytes)
+    members, signature = archive.members, read_signature(archive.signature)
+    if verify is not None:
+        check_signature(signature, archive.digest, verify)
+    signed_by = None if signature is None else signature.fingerprint
     header = parse_json(members.get("model.json", b""), "model.json")
     if not isinstance(header, dict) or header.get("format") != FORMAT:
         raise ModelFileError("This is not a polyhedge model file.")
@@ -163,7 +175,8 @@ def open_model(path: str | Path, max_bytes: int = MAX_BYTES) -> OpenedModel:
             "Install a newer polyhedge, or save the model with an older one."
         )
     try:
-        return OpenedModel(members, decode(members.pop("model.json"), members), digest)
+        state = decode(members.pop("model.json"), members)
+        return OpenedModel(members, state, archive.digest, signed_by, verify is not None)
     except ModelFileError:
         raise
     except Exception as error:  # such as numbers that are no numbers, or a description nested too deep
