@@ -259,7 +259,8 @@ def _problem(state: Mapping[str, Any], given: DecisionProblem | None) -> Decisio
         )
     # The names may be those of the rows that the model was fitted on.
     names = state["stored" if is_inside else "elsewhere"]["outcome_names"]
-    return given.labelled(outcome_names=[str(name) for name in names])
+    outcomes = tuple(str(name) for name in names)
+    return given if outcomes == given.outcome_names else given.labelled(outcome_names=list(outcomes))
 
 
 def _names(names: Any) -> tuple[str, ...]:
