@@ -6,6 +6,7 @@ import io
 import json
 import sys
 import zipfile
+from dataclasses import replace
 from functools import cache, partial
 from math import comb
 from pathlib import Path
@@ -489,3 +490,24 @@ def test_uncertain_constraints_and_known_support_unlike_their_formulas_are_refus
 def test_json_of_more_lists_than_memory_is_refused_before_it_is_read():
     with pytest.raises(ph.ModelFileError, match=r"has more than 400000 lists"):
         parse_json(b"[" + b"[]," * 400_001 + b"1]", "model.json")
+
+
+def test_a_spread_that_looks_beyond_the_columns_says_so_when_it_is_used(path):
+    decider = fitted()
+    sizes = np.abs(Y).mean(axis=1)
+    spread = ph.learners.Spread.fit(X, decider.predictor_.predict(X), sizes, min_leaf=40, seed=0)
+    decider.spread_ = replace(spread, columns=np.array([0, 1, 2, 99]))
+    decider.save(path)
+    with pytest.raises(ValueError, match=r"predicted from column 99, but X has 4 columns"):
+        ph.load(path).decide(X[:2])
+
+
+def test_corners_that_would_not_fit_into_memory_are_not_counted_one_by_one(monkeypatch):
+    """Two hundred facets can have sixty million vertices in eight dimensions: the volume is then estimated."""
+    W = np.random.default_rng(0).normal(size=(200, 8))
+    shape = ph.Polyhedron(W / np.linalg.norm(W, axis=1, keepdims=True), -np.ones(200))
+    monkeypatch.setattr("polyhedge.sets._halfspaces.ConvexHull", lambda _: pytest.fail("corners were counted"))
+    volume = shape.volume(0.0, n_samples=200)
+    assert volume.standard_error > 0
+    with pytest.raises(ValueError, match=r"may have more than 5000000 vertices.*fewer facets"):
+        shape.vertices(0.0)

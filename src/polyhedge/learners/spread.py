@@ -146,6 +146,9 @@ def _numbers(X: Any, names: tuple[str, ...], columns: Indices) -> Array:
         if missing:
             raise ValueError(f"X has no column {', '.join(missing)}, from which the spread is predicted.")
         return np.asarray(X[list(names)].to_numpy(dtype=np.float64, na_value=np.nan))
+    n_columns = np.shape(X)[1] if len(np.shape(X)) == 2 else 0
+    if columns.max() >= n_columns:
+        raise ValueError(f"The spread is predicted from column {columns.max()}, but X has {n_columns} columns.")
     if hasattr(X, "iloc"):
         return np.asarray(X.iloc[:, columns].to_numpy(dtype=np.float64, na_value=np.nan))
     rows = X.tocsr()[:, columns].toarray() if hasattr(X, "tocsr") else np.asarray(X)[:, columns]

@@ -22,6 +22,8 @@ from polyhedge.solvers.polyhedral import TOLERANCE, chebyshev_center, maximise_l
 MAX_EXACT_OUTCOMES = 8
 # The hull of the vertices is the most accurate way to a volume, but its cost explodes with the dimension.
 MAX_HULL_OUTCOMES = 4
+# Corners that a set may have for its volume or its corners to be computed from them: more take gigabytes.
+MAX_VERTICES = 5_000_000
 # Lawrence's sum is accepted if cancellation leaves at least this relative accuracy.
 VOLUME_ACCURACY = 1e-6
 N_OBJECTIVES = 64
@@ -43,6 +45,11 @@ def vertices(W: Array, h: Array) -> Array:
         return _flat_vertices(W, h, center)
     if W.shape[1] == 1:
         return np.array(_interval(W, h))[:, None]
+    if most_vertices(*W.shape) > MAX_VERTICES:
+        raise ValueError(
+            f"A set of {len(W)} facets in {W.shape[1]} dimensions may have more than {MAX_VERTICES} vertices, too many "
+            "to list. Use fewer facets."
+        )
     center, width = _bounding_frame(W, h, center)
     found = _polar(W * width, h - W @ center).vertices
     return center + width * found[_first_of_equals(found)]
@@ -52,7 +59,8 @@ def volume(W: Array, h: Array, rng: np.random.Generator, n_samples: int) -> Volu
     r"""Volume of $W e \le h$: 0 if empty or flat, `inf` if unbounded with interior.
 
     Exact up to rounding for d <= 8 (hull of the vertices for d <= 4, Lawrence's sum over the vertices above),
-    a Monte Carlo estimate for d > 8 and where Lawrence's sum loses its accuracy to cancellation.
+    a Monte Carlo estimate for d > 8, where so many facets could have more vertices than fit into memory, and where
+    Lawrence's sum loses its accuracy to cancellation.
 
     Examples
     --------
@@ -72,13 +80,27 @@ def volume(W: Array, h: Array, rng: np.random.Generator, n_samples: int) -> Volu
         return Volume(np.inf)
     # In the frame of the bounding box, thin sets are as well conditioned as fat ones.
     unit, W, slack = float(np.prod(width)), W * width, h - W @ center
-    if d <= MAX_HULL_OUTCOMES:
+    are_few = most_vertices(*W.shape) <= MAX_VERTICES
+    if d <= MAX_HULL_OUTCOMES and are_few:
         return Volume(unit * float(ConvexHull(_polar(W, slack).vertices).volume))
-    exact = _lawrence_volume(W, slack) if d <= MAX_EXACT_OUTCOMES else None
+    exact = _lawrence_volume(W, slack) if MAX_HULL_OUTCOMES < d <= MAX_EXACT_OUTCOMES and are_few else None
     if exact is not None:
         return Volume(unit * exact)
     estimate = polytope_volume(W, slack, rng, n_samples)
     return Volume(unit * estimate, unit * estimate.standard_error)
+
+
+def most_vertices(n_facets: int, d: int) -> int:
+    """The most vertices that so many facets can have in d dimensions (McMullen's upper bound theorem).
+
+    Examples
+    --------
+    >>> most_vertices(5, 2), most_vertices(8, 3), most_vertices(200, 8)
+    (5, 12, 60843250)
+    """
+    if n_facets <= d:
+        return 1
+    return math.comb(n_facets - (d + 1) // 2, n_facets - d) + math.comb(n_facets - (d + 2) // 2, n_facets - d)
 
 
 def _inner_ball(W: Array, h: Array) -> tuple[Array, float]:
