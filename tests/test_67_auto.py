@@ -209,6 +209,7 @@ def test_ctrl_c_while_certifying_keeps_the_learned_set(monkeypatch):
 def assert_whole_valid_set_of_an_interrupted_run(result, residuals, centers):
     objective = LearningObjective(LINEAR, residuals, centers, 0.1)
     assert result.status is Status.STOPPED_EARLY
+    assert result.interrupted
     assert result.set.is_bounded
     assert objective.radius(result.set) == pytest.approx(0.0, abs=1e-8)
     assert result.objective >= objective.nominal_cost

@@ -369,7 +369,7 @@ def test_ctrl_c_keeps_the_learned_set(monkeypatch):
     monkeypatch.setattr(Spread, "fit", interrupt)
     kept, spread = choose_spread(result, objective, X, handicap=0.7, seed=0)
     assert spread is None
-    assert kept == replace(result, status=Status.STOPPED_EARLY)
+    assert kept == replace(result, status=Status.STOPPED_EARLY, interrupted=True)
 
 
 def test_after_the_deadline_nothing_is_tried(monkeypatch):

@@ -30,8 +30,10 @@ from polyhedge.robust import Decisions, decide
 from polyhedge.rows import (
     check_features,
     check_rows,
+    check_settings,
     check_sizes,
     feature_names,
+    generator,
     group_labels,
     learning_samples,
     named_rows,
@@ -145,6 +147,10 @@ class RobustDecider(BaseEstimator):
         spread that is predicted from the numeric features and the prediction, where cross-fitting on the same
         samples says that this pays.
 
+        Ctrl-C raises KeyboardInterrupt and leaves a decider without a radius, whatever was fitted before. Where it came
+        while learning, `learn_result_` has the best set so far; a learner that says `keep_interrupted = True`
+        has that set calibrated instead.
+
         Parameters
         ----------
         X : (n, n_features) array, DataFrame or whatever the predictor takes
@@ -155,12 +161,13 @@ class RobustDecider(BaseEstimator):
             Rows of one group are near-copies of each other: they are kept in one part, and the radius counts groups
             instead of rows, see `grouped_radius`. The promise is then for a row of a new group.
         """
-        self._check_parameters()
+        self._forget()
+        check_settings(self.problem, self.alpha, self.learner, self.split)
         check_rows(X, Y, groups, train=train, learn=learn, calibrate=calibrate)
         precomputed = isinstance(self.predictor, str)
         problem, X, Y = named_rows(self.problem, X, Y, precomputed=precomputed)
         labels = group_labels(groups, len(Y))
-        rng = _generator(self.random_state)
+        rng = generator(self.random_state)
         split_rng = rng.spawn(1)[0]
         learn_seed, predictor_seed = (int(seed) for seed in rng.integers(2**31, size=2))
 
@@ -186,6 +193,8 @@ class RobustDecider(BaseEstimator):
             seed=learn_seed,
             groups=None if labels is None else labels[learn_rows],
         )
+        if self.learn_result_.interrupted and not getattr(learner, "keep_interrupted", False):
+            raise KeyboardInterrupt("fit was interrupted: learn_result_ has the best set so far, without a radius.")
         self.set_ = self.learn_result_.set
         self.problem_, self.predictor_, self.split_ = problem, predictor, split
         self.settings_ = {name: repr(getattr(self, name)) for name in _SETTINGS}
@@ -413,21 +422,21 @@ class RobustDecider(BaseEstimator):
         spread = float(np.std(volumes, ddof=1) / np.sqrt(len(volumes))) if len(volumes) > 1 else 0.0
         return Volume(float(np.mean(volumes)), spread)
 
-    def _check_parameters(self) -> None:
-        check_alpha(self.alpha)
-        if not isinstance(self.problem, DecisionProblem):
-            raise TypeError(f"problem must be a DecisionProblem, got {type(self.problem).__name__}.")
-        if self.learner is not None and (isinstance(self.learner, type) or not isinstance(self.learner, Learner)):
-            raise TypeError(f"learner must be an object with a method learn, got {self.learner!r}. Call the class.")
-        if not isinstance(self.split, (tuple, list, np.ndarray)) or len(self.split) != 3:
-            raise ValueError(f"split must be three shares (train, learn, calibrate), got {self.split!r}.")
+    def _forget(self) -> None:
+        """Begin anew: no part of an earlier fit may stay beside parts of this one."""
+        for name in [name for name in vars(self) if name.endswith("_") and not name.startswith("_")]:
+            delattr(self, name)
+        self._fit_has_begun = True
+
+    def __sklearn_is_fitted__(self) -> bool:
+        """Whether there is a radius."""
+        return hasattr(self, "radius_")
 
     def _check_fitted(self, method: str) -> None:
-        if not hasattr(self, "radius_"):
-            raise NotFittedError(f"This RobustDecider is not fitted yet. Call fit(X, Y) before {method}.")
-
-
-def _generator(random_state: Any) -> np.random.Generator:
-    if isinstance(random_state, np.random.RandomState):
-        return np.random.default_rng(random_state.randint(2**31))
-    return np.random.default_rng(random_state)
+        if hasattr(self, "radius_"):
+            return
+        said = "This RobustDecider is not fitted yet"
+        if getattr(self, "_fit_has_begun", False):
+            said = "The last fit of this RobustDecider was interrupted or failed before it had a radius"
+            said += "; learn_result_ has the set it had found" if hasattr(self, "learn_result_") else ""
+        raise NotFittedError(f"{said}. Call fit(X, Y) before {method}.")

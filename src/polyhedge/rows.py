@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from polyhedge._columns import check_same_rows, names_of
-from polyhedge._validation import Array, as_finite, numbers_of
+from polyhedge._validation import Array, as_finite, check_alpha, numbers_of
 from polyhedge.calibration import check_groups, minimum_samples
 from polyhedge.data import Split, as_indices, partition_rows, split_rows, take_rows
 from polyhedge.data.splits import IndexArray
@@ -27,6 +27,24 @@ from polyhedge.problems.checks import check_outcomes, in_outcome_order, is_named
 _ENOUGH_TO_LEARN, _ROWS_A_FOLD = 3000, 10
 # Training residuals below this share of the outcomes' spread are rounding, not noise.
 _REPRODUCED = 1e-3
+
+
+def check_settings(problem: Any, alpha: float, learner: Any, split: Any) -> None:
+    """Raise where a setting of a decider is not what it must be."""
+    check_alpha(alpha)
+    if not isinstance(problem, DecisionProblem):
+        raise TypeError(f"problem must be a DecisionProblem, got {type(problem).__name__}.")
+    if learner is not None and (isinstance(learner, type) or not isinstance(learner, Learner)):
+        raise TypeError(f"learner must be an object with a method learn, got {learner!r}. Call the class.")
+    if not isinstance(split, (tuple, list, np.ndarray)) or len(split) != 3:
+        raise ValueError(f"split must be three shares (train, learn, calibrate), got {split!r}.")
+
+
+def generator(random_state: Any) -> np.random.Generator:
+    """A generator from whatever scikit-learn takes as a random state."""
+    if isinstance(random_state, np.random.RandomState):
+        return np.random.default_rng(random_state.randint(2**31))
+    return np.random.default_rng(random_state)
 
 
 def named_rows(problem: DecisionProblem, X: Any, Y: Any, *, precomputed: bool) -> tuple[DecisionProblem, Any, Array]:

@@ -48,6 +48,7 @@ from polyhedge.learners import (
     Spread,
     learn_with_spread,
 )
+from polyhedge.learners.result import unless_interrupted
 from polyhedge.predictors import as_predictor
 from polyhedge.rows import training_rows_to_learn_from
 
@@ -128,7 +129,8 @@ def _learned_from(
     )
     rows, centers = np.concatenate([more, rows]), np.vstack([found, centers])
     objective = LearningObjective(task.problem, task.Y[rows] - centers, centers, alpha)
-    return learn_with_spread(learner, objective, task.X[rows], seed=seed)
+    result, spread = learn_with_spread(learner, objective, task.X[rows], seed=seed)
+    return unless_interrupted(result), spread
 
 
 def _ours(key: str, name: str, learner: Learner, *, group: str = "ours", paper: str = "") -> tuple[Method, Method]:

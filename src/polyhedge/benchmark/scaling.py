@@ -29,6 +29,7 @@ from polyhedge.benchmark.scaling_rows import ScalingRow, ScalingStore
 from polyhedge.benchmark.tasks import synthetic_task
 from polyhedge.calibration import conformal_radius
 from polyhedge.learners import MIQCP, LearningObjective, LearnResult
+from polyhedge.learners.result import unless_interrupted
 from polyhedge.problems import DecisionProblem
 from polyhedge.problems.segment import as_segment
 from polyhedge.robust import decide, decide_knowing
@@ -226,6 +227,7 @@ def _evaluate(run: _Run, data: _Data, settings: ScalingSettings, limit: float) -
         logger.warning("%s failed: %s", run.label, error)
         return _failed(run, limit, len(centers), planned, time.perf_counter() - began, error)
     seconds = time.perf_counter() - began
+    unless_interrupted(result)
     value, fresh = objective.value(result.set), _on_fresh_data(result, data, objective)
     lower = result.lower_bound if planned == len(centers) else -np.inf
     return ScalingRow(

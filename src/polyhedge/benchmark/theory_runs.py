@@ -26,6 +26,7 @@ from polyhedge.benchmark.finite_population import TheorySettings, hard_context, 
 from polyhedge.benchmark.jobs import Progress, Workers
 from polyhedge.calibration import conformal_radius
 from polyhedge.learners import Descent, Learner, Scenario
+from polyhedge.learners.result import unless_interrupted
 from polyhedge.robust import decide
 
 __all__ = [
@@ -165,7 +166,8 @@ def reuse_job(job: ReuseJob, settings: TheorySettings) -> ReuseRow:
     world = population(job.value if job.sweep == "d" else 2, settings.pool)
     n = job.value if job.sweep == "n" else _REUSE_SAMPLES
     residuals, centers = world.draw(n, rng)
-    shape = job.learner.learn(residuals, centers, world.problem, settings.alpha, random_state=job.seed).set
+    learned = job.learner.learn(residuals, centers, world.problem, settings.alpha, random_state=job.seed)
+    shape = unless_interrupted(learned).set
     reused, recalibrated = (
         world.coverage(shape, conformal_radius(shape.scores(sample), settings.alpha))
         for sample in (residuals, world.draw(n, rng)[0])

@@ -67,6 +67,10 @@ def fit(
     time_limit: Annotated[
         float | None, typer.Option(min=0, help="Seconds after which the learner settles for what it has.")
     ] = None,
+    keep_interrupted: Annotated[
+        bool,
+        typer.Option("--keep-interrupted", help="After Ctrl-C, calibrate and save the best set so far, not nothing."),
+    ] = False,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the split, the predictor and the learner.")] = 0,
     separator: Separator = None,
     encoding: Encoding = None,
@@ -97,11 +101,16 @@ def fit(
         copies=copies,
         time_limit=time_limit,
         seed=seed,
+        keep_interrupted=keep_interrupted,
     )
     table = read(data, separator, encoding, decimal, missing, max_values)
-    with progress("fitting"):
-        fitted = fit_table(table, read_problem(problem), names_in(outcomes), alpha, options)
-        facets = _facets(fitted)
+    try:
+        with progress("fitting"):
+            fitted = fit_table(table, read_problem(problem), names_in(outcomes), alpha, options)
+            facets = _facets(fitted)
+    except KeyboardInterrupt:
+        warn(["No model was saved. With --keep-interrupted the best set so far is calibrated and saved."])
+        raise
     fitted.decider.save(out, _details(fitted, options, data, len(table)), sign=sign)
     if as_json:
         tell_json(_summary(fitted, facets, out, len(table)))

@@ -281,6 +281,7 @@ def _learn_state(result: LearnResult) -> dict[str, Any]:
         "status": result.status.name,
         "trace": [float(value) for value in result.trace],
         "detail": result.detail,
+        "interrupted": bool(result.interrupted),
     }
 
 
@@ -294,4 +295,5 @@ def _learn_result(state: Mapping[str, Any], shape: UncertaintySet) -> LearnResul
         lower_bound=float(lower_bound),
         trace=tuple(float(value) for value in state["trace"]),
         detail=str(state["detail"]),
+        interrupted=bool(state.get("interrupted", False)),
     )

@@ -31,7 +31,7 @@ from polyhedge.learners.cross_fit import Contest, half_way, until
 from polyhedge.learners.descent import Descent
 from polyhedge.learners.objective import LearningObjective
 from polyhedge.learners.one_sided_box import OneSidedBox, harmful_sides
-from polyhedge.learners.result import Learner, LearnResult
+from polyhedge.learners.result import Learner, LearnResult, as_interrupted
 from polyhedge.learners.starts import check_n_facets
 from polyhedge.problems import DecisionProblem
 from polyhedge.problems.segment import as_segment
@@ -111,7 +111,8 @@ class Auto:
                 parts = [_learn(until(deadline, candidates[name]), objective, seed) for name in chosen.split(" + ")]
                 result = parts[0] if len(parts) == 1 else _half_way_result(objective, *parts)
             if contest.stopped:
-                result = replace(result, status=Status.STOPPED_EARLY)
+                interrupted = contest.interrupted or result.interrupted
+                result = replace(result, status=Status.STOPPED_EARLY, interrupted=interrupted)
             elif result.status is not Status.STOPPED_EARLY:
                 result, complaint = _certified(objective, result)
                 reason += f"; {complaint}" if complaint else ""
@@ -119,7 +120,7 @@ class Auto:
             result = result or _best_so_far(contest, chosen)
             if result is None:
                 raise
-            result = replace(result, status=Status.STOPPED_EARLY)
+            result = as_interrupted(result)
         return replace(result, seconds=time.perf_counter() - began, detail=f"chose {chosen}: {reason}")
 
     def _candidates(self, objective: LearningObjective) -> dict[str, Learner]:
@@ -161,7 +162,8 @@ def _best_so_far(contest: Contest, chosen: str) -> LearnResult | None:
 
 def _half_way_result(objective: LearningObjective, first: LearnResult, second: LearnResult) -> LearnResult:
     shape = objective.normalised(half_way(first.set, second.set))
-    return replace(first, set=shape, objective=objective.value(shape), lower_bound=-np.inf)
+    half = replace(first, set=shape, objective=objective.value(shape), lower_bound=-np.inf)
+    return as_interrupted(half) if second.interrupted else half
 
 
 def _certified(objective: LearningObjective, result: LearnResult) -> tuple[LearnResult, str]:
@@ -178,4 +180,5 @@ def _certified(objective: LearningObjective, result: LearnResult) -> tuple[Learn
     # The set may have been judged on some of the contexts; the bound is for all.
     value = objective.value(result.set)
     lower, complaint = below(bound.lower, value, bound.unit)
-    return replace(result, objective=value, lower_bound=lower), complaint
+    found = replace(result, objective=value, lower_bound=lower)
+    return as_interrupted(found) if bound.interrupted else found, complaint

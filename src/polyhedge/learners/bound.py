@@ -31,6 +31,7 @@ class CertifiedBound:
         before, FAILED where the bounds crossed, so that none is claimed.
     unit : the spread of costs: how much the residuals differ in cost, or what dropping them can save. Tolerances are
         shares of it, so that neither the unit of costs nor a constant in them matters.
+    interrupted : whether Ctrl-C ended the search.
     """
 
     lower: float
@@ -40,6 +41,7 @@ class CertifiedBound:
     seconds: float
     detail: str = ""
     unit: float = 0.0
+    interrupted: bool = False
 
     def __post_init__(self) -> None:
         if not self.lower <= self.upper:
@@ -63,6 +65,7 @@ def certified(
     tolerance: float,
     seconds: float,
     detail: str,
+    interrupted: bool = False,
 ) -> CertifiedBound:
     """Bounds with their status: optimal if apart by `tolerance` units, failed if they cross by more than rounding.
 
@@ -75,10 +78,12 @@ def certified(
     """
     proven, complaint = below(lower, upper, unit)
     if complaint:
-        return CertifiedBound(proven, upper, kept, Status.FAILED, seconds, f"{complaint}; {detail}", unit)
+        detail = f"{complaint}; {detail}"
+        return CertifiedBound(proven, upper, kept, Status.FAILED, seconds, detail, unit, interrupted)
     # The rounding of a sum of many costs is no gap: without it no bound on costs far from zero would be optimal.
     met = upper - proven <= tolerance * unit + _DIGITS * abs(upper)
-    return CertifiedBound(proven, upper, kept, Status.OPTIMAL if met else Status.STOPPED_EARLY, seconds, detail, unit)
+    status = Status.OPTIMAL if met else Status.STOPPED_EARLY
+    return CertifiedBound(proven, upper, kept, status, seconds, detail, unit, interrupted)
 
 
 def below(lower: float, value: float, unit: float) -> tuple[float, str]:

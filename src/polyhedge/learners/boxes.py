@@ -153,7 +153,7 @@ def _best_box(
     """The box with the least criterion at the learning radius."""
     began, limit = time.perf_counter(), settings.time_limit
     rng = np.random.default_rng(random_state)
-    best, least, trace, stopped = None, np.inf, [], False
+    best, least, trace, stopped, interrupted = None, np.inf, [], False, False
     grid = rotated_boxes(objective.residuals, settings.n_angles, settings.n_aspects, settings.max_aspect, rng)
     try:
         for candidate in grid:
@@ -168,7 +168,7 @@ def _best_box(
                 break
     except KeyboardInterrupt:
         logger.warning("Interrupted after %d of %d boxes: the best so far is returned.", len(trace), len(grid))
-        stopped = True
+        stopped = interrupted = True
     best = at_learning_radius(objective, grid[0]) if best is None else best
     return LearnResult(
         set=best,
@@ -177,6 +177,7 @@ def _best_box(
         seconds=time.perf_counter() - began,
         trace=tuple(trace),
         detail=f"least {name} of {len(trace)} of {len(grid)} rotated boxes",
+        interrupted=interrupted,
     )
 
 

@@ -13,7 +13,7 @@ from polyhedge.learners.auto import Auto
 from polyhedge.learners.bound import below
 from polyhedge.learners.certificate import lower_bound
 from polyhedge.learners.objective import LearningObjective
-from polyhedge.learners.result import Learner, LearnResult
+from polyhedge.learners.result import Learner, LearnResult, as_interrupted
 from polyhedge.problems import DecisionProblem
 
 _WORK = 5e5
@@ -36,6 +36,8 @@ class Certified:
         limit: then the certificate gets what is left of it.
     max_samples : int
         Samples up to which a certificate is tried.
+    keep_interrupted : bool
+        Whether `RobustDecider.fit` calibrates the best set so far where Ctrl-C stopped the learning.
 
     Examples
     --------
@@ -55,6 +57,7 @@ class Certified:
     max_work: float = _WORK
     seconds: float | None = None
     max_samples: int = 2000
+    keep_interrupted: bool = False
 
     @property
     def training_folds(self) -> int:
@@ -93,7 +96,7 @@ class Certified:
         """Learn from the given samples only; see `Learner`."""
         began = time.perf_counter()
         result = self.learner.learn(residuals, centers, problem, alpha, random_state)
-        if np.isfinite(result.lower_bound) or len(residuals) > self.max_samples:
+        if np.isfinite(result.lower_bound) or len(residuals) > self.max_samples or result.interrupted:
             return result
         seconds = self.seconds
         if seconds is None and self.time_limit is not None:
@@ -102,8 +105,11 @@ class Certified:
             bound = lower_bound(residuals, centers, problem, alpha, seconds, max_work=self.max_work)
         except ValueError:  # for some problems there is no certificate
             return result
+        except KeyboardInterrupt:
+            return as_interrupted(result)
         # The learner may have judged its set on some of the contexts; the bound is for all.
         value = LearningObjective(problem, residuals, centers, alpha).value(result.set)
         lower, complaint = below(bound.lower, value, bound.unit)
         detail = f"{result.detail}; {complaint}" if complaint else result.detail
-        return replace(result, objective=value, lower_bound=lower, detail=detail)
+        found = replace(result, objective=value, lower_bound=lower, detail=detail)
+        return as_interrupted(found) if bound.interrupted else found

@@ -36,6 +36,7 @@ class Contest:
     ----------
     judged : estimated cost of each candidate, and of the half-way sets between it and the simplest.
     stopped : why the contest ended early; empty if it did not.
+    interrupted : whether it was Ctrl-C that ended it.
     """
 
     def __init__(self, objective: LearningObjective, n_folds: int, handicap: float, seed: int, deadline: float) -> None:
@@ -48,7 +49,7 @@ class Contest:
         self.shapes: dict[str, UncertaintySet] = {}
         self.failed: list[str] = []
         self.n_fitted, self.n_fits = 0, 0
-        self.stopped = ""
+        self.stopped, self.interrupted = "", False
 
     def choose(self, candidates: Mapping[str, Learner]) -> tuple[str, str]:
         """The name of the winner, or of the two whose half-way set won, and the reason in words."""
@@ -60,7 +61,7 @@ class Contest:
         try:
             self._judge_all(candidates)
         except KeyboardInterrupt:
-            self.stopped = "interrupted"
+            self.stopped, self.interrupted = "interrupted", True
         return self._winner(simplest) if self.judged else (simplest, f"{self.stopped} before anything was compared")
 
     def _judge_all(self, candidates: Mapping[str, Learner]) -> None:
@@ -116,7 +117,8 @@ class Contest:
         result = learner.learn(objective.residuals[rest], centers, objective.problem, objective.alpha, self.seed)
         if result.status is Status.STOPPED_EARLY:
             # A learner keeps Ctrl-C to itself and returns its best; the contest must not go on to the next.
-            self.stopped = "out of time" if time.perf_counter() > self.deadline else "interrupted"
+            self.interrupted = result.interrupted
+            self.stopped = "interrupted" if result.interrupted else "out of time"
             return None
         self.n_fitted += 1
         tell(logger, "learning", self.n_fitted, self.n_fits)

@@ -107,7 +107,7 @@ class _Run:
         self.best: Polyhedron | None = None
         self.best_value = np.inf
         self.trace: list[float] = []
-        self.status = Status.OPTIMAL
+        self.status, self.interrupted = Status.OPTIMAL, False
 
     def learn(self, n_facets: int) -> LearnResult:
         """Descend from every start; Ctrl-C and the time limit keep the best so far."""
@@ -117,7 +117,7 @@ class _Run:
             else:
                 detail = self._descend_from_all(n_facets)
         except KeyboardInterrupt:
-            self.status, detail = Status.STOPPED_EARLY, "interrupted"
+            self.status, detail, self.interrupted = Status.STOPPED_EARLY, "interrupted", True
             if self.best is None:
                 raise
         return self._result(detail)
@@ -215,6 +215,7 @@ class _Run:
             seconds=time.perf_counter() - self.began,
             trace=tuple(self.trace),
             detail=detail,
+            interrupted=self.interrupted,
         )
 
     def _complaint(self) -> str:

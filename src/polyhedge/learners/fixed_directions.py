@@ -8,7 +8,6 @@ each direction, bounded below by star inequalities with single residuals, and ta
 from __future__ import annotations
 
 import time
-from contextlib import suppress
 from typing import Protocol
 
 import numpy as np
@@ -198,8 +197,11 @@ class FixedDirectionSearch:
     def run(self, start: Mask | None, began: float) -> CertifiedBound:
         """Search until the bounds meet or the budget is spent."""
         self._visit(np.ones(self.n, dtype=bool))
-        with suppress(KeyboardInterrupt):
+        interrupted = False
+        try:
             self._search(start)
+        except KeyboardInterrupt:
+            interrupted = True
         return certified(
             self.lower,
             self.upper,
@@ -207,6 +209,7 @@ class FixedDirectionSearch:
             unit=self.unit,
             tolerance=self.tolerance,
             seconds=time.perf_counter() - began,
+            interrupted=interrupted,
             detail=f"{len(self.master.cuts)} star inequalities along {self.heights.shape[1]} directions",
         )
 

@@ -150,6 +150,7 @@ class _Run:
         self.judged_on = np.sort(rng.choice(m, min(m, settings.max_contexts), replace=False))
         self.best: Polyhedron | None = None
         self.best_value, self.trace, self.stopped = np.inf, list[float](), False
+        self.interrupted = False
         self.own_coverage = np.nan
 
     def from_starts(self, starts: list[Polyhedron]) -> LearnResult:
@@ -164,7 +165,7 @@ class _Run:
                     break
         except KeyboardInterrupt:
             logger.warning("Interrupted after %d of %d starts: the best set so far is returned.", done, len(starts))
-            self.stopped = True
+            self.stopped = self.interrupted = True
         if self.best is None:
             self.judge(self.state)
         return self._result(f"Algorithm 2 from {done} of {len(starts)} starts")
@@ -234,6 +235,7 @@ class _Run:
             seconds=time.perf_counter() - self.began,
             trace=tuple(self.trace),
             detail=f"{detail}; its own radius covers {self.own_coverage:.3f} of the learning residuals",
+            interrupted=self.interrupted,
         )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -28,6 +28,8 @@ class LearnResult:
     seconds : wall-clock time.
     trace : objective values in the order they were found.
     detail : what was chosen and why, in words.
+    interrupted : whether Ctrl-C ended the learning, so that this is the best set so far. Who called the learner decides
+        what to do with it: `RobustDecider.fit` sets no radius and raises KeyboardInterrupt.
     """
 
     set: UncertaintySet
@@ -37,11 +39,24 @@ class LearnResult:
     lower_bound: float = -np.inf
     trace: tuple[float, ...] = field(default=(), repr=False)
     detail: str = ""
+    interrupted: bool = False
 
     @property
     def gap(self) -> float:
         """How far the objective may be above the best polyhedron's."""
         return self.objective - self.lower_bound
+
+
+def as_interrupted(result: LearnResult) -> LearnResult:
+    """The result of a learner that Ctrl-C stopped."""
+    return replace(result, status=Status.STOPPED_EARLY, interrupted=True)
+
+
+def unless_interrupted(result: LearnResult) -> LearnResult:
+    """The result, for callers that have no use for half of it; KeyboardInterrupt where Ctrl-C stopped the learner."""
+    if result.interrupted:
+        raise KeyboardInterrupt("The learner was interrupted.")
+    return result
 
 
 @runtime_checkable

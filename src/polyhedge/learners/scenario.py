@@ -97,6 +97,7 @@ class Scenario:
             seconds=time.perf_counter() - began,
             trace=trace,
             detail=f"{shape.n_facets} facets from the decisions; {complaint or bound.detail}",
+            interrupted=bound.interrupted,
         )
 
 

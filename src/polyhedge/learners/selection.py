@@ -12,7 +12,6 @@ no floor, nothing is proven and the bound is -inf.
 from __future__ import annotations
 
 import time
-from contextlib import suppress
 
 import numpy as np
 
@@ -50,8 +49,11 @@ class SelectionSearch:
     def run(self, start: Mask | None, began: float) -> CertifiedBound:
         """Search until the bounds meet or the budget is spent."""
         highest = self._visit(np.ones(self.n, dtype=bool))
-        with suppress(KeyboardInterrupt):
+        interrupted = False
+        try:
             self._search(highest, start)
+        except KeyboardInterrupt:
+            interrupted = True
         detail = f"{self.n_cuts} star inequalities on {len(self.oracle.centers)} contexts"
         return certified(
             self.lower,
@@ -60,6 +62,7 @@ class SelectionSearch:
             unit=self.unit,
             tolerance=self.tolerance,
             seconds=time.perf_counter() - began,
+            interrupted=interrupted,
             detail=detail if np.isfinite(self.lower) else "no floor is proven, so there is no bound",
         )
 

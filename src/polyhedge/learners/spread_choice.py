@@ -22,7 +22,7 @@ from polyhedge.calibration import conformal_radius, minimum_samples
 from polyhedge.data import take_rows
 from polyhedge.learners.boxes import judged_contexts
 from polyhedge.learners.objective import LearningObjective
-from polyhedge.learners.result import Learner, LearnResult
+from polyhedge.learners.result import Learner, LearnResult, as_interrupted
 from polyhedge.learners.spread import Spread
 from polyhedge.robust import decide_knowing
 from polyhedge.sets import Polyhedron
@@ -105,7 +105,7 @@ def choose_spread(
     try:
         return _Judge(result.set, relaxed, X, seed, groups, deadline).choose(result, handicap)
     except KeyboardInterrupt:
-        return replace(result, status=Status.STOPPED_EARLY), None
+        return as_interrupted(result), None
 
 
 @dataclass(frozen=True, eq=False)

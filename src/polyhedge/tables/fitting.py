@@ -114,7 +114,7 @@ def fit_table(
         problem,
         predictor=make_predictor(predictor, schema, random_state=options.seed),
         alpha=alpha,
-        learner=Certified(Auto(time_limit=options.time_limit)),
+        learner=Certified(Auto(time_limit=options.time_limit), keep_interrupted=options.keep_interrupted),
         random_state=options.seed,
     )
     decider.fit(rows.X, rows.Y, train=split.train, learn=split.learn, calibrate=split.calibrate, groups=rows.groups)

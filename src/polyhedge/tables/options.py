@@ -24,6 +24,7 @@ class TableOptions:
         as one row when the radius is set, "independent" takes them for separate events.
     time_limit : seconds after which the learner stops comparing; None for no limit.
     seed : of the split, the predictor and the learner.
+    keep_interrupted : whether Ctrl-C while learning settles for the best set so far, instead of ending the fit.
     """
 
     features: tuple[str, ...] | None = None
@@ -35,3 +36,4 @@ class TableOptions:
     copies: str = "together"
     time_limit: float | None = None
     seed: int = 0
+    keep_interrupted: bool = False

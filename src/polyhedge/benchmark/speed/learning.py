@@ -20,6 +20,7 @@ from polyhedge.benchmark.speed.growth import GrowthPoint
 from polyhedge.benchmark.tasks import synthetic_task
 from polyhedge.calibration import conformal_rank
 from polyhedge.learners import MIQCP, Auto, Descent, Learner, LearningObjective, OneSidedBox, Scenario
+from polyhedge.learners.result import unless_interrupted
 from polyhedge.problems import DecisionProblem
 from polyhedge.sets import Polyhedron
 
@@ -142,6 +143,7 @@ class LearningMethod:
 def _ours(make: Callable[[Data], Learner]) -> Callable[[Data], Learned]:
     def learn(data: Data) -> Learned:
         found = make(data).learn(data.residuals, data.centers, data.problem, ALPHA, random_state=0)
+        unless_interrupted(found)
         stopped = _OUT_OF_TIME if found.status.name == "STOPPED_EARLY" else ""
         return Learned(found.objective, found.lower_bound, stopped)
 
