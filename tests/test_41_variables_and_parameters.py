@@ -10,14 +10,17 @@ import pytest
 import scipy.sparse as sp
 from cvxpy.lin_ops import lin_utils
 from cvxpy.transforms.partial_optimize import partial_optimize
+from sklearn.linear_model import LinearRegression
 
 import polyhedge as ph
+from polyhedge.learners import LearnResult
 from polyhedge.problems import DecisionProblem
 from polyhedge.problems.parameters import parameter_rows
 from polyhedge.problems.stored import problem_from_state, problem_to_state
 from polyhedge.robust import decide, decide_knowing
 from polyhedge.robust.batch import decide_in_batch
 from polyhedge.robust.counterpart import Counterpart
+from polyhedge.rows import reference_values
 from polyhedge.sets import Box
 from polyhedge.solvers.linear import LinearSolver
 from polyhedge.solvers.program import Cone, ConicProgram, Status
@@ -542,6 +545,114 @@ class TestParameters:
 
         with pytest.raises(ValueError, match="The callable must return the same formula"):
             DecisionProblem(decision=cp.Variable(2), cost=cost, n_outcomes=2)
+
+
+class _Remembers:
+    """A learner that keeps the problem it was given."""
+
+    def learn(self, residuals, centers, problem, alpha, random_state=None):
+        self.problem = problem
+        return LearnResult(Box(WIDTHS).as_polyhedron(), 0.0, Status.OPTIMAL, 0.0)
+
+
+def some_rows(n=120, seed=7):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 2))
+    return X, X + 0.3 * rng.normal(size=(n, 2))
+
+
+class TestFittedDeciders:
+    @pytest.mark.parametrize("name", ["costs, maxima and right-hand side", "times the outcome", "no pieces"])
+    def test_decide_measure_and_evaluate_agree_at_the_values_of_every_row(self, name):
+        X, Y = some_rows()
+        values, new = some_values(CASES[name][1], len(X)), some_values(CASES[name][1], 8, seed=9)
+        decider = ph.RobustDecider(with_parameters(name), "precomputed", alpha=0.2, learner=QUICK, random_state=0)
+        decider.fit(X, Y, parameters=values)
+        found, measured = decider.decide(X[:8], parameters=new), decider.measure(X[:8], Y[:8], parameters=new)
+        np.testing.assert_allclose(found.cost_bound, measured.cost_bound, rtol=1e-9, atol=1e-9)
+        for i in range(4):
+            at = decider.problem.at({key: v[i] for key, v in new.items()})
+            wanted = decide(at, decider.set_, decider.radius_, X[[i]])
+            assert found.cost_bound[i] == pytest.approx(wanted.cost_bound[0], rel=1e-6, abs=1e-6)
+            realised = at.evaluate(found.flat[[i]], Y[[i]])[0]
+            assert measured.realised[i] == pytest.approx(realised, abs=1e-9)
+            assert measured.regret[i] == pytest.approx(realised - decide_knowing(at, Y[[i]])[1][0], abs=1e-5)
+        evaluation = decider.evaluate(X[:8], Y[:8], parameters=new)
+        assert evaluation.realised_cost.value == pytest.approx(measured.realised.mean())
+        with pytest.raises(ValueError, match="without a value"):
+            decider.evaluate(X[:8], Y[:8])
+
+    def test_a_set_is_learned_at_the_median_and_covers_whatever_the_parameters_are(self):
+        X, Y = some_rows()
+        values, learner = some_values(CASES["costs"][1], len(X)), _Remembers()
+        decider = ph.RobustDecider(with_parameters("costs"), "precomputed", learner=learner, random_state=0)
+        decider.fit(X, Y, parameters=values)
+        learning = np.concatenate([decider.split_.train, decider.split_.learn])
+        np.testing.assert_array_equal(decider.parameters_["price"], np.median(values["price"][learning], axis=0))
+        at_median = decide(decider.problem, Box(WIDTHS), 1.0, CENTERS, parameters=decider.parameters_)
+        np.testing.assert_array_equal(
+            decide(learner.problem, Box(WIDTHS), 1.0, CENTERS).cost_bound, at_median.cost_bound
+        )
+        radius = decider.radius_
+        decider.recalibrate(X, Y)
+        again = decider.radius_
+        decider.recalibrate(X, Y, parameters=values)
+        assert decider.radius_ == again
+        values["price"][decider.split_.calibrate] += 100.0  # rows that calibrate have no say in what is learned
+        twin = ph.RobustDecider(with_parameters("costs"), "precomputed", learner=_Remembers(), random_state=0)
+        twin.fit(X, Y, parameters=values)
+        np.testing.assert_array_equal(twin.parameters_["price"], decider.parameters_["price"])
+        assert twin.radius_ == radius
+
+    def test_where_the_median_will_not_do_the_nearest_value_that_occurs_does(self):
+        z, whole = cp.Variable(2, bounds=[0.0, 1.0]), cp.Parameter(name="whole", integer=True)
+        floor = cp.Parameter(name="floor")
+        problem = DecisionProblem(
+            decision=z, cost=lambda z, u: u @ z + whole, constraints=[cp.sum(z) >= floor], n_outcomes=2
+        )
+        # The median of `whole` is 2.5, and above a floor of 2 nothing is feasible.
+        values = np.array([[1, 0.5], [2, 1.0], [3, 9.0], [4, 9.0]])
+        assert reference_values(problem, values).tolist() == [2.0, 1.0]
+        with pytest.raises(ValueError, match="No decision is feasible at the parameters of these rows"):
+            reference_values(problem, values[2:])
+        X, Y = some_rows()
+        decider = ph.RobustDecider(problem, "precomputed", learner=_Remembers(), random_state=0)
+        decider.fit(X, Y, parameters={"whole": np.tile([1, 2], 60), "floor": 0.5})
+        assert decider.parameters_["whole"] in (1.0, 2.0)
+
+    def test_columns_of_a_table_hold_parameters(self, tmp_path):
+        pd = pytest.importorskip("pandas")
+        X, Y = some_rows()
+        values = some_values(CASES["turnover"][1], len(X))["price"]
+        table = pd.DataFrame(X, columns=["a", "b"]).assign(p1=values[:, 0], p2=values[:, 1])
+        problem, names = with_parameters("turnover"), {"price": ["p1", "p2"]}
+        decider = ph.RobustDecider(problem, LinearRegression(), learner=QUICK, random_state=0)
+        decider.fit(table, Y, parameters=names)
+        wanted = decider.decide(table, parameters={"price": values}).cost_bound
+        np.testing.assert_array_equal(decider.decide(table, parameters=names).cost_bound, wanted)
+        with pytest.raises(ValueError, match=r"There is no column 'p3'.*The table has a, b, p1, p2"):
+            decider.decide(table, parameters={"price": ["p1", "p3"]})
+        decider.fit(table[["a", "b"]], Y, parameters={"price": values})
+        wanted = decider.decide(table[["a", "b"]], parameters={"price": values}).cost_bound
+        table.loc[3, "p2"] = np.nan
+        found = ph.batches.decide_rows(ph.batches.Model.of(decider, names), table)
+        assert found["status"][3] == "not decided"
+        assert found["note"][3] == "missing: one of p1, p2"
+        others = np.arange(len(X)) != 3
+        np.testing.assert_allclose(found["cost_bound"][others], wanted[others], atol=1e-9)
+        pytest.importorskip("pyarrow")
+        table.to_parquet(tmp_path / "rows.parquet")
+        run = ph.batches.decide_parquet(decider, tmp_path / "rows.parquet", tmp_path / "out.parquet", parameters=names)
+        assert run.decided == len(X) - 1
+        with pytest.raises(
+            ValueError, match=r"parameter price must be given as 2 name\(s\) of columns or as one value"
+        ):
+            ph.batches.decide_parquet(decider, tmp_path / "rows.parquet", tmp_path / "out.parquet")
+        dd = pytest.importorskip("dask.dataframe")
+        lazy = decider.decide(dd.from_pandas(table, npartitions=3), parameters=names)
+        np.testing.assert_allclose(lazy.compute()["cost_bound"], found["cost_bound"], atol=1e-9)
+        with pytest.raises(ValueError, match="because rows of tables come in parts"):
+            decider.decide(dd.from_pandas(table, npartitions=3), parameters={"price": values})
 
 
 def dumps(problem):

@@ -26,8 +26,10 @@ from polyhedge.metrics import Evaluation, RowMeasures, measure_rows
 from polyhedge.predictors import Predictor, as_predictor
 from polyhedge.problems import DecisionProblem
 from polyhedge.problems.checks import check_outcomes
+from polyhedge.problems.parameters import from_columns, parameter_rows
 from polyhedge.robust import Decisions, decide
 from polyhedge.rows import (
+    at_reference,
     check_features,
     check_rows,
     check_settings,
@@ -36,6 +38,7 @@ from polyhedge.rows import (
     generator,
     group_labels,
     learning_samples,
+    n_rows_of,
     named_rows,
     one_row,
     split_into_parts,
@@ -75,6 +78,7 @@ class RobustDecider(BaseEstimator):
     Attributes
     ----------
     problem_, predictor_ : the problem as it was fitted, and the fitted predictor.
+    parameters_ : the values of the problem's parameters for which the set was learned, by name.
     set_ : the learned shape, in residuals; where there is a spread, in residuals divided by it.
     radius_, alpha_ : its calibrated radius, and the level that it was set for. Setting `alpha` after `fit` promises
         nothing until `recalibrate` sets a radius for it.
@@ -132,6 +136,7 @@ class RobustDecider(BaseEstimator):
         learn: ArrayLike | None = None,
         calibrate: ArrayLike | None = None,
         groups: ArrayLike | None = None,
+        parameters: Mapping[Any, Any] | None = None,
     ) -> Self:
         """Split the rows, train the predictor, learn the shape and calibrate its radius.
 
@@ -160,10 +165,15 @@ class RobustDecider(BaseEstimator):
         groups : (n,) labels, optional
             Rows of one group are near-copies of each other: they are kept in one part, and the radius counts groups
             instead of rows, see `grouped_radius`. The promise is then for a row of a new group.
+        parameters : dict, optional
+            Values of the problem's parameters, as in `decide`. The set is learned for one reference, `parameters_`:
+            the median of each over the training and learning rows, or the nearest values that occur where these are
+            infeasible or not whole. Coverage does not depend on it, because it is about outcomes alone.
         """
         self._forget()
         check_settings(self.problem, self.alpha, self.learner, self.split)
         check_rows(X, Y, groups, train=train, learn=learn, calibrate=calibrate)
+        values = parameter_rows(self.problem.parameters, from_columns(parameters, X), n_rows_of(X))
         precomputed = isinstance(self.predictor, str)
         problem, X, Y = named_rows(self.problem, X, Y, precomputed=precomputed)
         labels = group_labels(groups, len(Y))
@@ -186,9 +196,10 @@ class RobustDecider(BaseEstimator):
             learner, predictor, make_predictor, X, Y, split, self.alpha, labels
         )
         self.n_learn_ = len(learn_rows)
+        learned_at, self.parameters_ = at_reference(problem, values, split)
         self.learn_result_, self.spread_ = learn_with_spread(
             learner,
-            LearningObjective(problem, Y[learn_rows] - centers, centers, self.alpha),
+            LearningObjective(learned_at, Y[learn_rows] - centers, centers, self.alpha),
             take_rows(X, learn_rows),
             seed=learn_seed,
             groups=None if labels is None else labels[learn_rows],
@@ -208,13 +219,17 @@ class RobustDecider(BaseEstimator):
         )
         return self
 
-    def recalibrate(self, X: Any, Y: Any, *, groups: ArrayLike | None = None) -> Self:
+    def recalibrate(
+        self, X: Any, Y: Any, *, groups: ArrayLike | None = None, parameters: Mapping[Any, Any] | None = None
+    ) -> Self:
         """Set the radius anew from fresh rows, for the present `alpha`; the shape stays.
 
         `calibrations_` keeps the old radii. The rows must not have been used for training or learning, otherwise the
         guarantee is void. Labels in `groups` mark rows that are near-copies of each other, as in `fit`. These groups
         must be new as well: the decider does not keep the labels of `fit`, so it cannot tell a group that it has been
         trained on.
+
+        A radius is about outcomes alone, so `parameters` are not needed; those that are given are checked.
 
         Where X is a Dask DataFrame, Y names its outcome columns, in the order of the outcomes where they are not called
         like them; the radius is computed from scores that stay with the
@@ -225,9 +240,11 @@ class RobustDecider(BaseEstimator):
             if groups is not None:
                 raise ValueError("groups cannot be given for a Dask DataFrame. Recalibrate on one row of each group.")
             alpha = check_alpha(self.alpha)
-            self._set_radius(*distributed_radius(Model.of(self), X, list(Y), alpha), alpha)
+            self._set_radius(*distributed_radius(Model.of(self, parameters), X, list(Y), alpha), alpha)
             return self
         check_rows(X, Y, groups)
+        if parameters is not None:
+            parameter_rows(self.problem_.parameters, from_columns(parameters, X), n_rows_of(X))
         X, Y = self._features(X), check_outcomes(self.problem_, Y)
         check_features(X, Y, may_be_missing=self.predictor_.takes_nan)
         self._calibrate(X, Y, group_labels(groups, len(Y)))
@@ -274,13 +291,21 @@ class RobustDecider(BaseEstimator):
         return self.calibrations_[-1]
 
     def decide(
-        self, X: Any, *, n_jobs: int | None = None, progress: Callable[[int, int], None] | None = None
+        self,
+        X: Any,
+        *,
+        parameters: Mapping[Any, Any] | None = None,
+        n_jobs: int | None = None,
+        progress: Callable[[int, int], None] | None = None,
     ) -> Decisions:
         """Robust decisions with cost bounds for new rows; warns where a row has no optimal decision.
 
         Parameters
         ----------
         X : (N, n_features) array, DataFrame, whatever the predictor takes, or Dask DataFrame
+        parameters : dict, optional
+            Values of the problem's parameters, by name: one for all rows, one a row, or the name of a column of X (a
+            list of names where the parameter has several entries).
         n_jobs : int, optional
             Number of threads, by default one a core; the decisions do not depend on it.
         progress : callable, optional
@@ -295,19 +320,17 @@ class RobustDecider(BaseEstimator):
         """
         self._check_fitted("decide")
         if is_dask_frame(X):
-            return decide_frame(Model.of(self), X)
+            return decide_frame(Model.of(self, parameters), X)
         centers = self.centers(X)
-        scales = self._scales(X, centers)
-        decisions = decide(
-            self.problem_, self.set_, self.radius_, centers, scales=scales, n_jobs=n_jobs, progress=progress
-        )
+        known = {"scales": self._scales(X, centers), "parameters": from_columns(parameters, X)}
+        decisions = decide(self.problem_, self.set_, self.radius_, centers, **known, n_jobs=n_jobs, progress=progress)
         complaint = decisions.complaint()
         if complaint:
             warnings.warn(complaint, RuntimeWarning, stacklevel=2)
         return decisions
 
     def region(self, x: Any) -> Region:
-        """The set of outcomes that the decision at one row guards against."""
+        """The set of outcomes that the decision at one row guards against, whatever the problem's parameters are."""
         self._check_fitted("region")
         centers = self.centers(one_row(x))
         if len(centers) != 1:
@@ -352,19 +375,20 @@ class RobustDecider(BaseEstimator):
         Y, centers = self.outcomes_and_centers(X, Y)
         return np.asarray((Y - centers) / self._scales(X, centers)[:, None])
 
-    def evaluate(self, X: Any, Y: ArrayLike) -> Evaluation:
-        """Coverage, costs and volume on rows that were not used for fitting."""
-        return self.measure(X, Y).summary(self.mean_volume(X), self.alpha_)
+    def evaluate(self, X: Any, Y: ArrayLike, *, parameters: Mapping[Any, Any] | None = None) -> Evaluation:
+        """Coverage, costs and volume on rows that were not used for fitting; `parameters` as in `decide`."""
+        return self.measure(X, Y, parameters=parameters).summary(self.mean_volume(X), self.alpha_)
 
-    def measure(self, X: Any, Y: ArrayLike) -> RowMeasures:
+    def measure(self, X: Any, Y: ArrayLike, *, parameters: Mapping[Any, Any] | None = None) -> RowMeasures:
         """Bound, realised cost and regret row by row, on rows that were not used for fitting."""
         self._check_fitted("evaluate")
         Y, centers = self.outcomes_and_centers(X, Y)
         scales = self._scales(X, centers)
         radius = self.radius_  # read once: another thread may recalibrate meanwhile
-        decisions = decide(self.problem_, self.set_, radius, centers, scales=scales)
+        parameters = from_columns(parameters, X)
+        decisions = decide(self.problem_, self.set_, radius, centers, scales=scales, parameters=parameters)
         inside = self.set_.contains((Y - centers) / scales[:, None], radius)
-        return measure_rows(self.problem_, decisions, inside, centers, Y)
+        return measure_rows(self.problem_, decisions, inside, centers, Y, parameters)
 
     def save(
         self,

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy import stats
 
 from polyhedge._validation import Array, Mask
 from polyhedge.problems import DecisionProblem
+from polyhedge.problems.parameters import parameter_rows
 from polyhedge.robust import Decisions, decide_knowing
 from polyhedge.sets import Volume
 
@@ -160,12 +163,17 @@ class RowMeasures:
 
 
 def measure_rows(
-    problem: DecisionProblem, decisions: Decisions, inside: Mask, centers: Array, outcomes: Array
+    problem: DecisionProblem,
+    decisions: Decisions,
+    inside: Mask,
+    centers: Array,
+    outcomes: Array,
+    parameters: Mapping[Any, Any] | None = None,
 ) -> RowMeasures:
-    """Bound, realised cost, regret and the like of each row; test data only."""
-    z = decisions.flat
-    trusting, nominal = decide_knowing(problem, centers)
-    realised = _realised(problem, z, outcomes)
+    """Bound, realised cost, regret and the like of each row, at the problem's parameters; test data only."""
+    z, values = decisions.flat, parameter_rows(problem.parameters, parameters, len(outcomes))
+    trusting, nominal = decide_knowing(problem, centers, values)
+    realised = _realised(problem, z, outcomes, values)
     slack = _rounding(decisions, nominal)
     decided = np.asarray(np.isfinite(z).all(axis=1), dtype=bool)
     return RowMeasures(
@@ -175,16 +183,16 @@ def measure_rows(
         cost_bound=decisions.cost_bound,
         premium=decisions.cost_bound - nominal,
         realised=realised,
-        regret=realised - decide_knowing(problem, outcomes)[1],
-        over_nominal=realised - _realised(problem, trusting, outcomes),
+        regret=realised - decide_knowing(problem, outcomes, values)[1],
+        over_nominal=realised - _realised(problem, trusting, outcomes, values),
     )
 
 
-def _realised(problem: DecisionProblem, z: Array, outcomes: Array) -> Array:
+def _realised(problem: DecisionProblem, z: Array, outcomes: Array, values: Array) -> Array:
     """The cost g(z_i, y_i), NaN where there is no decision."""
     decided = np.isfinite(z).all(axis=1)
     realised = np.full(len(z), np.nan)
-    realised[decided] = problem.evaluate(z[decided], outcomes[decided])
+    realised[decided] = problem.evaluate(z[decided], outcomes[decided], values[decided])
     return realised
 
 

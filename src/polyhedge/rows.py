@@ -20,9 +20,12 @@ from polyhedge.data import Split, as_indices, partition_rows, split_rows, take_r
 from polyhedge.data.splits import IndexArray
 from polyhedge.learners import Learner
 from polyhedge.predictors import Predictor, out_of_fold
-from polyhedge.problems import DecisionProblem
-from polyhedge.problems.checks import check_outcomes, in_outcome_order, is_named, named_by
+from polyhedge.problems import DecisionProblem, NoSolutionError
+from polyhedge.problems.checks import check_feasible, check_outcomes, in_outcome_order, is_named, named_by
+from polyhedge.problems.parameters import layout_of
 
+_MOST_REFERENCES = 50
+"""Values of parameters that are tried before the constraints are held to be at fault."""
 # Learning samples beyond which out-of-fold residuals of training rows add little, and rows that a fold of them needs.
 _ENOUGH_TO_LEARN, _ROWS_A_FOLD = 3000, 10
 # Training residuals below this share of the outcomes' spread are rounding, not noise.
@@ -209,6 +212,48 @@ def training_rows_to_learn_from(
     return split.train[chosen], centers[chosen]
 
 
+def at_reference(problem: DecisionProblem, rows: Array, split: Split) -> tuple[DecisionProblem, dict[str, Array]]:
+    """The problem at the parameters for which a set is learned, and these by name.
+
+    `rows` (n, t) are their flat values; those of rows that calibrate have no say.
+    """
+    if not problem.parameters:
+        return problem, {}
+    values = reference_values(problem, rows[np.concatenate([split.train, split.learn])])
+    named = zip(problem.parameters, layout_of(problem.parameters).split(values), strict=True)
+    return problem.at_values(values), {parameter.name: value for parameter, value in named}
+
+
+def reference_values(problem: DecisionProblem, values: Array) -> Array:
+    """The flat values of the parameters (t,) at which a set is learned, from those of many rows (n, t).
+
+    Each is the median; where these values together are not allowed or leave no feasible decision, the nearest that
+    occur in a row and do.
+    """
+    middle = np.median(values, axis=0)
+    size = np.abs(values - middle).mean(axis=0)
+    distance = (np.abs(values - middle) / np.where(size > 0, size, 1.0)).sum(axis=1)
+    nearest = values[np.argsort(distance, kind="stable")]
+    _, first = np.unique(nearest, axis=0, return_index=True)
+    for candidate in (middle, *nearest[np.sort(first)[:_MOST_REFERENCES]]):
+        if _is_reference(problem, candidate):
+            return np.asarray(candidate)
+    raise NoSolutionError(
+        "No decision is feasible at the parameters of these rows, so no set can be learned for it. Check the values of "
+        f"{', '.join(parameter.name for parameter in problem.parameters)} against the constraints."
+    )
+
+
+def _is_reference(problem: DecisionProblem, values: Array) -> bool:
+    try:
+        for parameter, value in zip(problem.parameters, layout_of(problem.parameters).split(values), strict=True):
+            parameter.check(value[None])
+        check_feasible(problem.at_values(values))
+    except ValueError:
+        return False
+    return True
+
+
 def one_row(x: Any) -> Any:
     """One row in the form of many."""
     if hasattr(x, "to_frame"):
@@ -218,9 +263,14 @@ def one_row(x: Any) -> Any:
     return np.atleast_2d(np.asarray(x))
 
 
+def n_rows_of(X: Any) -> int:
+    """The number of rows of whatever a predictor takes."""
+    return int(X.shape[0] if hasattr(X, "shape") else len(X))
+
+
 def check_features(X: Any, Y: Array | None, *, may_be_missing: bool) -> None:
     """Rows must match, and numeric features be finite, but for missing ones where the predictor takes them."""
-    n = X.shape[0] if hasattr(X, "shape") else len(X)
+    n = n_rows_of(X)
     if Y is not None and n != len(Y):
         raise ValueError(f"X and Y must have the same number of rows, got {n} and {len(Y)}.")
     if n == 0:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -15,6 +15,7 @@ from polyhedge._validation import Array, Indices, Mask, numbers_of
 from polyhedge.learners import Spread
 from polyhedge.predictors import Predictor
 from polyhedge.problems import DecisionProblem
+from polyhedge.problems.parameters import by_name, column_names, from_columns
 from polyhedge.robust import Decisions, decide
 from polyhedge.sets import UncertaintySet
 from polyhedge.solvers.program import Status
@@ -49,6 +50,7 @@ class Model:
     problem, predictor, set, spread, radius : what is decided, from which prediction, against which set.
     takes_nan : whether the predictor fills in missing numbers itself.
     names : columns that the predictor was fitted on; None where it was fitted on an array.
+    parameters : where the values of the problem's parameters come from: columns, or one value for all rows.
     """
 
     problem: DecisionProblem
@@ -58,10 +60,11 @@ class Model:
     radius: float
     takes_nan: bool
     names: tuple[str, ...] | None
+    parameters: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, decider: FittedDecider) -> Model:
-        """The model of a fitted `RobustDecider`."""
+    def of(cls, decider: FittedDecider, parameters: Mapping[Any, Any] | None = None) -> Model:
+        """The model of a fitted `RobustDecider`, for tables in which these columns hold the problem's parameters."""
         if not hasattr(decider, "radius_"):
             raise NotFittedError("This RobustDecider is not fitted yet. Call fit(X, Y) first.")
         return cls(
@@ -72,13 +75,31 @@ class Model:
             radius=decider.radius_,
             takes_nan=decider.predictor_.takes_nan,
             names=known_names(decider),
+            parameters=by_name(decider.problem_.parameters, parameters),
         )
 
+    def check_parameters(self) -> None:
+        """Raise unless all parameters can be taken along with rows that come in parts."""
+        for parameter in self.problem.parameters:
+            value: Any = self.parameters.get(parameter.name)
+            n, is_flat = len(column_names(value)), len(parameter.shape) < 2
+            is_fine = is_flat and n == parameter.leaf.size if n else np.shape(value) == parameter.shape
+            if value is None or not is_fine:
+                raise ValueError(
+                    f"The parameter {parameter.name} must be given as {parameter.leaf.size} name(s) of columns or as "
+                    f"one value of shape {parameter.shape}, because rows of tables come in parts; got {value!r}."
+                )
+
+    @property
+    def parameter_columns(self) -> list[str]:
+        """Columns that hold values of parameters."""
+        return list(dict.fromkeys(name for value in self.parameters.values() for name in column_names(value)))
+
     def features(self, rows: Any) -> Any:
-        """The columns of a data frame as the predictor knows them: by name, or as an array."""
+        """The columns of a data frame as the predictor knows them: by name, or as an array without parameters."""
         if self.names is None:
             names_of(rows)  # numbers that are out of order are no names, and no order either
-            return rows.to_numpy()
+            return rows.drop(columns=self.parameter_columns).to_numpy()
         return select_columns(rows, self.names, "The table")
 
     def predict(self, features: Any) -> tuple[Array, Array]:
@@ -155,8 +176,12 @@ def decide_rows(model: Model, rows: Any, *, n_jobs: int | None = None) -> Any:
     >>> decide_rows(ph.batches.Model.of(decider), rows)["status"].tolist()
     ['optimal', 'not decided']
     """
+    model.check_parameters()
+    given = from_columns(model.parameters, rows)
     features = model.features(rows)
     usable, reasons = _usable(model, features)
+    for row in np.flatnonzero(usable & _has_no_value(model, rows)):
+        usable[row], reasons[int(row)] = False, f"missing: one of {', '.join(model.parameter_columns)}"
     centers, scales = np.full((len(rows), model.problem.n_outcomes), np.nan), np.ones(len(rows))
     if usable.any():
         refused: dict[int, str] = {}
@@ -165,8 +190,22 @@ def decide_rows(model: Model, rows: Any, *, n_jobs: int | None = None) -> Any:
         reasons |= refused
     found = None
     if usable.any():
-        found = decide(model.problem, model.set, model.radius, centers[usable], scales=scales[usable], n_jobs=n_jobs)
+        at = {key: value[usable] if column_names(model.parameters[key]) else value for key, value in given.items()}
+        found = decide(
+            model.problem,
+            model.set,
+            model.radius,
+            centers[usable],
+            scales=scales[usable],
+            parameters=at,
+            n_jobs=n_jobs,
+        )
     return _table(model, rows.index, found, usable, reasons)
+
+
+def _has_no_value(model: Model, rows: Any) -> Mask:
+    numbers = rows[model.parameter_columns].to_numpy(dtype=np.float64)
+    return np.logical_not(np.isfinite(numbers).all(axis=1))
 
 
 def _usable(model: Model, features: Any) -> tuple[Mask, dict[int, str]]:

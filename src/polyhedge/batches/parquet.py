@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -35,6 +35,7 @@ def decide_parquet(
     *,
     columns: Sequence[str] | None = None,
     keep: Sequence[str] = (),
+    parameters: Mapping[Any, Any] | None = None,
     workers: int = 1,
     block_rows: int = _BLOCK,
     progress: Callable[[int, int], None] | None = None,
@@ -52,6 +53,8 @@ def decide_parquet(
     target : file or folder to write. A file is replaced, a folder must not exist.
     columns : features to read; by default those the decider was fitted on, else all but `keep`.
     keep : columns to copy into the results, such as keys.
+    parameters : values of the problem's parameters, by name: a column of the file (a list of columns where the
+        parameter has several entries), or one value for all rows.
     workers : processes that decide, by default this one with a thread for each core. The model is sent to each once.
     block_rows : rows decided at a time by each worker; memory grows with it.
     progress : called with the rows done and the rows in all after each block.
@@ -77,7 +80,8 @@ def decide_parquet(
     check_count(workers, "workers", minimum=1)
     require("dask", ["pyarrow"] if workers == 1 else ["pyarrow", "distributed"])
     check_count(block_rows, "block_rows", minimum=1)
-    model, source, target = Model.of(decider), Path(source), Path(target)
+    model, source, target = Model.of(decider, parameters), Path(source), Path(target)
+    model.check_parameters()
     files = _files(source, target)
     plan = [_plan(model, path, columns, keep) for path in files]
     total, done, decided = sum(job.rows for job in plan), 0, 0
@@ -148,6 +152,7 @@ def _plan(model: Model, path: Path, columns: Sequence[str] | None, keep: Sequenc
         raise ValueError(f"{path} is not a Parquet file: {error}") from error
     known = columns if columns is not None else model.names
     features = list(known) if known is not None else [name for name in schema.names if name not in keep]
+    features = list(dict.fromkeys([*features, *model.parameter_columns]))
     absent = [name for name in [*features, *keep] if name not in schema.names]
     if absent:
         raise ValueError(f"{path} has no column {', '.join(absent)}. It has {', '.join(schema.names)}.")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import cvxpy as cp
 import numpy as np
 
+from polyhedge._columns import check_same_rows
 from polyhedge._validation import Array, Mask, as_finite
 from polyhedge.problems.layout import Layout, own_name
 
@@ -155,12 +156,50 @@ def parameter_rows(parameters: Sequence[ProblemParameter], given: Mapping[Any, A
     >>> parameter_rows([stock], {"stock": [1.0, 2.0]}, 2).tolist()
     [[1.0], [2.0]]
     """
-    values = dict(_by_name(parameters, given))
+    values = by_name(parameters, given)
     missing = [p.name for p in parameters if p.name not in values]
     if missing:
         raise ValueError(_no_value(missing))
     columns = [_rows_of(p, values[p.name], n) for p in parameters]
     return np.concatenate([np.zeros((n, 0)), *columns], axis=1)
+
+
+def from_columns(given: Any, frame: Any) -> Any:
+    """Values where names of columns were given: a text, or a list of texts for a parameter with several entries.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from_columns({"stock": "on hand", "cap": 3.0}, pd.DataFrame({"on hand": [1.0, 2.0]}))
+    {'stock': array([1., 2.]), 'cap': 3.0}
+    """
+    if not isinstance(given, Mapping):
+        return given
+    for key, value in given.items():
+        check_same_rows({"X": frame, f"parameters[{key!r}]": value})
+    return {key: _columns(value, frame) if column_names(value) else value for key, value in given.items()}
+
+
+def column_names(value: Any) -> list[str]:
+    """The columns that a value names; none where it is a number or an array."""
+    if isinstance(value, str):
+        return [value]
+    is_list = isinstance(value, (list, tuple)) and bool(value) and all(isinstance(name, str) for name in value)
+    return list(value) if is_list else []
+
+
+def _columns(value: Any, frame: Any) -> Array:
+    known = [str(name) for name in getattr(frame, "columns", ())]
+    missing = [name for name in column_names(value) if name not in known]
+    if missing:
+        raise ValueError(
+            f"There is no column {missing[0]!r} to take the values of a parameter from. "
+            + (f"The table has {', '.join(known)}." if known else "Names of columns need a data frame: give numbers.")
+        )
+    try:
+        return np.asarray(frame[value if isinstance(value, str) else list(value)].to_numpy(dtype=np.float64))
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"The column(s) {', '.join(column_names(value))} must hold numbers: {error}.") from error
 
 
 def _no_value(missing: Sequence[str]) -> str:
@@ -172,13 +211,14 @@ def _no_value(missing: Sequence[str]) -> str:
     )
 
 
-def _by_name(parameters: Sequence[ProblemParameter], given: Any) -> Iterator[tuple[str, Any]]:
+def by_name(parameters: Sequence[ProblemParameter], given: Any) -> dict[str, Any]:
+    """What was given for each parameter, by its name; an error for what the problem does not know."""
     if given is None:
-        return
+        return {}
     if not isinstance(given, Mapping):
         raise TypeError(f'parameters must be a dictionary such as {{"stock": 3.0}}, got {type(given).__name__}.')
     by_origin = {p.origin: p.name for p in parameters if p.origin}
-    names, seen = {p.name for p in parameters}, set()
+    names, found = {p.name for p in parameters}, dict[str, Any]()
     for key, value in given.items():
         name = by_origin.get(key.id) if isinstance(key, cp.Parameter) else key
         if name not in names:
@@ -187,10 +227,10 @@ def _by_name(parameters: Sequence[ProblemParameter], given: Any) -> Iterator[tup
                 f"The problem has no parameter {shown!r}. "
                 + (f"It has {', '.join(sorted(names))}." if names else "It has none: leave parameters out.")
             )
-        if name in seen:
+        if name in found:
             raise ValueError(f"The parameter {name} is given twice.")
-        seen.add(name)
-        yield name, value
+        found[name] = value
+    return found
 
 
 def _rows_of(parameter: ProblemParameter, value: Any, n: int) -> Array:
