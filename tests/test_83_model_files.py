@@ -18,15 +18,17 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
-from sklearn.compose import make_column_transformer
+from sklearn.compose import TransformedTargetRegressor, make_column_selector, make_column_transformer
+from sklearn.decomposition import PCA
 from sklearn.ensemble import GradientBoostingRegressor, HistGradientBoostingRegressor, RandomForestRegressor
 from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LinearRegression, Ridge
 from sklearn.model_selection import GridSearchCV
+from sklearn.multioutput import RegressorChain
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardScaler
+from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, PolynomialFeatures, StandardScaler
 from sklearn.svm import SVR
 
 import polyhedge as ph
@@ -185,6 +187,18 @@ PREDICTORS = {
     "gradient boosting": (GradientBoostingRegressor(n_estimators=5), X),
     "search": (GridSearchCV(Ridge(), {"alpha": [0.1, 1.0]}), X),
     "function of NumPy": (make_pipeline(FunctionTransformer(np.tanh), LinearRegression()), X),
+    "columns chosen by a function": (
+        make_pipeline(
+            make_column_transformer(
+                (StandardScaler(), make_column_selector(dtype_include=float)),
+                (OneHotEncoder(max_categories=2, handle_unknown="infrequent_if_exist"), ["kind"]),
+            ),
+            RandomForestRegressor(3, n_jobs=2),
+        ),
+        FRAME,
+    ),
+    "transformed outcomes": (TransformedTargetRegressor(LinearRegression(), transformer=StandardScaler()), X),
+    "chain": (RegressorChain(make_pipeline(PolynomialFeatures(2), PCA(3), Ridge()), order=[1, 0]), X),
     "frozen": (FrozenEstimator(LinearRegression().fit(X[:50], Y[:50])), X),
 }
 

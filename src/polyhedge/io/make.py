@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 import re
+from collections import UserList
 from functools import cache
 from typing import Any
 
@@ -43,6 +44,8 @@ def _plain(item: Any) -> Any:
         return item.item()
     if isinstance(item, np.ndarray):
         return _plain_array(item)
+    if isinstance(item, UserList):  # how scikit-learn 1.5 to 1.7 keeps the columns of a remainder
+        item = list(item.data)
     if type(item) in (list, tuple):
         return type(item)(_plain(value) for value in item)
     if type(item) is dict and all(isinstance(key, (str, int, np.integer)) for key in item):
@@ -173,7 +176,10 @@ def _readable(key: str, value: Any, state: dict[str, Any]) -> Any:
         return None
     if key == "transformers" and isinstance(state.get("_columns"), list):
         parts = zip(value, state["_columns"], strict=True)
-        return [(name, step, own if isinstance(given, Unreadable) else given) for (name, step, given), own in parts]
+        return [
+            (name, step, own if isinstance(given, (Unreadable, Record)) else given)
+            for (name, step, given), own in parts
+        ]
     return value
 
 
@@ -211,6 +217,8 @@ def _completed(made: Any, state: dict[str, Any]) -> Any:
         made._loss = made._get_loss(sample_weight=None)
     if name == "HistGradientBoostingRegressor":
         made._scorer = None
+    if name == "SimpleImputer" and "_fit_dtype" in state:
+        vars(made).setdefault("_fill_dtype", made._fit_dtype)  # scikit-learn has it since 1.8
     return made
 
 

@@ -43,10 +43,11 @@ def predictor_to_members(
 
 
 def _trusted_members(estimator: Any, trusted: Sequence[str], reason: str) -> dict[str, bytes]:
-    members = skops_members(estimator, trusted)
+    reason = reason.rstrip(".")
+    members = skops_members(estimator, trusted, reason)
     if not _is_trusted(members, trusted):
         raise ValueError(
-            f"The predictor cannot be stored as plain data: {reason.rstrip('.')}. If you trust this code, name it in "
+            f"The predictor cannot be stored as plain data: {reason}. If you trust this code, name it in "
             f"trusted=[{_name(type(estimator))!r}] when you save and when you load."
         )
     return members

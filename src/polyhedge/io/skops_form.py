@@ -40,8 +40,11 @@ _PLAIN = {
 }
 
 
-def skops_members(estimator: Any, trusted: Sequence[str]) -> dict[str, bytes]:
-    """Members of an archive for a predictor whose unknown types are all in `trusted`; otherwise a ValueError."""
+def skops_members(estimator: Any, trusted: Sequence[str], reason: str) -> dict[str, bytes]:
+    """Members of an archive for a predictor whose unknown types are all in `trusted`; otherwise a ValueError.
+
+    `reason` says why it cannot be stored as plain data.
+    """
     import skops.io
 
     try:
@@ -54,8 +57,8 @@ def skops_members(estimator: Any, trusted: Sequence[str]) -> dict[str, bytes]:
     unknown = sorted(unknown_types(members, trusted))
     if unknown:
         raise ValueError(
-            f"The predictor holds {', '.join(unknown)}, which `load` would refuse. If you trust this code, name it in "
-            f"trusted={unknown} when you save and when you load."
+            f"The predictor cannot be stored as plain data: {reason}. It holds {', '.join(unknown)}, which `load` would "
+            f"refuse. If you trust this code, name it in trusted={unknown} when you save and when you load."
         )
     return members
 
@@ -159,6 +162,8 @@ class _Reader:
         name, package = node["__class__"], str(node.get("__module__")).split(".")[0]
         if package not in ("sklearn", "polyhedge") or not isinstance(state, dict):
             return Unreadable(f"{node.get('__module__')}.{name}")
+        if name == "_RemainderColsList":  # how scikit-learn 1.5 to 1.7 keeps the columns of a remainder
+            return state["data"]
         return Record(name, state)
 
     def _tree(self, node: dict[str, Any], depth: int) -> Any:
