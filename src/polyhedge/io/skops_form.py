@@ -57,8 +57,8 @@ def skops_members(estimator: Any, trusted: Sequence[str], reason: str) -> dict[s
     unknown = sorted(unknown_types(members, trusted))
     if unknown:
         raise ValueError(
-            f"The predictor cannot be stored as plain data: {reason}. It holds {', '.join(unknown)}, which `load` would "
-            f"refuse. If you trust this code, name it in trusted={unknown} when you save and when you load."
+            f"The predictor cannot be stored as plain data: {reason}. It holds {', '.join(unknown)}, which `load` "
+            f"would refuse. If you trust this code, name it in trusted={unknown} when you save and when you load."
         )
     return members
 
