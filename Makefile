@@ -1,5 +1,5 @@
 # The commands of the project. `make run` and `make test` need nothing but Python >= 3.11 and make:
-# everything is installed into .venv from the versions in requirements.lock.
+# everything is installed into .venv from the versions in requirements.lock, whose hashes are checked.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -7,16 +7,16 @@ READY := $(VENV)/.ready
 OUT ?= results
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-slow bench lint types format lock clean
+.PHONY: help run test test-slow test-oldest test-newest bench lint types format licences lock clean
 
 help:  ## list the targets
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
 
 $(READY): pyproject.toml requirements.lock
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "polyhedge needs Python >= 3.11, $(PYTHON) is $$($(PYTHON) --version 2>&1). Name another: make PYTHON=python3.12 ..."; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
@@ -29,6 +29,23 @@ test: lint types  ## lint, type-check and run the tests
 
 test-slow: $(READY)  ## the longer checks
 	$(BIN)/python -m pytest -n 2 -m slow
+
+# Environments of their own, with what polyhedge needs and no optional package, at the lowest or the newest versions that
+# pyproject.toml allows. Wheels only: the lowest version is the lowest that this Python can install without a compiler.
+$(VENV)-oldest/.ready: RESOLUTION := lowest-direct
+$(VENV)-newest/.ready: RESOLUTION := highest
+$(VENV)-%/.ready: pyproject.toml $(READY)
+	$(BIN)/python -m venv --clear $(@D)
+	$(BIN)/uv pip install --quiet --python $(@D) --only-binary :all: --resolution $(RESOLUTION) -r pyproject.toml --extra test
+	$(BIN)/uv pip install --quiet --python $(@D) --no-deps --no-build-isolation -e .
+	$(BIN)/uv pip list --quiet --python $(@D)
+	@touch $@
+
+test-oldest: $(VENV)-oldest/.ready  ## the tests that need no optional package, with the lowest versions allowed
+	$(VENV)-oldest/bin/python -m pytest -n 2 --dist loadfile
+
+test-newest: $(VENV)-newest/.ready  ## the same with the newest versions
+	$(VENV)-newest/bin/python -m pytest -n 2 --dist loadfile
 
 bench: $(READY)  ## measured ratios of speed; also: polyhedge bench learning, polyhedge bench peers
 	$(BIN)/polyhedge bench decisions --out $(OUT)
@@ -44,10 +61,13 @@ format: $(READY)  ## format the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-lock: pyproject.toml  ## renew requirements.lock (needs uv)
-	uv pip compile --universal --python-version 3.11 --no-header --no-annotate \
-	  --extra dev --extra plot --extra exact --extra picnn --extra parquet --extra sign --extra dask -o requirements.lock pyproject.toml
+licences: $(READY)  ## the licences of everything that polyhedge brings; none may be of the GPL family
+	$(BIN)/python tests/licences.py
+
+lock: $(READY)  ## renew requirements.lock (all at once: make lock UPGRADE=--upgrade)
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --no-header --no-annotate --generate-hashes \
+	  --all-extras $(UPGRADE) -o requirements.lock pyproject.toml
 
 clean:  ## remove everything that was installed or made
-	rm -rf $(VENV) .bench $(OUT) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
+	rm -rf $(VENV) $(VENV)-oldest $(VENV)-newest .bench $(OUT) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import tarfile
 import tomllib
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -82,3 +84,90 @@ def test_wheel_holds_the_marker_of_types_the_data_and_the_version(built: Path) -
     wanted = {f"polyhedge/{path.relative_to(package).as_posix()}" for path in package.rglob("*") if path.is_file()}
     assert "polyhedge/py.typed" in wanted
     assert {name for name in wanted if "__pycache__" not in name} - inside == set()
+
+
+# --- what it needs ----------------------------------------------------------------------------------------
+
+
+def locked() -> dict[str, str]:
+    """The lock: what stands behind each name, hashes and all; a package may stand there once for each Python."""
+    entries = re.split(r"^(?=\S)", (ROOT / "requirements.lock").read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
+    found: dict[str, str] = {}
+    for entry in entries:
+        name = entry.partition("==")[0]
+        found[name] = found.get(name, "") + entry
+    return found
+
+
+def test_every_version_in_the_lock_has_hashes_and_make_checks_them() -> None:
+    lock = (ROOT / "requirements.lock").read_text(encoding="utf-8")
+    entries = re.split(r"^(?=\S)", lock, flags=re.MULTILINE)[1:]
+    assert len(entries) > 60
+    assert [entry for entry in entries if not re.search(r"==[\w.]+.*\\\n +--hash=sha256:[0-9a-f]{64}", entry)] == []
+    installs = [line for line in (ROOT / "Makefile").read_text(encoding="utf-8").splitlines() if "pip install" in line]
+    assert [line for line in installs if "requirements.lock" in line and "--require-hashes" not in line] == []
+
+
+def test_lock_holds_a_version_that_each_requirement_allows() -> None:
+    requirements = pytest.importorskip("packaging.requirements")
+    project = PROJECT["project"]
+    texts = [*project["dependencies"], *(text for extra in project["optional-dependencies"].values() for text in extra)]
+    wanted = [requirements.Requirement(text) for text in texts]
+    lock = locked()
+    for requirement in wanted:
+        if requirement.name != "polyhedge":
+            versions_there = re.findall(r"==([\w.]+)", lock[requirement.name])
+            assert all(requirement.specifier.contains(version) for version in versions_there), requirement.name
+
+
+def test_every_requirement_says_from_which_version_on() -> None:
+    project = PROJECT["project"]
+    texts = [*project["dependencies"], *(text for extra in project["optional-dependencies"].values() for text in extra)]
+    assert [text for text in texts if not text.startswith("polyhedge[") and not re.search(r">=[\d.]+$", text)] == []
+
+
+# --- licences ---------------------------------------------------------------------------------------------
+
+
+def load_licences() -> Any:
+    spec = importlib.util.spec_from_file_location("licences", ROOT / "tests" / "licences.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+licences = load_licences()
+
+
+@pytest.mark.parametrize(
+    ("text", "refused"),
+    [
+        ("BSD-3-Clause", False),
+        ("BSD-3-Clause AND 0BSD AND Zlib", False),
+        ("Apache-2.0 OR GPL-2.0-only", False),
+        ("BSD-3-Clause AND GPL-3.0-or-later WITH GCC-exception-3.1", False),
+        ("GPL-3.0-or-later", True),
+        ("MIT AND AGPL-3.0-only", True),
+        ("GNU Lesser General Public License v3 (LGPLv3)", True),
+        ("GNU General Public License v2 (GPLv2)", True),
+        ("LGPL-2.1-only OR GPL-2.0-only", True),
+        ("unknown", True),
+        ("", True),
+    ],
+)
+def test_gpl_its_family_and_unknown_licences_are_refused_without_another_choice(text: str, refused: bool) -> None:
+    assert licences.is_refused(text) is refused
+
+
+def test_nothing_that_polyhedge_brings_has_a_licence_that_we_refuse() -> None:
+    rows = licences.listed()
+    assert {"numpy", "cvxpy", "scipy"} <= set(rows)
+    assert {name: text for name, (_, text, _) in rows.items() if licences.is_refused(text)} == {}
+
+
+def test_packages_of_packages_are_listed_and_tools_are_not() -> None:
+    core = licences.brought()
+    assert {"numpy", "joblib", "scs"} <= core  # scikit-learn and CVXPY bring the last two
+    assert not {"pytest", "ruff", "uv", "pip"} & set(licences.listed())

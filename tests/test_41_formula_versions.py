@@ -41,8 +41,10 @@ def test_formulas_of_every_version_are_read_with_the_value_they_had(path: Path) 
             with pytest.raises(ValueError, match=r"does not have\. Install a newer CVXPY"):
                 from_tree(row["tree"], {"z": z})
             continue
-        found = value(from_tree(row["tree"], {"z": z}))
-        np.testing.assert_allclose(found, row["value"], rtol=1e-9, atol=1e-12, err_msg=name)
+        node = from_tree(row["tree"], {"z": z})
+        # A solver computes how far a point is from a cone.
+        atol = 1e-5 if isinstance(node, cp.Constraint) else 1e-12
+        np.testing.assert_allclose(value(node), row["value"], rtol=1e-9, atol=atol, err_msg=name)
 
 
 def test_there_are_formulas_of_the_oldest_and_the_newest_version_that_we_know() -> None:

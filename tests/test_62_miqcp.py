@@ -300,6 +300,7 @@ def test_miqcp_says_where_it_does_not_apply_and_what_does(reason, problem):
         MIQCP().learn(residuals, centers, problem, 0.2)
 
 
+@pytest.mark.needs("pyscipopt")
 def test_an_unbounded_feasible_set_is_an_error_that_says_so():
     z = cp.Variable(2, nonneg=True)
     problem = ph.DecisionProblem(decision=z, cost=lambda z, u: (u + 9) @ z, constraints=[cp.sum(z) >= 1], n_outcomes=2)
@@ -308,6 +309,7 @@ def test_an_unbounded_feasible_set_is_an_error_that_says_so():
         MIQCP(backend="auto").learn(residuals, centers, problem, 0.2)
 
 
+@pytest.mark.needs("pyscipopt")
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

@@ -121,6 +121,7 @@ def test_both_sets_are_judged_on_the_same_rows(small: Comparison) -> None:
         assert row.evaluation.bound_held.value >= row.evaluation.coverage.value
 
 
+@pytest.mark.needs("matplotlib")
 def test_failed_drawing_leaves_nothing_behind(
     small: Comparison, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -136,6 +137,7 @@ def test_failed_drawing_leaves_nothing_behind(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.needs("matplotlib")
 def test_drawing_replaces_an_older_picture(small: Comparison, tmp_path: Path) -> None:
     path = tmp_path / "sets.png"
     path.write_bytes(b"old")
@@ -160,6 +162,7 @@ def test_demo_prints_both_tasks_with_all_metrics(demo: tuple[Result, Path]) -> N
     assert all(float(low) <= float(value) <= float(high) for value, low, high in intervals)
 
 
+@pytest.mark.needs("matplotlib")
 def test_demo_saves_one_whole_picture_a_task_and_nothing_else(demo: tuple[Result, Path]) -> None:
     _, out = demo
     assert sorted(path.name for path in out.iterdir()) == ["energy.png", "linear.png"]

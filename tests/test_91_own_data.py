@@ -277,6 +277,7 @@ def test_text_in_a_number_column_is_an_error_that_names_the_rows(folder: Path) -
     assert done.exit_code == 0
 
 
+@pytest.mark.needs("pyarrow")
 @pytest.mark.parametrize(("separator", "decimal", "encoding"), [(";", ",", "cp1252"), ("\t", ".", "utf-16")])
 def test_other_separators_decimals_and_encodings_give_the_same_model(
     folder: Path, separator: str, decimal: str, encoding: str
@@ -360,6 +361,7 @@ def test_table_without_rows_gets_decisions_without_rows_and_one_without_usable_r
     assert (done.exit_code, len(frame)) == (2, 2)
 
 
+@pytest.mark.needs("pyarrow")
 def test_decisions_as_parquet_json_and_on_standard_output(folder: Path) -> None:
     new = history(5).drop(columns=OUTCOMES).assign(id=[f"n{i}" for i in range(5)])
     done, frame = decided(folder, new, "--keep", "id", "--json")
@@ -587,6 +589,7 @@ def test_every_command_has_help_with_an_example(command: str) -> None:
     assert f"Example: polyhedge {command} " in done.stdout
 
 
+@pytest.mark.needs("matplotlib")
 def test_pictures_pages_and_examples_are_told_as_json(folder: Path) -> None:
     history(60, seed=9).to_csv(folder / "fresh.csv", index=False)
     model, fresh = folder / "model.polyhedge", folder / "fresh.csv"

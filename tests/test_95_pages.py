@@ -121,7 +121,9 @@ BLOCKS = {
 }
 
 
-@pytest.mark.parametrize("name", BLOCKS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.needs("plotly")) if name == "chart" else name for name in BLOCKS]
+)
 def test_text_is_never_read_as_html(name: str) -> None:
     expected = Seen(page_of(Text("harmless"))).tags["script"] + (2 if name == "chart" else 0)
     seen = Seen(page_of(BLOCKS[name]))
@@ -277,6 +279,7 @@ def test_model_page_warns_of_drift(two) -> None:
     assert "below the promised 90 % by more than chance explains" in text
 
 
+@pytest.mark.needs("matplotlib")
 def test_model_page_of_many_outcomes_shows_shadows() -> None:
     decider, X, Y = fitted(4, PcaBox())
     text = model_report(decider, X, Y)
@@ -477,6 +480,7 @@ def test_report_of_a_folder_writes_report_html(results: Path, tmp_path: Path) ->
     assert (folder / "report.html").exists()
 
 
+@pytest.mark.needs("matplotlib")
 @pytest.mark.parametrize(
     ("what", "more", "name"),
     [

@@ -151,6 +151,7 @@ def test_failures_are_no_points_of_a_line() -> None:
     assert np.isnan(exponent([3], [1.0]))
 
 
+@pytest.mark.needs("matplotlib")
 def test_results_are_written_whole_as_markdown_csv_json_and_pictures(tiny: DecisionsRun, tmp_path: Path) -> None:
     folder = tmp_path / "new"
     paths = save(folder, "bench", "Decisions", tiny, decisions_grids(tiny))
@@ -200,7 +201,7 @@ def test_a_run_of_learners_has_all_rows_and_says_what_was_not_run() -> None:
     def slow(data: Any) -> Any:
         raise TimeoutError("too slow")
 
-    settings = LearningSettings(sizes=(20, 30), outcomes=(2,), facets=(6, 7), n_fixed=20, limit=20.0)
+    settings = LearningSettings(sizes=(20, 30), outcomes=(2,), facets=(6, 7), n_fixed=20, limit=600.0)
     chosen = [METHODS[0], LearningMethod("slow", (("shared", "n"),), slow)]
     run = run_learning(settings, {}, methods=chosen)
     assert [(row.method, row.parameter, row.n, row.d, row.K) for row in run.rows] == [
@@ -298,6 +299,7 @@ def test_scripts_of_peers_are_text_that_compiles_and_that_no_module_imports() ->
 # --- command line -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.needs("matplotlib")
 def test_the_command_prints_and_writes_the_results(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(DecisionsSettings, "quick", classmethod(lambda cls, seed: replace(TINY, seed=seed)))
     result = run_cli("bench", "decisions", "--quick", "--out", str(tmp_path), "--seed", "3", "--only", "d2-K6")

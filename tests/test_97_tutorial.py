@@ -50,11 +50,13 @@ def check(text: str) -> None:
         assert masked(output(command)) == masked(shown), command
 
 
+@pytest.mark.needs("matplotlib")
 def test_first_example_gives_the_output_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     check(TUTORIAL.read_text(encoding="utf-8").partition("## 2.")[0])
 
 
+@pytest.mark.needs("matplotlib")
 @pytest.mark.slow
 def test_tutorial_commands_give_the_output_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

@@ -29,17 +29,18 @@ def demo(
 
     Example: polyhedge demo --out results --seed 1 --alpha 0.2
     """
-    with_pictures = can_draw()
+    comparisons = []
     for make in (energy_task, synthetic_task):
         with Console(stderr=True).status("learning"):
             comparison = compare(make(seed), alpha=alpha, random_state=seed)
         show(_table(comparison))
         say(f"The learned set's premium is {_saving(comparison.premium_saved)} the box's.")
-        if with_pictures:
+        comparisons.append(comparison)
+    if can_draw():
+        for comparison in comparisons:
             path = out / f"{comparison.task.name}.png"
             draw_sets(comparison, path)
             say(f"Picture: {path}")
-            say()
 
 
 def _saving(share: float) -> str:
