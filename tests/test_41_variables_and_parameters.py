@@ -683,6 +683,23 @@ class TestFiles:
         given = {"a": np.ones(2), "b": np.ones((2, 2)), "c": 1.0} if isinstance(twin.decision, dict) else np.ones(2)
         assert str(twin.cost(given, u)) == str(problem.expression(given, u)).replace("w", twin.layout.names[-1])
 
+    @pytest.mark.parametrize("name", ["costs, maxima and right-hand side", "quadratic form", "times the outcome"])
+    def test_deciders_with_parameters_come_back_from_files(self, name, tmp_path):
+        X, Y = some_rows()
+        problem, values = with_parameters(name), some_values(CASES[name][1], 8)
+        decider = ph.RobustDecider(problem, "precomputed", learner=QUICK, random_state=0)
+        decider.fit(X, Y, parameters=some_values(CASES[name][1], len(X))).save(tmp_path / "model")
+        twin = ph.load(tmp_path / "model")
+        shapes = [(p.name, p.shape, p.attributes()) for p in problem.parameters]
+        assert [(p.name, p.shape, p.attributes()) for p in twin.problem.parameters] == shapes
+        first, second = (d.decide(X[:8], parameters=values) for d in (decider, twin))
+        np.testing.assert_array_equal(first.cost_bound, second.cost_bound)
+        np.testing.assert_array_equal(first.flat, second.flat)
+        measured = [d.measure(X[:8], Y[:8], parameters=values).realised for d in (decider, twin)]
+        np.testing.assert_array_equal(*measured)
+        with pytest.raises(ValueError, match="without a value"):
+            twin.decide(X[:8])
+
     def test_a_problem_in_another_process_meets_no_variable_of_its_number(self, monkeypatch):
         x, y = cp.Variable(2, nonneg=True), cp.Variable(2, bounds=[-1.0, 1.0])
         rows = [cp.sum(x) + cp.sum(y) >= 1]

@@ -67,11 +67,12 @@ def to_tree(node: Any, leaves: Mapping[int, str]) -> dict[str, Any]:
     >>> to_tree(-z, {z.id: "z"})
     {'atom': 'NegExpression', 'args': [{'leaf': 'z'}], 'data': []}
     """
-    if isinstance(node, cp.Variable):
+    if isinstance(node, (cp.Variable, cp.Parameter)):
         if node.id not in leaves:
-            raise NotPortableError(f"it holds the variable {node.name()}, which is neither z nor u")
+            kind = "variable" if isinstance(node, cp.Variable) else "parameter"
+            raise NotPortableError(f"it holds the {kind} {node.name()}, which the problem does not know")
         return {"leaf": leaves[node.id]}
-    if isinstance(node, (cp.Parameter, cp.Constant)):
+    if isinstance(node, cp.Constant):
         return {"constant": _plain_value(node.value)}
     args = [to_tree(argument, leaves) for argument in node.args]
     if type(node) is cp.QuadForm:

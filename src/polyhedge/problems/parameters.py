@@ -22,13 +22,13 @@ _UNKNOWN_HERE = ("complex", "imag", "hermitian")
 class ProblemParameter:
     """An input of a problem: what it is called, and the leaf without a value that stands for it in the formulas.
 
-    `origin` is the number of the user's own `cp.Parameter` in CVXPY, so that it can serve as a key; 0 for one that
-    came from a file.
+    `origin` is the number of the user's own `cp.Parameter` in CVXPY, so that it can serve as a key; the leaf's own for
+    one that came from a file.
     """
 
     name: str
     leaf: cp.Parameter
-    origin: int = 0
+    origin: int
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -217,7 +217,7 @@ def by_name(parameters: Sequence[ProblemParameter], given: Any) -> dict[str, Any
         return {}
     if not isinstance(given, Mapping):
         raise TypeError(f'parameters must be a dictionary such as {{"stock": 3.0}}, got {type(given).__name__}.')
-    by_origin = {p.origin: p.name for p in parameters if p.origin}
+    by_origin = {p.origin: p.name for p in parameters}
     names, found = {p.name for p in parameters}, dict[str, Any]()
     for key, value in given.items():
         name = by_origin.get(key.id) if isinstance(key, cp.Parameter) else key

@@ -2,7 +2,9 @@
 
 Two descriptions travel together. The compiled arrays (the conic program of Z, the pieces, the known support) are
 what decisions are made from, so they do not depend on how another version of CVXPY would compile. The formulas
-serve what arrays cannot: the value of the part of the cost that depends on z alone, and costs without pieces.
+serve what arrays cannot: the value of the part of the cost that depends on z alone, and costs without pieces. A problem
+with parameters travels as formulas, with the name, shape and attributes of each parameter, and is compiled when it is
+read.
 """
 
 from __future__ import annotations
@@ -17,17 +19,21 @@ import numpy as np
 import scipy.sparse as sp
 
 from polyhedge._validation import Array
+from polyhedge.problems.checks import check_curvature, check_with_parameters
 from polyhedge.problems.decision_problem import Curvature, DecisionProblem
 from polyhedge.problems.expression_tree import FormulaWork, NotPortableError, from_tree, to_tree
 from polyhedge.problems.feasible_set import FeasibleProgram
 from polyhedge.problems.layout import Layout, check_variable_names, leaves_of, own_name
 from polyhedge.problems.names import Source, check_names
+from polyhedge.problems.parameters import ProblemParameter, parameter_names, sample_values
 from polyhedge.problems.pieces import Pieces, SumOfMaxima
 from polyhedge.problems.stored_checks import check_stored
 from polyhedge.problems.written import Written, substitute, substitute_in
 from polyhedge.solvers.program import Cone, ConicProgram, n_rows
 
 _ATTRIBUTES = ("nonneg", "nonpos", "pos", "neg", "boolean", "integer", "bounds")
+_OF_MATRICES = ("PSD", "NSD", "symmetric", "diag")
+"""Attributes that parameters may have, too."""
 _CONES = ("zero", "nonneg", "soc", "psd", "exp", "pow")
 _MAX_ENTRIES = 10_000
 _MAX_ROWS = 10_000_000
@@ -59,7 +65,7 @@ def problem_to_state(problem: DecisionProblem) -> dict[str, Any]:
     """Plain data of a problem; raises `NotPortableError` where a formula has unknown parts."""
     written = problem.written
     auxiliary = _in_constraints_only(written)
-    leaves = _leaf_names(written.variables, auxiliary, written.outcome)
+    leaves = _leaf_names(written.variables, auxiliary, written.outcome, written.parameters)
     by_name = {name: leaf for leaf, name in leaves}
 
     def trees(nodes: Any) -> list[Any]:
@@ -77,7 +83,8 @@ def problem_to_state(problem: DecisionProblem) -> dict[str, Any]:
         "decision_names": list(problem.decision_names),
         "source": None if problem.source is None else [problem.source.reference, problem.source.digest],
         "decision": _decision_state(problem),
-        **({"auxiliary": [_variable_state(v) for v in auxiliary]} if auxiliary else {}),
+        **({"auxiliary": [_leaf_state(v) for v in auxiliary]} if auxiliary else {}),
+        **({"parameters": _parameter_states(problem)} if problem.parameters else {}),
         "cost": trees([written.cost]),
         "constraints": trees(written.certain),
         "uncertain_constraints": None if problem.uncertain_constraints is None else trees(written.uncertain),
@@ -93,24 +100,29 @@ def _in_constraints_only(written: Written) -> list[cp.Variable]:
 
 
 def _leaf_names(
-    variables: Sequence[cp.Variable], auxiliary: Sequence[cp.Variable], outcome: cp.Variable
-) -> list[tuple[cp.Variable, str]]:
-    """What the leaves are called in trees: z and u, z1, z2, ... where there are several, a1, a2, ... for auxiliary."""
+    variables: Sequence[cp.Variable],
+    auxiliary: Sequence[cp.Variable],
+    outcome: cp.Variable,
+    parameters: Sequence[ProblemParameter],
+) -> list[tuple[Any, str]]:
+    """What leaves are called in trees: z (z1, z2, ... where there are several), u, a1, ... if auxiliary, p1, ..."""
     z = [(v, "z" if len(variables) == 1 else f"z{k}") for k, v in enumerate(variables, start=1)]
-    return [*z, *((v, f"a{k}") for k, v in enumerate(auxiliary, start=1)), (outcome, "u")]
+    others = [(v, f"a{k}") for k, v in enumerate(auxiliary, start=1)]
+    others += [(p.leaf, f"p{k}") for k, p in enumerate(parameters, start=1)]
+    return [*z, *others, (outcome, "u")]
 
 
 def _decision_state(problem: DecisionProblem) -> dict[str, Any]:
     """One plain variable as files of the first versions have it; else all of them with names and structure."""
     variables, layout = problem.written.variables, problem.layout
     if problem.decision is variables[0] and len(variables) == 1:
-        return _variable_state(variables[0])
+        return _leaf_state(variables[0])
     kind = next((name for name, type_ in _STRUCTURES.items() if isinstance(problem.decision, type_)), "one")
     return {
         "structure": kind,
         "n_given": layout.n_given,
         "names": list(layout.names),
-        "variables": [_variable_state(v) for v in variables],
+        "variables": [_leaf_state(v) for v in variables],
     }
 
 
@@ -141,14 +153,15 @@ def problem_from_state(state: Mapping[str, Any]) -> DecisionProblem:
     decision, variables, layout = _decision(state["decision"])
     auxiliary = [_variable(one) for one in state.get("auxiliary", ())]
     u = cp.Variable(d)
-    leaves = {name: leaf for leaf, name in _leaf_names(variables, auxiliary, u)}
+    parameters = _parameters(state.get("parameters", ()))
+    leaves = {name: leaf for leaf, name in _leaf_names(variables, auxiliary, u, parameters)}
     work = FormulaWork()
     certain, uncertain = _split_rows(state, leaves, work)
     written = Written(
         variables=variables,
         layout=layout,
         outcome=u,
-        parameters=(),
+        parameters=parameters,
         cost=_scalar(from_tree(state["cost"][0], leaves, work)),
         certain=certain,
         uncertain=uncertain,
@@ -176,9 +189,25 @@ def problem_from_state(state: Mapping[str, Any]) -> DecisionProblem:
         "written": written,
     }
     problem.__dict__.update({field.name: values[field.name] for field in fields(DecisionProblem)})
+    if parameters:
+        check_curvature(problem)
+        check_with_parameters(problem)
+        return problem
     problem.__dict__.update(_compiled(state["compiled"], d, layout.size))
     check_stored(problem)
     return problem
+
+
+def _parameter_states(problem: DecisionProblem) -> list[dict[str, Any]]:
+    return [_leaf_state(parameter.leaf, _OF_MATRICES) for parameter in problem.parameters]
+
+
+def _parameters(states: Sequence[Mapping[str, Any]]) -> tuple[ProblemParameter, ...]:
+    leaves = [_leaf(state, cp.Parameter, _OF_MATRICES) for state in states]
+    parameter_names(leaves)  # they must differ
+    if sum(leaf.size for leaf in leaves) > _MAX_ENTRIES:
+        raise ValueError(f"The parameters of a problem may have {_MAX_ENTRIES} entries in all.")
+    return tuple(ProblemParameter(leaf.name(), leaf, leaf.id) for leaf in leaves)
 
 
 def _split_rows(
@@ -206,12 +235,13 @@ def _text(value: Any) -> str:
     return value
 
 
-def _variable_state(z: cp.Variable) -> dict[str, Any]:
-    unknown = [name for name, setting in z.attributes.items() if setting and name not in _ATTRIBUTES]
+def _leaf_state(z: cp.Variable | cp.Parameter, more: Sequence[str] = ()) -> dict[str, Any]:
+    known = (*_ATTRIBUTES, *more)
+    unknown = [name for name, setting in z.attributes.items() if setting and name not in known]
     if unknown:
-        raise NotPortableError(f"it holds the variable {z.name()} with the attribute {unknown[0]}")
+        raise NotPortableError(f"it holds {z.name()} with the attribute {unknown[0]}")
     attributes: dict[str, Any] = {}
-    for name in _ATTRIBUTES:
+    for name in known:
         setting = z.attributes.get(name)
         if name == "bounds" and setting is not None:
             # Lists of numbers: a missing bound is infinite, which arrays in a file must not be.
@@ -226,18 +256,22 @@ def _variable_state(z: cp.Variable) -> dict[str, Any]:
 
 
 def _variable(state: Mapping[str, Any]) -> cp.Variable:
+    return _leaf(state, cp.Variable)
+
+
+def _leaf(state: Mapping[str, Any], kind: type, more: Sequence[str] = ()) -> Any:
     shape = tuple(int(n) for n in state["shape"])
     if len(shape) > 2 or not 1 <= np.prod(shape, dtype=float) <= _MAX_ENTRIES:
         raise ValueError(f"The decision must have 1 to {_MAX_ENTRIES} entries on at most 2 axes, got shape {shape}.")
     settings: dict[str, Any] = {}
     for name, setting in state["attributes"].items():
-        if name not in _ATTRIBUTES:
+        if name not in (*_ATTRIBUTES, *more):
             raise ValueError(f"The decision has the unknown attribute {name!r}.")
         if name == "bounds":
             settings[name] = _bounds(setting, shape)
         else:
             settings[name] = True if setting is True else [tuple(index) for index in setting]
-    return cp.Variable(shape, name=_text(state["name"]), **settings)
+    return kind(shape, name=_text(state["name"]), **settings)
 
 
 def _bounds(setting: Any, shape: tuple[int, ...]) -> list[Array]:
@@ -248,6 +282,9 @@ def _bounds(setting: Any, shape: tuple[int, ...]) -> list[Array]:
 
 
 def _compiled_state(problem: DecisionProblem) -> dict[str, Any]:
+    if problem.parameters:
+        some = problem.at_values(sample_values(problem.parameters, np.random.default_rng(0)))
+        return {"curvature": some.curvature.name}
     program, total = problem.feasible.program, problem.sum_of_maxima
     return {
         "curvature": problem.curvature.name,
