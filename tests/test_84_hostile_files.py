@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import sys
 import zipfile
 from dataclasses import replace
@@ -16,6 +17,7 @@ import cvxpy as cp
 import numpy as np
 import pytest
 import skops.io
+from sklearn.compose import ColumnTransformer
 from sklearn.ensemble import GradientBoostingRegressor, HistGradientBoostingRegressor, RandomForestRegressor
 from sklearn.linear_model import LinearRegression, Ridge
 from sklearn.multioutput import MultiOutputRegressor
@@ -27,9 +29,10 @@ from sklearn.tree._tree import Tree
 import polyhedge as ph
 from polyhedge.io.archive import pack, unpack
 from polyhedge.io.encode import parse_json
-from polyhedge.io.make import to_record
+from polyhedge.io.make import from_record, to_record
 from polyhedge.io.predictor import PLAIN
-from polyhedge.io.records import pack_record
+from polyhedge.io.records import Objects, pack_record
+from polyhedge.problems.pieces import SumOfMaxima, maximum_of
 from polyhedge.problems.stored import problem_from_state, problem_to_state
 
 X, Y = ph.data.make_synthetic(120, rng=np.random.default_rng(0))
@@ -511,3 +514,34 @@ def test_corners_that_would_not_fit_into_memory_are_not_counted_one_by_one(monke
     assert volume.standard_error > 0
     with pytest.raises(ValueError, match=r"may have more than 5000000 vertices.*fewer facets"):
         shape.vertices(0.0)
+
+
+def test_few_groups_of_a_large_problem_do_not_grow_into_a_list_of_gigabytes():
+    """Twelve maxima of two are 4096 pieces; of 300 decisions and outcomes each, they would take three gigabytes."""
+    group = np.zeros((2, 301, 301))
+    for k in range(12):
+        group[1, k, k] = 1.0
+    total = SumOfMaxima(np.zeros((301, 301)), tuple(np.roll(group, k, axis=1) for k in range(12)))
+    assert total.n_pieces == 4096
+    assert total.pieces() is None
+    assert maximum_of([total]) is None
+
+
+def test_a_problem_of_more_products_than_fit_into_memory_is_refused(path):
+    rewritten(path, changed(*STORED, "outcome_names", value=[f"u{k}" for k in range(2_000_000)]))
+    with pytest.raises(ph.ModelFileError, match=r"2 decisions, 0 auxiliary variables and 2000000 outcomes is larger"):
+        ph.load(path, max_bytes=10**9)
+
+
+def test_texts_that_would_all_take_the_room_of_the_longest_are_refused():
+    with pytest.raises(ph.ModelFileError, match=r"may have 10000000 letters"):
+        Objects(["x" * 10**6, *["y"] * 1000], (1001,), is_text=True).array(["x" * 10**6, *["y"] * 1000])
+
+
+def test_a_file_does_not_choose_how_many_processes_and_threads_its_predictor_starts():
+    columns = ColumnTransformer([("a", StandardScaler(), [0, 1])], n_jobs=7)
+    model = make_pipeline(columns, RandomForestRegressor(2, max_depth=1, n_jobs=1)).fit(X, Y)
+    model[1].n_jobs = 10**6
+    twin = from_record(to_record(model))
+    assert twin[0].n_jobs is None
+    assert twin[1].n_jobs == os.cpu_count()

@@ -139,6 +139,8 @@ class _Maker:
         if record.name == "TreePredictor":
             return checked_boosted_tree(state)
         parameters = {key: _checked_parameter(key, state.pop(key)) for key in _parameter_names(cls) if key in state}
+        if record.name == "ColumnTransformer":
+            parameters.pop("n_jobs", None)  # it would start processes, and a file has no say in that
         made = cls(**parameters)
         vars(made).update(state)
         return _completed(made, state)

@@ -21,6 +21,8 @@ FOLDER = "predictor/"
 _KINDS = "fiub"
 MAX_RECORD_ITEMS = 1_000_000
 """Lists, texts, numbers and records of one predictor; ten thousand trees have a quarter of it."""
+MAX_LETTERS = 10_000_000
+"""Letters of one array of texts, forty megabytes."""
 MAX_RECORD_DEPTH = 60
 """Levels of lists and records; a pipeline in a search in a pipeline has thirty."""
 
@@ -48,7 +50,10 @@ class Objects:
     def array(self, items: list[Any]) -> np.ndarray[Any, Any]:
         """The array, of `items` made of mine."""
         if self.is_text:
-            return np.array([_checked_text(item) for item in items], dtype=str).reshape(self.shape)
+            # Every text of such an array takes the room of the longest.
+            if len(items) * max((len(_checked_text(item)) for item in items), default=0) > MAX_LETTERS:
+                raise ModelFileError(f"An array of texts may have {MAX_LETTERS} letters.")
+            return np.array(items, dtype=str).reshape(self.shape)
         made = np.empty(len(items), dtype=object)
         for i, item in enumerate(items):
             made[i] = item

@@ -14,6 +14,8 @@ from polyhedge._validation import Array, Mask
 _ROUNDING = 8 * np.finfo(float).eps  # of a weight times a coefficient, a difference and a ratio of such
 PIECE_LIMIT = 4096
 """Piece lists longer than this are not written out; their worst case is found by a mixed-integer program."""
+ENTRY_LIMIT = 30_000_000
+"""Nor are those with more coefficients: a quarter of a gigabyte."""
 
 
 @dataclass(frozen=True)
@@ -135,9 +137,9 @@ class SumOfMaxima:
         return SumOfMaxima(base, tuple(groups))
 
     def pieces(self) -> Pieces | None:
-        """The piece list, or None where it would be longer than `PIECE_LIMIT`."""
+        """The piece list, or None where it would be longer than `PIECE_LIMIT` or larger than `ENTRY_LIMIT`."""
         merged = self.merged()
-        if merged.n_pieces > PIECE_LIMIT:
+        if not _may_be_written_out(merged.n_pieces, merged.base):
             return None
         return Pieces.from_coefficients(merged.expanded())
 
@@ -153,7 +155,7 @@ class SumOfMaxima:
 def maximum_of(functions: Sequence[SumOfMaxima]) -> SumOfMaxima | None:
     """The pointwise maximum as one group, or None where its piece list would be too long."""
     functions = [f.merged() for f in functions]
-    if sum(f.n_pieces for f in functions) > PIECE_LIMIT:
+    if not _may_be_written_out(sum(f.n_pieces for f in functions), functions[0].base):
         return None
     group = np.unique(np.concatenate([f.expanded() for f in functions]), axis=0)
     if len(group) == 1:
@@ -166,6 +168,10 @@ def _with_known(M: Array, values: Array) -> Array:
     at_values = M[..., :d].copy()
     at_values[..., 0] += M[..., d:] @ values
     return at_values
+
+
+def _may_be_written_out(n_pieces: int, base: Array) -> bool:
+    return n_pieces <= PIECE_LIMIT and n_pieces * base.size <= ENTRY_LIMIT
 
 
 def _parallel(segment: Array, segment_size: Array, step: Array, size: Array) -> bool:

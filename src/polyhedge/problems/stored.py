@@ -36,6 +36,8 @@ _OF_MATRICES = ("PSD", "NSD", "symmetric", "diag")
 """Attributes that parameters may have, too."""
 _CONES = ("zero", "nonneg", "soc", "psd", "exp", "pow")
 _MAX_ENTRIES = 10_000
+_MAX_PRODUCTS = 4_000_000
+"""Products of a decision and an outcome in one piece of a cost: 2000 of each."""
 _MAX_ROWS = 10_000_000
 """Rows of one cone; the arrays of a file could not fill more."""
 _STRUCTURES: dict[str, tuple[type, ...]] = {"dict": (dict,), "list": (list, tuple)}
@@ -152,6 +154,12 @@ def problem_from_state(state: Mapping[str, Any]) -> DecisionProblem:
     d = len(outcome_names)
     decision, variables, layout = _decision(state["decision"])
     auxiliary = [_variable(one) for one in state.get("auxiliary", ())]
+    n_auxiliary = sum(variable.size for variable in auxiliary)
+    if n_auxiliary > _MAX_ENTRIES or (1 + layout.size) * (1 + d) > _MAX_PRODUCTS:
+        raise ValueError(
+            f"A problem of {layout.size} decisions, {n_auxiliary} auxiliary variables and {d} outcomes is larger than "
+            "what is read."
+        )
     u = cp.Variable(d)
     parameters = _parameters(state.get("parameters", ()))
     leaves = {name: leaf for leaf, name in _leaf_names(variables, auxiliary, u, parameters)}
