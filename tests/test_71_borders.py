@@ -36,6 +36,8 @@ from polyhedge.learners import (
 from polyhedge.learners.fixed_directions import FixedDirectionSearch
 from polyhedge.learners.selection import SelectionSearch
 from polyhedge.report.model import model_report
+from polyhedge.tables.pipelines import make_predictor
+from polyhedge.tables.schema import Column, Schema
 from polyhedge.tables.usable import order_outcomes
 from polyhedge.words import name_outcomes, promise_in_words
 
@@ -372,6 +374,15 @@ class TestBatches:
             assert robust.recalibrate(table, names).radius_ == expected
         with pytest.raises(ValueError, match=r"and so cooling for heating"):
             robust.recalibrate(table, ["cooling", "heating_true"])
+
+
+@pytest.mark.parametrize("name", ["ridge", "linear"])
+def test_linear_predictors_of_tables_move_and_scale_with_the_outcomes(name):
+    schema = Schema(tuple(Column(column, "number") for column in X_FRAME), ("heating", "cooling"))
+    expected = make_predictor(name, schema).fit(X_FRAME, Y).predict(X_FRAME)
+    for scale, shift in ((1.0, 1e3), (2.0**20, 0.0)):
+        moved = make_predictor(name, schema).fit(X_FRAME, scale * Y + shift).predict(X_FRAME)
+        np.testing.assert_allclose(moved, scale * expected + shift, rtol=1e-10, atol=1e-10 * scale)
 
 
 # --- Ctrl-C -----------------------------------------------------------------------------------------------
