@@ -1,8 +1,10 @@
 """Problems with several variables, auxiliary variables and parameters, against the same problems written out."""
 
 import pickle
+import re
 from dataclasses import replace
 from itertools import product
+from pathlib import Path
 
 import cvxpy as cp
 import numpy as np
@@ -13,6 +15,7 @@ from cvxpy.transforms.partial_optimize import partial_optimize
 from sklearn.linear_model import LinearRegression
 
 import polyhedge as ph
+from polyhedge.cli.common import read_problem
 from polyhedge.learners import LearnResult
 from polyhedge.problems import DecisionProblem
 from polyhedge.problems.parameters import parameter_rows
@@ -713,3 +716,24 @@ class TestFiles:
 
 def _squares(z, u):
     return cp.sum_squares(z[0] + z[1] - u)
+
+
+def test_the_page_about_problems_runs_as_it_is_written():
+    page = (Path(__file__).parents[1] / "docs" / "problems.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
+    assert len(blocks) == 3
+    names = {}
+    for block in blocks:
+        exec(compile(block, "problems.md", "exec"), names)
+    assert names["decisions"].is_optimal.all()
+    assert names["decider"].parameters_["stock"].shape == (2,)
+
+
+def test_commands_refuse_problems_with_parameters_by_name(tmp_path):
+    (tmp_path / "order.py").write_text(
+        "import cvxpy as cp\nimport polyhedge as ph\n"
+        'z, stock = cp.Variable(2, bounds=[0, 9]), cp.Parameter(name="stock")\n'
+        "problem = ph.problems.DecisionProblem(decision=z, cost=lambda z, u: u @ z + stock, n_outcomes=2)\n"
+    )
+    with pytest.raises(ValueError, match="The problem has the parameters stock, which commands cannot give"):
+        read_problem(f"{tmp_path / 'order.py'}:problem")

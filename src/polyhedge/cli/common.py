@@ -65,7 +65,14 @@ def read(
 def read_problem(reference: str) -> DecisionProblem:
     """A problem from a TOML file, or from Python code as FILE.py:NAME."""
     if ".py:" in reference:
-        return problems.from_reference(reference)
+        problem = problems.from_reference(reference)
+        if problem.parameters:
+            names = ", ".join(parameter.name for parameter in problem.parameters)
+            raise ValueError(
+                f"The problem has the parameters {names}, which commands cannot give. Declare them as constants of the "
+                "problem, or use it from Python: decider.fit(X, Y, parameters=...)."
+            )
+        return problem
     if not reference.endswith(".toml"):
         raise ValueError(f"The problem must be a .toml file or FILE.py:NAME, got {reference!r}.")
     if not Path(reference).is_file():
