@@ -448,7 +448,7 @@ def test_page_allows_for_the_chance_in_the_radius(two) -> None:
     inside = decider.set_.contains(Y - decider.predictor_.predict(X), decider.radius_)
     rows = np.concatenate([np.flatnonzero(inside)[:65], np.flatnonzero(~inside)[:1].repeat(15)])
     # 65 of 80: the interval of these rows excludes 0.9, but 80 calibration rows and chance explain it.
-    assert decider.measure(X[rows], Y[rows]).summary(decider.mean_volume(X), 0.1).coverage.high < 0.9
+    assert decider.measure(X[rows], Y[rows]).summary(0.1).coverage.high < 0.9
     fewer = copy(decider)
     fewer.calibrations_ = (replace(decider.calibrations_[-1], n=80),)
     assert "agrees with the promised" in Seen(model_report(fewer, X[rows], Y[rows])).text

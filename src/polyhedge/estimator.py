@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from datetime import UTC, datetime
 from pathlib import Path
 from threading import Lock
@@ -43,7 +44,7 @@ from polyhedge.rows import (
     one_row,
     split_into_parts,
 )
-from polyhedge.sets import Polyhedron, Region, Volume, mean_volume
+from polyhedge.sets import Polyhedron, Region, Volume, has_quick_volume, mean_volume
 
 _SETTINGS = ("predictor", "learner", "split", "random_state")
 _VOLUME_REGIONS = 20
@@ -375,12 +376,36 @@ class RobustDecider(BaseEstimator):
         Y, centers = self.outcomes_and_centers(X, Y)
         return np.asarray((Y - centers) / self._scales(X, centers)[:, None])
 
-    def evaluate(self, X: Any, Y: ArrayLike, *, parameters: Mapping[Any, Any] | None = None) -> Evaluation:
-        """Coverage, costs and volume on rows that were not used for fitting; `parameters` as in `decide`."""
-        return self.measure(X, Y, parameters=parameters).summary(self.mean_volume(X), self.alpha_)
+    def evaluate(
+        self,
+        X: Any,
+        Y: ArrayLike,
+        *,
+        parameters: Mapping[Any, Any] | None = None,
+        volume: bool | None = None,
+    ) -> Evaluation:
+        """Coverage, bounds, constraints and costs on rows that were not used for fitting.
+
+        Parameters
+        ----------
+        X, Y : as in `fit`.
+        parameters : as in `decide`.
+        volume : whether to tell the mean volume of the sets; None where it is quick: for bounded sets of at most 3
+            outcomes. With many outcomes it can take minutes and says little.
+        """
+        still = self._snapshot("evaluate")
+        asked = has_quick_volume(still.set_) if volume is None else volume
+        measured = still.measure(X, Y, parameters=parameters)
+        return measured.summary(still.alpha_, volume=still.mean_volume(X) if asked else None)
+
+    def _snapshot(self, method: str) -> Self:
+        """The decider as it is now: another thread may recalibrate it meanwhile."""
+        self._check_fitted(method)
+        with _TRAIL:
+            return copy(self)
 
     def measure(self, X: Any, Y: ArrayLike, *, parameters: Mapping[Any, Any] | None = None) -> RowMeasures:
-        """Bound, realised cost and regret row by row, on rows that were not used for fitting."""
+        """Bound, constraints, realised cost and regret row by row, on rows that were not used for fitting."""
         self._check_fitted("evaluate")
         Y, centers = self.outcomes_and_centers(X, Y)
         scales = self._scales(X, centers)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Self
 
 import numpy as np
 from scipy import stats
@@ -74,49 +74,99 @@ def regrets(problem: DecisionProblem, z: Array, outcomes: Array) -> Array:
 
 
 @dataclass(frozen=True)
+class ConstraintMeasure:
+    """How an uncertain constraint fared on a test split.
+
+    Attributes
+    ----------
+    name : of the constraint.
+    held : share of rows where it held; rows without a decision count as if it had not.
+    largest_violation : the most by which it was exceeded, in its own units; 0 if it never was.
+    nominal_held, nominal_largest_violation : the same for the decision that trusts the prediction.
+    """
+
+    name: str
+    held: Proportion
+    largest_violation: float
+    nominal_held: Proportion
+    nominal_largest_violation: float
+
+    def __str__(self) -> str:
+        nominal = f"{self.nominal_held.value:.3f}{_by(self.nominal_largest_violation)}"
+        return f"{self.held}{_by(self.largest_violation)}  (nominal {nominal})"
+
+
+def _by(violation: float) -> str:
+    return f", exceeded by up to {violation:.3g}" if violation > 0 else ""
+
+
+@dataclass(frozen=True)
 class Evaluation:
     """What held on a test split.
+
+    What is promised is that bound and uncertain constraints hold *together*: `promise_held` is the share to compare
+    with `promised`. Where there are uncertain constraints, `bound_held` alone says little.
 
     Attributes
     ----------
     coverage : share of outcomes inside their sets.
     bound_held : share of rows whose realised cost was at most the bound (at least the coverage).
+    promise_held : share of rows for which the bound and all uncertain constraints held (at least the coverage).
     worst_case_cost : mean of the bounds.
     premium : mean of the bounds minus the cost of deciding as if the prediction were true.
     realised_cost : mean of g(z(x), y).
     regret : mean of g(z(x), y) - min_z g(z, y).
-    volume : mean Lebesgue volume of the sets.
+    volume : mean Lebesgue volume of the sets; None where it was not asked for and is not quick and exact.
     promised : 1 - alpha.
     n_undecided : rows without a decision; they count as not covered by the bound.
     over_nominal : mean of g(z(x), y) - g(z'(x), y) for z'(x), the decision that trusts the prediction; negative
         where robustness paid.
+    constraints_held : share of rows for which all uncertain constraints held; None where there are none.
+    nominal_constraints_held : the same for the decision that trusts the prediction.
+    constraints : how each uncertain constraint fared.
     """
 
     coverage: Proportion
     bound_held: Proportion
+    promise_held: Proportion
     worst_case_cost: Estimate
     premium: Estimate
     realised_cost: Estimate
     regret: Estimate
-    volume: Volume
     promised: float
+    volume: Volume | None = None
     n_undecided: int = 0
     over_nominal: Estimate = Estimate(np.nan, np.nan)
+    constraints_held: Proportion | None = None
+    nominal_constraints_held: Proportion | None = None
+    constraints: tuple[ConstraintMeasure, ...] = ()
 
     def __str__(self) -> str:
         lines = [
             f"coverage         {self.coverage}  (promised {self.promised:.3g})",
-            f"bound held       {self.bound_held}",
+            *self._held_lines(),
             f"worst-case cost  {self.worst_case_cost}",
             f"premium          {self.premium}",
             f"realised cost    {self.realised_cost}",
             f"regret           {self.regret}",
             f"over nominal     {self.over_nominal}",
-            f"volume           {float(self.volume):.4g}",
         ]
+        if self.volume is not None:
+            lines.append(f"volume           {float(self.volume):.4g}")
         if self.n_undecided:
             lines.append(f"undecided rows   {self.n_undecided}")
         return "\n".join(lines)
+
+    def _held_lines(self) -> list[str]:
+        bound = f"bound held       {self.bound_held}"
+        if self.constraints_held is None:
+            return [bound]
+        return [
+            f"promise held     {self.promise_held}  (bound and constraints together)",
+            bound,
+            f"constraints held {self.constraints_held}  (nominal {self.nominal_constraints_held})",
+            *(f"  {constraint.name}: {constraint}" for constraint in self.constraints),
+        ]
 
 
 def evaluate_decisions(
@@ -125,16 +175,20 @@ def evaluate_decisions(
     inside: Mask,
     centers: Array,
     outcomes: Array,
-    volume: Volume,
+    volume: Volume | None,
     alpha: float,
 ) -> Evaluation:
     """Compare decisions with what happened. Test data only: nothing here feeds back into the set."""
-    return measure_rows(problem, decisions, inside, centers, outcomes).summary(volume, alpha)
+    return measure_rows(problem, decisions, inside, centers, outcomes).summary(alpha, volume=volume)
 
 
 @dataclass(frozen=True, eq=False)
 class RowMeasures:
-    """What happened row by row, so that groups of rows can be summed up; NaN where there is no decision."""
+    """What happened row by row, so that groups of rows can be summed up; NaN where there is no decision.
+
+    `violations` and `nominal_violations` (N, n_constraints) say by how much each of the uncertain constraints was
+    exceeded, by the decision and by the one that trusts the prediction: 0 where it held.
+    """
 
     inside: Mask
     held: Mask
@@ -144,13 +198,34 @@ class RowMeasures:
     realised: Array
     regret: Array
     over_nominal: Array
+    violations: Array
+    nominal_violations: Array
+    constraint_names: tuple[str, ...] = ()
 
-    def summary(self, volume: Volume, alpha: float, rows: Mask | None = None) -> Evaluation:
-        """The evaluation of the chosen rows, all of them by default."""
+    @property
+    def constraints_held(self) -> Mask:
+        """Whether all uncertain constraints held."""
+        return np.asarray(self.decided & (self.violations == 0).all(axis=1))
+
+    @property
+    def promise_held(self) -> Mask:
+        """Whether bound and constraints held: what is promised for all but a share alpha of rows."""
+        return self.held & self.constraints_held
+
+    @classmethod
+    def joined(cls, parts: Sequence[RowMeasures]) -> Self:
+        """The rows of several parts, one below the other."""
+        names = [field.name for field in fields(cls) if field.name != "constraint_names"]
+        rows = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
+        return cls(**rows, constraint_names=parts[0].constraint_names)
+
+    def summary(self, alpha: float, rows: Mask | None = None, *, volume: Volume | None = None) -> Evaluation:
+        """The evaluation of the chosen rows, all of them by default; the volume is taken over."""
         chosen = np.ones(len(self.inside), dtype=bool) if rows is None else rows
         return Evaluation(
             coverage=proportion(self.inside[chosen]),
             bound_held=proportion(self.held[chosen]),
+            promise_held=proportion(self.promise_held[chosen]),
             worst_case_cost=estimate(self.cost_bound[chosen]),
             premium=estimate(self.premium[chosen]),
             realised_cost=estimate(self.realised[chosen]),
@@ -159,7 +234,25 @@ class RowMeasures:
             promised=1 - alpha,
             n_undecided=int((~self.decided[chosen]).sum()),
             over_nominal=estimate(self.over_nominal[chosen]),
+            **self._constraint_summary(chosen),
         )
+
+    def _constraint_summary(self, chosen: Mask) -> dict[str, Any]:
+        if not self.constraint_names:
+            return {}
+        own, nominal = self.violations[chosen], self.nominal_violations[chosen]
+        return {
+            "constraints_held": proportion(self.constraints_held[chosen]),
+            "nominal_constraints_held": proportion((nominal == 0).all(axis=1)),
+            "constraints": tuple(
+                ConstraintMeasure(name, *_of_constraint(own[:, k]), *_of_constraint(nominal[:, k]))
+                for k, name in enumerate(self.constraint_names)
+            ),
+        }
+
+
+def _of_constraint(violations: Array) -> tuple[Proportion, float]:
+    return proportion(violations == 0), float(violations.max(initial=0.0, where=np.isfinite(violations)))
 
 
 def measure_rows(
@@ -174,17 +267,23 @@ def measure_rows(
     z, values = decisions.flat, parameter_rows(problem.parameters, parameters, len(outcomes))
     trusting, nominal = decide_knowing(problem, centers, values)
     realised = _realised(problem, z, outcomes, values)
-    slack = _rounding(decisions, nominal)
+    premium = decisions.cost_bound - nominal
+    regret = realised - decide_knowing(problem, outcomes, values)[1]
+    over_nominal = realised - _realised(problem, trusting, outcomes, values)
+    slack = _rounding(decisions, (premium, regret, over_nominal))
     decided = np.asarray(np.isfinite(z).all(axis=1), dtype=bool)
     return RowMeasures(
         inside=inside,
         held=decided & (realised <= decisions.cost_bound + slack),
         decided=decided,
         cost_bound=decisions.cost_bound,
-        premium=decisions.cost_bound - nominal,
+        premium=premium,
         realised=realised,
-        regret=realised - decide_knowing(problem, outcomes, values)[1],
-        over_nominal=realised - _realised(problem, trusting, outcomes, values),
+        regret=regret,
+        over_nominal=over_nominal,
+        violations=problem.violations(z, outcomes, values),
+        nominal_violations=problem.violations(trusting, outcomes, values),
+        constraint_names=tuple(problem.constraint_names),
     )
 
 
@@ -196,9 +295,8 @@ def _realised(problem: DecisionProblem, z: Array, outcomes: Array, values: Array
     return realised
 
 
-def _rounding(decisions: Decisions, nominal: Array) -> Array:
-    """What solvers and floats may be off by, on the scale of the premium and of the numbers themselves."""
-    premium = decisions.cost_bound - nominal
-    typical = float(np.median(np.abs(premium[np.isfinite(premium)]))) if np.isfinite(premium).any() else 0.0
+def _rounding(decisions: Decisions, differences: Sequence[Array]) -> Array:
+    """What solvers and floats may be off by: a share of what decisions differ by in this very row, and of the bound."""
     gap = np.where(np.isfinite(decisions.gap), decisions.gap, 0.0)
-    return gap + 1e-7 * typical + 1e-12 * np.abs(decisions.cost_bound)
+    scale = sum((np.where(np.isfinite(size), np.abs(size), 0.0) for size in differences), np.zeros(len(gap)))
+    return np.asarray(gap + 1e-7 * scale + 1e-12 * np.abs(decisions.cost_bound))

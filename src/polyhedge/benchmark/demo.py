@@ -120,7 +120,7 @@ def _learned_row(task: Task, predictor: Any, alpha: float, random_state: int) ->
     began = time.perf_counter()
     decider.fit(task.X, task.Y, learn=task.split.learn, calibrate=task.split.calibrate)
     seconds = time.perf_counter() - began
-    evaluation = decider.evaluate(*task.rows("test"))
+    evaluation = decider.evaluate(*task.rows("test"), volume=True)
     return Row("learned polyhedron", decider.set_, decider.radius_, evaluation, seconds)
 
 

@@ -72,7 +72,7 @@ def measure_decisions(
     complaint = decisions.complaint()
     return Measured(
         coverage=found.coverage.value,
-        volume=float(found.volume),
+        volume=float(volume),
         worst_case_cost=found.worst_case_cost.value,
         premium=found.premium.value,
         regret=found.regret.value,

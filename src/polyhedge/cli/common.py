@@ -132,7 +132,7 @@ def evaluation_lines(evaluation: Evaluation, thinned: Proportion | None = None) 
         observed = f"{evaluation.coverage.value:.3f} on {n} rows, {thinned} on one row of each of {thinned.n} groups"
     return [
         ("coverage", f"promised {evaluation.promised:.6g}, observed {observed}"),
-        ("bound held", f"{evaluation.bound_held} of these rows cost no more than their bound"),
+        *_held_lines(evaluation),
         ("cost", f"bound {_estimate(evaluation.worst_case_cost)}, realised {evaluation.realised_cost}"),
         ("regret", f"{evaluation.regret} above the best decision in hindsight"),
         (
@@ -140,6 +140,20 @@ def evaluation_lines(evaluation: Evaluation, thinned: Proportion | None = None) 
             f"{_signed(evaluation.over_nominal.value)} ± {evaluation.over_nominal.standard_error:.2g} "
             "against trusting the prediction",
         ),
+    ]
+
+
+def _held_lines(evaluation: Evaluation) -> list[tuple[str, str]]:
+    """What is promised holds together: a bound alone is not good news where a constraint was violated."""
+    bound = ("bound held", f"{evaluation.bound_held} of these rows cost no more than their bound")
+    if not evaluation.constraints:
+        return [bound]
+    nominal = f"trusting the prediction {evaluation.nominal_constraints_held}"
+    return [
+        ("promise held", f"{evaluation.promise_held} of these rows kept to bound and constraints together"),
+        bound,
+        ("constraints held", f"{evaluation.constraints_held} of these rows kept to all of them, {nominal}"),
+        *(("", f"{one.name}: {one}") for one in evaluation.constraints),
     ]
 
 

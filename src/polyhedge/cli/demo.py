@@ -64,7 +64,7 @@ def _table(comparison: Comparison) -> Table:
         ("worst-case cost", [str(e.worst_case_cost) for e in evaluations]),
         ("premium", [str(e.premium) for e in evaluations]),
         ("regret", [str(e.regret) for e in evaluations]),
-        ("volume", [f"{float(e.volume):.3g}" for e in evaluations]),
+        ("volume", ["" if e.volume is None else f"{float(e.volume):.3g}" for e in evaluations]),
         ("seconds to learn", [f"{row.seconds:.2g}" for row in comparison.rows]),
     ]
     for label, values in lines:

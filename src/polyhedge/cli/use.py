@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -50,6 +51,7 @@ from polyhedge.tables import (
     features_of,
     few_rows_doubt,
     measure_table,
+    quick_volume,
     text_of,
     thinned_coverage,
     usable_rows,
@@ -152,6 +154,9 @@ def evaluate(
     model: ModelFile,
     data: Annotated[Path, typer.Argument(help="Fresh rows with features and outcomes: a CSV or Parquet file.")],
     by: Annotated[str | None, typer.Option(help="Column by which to break the results down.")] = None,
+    volume: Annotated[
+        bool, typer.Option("--volume", help="Tell the mean volume of the sets; slow with many outcomes.")
+    ] = False,
     problem: CodedProblem = None,
     max_bytes: MaxBytes = io.MAX_BYTES,
     verify: VerifyKey = None,
@@ -164,8 +169,8 @@ def evaluate(
 ) -> None:
     """Compare promise and reality on rows that the model has not seen.
 
-    Coverage with its exact 95 % interval, realised cost against the bound, and regret against the best decision in
-    hindsight and against trusting the prediction; for each value of a column with --by.
+    Coverage with its exact 95 % interval, realised cost against the bound, uncertain constraints, and regret against
+    the best decision in hindsight and against trusting the prediction; for each value of a column with --by.
 
     Example: polyhedge evaluate model.polyhedge fresh.csv --by season
     """
@@ -176,10 +181,11 @@ def evaluate(
     labels = None if by is None else _labels(table, by)[kept]
     with progress("evaluating"):
         measures = measure_table(decider, X, Y)
-    whole = measures.summary(decider.mean_volume(X), decider.alpha_)
+    volume_of = decider.mean_volume if volume else partial(quick_volume, decider)
+    whole = measures.summary(decider.alpha_, volume=volume_of(X))
     thinned = _thinned(decider, measures, table, kept)
     groups = {
-        label: measures.summary(decider.mean_volume(X[own]), decider.alpha_, own)
+        label: measures.summary(decider.alpha_, own, volume=volume_of(X[own]))
         for label in ([] if labels is None else _most_common(labels))
         for own in [np.asarray(labels == label)]
     }
@@ -190,7 +196,9 @@ def evaluate(
         found = {"all": whole, "one_row_a_group": thinned, "by": groups if by else None}
         tell_json({**counts, **found, "notes": table.notes, "warnings": warnings})
         return
-    tell([("data", f"{table.source}: {len(kept)} of {len(table)} rows used"), *evaluation_lines(whole, thinned)])
+    lines = evaluation_lines(whole, thinned)
+    lines += [("volume", f"{whole.volume:.4g} in the mean")] if volume and whole.volume is not None else []
+    tell([("data", f"{table.source}: {len(kept)} of {len(table)} rows used"), *lines])
     if by is not None:
         _tell_groups(by, groups)
     warn(warnings)
@@ -213,12 +221,15 @@ def _most_common(labels: NDArray[np.str_]) -> list[str]:
 
 
 def _tell_groups(by: str, groups: dict[str, Evaluation]) -> None:
-    heads = [by, "rows", "coverage", "bound", "realised", "regret", "vs nominal"]
+    has_constraints = any(found.constraints for found in groups.values())
+    held = ["constraints"] if has_constraints else []
+    heads = [by, "rows", "coverage", *held, "bound", "realised", "regret", "vs nominal"]
     rows = [
         [
             label,
             str(found.coverage.n),
             str(found.coverage),
+            *([str(found.constraints_held)] if has_constraints else []),
             f"{found.worst_case_cost.value:.4g}",
             f"{found.realised_cost.value:.4g}",
             f"{found.regret.value:.4g}",

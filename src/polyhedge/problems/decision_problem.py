@@ -22,6 +22,7 @@ from polyhedge.problems.names import Source, check_names, default_outcome_names,
 from polyhedge.problems.parameters import ProblemParameter, layout_of, parameter_rows
 from polyhedge.problems.pieces import Pieces, SumOfMaxima
 from polyhedge.problems.row_values import RowValues
+from polyhedge.problems.violations import UncertainRows, constraint_texts
 from polyhedge.problems.written import Written, as_list, read_constants, read_problem, substitute, substitute_in
 
 Cost = Callable[[Any, Any], Any]
@@ -65,6 +66,8 @@ class DecisionProblem:
     outcome_names, decision_names : sequence of str, optional
         What to call the entries of u and (row-major, one variable after the other) of z in tables: u_1, u_2, ...
         and z_1, z_2, ..., or the variables' own names, where nothing is given.
+    constraint_names : sequence of str, optional
+        What to call the uncertain constraints, in their order; their own text where nothing is given.
     source : Source, optional
         Where the problem was written, if it came from a file.
     constants : list of cvxpy.Parameter
@@ -112,6 +115,7 @@ class DecisionProblem:
     name: str = "decision problem"
     outcome_names: Sequence[str] = ()
     decision_names: Sequence[str] = ()
+    constraint_names: Sequence[str] = ()
     source: Source | None = None
     constants: Sequence[Any] = ()
 
@@ -142,7 +146,7 @@ class DecisionProblem:
         check_compiled_cost(self)
 
     def labelled(self, **labels: Any) -> DecisionProblem:
-        """The same problem with another name, outcome_names, decision_names or source; nothing is compiled again."""
+        """The same problem with another name, source or names of its parts; nothing is compiled again."""
         twin = copy(self)
         twin.__dict__.update(labels, _kept=KeptProblems())
         twin._set_names()
@@ -151,9 +155,11 @@ class DecisionProblem:
     def _set_names(self) -> None:
         layout, outcomes = self.layout, default_outcome_names(self.n_outcomes)
         decisions = entry_names(layout.names[: layout.n_given], layout.shapes)
+        given, n_uncertain = self.constraint_names, len(self.written.uncertain)
         names = {
             "outcome_names": check_names(self.outcome_names, self.n_outcomes, "outcome_names", outcomes),
             "decision_names": check_names(self.decision_names, layout.given_size, "decision_names", decisions),
+            "constraint_names": check_names(given, n_uncertain, "constraint_names", constraint_texts(self.written)),
         }
         self.__dict__.update(names)
 
@@ -377,6 +383,22 @@ class DecisionProblem:
         """The parts of the uncertain constraints that depend on the decision alone, at one decision."""
         leaves = self.written.leaves(z)
         return [float(substitute(row.decision_part, leaves).value) for row in self._rows]
+
+    def violations(self, z: Array, u: Array, values: Array | None = None) -> Array:
+        """By how much each uncertain constraint is exceeded (N, n): rows as in `evaluate`, 0 where it holds."""
+        if values is None:
+            values = parameter_rows(self.parameters, None, len(z))
+        if self._uncertain is not None:
+            return self._uncertain.violations(z, u, values)
+        rows = [self.at_values(v).violations(z[[i]], u[[i]]) for i, v in enumerate(values)]
+        return np.vstack([np.zeros((0, len(self.constraint_names))), *rows])
+
+    @cached_property
+    def _uncertain(self) -> UncertainRows | None:
+        """None where the parameters do not enter linearly."""
+        if not self.parameters:
+            return UncertainRows(self.written, self._rows)
+        return None if self.lifted_parts is None else UncertainRows(self.written, self.lifted_parts.rows)
 
 
 def _sign_parameter(decision: cp.Variable) -> cp.Parameter:

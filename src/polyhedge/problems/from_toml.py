@@ -16,9 +16,10 @@ import numpy as np
 from polyhedge.problems import ready_made
 from polyhedge.problems.decision_problem import DecisionProblem
 from polyhedge.problems.names import Source
-from polyhedge.problems.tabled import Rows, TabledCost, read_cost, read_rows
+from polyhedge.problems.tabled import Row, Rows, TabledCost, read_cost, read_rows
 from polyhedge.problems.toml_table import Table, is_number
 from polyhedge.problems.toml_text import read_toml
+from polyhedge.problems.violations import each_once
 
 _GENERAL = "program"
 _READY_MADE: dict[str, Callable[..., DecisionProblem]] = {
@@ -150,7 +151,14 @@ def _program(table: Table) -> DecisionProblem:
         name=title,
         outcome_names=outcomes,
         decision_names=decisions,
+        constraint_names=_constraint_names(uncertain, z, cp.Variable(len(outcomes))),
     )
+
+
+def _constraint_names(rows: tuple[Row, ...], z: cp.Variable, u: cp.Variable) -> list[str]:
+    """The name of each row for each of its constraints that sees the outcome: "0 <= a - u <= 1" makes two."""
+    made = [(row.name, constraint) for row in rows for constraint in row.constraints(z, u)]
+    return each_once([name for name, constraint in made if u.id in {v.id for v in constraint.variables()}])
 
 
 def _names(table: Table, key: str, stem: str = "") -> tuple[str, ...]:

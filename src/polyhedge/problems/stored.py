@@ -28,6 +28,7 @@ from polyhedge.problems.names import Source, check_names
 from polyhedge.problems.parameters import ProblemParameter, parameter_names, sample_values
 from polyhedge.problems.pieces import Pieces, SumOfMaxima
 from polyhedge.problems.stored_checks import check_stored
+from polyhedge.problems.violations import constraint_texts
 from polyhedge.problems.written import Written, substitute, substitute_in
 from polyhedge.solvers.program import Cone, ConicProgram, n_rows
 
@@ -83,6 +84,7 @@ def problem_to_state(problem: DecisionProblem) -> dict[str, Any]:
         "name": problem.name,
         "outcome_names": list(problem.outcome_names),
         "decision_names": list(problem.decision_names),
+        **({"constraint_names": list(problem.constraint_names)} if problem.constraint_names else {}),
         "source": None if problem.source is None else [problem.source.reference, problem.source.digest],
         "decision": _decision_state(problem),
         **({"auxiliary": [_leaf_state(v) for v in auxiliary]} if auxiliary else {}),
@@ -192,6 +194,9 @@ def problem_from_state(state: Mapping[str, Any]) -> DecisionProblem:
         "name": _text(state["name"]),
         "outcome_names": check_names(outcome_names, d, "outcome_names", ()),
         "decision_names": check_names(state["decision_names"], layout.given_size, "decision_names", ()),
+        "constraint_names": check_names(
+            state.get("constraint_names", ()), len(uncertain), "constraint_names", constraint_texts(written)
+        ),
         "source": None if state["source"] is None else Source(*map(_text, state["source"])),
         "constants": (),
         "written": written,

@@ -79,6 +79,7 @@ class Row:
     expression: Biaffine | Formula
     side: str = ""
     bound: float = 0.0
+    name: str = ""
 
     def constraints(self, z: Any, u: Any) -> list[cp.Constraint]:
         """The CVXPY constraints."""
@@ -147,7 +148,7 @@ def read_rows(table: Table, key: str, decisions: tuple[str, ...], outcomes: tupl
         if isinstance(item, str):
             formula = Formula(item, decisions, outcomes)
             _try(formula, place, relations=True)
-            rows.append(Row(formula))
+            rows.append(Row(formula, name=item))
         else:
             rows.append(_row(Table(item, place), decisions, outcomes))
     return rows
@@ -159,10 +160,11 @@ def _row(table: Table, decisions: tuple[str, ...], outcomes: tuple[str, ...]) ->
         raise ValueError(f"{table.place} must have exactly one of {', '.join(_SIDES)}, got {sides or 'none'}.")
     bound = table.number(sides[0])
     expression = _biaffine(table, decisions, outcomes)
-    table.finish([*_BIAFFINE, *_SIDES])
+    name = table.text("name", table.place)
+    table.finish([*_BIAFFINE, *_SIDES, "name"])
     if not (expression.decision.any() or expression.sees_outcome):
         raise ValueError(f"{table.place} restricts nothing: all its coefficients are zero.")
-    return Row(expression, sides[0], bound)
+    return Row(expression, sides[0], bound, name)
 
 
 def _whole(table: Table, decisions: tuple[str, ...], outcomes: tuple[str, ...]) -> Biaffine:

@@ -15,7 +15,6 @@ from polyhedge.report.blocks import Block, Text
 from polyhedge.report.pictures import bound_picture
 from polyhedge.report.tables import Cell, Column, Table
 from polyhedge.robust import decide
-from polyhedge.sets import Volume
 from polyhedge.tables import thinned_coverage
 
 __all__ = ["HeldOut", "observe", "observed_blocks"]
@@ -62,7 +61,7 @@ def observe(decider: RobustDecider, X: Any, Y: ArrayLike, groups: Any = None) ->
     found = decide(problem, decider.set_, decider.radius_, centers, scales=scales)
     inside = decider.set_.contains((outcomes - centers) / scales[:, None], decider.radius_)
     rows = measure_rows(problem, found, inside, centers, outcomes)
-    evaluation = rows.summary(Volume(np.nan), decider.alpha_)
+    evaluation = rows.summary(decider.alpha_)
     evidence = evaluation.coverage if groups is None else thinned_coverage(rows, groups, np.random.default_rng(0))
     return HeldOut(X, outcomes, rows, evaluation, found.complaint(), evidence, groups is not None)
 
@@ -85,9 +84,35 @@ def observed_blocks(held_out: HeldOut) -> list[Block]:
     )
     return [
         Text(_sentence(held_out)),
+        *_constraint_blocks(held_out.evaluation),
         Table("Realised cost on held-out rows", columns, rows, note),
         *bound_picture(held_out.rows),
     ]
+
+
+def _constraint_blocks(found: Evaluation) -> list[Block]:
+    """A table of the uncertain constraints, by the robust decision and by trust in the prediction."""
+    if not found.constraints:
+        return []
+    columns = [
+        Column("constraint"),
+        Column("held"),
+        Column("exceeded by up to"),
+        Column("held, trusting the prediction"),
+        Column("exceeded by up to"),
+    ]
+    rows = [
+        [
+            Cell(one.name),
+            Cell(f"{100 * one.held.value:.1f} %", one.held.value),
+            Cell(f"{one.largest_violation:.3g}", one.largest_violation),
+            Cell(f"{100 * one.nominal_held.value:.1f} %", one.nominal_held.value),
+            Cell(f"{one.nominal_largest_violation:.3g}", one.nominal_largest_violation),
+        ]
+        for one in found.constraints
+    ]
+    note = "Share of held-out rows in which a constraint held, and the most by which it did not, in its own units."
+    return [Table("Constraints on held-out rows", columns, rows, note)]
 
 
 def _row(name: str, cost: Array, oracle: Array, level: float) -> list[Cell]:
@@ -111,8 +136,20 @@ def _sentence(held_out: HeldOut) -> str:
     groups = f" {evidence_in_words(held_out)}" if held_out.has_groups else ""
     return (
         f"On {n} rows that the model had not seen, {inside} of the outcomes lay inside their set, and {held} of the "
-        f"rows cost at most their bound.{groups} The bound was {found.worst_case_cost} in the mean, the cost that came "
-        f"{found.realised_cost}. The bound lies {found.premium} above the cost if the prediction were true."
+        f"rows cost at most their bound.{_constraints_in_words(found)}{groups} "
+        f"The bound was {found.worst_case_cost} in the mean, the cost that came {found.realised_cost}. "
+        f"The bound lies {found.premium} above the cost if the prediction were true."
+    )
+
+
+def _constraints_in_words(found: Evaluation) -> str:
+    if found.constraints_held is None or found.nominal_constraints_held is None:
+        return ""
+    shares = found.constraints_held, found.nominal_constraints_held, found.promise_held
+    kept, nominal, both = (f"{100 * share.value:.1f} %" for share in shares)
+    return (
+        f" All constraints that depend on the outcome held in {kept} of the rows (trusting the prediction: {nominal}); "
+        f"bound and constraints held together, as promised, in {both}."
     )
 
 

@@ -16,6 +16,7 @@ from polyhedge._versions import versions
 from polyhedge.data import take_rows
 from polyhedge.data.splits import IndexArray
 from polyhedge.estimator import RobustDecider
+from polyhedge.metrics import Evaluation
 from polyhedge.problems.decision_problem import Curvature
 from polyhedge.report.blocks import Block, Card, Cards, Code, Facts, Missing, Note, Points, Text
 from polyhedge.report.held_out import HeldOut, observe, observed_blocks
@@ -121,7 +122,8 @@ def _short(decider: RobustDecider, held_out: HeldOut | None, n_units: int) -> li
         Card(
             "Promised",
             f"≥ {_percent(1 - decider.alpha_)}",
-            "of outcomes inside the set, and of costs below their bound",
+            "of outcomes inside the set, and of costs below their bound"
+            + (" with all constraints kept" if decider.problem_.constraint_names else ""),
         )
     ]
     if held_out is None:
@@ -136,11 +138,18 @@ def _short(decider: RobustDecider, held_out: HeldOut | None, n_units: int) -> li
             _percent(found.coverage.value),
             f"of {n} held-out rows; 95 % interval {low} to {high}{alone}",
         ),
-        Card("Bound held", _percent(found.bound_held.value), "of these rows cost at most their bound"),
+        _held_card(found),
         Card("Mean cost bound", _number(found.worst_case_cost.value), "known before the outcome"),
         Card("Mean realised cost", _number(found.realised_cost.value), _against_nominal(held_out)),
     ]
     return [Cards(cards), Text(_verdict(decider, held_out, n_units))]
+
+
+def _held_card(found: Evaluation) -> Card:
+    if found.constraints_held is None:
+        return Card("Bound held", _percent(found.bound_held.value), "of these rows cost at most their bound")
+    alone = f"bound {_percent(found.bound_held.value)}, constraints {_percent(found.constraints_held.value)}"
+    return Card("Bound and constraints held", _percent(found.promise_held.value), f"of these rows together; {alone}")
 
 
 def _verdict(decider: RobustDecider, held_out: HeldOut, n_units: int) -> str:

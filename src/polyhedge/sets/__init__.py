@@ -6,7 +6,7 @@ from polyhedge.sets.convex_net import ConvexNet
 from polyhedge.sets.convex_nets import ConvexNets
 from polyhedge.sets.ellipsoid import Ellipsoid
 from polyhedge.sets.polyhedron import Polyhedron
-from polyhedge.sets.protocol import UncertaintySet, Volume, mean_volume
+from polyhedge.sets.protocol import UncertaintySet, Volume, has_quick_volume, mean_volume
 from polyhedge.sets.region import Region
 from polyhedge.sets.union_of_balls import UnionOfBalls
 
@@ -21,5 +21,6 @@ __all__ = [
     "UncertaintySet",
     "UnionOfBalls",
     "Volume",
+    "has_quick_volume",
     "mean_volume",
 ]

@@ -14,6 +14,8 @@ from polyhedge.solvers.program import ConicForm
 N_SAMPLES = 10_000
 SCORE_BLOCK = 32_768
 
+_QUICK_OUTCOMES, _QUICK_FACETS = 3, 256
+
 
 class Volume(float):
     """A volume that knows how exact it is: a float with the attribute `standard_error` (0.0 if exact).
@@ -73,6 +75,15 @@ class UncertaintySet(Protocol):
 
     def conic_form(self, radius: float) -> ConicForm:
         r"""Arrays of the set: $\{e : \exists y,\ g - G\,[e; y] \in K\}$."""
+
+
+def has_quick_volume(shape: UncertaintySet) -> bool:
+    """Whether the volume is finite and takes milliseconds: a bounded set of up to 3 outcomes with not too many facets.
+
+    Beyond, vertices become too many to list, and a number such as 4.5e47 tells nobody anything.
+    """
+    few_facets = getattr(shape, "n_facets", 0) <= _QUICK_FACETS
+    return shape.n_outcomes <= _QUICK_OUTCOMES and few_facets and shape.is_bounded
 
 
 def mean_volume(shape: UncertaintySet, radius: float, scales: Array, **options: Any) -> Volume:

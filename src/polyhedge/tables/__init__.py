@@ -8,7 +8,7 @@ from polyhedge.tables.options import TableOptions
 from polyhedge.tables.pipelines import PREDICTORS, choose_predictor, make_predictor
 from polyhedge.tables.reading import Table, read_table, text_of, values_of
 from polyhedge.tables.roles import copies_of, groups_of, row_prints, times_of
-from polyhedge.tables.rows import decide_rows, decisions_frame, measure_table, thinned_coverage
+from polyhedge.tables.rows import decide_rows, decisions_frame, measure_table, quick_volume, thinned_coverage
 from polyhedge.tables.schema import Column, Schema, choose_columns, features_of, outcomes_of
 from polyhedge.tables.usable import UsableRows, order_outcomes, usable_rows
 from polyhedge.tables.writing import check_target, write_table
@@ -38,6 +38,7 @@ __all__ = [
     "measure_table",
     "order_outcomes",
     "outcomes_of",
+    "quick_volume",
     "read_table",
     "row_prints",
     "text_of",

@@ -20,7 +20,7 @@ from polyhedge.tables.options import TableOptions
 from polyhedge.tables.pipelines import choose_predictor, make_predictor
 from polyhedge.tables.reading import Table
 from polyhedge.tables.roles import row_prints
-from polyhedge.tables.rows import measure_table, thinned_coverage
+from polyhedge.tables.rows import measure_table, quick_volume, thinned_coverage
 from polyhedge.tables.schema import Schema, choose_columns
 from polyhedge.tables.usable import UsableRows, check_solvable, order_outcomes
 
@@ -158,7 +158,7 @@ def _held_out(
     X = rows.X.iloc[held_out]
     measures = measure_table(decider, X, rows.Y[held_out])
     thinned = None if rows.groups is None else thinned_coverage(measures, rows.groups[held_out], rng)
-    return measures.summary(decider.mean_volume(X), decider.alpha_), thinned
+    return measures.summary(decider.alpha_, volume=quick_volume(decider, X)), thinned
 
 
 def _doubts(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import warnings
 from collections.abc import Sequence
-from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -16,10 +15,11 @@ from polyhedge.batches import distinct_names
 from polyhedge.estimator import RobustDecider
 from polyhedge.metrics import Proportion, RowMeasures, proportion
 from polyhedge.robust import Decisions
+from polyhedge.sets import Volume, has_quick_volume
 from polyhedge.solvers.program import Status
 from polyhedge.tables.schema import Labels
 
-__all__ = ["decide_rows", "decisions_frame", "measure_table", "thinned_coverage"]
+__all__ = ["decide_rows", "decisions_frame", "measure_table", "quick_volume", "thinned_coverage"]
 
 _log = logging.getLogger(__name__)
 
@@ -40,7 +40,12 @@ def measure_table(decider: RobustDecider, X: Any, Y: Array) -> RowMeasures:
     for batch in batches_of(len(X)):
         parts.append(decider.measure(X.iloc[batch], Y[batch]))
         tell(_log, "evaluating", batch.stop, len(X))
-    return RowMeasures(**_joined(parts))
+    return RowMeasures.joined(parts)
+
+
+def quick_volume(decider: RobustDecider, X: Any) -> Volume | None:
+    """The mean volume of the sets at these rows where it is quick, as in `RobustDecider.evaluate`."""
+    return decider.mean_volume(X) if has_quick_volume(decider.set_) else None
 
 
 def thinned_coverage(measures: RowMeasures, groups: Any, rng: np.random.Generator) -> Proportion:
@@ -87,8 +92,3 @@ def decisions_frame(
             remarks[row] = "; ".join(text for text in more if text)
     frame = pd.DataFrame(values, columns=distinct_names([*names, "status", "note"])[:-2])
     return frame.assign(status=status, note=remarks)
-
-
-def _joined(parts: Sequence[Any]) -> dict[str, Any]:
-    """The arrays of all parts, one below the other."""
-    return {f.name: np.concatenate([getattr(part, f.name) for part in parts]) for f in fields(parts[0])}
