@@ -48,7 +48,7 @@ def main(directory: str, n: int, seed: int, first: int = 0) -> dict[str, object]
     target, at_work = folder / f"mutated_{seed}.bin", folder / f"at_work_{seed}.txt"
     for content, rows in models:  # warm: what is imported now is not imported by a mutated file
         target.write_bytes(content)
-        assert attempt(target, rows) == "used", attempt(target, rows)
+        assert timed_attempt(target, rows)[0] == "used"
     events = watched()
     limit_memory()
     outcomes: Counter[str] = Counter()
@@ -60,12 +60,13 @@ def main(directory: str, n: int, seed: int, first: int = 0) -> dict[str, object]
         at_work.write_text(f"{i} {kind}")
         signal.alarm(PATIENCE)  # kills a process that hangs
         before = memory("VmRSS", reset=True)
-        began, events["now"] = time.process_time(), True
+        events["now"], spent = True, 0.0
         try:
-            outcomes[f"{kind}: {attempt(target, rows)}"] += 1
+            told, spent = timed_attempt(target, rows)
+            outcomes[f"{kind}: {told}"] += 1
         except BaseException as error:  # anything here is a finding
             findings.append(f"number {i}, {kind}: {type(error).__name__}: {str(error)[:300]}")
-        events["now"], spent = False, time.process_time() - began
+        events["now"] = False
         signal.alarm(0)
         taken = memory("VmHWM") - before
         slowest, largest = max(slowest, (spent, i)), max(largest, (taken, i))
@@ -139,24 +140,36 @@ def rows_beside(path: Path) -> object:
     return rows, np.array(said["outcomes"])
 
 
-def attempt(path: Path, rows: object) -> str:
-    """Inspect, load and use. A bad file is a `ModelFileError`; what loads may say that rows or numbers do not fit."""
+def timed_attempt(path: Path, rows: object) -> tuple[str, float]:
+    """Inspect, load and use; what came of it, and the seconds of the slowest call.
+
+    A bad file is a `ModelFileError`; what loads may say that rows or numbers do not fit.
+    """
     X, Y = rows
+    seconds: list[float] = []
+
+    def call(function: Callable[..., object], *arguments: object) -> object:
+        began = time.process_time()
+        try:
+            return function(*arguments)
+        finally:
+            seconds.append(time.process_time() - began)
+
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         with suppress(ph.ModelFileError):
-            str(ph.inspect_model(path))
+            str(call(ph.inspect_model, path))
         try:
-            decider = ph.load(path)
+            decider = call(ph.load, path)
         except ph.ModelFileError:
-            return "refused"
+            return "refused", max(seconds)
         said = []
         for use in USES:
             try:
-                use(decider, X, Y)
+                call(use, decider, X, Y)
             except ValueError:
                 said.append(use.__name__)
-    return f"used, but for {', '.join(said)}" if said else "used"
+    return f"used, but for {', '.join(said)}" if said else "used", max(seconds)
 
 
 def decide(decider: ph.RobustDecider, X: object, Y: np.ndarray) -> None:
