@@ -329,6 +329,19 @@ CASES = {
 }  # fmt: skip
 
 
+QUICK_CASES = (
+    "costs",
+    "costs, maxima and right-hand side",
+    "whole numbers",
+    "uncertain constraints",
+    "times the outcome",
+)
+
+
+def slow(name):
+    return pytest.param(name, marks=pytest.mark.slow)
+
+
 def some_values(parameters, n, seed=3):
     """Values for n rows that the parameters may have, none of them twice."""
     rng = np.random.default_rng(seed)
@@ -383,7 +396,7 @@ class TestParameters:
             assert problem.evaluate(found.flat[[i]], CENTERS[[i]], rows[[i]])[0] == pytest.approx(direct)
             assert problem.at_values(rows[i]).evaluate(found.flat[[i]], CENTERS[[i]])[0] == pytest.approx(direct)
 
-    @pytest.mark.parametrize("name", CASES)
+    @pytest.mark.parametrize("name", [name if name in QUICK_CASES else slow(name) for name in CASES])
     def test_every_row_is_decided_as_if_it_came_alone_in_any_order(self, name):
         problem, values = with_parameters(name), some_values(CASES[name][1], len(CENTERS))
         together = decide(problem, Box(WIDTHS), 1.0, CENTERS, parameters=values)
@@ -565,7 +578,9 @@ def some_rows(n=120, seed=7):
 
 
 class TestFittedDeciders:
-    @pytest.mark.parametrize("name", ["costs, maxima and right-hand side", "times the outcome", "no pieces"])
+    @pytest.mark.parametrize(
+        "name", ["costs, maxima and right-hand side", slow("times the outcome"), slow("no pieces")]
+    )
     def test_decide_measure_and_evaluate_agree_at_the_values_of_every_row(self, name):
         X, Y = some_rows()
         values, new = some_values(CASES[name][1], len(X)), some_values(CASES[name][1], 8, seed=9)
@@ -686,7 +701,7 @@ class TestFiles:
         given = {"a": np.ones(2), "b": np.ones((2, 2)), "c": 1.0} if isinstance(twin.decision, dict) else np.ones(2)
         assert str(twin.cost(given, u)) == str(problem.expression(given, u)).replace("w", twin.layout.names[-1])
 
-    @pytest.mark.parametrize("name", ["costs, maxima and right-hand side", "quadratic form", "times the outcome"])
+    @pytest.mark.parametrize("name", ["costs, maxima and right-hand side", slow("quadratic form")])
     def test_deciders_with_parameters_come_back_from_files(self, name, tmp_path):
         X, Y = some_rows()
         problem, values = with_parameters(name), some_values(CASES[name][1], 8)
