@@ -232,3 +232,16 @@ def test_volume_of_many_outcomes_is_computed_on_request_only(monkeypatch: pytest
     assert not asked
     assert decider.evaluate(*demand(20, 1, 5), volume=True).volume == pytest.approx((2 * decider.radius_) ** 5)
     assert asked
+
+
+def test_constraints_are_measured_at_the_parameters_of_each_row() -> None:
+    stock, z = cp.Parameter(name="stock", nonneg=True), cp.Variable(1, nonneg=True)
+    for power in (1, 2):  # linear in the parameter, and not
+        problem = DecisionProblem(
+            decision=z,
+            cost=lambda z, u: cp.sum(z),
+            uncertain_constraints=lambda z, u, power=power: [z + stock**power >= u],
+            n_outcomes=1,
+        )
+        found = problem.violations(np.ones((3, 1)), np.full((3, 1), 4.0), np.array([[0.0], [1.0], [3.0]]))
+        assert found[:, 0] == pytest.approx([3.0, 2.0, 0.0])
