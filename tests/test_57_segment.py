@@ -187,3 +187,16 @@ def test_curvature_far_below_the_slopes_leaves_decisions_on_the_segment():
     assert (found.z >= 0).all()
     worst = problem.evaluate(found.z, centers + 0.5)
     assert np.allclose(found.cost_bound, worst, rtol=1e-14)
+
+
+@pytest.mark.parametrize("unit", [2.0**-40, 2.0**-20, 2.0**30])
+def test_bounds_along_a_segment_do_not_depend_on_the_unit_of_outcomes(unit):
+    angle = np.linspace(0, 2 * np.pi, 60, endpoint=False)
+    hull = ConvexHull(np.column_stack([np.cos(angle), np.sin(angle)]))
+    centers = 0.3 * np.random.default_rng(0).normal(size=(20, 2))
+    problem = ph.problems.simplex_linear([0.0, 0.0])
+    usual, found = (
+        decide(problem, ph.Polyhedron(hull.equations[:, :2] / size, hull.equations[:, 2]), 0.0, size * centers)
+        for size in (1.0, unit)
+    )
+    assert found.cost_bound / unit == pytest.approx(usual.cost_bound, rel=1e-9)

@@ -51,7 +51,8 @@ def support_along(segment: Segment, form: ConicForm) -> SupportAlongSegment | No
     if not np.isfinite(ends.values).all():
         return None
     found, open_pairs = [ends.points[0], ends.points[1]], [(0, 1)]
-    scale = 1e-10 * (1 + float(np.abs(ends.values).max()))
+    # What rounding and the solver may be off by, whatever the unit of the outcomes.
+    scale = 1e-10 * float(np.abs(ends.points @ np.stack([segment.v0, segment.v1]).T).max())
     while open_pairs:
         i, j = open_pairs.pop()
         rise = float(turn @ (found[j] - found[i]))
@@ -71,13 +72,13 @@ def support_along(segment: Segment, form: ConicForm) -> SupportAlongSegment | No
 def _ordered(segment: Segment, points: Array) -> SupportAlongSegment:
     """Keep the residuals that show on the upper envelope over [0, 1], by rising slope."""
     heights, slopes = points @ segment.v0, points @ (segment.v1 - segment.v0)
-    order = np.lexsort((heights, slopes))
+    order, rounding = np.lexsort((heights, slopes)), 1e-12 * float(np.abs(slopes).max())
     chain: list[int] = []
     breaks: list[float] = []
     for k in order:
         while chain:
             last = chain[-1]
-            if slopes[k] - slopes[last] <= 1e-12 * (1 + abs(slopes[k])):
+            if slopes[k] - slopes[last] <= rounding:
                 crossing = -np.inf if heights[k] >= heights[last] else np.inf
             else:
                 crossing = float((heights[last] - heights[k]) / (slopes[k] - slopes[last]))

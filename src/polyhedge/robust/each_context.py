@@ -223,6 +223,7 @@ def least_maximum(heights: Array, slopes: Array) -> tuple[Array, np.ndarray[tupl
     highest = values.max(axis=2)
     least = highest.min(axis=1, keepdims=True)
     # On a flat stretch both ends are best up to rounding; the first one is taken, so that nothing flickers.
-    best = np.where(highest <= least + 1e-12 * (1 + np.abs(least)), S, np.inf).argmin(axis=1)
+    rounding = 1e-12 * (np.abs(heights) + np.abs(slopes)).max(axis=1, keepdims=True)
+    best = np.where(highest <= least + rounding, S, np.inf).argmin(axis=1)
     rows = np.arange(len(heights))
     return S[rows, best], values[rows, best].argmax(axis=1)
