@@ -446,6 +446,7 @@ class TestLiesAndMistakes:
 
 
 class TestFeasibleSet:
+    @pytest.mark.needs("pyscipopt")
     def test_attributes_bound_the_decision_as_cvxpy_would(self):
         u = np.array([1.0, -1.0, 0.5])
         for options in (

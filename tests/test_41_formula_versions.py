@@ -55,7 +55,7 @@ def test_there_are_formulas_of_the_oldest_and_the_newest_version_that_we_know() 
 def test_formulas_of_other_versions_are_written_again_as_one_of_ours(path: Path) -> None:
     z = cp.Variable(3)
     for name, row in written(path).items():
-        if name not in LATER and "geometric" not in name:
+        if name not in LATER:
             tree = to_tree(from_tree(row["tree"], {"z": z}), {z.id: "z"})
             assert str(from_tree(tree, {"z": z})) == str(from_tree(row["tree"], {"z": z})), name
 

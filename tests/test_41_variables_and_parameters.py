@@ -40,6 +40,7 @@ def written_out(variables, cost, constraints, center, uncertain=None):
     t = cp.Variable()
     rows = [t >= cost(variables, center + corner) for corner in CORNERS] + list(constraints)
     rows += [row for corner in CORNERS for row in (uncertain(variables, center + corner) if uncertain else [])]
+    pytest.importorskip("pyscipopt")
     return cp.Problem(cp.Minimize(t), rows).solve(solver=cp.SCIP)
 
 

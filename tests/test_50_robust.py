@@ -390,7 +390,7 @@ class TestColumnAndConstraintGeneration:
         # max {u'z - u'Cu : g - G[u - f; y] in K} = min {g'l + f'm + |C^-1/2 (z - m)|^2 / 4 : G'l = (m, 0), l in K*}
         form, z, m = shape.conic_form(RADIUS), cp.Variable(2), cp.Variable(2)
         multipliers = cp.Variable(len(form.g))
-        rows, start = [form.G.T @ multipliers == cp.hstack([m, np.zeros(form.G.shape[1] - 2)])], 0
+        rows, start = [form.G.T @ multipliers == cp.hstack([m, *np.zeros(form.G.shape[1] - 2)])], 0
         for cone in form.cones:
             block = multipliers[start : start + cone.n_rows]
             start += cone.n_rows
@@ -683,6 +683,7 @@ class TestSolvers:
         with pytest.raises(ValueError, match="without quadratic terms and cones"):
             LinearSolver(program)
 
+    @pytest.mark.needs("pyscipopt")
     @pytest.mark.parametrize("seed", range(8))
     @pytest.mark.parametrize("quadratic", [False, True])
     def test_outer_approximation_equals_scip(self, seed, quadratic):

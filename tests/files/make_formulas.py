@@ -28,6 +28,8 @@ def formulas(z: Any) -> dict[str, Any]:
         "power": cp.power(z, 1.5),
         "square root": cp.sqrt(z),
         "inverse": cp.inv_pos(z),
+        "geometric mean": cp.geo_mean(z),
+        "weighted geometric mean": cp.geo_mean(z, [1, 2, 1]),
         "2-norm": cp.norm(z),
         "1.5-norm": cp.norm(z, 1.5),
         "1-norm": cp.norm(z, 1),
@@ -57,8 +59,6 @@ def formulas(z: Any) -> dict[str, Any]:
     }
     if hasattr(cp, "broadcast_to"):
         found["broadcast"] = cp.broadcast_to(z, (2, 3))
-    if hasattr(cp.atoms, "GeoMean"):  # older versions do not say how to make one again
-        found |= {"geometric mean": cp.geo_mean(z), "weighted geometric mean": cp.geo_mean(z, [1, 2, 1])}
     return found
 
 

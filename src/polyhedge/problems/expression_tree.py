@@ -7,6 +7,7 @@ file can do no more than describe a formula.
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from functools import cache
@@ -74,14 +75,15 @@ def to_tree(node: Any, leaves: Mapping[int, str]) -> dict[str, Any]:
         return {"leaf": leaves[node.id]}
     if isinstance(node, cp.Constant):
         return {"constant": _plain_value(node.value)}
-    args = [to_tree(argument, leaves) for argument in node.args]
-    if type(node) is cp.QuadForm:
-        return {"atom": "quad_form", "args": args, "data": []}
-    names = [name for name, known in _classes().items() if known is type(node)]
+    names = ["quad_form"] if type(node) is cp.QuadForm else [n for n, made in _classes().items() if made is type(node)]
     if not names:
         raise NotPortableError(f"it holds {type(node).__name__}, which is not on the list of known parts")
-    # The last of two names is the one with "Approx".
-    return {"atom": names[-1], "args": args, "data": [_plain_data(item) for item in _settings(node)]}
+    args, data = _makings(node)
+    return {
+        "atom": names[-1],  # the last of two is the one with "Approx"
+        "args": [to_tree(argument, leaves) for argument in args],
+        "data": [_plain_data(item) for item in data],
+    }
 
 
 class FormulaWork:
@@ -170,11 +172,21 @@ def _make(name: str, args: list[Any], data: list[Any]) -> Any:
     return made(args) if name == "AddExpression" else made(*args, *_accepted(made, name, len(args), data))
 
 
-def _settings(node: Any) -> list[Any]:
-    """What an atom or constraint needs beside its arguments to be made again."""
+def _makings(node: Any) -> tuple[list[Any], list[Any]]:
+    """The arguments and settings from which an atom or constraint is made again."""
+    if type(node).__name__ == "geo_mean":  # CVXPY before 1.8 says how it computes one, not how to make it
+        if len(set(node.w)) == 1:
+            return node.args, []
+        # With weights, it has picked the entries whose weights are positive.
+        (picked,) = node.args
+        is_picked = np.asarray(picked.get_data()[0])
+        weights = np.zeros(is_picked.shape, dtype=np.int64)
+        whole = math.lcm(*(share.denominator for share in node.w))
+        weights[is_picked] = [int(share * whole) for share in node.w]
+        return picked.args, [weights.tolist()]
     data = node.get_data() or []
     # The last item of a constraint's data is its number in this process, which means nothing elsewhere.
-    return data[:-1] if isinstance(node, cp.Constraint) else data
+    return node.args, data[:-1] if isinstance(node, cp.Constraint) else data
 
 
 def _accepted(made: type, name: str, n_args: int, data: list[Any]) -> list[Any]:
