@@ -25,8 +25,10 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, PolynomialFeatures, StandardScaler
 from sklearn.tree import DecisionTreeRegressor
 from sklearn.tree._tree import Tree
+from typer.testing import CliRunner
 
 import polyhedge as ph
+from polyhedge.cli import app
 from polyhedge.io.archive import pack, unpack
 from polyhedge.io.encode import parse_json
 from polyhedge.io.make import from_record, to_record
@@ -232,6 +234,11 @@ def test_a_file_imports_no_module_that_it_names(path, monkeypatch):
         with pytest.raises(ph.ModelFileError, match=r"numpy.f2py.__main__.log1p"):
             ph.load(path, trusted=trusted)
         assert "numpy.f2py" not in sys.modules
+    out = path.with_name("decisions.csv")
+    done = CliRunner().invoke(app, ["decide", str(path), str(path), "--out", str(out)])
+    assert done.exit_code == 2
+    assert "numpy.f2py.__main__.log1p" in done.output
+    assert not out.exists()
 
 
 def test_a_trusted_type_that_ends_the_program_is_an_error_and_no_end(path):
