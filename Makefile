@@ -5,6 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 OUT ?= results
+WORKERS ?= 2
 
 .DEFAULT_GOAL := help
 .PHONY: help run test test-slow test-oldest test-newest bench lint types format licences lock clean
@@ -25,10 +26,10 @@ run: $(READY)  ## the paper's tables beside ours, and a report (under 5 minutes)
 	$(BIN)/polyhedge report $(OUT)
 
 test: lint types  ## lint, type-check and run the tests
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
 test-slow: $(READY)  ## the longer checks
-	$(BIN)/python -m pytest -n 2 -m slow
+	$(BIN)/python -m pytest -n $(WORKERS) -m slow
 
 # Environments of their own, with what polyhedge needs and no optional package, at the lowest or the newest versions that
 # pyproject.toml allows. Wheels only: the lowest version is the lowest that this Python can install without a compiler.
@@ -42,10 +43,10 @@ $(VENV)-%/.ready: pyproject.toml $(READY)
 	@touch $@
 
 test-oldest: $(VENV)-oldest/.ready  ## the tests that need no optional package, with the lowest versions allowed
-	$(VENV)-oldest/bin/python -m pytest -n 2 --dist loadfile
+	$(VENV)-oldest/bin/python -m pytest -n $(WORKERS) --dist loadfile
 
 test-newest: $(VENV)-newest/.ready  ## the same with the newest versions
-	$(VENV)-newest/bin/python -m pytest -n 2 --dist loadfile
+	$(VENV)-newest/bin/python -m pytest -n $(WORKERS) --dist loadfile
 
 bench: $(READY)  ## measured ratios of speed; also: polyhedge bench learning, polyhedge bench peers
 	$(BIN)/polyhedge bench decisions --out $(OUT)
