@@ -239,7 +239,7 @@ def test_a_wrong_region_is_not_certified_and_a_wrong_end_not_proven(kind):
         wrong = getattr(region, name).copy()
         wrong[tuple(rng.integers(wrong.shape))] += 1e-6
         assert not is_certified(engine.program, ph_replace(region, **{name: wrong}), batch._PROVEN)
-    F = np.concatenate([np.ones((300, 1)), centers], axis=1)
+    F = np.concatenate([np.ones((300, 1)), centers - engine.center], axis=1)
     v = np.zeros((300, engine.rule.n_pairs))  # the base for everyone: right for some, wrong for others
     proven = prove(engine.program, engine.pairs, F, v, 1e-8)
     truth = one_by_one(problem, shape, centers)

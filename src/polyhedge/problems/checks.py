@@ -14,8 +14,9 @@ from polyhedge._validation import Array, as_rows
 from polyhedge.problems.layout import in_structure
 from polyhedge.problems.names import default_outcome_names
 from polyhedge.problems.parameters import layout_of, sample_values
+from polyhedge.problems.pieces import SumOfMaxima
 from polyhedge.problems.written import call_cost, substitute
-from polyhedge.solvers.program import ConicProgram, Status
+from polyhedge.solvers.program import Cone, ConicProgram, Status
 from polyhedge.solvers.solve import solve
 
 if TYPE_CHECKING:
@@ -125,15 +126,25 @@ def check_compiled_cost(problem: DecisionProblem, n_points: int = 4) -> None:
     z, u = np.tile(z, (3, 1)), np.vstack([low, high, 0.5 * (low + high)])
     costs = problem.evaluate(z, u, np.tile(values, (len(z), 1)))
     size = float(np.abs(costs[np.isfinite(costs)]).max(initial=0.0))
-    for decision, outcome, said in zip(z, u, costs, strict=True):
+    allowed = _SAME * size + _rounding(problem.at_values(values), z, u)
+    for decision, outcome, said, most in zip(z, u, costs, allowed, strict=True):
         for given in _values_by_call(problem, decision, outcome, values):
-            if np.isclose(said, given, rtol=0.0, atol=_SAME * size, equal_nan=True):
+            if np.isclose(said, given, rtol=0.0, atol=most, equal_nan=True):
                 continue
             raise ValueError(
                 f"cost(z, u) gives {given:.6g} for constant z and u but its expression has the value {said:.6g}. "
                 "The callable must return the same formula for variables and constants: remove branches on "
                 "types or values, randomness and NumPy functions applied to z or u."
             )
+
+
+def _rounding(problem: DecisionProblem, z: Array, u: Array) -> Array:
+    """What roundings make of a cost whose terms are larger than itself, at matching rows."""
+    joint = problem.sum_of_maxima
+    if joint is None:
+        return np.zeros(len(z))
+    sizes = SumOfMaxima(np.abs(joint.base), tuple(np.abs(group) for group in joint.groups))
+    return 4096 * float(np.finfo(float).eps) * sizes.evaluate(np.abs(z), np.abs(u))
 
 
 def _values_by_call(problem: DecisionProblem, z: Array, u: Array, values: Array) -> list[float]:
@@ -158,15 +169,19 @@ def _outcomes_in_support(problem: DecisionProblem, u: Array) -> Array:
     A, h = problem.support_rows
     if not len(A):
         return u
-    point = cp.Variable(u.shape)
-    cp.Problem(cp.Minimize(cp.sum_squares(point - u)), [point @ A.T <= np.tile(h, (len(u), 1))]).solve(
-        solver=cp.CLARABEL
+    nearest = ConicProgram(
+        c=np.zeros(A.shape[1]),
+        A=sp.csr_array(A),
+        b=h,
+        cones=(Cone("nonneg", len(h)),),
+        P=sp.eye_array(A.shape[1]).tocsr(),
     )
-    if point.value is None:
+    points = [solve(replace(nearest, c=-row)).x for row in u]
+    if not np.isfinite(points).all():
         raise ValueError(
             "outcome_support is empty: no outcome satisfies it. Remove the constraints that contradict each other."
         )
-    return np.asarray(point.value)
+    return np.array(points)
 
 
 def feasible_points(

@@ -191,6 +191,13 @@ def _negated_minimum(node: cp.Expression) -> cp.Expression:
     return cp.max(-node.args[0], axis=node.axis, keepdims=node.keepdims)
 
 
+def _slopes(stacked: Array) -> Array:
+    """Differences over the far distance of values [at 0, far along each axis]; roundings of what cancelled are 0."""
+    slopes = (stacked[..., 1:] - stacked[..., :1]) / _FAR
+    slopes[np.abs(slopes) <= np.abs(stacked[..., :1]) / _FAR] = 0.0
+    return np.asarray(slopes)
+
+
 def _affine_map(expression: cp.Expression, variables: Sequence[cp.Variable]) -> Array:
     """Rows [constant, coefficients...] of an affine vector expression; variables in row-major order."""
     # CVXPY reads a gradient at the values of variables: those of the user's own are not ours to change.

@@ -13,11 +13,14 @@ import numpy as np
 
 from polyhedge._validation import Array, Indices
 from polyhedge.problems.segment import Segment
-from polyhedge.robust.support import maximise
+from polyhedge.robust.support import Maximiser
+from polyhedge.solvers.evidence import ROUNDING
 from polyhedge.solvers.program import ConicForm
 
 BLOCK = 8192
 """Contexts taken together: their numbers should stay in the processor's cache."""
+_SAME = 1e-10
+"""Share of the distance between the worst cases of both ends up to which two of them are one."""
 _FEW = 32
 """Thresholds up to which comparing with each is faster than a binary search."""
 
@@ -46,13 +49,14 @@ def support_along(segment: Segment, form: ConicForm) -> SupportAlongSegment | No
 
     Wherever two neighbouring residuals' lines cross, one maximisation tells whether a third is higher.
     """
-    turn = segment.v1 - segment.v0
-    ends = maximise(form, np.stack([segment.v0, segment.v1]))
+    turn, maximise = segment.v1 - segment.v0, Maximiser(form)
+    ends = maximise(np.stack([segment.v0, segment.v1]))
     if not np.isfinite(ends.values).all():
         return None
     found, open_pairs = [ends.points[0], ends.points[1]], [(0, 1)]
-    # What rounding and the solver may be off by, whatever the unit of the outcomes.
-    scale = 1e-10 * float(np.abs(ends.points @ np.stack([segment.v0, segment.v1]).T).max())
+    # Differences of less than this, as a share of those between the ends, are none.
+    apart = np.abs(np.stack([segment.v0, segment.v1]) @ (found[1] - found[0])).max()
+    scale = _SAME * float(apart) + ROUNDING * float(np.abs(ends.values).max())
     while open_pairs:
         i, j = open_pairs.pop()
         rise = float(turn @ (found[j] - found[i]))
@@ -60,7 +64,7 @@ def support_along(segment: Segment, form: ConicForm) -> SupportAlongSegment | No
             continue
         s = float(np.clip(segment.v0 @ (found[i] - found[j]) / rise, 0.0, 1.0))
         direction = segment.v0 + s * turn
-        top = maximise(form, direction[None])
+        top = maximise(direction[None])
         if not np.isfinite(top.values[0]):
             return None
         if top.values[0] > direction @ found[i] + scale:
@@ -72,13 +76,14 @@ def support_along(segment: Segment, form: ConicForm) -> SupportAlongSegment | No
 def _ordered(segment: Segment, points: Array) -> SupportAlongSegment:
     """Keep the residuals that show on the upper envelope over [0, 1], by rising slope."""
     heights, slopes = points @ segment.v0, points @ (segment.v1 - segment.v0)
-    order, rounding = np.lexsort((heights, slopes)), 1e-12 * float(np.abs(slopes).max())
+    order = np.lexsort((heights, slopes))
+    same = ROUNDING * float(np.abs(slopes).max(initial=0.0))
     chain: list[int] = []
     breaks: list[float] = []
     for k in order:
         while chain:
             last = chain[-1]
-            if slopes[k] - slopes[last] <= rounding:
+            if slopes[k] - slopes[last] <= same:
                 crossing = -np.inf if heights[k] >= heights[last] else np.inf
             else:
                 crossing = float((heights[last] - heights[k]) / (slopes[k] - slopes[last]))

@@ -21,14 +21,14 @@ from polyhedge.robust.pivots import DualSimplex, PivotRule, PrincipalPivots, piv
 from polyhedge.robust.regions import Region, is_certified, region_at
 from polyhedge.robust.workers import in_order
 from polyhedge.robust.worst_residual import WorstResidual
-from polyhedge.solvers.program import row_kinds
+from polyhedge.solvers.program import Solution
 
 Progress = Callable[[int, int], None]
 """Called with the number of contexts decided so far and the number of all."""
 
 WORTH_A_POOL = 64
-_PROVEN = 1e-8
-_TIGHT = 1e-6
+_PROVEN, _TIGHT = 1e-8, 1e-6
+"""In units of the program's frame."""
 _FIRST_CHUNK, _CHUNK = 256, 65_536
 _TASK = 8192
 _POOL_BYTES, _POOL_SIZE = 32e6, 4096
@@ -64,7 +64,8 @@ def decide_in_batch(
     """What critical regions can prove; all contexts stay open where they do not apply or are not worth it."""
     engine = None
     if len(centers) >= WORTH_A_POOL:
-        engine = batch_engine(counterpart, centers.mean(axis=0), np.abs(centers).mean(axis=0))
+        middle = centers.mean(axis=0)
+        engine = batch_engine(counterpart, middle, np.abs(centers - middle).mean(axis=0))
     if engine is None:
         return BatchDecisions.undecided(len(centers), counterpart.problem.n_decisions, counterpart.problem.n_outcomes)
     return engine.decide(centers, n_jobs=n_jobs, progress=progress)
@@ -77,15 +78,17 @@ class BatchEngine:
     """
 
     def __init__(
-        self, counterpart: Counterpart, program: DenseProgram, pairs: Pairs, rule: PivotRule, base: Array
+        self, counterpart: Counterpart, program: DenseProgram, pairs: Pairs, rule: PivotRule, center: Array
     ) -> None:
         self.counterpart, self.program, self.pairs, self.rule = counterpart, program, pairs, rule
+        self.center = center
         self.worst = WorstResidual(counterpart)
         # As a function of the prediction the optimum is concave where costs move and convex where limits do, so
         # that tangents taken at other predictions bound it: the tightest names the most promising region.
         self.value_sign = 1.0 if counterpart.parametric.rhs_slope.nnz else -1.0
         self.pool = _Pool(self)
-        self.pool.offer(np.zeros((1, rule.n_pairs), dtype=bool), base[None], _WORTH)
+        base = np.eye(1, 1 + len(center))
+        self.pool.offer(np.zeros((1, rule.n_pairs), dtype=bool), base, _WORTH)
 
     def decide(self, centers: Array, *, n_jobs: int | None = None, progress: Progress | None = None) -> BatchDecisions:
         """Decide all contexts that can be proven optimal."""
@@ -101,7 +104,7 @@ class BatchEngine:
         return found
 
     def _decide_chunk(self, centers: Array, chunk: slice, found: BatchDecisions, n_jobs: int | None) -> None:
-        F = np.concatenate([np.ones((len(centers), 1)), centers], axis=1)
+        F = np.concatenate([np.ones((len(centers), 1)), centers - self.center], axis=1)
         which = self.pool.most_promising(F)
         outside = self.pool.settle(F, which, _part(found, chunk))
         if not len(outside):
@@ -132,20 +135,25 @@ def batch_engine(counterpart: Counterpart, center: Array, reach: Array) -> Batch
     """An engine with its base at one prediction; None where the counterpart is not of the form for it.
 
     The program must be linear or quadratic, without integers, and its matrix must not depend on the prediction.
-    `reach` (d,) is the usual size of a prediction.
+    `reach` (d,) is the usual distance of other predictions from it.
     """
     parametric = counterpart.parametric
     zero = parametric.at_zero
     is_polyhedral = all(cone.kind in ("zero", "nonneg") for cone in zero.cones)
     if not is_polyhedral or len(zero.integer) or parametric.entry_slope.nnz or not WorstResidual.applies(counterpart):
         return None
+    solution = counterpart.solver.solve(center)
+    if not solution.status.has_solution:
+        return None
     reach = np.concatenate([[1.0], reach])
-    program = DenseProgram.of(parametric, reach)
+    frame = counterpart.solver.frame
+    assert frame is not None
+    program = DenseProgram.of(parametric, center, frame)
     sides = bool(parametric.rhs_slope.nnz), bool(parametric.cost_slope.nnz)
     is_one_sided = program.P is None and not all(sides)
     if not is_one_sided and len(program.inequalities) > _MOST_PAIRS:
         return None
-    tight = _tight_inequalities(counterpart, center)
+    tight = _tight_inequalities(counterpart, program, solution)
     if tight is None:
         return None
     pairs = complementary_pairs(program, independent_rows(program, tight), reach)
@@ -155,23 +163,20 @@ def batch_engine(counterpart: Counterpart, center: Array, reach: Array) -> Batch
     if is_one_sided and pairs.q[~moving, 0].min(initial=0.0) < -_PROVEN:
         return None  # the base has no signs to keep
     rule: PivotRule = DualSimplex(pairs, moving) if is_one_sided else PrincipalPivots(pairs)
-    engine = BatchEngine(counterpart, program, pairs, rule, np.concatenate([[1.0], center]))
+    engine = BatchEngine(counterpart, program, pairs, rule, center)
     return engine if engine.pool.regions else None
 
 
-def _tight_inequalities(counterpart: Counterpart, center: Array) -> Indices | None:
-    """Inequalities that define the solution at one prediction, the heaviest first; None where there is none."""
-    program, solver = counterpart.parametric.at(center), counterpart.solver
-    kinds = row_kinds(program.cones)
-    solution = solver.solve(center)
-    if not solution.status.has_solution:
-        return None
+def _tight_inequalities(counterpart: Counterpart, program: DenseProgram, solution: Solution) -> Indices | None:
+    """Inequalities that define the solution at the base, the heaviest first; None where a basis does not say."""
+    rows, solver, frame = program.inequalities, counterpart.solver, program.frame
     if solver.is_warm:
         active = solver.solver.active_rows()
-        return None if active is None else np.flatnonzero(active & (kinds != "zero"))
-    slack = program.b - program.A @ solution.x
-    tight = (kinds != "zero") & ((solution.y > slack) | (slack <= _TIGHT * (1 + np.abs(program.b))))
-    return np.flatnonzero(tight)[np.argsort(-solution.y[tight], kind="stable")]
+        return None if active is None else rows[active[rows]]
+    x = (solution.x - frame.origin) / frame.columns
+    slack, y = program.B[:, 0] - program.A @ x, solution.y / (frame.cost * frame.rows)
+    tight = rows[(y[rows] > slack[rows]) | (slack[rows] <= _TIGHT)]
+    return tight[np.argsort(-y[tight], kind="stable")]
 
 
 class _Pool:
@@ -252,11 +257,12 @@ class _Pool:
         region = region_at(engine.rule, engine.pairs, flipped)
         if region is None or not is_certified(engine.program, region, _PROVEN):
             return
-        residual, weights = engine.worst.affine(engine.program.unit * region.Y), None
+        X, Y = engine.program.maps(region.X, region.Y)
+        residual, weights = engine.worst.affine(Y), None
         if residual is None:
             residual = np.zeros((engine.counterpart.problem.n_outcomes, len(F)))
-            weights = np.ascontiguousarray(region.Y[engine.worst.rows].T)
-        z = region.X[engine.counterpart.problem.feasible.z_columns]
+            weights = np.ascontiguousarray(Y[engine.worst.rows].T)
+        z = X[engine.counterpart.problem.feasible.z_columns]
         U = _value_form(engine.program, region)
         # Within a region a linear program's optimum is affine where predictions move only its costs or only its limits.
         is_affine = isinstance(engine.rule, DualSimplex)
@@ -271,7 +277,7 @@ class _Pool:
 def _value_form(program: DenseProgram, region: Region) -> Array:
     """The symmetric U with which the bound of a region is [1; f]'U [1; f]."""
     bend = 0.0 if program.P is None else 0.5 * program.P @ region.X
-    U = program.unit * (region.X.T @ (program.C + bend))
+    U = program.frame.cost * (region.X.T @ (program.C + bend))
     U[0] += program.offset
     return np.asarray((U + U.T) / 2)
 

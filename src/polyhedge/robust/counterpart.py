@@ -23,7 +23,7 @@ from polyhedge.problems.lifted import Lifted
 from polyhedge.robust.parametric import ContextSolver, ParametricProgram
 from polyhedge.robust.support import SupportCertificate, form_at, maximise
 from polyhedge.sets import UncertaintySet
-from polyhedge.solvers.program import Cone, ConicForm, ConicProgram, Status, unit_of
+from polyhedge.solvers.program import Cone, ConicProgram, Status
 
 
 @dataclass(frozen=True)
@@ -66,6 +66,7 @@ class Counterpart:
     problem : a problem with a piece list, or what one with parameters was lifted to; contexts are then [f, parameters].
     shape, radius : the residual set.
     support_rows : A, h of the known support {u : A u <= h}, by default the problem's own.
+    reference : a usual prediction, from which all programs are seen; by default the first that is solved.
     """
 
     def __init__(
@@ -75,6 +76,7 @@ class Counterpart:
         radius: float,
         *,
         support_rows: tuple[Array, Array] | None = None,
+        reference: Array | None = None,
     ) -> None:
         if problem.pieces is None:
             raise ValueError("This cost has no piece list; use column-and-constraint generation.")
@@ -82,10 +84,9 @@ class Counterpart:
         self.support_rows = problem.support_rows if support_rows is None else support_rows
         self.form = form_at(shape, radius, np.zeros(problem.n_outcomes), self.support_rows)
         self.n_support_rows = len(self.support_rows[0])
-        self.units = _multiplier_units(self.form)
         self.blocks: list[_Block] = []
         self.parametric = self._build()
-        self.solver = ContextSolver(self.parametric)
+        self.solver = ContextSolver(self.parametric, None if reference is None else self.parametric.frame_at(reference))
 
     def _build(self) -> ParametricProgram:
         problem, feasible = self.problem, self.problem.feasible
@@ -138,8 +139,7 @@ class Counterpart:
         padding = np.zeros(G.shape[1] - d)
         equations = assembly.add_rows("zero", np.concatenate([pieces.q[piece, :d], padding]))
         transposed = G.T.tocoo()
-        entries = transposed.data * self.units[transposed.col]
-        assembly.add_entries(equations[transposed.row], columns[transposed.col], entries)
+        assembly.add_entries(equations[transposed.row], columns[transposed.col], transposed.data)
         i, j = np.nonzero(pieces.Q[piece, :d])
         assembly.add_entries(equations[i], z[j], -pieces.Q[piece][i, j])
         return columns, equations
@@ -156,7 +156,7 @@ class Counterpart:
                 multipliers[k] = block.certificate.multipliers[0]
                 lifted[k] = weights[k] * block.certificate.lifted[0]
             else:
-                multipliers[k] = self.units * solution.x[block.multiplier_columns]
+                multipliers[k] = solution.x[block.multiplier_columns]
                 lifted[k] = -solution.y[block.equation_rows]
         z = solution.x[self.problem.feasible.z_columns]
         return CounterpartSolution(
@@ -189,12 +189,11 @@ class _PieceTerms:
     ) -> None:
         self.Q, self.q = pieces.Q[piece], pieces.q[piece]
         self.p, self.c = pieces.p[piece], float(pieces.c[piece]) + constant
-        self.z, self.columns, self.g = z, columns, (owner.units * owner.form.g)[: len(columns)]
+        self.z, self.columns, self.g = z, columns, owner.form.g[: len(columns)]
         A = owner.support_rows[0]
         self.support_columns = columns[len(columns) - len(A) :] if len(columns) else columns
-        units = owner.units[len(owner.units) - len(A) :]
         self.support_slope = np.zeros((len(self.support_columns), len(self.q)))
-        self.support_slope[:, : A.shape[1]] = -A * units[:, None] if len(columns) else 0.0
+        self.support_slope[:, : A.shape[1]] = -A if len(columns) else 0.0
 
     def to_objective(self, assembly: _Assembly) -> None:
         assembly.add_costs(self.z, self.p, self.Q.T)
@@ -317,20 +316,6 @@ class _Assembly:
         values = np.concatenate(self.values)[order]
         A = sp.csr_array((values, columns, indptr), shape=(self.n_rows, self.n_columns))
         return A, sp.csr_array(np.concatenate(self.slopes)[order])
-
-
-def _multiplier_units(form: ConicForm) -> Array:
-    """The multiplier of a row of size r is about 1 / r: in these units all of them are about 1."""
-    sizes = np.abs(form.G).max(axis=1).toarray().ravel()
-    units, start = np.ones(len(sizes)), 0
-    for cone in form.cones:
-        rows = slice(start, start + cone.n_rows)
-        start = rows.stop
-        if cone.kind in ("zero", "nonneg"):
-            units[rows] = [1 / unit_of(sizes[[row]]) for row in range(rows.start, rows.stop)]
-        else:  # the rows of a cone keep their proportions
-            units[rows] = 1 / unit_of(sizes[rows])
-    return units
 
 
 def _padded(P: sp.csr_array | None, n: int) -> sp.csr_array | None:

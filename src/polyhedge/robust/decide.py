@@ -196,7 +196,8 @@ def _by_counterpart(
     job: _Job, compiled: DecisionProblem | Lifted, contexts: Array, progress: Progress | None
 ) -> Decisions:
     """Contexts [prediction, parameters] in batch as far as that goes, the others one by one."""
-    counterpart = Counterpart(compiled, job.shape, job.radius)
+    reference = contexts.mean(axis=0) if len(contexts) else None
+    counterpart = Counterpart(compiled, job.shape, job.radius, reference=reference)
     decided = decide_in_batch(counterpart, contexts, n_jobs=job.n_jobs, progress=progress)
     rows = _one_by_one(job, counterpart, contexts[decided.is_open])
     return _collect(job, contexts[:, : job.problem.n_outcomes], decided, rows, progress)
@@ -210,7 +211,7 @@ def _one_by_one(job: _Job, counterpart: Counterpart, contexts: Array) -> Iterato
         return
 
     def solve_part(part: Array) -> list[CounterpartSolution]:
-        solver = ContextSolver(counterpart.parametric)
+        solver = ContextSolver(counterpart.parametric, counterpart.solver.frame)
         return [counterpart.solve(context, solver) for context in part]
 
     parts = [contexts[k : k + _PART] for k in range(0, len(contexts), _PART)]

@@ -13,7 +13,7 @@ from polyhedge._validation import Array, Indices
 from polyhedge.problems.layout import Layout
 from polyhedge.robust.along_segment import BLOCK
 from polyhedge.sets import Polyhedron, UncertaintySet
-from polyhedge.solvers.program import Status
+from polyhedge.solvers.program import TOLERANCE, Status, status_at
 
 
 @dataclass(frozen=True)
@@ -95,6 +95,14 @@ def joined(parts: Sequence[Decisions], rows: Sequence[Indices]) -> Decisions:
     return Decisions(**arrays, layout=parts[0].layout, detail=tuple(texts[i] for i in back) if any(texts) else ())
 
 
+def statuses(gaps: Array, sizes: Array) -> NDArray[np.object_]:
+    """The status of each context by its gap and the size of its costs, see `status_at`."""
+    status = all_optimal(len(gaps))
+    for i in np.flatnonzero(~(gaps <= TOLERANCE * sizes)):
+        status[i] = status_at(float(gaps[i]), float(sizes[i]))
+    return status
+
+
 def all_optimal(n: int) -> NDArray[np.object_]:
     """The status of N contexts that are all proven optimal."""
     status = np.empty(n, dtype=object)
@@ -108,8 +116,9 @@ def tight_facets(
     """Facets of a polyhedron that are tight at residuals (or outcomes around centers); block by block."""
     if not isinstance(shape, Polyhedron):
         return np.zeros((len(points), 0), dtype=bool)
-    limit = radius - shape.b
-    enough = limit - 1e-7 * (np.abs(limit) + np.linalg.norm(shape.W, axis=1))
+    limit, length = radius - shape.b, np.linalg.norm(shape.W, axis=1)
+    # Near is what is near beside the usual distance of a facet from the origin.
+    enough = limit - 1e-7 * (np.abs(limit) + length * np.median(np.abs(limit) / length))
     tight = np.empty((len(points), len(limit)), dtype=bool)
     # Comparing two arrays of one shape is several times faster than comparing short rows with one.
     enough = np.tile(enough, (min(BLOCK, len(points)), 1))

@@ -25,9 +25,10 @@ from polyhedge._validation import Array, Mask
 from polyhedge.problems import DecisionProblem
 from polyhedge.problems.segment import Segment, as_segment, decision_segment, quadratic_base
 from polyhedge.robust.decide import decide
-from polyhedge.robust.decisions import Decisions
+from polyhedge.robust.decisions import Decisions, statuses
 from polyhedge.sets import UncertaintySet
-from polyhedge.solvers.program import Status
+from polyhedge.solvers.evidence import ROUNDING
+from polyhedge.solvers.program import TOLERANCE
 
 Maximisers = Callable[[Array], Array]
 """Row i of the result is a maximiser over the set of context i in the direction of row i."""
@@ -91,16 +92,16 @@ def joined(parts: list[Decisions]) -> Decisions:
     )
 
 
-def decisions_at(problem: DecisionProblem, z: Array, bound: Array, outcomes: Array, gap: Array) -> Decisions:
-    """Proven decisions z (N, p) as a `Decisions`."""
-    status = np.empty(len(z), dtype=object)
-    status.fill(Status.OPTIMAL)
+def decisions_at(
+    problem: DecisionProblem, z: Array, bound: Array, outcomes: Array, gap: Array, size: Array
+) -> Decisions:
+    """Decisions z (N, p) with their gaps as a `Decisions`; `size` (N,) is that of the costs at stake."""
     return Decisions(
         flat=z,
         cost_bound=bound,
         worst_outcome=outcomes,
         active_facets=np.zeros((len(z), 0), dtype=bool),
-        status=status,
+        status=statuses(gap, size),
         gap=gap,
         layout=problem.layout,
     )
@@ -130,14 +131,16 @@ def _by_bisection(problem: DecisionProblem, segment: Segment, maximisers: Maximi
         value = segment.base[0] + (segment.base[1] + segment.base[2] * s) * s + np.einsum("nd,nd->n", V, outcomes)
         return _Tangent(s, value, segment.base[1] + 2 * segment.base[2] * s + outcomes @ turn, residual)
 
-    low, high = tangent(np.zeros(len(centers))), tangent(np.ones(len(centers)))
+    low, high = first, last = tangent(np.zeros(len(centers))), tangent(np.ones(len(centers)))
     for _ in range(_N_BISECTIONS):
         middle = tangent((low.s + high.s) / 2)
         rises = middle.slope >= 0
         low, high = _where(rises, low, middle), _where(rises, middle, high)
     best = _where(low.value <= high.value, low, high)
     s, bound, residual, gap = _between(low, high, best)
-    return decisions_at(problem, segment.z0 + s[:, None] * (segment.z1 - segment.z0), bound, centers + residual, gap)
+    size = np.abs(first.slope) + np.abs(last.slope) + ROUNDING / TOLERANCE * np.abs(bound)
+    z = segment.z0 + s[:, None] * (segment.z1 - segment.z0)
+    return decisions_at(problem, z, bound, centers + residual, gap, size)
 
 
 def _where(choose: Mask, first: _Tangent, second: _Tangent) -> _Tangent:
@@ -198,7 +201,7 @@ def _by_crossings(problem: DecisionProblem, lines: FixedLines, maximisers: Maxim
     bound = heights[np.arange(n), piece] + lines.slopes[piece] * s
     outcomes = centers + residuals[np.arange(n), piece]
     z = lines.z0 + s[:, None] * (lines.z1 - lines.z0)
-    return decisions_at(problem, z, bound, outcomes, np.zeros(n))
+    return decisions_at(problem, z, bound, outcomes, np.zeros(n), np.ones(n))
 
 
 def least_maximum(heights: Array, slopes: Array) -> tuple[Array, np.ndarray[tuple[int], np.dtype[np.intp]]]:

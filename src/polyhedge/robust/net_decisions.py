@@ -91,7 +91,9 @@ def _together(problem: DecisionProblem, segment: Segment | None, sets: NetSets, 
     if turned is not None:
         found = saddles_along(turned, sets, centers)
         z = turned.z0 + found.s[:, None] * (turned.z1 - turned.z0)
-        return decisions_at(problem, z, found.value, centers + found.residual, found.gap)
+        reach = max(float(np.linalg.norm(turned.v0)), float(np.linalg.norm(turned.v1)))
+        size = reach * np.linalg.norm(found.residual - sets.origins, axis=1)
+        return decisions_at(problem, z, found.value, centers + found.residual, found.gap, size)
 
     def maximisers(V: Array) -> Array:
         return supports(sets.nets, sets.radii, sets.origins, V).residual

@@ -14,8 +14,10 @@ import numpy as np
 
 from polyhedge._validation import Array, Indices, Mask
 from polyhedge.robust.parametric import ParametricProgram
-from polyhedge.solvers.program import row_kinds, unit_of
+from polyhedge.solvers.program import row_kinds
+from polyhedge.solvers.scaling import Frame
 
+# In units of the program's frame.
 _ROUNDING = 1e-13
 _LARGEST = 1e8
 _DEPENDENT = 1e-9
@@ -40,9 +42,10 @@ class Pairs:
 
 @dataclass(frozen=True)
 class DenseProgram:
-    """A parametric program as dense arrays; each row of C, B and offset holds [at zero, slopes in f].
+    """A parametric program near one prediction as dense arrays, seen from a frame.
 
-    Costs C and P are in terms of `unit`, the usual size of a cost; the offset is not.
+    Each row of C, B and offset holds [there, slopes in f]; f counts from that prediction. All but the offset, which
+    makes the value, are in the frame's units.
     """
 
     A: Array
@@ -51,25 +54,42 @@ class DenseProgram:
     P: Array | None
     offset: Array
     inequalities: Indices
-    unit: float = 1.0
+    frame: Frame
 
     @classmethod
-    def of(cls, parametric: ParametricProgram, reach: Array) -> DenseProgram:
-        """The program's arrays; its matrix must not depend on the prediction."""
-        zero = parametric.at_zero
-        C = np.column_stack([zero.c, parametric.cost_slope.toarray()])
-        P = None if zero.P is None else zero.P.toarray()
-        unit = unit_of(np.concatenate([np.abs(C) @ reach, np.zeros(0) if P is None else P.diagonal()]))
-        kinds = row_kinds(zero.cones)
+    def of(cls, parametric: ParametricProgram, center: Array, frame: Frame) -> DenseProgram:
+        """The program's arrays around a prediction; its matrix must not depend on it."""
+        program = parametric.at(center)
+        seen, x, prices = frame.seen(program), frame.origin, frame.prices
+        cost_slope, rhs_slope = parametric.cost_slope.toarray(), parametric.rhs_slope.toarray()
+        bend = 0.0 if program.P is None else 0.5 * float(x @ (program.P @ x))
+        there = program.offset + bend + float(program.c @ x) + float(prices @ (program.A @ x - program.b))
+        kinds = row_kinds(program.cones)
         return cls(
-            A=zero.A.toarray(),
-            B=np.column_stack([zero.b, parametric.rhs_slope.toarray()]),
-            C=C / unit,
-            P=None if P is None else P / unit,
-            offset=np.concatenate([[zero.offset], parametric.offset_slope]),
+            A=seen.A.toarray(),
+            B=np.column_stack([seen.b, frame.rows[:, None] * rhs_slope]),
+            C=np.column_stack([seen.c, frame.columns[:, None] * cost_slope / frame.cost]),
+            P=None if seen.P is None else seen.P.toarray(),
+            offset=np.append(there, parametric.offset_slope + cost_slope.T @ x - rhs_slope.T @ prices),
             inequalities=np.flatnonzero(kinds == "nonneg"),
-            unit=unit,
+            frame=frame,
         )
+
+    def points(self, x: Array) -> Array:
+        """Points (N, n) of the program itself."""
+        return np.asarray(self.frame.origin + self.frame.columns * x)
+
+    def maps(self, X: Array, Y: Array) -> tuple[Array, Array]:
+        """Point X [1; f] and multipliers Y [1; f] as maps for the program itself."""
+        frame = self.frame
+        X, Y = frame.columns[:, None] * X, frame.cost * frame.rows[:, None] * Y
+        X[:, 0] += frame.origin
+        Y[:, 0] += frame.prices
+        return X, Y
+
+    def multipliers(self, y: Array) -> Array:
+        """Multipliers (N, n_rows) of the program itself."""
+        return np.asarray(self.frame.prices + self.frame.cost * self.frame.rows * y)
 
 
 def independent_rows(program: DenseProgram, wanted: Indices) -> Mask:
@@ -154,8 +174,9 @@ def prove(program: DenseProgram, pairs: Pairs, F: Array, v: Array, tolerance: fl
     wrong = np.maximum(wrong, -y[:, rows].min(axis=1, initial=0.0) / y_size)
     wrong = np.maximum(wrong, np.abs(force).max(axis=1, initial=0.0) / y_size)
     wrong = np.maximum(wrong, np.abs(gap) / (1 + np.abs(value)))
-    unit = program.unit
-    return Proven(x, unit * y, unit * value + F @ program.offset, unit * np.abs(gap), wrong <= tolerance)
+    unit = program.frame.cost
+    value, gap = unit * value + F @ program.offset, unit * np.abs(gap)
+    return Proven(program.points(x), program.multipliers(y), value, gap, wrong <= tolerance)
 
 
 def _equations(A: Array, inequalities: Indices) -> Mask:

@@ -8,10 +8,11 @@ import numpy as np
 import scipy.sparse as sp
 
 from polyhedge._validation import Array, Indices
-from polyhedge.solvers.conic import ConicSolver
+from polyhedge.solvers.conic import ConicSolver, solve_conic
 from polyhedge.solvers.linear import LinearSolver
 from polyhedge.solvers.mixed_integer import with_fixed_integers
 from polyhedge.solvers.program import ConicProgram, Solution
+from polyhedge.solvers.scaling import Frame
 from polyhedge.solvers.solve import solve
 
 
@@ -31,7 +32,9 @@ class ParametricProgram:
     def at(self, center: Array) -> ConicProgram:
         """The program at one prediction."""
         zero = self.at_zero
-        A = sp.csr_array((zero.A.data + self.entry_slope @ center, zero.A.indices, zero.A.indptr), zero.A.shape)
+        A = zero.A
+        if self.entry_slope.nnz:
+            A = sp.csr_array((A.data + self.entry_slope @ center, A.indices, A.indptr), A.shape)
         return replace(
             zero,
             c=zero.c + self.cost_slope @ center,
@@ -40,12 +43,24 @@ class ParametricProgram:
             offset=zero.offset + float(self.offset_slope @ center),
         )
 
+    def frame_at(self, center: Array) -> Frame:
+        """Where the programs near one prediction are best seen from: the solution there, if there is one."""
+        program = replace(self.at(center), integer=np.zeros(0, dtype=np.int64))
+        frame = Frame.of(program)
+        linear = program.is_linear
+        solution = LinearSolver(program, frame=frame).solve() if linear else solve_conic(program, frame=frame)
+        is_there = solution.status.has_solution and np.isfinite(solution.y).all()
+        return frame.around(program, solution.x, solution.y) if is_there else frame
+
 
 class ContextSolver:
-    """Solve one parametric program at one prediction after the other: set up once, warm where the solver allows."""
+    """Solve one parametric program at one prediction after the other: set up once, warm where the solver allows.
 
-    def __init__(self, parametric: ParametricProgram) -> None:
-        self.parametric = parametric
+    All programs are seen from one frame: a given one, else that of the first prediction.
+    """
+
+    def __init__(self, parametric: ParametricProgram, frame: Frame | None = None) -> None:
+        self.parametric, self.frame = parametric, frame
         zero = parametric.at_zero
         self.costs = _rows_with_entries(parametric.cost_slope)
         self.rhs = _rows_with_entries(parametric.rhs_slope)
@@ -53,24 +68,29 @@ class ContextSolver:
         rows_of_entries = np.repeat(np.arange(zero.A.shape[0]), np.diff(zero.A.indptr))
         self.entry_rows, self.entry_columns = rows_of_entries[self.entries], zero.A.indices[self.entries]
         self.is_warm = zero.is_linear and not len(zero.integer)
+
+    def _set_up(self, program: ConicProgram, center: Array) -> None:
+        self.frame = self.parametric.frame_at(center) if self.frame is None else self.frame
         if self.is_warm:
             varying = np.union1d(self.rhs, self.entry_rows)
-            self.solver = LinearSolver(zero, varying_rows=varying)
-        elif not len(zero.integer):
-            self.conic = ConicSolver(zero)
+            self.solver = LinearSolver(program, varying_rows=varying, frame=self.frame)
+        else:
+            self.conic = ConicSolver(program, frame=self.frame)
 
     def solve(self, center: Array) -> Solution:
         """The solution at one prediction."""
         program = self.parametric.at(center)
         if len(program.integer):
             return _with_duals(program, solve(program))
+        if not hasattr(self, "solver") and not hasattr(self, "conic"):
+            self._set_up(program, center)
         if not self.is_warm:
             return self.conic.solve(program)
         self.solver.change_costs(self.costs, program.c[self.costs])
         self.solver.change_rhs(self.rhs, program.b[self.rhs])
         self.solver.change_coefficients(self.entry_rows, self.entry_columns, program.A.data[self.entries])
         solution = self.solver.solve()
-        return replace(solution, value=solution.value + program.offset - self.parametric.at_zero.offset)
+        return replace(solution, value=solution.value + program.offset - self.solver.program.offset)
 
 
 def _with_duals(program: ConicProgram, solution: Solution) -> Solution:
@@ -78,7 +98,10 @@ def _with_duals(program: ConicProgram, solution: Solution) -> Solution:
     if not solution.status.has_solution:
         return solution
     completed = with_fixed_integers(program, solution.x)
-    return replace(solution, x=completed.x, y=completed.y) if completed.status.has_solution else solution
+    if not completed.status.has_solution:
+        return solution
+    gap = max(completed.value - (solution.value - solution.gap), 0.0)
+    return replace(solution, x=completed.x, y=completed.y, value=completed.value, gap=gap)
 
 
 def _rows_with_entries(matrix: sp.csr_array) -> Indices:

@@ -17,6 +17,7 @@ import numpy as np
 from polyhedge._validation import Array, Indices, Mask
 from polyhedge.robust.pairs import Pairs
 
+# All in units of the pairs, in which tableaus have entries of about 1.
 _SMALLEST_PIVOT = 1e-9
 _ZERO = 1e-12
 _NEGATIVE = 1e-10

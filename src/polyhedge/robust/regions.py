@@ -16,6 +16,7 @@ from polyhedge.robust.pairs import DenseProgram, Pairs
 from polyhedge.robust.pivots import PivotRule, Start, start_at
 
 _OUTSIDE = 1e-9
+"""In units of the pairs, see `complementary_pairs`."""
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,8 @@ import numpy as np
 
 from polyhedge._validation import Array
 from polyhedge.sets import Ball, Ellipsoid, UncertaintySet
+from polyhedge.solvers.evidence import ROUNDING
+from polyhedge.solvers.program import TOLERANCE
 
 _MAX_CONES = 20_000
 
@@ -26,10 +28,13 @@ def maximise_convex_over_round_set(
     radius: float,
     center: Array,
     *,
-    tolerance: float = 1e-7,
+    tolerance: float = 0.1 * TOLERANCE,
     max_cones: int = _MAX_CONES,
 ) -> tuple[float, Array, float]:
-    """Return an upper bound of the maximum, the best point found and the gap between them."""
+    """Return an upper bound of the maximum, the best point found and the gap between them.
+
+    `tolerance` is a share of how far the cost differs over the ends of the axes and the centre.
+    """
     to_outcome = _from_unit_ball(shape, radius, center)
     d = len(center)
     best_value, best_point = -np.inf, center
@@ -56,9 +61,11 @@ def maximise_convex_over_round_set(
 
     for signs in product((-1.0, 1.0), repeat=d):
         push(np.diag(signs))
+    ends = costs(to_outcome(np.vstack([np.eye(d), -np.eye(d), np.zeros((1, d))])))
+    allowed = tolerance * float(best_value - ends.min()) + ROUNDING * abs(best_value)
     for _ in range(max_cones):
         upper = -heap[0][0]
-        if upper - best_value <= tolerance * max(1.0, abs(best_value)):
+        if upper - best_value <= allowed:
             break
         generators = heapq.heappop(heap)[2]
         if d == 1:

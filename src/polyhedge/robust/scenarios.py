@@ -7,22 +7,31 @@ decision, an upper bound $\zeta$, and adds it to S. The loop ends when $\zeta - 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import cvxpy as cp
 import numpy as np
+import scipy.sparse as sp
 
 from polyhedge._validation import Array
 from polyhedge.problems import Curvature, DecisionProblem
-from polyhedge.problems.feasible_set import compile_feasible_program
+from polyhedge.problems.feasible_set import FeasibleProgram, compile_feasible_program
 from polyhedge.robust.adversary import Adversary
 from polyhedge.robust.support import maximise
 from polyhedge.sets import UncertaintySet
-from polyhedge.solvers.program import Solution, Status
+from polyhedge.solvers.evidence import ROUNDING
+from polyhedge.solvers.program import TOLERANCE, Cone, ConicProgram, Solution, Status, status_at
+from polyhedge.solvers.scaling import Frame
 from polyhedge.solvers.solve import solve
 
 _ALL_VERTICES = 64
 _FAR = 1e4
+_SHARE = 0.1
+"""Share of the tolerance that is aimed at: a solver's last digits are then no reason to say that it stopped early."""
+_HOLDS = 1e-6
+"""Share of a constraint's spread over the set up to which it holds."""
+_NEW = 1e-10
+"""Share of the set's width up to which two outcomes are one."""
 
 
 @dataclass(frozen=True)
@@ -44,10 +53,13 @@ def decide_by_scenarios(
     radius: float,
     center: Array,
     *,
-    tolerance: float = 1e-7,
+    tolerance: float = TOLERANCE,
     max_iterations: int = 200,
 ) -> ScenarioSolution:
-    """The robust decision around one prediction; any cost, any bounded set."""
+    """The robust decision around one prediction; any cost, any bounded set.
+
+    `tolerance` is a share of the spread of the decision's costs over the set.
+    """
     adversary = Adversary(problem, shape, radius, center)
     scenarios = _first_scenarios(problem, adversary)
     if scenarios is None:
@@ -63,15 +75,13 @@ def decide_by_scenarios(
         if not master.status.has_solution:
             return _no_decision(problem, master.status, _why_no_master(problem, master))
         worst = adversary.worst_case(z)
-        violated = _violations(problem, adversary, z, tolerance)
+        violated = _violations(problem, adversary, z)
         lower = -np.inf if is_far else master.value - master.gap
         if not len(violated) and not worst.value >= best.value:
             best = ScenarioSolution(z, worst.value, worst.outcome, Status.STOPPED_EARLY, np.inf)
-        gap = max(best.value - lower, 0.0)
-        allowed = tolerance * max(1.0, abs(best.value))
-        is_exact = np.isfinite(gap) and gap <= 10 * allowed
-        status = Status.OPTIMAL if is_exact else Status.STOPPED_EARLY
-        if np.isfinite(gap) and gap <= allowed + worst.gap:
+        gap, size = max(best.value - lower, 0.0), _size(problem, z, scenarios, master)
+        status = status_at(gap, size, tolerance)
+        if np.isfinite(gap) and gap <= _SHARE * tolerance * size + worst.gap:
             return _with(best, gap, status, scenarios)
         fresh = np.vstack([worst.outcome[None], violated])
         if not _adds_something(scenarios, fresh):
@@ -79,7 +89,20 @@ def decide_by_scenarios(
                 return _no_decision(problem, Status.UNBOUNDED)
             return _with(best, gap, status, scenarios)
         scenarios = np.vstack([scenarios, fresh])
-    return _with(best, gap, Status.STOPPED_EARLY, scenarios)
+    return _with(best, gap, status, scenarios)
+
+
+def _size(problem: DecisionProblem, z: Array, scenarios: Array, master: Solution) -> float:
+    """How far costs differ over the outcomes so far and their mean (where they do not, the size of the master's costs).
+
+    Rounding adds what it may: outcomes are known up to it, and so are their costs.
+    """
+    scenarios = np.vstack([scenarios, scenarios.mean(axis=0)])
+    costs = problem.evaluate(np.tile(z, (len(scenarios), 1)), scenarios)
+    spread, value = float(np.nanmax(costs) - np.nanmin(costs)), float(np.nanmax(np.abs(costs)))
+    wide = float(np.ptp(scenarios, axis=0).max(initial=0.0))
+    digits = float(np.abs(scenarios).max(initial=0.0)) / wide if wide else 1.0
+    return (spread or master.size) * (1 + ROUNDING / TOLERANCE * digits) + ROUNDING / TOLERANCE * value
 
 
 def _with(best: ScenarioSolution, gap: float, status: Status, scenarios: Array) -> ScenarioSolution:
@@ -118,30 +141,48 @@ def _first_scenarios(problem: DecisionProblem, adversary: Adversary) -> Array | 
 def best_against(problem: DecisionProblem, scenarios: Array, *, reach: float | None = None) -> tuple[Solution, Array]:
     """The master: the decision with the least maximum cost over a finite list of outcomes (S, d).
 
-    `reach` bounds the entries of the decision.
+    `reach` bounds the entries of the decision, in units of the program (see `Frame`).
     """
     variables, scenarios = problem.written.variables, problem.with_known_outcome_sign(scenarios)
     costs = [problem.cost_at(None, u) for u in scenarios]
     worst = cp.maximum(*costs) if len(costs) > 1 else costs[0]
     rows = [*problem.written.certain, *(row for u in scenarios for row in problem.constraints_at(u))]
-    rows += [] if reach is None else [row for z in variables for row in (z <= reach, z >= -reach)]
     feasible = compile_feasible_program(variables, worst, rows)
-    solution = solve(feasible.program)
+    solution = solve(feasible.program if reach is None else _within(feasible, reach))
     return solution, solution.x[feasible.z_columns]
 
 
-def _violations(problem: DecisionProblem, adversary: Adversary, z: Array, tolerance: float) -> Array:
+def _within(feasible: FeasibleProgram, reach: float) -> ConicProgram:
+    """The program with bounds on the decision."""
+    program, z = feasible.program, feasible.z_columns
+    limits = reach * Frame.of(program).columns[z]
+    pick = sp.csr_array((np.ones(len(z)), (np.arange(len(z)), z)), shape=(len(z), len(program.c)))
+    return replace(
+        program,
+        A=sp.vstack([program.A, pick, -pick], format="csr"),
+        b=np.concatenate([program.b, limits, limits]),
+        cones=(*program.cones, Cone("nonneg", 2 * len(z))),
+    )
+
+
+def _violations(problem: DecisionProblem, adversary: Adversary, z: Array) -> Array:
     """Outcomes of the set at which an uncertain constraint does not hold for this decision."""
     found = [np.zeros((0, problem.n_outcomes))]
     for pieces, part in zip(problem.uncertain_rows, problem.row_parts(z), strict=True):
         certificate = maximise(adversary.form, pieces.directions(z[None])[0])
-        totals = certificate.values + pieces.values(z[None], adversary.center[None])[0] + part
+        at_center = pieces.values(z[None], adversary.center[None])[0]
+        totals = certificate.values + at_center + part
         worst = int(np.argmax(totals))
-        if totals[worst] > tolerance * 10:
+        terms = (
+            np.abs(pieces.p[worst] * z).sum() + np.abs(pieces.directions(z[None])[0, worst] * adversary.center).sum()
+        )
+        allowed = _HOLDS * float(np.abs(certificate.values).max()) + ROUNDING * float(terms + abs(part))
+        if totals[worst] > allowed:
             found.append((adversary.center + certificate.points[worst])[None])
     return np.vstack(found)
 
 
 def _adds_something(scenarios: Array, fresh: Array) -> bool:
     distance = np.abs(scenarios[:, None] - fresh[None]).max(axis=2).min(axis=0)
-    return bool((distance > 1e-10 * (1 + np.abs(fresh).max())).any())
+    least = _NEW * np.ptp(scenarios, axis=0).max(initial=0.0) + ROUNDING * np.abs(fresh).max()
+    return bool((distance > least).any())

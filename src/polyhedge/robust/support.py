@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import cvxpy as cp
 import numpy as np
@@ -12,7 +12,7 @@ from polyhedge._validation import Array
 from polyhedge.sets import UncertaintySet
 from polyhedge.solvers.conic import solve_conic
 from polyhedge.solvers.linear import LinearSolver
-from polyhedge.solvers.program import Cone, ConicForm, ConicProgram, Status
+from polyhedge.solvers.program import Cone, ConicForm, ConicProgram, Solution, Status
 
 
 @dataclass(frozen=True)
@@ -50,23 +50,35 @@ def form_at(shape: UncertaintySet, radius: float, center: Array, support_rows: t
 
 def maximise(form: ConicForm, directions: Array) -> SupportCertificate:
     """Maximise every row of `directions` over the set; inf where unbounded, -inf where it is empty."""
-    n, d = directions.shape
-    rows, columns = form.G.shape
-    values, lifted, multipliers = np.empty(n), np.full((n, columns), np.nan), np.full((n, rows), np.nan)
-    program = ConicProgram(c=np.zeros(columns), A=form.G, b=form.g, cones=form.cones)
-    warm = LinearSolver(program) if program.is_linear else None
-    for i, direction in enumerate(directions):
-        if warm is not None:
-            warm.change_costs(np.arange(d), -direction)
-            solution = warm.solve()
-        else:
-            padded = np.concatenate([-direction, np.zeros(columns - d)])
-            solution = solve_conic(ConicProgram(c=padded, A=form.G, b=form.g, cones=form.cones))
-        values[i] = {Status.UNBOUNDED: np.inf, Status.INFEASIBLE: -np.inf}.get(solution.status, -solution.value)
-        if solution.status is Status.FAILED:
-            raise RuntimeError(f"The worst case along {direction.tolist()} could not be found: {solution.detail}.")
-        lifted[i], multipliers[i] = solution.x, solution.y
-    return SupportCertificate(values, lifted, multipliers, d)
+    return Maximiser(form)(directions)
+
+
+class Maximiser:
+    """Maximise linear functions over one set, as often as asked for; each linear program starts from the last basis."""
+
+    def __init__(self, form: ConicForm) -> None:
+        self.program = ConicProgram(c=np.zeros(form.G.shape[1]), A=form.G, b=form.g, cones=form.cones)
+        self.warm = LinearSolver(self.program) if self.program.is_linear else None
+
+    def __call__(self, directions: Array) -> SupportCertificate:
+        """See `maximise`."""
+        n, d = directions.shape
+        rows, columns = self.program.A.shape
+        values, lifted, multipliers = np.empty(n), np.full((n, columns), np.nan), np.full((n, rows), np.nan)
+        for i, direction in enumerate(directions):
+            solution = self._solve(direction)
+            values[i] = {Status.UNBOUNDED: np.inf, Status.INFEASIBLE: -np.inf}.get(solution.status, -solution.value)
+            if solution.status is Status.FAILED:
+                raise RuntimeError(f"The worst case along {direction.tolist()} could not be found: {solution.detail}.")
+            lifted[i], multipliers[i] = solution.x, solution.y
+        return SupportCertificate(values, lifted, multipliers, d)
+
+    def _solve(self, direction: Array) -> Solution:
+        if self.warm is None:
+            padded = np.concatenate([-direction, np.zeros(len(self.program.c) - len(direction))])
+            return solve_conic(replace(self.program, c=padded))
+        self.warm.change_costs(np.arange(len(direction)), -direction)
+        return self.warm.solve()
 
 
 def is_empty(form: ConicForm) -> bool:

@@ -2,39 +2,63 @@
 
 from __future__ import annotations
 
-from itertools import product
+from dataclasses import replace
 from typing import Any
 
 import clarabel
 import numpy as np
 import scipy.sparse as sp
 
-from polyhedge.solvers.program import Cone, ConicProgram, Solution, Status, unit_of
+from polyhedge.solvers.evidence import Judge, nothing_known
+from polyhedge.solvers.program import Cone, ConicProgram, Solution, Status
+from polyhedge.solvers.scaling import Frame, scaled
 
 _STATUS = {
     "Solved": Status.OPTIMAL,
-    "AlmostSolved": Status.OPTIMAL,  # to the reduced tolerances below
+    "AlmostSolved": Status.STOPPED_EARLY,
     "PrimalInfeasible": Status.INFEASIBLE,
-    "AlmostPrimalInfeasible": Status.INFEASIBLE,
     "DualInfeasible": Status.UNBOUNDED,
-    "AlmostDualInfeasible": Status.UNBOUNDED,
     "MaxIterations": Status.STOPPED_EARLY,
+    "InsufficientProgress": Status.STOPPED_EARLY,
     "MaxTime": Status.STOPPED_EARLY,
 }
-
-
+_ALMOST = {"AlmostPrimalInfeasible": Status.INFEASIBLE, "AlmostDualInfeasible": Status.UNBOUNDED}
+"""What Clarabel says where it is nearly sure: believed where no other attempt says otherwise."""
 # An interior-point method can stall short of a tight tolerance on a problem it solves to the usual one.
 _TIGHT, _USUAL = 1e-10, 1e-8
+_MORE_FRAMES = 2
+"""Frames in which a program is solved once more, each around the last solution: the second gains little."""
 
 
-def solve_conic(program: ConicProgram, *, time_limit: float | None = None) -> Solution:
-    """Solve a convex program without integer variables by an interior-point method."""
-    units = dict.fromkeys([_cost_unit(program), 1.0])
-    for tolerance, unit in product((_TIGHT, _USUAL), units):
-        solution = _attempt(program, time_limit, tolerance, unit)
-        if solution.status is not Status.FAILED:
+def solve_conic(program: ConicProgram, *, time_limit: float | None = None, frame: Frame | None = None) -> Solution:
+    """Solve a convex program without integer variables by an interior-point method.
+
+    It is solved in its own units, then once more seen from its solution where that makes the numbers smaller by far;
+    the solution with the least gap is returned.
+    """
+    frame = Frame.of(program) if frame is None else frame
+    best = solution = _in_frame(program, frame, time_limit)
+    for _ in range(_MORE_FRAMES):
+        if not solution.status.has_solution:
             break
-    return solution
+        finer = frame.around(program, solution.x, solution.y)
+        if solution.status is Status.OPTIMAL and not finer.is_finer_than(frame):
+            break
+        frame = finer
+        solution = _in_frame(program, frame, time_limit)
+        best = solution if solution.gap < best.gap else best
+    return best
+
+
+def _in_frame(program: ConicProgram, frame: Frame, time_limit: float | None) -> Solution:
+    """The first attempt that ends well; else the best of what was found."""
+    attempts, judge, seen = [], Judge(program, frame), frame.seen(program)
+    for tolerance in (_TIGHT, _USUAL):
+        attempts.append(_read(program, _set_up(seen, time_limit, tolerance).solve(), judge))
+        if attempts[-1].status not in (Status.FAILED, Status.STOPPED_EARLY):
+            return attempts[-1]
+    best = min(attempts, key=lambda solution: solution.gap)
+    return replace(best, status=_ALMOST.get(best.detail, best.status))
 
 
 class ConicSolver:
@@ -43,42 +67,32 @@ class ConicSolver:
     Where the numbers have moved so far that this fails, the program is set up anew.
     """
 
-    def __init__(self, program: ConicProgram, *, time_limit: float | None = None) -> None:
+    def __init__(self, program: ConicProgram, *, time_limit: float | None = None, frame: Frame | None = None) -> None:
         self.time_limit = time_limit
         self.entries = program.A.data
-        self.unit = _cost_unit(program)
-        self.solver = _set_up(program, time_limit, _TIGHT, self.unit, can_change=True)
+        self.frame = Frame.of(program) if frame is None else frame
+        self.judge = Judge(program, self.frame)
+        self.solver = _set_up(self.frame.seen(program), time_limit, _TIGHT, can_change=True)
 
     def solve(self, program: ConicProgram) -> Solution:
         """Solve a program that differs from the first in its numbers only."""
-        if not np.array_equal(program.A.data, self.entries):
-            self.entries = program.A.data
-            self.solver.update(A=sp.csc_matrix(program.A))
-        self.solver.update(q=program.c / self.unit, b=program.b)
-        solution = _read(program, self.solver.solve(), self.unit)
-        return solve_conic(program, time_limit=self.time_limit) if solution.status is Status.FAILED else solution
+        if program.A.data is not self.entries and not np.array_equal(program.A.data, self.entries):
+            self.entries, self.judge = program.A.data, Judge(program, self.frame)
+            self.solver.update(A=sp.csc_matrix(scaled(program.A, self.frame.rows, self.frame.columns)))
+        self.solver.update(q=self.judge.costs(program.c), b=self.judge.limits(program.b))
+        solution = _read(program, self.solver.solve(), self.judge)
+        is_clear = solution.status not in (Status.FAILED, Status.STOPPED_EARLY)
+        return solution if is_clear else solve_conic(program, time_limit=self.time_limit)
 
 
-def _attempt(program: ConicProgram, time_limit: float | None, tolerance: float, unit: float) -> Solution:
-    return _read(program, _set_up(program, time_limit, tolerance, unit).solve(), unit)
-
-
-def _cost_unit(program: ConicProgram) -> float:
-    """The usual size of a cost: the tolerances are absolute where values are below 1."""
-    curved = np.zeros(0) if program.P is None else program.P.diagonal()
-    return unit_of(np.concatenate([program.c, curved]))
-
-
-def _set_up(
-    program: ConicProgram, time_limit: float | None, tolerance: float, unit: float, *, can_change: bool = False
-) -> Any:
+def _set_up(program: ConicProgram, time_limit: float | None, tolerance: float, *, can_change: bool = False) -> Any:
     n = len(program.c)
     P = sp.csc_matrix((n, n)) if program.P is None else sp.triu(program.P, format="csc")
     settings = _settings(time_limit, tolerance)
     settings.presolve_enable = not can_change
     return clarabel.DefaultSolver(
-        sp.csc_matrix(P / unit),
-        program.c / unit,
+        sp.csc_matrix(P),
+        program.c,
         sp.csc_matrix(program.A),
         program.b,
         [_clarabel_cone(cone) for cone in program.cones if cone.size],
@@ -86,17 +100,15 @@ def _set_up(
     )
 
 
-def _read(program: ConicProgram, found: Any, unit: float) -> Solution:
-    n, name = len(program.c), str(found.status)
+def _read(program: ConicProgram, found: Any, judge: Judge) -> Solution:
+    name = str(found.status)
     status = _STATUS.get(name, Status.FAILED)
     if status.has_solution and not np.all(np.isfinite(found.x)):
         status = Status.FAILED
     if not status.has_solution:
-        nothing = np.full(n, np.nan)
-        return Solution(nothing, np.full(len(program.b), np.nan), np.nan, status, np.inf, name)
-    value = unit * float(found.obj_val) + program.offset
-    gap = unit * abs(float(found.obj_val) - float(found.obj_val_dual))
-    return Solution(np.array(found.x), unit * np.array(found.z), value, status, gap, name)
+        return nothing_known(program, status, name)
+    point = Solution(np.array(found.x), np.array(found.z), np.nan, status, detail=name)
+    return judge.judged(program, judge.frame.back(point))
 
 
 def _settings(time_limit: float | None, tolerance: float) -> clarabel.DefaultSettings:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import highspy
 import numpy as np
+import scipy.sparse as sp
 
 from polyhedge._validation import Array, Indices, Mask
-from polyhedge.solvers.program import ConicProgram, Solution, Status, row_kinds
+from polyhedge.solvers.evidence import Judge, found_whole, nothing_known
+from polyhedge.solvers.program import TOLERANCE, ConicProgram, Solution, Status, row_kinds
+from polyhedge.solvers.scaling import Frame, power_of_two, scaled
 
 _STATUS = {
     highspy.HighsModelStatus.kOptimal: Status.OPTIMAL,
@@ -17,6 +22,10 @@ _STATUS = {
     highspy.HighsModelStatus.kIterationLimit: Status.STOPPED_EARLY,
     highspy.HighsModelStatus.kSolutionLimit: Status.STOPPED_EARLY,
 }
+_FINE = 1e-9
+"""Tolerance of HiGHS in the program's own units; it takes none below 1e-10."""
+_SHARPER = 2.0**17
+"""What makes `_FINE` a few dozen roundings."""
 
 
 class LinearSolver:
@@ -24,6 +33,9 @@ class LinearSolver:
 
     Rows with a single entry become bounds, so that the basis stays small; name in `varying_rows` those
     whose numbers will change. Duals follow c + A'y = 0 with y >= 0 on inequalities.
+
+    HiGHS sees the program in its own units, or from a given frame, with costs measured by the largest of each solve,
+    because its tolerances are absolute. Where its answer is right to these but not to rounding, it is sharpened.
     """
 
     def __init__(
@@ -34,33 +46,42 @@ class LinearSolver:
         time_limit: float | None = None,
         max_nodes: int | None = None,
         relative_gap: float = 1e-9,
+        frame: Frame | None = None,
     ) -> None:
         if not program.is_linear:
             raise ValueError("LinearSolver takes programs without quadratic terms and cones.")
-        self.program = program
+        self.frame = Frame.of(program) if frame is None else frame
+        # The numbers as they are now, in the caller's units; entries of rows in the order of their columns.
+        self.program = replace(program, c=program.c.copy(), b=program.b.copy(), A=program.A.sorted_indices())
+        self.judge, self.tolerance = Judge(self.program, self.frame), max(TOLERANCE, relative_gap)
         self._split_rows(np.zeros(0, dtype=np.int64) if varying_rows is None else varying_rows)
-        self.highs = highspy.Highs()
-        for option, value in {
+        self.options = {
             "output_flag": False,
             "threads": 1,
             "mip_rel_gap": relative_gap,
-            "mip_abs_gap": 1e-9,
-            "mip_feasibility_tolerance": 1e-9,
-            "primal_feasibility_tolerance": 1e-9,
-            "dual_feasibility_tolerance": 1e-9,
-        }.items():
-            self.highs.setOptionValue(option, value)
+            "mip_abs_gap": _FINE,
+            "mip_feasibility_tolerance": _FINE,
+            "primal_feasibility_tolerance": _FINE,
+            "dual_feasibility_tolerance": _FINE,
+        }
         if time_limit is not None:
-            self.highs.setOptionValue("time_limit", float(time_limit))
+            self.options["time_limit"] = float(time_limit)
         if max_nodes is not None:
-            self.highs.setOptionValue("mip_max_nodes", min(max_nodes, 2**31 - 1))
-        self.highs.passModel(self._model())
+            self.options["mip_max_nodes"] = min(max_nodes, 2**31 - 1)
+        self.highs = self._highs()
+
+    def _highs(self, sharper: float = 1.0) -> highspy.Highs:
+        """HiGHS with the program's present numbers, costs and limits `sharper` times as large."""
+        highs = highspy.Highs()
+        for option, value in self.options.items():
+            highs.setOptionValue(option, value)
+        highs.passModel(self._model(sharper))
+        return highs
 
     def _split_rows(self, varying_rows: Indices) -> None:
         """Tell bounds (rows with one entry that never change) from proper rows."""
-        A, cones = self.program.A, self.program.cones
-        kinds = row_kinds(cones)
-        self.is_equation = kinds == "zero"
+        A = scaled(self.program.A, self.frame.rows, self.frame.columns)
+        self.is_equation, self.varying = row_kinds(self.program.cones) == "zero", varying_rows
         entries = np.diff(A.indptr)
         column = np.full(A.shape[0], -1, dtype=np.int64)
         single = (entries == 1) & ~self.is_equation
@@ -90,15 +111,17 @@ class LinearSolver:
         self._is_tightest[rows[order[np.flatnonzero(np.diff(side, prepend=-1))]]] = True
         return lower, upper
 
-    def _model(self) -> highspy.HighsLp:
+    def _model(self, sharper: float) -> highspy.HighsLp:
         program = self.program
-        A = program.A[self.rows]
+        A = sp.csr_array(scaled(program.A, self.frame.rows, self.frame.columns)[self.rows])
+        limits = sharper * self.judge.limits(program.b)
+        b = limits[self.rows]
         lp = highspy.HighsLp()
         lp.num_col_, lp.num_row_ = len(program.c), len(self.rows)
-        lp.col_cost_, lp.offset_ = program.c, program.offset
-        lp.col_lower_, lp.col_upper_ = self._bounds(program.b)
-        lp.row_upper_ = program.b[self.rows]
-        lp.row_lower_ = np.where(self.is_equation[self.rows], program.b[self.rows], -highspy.kHighsInf)
+        lp.col_cost_ = sharper * self._costs()
+        lp.col_lower_, lp.col_upper_ = self._bounds(limits)
+        lp.row_upper_ = b
+        lp.row_lower_ = np.where(self.is_equation[self.rows], b, -highspy.kHighsInf)
         lp.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
         lp.a_matrix_.start_, lp.a_matrix_.index_, lp.a_matrix_.value_ = A.indptr, A.indices, A.data
         if len(program.integer):
@@ -107,23 +130,47 @@ class LinearSolver:
             lp.integrality_ = list(kinds)
         return lp
 
+    def _costs(self) -> Array:
+        """The costs as seen from the frame, in units of the largest of them."""
+        costs = self.frame.cost * self.judge.costs(self.program.c)
+        self.cost = power_of_two(float(np.abs(costs).max(initial=0.0)))
+        return costs / self.cost
+
     def change_costs(self, columns: Indices, values: Array) -> None:
         """Set the costs of some columns."""
-        self.highs.changeColsCost(len(columns), columns.astype(np.int32), values)
+        self.program.c[columns] = values
 
     def change_rhs(self, rows: Indices, values: Array) -> None:
         """Set right-hand sides of varying rows."""
-        for row, value in zip(self.row_position[rows].tolist(), values.tolist(), strict=True):
-            lower = value if self.is_equation[self.rows[row]] else -highspy.kHighsInf
-            self.highs.changeRowBounds(row, lower, value)
+        self.program.b[rows] = values
 
     def change_coefficients(self, rows: Indices, columns: Indices, values: Array) -> None:
         """Set single entries of varying rows."""
-        for row, column, value in zip(self.row_position[rows].tolist(), columns.tolist(), values.tolist(), strict=True):
-            self.highs.changeCoeff(row, column, value)
+        A = self.program.A
+        scaled = self.frame.rows[rows] * values * self.frame.columns[columns]
+        for row, column, value, inside in zip(
+            rows.tolist(), columns.tolist(), values.tolist(), scaled.tolist(), strict=True
+        ):
+            begin, end = A.indptr[row], A.indptr[row + 1]
+            A.data[begin + np.searchsorted(A.indices[begin:end], column)] = value
+            self.highs.changeCoeff(int(self.row_position[row]), column, inside)
+        if len(rows):
+            self.judge = Judge(self.program, self.frame)
+
+    def _pass_numbers(self) -> None:
+        """Tell HiGHS the present costs, and the right-hand sides of the rows that vary."""
+        n = len(self.program.c)
+        self.highs.changeColsCost(n, np.arange(n, dtype=np.int32), self._costs())
+        if not len(self.varying):
+            return
+        limits = self.judge.limits(self.program.b)[self.varying]
+        for row, limit in zip(self.row_position[self.varying].tolist(), limits.tolist(), strict=True):
+            lower = limit if self.is_equation[self.rows[row]] else -highspy.kHighsInf
+            self.highs.changeRowBounds(row, lower, limit)
 
     def solve(self) -> Solution:
         """Solve from the last basis if there is one."""
+        self._pass_numbers()
         self.highs.run()
         status = self.highs.getModelStatus()
         if status == highspy.HighsModelStatus.kUnboundedOrInfeasible:
@@ -131,7 +178,22 @@ class LinearSolver:
         elif status not in _STATUS:
             self.highs.clearSolver()
             status = self._without_presolve()
-        return self._read(status)
+        solution = self._read(self.highs, status)
+        if status != highspy.HighsModelStatus.kOptimal or len(self.program.integer):
+            return solution
+        return solution if self.judge.is_sharp(self.program, solution) else self._sharpened(solution)
+
+    def _sharpened(self, solution: Solution) -> Solution:
+        """Go on from the last basis with all numbers so large that the tolerances are next to rounding errors."""
+        highs = self._highs(_SHARPER)
+        highs.setOptionValue("presolve", "off")
+        highs.setBasis(self.highs.getBasis())
+        highs.run()
+        status = highs.getModelStatus()
+        if status != highspy.HighsModelStatus.kOptimal:
+            return solution
+        sharper = self._read(highs, status, _SHARPER)
+        return sharper if sharper.gap <= solution.gap or self.judge.is_sharp(self.program, sharper) else solution
 
     def active_rows(self) -> Mask | None:
         """The rows that define the last basic solution; None where no basis or a free column says otherwise."""
@@ -157,23 +219,24 @@ class LinearSolver:
         self.highs.setOptionValue("presolve", "choose")
         return self.highs.getModelStatus()
 
-    def _read(self, highs_status: highspy.HighsModelStatus) -> Solution:
+    def _read(self, highs: highspy.Highs, highs_status: highspy.HighsModelStatus, sharper: float = 1.0) -> Solution:
         status = _STATUS.get(highs_status, Status.FAILED)
-        n, m = self.program.A.shape[1], self.program.A.shape[0]
-        info, solution = self.highs.getInfo(), self.highs.getSolution()
-        x = np.array(solution.col_value)
+        program, frame = self.program, self.frame
+        n = len(program.c)
+        info, solution = highs.getInfo(), highs.getSolution()
+        x = np.array(solution.col_value) / sharper
         if status is Status.STOPPED_EARLY and not solution.value_valid:
             status = Status.FAILED
         if not status.has_solution or len(x) != n:
-            detail = self.highs.modelStatusToString(highs_status)
-            return Solution(np.full(n, np.nan), np.full(m, np.nan), np.nan, status, np.inf, detail)
-        is_mip = len(self.program.integer) > 0
-        value = float(info.objective_function_value)
-        if not np.isfinite(value):  # costs or limits are not numbers, which HiGHS does not mind
-            return Solution(np.full(n, np.nan), np.full(m, np.nan), np.nan, Status.FAILED, np.inf, "value not finite")
-        gap = abs(value - float(info.mip_dual_bound)) if is_mip else float(info.max_dual_infeasibility)
-        y = np.full(m, np.nan) if is_mip else self._duals(np.array(solution.row_dual), np.array(solution.col_dual))
-        return Solution(x, y, value, status, gap, n_nodes=max(int(info.mip_node_count), 0) if is_mip else 0)
+            return nothing_known(program, status, highs.modelStatusToString(highs_status))
+        if len(program.integer):
+            x = frame.origin + frame.columns * x
+            gap = self.cost * abs(float(info.objective_function_value) - float(info.mip_dual_bound))
+            found = found_whole(program, x, gap, self.cost, self.tolerance)
+            return replace(found, n_nodes=max(int(info.mip_node_count), 0))
+        y = self._duals(np.array(solution.row_dual), np.array(solution.col_dual)) / sharper
+        point = Solution(frame.origin + frame.columns * x, frame.prices + self.cost * frame.rows * y, np.nan, status)
+        return self.judge.judged(program, point, self.cost)
 
     def _duals(self, row_dual: Array, col_dual: Array) -> Array:
         y = np.zeros(self.program.A.shape[0])

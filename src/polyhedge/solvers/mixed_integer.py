@@ -16,39 +16,57 @@ import scipy.sparse as sp
 
 from polyhedge._validation import Array, Indices
 from polyhedge.solvers.conic import solve_conic
+from polyhedge.solvers.evidence import found_whole, nothing_known
 from polyhedge.solvers.linear import LinearSolver
-from polyhedge.solvers.program import Cone, ConicProgram, Solution, Status
+from polyhedge.solvers.program import Cone, ConicProgram, Solution, Status, status_at
+from polyhedge.solvers.scaling import Frame
 
 _MAX_ROUNDS = 200
 
 
 def solve_mixed_integer(
-    program: ConicProgram,
-    *,
-    time_limit: float | None = None,
-    max_nodes: int | None = None,
-    tolerance: float = 1e-7,
+    program: ConicProgram, *, time_limit: float | None = None, max_nodes: int | None = None
 ) -> Solution:
-    """Solve with integer columns; exact for linear programs, to `tolerance` for convex ones.
+    """Solve with integer columns; exact for linear programs, to `TOLERANCE` for convex ones.
 
     `max_nodes` limits the nodes of all searches together.
     """
-    if program.is_linear:
-        return LinearSolver(program, time_limit=time_limit, max_nodes=max_nodes).solve()
     unsupported = {c.kind for c in program.cones if c.size} - {"zero", "nonneg", "soc"}
     if unsupported:
         raise ValueError(
             f"Integer decisions with {sorted(unsupported)} cones are not supported, only with linear, quadratic "
             "and second-order-cone parts. Rewrite the feasible set or drop integrality."
         )
+    frame, continuous = Frame.of(program), _relaxed(program, time_limit)
+    if continuous.status.has_solution:
+        frame = frame.around(program, continuous.x, continuous.y)
+    if program.is_linear:
+        return LinearSolver(program, time_limit=time_limit, max_nodes=max_nodes, frame=frame).solve()
+    if continuous.status in (Status.INFEASIBLE, Status.UNBOUNDED):
+        return nothing_known(program, continuous.status, continuous.detail)
+    # All tolerances below are in the program's own units.
+    found = _by_tangents(frame.seen(program), time_limit, max_nodes)
+    if not found.status.has_solution:
+        return nothing_known(program, found.status, found.detail)
+    whole = found_whole(program, frame.back(found).x, frame.cost * found.gap, frame.cost)
+    return replace(whole, n_nodes=found.n_nodes)
+
+
+def _relaxed(program: ConicProgram, time_limit: float | None) -> Solution:
+    """The solution without integrality."""
+    continuous = replace(program, integer=np.zeros(0, dtype=np.int64))
+    if continuous.is_linear:
+        return LinearSolver(continuous, time_limit=time_limit).solve()
+    return solve_conic(continuous, time_limit=time_limit)
+
+
+def _by_tangents(program: ConicProgram, time_limit: float | None, max_nodes: int | None) -> Solution:
+    """Rounds of outer approximation; the status of what is returned tells only whether there is a point."""
     start = time.perf_counter()
     relaxation = _LinearRelaxation(program)
-    best, lower, n_nodes = _nothing_found(program), -np.inf, 0
+    best, lower, n_nodes = replace(nothing_known(program, Status.FAILED, ""), value=np.inf), -np.inf, 0
     # Tangents at the optimum without integrality keep the first linear relaxation bounded.
-    continuous = solve_conic(replace(program, integer=np.zeros(0, dtype=np.int64)), time_limit=time_limit)
-    if continuous.status in (Status.INFEASIBLE, Status.UNBOUNDED):
-        return replace(best, status=continuous.status, detail=continuous.detail)
-    relaxation.support_at(continuous)
+    relaxation.support_at(_relaxed(program, time_limit))
     for _ in range(_MAX_ROUNDS):
         left = None if time_limit is None else max(time_limit - (time.perf_counter() - start), 0.01)
         outer = relaxation.solve(left, None if max_nodes is None else max(max_nodes - n_nodes, 1))
@@ -56,29 +74,18 @@ def solve_mixed_integer(
         if not outer.status.has_solution:
             if not best.status.has_solution:
                 return replace(best, status=outer.status, detail=outer.detail)
-            return _stopped(best, lower, n_nodes, reached=False)
+            break
         lower = max(lower, outer.value - outer.gap)
         candidate = with_fixed_integers(program, outer.x[: len(program.c)])
         relaxation.support_at(candidate)
         if candidate.status.has_solution and not candidate.value >= best.value:
             best = candidate
-        done = best.status.has_solution and best.value - lower <= tolerance * max(1.0, abs(best.value))
-        cut = relaxation.cut_off(outer.x) if not done else False
-        if done or not cut or outer.status is Status.STOPPED_EARLY:
-            return _stopped(best, lower, n_nodes, reached=done or (not cut and outer.status is Status.OPTIMAL))
-    return _stopped(best, lower, n_nodes, reached=False)
-
-
-def _stopped(best: Solution, lower: float, n_nodes: int, *, reached: bool) -> Solution:
+        done = status_at(best.value - lower, max(1.0, abs(best.value))) is Status.OPTIMAL
+        if done or outer.status is Status.STOPPED_EARLY or not relaxation.cut_off(outer.x):
+            break
     if not best.status.has_solution:
-        return replace(best, detail="no feasible integer point was found before the limit")
-    status = Status.OPTIMAL if reached else Status.STOPPED_EARLY
-    return replace(best, gap=max(best.value - lower, 0.0), status=status, n_nodes=n_nodes)
-
-
-def _nothing_found(program: ConicProgram) -> Solution:
-    nan = np.full(len(program.c), np.nan)
-    return Solution(nan, np.full(len(program.b), np.nan), np.inf, Status.FAILED, np.inf)
+        return replace(best, detail="no feasible integer point was found before the limit", n_nodes=n_nodes)
+    return replace(best, gap=max(best.value - lower, 0.0), n_nodes=n_nodes)
 
 
 def with_fixed_integers(program: ConicProgram, x: Array) -> Solution:

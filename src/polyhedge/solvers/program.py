@@ -11,7 +11,8 @@ import scipy.sparse as sp
 
 from polyhedge._validation import Array, Indices
 
-_FAR = 64.0
+TOLERANCE = 1e-6
+"""The gap up to which a solution counts as optimal, as a share of the size of the costs at stake."""
 
 
 class Status(StrEnum):
@@ -29,6 +30,17 @@ class Status(StrEnum):
     def has_solution(self) -> bool:
         """Whether a feasible point comes with this status."""
         return self in (Status.OPTIMAL, Status.STOPPED_EARLY)
+
+
+def status_at(gap: float, size: float, tolerance: float = TOLERANCE) -> Status:
+    """OPTIMAL if the gap is within the tolerance, as a share of `size`; the only place that says so.
+
+    Examples
+    --------
+    >>> status_at(1e-9, 1.0).name, status_at(1e-3, 1.0).name
+    ('OPTIMAL', 'STOPPED_EARLY')
+    """
+    return Status.OPTIMAL if np.isfinite(gap) and gap <= tolerance * size else Status.STOPPED_EARLY
 
 
 @dataclass(frozen=True)
@@ -77,22 +89,6 @@ class ConicForm:
     cones: tuple[Cone, ...]
 
 
-def unit_of(numbers: Array) -> float:
-    """A power of two to measure these numbers in, of their median size; 1 where that is not far from it.
-
-    Solvers stop at absolute tolerances, which mean nothing to numbers in the millions or millionths. A power of two
-    changes no digit. Zeros do not count.
-
-    Examples
-    --------
-    >>> unit_of(np.array([3.0, 0.0])), unit_of(np.array([1e6, -2e6, 1.0])), unit_of(np.zeros(0))
-    (1.0, 1048576.0, 1.0)
-    """
-    sizes = np.abs(numbers[numbers != 0])
-    size = float(np.median(sizes)) if len(sizes) else 1.0
-    return 1.0 if 1 / _FAR <= size <= _FAR else float(2.0 ** np.round(np.log2(size)))
-
-
 @dataclass(frozen=True)
 class ConicProgram:
     r"""Minimise $\tfrac12 x^\top P x + c^\top x + \text{offset}$ subject to $b - A x \in K$, $x_I$ integer."""
@@ -115,7 +111,8 @@ class ConicProgram:
 class Solution:
     """A point with its evidence: `y` are the duals of the rows, `gap` is upper minus lower bound.
 
-    `n_nodes` counts the nodes of a mixed-integer search.
+    `size` is that of the costs at stake: OPTIMAL says that the gap is at most `TOLERANCE` times as large. `n_nodes`
+    counts the nodes of a mixed-integer search.
     """
 
     x: Array
@@ -124,4 +121,5 @@ class Solution:
     status: Status
     gap: float = 0.0
     detail: str = ""
+    size: float = np.nan
     n_nodes: int = 0

@@ -1,0 +1,130 @@
+"""What a point and its multipliers prove about a program, whatever the solver says of itself."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from polyhedge._validation import Array
+from polyhedge.solvers.program import TOLERANCE, Cone, ConicProgram, Solution, Status, row_kinds, status_at
+from polyhedge.solvers.scaling import Frame
+
+ROUNDING = 64 * float(np.finfo(float).eps)
+"""A sum may be off by this share of its terms: a few roundings of each."""
+_SHARP = 2.0**-42
+"""Share of its terms by which a sum is off after a linear system was solved for it: some thousand roundings."""
+_SMALL = 40_000
+"""Entries up to which products with a dense matrix are the quickest."""
+
+
+class Judge:
+    """Sees programs from a frame and judges their solutions; they share matrix, curvature and cones with the first."""
+
+    def __init__(self, program: ConicProgram, frame: Frame) -> None:
+        self.frame, self.cones = frame, program.cones
+        self.A, self.P = _quick(program.A), None if program.P is None else _quick(program.P)
+        self.At = self.A.T if isinstance(self.A, np.ndarray) else sp.csr_array(self.A.T)
+        kinds = row_kinds(program.cones)
+        self.is_equation, self.is_limit = kinds == "zero", kinds == "nonneg"
+        self.others = _other_cones(program.cones)
+        self.price, self.reach = self.At @ frame.prices, self.A @ frame.origin
+        if self.P is not None:
+            self.price = self.price + self.P @ frame.origin
+        # Rounding errors of differences are those of their terms.
+        self.origin_size, self.price_size, self.size = np.abs(frame.origin), np.abs(frame.prices), abs(self.A)
+        self._last: tuple[Array, tuple[Array, Array, Array, Array]] | None = None
+
+    def costs(self, c: Array) -> Array:
+        """Costs as seen from the frame."""
+        return np.asarray(self.frame.columns * (c + self.price) / self.frame.cost)
+
+    def limits(self, b: Array) -> Array:
+        """Right-hand sides as seen from the frame."""
+        return np.asarray(self.frame.rows * (b - self.reach))
+
+    def judged(self, program: ConicProgram, solution: Solution, cost: float | None = None) -> Solution:
+        r"""The solution with its own value, gap and status; the frame tells what is a unit (`cost` that of costs).
+
+        With $r = c + P x + A^\top y$ and slacks $s = b - A x$, a move d to a better point gains at most
+        $\sum y_i s_i + \sum |r_j d_j|$, which is the distance between primal and dual value where r = 0. Costs that
+        are not balanced, and limits that are broken, count with the distance from the frame's origin, at least a
+        unit.
+        """
+        frame, x, y = self.frame, solution.x, solution.y
+        unit = frame.cost if cost is None else cost
+        b, curved, slack, force = self._sums(program, x, y)
+        open_, broken = self._slacks(slack, y)
+        reduced = force - self.At @ np.where(self.is_equation, 0.0, y)
+        gap = open_ + float(np.abs(force) @ np.maximum(np.abs(x - frame.origin), frame.columns))
+        gap += float(broken @ np.maximum(np.abs(y - frame.prices), unit * frame.rows))
+        value = float(program.c @ x + 0.5 * (curved @ x)) + program.offset
+        if not np.isfinite(value):  # costs or limits that are no numbers, which solvers do not mind
+            return nothing_known(program, Status.FAILED, "the value is not a finite number")
+        terms = float(np.abs(program.c * x).sum() + np.abs(curved * x).sum() + np.abs(b * y).sum())
+        size = max(unit, float((np.abs(reduced) * frame.columns).max(initial=0.0))) + ROUNDING / TOLERANCE * terms
+        return replace(solution, value=value, gap=gap, status=status_at(gap, size), size=size)
+
+    def is_sharp(self, program: ConicProgram, solution: Solution) -> bool:
+        """Whether no limit of a linear program is broken and no cost unbalanced by more than rounding explains."""
+        x, y = solution.x, solution.y
+        b, _, slack, force = self._sums(program, x, y)
+        broken = np.where(self.is_equation, np.abs(slack), -slack)
+        if broken.max(initial=0.0) <= 0 and not force.any():
+            return True
+        x_size, y_size = self.origin_size + np.abs(x), self.price_size + np.abs(y)
+        in_rows = broken <= _SHARP * (np.abs(b) + self.size @ x_size)
+        in_columns = np.abs(force) <= _SHARP * (np.abs(program.c) + self.size.T @ y_size)
+        return bool(in_rows.all() and in_columns.all())
+
+    def _sums(self, program: ConicProgram, x: Array, y: Array) -> tuple[Array, Array, Array, Array]:
+        """Limits without those of infinity, which are none; P x; slacks; and what does not balance the costs."""
+        if self._last is None or self._last[0] is not x:
+            is_none = np.isposinf(program.b)
+            b = np.where(is_none, 0.0, program.b)
+            curved = np.zeros(len(x)) if self.P is None else self.P @ x
+            force = program.c + curved + self.At @ y
+            self._last = x, (b, curved, np.where(is_none, 0.0, b - self.A @ x), force)
+        return self._last[1]
+
+    def _slacks(self, slack: Array, y: Array) -> tuple[float, Array]:
+        """What multipliers times slacks leave open, and by how much each row is broken (of a cone, the first)."""
+        broken = np.where(self.is_equation, np.abs(slack), np.where(self.is_limit, np.maximum(-slack, 0.0), 0.0))
+        open_ = float(np.abs(y[self.is_limit]) @ np.maximum(slack[self.is_limit], 0.0))
+        for cone, rows in self.others:
+            s = slack[rows]
+            open_ += abs(float(y[rows] @ s))
+            if cone.kind == "soc":
+                broken[rows.start] = max(float(np.linalg.norm(s[1:])) - s[0], 0.0)
+        return open_, broken
+
+
+def _quick(matrix: sp.csr_array) -> Any:
+    return matrix.toarray() if matrix.shape[0] * matrix.shape[1] <= _SMALL else matrix
+
+
+def _other_cones(cones: tuple[Cone, ...]) -> list[tuple[Cone, slice]]:
+    found, start = [], 0
+    for cone in cones:
+        if cone.size and cone.kind not in ("zero", "nonneg"):
+            found.append((cone, slice(start, start + cone.n_rows)))
+        start += cone.n_rows
+    return found
+
+
+def found_whole(program: ConicProgram, x: Array, gap: float, size: float, tolerance: float = TOLERANCE) -> Solution:
+    """A point of a mixed-integer program with a proven gap; it has no multipliers."""
+    curved = 0.0 if program.P is None else 0.5 * float(x @ (program.P @ x))
+    value = float(program.c @ x) + curved + program.offset
+    if not np.isfinite(value):
+        return nothing_known(program, Status.FAILED, "the value is not a finite number")
+    gap, size = max(gap, 0.0), max(size, abs(value - program.offset))
+    return Solution(x, np.full(len(program.b), np.nan), value, status_at(gap, size, tolerance), gap, size=size)
+
+
+def nothing_known(program: ConicProgram, status: Status, detail: str) -> Solution:
+    """How a solve without a point ended."""
+    nan = np.nan
+    return Solution(np.full(len(program.c), nan), np.full(len(program.b), nan), nan, status, np.inf, detail)

@@ -1,0 +1,209 @@
+r"""Programs in their own units: solvers stop at absolute tolerances, which mean nothing to millions or millionths.
+
+Rows, columns and costs are multiplied by powers of two, which change no digit, so that the logarithms of all numbers
+are as near to 0 as can be in the mean square (Curtis and Reid, 1972). Multiplying the outcomes, costs or decisions of a
+problem multiplies rows and columns of its programs, so that the scaled program is the same to the last bit.
+
+Numbers that are large only because the origin lies far away are dealt with by another origin, see `Frame.around`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+import numpy as np
+import scipy.sparse as sp
+from scipy.sparse.linalg import cg
+
+from polyhedge._validation import Array, Indices, Mask
+from polyhedge.solvers.program import Cone, ConicProgram, Solution, row_kinds
+
+_LIGHT = 0.01
+"""Weight of costs against rows: they tell the size of a column that no row tells."""
+_NEITHER = 0.5 - 1 / np.pi
+"""Added before rounding: means of whole exponents are then never half-way between two, where rounding errors decide."""
+_FEW = 256
+"""Unknowns up to which a dense solve is the quickest."""
+_RIDGE = 1e-10
+"""Makes directions of which nothing is said 0, and moves the others by less than rounding does."""
+_TINY, _MOST_ROUNDS = -20.0, 4
+"""Binary logarithm below which a number says nothing of units, and the rounds in which such numbers are found."""
+_NOISE = 2.0**-26
+"""Share of its terms, or of a unit, below which a slack or a reduced cost is 0 as far as a solver can tell."""
+_PULL = 1e-4
+"""Weight with which units stay as they were where nothing else is said of them."""
+
+
+@dataclass(frozen=True)
+class Frame:
+    r"""Where a program is seen from: x = origin + columns x', row i times rows[i], costs in terms of `cost`.
+
+    `prices` (one for each row, 0 on inequalities) times the equations have been added to the costs, which moves all
+    values by a constant.
+    """
+
+    rows: Array
+    columns: Array
+    cost: float
+    origin: Array
+    prices: Array
+
+    @classmethod
+    def of(cls, program: ConicProgram) -> Frame:
+        """The units of a program seen from where it is."""
+        return cls(*balance(program), np.zeros(len(program.c)), np.zeros(len(program.b)))
+
+    def around(self, program: ConicProgram, x: Array, y: Array) -> Frame:
+        """The frame with its origin at a point near the optimum, found in this one, and prices as found there.
+
+        What is left of limits and costs is small, and tells how finely the rest should be measured.
+        """
+        origin = x.copy()
+        origin[program.integer] = np.round(x[program.integer])
+        prices = np.where(row_kinds(program.cones) == "zero", y, 0.0)
+        moved, size = shifted(program, origin, prices), abs(program.A)
+        b_noise = np.maximum(np.abs(program.b) + size @ np.abs(origin), 1 / self.rows)
+        c_noise = np.maximum(np.abs(program.c) + size.T @ np.abs(prices), self.cost / self.columns)
+        if program.P is not None:
+            c_noise += abs(program.P) @ np.abs(origin)
+        told = replace(
+            moved,
+            b=np.where(np.abs(moved.b) > _NOISE * b_noise, moved.b, 0.0),
+            c=np.where(np.abs(moved.c) > _NOISE * c_noise, moved.c, 0.0),
+        )
+        return Frame(*balance(told, self), origin, prices)
+
+    def seen(self, program: ConicProgram) -> ConicProgram:
+        """The program in these units, without its offset."""
+        moved = shifted(program, self.origin, self.prices)
+        return replace(
+            moved,
+            c=self.columns * moved.c / self.cost,
+            A=scaled(moved.A, self.rows, self.columns),
+            b=self.rows * moved.b,
+            P=None if moved.P is None else scaled(moved.P, self.columns / self.cost, self.columns),
+            offset=0.0,
+        )
+
+    def back(self, solution: Solution) -> Solution:
+        """Point and multipliers of a solution of the program in these units."""
+        return replace(
+            solution,
+            x=self.origin + self.columns * solution.x,
+            y=self.prices + self.cost * self.rows * solution.y,
+        )
+
+    def is_finer_than(self, other: Frame, by: float = 128.0) -> bool:
+        """Whether some size is measured this many times finer than by another frame."""
+        return bool((other.columns / self.columns).max(initial=1.0) >= by or other.cost / self.cost >= by)
+
+
+def scaled(matrix: sp.csr_array, rows: Array, columns: Array) -> sp.csr_array:
+    """A matrix with its rows and columns multiplied; stored zeros stay."""
+    data = matrix.data * np.repeat(rows, np.diff(matrix.indptr)) * columns[matrix.indices]
+    return sp.csr_array((data, matrix.indices, matrix.indptr), shape=matrix.shape)
+
+
+def power_of_two(size: float) -> float:
+    """The power of two next below a size (within a factor of 2); 1 for 0.
+
+    Examples
+    --------
+    >>> power_of_two(5.0), power_of_two(0.3), power_of_two(0.0)
+    (4.0, 0.25, 1.0)
+    """
+    return float(2.0 ** (np.frexp(size)[1] - 1)) if size else 1.0
+
+
+def shifted(program: ConicProgram, origin: Array, prices: Array) -> ConicProgram:
+    """The program in x - origin, with prices times its equations added to the costs; the offset is left alone."""
+    c = program.c + program.A.T @ prices
+    if program.P is not None:
+        c = c + program.P @ origin
+    return replace(program, c=c, b=program.b - program.A @ origin)
+
+
+def balance(program: ConicProgram, before: Frame | None = None) -> tuple[Array, Array, float]:
+    """Powers of two for rows and columns, and the unit of costs; the rows of a cone keep their proportions.
+
+    What the program says nothing of stays as it was before.
+    """
+    group = _groups(program.cones)
+    n_groups, n = int(group.max(initial=-1)) + 1, len(program.c)
+    size = n_groups + n + 1
+    equations = _Equations(size)
+    A = program.A.tocoo()
+    equations.add(A.data, 1.0, group[A.row], n_groups + A.col)
+    equations.add(program.b, 1.0, group)
+    columns = n_groups + np.arange(n)
+    equations.add(program.c, _LIGHT, columns, np.full(n, size - 1))
+    if program.P is not None:
+        P = program.P.tocoo()
+        equations.add(P.data, _LIGHT, n_groups + P.row, n_groups + P.col, np.full(P.nnz, size - 1))
+    if before is not None:
+        first = np.concatenate([[0], np.flatnonzero(np.diff(group)) + 1])[:n_groups]
+        units = np.concatenate([before.rows[first], before.columns, [1 / before.cost]])
+        equations.add(1 / units, _PULL, np.arange(size))
+    exponents = equations.solve(fixed=n_groups + program.integer)
+    powers = 2.0 ** np.floor(exponents + 0.5 + _NEITHER)
+    return powers[group], powers[n_groups:-1], float(1 / powers[-1])
+
+
+def _groups(cones: Iterable[Cone]) -> Indices:
+    """The number of the scale of each row: one for each linear row, one for each other cone."""
+    groups, start = [np.zeros(0, dtype=np.int64)], 0
+    for cone in cones:
+        own = cone.kind in ("zero", "nonneg")
+        groups.append(start + (np.arange(cone.n_rows) if own else np.zeros(cone.n_rows, dtype=np.int64)))
+        start += cone.n_rows if own else 1
+    return np.concatenate(groups)
+
+
+class _Equations:
+    """Least squares: for every number that is not 0, its binary logarithm plus up to three unknowns should vanish."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.logs, self.weights = [np.zeros(0)], [np.zeros(0)]
+        self.unknowns = [np.zeros((0, 3), dtype=np.int64)]
+
+    def add(self, numbers: Array, weight: float, *unknowns: Indices) -> None:
+        there = (numbers != 0) & np.isfinite(numbers)
+        self.logs.append(np.log2(np.abs(numbers[there])))
+        self.weights.append(np.full(len(self.logs[-1]), weight))
+        # The unknown behind the last one is 0.
+        filled = [*unknowns, *[np.full(len(numbers), self.size)] * (3 - len(unknowns))]
+        self.unknowns.append(np.stack(filled, axis=1)[there])
+
+    def solve(self, fixed: Indices) -> Array:
+        """The unknowns; 0 where they are fixed or where nothing is said of them.
+
+        Numbers that are tiny beside the others in the units found, such as rounding errors, are left out.
+        """
+        logs, weights, unknowns = np.concatenate(self.logs), np.concatenate(self.weights), np.vstack(self.unknowns)
+        free = np.ones(self.size + 1, dtype=bool)
+        free[fixed] = free[self.size] = False
+        kept = np.ones(len(logs), dtype=bool)
+        for _ in range(_MOST_ROUNDS):
+            found = self._fitted(logs[kept], weights[kept], unknowns[kept], free)
+            tiny = kept & (weights > _PULL) & (logs + found[unknowns].sum(axis=1) < _TINY)
+            if not tiny.any():
+                break
+            kept &= ~tiny
+        return found[: self.size]
+
+    def _fitted(self, logs: Array, weights: Array, unknowns: Indices, free: Mask) -> Array:
+        size, found = self.size + 1, np.zeros(self.size + 1)
+        rhs = -np.bincount(unknowns.ravel(), np.repeat(weights * logs, 3), size)
+        first, second = np.repeat(unknowns, 3, axis=1).ravel(), np.tile(unknowns, 3).ravel()
+        each = np.repeat(weights, 9)
+        if size <= _FEW:
+            dense = np.bincount(first * size + second, each, size**2).reshape(size, size)[np.ix_(free, free)]
+            found[free] = np.linalg.solve(dense + _RIDGE * np.eye(len(dense)), rhs[free])
+            return found
+        matrix = sp.csr_array((each, (first, second)), shape=(size, size))[free][:, free]
+        matrix = matrix + _RIDGE * sp.eye_array(matrix.shape[0])
+        jacobi = sp.diags_array(1 / matrix.diagonal())
+        found[free] = cg(matrix, rhs[free], rtol=1e-12, maxiter=1000, M=jacobi)[0]
+        return found

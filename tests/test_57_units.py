@@ -1,0 +1,340 @@
+"""Units do not matter: the same problem in other units has the same statuses, bounds and decisions, on every route."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import combinations, product
+from typing import Any
+
+import cvxpy as cp
+import numpy as np
+import pytest
+
+import polyhedge as ph
+from polyhedge.robust import decide
+from polyhedge.sets import Ball, Box, Ellipsoid, Polyhedron, UnionOfBalls
+
+EPS = float(np.finfo(float).eps)
+TIGHT = {"tol_gap_abs": 1e-9, "tol_gap_rel": 1e-9, "tol_feas": 1e-9}
+
+
+@dataclass(frozen=True)
+class Units:
+    """u = outcome (u' + shift), z = decision (z' + move), cost times `cost`; shift and move are in spreads."""
+
+    outcome: float = 1.0
+    cost: float = 1.0
+    decision: float = 1.0
+    shift: float = 0.0
+    move: float = 0.0
+
+    @property
+    def tolerance(self) -> float:
+        """What a bound may be off by, in spreads: a little, and what rounding makes of numbers so far from 0."""
+        return 1e-6 + 4096 * EPS * (1 + self.shift) * (1 + self.move)
+
+
+def random_units(rng: np.random.Generator, route: str) -> Units:
+    def factor() -> float:
+        return float(10.0 ** rng.uniform(-6, 8))
+
+    # A product of a decision and an outcome, both far from 0, has terms as large as the product of both distances.
+    shift, move = [(0.0, 0.0), (6.0, 0.0), (0.0, 6.0), (3.0, 3.0)][rng.integers(4)]
+    shift, move = (float(10.0 ** rng.uniform(0, most)) if most else 0.0 for most in (shift, move))
+    outcome, cost, decision = factor(), factor(), factor()
+    return Units(outcome, cost, 1.0 if route in WHOLE else decision, shift, 0.0 if route in SIGNED else move)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A problem, a set and predictions in ordinary units: costs, residuals and decisions of about 1."""
+
+    cost: Callable[[Any, Any], Any]
+    n_decisions: int
+    constraints: Callable[[Any], list[Any]]
+    shape: Any
+    radius: float
+    centers: np.ndarray
+    attributes: dict[str, Any] = field(default_factory=dict)
+    uncertain: Callable[[Any, Any], list[Any]] | None = None
+    support: Callable[[Any], list[Any]] | None = None
+    worst: Callable[[Case, Any, np.ndarray], Any] | None = None
+
+    def worst_cost(self, z: Any, center: np.ndarray) -> Any:
+        """The greatest cost over the set, as an expression in z."""
+        if self.worst is not None:
+            return self.worst(self, z, center)
+        return cp.max(cp.hstack([self.cost(z, u) for u in corners(self, center)]))
+
+    def optimum(self, center: np.ndarray) -> float:
+        """What an independent program finds in ordinary units."""
+        if self.attributes.get("integer"):  # few enough to try them all
+            return min(float(self.worst_cost(np.array(z), center).value) for z in product(range(7), repeat=2))
+        z = cp.Variable(self.n_decisions, **self.attributes)
+        rows = [] if self.uncertain is None else [r for u in corners(self, center) for r in self.uncertain(z, u)]
+        problem = cp.Problem(cp.Minimize(self.worst_cost(z, center)), [*self.constraints(z), *rows])
+        return float(problem.solve(solver=cp.CLARABEL, **TIGHT))
+
+    def problem_in(self, units: Units) -> ph.DecisionProblem:
+        """The problem as it is written in other units."""
+
+        def before(z: Any) -> Any:
+            return z / units.decision - units.move if units.move else z / units.decision
+
+        def outcome(u: Any) -> Any:
+            return u / units.outcome - units.shift if units.shift else u / units.outcome
+
+        z = cp.Variable(self.n_decisions, **self.attributes)
+        return ph.DecisionProblem(
+            decision=z,
+            cost=lambda z, u: units.cost * self.cost(before(z), outcome(u)),
+            constraints=self.constraints(before(z)),
+            n_outcomes=self.centers.shape[1],
+            uncertain_constraints=self.uncertain and (lambda z, u: self.uncertain(before(z), outcome(u))),
+            outcome_support=self.support and (lambda u: self.support(outcome(u))),
+        )
+
+    def decisions_in(self, units: Units) -> ph.Decisions:
+        shape, radius = set_in(self.shape, self.radius, units.outcome)
+        return decide(self.problem_in(units), shape, radius, units.outcome * (self.centers + units.shift))
+
+
+def set_in(shape: Any, radius: float, unit: float) -> tuple[Any, float]:
+    """The set and its radius where residuals are `unit` times as large."""
+    if isinstance(shape, Polyhedron):
+        return Polyhedron(shape.W / unit, shape.b), radius
+    if isinstance(shape, Box):
+        return Box(unit * shape.scale, unit * shape.center), radius
+    if isinstance(shape, Ellipsoid):
+        return Ellipsoid(unit**2 * shape.shape, unit * shape.center), radius
+    if isinstance(shape, UnionOfBalls):
+        return UnionOfBalls(unit * shape.anchors), unit * radius
+    return Ball(shape.n_outcomes, shape.norm, unit * shape.center), unit * radius
+
+
+def corners(case: Case, center: np.ndarray) -> np.ndarray:
+    """The corners of a polyhedral set, cut with u >= 0 where that is known, by trying all choices of d facets."""
+    shape = case.shape.as_polyhedron()
+    W, h = shape.W, case.radius - shape.b + shape.W @ center
+    if case.support is not None:
+        W, h = np.vstack([W, -np.eye(len(center))]), np.append(h, np.zeros(len(center)))
+    blocks = np.array(list(combinations(range(len(W)), W.shape[1])))
+    proper = blocks[np.abs(np.linalg.det(W[blocks])) > 1e-9]
+    points = np.linalg.solve(W[proper], h[proper][..., None])[..., 0]
+    return points[(points @ W.T <= h + 1e-9).all(axis=1)]
+
+
+# Sets
+
+
+def random_polyhedron(rng: np.random.Generator, d: int) -> Polyhedron:
+    W = np.vstack([rng.normal(size=(3, d)), np.eye(d), -np.eye(d)])
+    return Polyhedron(W, -rng.uniform(0.3, 1.5, size=len(W)))
+
+
+def random_polyhedral_set(rng: np.random.Generator, d: int) -> tuple[Any, float]:
+    kind = rng.integers(3)
+    if kind == 0:
+        return random_polyhedron(rng, d), float(rng.uniform(0, 0.3))
+    if kind == 1:
+        return Box(rng.uniform(0.3, 2, size=d), rng.normal(size=d)), float(rng.uniform(0.5, 1.5))
+    return Ball(d, float(rng.choice([1.0, np.inf])), rng.normal(size=d)), float(rng.uniform(0.5, 1.5))
+
+
+def worst_over_round(case: Case, z: Any, center: np.ndarray) -> Any:
+    """The greatest of a cost c + v'u over balls: what the norm adds to the cost at the centres."""
+    d = len(center)
+    at_zero = case.cost(z, np.zeros(d))
+    v = cp.hstack([case.cost(z, e) - at_zero for e in np.eye(d)])
+    # A quadratic part cancels in v, which CVXPY does not see: such costs say their direction themselves.
+    v = z if case.n_decisions == d else v
+    shape = case.shape
+    if isinstance(shape, Ellipsoid):
+        return case.cost(z, center + shape.center) + case.radius * cp.norm(np.linalg.cholesky(shape.shape).T @ v)
+    middles = shape.anchors if isinstance(shape, UnionOfBalls) else shape.center[None]
+    return cp.max(cp.hstack([case.cost(z, center + m) for m in middles])) + case.radius * cp.norm(v)
+
+
+# Routes: each returns a random case that takes it
+
+
+def budget(z: Any) -> list[Any]:
+    return [z >= 0, cp.sum(z) == 1]
+
+
+def linear_cost(rng: np.random.Generator, d: int) -> Callable[[Any, Any], Any]:
+    c = rng.normal(size=d)
+    return lambda z, u: (c + u) @ z
+
+
+def quadratic_cost(rng: np.random.Generator, d: int) -> Callable[[Any, Any], Any]:
+    c, beta, first = rng.normal(size=d), float(10 ** rng.uniform(-1, 1)), rng.normal(size=(2, d))
+    return lambda z, u: (c + u) @ z + beta * cp.sum_squares(first @ z)
+
+
+def newsvendor_cost(rng: np.random.Generator, d: int) -> Callable[[Any, Any], Any]:
+    over, under = rng.uniform(0.5, 2, size=d), rng.uniform(1, 5, size=d)
+    return lambda z, u: over @ cp.pos(z - u) + under @ cp.pos(u - z)
+
+
+def some_centers(rng: np.random.Generator, d: int, n: int = 2) -> np.ndarray:
+    return rng.normal(size=(n, d))
+
+
+def segment_linear(rng: np.random.Generator) -> Case:
+    return Case(linear_cost(rng, 2), 2, budget, *random_polyhedral_set(rng, 2), some_centers(rng, 2))
+
+
+def segment_quadratic(rng: np.random.Generator) -> Case:
+    return Case(quadratic_cost(rng, 2), 2, budget, *random_polyhedral_set(rng, 2), some_centers(rng, 2))
+
+
+def batch_linear(rng: np.random.Generator) -> Case:
+    return Case(linear_cost(rng, 3), 3, budget, *random_polyhedral_set(rng, 3), some_centers(rng, 3, 70))
+
+
+def batch_quadratic(rng: np.random.Generator) -> Case:
+    return Case(quadratic_cost(rng, 3), 3, budget, *random_polyhedral_set(rng, 3), some_centers(rng, 3, 70))
+
+
+def batch_newsvendor(rng: np.random.Generator) -> Case:
+    shape = random_polyhedron(rng, 2), 0.1
+    return Case(newsvendor_cost(rng, 2), 2, _shelf(rng), *shape, 2 + some_centers(rng, 2, 70))
+
+
+def _shelf(rng: np.random.Generator) -> Callable[[Any], list[Any]]:
+    capacity = float(rng.uniform(1, 5))
+    return lambda z: [z >= 0, cp.sum(z) <= capacity]
+
+
+def single_linear(rng: np.random.Generator) -> Case:
+    limit = rng.uniform(0.4, 1, size=3)
+    rows: Callable[[Any], list[Any]] = lambda z: [z >= 0, cp.sum(z) == 1, z <= limit]  # noqa: E731
+    return Case(linear_cost(rng, 3), 3, rows, *random_polyhedral_set(rng, 3), some_centers(rng, 3))
+
+
+def single_quadratic(rng: np.random.Generator) -> Case:
+    rows: Callable[[Any], list[Any]] = lambda z: [z >= -1, z <= 2, cp.norm(z) <= 1.5]  # noqa: E731
+    return Case(quadratic_cost(rng, 3), 3, rows, *random_polyhedral_set(rng, 3), some_centers(rng, 3))
+
+
+def round_set(rng: np.random.Generator) -> Case:
+    root = rng.normal(size=(3, 3)) + 2 * np.eye(3)
+    shape = [
+        Ball(3, 2, rng.normal(size=3)),
+        Ellipsoid(root @ root.T / 4, rng.normal(size=3)),
+        UnionOfBalls(rng.normal(size=(3, 3))),
+    ]
+    cost = linear_cost(rng, 3) if rng.random() < 0.5 else quadratic_cost(rng, 3)
+    radius = float(rng.uniform(0.3, 1))
+    return Case(cost, 3, budget, shape[rng.integers(3)], radius, some_centers(rng, 3), worst=worst_over_round)
+
+
+def single_newsvendor(rng: np.random.Generator) -> Case:
+    free: Callable[[Any], list[Any]] = lambda z: [z >= 0]  # noqa: E731
+    rows = free if rng.random() < 0.5 else _shelf(rng)
+    return Case(newsvendor_cost(rng, 2), 2, rows, *random_polyhedral_set(rng, 2), 2 + some_centers(rng, 2))
+
+
+def newsvendor_with_curvature(rng: np.random.Generator) -> Case:
+    shape, plain, weight = random_polyhedral_set(rng, 2), newsvendor_cost(rng, 2), float(rng.uniform(0.1, 1))
+    cost = lambda z, u: plain(z, u) + weight * cp.sum_squares(z)  # noqa: E731
+    return Case(cost, 2, _shelf(rng), *shape, 2 + some_centers(rng, 2))
+
+
+def many_pieces(rng: np.random.Generator) -> Case:
+    d = 13
+    over, under = rng.uniform(0.5, 2, size=d), rng.uniform(1, 5, size=d)
+
+    def worst(case: Case, z: Any, center: np.ndarray) -> Any:
+        low, high = (center + sign * case.radius * case.shape.scale for sign in (-1, 1))
+        return cp.sum(cp.maximum(cp.multiply(over, cp.pos(z - low)), cp.multiply(under, cp.pos(high - z))))
+
+    cost = lambda z, u: over @ cp.pos(z - u) + under @ cp.pos(u - z)  # noqa: E731
+    box = Box(rng.uniform(0.3, 1, size=d))
+    return Case(cost, d, _shelf(rng), box, 1.0, 2 + some_centers(rng, d, 1), worst=worst)
+
+
+def concave_cost(rng: np.random.Generator) -> Case:
+    bend = float(rng.uniform(0.1, 1))
+
+    def worst(case: Case, z: Any, center: np.ndarray) -> Any:
+        best = np.clip(1 / (2 * bend), center - case.radius * case.shape.scale, center + case.radius * case.shape.scale)
+        return cp.sum(cp.multiply(best - bend * best**2, z))
+
+    cost = lambda z, u: z @ (u - bend * cp.square(u))  # noqa: E731
+    box = Box(rng.uniform(0.3, 1, size=2))
+    return Case(cost, 2, budget, box, 1.0, some_centers(rng, 2, 1), {"nonneg": True}, worst=worst)
+
+
+def convex_cost(rng: np.random.Generator) -> Case:
+    B = rng.normal(size=(2, 2))
+    cost = lambda z, u: cp.sum_squares(u - B @ z) + 0.1 * cp.sum(z)  # noqa: E731
+    return Case(cost, 2, _shelf(rng), random_polyhedron(rng, 2), 0.1, some_centers(rng, 2, 1))
+
+
+def whole_numbers(rng: np.random.Generator) -> Case:
+    rows: Callable[[Any], list[Any]] = lambda z: [z >= 0, z <= 6]  # noqa: E731
+    shape = random_polyhedron(rng, 2), 0.1
+    return Case(newsvendor_cost(rng, 2), 2, rows, *shape, 3 + some_centers(rng, 2), {"integer": True})
+
+
+def whole_numbers_with_curvature(rng: np.random.Generator) -> Case:
+    plain, shape = newsvendor_cost(rng, 2), (random_polyhedron(rng, 2), 0.1)
+    rows: Callable[[Any], list[Any]] = lambda z: [z >= 0, z <= 6]  # noqa: E731
+    cost = lambda z, u: plain(z, u) + 0.2 * cp.sum_squares(z)  # noqa: E731
+    return Case(cost, 2, rows, *shape, 3 + some_centers(rng, 2, 1), {"integer": True})
+
+
+def uncertain_constraints(rng: np.random.Generator) -> Case:
+    price, need = rng.uniform(1, 2, size=3), float(rng.uniform(1, 2))
+    kinds: list[Callable[[Any, Any], list[Any]]] = [lambda z, u: [z >= u], lambda z, u: [(3 + u) @ z >= need]]
+    covers = kinds[rng.integers(2)]
+    rows: Callable[[Any], list[Any]] = lambda z: [z >= 0]  # noqa: E731
+    cost = lambda z, u: price @ z + 0.1 * cp.sum(u)  # noqa: E731
+    shape = random_polyhedron(rng, 3), 0.1
+    return Case(cost, 3, rows, *shape, 0.3 * some_centers(rng, 3), uncertain=covers)
+
+
+def known_support(rng: np.random.Generator) -> Case:
+    cost = newsvendor_cost(rng, 2) if rng.random() < 0.5 else linear_cost(rng, 2)
+    shape, known = (random_polyhedron(rng, 2), 0.1), lambda u: [u >= 0]
+    return Case(cost, 2, _shelf(rng), *shape, np.abs(some_centers(rng, 2)), support=known)
+
+
+ROUTES = {
+    route.__name__: route
+    for route in (
+        segment_linear, segment_quadratic, batch_linear, batch_quadratic, batch_newsvendor, single_linear,
+        single_quadratic, round_set, single_newsvendor, newsvendor_with_curvature, many_pieces, concave_cost,
+        convex_cost, whole_numbers, whole_numbers_with_curvature, uncertain_constraints, known_support,
+    )
+}  # fmt: skip
+WHOLE = ("whole_numbers", "whole_numbers_with_curvature")
+SIGNED = ("concave_cost", *WHOLE)
+
+
+def complaints(route: str, seed: int) -> list[str]:
+    """What is wrong with the decisions of one random case in random units, in words."""
+    rng = np.random.default_rng([seed, sorted(ROUTES).index(route)])
+    case, units = ROUTES[route](rng), random_units(rng, route)
+    found = case.decisions_in(units)
+    wrong = [] if found.is_optimal.all() else [found.complaint()]
+    for i in range(min(2, len(case.centers))):
+        if not found.is_optimal[i]:
+            continue
+        expected = case.optimum(case.centers[i])
+        bound = float(found.cost_bound[i]) / units.cost
+        z = found.z[i] / units.decision - units.move
+        reached = float(case.worst_cost(z, case.centers[i]).value)
+        if abs(bound - expected) > units.tolerance:
+            wrong.append(f"bound {bound} instead of {expected}")
+        if abs(reached - expected) > units.tolerance:
+            wrong.append(f"decision costs {reached} instead of {expected}")
+    return [f"{route} {seed} {units}: {text}" for text in wrong]
+
+
+@pytest.mark.parametrize("route", sorted(ROUTES))
+def test_bounds_statuses_and_decisions_do_not_depend_on_units(route: str) -> None:
+    assert [text for seed in range(2) for text in complaints(route, seed)] == []
