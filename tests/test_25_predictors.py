@@ -6,12 +6,21 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.base import clone
+from sklearn.cluster import KMeans
 from sklearn.compose import ColumnTransformer, TransformedTargetRegressor
-from sklearn.ensemble import GradientBoostingRegressor, HistGradientBoostingRegressor, RandomForestRegressor
+from sklearn.ensemble import (
+    BaggingRegressor,
+    GradientBoostingRegressor,
+    HistGradientBoostingRegressor,
+    IsolationForest,
+    RandomForestRegressor,
+    StackingRegressor,
+    VotingRegressor,
+)
 from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
 from sklearn.impute import SimpleImputer
-from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
+from sklearn.linear_model import LinearRegression, LogisticRegression, MultiTaskLasso, Ridge
 from sklearn.model_selection import GridSearchCV
 from sklearn.multioutput import MultiOutputRegressor, RegressorChain
 from sklearn.neighbors import KNeighborsRegressor
@@ -28,6 +37,7 @@ from polyhedge.predictors import FeatureRidge, all_features, as_predictor, paper
 X, Y = make_synthetic(150, rng=np.random.default_rng(0))
 X_NEW = make_synthetic(40, rng=np.random.default_rng(1))[0]
 
+STACKED = StackingRegressor([("ridge", Ridge()), ("svr", SVR())], cv=2)
 TRAINED = {
     "default": None,
     "paper": FeatureRidge(),
@@ -42,6 +52,14 @@ TRAINED = {
     "chain": RegressorChain(Ridge()),
     "scaled target": TransformedTargetRegressor(FeatureRidge(), transformer=StandardScaler()),
     "random": RandomForestRegressor(n_estimators=5),
+    "stacked": STACKED,
+    "stacked, searched": GridSearchCV(STACKED, {"ridge__alpha": [0.1, 10.0]}, cv=2),
+    "stacked, in a pipeline": make_pipeline(StandardScaler(), STACKED),
+    "stacked, wrapped": MultiOutputRegressor(STACKED),
+    "voted": VotingRegressor([("ridge", Ridge()), ("svr", SVR())]),
+    "bagged": BaggingRegressor(SVR(), n_estimators=2),
+    "scaled target of one": TransformedTargetRegressor(SVR(), transformer=StandardScaler()),
+    "made for several": MultiTaskLasso(alpha=0.01),
 }
 
 
@@ -67,10 +85,13 @@ class TestEveryKindOfPredictor:
         assert centers.dtype == np.float64
         assert np.isfinite(centers).all()
 
-    @pytest.mark.parametrize("kind", ["one outcome", "pipeline, one"])
+    @pytest.mark.parametrize(
+        "kind", ["one outcome", "pipeline, one", "stacked", "voted", "bagged", "scaled target of one"]
+    )
     def test_a_single_outcome_regressor_is_fitted_once_for_each_outcome(self, kind):
-        centers = as_predictor(TRAINED[kind], 2).fit(X, Y).predict(X_NEW)
-        columns = [clone(TRAINED[kind]).fit(X, Y[:, j]).predict(X_NEW) for j in range(2)]
+        centers = as_predictor(TRAINED[kind], 2, random_state=0).fit(X, Y).predict(X_NEW)
+        seeded = {"random_state": 0} if "random_state" in TRAINED[kind].get_params() else {}
+        columns = [clone(TRAINED[kind]).set_params(**seeded).fit(X, Y[:, j]).predict(X_NEW) for j in range(2)]
         np.testing.assert_allclose(centers, np.column_stack(columns))
 
     @pytest.mark.parametrize("kind", ["paper", "pipeline, many", "search, many", "scaled target"])
@@ -230,6 +251,11 @@ class TestGivenPredictors:
     def test_a_classifier_is_refused(self):
         with pytest.raises(ValueError, match="got the classifier LogisticRegression"):
             as_predictor(LogisticRegression(), 2)
+
+    @pytest.mark.parametrize(("other", "kind"), [(KMeans(2), "clusterer"), (IsolationForest(), "outlier detector")])
+    def test_what_predicts_no_numbers_is_refused(self, other, kind):
+        with pytest.raises(ValueError, match=f"got the {kind}.*Use a model of numbers"):
+            as_predictor(other, 2)
 
 
 class TestFrames:

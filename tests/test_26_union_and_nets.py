@@ -15,7 +15,8 @@ from polyhedge.robust import Adversary, decide, decide_each
 from polyhedge.robust.each_context import has_segment, least_maximum
 from polyhedge.robust.net_decisions import decide_nets, guarded_sets
 from polyhedge.robust.net_saddle import supports
-from polyhedge.sets import Ball, Box, ConvexNet, ConvexNets, Region, UncertaintySet, UnionOfBalls
+from polyhedge.robust.vertices import shadow_vertices
+from polyhedge.sets import Ball, Box, ConvexNet, ConvexNets, Polyhedron, Region, UncertaintySet, UnionOfBalls
 from polyhedge.solvers.polyhedral import maximise_conic
 
 ANCHORS = np.array([[0.0, 0.0], [1.0, 0.4], [-0.3, 1.1], [0.4, 0.4], [3.0, -1.0]])
@@ -375,3 +376,53 @@ def test_arrays_that_are_no_convex_network_are_refused():
         ConvexNet(**good, k3=0.0, slope=0.0)
     with pytest.raises(ValueError, match=r"k1 must have shape \(1,\), got \(2,\)"):
         ConvexNet(**good | {"k1": [0.0, 0.0]}, k3=0.0, slope=1.0)
+
+
+@pytest.mark.parametrize("d", [1, 2, 3])
+def test_a_convex_cost_over_a_net_is_worst_at_a_vertex_of_its_level_set(d):
+    net = random_nets(1, d, d=d).at(0)
+    radius = net.least_score() + 1.0
+    corners = shadow_vertices(net.conic_form(radius), d)
+    assert net.scores(corners) == pytest.approx(np.full(len(corners), radius), abs=1e-7)
+    rng = np.random.default_rng(0)
+    directions = rng.normal(size=(200, d))
+    assert (directions @ corners.T).max(axis=1) == pytest.approx(net.support(directions, radius), abs=1e-7)
+    z = cp.Variable(d)
+    problem = DecisionProblem(
+        decision=z, cost=lambda z, u: cp.sum_squares(u - z), constraints=[z >= -2, z <= 2], n_outcomes=d
+    )
+    found = decide(problem, net, radius, np.zeros((1, d)))
+    assert found.is_optimal.all()
+    inside = rng.uniform(corners.min(axis=0), corners.max(axis=0), size=(4000, d))
+    inside = inside[net.contains(inside, radius)]
+    costs = ((inside - found.z[0]) ** 2).sum(axis=1)
+    assert costs.max() <= found.cost_bound[0] + 1e-9
+    assert ((corners - found.z[0]) ** 2).sum(axis=1).max() == pytest.approx(found.cost_bound[0], abs=1e-6)
+
+
+def test_a_convex_cost_over_an_l_1_ball_of_many_outcomes_is_worst_at_one_of_its_2_d_corners():
+    d, radius = 20, 1.5
+    ball, z = Ball(d, norm=1, center=np.linspace(-1, 1, d)), cp.Variable(d)
+    problem = DecisionProblem(
+        decision=z, cost=lambda z, u: cp.sum_squares(u - z), constraints=[z >= -9, z <= 9], n_outcomes=d
+    )
+    found = decide(problem, ball, radius, np.zeros((1, d)))
+    assert found.is_optimal.all()
+    assert found.cost_bound[0] == pytest.approx(radius**2, abs=1e-5)
+
+
+def test_a_convex_cost_over_a_net_of_many_outcomes_says_what_works():
+    z = cp.Variable(6)
+    problem = DecisionProblem(
+        decision=z, cost=lambda z, u: cp.sum_squares(u - z), constraints=[z >= -2, z <= 2], n_outcomes=6
+    )
+    with pytest.raises(ValueError, match=r"up to 4 outcomes, got 6\. Use a Polyhedron, a Box or an Ellipsoid"):
+        decide(problem, cube_net(6), 1.0, np.zeros((1, 6)))
+
+
+def test_flat_shadows_have_the_vertices_of_their_own_dimension():
+    segment = Polyhedron([[1, 1], [-1, -1], [1, -1], [-1, 1]], [0, 0, -1, -1]).conic_form(0.0)
+    assert shadow_vertices(segment, 2) == pytest.approx(np.array([[-0.5, 0.5], [0.5, -0.5]]), abs=1e-9)
+    square = Polyhedron(np.vstack([np.eye(3), -np.eye(3)]), [-1, -1, 0, -1, -1, 0]).conic_form(0.0)
+    assert len(shadow_vertices(square, 3)) == 4
+    assert len(shadow_vertices(Ball(2, norm=1).conic_form(-1.0), 2)) == 0

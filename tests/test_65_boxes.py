@@ -197,7 +197,9 @@ def test_grid_whose_constraints_no_decision_meets_says_so():
         uncertain_constraints=lambda z, u: [u @ z <= 0.1],
     )
     objective = LearningObjective(problem, *learning_data(), 0.1)
-    with pytest.raises(ValueError, match=r"no finite worst-case cost on the learning split.*uncertain_constraints"):
+    with pytest.raises(
+        ValueError, match=r"no finite worst-case cost on the whole learning split.*uncertain_constraints"
+    ):
         learn(GRIDS[1], objective)
 
 

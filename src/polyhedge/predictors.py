@@ -13,12 +13,14 @@ from typing import Any, Protocol, Self
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.linalg import lstsq
-from sklearn.base import BaseEstimator, RegressorMixin, clone
+from sklearn.base import BaseEstimator, RegressorMixin, clone, is_regressor
 from sklearn.compose import ColumnTransformer
+from sklearn.ensemble import StackingRegressor
 from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
+from sklearn.linear_model import RidgeCV
 from sklearn.model_selection import GridSearchCV, RandomizedSearchCV
-from sklearn.multioutput import MultiOutputRegressor, RegressorChain
+from sklearn.multioutput import MultiOutputRegressor
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils import get_tags
@@ -96,12 +98,14 @@ def as_predictor(predictor: Any, n_outcomes: int, *, random_state: int | None = 
         predictor = make_pipeline(StandardScaler(), FeatureRidge(penalty=1.0, features="all", fit_intercept=True))
     if isinstance(predictor, str) and predictor == "precomputed":
         return _GivenPredictor(_identity, d, 'X with predictor="precomputed"')
-    if isinstance(predictor, type) or not (hasattr(predictor, "predict") or callable(predictor)):
+    is_class = isinstance(predictor, type)
+    predicts = not is_class and (hasattr(predictor, "predict") or _is_regressor(predictor))
+    if is_class or not (predicts or callable(predictor)):
         raise ValueError(
             'predictor must be a regressor, a callable X -> (n_samples, n_outcomes), "precomputed" or None, '
             f"got {predictor!r}."
         )
-    if not hasattr(predictor, "predict"):
+    if not predicts:
         return _GivenPredictor(predictor, d, "The value of the predictor", takes_nan(predictor))
     if isinstance(predictor, FrozenEstimator) or not hasattr(predictor, "fit"):
         return _GivenPredictor(predictor.predict, d, "The prediction", takes_nan(predictor))
@@ -336,7 +340,7 @@ class _TrainedPredictor:
                 "or hand in a fitted model as FrozenEstimator(model)."
             )
         # Most regressors warn about a target of one column; those made for several outcomes insist on it.
-        flat = self.n_outcomes == 1 and not isinstance(self.template, (MultiOutputRegressor, RegressorChain))
+        flat = self.n_outcomes == 1 and _takes_one_outcome(self.template)
         self.model = clone(self.template, safe=False).fit(X, Y.ravel() if flat else Y)
         return self
 
@@ -351,13 +355,23 @@ def _identity(X: Any) -> Any:
     return X
 
 
+def _is_regressor(predictor: Any) -> bool:
+    # A stacked model has no `predict` before it is fitted, so that its tag has to tell.
+    return hasattr(predictor, "fit") and hasattr(predictor, "__sklearn_tags__") and is_regressor(predictor)
+
+
 def _regressor(predictor: Any, n_outcomes: int, random_state: int | None) -> Any:
     """Return a clone that fits `n_outcomes` columns and whose unset random states are set."""
     regressor = clone(predictor, safe=False)
     if not hasattr(regressor, "get_params"):
         return regressor
-    if get_tags(regressor).estimator_type == "classifier":
-        raise ValueError(f"predictor must be a regressor, got the classifier {type(predictor).__name__}.")
+    kind = get_tags(regressor).estimator_type
+    if kind not in (None, "regressor"):
+        raise ValueError(
+            f"predictor must be a regressor, got the {kind.replace('_', ' ')} {type(predictor).__name__}. Use a model "
+            "of numbers, such as a regressor of the same family."
+        )
+    regressor.set_params(**_final_estimators(regressor))
     if random_state is not None:
         unset = [
             key
@@ -366,6 +380,23 @@ def _regressor(predictor: Any, n_outcomes: int, random_state: int | None) -> Any
         ]
         regressor.set_params(**dict.fromkeys(sorted(unset), random_state))
     return regressor if n_outcomes == 1 or _fits_columns(regressor) else MultiOutputRegressor(regressor)
+
+
+def _final_estimators(regressor: Any) -> dict[str, Any]:
+    """The default final estimator for stacked models, at any depth, that name none.
+
+    It is what they would use anyway; but without one they cannot be fitted once for each outcome.
+    """
+    stacked = {"": regressor, **{f"{key}__": value for key, value in regressor.get_params(deep=True).items()}}
+    return {
+        f"{prefix}final_estimator": RidgeCV()
+        for prefix, model in stacked.items()
+        if isinstance(model, StackingRegressor) and model.final_estimator is None
+    }
+
+
+def _takes_one_outcome(regressor: Any) -> bool:
+    return bool(get_tags(regressor).target_tags.single_output) if hasattr(regressor, "__sklearn_tags__") else True
 
 
 def _fits_columns(regressor: Any) -> bool:

@@ -14,6 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from polyhedge._validation import Array, Indices
+from polyhedge.learners.scales import standard_deviations
 from polyhedge.problems import DecisionProblem, Pieces
 from polyhedge.solvers.bilinear import BilinearProgram
 from polyhedge.solvers.program import Cone, ConicProgram, Solution, Status
@@ -30,8 +31,7 @@ class Standardised(NamedTuple):
 
 def standardised(residuals: Array) -> Standardised:
     """Shift and scale each axis, so that bounds and big-M constants do not depend on the units of the data."""
-    middle, spread = residuals.mean(axis=0), residuals.std(axis=0)
-    scale = np.where(spread > 0, spread, 1.0)
+    middle, scale = residuals.mean(axis=0), standard_deviations(residuals)
     return Standardised((residuals - middle) / scale, middle, scale)
 
 

@@ -16,6 +16,8 @@ _ROUNDING = 1e-6
 """Share of the costs' unit by which two proven numbers may cross: solvers stop at 1e-9 to 1e-7 of it."""
 _DIGITS = 1e-12
 """Share of a cost itself that double precision may lose in a sum of many."""
+_SOLVED = 1e-8
+"""Share of a cost itself to which a solver of convex programs finds it."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +103,7 @@ def below(lower: float, value: float, unit: float) -> tuple[float, str]:
     """
     if lower <= value:
         return lower, ""
-    if lower - value <= _ROUNDING * unit + _DIGITS * abs(value):
+    if lower - value <= _ROUNDING * unit + _SOLVED * abs(value):
         return value, ""
     complaint = f"no bound is claimed: {lower:.12g} was to be proven and {value:.12g} is reached"
     logger.warning("%s", complaint)

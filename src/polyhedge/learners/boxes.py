@@ -19,7 +19,9 @@ import numpy as np
 from polyhedge._validation import Array, Indices, check_count
 from polyhedge.learners.objective import LearningObjective
 from polyhedge.learners.result import LearnResult
-from polyhedge.problems import DecisionProblem
+from polyhedge.learners.scales import standard_deviations
+from polyhedge.problems import DecisionProblem, NoSolutionError
+from polyhedge.robust import decide
 from polyhedge.sets import Polyhedron
 from polyhedge.solvers.program import Status
 
@@ -56,7 +58,7 @@ class PcaBox:
         shape = at_learning_radius(objective, box(principal_frame(residuals), residuals))
         return LearnResult(
             set=shape,
-            objective=objective.value(shape, judged_contexts(objective, self.max_contexts)),
+            objective=judged_objective(objective, shape, self.max_contexts),
             status=Status.OPTIMAL,
             seconds=time.perf_counter() - began,
             detail="box along the principal components of the learning residuals",
@@ -182,14 +184,33 @@ def _best_box(
 
 
 def _finite_objective(objective: LearningObjective, shape: Polyhedron, max_contexts: int | None) -> float:
-    value = objective.value(shape, judged_contexts(objective, max_contexts))
+    value = judged_objective(objective, shape, max_contexts)
     if not np.isfinite(value):
-        raise ValueError(
-            "The best box of the grid has no finite worst-case cost on the learning split. Check that every decision "
-            "has a finite cost and that uncertain_constraints can be met; solve one context with "
-            "polyhedge.robust.decide to see its status."
+        raise NoSolutionError(
+            "The best box of the grid has no finite worst-case cost on the whole learning split. "
+            f"{_complaint(objective, shape, max_contexts)}"
         )
     return value
+
+
+def judged_objective(objective: LearningObjective, shape: Polyhedron, max_contexts: int | None) -> float:
+    """The objective over some contexts, inf where one of them has no decision; an error where none has."""
+    contexts = judged_contexts(objective, max_contexts)
+    value = objective.value(shape, contexts)
+    if np.isfinite(value):
+        return value
+    found = decide(objective.problem, shape, objective.radius(shape), objective.centers[contexts])
+    if not np.isfinite(found.cost_bound).any():
+        raise NoSolutionError(
+            f"No context of the learning split has a decision. {_complaint(objective, shape, max_contexts)}"
+        )
+    return value
+
+
+def _complaint(objective: LearningObjective, shape: Polyhedron, max_contexts: int | None) -> str:
+    contexts = judged_contexts(objective, max_contexts)
+    found = decide(objective.problem, shape, objective.radius(shape), objective.centers[contexts])
+    return f"{found.complaint()}. Relax the constraints, bound the decision or drop such rows."
 
 
 def judged_contexts(objective: LearningObjective, max_contexts: int | None) -> Indices:
@@ -202,8 +223,7 @@ def judged_contexts(objective: LearningObjective, max_contexts: int | None) -> I
 
 def box(frame: Array, residuals: Array, aspects: Array | None = None) -> Polyhedron:
     """The box along orthonormal rows; half-widths at radius 1 are standard deviations times aspects."""
-    spread = (residuals @ frame.T).std(axis=0)
-    half_widths = np.where(spread > 0, spread, 1.0) * (1.0 if aspects is None else aspects)
+    half_widths = standard_deviations(residuals @ frame.T) * (1.0 if aspects is None else aspects)
     W = frame / half_widths[:, None]
     return Polyhedron(np.vstack([W, -W]), np.zeros(2 * len(frame)))
 

@@ -38,10 +38,10 @@ from polyhedge.learners.bound import below
 from polyhedge.learners.budget import WORK, Budget
 from polyhedge.learners.ccg_master import Cut, Limits, Master, MasterSolution, RunResult
 from polyhedge.learners.ccg_printed import learn_as_printed
-from polyhedge.learners.miqcp import Contexts, model_contexts, without_noise
+from polyhedge.learners.miqcp import Contexts, model_contexts
 from polyhedge.learners.objective import LearningObjective
 from polyhedge.learners.result import LearnResult
-from polyhedge.learners.starts import axis_box, check_n_facets, closed
+from polyhedge.learners.starts import axis_box, check_n_facets, closed, without_noise
 from polyhedge.problems import Curvature, DecisionProblem, NoSolutionError, Pieces
 from polyhedge.problems.feasible_set import compile_feasible_program
 from polyhedge.robust.scenarios import best_against
@@ -169,7 +169,9 @@ class _Valid:
 
     def run(self) -> RunResult:
         limits, trace = self.limits, list[float]()
-        best, lower = self._first_plan(), -np.inf
+        best = self._first_plan()
+        # Where residuals cannot differ in cost, all selections cost the same, and no master is needed.
+        lower = best.value if self.problem.pieces is not None and not self.unit else -np.inf
         allowed = limits.tolerance * self.unit
         while best.value - lower > allowed and len(trace) < limits.max_iterations and not limits.budget.is_over:
             rows = ModelRows()
@@ -258,8 +260,14 @@ class _Valid:
 
     def _shape(self, plan: _Plan) -> Polyhedron:
         pieces = self.problem.pieces
-        shape = None if pieces is None else self._level_sets(plan, pieces)
-        return self._hull(plan.selected) if shape is None else shape
+        if pieces is None:
+            return self._hull(plan.selected)
+        shape = self._level_sets(plan, pieces)
+        if shape is not None:
+            return shape
+        # No outcome matters to these decisions: every set that covers the selected residuals costs the same.
+        box = axis_box(self.objective)
+        return Polyhedron(box.W, -(self.objective.residuals[plan.selected] @ box.W.T).max(axis=0))
 
     def _level_sets(self, plan: _Plan, pieces: Pieces) -> Polyhedron | None:
         """{e : every piece of every context costs at most the plan's worst}; None without any facet."""

@@ -20,6 +20,7 @@ import numpy as np
 from polyhedge._validation import Array, Indices
 from polyhedge.learners.objective import LearningObjective
 from polyhedge.learners.result import LearnResult
+from polyhedge.learners.scales import standard_deviations
 from polyhedge.learners.starts import (
     axis_box,
     check_n_facets,
@@ -168,7 +169,7 @@ class _Run:
 
     def _descend(self, start: Polyhedron, step_size: float) -> None:
         settings, objective = self.settings, self.objective
-        scale = float(objective.residuals.std()) or 1.0
+        scale = float(standard_deviations(objective.residuals.reshape(-1, 1))[0])
         W, b = start.W.copy(), start.b.copy()
         steps = _Adam(W.shape), _Adam(b.shape)
         judge_every = 5 if objective.has_closed_form else max(settings.n_steps // 4, 1)

@@ -93,7 +93,7 @@ class _ProgramReachCost:
             solution = self.solver.solve(reach + shift)
             if not solution.status.has_solution:
                 raise NoSolutionError(
-                    f"A context of the learning split has no best decision: {solution.status}. {solution.detail}. "
+                    f"A context of the learning split has no best decision: {solution.status}. "
                     "Check the feasible set and the cost; a decision that lowers the cost without limit needs bounds."
                 )
             total += solution.value

@@ -20,6 +20,7 @@ import scipy.sparse as sp
 
 from polyhedge._validation import Array, Indices
 from polyhedge.learners.bilinear_model import direction_bounds
+from polyhedge.learners.scales import standard_deviations
 from polyhedge.problems import DecisionProblem
 from polyhedge.robust import decide_knowing
 from polyhedge.solvers.linear import LinearSolver
@@ -63,8 +64,7 @@ class _Box(NamedTuple):
 
 def _groups(residuals: Array, count: int) -> list[Indices]:
     """Disjoint groups of about equal size, dealt from the innermost residual to the outermost."""
-    spread = residuals.std(axis=0)
-    standard = (residuals - residuals.mean(axis=0)) / np.where(spread > 0, spread, 1.0)
+    standard = (residuals - residuals.mean(axis=0)) / standard_deviations(residuals)
     order = np.argsort(np.linalg.norm(standard, axis=1), kind="stable")
     return [order[k::count] for k in range(count)]
 

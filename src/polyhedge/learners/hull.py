@@ -19,7 +19,7 @@ from polyhedge.problems import DecisionProblem, NoSolutionError
 from polyhedge.robust.counterpart import Counterpart
 from polyhedge.solvers.conic import solve_conic
 from polyhedge.solvers.linear import LinearSolver
-from polyhedge.solvers.program import Cone, ConicForm, ConicProgram
+from polyhedge.solvers.program import Cone, ConicForm, ConicProgram, Status
 
 _TOLERANCE = 1e-8
 """Share of the spread of a context's costs that a solver may be off by."""
@@ -193,11 +193,13 @@ class HullOracle:
         sees_outcome, results = self.problem.pieces.sees_outcome, []
         for i in contexts:
             solution = counterpart.solve(self.centers[i])
+            if solution.status is Status.FAILED:
+                raise RuntimeError(f"Learning context {int(i)} could not be solved: {solution.detail}.")
             if not solution.status.has_solution:
                 raise NoSolutionError(
-                    f"The decision against the residuals of the learning split, in context {int(i)}, could not be "
-                    f"found: {solution.status}. {solution.detail}. Check the feasible set and the cost; a decision "
-                    "that lowers the cost without limit needs bounds."
+                    f"There is no best decision against the residuals of the learning split in context {int(i)}: "
+                    f"{solution.status}. Check the feasible set and the cost; a decision that lowers the cost without "
+                    "limit needs bounds."
                 )
             weights = solution.weighted_auxiliary[sees_outcome].sum(axis=0)
             active = members[np.flatnonzero(weights > _WEIGHT)]

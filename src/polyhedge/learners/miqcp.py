@@ -31,7 +31,7 @@ from polyhedge.learners.bilinear_model import (
 from polyhedge.learners.bound import below
 from polyhedge.learners.objective import LearningObjective
 from polyhedge.learners.result import LearnResult
-from polyhedge.learners.starts import axis_box, check_n_facets, closed, one_sided
+from polyhedge.learners.starts import axis_box, check_n_facets, closed, one_sided, without_noise
 from polyhedge.problems import DecisionProblem, Pieces
 from polyhedge.sets import Polyhedron
 from polyhedge.solvers.bilinear import BilinearSolution, available_backend, solve_bilinear
@@ -209,11 +209,6 @@ def model_contexts(contexts: Contexts, centers: Array, rng: np.random.Generator)
     if chosen.ndim != 1 or chosen.dtype.kind not in "iu" or not len(chosen):
         raise ValueError(f"contexts must be 'mean', a number, indices or None, got {contexts!r}.")
     return centers[chosen], f"{len(chosen)} given context(s)"
-
-
-def without_noise(W: Array) -> Array:
-    """Facet normals whose entries at rounding level are zeros, so that parallel facets are parallel."""
-    return np.where(np.abs(W) < 1e-9 * np.abs(W).max(axis=1, keepdims=True), 0.0, W)
 
 
 @dataclass(frozen=True)

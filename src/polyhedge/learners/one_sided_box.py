@@ -16,9 +16,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from polyhedge._validation import Array
-from polyhedge.learners.boxes import at_learning_radius, judged_contexts
+from polyhedge.learners.boxes import at_learning_radius, judged_objective
 from polyhedge.learners.objective import LearningObjective
 from polyhedge.learners.result import LearnResult
+from polyhedge.learners.scales import standard_deviations, usable
 from polyhedge.learners.starts import closed
 from polyhedge.problems import DecisionProblem
 from polyhedge.sets import Polyhedron
@@ -81,7 +82,7 @@ class OneSidedBox:
         shape = _closed_far(objective, shape)
         return LearnResult(
             set=shape,
-            objective=objective.value(shape, judged_contexts(objective, self.max_contexts)),
+            objective=judged_objective(objective, shape, self.max_contexts),
             status=Status.OPTIMAL,
             seconds=time.perf_counter() - began,
             detail=f"{n_harmful} of {2 * problem.n_outcomes} axis sides can raise the cost",
@@ -99,13 +100,11 @@ def spreads(residuals: Array, scale: str | bool, alpha: float) -> Array:
     if scale is False:
         return np.ones(residuals.shape[1])
     if scale is True or scale == "std":
-        spread = residuals.std(axis=0)
-    elif scale == "tail":
+        return standard_deviations(residuals)
+    if scale == "tail":
         n_largest = max(int(np.ceil(min(2 * alpha, 1.0) * len(residuals))), 1)
-        spread = np.sort(np.abs(residuals), axis=0)[-n_largest:].mean(axis=0)
-    else:
-        raise ValueError(f'scale must be "std", "tail", True or False, got {scale!r}.')
-    return np.where(spread > 0, spread, 1.0)
+        return usable(np.sort(np.abs(residuals), axis=0)[-n_largest:].mean(axis=0), residuals)
+    raise ValueError(f'scale must be "std", "tail", True or False, got {scale!r}.')
 
 
 def _closed_far(objective: LearningObjective, shape: Polyhedron) -> Polyhedron:

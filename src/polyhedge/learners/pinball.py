@@ -30,8 +30,9 @@ from polyhedge.learners.decision_steps import decision_step
 from polyhedge.learners.objective import LearningObjective
 from polyhedge.learners.pinball_surrogate import PinballState, contexts_of, far_box, surrogate_gradient
 from polyhedge.learners.result import LearnResult
+from polyhedge.learners.scales import standard_deviations
 from polyhedge.learners.starts import axis_box, check_n_facets, closed, one_sided, pca_box
-from polyhedge.problems import DecisionProblem
+from polyhedge.problems import DecisionProblem, NoSolutionError
 from polyhedge.robust import decide
 from polyhedge.sets import Polyhedron
 from polyhedge.solvers.program import Status
@@ -175,7 +176,7 @@ class _Run:
         settings, objective = self.settings, self.objective
         state = self.state = self._first(start)
         far = far_box(objective)
-        scale, width = float(objective.residuals.std()) or 1.0, self._width(state.z)
+        scale, width = float(standard_deviations(objective.residuals.reshape(-1, 1))[0]), self._width(state.z)
         means, size = _TailMean(settings.n_steps), 0.0
         for t in range(settings.n_steps):
             if self._out_of_time():
@@ -183,9 +184,10 @@ class _Run:
             batch = self.rng.choice(objective.n, min(settings.batch_size, objective.n), replace=False)
             gradient = surrogate_gradient(objective, state, batch, settings.penalty, far)
             rate = settings.step_size * 0.01 ** (t / settings.n_steps)
-            size = max(0.99 * size, float(np.linalg.norm(gradient.z, axis=1).max()), 1e-300)
+            size = max(0.99 * size, float(np.linalg.norm(gradient.z, axis=1).max()))
             z, contexts = state.z.copy(), contexts_of(objective, batch)
-            z[contexts] = self.step(z[contexts], gradient.z, rate * width / size)
+            if size:  # else no decision has changed any cost so far
+                z[contexts] = self.step(z[contexts], gradient.z, rate * width / size)
             W = state.W - rate / (scale * settings.penalty) * gradient.W
             state = self.state = PinballState(
                 W=W / np.linalg.norm(W, axis=1, keepdims=True),
@@ -202,9 +204,9 @@ class _Run:
         found = decide(objective.problem, closed(objective, shape), 0.0, objective.centers)
         z = found.flat
         if not np.isfinite(z).all():
-            raise ValueError(
-                "A learning context has no robust decision in the starting set. Solve it with "
-                f"polyhedge.robust.decide to see why. {found.complaint()}"
+            raise NoSolutionError(
+                f"A learning context has no robust decision in the starting set. {found.complaint()}. Relax the "
+                "constraints, bound the decision or drop such rows."
             )
         return PinballState(shape.W, shape.b, 0.0, z)
 

@@ -24,7 +24,7 @@ from polyhedge.learners.certificate import lower_bound
 from polyhedge.learners.hull import HullOracle
 from polyhedge.learners.objective import LearningObjective
 from polyhedge.learners.result import LearnResult
-from polyhedge.learners.starts import check_n_facets, closed, one_sided, simplex
+from polyhedge.learners.starts import check_n_facets, closed, one_sided, simplex, without_noise
 from polyhedge.learners.sweep import sweep_segment
 from polyhedge.problems import DecisionProblem
 from polyhedge.problems.segment import as_segment
@@ -161,7 +161,7 @@ def _cost_directions(objective: LearningObjective, z: Array) -> tuple[Array, Arr
     slopes = objective.problem.pieces.directions(z)
     sizes = np.abs(slopes).max(axis=2)
     context, piece = np.nonzero(sizes > _NOTHING * sizes.max())
-    found = slopes[context, piece]
+    found = without_noise(slopes[context, piece])
     alike = (found / (sizes.max() or 1.0)).round(6)
     _, first, group = np.unique(alike, axis=0, return_index=True, return_inverse=True)
     users = np.zeros((len(first), len(z)))

@@ -12,6 +12,7 @@ no floor, nothing is proven and the bound is -inf.
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 
 import numpy as np
 
@@ -67,6 +68,10 @@ class SelectionSearch:
         )
 
     def _search(self, highest: HullValues, start: Mask | None) -> None:
+        self.unit = self.oracle.spread(highest.z)
+        if not self.n_drop or not np.ptp(self.oracle.residuals, axis=0).any():
+            self.lower = self.upper  # all selections cost the same
+            return
         if start is not None and start.sum() >= self.n - self.n_drop:
             self._visit(start)
         floor = self._floors()
@@ -75,7 +80,7 @@ class SelectionSearch:
             return
         # Rounding may put a floor above what is reached where nothing is uncertain.
         rise = np.maximum(highest.values - floor, 0.0)
-        self.unit = max(float(rise.mean()), self.oracle.spread(highest.z))
+        self.unit = max(float(rise.mean()), self.unit)
         m = len(self.oracle.centers)
         self.master = Master(self.n, self.n_drop, floor, np.full(m, 1 / m), float(rise.max()))
         self._tighten_continuous()
@@ -144,10 +149,9 @@ class SelectionSearch:
         for threshold in _THRESHOLDS:
             kept = drop <= threshold
             if not self.budget.is_over and kept.any():
-                try:
+                # Fewer residuals than any set covers may leave the cost unbounded.
+                with suppress(NoSolutionError, RuntimeError):
                     self._visit(kept)
-                except NoSolutionError:  # fewer residuals than any set covers may leave the cost unbounded
-                    continue
         order = np.argsort(-drop, kind="stable")
         rounded = np.ones(self.n, dtype=bool)
         rounded[order[: self.n_drop]] = False

@@ -23,6 +23,7 @@ from polyhedge.data import take_rows
 from polyhedge.learners.boxes import judged_contexts
 from polyhedge.learners.objective import LearningObjective
 from polyhedge.learners.result import Learner, LearnResult, as_interrupted
+from polyhedge.learners.scales import standard_deviations
 from polyhedge.learners.spread import Spread
 from polyhedge.robust import decide_knowing
 from polyhedge.sets import Polyhedron
@@ -185,8 +186,7 @@ class _Judge:
     def _sizes(self) -> Array:
         """One size a residual: the mean over outcomes of its absolute value in units of the outcome's spread."""
         residuals = self.objective.residuals
-        spread = residuals.std(axis=0)
-        return np.asarray((np.abs(residuals) / np.where(spread > 0, spread, 1.0)).mean(axis=1))
+        return np.asarray((np.abs(residuals) / standard_deviations(residuals)).mean(axis=1))
 
     def _fit(self, rows: Indices, min_leaf: int) -> Spread:
         X, centers = take_rows(self.X, rows), self.objective.centers[rows]

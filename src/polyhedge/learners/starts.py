@@ -8,6 +8,7 @@ from polyhedge._validation import Array, Indices, Mask
 from polyhedge.learners.envelope import select_on_segment
 from polyhedge.learners.hull import HullOracle
 from polyhedge.learners.objective import LearningObjective
+from polyhedge.learners.scales import standard_deviations
 from polyhedge.problems import DecisionProblem
 from polyhedge.problems.segment import as_segment
 from polyhedge.robust import decide
@@ -30,7 +31,7 @@ def check_n_facets(n_facets: int, n_outcomes: int) -> None:
 def axis_box(objective: LearningObjective) -> Polyhedron:
     """Symmetric box scaled by the residuals' standard deviations: 2 d facets."""
     d = objective.problem.n_outcomes
-    scale = _spread(objective.residuals)
+    scale = standard_deviations(objective.residuals)
     W = np.vstack([np.diag(1 / scale), -np.diag(1 / scale)])
     return Polyhedron(W, np.zeros(2 * d))
 
@@ -39,7 +40,7 @@ def pca_box(objective: LearningObjective) -> Polyhedron:
     """Box along the principal components, scaled by their standard deviations: 2 d facets."""
     center = objective.residuals.mean(axis=0)
     _, vectors = np.linalg.eigh(np.cov(objective.residuals.T).reshape(len(center), -1))
-    scale = _spread(objective.residuals @ vectors)
+    scale = standard_deviations(objective.residuals @ vectors)
     W = np.vstack([vectors.T / scale[:, None], -vectors.T / scale[:, None]])
     return Polyhedron(W, -W @ center)
 
@@ -47,7 +48,7 @@ def pca_box(objective: LearningObjective) -> Polyhedron:
 def simplex(objective: LearningObjective, n_facets: int) -> Polyhedron:
     """A simplex in standardised residuals, cut by axis facets if there are more than d + 1."""
     d = objective.problem.n_outcomes
-    scale = _spread(objective.residuals)
+    scale = standard_deviations(objective.residuals)
     W = np.vstack([np.eye(d), -np.ones((1, d)) / np.sqrt(d)]) / scale
     W = np.vstack([W, axis_box(objective).W])[:n_facets]
     center = objective.residuals.mean(axis=0)
@@ -141,6 +142,8 @@ def turned_to_decisions(objective: LearningObjective, kept: Mask, W: Array, n_fa
     z = HullOracle(objective.problem, objective.residuals, objective.centers).evaluate(kept).z
     assert objective.problem.pieces is not None
     directions = _unit(objective.problem.pieces.directions(z).reshape(-1, objective.problem.n_outcomes))
+    if not len(directions):  # no outcome matters to these decisions
+        return W
     _, first, count = np.unique(directions.round(4), axis=0, return_index=True, return_counts=True)
     used = directions[first[np.argsort(-count, kind="stable")]]
     others = W[(W @ used.T).max(axis=1) < 1 - 1e-4]
@@ -154,6 +157,11 @@ def selection_on_segment(objective: LearningObjective) -> Mask | None:
         return None
     selection = select_on_segment(segment, objective.residuals, objective.centers, objective.rank)
     return None if selection is None else selection.kept
+
+
+def without_noise(W: Array) -> Array:
+    """Facet normals whose entries at rounding level are zeros: parallel facets are parallel, and noise is no unit."""
+    return np.where(np.abs(W) < 1e-9 * np.abs(W).max(axis=1, keepdims=True), 0.0, W)
 
 
 def _unit(directions: Array) -> Array:
@@ -244,8 +252,3 @@ def _between(taken: Array, candidates: Array) -> Array:
     harmful_up, harmful_down = candidates.max(axis=0) > 1e-6, candidates.min(axis=0) < -1e-6
     allowed = ((means <= 1e-9) | harmful_up).all(axis=1) & ((means >= -1e-9) | harmful_down).all(axis=1)
     return means[allowed]
-
-
-def _spread(values: Array) -> Array:
-    spread = values.std(axis=0)
-    return np.where(spread > 0, spread, 1.0)

@@ -25,7 +25,8 @@ from polyhedge.problems import Curvature, DecisionProblem, SumOfMaxima
 from polyhedge.problems.feasible_set import compile_feasible_program
 from polyhedge.robust.round_adversary import maximise_convex_over_round_set
 from polyhedge.robust.support import form_at, maximise, membership
-from polyhedge.sets import Ball, Ellipsoid, Region, UncertaintySet, UnionOfBalls
+from polyhedge.robust.vertices import vertices_around
+from polyhedge.sets import Ball, Ellipsoid, UncertaintySet, UnionOfBalls
 from polyhedge.solvers.program import Cone, ConicForm, ConicProgram, Status
 from polyhedge.solvers.solve import solve
 
@@ -108,9 +109,8 @@ class Adversary:
     def vertices(self) -> Array:
         """The vertices of a polyhedral set around the prediction."""
         if self._vertices is None:
-            A, h = self.problem.support_rows
-            region = Region(self.shape, self.radius, self.center, *((A, h) if len(A) else (None, None)))
-            self._vertices = region.vertices()
+            rows = self.problem.support_rows
+            self._vertices = vertices_around(self.shape, self.radius, self.center, rows, self.form)
         return self._vertices
 
     def _over_vertices(self, z: Array) -> WorstCase:

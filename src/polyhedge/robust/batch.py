@@ -151,7 +151,7 @@ def batch_engine(counterpart: Counterpart, center: Array, reach: Array) -> Batch
     program = DenseProgram.of(parametric, center, frame)
     sides = bool(parametric.rhs_slope.nnz), bool(parametric.cost_slope.nnz)
     is_one_sided = program.P is None and not all(sides)
-    if not is_one_sided and len(program.inequalities) > _MOST_PAIRS:
+    if not len(program.inequalities) or (not is_one_sided and len(program.inequalities) > _MOST_PAIRS):
         return None
     tight = _tight_inequalities(counterpart, program, solution)
     if tight is None:

@@ -107,10 +107,12 @@ def _inner_ball(W: Array, h: Array) -> tuple[Array, float]:
     """Chebyshev centre and radius; the radius is exactly 0 for flat sets and negative for empty ones."""
     center, _ = chebyshev_center(W, h)
     # Seen from a first centre, offsets are as small as the set, so the tolerance is relative to its size.
-    slack = h - W @ center
+    slack, length = h - W @ center, np.linalg.norm(W, axis=1)
     shift, depth = chebyshev_center(W, slack)
-    size = float(np.abs(slack / np.linalg.norm(W, axis=1)).max(initial=0.0))
-    return center + shift, 0.0 if abs(depth) <= TOLERANCE * size else depth
+    size = float(np.abs(slack / length).max(initial=0.0))
+    # What is left of h - W c is no thicker than the digits that the difference has lost.
+    rounding = 16 * np.finfo(float).eps * float(((np.abs(h) + np.abs(W) @ np.abs(center)) / length).max(initial=0.0))
+    return center + shift, 0.0 if abs(depth) <= max(TOLERANCE * size, rounding) else depth
 
 
 def _interval(W: Array, h: Array) -> tuple[float, float]:
