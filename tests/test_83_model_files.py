@@ -193,7 +193,7 @@ PREDICTORS = {
                 (StandardScaler(), make_column_selector(dtype_include=float)),
                 (OneHotEncoder(max_categories=2, handle_unknown="infrequent_if_exist"), ["kind"]),
             ),
-            RandomForestRegressor(3, n_jobs=2),
+            RandomForestRegressor(3),
         ),
         FRAME,
     ),
