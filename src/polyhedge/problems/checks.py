@@ -101,7 +101,8 @@ def check_outcomes(problem: DecisionProblem, Y: Any) -> Array:
     values = np.asarray(in_outcome_order(problem, Y, "Y"))
     if values.ndim == 1 and problem.n_outcomes == 1:
         values = values[:, None]
-    outcomes = as_rows(values, "Y", problem.n_outcomes)
+    # One layout in memory: sums over rows would differ in the last bits between layouts.
+    outcomes = np.ascontiguousarray(as_rows(values, "Y", problem.n_outcomes))
     A, h = problem.support_rows
     outside = (outcomes @ A.T > h + 1e-9 * (1 + np.abs(h))).any(axis=1)
     if outside.any():
