@@ -35,7 +35,7 @@ def floors_of_contexts(problem: DecisionProblem, residuals: Array, centers: Arra
     >>> from polyhedge.problems import simplex_linear
     >>> residuals = np.array([[0.0, 0.0], [1.0, 0.0], [3.0, 3.0], [5.0, 5.0]])
     >>> floors_of_contexts(simplex_linear([0.0, 0.0]), residuals, np.zeros((1, 2)), n_drop=1).round(6)
-    array([1.])
+    array([3.])
     """
     assert problem.pieces is not None
     groups = _groups(residuals, n_drop + 1)
