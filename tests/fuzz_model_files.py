@@ -93,7 +93,8 @@ def watched() -> dict[str, object]:
         if name == "import":
             # Parts of scikit-learn and SciPy are imported late, and once; a file must not choose which.
             package = str(arguments[0]).split(".")[0]
-            if str(arguments[0]) in known or package in ("sklearn", "scipy", "numpy", "cvxpy", "pandas", "polyhedge"):
+            ours = ("sklearn", "scipy", "numpy", "cvxpy", "pandas", "polyhedge", "encodings")
+            if str(arguments[0]) in known or package in ours:
                 return
         state["seen"].add(f"{name} {arguments[0] if name == 'import' else ''}".strip())
 

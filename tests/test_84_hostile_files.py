@@ -442,6 +442,7 @@ CLAIMS = {
         "The feasible set is compiled to another one than its constraints",
     ),
     "another curvature": (changed(*COMPILED, "curvature", value="CONCAVE"), "The cost is compiled as concave"),
+    "no problem at all": (lambda document, members: document.pop("problem"), "KeyError: 'problem'"),
     "a feature twice": (changed("feature_names", value=["a", "a"]), "Two features have the same name"),
     "an outcome twice": (changed(*STORED, "outcome_names", value=["a", "a"]), "outcome_names must be distinct"),
     "a digest of another kind": (changed("data_digest", value="0" * 63), "64 hexadecimal digits"),

@@ -13,12 +13,15 @@ from polyhedge.calibration import Calibration, attained_rank
 from polyhedge.io.archive import ModelFileError
 from polyhedge.learners import LearnResult, Spread
 from polyhedge.sets import UncertaintySet
+from polyhedge.solvers.program import SolverError
 
 if TYPE_CHECKING:
     from polyhedge.io.model import StoredModel
 
 _DIGEST = re.compile("[0-9a-f]{64}")
 _ROUNDING = 1e-6
+_MOST_AXES = 16
+"""Each costs two linear programs."""
 
 
 def check_claims(model: StoredModel) -> None:
@@ -52,9 +55,14 @@ def checked_digest(text: str) -> str:
 
 
 def _check_radius(shape: UncertaintySet, radius: float) -> None:
+    """The set at its radius must hold something, and be of numbers that solvers can handle."""
+    axes = np.eye(min(shape.n_outcomes, _MOST_AXES), shape.n_outcomes)
     with np.errstate(all="ignore"):
-        reach = shape.support(np.eye(shape.n_outcomes)[0], radius)
-    if np.isnan(reach) or reach == -math.inf:
+        try:
+            reach = shape.support(np.vstack([axes, -axes]), radius)
+        except (SolverError, np.linalg.LinAlgError) as error:
+            raise ModelFileError(f"How far the set reaches cannot be computed: {error}") from error
+    if np.isnan(reach).any() or (reach == -math.inf).any():
         raise ModelFileError(f"The radius {radius:g} is below the score of every residual: no row can have given it.")
 
 

@@ -113,8 +113,8 @@ def read_model(
     """Read a model file; `ModelFileError` where it is not what `write_model` wrote."""
     opened = open_model(path, max_bytes, verify)
     members, state = opened.members, opened.state
-    with_problem = _problem(state["problem"], problem)
     try:
+        with_problem = _problem(state["problem"], problem)
         shape = set_from_state(state["set"])
         d = with_problem.n_outcomes
         if shape.n_outcomes != d:

@@ -27,7 +27,7 @@ from polyhedge.robust.round_adversary import maximise_convex_over_round_set
 from polyhedge.robust.support import form_at, maximise, membership
 from polyhedge.robust.vertices import vertices_around
 from polyhedge.sets import Ball, Ellipsoid, UncertaintySet, UnionOfBalls
-from polyhedge.solvers.program import Cone, ConicForm, ConicProgram, Status
+from polyhedge.solvers.program import Cone, ConicForm, ConicProgram, SolverError, Status
 from polyhedge.solvers.solve import solve
 
 
@@ -82,7 +82,7 @@ class Adversary:
         program = _choice_program(self.form, cost, z, self.center)
         solution = solve(program)
         if not solution.status.has_solution:
-            raise RuntimeError(f"The worst outcome could not be found: {solution.status} {solution.detail}")
+            raise SolverError(f"The worst outcome could not be found: {solution.status} {solution.detail}")
         outcome = self.center + solution.x[: self.problem.n_outcomes]
         value = float(self.problem.evaluate(z[None], outcome[None])[0])
         return WorstCase(value + solution.gap, outcome, solution.gap)
@@ -102,7 +102,7 @@ class Adversary:
         if solution.status is Status.UNBOUNDED:
             return WorstCase(np.inf, np.full(u.size, np.nan))
         if not solution.status.has_solution:
-            raise RuntimeError(f"The worst outcome could not be found: {solution.status} {solution.detail}")
+            raise SolverError(f"The worst outcome could not be found: {solution.status} {solution.detail}")
         outcome = solution.x[feasible.z_columns]
         return WorstCase(-solution.value, outcome, solution.gap)
 

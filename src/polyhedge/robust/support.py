@@ -12,7 +12,7 @@ from polyhedge._validation import Array
 from polyhedge.sets import UncertaintySet
 from polyhedge.solvers.conic import solve_conic
 from polyhedge.solvers.linear import LinearSolver
-from polyhedge.solvers.program import Cone, ConicForm, ConicProgram, Solution, Status
+from polyhedge.solvers.program import Cone, ConicForm, ConicProgram, Solution, SolverError, Status
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Maximiser:
             solution = self._solve(direction)
             values[i] = {Status.UNBOUNDED: np.inf, Status.INFEASIBLE: -np.inf}.get(solution.status, -solution.value)
             if solution.status is Status.FAILED:
-                raise RuntimeError(f"The worst case along {direction.tolist()} could not be found: {solution.detail}.")
+                raise SolverError(f"The worst case along {direction.tolist()} could not be found: {solution.detail}.")
             lifted[i], multipliers[i] = solution.x, solution.y
         return SupportCertificate(values, lifted, multipliers, d)
 

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from polyhedge._validation import Array
-from polyhedge.solvers.program import Cone, ConicForm
+from polyhedge.solvers.program import Cone, ConicForm, SolverError
 
 # Relative to the unit-norm rows and unit-size right-hand sides that every model below is scaled to.
 TOLERANCE = 1e-9
@@ -169,7 +169,7 @@ def _model(W: Array, h: Array) -> Any:
     lp.a_matrix_.value_ = rows.data
     lp.sense_ = highspy.ObjSense.kMaximize
     if highs.passModel(lp) == highspy.HighsStatus.kError:
-        raise RuntimeError(f"HiGHS rejected a linear program with {W.shape[0]} rows and {W.shape[1]} columns.")
+        raise SolverError(f"HiGHS rejected a linear program with {W.shape[0]} rows and {W.shape[1]} columns.")
     return highs
 
 
@@ -180,7 +180,7 @@ def _is_optimal(highs: Any) -> bool:
     if status in (highspy.HighsModelStatus.kInfeasible, highspy.HighsModelStatus.kUnbounded):
         return False
     if status != highspy.HighsModelStatus.kOptimal:
-        raise RuntimeError(f"HiGHS could not solve a linear program: {highs.modelStatusToString(status)}.")
+        raise SolverError(f"HiGHS could not solve a linear program: {highs.modelStatusToString(status)}.")
     return True
 
 
@@ -225,7 +225,7 @@ def _conic_value(solution: Any) -> float:
     if status in ("DualInfeasible", "AlmostDualInfeasible"):
         return np.inf
     if status not in ("Solved", "AlmostSolved"):
-        raise RuntimeError(f"Clarabel could not maximise a linear function over a conic set: {status}.")
+        raise SolverError(f"Clarabel could not maximise a linear function over a conic set: {status}.")
     return -float(solution.obj_val)
 
 

@@ -15,6 +15,13 @@ TOLERANCE = 1e-6
 """The gap up to which a solution counts as optimal, as a share of the size of the costs at stake."""
 
 
+class SolverError(RuntimeError, ValueError):
+    """A solver has no answer to a question that has one, mostly because numbers are too far apart in size.
+
+    It is a ValueError too: what brings it about is the numbers that were handed in.
+    """
+
+
 class Status(StrEnum):
     """How a solve ended; each value is the message a user sees."""
 
