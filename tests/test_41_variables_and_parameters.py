@@ -182,6 +182,7 @@ class TestAuxiliaryVariables:
         assert results[0].realised_cost.value == pytest.approx(results[1].realised_cost.value, abs=1e-6)
         assert results[0].worst_case_cost.value == pytest.approx(results[1].worst_case_cost.value, abs=1e-6)
 
+    @pytest.mark.needs("pyarrow")
     def test_auxiliary_variables_are_no_columns_of_tables(self):
         pd = pytest.importorskip("pandas")
         problem, _ = tracking()
@@ -639,6 +640,7 @@ class TestFittedDeciders:
         decider.fit(X, Y, parameters={"whole": np.tile([1, 2], 60), "floor": 0.5})
         assert decider.parameters_["whole"] in (1.0, 2.0)
 
+    @pytest.mark.needs("pyarrow")
     def test_columns_of_a_table_hold_parameters(self, tmp_path):
         pd = pytest.importorskip("pandas")
         X, Y = some_rows()

@@ -139,6 +139,10 @@ def values_of(column: Any) -> tuple[Array, Mask]:
     if column.dtype.kind == "M":
         return np.full(len(column), np.nan), column.notna().to_numpy()
     values = pd.to_numeric(column, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan, copy=True)
+    if column.dtype.kind not in "biuf":
+        # pandas before 3 misses the last digit of some numbers that are written as text.
+        numbers = np.flatnonzero(np.isfinite(values))
+        values[numbers] = [float(entry) for entry in column.iloc[numbers]]
     odd = np.flatnonzero(np.isnan(values))
     is_true, is_false = truth_values(column.iloc[odd])
     values[odd[is_true]], values[odd[is_false]] = 1.0, 0.0
