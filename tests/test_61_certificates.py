@@ -122,14 +122,14 @@ def check_against_brute_force(make, seed):
 
 
 @pytest.mark.parametrize("kind", CASES)
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [1])
 def test_bounds_enclose_the_optimum_over_all_selections_in_any_units(kind, seed):
     check_against_brute_force(CASES[kind], seed)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", CASES)
-@pytest.mark.parametrize("seed", range(2, 32))
+@pytest.mark.parametrize("seed", [0, *range(2, 32)])
 def test_bounds_enclose_the_optimum_over_all_selections_in_any_units_on_many_problems(kind, seed):
     check_against_brute_force(CASES[kind], seed)
 
@@ -149,7 +149,7 @@ def test_no_selection_costs_less_than_the_bound_where_few_residuals_are_kept(see
     assert bound.upper == pytest.approx(min(costs), rel=1e-6)
 
 
-@pytest.mark.parametrize("n_drop", [1, 4, 7])
+@pytest.mark.parametrize("n_drop", [1, 6])
 @pytest.mark.parametrize("kind", CASES)
 def test_floors_lie_below_every_selection(kind, n_drop):
     rng = np.random.default_rng(n_drop)
