@@ -86,7 +86,7 @@ def test_descent_improves_on_all_its_starts_and_reports_its_evidence(objective):
     assert result.objective == pytest.approx(min(result.trace))
     assert objective.value(result.set) <= result.objective + 1e-9
     assert result.set.is_bounded
-    assert result.status is Status.OPTIMAL
+    assert result.status is Status.FINISHED
     assert result.seconds > 0
 
 

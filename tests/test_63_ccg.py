@@ -165,7 +165,7 @@ def test_printed_master_stops_with_its_certificate_at_sets_that_are_not_optimal(
     problem = CONVEX_IN_OUTCOME["newsvendor"]()
     printed = CCG(as_printed=True).learn(residuals, centers, problem, 0.2)
     valid = CCG().learn(residuals, centers, problem, 0.2)
-    assert printed.status is Status.OPTIMAL
+    assert printed.status is Status.FINISHED
     assert printed.objective > valid.objective + 0.05
 
 

@@ -31,6 +31,7 @@ from polyhedge.learners.cross_fit import Contest, half_way, until
 from polyhedge.learners.descent import Descent
 from polyhedge.learners.objective import LearningObjective
 from polyhedge.learners.one_sided_box import OneSidedBox, harmful_sides
+from polyhedge.learners.own_units import in_own_units
 from polyhedge.learners.result import Learner, LearnResult, as_interrupted
 from polyhedge.learners.starts import check_n_facets
 from polyhedge.problems import DecisionProblem
@@ -85,6 +86,7 @@ class Auto:
     training_folds: int = 5
     spread: bool = True
 
+    @in_own_units
     def learn(
         self,
         residuals: Array,

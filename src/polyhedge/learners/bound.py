@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from polyhedge._validation import Mask
-from polyhedge.solvers.program import Status
+from polyhedge.solvers.program import Status, status_at
 
 logger = logging.getLogger(__name__)
 
@@ -83,9 +83,13 @@ def certified(
         detail = f"{complaint}; {detail}"
         return CertifiedBound(proven, upper, kept, Status.FAILED, seconds, detail, unit, interrupted)
     # The rounding of a sum of many costs is no gap: without it no bound on costs far from zero would be optimal.
-    met = upper - proven <= tolerance * unit + _DIGITS * abs(upper)
-    status = Status.OPTIMAL if met else Status.STOPPED_EARLY
+    status = status_between(proven, upper, unit, tolerance)
     return CertifiedBound(proven, upper, kept, status, seconds, detail, unit, interrupted)
+
+
+def status_between(lower: float, value: float, unit: float, tolerance: float) -> Status:
+    """OPTIMAL where a value is proven to be within `tolerance` units of the least possible, up to rounding."""
+    return status_at(value - lower, unit + _DIGITS / tolerance * abs(value), tolerance)
 
 
 def below(lower: float, value: float, unit: float) -> tuple[float, str]:

@@ -62,6 +62,7 @@ class PcaBox:
             status=Status.OPTIMAL,
             seconds=time.perf_counter() - began,
             detail="box along the principal components of the learning residuals",
+            scores_in="spreads",
         )
 
 
@@ -180,6 +181,7 @@ def _best_box(
         trace=tuple(trace),
         detail=f"least {name} of {len(trace)} of {len(grid)} rotated boxes",
         interrupted=interrupted,
+        scores_in="spreads",
     )
 
 

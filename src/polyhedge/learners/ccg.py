@@ -40,6 +40,7 @@ from polyhedge.learners.ccg_master import Cut, Limits, Master, MasterSolution, R
 from polyhedge.learners.ccg_printed import learn_as_printed
 from polyhedge.learners.miqcp import Contexts, model_contexts
 from polyhedge.learners.objective import LearningObjective
+from polyhedge.learners.own_units import in_own_units
 from polyhedge.learners.result import LearnResult
 from polyhedge.learners.starts import axis_box, check_n_facets, closed, without_noise
 from polyhedge.problems import Curvature, DecisionProblem, NoSolutionError, Pieces
@@ -47,7 +48,7 @@ from polyhedge.problems.feasible_set import compile_feasible_program
 from polyhedge.robust.scenarios import best_against
 from polyhedge.sets import Polyhedron
 from polyhedge.solvers.polyhedral import maximise_linear
-from polyhedge.solvers.program import Status
+from polyhedge.solvers.program import Status, status_at
 from polyhedge.solvers.solve import solve
 
 
@@ -104,6 +105,7 @@ class CCG:
     time_limit: float | None = None
     as_printed: bool = False
 
+    @in_own_units
     def learn(
         self,
         residuals: Array,
@@ -186,7 +188,7 @@ class _Valid:
                 plans.append(self._plan(found.z, self._least_harmful(found.z, found.levels)))
             best = min([best, *plans], key=lambda plan: plan.value)
             trace.append(best.value)
-        status = Status.OPTIMAL if best.value - lower <= allowed else Status.STOPPED_EARLY
+        status = status_at(best.value - lower, self.unit, limits.tolerance)
         detail = f"{len(trace)} iterations, {len(self.master.cuts)} scenarios, bound valid for every convex set"
         return RunResult(self._shape(best), lower, status, tuple(trace), detail, self.unit)
 

@@ -25,6 +25,7 @@ from polyhedge.learners.envelope import select_on_segment
 from polyhedge.learners.fixed_directions import FixedDirectionSearch, has_fixed_directions
 from polyhedge.learners.hull import HullOracle
 from polyhedge.learners.objective import LearningObjective
+from polyhedge.learners.own_units import OwnUnits
 from polyhedge.learners.selection import SelectionSearch
 from polyhedge.learners.sweep import sweep_segment
 from polyhedge.learners.value_at_risk import minimise_value_at_risk
@@ -69,13 +70,21 @@ def lower_bound(
     >>> bound.gap < 1e-6
     True
     """
-    began = time.perf_counter()
     residuals = as_rows(residuals, "residuals", problem.n_outcomes)
-    centers = as_rows(centers, "centers", problem.n_outcomes)
     rank = conformal_rank(len(residuals), check_alpha(alpha))
     if rank > len(residuals):
         raise ValueError(f"alpha={alpha!r} needs more than {len(residuals)} residuals. Raise alpha or bring more rows.")
     _check_applies(problem)
+    budget = Budget.of(max_work, time_limit)
+    own = OwnUnits.of(residuals, centers, problem)
+    return own.bound(
+        _certify(LearningObjective(own.problem, own.residuals, own.centers, alpha), tolerance, budget, start)
+    )
+
+
+def _certify(objective: LearningObjective, tolerance: float, budget: Budget, start: Mask | None) -> CertifiedBound:
+    began, rank = time.perf_counter(), objective.rank
+    residuals, centers, problem = objective.residuals, objective.centers, objective.problem
     segment = as_segment(problem)
     if segment is not None:
         single = len(centers) == 1
@@ -90,11 +99,9 @@ def lower_bound(
             unit = float(np.ptp(residuals @ np.stack([segment.v0, segment.v1]).T, axis=0).max())
             value = selection.value
             return CertifiedBound(value, value, selection.kept, Status.OPTIMAL, seconds, detail, unit)
-    budget = Budget.of(max_work, time_limit)
     if has_fixed_directions(problem):
         return FixedDirectionSearch(problem, residuals, centers, rank, tolerance, budget).run(start, began)
     if len(centers) == 1 and problem.pieces is not None and len(problem.pieces) == 1:
-        objective = LearningObjective(problem, residuals, centers, alpha)
         bound = minimise_value_at_risk(objective, tolerance, budget)
         if bound is not None:
             return bound

@@ -13,6 +13,7 @@ from polyhedge.learners.auto import Auto
 from polyhedge.learners.bound import below
 from polyhedge.learners.certificate import lower_bound
 from polyhedge.learners.objective import LearningObjective
+from polyhedge.learners.own_units import in_own_units
 from polyhedge.learners.result import Learner, LearnResult, as_interrupted
 from polyhedge.problems import DecisionProblem
 
@@ -85,6 +86,7 @@ class Certified:
         """As the learner says: whether it needs learning rows."""
         return bool(getattr(self.learner, "learns_from_decisions", True))
 
+    @in_own_units
     def learn(
         self,
         residuals: Array,

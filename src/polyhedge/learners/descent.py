@@ -19,6 +19,7 @@ import numpy as np
 
 from polyhedge._validation import Array, Indices
 from polyhedge.learners.objective import LearningObjective
+from polyhedge.learners.own_units import in_own_units
 from polyhedge.learners.result import LearnResult
 from polyhedge.learners.scales import standard_deviations
 from polyhedge.learners.starts import (
@@ -79,6 +80,7 @@ class Descent:
     max_contexts: int = 300
     time_limit: float | None = None
 
+    @in_own_units
     def learn(
         self,
         residuals: Array,

@@ -30,6 +30,7 @@ from polyhedge.learners.bilinear_model import (
 )
 from polyhedge.learners.bound import below
 from polyhedge.learners.objective import LearningObjective
+from polyhedge.learners.own_units import in_own_units
 from polyhedge.learners.result import LearnResult
 from polyhedge.learners.starts import axis_box, check_n_facets, closed, one_sided, without_noise
 from polyhedge.problems import DecisionProblem, Pieces
@@ -100,6 +101,7 @@ class MIQCP:
     relative_gap: float = 1e-4
     multiplier_bound: float = 4.0
 
+    @in_own_units
     def learn(
         self,
         residuals: Array,

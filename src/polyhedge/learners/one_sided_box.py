@@ -18,6 +18,7 @@ import numpy as np
 from polyhedge._validation import Array
 from polyhedge.learners.boxes import at_learning_radius, judged_objective
 from polyhedge.learners.objective import LearningObjective
+from polyhedge.learners.own_units import in_own_units
 from polyhedge.learners.result import LearnResult
 from polyhedge.learners.scales import standard_deviations, usable
 from polyhedge.learners.starts import closed
@@ -62,6 +63,7 @@ class OneSidedBox:
     scale: str | bool = "std"
     max_contexts: int = 300
 
+    @in_own_units
     def learn(
         self,
         residuals: Array,
@@ -86,6 +88,7 @@ class OneSidedBox:
             status=Status.OPTIMAL,
             seconds=time.perf_counter() - began,
             detail=f"{n_harmful} of {2 * problem.n_outcomes} axis sides can raise the cost",
+            scores_in="outcomes" if self.scale is False else "spreads",
         )
 
 

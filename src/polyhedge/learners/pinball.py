@@ -28,6 +28,7 @@ import numpy as np
 from polyhedge._validation import Array, check_count
 from polyhedge.learners.decision_steps import decision_step
 from polyhedge.learners.objective import LearningObjective
+from polyhedge.learners.own_units import in_own_units
 from polyhedge.learners.pinball_surrogate import PinballState, contexts_of, far_box, surrogate_gradient
 from polyhedge.learners.result import LearnResult
 from polyhedge.learners.scales import standard_deviations
@@ -75,6 +76,7 @@ class Pinball:
     max_contexts: int = 300
     time_limit: float | None = None
 
+    @in_own_units
     def learn(
         self,
         residuals: Array,

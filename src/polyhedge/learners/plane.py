@@ -100,7 +100,7 @@ def _worst_residuals(
     second_rhs = np.where(mixed, -slope, q[facets[:, 1]])
     kept = np.where(mixed & (multipliers[:, 0] < multipliers[:, 1]), facets[:, 1], facets[:, 0])
     matrices = np.stack([W[kept], second], axis=1)
-    singular = np.abs(np.linalg.det(matrices)) < 1e-12
+    singular = np.abs(np.linalg.det(matrices)) <= 1e-12 * np.linalg.norm(matrices, axis=2).prod(axis=1)
     matrices[singular] = W[facets[singular]]
     rhs = np.stack([q[kept], second_rhs], axis=1)
     rhs[singular] = q[facets[singular]]

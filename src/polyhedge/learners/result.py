@@ -24,12 +24,15 @@ class LearnResult:
     lower_bound : certified bound below which no polyhedron can come (-inf where none was proven). It holds for sets of
         one size; a set scaled by a predicted spread may be below it.
     gap : objective - lower_bound.
-    status : whether the learner finished or stopped early.
+    status : OPTIMAL where the gap is within the learner's tolerance, FINISHED where the learner did all its steps and
+        proves no such gap, STOPPED_EARLY.
     seconds : wall-clock time.
     trace : objective values in the order they were found.
     detail : what was chosen and why, in words.
     interrupted : whether Ctrl-C ended the learning, so that this is the best set so far. Who called the learner decides
         what to do with it: `RobustDecider.fit` sets no radius and raises KeyboardInterrupt.
+    scores_in : what the set's scores, and so its radius, are measured in: "outcomes" (facets have unit normals),
+        "spreads" (multiples of the residuals' own) or "costs".
     """
 
     set: UncertaintySet
@@ -40,6 +43,11 @@ class LearnResult:
     trace: tuple[float, ...] = field(default=(), repr=False)
     detail: str = ""
     interrupted: bool = False
+    scores_in: str = "outcomes"
+
+    def __post_init__(self) -> None:
+        if self.status is Status.OPTIMAL and not np.isfinite(self.lower_bound):  # nothing is proven
+            object.__setattr__(self, "status", Status.FINISHED)
 
     @property
     def gap(self) -> float:

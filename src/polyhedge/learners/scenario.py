@@ -18,11 +18,12 @@ from typing import Any
 import numpy as np
 
 from polyhedge._validation import Array, Mask
-from polyhedge.learners.bound import CertifiedBound, below
+from polyhedge.learners.bound import CertifiedBound, below, status_between
 from polyhedge.learners.budget import WORK
 from polyhedge.learners.certificate import lower_bound
 from polyhedge.learners.hull import HullOracle
 from polyhedge.learners.objective import LearningObjective
+from polyhedge.learners.own_units import in_own_units
 from polyhedge.learners.result import LearnResult
 from polyhedge.learners.starts import check_n_facets, closed, one_sided, simplex, without_noise
 from polyhedge.learners.sweep import sweep_segment
@@ -58,6 +59,7 @@ class Scenario:
     max_work: float = WORK
     time_limit: float | None = None
 
+    @in_own_units
     def learn(
         self,
         residuals: Array,
@@ -93,12 +95,19 @@ class Scenario:
             set=shape,
             objective=value,
             lower_bound=lower,
-            status=Status.FAILED if complaint else bound.status,
+            status=Status.FAILED if complaint else self._status(bound, lower, value),
             seconds=time.perf_counter() - began,
             trace=trace,
             detail=f"{shape.n_facets} facets from the decisions; {complaint or bound.detail}",
             interrupted=bound.interrupted,
+            scores_in="costs",
         )
+
+    def _status(self, bound: CertifiedBound, lower: float, value: float) -> Status:
+        """That of the search; where few facets cost more than it found possible, only that it is finished."""
+        # The selection and its facets may each be off by the tolerance.
+        reached = status_between(lower, value, bound.unit, 2 * self.tolerance)
+        return Status.FINISHED if bound.status is Status.OPTIMAL and reached is not Status.OPTIMAL else bound.status
 
 
 def _needs_start(objective: LearningObjective) -> bool:

@@ -42,7 +42,7 @@ class Units:
 
 @lru_cache(maxsize=32)
 def problem_in(problem: DecisionProblem, units: Units) -> DecisionProblem:
-    """The same problem in other units: compiled arrays are changed, nothing is compiled again.
+    """The same problem in other units, which it knows as `units`: arrays are changed, nothing is compiled again.
 
     Examples
     --------
@@ -51,8 +51,6 @@ def problem_in(problem: DecisionProblem, units: Units) -> DecisionProblem:
     >>> twin.evaluate(np.array([[0.0, 1.0]]), np.array([[0.0, 3.0]]))
     array([5.])
     """
-    if units.are_usual:
-        return problem
     twin, parts = copy(problem), problem.cost_split
     twin.__dict__.update(written=_written_in(problem.written, units), uncertain_rows=_rows_in(problem, units))
     twin.__dict__.update(support_rows=_support_in(problem, units), _rows=_row_parts_in(problem, units))
@@ -65,7 +63,7 @@ def problem_in(problem: DecisionProblem, units: Units) -> DecisionProblem:
         parts = Decomposition(
             (parts.decision_part - units.cost_shift) / units.cost, _joint_in(parts.joint_part, units, units.cost)
         )
-    twin.__dict__.update(feasible=feasible, _cost_parts=parts)
+    twin.__dict__.update(feasible=feasible, _cost_parts=parts, units=units)
     for name in ("sum_of_maxima", "pieces", "outcomes_are_nonneg", "_cost_values", "_kept"):
         twin.__dict__.pop(name, None)
     if parts is not None:

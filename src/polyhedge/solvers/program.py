@@ -26,6 +26,7 @@ class Status(StrEnum):
     """How a solve ended; each value is the message a user sees."""
 
     OPTIMAL = "optimal"
+    FINISHED = "finished: all steps were taken, without a proof that nothing is better"
     STOPPED_EARLY = "stopped early: the best point found is returned with its gap"
     INFEASIBLE = "infeasible: no decision satisfies the constraints"
     UNBOUNDED = "unbounded: the cost can be lowered without limit"
@@ -36,7 +37,7 @@ class Status(StrEnum):
     @property
     def has_solution(self) -> bool:
         """Whether a feasible point comes with this status."""
-        return self in (Status.OPTIMAL, Status.STOPPED_EARLY)
+        return self in (Status.OPTIMAL, Status.FINISHED, Status.STOPPED_EARLY)
 
 
 def status_at(gap: float, size: float, tolerance: float = TOLERANCE) -> Status:

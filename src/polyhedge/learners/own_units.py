@@ -1,0 +1,133 @@
+"""Samples and problem in units of their own, so that no learner's tolerance depends on the user's.
+
+Residuals are of size 1 there, outcomes count from their middle where that is far from 0, and so do costs, which differ
+by about 1 over the residuals. All units are powers of two: samples in other units give the same set to the last bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import wraps
+from typing import Any
+
+import numpy as np
+
+from polyhedge._validation import Array, as_rows
+from polyhedge.learners.bound import CertifiedBound
+from polyhedge.learners.result import LearnResult
+from polyhedge.problems import DecisionProblem
+from polyhedge.problems.units import Units, problem_in
+from polyhedge.robust import decide_knowing
+from polyhedge.sets import Polyhedron
+from polyhedge.solvers.scaling import power_of_two
+
+_FAR = 1024.0
+"""In units: what is nearer to 0 than this stays where it is, and with it all its digits."""
+_FEW = 256
+"""Residuals from which the spread of costs is read."""
+_TRIES = 8
+"""Outcomes whose best decisions are tried where the usual one costs the same whatever happens."""
+
+
+@dataclass(frozen=True, eq=False)
+class OwnUnits:
+    """What a learner sees, and the way back."""
+
+    units: Units
+    residuals: Array
+    centers: Array
+    problem: DecisionProblem
+
+    @classmethod
+    def of(cls, residuals: Array, centers: Array, problem: DecisionProblem) -> OwnUnits:
+        """The units of some learning samples; those of samples that are in their own units already are 1."""
+        residuals = as_rows(residuals, "residuals", problem.n_outcomes)
+        centers = as_rows(centers, "centers", problem.n_outcomes)
+        if problem.parameters or "units" in problem.__dict__ or not len(residuals) or not len(centers):
+            return cls(Units(), residuals, centers, problem)
+        units = _units_of(residuals, centers, problem)
+        seen = residuals / units.outcome, (centers - units.shift) / units.outcome
+        return cls(units, *seen, problem_in(problem, units))
+
+    def result(self, found: LearnResult) -> LearnResult:
+        """A learner's result in the user's units."""
+        if self.units.are_usual:
+            return found
+        return replace(
+            found,
+            set=self._set(found),
+            objective=self._cost(found.objective),
+            lower_bound=self._cost(found.lower_bound),
+            trace=tuple(self._cost(value) for value in found.trace),
+        )
+
+    def bound(self, found: CertifiedBound) -> CertifiedBound:
+        """A certificate in the user's units."""
+        if self.units.are_usual:
+            return found
+        lower, upper = self._cost(found.lower), self._cost(found.upper)
+        return replace(found, lower=min(lower, upper), upper=upper, unit=self.units.cost * found.unit)
+
+    def _cost(self, value: float) -> float:
+        return self.units.cost_shift + self.units.cost * value
+
+    def _set(self, found: LearnResult) -> Any:
+        """The same family of sets; facets keep what their scores are measured in."""
+        assert isinstance(found.set, Polyhedron)
+        score = {"outcomes": self.units.outcome, "costs": self.units.cost, "spreads": 1.0}[found.scores_in]
+        return Polyhedron(score / self.units.outcome * found.set.W, score * found.set.b)
+
+
+Learn = Callable[..., LearnResult]
+
+
+def in_own_units(learn: Learn) -> Learn:
+    """A method `learn` that sees samples and problem in their own units; see `Learner`."""
+
+    @wraps(learn)
+    def wrapped(
+        self: Any, residuals: Array, centers: Array, problem: DecisionProblem, alpha: float, random_state: Any = None
+    ) -> LearnResult:
+        own = OwnUnits.of(residuals, centers, problem)
+        return own.result(learn(self, own.residuals, own.centers, own.problem, alpha, random_state))
+
+    return wrapped
+
+
+def _units_of(residuals: Array, centers: Array, problem: DecisionProblem) -> Units:
+    sizes = [float(np.abs(rows).mean()) for rows in (residuals, centers)]
+    outcome = power_of_two(next((size for size in sizes if size > 0), 0.0))
+    middle = centers.mean(axis=0)
+    shift = outcome * np.round(middle / outcome) if np.abs(middle).max() > _FAR * outcome else None
+    spread, value = _costs_around(problem.relaxed(), middle, residuals)
+    cost = power_of_two(spread)
+    is_far = np.isfinite(value) and abs(value) > _FAR * cost
+    return Units(
+        outcome=outcome,
+        cost=cost,
+        outcome_shift=() if shift is None else tuple(shift.tolist()),
+        cost_shift=float(cost * np.round(value / cost)) if is_far else 0.0,
+    )
+
+
+def _costs_around(problem: DecisionProblem, middle: Array, residuals: Array) -> tuple[float, float]:
+    """How far costs differ over the residuals at the usual decision, and the cost of that in the middle."""
+    chosen = residuals[np.unique(np.linspace(0, len(residuals) - 1, min(_FEW, len(residuals))).astype(np.int64))]
+    z, value = decide_knowing(problem, middle[None])
+    spread = _spread(problem, z[0], middle + chosen)
+    if not spread:
+        largest = np.argsort(-np.abs(chosen).max(axis=1), kind="stable")[:_TRIES]
+        others, _ = decide_knowing(problem, middle + chosen[largest])
+        spread = max((_spread(problem, other, middle + chosen) for other in others), default=0.0)
+    return spread, float(value[0])
+
+
+def _spread(problem: DecisionProblem, z: Array, outcomes: Array) -> float:
+    """Mean distance of the costs from their middle one; 0 where there is no decision."""
+    if not np.isfinite(z).all():
+        return 0.0
+    costs = problem.evaluate(np.tile(z, (len(outcomes), 1)), outcomes)
+    spread = float(np.abs(costs - np.median(costs)).mean())
+    rounding = float(np.finfo(float).eps) * float(np.abs(costs).max())
+    return spread if np.isfinite(spread) and spread > _FAR * rounding else 0.0
