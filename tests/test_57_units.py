@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import combinations, product
 from typing import Any
 
 import cvxpy as cp
 import numpy as np
 import pytest
+import scipy.sparse as sp
+from scipy.optimize import linprog
+from sklearn.linear_model import LinearRegression
 
 import polyhedge as ph
-from polyhedge.robust import decide
+from polyhedge.robust import Adversary, decide
 from polyhedge.sets import Ball, Box, Ellipsoid, Polyhedron, UnionOfBalls
+from polyhedge.solvers.conic import solve_conic
+from polyhedge.solvers.evidence import Judge
+from polyhedge.solvers.linear import LinearSolver
+from polyhedge.solvers.program import Cone, ConicProgram, Solution, status_at
+from polyhedge.solvers.scaling import Frame
 
 EPS = float(np.finfo(float).eps)
 TIGHT = {"tol_gap_abs": 1e-9, "tol_gap_rel": 1e-9, "tol_feas": 1e-9}
@@ -335,6 +343,193 @@ def complaints(route: str, seed: int) -> list[str]:
     return [f"{route} {seed} {units}: {text}" for text in wrong]
 
 
+N_QUICK, N_FEW, N_MANY = 12, 2, 130
+"""Problems of each route; few of those whose worst case is a mixed-integer program."""
+SLOW_ROUTES = ("many_pieces", *WHOLE)
+
+
 @pytest.mark.parametrize("route", sorted(ROUTES))
 def test_bounds_statuses_and_decisions_do_not_depend_on_units(route: str) -> None:
-    assert [text for seed in range(2) for text in complaints(route, seed)] == []
+    n = N_FEW if route in SLOW_ROUTES else N_QUICK
+    assert [text for seed in range(n) for text in complaints(route, seed)] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("route", sorted(ROUTES))
+def test_none_of_two_thousand_problems_in_random_units_is_wrong(route: str) -> None:
+    assert len(ROUTES) * N_MANY >= 2000
+    assert [text for seed in range(N_MANY) for text in complaints(route, 1000 + seed)] == []
+
+
+@pytest.mark.parametrize("units", [Units(shift=1e6), Units(1e-6, 1e-6, shift=1e6), Units(1e8, 1e8, shift=1e5)])
+def test_a_shift_of_all_outcomes_shifts_the_bound_of_a_budget_and_changes_no_decision(units: Units) -> None:
+    rng = np.random.default_rng(5)
+    (shape, radius), centers = random_polyhedral_set(rng, 4), rng.normal(size=(80, 4))
+    problem = ph.problems.simplex_linear(np.zeros(4))
+    usual = decide(problem, shape, radius, centers)
+    moved = decide(problem, *set_in(shape, radius, units.outcome), units.outcome * (centers + units.shift))
+    assert moved.is_optimal.all()
+    assert moved.cost_bound / units.outcome - units.shift == pytest.approx(usual.cost_bound, abs=units.tolerance)
+    worst = [Adversary(problem, shape, radius, c).worst_case(z).value for c, z in zip(centers, moved.z, strict=True)]
+    assert worst == pytest.approx(usual.cost_bound, abs=units.tolerance)
+
+
+@pytest.mark.parametrize("shift", [0.0, 1e6])
+def test_orders_follow_demand_wherever_it_lies(shift: float) -> None:
+    rng = np.random.default_rng(6)
+    shape, centers = random_polyhedron(rng, 2), rng.normal(size=(70, 2))
+    problem = ph.problems.newsvendor(1.0, 3.0, 2, nonnegative_demand=False)
+    usual, moved = decide(problem, shape, 0.1, centers + 10), decide(problem, shape, 0.1, centers + 10 + shift)
+    assert moved.is_optimal.all()
+    assert moved.cost_bound == pytest.approx(usual.cost_bound, abs=Units(shift=shift).tolerance)
+
+
+# Solvers
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_program_with_rows_and_columns_in_any_units_has_the_same_value(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    n, m = 4, 7
+    A, x = rng.normal(size=(m, n)), rng.normal(size=n)
+    rows, limits = (
+        np.vstack([A, -np.eye(n), np.eye(n)]),
+        np.concatenate([A @ x + rng.exponential(size=m), 2 - x, 2 + x]),
+    )
+    c = rng.normal(size=n)
+    expected = linprog(c, rows, limits, bounds=(None, None))
+    D, R = 10.0 ** rng.uniform(-6, 8, size=n), 10.0 ** rng.uniform(-6, 8, size=len(rows))
+    unit, shift = float(10.0 ** rng.uniform(-6, 8)), rng.normal(size=n) * 10.0 ** rng.uniform(0, 6)
+    program = ConicProgram(
+        c=unit * c / D,
+        A=sp.csr_array(R[:, None] * rows / D),
+        b=R * (limits + rows @ shift),
+        cones=(Cone("nonneg", len(rows)),),
+        offset=-unit * float(c @ shift),
+    )
+    for found in (LinearSolver(program).solve(), solve_conic(program)):
+        assert found.status is ph.Status.OPTIMAL
+        assert found.value / unit == pytest.approx(expected.fun, abs=1e-6 + 4096 * EPS * np.abs(shift).max())
+
+
+def test_scaling_by_powers_of_two_is_undone_to_the_last_bit() -> None:
+    rng = np.random.default_rng(0)
+    A, b, c = rng.normal(size=(6, 4)), rng.normal(size=6), rng.normal(size=4)
+    program = ConicProgram(c, sp.csr_array(A), b, (Cone("zero", 2), Cone("nonneg", 1), Cone("soc", 3)))
+    R, D = 2.0 ** rng.integers(-30, 30, size=4)[[0, 1, 2, 3, 3, 3]], 2.0 ** rng.integers(-30, 30, size=4)
+    other = replace(program, c=2.0**9 * D * c, A=sp.csr_array(R[:, None] * A * D), b=R * b)
+    one, two = Frame.of(program).seen(program), Frame.of(other).seen(other)
+    assert all(np.array_equal(x, y) for x, y in ((one.c, two.c), (one.b, two.b), (one.A.toarray(), two.A.toarray())))
+
+
+@pytest.mark.parametrize("tolerance", [1e-3, 1e-6])
+def test_optimal_says_that_the_gap_is_within_the_tolerance(tolerance: float) -> None:
+    assert status_at(0.9 * tolerance, 1.0, tolerance) is ph.Status.OPTIMAL
+    assert status_at(1.1 * tolerance, 1.0, tolerance) is ph.Status.STOPPED_EARLY
+    assert status_at(np.inf, np.inf, tolerance) is ph.Status.STOPPED_EARLY
+
+
+def test_a_point_that_is_not_optimal_is_not_called_so_whatever_the_solver_says() -> None:
+    A, b = sp.csr_array(np.vstack([-np.eye(2), np.ones((1, 2))])), np.array([0.0, 0.0, 1.0])
+    program = ConicProgram(np.array([-1.0, -2.0]), A, b, (Cone("nonneg", 3),))
+    judge = Judge(program, Frame.of(program))
+    claims = {(0.0, 1.0): ph.Status.OPTIMAL, (1.0, 0.0): ph.Status.STOPPED_EARLY, (0.0, 1.001): ph.Status.STOPPED_EARLY}
+    for x, status in claims.items():
+        claimed = Solution(np.array(x), np.array([1.0, 0.0, 2.0]), np.nan, ph.Status.OPTIMAL)
+        assert judge.judged(program, claimed).status is status
+    assert judge.judged(program, replace(claimed, x=np.array([1.0, 0.0]))).gap == pytest.approx(1.0)
+
+
+# Learners and whole fits
+
+
+def in_two_parts(outcome: float, cost: float, decision: float) -> ph.DecisionProblem:
+    """A budget split in two; a list of pieces over a shelf would do as well, but takes longer."""
+    z = cp.Variable(2, nonneg=True)
+    return ph.DecisionProblem(
+        decision=z,
+        cost=lambda z, u: cost * ((u / outcome + np.array([0.1, 0.0])) @ z / decision),
+        constraints=[cp.sum(z) == decision],
+        n_outcomes=2,
+    )
+
+
+def orders(outcome: float, cost: float, decision: float) -> ph.DecisionProblem:
+    z = cp.Variable(2, nonneg=True)
+    return ph.DecisionProblem(
+        decision=z,
+        cost=lambda z, u: cost * cp.sum(cp.pos(z / decision - u / outcome) + 3 * cp.pos(u / outcome - z / decision)),
+        constraints=[cp.sum(z) == 2 * decision],
+        n_outcomes=2,
+    )
+
+
+AXES = np.vstack([np.eye(2), -np.eye(2)])
+LEARNERS = {
+    "box": ph.learners.OneSidedBox(),
+    "descent": ph.learners.Descent(n_steps=10, max_contexts=10),
+    "scenario": ph.learners.Scenario(),
+}
+POWERS = [(2.0**20, 1.0, 1.0), (1.0, 2.0**-18, 1.0), (2.0**-19, 2.0**23, 2.0**12)]
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+@pytest.mark.parametrize("make", [in_two_parts, orders])
+def test_a_learned_set_is_the_same_to_the_last_bit_in_units_of_powers_of_two(name: str, make: Any) -> None:
+    residuals, centers = np.random.default_rng(1).normal(size=(2, 40, 2))
+
+    def learned(outcome: float, cost: float, decision: float) -> list[Any]:
+        samples = outcome * residuals, outcome * centers
+        result = LEARNERS[name].learn(*samples, make(outcome, cost, decision), 0.2, 0)
+        supports = result.set.support(AXES, 0.0) / outcome
+        return [result.status, result.objective / cost, result.lower_bound / cost, *supports]
+
+    usual = learned(1.0, 1.0, 1.0)
+    assert all(learned(*units) == usual for units in POWERS)
+    status, *numbers = learned(1e8, 1e-6, 1e3)
+    assert status is usual[0]
+    assert numbers == pytest.approx(usual[1:], abs=1e-6)
+
+
+@pytest.mark.parametrize("make", [in_two_parts, orders])
+def test_a_certificate_is_the_same_wherever_outcomes_lie_and_in_any_unit(make: Any) -> None:
+    residuals, centers = np.random.default_rng(2).normal(size=(2, 30, 2))
+    usual = ph.learners.lower_bound(residuals, centers, make(1.0, 1.0, 1.0), 0.2)
+    for outcome, cost in ((1e8, 1.0), (1.0, 1e-6), (1e-6, 1e8)):
+        found = ph.learners.lower_bound(outcome * residuals, outcome * centers, make(outcome, cost, 1.0), 0.2)
+        assert found.status is usual.status
+        assert [found.lower / cost, found.upper / cost] == pytest.approx([usual.lower, usual.upper], abs=1e-6)
+    if make is in_two_parts:  # there a common shift of the outcomes is one of the costs
+        found = ph.learners.lower_bound(residuals, centers + 1e6, make(1.0, 1.0, 1.0), 0.2)
+        assert found.status is usual.status
+        assert found.lower - 1e6 == pytest.approx(usual.lower, abs=Units(shift=1e6).tolerance)
+
+
+def test_a_learner_that_proves_nothing_does_not_call_its_set_optimal() -> None:
+    residuals, centers = np.random.default_rng(3).normal(size=(2, 30, 2))
+    for name in ("box", "descent"):
+        result = LEARNERS[name].learn(residuals, centers, in_two_parts(1.0, 1.0, 1.0), 0.2, 0)
+        assert result.status is ph.Status.FINISHED
+        assert result.gap == np.inf
+    few = ph.learners.Scenario(n_facets=3).learn(residuals, centers, orders(1.0, 1.0, 1.0), 0.2, 0)
+    assert (few.status is ph.Status.OPTIMAL) == (few.gap <= 1e-5)
+
+
+@pytest.mark.parametrize("predictor", [None, LinearRegression(), "precomputed"], ids=["default", "linear", "given"])
+@pytest.mark.parametrize("make", [in_two_parts, orders])
+def test_whole_fits_are_the_same_to_the_last_bit_in_units_of_powers_of_two(predictor: Any, make: Any) -> None:
+    rng = np.random.default_rng(0)
+    X, B = rng.normal(size=(240, 3)), rng.normal(size=(3, 2))
+    Y = X @ B + rng.normal(size=(240, 2)) * (0.3 + np.abs(X[:, :1]))
+    given = isinstance(predictor, str)
+
+    def decided(outcome: float, cost: float, decision: float) -> list[Any]:
+        features = outcome * (X @ B) if given else X
+        learner = ph.learners.Auto(n_folds=2, training_folds=2)
+        decider = ph.RobustDecider(make(outcome, cost, decision), predictor, learner=learner, random_state=0)
+        found = decider.fit(features, outcome * Y).decide(features[:30])
+        arrays = found.cost_bound / cost, found.z / decision, found.worst_outcome / outcome
+        return [array.tolist() for array in arrays]
+
+    usual = decided(1.0, 1.0, 1.0)
+    assert all(decided(*units) == usual for units in POWERS)

@@ -16,6 +16,7 @@ import numpy as np
 from sklearn.ensemble import RandomForestRegressor
 
 from polyhedge._validation import Array, Indices, numbers_of
+from polyhedge.solvers.scaling import power_of_two
 
 __all__ = ["Spread"]
 
@@ -96,8 +97,12 @@ class Spread:
             max_features=min(matrix.shape[1], _FEATURES_A_SPLIT),
             random_state=seed,
         )
-        forest.fit(matrix, sizes / (sizes.mean() or 1.0))
-        return cls(names, columns, fill, **_joined([tree.tree_ for tree in forest.estimators_]))
+        # In single precision, and with a least distance between thresholds: columns must count from their middle.
+        unit = np.array([power_of_two(size) for size in np.abs(matrix - fill).mean(axis=0)])
+        forest.fit((matrix - fill) / unit, sizes / (sizes.mean() or 1.0))
+        nodes = _joined([tree.tree_ for tree in forest.estimators_])
+        nodes["threshold"] = fill[nodes["feature"]] + unit[nodes["feature"]] * nodes["threshold"]
+        return cls(names, columns, fill, **nodes)
 
     def __call__(self, X: Any, centers: Array) -> Array:
         """Levels (N,) at rows X with their predictions (N, d)."""
