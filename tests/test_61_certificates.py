@@ -12,9 +12,9 @@ import polyhedge as ph
 from polyhedge.calibration import conformal_rank
 from polyhedge.learners import Certified, CertifiedBound, lower_bound
 from polyhedge.learners import certified as certified_module
-from polyhedge.learners.bound import below, certified
-from polyhedge.learners.floors import floors_of_contexts
-from polyhedge.learners.hull import HullOracle
+from polyhedge.learners.exact.bound import below, certified
+from polyhedge.learners.exact.floors import floors_of_contexts
+from polyhedge.learners.exact.hull import HullOracle
 from polyhedge.solvers.program import Status
 
 UNITS = (1e-3, 1.0, 1e6)

@@ -12,12 +12,12 @@ import polyhedge as ph
 from polyhedge.calibration import conformal_rank
 from polyhedge.learners import Descent, LearningObjective, Scenario, lower_bound
 from polyhedge.learners.budget import Budget
-from polyhedge.learners.envelope import select_on_segment
-from polyhedge.learners.fixed_directions import has_fixed_directions, reach_cost
-from polyhedge.learners.hull import HullOracle, disjoint_mixtures
-from polyhedge.learners.mixing import star_inequality
-from polyhedge.learners.plane import segment_gradient
-from polyhedge.learners.selection import SelectionSearch
+from polyhedge.learners.exact.envelope import select_on_segment
+from polyhedge.learners.exact.fixed_directions import has_fixed_directions, reach_cost
+from polyhedge.learners.exact.hull import HullOracle, disjoint_mixtures
+from polyhedge.learners.exact.mixing import star_inequality
+from polyhedge.learners.exact.plane import segment_gradient
+from polyhedge.learners.exact.selection import SelectionSearch
 from polyhedge.problems.segment import as_segment
 from polyhedge.robust import decide
 from polyhedge.solvers.program import Status

@@ -13,8 +13,8 @@ import pytest
 import polyhedge as ph
 from polyhedge.calibration import conformal_rank
 from polyhedge.learners import LearningObjective
-from polyhedge.learners.bilinear_model import excess_over_selected
-from polyhedge.learners.miqcp import MIQCP, _Model
+from polyhedge.learners.paper.bilinear_model import excess_over_selected
+from polyhedge.learners.paper.miqcp import MIQCP, _Model
 from polyhedge.learners.starts import axis_box, one_sided
 from polyhedge.robust.scenarios import best_against
 from polyhedge.solvers import bilinear

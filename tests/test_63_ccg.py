@@ -10,8 +10,8 @@ from scipy.spatial import ConvexHull
 import polyhedge as ph
 from polyhedge.calibration import conformal_rank
 from polyhedge.learners import LearningObjective
-from polyhedge.learners.ccg import CCG
-from polyhedge.learners.miqcp import MIQCP
+from polyhedge.learners.paper.ccg import CCG
+from polyhedge.learners.paper.miqcp import MIQCP
 from polyhedge.robust.scenarios import best_against
 from polyhedge.solvers.program import Status
 

@@ -7,7 +7,8 @@ import pytest
 import polyhedge as ph
 from polyhedge.learners import Learner, LearningObjective
 from polyhedge.learners import boxes as module
-from polyhedge.learners.boxes import (
+from polyhedge.learners.one_sided_box import OneSidedBox, harmful_sides
+from polyhedge.learners.paper.boxes import (
     MinVolume,
     PcaBox,
     RotatedBoxGrid,
@@ -16,7 +17,6 @@ from polyhedge.learners.boxes import (
     box_volume,
     rotated_boxes,
 )
-from polyhedge.learners.one_sided_box import OneSidedBox, harmful_sides
 from polyhedge.solvers.program import Status
 
 LEARNERS = [

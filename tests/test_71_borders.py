@@ -33,8 +33,8 @@ from polyhedge.learners import (
     certified,
     pinball,
 )
-from polyhedge.learners.fixed_directions import FixedDirectionSearch
-from polyhedge.learners.selection import SelectionSearch
+from polyhedge.learners.exact.fixed_directions import FixedDirectionSearch
+from polyhedge.learners.exact.selection import SelectionSearch
 from polyhedge.report.model import model_report
 from polyhedge.tables.pipelines import make_predictor
 from polyhedge.tables.schema import Column, Schema

@@ -21,8 +21,8 @@ from polyhedge.benchmark.scaling_report import comparison_grid, draw_scaling, ma
 from polyhedge.benchmark.scaling_rows import ScalingRow
 from polyhedge.benchmark.tidy import read_rows
 from polyhedge.learners import Descent, LearningObjective, Pinball, Scenario, lower_bound
-from polyhedge.learners.envelope import select_on_segment
-from polyhedge.learners.sweep import sweep_segment
+from polyhedge.learners.exact.envelope import select_on_segment
+from polyhedge.learners.exact.sweep import sweep_segment
 from polyhedge.problems import simplex_linear, simplex_newsvendor, simplex_quadratic
 from polyhedge.problems.segment import Segment
 

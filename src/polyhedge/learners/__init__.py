@@ -1,18 +1,18 @@
 """Residuals x problem -> set: one file an algorithm, one place for the learning objective."""
 
 from polyhedge.learners.auto import Auto
-from polyhedge.learners.bound import CertifiedBound
-from polyhedge.learners.boxes import MinVolume, PcaBox, RotatedBoxGrid
-from polyhedge.learners.ccg import CCG
-from polyhedge.learners.certificate import lower_bound
-from polyhedge.learners.certified import Certified
 from polyhedge.learners.descent import Descent
-from polyhedge.learners.miqcp import MIQCP
+from polyhedge.learners.exact.bound import CertifiedBound
+from polyhedge.learners.exact.certificate import lower_bound
+from polyhedge.learners.exact.certified import Certified
+from polyhedge.learners.exact.scenario import Scenario
 from polyhedge.learners.objective import LearningObjective
 from polyhedge.learners.one_sided_box import OneSidedBox
-from polyhedge.learners.pinball import Pinball
+from polyhedge.learners.paper.boxes import MinVolume, PcaBox, RotatedBoxGrid
+from polyhedge.learners.paper.ccg import CCG
+from polyhedge.learners.paper.miqcp import MIQCP
+from polyhedge.learners.paper.pinball import Pinball
 from polyhedge.learners.result import Learner, LearnResult
-from polyhedge.learners.scenario import Scenario
 from polyhedge.learners.spread import Spread
 from polyhedge.learners.spread_choice import choose_spread, learn_with_spread
 

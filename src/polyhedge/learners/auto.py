@@ -25,10 +25,10 @@ from typing import Any
 import numpy as np
 
 from polyhedge._validation import Array
-from polyhedge.learners.bound import below
-from polyhedge.learners.certificate import lower_bound
 from polyhedge.learners.cross_fit import Contest, half_way, until
 from polyhedge.learners.descent import Descent
+from polyhedge.learners.exact.bound import below
+from polyhedge.learners.exact.certificate import lower_bound
 from polyhedge.learners.objective import LearningObjective
 from polyhedge.learners.one_sided_box import OneSidedBox, harmful_sides
 from polyhedge.learners.own_units import in_own_units

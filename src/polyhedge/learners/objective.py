@@ -13,8 +13,8 @@ import numpy as np
 
 from polyhedge._validation import Array, Indices, as_rows, check_alpha
 from polyhedge.calibration import conformal_radius, conformal_rank
-from polyhedge.learners.fixed_directions import ReachCost, has_fixed_directions, reach_cost
-from polyhedge.learners.plane import FacetGradient, segment_gradient
+from polyhedge.learners.exact.fixed_directions import ReachCost, has_fixed_directions, reach_cost
+from polyhedge.learners.exact.plane import FacetGradient, segment_gradient
 from polyhedge.problems import DecisionProblem
 from polyhedge.problems.segment import Segment, as_segment
 from polyhedge.robust import Counterpart, decide, decide_knowing

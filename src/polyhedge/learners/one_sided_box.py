@@ -16,9 +16,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from polyhedge._validation import Array
-from polyhedge.learners.boxes import at_learning_radius, judged_objective
 from polyhedge.learners.objective import LearningObjective
 from polyhedge.learners.own_units import in_own_units
+from polyhedge.learners.paper.boxes import at_learning_radius, judged_objective
 from polyhedge.learners.result import LearnResult
 from polyhedge.learners.scales import standard_deviations, usable
 from polyhedge.learners.starts import closed

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from polyhedge._validation import Array, as_rows
-from polyhedge.learners.bound import CertifiedBound
+from polyhedge.learners.exact.bound import CertifiedBound
 from polyhedge.learners.result import LearnResult
 from polyhedge.problems import DecisionProblem
 from polyhedge.problems.units import Units, problem_in

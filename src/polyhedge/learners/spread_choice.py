@@ -20,8 +20,8 @@ from sklearn.model_selection import GroupKFold, KFold
 from polyhedge._validation import Array, Indices
 from polyhedge.calibration import conformal_radius, minimum_samples
 from polyhedge.data import take_rows
-from polyhedge.learners.boxes import judged_contexts
 from polyhedge.learners.objective import LearningObjective
+from polyhedge.learners.paper.boxes import judged_contexts
 from polyhedge.learners.result import Learner, LearnResult, as_interrupted
 from polyhedge.learners.scales import standard_deviations
 from polyhedge.learners.spread import Spread

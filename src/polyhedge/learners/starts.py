@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from polyhedge._validation import Array, Indices, Mask
-from polyhedge.learners.envelope import select_on_segment
-from polyhedge.learners.hull import HullOracle
+from polyhedge.learners.exact.envelope import select_on_segment
+from polyhedge.learners.exact.hull import HullOracle
 from polyhedge.learners.objective import LearningObjective
 from polyhedge.learners.scales import standard_deviations
 from polyhedge.problems import DecisionProblem

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from polyhedge._validation import Array
-from polyhedge.learners.envelope import Selection
+from polyhedge.learners.exact.envelope import Selection
 from polyhedge.problems.segment import Segment
 
 _STEP = 1e-12

@@ -20,7 +20,10 @@ from typing import Any
 import numpy as np
 
 from polyhedge._validation import Array, Indices
-from polyhedge.learners.bilinear_model import (
+from polyhedge.learners.exact.bound import below
+from polyhedge.learners.objective import LearningObjective
+from polyhedge.learners.own_units import in_own_units
+from polyhedge.learners.paper.bilinear_model import (
     ModelRows,
     add_set,
     direction_bounds,
@@ -28,9 +31,6 @@ from polyhedge.learners.bilinear_model import (
     solve_with_fixed,
     standardised,
 )
-from polyhedge.learners.bound import below
-from polyhedge.learners.objective import LearningObjective
-from polyhedge.learners.own_units import in_own_units
 from polyhedge.learners.result import LearnResult
 from polyhedge.learners.starts import axis_box, check_n_facets, closed, one_sided, without_noise
 from polyhedge.problems import DecisionProblem, Pieces

@@ -18,11 +18,11 @@ import time
 
 import numpy as np
 
-from polyhedge.learners.bilinear_model import ModelRows
-from polyhedge.learners.bound import CertifiedBound, certified
 from polyhedge.learners.budget import Budget
-from polyhedge.learners.ccg_master import Cut, Master
+from polyhedge.learners.exact.bound import CertifiedBound, certified
 from polyhedge.learners.objective import LearningObjective
+from polyhedge.learners.paper.bilinear_model import ModelRows
+from polyhedge.learners.paper.ccg_master import Cut, Master
 
 _ALWAYS = np.zeros(0, dtype=np.int64)
 

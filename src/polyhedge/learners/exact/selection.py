@@ -17,11 +17,11 @@ from contextlib import suppress
 import numpy as np
 
 from polyhedge._validation import Array, Mask
-from polyhedge.learners.bound import CertifiedBound, certified
 from polyhedge.learners.budget import Budget
-from polyhedge.learners.floors import floors_of_contexts
-from polyhedge.learners.hull import HullOracle, HullValues, Mixture, disjoint_mixtures
-from polyhedge.learners.mixing import Master, star_inequality
+from polyhedge.learners.exact.bound import CertifiedBound, certified
+from polyhedge.learners.exact.floors import floors_of_contexts
+from polyhedge.learners.exact.hull import HullOracle, HullValues, Mixture, disjoint_mixtures
+from polyhedge.learners.exact.mixing import Master, star_inequality
 from polyhedge.problems import NoSolutionError
 from polyhedge.solvers.program import Status
 

@@ -18,9 +18,9 @@ import cvxpy as cp
 import numpy as np
 
 from polyhedge._validation import Array, Indices
-from polyhedge.learners.bilinear_model import ModelRows, direction_bounds, excess_over_selected
 from polyhedge.learners.budget import Budget
 from polyhedge.learners.objective import LearningObjective
+from polyhedge.learners.paper.bilinear_model import ModelRows, direction_bounds, excess_over_selected
 from polyhedge.problems import DecisionProblem, NoSolutionError, Pieces
 from polyhedge.problems.feasible_set import compile_feasible_program
 from polyhedge.robust.scenarios import best_against

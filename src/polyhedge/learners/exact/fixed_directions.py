@@ -14,9 +14,9 @@ import numpy as np
 import scipy.sparse as sp
 
 from polyhedge._validation import Array, Indices, Mask
-from polyhedge.learners.bound import CertifiedBound, certified
 from polyhedge.learners.budget import Budget
-from polyhedge.learners.mixing import Master, Tangent, star_inequality
+from polyhedge.learners.exact.bound import CertifiedBound, certified
+from polyhedge.learners.exact.mixing import Master, Tangent, star_inequality
 from polyhedge.problems import DecisionProblem, NoSolutionError
 from polyhedge.problems.segment import decision_segment, quadratic_base
 from polyhedge.robust.parametric import ContextSolver, ParametricProgram

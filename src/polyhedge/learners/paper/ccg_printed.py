@@ -12,9 +12,9 @@ from __future__ import annotations
 import numpy as np
 
 from polyhedge._validation import Array
-from polyhedge.learners.bilinear_model import ModelRows, SetColumns, Standardised, add_set, standardised
-from polyhedge.learners.ccg_master import Cut, Limits, Master, RunResult
 from polyhedge.learners.objective import LearningObjective
+from polyhedge.learners.paper.bilinear_model import ModelRows, SetColumns, Standardised, add_set, standardised
+from polyhedge.learners.paper.ccg_master import Cut, Limits, Master, RunResult
 from polyhedge.learners.starts import axis_box
 from polyhedge.robust import Adversary
 from polyhedge.sets import Polyhedron

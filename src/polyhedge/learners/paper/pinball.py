@@ -26,10 +26,10 @@ from typing import Any
 import numpy as np
 
 from polyhedge._validation import Array, check_count
-from polyhedge.learners.decision_steps import decision_step
 from polyhedge.learners.objective import LearningObjective
 from polyhedge.learners.own_units import in_own_units
-from polyhedge.learners.pinball_surrogate import PinballState, contexts_of, far_box, surrogate_gradient
+from polyhedge.learners.paper.decision_steps import decision_step
+from polyhedge.learners.paper.pinball_surrogate import PinballState, contexts_of, far_box, surrogate_gradient
 from polyhedge.learners.result import LearnResult
 from polyhedge.learners.scales import standard_deviations
 from polyhedge.learners.starts import axis_box, check_n_facets, closed, one_sided, pca_box

@@ -19,16 +19,16 @@ import numpy as np
 
 from polyhedge._validation import Array, Mask, as_rows, check_alpha
 from polyhedge.calibration import conformal_rank
-from polyhedge.learners.bound import CertifiedBound
 from polyhedge.learners.budget import WORK, Budget
-from polyhedge.learners.envelope import select_on_segment
-from polyhedge.learners.fixed_directions import FixedDirectionSearch, has_fixed_directions
-from polyhedge.learners.hull import HullOracle
+from polyhedge.learners.exact.bound import CertifiedBound
+from polyhedge.learners.exact.envelope import select_on_segment
+from polyhedge.learners.exact.fixed_directions import FixedDirectionSearch, has_fixed_directions
+from polyhedge.learners.exact.hull import HullOracle
+from polyhedge.learners.exact.selection import SelectionSearch
+from polyhedge.learners.exact.sweep import sweep_segment
+from polyhedge.learners.exact.value_at_risk import minimise_value_at_risk
 from polyhedge.learners.objective import LearningObjective
 from polyhedge.learners.own_units import OwnUnits
-from polyhedge.learners.selection import SelectionSearch
-from polyhedge.learners.sweep import sweep_segment
-from polyhedge.learners.value_at_risk import minimise_value_at_risk
 from polyhedge.problems import DecisionProblem
 from polyhedge.problems.segment import as_segment
 from polyhedge.solvers.program import Status

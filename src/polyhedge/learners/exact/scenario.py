@@ -18,15 +18,15 @@ from typing import Any
 import numpy as np
 
 from polyhedge._validation import Array, Mask
-from polyhedge.learners.bound import CertifiedBound, below, status_between
 from polyhedge.learners.budget import WORK
-from polyhedge.learners.certificate import lower_bound
-from polyhedge.learners.hull import HullOracle
+from polyhedge.learners.exact.bound import CertifiedBound, below, status_between
+from polyhedge.learners.exact.certificate import lower_bound
+from polyhedge.learners.exact.hull import HullOracle
+from polyhedge.learners.exact.sweep import sweep_segment
 from polyhedge.learners.objective import LearningObjective
 from polyhedge.learners.own_units import in_own_units
 from polyhedge.learners.result import LearnResult
 from polyhedge.learners.starts import check_n_facets, closed, one_sided, simplex, without_noise
-from polyhedge.learners.sweep import sweep_segment
 from polyhedge.problems import DecisionProblem
 from polyhedge.problems.segment import as_segment
 from polyhedge.robust import decide

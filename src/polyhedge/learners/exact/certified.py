@@ -10,8 +10,8 @@ import numpy as np
 
 from polyhedge._validation import Array
 from polyhedge.learners.auto import Auto
-from polyhedge.learners.bound import below
-from polyhedge.learners.certificate import lower_bound
+from polyhedge.learners.exact.bound import below
+from polyhedge.learners.exact.certificate import lower_bound
 from polyhedge.learners.objective import LearningObjective
 from polyhedge.learners.own_units import in_own_units
 from polyhedge.learners.result import Learner, LearnResult, as_interrupted

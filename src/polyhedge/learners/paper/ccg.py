@@ -33,14 +33,14 @@ import numpy as np
 from scipy.spatial import ConvexHull, QhullError
 
 from polyhedge._validation import Array, Indices
-from polyhedge.learners.bilinear_model import ModelRows
-from polyhedge.learners.bound import below
 from polyhedge.learners.budget import WORK, Budget
-from polyhedge.learners.ccg_master import Cut, Limits, Master, MasterSolution, RunResult
-from polyhedge.learners.ccg_printed import learn_as_printed
-from polyhedge.learners.miqcp import Contexts, model_contexts
+from polyhedge.learners.exact.bound import below
 from polyhedge.learners.objective import LearningObjective
 from polyhedge.learners.own_units import in_own_units
+from polyhedge.learners.paper.bilinear_model import ModelRows
+from polyhedge.learners.paper.ccg_master import Cut, Limits, Master, MasterSolution, RunResult
+from polyhedge.learners.paper.ccg_printed import learn_as_printed
+from polyhedge.learners.paper.miqcp import Contexts, model_contexts
 from polyhedge.learners.result import LearnResult
 from polyhedge.learners.starts import axis_box, check_n_facets, closed, without_noise
 from polyhedge.problems import Curvature, DecisionProblem, NoSolutionError, Pieces
