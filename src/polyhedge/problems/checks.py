@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from polyhedge._columns import names_of, select_columns
-from polyhedge._validation import Array, as_rows
+from polyhedge._validation import Array, Mask, as_rows
 from polyhedge.problems.layout import in_structure
 from polyhedge.problems.names import default_outcome_names
 from polyhedge.problems.parameters import layout_of, sample_values
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 _SAME = 1e-6
 """Costs that differ by less than this share of the largest are the same formula, rounded in another order."""
+_ROUNDED = 1e-9
+"""Share of what a known limit compares by which outcomes may exceed it: tables are rounded, and sums of them."""
 
 
 class NoSolutionError(ValueError):
@@ -103,14 +105,21 @@ def check_outcomes(problem: DecisionProblem, Y: Any) -> Array:
         values = values[:, None]
     # One layout in memory: sums over rows would differ in the last bits between layouts.
     outcomes = np.ascontiguousarray(as_rows(values, "Y", problem.n_outcomes))
-    A, h = problem.support_rows
-    outside = (outcomes @ A.T > h + 1e-9 * (1 + np.abs(h))).any(axis=1)
+    outside = outside_support(problem, outcomes)
     if outside.any():
         raise ValueError(
             f"{int(outside.sum())} row(s) of Y violate outcome_support, the first is row "
             f"{int(np.flatnonzero(outside)[0])}. Correct the data or the problem's outcome_support."
         )
     return outcomes
+
+
+def outside_support(problem: DecisionProblem, Y: Array) -> Mask:
+    """Which rows of Y (N, n_outcomes) violate the problem's `outcome_support` by more than rounding, in any units."""
+    A, h = problem.support_rows
+    # What the terms of each row of the support usually add up to: a limit of 0 has no size of its own.
+    usual = (np.abs(Y) @ np.abs(A).T).mean(axis=0) if len(Y) else 0.0
+    return np.asarray((h + _ROUNDED * (np.abs(h) + usual) < Y @ A.T).any(axis=1))
 
 
 def check_compiled_cost(problem: DecisionProblem, n_points: int = 4) -> None:
@@ -128,15 +137,15 @@ def check_compiled_cost(problem: DecisionProblem, n_points: int = 4) -> None:
     costs = problem.evaluate(z, u, np.tile(values, (len(z), 1)))
     size = float(np.abs(costs[np.isfinite(costs)]).max(initial=0.0))
     allowed = _SAME * size + _rounding(problem.at_values(values), z, u)
-    for decision, outcome, said, most in zip(z, u, costs, allowed, strict=True):
-        for given in _values_by_call(problem, decision, outcome, values):
-            if np.isclose(said, given, rtol=0.0, atol=most, equal_nan=True):
-                continue
-            raise ValueError(
-                f"cost(z, u) gives {given:.6g} for constant z and u but its expression has the value {said:.6g}. "
-                "The callable must return the same formula for variables and constants: remove branches on "
-                "types or values, randomness and NumPy functions applied to z or u."
-            )
+    for k, (decision, outcome, said, most) in enumerate(zip(z, u, costs, allowed, strict=True)):
+        given = _value_by_call(problem, decision, outcome, values, k)
+        if np.isclose(said, given, rtol=0.0, atol=most, equal_nan=True):
+            continue
+        raise ValueError(
+            f"cost(z, u) gives {given:.6g} for constant z and u but its expression has the value {said:.6g}. "
+            "The callable must return the same formula for variables and constants: remove branches on "
+            "types or values, randomness and NumPy functions applied to z or u."
+        )
 
 
 def _rounding(problem: DecisionProblem, z: Array, u: Array) -> Array:
@@ -148,21 +157,23 @@ def _rounding(problem: DecisionProblem, z: Array, u: Array) -> Array:
     return 4096 * float(np.finfo(float).eps) * sizes.evaluate(np.abs(z), np.abs(u))
 
 
-def _values_by_call(problem: DecisionProblem, z: Array, u: Array, values: Array) -> list[float]:
-    """The cost in the three ways in which solvers will ask for it: z, u or both constant."""
-    parts, n_given = problem.layout.split(z), problem.layout.n_given
-    fixed_z, fixed_u = [cp.Constant(part) for part in parts[:n_given]], cp.Constant(u)
-    free_z, free_u = [cp.Variable(part.shape, value=part) for part in parts[:n_given]], cp.Variable(len(u), value=u)
+def _value_by_call(problem: DecisionProblem, z: Array, u: Array, values: Array, turn: int) -> float:
+    """The cost in one of the three ways in which solvers will ask for it, by turns: z, u or both constant."""
+    parts = problem.layout.split(z)[: problem.layout.n_given]
+    given_z: list[Any] = [cp.Constant(part) for part in parts]
+    given_u: Any = cp.Constant(u)
+    if turn % 3 == 1:
+        given_z = [cp.Variable(part.shape, value=part) for part in parts]
+    elif turn % 3 == 2:
+        given_u = cp.Variable(len(u), value=u)
     # What a callable takes from elsewhere than its arguments are the variables and parameters themselves.
     leaves = problem.written.leaves(z) | {one.parameter.id: cp.Constant(one.value) for one in problem.constants}
     parameters = zip(problem.parameters, layout_of(problem.parameters).split(values), strict=True)
     leaves |= {parameter.origin: cp.Constant(value) for parameter, value in parameters}
-    given = []
     with np.errstate(all="ignore"):  # outside its domain a cost is NaN
-        for given_z, given_u in ((fixed_z, fixed_u), (free_z, fixed_u), (fixed_z, free_u)):
-            said = call_cost(problem.cost, in_structure(problem.decision, given_z), given_u)
-            given.append(substitute(said, leaves).value)
-    return [float("nan") if value is None else float(value) for value in given]
+        said = call_cost(problem.cost, in_structure(problem.decision, given_z), given_u)
+        value = substitute(said, leaves).value
+    return float("nan") if value is None else float(value)
 
 
 def _outcomes_in_support(problem: DecisionProblem, u: Array) -> Array:

@@ -143,7 +143,7 @@ def decide_along(segment: Segment, support: SupportAlongSegment, centers: Array)
 
 
 def _decide_block(segment: Segment, table: _Table, centers: Array, s: Array, bound: Array, worst: Array) -> None:
-    t = centers @ (segment.v0 - segment.v1)
+    t = _products(centers, segment.v0 - segment.v1)
     t -= segment.base[1]
     k = table.locate(t)
     s[:] = table.s0[k]
@@ -160,7 +160,15 @@ def _decide_block(segment: Segment, table: _Table, centers: Array, s: Array, bou
     rise *= s
     rise += table.height[k]
     rise += segment.base[0]
-    np.add(rise, centers @ segment.v0, out=bound)
+    np.add(rise, _products(centers, segment.v0), out=bound)
+
+
+def _products(rows: Array, v: Array) -> Array:
+    """The products rows @ v, column by column: BLAS adds up in an order that depends on the number of rows."""
+    total = rows[:, 0] * v[0]
+    for column, factor in zip(rows.T[1:], v[1:], strict=True):
+        total += column * factor
+    return total
 
 
 def _table(support: SupportAlongSegment, curvature: float) -> _Table:

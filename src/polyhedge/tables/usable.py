@@ -12,6 +12,7 @@ from polyhedge._validation import Array
 from polyhedge.calibration import minimum_samples
 from polyhedge.data.splits import IndexArray
 from polyhedge.problems import DecisionProblem, NoSolutionError
+from polyhedge.problems.checks import outside_support
 from polyhedge.problems.names import order_outcomes as order_columns
 from polyhedge.robust import decide_knowing
 from polyhedge.tables.options import TableOptions
@@ -127,8 +128,7 @@ def _copies(table: Table, kept: IndexArray, copies: str) -> tuple[Any, list[str]
 
 
 def _check_support(problem: DecisionProblem, Y: Array, kept: IndexArray, source: str, outcomes: Sequence[str]) -> None:
-    A, h = problem.support_rows
-    outside = (h + 1e-9 * (1 + np.abs(h)) < Y @ A.T).any(axis=1)
+    outside = outside_support(problem, Y)
     if outside.any():
         first = int(np.flatnonzero(outside)[0])
         values = ", ".join(f"{name} = {value:g}" for name, value in zip(outcomes, Y[first], strict=True))
