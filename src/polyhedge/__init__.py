@@ -5,7 +5,7 @@ The public names, in the order of the pipeline: data -> predictor -> problem -> 
 
 __version__ = "0.2.0"
 
-from polyhedge import batches, data, learners, plots, predictors, problems, robust, sets
+from polyhedge import batches, calibration, data, learners, plots, predictors, problems, robust, sets
 from polyhedge.calibration import Calibration, conformal_radius, conformal_rank, coverage_law
 from polyhedge.estimator import RobustDecider
 from polyhedge.io import ModelFileError, ModelInfo, inspect_model
@@ -32,6 +32,7 @@ __all__ = [
     "RobustDecider",
     "Status",
     "batches",
+    "calibration",
     "conformal_radius",
     "conformal_rank",
     "coverage_law",

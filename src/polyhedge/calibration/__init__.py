@@ -1,0 +1,53 @@
+"""Conformal calibration, one file a guarantee: scores of calibration rows -> a radius for each new row.
+
+Regions are nested level sets of a score. The calibration split picks one of them: its radius is the ``k``-th smallest
+calibration score with ``k = ceil((n + 1) * (1 - alpha))``. If calibration and test samples are exchangeable, and
+nothing else was chosen on the calibration split, then a new score is at most that radius with probability at least
+``1 - alpha``, whatever the distribution.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from polyhedge.calibration.by_category import ByCategory, CategoryRadii
+from polyhedge.calibration.grouped import check_groups, grouped_radius
+from polyhedge.calibration.law import coverage_law
+from polyhedge.calibration.marginal import Marginal, OneRadius, conformal_radius
+from polyhedge.calibration.radii import Calibration, Calibrator, Radii, Rows
+from polyhedge.calibration.rank import attained_rank, conformal_rank, minimum_samples
+
+__all__ = [
+    "ByCategory",
+    "Calibration",
+    "Calibrator",
+    "CategoryRadii",
+    "Marginal",
+    "OneRadius",
+    "Radii",
+    "Rows",
+    "attained_rank",
+    "check_groups",
+    "conformal_radius",
+    "conformal_rank",
+    "coverage_law",
+    "grouped_radius",
+    "minimum_samples",
+    "radii_from_state",
+]
+
+# Radii can be read from a file once they stand here.
+_STORED: tuple[type[Any], ...] = (OneRadius, CategoryRadii)
+
+
+def radii_from_state(kind: str, state: Mapping[str, Any]) -> Radii:
+    """The radii of this kind that `state()` described.
+
+    Examples
+    --------
+    >>> radii_from_state("marginal", {"radius": 0.5, "alpha": 0.1, "n": 20, "is_grouped": False}).radius
+    0.5
+    """
+    known: dict[str, type[Radii]] = {cls.kind: cls for cls in _STORED}
+    if kind not in known:
+        raise ValueError(f"Radii of the kind {kind!r} are not known; known are {', '.join(known)}.")
+    return known[kind].from_state(state)

@@ -1,0 +1,182 @@
+"""A radius for each category of rows: the promise holds within each of them (Mondrian conformal prediction).
+
+A marginal promise may hide that ordinary days are covered too often and holidays too rarely. Rows of one category are
+exchangeable among themselves, so a rank within each category covers each of them. Categories are not `groups`: those
+are near-copies of one another.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from numbers import Number
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from polyhedge._validation import Array, Mask, check_alpha
+from polyhedge.calibration.marginal import radius_of
+from polyhedge.calibration.radii import Rows
+from polyhedge.calibration.rank import attained_rank, minimum_samples
+
+_SHOWN = 5
+"""Categories that a message lists before it says "and more"."""
+
+
+@dataclass(frozen=True)
+class ByCategory:
+    """A radius for each value of one column of X.
+
+    Parameters
+    ----------
+    column : str or int
+        Name of the column, or its position where X is an array. It must be known before the outcome is.
+    otherwise : {"refuse", "marginal"}
+        What rows get whose category has too few calibration rows, or none: no bound ("refuse"), or the radius of all
+        rows together ("marginal"), which promises nothing for that category. Such rows are marked either way.
+
+    References
+    ----------
+    .. [1] V. Vovk, A. Gammerman and G. Shafer, "Algorithmic Learning in a Random World", 2005, section 4.5.
+
+    Examples
+    --------
+    >>> X = np.repeat([[0.0], [1.0]], 20, axis=0)
+    >>> radii = ByCategory(0).calibrate(np.arange(40.0), Rows(X, 40), 0.1)
+    >>> radii.at(Rows(np.array([[1.0], [0.0], [2.0]]), 3))
+    array([38., 18., inf])
+    """
+
+    column: str | int
+    otherwise: str = "refuse"
+
+    def __post_init__(self) -> None:
+        if self.otherwise not in ("refuse", "marginal"):
+            raise ValueError(f'otherwise must be "refuse" or "marginal", got {self.otherwise!r}.')
+
+    def calibrate(self, scores: Array, rows: Rows, alpha: float) -> CategoryRadii:
+        """The conformal radius within each category; calibration rows only."""
+        labels, alpha = labels_of(rows.X, self.column), check_alpha(alpha)
+        categories = np.unique(labels)
+        members = [labels == category for category in categories]
+        enough = [_n_independent(rows.groups, part) >= minimum_samples(alpha) for part in members]
+        self._complain(categories[~np.array(enough)], len(categories), alpha)
+        known = [part for part, is_enough in zip(members, enough, strict=True) if is_enough]
+        return CategoryRadii(
+            column=self.column,
+            categories=tuple(str(category) for category in categories[enough]),
+            radii=np.array([_radius(scores, rows.groups, part, alpha) for part in known]),
+            counts=tuple(int(part.sum()) for part in known),
+            alpha=alpha,
+            other=radius_of(scores, rows.groups, alpha) if self.otherwise == "marginal" else np.inf,
+            n=len(scores),
+        )
+
+    def _complain(self, few: Any, n_categories: int, alpha: float) -> None:
+        if not len(few):
+            return
+        said = (
+            f"alpha={alpha} needs at least {minimum_samples(alpha)} calibration rows in each category of "
+            f"{self.column!r}, and {_listed(few)} has fewer"
+        )
+        if len(few) == n_categories:
+            raise ValueError(f"{said}. Merge categories, raise alpha or bring more rows.")
+        gets = "no bound" if self.otherwise == "refuse" else "the radius of all rows, without a promise of its own"
+        warnings.warn(f"{said}: its rows get {gets}.", RuntimeWarning, stacklevel=3)
+
+
+@dataclass(frozen=True, eq=False)
+class CategoryRadii:
+    """A conformal radius for each category, with the number of rows behind each, and one for all other rows."""
+
+    column: str | int
+    categories: tuple[str, ...]
+    radii: Array
+    counts: tuple[int, ...]
+    alpha: float
+    other: float
+    n: int
+    kind: ClassVar[str] = "by category"
+
+    @property
+    def radius(self) -> float:
+        """The largest radius of a category."""
+        return float(self.radii.max())
+
+    def at(self, rows: Rows) -> Array:
+        """The radius of each row's category (N,)."""
+        radius_of_category = dict(zip(self.categories, self.radii.tolist(), strict=True))
+        return np.array([radius_of_category.get(label, self.other) for label in labels_of(rows.X, self.column)])
+
+    def notes(self, rows: Rows) -> Mapping[int, str]:
+        """Rows of categories that have no radius of their own."""
+        labels = labels_of(rows.X, self.column)
+        return {
+            int(i): f"The category {labels[i]!r} of {self.column!r} has too few calibration rows: nothing is promised"
+            for i in np.flatnonzero(~np.isin(labels, self.categories))
+        }
+
+    def promise(self) -> str:
+        """What holds, in words."""
+        return (
+            f"holds for a new row of each category of {self.column!r} with probability at least {1 - self.alpha:g}, if "
+            "it is exchangeable with the calibration rows of that category"
+        )
+
+    def law(self) -> Any:
+        """None: each category has a law of its own."""
+        return None
+
+    def state(self) -> dict[str, Any]:
+        """Plain numbers and texts."""
+        names = ("column", "radii", "alpha", "other", "n")
+        lists = {"categories": list(self.categories), "counts": list(self.counts)}
+        return {**{name: getattr(self, name) for name in names}, **lists}
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any]) -> Self:
+        """The radii of a file."""
+        radii, alpha = np.asarray(state["radii"], dtype=np.float64), check_alpha(state["alpha"])
+        categories, counts = tuple(map(str, state["categories"])), tuple(map(int, state["counts"]))
+        for count in counts:
+            attained_rank(count, alpha)
+        if not (len(categories) == len(set(categories)) == len(counts) == radii.size > 0):
+            raise ValueError("There must be one radius and one number of rows for each category.")
+        if not np.isfinite(radii).all() or np.isnan(float(state["other"])) or sum(counts) > int(state["n"]):
+            raise ValueError("Radii of categories must be finite, and from no more rows than there are.")
+        column = state["column"] if isinstance(state["column"], int) else str(state["column"])
+        return cls(column, categories, radii, counts, alpha, float(state["other"]), int(state["n"]))
+
+
+def labels_of(X: Any, column: str | int) -> np.ndarray[Any, Any]:
+    """The values of a column as texts (N,); a number is the same category however it is written."""
+    values = _column(X, column)
+    return np.array([f"{value:.17g}" if isinstance(value, Number) else str(value) for value in values], dtype=str)
+
+
+def _column(X: Any, column: str | int) -> Any:
+    if hasattr(X, "columns"):
+        named = {str(name): name for name in X.columns}
+        if str(column) in named:
+            return X[named[str(column)]].tolist()
+        raise ValueError(f"X has no column {column!r} to tell the category of a row. It has {_listed(list(named))}.")
+    array = np.asarray(X)
+    if array.ndim != 2 or not isinstance(column, int) or not -array.shape[1] <= column < array.shape[1]:
+        raise ValueError(
+            f"The category of a row is in column {column!r}, but X has no names and the shape {array.shape}. Give "
+            "the position of the column, or a data frame."
+        )
+    return array[:, column].tolist()
+
+
+def _radius(scores: Array, groups: Any, part: Mask, alpha: float) -> float:
+    return radius_of(scores[part], None if groups is None else groups[part], alpha)
+
+
+def _n_independent(groups: Any, part: Mask) -> int:
+    return int(part.sum()) if groups is None else len(np.unique(groups[part]))
+
+
+def _listed(names: Any) -> str:
+    return ", ".join(map(str, names[:_SHOWN])) + (" and more" if len(names) > _SHOWN else "")

@@ -1,0 +1,129 @@
+"""One radius for all rows: the marginal promise of split conformal prediction."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from polyhedge._validation import Array, check_alpha, check_count
+from polyhedge.calibration.grouped import grouped_radius
+from polyhedge.calibration.law import coverage_law
+from polyhedge.calibration.radii import Rows
+from polyhedge.calibration.rank import attained_rank
+
+
+def conformal_radius(scores: ArrayLike, alpha: float) -> float:
+    """Conformal radius, the ``k``-th smallest score with ``k = conformal_rank(n, alpha)``.
+
+    It equals ``inf{r : #{i : scores[i] <= r} >= k}``, also when scores are tied.
+
+    Parameters
+    ----------
+    scores : array-like of shape (n,)
+        Scores of the calibration split only: the guarantee is void if these samples also trained the
+        predictor or shaped the set. ``inf`` marks a sample that no radius covers and is counted as such; NaN
+        is an error.
+    alpha : float
+        Miscoverage level, strictly between 0 and 1.
+
+    Returns
+    -------
+    float
+        The radius, always finite.
+
+    Raises
+    ------
+    ValueError
+        If there are fewer than `minimum_samples` scores, or so many infinite ones that the radius is too.
+
+    Examples
+    --------
+    >>> conformal_radius([0.3, 0.1, 0.2, 0.4], alpha=0.2)
+    0.4
+    >>> conformal_radius([0.3, 0.1, 0.2, float("inf")], alpha=0.4)
+    0.3
+    """
+    scores = np.asarray(scores, dtype=np.float64)
+    if scores.ndim != 1:
+        raise ValueError(f"scores must have 1 dimension, one score for each sample, got shape {scores.shape}.")
+    if n_missing := int(np.isnan(scores).sum()):
+        raise ValueError(f"scores must not be NaN, got {n_missing} of {scores.size}: a NaN has no rank.")
+    k = attained_rank(scores.size, alpha)
+    radius = float(np.partition(scores, k - 1)[k - 1])
+    if not np.isfinite(radius):
+        raise ValueError(
+            f"The conformal radius would be {radius}: the score of rank {k} of {scores.size} is not finite. "
+            "Check the score or raise alpha."
+        )
+    return radius
+
+
+def radius_of(scores: Array, groups: Any, alpha: float) -> float:
+    """The radius of scores, counted by rows or, where rows are near-copies, by groups."""
+    return conformal_radius(scores, alpha) if groups is None else grouped_radius(scores, groups, alpha)
+
+
+@dataclass(frozen=True)
+class Marginal:
+    """The same radius for every row: the bound holds for 1 - alpha of all new rows together.
+
+    Examples
+    --------
+    >>> radii = Marginal().calibrate(np.arange(20.0), Rows(None, 20), 0.1)
+    >>> radii.at(Rows(None, 3))
+    array([18., 18., 18.])
+    """
+
+    def calibrate(self, scores: Array, rows: Rows, alpha: float) -> OneRadius:
+        """The conformal radius of these scores; calibration rows only."""
+        radius = radius_of(scores, rows.groups, alpha)
+        return OneRadius(radius, check_alpha(alpha), len(scores), rows.groups is not None)
+
+
+@dataclass(frozen=True)
+class OneRadius:
+    """A conformal radius, with the level and the number of rows that it was made for."""
+
+    radius: float
+    alpha: float
+    n: int
+    is_grouped: bool = False
+    kind: ClassVar[str] = "marginal"
+
+    def at(self, rows: Rows) -> Array:
+        """The radius, once for each row (N,)."""
+        return np.full(rows.n, self.radius)
+
+    def notes(self, rows: Rows) -> Mapping[int, str]:
+        """None: every exchangeable row has the same promise."""
+        return {}
+
+    def promise(self) -> str:
+        """What holds, in words."""
+        whose, among = ("a row of a new group", "groups") if self.is_grouped else ("a new row", "rows")
+        return (
+            f"holds for {whose} with probability at least {1 - self.alpha:g}, if it is exchangeable with the "
+            f"calibration {among}"
+        )
+
+    def law(self) -> Any:
+        """Beta(k, n + 1 - k); None where rows come in groups."""
+        return None if self.is_grouped else coverage_law(self.n, self.alpha)
+
+    def state(self) -> dict[str, Any]:
+        """Plain numbers."""
+        return {"radius": self.radius, "alpha": self.alpha, "n": self.n, "is_grouped": self.is_grouped}
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any]) -> Self:
+        """The radius of a file."""
+        radius, alpha, n = state["radius"], check_alpha(state["alpha"]), check_count(state["n"], "n", minimum=1)
+        attained_rank(n, alpha)
+        if not isinstance(radius, float) or not math.isfinite(radius):
+            raise ValueError(f"A radius must be a finite number, got {radius!r}.")
+        return cls(radius, alpha, n, state["is_grouped"] is True)

@@ -1,0 +1,97 @@
+"""What calibration makes of scores: a radius for each new row, and the promise that comes with it.
+
+A *calibrator* sees calibration rows and no others, and it is the only thing that sees them. What it returns, *radii*,
+never changes and is made of numbers, texts and arrays, so that a file can keep it. Neither knows what a score is the
+score of: sets of outcomes and guards of decisions are calibrated alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol, Self, runtime_checkable
+
+from polyhedge._validation import Array
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """One entry of a model's audit trail: when a radius was set, for which level, from how many rows, and which.
+
+    Attributes
+    ----------
+    date : time in UTC, ISO 8601.
+    n : number of calibration samples.
+    radius : the conformal radius they gave; the largest where rows have different ones.
+    digest : SHA-256 of the rows.
+    alpha : the miscoverage level that the radius was set for, hence what it promises.
+    """
+
+    date: str
+    n: int
+    radius: float
+    digest: str
+    alpha: float
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """What a calibrator may know of rows beside their scores.
+
+    Attributes
+    ----------
+    X : features, as the predictor takes them: a data frame, or an array without names.
+    n : how many rows they are.
+    groups : (n,) labels of calibration rows that are near-copies of each other; None where there are none.
+    """
+
+    X: Any
+    n: int
+    groups: Any = None
+
+
+class Radii(Protocol):
+    """A radius for each new row."""
+
+    @property
+    def kind(self) -> str:
+        """What a file calls them."""
+
+    @property
+    def alpha(self) -> float:
+        """Miscoverage level that they were made for."""
+
+    @property
+    def n(self) -> int:
+        """Calibration rows behind them."""
+
+    @property
+    def radius(self) -> float:
+        """The radius, the largest where rows have different ones."""
+
+    def at(self, rows: Rows) -> Array:
+        """Radii (N,) of new rows; infinite where no radius keeps the promise, so that a row has no bound."""
+
+    def notes(self, rows: Rows) -> Mapping[int, str]:
+        """New rows for which the promise does not hold as for the others, by position, and why not."""
+
+    def promise(self) -> str:
+        """What holds, of which rows and on which assumption, in words that follow "the bound ..."."""
+
+    def law(self) -> Any:
+        """Exact law of the coverage given the calibration rows, a `scipy.stats` distribution; None if it has none."""
+
+    def state(self) -> dict[str, Any]:
+        """Numbers, texts and arrays from which `from_state` makes the same."""
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any]) -> Self:
+        """The radii that `state` described; a ValueError where no calibrator can have made them."""
+
+
+@runtime_checkable
+class Calibrator(Protocol):
+    """Turns scores of calibration rows into radii: one file a guarantee."""
+
+    def calibrate(self, scores: Array, rows: Rows, alpha: float) -> Radii:
+        """Radii from scores (n,) of calibration rows, which have trained, learned and chosen nothing."""
