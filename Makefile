@@ -13,12 +13,12 @@ WORKERS ?= 2
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
 
-$(READY): pyproject.toml requirements.lock
+$(READY): pyproject.toml study/pyproject.toml requirements.lock
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "polyhedge needs Python >= 3.11, $(PYTHON) is $$($(PYTHON) --version 2>&1). Name another: make PYTHON=python3.12 ..."; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e . -e study
 	@touch $@
 
 run: $(READY)  ## the paper's tables beside ours, and a report (under 5 minutes)
@@ -38,7 +38,7 @@ $(VENV)-newest/.ready: RESOLUTION := highest
 $(VENV)-%/.ready: pyproject.toml $(READY)
 	$(BIN)/python -m venv --clear $(@D)
 	$(BIN)/uv pip install --quiet --python $(@D) --only-binary :all: --resolution $(RESOLUTION) -r pyproject.toml --extra test
-	$(BIN)/uv pip install --quiet --python $(@D) --no-deps --no-build-isolation -e .
+	$(BIN)/uv pip install --quiet --python $(@D) --no-deps --no-build-isolation -e . -e study
 	$(BIN)/uv pip list --quiet --python $(@D)
 	@touch $@
 
@@ -67,7 +67,7 @@ licences: $(READY)  ## the licences of everything that polyhedge brings; none ma
 
 lock: $(READY)  ## renew requirements.lock (all at once: make lock UPGRADE=--upgrade)
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --no-header --no-annotate --generate-hashes \
-	  --all-extras $(UPGRADE) -o requirements.lock pyproject.toml
+	  --all-extras $(UPGRADE) --no-emit-package polyhedge -o requirements.lock pyproject.toml study/pyproject.toml
 
 clean:  ## remove everything that was installed or made
 	rm -rf $(VENV) $(VENV)-oldest $(VENV)-newest .bench $(OUT) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist

@@ -3,14 +3,37 @@
 from __future__ import annotations
 
 import importlib.util
+import os
+import sys
+import tomllib
+from importlib import metadata
+from pathlib import Path
 
 import pytest
 
+STUDY = Path(__file__).parent / "study"
 # Examples in docstrings cannot be marked. They need the packages of an extra, as their modules say.
 EXAMPLES_NEED = {
     "polyhedge.batches.model.decide_rows": ("dask", "distributed", "pyarrow"),
     "polyhedge.batches.parquet.decide_parquet": ("pyarrow",),
 }
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Let the study's commands be found where it was not installed, in this process and in its children."""
+    if tuple(metadata.distributions(name="polyhedge-study")):
+        return
+    project = tomllib.loads((STUDY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    lines = [
+        f"[{group}]\n{name} = {at}" for group, all_ in project["entry-points"].items() for name, at in all_.items()
+    ]
+    found = config.rootpath / ".pytest_cache" / "study" / "polyhedge_study-0.dist-info"
+    found.mkdir(parents=True, exist_ok=True)
+    (found / "METADATA").write_text("Metadata-Version: 2.1\nName: polyhedge-study\nVersion: 0\n", encoding="utf-8")
+    (found / "entry_points.txt").write_text("\n".join(lines), encoding="utf-8")
+    places = [str(STUDY / "src"), str(found.parent)]
+    sys.path[:0] = places
+    os.environ["PYTHONPATH"] = os.pathsep.join([*places, *filter(None, [os.environ.get("PYTHONPATH")])])
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -29,9 +29,9 @@ import pandas as pd
 
 import polyhedge as ph
 from polyhedge import _files, cli
-from polyhedge.benchmark.study import StudySettings, run_study, study_jobs
-from polyhedge.benchmark.study_tables import write_tables
 from polyhedge.tables import fitting
+from polyhedge_study.study import StudySettings, run_study, study_jobs
+from polyhedge_study.study_tables import write_tables
 
 Report = Callable[[int], None]
 PROBLEM = 'kind = "simplex_linear"\nc = [0.0, 0.0]\noutcomes = ["u", "v"]\n'

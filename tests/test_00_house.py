@@ -31,7 +31,6 @@ ORDER = (
     "tables",
     "plots",
     "report",
-    "benchmark",
     "cli",
     "__main__",
 )
@@ -50,6 +49,7 @@ OPTIONAL = {
     "skops",
 }
 MODULES = sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py")
+STUDY = ROOT / "study" / "src" / "polyhedge_study"
 
 
 def unit_of(path: Path) -> str:
@@ -80,6 +80,18 @@ def test_module_imports_only_what_stands_above_it(path: Path) -> None:
     assert unit in (*ORDER, *FOUNDATION), f"{unit} has no place in the order: add it to ORDER"
     above = FOUNDATION if unit in FOUNDATION else (*FOUNDATION, *ORDER[: ORDER.index(unit)])
     assert imported_units(path) - {unit} <= set(above)
+
+
+def test_library_knows_nothing_of_the_study() -> None:
+    guilty = [path.name for path in PACKAGE.rglob("*.py") if "polyhedge_study" in path.read_text(encoding="utf-8")]
+    assert guilty == []
+
+
+@pytest.mark.parametrize("path", sorted(STUDY.rglob("*.py")), ids=lambda path: str(path.relative_to(STUDY)))
+def test_only_commands_of_the_study_know_the_command_line(path: Path) -> None:
+    is_command = path.parent == STUDY / "commands"
+    source = path.read_text(encoding="utf-8")
+    assert is_command or not re.search(r"polyhedge\.cli|polyhedge_study\.commands|import typer", source)
 
 
 def test_import_reader_sees_every_way_to_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,16 @@ import polyhedge as ph
 from polyhedge._versions import versions
 
 ROOT = Path(__file__).resolve().parents[1]
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+PROJECT, STUDY = (
+    tomllib.loads((ROOT / name).read_text(encoding="utf-8")) for name in ("pyproject.toml", "study/pyproject.toml")
+)
+REQUIREMENTS = [
+    text
+    for project in (PROJECT["project"], STUDY["project"])
+    for texts in (project["dependencies"], *project["optional-dependencies"].values())
+    for text in texts
+    if not text.startswith("polyhedge")
+]
 
 
 # --- the version ------------------------------------------------------------------------------------------
@@ -28,6 +37,7 @@ def test_version_is_written_in_the_source_and_read_from_there() -> None:
     assert "version" not in PROJECT["project"]
     assert "version" in PROJECT["project"]["dynamic"]
     assert PROJECT["tool"]["hatch"]["version"]["path"] == "src/polyhedge/__init__.py"
+    assert STUDY["tool"]["hatch"]["version"]["path"] == "../src/polyhedge/__init__.py"
 
 
 def test_pages_that_name_a_version_name_this_one() -> None:
@@ -84,6 +94,7 @@ def test_wheel_holds_the_marker_of_types_the_data_and_the_version(built: Path) -
     wanted = {f"polyhedge/{path.relative_to(package).as_posix()}" for path in package.rglob("*") if path.is_file()}
     assert "polyhedge/py.typed" in wanted
     assert {name for name in wanted if "__pycache__" not in name} - inside == set()
+    assert {name.partition("/")[0] for name in inside} == {"polyhedge", f"polyhedge-{ph.__version__}.dist-info"}
 
 
 # --- what it needs ----------------------------------------------------------------------------------------
@@ -110,20 +121,14 @@ def test_every_version_in_the_lock_has_hashes_and_make_checks_them() -> None:
 
 def test_lock_holds_a_version_that_each_requirement_allows() -> None:
     requirements = pytest.importorskip("packaging.requirements")
-    project = PROJECT["project"]
-    texts = [*project["dependencies"], *(text for extra in project["optional-dependencies"].values() for text in extra)]
-    wanted = [requirements.Requirement(text) for text in texts]
     lock = locked()
-    for requirement in wanted:
-        if requirement.name != "polyhedge":
-            versions_there = re.findall(r"==([\w.]+)", lock[requirement.name])
-            assert all(requirement.specifier.contains(version) for version in versions_there), requirement.name
+    for requirement in map(requirements.Requirement, REQUIREMENTS):
+        versions_there = re.findall(r"==([\w.]+)", lock[requirement.name])
+        assert all(requirement.specifier.contains(version) for version in versions_there), requirement.name
 
 
 def test_every_requirement_says_from_which_version_on() -> None:
-    project = PROJECT["project"]
-    texts = [*project["dependencies"], *(text for extra in project["optional-dependencies"].values() for text in extra)]
-    assert [text for text in texts if not text.startswith("polyhedge[") and not re.search(r">=[\d.]+$", text)] == []
+    assert [text for text in REQUIREMENTS if not re.search(r">=[\d.]+$", text)] == []
 
 
 # --- licences ---------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 
+import polyhedge_study
 from polyhedge import _files
 from polyhedge._files import append_to_file, check_writable, new_file, new_folder, replace_file, sole_writer
 
@@ -431,7 +432,7 @@ def test_row_that_does_not_fit_leaves_the_table_as_long_as_it_was(tmp_path: Path
 # --- the house --------------------------------------------------------------------------------------------
 
 
-def writes(path: Path) -> list[str]:
+def writes(path: Path, package: Path) -> list[str]:
     """Calls in a module that write to a path of their own."""
     found = []
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -443,11 +444,13 @@ def writes(path: Path) -> list[str]:
         ]
         opens = name == "open" and any(set(mode) & set("wax+") and len(mode) <= 3 for mode in modes)
         if opens or name in ("write_text", "write_bytes", "touch", "mkstemp", "NamedTemporaryFile", "symlink_to"):
-            found.append(f"{path.relative_to(PACKAGE)}: {name}")
+            found.append(f"{path.relative_to(package)}: {name}")
     return found
 
 
 def test_every_file_is_written_at_one_place() -> None:
-    found = [call for path in sorted(PACKAGE.rglob("*.py")) if path != SOURCE for call in writes(path)]
+    packages = (PACKAGE, Path(polyhedge_study.__file__).parent)
+    files = [(package, path) for package in packages for path in sorted(package.rglob("*.py")) if path != SOURCE]
+    found = [call for package, path in files for call in writes(path, package)]
     # Inside a hidden folder of ours, and in a folder of the system for what is handed to a child.
-    assert found == ["batches/parquet.py: open", "benchmark/speed/peers.py: write_text"]
+    assert found == ["batches/parquet.py: open", "speed/peers.py: write_text"]

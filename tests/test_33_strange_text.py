@@ -20,13 +20,14 @@ from typer.testing import CliRunner, Result
 import polyhedge as ph
 from polyhedge import cli
 from polyhedge._text import printable
-from polyhedge.benchmark.grid import Grid
 from polyhedge.cli import output
 from polyhedge.cli.app import _show_warning
 from polyhedge.problems.toml_text import MAX_BYTES, MAX_DEPTH
 from polyhedge.tables import csv_text, read_table, write_table
 from polyhedge.tables.csv_text import neutralised, restored
 from polyhedge.tables.limits import MAX_TEXT
+from polyhedge_study.commands.tables import rich_table
+from polyhedge_study.grid import Grid
 
 COMMANDS = Path(cli.__file__).parent
 # Clear the screen, set the title of the window, the same in one character, turn the reading order, go up a line.
@@ -146,7 +147,7 @@ def test_csv_on_a_terminal_is_shown_and_in_a_pipe_left_as_it_is(
 
 
 def test_markup_and_codes_in_a_table_are_shown_as_they_are() -> None:
-    table = output.rich_table(Grid("[red]t", ("[b]a[/b]", "b"), ((f"[i]{CODES}", "1"),), f"n {CODES}"))
+    table = rich_table(Grid("[red]t", ("[b]a[/b]", "b"), ((f"[i]{CODES}", "1"),), f"n {CODES}"))
     console = Console(width=300, force_terminal=True, no_color=True, highlight=False)
     with console.capture() as captured:
         console.print(table)

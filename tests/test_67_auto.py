@@ -12,11 +12,11 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder
 
 import polyhedge as ph
-from polyhedge.benchmark.tasks import energy_task, synthetic_task
 from polyhedge.learners import Auto, Descent, LearningObjective, OneSidedBox, auto, lower_bound
 from polyhedge.learners.cross_fit import Contest, half_way
 from polyhedge.robust import decide
 from polyhedge.solvers.program import Status
+from polyhedge_study.tasks import energy_task, synthetic_task
 
 Z = cp.Variable(2, nonneg=True)
 COUNT = cp.Variable(2, integer=True)

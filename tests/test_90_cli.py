@@ -8,6 +8,7 @@ import re
 import runpy
 import subprocess
 import sys
+from importlib.metadata import EntryPoints
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,7 @@ from typer.testing import CliRunner, Result
 
 import polyhedge
 from polyhedge import Evaluation, cli
-from polyhedge.benchmark import (
+from polyhedge_study import (
     TASKS,
     Comparison,
     bonferroni_box,
@@ -27,8 +28,9 @@ from polyhedge.benchmark import (
     make_task,
     synthetic_task,
 )
-from polyhedge.benchmark.grid import Grid
-from polyhedge.cli.output import rich_table
+from polyhedge_study.commands import demo as demo_command
+from polyhedge_study.commands.tables import rich_table
+from polyhedge_study.grid import Grid
 
 ROOT = Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"
@@ -177,7 +179,7 @@ def test_demo_without_matplotlib_prints_and_says_how_to_get_pictures(
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name, *rest: None if name == "matplotlib" else find_spec(name, *rest)
     )
-    monkeypatch.setattr(cli.demo, "compare", lambda task, **options: small)
+    monkeypatch.setattr(demo_command, "compare", lambda task, **options: small)
     result = run("demo", "--out", str(tmp_path / "out"))
     assert result.exit_code == 0
     assert "Bonferroni box" in result.stdout
@@ -214,7 +216,7 @@ def test_fault_of_the_library_is_exit_code_1(monkeypatch: pytest.MonkeyPatch) ->
     def fail(task: object, **options: object) -> None:
         raise RuntimeError("The solver\nstopped.")
 
-    monkeypatch.setattr(cli.demo, "compare", fail)
+    monkeypatch.setattr(demo_command, "compare", fail)
     result = run("demo")
     assert result.exit_code == 1
     assert result.stderr.splitlines() == [
@@ -228,7 +230,7 @@ def test_debug_shows_the_traceback() -> None:
 
 
 def test_help_gives_an_example() -> None:
-    assert "Example: polyhedge demo" in run("--help").stdout
+    assert "Example: polyhedge example energy" in run("--help").stdout
     assert "--alpha 0.2" in run("demo", "--help").stdout
 
 
@@ -291,3 +293,34 @@ def test_brackets_in_a_note_reach_the_terminal():
     console = Console(width=80, file=io.StringIO())
     console.print(table)
     assert "polyhedge[picnn]" in console.file.getvalue()
+
+
+# --- without the study ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def _without_the_study(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("polyhedge.cli.extensions.entry_points", lambda **asked: EntryPoints())
+
+
+@pytest.mark.usefixtures("_without_the_study")
+def test_help_without_the_study_names_only_commands_for_own_data() -> None:
+    text = run("--help").stdout
+    assert "fit" in text
+    assert not re.search(r"reproduce|bench|demo", text)
+
+
+@pytest.mark.usefixtures("_without_the_study")
+@pytest.mark.parametrize("command", ["reproduce", "bench", "demo"])
+def test_command_of_the_study_says_how_to_get_it_where_it_is_missing(command: str) -> None:
+    result = run(command, "--help")
+    assert result.exit_code == 2
+    assert f"polyhedge {command} belongs to the study" in result.stderr
+    assert "pip install -e . -e study" in result.stderr
+
+
+@pytest.mark.usefixtures("_without_the_study")
+def test_page_of_a_folder_says_how_to_get_the_study_where_it_is_missing(tmp_path: Path) -> None:
+    result = run("report", str(tmp_path))
+    assert result.exit_code == 2
+    assert "The page of a folder of results belongs to the study" in result.stderr

@@ -12,19 +12,20 @@ import pytest
 from typer.testing import CliRunner
 
 from polyhedge import cli
-from polyhedge.benchmark import scaling as module
-from polyhedge.benchmark.jobs import Progress
-from polyhedge.benchmark.paper import paper_table1
-from polyhedge.benchmark.scaling import ScalingRun, run_scaling
-from polyhedge.benchmark.scaling_methods import METHODS, ScalingSettings
-from polyhedge.benchmark.scaling_report import comparison_grid, draw_scaling, markdown_report, shared_grid, summaries
-from polyhedge.benchmark.scaling_rows import ScalingRow
-from polyhedge.benchmark.tidy import read_rows
 from polyhedge.learners import Descent, LearningObjective, Pinball, Scenario, lower_bound
 from polyhedge.learners.exact.envelope import select_on_segment
 from polyhedge.learners.exact.sweep import sweep_segment
 from polyhedge.problems import simplex_linear, simplex_newsvendor, simplex_quadratic
 from polyhedge.problems.segment import Segment
+from polyhedge_study import scaling as module
+from polyhedge_study.commands import reproduce
+from polyhedge_study.jobs import Progress
+from polyhedge_study.paper import paper_table1
+from polyhedge_study.scaling import ScalingRun, run_scaling
+from polyhedge_study.scaling_methods import METHODS, ScalingSettings
+from polyhedge_study.scaling_report import comparison_grid, draw_scaling, markdown_report, shared_grid, summaries
+from polyhedge_study.scaling_rows import ScalingRow
+from polyhedge_study.tidy import read_rows
 
 AGGREGATED = "MIQCP aggregated (SCIP)"
 TINY = ScalingSettings(
@@ -201,10 +202,10 @@ def test_picture_is_written_in_both_formats(tiny, tmp_path):
 def test_command_prints_the_tables_and_writes_the_files(tmp_path, monkeypatch):
     pytest.importorskip("matplotlib")
     monkeypatch.setattr(
-        cli.reproduce.ScalingSettings, "quick", classmethod(lambda cls, task, seeds: replace(TINY, sizes=(12,)))
+        reproduce.ScalingSettings, "quick", classmethod(lambda cls, task, seeds: replace(TINY, sizes=(12,)))
     )
     monkeypatch.setattr(
-        cli.reproduce, "run_scaling", lambda *args, **rest: run_scaling(*args, methods=METHODS[:4:3], **rest)
+        reproduce, "run_scaling", lambda *args, **rest: run_scaling(*args, methods=METHODS[:4:3], **rest)
     )
     result = CliRunner().invoke(cli.app, ["reproduce", "scaling", "--quick", "--out", str(tmp_path)])
     assert result.exit_code == 0, result.output

@@ -10,8 +10,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from polyhedge.benchmark import make_task, synthetic_task
-from polyhedge.benchmark.baselines import (
+from polyhedge.calibration import conformal_rank, coverage_law
+from polyhedge.problems import simplex_linear, simplex_newsvendor, simplex_quadratic
+from polyhedge.robust import decide
+from polyhedge.robust.net_decisions import guarded_sets
+from polyhedge.sets import Polyhedron
+from polyhedge_study import make_task, synthetic_task
+from polyhedge_study.baselines import (
     bonferroni_box,
     conformal_ellipsoid,
     conformal_l_2,
@@ -23,21 +28,16 @@ from polyhedge.benchmark.baselines import (
     picnn,
     sample_average,
 )
-from polyhedge.benchmark.baselines.f_croms import full_conformal_radii, select
-from polyhedge.benchmark.baselines.fitted import fit_predictor
-from polyhedge.benchmark.baselines.frames import random_frames, worst_case_costs
-from polyhedge.benchmark.baselines.pcp import N_ANCHORS, N_DROPPED, draw_anchors
-from polyhedge.benchmark.baselines.picnn import mean_volume, objective, train
-from polyhedge.benchmark.baselines.picnn_loss import AlongLines, AlongSegment, planar_envelopes
-from polyhedge.benchmark.baselines.picnn_network import gradient, initial_parameters, networks
-from polyhedge.benchmark.baselines.picnn_programs import ByPrograms
-from polyhedge.benchmark.baselines.references import _average_by_cuts, decide_on_average
-from polyhedge.benchmark.baselines.union_of_frames import UnionOfFrames
-from polyhedge.calibration import conformal_rank, coverage_law
-from polyhedge.problems import simplex_linear, simplex_newsvendor, simplex_quadratic
-from polyhedge.robust import decide
-from polyhedge.robust.net_decisions import guarded_sets
-from polyhedge.sets import Polyhedron
+from polyhedge_study.baselines.f_croms import full_conformal_radii, select
+from polyhedge_study.baselines.fitted import fit_predictor
+from polyhedge_study.baselines.frames import random_frames, worst_case_costs
+from polyhedge_study.baselines.pcp import N_ANCHORS, N_DROPPED, draw_anchors
+from polyhedge_study.baselines.picnn import mean_volume, objective, train
+from polyhedge_study.baselines.picnn_loss import AlongLines, AlongSegment, planar_envelopes
+from polyhedge_study.baselines.picnn_network import gradient, initial_parameters, networks
+from polyhedge_study.baselines.picnn_programs import ByPrograms
+from polyhedge_study.baselines.references import _average_by_cuts, decide_on_average
+from polyhedge_study.baselines.union_of_frames import UnionOfFrames
 
 ALPHA = 0.1
 SMALL = (200, 60, 60, 40)

@@ -11,9 +11,13 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from polyhedge import cli
-from polyhedge.benchmark.finite_population import TheorySettings, hard_context, population
-from polyhedge.benchmark.motivation import draw_motivation, make_motivation, write_motivation
-from polyhedge.benchmark.sensitivity import (
+from polyhedge.learners import Scenario
+from polyhedge.problems import simplex_linear
+from polyhedge.robust import decide
+from polyhedge.sets import Polyhedron
+from polyhedge_study.finite_population import TheorySettings, hard_context, population
+from polyhedge_study.motivation import draw_motivation, make_motivation, write_motivation
+from polyhedge_study.sensitivity import (
     SWEEPS,
     SensitivityJob,
     SensitivityRow,
@@ -22,15 +26,11 @@ from polyhedge.benchmark.sensitivity import (
     run_sensitivity,
     sensitivity_jobs,
 )
-from polyhedge.benchmark.sensitivity_report import draw_sensitivity, sensitivity_grid, sensitivity_report
-from polyhedge.benchmark.theory import density_at_quantile, fitted_slope, gap_bound, radius_sensitivity, vc_dimension
-from polyhedge.benchmark.theory_report import TheoryRun, coverage_grid, draw_theory, gap_grid, theory_report
-from polyhedge.benchmark.theory_runs import CALIBRATION_SIZES, GAP_SIZES, REUSE, run_coverage, run_gap, run_reuse
-from polyhedge.benchmark.tidy import read_rows
-from polyhedge.learners import Scenario
-from polyhedge.problems import simplex_linear
-from polyhedge.robust import decide
-from polyhedge.sets import Polyhedron
+from polyhedge_study.sensitivity_report import draw_sensitivity, sensitivity_grid, sensitivity_report
+from polyhedge_study.theory import density_at_quantile, fitted_slope, gap_bound, radius_sensitivity, vc_dimension
+from polyhedge_study.theory_report import TheoryRun, coverage_grid, draw_theory, gap_grid, theory_report
+from polyhedge_study.theory_runs import CALIBRATION_SIZES, GAP_SIZES, REUSE, run_coverage, run_gap, run_reuse
+from polyhedge_study.tidy import read_rows
 
 SMALL = SensitivitySettings(n_train=150, n_pooled=120, n_test=50)
 POOL = TheorySettings(pool=3000)
@@ -175,7 +175,7 @@ def theory(tmp_path_factory: pytest.TempPathFactory) -> tuple[TheoryRun, Path]:
     patch = pytest.MonkeyPatch()
     for name in ("n", "K", "d"):
         patch.setitem(REUSE, name, REUSE[name][:2])
-    patch.setattr("polyhedge.benchmark.theory_runs.GAP_SIZES", GAP_SIZES[:3])
+    patch.setattr("polyhedge_study.theory_runs.GAP_SIZES", GAP_SIZES[:3])
     coverage = run_coverage(6, folder, settings=POOL)
     done = TheoryRun(POOL, coverage, run_reuse(2, folder, settings=POOL), run_gap(4, folder, settings=POOL))
     patch.undo()

@@ -5,7 +5,9 @@ import pytest
 from typer.testing import CliRunner
 
 from polyhedge import cli
-from polyhedge.benchmark.generalisation import (
+from polyhedge.learners import LearningObjective, OneSidedBox
+from polyhedge.problems import simplex_linear
+from polyhedge_study.generalisation import (
     RIVAL,
     SETTINGS,
     GeneralisationRow,
@@ -13,11 +15,9 @@ from polyhedge.benchmark.generalisation import (
     generalisation_jobs,
     run_generalisation,
 )
-from polyhedge.benchmark.generalisation_report import comparison_grid, population_grid
-from polyhedge.benchmark.methods import METHODS
-from polyhedge.benchmark.population import descend_from_box
-from polyhedge.learners import LearningObjective, OneSidedBox
-from polyhedge.problems import simplex_linear
+from polyhedge_study.generalisation_report import comparison_grid, population_grid
+from polyhedge_study.methods import METHODS
+from polyhedge_study.population import descend_from_box
 
 SMALL = GeneralisationSettings(n_population=300)
 

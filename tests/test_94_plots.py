@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 import polyhedge as ph
-from polyhedge.benchmark import synthetic_task
 from polyhedge.learners import OneSidedBox, PcaBox
 from polyhedge.plots.directions import cost_slopes
 from polyhedge.plots.outline import frame_of, projection
 from polyhedge.sets import ConvexNet, UnionOfBalls
+from polyhedge_study import synthetic_task
 
 matplotlib = pytest.importorskip("matplotlib")
 matplotlib.use("Agg")

@@ -17,17 +17,17 @@ from scipy import stats
 from typer.testing import CliRunner, Result
 
 from polyhedge import cli
-from polyhedge.benchmark.jobs import Progress, Workers, run_jobs
-from polyhedge.benchmark.methods import DEFAULT, GROUPS, METHODS, find_methods
-from polyhedge.benchmark.paper import METRICS, paper_tables
-from polyhedge.benchmark.study import StudyRow, StudySettings, run_study, study_jobs
-from polyhedge.benchmark.study_charts import bubble_chart
-from polyhedge.benchmark.study_figure import draw_bubbles, far_above
-from polyhedge.benchmark.study_tables import by_method, short_grid, task_grid, write_tables
-from polyhedge.benchmark.summary import TableRow, holm, paired, table_rows
-from polyhedge.benchmark.tasks import TASKS
-from polyhedge.benchmark.tidy import TidyTable, read_rows
 from polyhedge.calibration import conformal_rank
+from polyhedge_study.jobs import Progress, Workers, run_jobs
+from polyhedge_study.methods import DEFAULT, GROUPS, METHODS, find_methods
+from polyhedge_study.paper import METRICS, paper_tables
+from polyhedge_study.study import StudyRow, StudySettings, run_study, study_jobs
+from polyhedge_study.study_charts import bubble_chart
+from polyhedge_study.study_figure import draw_bubbles, far_above
+from polyhedge_study.study_tables import by_method, short_grid, task_grid, write_tables
+from polyhedge_study.summary import TableRow, holm, paired, table_rows
+from polyhedge_study.tasks import TASKS
+from polyhedge_study.tidy import TidyTable, read_rows
 
 SMALL = StudySettings(sizes=(150, 60, 60, 80))
 PLAIN = ("bonferroni", "l-inf", "one-sided-box", "polyhedron")
@@ -276,7 +276,7 @@ def test_interrupted_run_keeps_what_it_has(n, tmp_path) -> None:
 
 def test_cluster_that_does_not_answer_is_one_clear_error(monkeypatch) -> None:
     pytest.importorskip("distributed")
-    monkeypatch.setattr("polyhedge.benchmark.jobs._PATIENCE", 1)
+    monkeypatch.setattr("polyhedge_study.jobs._PATIENCE", 1)
     with pytest.raises(OSError, match=r"No Dask scheduler answers at 'tcp://127\.0\.0\.1:9'"):
         run_jobs(
             study_jobs(["energy"], ["l-inf"], 1),

@@ -25,9 +25,6 @@ from typer.testing import CliRunner, Result
 
 import polyhedge as ph
 from polyhedge import cli
-from polyhedge.benchmark import synthetic_task
-from polyhedge.benchmark.study import StudySettings, run_study, study_jobs
-from polyhedge.benchmark.study_report import study_page, write_study_report
 from polyhedge.learners import OneSidedBox, PcaBox
 from polyhedge.report import (
     Card,
@@ -54,6 +51,9 @@ from polyhedge.report import (
 from polyhedge.report.figures import clean_svg
 from polyhedge.report.markdown import markdown_blocks
 from polyhedge.report.model import ModelDetails, model_report
+from polyhedge_study import synthetic_task
+from polyhedge_study.study import StudySettings, run_study, study_jobs
+from polyhedge_study.study_report import study_page, write_study_report
 
 EVIL = '<script>alert("x")</script>'
 CHROMIUM = next(

@@ -19,15 +19,15 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner, Result
 
 from polyhedge import cli
-from polyhedge.benchmark.speed import peers as peers_module
-from polyhedge.benchmark.speed.cases import PARAMETERS, PRODUCT, REGIMES, WARM, Regime, draw
-from polyhedge.benchmark.speed.decisions import OURS, DecisionsRun, DecisionsSettings, check_values, run_decisions
-from polyhedge.benchmark.speed.growth import GrowthPoint, exponent, lines
-from polyhedge.benchmark.speed.learning import METHODS, LearningMethod, LearningSettings, run_learning
-from polyhedge.benchmark.speed.peers import Peer, PeersSettings, run_peers
-from polyhedge.benchmark.speed.report import decisions_grids, draw_growth, learning_grids, peers_grids, save
-from polyhedge.benchmark.speed.rivals import RIVALS, Rival
 from polyhedge.robust import decide
+from polyhedge_study.speed import peers as peers_module
+from polyhedge_study.speed.cases import PARAMETERS, PRODUCT, REGIMES, WARM, Regime, draw
+from polyhedge_study.speed.decisions import OURS, DecisionsRun, DecisionsSettings, check_values, run_decisions
+from polyhedge_study.speed.growth import GrowthPoint, exponent, lines
+from polyhedge_study.speed.learning import METHODS, LearningMethod, LearningSettings, run_learning
+from polyhedge_study.speed.peers import Peer, PeersSettings, run_peers
+from polyhedge_study.speed.report import decisions_grids, draw_growth, learning_grids, peers_grids, save
+from polyhedge_study.speed.rivals import RIVALS, Rival
 
 TINY = DecisionsSettings(
     regimes=("d2-K4",),
@@ -288,7 +288,7 @@ def test_a_real_peer_has_the_same_optimal_values_or_says_why_it_could_not_be_had
 
 
 def test_scripts_of_peers_are_text_that_compiles_and_that_no_module_imports() -> None:
-    folder = resources.files("polyhedge.benchmark.speed")
+    folder = resources.files("polyhedge_study.speed")
     for peer in peers_module.PEERS:
         compile(folder.joinpath(peer.script).read_text(encoding="utf-8"), peer.script, "exec")
     code = "import polyhedge.cli, sys; print({'rsome', 'robbuffet'} & set(sys.modules))"

@@ -20,8 +20,8 @@ from typer.testing import CliRunner, Result
 
 import polyhedge as ph
 from polyhedge import cli
-from polyhedge.benchmark.study import StudyRow, StudySettings, run_study, study_jobs
-from polyhedge.benchmark.tidy import read_rows
+from polyhedge_study.study import StudyRow, StudySettings, run_study, study_jobs
+from polyhedge_study.tidy import read_rows
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="forks, kills and mounts")
 

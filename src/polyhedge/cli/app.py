@@ -10,6 +10,7 @@ import typer
 from typer.core import TyperGroup
 
 from polyhedge import __version__
+from polyhedge.cli.extensions import added_command, added_commands, missing_command
 from polyhedge.cli.output import say
 from polyhedge.problems import NoSolutionError
 
@@ -17,8 +18,23 @@ from polyhedge.problems import NoSolutionError
 _USER_ERRORS = (ValueError, TypeError, OSError, ImportError)
 
 
-class _OneLineErrors(TyperGroup):
-    """Turn exceptions into one line on stderr, unless --debug asks for the traceback."""
+class _Commands(TyperGroup):
+    """The library's commands and those of other packages; exceptions become one line on stderr without --debug."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Names in the order of the help."""
+        return [*super().list_commands(ctx), *added_commands()]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """A command of the library, or else one that another package adds."""
+        return super().get_command(ctx, cmd_name) or added_command(cmd_name)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Say where a command can be had that is not installed."""
+        missing = missing_command(args[0])
+        if missing and self.get_command(ctx, args[0]) is None:
+            raise ModuleNotFoundError(missing)
+        return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
         """Run the sub-command; exit code 2 or 3 for what the user can mend, 4 if stopped, 1 for what we must."""
@@ -50,7 +66,7 @@ def _has_no_solution(error: BaseException | None) -> bool:
 
 
 app = typer.Typer(
-    cls=_OneLineErrors,
+    cls=_Commands,
     no_args_is_help=True,
     add_completion=True,
     pretty_exceptions_enable=False,
@@ -78,7 +94,7 @@ def _options(
 
     Exit codes: 0 done, 2 bad input, 3 infeasible or unbounded, 4 stopped early.
 
-    Example: polyhedge demo --out results
+    Example: polyhedge example energy --out energy
     """
     if not debug:
         warnings.showwarning = _show_warning

@@ -14,7 +14,6 @@ import typer
 from polyhedge import plots
 from polyhedge._files import check_writable, replace_file
 from polyhedge._validation import Array
-from polyhedge.benchmark.study_report import write_study_report
 from polyhedge.cli.app import app
 from polyhedge.cli.common import (
     AsJson,
@@ -28,6 +27,7 @@ from polyhedge.cli.common import (
     tell_json,
     warn,
 )
+from polyhedge.cli.extensions import page_writer
 from polyhedge.cli.fresh import fresh_rows, n_units
 from polyhedge.cli.models import (
     CodedProblem,
@@ -88,7 +88,7 @@ def report(
     if path.is_dir():
         _check_study_options(data, title)
         with progress("writing the page"):
-            page = write_study_report(path, out)
+            page = page_writer()(path, out)
     else:
         page = check_writable(path.with_suffix(".html") if out is None else out)
         table = None if data is None else read(data, separator, encoding, decimal, missing, max_values)

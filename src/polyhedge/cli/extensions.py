@@ -1,0 +1,57 @@
+"""What other packages add to the command line: the study of the paper adds commands and the page of its results.
+
+An entry point of the group `polyhedge.commands` is a command: its name, and a `typer.Typer` or a function that typer
+understands. One of the group `polyhedge.pages` writes the page of a folder of results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
+
+import typer
+
+__all__ = ["added_command", "added_commands", "missing_command", "page_writer"]
+
+_COMMANDS, _PAGES = "polyhedge.commands", "polyhedge.pages"
+_OF_THE_STUDY = ("bench", "demo", "reproduce")
+_HOW_TO_GET_IT = (
+    "belongs to the study of the paper, which is a package of its own. In a copy of polyhedge's repository, "
+    "`make run` installs and runs it; `pip install -e . -e study` only installs it."
+)
+
+
+def added_commands() -> list[str]:
+    """Names of the commands that installed packages add."""
+    return sorted(entry_points(group=_COMMANDS).names)
+
+
+def added_command(name: str) -> Any | None:
+    """The command that an installed package adds under this name, if one does."""
+    found = tuple(entry_points(group=_COMMANDS, name=name))
+    if not found:
+        return None
+    added = found[0].load()
+    if not isinstance(added, typer.Typer):
+        function, added = added, typer.Typer(rich_markup_mode="rich", add_completion=False)
+        added.command(name)(function)
+    added._add_completion = False  # that of polyhedge does for all of its commands
+    command = typer.main.get_command(added)
+    command.name = name
+    return command
+
+
+def missing_command(name: str) -> str:
+    """How to get a command that is not installed; empty for one that nobody has."""
+    return f"polyhedge {name} {_HOW_TO_GET_IT}" if name in _OF_THE_STUDY else ""
+
+
+def page_writer() -> Callable[[Path, Path | None], Path]:
+    """What writes the page of a folder of results."""
+    found = tuple(entry_points(group=_PAGES))
+    if not found:
+        raise ImportError(f"The page of a folder of results {_HOW_TO_GET_IT}")
+    writer: Callable[[Path, Path | None], Path] = found[0].load()
+    return writer

@@ -1,0 +1,17 @@
+"""The paper's tasks, and what the library achieves on them."""
+
+from polyhedge_study.demo import Comparison, Row, bonferroni_box, compare, draw_sets
+from polyhedge_study.tasks import TASKS, Task, energy_task, make_task, synthetic_task
+
+__all__ = [
+    "TASKS",
+    "Comparison",
+    "Row",
+    "Task",
+    "bonferroni_box",
+    "compare",
+    "draw_sets",
+    "energy_task",
+    "make_task",
+    "synthetic_task",
+]

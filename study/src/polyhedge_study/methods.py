@@ -1,0 +1,228 @@
+"""The methods of the study, one row each: adding a method is adding a row.
+
+Every conformal rank is exact. Several public implementations round the rank in floating point or take it from
+`numpy.quantile`, which is off by one for many sample sizes; the baselines here are corrected versions of them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+from sklearn.base import clone
+
+from polyhedge._validation import Array
+from polyhedge.calibration import conformal_radius
+from polyhedge.data import Split
+from polyhedge.data.splits import IndexArray
+from polyhedge.estimator import RobustDecider
+from polyhedge.learners import (
+    Auto,
+    Descent,
+    Learner,
+    LearningObjective,
+    LearnResult,
+    MinVolume,
+    OneSidedBox,
+    PcaBox,
+    Pinball,
+    RotatedBoxGrid,
+    Scenario,
+    Spread,
+    learn_with_spread,
+)
+from polyhedge.learners.result import unless_interrupted
+from polyhedge.predictors import as_predictor
+from polyhedge.rows import training_rows_to_learn_from
+from polyhedge_study.baselines import (
+    bonferroni_box,
+    conformal_ellipsoid,
+    conformal_l_2,
+    conformal_l_inf,
+    f_croms,
+    nominal,
+    oracle,
+    pcp,
+    picnn,
+    sample_average,
+)
+from polyhedge_study.measure import Measured, measure_set
+from polyhedge_study.tasks import Task
+
+__all__ = ["DEFAULT", "GROUPS", "METHODS", "Method", "find_methods", "learned", "learned_without_recalibration"]
+
+Run = Callable[[Task, float, int], Measured]
+
+GROUPS = ("baseline", "ablation", "ours", "reference")
+DEFAULT = "default"
+"""Key of the library's default learner, which all others are compared with."""
+
+
+@dataclass(frozen=True)
+class Method:
+    """One method of the study.
+
+    Attributes
+    ----------
+    key : short name for files and the command line.
+    name : as it stands in the tables.
+    group : one of `GROUPS`.
+    run : task, alpha and seed -> what it achieves.
+    guarantee : "exact" where the coverage, given the calibration rows, has the Beta law of `coverage_law`; "at least"
+        where it is at least 1 - alpha in the mean, without an exact law; "none" where nothing is guaranteed.
+    calibrated_on : the rows that set the radius: "calibrate", "pooled" (learn and calibrate), or "" without a set.
+    paper : the paper's name of the row it is compared with; empty if there is none.
+    extra : optional dependency of the package that it needs.
+    """
+
+    key: str
+    name: str
+    group: str
+    run: Run
+    guarantee: str = "exact"
+    calibrated_on: str = "calibrate"
+    paper: str = ""
+    extra: str = ""
+
+
+def learned(task: Task, alpha: float, seed: int, *, learner: Learner | None) -> Measured:
+    """Learn with `RobustDecider` on the task's splits; None is the default learner."""
+    decider = RobustDecider(task.problem, task.predictor, alpha=alpha, learner=learner, random_state=seed)
+    split = task.split
+    began = time.perf_counter()
+    decider.fit(task.X, task.Y, train=split.train, learn=split.learn, calibrate=split.calibrate)
+    seconds = time.perf_counter() - began
+    X = task.rows("test")[0]
+    centers = decider.predictor_.predict(X)
+    scales, detail = decider.scales(X, centers), decider.learn_result_.detail
+    return measure_set(task, centers, decider.set_, decider.radius_, alpha, seconds, detail, scales)
+
+
+def learned_without_recalibration(task: Task, alpha: float, seed: int, *, learner: Learner) -> Measured:
+    """Learn the shape and set the radius on the same rows, learn and calibrate together: no guarantee."""
+    predictor = clone(task.predictor).fit(*task.rows("train"))
+    began = time.perf_counter()
+    pooled, (X, _) = np.concatenate([task.split.learn, task.split.calibrate]), task.rows("test")
+    centers, test_centers = (np.asarray(predictor.predict(rows)) for rows in (task.X[pooled], X))
+    result, spread = _learned_from(task, pooled, centers, alpha, seed, learner)
+    scales, test_scales = np.ones(len(pooled)), np.ones(len(X))
+    if spread is not None:
+        scales, test_scales = spread(task.X[pooled], centers), spread(X, test_centers)
+    radius = conformal_radius(result.set.scores((task.Y[pooled] - centers) / scales[:, None]), alpha)
+    seconds = time.perf_counter() - began
+    return measure_set(task, test_centers, result.set, radius, alpha, seconds, result.detail, test_scales)
+
+
+def _learned_from(
+    task: Task, rows: IndexArray, centers: Array, alpha: float, seed: int, learner: Learner
+) -> tuple[LearnResult, Spread | None]:
+    """Learn from these rows, and from the training rows where the learner does that, as `RobustDecider` would."""
+    more, found = training_rows_to_learn_from(
+        learner,
+        lambda: as_predictor(task.predictor, task.problem.n_outcomes),
+        task.X,
+        task.Y,
+        Split(task.split.train, rows, np.zeros(0, dtype=np.int64)),
+    )
+    rows, centers = np.concatenate([more, rows]), np.vstack([found, centers])
+    objective = LearningObjective(task.problem, task.Y[rows] - centers, centers, alpha)
+    result, spread = learn_with_spread(learner, objective, task.X[rows], seed=seed)
+    return unless_interrupted(result), spread
+
+
+def _ours(key: str, name: str, learner: Learner, *, group: str = "ours", paper: str = "") -> tuple[Method, Method]:
+    """A decision-aware learner with recalibration and without."""
+    without = f"{paper} (w/o recal)" if paper else ""
+    return (
+        Method(key, name, group, partial(learned, learner=learner), paper=paper),
+        Method(
+            f"{key}-no-recal",
+            f"{name} (w/o recal)",
+            "ablation",
+            partial(learned_without_recalibration, learner=learner),
+            guarantee="none",
+            calibrated_on="pooled",
+            paper=without,
+        ),
+    )
+
+
+def _pooled(key: str, name: str, run: Run, *, guarantee: str = "exact", paper: str = "") -> Method:
+    """A baseline that learns no shape from the learning rows, so that these help to calibrate."""
+    return Method(key, name, "baseline", run, guarantee=guarantee, calibrated_on="pooled", paper=paper)
+
+
+def _f_croms(n_candidates: int) -> Method:
+    name = f"F-CROMS ({n_candidates})"
+    run = partial(f_croms, n_candidates=n_candidates)
+    # Selection and radius see the same rows.
+    return Method(f"f-croms-{n_candidates}", name, "baseline", run, guarantee="none", paper=name)
+
+
+def _picnn(key: str, name: str, loss: str, paper: str = "") -> Method:
+    # Where the radius lies below the least score of a context it is raised, which can only add coverage.
+    run = partial(picnn, loss=loss)
+    return Method(key, name, "baseline", run, guarantee="at least", paper=paper, extra="picnn")
+
+
+def _reference(key: str, name: str, run: Run) -> Method:
+    return Method(key, name, "reference", run, guarantee="none", calibrated_on="")
+
+
+_ROWS = (
+    _pooled("bonferroni", "Bonferroni box", bonferroni_box, guarantee="at least", paper="Bonferroni box"),
+    _pooled("l-inf", "Conformal (l_inf)", conformal_l_inf, paper="Conformal (l_inf)"),
+    _pooled("l-2", "Conformal (l_2)", conformal_l_2, paper="Conformal (l_2)"),
+    Method("ellipsoid", "Conformal ellipsoid", "baseline", conformal_ellipsoid),
+    _pooled("pcp", "PCP (high density)", pcp, paper="PCP"),
+    _pooled("pcp-plain", "PCP (plain)", partial(pcp, variant="plain")),
+    _pooled("pcp-redraw", "PCP (redraw)", partial(pcp, variant="redraw")),
+    _f_croms(10),
+    _f_croms(20),
+    Method(
+        "f-croms-exact",
+        "F-CROMS (20, full conformal)",
+        "baseline",
+        partial(f_croms, n_candidates=20, exact=True),
+        guarantee="at least",
+    ),
+    _picnn("picnn", "PICNN (worst-case loss)", "worst-case", paper="Yeh et al."),
+    _picnn("picnn-realised", "PICNN (realised loss)", "realised"),
+    Method("one-sided-box", "One-sided box", "ours", partial(learned, learner=OneSidedBox()), calibrated_on="pooled"),
+    Method("polyhedron", "Polyhedron", "ablation", partial(learned, learner=PcaBox()), paper="Polyhedron"),
+    Method(
+        "min-size",
+        "Polyhedron (min size)",
+        "ablation",
+        partial(learned, learner=MinVolume()),
+        paper="Polyhedron (min size)",
+    ),
+    *_ours("grid", "Rotated-box grid (printed Ours)", RotatedBoxGrid(), paper="Ours"),
+    *_ours("pinball", "Pinball", Pinball()),
+    *_ours("descent", "Descent", Descent()),
+    *_ours("scenario", "Scenario", Scenario()),
+    *_ours(DEFAULT, "Default", Auto(), paper="Ours"),
+    _reference("nominal", "Nominal decision", nominal),
+    _reference("sample-average", "Sample-average decision", sample_average),
+    _reference("oracle", "Oracle (outcome known)", oracle),
+)
+
+METHODS = {row.key: row for row in _ROWS}
+"""All methods by key, in the order of the tables."""
+
+
+def find_methods(keys: tuple[str, ...] = ()) -> tuple[Method, ...]:
+    """The methods of these keys in the order of the registry; all if none are named.
+
+    Examples
+    --------
+    >>> [method.name for method in find_methods(("default", "one-sided-box"))]
+    ['One-sided box', 'Default']
+    """
+    unknown = [key for key in keys if key not in METHODS]
+    if unknown:
+        raise ValueError(f"method must be one of {', '.join(METHODS)}, got {', '.join(map(repr, unknown))}.")
+    return tuple(method for key, method in METHODS.items() if not keys or key in keys)

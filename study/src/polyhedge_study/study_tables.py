@@ -1,0 +1,187 @@
+"""The study's tables for readers: paper | ours | difference."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from polyhedge._files import replace_file
+from polyhedge_study.grid import Grid
+from polyhedge_study.methods import METHODS
+from polyhedge_study.study import StudyRow
+from polyhedge_study.summary import COLUMNS, TableRow, TimeRow, table_rows, time_rows
+from polyhedge_study.tasks import TASKS
+from polyhedge_study.tidy import TidyTable
+
+__all__ = ["TITLES", "by_method", "short_grid", "task_grid", "tasks_of", "time_grid", "write_tables"]
+
+_SIGNIFICANT = 0.05
+TITLES = {
+    "linear": "Table 2, linear objective",
+    "quadratic": "Table 2, quadratic-regularized objective",
+    "newsvendor": "Table 2, newsvendor",
+    "energy": "Table 3, Energy Efficiency",
+}
+_HEADS = {
+    "coverage": "coverage",
+    "volume": "volume",
+    "worst_case_cost": "WC cost (x10)",
+    "premium": "premium (x10)",
+    "regret": "regret (x10)",
+}
+
+
+def write_tables(rows: Sequence[StudyRow], folder: Path) -> list[Path]:
+    """Write `tables.csv`, `.md`, `.tex` and `times.csv`, `.md`; return their paths."""
+    figures, times = table_rows(rows), time_rows(rows)
+    grids = [task_grid(figures, task) for task in tasks_of(figures)]
+    paths = [folder / name for name in ("tables.csv", "tables.md", "tables.tex", "times.csv", "times.md")]
+    TidyTable(paths[0], TableRow).write(figures)
+    replace_file(paths[1], "\n".join(["# The paper's tables", "", *(g.markdown() for g in grids)]).encode())
+    replace_file(paths[2], "\n".join(grid.latex() for grid in grids).encode())
+    TidyTable(paths[3], TimeRow).write(times)
+    replace_file(paths[4], time_grid(times).markdown().encode())
+    return paths
+
+
+def tasks_of(figures: Iterable[TableRow]) -> list[str]:
+    """The tasks that have figures, in the paper's order."""
+    found = {figure.task for figure in figures}
+    return [task for task in TASKS if task in found]
+
+
+def by_method(figures: Iterable[TableRow], task: str) -> dict[str, dict[str, TableRow]]:
+    """The figures of one task by method and metric."""
+    found: dict[str, dict[str, TableRow]] = {}
+    for figure in figures:
+        if figure.task == task:
+            found.setdefault(figure.method, {})[figure.metric] = figure
+    return found
+
+
+def task_grid(figures: Iterable[TableRow], task: str) -> Grid:
+    """One task in full: paper | ours | difference for each column, and the paired test against the default."""
+    methods = by_method(figures, task)
+    heads = ["method"]
+    for metric in COLUMNS:
+        heads += [f"{_HEADS[metric]}: paper", "ours", "difference"] if metric != "premium" else [_HEADS[metric]]
+    rows = [(own["coverage"].name, *_cells(own)) for own in methods.values()]
+    return Grid(TITLES[task], (*heads, "WC cost less the default's", "p", "runs"), tuple(rows), _note(methods))
+
+
+def _cells(own: dict[str, TableRow]) -> list[str]:
+    cells: list[str] = []
+    for metric in COLUMNS:
+        figure, scale = own[metric], _scale(metric)
+        ours = _bold(_mean(figure.ours, figure.sd, scale, figure.se), figure.best)
+        if figure.n_done == 0:
+            ours = "failed"
+        if metric == "premium":
+            cells.append(ours)
+        else:
+            cells += [_mean(figure.paper, figure.paper_sd, scale), ours, _number(figure.difference, scale, sign=True)]
+    cost = own["worst_case_cost"]
+    versus = _number(cost.versus_default, 10, sign=True)
+    versus += f" ± {10 * cost.versus_default_se:.2f}" if np.isfinite(cost.versus_default_se) else ""
+    star = "*" if cost.p_value < _SIGNIFICANT else ""
+    p_value = f"{cost.p_value:.3f}{star}" if np.isfinite(cost.p_value) else ""
+    runs = f"{cost.n_done}" + (f" of {cost.n_done + cost.n_failed}" if cost.n_failed else "")
+    return [*cells, versus, p_value, runs]
+
+
+def _note(methods: dict[str, dict[str, TableRow]]) -> str:
+    note = (
+        "Mean ± standard deviation over the seeds (standard error in brackets). Costs are times ten, as printed. "
+        "Premium: worst-case cost minus the cost of trusting the prediction. References have no set; their cost is "
+        "what they plan for. Bold: lowest among the methods with a guarantee. WC cost less the default's: "
+        "mean paired difference ± standard error, p from a paired t-test, "
+        "Holm-corrected, * below 0.05. The printed Ours stands beside the rotated-box grid, which it agrees with, and "
+        "beside our default."
+    )
+    return note + _failures(methods)
+
+
+def _failures(methods: dict[str, dict[str, TableRow]]) -> str:
+    """Who failed, and why."""
+    found = [own["coverage"] for own in methods.values()]
+    reasons = [f"{figure.name}: {figure.reason.removesuffix('.')}" for figure in found if figure.reason]
+    return f" Failed: {'; '.join(reasons)}." if reasons else ""
+
+
+def short_grid(figures: Iterable[TableRow], task: str) -> Grid:
+    """One task in 80 columns: means only, and the methods by their keys."""
+    methods, rows = by_method(figures, task), []
+    for own in methods.values():
+        coverage, volume, cost, premium, regret = (own[metric] for metric in COLUMNS)
+        if coverage.n_done == 0:
+            rows.append((coverage.method, "failed", "", "", "", "", "", "", "", ""))
+            continue
+        rows.append(
+            (
+                coverage.method,
+                _number(coverage.paper, 1),
+                _number(coverage.ours, 1, digits=3),
+                _number(cost.paper, 10),
+                _bold(_number(cost.ours, 10), cost.best),
+                _number(cost.difference, 10, sign=True),
+                _bold(_number(premium.ours, 10), premium.best),
+                _number(regret.paper, 10),
+                _bold(_number(regret.ours, 10), regret.best),
+                _bold(_number(volume.ours, 1, digits=2), volume.best),
+            )
+        )
+    heads = ("method", "cover\npaper", "\nours", "WC\npaper", "\nours", "\ndiff.", "prem.\nours", "regr.\npaper")
+    n_seeds = max((own["coverage"].n_done for own in methods.values()), default=0)
+    note = f"Means over {n_seeds} seed{'s' if n_seeds > 1 else ''}, costs times ten. Bold: lowest with a guarantee."
+    note += _failures(methods)
+    return Grid(TITLES[task], (*heads, "\nours", "vol.\nours"), tuple(rows), note)
+
+
+def time_grid(times: Sequence[TimeRow]) -> Grid:
+    """Seconds for learning, calibration and selection, ours beside the paper's."""
+    tasks = [task for task in TASKS if any(row.task == task for row in times)]
+    of = {(row.task, row.method): row for row in times}
+    heads = ["method", *(cell for task in tasks for cell in (f"{task}: paper", "ours"))]
+    rows = []
+    for key, method in METHODS.items():
+        if any((task, key) in of for task in tasks):
+            cells = [cell for task in tasks for cell in _times(of.get((task, key)))]
+            rows.append((method.name, *cells))
+    note = "Seconds for learning, calibration and selection; ± standard deviation over the seeds."
+    return Grid("Times", tuple(heads), tuple(rows), note)
+
+
+def _times(row: TimeRow | None) -> tuple[str, str]:
+    if row is None:
+        return "", ""
+    paper = "" if np.isnan(row.paper) else f"{'<' if row.paper_at_most else ''}{row.paper:g}"
+    spread = f" ± {row.sd:.2g}" if np.isfinite(row.sd) else ""
+    return paper, f"{row.seconds:.2g}{spread}"
+
+
+def _scale(metric: str) -> int:
+    return 10 if metric in ("worst_case_cost", "premium", "regret") else 1
+
+
+def _mean(mean: float, sd: float, scale: int, se: float = np.nan) -> str:
+    text = _number(mean, scale)
+    text += f" ± {scale * sd:.3f}" if np.isfinite(sd) and scale == 1 and abs(mean) < 1 else ""
+    text += f" ± {scale * sd:.2f}" if np.isfinite(sd) and not (scale == 1 and abs(mean) < 1) else ""
+    return text + (f" ({scale * se:.2g})" if np.isfinite(se) else "")
+
+
+def _number(value: float, scale: int, *, sign: bool = False, digits: int | None = None) -> str:
+    if np.isnan(value):
+        return ""
+    if digits is None:
+        digits = 3 if scale == 1 and abs(value) < 1 else 2
+    # Large volumes are of interest by their size only.
+    form = f"{'+' if sign else ''}.3g" if abs(value) >= 100 else f"{'+' if sign else ''}.{digits}f"
+    text = f"{scale * value:{form}}"
+    return text.replace("-", "+" if sign else "") if float(text) == 0 else text
+
+
+def _bold(text: str, wanted: bool) -> str:
+    return f"**{text}**" if wanted else text
