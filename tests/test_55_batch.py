@@ -153,3 +153,32 @@ def test_an_offset_does_not_flatten_the_bounds_of_a_quadratic_cost(offset):
     found = decide(problem, ph.Box([r, r]), 1.0, centers)
     expected = -(np.maximum(np.abs(centers) - r, 0) ** 2).sum(axis=1) / (2 * H)
     assert found.cost_bound - offset == pytest.approx(expected, abs=1e-5)
+
+
+class TestRadiusPerRow:
+    """Each context has a set of its own size."""
+
+    shape = ph.Polyhedron([[1.0, 0.0], [0.0, 1.0], [-1.0, -1.0]], np.zeros(3))
+    centers = np.random.default_rng(0).normal(size=(6, 2))
+    radii, scales = np.array([1, 1, 2, np.inf, 2, 0.5]), np.array([1, 2, 1, 1, 1, 2.0])
+
+    def decided(self, rows):
+        problem = ph.problems.simplex_linear([0.0, 0.0])
+        return decide(problem, self.shape, self.radii[rows], self.centers[rows], scales=self.scales[rows])
+
+    def test_decisions_are_those_of_each_context_by_itself(self):
+        together = self.decided(np.arange(6))
+        alone = [self.decided(np.array([i])) for i in range(6)]
+        assert together.cost_bound.tolist() == [found.cost_bound[0] for found in alone]
+        np.testing.assert_array_equal(together.z, np.concatenate([found.z for found in alone]))
+
+    def test_context_without_a_radius_has_no_decision_and_says_why(self):
+        found = self.decided(np.arange(6))
+        assert found.status[3] is ph.Status.UNBOUNDED_SET
+        assert np.isnan(found.z[3]).all()
+        assert "radius is infinite" in found.detail[3]
+
+    @pytest.mark.parametrize(("radius", "match"), [(np.ones(3), "an entry for each"), (np.full(6, np.nan), "a number")])
+    def test_radii_that_are_none_are_refused(self, radius, match):
+        with pytest.raises(ValueError, match=match):
+            decide(ph.problems.simplex_linear([0.0, 0.0]), self.shape, radius, self.centers)

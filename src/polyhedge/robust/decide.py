@@ -35,7 +35,7 @@ _NO_BOUND = {Status.UNBOUNDED_SET: np.inf, Status.UNBOUNDED: -np.inf}
 def decide(
     problem: DecisionProblem,
     shape: UncertaintySet,
-    radius: float,
+    radius: float | Array,
     centers: Array,
     *,
     scales: Array | None = None,
@@ -48,10 +48,11 @@ def decide(
     Parameters
     ----------
     problem : what is decided.
-    shape, radius : the set of residuals around each prediction.
+    shape, radius : the set of residuals around each prediction; one radius, or (N,) radii. A row whose radius is
+        infinite has no decision.
     centers : (N, n_outcomes) predictions.
-    scales : (N,) factors by which the set is scaled around each of them; None for 1. The fewer distinct ones, the
-        faster.
+    scales : (N,) factors by which the set is scaled around each of them; None for 1. The fewer distinct scales and
+        radii, the faster.
     parameters : values of the problem's parameters, by name: one for all contexts, or one for each of them.
     n_jobs : number of threads, None for one a core; the decisions do not depend on it.
     progress : called now and then with the number of contexts decided and the number of all.
@@ -70,18 +71,53 @@ def decide(
         raise ValueError(
             f"The set has {shape.n_outcomes} outcome(s) but the problem has {problem.n_outcomes}. They must agree."
         )
-    if not np.isfinite(radius):
-        raise ValueError(f"radius must be finite, got {radius}. Calibrate with more samples or a larger alpha.")
-    job = _Job(problem, shape, radius, n_jobs)
     values = parameter_rows(problem.parameters, parameters, len(centers))
-    if scales is None:
-        return _decide(job, centers, values, progress)
-    return _by_scale(job, centers, values, np.asarray(scales, dtype=np.float64), progress)
+    sizes, which = _distinct_sizes(radius, scales, len(centers))
+
+    def work(k: int, rows: Any, tell: Progress | None) -> Decisions:
+        job = _Job(problem, _scaled(shape, sizes[k][1]), sizes[k][0], n_jobs)
+        return _decide(job, centers[rows], values[rows], tell)
+
+    return work(0, slice(None), progress) if len(sizes) == 1 else _in_groups(which, len(sizes), work, progress)
+
+
+def _distinct_sizes(radius: float | Array, scales: Array | None, n: int) -> tuple[list[tuple[float, float]], Indices]:
+    """The distinct pairs (radius, scale) of contexts, and which of them each has."""
+    if np.ndim(radius) == 0 and not np.isfinite(radius):
+        raise ValueError(f"radius must be finite, got {radius}. Calibrate with more samples or a larger alpha.")
+    radii, r_of = _distinct(radius, "radius", n)
+    factors, f_of = _distinct(1.0 if scales is None else scales, "scales", n)
+    if np.isnan(radii).any() or (radii == -np.inf).any():
+        raise ValueError("A radius must be a number, or infinite where there is none. Calibrate with more samples.")
+    if not n:
+        return [(0.0, 1.0)], r_of
+    if len(radii) == len(factors) == 1:  # the usual case, with millions of contexts
+        return [(float(radii[0]), float(factors[0]))], r_of
+    codes, which = np.unique(r_of * len(factors) + f_of, return_inverse=True)
+    return [(float(radii[k // len(factors)]), float(factors[k % len(factors)])) for k in codes], which
+
+
+def _distinct(column: float | Array, name: str, n: int) -> tuple[Array, Indices]:
+    if np.shape(column) not in ((), (n,)):
+        raise ValueError(f"{name} must have an entry for each of the {n} centers, got {np.shape(column)}.")
+    entries = np.asarray(column, dtype=np.float64)
+    if not n or (entries == entries.flat[0]).all():
+        return entries.ravel()[:1], np.zeros(n, dtype=np.int64)
+    distinct, which = np.unique(entries, return_inverse=True)
+    return distinct, which
+
+
+def _scaled(shape: UncertaintySet, scale: float) -> UncertaintySet:
+    if scale == 1:
+        return shape
+    if not isinstance(shape, Polyhedron):
+        raise TypeError(f"Only a Polyhedron can be scaled, got {type(shape).__name__}. Leave scales out.")
+    return shape.scaled(scale)
 
 
 @dataclass(frozen=True, eq=False)
 class _Job:
-    """What all contexts of a call share."""
+    """What contexts of one set share."""
 
     problem: DecisionProblem
     shape: UncertaintySet
@@ -92,6 +128,8 @@ class _Job:
 def _decide(job: _Job, centers: Array, values: Array, progress: Progress | None) -> Decisions:
     """Contexts of one set: with parameters through one engine where it knows them, else one value after the other."""
     problem = job.problem
+    if np.isinf(job.radius):
+        return _without_radius(job, len(centers))
     if not problem.parameters:
         return _decide_plain(job, centers, progress)
     distinct, which = np.unique(values, axis=0, return_inverse=True)
@@ -99,7 +137,7 @@ def _decide(job: _Job, centers: Array, values: Array, progress: Progress | None)
     if problem.lifted is not None and problem.lifted.pieces is not None and not is_shared:
         return _by_counterpart(job, problem.lifted, np.hstack([centers, values]), progress)
 
-    def work(k: int, rows: Indices, tell: Progress) -> Decisions:
+    def work(k: int, rows: Indices, tell: Progress | None) -> Decisions:
         at_value = replace(job, problem=problem.at_values(distinct[k]))
         return _decide_plain(at_value, centers[rows], tell)
 
@@ -116,26 +154,19 @@ def _decide_plain(job: _Job, centers: Array, progress: Progress | None) -> Decis
     return _by_counterpart(job, job.problem, centers, progress)
 
 
-def _by_scale(job: _Job, centers: Array, values: Array, scales: Array, progress: Progress | None) -> Decisions:
-    """One set for each distinct scale, with all contexts of that scale; results in the order of the contexts."""
-    if scales.shape != (len(centers),):
-        raise ValueError(f"scales must have an entry for each of the {len(centers)} centers, got {scales.shape}.")
-    shape = job.shape
-    if not len(centers) or (scales == 1).all():
-        return _decide(job, centers, values, progress)
-    if not isinstance(shape, Polyhedron):
-        raise TypeError(f"Only a Polyhedron can be scaled, got {type(shape).__name__}. Leave scales out.")
-    distinct, which = np.unique(scales, return_inverse=True)
-
-    def work(k: int, rows: Indices, tell: Progress) -> Decisions:
-        scaled = replace(job, shape=shape.scaled(float(distinct[k])))
-        return _decide(scaled, centers[rows], values[rows], tell)
-
-    return _in_groups(which, len(distinct), work, progress)
+def _without_radius(job: _Job, n: int) -> Decisions:
+    """No decision for contexts without a radius: nothing bounds their cost."""
+    status = all_optimal(n)
+    status.fill(Status.UNBOUNDED_SET)
+    detail = ("The radius is infinite, so that the set holds every outcome",) * n
+    none = np.full((n, job.problem.n_outcomes), np.nan)
+    facets = np.zeros_like(tight_facets(job.shape, 0.0, none))
+    z = np.full((n, job.problem.n_decisions), np.nan)
+    return Decisions(z, np.full(n, np.inf), none, facets, status, np.full(n, np.inf), job.problem.layout, detail)
 
 
 def _in_groups(
-    which: Indices, n_groups: int, work: Callable[[int, Indices, Progress], Decisions], progress: Progress | None
+    which: Indices, n_groups: int, work: Callable[[int, Indices, Progress | None], Decisions], progress: Progress | None
 ) -> Decisions:
     """The decisions of each group of contexts, in the order of the contexts."""
     parts, order, n_done = [], [], 0
