@@ -5,8 +5,9 @@ import numpy as np
 import pytest
 
 import polyhedge as ph
-from polyhedge.learners import LearningObjective, decision_steps, pinball_surrogate
-from polyhedge.learners import pinball as module
+from polyhedge.learners import LearningObjective
+from polyhedge.learners.paper import decision_steps, pinball_surrogate
+from polyhedge.learners.paper import pinball as module
 from polyhedge.learners.paper.decision_steps import decision_step, project_onto_simplex
 from polyhedge.learners.paper.pinball import Pinball, pinball_starts
 from polyhedge.learners.paper.pinball_surrogate import PinballState, far_box, surrogate_gradient, worst_residuals

@@ -6,8 +6,8 @@ import pytest
 
 import polyhedge as ph
 from polyhedge.learners import Learner, LearningObjective
-from polyhedge.learners import boxes as module
 from polyhedge.learners.one_sided_box import OneSidedBox, harmful_sides
+from polyhedge.learners.paper import boxes as module
 from polyhedge.learners.paper.boxes import (
     MinVolume,
     PcaBox,

@@ -30,11 +30,11 @@ from polyhedge.learners import (
     RotatedBoxGrid,
     Scenario,
     Spread,
-    certified,
-    pinball,
 )
+from polyhedge.learners.exact import certified
 from polyhedge.learners.exact.fixed_directions import FixedDirectionSearch
 from polyhedge.learners.exact.selection import SelectionSearch
+from polyhedge.learners.paper import pinball
 from polyhedge.report.model import model_report
 from polyhedge.tables.pipelines import make_predictor
 from polyhedge.tables.schema import Column, Schema
