@@ -21,6 +21,7 @@ ORDER = (
     "problems",
     "robust",
     "learners",
+    "regions",
     "metrics",
     "batches",
     "io",

@@ -164,6 +164,12 @@ def parameter_rows(parameters: Sequence[ProblemParameter], given: Mapping[Any, A
     return np.concatenate([np.zeros((n, 0)), *columns], axis=1)
 
 
+def by_row(parameters: Sequence[ProblemParameter], values: Array) -> dict[str, Array]:
+    """Values (n, *shape) by the parameters' names, from the flat ones (n, size) that `parameter_rows` makes."""
+    columns = layout_of(parameters).columns(values)
+    return {p.name: part.reshape(len(values), *p.shape) for p, part in zip(parameters, columns, strict=True)}
+
+
 def from_columns(given: Any, frame: Any) -> Any:
     """Values where names of columns were given: a text, or a list of texts for a parameter with several entries.
 

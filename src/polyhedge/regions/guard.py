@@ -1,0 +1,210 @@
+r"""The guard of a plan: $C_r(x) = \{u : g(z(x), u) \le v(x) + r\}$, cut by the constraints that hold for z(x).
+
+A plan fixes for each row the decision z(x) and a planned cost v(x), both made from training and learning rows only. The
+score of an outcome is the excess of the decision's cost over its plan, so that one conformal radius bounds the cost of
+exactly the decision that is taken: $P\{g(z(X), Y) \le v(X) + r\} \ge 1 - \alpha$. Recalibration moves the bound and not
+the decision. For a cost that is a maximum of affine pieces the region is a polyhedron, often unbounded: it is open
+towards outcomes that cannot hurt this decision. It says nothing about any other decision.
+
+How to plug in a plan of your own
+---------------------------------
+Write a frozen dataclass with `kind`, `plan` and `state` (see `Plan`), pass it to `Guard(problem, predictor, plan)`, and
+name it in `polyhedge.io.families` where files may hold it. Three things are asked of it:
+
+- z(x) and v(x) depend on the row alone, to the last bit: not on the other rows of the call, on a pool, a warm start or
+  a thread. What is guarded is a function of the row; one that depends on its batch is another function on calibration
+  rows than later. `Guard` gives predictions that are steady in this sense.
+- It has seen training and learning rows only, and so has whatever chose it.
+- Where it has no decision, z is NaN. Such a row scores +infinity when it calibrates, and has no bound later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Protocol, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from polyhedge._validation import Array, Indices, Mask
+from polyhedge.data import take_rows
+from polyhedge.predictors import Predictor
+from polyhedge.problems import DecisionProblem
+from polyhedge.regions.family import DEFAULT_WORK, Work
+from polyhedge.regions.scaled_set import ScaledSet
+from polyhedge.robust import Decisions
+from polyhedge.robust.workers import in_order
+from polyhedge.sets import Polyhedron, Region, Volume
+
+# Predictions are planned with 32 bits, 9 digits. Predictors are trusted to give 42 bits whatever the batch: matrix
+# products of another number of rows add up in another order and differ in the last of their 53.
+_BITS, _TRUSTED_BITS = 32, 42
+
+
+@dataclass(frozen=True, eq=False)
+class Planned:
+    """What a plan says of N rows.
+
+    Attributes
+    ----------
+    z : (N, p) decisions, flat as in `Decisions.flat`; NaN where there is none.
+    v : (N,) planned costs, finite where there is a decision.
+    status : (N,) of Status; for a plan that is not optimal in any sense, FINISHED.
+    detail : N texts, or none.
+    """
+
+    z: Array
+    v: Array
+    status: NDArray[np.object_]
+    detail: tuple[str, ...] = ()
+
+
+class Plan(Protocol):
+    """A decision and a planned cost for each row, as functions of the row alone."""
+
+    @property
+    def kind(self) -> str:
+        """What a file calls it."""
+
+    def plan(self, features: Any, centers: Array, values: Array, work: Work = ...) -> Planned:
+        """Plans of N rows, by features, predictions (N, d) and flat values (N, t) of the problem's parameters."""
+
+    def state(self) -> Mapping[str, Any]:
+        """Numbers, texts and arrays from which the same plan can be made."""
+
+
+@dataclass(frozen=True, eq=False)
+class SetPlan:
+    """The min-max decisions over a learned set, by default at the radius that it was learned at.
+
+    Every row is decided by itself: a pool of decisions shared by rows may break ties in another way.
+    """
+
+    sets: ScaledSet
+    radius: float = 0.0
+    kind: ClassVar[str] = "set"
+
+    def plan(self, features: Any, centers: Array, values: Array, work: Work = DEFAULT_WORK) -> Planned:
+        """Robust decisions and their worst-case costs at the fixed radius."""
+        placed = self.sets.around(centers, features, values, Work(n_jobs=1))
+
+        def decided(i: int) -> Decisions:
+            return placed.take(np.array([i])).decide(np.array([self.radius]))
+
+        n, found = len(centers), list[Decisions]()
+        for one in in_order(decided, range(n), n_jobs=work.n_jobs):
+            found.append(one)
+            if work.progress is not None:
+                work.progress(len(found), n)
+        z = np.vstack([np.zeros((0, self.sets.problem.n_decisions)), *(one.flat for one in found)])
+        v = np.array([one.cost_bound[0] for one in found])
+        status = np.array([None, *(one.status[0] for one in found)], dtype=object)[1:]
+        return Planned(z, v, status, tuple(one.detail[0] if one.detail else "" for one in found))
+
+    def state(self) -> Mapping[str, Any]:
+        """The radius; the set is stored beside it."""
+        return {"radius": self.radius}
+
+
+@dataclass(frozen=True, eq=False)
+class Guard:
+    """The regions in which a planned decision costs no more than planned plus the radius."""
+
+    problem: DecisionProblem
+    predictor: Predictor
+    plan: Plan
+    kind: ClassVar[str] = "guard"
+    scores_need_parameters: ClassVar[bool] = True
+    has_quick_volume: ClassVar[bool] = False
+
+    @property
+    def sets(self) -> ScaledSet:
+        """The learned sets that the plan is made of; an AttributeError where it is made of something else."""
+        sets: ScaledSet = self.plan.sets  # type: ignore[attr-defined]
+        return sets
+
+    def at(self, features: Any, values: Array | None = None, work: Work = DEFAULT_WORK) -> PlacedGuard:
+        """Planned decisions at these rows."""
+        centers = steady_predictions(self.predictor, features)
+        known = np.zeros((len(centers), 0)) if values is None else values
+        return PlacedGuard(self.problem, centers, known, self.plan.plan(features, centers, known, work))
+
+
+@dataclass(frozen=True, eq=False)
+class PlacedGuard:
+    """Planned decisions of N rows, with flat values (N, t) of the problem's parameters."""
+
+    problem: DecisionProblem
+    centers: Array
+    values: Array
+    planned: Planned
+
+    @property
+    def has_plan(self) -> Mask:
+        """Rows with a decision and a planned cost."""
+        return np.asarray(np.isfinite(self.planned.z).all(axis=1) & np.isfinite(self.planned.v))
+
+    def scores(self, outcomes: Array) -> Array:
+        """Cost minus planned cost (N,); infinite without a plan, or where a constraint is not kept."""
+        scores, rows = np.full(len(outcomes), np.inf), np.flatnonzero(self.has_plan)
+        at = self.planned.z[rows], outcomes[rows], self.values[rows]
+        excess = self.problem.evaluate(*at) - self.planned.v[rows]
+        scores[rows] = np.where((self.problem.violations(*at) == 0).all(axis=1), excess, np.inf)
+        return scores
+
+    def decide(self, radii: Array) -> Decisions:
+        """The planned decisions, each with its planned cost plus its radius as the bound."""
+        n, planned = len(radii), self.planned
+        bound = np.where(self.has_plan, planned.v + radii, np.nan)
+        return Decisions(
+            flat=planned.z,
+            cost_bound=bound,
+            worst_outcome=np.full((n, self.problem.n_outcomes), np.nan),
+            active_facets=np.zeros((n, 0), dtype=bool),
+            status=planned.status,
+            gap=np.where(np.isfinite(bound), 0.0, np.inf),
+            layout=self.problem.layout,
+            detail=planned.detail if any(planned.detail) else (),
+        )
+
+    def region(self, row: int, radius: float) -> Region:
+        """The outcomes at which the decision of one row costs no more than its bound."""
+        problem = self.problem.at_values(self.values[row])
+        if problem.pieces is None or problem.constraint_names:
+            raise ValueError(
+                "The region of a guard is known for costs that are a maximum of affine pieces and certain constraints, "
+                'and this problem is of another kind. Use guarantee="outcome" for a set of outcomes.'
+            )
+        z, nothing = self.planned.z[[row]], np.zeros((1, problem.n_outcomes))
+        alone = problem.evaluate(z, nothing) - problem.pieces.evaluate(z, nothing)
+        W = problem.pieces.directions(z)[0]
+        h = self.planned.v[row] + radius - alone - problem.pieces.values(z, nothing)[0]
+        sees = W.any(axis=1)
+        return Region(Polyhedron(W[sees], -h[sees]), 0.0, nothing[0])
+
+    def volume(self, radii: Array) -> Volume:
+        """Mean volume of the regions; infinite where one is open."""
+        volumes = [self.region(i, float(radius)).volume() for i, radius in enumerate(radii)]
+        return Volume(float(np.mean(volumes)), 0.0)
+
+    def take(self, rows: Indices) -> Self:
+        """The plans of some of the rows."""
+        p = self.planned
+        some = Planned(p.z[rows], p.v[rows], p.status[rows], tuple(p.detail[i] for i in rows) if p.detail else ())
+        return replace(self, centers=self.centers[rows], values=self.values[rows], planned=some)
+
+
+def steady_predictions(predictor: Predictor, features: Any) -> Array:
+    """Predictions (N, d) of 9 digits that do not depend on the rows around.
+
+    A prediction too near the middle between two numbers of 9 digits is made once more, for its row alone: that is a
+    function of the row, and every other batch that comes to a clear answer comes to the same.
+    """
+    centers = predictor.predict(features)
+    _, exponent = np.frexp(centers)
+    steps = np.ldexp(centers, _BITS - exponent)
+    doubtful = np.abs(steps - np.floor(steps) - 0.5) < 2.0 ** (_BITS - _TRUSTED_BITS)
+    for i in np.flatnonzero(doubtful.any(axis=1)):
+        steps[i] = np.ldexp(predictor.predict(take_rows(features, np.array([i])))[0], _BITS - exponent[i])
+    return np.asarray(np.ldexp(np.round(steps), exponent - _BITS))

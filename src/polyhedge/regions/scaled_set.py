@@ -1,0 +1,120 @@
+r"""The learned set around the prediction, scaled or not: $C_r(x) = \{u : s((u - \hat f(x)) / \sigma(x)) \le r\}$.
+
+This is the set of the paper, and the only place that knows centres and scales.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from polyhedge._validation import Array, Indices
+from polyhedge.learners import Spread
+from polyhedge.predictors import Predictor
+from polyhedge.problems import DecisionProblem
+from polyhedge.problems.parameters import by_row
+from polyhedge.regions.family import DEFAULT_WORK, Work
+from polyhedge.robust import Decisions, decide
+from polyhedge.sets import Polyhedron, Region, UncertaintySet, Volume, has_quick_volume, mean_volume
+
+_VOLUME_REGIONS = 20
+"""Regions of different form whose volumes are averaged: each may take a second."""
+
+
+@dataclass(frozen=True, eq=False)
+class ScaledSet:
+    """One shape of residuals around every prediction.
+
+    Attributes
+    ----------
+    problem, predictor : what is decided, and what gives the centres.
+    shape : the set of residuals; where there is a spread, of residuals divided by it.
+    spread : predicts the factor by which the set is scaled at each row; None for 1.
+    """
+
+    problem: DecisionProblem
+    predictor: Predictor
+    shape: UncertaintySet
+    spread: Spread | None = None
+    kind: ClassVar[str] = "set"
+    scores_need_parameters: ClassVar[bool] = False
+
+    @property
+    def has_quick_volume(self) -> bool:
+        """Whether the shape is bounded and of few outcomes."""
+        return has_quick_volume(self.shape)
+
+    @property
+    def sets(self) -> ScaledSet:
+        """The learned sets: itself."""
+        return self
+
+    def at(self, features: Any, values: Array | None = None, work: Work = DEFAULT_WORK) -> PlacedSet:
+        """The sets around the predictions at these rows."""
+        return self.around(self.predictor.predict(features), features, values, work)
+
+    def around(
+        self, centers: Array, features: Any, values: Array | None = None, work: Work = DEFAULT_WORK
+    ) -> PlacedSet:
+        """The sets where the predictions are known already."""
+        return PlacedSet(self.problem, self.shape, centers, self.scales(features, centers), values, work)
+
+    def scales(self, features: Any, centers: Array) -> Array:
+        """How many times its calibrated size the set has at each row (N,)."""
+        return np.ones(len(centers)) if self.spread is None else self.spread(features, centers)
+
+
+@dataclass(frozen=True, eq=False)
+class PlacedSet:
+    """The set at N rows: centres (N, d), scales (N,) and flat values (N, t) of the problem's parameters."""
+
+    problem: DecisionProblem
+    shape: UncertaintySet
+    centers: Array
+    scales: Array
+    values: Array | None = None
+    work: Work = DEFAULT_WORK
+
+    def residuals(self, outcomes: Array) -> Array:
+        """Outcome minus prediction over scale (N, d): what the shape is a set of."""
+        return np.asarray((outcomes - self.centers) / self.scales[:, None])
+
+    def scores(self, outcomes: Array) -> Array:
+        """Nonconformity of each outcome (N,)."""
+        return self.shape.scores(self.residuals(outcomes))
+
+    def decide(self, radii: Array) -> Decisions:
+        """Robust decisions, each the best against the worst outcome of its set."""
+        return decide(
+            self.problem,
+            self.shape,
+            radii,
+            self.centers,
+            scales=self.scales,
+            parameters=None if self.values is None else by_row(self.problem.parameters, self.values),
+            n_jobs=self.work.n_jobs,
+            progress=self.work.progress,
+        )
+
+    def region(self, row: int, radius: float) -> Region:
+        """The set of outcomes around one prediction, cut by what is known of outcomes."""
+        A, h = self.problem.support_rows
+        known = {"support_W": A, "support_h": h} if len(A) else {}
+        shape = self.shape.scaled(float(self.scales[row])) if isinstance(self.shape, Polyhedron) else self.shape
+        return Region(shape, radius, self.centers[row], **known)
+
+    def volume(self, radii: Array) -> Volume:
+        """Mean volume; over an even choice of rows where regions differ by more than their scale."""
+        if not len(self.problem.support_rows[0]) and len(np.unique(radii)) == 1:
+            return mean_volume(self.shape, float(radii[0]), self.scales)
+        chosen = np.unique(np.linspace(0, len(radii) - 1, _VOLUME_REGIONS).astype(int))
+        volumes = [self.region(i, float(radii[i])).volume() for i in chosen]
+        error = float(np.std(volumes, ddof=1) / np.sqrt(len(volumes))) if len(volumes) > 1 else 0.0
+        return Volume(float(np.mean(volumes)), error)
+
+    def take(self, rows: Indices) -> Self:
+        """The sets at some of the rows."""
+        values = None if self.values is None else self.values[rows]
+        return replace(self, centers=self.centers[rows], scales=self.scales[rows], values=values)
