@@ -36,7 +36,9 @@ class Given:
     def __init__(self, shape: object) -> None:
         self.shape = shape
 
-    def learn(self, residuals, centers, problem, alpha, random_state=None):
+    needs = ph.learners.Needs()
+
+    def learn(self, samples, random_state=None):
         return ph.learners.LearnResult(self.shape, np.nan, ph.Status.OPTIMAL, 0.0, detail="given")
 
 

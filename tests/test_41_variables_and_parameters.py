@@ -568,8 +568,10 @@ class TestParameters:
 class _Remembers:
     """A learner that keeps the problem it was given."""
 
-    def learn(self, residuals, centers, problem, alpha, random_state=None):
-        self.problem = problem
+    needs = ph.learners.Needs()
+
+    def learn(self, samples, random_state=None):
+        self.problem = samples.problem
         return LearnResult(Box(WIDTHS).as_polyhedron(), 0.0, Status.OPTIMAL, 0.0)
 
 

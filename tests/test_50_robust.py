@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from polyhedge.learners.objective import LearningObjective
+from polyhedge.learners.samples import Samples
 from polyhedge.problems import (
     DecisionProblem,
     Pieces,
@@ -770,8 +770,8 @@ class TestFacetGradient:
         # has a kink where a facet is normal to a pure decision, so that it gets another direction.
         twin = W[0] if name == "affine" else np.array([1.0, 0.0])
         W, q = np.vstack([W, twin, twin]), np.append(q, [0.35, 0.9])
-        objective = LearningObjective(
-            problem, rng.normal(size=(30, 2)), rng.normal(size=(4, 2)) * 0.1 + np.array([0.1, 0.0]), 0.2
+        objective = Samples(
+            rng.normal(size=(30, 2)), rng.normal(size=(4, 2)) * 0.1 + np.array([0.1, 0.0]), problem, 0.2
         )
         contexts = np.arange(4)
         gradient = objective.facet_gradient(W, q, contexts)

@@ -531,7 +531,7 @@ def test_a_learned_set_is_the_same_to_the_last_bit_in_units_of_powers_of_two(nam
 
     def learned(outcome: float, cost: float, decision: float) -> list[Any]:
         samples = outcome * residuals, outcome * centers
-        result = LEARNERS[name].learn(*samples, make(outcome, cost, decision), 0.2, 0)
+        result = LEARNERS[name].learn(ph.learners.Samples(*samples, make(outcome, cost, decision), 0.2), 0)
         supports = result.set.support(AXES, 0.0) / outcome
         return [result.status, result.objective / cost, result.lower_bound / cost, *supports]
 
@@ -545,13 +545,15 @@ def test_a_learned_set_is_the_same_to_the_last_bit_in_units_of_powers_of_two(nam
 @pytest.mark.parametrize("make", [in_two_parts, orders])
 def test_a_certificate_is_the_same_wherever_outcomes_lie_and_in_any_unit(make: Any) -> None:
     residuals, centers = np.random.default_rng(2).normal(size=(2, 30, 2))
-    usual = ph.learners.lower_bound(residuals, centers, make(1.0, 1.0, 1.0), 0.2)
+    usual = ph.learners.lower_bound(ph.learners.Samples(residuals, centers, make(1.0, 1.0, 1.0), 0.2))
     for outcome, cost in ((1e8, 1.0), (1.0, 1e-6), (1e-6, 1e8)):
-        found = ph.learners.lower_bound(outcome * residuals, outcome * centers, make(outcome, cost, 1.0), 0.2)
+        found = ph.learners.lower_bound(
+            ph.learners.Samples(outcome * residuals, outcome * centers, make(outcome, cost, 1.0), 0.2)
+        )
         assert found.status is usual.status
         assert [found.lower / cost, found.upper / cost] == pytest.approx([usual.lower, usual.upper], abs=1e-6)
     if make is in_two_parts:  # there a common shift of the outcomes is one of the costs
-        found = ph.learners.lower_bound(residuals, centers + 1e6, make(1.0, 1.0, 1.0), 0.2)
+        found = ph.learners.lower_bound(ph.learners.Samples(residuals, centers + 1e6, make(1.0, 1.0, 1.0), 0.2))
         assert found.status is usual.status
         assert found.lower - 1e6 == pytest.approx(usual.lower, abs=Units(shift=1e6).tolerance)
 
@@ -559,10 +561,10 @@ def test_a_certificate_is_the_same_wherever_outcomes_lie_and_in_any_unit(make: A
 def test_a_learner_that_proves_nothing_does_not_call_its_set_optimal() -> None:
     residuals, centers = np.random.default_rng(3).normal(size=(2, 30, 2))
     for name in ("box", "descent"):
-        result = LEARNERS[name].learn(residuals, centers, in_two_parts(1.0, 1.0, 1.0), 0.2, 0)
+        result = LEARNERS[name].learn(ph.learners.Samples(residuals, centers, in_two_parts(1.0, 1.0, 1.0), 0.2), 0)
         assert result.status is ph.Status.FINISHED
         assert result.gap == np.inf
-    few = ph.learners.Scenario(n_facets=3).learn(residuals, centers, orders(1.0, 1.0, 1.0), 0.2, 0)
+    few = ph.learners.Scenario(n_facets=3).learn(ph.learners.Samples(residuals, centers, orders(1.0, 1.0, 1.0), 0.2), 0)
     assert (few.status is ph.Status.OPTIMAL) == (few.gap <= 1e-5)
 
 

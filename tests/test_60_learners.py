@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import polyhedge as ph
-from polyhedge.learners import Descent, LearningObjective
+from polyhedge.learners import Descent, Samples
 from polyhedge.learners.descent import total_gradient
 from polyhedge.learners.starts import axis_box, closed, one_sided, pca_box
 from polyhedge.solvers.program import Status
@@ -26,7 +26,7 @@ def learning_data(n=60, d=2, seed=0):
 @pytest.fixture(params=PROBLEMS)
 def objective(request):
     residuals, centers = learning_data()
-    return LearningObjective(PROBLEMS[request.param](), residuals, centers, 0.1)
+    return Samples(residuals, centers, PROBLEMS[request.param](), 0.1)
 
 
 def test_total_gradient_equals_finite_differences_of_the_objective_at_the_conformal_radius(objective):
@@ -72,14 +72,16 @@ def test_closing_bounds_the_set_and_keeps_every_learning_residual_that_was_insid
 
 def test_one_sided_start_has_only_harmful_sides():
     residuals, centers = learning_data()
-    linear = LearningObjective(PROBLEMS["linear"](), residuals, centers, 0.1)
+    linear = Samples(residuals, centers, PROBLEMS["linear"](), 0.1)
     assert (one_sided(linear, 2).W @ np.ones(2) > 0).all()
-    newsvendor = LearningObjective(PROBLEMS["newsvendor"](), residuals, centers, 0.1)
+    newsvendor = Samples(residuals, centers, PROBLEMS["newsvendor"](), 0.1)
     assert newsvendor.normalised(one_sided(newsvendor, 4)).is_bounded
 
 
 def test_descent_improves_on_all_its_starts_and_reports_its_evidence(objective):
-    result = Descent(n_steps=60).learn(objective.residuals, objective.centers, objective.problem, 0.1, random_state=0)
+    result = Descent(n_steps=60).learn(
+        Samples(objective.residuals, objective.centers, objective.problem, 0.1), random_state=0
+    )
     assert isinstance(result, ph.learners.LearnResult)
     starts = [one_sided(objective, 4), axis_box(objective), pca_box(objective)]
     assert result.objective < min(objective.value(shape) for shape in starts)
@@ -93,14 +95,16 @@ def test_descent_improves_on_all_its_starts_and_reports_its_evidence(objective):
 def test_descent_is_reproducible_from_its_seed():
     residuals, centers = learning_data(n=40)
     problem = PROBLEMS["linear"]()
-    first, second = (Descent(n_steps=20).learn(residuals, centers, problem, 0.2, random_state=3) for _ in range(2))
+    first, second = (
+        Descent(n_steps=20).learn(Samples(residuals, centers, problem, 0.2), random_state=3) for _ in range(2)
+    )
     assert np.array_equal(first.set.W, second.set.W)
     assert np.array_equal(first.set.b, second.set.b)
 
 
 def test_descent_out_of_time_returns_the_best_set_so_far_with_its_status():
     residuals, centers = learning_data(n=40)
-    result = Descent(time_limit=0.0).learn(residuals, centers, PROBLEMS["linear"](), 0.2, random_state=0)
+    result = Descent(time_limit=0.0).learn(Samples(residuals, centers, PROBLEMS["linear"](), 0.2), random_state=0)
     assert result.status is Status.STOPPED_EARLY
     assert result.set.is_bounded
     assert np.isfinite(result.objective)
@@ -110,7 +114,7 @@ def test_descent_out_of_time_returns_the_best_set_so_far_with_its_status():
 def test_fewer_facets_than_dimensions_plus_one_is_an_error(n_facets):
     residuals, centers = learning_data(n=40)
     with pytest.raises(ValueError, match=r"n_facets must be at least n_outcomes \+ 1 = 3.*got"):
-        Descent(n_facets=n_facets).learn(residuals, centers, PROBLEMS["linear"](), 0.2)
+        Descent(n_facets=n_facets).learn(Samples(residuals, centers, PROBLEMS["linear"](), 0.2))
 
 
 def user_problems():
@@ -157,7 +161,7 @@ def user_problems():
 )
 def test_the_default_learner_works_on_every_kind_of_problem(name, problem):
     residuals, centers = learning_data(n=30)
-    result = Descent(n_steps=8).learn(residuals, centers, problem, 0.2, random_state=0)
+    result = Descent(n_steps=8).learn(Samples(residuals, centers, problem, 0.2), random_state=0)
     assert np.isfinite(result.objective)
     assert result.set.is_bounded
 
@@ -165,6 +169,6 @@ def test_the_default_learner_works_on_every_kind_of_problem(name, problem):
 def test_descent_learns_in_higher_dimension_and_beats_the_box():
     residuals, centers = learning_data(n=100, d=6)
     problem = ph.problems.simplex_linear(np.zeros(6))
-    objective = LearningObjective(problem, residuals, centers, 0.1)
-    result = Descent(n_steps=60).learn(residuals, centers, problem, 0.1, random_state=0)
+    objective = Samples(residuals, centers, problem, 0.1)
+    result = Descent(n_steps=60).learn(Samples(residuals, centers, problem, 0.1), random_state=0)
     assert result.objective < objective.value(axis_box(objective))

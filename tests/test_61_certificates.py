@@ -113,7 +113,7 @@ def check_against_brute_force(make, seed):
         residuals = residuals.round()  # many equal residuals
     exact = case.best_of_all(residuals, centers, conformal_rank(n, alpha))
     for unit in UNITS:
-        bound = lower_bound(unit * residuals, unit * centers, case.problem(unit), alpha)
+        bound = lower_bound(Samples(unit * residuals, unit * centers, case.problem(unit), alpha))
         allowed = 2e-6 * unit * (1 + abs(exact))
         assert bound.lower <= unit * exact + allowed
         assert bound.upper >= unit * exact - allowed
@@ -140,7 +140,7 @@ def test_no_selection_costs_less_than_the_bound_where_few_residuals_are_kept(see
     residuals, centers = 4e3 * rng.normal(size=(6, 3)), rng.normal(size=(2, 3))
     z = cp.Variable(3)
     problem = ph.DecisionProblem(decision=z, cost=lambda z, u: u @ z, constraints=[z >= -1, z <= 1], n_outcomes=3)
-    bound = lower_bound(residuals, centers, problem, 0.6)
+    bound = lower_bound(Samples(residuals, centers, problem, 0.6))
     oracle = HullOracle(problem, residuals, centers)
     costs = []
     for chosen in combinations(range(6), conformal_rank(6, 0.6)):
@@ -173,7 +173,7 @@ def test_without_bounds_on_the_decision_floors_still_hold():
     residuals, centers = rng.normal(size=(9, 2)), rng.normal(size=(2, 2))
     for parts in (cost, curved):
         problem = ph.DecisionProblem(decision=z, n_outcomes=2, **parts)
-        bound = lower_bound(residuals, centers, problem, 0.6)
+        bound = lower_bound(Samples(residuals, centers, problem, 0.6))
         assert bound.status is Status.OPTIMAL
 
 
@@ -181,10 +181,12 @@ def test_where_some_selections_cost_minus_infinity_no_bound_is_claimed():
     z = cp.Variable(1)
     problem = ph.DecisionProblem(decision=z, cost=lambda z, u: u @ z, constraints=[z <= 50], n_outcomes=1)
     residuals, centers = np.array([[-3.0], [-2.0], [-1.0], [1.0], [2.0], [3.0]]), np.zeros((2, 1))
-    proven = lower_bound(residuals, centers, problem, 0.4)  # five of six: both signs are kept
+    proven = lower_bound(Samples(residuals, centers, problem, 0.4))  # five of six: both signs are kept
     assert proven.status is Status.OPTIMAL
     assert proven.lower == pytest.approx(0.0, abs=1e-6)
-    open_end = lower_bound(residuals, centers, problem, 0.6)  # three of six: all positive, and z falls without limit
+    open_end = lower_bound(
+        Samples(residuals, centers, problem, 0.6)
+    )  # three of six: all positive, and z falls without limit
     assert open_end.lower == -np.inf
     assert open_end.status is Status.STOPPED_EARLY
     assert "no floor is proven" in open_end.detail
@@ -216,7 +218,7 @@ def test_a_learner_reports_a_bound_above_its_own_cost(monkeypatch):
     problem = ph.problems.simplex_newsvendor(0.3, 0.7, 2)
     wrong = CertifiedBound(1e3, 1e3, np.ones(30, dtype=bool), Status.OPTIMAL, 0.0, "", 1.0)
     monkeypatch.setattr(certified_module, "lower_bound", lambda *_, **__: wrong)
-    result = Certified(ph.learners.OneSidedBox()).learn(residuals, centers, problem, 0.1)
+    result = Certified(ph.learners.OneSidedBox()).learn(Samples(residuals, centers, problem, 0.1))
     assert result.lower_bound == -np.inf
     assert "no bound is claimed" in result.detail
 
@@ -225,7 +227,7 @@ def test_a_certified_gap_compares_cost_and_bound_on_the_same_contexts():
     rng = np.random.default_rng(0)
     residuals, centers = rng.normal(size=(40, 2)), rng.normal(size=(40, 2)) * np.linspace(0, 9, 40)[:, None]
     problem = ph.problems.simplex_newsvendor(0.3, 0.7, 2)
-    result = Certified(ph.learners.OneSidedBox(max_contexts=2)).learn(residuals, centers, problem, 0.1)
+    result = Certified(ph.learners.OneSidedBox(max_contexts=2)).learn(Samples(residuals, centers, problem, 0.1))
     everywhere = ph.robust.decide(problem, result.set, 0.0, centers).cost_bound.mean()
     assert result.objective == pytest.approx(everywhere)
     assert result.lower_bound <= result.objective

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import polyhedge as ph
 from polyhedge.calibration import conformal_rank
-from polyhedge.learners import Descent, LearningObjective, Scenario, lower_bound
+from polyhedge.learners import Descent, Samples, Scenario, lower_bound
 from polyhedge.learners.budget import Budget
 from polyhedge.learners.exact.envelope import select_on_segment
 from polyhedge.learners.exact.fixed_directions import has_fixed_directions, reach_cost
@@ -68,7 +68,7 @@ def best_of_all_selections(problem, residuals, centers, rank):
 def test_the_certified_bound_of_one_context_equals_brute_force(name):
     d, make = PROBLEMS[name]
     problem, (residuals, centers) = make(), draw(7, d, 1)
-    bound = lower_bound(residuals, centers[:1], problem, 0.3)
+    bound = lower_bound(Samples(residuals, centers[:1], problem, 0.3))
     expected = best_of_all_selections(problem, residuals, centers[:1], conformal_rank(7, 0.3))
     assert bound.lower == pytest.approx(expected, abs=2e-6)
     assert bound.upper == pytest.approx(expected, abs=2e-6)
@@ -78,7 +78,7 @@ def test_the_certified_bound_of_one_context_equals_brute_force(name):
 def test_the_value_at_risk_program_agrees_with_the_general_search(name):
     d, make = PROBLEMS[name]
     problem, (residuals, centers) = make(), draw(40, d, 2)
-    bound = lower_bound(residuals, centers[:1], problem, 0.1)
+    bound = lower_bound(Samples(residuals, centers[:1], problem, 0.1))
     assert "value-at-risk" in bound.detail
     oracle = HullOracle(problem, residuals, centers[:1])
     search = SelectionSearch(oracle, conformal_rank(40, 0.1), 1e-6, Budget(np.inf)).run(None, 0.0)
@@ -90,7 +90,7 @@ def test_the_value_at_risk_program_agrees_with_the_general_search(name):
 def test_the_certified_bound_equals_brute_force_over_all_selections(name):
     d, make = PROBLEMS[name]
     problem, (residuals, centers) = make(), draw(7, d, 0)
-    bound = lower_bound(residuals, centers[:3], problem, 0.3)
+    bound = lower_bound(Samples(residuals, centers[:3], problem, 0.3))
     expected = best_of_all_selections(problem, residuals, centers[:3], conformal_rank(7, 0.3))
     assert bound.status is Status.OPTIMAL
     assert bound.lower == pytest.approx(expected, abs=2e-6)
@@ -110,7 +110,7 @@ def test_the_certified_bound_equals_hull_values_over_all_selections(name, n):
         kept = np.zeros(n, dtype=bool)
         kept[list(chosen)] = True
         best = min(best, oracle.evaluate(kept).values.mean())
-    assert lower_bound(residuals, centers, problem, 0.2).lower == pytest.approx(best, abs=2e-6)
+    assert lower_bound(Samples(residuals, centers, problem, 0.2)).lower == pytest.approx(best, abs=2e-6)
 
 
 @pytest.mark.parametrize("name", ["segment, linear", "segment, quadratic", "fixed directions", "user's maximum"])
@@ -119,7 +119,7 @@ def test_the_general_search_agrees_with_the_special_methods(name):
     problem, (residuals, centers) = make(), draw(30, d, 3)
     rank = conformal_rank(30, 0.15)
     search = SelectionSearch(HullOracle(problem, residuals, centers), rank, 1e-6, Budget(np.inf)).run(None, 0.0)
-    special = lower_bound(residuals, centers, problem, 0.15)
+    special = lower_bound(Samples(residuals, centers, problem, 0.15))
     assert search.lower == pytest.approx(special.lower, abs=1e-5)
     assert search.upper == pytest.approx(special.upper, abs=1e-5)
 
@@ -186,8 +186,8 @@ def test_star_inequalities_hold_at_every_selection():
 def test_the_scenario_set_attains_its_bound_and_covers_the_rank(name):
     d, make = PROBLEMS[name]
     problem, (residuals, centers) = make(), draw(25, d, 2)
-    result = Scenario(time_limit=20).learn(residuals, centers, problem, 0.2)
-    objective = LearningObjective(problem, residuals, centers, 0.2)
+    result = Scenario(time_limit=20).learn(Samples(residuals, centers, problem, 0.2))
+    objective = Samples(residuals, centers, problem, 0.2)
     assert result.status is Status.OPTIMAL
     assert result.gap == pytest.approx(0.0, abs=1e-5)
     assert result.set.contains(residuals, 1e-9).sum() >= objective.rank
@@ -199,16 +199,18 @@ def test_the_scenario_set_attains_its_bound_and_covers_the_rank(name):
 def test_no_learner_comes_below_the_certified_bound(name):
     d, make = PROBLEMS[name]
     problem, (residuals, centers) = make(), draw(25, d, 8)
-    bound = lower_bound(residuals, centers, problem, 0.15).lower
+    bound = lower_bound(Samples(residuals, centers, problem, 0.15)).lower
     for n_facets in (d + 1, 2 * d):
-        result = Descent(n_facets=n_facets, n_steps=60).learn(residuals, centers, problem, 0.15, random_state=0)
+        result = Descent(n_facets=n_facets, n_steps=60).learn(
+            Samples(residuals, centers, problem, 0.15), random_state=0
+        )
         assert result.objective >= bound - 1e-7
         assert decide(problem, result.set, 0.0, centers).cost_bound.mean() >= bound - 1e-7
 
 
 def test_fewer_facets_cost_more_and_never_change_the_bound():
     problem, (residuals, centers) = PROBLEMS["simplex, d=3"][1](), draw(16, 3, 4)
-    results = [Scenario(n_facets=k).learn(residuals, centers, problem, 0.2) for k in (4, 6, None)]
+    results = [Scenario(n_facets=k).learn(Samples(residuals, centers, problem, 0.2)) for k in (4, 6, None)]
     assert len({round(result.lower_bound, 6) for result in results}) == 1
     objectives = [result.objective for result in results]
     assert objectives == sorted(objectives, reverse=True)
@@ -217,7 +219,7 @@ def test_fewer_facets_cost_more_and_never_change_the_bound():
 
 def test_removing_a_facet_never_lowers_the_cost_at_a_fixed_radius():
     problem, (residuals, centers) = PROBLEMS["segment, linear"][1](), draw(40, 2, 6)
-    shape = Scenario().learn(residuals, centers, problem, 0.2).set
+    shape = Scenario().learn(Samples(residuals, centers, problem, 0.2)).set
     full = decide(problem, shape, 0.0, centers).cost_bound.mean()
     for facet in range(shape.n_facets):
         rest = np.delete(np.arange(shape.n_facets), facet)
@@ -227,8 +229,8 @@ def test_removing_a_facet_never_lowers_the_cost_at_a_fixed_radius():
 
 def test_out_of_time_gives_a_valid_bound_and_set_with_their_gap():
     problem, (residuals, centers) = PROBLEMS["simplex, d=3"][1](), draw(20, 3, 9)
-    exact = lower_bound(residuals, centers, problem, 0.2)
-    hurried = Scenario(time_limit=0.0).learn(residuals, centers, problem, 0.2)
+    exact = lower_bound(Samples(residuals, centers, problem, 0.2))
+    hurried = Scenario(time_limit=0.0).learn(Samples(residuals, centers, problem, 0.2))
     assert hurried.status is Status.STOPPED_EARLY
     assert hurried.lower_bound <= exact.lower + 1e-7
     assert hurried.objective >= exact.lower - 1e-7
@@ -243,7 +245,7 @@ def test_an_interrupted_search_returns_what_it_has(monkeypatch):
 
     monkeypatch.setattr(SelectionSearch, "_tighten_integer", interrupt)
     monkeypatch.setattr(SelectionSearch, "_tighten_continuous", interrupt)
-    bound = lower_bound(residuals, centers, problem, 0.2)
+    bound = lower_bound(Samples(residuals, centers, problem, 0.2))
     assert bound.status is Status.STOPPED_EARLY
     assert np.isfinite(bound.upper)
     assert bound.kept.sum() >= conformal_rank(30, 0.2)
@@ -253,7 +255,7 @@ def test_an_interrupted_search_returns_what_it_has(monkeypatch):
 def test_closed_form_costs_and_gradients_equal_the_solver_s(curvature):
     problem, (residuals, centers) = ph.problems.simplex_quadratic([-0.08, 0.0], curvature), draw(40, 2, 0)
     segment = as_segment(problem)
-    by_solver = LearningObjective(problem, residuals, centers, 0.1)
+    by_solver = Samples(residuals, centers, problem, 0.1)
     by_solver.__dict__["_plane_segment"] = None
     rng = np.random.default_rng(1)
     for _ in range(15):
@@ -272,7 +274,7 @@ def test_closed_form_costs_and_gradients_equal_the_solver_s(curvature):
 def test_closed_form_ignores_nearly_parallel_pairs_of_facets():
     problem, (residuals, centers) = ph.problems.simplex_quadratic([-0.08, 0.0], 0.08), draw(40, 2, 0)
     shape = ph.Polyhedron([[1.0, 3.8e-12], [0.0, 1.0], [-1.0, 0.0], [0.0, -1.0]], -np.ones(4))
-    objective = LearningObjective(problem, residuals, centers, 0.1)
+    objective = Samples(residuals, centers, problem, 0.1)
     expected = decide(problem, shape, 0.0, centers).cost_bound.mean()
     assert objective.cost_at(shape, 0.0) == pytest.approx(expected, abs=1e-7)
 
@@ -305,22 +307,22 @@ def test_where_no_certificate_exists_the_error_names_a_learner_that_works(kind):
     problem = ph.DecisionProblem(**{**common, **NOT_CERTIFIED[kind](z)})
     residuals, centers = draw(20, 2, 0)
     with pytest.raises(ValueError, match=r"No certificate is available.*Descent works"):
-        Scenario().learn(residuals, centers, problem, 0.2)
-    assert np.isfinite(Descent(n_steps=4).learn(residuals, centers, problem, 0.2).objective)
+        Scenario().learn(Samples(residuals, centers, problem, 0.2))
+    assert np.isfinite(Descent(n_steps=4).learn(Samples(residuals, centers, problem, 0.2)).objective)
 
 
 def test_too_few_residuals_for_alpha_is_an_error():
     residuals, centers = draw(5, 2, 0)
     with pytest.raises(ValueError, match="needs more than 5 residuals"):
-        lower_bound(residuals, centers, PROBLEMS["segment, linear"][1](), 0.05)
+        lower_bound(Samples(residuals, centers, PROBLEMS["segment, linear"][1](), 0.05))
 
 
 def test_a_bound_without_time_is_valid_and_says_so():
     rng = np.random.default_rng(0)
     residuals, centers = rng.normal(size=(30, 3)), rng.normal(size=(30, 3))
     problem = ph.problems.simplex_linear([0.0, 0.0, 0.0])
-    exact = lower_bound(residuals, centers[:6], problem, 0.1, 60.0)
-    hasty = lower_bound(residuals, centers[:6], problem, 0.1, 0.0)
+    exact = lower_bound(Samples(residuals, centers[:6], problem, 0.1), 60.0)
+    hasty = lower_bound(Samples(residuals, centers[:6], problem, 0.1), 0.0)
     assert exact.status is Status.OPTIMAL
     assert hasty.status is Status.STOPPED_EARLY
     assert hasty.lower <= exact.lower

@@ -12,7 +12,7 @@ import pytest
 
 import polyhedge as ph
 from polyhedge.calibration import conformal_rank
-from polyhedge.learners import LearningObjective
+from polyhedge.learners import Samples
 from polyhedge.learners.paper.bilinear_model import excess_over_selected
 from polyhedge.learners.paper.miqcp import MIQCP, _Model
 from polyhedge.learners.starts import axis_box, one_sided
@@ -43,7 +43,7 @@ def brute_force(problem, residuals, centers, alpha):
 
 
 def check_evidence(result, residuals, contexts, problem, alpha):
-    objective = LearningObjective(problem, residuals, contexts, alpha)
+    objective = Samples(residuals, contexts, problem, alpha)
     assert result.set.is_bounded
     assert objective.radius(result.set) == pytest.approx(0.0, abs=1e-9)
     assert np.linalg.norm(result.set.W, axis=1) == pytest.approx(1.0)
@@ -58,7 +58,7 @@ def test_miqcp_for_the_mean_context_equals_brute_force_over_selections(name, see
     pytest.importorskip("pyscipopt")
     residuals, centers = learning_data(11, seed=seed)
     problem = PROBLEMS[name]()
-    result = MIQCP(relative_gap=1e-6).learn(residuals, centers, problem, 0.2)
+    result = MIQCP(relative_gap=1e-6).learn(Samples(residuals, centers, problem, 0.2))
     mean = centers.mean(axis=0)[None]
     assert result.status is Status.OPTIMAL
     assert result.objective == pytest.approx(brute_force(problem, residuals, mean, 0.2), abs=1e-5)
@@ -72,7 +72,7 @@ def test_gurobi_finds_the_same_optimum_where_it_is_installed(name):
     pytest.importorskip("gurobipy")
     residuals, centers = learning_data(11)
     problem = PROBLEMS[name]()
-    result = MIQCP(relative_gap=1e-6, backend="gurobi").learn(residuals, centers, problem, 0.2)
+    result = MIQCP(relative_gap=1e-6, backend="gurobi").learn(Samples(residuals, centers, problem, 0.2))
     expected = brute_force(problem, residuals, centers.mean(axis=0)[None], 0.2)
     assert result.objective == pytest.approx(expected, abs=1e-5)
     assert result.lower_bound <= expected + 1e-6
@@ -84,7 +84,7 @@ def test_the_size_limit_of_gurobi_s_free_licence_is_told():
         if model.LicenseExpiration == 0:
             pytest.skip("a full licence has no size limit")
     residuals, centers = learning_data(400)
-    result = MIQCP(backend="gurobi").learn(residuals, centers, PROBLEMS["linear"](), 0.2)
+    result = MIQCP(backend="gurobi").learn(Samples(residuals, centers, PROBLEMS["linear"](), 0.2))
     assert result.status is not Status.OPTIMAL
     assert "size-limited licence stops at 2000" in result.detail
     assert result.set.is_bounded
@@ -95,7 +95,7 @@ def test_miqcp_without_aggregated_rows_brackets_the_same_optimum(name):
     pytest.importorskip("pyscipopt")
     residuals, centers = learning_data(5)
     problem = PROBLEMS[name]()
-    result = MIQCP(n_facets=3, aggregated_rows=False, time_limit=3).learn(residuals, centers, problem, 0.4)
+    result = MIQCP(n_facets=3, aggregated_rows=False, time_limit=3).learn(Samples(residuals, centers, problem, 0.4))
     truth = brute_force(problem, residuals, centers.mean(axis=0)[None], 0.4)
     assert result.objective >= truth - 1e-6
     assert result.lower_bound <= truth + 1e-6
@@ -107,7 +107,7 @@ def test_miqcp_without_aggregated_rows_brackets_the_same_optimum(name):
 def test_aggregated_rows_cut_off_no_set(name):
     residuals, centers = learning_data(9)
     problem, rng = PROBLEMS[name](), np.random.default_rng(0)
-    objective = LearningObjective(problem, residuals, centers[:2], 0.3)
+    objective = Samples(residuals, centers[:2], problem, 0.3)
     models = [_Model(MIQCP(aggregated_rows=rows), objective, problem.pieces) for rows in (True, False)]
     for _ in range(10):
         angles = np.sort(rng.uniform(0, np.pi / 2, size=4)) + np.arange(4) * np.pi / 2
@@ -125,7 +125,7 @@ def test_miqcp_for_several_contexts_equals_brute_force_over_shared_selections(na
     pytest.importorskip("pyscipopt")
     residuals, centers = learning_data(8)
     problem, chosen = PROBLEMS[name](), [1, 4]
-    result = MIQCP(contexts=chosen, relative_gap=1e-5, time_limit=20).learn(residuals, centers, problem, 0.25)
+    result = MIQCP(contexts=chosen, relative_gap=1e-5, time_limit=20).learn(Samples(residuals, centers, problem, 0.25))
     truth = brute_force(problem, residuals, centers[chosen], 0.25)
     assert result.objective == pytest.approx(truth, abs=1e-4)
     assert result.lower_bound <= truth + 1e-6
@@ -140,7 +140,7 @@ def test_miqcp_takes_integer_decisions():
         decision=z, cost=lambda z, u: u @ z, constraints=[z >= -1, z <= 2, cp.sum(z) == 1], n_outcomes=2
     )
     residuals, centers = learning_data(8)
-    result = MIQCP(relative_gap=1e-6).learn(residuals, centers, problem, 0.25)
+    result = MIQCP(relative_gap=1e-6).learn(Samples(residuals, centers, problem, 0.25))
     truth = brute_force(problem, residuals, centers.mean(axis=0)[None], 0.25)
     assert result.objective == pytest.approx(truth, abs=1e-5)
 
@@ -149,7 +149,7 @@ def test_random_contexts_come_from_the_seed():
     pytest.importorskip("pyscipopt")
     residuals, centers = learning_data(8)
     learner, problem = MIQCP(contexts=2), PROBLEMS["linear"]()
-    first, second = (learner.learn(residuals, centers, problem, 0.25, random_state=5) for _ in range(2))
+    first, second = (learner.learn(Samples(residuals, centers, problem, 0.25), random_state=5) for _ in range(2))
     assert first.objective == second.objective
 
 
@@ -171,12 +171,12 @@ def test_miqcp_out_of_time_returns_a_valid_set_that_is_no_worse_than_its_starts(
     residuals, centers = learning_data(30)
     problem, mean = PROBLEMS["linear"](), centers.mean(axis=0)[None]
     for limit in (0.0, 1.0):
-        result = MIQCP(aggregated_rows=False, time_limit=limit).learn(residuals, centers, problem, 0.1)
+        result = MIQCP(aggregated_rows=False, time_limit=limit).learn(Samples(residuals, centers, problem, 0.1))
         assert result.status is Status.STOPPED_EARLY
         assert result.seconds < limit + 10
         check_evidence(result, residuals, mean, problem, 0.1)
-        whole = LearningObjective(problem, residuals, centers, 0.1)
-        judge = LearningObjective(problem, residuals, mean, 0.1)
+        whole = Samples(residuals, centers, problem, 0.1)
+        judge = Samples(residuals, mean, problem, 0.1)
         starts = [axis_box(whole), one_sided(whole, 4)]
         assert result.objective <= min(judge.value(shape, np.array([0])) for shape in starts) + 1e-9
 
@@ -193,7 +193,7 @@ def test_a_crash_of_the_solver_is_a_reported_failure_with_the_start_as_set(monke
     monkeypatch.setattr(bilinear, "_command", lambda: [sys.executable, "-c", code])
     residuals, centers = learning_data(12)
     problem = PROBLEMS["linear"]()
-    result = MIQCP().learn(residuals, centers, problem, 0.2)
+    result = MIQCP().learn(Samples(residuals, centers, problem, 0.2))
     assert result.status is Status.FAILED
     assert re.search(message, result.detail)
     assert result.lower_bound == -np.inf
@@ -258,9 +258,9 @@ def test_missing_scip_names_the_command_that_installs_it(monkeypatch):
     residuals, centers = learning_data(10)
     for backend in ("auto", "scip"):
         with pytest.raises(ImportError, match=r"pip install 'polyhedge\[exact\]'"):
-            MIQCP(backend=backend).learn(residuals, centers, PROBLEMS["linear"](), 0.2)
+            MIQCP(backend=backend).learn(Samples(residuals, centers, PROBLEMS["linear"](), 0.2))
     with pytest.raises(ImportError, match="pip install gurobipy"):
-        MIQCP(backend="gurobi").learn(residuals, centers, PROBLEMS["linear"](), 0.2)
+        MIQCP(backend="gurobi").learn(Samples(residuals, centers, PROBLEMS["linear"](), 0.2))
 
 
 def unsupported_problems():
@@ -297,7 +297,7 @@ def unsupported_problems():
 def test_miqcp_says_where_it_does_not_apply_and_what_does(reason, problem):
     residuals, centers = learning_data(10)
     with pytest.raises(ValueError, match=rf"MIQCP does not apply: .*{reason}.*Use Descent, or Scenario"):
-        MIQCP().learn(residuals, centers, problem, 0.2)
+        MIQCP().learn(Samples(residuals, centers, problem, 0.2))
 
 
 @pytest.mark.needs("pyscipopt")
@@ -306,7 +306,7 @@ def test_an_unbounded_feasible_set_is_an_error_that_says_so():
     problem = ph.DecisionProblem(decision=z, cost=lambda z, u: (u + 9) @ z, constraints=[cp.sum(z) >= 1], n_outcomes=2)
     residuals, centers = learning_data(10)
     with pytest.raises(ValueError, match=r"needs a bounded feasible set.*use Descent"):
-        MIQCP(backend="auto").learn(residuals, centers, problem, 0.2)
+        MIQCP(backend="auto").learn(Samples(residuals, centers, problem, 0.2))
 
 
 @pytest.mark.needs("pyscipopt")
@@ -323,4 +323,4 @@ def test_an_unbounded_feasible_set_is_an_error_that_says_so():
 def test_settings_out_of_range_are_errors(settings, message):
     residuals, centers = learning_data(10)
     with pytest.raises(ValueError, match=message):
-        MIQCP(**settings).learn(residuals, centers, PROBLEMS["linear"](), 0.2)
+        MIQCP(**settings).learn(Samples(residuals, centers, PROBLEMS["linear"](), 0.2))

@@ -9,7 +9,7 @@ from scipy.spatial import ConvexHull
 
 import polyhedge as ph
 from polyhedge.calibration import conformal_rank
-from polyhedge.learners import LearningObjective
+from polyhedge.learners import Samples
 from polyhedge.learners.paper.ccg import CCG
 from polyhedge.learners.paper.miqcp import MIQCP
 from polyhedge.robust.scenarios import best_against
@@ -72,7 +72,7 @@ def brute_force_over_hulls(problem, residuals, centers, alpha):
 
 
 def check_evidence(result, residuals, contexts, problem, alpha):
-    objective = LearningObjective(problem, residuals, contexts, alpha)
+    objective = Samples(residuals, contexts, problem, alpha)
     assert result.set.is_bounded
     assert objective.radius(result.set) == pytest.approx(0.0, abs=1e-9)
     assert result.objective == pytest.approx(objective.value(result.set, np.arange(len(contexts))), abs=1e-6)
@@ -83,7 +83,7 @@ def check_evidence(result, residuals, contexts, problem, alpha):
 def test_bounds_meet_at_brute_force_where_the_cost_is_convex_in_the_outcome(name, contexts, seed):
     residuals, centers = learning_data(7, seed=seed)
     problem = CONVEX_IN_OUTCOME[name]()
-    result = CCG(contexts=contexts, tolerance=1e-6).learn(residuals, centers, problem, 0.4)
+    result = CCG(contexts=contexts, tolerance=1e-6).learn(Samples(residuals, centers, problem, 0.4))
     chosen = centers.mean(axis=0)[None] if contexts == "mean" else centers[contexts]
     truth = brute_force(problem, residuals, chosen, 0.4)
     assert result.status is Status.OPTIMAL
@@ -96,7 +96,7 @@ def test_bounds_meet_at_brute_force_where_the_cost_is_convex_in_the_outcome(name
 def test_bounds_meet_at_the_best_hull_where_the_cost_is_concave_in_the_outcome(contexts):
     residuals, centers = learning_data(8)
     problem = concave_problem()
-    result = CCG(contexts=contexts, tolerance=1e-6).learn(residuals, centers, problem, 0.3)
+    result = CCG(contexts=contexts, tolerance=1e-6).learn(Samples(residuals, centers, problem, 0.3))
     chosen = centers.mean(axis=0)[None] if contexts == "mean" else centers[contexts]
     truth = brute_force_over_hulls(problem, residuals, chosen, 0.3)
     assert result.status is Status.OPTIMAL
@@ -117,24 +117,24 @@ def test_ccg_and_miqcp_agree(name):
     pytest.importorskip("pyscipopt")
     residuals, centers = learning_data(12, seed=2)
     problem = CONVEX_IN_OUTCOME[name]()
-    ccg = CCG(tolerance=1e-6).learn(residuals, centers, problem, 0.2)
-    miqcp = MIQCP(relative_gap=1e-6).learn(residuals, centers, problem, 0.2)
+    ccg = CCG(tolerance=1e-6).learn(Samples(residuals, centers, problem, 0.2))
+    miqcp = MIQCP(relative_gap=1e-6).learn(Samples(residuals, centers, problem, 0.2))
     assert ccg.objective == pytest.approx(miqcp.objective, abs=1e-5)
 
 
 def test_lower_bound_holds_for_every_set_the_other_learners_find():
     residuals, centers = learning_data(60)
     problem = CONVEX_IN_OUTCOME["newsvendor"]()
-    result = CCG().learn(residuals, centers, problem, 0.1)
-    mean = LearningObjective(problem, residuals, centers.mean(axis=0)[None], 0.1)
-    descent = ph.learners.Descent(n_steps=40).learn(residuals, centers, problem, 0.1, random_state=0)
+    result = CCG().learn(Samples(residuals, centers, problem, 0.1))
+    mean = Samples(residuals, centers.mean(axis=0)[None], problem, 0.1)
+    descent = ph.learners.Descent(n_steps=40).learn(Samples(residuals, centers, problem, 0.1), random_state=0)
     assert result.lower_bound <= mean.value(descent.set, np.array([0]))
     assert result.gap <= 1e-4
 
 
 def test_newsvendor_needs_one_facet_for_each_piece():
     residuals, centers = learning_data(60)
-    result = CCG().learn(residuals, centers, CONVEX_IN_OUTCOME["newsvendor"](), 0.1)
+    result = CCG().learn(Samples(residuals, centers, CONVEX_IN_OUTCOME["newsvendor"](), 0.1))
     assert result.set.n_facets == 4
 
 
@@ -143,7 +143,7 @@ def test_newsvendor_needs_one_facet_for_each_piece():
 def test_out_of_time_returns_a_valid_set_without_a_bound(settings, as_printed):
     residuals, centers = learning_data(30)
     problem = CONVEX_IN_OUTCOME["linear"]()
-    result = CCG(as_printed=as_printed, **settings).learn(residuals, centers, problem, 0.1)
+    result = CCG(as_printed=as_printed, **settings).learn(Samples(residuals, centers, problem, 0.1))
     assert result.status is Status.STOPPED_EARLY
     assert result.lower_bound == -np.inf
     check_evidence(result, residuals, centers.mean(axis=0)[None], problem, 0.1)
@@ -153,7 +153,7 @@ def test_out_of_time_returns_a_valid_set_without_a_bound(settings, as_printed):
 def test_printed_master_returns_a_valid_set_and_claims_no_bound(name):
     residuals, centers = learning_data(8)
     problem = {**CONVEX_IN_OUTCOME, "concave": concave_problem}[name]()
-    result = CCG(as_printed=True, time_limit=5).learn(residuals, centers, problem, 0.3)
+    result = CCG(as_printed=True, time_limit=5).learn(Samples(residuals, centers, problem, 0.3))
     assert result.lower_bound == -np.inf
     assert "printed master" in result.detail
     assert np.isfinite(result.objective)
@@ -163,8 +163,8 @@ def test_printed_master_returns_a_valid_set_and_claims_no_bound(name):
 def test_printed_master_stops_with_its_certificate_at_sets_that_are_not_optimal():
     residuals, centers = learning_data(10)
     problem = CONVEX_IN_OUTCOME["newsvendor"]()
-    printed = CCG(as_printed=True).learn(residuals, centers, problem, 0.2)
-    valid = CCG().learn(residuals, centers, problem, 0.2)
+    printed = CCG(as_printed=True).learn(Samples(residuals, centers, problem, 0.2))
+    valid = CCG().learn(Samples(residuals, centers, problem, 0.2))
     assert printed.status is Status.FINISHED
     assert printed.objective > valid.objective + 0.05
 
@@ -175,7 +175,7 @@ def test_one_outcome_is_an_interval():
         decision=z, cost=lambda z, u: cp.square(u - 1) + 0 * z, constraints=[z <= 1], n_outcomes=1
     )
     residuals, centers = learning_data(9, d=1)
-    result = CCG().learn(residuals, centers, problem, 0.3)
+    result = CCG().learn(Samples(residuals, centers, problem, 0.3))
     truth = brute_force(problem, residuals, centers.mean(axis=0)[None], 0.3)
     assert result.objective == pytest.approx(truth, abs=2e-4)
 
@@ -185,29 +185,29 @@ def test_ccg_says_where_it_does_not_apply_and_what_does():
     parts = {"decision": Z, "n_outcomes": 2, "cost": lambda z, u: u @ z, "constraints": [cp.sum(Z) == 1]}
     known = ph.DecisionProblem(outcome_support=lambda u: [u >= -9], **parts)
     with pytest.raises(ValueError, match=r"CCG does not apply to problems with outcome_support\. Use Descent"):
-        CCG().learn(residuals, centers, known, 0.2)
+        CCG().learn(Samples(residuals, centers, known, 0.2))
     uncertain = ph.DecisionProblem(uncertain_constraints=lambda z, u: [u @ z <= 9], **parts)
     with pytest.raises(ValueError, match=r"CCG does not apply to problems with uncertain_constraints\. Use Descent"):
-        CCG().learn(residuals, centers, uncertain, 0.2)
+        CCG().learn(Samples(residuals, centers, uncertain, 0.2))
     many = cp.Variable(11, nonneg=True)
     large = ph.DecisionProblem(
         decision=many, cost=lambda z, u: cp.square(cp.sum(z) - u[0]), constraints=[many <= 1], n_outcomes=2
     )
     with pytest.raises(ValueError, match=r"at most 10 decisions, got 11\. Use Descent"):
-        CCG().learn(residuals, centers, large, 0.2)
+        CCG().learn(Samples(residuals, centers, large, 0.2))
 
 
 def test_selected_residuals_on_a_line_are_an_error_where_the_hull_is_the_set():
     residuals, centers = learning_data(10)
     flat = np.column_stack([residuals[:, 0], 2 * residuals[:, 0]])
     with pytest.raises(ValueError, match=r"no hull with volume.*Use Descent"):
-        CCG().learn(flat, centers, CONVEX_IN_OUTCOME["square"](), 0.2)
+        CCG().learn(Samples(flat, centers, CONVEX_IN_OUTCOME["square"](), 0.2))
 
 
 def test_printed_master_needs_enough_facets():
     residuals, centers = learning_data(10)
     with pytest.raises(ValueError, match=r"n_facets must be at least n_outcomes \+ 1 = 3"):
-        CCG(n_facets=2, as_printed=True).learn(residuals, centers, CONVEX_IN_OUTCOME["linear"](), 0.2)
+        CCG(n_facets=2, as_printed=True).learn(Samples(residuals, centers, CONVEX_IN_OUTCOME["linear"](), 0.2))
 
 
 @pytest.mark.parametrize("learner", [CCG(), CCG(as_printed=True), MIQCP()], ids=["valid", "printed", "miqcp"])
@@ -215,4 +215,4 @@ def test_too_few_samples_for_alpha_are_an_error(learner):
     pytest.importorskip("pyscipopt")
     residuals, centers = learning_data(5)
     with pytest.raises(ValueError, match=r"alpha=0\.1 needs at least 9 .*samples, got 5"):
-        learner.learn(residuals, centers, CONVEX_IN_OUTCOME["linear"](), 0.1)
+        learner.learn(Samples(residuals, centers, CONVEX_IN_OUTCOME["linear"](), 0.1))

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import polyhedge as ph
-from polyhedge.learners import LearningObjective
+from polyhedge.learners import Samples
 from polyhedge.learners.paper import decision_steps, pinball_surrogate
 from polyhedge.learners.paper import pinball as module
 from polyhedge.learners.paper.decision_steps import decision_step, project_onto_simplex
@@ -28,7 +28,7 @@ def learning_data(n=60, d=2, seed=0):
 
 
 def objective_of(problem, **kwargs):
-    return LearningObjective(problem, *learning_data(**kwargs), 0.1)
+    return Samples(*learning_data(**kwargs), problem, 0.1)
 
 
 def some_state(objective, seed=1):
@@ -172,7 +172,7 @@ def test_learned_set_is_bounded_and_covers_the_conformal_rank_at_radius_0(name):
     problem = PROBLEMS[name]()
     objective = objective_of(problem)
     learner = QUICK if name != "known support" else Pinball(n_steps=8, n_starts=1, batch_size=8)
-    result = learner.learn(objective.residuals, objective.centers, problem, 0.1, random_state=0)
+    result = learner.learn(Samples(objective.residuals, objective.centers, problem, 0.1), random_state=0)
     assert objective.radius(result.set) == pytest.approx(0.0, abs=1e-9)
     assert result.set.contains(objective.residuals, 1e-9).sum() >= objective.rank
     assert result.set.is_bounded
@@ -185,7 +185,7 @@ def test_pinball_improves_on_the_symmetric_box_it_starts_from():
     objective = objective_of(PROBLEMS["linear"](), n=100)
     axis = pinball_starts(objective, 4, 2, np.random.default_rng(0))[1]
     result = Pinball(n_steps=200, n_starts=2).learn(
-        objective.residuals, objective.centers, objective.problem, 0.1, random_state=0
+        Samples(objective.residuals, objective.centers, objective.problem, 0.1), random_state=0
     )
     assert result.objective < objective.value(axis)
 
@@ -193,7 +193,9 @@ def test_pinball_improves_on_the_symmetric_box_it_starts_from():
 def test_more_dimensions_than_bases_can_be_listed_are_learned_by_linear_programs():
     problem = ph.problems.simplex_linear(np.zeros(5))
     residuals, centers = learning_data(n=40, d=5)
-    result = Pinball(n_steps=4, n_starts=1, batch_size=4).learn(residuals, centers, problem, 0.1, random_state=0)
+    result = Pinball(n_steps=4, n_starts=1, batch_size=4).learn(
+        Samples(residuals, centers, problem, 0.1), random_state=0
+    )
     assert result.set.is_bounded
     assert np.isfinite(result.objective)
 
@@ -207,7 +209,9 @@ def test_every_start_has_the_facets_asked_for(n_facets, d):
 
 def test_same_seed_gives_the_same_set():
     residuals, centers = learning_data(n=40)
-    first, second = (QUICK.learn(residuals, centers, PROBLEMS["linear"](), 0.2, random_state=3) for _ in range(2))
+    first, second = (
+        QUICK.learn(Samples(residuals, centers, PROBLEMS["linear"](), 0.2), random_state=3) for _ in range(2)
+    )
     assert np.array_equal(first.set.W, second.set.W)
     assert np.array_equal(first.set.b, second.set.b)
 
@@ -224,7 +228,7 @@ def test_interrupted_pinball_returns_a_valid_set_with_its_status(monkeypatch, af
         return surrogate_gradient(*args)
 
     monkeypatch.setattr(module, "surrogate_gradient", interrupt)
-    result = QUICK.learn(objective.residuals, objective.centers, objective.problem, 0.1, random_state=0)
+    result = QUICK.learn(Samples(objective.residuals, objective.centers, objective.problem, 0.1), random_state=0)
     assert result.status is Status.STOPPED_EARLY
     assert result.set.is_bounded
     assert result.set.contains(objective.residuals, 1e-9).sum() >= objective.rank
@@ -233,7 +237,7 @@ def test_interrupted_pinball_returns_a_valid_set_with_its_status(monkeypatch, af
 
 def test_pinball_out_of_time_returns_a_valid_set_with_its_status():
     residuals, centers = learning_data()
-    result = Pinball(time_limit=0.0).learn(residuals, centers, PROBLEMS["linear"](), 0.1, random_state=0)
+    result = Pinball(time_limit=0.0).learn(Samples(residuals, centers, PROBLEMS["linear"](), 0.1), random_state=0)
     assert result.status is Status.STOPPED_EARLY
     assert result.set.is_bounded
 
@@ -263,7 +267,7 @@ def refused_problems():
 @pytest.mark.parametrize(("problem", "message"), refused_problems(), ids=["convex", "uncertain", "integer"])
 def test_problems_beyond_algorithm_2_are_refused_with_a_way_out(problem, message):
     with pytest.raises(ValueError, match=message):
-        Pinball().learn(*learning_data(), problem, 0.1)
+        Pinball().learn(Samples(*learning_data(), problem, 0.1))
 
 
 @pytest.mark.parametrize(
@@ -277,7 +281,7 @@ def test_problems_beyond_algorithm_2_are_refused_with_a_way_out(problem, message
 )
 def test_meaningless_settings_are_refused(settings, message):
     with pytest.raises(ValueError, match=message):
-        Pinball(**settings).learn(*learning_data(), PROBLEMS["linear"](), 0.1)
+        Pinball(**settings).learn(Samples(*learning_data(), PROBLEMS["linear"](), 0.1))
 
 
 @pytest.mark.slow
@@ -285,7 +289,7 @@ def test_meaningless_settings_are_refused(settings, message):
 def test_own_radius_covers_tau_minus_the_mean_multipliers_over_the_penalty(penalty):
     X, Y = ph.data.make_synthetic(1500, rng=np.random.default_rng(0))
     centers = ph.predictors.FeatureRidge().fit(X[:1200], Y[:1200]).predict(X[1200:])
-    objective = LearningObjective(PROBLEMS["linear"](), Y[1200:] - centers, centers, 0.1)
+    objective = Samples(Y[1200:] - centers, centers, PROBLEMS["linear"](), 0.1)
     run = module._Run(
         Pinball(penalty=penalty, n_steps=3000, batch_size=300, step_size=0.1), objective, np.random.default_rng(0)
     )

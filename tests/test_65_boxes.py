@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import polyhedge as ph
-from polyhedge.learners import Learner, LearningObjective
+from polyhedge.learners import Learner, Samples
 from polyhedge.learners.one_sided_box import OneSidedBox, harmful_sides
 from polyhedge.learners.paper import boxes as module
 from polyhedge.learners.paper.boxes import (
@@ -38,13 +38,11 @@ def learning_data(n=40, d=2, seed=0):
 
 def linear_objective(**kwargs):
     residuals, centers = learning_data(**kwargs)
-    return LearningObjective(ph.problems.simplex_linear(np.zeros(residuals.shape[1])), residuals, centers, 0.1)
+    return Samples(residuals, centers, ph.problems.simplex_linear(np.zeros(residuals.shape[1])), 0.1)
 
 
 def learn(learner, objective, random_state=0):
-    return learner.learn(
-        objective.residuals, objective.centers, objective.problem, objective.alpha, random_state=random_state
-    )
+    return learner.learn(objective, random_state=random_state)
 
 
 @pytest.mark.parametrize("d", [1, 2, 3])
@@ -68,7 +66,7 @@ def test_costs_without_pieces_are_learned_too(learner):
     )
     if isinstance(learner, RotatedBoxGrid):
         learner = RotatedBoxGrid(n_angles=2, n_aspects=1, max_contexts=2)
-    result = learn(learner, LearningObjective(problem, *learning_data(), 0.1))
+    result = learn(learner, Samples(*learning_data(), problem, 0.1))
     assert np.isfinite(result.objective)
 
 
@@ -101,7 +99,7 @@ def test_aspects_are_ratios_of_half_widths_up_to_the_largest(d):
 def test_principal_box_is_axis_aligned_for_uncorrelated_residuals_of_unequal_spread():
     a, b = 3.0, 1.0
     residuals = np.array([[a, 0.0], [-a, 0.0], [0.0, b], [0.0, -b]] * 5)
-    objective = LearningObjective(ph.problems.simplex_linear([0.0, 0.0]), residuals, np.zeros((20, 2)), 0.1)
+    objective = Samples(residuals, np.zeros((20, 2)), ph.problems.simplex_linear([0.0, 0.0]), 0.1)
     shape = learn(PcaBox(), objective).set
     assert sorted(shape.support(PLUS, 0.0)) == pytest.approx([b, a])
 
@@ -196,7 +194,7 @@ def test_grid_whose_constraints_no_decision_meets_says_so():
         n_outcomes=2,
         uncertain_constraints=lambda z, u: [u @ z <= 0.1],
     )
-    objective = LearningObjective(problem, *learning_data(), 0.1)
+    objective = Samples(*learning_data(), problem, 0.1)
     with pytest.raises(
         ValueError, match=r"no finite worst-case cost on the whole learning split.*uncertain_constraints"
     ):
@@ -286,7 +284,7 @@ def test_far_facets_of_the_one_sided_box_cost_nothing():
 
 def test_one_sided_box_of_a_cost_that_ignores_outcomes_is_a_box():
     problem = user_problem(lambda z, u: cp.sum(z) + 0 * cp.sum(u), simplex)
-    result = learn(OneSidedBox(), LearningObjective(problem, *learning_data(), 0.1))
+    result = learn(OneSidedBox(), Samples(*learning_data(), problem, 0.1))
     assert result.detail.startswith("0 of 4")
     assert result.set.n_facets == 4
     assert result.set.is_bounded

@@ -15,7 +15,7 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.neighbors import KNeighborsRegressor
 
 import polyhedge as ph
-from polyhedge.learners import Auto, Descent, OneSidedBox, PcaBox
+from polyhedge.learners import Auto, Descent, Needs, OneSidedBox, PcaBox
 from polyhedge.learners.one_sided_box import spreads
 
 FALSE_ALARM = 0.001
@@ -39,11 +39,11 @@ class Spy:
     """Remembers what it is given."""
 
     seen: list
-    learns_from_decisions: ClassVar[bool] = False
+    needs: ClassVar[Needs] = Needs(learning_rows=False)
 
-    def learn(self, residuals, centers, problem, alpha, random_state=None):
-        self.seen.append(residuals)
-        return OneSidedBox().learn(residuals, centers, problem, alpha)
+    def learn(self, samples, random_state=None):
+        self.seen.append(samples.residuals)
+        return OneSidedBox().learn(samples)
 
 
 @pytest.mark.parametrize("kind", ["ridge", "forest"])

@@ -12,7 +12,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder
 
 import polyhedge as ph
-from polyhedge.learners import Auto, Descent, LearningObjective, OneSidedBox, auto, lower_bound
+from polyhedge.learners import Auto, Descent, Samples, OneSidedBox, auto, lower_bound
 from polyhedge.learners.cross_fit import Contest, half_way
 from polyhedge.robust import decide
 from polyhedge.solvers.program import Status
@@ -73,7 +73,7 @@ def test_the_choice_depends_on_the_learning_split_only():
 
 
 def test_detail_names_the_choice_and_the_premiums_it_was_made_by():
-    detail = Auto().learn(*learning_data(), NEWSVENDOR, 0.1, 0).detail
+    detail = Auto().learn(Samples(*learning_data(), NEWSVENDOR, 0.1), 0).detail
     chosen, reason = detail.removeprefix("chose ").split(": ", 1)
     assert reason.startswith("cross-fitted premiums: ")
     premiums = dict(part.rsplit(" ", 1) for part in reason.removeprefix("cross-fitted premiums: ").split(", "))
@@ -83,7 +83,7 @@ def test_detail_names_the_choice_and_the_premiums_it_was_made_by():
 
 
 def test_same_seed_gives_the_same_set():
-    first, second = (Auto().learn(*learning_data(), NEWSVENDOR, 0.1, 3) for _ in range(2))
+    first, second = (Auto().learn(Samples(*learning_data(), NEWSVENDOR, 0.1), 3) for _ in range(2))
     assert first.detail == second.detail
     assert np.array_equal(first.set.W, second.set.W)
     assert np.array_equal(first.set.b, second.set.b)
@@ -92,12 +92,12 @@ def test_same_seed_gives_the_same_set():
 @pytest.mark.parametrize("problem", [LINEAR, NEWSVENDOR], ids=["linear", "newsvendor"])
 def test_the_set_is_bounded_covers_the_rank_and_has_a_valid_certificate(problem):
     residuals, centers = learning_data()
-    result = Auto().learn(residuals, centers, problem, 0.1, 0)
-    objective = LearningObjective(problem, residuals, centers, 0.1)
+    result = Auto().learn(Samples(residuals, centers, problem, 0.1), 0)
+    objective = Samples(residuals, centers, problem, 0.1)
     assert result.set.is_bounded
     assert objective.radius(result.set) == pytest.approx(0.0, abs=1e-8)
     assert result.objective == pytest.approx(objective.value(result.set))
-    bound = lower_bound(residuals, centers, problem, 0.1)
+    bound = lower_bound(Samples(residuals, centers, problem, 0.1))
     assert result.lower_bound == pytest.approx(bound.lower, abs=1e-6)
     assert result.gap >= -1e-9
 
@@ -111,7 +111,7 @@ def test_problems_of_users_are_learned(name):
 
 
 def test_no_choice_is_made_from_too_few_samples():
-    result = Auto().learn(*learning_data(n=12), LINEAR, 0.1, 0)
+    result = Auto().learn(Samples(*learning_data(n=12), LINEAR, 0.1), 0)
     assert result.detail == "chose one-sided box: too few learning samples to compare"
 
 
@@ -120,12 +120,13 @@ def test_a_cost_that_no_outcome_can_raise_gets_the_simplest_set():
         decision=Z, cost=lambda z, u: cp.sum(z) + 0 * cp.sum(u), constraints=[cp.sum(Z) == 1], n_outcomes=2
     )
     assert (
-        Auto().learn(*learning_data(), problem, 0.1, 0).detail == "chose one-sided box: no outcome can raise the cost"
+        Auto().learn(Samples(*learning_data(), problem, 0.1), 0).detail
+        == "chose one-sided box: no outcome can raise the cost"
     )
 
 
 def test_a_time_limit_is_respected_and_reported():
-    result = Auto(time_limit=0.0).learn(*learning_data(), NEWSVENDOR, 0.1, 0)
+    result = Auto(time_limit=0.0).learn(Samples(*learning_data(), NEWSVENDOR, 0.1), 0)
     assert result.status is Status.STOPPED_EARLY
     assert result.detail == "chose one-sided box: out of time before anything was compared"
     assert result.set.is_bounded
@@ -137,14 +138,14 @@ class Remembers(OneSidedBox):
 
     seen: ClassVar[list] = []
 
-    def learn(self, residuals, centers, problem, alpha, random_state=None):
-        self.seen.append(residuals)
-        return super().learn(residuals, centers, problem, alpha, random_state)
+    def learn(self, samples, random_state=None):
+        self.seen.append(samples.residuals)
+        return super().learn(samples, random_state)
 
 
 def test_candidates_are_fitted_without_a_fold_and_judged_on_it_at_the_radius_of_all_left_out_scores():
     residuals, centers = learning_data(n=120)
-    objective = LearningObjective(LINEAR, residuals, centers, 0.1)
+    objective = Samples(residuals, centers, LINEAR, 0.1)
     contest = Contest(objective, 3, 0.7, seed=0, deadline=np.inf)
     Remembers.seen.clear()
     contest.choose({"box": OneSidedBox(), "same": Remembers()})
@@ -152,11 +153,13 @@ def test_candidates_are_fitted_without_a_fold_and_judged_on_it_at_the_radius_of_
     for fold, seen in zip(contest.folds, Remembers.seen, strict=True):
         rest = np.setdiff1d(np.arange(120), fold)
         assert np.array_equal(seen, residuals[rest])
-        scores.append(OneSidedBox().learn(residuals[rest], centers[rest], LINEAR, 0.1).set.scores(residuals[fold]))
+        scores.append(
+            OneSidedBox().learn(Samples(residuals[rest], centers[rest], LINEAR, 0.1)).set.scores(residuals[fold])
+        )
     radius = ph.conformal_radius(np.concatenate(scores), 0.1)
     for fold in contest.folds:
         rest = np.setdiff1d(np.arange(120), fold)
-        shape = OneSidedBox().learn(residuals[rest], centers[rest], LINEAR, 0.1).set
+        shape = OneSidedBox().learn(Samples(residuals[rest], centers[rest], LINEAR, 0.1)).set
         costs.append(decide(LINEAR, shape, radius, centers[fold]).cost_bound)
     assert sorted(np.concatenate(contest.folds)) == list(range(120))
     assert contest.judged["same"] == pytest.approx(np.concatenate(costs).mean())
@@ -164,8 +167,8 @@ def test_candidates_are_fitted_without_a_fold_and_judged_on_it_at_the_radius_of_
 
 def test_a_candidate_must_lead_by_more_than_the_handicap():
     data = learning_data()
-    assert Auto().learn(*data, NEWSVENDOR, 0.1, 0).detail.startswith("chose smooth descent")
-    assert Auto(handicap=1e3).learn(*data, NEWSVENDOR, 0.1, 0).detail.startswith("chose one-sided box")
+    assert Auto().learn(Samples(*data, NEWSVENDOR, 0.1), 0).detail.startswith("chose smooth descent")
+    assert Auto(handicap=1e3).learn(Samples(*data, NEWSVENDOR, 0.1), 0).detail.startswith("chose one-sided box")
 
 
 def interrupt_at_call(monkeypatch, owner, name, number):
@@ -186,28 +189,28 @@ def interrupt_at_call(monkeypatch, owner, name, number):
 def test_ctrl_c_at_any_time_gives_a_whole_valid_set_with_its_status(monkeypatch, name, share):
     residuals, centers = learning_data(n=150)
     with monkeypatch.context() as patch:
-        calls = interrupt_at_call(patch, LearningObjective, name, 0)
-        Auto().learn(residuals, centers, LINEAR, 0.1, 0)
+        calls = interrupt_at_call(patch, Samples, name, 0)
+        Auto().learn(Samples(residuals, centers, LINEAR, 0.1), 0)
         n_calls = next(calls) - 1
     with monkeypatch.context() as patch:
-        interrupt_at_call(patch, LearningObjective, name, int(np.ceil(share * n_calls)))
-        result = Auto().learn(residuals, centers, LINEAR, 0.1, 0)
+        interrupt_at_call(patch, Samples, name, int(np.ceil(share * n_calls)))
+        result = Auto().learn(Samples(residuals, centers, LINEAR, 0.1), 0)
     assert_whole_valid_set_of_an_interrupted_run(result, residuals, centers)
 
 
 def test_ctrl_c_while_certifying_keeps_the_learned_set(monkeypatch):
     residuals, centers = learning_data(n=150)
-    whole = Auto().learn(residuals, centers, LINEAR, 0.1, 0)
+    whole = Auto().learn(Samples(residuals, centers, LINEAR, 0.1), 0)
     assert np.isfinite(whole.lower_bound)
     interrupt_at_call(monkeypatch, auto, "lower_bound", 1)
-    result = Auto().learn(residuals, centers, LINEAR, 0.1, 0)
+    result = Auto().learn(Samples(residuals, centers, LINEAR, 0.1), 0)
     assert_whole_valid_set_of_an_interrupted_run(result, residuals, centers)
     np.testing.assert_array_equal(result.set.W, whole.set.W)
     assert result.lower_bound == -np.inf
 
 
 def assert_whole_valid_set_of_an_interrupted_run(result, residuals, centers):
-    objective = LearningObjective(LINEAR, residuals, centers, 0.1)
+    objective = Samples(residuals, centers, LINEAR, 0.1)
     assert result.status is Status.STOPPED_EARLY
     assert result.interrupted
     assert result.set.is_bounded
@@ -262,7 +265,7 @@ class AllRowsNeeded(LinearRegression):
 def test_the_support_of_a_blend_is_the_mean_of_both_along_their_facets():
     residuals, centers = learning_data()
     shapes = [
-        learner.learn(residuals, centers, NEWSVENDOR, 0.1, 0).set
+        learner.learn(Samples(residuals, centers, NEWSVENDOR, 0.1), 0).set
         for learner in (OneSidedBox(scale="tail"), Descent(n_steps=20, starts=("one-sided",)))
     ]
     blend = half_way(*shapes)
@@ -278,12 +281,12 @@ def test_the_support_of_a_blend_is_the_mean_of_both_along_their_facets():
 
 def test_too_few_facets_are_an_error_that_names_the_least_number():
     with pytest.raises(ValueError, match=r"n_facets must be at least n_outcomes \+ 1 = 3 .* got 2"):
-        Auto(n_facets=2).learn(*learning_data(), LINEAR, 0.1, 0)
+        Auto(n_facets=2).learn(Samples(*learning_data(), LINEAR, 0.1), 0)
 
 
 def test_one_context_for_all_residuals_is_accepted():
     residuals, centers = learning_data()
-    assert np.isfinite(Auto().learn(residuals, centers[:1], LINEAR, 0.1, 0).objective)
+    assert np.isfinite(Auto().learn(Samples(residuals, centers[:1], LINEAR, 0.1), 0).objective)
 
 
 def test_a_clear_lead_on_the_first_fold_ends_the_contest():
@@ -291,7 +294,7 @@ def test_a_clear_lead_on_the_first_fold_ends_the_contest():
     predictor = task.predictor.fit(*task.rows("train"))
     X, Y = task.rows("learn")
     centers = predictor.predict(X)
-    result = Auto().learn(Y - centers, centers, task.problem, 0.1, 0)
+    result = Auto().learn(Samples(Y - centers, centers, task.problem, 0.1), 0)
     assert result.detail.startswith("chose smooth descent: ")
     assert "+ one-sided box" not in result.detail
     assert result.set.n_facets == 32

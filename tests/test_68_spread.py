@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 import polyhedge as ph
 from polyhedge import cli
-from polyhedge.learners import Auto, Descent, LearningObjective, Spread, choose_spread, spread_choice
+from polyhedge.learners import Auto, Descent, Samples, Spread, choose_spread, spread_choice
 from polyhedge.plots.curves import cost_curve
 from polyhedge.report.held_out import observe
 from polyhedge.robust import decide
@@ -249,9 +249,9 @@ def test_a_certified_learner_scales_as_its_learner_does(decider):
     assert "at one size" in certified.learn_result_.detail
     assert np.isfinite(certified.learn_result_.lower_bound)
     assert fitted(400, ph.learners.Certified(Auto(spread=False))).spread_ is None
-    assert ph.learners.Certified(Auto(time_limit=3.0), seconds=2.0).time_limit == 5.0
-    assert ph.learners.Certified(Auto()).time_limit is None
-    assert ph.learners.Certified(ph.learners.OneSidedBox()).handicap == 0.0
+    assert ph.learners.Certified(Auto(time_limit=3.0), seconds=2.0).needs.time_limit == 5.0
+    assert ph.learners.Certified(Auto()).needs.time_limit is None
+    assert ph.learners.Certified(ph.learners.OneSidedBox()).needs.handicap == 0.0
 
 
 def test_fit_from_a_table_scales_and_says_so():
@@ -285,8 +285,8 @@ def test_calibration_rows_change_the_radius_only():
 
 def sample(n=300, seed=0):
     X, Y = uneven(n, seed)
-    objective = LearningObjective(LINEAR, Y - X[:, :2], X[:, :2], 0.1)
-    return X, objective, Auto().learn(objective.residuals, objective.centers, LINEAR, 0.1, 0)
+    objective = Samples(Y - X[:, :2], X[:, :2], LINEAR, 0.1)
+    return X, objective, Auto().learn(Samples(objective.residuals, objective.centers, LINEAR, 0.1), 0)
 
 
 def test_the_scaled_learning_set_has_radius_zero_and_the_reported_objective():
@@ -314,9 +314,9 @@ def test_premiums_in_the_detail_refer_to_the_contexts_that_were_judged():
     centers = 10 * np.sin(9 * X[:, :d])
     residuals = np.where(X[:, d:] > 0.5, 0.8, 0.1) * rng.normal(size=(n, d))
     problem = ph.problems.simplex_newsvendor(0.3, 0.7, d)
-    objective = LearningObjective(problem, residuals, centers, 0.1)
+    objective = Samples(residuals, centers, problem, 0.1)
     assert not objective.has_closed_form
-    result = ph.learners.PcaBox().learn(residuals, centers, problem, 0.1)
+    result = ph.learners.PcaBox().learn(Samples(residuals, centers, problem, 0.1))
     scaled, spread = choose_spread(result, objective, X, handicap=0.0, seed=0)
     assert spread is not None
     said = float(scaled.detail.partition("cross-fitted premium ")[2].partition(",")[0])
@@ -346,8 +346,8 @@ def test_two_handicaps_must_be_saved(share, is_taken):
 def test_near_copies_stay_in_one_fold(monkeypatch):
     X, Y = (np.repeat(part, 10, axis=0) for part in uneven(60))
     X[:, 2] = np.repeat(np.random.default_rng(1).uniform(size=60), 10)  # says nothing about the spread
-    objective = LearningObjective(LINEAR, Y - X[:, :2], X[:, :2], 0.1)
-    result = Auto().learn(objective.residuals, objective.centers, LINEAR, 0.1, 0)
+    objective = Samples(Y - X[:, :2], X[:, :2], LINEAR, 0.1)
+    result = Auto().learn(Samples(objective.residuals, objective.centers, LINEAR, 0.1), 0)
     groups = np.repeat(np.arange(60), 10)
     seen = []
     real = spread_choice._Judge._fit

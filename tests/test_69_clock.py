@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import polyhedge as ph
-from polyhedge.learners import CCG, Auto, Certified, OneSidedBox, Scenario, lower_bound
+from polyhedge.learners import CCG, Auto, Certified, OneSidedBox, Samples, Scenario, lower_bound
 from polyhedge.solvers.program import Status
 
 _CLOCK = time.perf_counter
@@ -42,9 +42,9 @@ CERTIFICATES = {
 def test_a_certificate_does_not_depend_on_the_clock(name, factor, other_clock):
     problem, d = CERTIFICATES[name]
     samples = draw(30, d)
-    first = lower_bound(*samples, problem, 0.15, max_work=WORK)
+    first = lower_bound(Samples(*samples, problem, 0.15), max_work=WORK)
     other_clock(factor)
-    second = lower_bound(*samples, problem, 0.15, max_work=WORK)
+    second = lower_bound(Samples(*samples, problem, 0.15), max_work=WORK)
     assert (first.lower, first.upper, first.status, first.detail) == (
         second.lower,
         second.upper,
@@ -65,9 +65,9 @@ LEARNERS = {
 def test_a_learner_does_not_depend_on_the_clock(name, other_clock):
     learner, problem, d = LEARNERS[name]
     samples = draw(30, d)
-    first = learner.learn(*samples, problem, 0.15, random_state=0)
+    first = learner.learn(Samples(*samples, problem, 0.15), random_state=0)
     other_clock(1e3)
-    second = learner.learn(*samples, problem, 0.15, random_state=0)
+    second = learner.learn(Samples(*samples, problem, 0.15), random_state=0)
     assert (first.objective, first.lower_bound, first.status) == (second.objective, second.lower_bound, second.status)
     assert np.array_equal(first.set.W, second.set.W)
     assert np.array_equal(first.set.b, second.set.b)
@@ -90,12 +90,12 @@ def test_a_fit_does_not_depend_on_the_clock(other_clock):
 def test_less_work_proves_less_and_more_work_never_less():
     problem, d = CERTIFICATES["any directions"]
     samples = draw(30, d)
-    bounds = [lower_bound(*samples, problem, 0.15, max_work=work) for work in (0.0, 1e4, 1e5)]
+    bounds = [lower_bound(Samples(*samples, problem, 0.15), max_work=work) for work in (0.0, 1e4, 1e5)]
     assert [bound.lower for bound in bounds] == sorted(bound.lower for bound in bounds)
     assert all(bound.lower <= bounds[-1].upper for bound in bounds)
 
 
 def test_a_time_limit_that_was_asked_for_is_kept():
     problem, d = CERTIFICATES["any directions"]
-    hasty = lower_bound(*draw(30, d), problem, 0.15, time_limit=0.0)
+    hasty = lower_bound(Samples(*draw(30, d), problem, 0.15), time_limit=0.0)
     assert hasty.status is Status.STOPPED_EARLY

@@ -18,6 +18,7 @@ from polyhedge.learners import (
     PcaBox,
     Pinball,
     RotatedBoxGrid,
+    Samples,
     Scenario,
 )
 from polyhedge.learners.scales import standard_deviations
@@ -114,7 +115,7 @@ DOES_NOT_APPLY = r"(No certificate is available|needs|does not apply|no hull wit
 def check_answer(learner, problem, residuals, centers):
     """A set that covers the rank, decisions with finite bounds, and no claim below what is reached."""
     try:
-        result = learner.learn(residuals, centers, problem, ALPHA, random_state=0)
+        result = learner.learn(Samples(residuals, centers, problem, ALPHA), random_state=0)
     except ValueError as error:
         if re.search(DOES_NOT_APPLY, str(error)) is None:
             raise
@@ -161,7 +162,7 @@ def test_a_convex_cost_of_equal_residuals_has_an_answer():
 @pytest.mark.parametrize("name", NO_SOLUTION)
 def test_where_there_is_no_decision_the_error_says_what_to_do(name, learner):
     with pytest.raises(ValueError, match=r"[Bb]ound|Relax|Descent"):
-        LEARNERS[learner].learn(*draw(2), NO_SOLUTION[name](), ALPHA, random_state=0)
+        LEARNERS[learner].learn(Samples(*draw(2), NO_SOLUTION[name](), ALPHA), random_state=0)
 
 
 @pytest.mark.parametrize("name", ["one decision", "unbounded decisions, curved cost"])
@@ -200,7 +201,7 @@ def test_a_set_for_decisions_that_no_outcome_matters_to_costs_what_they_cost():
     residuals, centers = draw(2)
     problem = SOLVABLE["doing nothing is best"]()
     for n_facets in (None, 3):
-        result = Scenario(n_facets=n_facets).learn(residuals, centers, problem, ALPHA)
+        result = Scenario(n_facets=n_facets).learn(Samples(residuals, centers, problem, ALPHA))
         assert result.objective == pytest.approx(0.0, abs=1e-9)
         assert result.gap == pytest.approx(0.0, abs=1e-9)
 
@@ -212,7 +213,7 @@ def test_a_quadratic_cost_is_learned_alike_in_all_units(unit):
 
     def learned(unit):
         problem = write(lambda z, u: u @ z + 0.1 * unit * cp.sum_squares(z), simplex, d=3)
-        return Scenario().learn(unit * residuals, unit * centers, problem, ALPHA)
+        return Scenario().learn(Samples(unit * residuals, unit * centers, problem, ALPHA))
 
     here, there = learned(1.0), learned(unit)
     assert there.status is here.status

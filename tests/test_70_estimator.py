@@ -190,8 +190,10 @@ def test_known_support_of_the_outcome_cuts_the_region_and_never_raises_the_bound
 
 
 class _FixedBox:
-    def learn(self, residuals, centers, problem, alpha, random_state=None):
-        box = ph.Box(np.ones(problem.n_outcomes)).as_polyhedron()
+    needs = ph.learners.Needs()
+
+    def learn(self, samples, random_state=None):
+        box = ph.Box(np.ones(samples.problem.n_outcomes)).as_polyhedron()
         return ph.learners.LearnResult(box, np.nan, ph.Status.OPTIMAL, 0.0)
 
 

@@ -23,11 +23,11 @@ from polyhedge.learners import (
     Auto,
     Certified,
     Descent,
-    LearningObjective,
     LearnResult,
     OneSidedBox,
     Pinball,
     RotatedBoxGrid,
+    Samples,
     Scenario,
     Spread,
 )
@@ -70,6 +70,8 @@ class TestGroups:
 
     def test_too_few_groups_to_calibrate_are_an_error_before_anything_is_learned(self):
         class NeverAsked:
+            needs = ph.learners.Needs()
+
             def learn(self, *arguments, **settings):
                 raise AssertionError("nothing should be learned")
 
@@ -401,11 +403,11 @@ def interrupt_at_call(monkeypatch, owner, name, number):
 
 
 LEARNERS = {
-    "descent": (Descent(n_steps=20, starts=("one-sided",)), LearningObjective, "facet_gradient", 5),
-    "grid": (RotatedBoxGrid(n_angles=3, n_aspects=3), LearningObjective, "value", 4),
+    "descent": (Descent(n_steps=20, starts=("one-sided",)), Samples, "facet_gradient", 5),
+    "grid": (RotatedBoxGrid(n_angles=3, n_aspects=3), Samples, "value", 4),
     "pinball": (Pinball(n_steps=20), pinball, "surrogate_gradient", 5),
     "scenario": (Scenario(), FixedDirectionSearch, "_search", 1),
-    "auto": (Auto(), LearningObjective, "cost_at", 40),
+    "auto": (Auto(), Samples, "cost_at", 40),
     "certified": (Certified(OneSidedBox()), certified, "lower_bound", 1),
     "with a spread": (Scaled(), Spread, "fit", 2),
 }
@@ -435,14 +437,14 @@ class TestInterrupts:
     def test_a_learner_called_directly_returns_its_best_set_with_its_status(self, kind, monkeypatch):
         learner, owner, name, number = LEARNERS[kind]
         interrupt_at_call(monkeypatch, owner, name, number)
-        result = learner.learn(Y - CENTERS, CENTERS, NEWSVENDOR, 0.1, 0)
+        result = learner.learn(Samples(Y - CENTERS, CENTERS, NEWSVENDOR, 0.1), 0)
         assert result.status is ph.Status.STOPPED_EARLY
         assert result.interrupted
 
     def test_a_search_for_a_selection_tells_that_it_was_interrupted(self, monkeypatch):
         interrupt_at_call(monkeypatch, SelectionSearch, "_search", 1)
         sample = np.random.default_rng(1).normal(size=(2, 30, 3))
-        result = Scenario().learn(*sample, ph.problems.simplex_linear([0.0, 0.0, 0.0]), 0.1)
+        result = Scenario().learn(Samples(*sample, ph.problems.simplex_linear([0.0, 0.0, 0.0]), 0.1))
         assert result.interrupted
         assert result.status is ph.Status.STOPPED_EARLY
 
@@ -461,7 +463,7 @@ class TestInterrupts:
 
     def test_a_learner_that_keeps_what_an_interrupt_left_is_calibrated(self, monkeypatch):
         learner = Certified(Descent(n_steps=20, starts=("one-sided",)), keep_interrupted=True)
-        interrupt_at_call(monkeypatch, LearningObjective, "facet_gradient", 5)
+        interrupt_at_call(monkeypatch, Samples, "facet_gradient", 5)
         robust = ph.RobustDecider(LINEAR, "precomputed", learner=learner, random_state=0).fit(CENTERS, Y)
         assert robust.learn_result_.interrupted
         assert np.isfinite(robust.decide(CENTERS).cost_bound).all()
@@ -470,7 +472,9 @@ class TestInterrupts:
 class Given:
     """A learner that has learned already."""
 
-    def learn(self, residuals, centers, problem, alpha, random_state=None):
+    needs = ph.learners.Needs()
+
+    def learn(self, samples, random_state=None):
         shape = Polyhedron([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [0.0, -1.0]], np.zeros(4))
         return LearnResult(shape, 0.0, ph.Status.OPTIMAL, 0.0)
 
@@ -480,7 +484,7 @@ def test_the_command_line_saves_an_interrupted_model_only_where_asked(kept, monk
     rows = pd.concat([X_FRAME, Y_FRAME], axis=1)
     rows.to_csv(tmp_path / "history.csv", index=False)
     (tmp_path / "p.py").write_text("import polyhedge as ph\nproblem = ph.problems.simplex_linear([0.0, 0.0])\n")
-    interrupt_at_call(monkeypatch, LearningObjective, "cost_at", 40)
+    interrupt_at_call(monkeypatch, Samples, "cost_at", 40)
     arguments = ["fit", "--data", tmp_path / "history.csv", "--problem", f"{tmp_path}/p.py:problem"]
     arguments += ["--outcomes", "heating,cooling", "--predictor", "linear", "--alpha", "0.2"]
     arguments += ["--out", tmp_path / "m.polyhedge", *(["--keep-interrupted"] if kept else [])]

@@ -67,7 +67,9 @@ KINDS = {
 class _UnitBox:
     """Learns nothing, at once."""
 
-    def learn(self, residuals, centers, problem, alpha, random_state=None):
+    needs = ph.learners.Needs()
+
+    def learn(self, samples, random_state=None):
         return LearnResult(Box([1.0, 1.0]).as_polyhedron(), 0.0, Status.OPTIMAL, 0.0)
 
 

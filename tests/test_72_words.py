@@ -19,7 +19,9 @@ class Fixed:
     def __init__(self, shape: ph.sets.UncertaintySet) -> None:
         self.shape = shape
 
-    def learn(self, residuals, centers, problem, alpha, random_state=None) -> LearnResult:
+    needs = ph.learners.Needs()
+
+    def learn(self, samples, random_state=None) -> LearnResult:
         return LearnResult(self.shape, objective=0.0, status=ph.Status.OPTIMAL, seconds=0.0)
 
 

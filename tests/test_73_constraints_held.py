@@ -44,7 +44,9 @@ class Fixed:
     def __init__(self, shape: Polyhedron) -> None:
         self.shape = shape
 
-    def learn(self, residuals, centers, problem, alpha, random_state=None):
+    needs = ph.learners.Needs()
+
+    def learn(self, samples, random_state=None):
         return LearnResult(self.shape, 0.0, Status.OPTIMAL, 0.0)
 
 

@@ -48,7 +48,9 @@ class _Given:
 
     shape: object
 
-    def learn(self, residuals, centers, problem, alpha, random_state=None):
+    needs = ph.learners.Needs()
+
+    def learn(self, samples, random_state=None):
         return ph.learners.LearnResult(self.shape, np.nan, ph.Status.OPTIMAL, 0.0, detail="given")
 
 

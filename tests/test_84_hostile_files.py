@@ -44,7 +44,9 @@ LINEAR = ph.problems.simplex_linear([-0.08, 0.0])
 class _Box:
     """A learner that takes no time."""
 
-    def learn(self, residuals, centers, problem, alpha, random_state=None):
+    needs = ph.learners.Needs()
+
+    def learn(self, samples, random_state=None):
         return ph.learners.LearnResult(ph.Box([1.0, 1.3]).as_polyhedron(), np.nan, ph.Status.OPTIMAL, 0.0)
 
 

@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from polyhedge import cli
-from polyhedge.learners import Descent, LearningObjective, Pinball, Scenario, lower_bound
+from polyhedge.learners import Descent, Samples, Pinball, Scenario, lower_bound
 from polyhedge.learners.exact.envelope import select_on_segment
 from polyhedge.learners.exact.sweep import sweep_segment
 from polyhedge.problems import simplex_linear, simplex_newsvendor, simplex_quadratic
@@ -267,10 +267,10 @@ def test_sweep_and_dynamic_program_agree():
 def test_learners_take_one_context_with_many_residuals(problem):
     rng = np.random.default_rng(5)
     residuals, center = rng.normal(size=(40, problem.n_outcomes)), rng.normal(size=(1, problem.n_outcomes))
-    objective = LearningObjective(problem, residuals, center, 0.1)
-    bound = lower_bound(residuals, center, problem, 0.1)
+    objective = Samples(residuals, center, problem, 0.1)
+    bound = lower_bound(Samples(residuals, center, problem, 0.1))
     for learner in (Scenario(), Descent(n_steps=20), Pinball(n_steps=20, n_starts=2)):
-        result = learner.learn(residuals, center, problem, 0.1, random_state=0)
+        result = learner.learn(Samples(residuals, center, problem, 0.1), random_state=0)
         assert result.objective == pytest.approx(objective.value(result.set), abs=1e-6)
         assert result.objective >= bound.lower - 1e-6
         if isinstance(learner, Scenario):

@@ -151,7 +151,7 @@ def test_slope_of_a_power_is_its_exponent() -> None:
 
 def test_true_radius_covers_its_share_of_the_population_and_no_smaller_one_does() -> None:
     world = population(2, POOL.pool)
-    shape = Scenario().learn(*world.draw(30, np.random.default_rng(0)), world.problem, 0.1).set
+    shape = Scenario().learn(Samples(*world.draw(30, np.random.default_rng(0)), world.problem, 0.1)).set
     radius = world.radius(shape, 0.1)
     assert world.coverage(shape, radius) >= 0.9
     assert world.coverage(shape, radius - 1e-9) < 0.9
@@ -163,7 +163,7 @@ def test_no_set_with_its_true_radius_costs_less_than_the_oracle() -> None:
     rng = np.random.default_rng(1)
     costs = []
     for n in (20, 200, 2000):
-        shape = Scenario().learn(world.draw(n, rng)[0], center, world.problem, POOL.alpha).set
+        shape = Scenario().learn(Samples(world.draw(n, rng)[0], center, world.problem, POOL.alpha)).set
         costs.append(decide(world.problem, shape, world.radius(shape, POOL.alpha), center).cost_bound[0])
     assert min(costs) >= best - 1e-4
     assert costs[-1] == pytest.approx(best, abs=0.02)

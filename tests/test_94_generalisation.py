@@ -5,7 +5,7 @@ import pytest
 from typer.testing import CliRunner
 
 from polyhedge import cli
-from polyhedge.learners import LearningObjective, OneSidedBox
+from polyhedge.learners import Samples, OneSidedBox
 from polyhedge.problems import simplex_linear
 from polyhedge_study.generalisation import (
     RIVAL,
@@ -68,8 +68,8 @@ def test_a_failed_method_is_a_line_with_its_reason():
 def test_descending_from_the_box_never_ends_above_it():
     rng = np.random.default_rng(0)
     residuals, centers = rng.standard_t(4, size=(200, 2)), rng.normal(size=(200, 2))
-    objective = LearningObjective(simplex_linear([0.0, 0.0]), residuals, centers, 0.1)
-    box = OneSidedBox().learn(residuals, centers, objective.problem, 0.1).set
+    objective = Samples(residuals, centers, simplex_linear([0.0, 0.0]), 0.1)
+    box = OneSidedBox().learn(Samples(residuals, centers, objective.problem, 0.1)).set
     found = descend_from_box(objective, box, np.random.default_rng(1), n_steps=50)
     assert objective.value(found) <= objective.value(box) + 1e-9
 

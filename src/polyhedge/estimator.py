@@ -22,7 +22,7 @@ from polyhedge.batches.model import known_names
 from polyhedge.calibration import Calibration, conformal_radius, grouped_radius
 from polyhedge.data import digest_rows, take_rows
 from polyhedge.io import Key, StoredModel, write_model
-from polyhedge.learners import Auto, Learner, LearningObjective, learn_with_spread
+from polyhedge.learners import Auto, Learner, Samples, learn_with_spread
 from polyhedge.metrics import Evaluation, RowMeasures, measure_rows
 from polyhedge.predictors import Predictor, as_predictor
 from polyhedge.problems import DecisionProblem
@@ -141,20 +141,20 @@ class RobustDecider(BaseEstimator):
     ) -> Self:
         """Split the rows, train the predictor, learn the shape and calibrate its radius.
 
-        A learner that says `learns_from_decisions = False` (such as `OneSidedBox`) needs no learning rows: it
+        A learner whose `needs` say `learning_rows = False` (such as `OneSidedBox`) needs no learning rows: it
         takes the residuals of the training rows, and the radius is calibrated on the learning and calibration
         rows together. Neither the predictor nor the shape has seen any of these, so the guarantee is the same,
         with more calibration samples. Where nothing was trained, or where the predictor reproduces its
         training outcomes so closely that the residuals tell nothing, the splits keep their usual roles.
 
-        A learner that says `training_folds = k` (such as the default, `Auto`) learns from more than the learning
+        A learner that needs `training_folds = k` (such as the default, `Auto`) learns from more than the learning
         rows: the predictor is also fitted without each of k folds of the training rows, and its residuals there
-        join in, up to 3 000 samples in all. One that says `spread = True` (`Auto` too) lets the set be scaled by a
+        join in, up to 3 000 samples in all. One that says `may_scale` (`Auto` too) lets the set be scaled by a
         spread that is predicted from the numeric features and the prediction, where cross-fitting on the same
         samples says that this pays.
 
         Ctrl-C raises KeyboardInterrupt and leaves a decider without a radius, whatever was fitted before. Where it came
-        while learning, `learn_result_` has the best set so far; a learner that says `keep_interrupted = True`
+        while learning, `learn_result_` has the best set so far; a learner that says `keep_interrupted`
         has that set calibrated instead.
 
         Parameters
@@ -200,12 +200,12 @@ class RobustDecider(BaseEstimator):
         learned_at, self.parameters_ = at_reference(problem, values, split)
         self.learn_result_, self.spread_ = learn_with_spread(
             learner,
-            LearningObjective(learned_at, Y[learn_rows] - centers, centers, self.alpha),
+            Samples(Y[learn_rows] - centers, centers, learned_at, self.alpha),
             take_rows(X, learn_rows),
             seed=learn_seed,
             groups=None if labels is None else labels[learn_rows],
         )
-        if self.learn_result_.interrupted and not getattr(learner, "keep_interrupted", False):
+        if self.learn_result_.interrupted and not learner.needs.keep_interrupted:
             raise KeyboardInterrupt("fit was interrupted: learn_result_ has the best set so far, without a radius.")
         self.set_ = self.learn_result_.set
         self.problem_, self.predictor_, self.split_ = problem, predictor, split

@@ -38,7 +38,10 @@ def check_settings(problem: Any, alpha: float, learner: Any, split: Any) -> None
     if not isinstance(problem, DecisionProblem):
         raise TypeError(f"problem must be a DecisionProblem, got {type(problem).__name__}.")
     if learner is not None and (isinstance(learner, type) or not isinstance(learner, Learner)):
-        raise TypeError(f"learner must be an object with a method learn, got {learner!r}. Call the class.")
+        raise TypeError(
+            f"learner must be an object with a method learn and a record needs, got {learner!r}. Call the class, or "
+            "add needs = polyhedge.learners.Needs()."
+        )
     if not isinstance(split, (tuple, list, np.ndarray)) or len(split) != 3:
         raise ValueError(f"split must be three shares (train, learn, calibrate), got {split!r}.")
 
@@ -131,8 +134,7 @@ def roles(
     learner: Learner, predictor: Predictor, split: Split, X: Any, Y: Array, alpha: float
 ) -> tuple[IndexArray, IndexArray]:
     """Rows that shape the set and rows that set its radius: no row has both roles, nor training and the latter."""
-    uses_learning_rows = getattr(learner, "learns_from_decisions", True)
-    if uses_learning_rows or not predictor.needs_training or len(split.train) < minimum_samples(alpha):
+    if learner.needs.learning_rows or not predictor.needs_training or len(split.train) < minimum_samples(alpha):
         return split.learn, split.calibrate
     trained = Y[split.train]
     residuals = trained - predictor.predict(take_rows(X, split.train))
@@ -188,7 +190,7 @@ def training_rows_to_learn_from(
 ) -> tuple[IndexArray, Array]:
     """Training rows that help to learn, and what predictors fitted without them predict there."""
     n_missing = _ENOUGH_TO_LEARN - len(split.learn)
-    n_folds = getattr(learner, "training_folds", 0)
+    n_folds = learner.needs.training_folds
     none = np.zeros(0, dtype=np.int64), np.zeros((0, Y.shape[1]))
     if not n_folds or len(split.train) < _ROWS_A_FOLD * n_folds or n_missing <= 0:
         return none

@@ -1,4 +1,4 @@
-"""Residuals x problem -> set: one file an algorithm, one place for the learning objective."""
+"""Samples -> set: one file an algorithm, one place for the learning objective (`samples`)."""
 
 from polyhedge.learners.auto import Auto
 from polyhedge.learners.descent import Descent
@@ -6,13 +6,13 @@ from polyhedge.learners.exact.bound import CertifiedBound
 from polyhedge.learners.exact.certificate import lower_bound
 from polyhedge.learners.exact.certified import Certified
 from polyhedge.learners.exact.scenario import Scenario
-from polyhedge.learners.objective import LearningObjective
 from polyhedge.learners.one_sided_box import OneSidedBox
 from polyhedge.learners.paper.boxes import MinVolume, PcaBox, RotatedBoxGrid
 from polyhedge.learners.paper.ccg import CCG
 from polyhedge.learners.paper.miqcp import MIQCP
 from polyhedge.learners.paper.pinball import Pinball
-from polyhedge.learners.result import Learner, LearnResult
+from polyhedge.learners.result import Learner, LearnResult, Needs
+from polyhedge.learners.samples import Samples
 from polyhedge.learners.spread import Spread
 from polyhedge.learners.spread_choice import choose_spread, learn_with_spread
 
@@ -25,12 +25,13 @@ __all__ = [
     "Descent",
     "LearnResult",
     "Learner",
-    "LearningObjective",
     "MinVolume",
+    "Needs",
     "OneSidedBox",
     "PcaBox",
     "Pinball",
     "RotatedBoxGrid",
+    "Samples",
     "Scenario",
     "Spread",
     "choose_spread",

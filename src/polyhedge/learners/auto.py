@@ -24,17 +24,15 @@ from typing import Any
 
 import numpy as np
 
-from polyhedge._validation import Array
 from polyhedge.learners.cross_fit import Contest, half_way, until
 from polyhedge.learners.descent import Descent
 from polyhedge.learners.exact.bound import below
 from polyhedge.learners.exact.certificate import lower_bound
-from polyhedge.learners.objective import LearningObjective
 from polyhedge.learners.one_sided_box import OneSidedBox, harmful_sides
 from polyhedge.learners.own_units import in_own_units
-from polyhedge.learners.result import Learner, LearnResult, as_interrupted
+from polyhedge.learners.result import Learner, LearnResult, Needs, as_interrupted
+from polyhedge.learners.samples import Samples
 from polyhedge.learners.starts import check_n_facets
-from polyhedge.problems import DecisionProblem
 from polyhedge.problems.segment import as_segment
 from polyhedge.solvers.program import Status
 
@@ -86,37 +84,40 @@ class Auto:
     training_folds: int = 5
     spread: bool = True
 
+    @property
+    def needs(self) -> Needs:
+        """Out-of-fold residuals of training rows, and a spread where it pays."""
+        return Needs(
+            training_folds=self.training_folds,
+            may_scale=self.spread,
+            handicap=self.handicap,
+            time_limit=self.time_limit,
+        )
+
     @in_own_units
-    def learn(
-        self,
-        residuals: Array,
-        centers: Array,
-        problem: DecisionProblem,
-        alpha: float,
-        random_state: Any = None,
-    ) -> LearnResult:
+    def learn(self, samples: Samples, random_state: Any = None) -> LearnResult:
         """Learn from the given samples only; see `Learner`."""
         began = time.perf_counter()
         if self.n_facets is not None:
-            check_n_facets(self.n_facets, problem.n_outcomes)
+            check_n_facets(self.n_facets, samples.problem.n_outcomes)
         deadline = np.inf if self.time_limit is None else began + self.time_limit
-        objective = LearningObjective(problem.relaxed(), residuals, centers, alpha)
-        if problem.pieces is None:
-            return _learn(until(deadline, Descent(self.n_facets)), objective, random_state)
+        samples = replace(samples, problem=samples.problem.relaxed())
+        if samples.problem.pieces is None:
+            return until(deadline, Descent(self.n_facets)).learn(samples, random_state)
         seed = int(np.random.default_rng(random_state).integers(2**31))
-        candidates = self._candidates(objective)
-        contest = Contest(objective, self.n_folds, self.handicap, seed, deadline)
+        candidates = self._candidates(samples)
+        contest = Contest(samples, self.n_folds, self.handicap, seed, deadline)
         chosen, reason = contest.choose(candidates)
         result = _best_so_far(contest, chosen) if contest.stopped and chosen != _SIMPLEST else None
         try:
             if result is None:
-                parts = [_learn(until(deadline, candidates[name]), objective, seed) for name in chosen.split(" + ")]
-                result = parts[0] if len(parts) == 1 else _half_way_result(objective, *parts)
+                parts = [until(deadline, candidates[name]).learn(samples, seed) for name in chosen.split(" + ")]
+                result = parts[0] if len(parts) == 1 else _half_way_result(samples, *parts)
             if contest.stopped:
                 interrupted = contest.interrupted or result.interrupted
                 result = replace(result, status=Status.STOPPED_EARLY, interrupted=interrupted)
             elif result.status is not Status.STOPPED_EARLY:
-                result, complaint = _certified(objective, result)
+                result, complaint = _certified(samples, result)
                 reason += f"; {complaint}" if complaint else ""
         except KeyboardInterrupt:
             result = result or _best_so_far(contest, chosen)
@@ -125,9 +126,9 @@ class Auto:
             result = as_interrupted(result)
         return replace(result, seconds=time.perf_counter() - began, detail=f"chose {chosen}: {reason}")
 
-    def _candidates(self, objective: LearningObjective) -> dict[str, Learner]:
+    def _candidates(self, samples: Samples) -> dict[str, Learner]:
         """From few parameters to many; every one keeps the guarantee, they differ in cost."""
-        problem = objective.problem
+        problem = samples.problem
         assert problem.pieces is not None
         n_pieces = len(problem.pieces)
         max_contexts = int(np.clip(9600 // n_pieces, 30, 300))
@@ -138,7 +139,7 @@ class Auto:
         few, many = max(problem.n_outcomes + 1, 4), 8 * problem.n_outcomes
         candidates["smooth descent"] = (
             smooth
-            if objective.has_closed_form
+            if samples.has_closed_form
             else replace(
                 smooth,
                 n_facets=self.n_facets or (many if n_pieces > 1 and problem.n_outcomes > 2 else few),
@@ -150,37 +151,31 @@ class Auto:
         return candidates
 
 
-def _learn(learner: Learner, objective: LearningObjective, random_state: Any) -> LearnResult:
-    return learner.learn(objective.residuals, objective.centers, objective.problem, objective.alpha, random_state)
-
-
 def _best_so_far(contest: Contest, chosen: str) -> LearnResult | None:
     """The winner as it was learned without one fold: valid, and there without further work; None if nothing is."""
     if chosen not in contest.shapes:
         return None
-    shape = contest.objective.normalised(contest.shapes[chosen])  # type: ignore[arg-type]
-    return LearnResult(shape, contest.objective.value(shape, contest.contexts[0]), Status.STOPPED_EARLY, 0.0)
+    shape = contest.samples.normalised(contest.shapes[chosen])  # type: ignore[arg-type]
+    return LearnResult(shape, contest.samples.value(shape, contest.contexts[0]), Status.STOPPED_EARLY, 0.0)
 
 
-def _half_way_result(objective: LearningObjective, first: LearnResult, second: LearnResult) -> LearnResult:
-    shape = objective.normalised(half_way(first.set, second.set))
-    half = replace(first, set=shape, objective=objective.value(shape), lower_bound=-np.inf)
+def _half_way_result(samples: Samples, first: LearnResult, second: LearnResult) -> LearnResult:
+    shape = samples.normalised(half_way(first.set, second.set))
+    half = replace(first, set=shape, objective=samples.value(shape), lower_bound=-np.inf)
     return as_interrupted(half) if second.interrupted else half
 
 
-def _certified(objective: LearningObjective, result: LearnResult) -> tuple[LearnResult, str]:
+def _certified(samples: Samples, result: LearnResult) -> tuple[LearnResult, str]:
     """With a lower bound where it is quickly had, and what is wrong with it.
 
     Closed forms exclude all problems that have none.
     """
-    few = _FEW_ON_SEGMENT if as_segment(objective.problem) is not None else _FEW
-    if np.isfinite(result.lower_bound) or not objective.has_closed_form or objective.n > few:
+    few = _FEW_ON_SEGMENT if as_segment(samples.problem) is not None else _FEW
+    if np.isfinite(result.lower_bound) or not samples.has_closed_form or samples.n > few:
         return result, ""
-    bound = lower_bound(
-        objective.residuals, objective.centers, objective.problem, objective.alpha, max_work=_CERTIFICATE_WORK
-    )
+    bound = lower_bound(samples, max_work=_CERTIFICATE_WORK)
     # The set may have been judged on some of the contexts; the bound is for all.
-    value = objective.value(result.set)
+    value = samples.value(result.set)
     lower, complaint = below(bound.lower, value, bound.unit)
     found = replace(result, objective=value, lower_bound=lower)
     return as_interrupted(found) if bound.interrupted else found, complaint

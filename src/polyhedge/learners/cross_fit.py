@@ -11,14 +11,15 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
 from polyhedge._progress import tell
 from polyhedge._validation import Indices
 from polyhedge.calibration import conformal_radius, minimum_samples
-from polyhedge.learners.objective import LearningObjective
 from polyhedge.learners.result import Learner
+from polyhedge.learners.samples import Samples
 from polyhedge.robust import decide_knowing
 from polyhedge.sets import Polyhedron, UncertaintySet
 from polyhedge.solvers.program import Status
@@ -39,12 +40,12 @@ class Contest:
     interrupted : whether it was Ctrl-C that ended it.
     """
 
-    def __init__(self, objective: LearningObjective, n_folds: int, handicap: float, seed: int, deadline: float) -> None:
-        self.objective, self.seed, self.deadline = objective, seed, deadline
-        order = np.random.default_rng(seed).permutation(objective.n)
+    def __init__(self, samples: Samples, n_folds: int, handicap: float, seed: int, deadline: float) -> None:
+        self.samples, self.seed, self.deadline = samples, seed, deadline
+        order = np.random.default_rng(seed).permutation(samples.n)
         self.folds = [np.sort(part) for part in np.array_split(order, n_folds)]
-        self.contexts = [_contexts_of(objective, fold) for fold in self.folds]
-        self.share = handicap / np.sqrt(objective.n)
+        self.contexts = [_contexts_of(samples, fold) for fold in self.folds]
+        self.share = handicap / np.sqrt(samples.n)
         self.judged: dict[str, float] = {}
         self.shapes: dict[str, UncertaintySet] = {}
         self.failed: list[str] = []
@@ -56,7 +57,7 @@ class Contest:
         simplest, *others = candidates
         if not others:
             return simplest, "no outcome can raise the cost"
-        if self.objective.n - max(len(fold) for fold in self.folds) < minimum_samples(self.objective.alpha):
+        if self.samples.n - max(len(fold) for fold in self.folds) < minimum_samples(self.samples.alpha):
             return simplest, "too few learning samples to compare"
         try:
             self._judge_all(candidates)
@@ -107,14 +108,14 @@ class Contest:
         return shapes
 
     def _learn_without(self, fold: Indices, learner: Learner) -> UncertaintySet | None:
-        objective = self.objective
+        samples = self.samples
         if time.perf_counter() > self.deadline:
             self.stopped = "out of time"
             return None
-        rest = np.setdiff1d(np.arange(objective.n), fold)
-        centers = objective.centers if objective.n_contexts == 1 else objective.centers[rest]
+        rest = np.setdiff1d(np.arange(samples.n), fold)
+        centers = samples.centers if samples.n_contexts == 1 else samples.centers[rest]
         learner = until(self.deadline, learner)
-        result = learner.learn(objective.residuals[rest], centers, objective.problem, objective.alpha, self.seed)
+        result = learner.learn(Samples(samples.residuals[rest], centers, samples.problem, samples.alpha), self.seed)
         if result.status is Status.STOPPED_EARLY:
             # A learner keeps Ctrl-C to itself and returns its best; the contest must not go on to the next.
             self.interrupted = result.interrupted
@@ -125,18 +126,18 @@ class Contest:
         return result.set
 
     def _leads_clearly(self, shapes: Sequence[UncertaintySet], rivals: Sequence[UncertaintySet]) -> bool:
-        objective = self.objective
-        if objective.has_closed_form or len(self.folds[0]) < minimum_samples(objective.alpha):
+        samples = self.samples
+        if samples.has_closed_form or len(self.folds[0]) < minimum_samples(samples.alpha):
             return False
         behind = self._cost(rivals)
         return self._cost(shapes) < behind - _CLEAR_LEAD * self._margin(behind)
 
     def _cost(self, shapes: Sequence[UncertaintySet]) -> float:
         """Estimated cost after recalibration: one radius for the left-out residuals of all given folds."""
-        objective, folds, contexts = self.objective, self.folds[: len(shapes)], self.contexts[: len(shapes)]
-        scores = [shape.scores(objective.residuals[fold]) for shape, fold in zip(shapes, folds, strict=True)]
-        radius = conformal_radius(np.concatenate(scores), objective.alpha)
-        costs = [objective.cost_at(shape, radius, rows) for shape, rows in zip(shapes, contexts, strict=True)]
+        samples, folds, contexts = self.samples, self.folds[: len(shapes)], self.contexts[: len(shapes)]
+        scores = [shape.scores(samples.residuals[fold]) for shape, fold in zip(shapes, folds, strict=True)]
+        radius = conformal_radius(np.concatenate(scores), samples.alpha)
+        costs = [samples.cost_at(shape, radius, rows) for shape, rows in zip(shapes, contexts, strict=True)]
         return float(np.average(costs, weights=[len(fold) for fold in folds]))
 
     def _margin(self, cost: float) -> float:
@@ -145,7 +146,7 @@ class Contest:
     @cached_property
     def _nominal(self) -> float:
         rows = np.unique(np.concatenate(self.contexts))
-        return float(np.nanmean(decide_knowing(self.objective.problem, self.objective.centers[rows])[1]))
+        return float(np.nanmean(decide_knowing(self.samples.problem, self.samples.centers[rows])[1]))
 
     def _winner(self, simplest: str) -> tuple[str, str]:
         chosen, margin = simplest, self._margin(self.judged[simplest])
@@ -158,21 +159,28 @@ class Contest:
         return chosen, f"cross-fitted premiums: {premiums}{failed}{stopped}"
 
 
+@runtime_checkable
+class Limited(Protocol):
+    """A learner whose time can be limited."""
+
+    time_limit: float | None
+
+
 def until(deadline: float, learner: Learner) -> Learner:
     """The learner with what is left of the time, where it can be limited."""
-    if not np.isfinite(deadline) or not hasattr(learner, "time_limit"):
+    if not np.isfinite(deadline) or not isinstance(learner, Limited):
         return learner
     return replace(learner, time_limit=max(deadline - time.perf_counter(), 0.0))  # type: ignore[type-var]
 
 
-def _contexts_of(objective: LearningObjective, fold: Indices) -> Indices:
+def _contexts_of(samples: Samples, fold: Indices) -> Indices:
     """The fold's contexts, an even choice of them where each needs a solver."""
-    if objective.n_contexts == 1:
+    if samples.n_contexts == 1:
         return np.zeros(1, dtype=np.int64)
-    if objective.has_closed_form:
+    if samples.has_closed_form:
         return fold
-    assert objective.problem.pieces is not None
-    limit = int(np.clip(6400 // len(objective.problem.pieces), 20, 200))
+    assert samples.problem.pieces is not None
+    limit = int(np.clip(6400 // len(samples.problem.pieces), 20, 200))
     return fold[np.unique(np.linspace(0, len(fold) - 1, min(limit, len(fold))).astype(np.int64))]
 
 

@@ -3,7 +3,7 @@ r"""Subgradient descent on the true learning objective.
 $$\min_{W, b}\ \frac1n\sum_i \min_z \max_{e \in P} g(z, \hat f(X_i) + e), \qquad
 P = \{e : W e + b \le R(D_n; W, b)\}$$
 
-The robust cost of fixed facets has an exact subgradient by the envelope theorem (`objective.py`). The
+The robust cost of fixed facets has an exact subgradient by the envelope theorem (`samples.py`). The
 radius is an order statistic: it moves with the facet that is active at the sample of rank c_n. Its
 derivative is spread over samples of nearby rank by a kernel whose width shrinks during the run, which
 lets far samples pull early and leaves the exact derivative at the end.
@@ -13,14 +13,14 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from polyhedge._validation import Array, Indices
-from polyhedge.learners.objective import LearningObjective
 from polyhedge.learners.own_units import in_own_units
-from polyhedge.learners.result import LearnResult
+from polyhedge.learners.result import LearnResult, Needs
+from polyhedge.learners.samples import Samples
 from polyhedge.learners.scales import standard_deviations
 from polyhedge.learners.starts import (
     axis_box,
@@ -34,7 +34,7 @@ from polyhedge.learners.starts import (
     turned_to_decisions,
     with_n_facets,
 )
-from polyhedge.problems import DecisionProblem, NoSolutionError
+from polyhedge.problems import NoSolutionError
 from polyhedge.robust import decide
 from polyhedge.sets import Polyhedron
 from polyhedge.solvers.program import Status
@@ -71,6 +71,8 @@ class Descent:
         Seconds after which the best set so far is returned.
     """
 
+    needs: ClassVar[Needs] = Needs()
+
     n_facets: int | None = None
     n_steps: int = 200
     batch_size: int = 16
@@ -81,31 +83,24 @@ class Descent:
     time_limit: float | None = None
 
     @in_own_units
-    def learn(
-        self,
-        residuals: Array,
-        centers: Array,
-        problem: DecisionProblem,
-        alpha: float,
-        random_state: Any = None,
-    ) -> LearnResult:
+    def learn(self, samples: Samples, random_state: Any = None) -> LearnResult:
         """Learn from the learning split only; see `Learner`."""
-        n_facets = max(4, 2 * problem.n_outcomes) if self.n_facets is None else self.n_facets
-        check_n_facets(n_facets, problem.n_outcomes)
+        d = samples.problem.n_outcomes
+        n_facets = max(4, 2 * d) if self.n_facets is None else self.n_facets
+        check_n_facets(n_facets, d)
         if not self.starts or not set(self.starts) <= set(_STEP_SHARE):
             raise ValueError(f"starts must be some of {sorted(_STEP_SHARE)}, got {self.starts!r}.")
-        objective = LearningObjective(problem, residuals, centers, alpha)
-        return _Run(self, objective, np.random.default_rng(random_state)).learn(n_facets)
+        return _Run(self, samples, np.random.default_rng(random_state)).learn(n_facets)
 
 
 class _Run:
     """One call of `learn`: candidates, the best so far, the clock."""
 
-    def __init__(self, settings: Descent, objective: LearningObjective, rng: np.random.Generator) -> None:
-        self.settings, self.objective, self.rng = settings, objective, rng
+    def __init__(self, settings: Descent, samples: Samples, rng: np.random.Generator) -> None:
+        self.settings, self.samples, self.rng = settings, samples, rng
         self.began = time.perf_counter()
-        m = objective.n_contexts
-        limit = m if objective.has_closed_form else min(m, settings.max_contexts)
+        m = samples.n_contexts
+        limit = m if samples.has_closed_form else min(m, settings.max_contexts)
         self.judged_on = np.sort(rng.choice(m, size=limit, replace=False))
         self.best: Polyhedron | None = None
         self.best_value = np.inf
@@ -115,7 +110,7 @@ class _Run:
     def learn(self, n_facets: int) -> LearnResult:
         """Descend from every start; Ctrl-C and the time limit keep the best so far."""
         try:
-            if self.objective.problem.pieces is None:
+            if self.samples.problem.pieces is None:
                 detail = self._choose_among_boxes()
             else:
                 detail = self._descend_from_all(n_facets)
@@ -127,17 +122,17 @@ class _Run:
 
     def _choose_among_boxes(self, n_contexts: int = 12) -> str:
         self.judged_on = self.judged_on[:: max(len(self.judged_on) // n_contexts, 1)]
-        for shape in (axis_box(self.objective), pca_box(self.objective)):
-            self.judge(self.objective.normalised(shape))
+        for shape in (axis_box(self.samples), pca_box(self.samples)):
+            self.judge(self.samples.normalised(shape))
         return "best of the boxes along axes and principal components: the cost has no piece list"
 
     def _descend_from_all(self, n_facets: int) -> str:
-        names = [name for name in self.settings.starts if name != "trimmed" or self.objective.n <= _MANY_SAMPLES]
+        names = [name for name in self.settings.starts if name != "trimmed" or self.samples.n <= _MANY_SAMPLES]
         starts = {name: self._start(name, n_facets) for name in names or ["one-sided"]}
         for start in starts.values():
             self.judge(start)
         if not np.isfinite(self.best_value):
-            starts["axes"] = self.objective.normalised(simplex(self.objective, n_facets))
+            starts["axes"] = self.samples.normalised(simplex(self.samples, n_facets))
             self.judge(starts["axes"])
         for name, start in starts.items():
             self._descend(start, self.settings.step_size * _STEP_SHARE[name])
@@ -145,55 +140,55 @@ class _Run:
 
     def _start(self, name: str, n_facets: int) -> Polyhedron:
         if name in ("one-sided", "trimmed"):
-            start = one_sided(self.objective, n_facets)
-            return self.objective.normalised(start if name == "one-sided" else self._trimmed(start, n_facets))
-        box = axis_box(self.objective) if name == "axes" else pca_box(self.objective)
-        return with_n_facets(self.objective, self.objective.normalised(box), n_facets)
+            start = one_sided(self.samples, n_facets)
+            return self.samples.normalised(start if name == "one-sided" else self._trimmed(start, n_facets))
+        box = axis_box(self.samples) if name == "axes" else pca_box(self.samples)
+        return with_n_facets(self.samples, self.samples.normalised(box), n_facets)
 
     def _trimmed(self, start: Polyhedron, n_facets: int) -> Polyhedron:
         """Greedy offsets, or, where the best selection is quickly found, facets for it."""
-        objective, W = self.objective, start.W
-        shape = trimmed(objective, W, self._batch(), self.rng)
-        kept = selection_on_segment(objective) if objective.n <= _FEW_SAMPLES else None
+        samples, W = self.samples, start.W
+        shape = trimmed(samples, W, self._batch(), self.rng)
+        kept = selection_on_segment(samples) if samples.n <= _FEW_SAMPLES else None
         if kept is None:
             return shape
-        self.judge(objective.normalised(shape))
-        W = turned_to_decisions(objective, kept, W, n_facets)
-        self.judge(objective.normalised(Polyhedron(W, -(objective.residuals[kept] @ W.T).max(axis=0))))
-        return trimmed(objective, W, self._batch(), self.rng)
+        self.judge(samples.normalised(shape))
+        W = turned_to_decisions(samples, kept, W, n_facets)
+        self.judge(samples.normalised(Polyhedron(W, -(samples.residuals[kept] @ W.T).max(axis=0))))
+        return trimmed(samples, W, self._batch(), self.rng)
 
     def judge(self, shape: Polyhedron) -> None:
         """Evaluate a candidate exactly and keep it if it is the best."""
-        value = self.objective.value(shape, self.judged_on)
+        value = self.samples.value(shape, self.judged_on)
         self.trace.append(value)
         if value < self.best_value or self.best is None:
             self.best, self.best_value = shape, value
 
     def _descend(self, start: Polyhedron, step_size: float) -> None:
-        settings, objective = self.settings, self.objective
-        scale = float(standard_deviations(objective.residuals.reshape(-1, 1))[0])
+        settings, samples = self.settings, self.samples
+        scale = float(standard_deviations(samples.residuals.reshape(-1, 1))[0])
         W, b = start.W.copy(), start.b.copy()
         steps = _Adam(W.shape), _Adam(b.shape)
-        judge_every = 5 if objective.has_closed_form else max(settings.n_steps // 4, 1)
+        judge_every = 5 if samples.has_closed_form else max(settings.n_steps // 4, 1)
         for t in range(settings.n_steps):
             if self._out_of_time():
                 return
             progress = t / settings.n_steps
-            width = objective.n * max(0.05 * (1 - progress) ** 2, settings.final_width)
-            gradient = total_gradient(objective, W, b, self._batch(), width)
+            width = samples.n * max(0.05 * (1 - progress) ** 2, settings.final_width)
+            gradient = total_gradient(samples, W, b, self._batch(), width)
             if gradient is None:
                 return
             rate = step_size * 0.01**progress
             W = W - rate * steps[0].direction(gradient[0])
             b = b - rate * scale * steps[1].direction(gradient[1])
-            shape = objective.normalised(Polyhedron(W, b))
+            shape = samples.normalised(Polyhedron(W, b))
             W, b = shape.W.copy(), shape.b.copy()
             if t + 1 == settings.n_steps or (2 * t > settings.n_steps and (t + 1) % judge_every == 0):
                 self.judge(shape)
 
     def _batch(self) -> Indices:
-        m = self.objective.n_contexts
-        if self.objective.has_closed_form or m <= self.settings.batch_size:
+        m = self.samples.n_contexts
+        if self.samples.has_closed_form or m <= self.settings.batch_size:
             return np.arange(m)
         return self.rng.choice(m, size=self.settings.batch_size, replace=False)
 
@@ -212,7 +207,7 @@ class _Run:
                 f"predictions: {self._complaint()}. Relax the constraints, bound the decision or drop such rows."
             )
         return LearnResult(
-            set=closed(self.objective, self.best),
+            set=closed(self.samples, self.best),
             objective=self.best_value,
             status=self.status,
             seconds=time.perf_counter() - self.began,
@@ -223,28 +218,26 @@ class _Run:
 
     def _complaint(self) -> str:
         """What goes wrong in which share of the contexts, with the plainest bounded set."""
-        box = axis_box(self.objective)
-        found = decide(self.objective.problem, box, self.objective.radius(box), self.objective.centers)
+        box = axis_box(self.samples)
+        found = decide(self.samples.problem, box, self.samples.radius(box), self.samples.centers)
         return found.complaint() or "every context has a decision, but no set with so few facets is bounded"
 
 
-def total_gradient(
-    objective: LearningObjective, W: Array, b: Array, contexts: Indices, width: float
-) -> tuple[Array, Array] | None:
+def total_gradient(samples: Samples, W: Array, b: Array, contexts: Indices, width: float) -> tuple[Array, Array] | None:
     """Gradient in (W, b) of the mean cost at the conformal radius; None where the cost is infinite."""
-    scores = objective.residuals @ W.T + b
+    scores = samples.residuals @ W.T + b
     facet = scores.argmax(axis=1)
     sample_scores = scores.max(axis=1)
     order = np.argsort(sample_scores, kind="stable")
-    q = sample_scores[order[objective.rank - 1]] - b
-    cost = objective.facet_gradient(W, q, contexts)
+    q = sample_scores[order[samples.rank - 1]] - b
+    cost = samples.facet_gradient(W, q, contexts)
     if not np.isfinite(cost.value):
         return None
-    near, weight = _rank_weights(objective.n, objective.rank, width)
-    samples = order[near]
+    near, weight = _rank_weights(samples.n, samples.rank, width)
+    near = order[near]
     grad_W, grad_b, push = cost.W.copy(), -cost.q, cost.q.sum()
-    np.add.at(grad_W, facet[samples], push * weight[:, None] * objective.residuals[samples])
-    np.add.at(grad_b, facet[samples], push * weight)
+    np.add.at(grad_W, facet[near], push * weight[:, None] * samples.residuals[near])
+    np.add.at(grad_b, facet[near], push * weight)
     return grad_W, grad_b
 
 

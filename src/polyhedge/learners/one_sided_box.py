@@ -16,10 +16,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from polyhedge._validation import Array
-from polyhedge.learners.objective import LearningObjective
 from polyhedge.learners.own_units import in_own_units
 from polyhedge.learners.paper.boxes import at_learning_radius, judged_objective
-from polyhedge.learners.result import LearnResult
+from polyhedge.learners.result import LearnResult, Needs
+from polyhedge.learners.samples import Samples
 from polyhedge.learners.scales import standard_deviations, usable
 from polyhedge.learners.starts import closed
 from polyhedge.problems import DecisionProblem
@@ -58,33 +58,26 @@ class OneSidedBox:
     predictor was trained on are smaller than fresh ones, but what counts here is their ratio between the axes.
     """
 
-    learns_from_decisions: ClassVar[bool] = False
+    needs: ClassVar[Needs] = Needs(learning_rows=False)
 
     scale: str | bool = "std"
     max_contexts: int = 300
 
     @in_own_units
-    def learn(
-        self,
-        residuals: Array,
-        centers: Array,
-        problem: DecisionProblem,
-        alpha: float,
-        random_state: Any = None,
-    ) -> LearnResult:
+    def learn(self, samples: Samples, random_state: Any = None) -> LearnResult:
         """Take the scales from the given residuals and the sides from the problem; see `Learner`."""
         began = time.perf_counter()
-        objective = LearningObjective(problem, residuals, centers, alpha)
+        problem = samples.problem
         sides = harmful_sides(problem)
         n_harmful = len(sides)
         if not n_harmful:
             sides = both_sides(problem.n_outcomes)
-        spread = spreads(residuals, self.scale, alpha)
-        shape = at_learning_radius(objective, Polyhedron(sides / spread, np.zeros(len(sides))))
-        shape = _closed_far(objective, shape)
+        spread = spreads(samples.residuals, self.scale, samples.alpha)
+        shape = at_learning_radius(samples, Polyhedron(sides / spread, np.zeros(len(sides))))
+        shape = _closed_far(samples, shape)
         return LearnResult(
             set=shape,
-            objective=judged_objective(objective, shape, self.max_contexts),
+            objective=judged_objective(samples, shape, self.max_contexts),
             status=Status.OPTIMAL,
             seconds=time.perf_counter() - began,
             detail=f"{n_harmful} of {2 * problem.n_outcomes} axis sides can raise the cost",
@@ -110,10 +103,10 @@ def spreads(residuals: Array, scale: str | bool, alpha: float) -> Array:
     raise ValueError(f'scale must be "std", "tail", True or False, got {scale!r}.')
 
 
-def _closed_far(objective: LearningObjective, shape: Polyhedron) -> Polyhedron:
-    middle = np.median(objective.residuals, axis=0)
-    spread_out = middle + _FURTHER * (objective.residuals - middle)
-    return closed(replace(objective, residuals=spread_out), shape)
+def _closed_far(samples: Samples, shape: Polyhedron) -> Polyhedron:
+    middle = np.median(samples.residuals, axis=0)
+    spread_out = middle + _FURTHER * (samples.residuals - middle)
+    return closed(replace(samples, residuals=spread_out), shape)
 
 
 def both_sides(d: int) -> Array:

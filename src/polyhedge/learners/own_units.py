@@ -13,9 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from polyhedge._validation import Array, as_rows
+from polyhedge._validation import Array
 from polyhedge.learners.exact.bound import CertifiedBound
 from polyhedge.learners.result import LearnResult
+from polyhedge.learners.samples import Samples
 from polyhedge.problems import DecisionProblem
 from polyhedge.problems.units import Units, problem_in
 from polyhedge.robust import decide_knowing
@@ -35,20 +36,17 @@ class OwnUnits:
     """What a learner sees, and the way back."""
 
     units: Units
-    residuals: Array
-    centers: Array
-    problem: DecisionProblem
+    samples: Samples
 
     @classmethod
-    def of(cls, residuals: Array, centers: Array, problem: DecisionProblem) -> OwnUnits:
+    def of(cls, samples: Samples) -> OwnUnits:
         """The units of some learning samples; those of samples that are in their own units already are 1."""
-        residuals = as_rows(residuals, "residuals", problem.n_outcomes)
-        centers = as_rows(centers, "centers", problem.n_outcomes)
+        residuals, centers, problem = samples.residuals, samples.centers, samples.problem
         if problem.parameters or "units" in problem.__dict__ or not len(residuals) or not len(centers):
-            return cls(Units(), residuals, centers, problem)
+            return cls(Units(), replace(samples))
         units = _units_of(residuals, centers, problem)
         seen = residuals / units.outcome, (centers - units.shift) / units.outcome
-        return cls(units, *seen, problem_in(problem, units))
+        return cls(units, Samples(*seen, problem_in(problem, units), samples.alpha))
 
     def result(self, found: LearnResult) -> LearnResult:
         """A learner's result in the user's units."""
@@ -86,11 +84,9 @@ def in_own_units(learn: Learn) -> Learn:
     """A method `learn` that sees samples and problem in their own units; see `Learner`."""
 
     @wraps(learn)
-    def wrapped(
-        self: Any, residuals: Array, centers: Array, problem: DecisionProblem, alpha: float, random_state: Any = None
-    ) -> LearnResult:
-        own = OwnUnits.of(residuals, centers, problem)
-        return own.result(learn(self, own.residuals, own.centers, own.problem, alpha, random_state))
+    def wrapped(self: Any, samples: Samples, random_state: Any = None) -> LearnResult:
+        own = OwnUnits.of(samples)
+        return own.result(learn(self, own.samples, random_state))
 
     return wrapped
 

@@ -7,8 +7,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from polyhedge._validation import Array
-from polyhedge.problems import DecisionProblem
+from polyhedge.learners.samples import Samples
 from polyhedge.sets import UncertaintySet
 from polyhedge.solvers.program import Status
 
@@ -67,19 +66,39 @@ def unless_interrupted(result: LearnResult) -> LearnResult:
     return result
 
 
+@dataclass(frozen=True)
+class Needs:
+    """What a learner asks of who calls it; `RobustDecider` gives it what it asks for.
+
+    Attributes
+    ----------
+    learning_rows : False where the residuals of the training rows serve as well, because nothing is learned from
+        decisions: learning and calibration rows then set the radius together.
+    training_folds : folds of the training rows whose out-of-fold residuals join the samples; 0 for none.
+    may_scale : whether the set may be scaled by a spread that is predicted from the features, where that pays.
+    handicap : what a more complex choice must save, as a share of the premium times the square root of n.
+    time_limit : seconds after which nothing more is tried; None for no limit.
+    keep_interrupted : whether the best set so far is calibrated where Ctrl-C stopped the learning.
+    """
+
+    learning_rows: bool = True
+    training_folds: int = 0
+    may_scale: bool = False
+    handicap: float = 0.0
+    time_limit: float | None = None
+    keep_interrupted: bool = False
+
+
 @runtime_checkable
 class Learner(Protocol):
-    """Anything that turns learning residuals and a problem into a set.
+    """Anything that turns learning samples into a set.
 
     It may see the learning split only; the calibration split sets the radius afterwards.
     """
 
-    def learn(
-        self,
-        residuals: Array,
-        centers: Array,
-        problem: DecisionProblem,
-        alpha: float,
-        random_state: Any = None,
-    ) -> LearnResult:
-        """Learn the shape from residuals (n, d) and predictions (n, d) of the learning split."""
+    @property
+    def needs(self) -> Needs:
+        """What it asks for; `Needs()` for the learning rows and nothing else."""
+
+    def learn(self, samples: Samples, random_state: Any = None) -> LearnResult:
+        """Learn the shape from the samples of the learning split."""

@@ -20,9 +20,9 @@ from sklearn.model_selection import GroupKFold, KFold
 from polyhedge._validation import Array, Indices
 from polyhedge.calibration import conformal_radius, minimum_samples
 from polyhedge.data import take_rows
-from polyhedge.learners.objective import LearningObjective
 from polyhedge.learners.paper.boxes import judged_contexts
 from polyhedge.learners.result import Learner, LearnResult, as_interrupted
+from polyhedge.learners.samples import Samples
 from polyhedge.learners.scales import standard_deviations
 from polyhedge.learners.spread import Spread
 from polyhedge.robust import decide_knowing
@@ -42,29 +42,27 @@ _FEWEST = 100
 
 
 def learn_with_spread(
-    learner: Learner, objective: LearningObjective, X: Any, *, seed: int, groups: Any = None
+    learner: Learner, samples: Samples, X: Any, *, seed: int, groups: Any = None
 ) -> tuple[LearnResult, Spread | None]:
-    """Learn a shape and, where the learner says `spread = True` and it pays, the spread that scales it.
+    """Learn a shape and, where the learner's needs say `may_scale` and it pays, the spread that scales it.
 
     Parameters
     ----------
-    learner : gives the shape; its `handicap` and `time_limit`, where it has them, hold for the spread too.
-    objective : the samples: learning rows only.
+    learner : gives the shape; `handicap` and `time_limit` of its needs hold for the spread too.
+    samples : learning rows only.
     X : features of these samples, row by row.
     seed : of the learner, of folds and of forests.
     groups : labels of rows that are near-copies of each other.
     """
-    began, limit = time.perf_counter(), getattr(learner, "time_limit", None)
-    result = learner.learn(
-        objective.residuals, objective.centers, objective.problem, objective.alpha, random_state=seed
-    )
-    if not getattr(learner, "spread", False):
+    began, limit = time.perf_counter(), learner.needs.time_limit
+    result = learner.learn(samples, random_state=seed)
+    if not learner.needs.may_scale:
         return result, None
     return choose_spread(
         result,
-        objective,
+        samples,
         X,
-        handicap=getattr(learner, "handicap", 0.0),
+        handicap=learner.needs.handicap,
         seed=seed,
         groups=groups,
         deadline=np.inf if limit is None else began + limit,
@@ -73,7 +71,7 @@ def learn_with_spread(
 
 def choose_spread(
     result: LearnResult,
-    objective: LearningObjective,
+    samples: Samples,
     X: Any,
     *,
     handicap: float,
@@ -86,7 +84,7 @@ def choose_spread(
     Parameters
     ----------
     result : the learned shape.
-    objective : the samples it was learned from: learning rows only.
+    samples : what it was learned from: learning rows only.
     X : features of these samples, row by row.
     handicap : twice this share of the premium, over the square root of the number of samples, must be saved.
     seed : of folds and forests.
@@ -97,12 +95,12 @@ def choose_spread(
     if (
         not isinstance(result.set, Polyhedron)
         or result.status is Status.STOPPED_EARLY
-        or objective.problem.pieces is None
-        or objective.n < max(_FEWEST, minimum_samples(objective.alpha))
-        or min(objective.n, groups_at_hand) < _N_FOLDS
+        or samples.problem.pieces is None
+        or samples.n < max(_FEWEST, minimum_samples(samples.alpha))
+        or min(samples.n, groups_at_hand) < _N_FOLDS
     ):
         return result, None
-    relaxed = replace(objective, problem=objective.problem.relaxed())
+    relaxed = replace(samples, problem=samples.problem.relaxed())
     try:
         return _Judge(result.set, relaxed, X, seed, groups, deadline).choose(result, handicap)
     except KeyboardInterrupt:
@@ -123,14 +121,14 @@ class _Judge:
     """One call of `choose_spread`: what a shape costs with and without scales."""
 
     shape: Polyhedron
-    objective: LearningObjective
+    samples: Samples
     X: Any
     seed: int
     groups: Any
     deadline: float
 
     def choose(self, result: LearnResult, handicap: float) -> tuple[LearnResult, Spread | None]:
-        n, plain, nominal = self.objective.n, self._cost(np.ones(self.objective.n)), self._nominal
+        n, plain, nominal = self.samples.n, self._cost(np.ones(self.samples.n)), self._nominal
         margin = _MARGINS * handicap / np.sqrt(n) * max(plain - nominal, 0.0) if np.isfinite(plain) else 0.0
         best, least = None, plain - margin
         for candidate in self._candidates():
@@ -141,7 +139,7 @@ class _Judge:
         if best is None:
             return result, None
         spread = replace(self._fit(np.arange(n), best.min_leaf), power=best.power)
-        scales = spread(self.X, self.objective.centers)
+        scales = spread(self.X, self.samples.centers)
         scaled = replace(
             result,
             set=Polyhedron(self.shape.W, self.shape.b - self._radius(scales)),
@@ -159,47 +157,47 @@ class _Judge:
                 return
             fitted = [(rows, self._fit(rest, min_leaf)) for rest, rows in self._folds()]
             for power in _POWERS:
-                scales = np.ones(self.objective.n)
+                scales = np.ones(self.samples.n)
                 for rows, spread in fitted:
-                    centers = self.objective.centers[rows]
+                    centers = self.samples.centers[rows]
                     scales[rows] = replace(spread, power=power)(take_rows(self.X, rows), centers)
                 yield _Candidate(min_leaf, power, scales)
 
     @cached_property
     def _contexts(self) -> Indices:
         """All contexts, an even choice of them where each needs a solver."""
-        assert self.objective.problem.pieces is not None
-        few = int(np.clip(6400 // len(self.objective.problem.pieces), 20, 200))
-        return judged_contexts(self.objective, None if self.objective.has_closed_form else few)
+        assert self.samples.problem.pieces is not None
+        few = int(np.clip(6400 // len(self.samples.problem.pieces), 20, 200))
+        return judged_contexts(self.samples, None if self.samples.has_closed_form else few)
 
     @cached_property
     def _nominal(self) -> float:
-        found = decide_knowing(self.objective.problem, self.objective.centers[self._contexts])[1]
+        found = decide_knowing(self.samples.problem, self.samples.centers[self._contexts])[1]
         return float(np.nanmean(found))
 
     def _folds(self) -> Any:
         if self.groups is None:
-            return KFold(_N_FOLDS, shuffle=True, random_state=self.seed).split(self.objective.residuals)
-        return GroupKFold(_N_FOLDS).split(self.objective.residuals, groups=self.groups)
+            return KFold(_N_FOLDS, shuffle=True, random_state=self.seed).split(self.samples.residuals)
+        return GroupKFold(_N_FOLDS).split(self.samples.residuals, groups=self.groups)
 
     @cached_property
     def _sizes(self) -> Array:
         """One size a residual: the mean over outcomes of its absolute value in units of the outcome's spread."""
-        residuals = self.objective.residuals
+        residuals = self.samples.residuals
         return np.asarray((np.abs(residuals) / standard_deviations(residuals)).mean(axis=1))
 
     def _fit(self, rows: Indices, min_leaf: int) -> Spread:
-        X, centers = take_rows(self.X, rows), self.objective.centers[rows]
+        X, centers = take_rows(self.X, rows), self.samples.centers[rows]
         return Spread.fit(X, centers, self._sizes[rows], min_leaf=min_leaf, seed=self.seed)
 
     def _radius(self, scales: Array) -> float:
-        return conformal_radius(self.shape.scores(self.objective.residuals / scales[:, None]), self.objective.alpha)
+        return conformal_radius(self.shape.scores(self.samples.residuals / scales[:, None]), self.samples.alpha)
 
     def _cost(self, scales: Array, contexts: Indices | None = None) -> float:
         """Mean worst-case cost at the radius that these scales would get; by default over the judged contexts."""
-        objective, radius, total = self.objective, self._radius(scales), 0.0
+        samples, radius, total = self.samples, self._radius(scales), 0.0
         rows = self._contexts if contexts is None else contexts
         for scale in np.unique(scales[rows]):
             own = rows[scales[rows] == scale]
-            total += len(own) * objective.cost_at(self.shape.scaled(float(scale)), radius, own)
+            total += len(own) * samples.cost_at(self.shape.scaled(float(scale)), radius, own)
         return total / len(rows)

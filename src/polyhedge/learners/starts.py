@@ -7,7 +7,7 @@ import numpy as np
 from polyhedge._validation import Array, Indices, Mask
 from polyhedge.learners.exact.envelope import select_on_segment
 from polyhedge.learners.exact.hull import HullOracle
-from polyhedge.learners.objective import LearningObjective
+from polyhedge.learners.samples import Samples
 from polyhedge.learners.scales import standard_deviations
 from polyhedge.problems import DecisionProblem
 from polyhedge.problems.segment import as_segment
@@ -28,72 +28,70 @@ def check_n_facets(n_facets: int, n_outcomes: int) -> None:
         )
 
 
-def axis_box(objective: LearningObjective) -> Polyhedron:
+def axis_box(samples: Samples) -> Polyhedron:
     """Symmetric box scaled by the residuals' standard deviations: 2 d facets."""
-    d = objective.problem.n_outcomes
-    scale = standard_deviations(objective.residuals)
+    d = samples.problem.n_outcomes
+    scale = standard_deviations(samples.residuals)
     W = np.vstack([np.diag(1 / scale), -np.diag(1 / scale)])
     return Polyhedron(W, np.zeros(2 * d))
 
 
-def pca_box(objective: LearningObjective) -> Polyhedron:
+def pca_box(samples: Samples) -> Polyhedron:
     """Box along the principal components, scaled by their standard deviations: 2 d facets."""
-    center = objective.residuals.mean(axis=0)
-    _, vectors = np.linalg.eigh(np.cov(objective.residuals.T).reshape(len(center), -1))
-    scale = standard_deviations(objective.residuals @ vectors)
+    center = samples.residuals.mean(axis=0)
+    _, vectors = np.linalg.eigh(np.cov(samples.residuals.T).reshape(len(center), -1))
+    scale = standard_deviations(samples.residuals @ vectors)
     W = np.vstack([vectors.T / scale[:, None], -vectors.T / scale[:, None]])
     return Polyhedron(W, -W @ center)
 
 
-def simplex(objective: LearningObjective, n_facets: int) -> Polyhedron:
+def simplex(samples: Samples, n_facets: int) -> Polyhedron:
     """A simplex in standardised residuals, cut by axis facets if there are more than d + 1."""
-    d = objective.problem.n_outcomes
-    scale = standard_deviations(objective.residuals)
+    d = samples.problem.n_outcomes
+    scale = standard_deviations(samples.residuals)
     W = np.vstack([np.eye(d), -np.ones((1, d)) / np.sqrt(d)]) / scale
-    W = np.vstack([W, axis_box(objective).W])[:n_facets]
-    center = objective.residuals.mean(axis=0)
+    W = np.vstack([W, axis_box(samples).W])[:n_facets]
+    center = samples.residuals.mean(axis=0)
     return Polyhedron(W, -W @ center)
 
 
-def harmful_directions(objective: LearningObjective, n_contexts: int = 50) -> Array:
+def harmful_directions(samples: Samples, n_contexts: int = 50) -> Array:
     """Directions Q_l z + q_l of the cost (and constraints) at robust decisions, as unit rows."""
-    problem = objective.problem
+    problem = samples.problem
     assert problem.pieces is not None
-    m = objective.n_contexts
+    m = samples.n_contexts
     contexts = np.linspace(0, m - 1, min(m, n_contexts)).astype(int)
-    z = _decisions(objective, contexts)
+    z = _decisions(samples, contexts)
     rows = [
         pieces.directions(z).reshape(-1, problem.n_outcomes) for pieces in (problem.pieces, *problem.uncertain_rows)
     ]
     return _unit(np.vstack(rows))
 
 
-def _decisions(objective: LearningObjective, contexts: Indices) -> Array:
-    shape = axis_box(objective)
-    found = decide(objective.problem, shape, objective.radius(shape), objective.centers[contexts])
+def _decisions(samples: Samples, contexts: Indices) -> Array:
+    shape = axis_box(samples)
+    found = decide(samples.problem, shape, samples.radius(shape), samples.centers[contexts])
     z = found.flat
     return z[np.isfinite(z).all(axis=1)]
 
 
-def one_sided(objective: LearningObjective, n_facets: int) -> Polyhedron:
+def one_sided(samples: Samples, n_facets: int) -> Polyhedron:
     """Facets along the axes' harmful sides and the cost directions furthest from them.
 
     A side is harmful if some decision's cost rises along it. Offsets lie at a common quantile of the
     residuals along each facet. The set may be unbounded on its harmless sides; see `closed`.
     """
-    directions = harmful_directions(objective)
-    sides = _harmful_sides(objective.problem, directions)
+    directions = harmful_directions(samples)
+    sides = _harmful_sides(samples.problem, directions)
     distinct = np.unique(directions.round(6), axis=0)
-    if objective.problem.pieces is not None and objective.problem.pieces.directions_are_fixed:
+    if samples.problem.pieces is not None and samples.problem.pieces.directions_are_fixed:
         sides = distinct if 0 < len(distinct) <= n_facets else sides
     W = np.vstack([sides, _spread_out(directions, sides, max(n_facets - len(sides), 0))])[:n_facets]
-    level = min(objective.rank / objective.n, 1.0)
-    return Polyhedron(W, -np.quantile(objective.residuals @ W.T, level, axis=0))
+    level = min(samples.rank / samples.n, 1.0)
+    return Polyhedron(W, -np.quantile(samples.residuals @ W.T, level, axis=0))
 
 
-def trimmed(
-    objective: LearningObjective, W: Array, contexts: Indices, rng: np.random.Generator, n_rounds: int = 12
-) -> Polyhedron:
+def trimmed(samples: Samples, W: Array, contexts: Indices, rng: np.random.Generator, n_rounds: int = 12) -> Polyhedron:
     """Offsets for given facets by greedy trimming, then by restoring and trimming again.
 
     Facet k lies at the largest kept residual along it. Dropping its m outermost residuals lowers its
@@ -101,9 +99,9 @@ def trimmed(
     Each further round restores the residuals beyond one facet and a random share of the others dropped,
     trims again with randomly tilted savings and keeps the better.
     """
-    heights = objective.residuals @ W.T
-    best = _trim(objective, W, heights, np.ones(objective.n, dtype=bool), contexts, np.ones(len(W)))
-    best_value = objective.facet_gradient(W, heights[best].max(axis=0), contexts).value
+    heights = samples.residuals @ W.T
+    best = _trim(samples, W, heights, np.ones(samples.n, dtype=bool), contexts, np.ones(len(W)))
+    best_value = samples.facet_gradient(W, heights[best].max(axis=0), contexts).value
     for round_number in range(n_rounds):
         dropped = np.flatnonzero(~best)
         facet = round_number % len(W)
@@ -112,19 +110,19 @@ def trimmed(
         kept = best.copy()
         kept[restored] = True
         tilt = np.exp(_TILT * rng.normal(size=len(W)))
-        kept = _trim(objective, W, heights, kept, contexts, tilt)
-        value = objective.facet_gradient(W, heights[kept].max(axis=0), contexts).value
+        kept = _trim(samples, W, heights, kept, contexts, tilt)
+        value = samples.facet_gradient(W, heights[kept].max(axis=0), contexts).value
         if value < best_value:
             best, best_value = kept, value
     return Polyhedron(W, -heights[best].max(axis=0))
 
 
-def _trim(objective: LearningObjective, W: Array, heights: Array, kept: Mask, contexts: Indices, tilt: Array) -> Mask:
+def _trim(samples: Samples, W: Array, heights: Array, kept: Mask, contexts: Indices, tilt: Array) -> Mask:
     kept = kept.copy()
-    left = int(kept.sum()) - objective.rank
+    left = int(kept.sum()) - samples.rank
     while left > 0:
         q = heights[kept].max(axis=0)
-        gradient = objective.facet_gradient(W, q, contexts)
+        gradient = samples.facet_gradient(W, q, contexts)
         if not np.isfinite(gradient.value) or gradient.q.max() <= 0:
             break
         dropped = _best_trim(heights, np.flatnonzero(kept), q, tilt * gradient.q, min(left, _LOOK_AHEAD))
@@ -133,15 +131,15 @@ def _trim(objective: LearningObjective, W: Array, heights: Array, kept: Mask, co
     return kept
 
 
-def turned_to_decisions(objective: LearningObjective, kept: Mask, W: Array, n_facets: int) -> Array:
+def turned_to_decisions(samples: Samples, kept: Mask, W: Array, n_facets: int) -> Array:
     """Facets for a selection of residuals: the directions of the best decisions against their hull.
 
     These are the facets of the exact learner for that selection; the most used come first, and the
     facets W fill up the rest.
     """
-    z = HullOracle(objective.problem, objective.residuals, objective.centers).evaluate(kept).z
-    assert objective.problem.pieces is not None
-    directions = _unit(objective.problem.pieces.directions(z).reshape(-1, objective.problem.n_outcomes))
+    z = HullOracle(samples.problem, samples.residuals, samples.centers).evaluate(kept).z
+    assert samples.problem.pieces is not None
+    directions = _unit(samples.problem.pieces.directions(z).reshape(-1, samples.problem.n_outcomes))
     if not len(directions):  # no outcome matters to these decisions
         return W
     _, first, count = np.unique(directions.round(4), axis=0, return_index=True, return_counts=True)
@@ -150,12 +148,12 @@ def turned_to_decisions(objective: LearningObjective, kept: Mask, W: Array, n_fa
     return np.vstack([used, others])[:n_facets]
 
 
-def selection_on_segment(objective: LearningObjective) -> Mask | None:
+def selection_on_segment(samples: Samples) -> Mask | None:
     """The exactly best residuals to keep, where decisions lie on a segment; else None."""
-    segment = as_segment(objective.problem) if objective.has_closed_form else None
+    segment = as_segment(samples.problem) if samples.has_closed_form else None
     if segment is None:
         return None
-    selection = select_on_segment(segment, objective.residuals, objective.centers, objective.rank)
+    selection = select_on_segment(segment, samples.residuals, samples.centers, samples.rank)
     return None if selection is None else selection.kept
 
 
@@ -179,23 +177,23 @@ def _best_trim(heights: Array, kept: Indices, q: Array, gradient: Array, most: i
     return kept[order[: m + 1, facet]]
 
 
-def with_n_facets(objective: LearningObjective, shape: Polyhedron, n_facets: int) -> Polyhedron:
+def with_n_facets(samples: Samples, shape: Polyhedron, n_facets: int) -> Polyhedron:
     """The shape with further facets that just touch it, or with those that bind least often removed."""
     if n_facets <= shape.n_facets:
-        active = (objective.residuals @ shape.W.T + shape.b).argmax(axis=1)
-        harm = harmful_directions(objective) @ shape.W.T
-        use = np.bincount(active, minlength=shape.n_facets) / objective.n + np.maximum(harm, 0.0).mean(axis=0)
-        return objective.normalised(_taken(shape, np.sort(np.argsort(-use, kind="stable")[:n_facets])))
-    W = np.vstack([shape.W, _spread_out(harmful_directions(objective), shape.W, n_facets - shape.n_facets)])
+        active = (samples.residuals @ shape.W.T + shape.b).argmax(axis=1)
+        harm = harmful_directions(samples) @ shape.W.T
+        use = np.bincount(active, minlength=shape.n_facets) / samples.n + np.maximum(harm, 0.0).mean(axis=0)
+        return samples.normalised(_taken(shape, np.sort(np.argsort(-use, kind="stable")[:n_facets])))
+    W = np.vstack([shape.W, _spread_out(harmful_directions(samples), shape.W, n_facets - shape.n_facets)])
     offsets = shape.support(W, 0.0)
-    return objective.normalised(Polyhedron(W, -offsets))
+    return samples.normalised(Polyhedron(W, -offsets))
 
 
 def _taken(shape: Polyhedron, facets: Indices) -> Polyhedron:
     return Polyhedron(shape.W[facets], shape.b[facets])
 
 
-def closed(objective: LearningObjective, shape: Polyhedron) -> Polyhedron:
+def closed(samples: Samples, shape: Polyhedron) -> Polyhedron:
     """The shape with far facets along the axes where it is unbounded.
 
     They stand at twice the largest learning residual from the middle, so they hardly ever decide a score.
@@ -205,7 +203,7 @@ def closed(objective: LearningObjective, shape: Polyhedron) -> Polyhedron:
     open_sides = both[np.isposinf(shape.support(both, 0.0))]
     if not len(open_sides):
         return shape
-    along = objective.residuals @ open_sides.T
+    along = samples.residuals @ open_sides.T
     middle = np.median(along, axis=0)
     reach = along.max(axis=0) - middle
     far = middle + _FAR * np.maximum(reach, 1e-9 * (1.0 if not reach.max() else reach.max()))

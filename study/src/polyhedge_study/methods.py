@@ -23,13 +23,13 @@ from polyhedge.learners import (
     Auto,
     Descent,
     Learner,
-    LearningObjective,
     LearnResult,
     MinVolume,
     OneSidedBox,
     PcaBox,
     Pinball,
     RotatedBoxGrid,
+    Samples,
     Scenario,
     Spread,
     learn_with_spread,
@@ -128,7 +128,7 @@ def _learned_from(
         Split(task.split.train, rows, np.zeros(0, dtype=np.int64)),
     )
     rows, centers = np.concatenate([more, rows]), np.vstack([found, centers])
-    objective = LearningObjective(task.problem, task.Y[rows] - centers, centers, alpha)
+    objective = Samples(task.Y[rows] - centers, centers, task.problem, alpha)
     result, spread = learn_with_spread(learner, objective, task.X[rows], seed=seed)
     return unless_interrupted(result), spread
 

@@ -13,7 +13,7 @@ import numpy as np
 from polyhedge._files import replace_file
 from polyhedge._validation import Array, check_alpha
 from polyhedge.calibration import conformal_radius
-from polyhedge.learners import Scenario
+from polyhedge.learners import Samples, Scenario
 from polyhedge.problems import DecisionProblem, simplex_linear
 from polyhedge.robust import decide
 from polyhedge.sets import Ball, Box, Region, UncertaintySet
@@ -65,7 +65,7 @@ def make_motivation(alpha: float = 0.15, n: int = 400, seed: int = 0) -> Motivat
     residuals = rng.standard_normal((n, 2)) @ np.array([[0.9, -0.5], [-0.1, 0.45]])
     residuals -= 0.35 * (rng.exponential(size=(n, 2)) - 1)
     center, problem = np.array([2.0, 2.0]), simplex_linear([0.0, 0.0])
-    learned = Scenario().learn(residuals, center + rng.standard_normal((n, 2)), problem, alpha).set
+    learned = Scenario().learn(Samples(residuals, center + rng.standard_normal((n, 2)), problem, alpha)).set
     shapes: dict[str, UncertaintySet] = {
         "l_inf box": Box(np.ones(2)),
         "l_2 ball": Ball(2),

@@ -9,7 +9,7 @@ from sklearn.base import clone
 
 from polyhedge._validation import Array
 from polyhedge.calibration import conformal_radius
-from polyhedge.learners import LearningObjective, OneSidedBox, lower_bound
+from polyhedge.learners import OneSidedBox, Samples, lower_bound
 from polyhedge.learners.descent import total_gradient
 from polyhedge.learners.one_sided_box import harmful_sides
 from polyhedge.learners.starts import closed
@@ -36,13 +36,13 @@ def run_population(method: str, d: int, n: int, seed: int, alpha: float) -> tupl
     began = time.perf_counter()
     if method.endswith("3000 rows"):
         rows = slice(_EXACT_ROWS)
-        objective = LearningObjective(task.problem, residuals["learn"][rows], centers["learn"][rows], alpha)
+        objective = Samples(residuals["learn"][rows], centers["learn"][rows], task.problem, alpha)
         if method.startswith("exact"):
-            value = lower_bound(objective.residuals, objective.centers, task.problem, alpha).lower
+            value = lower_bound(Samples(objective.residuals, objective.centers, task.problem, alpha)).lower
         else:
             value = objective.value(_box(objective))
         return value - objective.nominal_cost, np.nan, time.perf_counter() - began, "on the learning rows"
-    objective = LearningObjective(task.problem, residuals["learn"], centers["learn"], alpha)
+    objective = Samples(residuals["learn"], centers["learn"], task.problem, alpha)
     shape: UncertaintySet = _box(objective)
     if method.startswith("descent"):
         shape = descend_from_box(objective, shape, np.random.default_rng(seed))
@@ -53,12 +53,12 @@ def run_population(method: str, d: int, n: int, seed: int, alpha: float) -> tupl
     return premium, float(shape.contains(residuals["test"], radius).mean()), seconds, ""
 
 
-def _box(objective: LearningObjective) -> UncertaintySet:
-    return OneSidedBox().learn(objective.residuals, objective.centers, objective.problem, objective.alpha).set
+def _box(objective: Samples) -> UncertaintySet:
+    return OneSidedBox().learn(objective).set
 
 
 def descend_from_box(
-    objective: LearningObjective,
+    objective: Samples,
     box: UncertaintySet,
     rng: np.random.Generator,
     *,
@@ -88,14 +88,14 @@ def descend_from_box(
 
 
 def _step(
-    objective: LearningObjective, W: Array, b: Array, gradient: tuple[Array, Array], rate: float, scale: float
+    objective: Samples, W: Array, b: Array, gradient: tuple[Array, Array], rate: float, scale: float
 ) -> tuple[Array, Array]:
     size = max(float(np.abs(gradient[0]).max()), float(np.abs(gradient[1]).max()) / scale, 1e-12)
     shape = objective.normalised(Polyhedron(W - rate * gradient[0] / size, b - rate * gradient[1] / size))
     return shape.W, shape.b
 
 
-def _with_facets_between(objective: LearningObjective, box: UncertaintySet) -> Polyhedron:
+def _with_facets_between(objective: Samples, box: UncertaintySet) -> Polyhedron:
     assert isinstance(box, Polyhedron)
     n_sides = len(harmful_sides(objective.problem))
     sides = objective.normalised(Polyhedron(box.W[:n_sides], box.b[:n_sides]))

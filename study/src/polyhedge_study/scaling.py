@@ -23,7 +23,7 @@ from sklearn.base import clone
 from polyhedge._files import sole_writer
 from polyhedge._validation import Array
 from polyhedge.calibration import conformal_radius
-from polyhedge.learners import MIQCP, LearningObjective, LearnResult
+from polyhedge.learners import MIQCP, LearnResult, Samples
 from polyhedge.learners.result import unless_interrupted
 from polyhedge.problems import DecisionProblem
 from polyhedge.problems.segment import as_segment
@@ -218,11 +218,11 @@ def _evaluate(run: _Run, data: _Data, settings: ScalingSettings, limit: float) -
     if isinstance(learner, MIQCP) and run.mode == "shared":
         planned = min(settings.shared_contexts, run.n)
         learner = replace(learner, contexts=planned)
-    objective = LearningObjective(data.problem, residuals, centers, settings.alpha)
+    objective = Samples(residuals, centers, data.problem, settings.alpha)
     as_segment.cache_clear()  # what an earlier run found out would make this one look faster than it is
     began = time.perf_counter()
     try:
-        result = learner.learn(residuals, centers, data.problem, settings.alpha, random_state=run.seed)
+        result = learner.learn(Samples(residuals, centers, data.problem, settings.alpha), random_state=run.seed)
     except (ValueError, RuntimeError) as error:
         logger.warning("%s failed: %s", run.label, error)
         return _failed(run, limit, len(centers), planned, time.perf_counter() - began, error)
@@ -279,7 +279,7 @@ class _Fresh:
     test_coverage: float
 
 
-def _on_fresh_data(result: LearnResult, data: _Data, objective: LearningObjective) -> _Fresh:
+def _on_fresh_data(result: LearnResult, data: _Data, objective: Samples) -> _Fresh:
     """Calibrate on the calibration split, then cost and coverage; nothing flows back to the learner."""
     radius = conformal_radius(result.set.scores(data.calibrate), objective.alpha)
     residuals, centers = data.test

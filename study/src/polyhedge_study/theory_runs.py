@@ -22,7 +22,7 @@ import numpy as np
 
 from polyhedge._validation import check_count
 from polyhedge.calibration import conformal_radius
-from polyhedge.learners import Descent, Learner, Scenario
+from polyhedge.learners import Descent, Learner, Samples, Scenario
 from polyhedge.learners.result import unless_interrupted
 from polyhedge.robust import decide
 from polyhedge_study.experiment import Experiment
@@ -96,7 +96,7 @@ def run_coverage(seeds: int, folder: Path, **options: Any) -> list[CoverageRow]:
 def coverage_job(job: CoverageJob, settings: TheorySettings) -> CoverageRow:
     """One row."""
     rng, world = np.random.default_rng([1, job.m, job.seed]), population(2, settings.pool)
-    shape = Scenario().learn(*world.draw(_COVERAGE_SAMPLES, rng), world.problem, settings.alpha).set
+    shape = Scenario().learn(Samples(*world.draw(_COVERAGE_SAMPLES, rng), world.problem, settings.alpha)).set
     radius = conformal_radius(shape.scores(world.draw(job.m, rng)[0]), settings.alpha)
     return CoverageRow(job.m, job.seed, "done", world.coverage(shape, radius), "")
 
@@ -166,7 +166,7 @@ def reuse_job(job: ReuseJob, settings: TheorySettings) -> ReuseRow:
     world = population(job.value if job.sweep == "d" else 2, settings.pool)
     n = job.value if job.sweep == "n" else _REUSE_SAMPLES
     residuals, centers = world.draw(n, rng)
-    learned = job.learner.learn(residuals, centers, world.problem, settings.alpha, random_state=job.seed)
+    learned = job.learner.learn(Samples(residuals, centers, world.problem, settings.alpha), random_state=job.seed)
     shape = unless_interrupted(learned).set
     reused, recalibrated = (
         world.coverage(shape, conformal_radius(shape.scores(sample), settings.alpha))
@@ -225,7 +225,7 @@ def gap_job(job: GapJob, settings: TheorySettings) -> GapRow:
     """One row."""
     rng, world = np.random.default_rng([3, job.n, job.seed]), population(2, settings.pool)
     center, best = hard_context(settings)
-    shape = Scenario().learn(world.draw(job.n, rng)[0], center, world.problem, settings.alpha).set
+    shape = Scenario().learn(Samples(world.draw(job.n, rng)[0], center, world.problem, settings.alpha)).set
     calibrated = conformal_radius(shape.scores(world.draw(job.n, rng)[0]), settings.alpha)
     found, true = (
         float(decide(world.problem, shape, radius, center).cost_bound[0])

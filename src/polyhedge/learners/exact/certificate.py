@@ -17,8 +17,7 @@ import time
 
 import numpy as np
 
-from polyhedge._validation import Array, Mask, as_rows, check_alpha
-from polyhedge.calibration import conformal_rank
+from polyhedge._validation import Mask
 from polyhedge.learners.budget import WORK, Budget
 from polyhedge.learners.exact.bound import CertifiedBound
 from polyhedge.learners.exact.envelope import select_on_segment
@@ -27,18 +26,15 @@ from polyhedge.learners.exact.hull import HullOracle
 from polyhedge.learners.exact.selection import SelectionSearch
 from polyhedge.learners.exact.sweep import sweep_segment
 from polyhedge.learners.exact.value_at_risk import minimise_value_at_risk
-from polyhedge.learners.objective import LearningObjective
 from polyhedge.learners.own_units import OwnUnits
+from polyhedge.learners.samples import Samples
 from polyhedge.problems import DecisionProblem
 from polyhedge.problems.segment import as_segment
 from polyhedge.solvers.program import Status
 
 
 def lower_bound(
-    residuals: Array,
-    centers: Array,
-    problem: DecisionProblem,
-    alpha: float,
+    samples: Samples,
     time_limit: float | None = None,
     *,
     tolerance: float = 1e-6,
@@ -49,10 +45,8 @@ def lower_bound(
 
     Parameters
     ----------
-    residuals, centers : (n, d)
-        Residuals and predictions of the learning split (the bound refers to these data).
-    problem : a problem with a piece list.
-    alpha : miscoverage level; the set must cover c_n = ceil((n + 1)(1 - alpha)) residuals.
+    samples : those of the learning split, to which the bound refers, with a problem that has a piece list. The set must
+        cover c_n = ceil((n + 1)(1 - alpha)) residuals.
     time_limit : seconds after which the best bound so far is returned; None, so that the result never depends on
         the clock.
     tolerance : gap at which the search ends, as a share of the spread of costs: how much the residuals differ in
@@ -66,25 +60,23 @@ def lower_bound(
     >>> import numpy as np, polyhedge as ph
     >>> rng = np.random.default_rng(0)
     >>> residuals, centers = rng.normal(size=(40, 2)), rng.normal(size=(40, 2))
-    >>> bound = lower_bound(residuals, centers, ph.problems.simplex_linear([0.0, 0.0]), 0.1)
+    >>> bound = lower_bound(Samples(residuals, centers, ph.problems.simplex_linear([0.0, 0.0]), 0.1))
     >>> bound.gap < 1e-6
     True
     """
-    residuals = as_rows(residuals, "residuals", problem.n_outcomes)
-    rank = conformal_rank(len(residuals), check_alpha(alpha))
-    if rank > len(residuals):
-        raise ValueError(f"alpha={alpha!r} needs more than {len(residuals)} residuals. Raise alpha or bring more rows.")
-    _check_applies(problem)
+    if samples.rank > samples.n:
+        raise ValueError(
+            f"alpha={samples.alpha!r} needs more than {samples.n} residuals. Raise alpha or bring more rows."
+        )
+    _check_applies(samples.problem)
     budget = Budget.of(max_work, time_limit)
-    own = OwnUnits.of(residuals, centers, problem)
-    return own.bound(
-        _certify(LearningObjective(own.problem, own.residuals, own.centers, alpha), tolerance, budget, start)
-    )
+    own = OwnUnits.of(samples)
+    return own.bound(_certify(own.samples, tolerance, budget, start))
 
 
-def _certify(objective: LearningObjective, tolerance: float, budget: Budget, start: Mask | None) -> CertifiedBound:
-    began, rank = time.perf_counter(), objective.rank
-    residuals, centers, problem = objective.residuals, objective.centers, objective.problem
+def _certify(samples: Samples, tolerance: float, budget: Budget, start: Mask | None) -> CertifiedBound:
+    began, rank = time.perf_counter(), samples.rank
+    residuals, centers, problem = samples.residuals, samples.centers, samples.problem
     segment = as_segment(problem)
     if segment is not None:
         single = len(centers) == 1
@@ -102,7 +94,7 @@ def _certify(objective: LearningObjective, tolerance: float, budget: Budget, sta
     if has_fixed_directions(problem):
         return FixedDirectionSearch(problem, residuals, centers, rank, tolerance, budget).run(start, began)
     if len(centers) == 1 and problem.pieces is not None and len(problem.pieces) == 1:
-        bound = minimise_value_at_risk(objective, tolerance, budget)
+        bound = minimise_value_at_risk(samples, tolerance, budget)
         if bound is not None:
             return bound
     oracle = HullOracle(problem, residuals, centers)

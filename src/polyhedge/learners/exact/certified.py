@@ -8,14 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from polyhedge._validation import Array
 from polyhedge.learners.auto import Auto
 from polyhedge.learners.exact.bound import below
 from polyhedge.learners.exact.certificate import lower_bound
-from polyhedge.learners.objective import LearningObjective
 from polyhedge.learners.own_units import in_own_units
-from polyhedge.learners.result import Learner, LearnResult, as_interrupted
-from polyhedge.problems import DecisionProblem
+from polyhedge.learners.result import Learner, LearnResult, Needs, as_interrupted
+from polyhedge.learners.samples import Samples
 
 _WORK = 5e5
 """Rows of programs that a certificate beside a fit may solve: a few seconds."""
@@ -61,56 +59,30 @@ class Certified:
     keep_interrupted: bool = False
 
     @property
-    def training_folds(self) -> int:
-        """As the learner says: folds of training rows that it would like to learn from as well."""
-        return int(getattr(self.learner, "training_folds", 0))
-
-    @property
-    def spread(self) -> bool:
-        """As the learner says: whether the set may be scaled by a predicted spread."""
-        return bool(getattr(self.learner, "spread", False))
-
-    @property
-    def handicap(self) -> float:
-        """As the learner says: what a more complex choice must save."""
-        return float(getattr(self.learner, "handicap", 0.0))
-
-    @property
-    def time_limit(self) -> float | None:
-        """As the learner says, and the time for the certificate."""
-        limit = getattr(self.learner, "time_limit", None)
-        return None if limit is None else limit + (self.seconds or 0.0)
-
-    @property
-    def learns_from_decisions(self) -> bool:
-        """As the learner says: whether it needs learning rows."""
-        return bool(getattr(self.learner, "learns_from_decisions", True))
+    def needs(self) -> Needs:
+        """As the learner says, with the time for the certificate."""
+        own = self.learner.needs
+        limit = None if own.time_limit is None else own.time_limit + (self.seconds or 0.0)
+        return replace(own, time_limit=limit, keep_interrupted=self.keep_interrupted)
 
     @in_own_units
-    def learn(
-        self,
-        residuals: Array,
-        centers: Array,
-        problem: DecisionProblem,
-        alpha: float,
-        random_state: Any = None,
-    ) -> LearnResult:
+    def learn(self, samples: Samples, random_state: Any = None) -> LearnResult:
         """Learn from the given samples only; see `Learner`."""
         began = time.perf_counter()
-        result = self.learner.learn(residuals, centers, problem, alpha, random_state)
-        if np.isfinite(result.lower_bound) or len(residuals) > self.max_samples or result.interrupted:
+        result = self.learner.learn(samples, random_state)
+        if np.isfinite(result.lower_bound) or samples.n > self.max_samples or result.interrupted:
             return result
-        seconds = self.seconds
-        if seconds is None and self.time_limit is not None:
-            seconds = max(began + self.time_limit - time.perf_counter(), 0.0)
+        seconds, limit = self.seconds, self.needs.time_limit
+        if seconds is None and limit is not None:
+            seconds = max(began + limit - time.perf_counter(), 0.0)
         try:
-            bound = lower_bound(residuals, centers, problem, alpha, seconds, max_work=self.max_work)
+            bound = lower_bound(samples, seconds, max_work=self.max_work)
         except ValueError:  # for some problems there is no certificate
             return result
         except KeyboardInterrupt:
             return as_interrupted(result)
         # The learner may have judged its set on some of the contexts; the bound is for all.
-        value = LearningObjective(problem, residuals, centers, alpha).value(result.set)
+        value = samples.value(result.set)
         lower, complaint = below(bound.lower, value, bound.unit)
         detail = f"{result.detail}; {complaint}" if complaint else result.detail
         found = replace(result, objective=value, lower_bound=lower, detail=detail)

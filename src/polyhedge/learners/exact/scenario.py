@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -23,11 +23,10 @@ from polyhedge.learners.exact.bound import CertifiedBound, below, status_between
 from polyhedge.learners.exact.certificate import lower_bound
 from polyhedge.learners.exact.hull import HullOracle
 from polyhedge.learners.exact.sweep import sweep_segment
-from polyhedge.learners.objective import LearningObjective
 from polyhedge.learners.own_units import in_own_units
-from polyhedge.learners.result import LearnResult
+from polyhedge.learners.result import LearnResult, Needs
+from polyhedge.learners.samples import Samples
 from polyhedge.learners.starts import check_n_facets, closed, one_sided, simplex, without_noise
-from polyhedge.problems import DecisionProblem
 from polyhedge.problems.segment import as_segment
 from polyhedge.robust import decide
 from polyhedge.sets import Polyhedron
@@ -54,42 +53,33 @@ class Scenario:
         Seconds for the search, likewise; None, so that the result never depends on the clock.
     """
 
+    needs: ClassVar[Needs] = Needs()
+
     n_facets: int | None = None
     tolerance: float = 1e-6
     max_work: float = WORK
     time_limit: float | None = None
 
     @in_own_units
-    def learn(
-        self,
-        residuals: Array,
-        centers: Array,
-        problem: DecisionProblem,
-        alpha: float,
-        random_state: Any = None,
-    ) -> LearnResult:
+    def learn(self, samples: Samples, random_state: Any = None) -> LearnResult:
         """Learn from the learning split only; see `Learner`."""
         began = time.perf_counter()
         if self.n_facets is not None:
-            check_n_facets(self.n_facets, problem.n_outcomes)
-        objective = LearningObjective(problem, residuals, centers, alpha)
+            check_n_facets(self.n_facets, samples.problem.n_outcomes)
         bound = lower_bound(
-            residuals,
-            centers,
-            problem,
-            alpha,
+            samples,
             self.time_limit,
             tolerance=self.tolerance,
             max_work=self.max_work,
-            start=_kept_by_start(objective) if _needs_start(objective) else None,
+            start=_kept_by_start(samples) if _needs_start(samples) else None,
         )
-        half_space = _facet_of_one_context(objective, bound)
+        half_space = _facet_of_one_context(samples, bound)
         if half_space is None:
-            shape, trace = facets_of_selection(objective, bound, self.n_facets, self.tolerance)
+            shape, trace = facets_of_selection(samples, bound, self.n_facets, self.tolerance)
         else:
             shape, trace = half_space, (bound.upper,)
-        shape = closed(objective, shape)
-        value = objective.value(shape)
+        shape = closed(samples, shape)
+        value = samples.value(shape)
         lower, complaint = below(bound.lower, value, bound.unit)
         return LearnResult(
             set=shape,
@@ -110,47 +100,47 @@ class Scenario:
         return Status.FINISHED if bound.status is Status.OPTIMAL and reached is not Status.OPTIMAL else bound.status
 
 
-def _needs_start(objective: LearningObjective) -> bool:
+def _needs_start(samples: Samples) -> bool:
     """A search starts from something; the sweep over one context does not search."""
-    if objective.problem.pieces is None:
+    if samples.problem.pieces is None:
         return False
-    return objective.n_contexts > 1 or as_segment(objective.problem) is None
+    return samples.n_contexts > 1 or as_segment(samples.problem) is None
 
 
-def _kept_by_start(objective: LearningObjective) -> Mask:
-    shape = one_sided(objective, 2 * objective.problem.n_outcomes)
-    return np.asarray(shape.contains(objective.residuals, objective.radius(shape)))
+def _kept_by_start(samples: Samples) -> Mask:
+    shape = one_sided(samples, 2 * samples.problem.n_outcomes)
+    return np.asarray(shape.contains(samples.residuals, samples.radius(shape)))
 
 
-def _facet_of_one_context(objective: LearningObjective, bound: CertifiedBound) -> Polyhedron | None:
+def _facet_of_one_context(samples: Samples, bound: CertifiedBound) -> Polyhedron | None:
     """The half-space along the planned decision's direction, which attains the bound; None for other problems."""
-    segment = as_segment(objective.problem) if objective.n_contexts == 1 else None
+    segment = as_segment(samples.problem) if samples.n_contexts == 1 else None
     if segment is None:
         return None
-    kept = objective.residuals[bound.kept]
-    s = sweep_segment(segment, kept, objective.centers[0], len(kept)).s
+    kept = samples.residuals[bound.kept]
+    s = sweep_segment(segment, kept, samples.centers[0], len(kept)).s
     direction = segment.v0 + s * (segment.v1 - segment.v0)
     if np.abs(direction).max() <= _NOTHING * np.abs([segment.v0, segment.v1]).max():
         return None
-    return _supporting(objective, direction[None], bound.kept)
+    return _supporting(samples, direction[None], bound.kept)
 
 
 def facets_of_selection(
-    objective: LearningObjective, bound: CertifiedBound, n_facets: int | None, tolerance: float
+    samples: Samples, bound: CertifiedBound, n_facets: int | None, tolerance: float
 ) -> tuple[Polyhedron, tuple[float, ...]]:
     """Add the facets that save most, from the decisions against the kept residuals, until none is needed."""
-    problem, kept = objective.problem, bound.kept
-    values = HullOracle(problem, objective.residuals, objective.centers).evaluate(kept)
-    directions, users = _cost_directions(objective, values.z)
+    problem, kept = samples.problem, bound.kept
+    values = HullOracle(problem, samples.residuals, samples.centers).evaluate(kept)
+    directions, users = _cost_directions(samples, values.z)
     if not len(directions):  # no outcome matters to these decisions: every set that covers the rank costs the same
-        box = simplex(objective, 2 * problem.n_outcomes if n_facets is None else n_facets)
-        return _supporting(objective, box.W, kept), (bound.upper,)
+        box = simplex(samples, 2 * problem.n_outcomes if n_facets is None else n_facets)
+        return _supporting(samples, box.W, kept), (bound.upper,)
     limit = np.inf if n_facets is None else n_facets
     chosen = [int(np.argmax(users.sum(axis=1)))]
     trace = []
     while True:
-        shape = _supporting(objective, directions[chosen], kept)
-        costs = decide(problem, closed(objective, shape), 0.0, objective.centers).cost_bound
+        shape = _supporting(samples, directions[chosen], kept)
+        costs = decide(problem, closed(samples, shape), 0.0, samples.centers).cost_bound
         excess = np.maximum(costs - values.values, 0.0)
         trace.append(float(costs.mean()))
         gains = users @ excess
@@ -161,13 +151,13 @@ def facets_of_selection(
         chosen.append(int(np.argmax(gains)))
 
 
-def _cost_directions(objective: LearningObjective, z: Array) -> tuple[Array, Array]:
+def _cost_directions(samples: Samples, z: Array) -> tuple[Array, Array]:
     """Distinct directions (k, d) of all pieces at the decisions, and which contexts use each (k, n).
 
     Pieces that do not bind against the kept residuals count too: without a facet they could bind.
     """
-    assert objective.problem.pieces is not None
-    slopes = objective.problem.pieces.directions(z)
+    assert samples.problem.pieces is not None
+    slopes = samples.problem.pieces.directions(z)
     sizes = np.abs(slopes).max(axis=2)
     context, piece = np.nonzero(sizes > _NOTHING * sizes.max())
     found = without_noise(slopes[context, piece])
@@ -178,8 +168,8 @@ def _cost_directions(objective: LearningObjective, z: Array) -> tuple[Array, Arr
     return found[first], users
 
 
-def _supporting(objective: LearningObjective, directions: Array, kept: Mask) -> Polyhedron:
+def _supporting(samples: Samples, directions: Array, kept: Mask) -> Polyhedron:
     """Half-spaces with these normals that touch the kept residuals; radius 0 covers the rank."""
-    offsets = (objective.residuals[kept] @ directions.T).max(axis=0)
+    offsets = (samples.residuals[kept] @ directions.T).max(axis=0)
     shape = Polyhedron(directions, -offsets)
-    return Polyhedron(directions, -offsets - min(objective.radius(shape), 0.0))
+    return Polyhedron(directions, -offsets - min(samples.radius(shape), 0.0))

@@ -20,14 +20,14 @@ import numpy as np
 
 from polyhedge.learners.budget import Budget
 from polyhedge.learners.exact.bound import CertifiedBound, certified
-from polyhedge.learners.objective import LearningObjective
 from polyhedge.learners.paper.bilinear_model import ModelRows
 from polyhedge.learners.paper.ccg_master import Cut, Master
+from polyhedge.learners.samples import Samples
 
 _ALWAYS = np.zeros(0, dtype=np.int64)
 
 
-def minimise_value_at_risk(objective: LearningObjective, tolerance: float, budget: Budget) -> CertifiedBound | None:
+def minimise_value_at_risk(samples: Samples, tolerance: float, budget: Budget) -> CertifiedBound | None:
     """The bound for one context; None where the cost's directions are unbounded, so that no big M is valid.
 
     Every residual is a cut of the one context: it counts unless it is dropped, or always where no selection
@@ -35,10 +35,10 @@ def minimise_value_at_risk(objective: LearningObjective, tolerance: float, budge
     """
     began = time.perf_counter()
     try:
-        master = Master(objective)
+        master = Master(samples)
     except ValueError:
         return None
-    residuals, rank = objective.residuals, objective.rank
+    residuals, rank = samples.residuals, samples.rank
     M = [master.costs.big_m(0, Cut(0, e, np.array([j]))) for j, e in enumerate(residuals)]
     master.cuts = [Cut(0, e, np.array([j]) if M[j] > 0 else _ALWAYS) for j, e in enumerate(residuals)]
     rows = ModelRows()
@@ -47,8 +47,8 @@ def minimise_value_at_risk(objective: LearningObjective, tolerance: float, budge
     found = master.solve(rows, selected, budget)
     if not found.solution.status.has_solution:
         return None
-    outcomes = objective.centers + residuals
-    costs = objective.problem.evaluate(np.tile(found.z, (len(outcomes), 1)), outcomes)
+    outcomes = samples.centers + residuals
+    costs = samples.problem.evaluate(np.tile(found.z, (len(outcomes), 1)), outcomes)
     kept = np.zeros(len(outcomes), dtype=bool)
     kept[np.argsort(costs, kind="stable")[:rank]] = True
     upper = float(costs[kept].max())

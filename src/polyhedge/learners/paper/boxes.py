@@ -12,15 +12,15 @@ import logging
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from polyhedge._validation import Array, Indices, check_count
-from polyhedge.learners.objective import LearningObjective
-from polyhedge.learners.result import LearnResult
+from polyhedge.learners.result import LearnResult, Needs
+from polyhedge.learners.samples import Samples
 from polyhedge.learners.scales import standard_deviations
-from polyhedge.problems import DecisionProblem, NoSolutionError
+from polyhedge.problems import NoSolutionError
 from polyhedge.robust import decide
 from polyhedge.sets import Polyhedron
 from polyhedge.solvers.program import Status
@@ -42,23 +42,17 @@ class PcaBox:
         Contexts on which the reported objective is computed (it decides nothing).
     """
 
+    needs: ClassVar[Needs] = Needs()
+
     max_contexts: int = 300
 
-    def learn(
-        self,
-        residuals: Array,
-        centers: Array,
-        problem: DecisionProblem,
-        alpha: float,
-        random_state: Any = None,
-    ) -> LearnResult:
+    def learn(self, samples: Samples, random_state: Any = None) -> LearnResult:
         """Take principal components and standard deviations of the learning split; see `Learner`."""
         began = time.perf_counter()
-        objective = LearningObjective(problem, residuals, centers, alpha)
-        shape = at_learning_radius(objective, box(principal_frame(residuals), residuals))
+        shape = at_learning_radius(samples, box(principal_frame(samples.residuals), samples.residuals))
         return LearnResult(
             set=shape,
-            objective=judged_objective(objective, shape, self.max_contexts),
+            objective=judged_objective(samples, shape, self.max_contexts),
             status=Status.OPTIMAL,
             seconds=time.perf_counter() - began,
             detail="box along the principal components of the learning residuals",
@@ -83,23 +77,17 @@ class MinVolume:
         Seconds after which the best box so far is returned.
     """
 
+    needs: ClassVar[Needs] = Needs()
+
     n_angles: int = 12
     n_aspects: int = 10
     max_aspect: float = 4.0
     max_contexts: int = 300
     time_limit: float | None = None
 
-    def learn(
-        self,
-        residuals: Array,
-        centers: Array,
-        problem: DecisionProblem,
-        alpha: float,
-        random_state: Any = None,
-    ) -> LearnResult:
+    def learn(self, samples: Samples, random_state: Any = None) -> LearnResult:
         """Learn from the learning split only; see `Learner`."""
-        objective = LearningObjective(problem, residuals, centers, alpha)
-        return _best_box(self, objective, box_volume, "volume", random_state)
+        return _best_box(self, samples, box_volume, "volume", random_state)
 
 
 @dataclass(frozen=True)
@@ -124,31 +112,25 @@ class RotatedBoxGrid:
         Seconds after which the best box so far is returned.
     """
 
+    needs: ClassVar[Needs] = Needs()
+
     n_angles: int = 12
     n_aspects: int = 10
     max_aspect: float = 4.0
     max_contexts: int | None = None
     time_limit: float | None = None
 
-    def learn(
-        self,
-        residuals: Array,
-        centers: Array,
-        problem: DecisionProblem,
-        alpha: float,
-        random_state: Any = None,
-    ) -> LearnResult:
+    def learn(self, samples: Samples, random_state: Any = None) -> LearnResult:
         """Learn from the learning split only; see `Learner`."""
-        objective = LearningObjective(problem, residuals, centers, alpha)
-        contexts = judged_contexts(objective, self.max_contexts)
+        contexts = judged_contexts(samples, self.max_contexts)
         return _best_box(
-            self, objective, lambda shape: objective.value(shape, contexts), "mean worst-case cost", random_state
+            self, samples, lambda shape: samples.value(shape, contexts), "mean worst-case cost", random_state
         )
 
 
 def _best_box(
     settings: MinVolume | RotatedBoxGrid,
-    objective: LearningObjective,
+    samples: Samples,
     criterion: Callable[[Polyhedron], float],
     name: str,
     random_state: Any,
@@ -157,10 +139,10 @@ def _best_box(
     began, limit = time.perf_counter(), settings.time_limit
     rng = np.random.default_rng(random_state)
     best, least, trace, stopped, interrupted = None, np.inf, [], False, False
-    grid = rotated_boxes(objective.residuals, settings.n_angles, settings.n_aspects, settings.max_aspect, rng)
+    grid = rotated_boxes(samples.residuals, settings.n_angles, settings.n_aspects, settings.max_aspect, rng)
     try:
         for candidate in grid:
-            shape = at_learning_radius(objective, candidate)
+            shape = at_learning_radius(samples, candidate)
             best = shape if best is None else best
             value = criterion(shape)
             trace.append(value)
@@ -172,10 +154,10 @@ def _best_box(
     except KeyboardInterrupt:
         logger.warning("Interrupted after %d of %d boxes: the best so far is returned.", len(trace), len(grid))
         stopped = interrupted = True
-    best = at_learning_radius(objective, grid[0]) if best is None else best
+    best = at_learning_radius(samples, grid[0]) if best is None else best
     return LearnResult(
         set=best,
-        objective=_finite_objective(objective, best, settings.max_contexts),
+        objective=_finite_objective(samples, best, settings.max_contexts),
         status=Status.STOPPED_EARLY if stopped else Status.OPTIMAL,
         seconds=time.perf_counter() - began,
         trace=tuple(trace),
@@ -185,41 +167,41 @@ def _best_box(
     )
 
 
-def _finite_objective(objective: LearningObjective, shape: Polyhedron, max_contexts: int | None) -> float:
-    value = judged_objective(objective, shape, max_contexts)
+def _finite_objective(samples: Samples, shape: Polyhedron, max_contexts: int | None) -> float:
+    value = judged_objective(samples, shape, max_contexts)
     if not np.isfinite(value):
         raise NoSolutionError(
             "The best box of the grid has no finite worst-case cost on the whole learning split. "
-            f"{_complaint(objective, shape, max_contexts)}"
+            f"{_complaint(samples, shape, max_contexts)}"
         )
     return value
 
 
-def judged_objective(objective: LearningObjective, shape: Polyhedron, max_contexts: int | None) -> float:
+def judged_objective(samples: Samples, shape: Polyhedron, max_contexts: int | None) -> float:
     """The objective over some contexts, inf where one of them has no decision; an error where none has."""
-    contexts = judged_contexts(objective, max_contexts)
-    value = objective.value(shape, contexts)
+    contexts = judged_contexts(samples, max_contexts)
+    value = samples.value(shape, contexts)
     if np.isfinite(value):
         return value
-    found = decide(objective.problem, shape, objective.radius(shape), objective.centers[contexts])
+    found = decide(samples.problem, shape, samples.radius(shape), samples.centers[contexts])
     if not np.isfinite(found.cost_bound).any():
         raise NoSolutionError(
-            f"No context of the learning split has a decision. {_complaint(objective, shape, max_contexts)}"
+            f"No context of the learning split has a decision. {_complaint(samples, shape, max_contexts)}"
         )
     return value
 
 
-def _complaint(objective: LearningObjective, shape: Polyhedron, max_contexts: int | None) -> str:
-    contexts = judged_contexts(objective, max_contexts)
-    found = decide(objective.problem, shape, objective.radius(shape), objective.centers[contexts])
+def _complaint(samples: Samples, shape: Polyhedron, max_contexts: int | None) -> str:
+    contexts = judged_contexts(samples, max_contexts)
+    found = decide(samples.problem, shape, samples.radius(shape), samples.centers[contexts])
     return f"{found.complaint()}. Relax the constraints, bound the decision or drop such rows."
 
 
-def judged_contexts(objective: LearningObjective, max_contexts: int | None) -> Indices:
+def judged_contexts(samples: Samples, max_contexts: int | None) -> Indices:
     """An even choice of learning contexts; few where the cost has no piece list and each is expensive."""
-    n = objective.n_contexts
+    n = samples.n_contexts
     limit = n if max_contexts is None else check_count(max_contexts, "max_contexts", minimum=1)
-    limit = limit if objective.problem.pieces is not None else min(limit, _FEW_CONTEXTS)
+    limit = limit if samples.problem.pieces is not None else min(limit, _FEW_CONTEXTS)
     return np.unique(np.linspace(0, n - 1, min(limit, n)).astype(np.int64))
 
 
@@ -237,9 +219,9 @@ def box_volume(shape: Polyhedron) -> float:
     return float(np.prod(widths))
 
 
-def at_learning_radius(objective: LearningObjective, shape: Polyhedron) -> Polyhedron:
+def at_learning_radius(samples: Samples, shape: Polyhedron) -> Polyhedron:
     """The same shape with radius 0 at the conformal radius of the learning split; row norms stay."""
-    return Polyhedron(shape.W, shape.b - objective.radius(shape))
+    return Polyhedron(shape.W, shape.b - samples.radius(shape))
 
 
 def principal_frame(residuals: Array) -> Array:

@@ -25,8 +25,8 @@ The master over (z, t, eta) is linear (convex) in z with n binaries and no produ
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import cvxpy as cp
 import numpy as np
@@ -35,13 +35,13 @@ from scipy.spatial import ConvexHull, QhullError
 from polyhedge._validation import Array, Indices
 from polyhedge.learners.budget import WORK, Budget
 from polyhedge.learners.exact.bound import below
-from polyhedge.learners.objective import LearningObjective
 from polyhedge.learners.own_units import in_own_units
 from polyhedge.learners.paper.bilinear_model import ModelRows
 from polyhedge.learners.paper.ccg_master import Cut, Limits, Master, MasterSolution, RunResult
 from polyhedge.learners.paper.ccg_printed import learn_as_printed
 from polyhedge.learners.paper.miqcp import Contexts, model_contexts
-from polyhedge.learners.result import LearnResult
+from polyhedge.learners.result import LearnResult, Needs
+from polyhedge.learners.samples import Samples
 from polyhedge.learners.starts import axis_box, check_n_facets, closed, without_noise
 from polyhedge.problems import Curvature, DecisionProblem, NoSolutionError, Pieces
 from polyhedge.problems.feasible_set import compile_feasible_program
@@ -97,6 +97,8 @@ class CCG:
     ('optimal', True, True)
     """
 
+    needs: ClassVar[Needs] = Needs()
+
     n_facets: int = 4
     contexts: Contexts = "mean"
     tolerance: float = 1e-4
@@ -106,28 +108,21 @@ class CCG:
     as_printed: bool = False
 
     @in_own_units
-    def learn(
-        self,
-        residuals: Array,
-        centers: Array,
-        problem: DecisionProblem,
-        alpha: float,
-        random_state: Any = None,
-    ) -> LearnResult:
+    def learn(self, samples: Samples, random_state: Any = None) -> LearnResult:
         """Learn from the learning split only; see `Learner`."""
         began = time.perf_counter()
-        _check_supported(problem)
-        chosen, about = model_contexts(self.contexts, centers, np.random.default_rng(random_state))
-        objective = LearningObjective(problem, residuals, chosen, alpha)
-        objective.radius(axis_box(objective))  # too few samples for alpha are an error here, not inside a master
+        _check_supported(samples.problem)
+        chosen, about = model_contexts(self.contexts, samples.centers, np.random.default_rng(random_state))
+        samples = replace(samples, centers=chosen)
+        samples.radius(axis_box(samples))  # too few samples for alpha are an error here, not inside a master
         limits = Limits(self.tolerance, self.max_iterations, Budget.of(self.max_work, self.time_limit))
         if self.as_printed:
-            check_n_facets(self.n_facets, problem.n_outcomes)
-            found = learn_as_printed(objective, limits, self.n_facets)
+            check_n_facets(self.n_facets, samples.problem.n_outcomes)
+            found = learn_as_printed(samples, limits, self.n_facets)
         else:
-            found = _Valid(objective, limits).run()
-        shape = closed(objective, objective.normalised(found.shape))
-        value = objective.value(shape)
+            found = _Valid(samples, limits).run()
+        shape = closed(samples, samples.normalised(found.shape))
+        value = samples.value(shape)
         lower, complaint = below(found.lower_bound, value, found.unit)
         return LearnResult(
             set=shape,
@@ -165,9 +160,9 @@ class _Plan:
 class _Valid:
     """Conditional cuts; the master's value is a lower bound."""
 
-    def __init__(self, objective: LearningObjective, limits: Limits) -> None:
-        self.objective, self.problem, self.limits = objective, objective.problem, limits
-        self.master, self.unit = Master(objective), 0.0
+    def __init__(self, samples: Samples, limits: Limits) -> None:
+        self.samples, self.problem, self.limits = samples, samples.problem, limits
+        self.master, self.unit = Master(samples), 0.0
 
     def run(self) -> RunResult:
         limits, trace = self.limits, list[float]()
@@ -177,8 +172,8 @@ class _Valid:
         allowed = limits.tolerance * self.unit
         while best.value - lower > allowed and len(trace) < limits.max_iterations and not limits.budget.is_over:
             rows = ModelRows()
-            t = rows.columns(self.objective.n, 0.0, 1.0, integer=True)
-            rows.at_most(t, -np.ones(len(t)), -float(self.objective.rank))
+            t = rows.columns(self.samples.n, 0.0, 1.0, integer=True)
+            rows.at_most(t, -np.ones(len(t)), -float(self.samples.rank))
             found = self.master.solve(rows, t, limits.budget)
             if not found.solution.status.has_solution:
                 break
@@ -194,9 +189,9 @@ class _Valid:
 
     def _first_plan(self) -> _Plan:
         """Decisions against the mean residual; cuts that bound every level from below."""
-        objective = self.objective
-        middle = objective.residuals.mean(axis=0)
-        found = [best_against(self.problem, (center + middle)[None]) for center in objective.centers]
+        samples = self.samples
+        middle = samples.residuals.mean(axis=0)
+        found = [best_against(self.problem, (center + middle)[None]) for center in samples.centers]
         if not all(solution.status.has_solution for solution, _ in found):
             failed = next(solution.status for solution, _ in found if not solution.status.has_solution)
             raise NoSolutionError(
@@ -207,24 +202,24 @@ class _Valid:
         costs = self._costs_at(z)
         self.unit = max(float(np.ptp(costs, axis=1).mean()), self.master.costs.reach)
         # Every selection contains one of any n - c_n + 1 residuals.
-        for i, worst in enumerate(np.argsort(-costs, axis=1)[:, : objective.n - objective.rank + 1]):
-            self.master.cuts += [Cut(i, objective.residuals[j], np.array([j])) for j in worst]
+        for i, worst in enumerate(np.argsort(-costs, axis=1)[:, : samples.n - samples.rank + 1]):
+            self.master.cuts += [Cut(i, samples.residuals[j], np.array([j])) for j in worst]
         return self._plan(z, self._least_harmful(z, np.zeros(len(z))))
 
     def _costs_at(self, z: Array) -> Array:
         """g(z_i, f_i + eps_j) for each context i and residual j."""
-        residuals = self.objective.residuals
+        residuals = self.samples.residuals
         return np.array(
             [
                 self.problem.evaluate(np.tile(z_i, (len(residuals), 1)), center + residuals)
-                for z_i, center in zip(z, self.objective.centers, strict=True)
+                for z_i, center in zip(z, self.samples.centers, strict=True)
             ]
         )
 
     def _least_harmful(self, z: Array, levels: Array) -> Indices:
         """The c_n residuals whose largest excess over the levels is smallest."""
         excess = (self._costs_at(z) - levels[:, None]).max(axis=0)
-        return np.sort(np.argsort(excess, kind="stable")[: self.objective.rank])
+        return np.sort(np.argsort(excess, kind="stable")[: self.samples.rank])
 
     def _plan(self, z: Array, selected: Indices) -> _Plan:
         return _Plan(z, selected, np.array([w for w, _ in self._worst_points(z, selected)]))
@@ -243,13 +238,13 @@ class _Valid:
         costs = self._costs_at(z)[:, selected]
         worst = selected[costs.argmax(axis=1)]
         return [
-            (float(value), Cut(i, self.objective.residuals[j], np.array([j])))
+            (float(value), Cut(i, self.samples.residuals[j], np.array([j])))
             for i, (value, j) in enumerate(zip(costs.max(axis=1), worst, strict=True))
         ]
 
     def _worst_in_hull(self, i: int, z: Array, selected: Indices) -> tuple[float, Cut]:
         """Maximum of a concave cost over convex combinations of residuals, with few of them (Caratheodory)."""
-        E, center = self.objective.residuals[selected], self.objective.centers[i]
+        E, center = self.samples.residuals[selected], self.samples.centers[i]
         p = cp.Variable(len(selected))
         gain = self.problem.cost_at(z, center + E.T @ p)
         compiled = compile_feasible_program(p, -gain, [p >= 0, cp.sum(p) == 1])
@@ -268,12 +263,12 @@ class _Valid:
         if shape is not None:
             return shape
         # No outcome matters to these decisions: every set that covers the selected residuals costs the same.
-        box = axis_box(self.objective)
-        return Polyhedron(box.W, -(self.objective.residuals[plan.selected] @ box.W.T).max(axis=0))
+        box = axis_box(self.samples)
+        return Polyhedron(box.W, -(self.samples.residuals[plan.selected] @ box.W.T).max(axis=0))
 
     def _level_sets(self, plan: _Plan, pieces: Pieces) -> Polyhedron | None:
         """{e : every piece of every context costs at most the plan's worst}; None without any facet."""
-        centers = self.objective.centers
+        centers = self.samples.centers
         total = self.problem.evaluate(plan.z, centers)
         values = pieces.values(plan.z, centers)
         slack = plan.worst[:, None] - (total - values.max(axis=1))[:, None] - values
@@ -289,7 +284,7 @@ class _Valid:
         return Polyhedron.from_halfspaces(W[order][first], q[order][first])
 
     def _hull(self, selected: Indices) -> Polyhedron:
-        points = self.objective.residuals[selected]
+        points = self.samples.residuals[selected]
         if points.shape[1] == 1:
             return Polyhedron.from_halfspaces([[1.0], [-1.0]], [points.max(), -points.min()])
         try:

@@ -19,8 +19,8 @@ import numpy as np
 
 from polyhedge._validation import Array, Indices
 from polyhedge.learners.budget import Budget
-from polyhedge.learners.objective import LearningObjective
 from polyhedge.learners.paper.bilinear_model import ModelRows, direction_bounds, excess_over_selected
+from polyhedge.learners.samples import Samples
 from polyhedge.problems import DecisionProblem, NoSolutionError, Pieces
 from polyhedge.problems.feasible_set import compile_feasible_program
 from polyhedge.robust.scenarios import best_against
@@ -76,14 +76,14 @@ class MasterSolution:
 class Master:
     """min of the mean level over (z, t, levels) subject to cuts; the printed one also over (W, b)."""
 
-    def __init__(self, objective: LearningObjective) -> None:
-        self.objective, pieces = objective, objective.problem.pieces
-        self.costs: _Costs = _GeneralCosts(objective) if pieces is None else _PieceCosts(objective, pieces)
+    def __init__(self, samples: Samples) -> None:
+        self.samples, pieces = samples, samples.problem.pieces
+        self.costs: _Costs = _GeneralCosts(samples) if pieces is None else _PieceCosts(samples, pieces)
         self.cuts: list[Cut] = []
 
     def solve(self, rows: ModelRows, t: Indices, budget: Budget) -> MasterSolution:
         """Complete rows that hold the columns t (and perhaps a set) by the cuts of each context, and solve."""
-        centers = self.objective.centers
+        centers = self.samples.centers
         weight = 1.0 / len(centers)
         levels = rows.columns(len(centers), -np.inf, np.inf, cost=weight)
         z_columns = []
@@ -132,10 +132,10 @@ class _Costs(Protocol):
 class _PieceCosts:
     """g_0 in the objective, one row for each piece."""
 
-    def __init__(self, objective: LearningObjective, pieces: Pieces) -> None:
-        self.problem, self.pieces = objective.problem, pieces
-        low, high = direction_bounds(objective.problem, pieces, "CCG")
-        self.M = excess_over_selected(objective.residuals, low, high, objective.rank)
+    def __init__(self, samples: Samples, pieces: Pieces) -> None:
+        self.problem, self.pieces = samples.problem, pieces
+        low, high = direction_bounds(samples.problem, pieces, "CCG")
+        self.M = excess_over_selected(samples.residuals, low, high, samples.rank)
         self.reach = float(self.M.max())
 
     def embed(
@@ -163,21 +163,21 @@ class _GeneralCosts:
 
     reach = 0.0
 
-    def __init__(self, objective: LearningObjective) -> None:
-        self.problem, self.objective = objective.problem, objective
-        self.corners = _corners(objective.problem)
-        self.lowest = [self._lowest_level(center) for center in objective.centers]
+    def __init__(self, samples: Samples) -> None:
+        self.problem, self.samples = samples.problem, samples
+        self.corners = _corners(samples.problem)
+        self.lowest = [self._lowest_level(center) for center in samples.centers]
 
     def _lowest_level(self, center: Array) -> float:
         """No selection of c_n residuals costs less than the c_n-th smallest of their own best costs."""
-        solutions = [best_against(self.problem, (center + e)[None])[0] for e in self.objective.residuals]
+        solutions = [best_against(self.problem, (center + e)[None])[0] for e in self.samples.residuals]
         costs = [solution.value - solution.gap if solution.status.has_solution else np.nan for solution in solutions]
         if np.isnan(costs).any():
             raise NoSolutionError(
                 "CCG needs a least cost at every outcome, and one of a learning residual has none: "
                 f"{solutions[int(np.argmax(np.isnan(costs)))].status}. Add bounds to the decision, or use Descent."
             )
-        return float(np.partition(costs, self.objective.rank - 1)[self.objective.rank - 1])
+        return float(np.partition(costs, self.samples.rank - 1)[self.samples.rank - 1])
 
     def embed(
         self, rows: ModelRows, center: Array, points: Array, weight: float
@@ -193,7 +193,7 @@ class _GeneralCosts:
         ]
 
     def big_m(self, context: int, cut: Cut) -> float:
-        outcome = self.objective.centers[context] + cut.point
+        outcome = self.samples.centers[context] + cut.point
         highest = self.problem.evaluate(self.corners, np.tile(outcome, (len(self.corners), 1))).max()
         if not np.isfinite(highest):
             raise ValueError(

@@ -12,33 +12,33 @@ from __future__ import annotations
 import numpy as np
 
 from polyhedge._validation import Array
-from polyhedge.learners.objective import LearningObjective
 from polyhedge.learners.paper.bilinear_model import ModelRows, SetColumns, Standardised, add_set, standardised
 from polyhedge.learners.paper.ccg_master import Cut, Limits, Master, RunResult
+from polyhedge.learners.samples import Samples
 from polyhedge.learners.starts import axis_box
 from polyhedge.robust import Adversary
 from polyhedge.sets import Polyhedron
 from polyhedge.solvers.program import Status
 
 
-def learn_as_printed(objective: LearningObjective, limits: Limits, n_facets: int) -> RunResult:
+def learn_as_printed(samples: Samples, limits: Limits, n_facets: int) -> RunResult:
     """Alternate between the printed master and the worst outcome, until their values meet."""
-    units = standardised(objective.residuals)
+    units = standardised(samples.residuals)
     far = 2.0 * float(np.abs(units.residuals).max())
-    shape, box = axis_box(objective), _far_box(objective, units, far)
-    master, scenarios = Master(objective), [np.zeros(objective.problem.n_outcomes)]
-    unit = abs(objective.value(shape) - objective.nominal_cost)
+    shape, box = axis_box(samples), _far_box(samples, units, far)
+    master, scenarios = Master(samples), [np.zeros(samples.problem.n_outcomes)]
+    unit = abs(samples.value(shape) - samples.nominal_cost)
     status, trace = Status.STOPPED_EARLY, list[float]()
     while len(trace) < limits.max_iterations and not limits.budget.is_over:
         rows = ModelRows()
-        columns = _add_set_around(rows, scenarios, units, objective.rank, n_facets, far)
-        master.cuts = [Cut(i, e) for i in range(len(objective.centers)) for e in scenarios]
+        columns = _add_set_around(rows, scenarios, units, samples.rank, n_facets, far)
+        master.cuts = [Cut(i, e) for i in range(len(samples.centers)) for e in scenarios]
         found = master.solve(rows, columns.t, limits.budget)
         if not found.solution.status.has_solution:
             break
         W = found.x[columns.W] / units.scale
         shape = Polyhedron.from_halfspaces(W, found.x[columns.q] + W @ units.middle)
-        worst = _worst(objective, found.z, shape, box)
+        worst = _worst(samples, found.z, shape, box)
         trace.append(float(np.mean([value for value, _ in worst])))
         if trace[-1] - float(found.levels.mean()) <= limits.tolerance * unit:
             status = Status.OPTIMAL
@@ -51,8 +51,8 @@ def learn_as_printed(objective: LearningObjective, limits: Limits, n_facets: int
     return RunResult(shape, -np.inf, status, tuple(trace), detail)
 
 
-def _far_box(objective: LearningObjective, units: Standardised, far: float) -> Polyhedron:
-    W = axis_box(objective).W
+def _far_box(samples: Samples, units: Standardised, far: float) -> Polyhedron:
+    W = axis_box(samples).W
     return Polyhedron.from_halfspaces(W, far + W @ units.middle)
 
 
@@ -69,11 +69,11 @@ def _add_set_around(
     return columns
 
 
-def _worst(objective: LearningObjective, z: Array, shape: Polyhedron, box: Polyhedron) -> list[tuple[float, Array]]:
+def _worst(samples: Samples, z: Array, shape: Polyhedron, box: Polyhedron) -> list[tuple[float, Array]]:
     """The printed subproblem around each prediction, within the far box."""
     both = Polyhedron(np.vstack([shape.W, box.W]), np.concatenate([shape.b, box.b]))
     found = []
-    for z_i, center in zip(z, objective.centers, strict=True):
-        worst = Adversary(objective.problem, both, 0.0, center).worst_case(z_i)
+    for z_i, center in zip(z, samples.centers, strict=True):
+        worst = Adversary(samples.problem, both, 0.0, center).worst_case(z_i)
         found.append((worst.value, worst.outcome - center))
     return found

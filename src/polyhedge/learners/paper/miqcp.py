@@ -15,13 +15,12 @@ import logging
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from polyhedge._validation import Array, Indices
 from polyhedge.learners.exact.bound import below
-from polyhedge.learners.objective import LearningObjective
 from polyhedge.learners.own_units import in_own_units
 from polyhedge.learners.paper.bilinear_model import (
     ModelRows,
@@ -31,7 +30,8 @@ from polyhedge.learners.paper.bilinear_model import (
     solve_with_fixed,
     standardised,
 )
-from polyhedge.learners.result import LearnResult
+from polyhedge.learners.result import LearnResult, Needs
+from polyhedge.learners.samples import Samples
 from polyhedge.learners.starts import axis_box, check_n_facets, closed, one_sided, without_noise
 from polyhedge.problems import DecisionProblem, Pieces
 from polyhedge.sets import Polyhedron
@@ -92,6 +92,8 @@ class MIQCP:
     Only then is it the `lower_bound` of the result; else it stands in `detail`.
     """
 
+    needs: ClassVar[Needs] = Needs()
+
     n_facets: int = 4
     contexts: Contexts = "mean"
     aggregated_rows: bool = True
@@ -102,25 +104,18 @@ class MIQCP:
     multiplier_bound: float = 4.0
 
     @in_own_units
-    def learn(
-        self,
-        residuals: Array,
-        centers: Array,
-        problem: DecisionProblem,
-        alpha: float,
-        random_state: Any = None,
-    ) -> LearnResult:
+    def learn(self, samples: Samples, random_state: Any = None) -> LearnResult:
         """Learn from the learning split only; see `Learner`."""
         began = time.perf_counter()
-        check_n_facets(self.n_facets, problem.n_outcomes)
-        pieces = check_supported(problem, "MIQCP")
+        check_n_facets(self.n_facets, samples.problem.n_outcomes)
+        pieces = check_supported(samples.problem, "MIQCP")
         available_backend(self.backend)
-        chosen, about = model_contexts(self.contexts, centers, np.random.default_rng(random_state))
-        objective = LearningObjective(problem, residuals, chosen, alpha)
-        objective.radius(axis_box(objective))  # too few samples for alpha are an error here, not inside the model
-        model = _Model(self, objective, pieces)
-        start = _best_start(model, LearningObjective(problem, residuals, centers, alpha))
-        nominal = objective.nominal_cost
+        chosen, about = model_contexts(self.contexts, samples.centers, np.random.default_rng(random_state))
+        every, samples = samples, replace(samples, centers=chosen)
+        samples.radius(axis_box(samples))  # too few samples for alpha are an error here, not inside the model
+        model = _Model(self, samples, pieces)
+        start = _best_start(model, every)
+        nominal = samples.nominal_cost
         unit = abs(start.value - nominal) if start is not None else 0.0
         found = solve_bilinear(
             # Gaps are shares of the premium: neither the unit of costs nor a constant in them may matter.
@@ -143,18 +138,18 @@ class MIQCP:
         about: str,
         began: float,
     ) -> LearnResult:
-        objective = model.objective
+        samples = model.samples
         candidates = [] if start is None else [start.shape]
         if found.status.has_solution:
             candidates.append(model.shape_of(found.x))
-        candidates = candidates or [objective.normalised(axis_box(objective))]
-        shapes = [closed(objective, shape) for shape in candidates]
-        values = [objective.value(shape) for shape in shapes]
+        candidates = candidates or [samples.normalised(axis_box(samples))]
+        shapes = [closed(samples, shape) for shape in candidates]
+        values = [samples.value(shape) for shape in shapes]
         best = int(np.argmin(values))
-        unit = abs(values[best] - objective.nominal_cost)
+        unit = abs(values[best] - samples.nominal_cost)
         bound, complaint = below(found.lower_bound, values[best], unit)
         words = complaint or found.detail
-        if not complaint and not self._proves_for_all_sets(objective, model.pieces):
+        if not complaint and not self._proves_for_all_sets(samples, model.pieces):
             bound, words = -np.inf, f"{words}; none of the model's sets costs less than {found.lower_bound:.9g}"
         if not found.status.has_solution:
             logger.warning("MIQCP returns its start: %s", found.detail)
@@ -168,9 +163,9 @@ class MIQCP:
             detail=f"objective and bound for {about}, {self.n_facets} facets; {words}",
         )
 
-    def _proves_for_all_sets(self, objective: LearningObjective, pieces: Pieces) -> bool:
+    def _proves_for_all_sets(self, samples: Samples, pieces: Pieces) -> bool:
         """Whether the cheapest set of all is one of the model's: see Notes."""
-        n_directions = len(pieces) * (1 if pieces.directions_are_fixed else objective.n_contexts)
+        n_directions = len(pieces) * (1 if pieces.directions_are_fixed else samples.n_contexts)
         return self.n_facets >= n_directions and self.multiplier_bound >= 1
 
 
@@ -220,15 +215,15 @@ class _Start:
     value: float
 
 
-def _best_start(model: _Model, objective: LearningObjective) -> _Start | None:
+def _best_start(model: _Model, samples: Samples) -> _Start | None:
     """The better of the one-sided set and the axis box, completed to a feasible point of the model."""
     K = model.K
-    shapes = [one_sided(objective, K)]
-    if 2 * objective.problem.n_outcomes <= K:
-        shapes.append(axis_box(objective))
-    points = [model.completed(objective.normalised(shape)) for shape in shapes]
+    shapes = [one_sided(samples, K)]
+    if 2 * samples.problem.n_outcomes <= K:
+        shapes.append(axis_box(samples))
+    points = [model.completed(samples.normalised(shape)) for shape in shapes]
     starts = [
-        _Start(objective.normalised(shape), point.x, point.value)
+        _Start(samples.normalised(shape), point.x, point.value)
         for shape, point in zip(shapes, points, strict=True)
         if point.status.has_solution
     ]
@@ -238,23 +233,23 @@ def _best_start(model: _Model, objective: LearningObjective) -> _Start | None:
 class _Model:
     """Columns of the set, then z, lambda and v of each context, on standardised residuals."""
 
-    def __init__(self, settings: MIQCP, objective: LearningObjective, pieces: Pieces) -> None:
-        self.objective, self.pieces = objective, pieces
-        self.K, self.d, self.L = settings.n_facets, objective.problem.n_outcomes, len(pieces)
-        self.standard, self.middle, self.scale = standardised(objective.residuals)
-        low, high = direction_bounds(objective.problem, pieces, "MIQCP")
+    def __init__(self, settings: MIQCP, samples: Samples, pieces: Pieces) -> None:
+        self.samples, self.pieces = samples, pieces
+        self.K, self.d, self.L = settings.n_facets, samples.problem.n_outcomes, len(pieces)
+        self.standard, self.middle, self.scale = standardised(samples.residuals)
+        low, high = direction_bounds(samples.problem, pieces, "MIQCP")
         self.low, self.high = low * self.scale, high * self.scale
         reach = max(float(np.abs(self.low).max()), float(np.abs(self.high).max()))
         self.largest_multiplier = settings.multiplier_bound * (reach or 1.0)
         self.rows = ModelRows()
-        self.set = add_set(self.rows, self.standard, objective.rank, self.K)
-        for center in objective.centers:
+        self.set = add_set(self.rows, self.standard, samples.rank, self.K)
+        for center in samples.centers:
             self._add_context(center + self.middle, settings.aggregated_rows)
         self.program = self.rows.program()
 
     def _add_context(self, center: Array, aggregated: bool) -> None:
-        rows, pieces, feasible = self.rows, self.pieces, self.objective.problem.feasible
-        weight = 1.0 / len(self.objective.centers)
+        rows, pieces, feasible = self.rows, self.pieces, self.samples.problem.feasible
+        weight = 1.0 / len(self.samples.centers)
         x = rows.embed(feasible.program, weight)
         z = x[feasible.z_columns]
         level = rows.columns(1, -np.inf, np.inf, cost=weight) if self.L > 1 else np.zeros(0, dtype=np.int64)
@@ -278,7 +273,7 @@ class _Model:
 
     def _add_aggregated(self, z: Indices, v: Indices, Q: Array, q: Array, piece: int) -> None:
         low, high = self.low[piece][None], self.high[piece][None]
-        M = excess_over_selected(self.standard, low, high, self.objective.rank)
+        M = excess_over_selected(self.standard, low, high, self.samples.rank)
         for delta, t, m in zip(self.standard, self.set.t, M, strict=True):
             self.rows.at_most([*z, *v, t], [*(delta @ Q), -1.0, m], m - float(delta @ q))
 
@@ -287,10 +282,10 @@ class _Model:
         W = x[self.set.W]
         used = np.isin(np.arange(self.K), self._used_facets(x)) & (np.abs(W).max(axis=1) > 1e-6)
         if not used.any():
-            return self.objective.normalised(axis_box(self.objective))
+            return self.samples.normalised(axis_box(self.samples))
         W = without_noise(W[used]) / self.scale
-        selected = self.objective.residuals[x[self.set.t] > 0.5]
-        return self.objective.normalised(Polyhedron.from_halfspaces(W, (selected @ W.T).max(axis=0)))
+        selected = self.samples.residuals[x[self.set.t] > 0.5]
+        return self.samples.normalised(Polyhedron.from_halfspaces(W, (selected @ W.T).max(axis=0)))
 
     def _used_facets(self, x: Array) -> Array:
         """Facets k with a product w_kj lambda_k whose multiplier is positive."""

@@ -21,16 +21,16 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from polyhedge._validation import Array, check_count
-from polyhedge.learners.objective import LearningObjective
 from polyhedge.learners.own_units import in_own_units
 from polyhedge.learners.paper.decision_steps import decision_step
 from polyhedge.learners.paper.pinball_surrogate import PinballState, contexts_of, far_box, surrogate_gradient
-from polyhedge.learners.result import LearnResult
+from polyhedge.learners.result import LearnResult, Needs
+from polyhedge.learners.samples import Samples
 from polyhedge.learners.scales import standard_deviations
 from polyhedge.learners.starts import axis_box, check_n_facets, closed, one_sided, pca_box
 from polyhedge.problems import DecisionProblem, NoSolutionError
@@ -67,6 +67,8 @@ class Pinball:
         Seconds after which the best set so far is returned.
     """
 
+    needs: ClassVar[Needs] = Needs()
+
     n_facets: int | None = None
     penalty: float = 3.0
     n_steps: int = 1000
@@ -77,21 +79,14 @@ class Pinball:
     time_limit: float | None = None
 
     @in_own_units
-    def learn(
-        self,
-        residuals: Array,
-        centers: Array,
-        problem: DecisionProblem,
-        alpha: float,
-        random_state: Any = None,
-    ) -> LearnResult:
+    def learn(self, samples: Samples, random_state: Any = None) -> LearnResult:
         """Learn from the learning split only; see `Learner`."""
-        self._check(problem)
-        n_facets = max(4, 2 * problem.n_outcomes) if self.n_facets is None else self.n_facets
-        check_n_facets(n_facets, problem.n_outcomes)
-        objective = LearningObjective(problem, residuals, centers, alpha)
-        run = _Run(self, objective, np.random.default_rng(random_state))
-        return run.from_starts(pinball_starts(objective, n_facets, self.n_starts, run.rng))
+        self._check(samples.problem)
+        d = samples.problem.n_outcomes
+        n_facets = max(4, 2 * d) if self.n_facets is None else self.n_facets
+        check_n_facets(n_facets, d)
+        run = _Run(self, samples, np.random.default_rng(random_state))
+        return run.from_starts(pinball_starts(samples, n_facets, self.n_starts, run.rng))
 
     def _check(self, problem: DecisionProblem) -> None:
         for name in ("n_steps", "batch_size", "n_starts", "max_contexts"):
@@ -110,46 +105,42 @@ class Pinball:
             raise ValueError(f"Pinball needs {reason}. Use Descent, which takes every problem.")
 
 
-def pinball_starts(
-    objective: LearningObjective, n_facets: int, n_starts: int, rng: np.random.Generator
-) -> list[Polyhedron]:
+def pinball_starts(samples: Samples, n_facets: int, n_starts: int, rng: np.random.Generator) -> list[Polyhedron]:
     """The one-sided box, boxes along axes and principal components, then random turns of the first."""
-    starts = [one_sided(objective, n_facets)]
-    if n_facets >= 2 * objective.problem.n_outcomes:
-        starts += [axis_box(objective), pca_box(objective)]
-    starts = [_with_facets(objective, start, n_facets, rng) for start in starts[:n_starts]]
+    starts = [one_sided(samples, n_facets)]
+    if n_facets >= 2 * samples.problem.n_outcomes:
+        starts += [axis_box(samples), pca_box(samples)]
+    starts = [_with_facets(samples, start, n_facets, rng) for start in starts[:n_starts]]
     while len(starts) < n_starts:
         W = starts[0].W + 0.5 * rng.standard_normal(starts[0].W.shape) / np.sqrt(starts[0].n_outcomes)
-        starts.append(_at_common_level(objective, W))
+        starts.append(_at_common_level(samples, W))
     return starts
 
 
-def _with_facets(
-    objective: LearningObjective, start: Polyhedron, n_facets: int, rng: np.random.Generator
-) -> Polyhedron:
+def _with_facets(samples: Samples, start: Polyhedron, n_facets: int, rng: np.random.Generator) -> Polyhedron:
     """Fill up with random facets that touch the start's learning set level."""
     missing = n_facets - start.n_facets
     if missing <= 0:
         return start
-    start = objective.normalised(start)
-    extra = objective.normalised(_at_common_level(objective, rng.standard_normal((missing, start.n_outcomes))))
+    start = samples.normalised(start)
+    extra = samples.normalised(_at_common_level(samples, rng.standard_normal((missing, start.n_outcomes))))
     return Polyhedron(np.vstack([start.W, extra.W]), np.concatenate([start.b, extra.b]))
 
 
-def _at_common_level(objective: LearningObjective, W: Array) -> Polyhedron:
+def _at_common_level(samples: Samples, W: Array) -> Polyhedron:
     W = W / np.linalg.norm(W, axis=1, keepdims=True)
-    level = min(objective.rank / objective.n, 1.0)
-    return Polyhedron(W, -np.quantile(objective.residuals @ W.T, level, axis=0))
+    level = min(samples.rank / samples.n, 1.0)
+    return Polyhedron(W, -np.quantile(samples.residuals @ W.T, level, axis=0))
 
 
 class _Run:
     """One call of `learn`: candidates, the best so far, the clock."""
 
-    def __init__(self, settings: Pinball, objective: LearningObjective, rng: np.random.Generator) -> None:
-        self.settings, self.objective, self.rng = settings, objective, rng
+    def __init__(self, settings: Pinball, samples: Samples, rng: np.random.Generator) -> None:
+        self.settings, self.samples, self.rng = settings, samples, rng
         self.began = time.perf_counter()
-        self.step = decision_step(objective.problem.feasible)
-        m = objective.n_contexts
+        self.step = decision_step(samples.problem.feasible)
+        m = samples.n_contexts
         self.judged_on = np.sort(rng.choice(m, min(m, settings.max_contexts), replace=False))
         self.best: Polyhedron | None = None
         self.best_value, self.trace, self.stopped = np.inf, list[float](), False
@@ -175,19 +166,19 @@ class _Run:
 
     def descend(self, start: Polyhedron) -> list[PinballState]:
         """The last iterate and the mean over the last quarter of the steps."""
-        settings, objective = self.settings, self.objective
+        settings, samples = self.settings, self.samples
         state = self.state = self._first(start)
-        far = far_box(objective)
-        scale, width = float(standard_deviations(objective.residuals.reshape(-1, 1))[0]), self._width(state.z)
+        far = far_box(samples)
+        scale, width = float(standard_deviations(samples.residuals.reshape(-1, 1))[0]), self._width(state.z)
         means, size = _TailMean(settings.n_steps), 0.0
         for t in range(settings.n_steps):
             if self._out_of_time():
                 break
-            batch = self.rng.choice(objective.n, min(settings.batch_size, objective.n), replace=False)
-            gradient = surrogate_gradient(objective, state, batch, settings.penalty, far)
+            batch = self.rng.choice(samples.n, min(settings.batch_size, samples.n), replace=False)
+            gradient = surrogate_gradient(samples, state, batch, settings.penalty, far)
             rate = settings.step_size * 0.01 ** (t / settings.n_steps)
             size = max(0.99 * size, float(np.linalg.norm(gradient.z, axis=1).max()))
-            z, contexts = state.z.copy(), contexts_of(objective, batch)
+            z, contexts = state.z.copy(), contexts_of(samples, batch)
             if size:  # else no decision has changed any cost so far
                 z[contexts] = self.step(z[contexts], gradient.z, rate * width / size)
             W = state.W - rate / (scale * settings.penalty) * gradient.W
@@ -202,8 +193,8 @@ class _Run:
 
     def _first(self, start: Polyhedron) -> PinballState:
         """The start at its learning radius, with its robust decisions."""
-        objective, shape = self.objective, self.objective.normalised(start)
-        found = decide(objective.problem, closed(objective, shape), 0.0, objective.centers)
+        samples, shape = self.samples, self.samples.normalised(start)
+        found = decide(samples.problem, closed(samples, shape), 0.0, samples.centers)
         z = found.flat
         if not np.isfinite(z).all():
             raise NoSolutionError(
@@ -218,12 +209,12 @@ class _Run:
 
     def judge(self, state: PinballState) -> None:
         """Evaluate a candidate exactly at the conformal radius and keep it if it is the best."""
-        shape = closed(self.objective, self.objective.normalised(state.shape))
-        value = self.objective.value(shape, self.judged_on)
+        shape = closed(self.samples, self.samples.normalised(state.shape))
+        value = self.samples.value(shape, self.judged_on)
         self.trace.append(value)
         if value < self.best_value or self.best is None:
             self.best, self.best_value = shape, value
-            self.own_coverage = float(state.shape.contains(self.objective.residuals, state.r).mean())
+            self.own_coverage = float(state.shape.contains(self.samples.residuals, state.r).mean())
 
     def _out_of_time(self) -> bool:
         limit = self.settings.time_limit

@@ -19,7 +19,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from polyhedge._validation import Array, Indices
-from polyhedge.learners.objective import LearningObjective
+from polyhedge.learners.samples import Samples
 from polyhedge.sets import Polyhedron
 from polyhedge.solvers.linear import LinearSolver
 from polyhedge.solvers.program import Cone, ConicProgram
@@ -56,7 +56,7 @@ class SurrogateGradient(NamedTuple):
 
 
 def surrogate_gradient(
-    objective: LearningObjective,
+    samples: Samples,
     state: PinballState,
     batch: Indices,
     penalty: float,
@@ -68,11 +68,11 @@ def surrogate_gradient(
     above r weigh $\tau_n$ and those below $-(1 - \tau_n)$ in the pinball loss, through their active facets.
     Contexts whose set is empty contribute nothing to the cost: all scores lie above r and push it up.
     """
-    pieces, (A, h) = objective.problem.pieces, objective.problem.support_rows
+    pieces, (A, h) = samples.problem.pieces, samples.problem.support_rows
     assert pieces is not None
-    contexts = contexts_of(objective, batch)
+    contexts = contexts_of(samples, batch)
     W, b, r, z, n, K = state.W, state.b, state.r, state.z[contexts], len(batch), len(state.b)
-    centers, residuals = objective.centers[contexts], objective.residuals[batch]
+    centers, residuals = samples.centers[contexts], samples.residuals[batch]
     rhs = np.concatenate([r - b, far[1]])[None]
     if len(A):
         rhs = np.hstack([np.tile(rhs, (n, 1)), h - centers @ A.T])
@@ -85,7 +85,7 @@ def surrogate_gradient(
     grad_z = np.einsum("ndp,nd->np", pieces.Q[piece], centers + e) + pieces.p[piece]
     scores = residuals @ W.T + b
     active, score = scores.argmax(axis=1), scores.max(axis=1)
-    tau = objective.rank / objective.n
+    tau = samples.rank / samples.n
     xi = penalty * np.where(score > r, tau, tau - 1) / n
     grad_W, grad_b = -multipliers.T @ e / n, -multipliers.mean(axis=0)
     np.add.at(grad_W, active, xi[:, None] * residuals)
@@ -100,14 +100,14 @@ def surrogate_gradient(
     )
 
 
-def contexts_of(objective: LearningObjective, batch: Indices) -> Indices:
+def contexts_of(samples: Samples, batch: Indices) -> Indices:
     """The contexts that a minibatch of samples plans for: their own, or in turn where there are fewer."""
-    return batch % objective.n_contexts
+    return batch % samples.n_contexts
 
 
-def far_box(objective: LearningObjective) -> tuple[Array, Array]:
+def far_box(samples: Samples) -> tuple[Array, Array]:
     """Rows and offsets of a box at twice the largest learning residuals."""
-    low, middle, high = np.quantile(objective.residuals, [0.0, 0.5, 1.0], axis=0)
+    low, middle, high = np.quantile(samples.residuals, [0.0, 0.5, 1.0], axis=0)
     eye = np.eye(len(middle))
     reach = 2 * (high - low) + 1e-9
     return np.vstack([eye, -eye]), np.concatenate([middle + reach, reach - middle])

@@ -17,7 +17,7 @@ import numpy as np
 
 from polyhedge._validation import Array
 from polyhedge.calibration import conformal_rank
-from polyhedge.learners import MIQCP, Auto, Descent, Learner, LearningObjective, OneSidedBox, Scenario
+from polyhedge.learners import MIQCP, Auto, Descent, Learner, OneSidedBox, Samples, Scenario
 from polyhedge.learners.result import unless_interrupted
 from polyhedge.problems import DecisionProblem
 from polyhedge.sets import Polyhedron
@@ -142,7 +142,7 @@ class LearningMethod:
 
 def _ours(make: Callable[[Data], Learner]) -> Callable[[Data], Learned]:
     def learn(data: Data) -> Learned:
-        found = make(data).learn(data.residuals, data.centers, data.problem, ALPHA, random_state=0)
+        found = make(data).learn(Samples(data.residuals, data.centers, data.problem, ALPHA), random_state=0)
         unless_interrupted(found)
         stopped = _OUT_OF_TIME if found.status.name == "STOPPED_EARLY" else ""
         return Learned(found.objective, found.lower_bound, stopped)
@@ -154,8 +154,8 @@ def _by_powell(data: Data) -> Learned:
     """Search normals and offsets of few facets for the least learning objective, without gradients."""
     from scipy.optimize import minimize
 
-    objective = LearningObjective(data.problem, data.residuals, data.centers, ALPHA)
-    start = OneSidedBox().learn(data.residuals, data.centers, data.problem, ALPHA, random_state=0).set
+    objective = Samples(data.residuals, data.centers, data.problem, ALPHA)
+    start = OneSidedBox().learn(Samples(data.residuals, data.centers, data.problem, ALPHA), random_state=0).set
     assert isinstance(start, Polyhedron)
     W0, b0 = start.W[:_FACETS_SEARCHED], start.b[:_FACETS_SEARCHED]
     deadline = time.perf_counter() + data.limit

@@ -1,4 +1,4 @@
-r"""The learning objective that all learners share (Step 1 of the paper).
+r"""What a learner learns from, with the learning objective that all learners share (Step 1 of the paper).
 
 $$\frac1n \sum_{i=1}^n \min_{z \in Z} \max_{u \in \hat f(X_i) + P} g(z, u), \qquad
 P = \{e : W e + b \le R(D_n; W, b)\}$$
@@ -23,17 +23,33 @@ from polyhedge.sets import Polyhedron, UncertaintySet
 
 
 @dataclass(frozen=True)
-class LearningObjective:
-    """Mean worst-case cost over the learning contexts at the conformal radius of the learning split."""
+class Samples:
+    """Learning samples, and what a set costs on them: its mean worst-case cost at their conformal radius.
 
-    problem: DecisionProblem
+    Parameters
+    ----------
+    residuals : (n, d) residuals of the learning rows.
+    centers : (m, d) predictions for which decisions are planned: one for each residual, or a single context.
+    problem : what is decided.
+    alpha : miscoverage level; a set must cover c_n = ceil((n + 1)(1 - alpha)) residuals.
+
+    Examples
+    --------
+    >>> from polyhedge.problems import simplex_linear
+    >>> from polyhedge.sets import Ball
+    >>> samples = Samples([[0.0, 1.0], [1.0, 0.0], [2.0, 0.0]], np.zeros((3, 2)), simplex_linear([0.0, 0.0]), 0.25)
+    >>> samples.rank, samples.radius(Ball(2, norm=np.inf)), samples.value(Ball(2, norm=np.inf))
+    (3, 2.0, 2.0)
+    """
+
     residuals: Array
     centers: Array
+    problem: DecisionProblem
     alpha: float
 
     def __post_init__(self) -> None:
-        as_rows(self.residuals, "residuals", self.problem.n_outcomes)
-        as_rows(self.centers, "centers", self.problem.n_outcomes)
+        for name in ("residuals", "centers"):
+            object.__setattr__(self, name, as_rows(getattr(self, name), name, self.problem.n_outcomes))
         check_alpha(self.alpha)
 
     @property
