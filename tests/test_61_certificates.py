@@ -10,7 +10,7 @@ from scipy.optimize import linprog
 
 import polyhedge as ph
 from polyhedge.calibration import conformal_rank
-from polyhedge.learners import Certified, CertifiedBound, lower_bound
+from polyhedge.learners import Certified, CertifiedBound, Samples, lower_bound
 from polyhedge.learners.exact import certified as certified_module
 from polyhedge.learners.exact.bound import below, certified
 from polyhedge.learners.exact.floors import floors_of_contexts

@@ -12,7 +12,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder
 
 import polyhedge as ph
-from polyhedge.learners import Auto, Descent, Samples, OneSidedBox, auto, lower_bound
+from polyhedge.learners import Auto, Descent, OneSidedBox, Samples, auto, lower_bound
 from polyhedge.learners.cross_fit import Contest, half_way
 from polyhedge.robust import decide
 from polyhedge.solvers.program import Status

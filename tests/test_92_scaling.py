@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from polyhedge import cli
-from polyhedge.learners import Descent, Samples, Pinball, Scenario, lower_bound
+from polyhedge.learners import Descent, Pinball, Samples, Scenario, lower_bound
 from polyhedge.learners.exact.envelope import select_on_segment
 from polyhedge.learners.exact.sweep import sweep_segment
 from polyhedge.problems import simplex_linear, simplex_newsvendor, simplex_quadratic

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from polyhedge import cli
-from polyhedge.learners import Scenario
+from polyhedge.learners import Samples, Scenario
 from polyhedge.problems import simplex_linear
 from polyhedge.robust import decide
 from polyhedge.sets import Polyhedron

@@ -5,7 +5,7 @@ import pytest
 from typer.testing import CliRunner
 
 from polyhedge import cli
-from polyhedge.learners import Samples, OneSidedBox
+from polyhedge.learners import OneSidedBox, Samples
 from polyhedge.problems import simplex_linear
 from polyhedge_study.generalisation import (
     RIVAL,

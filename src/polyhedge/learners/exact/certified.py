@@ -45,7 +45,7 @@ class Certified:
     >>> residuals, centers = rng.normal(size=(40, 2)), rng.normal(size=(40, 2))
     >>> problem = ph.problems.simplex_newsvendor(1.0, 2.0, 2)
     >>> plain, certified = (
-    ...     learner.learn(residuals, centers, problem, 0.1)
+    ...     learner.learn(ph.learners.Samples(residuals, centers, problem, 0.1))
     ...     for learner in (ph.learners.OneSidedBox(), Certified(ph.learners.OneSidedBox()))
     ... )
     >>> bool(plain.gap == np.inf), bool(0 <= certified.gap < np.inf)

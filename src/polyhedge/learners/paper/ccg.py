@@ -92,7 +92,7 @@ class CCG:
     >>> from polyhedge.problems import simplex_linear
     >>> rng = np.random.default_rng(0)
     >>> residuals, centers = rng.normal(size=(40, 2)), rng.normal(size=(40, 2))
-    >>> result = CCG().learn(residuals, centers, simplex_linear([0.0, 0.0]), alpha=0.1)
+    >>> result = CCG().learn(Samples(residuals, centers, simplex_linear([0.0, 0.0]), alpha=0.1))
     >>> str(result.status), result.gap <= 1e-4, result.set.is_bounded
     ('optimal', True, True)
     """
