@@ -1,6 +1,8 @@
-"""Quick start: from data and a decision problem to decisions with a cost bound.
+"""
+Quick start
+===========
 
-Run it with ``python examples/01_quickstart.py``.
+From data and a decision problem to decisions with a cost bound. Run it with ``python examples/01_quickstart.py``.
 """
 
 import cvxpy as cp

@@ -24,7 +24,7 @@ class Decisions:
     ----------
     flat : (N, p)
         All variables, row-major and one after the other, with auxiliary ones of the cost behind the decision's own.
-        `z` is the decision as it was declared; `decisions["power"]` is the variable of that name, (N, *shape).
+        `z` is the decision as it was declared; `decisions["power"]` is the variable of that name, (N, ...).
         NaN where there is no decision. Where several are optimal, which of them is returned may depend on the other
         contexts of the call; the bound does not.
     cost_bound : (N,)
@@ -59,11 +59,11 @@ class Decisions:
 
     @property
     def z(self) -> Array:
-        """The decisions: (N, *shape) of one variable (scalars as (N, 1)), (N, p) of several, side by side."""
+        """The decisions: (N, ...) of one variable (scalars as (N, 1)), (N, p) of several, side by side."""
         return self.layout.given(self.flat)
 
     def __getitem__(self, name: str) -> Array:
-        """The variable of this name, (N, *shape): one of the decision, or an auxiliary one of the cost."""
+        """The variable of this name, (N, ...): one of the decision, or an auxiliary one of the cost."""
         if not isinstance(name, str):
             raise TypeError(f"Decisions are looked up by the name of a variable, got {name!r}. Index z by rows.")
         return self.layout.of(self.flat, name)

@@ -77,12 +77,12 @@ class MIQCP:
     multiplier rescale each other); facets are ordered by their first entry.
 
     *Bounds.* Entries of W lie in [-1, 1]. A facet that touches a selected residual has
-    |b_k| <= max_j |eps_j|_1, and moving it there never raises the cost. Multipliers are at most
+    $|b_k| \le \max_j |\epsilon_j|_1$, and moving it there never raises the cost. Multipliers are at most
     `multiplier_bound` times the largest entry that a cost direction can have, which excludes only
     polyhedra whose worst case lies at a very sharp vertex (below about 15 degrees for the default 4).
 
     *Big M.* If sample j is dropped, one of the n - c_n + 1 samples nearest to it is not. So M_j is the
-    (n - c_n + 1)-th smallest |eps_j - eps_i|_1, and correspondingly, over the box of cost directions,
+    (n - c_n + 1)-th smallest $|\epsilon_j - \epsilon_i|_1$, and correspondingly, over the box of cost directions,
     for the aggregated rows.
 
     *What is certified.* The solver's dual bound is one for this model: K facets within the bounds above and the
