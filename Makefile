@@ -8,7 +8,7 @@ OUT ?= results
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-slow test-oldest test-newest bench lint types format licences lock clean
+.PHONY: help run test test-slow test-oldest test-newest bench docs docs-open lint types format licences lock clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
@@ -48,6 +48,13 @@ test-oldest: $(VENV)-oldest/.ready  ## the tests that need no optional package, 
 test-newest: $(VENV)-newest/.ready  ## the same with the newest versions
 	$(VENV)-newest/bin/python -m pytest -n $(WORKERS) --dist loadfile
 
+docs: $(READY)  ## the site, with every example of the gallery run: docs/_build/html/index.html
+	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
+	@echo "docs/_build/html/index.html"
+
+docs-open: docs  ## the same, opened in a browser
+	$(BIN)/python -m webbrowser -t docs/_build/html/index.html
+
 bench: $(READY)  ## measured ratios of speed; also: polyhedge bench learning, polyhedge bench peers
 	$(BIN)/polyhedge bench decisions --out $(OUT)
 
@@ -70,5 +77,5 @@ lock: $(READY)  ## renew requirements.lock (all at once: make lock UPGRADE=--upg
 	  --all-extras $(UPGRADE) --no-emit-package polyhedge -o requirements.lock pyproject.toml study/pyproject.toml
 
 clean:  ## remove everything that was installed or made
-	rm -rf $(VENV) $(VENV)-oldest $(VENV)-newest .bench $(OUT) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
+	rm -rf $(VENV) $(VENV)-oldest $(VENV)-newest .bench $(OUT) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist docs/_build docs/gallery docs/reference
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,10 +1,8 @@
 """Problems with several variables, auxiliary variables and parameters, against the same problems written out."""
 
 import pickle
-import re
 from dataclasses import replace
 from itertools import product
-from pathlib import Path
 
 import cvxpy as cp
 import numpy as np
@@ -736,17 +734,6 @@ class TestFiles:
 
 def _squares(z, u):
     return cp.sum_squares(z[0] + z[1] - u)
-
-
-def test_the_page_about_problems_runs_as_it_is_written():
-    page = (Path(__file__).parents[1] / "docs" / "problems.md").read_text(encoding="utf-8")
-    blocks = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
-    assert len(blocks) == 3
-    names = {}
-    for block in blocks:
-        exec(compile(block, "problems.md", "exec"), names)
-    assert names["decisions"].is_optimal.all()
-    assert names["decider"].parameters_["stock"].shape == (2,)
 
 
 def test_commands_refuse_problems_with_parameters_by_name(tmp_path):

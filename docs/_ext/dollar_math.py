@@ -17,8 +17,8 @@ _EXAMPLE = re.compile(r"(^[ ]*>>> .*(?:\n(?!\s*$).*)*)", re.MULTILINE)
 def to_sphinx(text: str) -> str:
     """The text with formulas as math and names as literals; what is one already stays.
 
-    >>> to_sphinx("the radius `r` of $e \\le r$, ``kept``")
-    'the radius ``r`` of :math:`e \\\\le r`, ``kept``'
+    >>> to_sphinx("the radius `r` of $e < r$, ``kept``")
+    'the radius ``r`` of :math:`e < r`, ``kept``'
     """
     return _INLINE.sub(_inline, _DISPLAY.sub(_display, text))
 

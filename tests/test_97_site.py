@@ -1,0 +1,28 @@
+"""What the pages of the site show is run, page by page and in the order of the page."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+DOCS = Path(__file__).parents[1] / "docs"
+SNIPPET = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+PAGES = [page.name for page in sorted(DOCS.glob("*.md")) if SNIPPET.search(page.read_text(encoding="utf-8"))]
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("name", PAGES)
+def test_the_snippets_of_a_page_run(name, capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    page = (DOCS / name).read_text(encoding="utf-8")
+    names: dict[str, object] = {}
+    for found in SNIPPET.finditer(page):
+        lines_before = page[: found.start(1)].count("\n")
+        exec(compile("\n" * lines_before + found[1], str(DOCS / name), "exec"), names)
+
+
+@pytest.mark.parametrize("page", sorted(DOCS.glob("*.md")), ids=lambda page: page.name)
+def test_links_between_pages_lead_somewhere(page):
+    for target in re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
+        if not target.startswith("gallery/"):  # made when the site is built
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"
