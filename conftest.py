@@ -31,7 +31,7 @@ def pytest_configure(config: pytest.Config) -> None:
     found.mkdir(parents=True, exist_ok=True)
     (found / "METADATA").write_text("Metadata-Version: 2.1\nName: polyhedge-study\nVersion: 0\n", encoding="utf-8")
     (found / "entry_points.txt").write_text("\n".join(lines), encoding="utf-8")
-    places = [str(STUDY / "src"), str(found.parent)]
+    places = [str(STUDY.parent / "src"), str(STUDY / "src"), str(found.parent)]
     sys.path[:0] = places
     os.environ["PYTHONPATH"] = os.pathsep.join([*places, *filter(None, [os.environ.get("PYTHONPATH")])])
 

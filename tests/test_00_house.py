@@ -7,8 +7,15 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import pytest
+
+import polyhedge
+import polyhedge.io
+import polyhedge.tables
+import polyhedge_study
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "src" / "polyhedge"
@@ -35,7 +42,7 @@ ORDER = (
     "cli",
     "__main__",
 )
-FOUNDATION = ("_columns", "_files", "_progress", "_text", "_validation", "_versions", "solvers")
+FOUNDATION = ("_columns", "_files", "_lazy", "_progress", "_text", "_validation", "_versions", "solvers")
 OPTIONAL = {
     "cryptography",
     "dask",
@@ -106,13 +113,50 @@ def test_import_reader_sees_every_way_to_import(tmp_path: Path, monkeypatch: pyt
     assert imported_units(module) == {"cli", "io", "metrics", "sets", "robust"}
 
 
-def test_importing_polyhedge_adds_no_optional_package() -> None:
-    # cvxpy and scikit-learn load pyscipopt and pandas themselves where these are installed.
-    code = (
-        "import sys, cvxpy, sklearn.base; before = set(sys.modules); import polyhedge; "
-        f"print(*({OPTIONAL!r} & (set(sys.modules) - before)))"
-    )
-    assert python(code) == ""
+HEAVY = ("clarabel", "cvxpy", "highspy", "matplotlib", "numpy", "pandas", "scipy", "sklearn", *sorted(OPTIONAL))
+
+
+def imported_by(*arguments: str) -> set[str]:
+    """Heavy packages that a fresh process has imported at its end."""
+    code = f"import sys, atexit; atexit.register(lambda: print('\\n', *(set(sys.modules) & set({HEAVY!r})))); "
+    done = subprocess.run([sys.executable, "-c", code + arguments[0], *arguments[1:]], capture_output=True, text=True)
+    assert "Traceback" not in done.stderr, done.stderr
+    return set(done.stdout.splitlines()[-1].split())
+
+
+def test_importing_polyhedge_imports_nothing_heavy_and_shows_its_names() -> None:
+    assert imported_by("import polyhedge; dir(polyhedge)") == set()
+    assert set(polyhedge.__all__) <= set(dir(polyhedge))
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("--help",), ("--version",), ("fit", "--help"), ("fit", "--no-such-option"), ("reproduce", "tables", "--help")],
+    ids=" ".join,
+)
+def test_help_version_and_wrong_options_import_nothing_heavy(arguments: tuple[str, ...]) -> None:
+    assert imported_by("from polyhedge.cli import main; main()", *arguments) == set()
+
+
+def test_completion_imports_nothing_heavy(monkeypatch: pytest.MonkeyPatch) -> None:
+    words = {"_POLYHEDGE_COMPLETE": "complete_bash", "COMP_WORDS": "polyhedge fit --", "COMP_CWORD": "2"}
+    for name, value in words.items():
+        monkeypatch.setenv(name, value)
+    assert imported_by("from polyhedge.cli import main; main()") == set()
+
+
+@pytest.mark.parametrize("package", [polyhedge, polyhedge.io, polyhedge.tables, polyhedge_study], ids=str)
+def test_every_name_of_a_package_is_what_it_says(package: Any) -> None:
+    names = {path.stem for path in Path(package.__file__).parent.glob("*.py")} - {"__init__"}
+    for name in package.__all__:
+        found = getattr(package, name)
+        # A module of the same name would take its place once it is imported.
+        assert isinstance(found, ModuleType) or name not in names, name
+
+
+def test_name_that_is_not_there_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="module 'polyhedge' has no attribute 'RobustDecidr'"):
+        _ = polyhedge.RobustDecidr  # type: ignore[attr-defined]
 
 
 def test_polyhedge_and_its_command_line_import_without_optional_packages() -> None:

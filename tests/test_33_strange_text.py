@@ -24,7 +24,7 @@ from polyhedge.cli import output
 from polyhedge.cli.app import _show_warning
 from polyhedge.problems.toml_text import MAX_BYTES, MAX_DEPTH
 from polyhedge.tables import csv_text, read_table, write_table
-from polyhedge.tables.csv_text import neutralised, restored
+from polyhedge.tables.as_csv import neutralised, restored
 from polyhedge.tables.limits import MAX_TEXT
 from polyhedge_study.commands.tables import rich_table
 from polyhedge_study.grid import Grid

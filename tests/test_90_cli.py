@@ -18,6 +18,7 @@ from typer.testing import CliRunner, Result
 
 import polyhedge
 from polyhedge import Evaluation, cli
+from polyhedge.data import examples
 from polyhedge_study import (
     TASKS,
     Comparison,
@@ -28,7 +29,7 @@ from polyhedge_study import (
     make_task,
     synthetic_task,
 )
-from polyhedge_study.commands import demo as demo_command
+from polyhedge_study import demo as demo_module
 from polyhedge_study.commands.tables import rich_table
 from polyhedge_study.grid import Grid
 
@@ -179,7 +180,7 @@ def test_demo_without_matplotlib_prints_and_says_how_to_get_pictures(
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name, *rest: None if name == "matplotlib" else find_spec(name, *rest)
     )
-    monkeypatch.setattr(demo_command, "compare", lambda task, **options: small)
+    monkeypatch.setattr(demo_module, "compare", lambda task, **options: small)
     result = run("demo", "--out", str(tmp_path / "out"))
     assert result.exit_code == 0
     assert "Bonferroni box" in result.stdout
@@ -216,7 +217,7 @@ def test_fault_of_the_library_is_exit_code_1(monkeypatch: pytest.MonkeyPatch) ->
     def fail(task: object, **options: object) -> None:
         raise RuntimeError("The solver\nstopped.")
 
-    monkeypatch.setattr(demo_command, "compare", fail)
+    monkeypatch.setattr(demo_module, "compare", fail)
     result = run("demo")
     assert result.exit_code == 1
     assert result.stderr.splitlines() == [
@@ -300,7 +301,7 @@ def test_brackets_in_a_note_reach_the_terminal():
 
 @pytest.fixture
 def _without_the_study(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("polyhedge.cli.extensions.entry_points", lambda **asked: EntryPoints())
+    monkeypatch.setattr("polyhedge.cli.extensions.entry_points", lambda group: EntryPoints())
 
 
 @pytest.mark.usefixtures("_without_the_study")
@@ -324,3 +325,8 @@ def test_page_of_a_folder_says_how_to_get_the_study_where_it_is_missing(tmp_path
     result = run("report", str(tmp_path))
     assert result.exit_code == 2
     assert "The page of a folder of results belongs to the study" in result.stderr
+
+
+def test_help_of_example_names_every_example() -> None:
+    text = " ".join(run("example", "--help").stdout.split())
+    assert f"{' or '.join(examples.EXAMPLES)}." in text

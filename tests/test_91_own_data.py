@@ -24,7 +24,7 @@ from sklearn.pipeline import make_pipeline
 from typer.testing import CliRunner, Result
 
 import polyhedge as ph
-from polyhedge import cli
+from polyhedge import cli, tables
 from polyhedge._progress import tell
 from polyhedge.calibration import grouped_radius
 from polyhedge.cli import progress
@@ -425,7 +425,7 @@ def test_interrupt_is_exit_code_4(folder: Path, monkeypatch: pytest.MonkeyPatch)
     def interrupt(*arguments: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cli.fit, "fit_table", interrupt)
+    monkeypatch.setattr(tables, "fit_table", interrupt)
     done = fit(folder, folder / "history.csv", out="never")
     assert done.exit_code == 4
     assert "stopped early" in done.stderr
@@ -650,7 +650,7 @@ def test_warnings_of_libraries_are_one_line(monkeypatch: pytest.MonkeyPatch) -> 
         warnings.warn("Ill-conditioned\nmatrix", RuntimeWarning, stacklevel=2)
         raise ValueError("No more.")
 
-    monkeypatch.setattr(cli.example, "make_example", warn)
+    monkeypatch.setattr("polyhedge.data.examples.make_example", warn)
     with warnings.catch_warnings():
         warnings.simplefilter("always")
         done = run("example", "energy")

@@ -18,7 +18,6 @@ from polyhedge.learners.exact.sweep import sweep_segment
 from polyhedge.problems import simplex_linear, simplex_newsvendor, simplex_quadratic
 from polyhedge.problems.segment import Segment
 from polyhedge_study import scaling as module
-from polyhedge_study.commands import reproduce
 from polyhedge_study.jobs import Progress
 from polyhedge_study.paper import paper_table1
 from polyhedge_study.scaling import ScalingRun, run_scaling
@@ -201,12 +200,8 @@ def test_picture_is_written_in_both_formats(tiny, tmp_path):
 
 def test_command_prints_the_tables_and_writes_the_files(tmp_path, monkeypatch):
     pytest.importorskip("matplotlib")
-    monkeypatch.setattr(
-        reproduce.ScalingSettings, "quick", classmethod(lambda cls, task, seeds: replace(TINY, sizes=(12,)))
-    )
-    monkeypatch.setattr(
-        reproduce, "run_scaling", lambda *args, **rest: run_scaling(*args, methods=METHODS[:4:3], **rest)
-    )
+    monkeypatch.setattr(ScalingSettings, "quick", classmethod(lambda cls, task, seeds: replace(TINY, sizes=(12,))))
+    monkeypatch.setattr(module, "run_scaling", lambda *args, **rest: run_scaling(*args, methods=METHODS[:4:3], **rest))
     result = CliRunner().invoke(cli.app, ["reproduce", "scaling", "--quick", "--out", str(tmp_path)])
     assert result.exit_code == 0, result.output
     assert "Table 1, task linear" in result.stdout

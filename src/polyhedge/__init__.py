@@ -3,19 +3,26 @@
 The public names, in the order of the pipeline: data -> predictor -> problem -> set -> decision.
 """
 
+from typing import TYPE_CHECKING
+
+from polyhedge._lazy import lazy
+
 __version__ = "0.2.0"
 
-from polyhedge import batches, calibration, data, learners, plots, predictors, problems, robust, sets
-from polyhedge.calibration import Calibration, conformal_radius, conformal_rank, coverage_law
-from polyhedge.estimator import RobustDecider
-from polyhedge.io import ModelFileError, ModelInfo, inspect_model
-from polyhedge.learners import lower_bound
-from polyhedge.loading import load
-from polyhedge.metrics import Evaluation
-from polyhedge.problems import DecisionProblem
-from polyhedge.robust import Decisions
-from polyhedge.sets import Ball, Box, Ellipsoid, Polyhedron, Region
-from polyhedge.solvers.program import Status
+if TYPE_CHECKING:
+    from polyhedge import batches, calibration, data, learners, plots, predictors, problems, robust, sets
+    from polyhedge.calibration import Calibration, conformal_radius, conformal_rank, coverage_law
+    from polyhedge.estimator import RobustDecider
+    from polyhedge.io import ModelFileError, ModelInfo, inspect_model
+    from polyhedge.learners import lower_bound
+    from polyhedge.loading import load
+    from polyhedge.metrics import Evaluation
+    from polyhedge.problems import DecisionProblem
+    from polyhedge.robust import Decisions
+    from polyhedge.sets import Ball, Box, Ellipsoid, Polyhedron, Region
+    from polyhedge.solvers.program import Status
+else:  # imported when they are first used
+    __getattr__, __dir__ = lazy(__name__)
 
 __all__ = [
     "Ball",

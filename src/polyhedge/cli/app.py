@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 import warnings
 from typing import Annotated, Any
 
@@ -12,7 +13,6 @@ from typer.core import TyperGroup
 from polyhedge import __version__
 from polyhedge.cli.extensions import added_command, added_commands, missing_command
 from polyhedge.cli.output import say
-from polyhedge.problems import NoSolutionError
 
 # What a wrong argument or a wrong file raises; anything else is a fault of the library.
 _USER_ERRORS = (ValueError, TypeError, OSError, ImportError)
@@ -62,7 +62,10 @@ class _Commands(TyperGroup):
 
 def _has_no_solution(error: BaseException | None) -> bool:
     """Whether a problem without a solution is behind the error, perhaps under the name of its file."""
-    return error is not None and (isinstance(error, NoSolutionError) or _has_no_solution(error.__cause__))
+    checks = sys.modules.get("polyhedge.problems.checks")  # what was not imported has not been raised
+    if error is None or checks is None:
+        return False
+    return isinstance(error, checks.NoSolutionError) or _has_no_solution(error.__cause__)
 
 
 app = typer.Typer(

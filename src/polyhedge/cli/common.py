@@ -6,17 +6,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, is_dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
 import typer
 
-from polyhedge import problems, tables
+from polyhedge import tables
 from polyhedge.cli.output import say, say_json
-from polyhedge.metrics import Estimate, Evaluation, Proportion
-from polyhedge.problems import DecisionProblem
-from polyhedge.solvers.program import Status
-from polyhedge.tables import Table
+
+if TYPE_CHECKING:
+    from polyhedge.metrics import Estimate, Evaluation, Proportion
+    from polyhedge.problems import DecisionProblem
+    from polyhedge.solvers.program import Status
+    from polyhedge.tables import Table
 
 Separator = Annotated[str | None, typer.Option(help="Character between values of a CSV file; found out if not given.")]
 Encoding = Annotated[str | None, typer.Option(help="Encoding of a CSV file, such as utf-8 or cp1252.")]
@@ -29,7 +30,6 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object inst
 
 # What a command ends with; 1 is left to faults of the library.
 BAD_INPUT, NO_SOLUTION, STOPPED_EARLY = 2, 3, 4
-_NO_SOLUTION = (Status.INFEASIBLE, Status.UNBOUNDED, Status.UNBOUNDED_SET, Status.EMPTY_SET)
 
 
 def names_in(text: str | None) -> tuple[str, ...]:
@@ -64,6 +64,8 @@ def read(
 
 def read_problem(reference: str) -> DecisionProblem:
     """A problem from a TOML file, or from Python code as FILE.py:NAME."""
+    from polyhedge import problems
+
     if ".py:" in reference:
         problem = problems.from_reference(reference)
         if problem.parameters:
@@ -103,9 +105,12 @@ def plain(value: Any) -> Any:
 
     Examples
     --------
+    >>> import numpy as np
     >>> plain({"radius": np.float64(1.5), "gap": float("inf")})
     {'radius': 1.5, 'gap': None}
     """
+    import numpy as np
+
     if is_dataclass(value) and not isinstance(value, type):
         return plain(asdict(value))
     if isinstance(value, Mapping):
@@ -159,7 +164,10 @@ def _held_lines(evaluation: Evaluation) -> list[tuple[str, str]]:
 
 def check_statuses(statuses: Sequence[Status]) -> None:
     """End with the exit code that the statuses of solves ask for; go on where all are optimal."""
-    if any(status in _NO_SOLUTION for status in statuses):
+    from polyhedge.solvers.program import Status
+
+    no_solution = (Status.INFEASIBLE, Status.UNBOUNDED, Status.UNBOUNDED_SET, Status.EMPTY_SET)
+    if any(status in no_solution for status in statuses):
         raise typer.Exit(NO_SOLUTION)
     if any(status is Status.STOPPED_EARLY for status in statuses):
         raise typer.Exit(STOPPED_EARLY)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib import resources
 from pathlib import Path
 from typing import Annotated
 
@@ -12,12 +11,11 @@ from polyhedge._files import replace_file
 from polyhedge.cli.app import app
 from polyhedge.cli.common import AsJson, tell_json
 from polyhedge.cli.output import say
-from polyhedge.data.examples import EXAMPLES, make_example
 
 
 @app.command()
 def example(
-    name: Annotated[str, typer.Argument(help=f"One of {', '.join(EXAMPLES)}.")],
+    name: Annotated[str, typer.Argument(help="energy or newsvendor.")],
     out: Annotated[Path, typer.Option(file_okay=False, help="Folder for the files; made if it is missing.")] = Path(),
     as_json: AsJson = False,
 ) -> None:
@@ -27,6 +25,10 @@ def example(
 
     Example: polyhedge example energy --out energy
     """
+    from importlib import resources
+
+    from polyhedge.data.examples import make_example
+
     tables = make_example(name)
     contents = {
         f"{part}.csv": getattr(tables, part).to_csv(index=False, lineterminator="\n").encode()

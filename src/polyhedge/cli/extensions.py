@@ -7,7 +7,7 @@ understands. One of the group `polyhedge.pages` writes the page of a folder of r
 from __future__ import annotations
 
 from collections.abc import Callable
-from importlib.metadata import entry_points
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +23,22 @@ _HOW_TO_GET_IT = (
 )
 
 
+@cache
+def entry_points(group: str) -> Any:
+    """Those of installed packages; found when they are needed, because it takes a third of the time of a help text."""
+    from importlib import metadata
+
+    return metadata.entry_points(group=group)
+
+
 def added_commands() -> list[str]:
     """Names of the commands that installed packages add."""
-    return sorted(entry_points(group=_COMMANDS).names)
+    return sorted(entry_points(_COMMANDS).names)
 
 
 def added_command(name: str) -> Any | None:
     """The command that an installed package adds under this name, if one does."""
-    found = tuple(entry_points(group=_COMMANDS, name=name))
+    found = tuple(entry_points(_COMMANDS).select(name=name))
     if not found:
         return None
     added = found[0].load()
@@ -50,7 +58,7 @@ def missing_command(name: str) -> str:
 
 def page_writer() -> Callable[[Path, Path | None], Path]:
     """What writes the page of a folder of results."""
-    found = tuple(entry_points(group=_PAGES))
+    found = tuple(entry_points(_PAGES))
     if not found:
         raise ImportError(f"The page of a folder of results {_HOW_TO_GET_IT}")
     writer: Callable[[Path, Path | None], Path] = found[0].load()

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from polyhedge import tables
 from polyhedge._files import check_writable
 from polyhedge.cli.app import app
 from polyhedge.cli.common import (
@@ -28,10 +29,13 @@ from polyhedge.cli.common import (
 from polyhedge.cli.models import SignKey
 from polyhedge.cli.output import say
 from polyhedge.cli.progress import progress
-from polyhedge.estimator import RobustDecider
-from polyhedge.learners import LearnResult
-from polyhedge.tables import MAX_VALUES, PREDICTORS, FittedTable, TableOptions, fit_table
-from polyhedge.words import facets_in_words
+from polyhedge.tables.limits import MAX_VALUES
+from polyhedge.tables.options import PREDICTORS, TableOptions
+
+if TYPE_CHECKING:
+    from polyhedge.estimator import RobustDecider
+    from polyhedge.learners import LearnResult
+    from polyhedge.tables import FittedTable
 
 _MODEL_SUFFIX = ".polyhedge"
 
@@ -106,7 +110,7 @@ def fit(
     table = read(data, separator, encoding, decimal, missing, max_values)
     try:
         with progress("fitting"):
-            fitted = fit_table(table, read_problem(problem), names_in(outcomes), alpha, options)
+            fitted = tables.fit_table(table, read_problem(problem), names_in(outcomes), alpha, options)
             facets = _facets(fitted)
     except KeyboardInterrupt:
         warn(["No model was saved. With --keep-interrupted the best set so far is calibrated and saved."])
@@ -121,6 +125,8 @@ def fit(
 
 
 def _facets(fitted: FittedTable) -> tuple[str, ...]:
+    from polyhedge.words import facets_in_words
+
     rows = fitted.held_out if len(fitted.held_out) else fitted.split.calibrate
     return facets_in_words(fitted.decider, fitted.X.iloc[rows], fitted.schema.outcomes)
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from polyhedge._validation import Array
-from polyhedge.estimator import RobustDecider
-from polyhedge.tables import Schema, Table, groups_of, row_prints, usable_rows
+from polyhedge import tables
+
+if TYPE_CHECKING:
+    from polyhedge._validation import Array
+    from polyhedge.estimator import RobustDecider
+    from polyhedge.tables import Schema, Table
 
 # Share of a model's training and learning rows in a table beyond which the table is no fresh one.
 _NOTABLE_OVERLAP = 0.02
@@ -15,7 +18,7 @@ _NOTABLE_OVERLAP = 0.02
 
 def fresh_rows(decider: RobustDecider, schema: Schema, table: Table) -> tuple[Any, Array, Any, list[str]]:
     """X, Y and groups (or None) of the rows that can be used; what was left out, and whether the model knows them."""
-    X, Y, kept, warnings = usable_rows(with_rows(table), schema, decider.problem_)
+    X, Y, kept, warnings = tables.usable_rows(with_rows(table), schema, decider.problem_)
     check_any(kept, table)
     groups = groups_in(decider, table)
     return X, Y, None if groups is None else groups[kept], [*warnings, *seen_before(decider, table, schema)]
@@ -40,13 +43,13 @@ def check_any(kept: Sequence[int] | Any, table: Table) -> None:
 def groups_in(decider: RobustDecider, table: Table) -> Any:
     """Labels of the table's rows, where the model was fitted by groups and the table has their columns."""
     columns = [name for name in decider.details_.get("group") or () if name in table.frame.columns]
-    return groups_of(table, columns) if columns else None
+    return tables.groups_of(table, columns) if columns else None
 
 
 def seen_before(decider: RobustDecider, table: Table, schema: Schema) -> list[str]:
     """Whether rows of the table trained or shaped the model: then nothing it says about them can be trusted."""
     known = set(decider.details_.get("seen") or ())
-    there = set(row_prints(table, [*schema.feature_names, *schema.outcomes], most=0))
+    there = set(tables.row_prints(table, [*schema.feature_names, *schema.outcomes], most=0))
     share = len(known & there) / max(len(known), 1)
     if share <= _NOTABLE_OVERLAP:
         return []

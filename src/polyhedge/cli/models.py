@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from polyhedge import io
+from polyhedge import io, tables
 from polyhedge.cli.common import read_problem
-from polyhedge.estimator import RobustDecider
-from polyhedge.loading import load
-from polyhedge.tables import Schema
+
+if TYPE_CHECKING:
+    from polyhedge.estimator import RobustDecider
+    from polyhedge.tables import Schema
 
 __all__ = [
     "CodedProblem",
@@ -55,7 +56,7 @@ def read_model(path: Path, problem: str | None, max_bytes: int, verify: Path | N
             raise io.ModelFileError(
                 "not written by polyhedge fit: the file does not say which columns it takes. Use ph.load in Python."
             )
-        schema = Schema.from_json(kept["columns"])
+        schema = tables.Schema.from_json(kept["columns"])
         if len(schema.outcomes) != decider.problem_.n_outcomes:
             raise io.ModelFileError(
                 f"The file names {len(schema.outcomes)} outcome columns for {decider.problem_.n_outcomes} outcomes. "
@@ -66,6 +67,8 @@ def read_model(path: Path, problem: str | None, max_bytes: int, verify: Path | N
 
 def open_model(path: Path, problem: str | None, max_bytes: int, verify: Path | None) -> RobustDecider:
     """A fitted decider, also one that Python code has saved."""
+    from polyhedge.loading import load
+
     with opened(path):
         coded = None if problem is None else read_problem(problem)
         return load(path, problem=coded, max_bytes=max_bytes, verify=verify)

@@ -7,13 +7,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from polyhedge import plots
+from polyhedge import tables
 from polyhedge._files import check_writable, replace_file
-from polyhedge._validation import Array
 from polyhedge.cli.app import app
 from polyhedge.cli.common import (
     AsJson,
@@ -41,10 +40,14 @@ from polyhedge.cli.models import (
 )
 from polyhedge.cli.output import say
 from polyhedge.cli.progress import progress
-from polyhedge.estimator import RobustDecider
-from polyhedge.io import MAX_BYTES
-from polyhedge.report.model import ModelDetails, model_report
-from polyhedge.tables import MAX_VALUES, Schema, Table
+from polyhedge.io.archive import MAX_BYTES
+from polyhedge.tables.limits import MAX_VALUES
+
+if TYPE_CHECKING:
+    from polyhedge._validation import Array
+    from polyhedge.estimator import RobustDecider
+    from polyhedge.report.model import ModelDetails
+    from polyhedge.tables import Schema, Table
 
 _SUFFIXES = (".png", ".svg", ".pdf")
 HeldOutFile = Annotated[
@@ -114,6 +117,8 @@ def _model_page(
     data: Path | None,
     title: str,
 ) -> str:
+    from polyhedge.report.model import model_report
+
     if table is not None:
         decider, schema = read_model(path, problem, max_bytes, verify)
         X, Y, groups, warnings = fresh_rows(decider, schema, table)
@@ -127,9 +132,11 @@ def _model_page(
 
 
 def _details(decider: RobustDecider, path: Path, title: str, warnings: list[str], data: Path | None) -> ModelDetails:
+    from polyhedge.report.model import ModelDetails
+
     with opened(path):
         kept = fit_details(decider.details_) or {}
-        schema = Schema.from_json(kept["columns"]) if kept else None
+        schema = tables.Schema.from_json(kept["columns"]) if kept else None
     fitted_on = kept.get("data") or {}
     facts = {"Model file": path.name}
     if fitted_on:
@@ -188,6 +195,8 @@ def plot(
     check_writable(out)
     decider, schema = read_model(model, problem, max_bytes, verify)
     X, Y, _, warnings = fresh_rows(decider, schema, read(data, separator, encoding, decimal, missing, max_values))
+    from polyhedge import plots
+
     with progress("drawing"):
         if what is Picture.SET:
             ax = _draw_set(decider, schema, X, Y, names_in(pair))
@@ -204,6 +213,8 @@ def plot(
 
 
 def _draw_set(decider: RobustDecider, schema: Schema, X: Any, Y: Array, pair: tuple[str, ...]) -> Any:
+    from polyhedge import plots
+
     outcomes = list(schema.outcomes)
     if not pair and len(outcomes) > 2:
         return plots.residual_pairs(decider, X, Y, outcome_names=outcomes)[0]

@@ -6,9 +6,10 @@ import logging
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 __all__ = ["progress"]
 
@@ -19,10 +20,14 @@ _LOGGER = logging.getLogger("polyhedge")
 @contextmanager
 def progress(doing: str) -> Iterator[None]:
     """Show what the library logs about its progress as a bar on stderr; nothing where stderr is no terminal."""
+    from rich.console import Console
+
     console = Console(stderr=True)
     if not console.is_terminal:
         yield
         return
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TextColumn("left"))
     bar = Progress(*columns, TimeRemainingColumn(), console=console, transient=True)
     handler = _Handler(bar, doing)

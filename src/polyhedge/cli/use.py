@@ -6,13 +6,11 @@ from collections import Counter
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
 import typer
-from numpy.typing import NDArray
 
-from polyhedge import io
+from polyhedge import io, tables
 from polyhedge._files import check_writable
 from polyhedge.cli.app import app
 from polyhedge.cli.common import (
@@ -35,28 +33,16 @@ from polyhedge.cli.fresh import check_any, groups_in, n_units, seen_before, with
 from polyhedge.cli.models import CodedProblem, MaxBytes, ModelFile, SignKey, VerifyKey, fit_details, opened, read_model
 from polyhedge.cli.output import say, say_csv
 from polyhedge.cli.progress import progress
-from polyhedge.estimator import RobustDecider
-from polyhedge.metrics import Evaluation, Proportion, RowMeasures
-from polyhedge.tables import (
-    MAX_VALUES,
-    Schema,
-    Table,
-    TableOptions,
-    UsableRows,
-    check_target,
-    coverage_doubt,
-    csv_text,
-    decide_rows,
-    decisions_frame,
-    features_of,
-    few_rows_doubt,
-    measure_table,
-    quick_volume,
-    text_of,
-    thinned_coverage,
-    usable_rows,
-    write_table,
-)
+from polyhedge.io.archive import MAX_BYTES
+from polyhedge.tables.limits import MAX_VALUES
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from polyhedge.estimator import RobustDecider
+    from polyhedge.metrics import Evaluation, Proportion, RowMeasures
+    from polyhedge.tables import Table
 
 _MOST_GROUPS = 50
 _ROUNDING = 1e-9
@@ -73,7 +59,7 @@ def decide(
         bool, typer.Option("--raw", help="Write texts into a CSV file as they are, also those that look like formulas.")
     ] = False,
     problem: CodedProblem = None,
-    max_bytes: MaxBytes = io.MAX_BYTES,
+    max_bytes: MaxBytes = MAX_BYTES,
     verify: VerifyKey = None,
     separator: Separator = None,
     encoding: Encoding = None,
@@ -93,23 +79,25 @@ def decide(
 
     Example: polyhedge decide model.polyhedge new.csv --out decisions.csv
     """
-    target = None if out == "-" else check_target(out)
+    import numpy as np
+
+    target = None if out == "-" else tables.check_target(out)
     decider, schema = read_model(model, problem, max_bytes, verify)
     table = read(data, separator, encoding, decimal, missing, max_values)
     table.check_columns(names_in(keep))
-    X, reasons, notes = features_of(table, schema)
+    X, reasons, notes = tables.features_of(table, schema)
     usable = np.flatnonzero([not reason for reason in reasons])
     with progress("deciding"):
-        decisions = decide_rows(decider, X.iloc[usable])
-    frame = decisions_frame(decider, decisions, schema.outcomes, reasons, notes)
+        decisions = tables.decide_rows(decider, X.iloc[usable])
+    frame = tables.decisions_frame(decider, decisions, schema.outcomes, reasons, notes)
     if digits is not None:
         frame = frame.map(lambda value: _rounded(value, digits) if isinstance(value, float) else value)
     for place, name in enumerate(names_in(keep)):
         frame.insert(place, f"input_{name}" if name in frame.columns else name, table.frame[name].to_numpy())
     if target is None:
-        say_csv(csv_text(frame, raw=raw))
+        say_csv(tables.csv_text(frame, raw=raw))
     else:
-        write_table(frame, target, raw=raw)
+        tables.write_table(frame, target, raw=raw)
     summary = _decided(frame, reasons, notes, out)
     if as_json and target is not None:
         tell_json({**summary, "notes": table.notes})
@@ -126,6 +114,8 @@ def _rounded(value: float, digits: int) -> float:
 
 
 def _decided(frame: Any, reasons: Any, notes: Any, out: str) -> dict[str, Any]:
+    import numpy as np
+
     bounds = frame["cost_bound"].to_numpy()
     finite = bounds[np.isfinite(bounds)]
     return {
@@ -158,7 +148,7 @@ def evaluate(
         bool, typer.Option("--volume", help="Tell the mean volume of the sets; slow with many outcomes.")
     ] = False,
     problem: CodedProblem = None,
-    max_bytes: MaxBytes = io.MAX_BYTES,
+    max_bytes: MaxBytes = MAX_BYTES,
     verify: VerifyKey = None,
     separator: Separator = None,
     encoding: Encoding = None,
@@ -174,14 +164,16 @@ def evaluate(
 
     Example: polyhedge evaluate model.polyhedge fresh.csv --by season
     """
+    import numpy as np
+
     decider, schema = read_model(model, problem, max_bytes, verify)
     table = with_rows(read(data, separator, encoding, decimal, missing, max_values))
-    X, Y, kept, warnings = usable_rows(table, schema, decider.problem_)
+    X, Y, kept, warnings = tables.usable_rows(table, schema, decider.problem_)
     check_any(kept, table)
     labels = None if by is None else _labels(table, by)[kept]
     with progress("evaluating"):
-        measures = measure_table(decider, X, Y)
-    volume_of = decider.mean_volume if volume else partial(quick_volume, decider)
+        measures = tables.measure_table(decider, X, Y)
+    volume_of = decider.mean_volume if volume else partial(tables.quick_volume, decider)
     whole = measures.summary(decider.alpha_, volume=volume_of(X))
     thinned = _thinned(decider, measures, table, kept)
     groups = {
@@ -189,7 +181,7 @@ def evaluate(
         for label in ([] if labels is None else _most_common(labels))
         for own in [np.asarray(labels == label)]
     }
-    warnings += coverage_doubt(thinned or whole.coverage, n_units(decider), decider.alpha_)
+    warnings += tables.coverage_doubt(thinned or whole.coverage, n_units(decider), decider.alpha_)
     warnings += seen_before(decider, table, schema)
     if as_json:
         counts = {"n_rows": len(table), "n_used": len(kept)}
@@ -205,12 +197,16 @@ def evaluate(
 
 
 def _labels(table: Table, name: str) -> NDArray[np.str_]:
-    return np.array(["(missing)" if label is None else str(label) for label in text_of(table.column(name))])
+    import numpy as np
+
+    return np.array(["(missing)" if label is None else str(label) for label in tables.text_of(table.column(name))])
 
 
 def _thinned(decider: RobustDecider, measures: RowMeasures, table: Table, kept: Any) -> Proportion | None:
+    import numpy as np
+
     groups = groups_in(decider, table)
-    return None if groups is None else thinned_coverage(measures, groups[kept], np.random.default_rng(0))
+    return None if groups is None else tables.thinned_coverage(measures, groups[kept], np.random.default_rng(0))
 
 
 def _most_common(labels: NDArray[np.str_]) -> list[str]:
@@ -257,7 +253,7 @@ def recalibrate(
         str | None, typer.Option(help="Rows equal in all columns: together or independent; as in the fit.")
     ] = None,
     problem: CodedProblem = None,
-    max_bytes: MaxBytes = io.MAX_BYTES,
+    max_bytes: MaxBytes = MAX_BYTES,
     verify: VerifyKey = None,
     sign: SignKey = None,
     separator: Separator = None,
@@ -273,18 +269,20 @@ def recalibrate(
 
     Example: polyhedge recalibrate model.polyhedge fresh.csv --out model.polyhedge
     """
+    import numpy as np
+
     check_writable(out)
     decider, schema = read_model(model, problem, max_bytes, verify)
     table = with_rows(read(data, separator, encoding, decimal, missing, max_values))
     columns = tuple(decider.details_.get("group") or ()) if group is None else names_in(group)
-    options = TableOptions(group=columns, copies=copies or str(decider.details_.get("copies", "together")))
-    rows = UsableRows.of(table, schema, decider.problem_, options)
+    options = tables.TableOptions(group=columns, copies=copies or str(decider.details_.get("copies", "together")))
+    rows = tables.UsableRows.of(table, schema, decider.problem_, options)
     check_any(rows.kept, table)
     before, n_before = decider.radius_, decider.n_calibrate_
     decider.recalibrate(rows.X, rows.Y, groups=rows.groups)
     n_groups = None if rows.groups is None else len(np.unique(rows.groups))
     decider.save(out, {**decider.details_, "n_groups": n_groups}, sign=sign)
-    few = few_rows_doubt(n_groups or decider.n_calibrate_, decider.alpha_, rows.unit)
+    few = tables.few_rows_doubt(n_groups or decider.n_calibrate_, decider.alpha_, rows.unit)
     warnings = [*rows.warnings, *few, *seen_before(decider, table, schema)]
     if as_json:
         trail = [asdict(entry) for entry in decider.calibrations_]
@@ -310,7 +308,7 @@ def recalibrate(
 
 @app.command()
 def inspect(
-    model: ModelFile, max_bytes: MaxBytes = io.MAX_BYTES, verify: VerifyKey = None, as_json: AsJson = False
+    model: ModelFile, max_bytes: MaxBytes = MAX_BYTES, verify: VerifyKey = None, as_json: AsJson = False
 ) -> None:
     """Say what is in a model file and who can have made it, without making its predictor or its problem.
 
@@ -336,7 +334,7 @@ def _kept_lines(info: io.ModelInfo) -> list[tuple[str, str]]:
     kept = fit_details(info.details)
     if kept is None:
         return []
-    schema, data, coverage = Schema.from_json(kept["columns"]), kept.get("data"), kept.get("coverage")
+    schema, data, coverage = tables.Schema.from_json(kept["columns"]), kept.get("data"), kept.get("coverage")
     lines = [("features", ", ".join(f"{column.name} ({column.kind})" for column in schema.features))]
     if schema.outcomes != info.outcome_names:
         lines.append(("columns", f"{', '.join(schema.outcomes)} hold the outcomes"))

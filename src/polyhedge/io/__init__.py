@@ -1,9 +1,16 @@
 """Model files: one zip of arrays and JSON, written whole, read without running anything from it."""
 
-from polyhedge.io.archive import MAX_BYTES, ModelFileError
-from polyhedge.io.info import ModelInfo, inspect_model
-from polyhedge.io.model import StoredModel, read_model, write_model
-from polyhedge.io.signatures import Key, key_fingerprint, make_keys
+from typing import TYPE_CHECKING
+
+from polyhedge._lazy import lazy
+
+if TYPE_CHECKING:
+    from polyhedge.io.archive import MAX_BYTES, ModelFileError
+    from polyhedge.io.info import ModelInfo, inspect_model
+    from polyhedge.io.model import StoredModel, read_model, write_model
+    from polyhedge.io.signatures import Key, key_fingerprint, make_keys
+else:  # imported when they are first used
+    __getattr__, __dir__ = lazy(__name__)
 
 __all__ = [
     "MAX_BYTES",

@@ -1,17 +1,24 @@
 """The user's own tables: read, understood, predicted from and written."""
 
-from polyhedge.tables.csv_text import csv_text
-from polyhedge.tables.doubts import coverage_doubt, few_rows_doubt
-from polyhedge.tables.fitting import FittedTable, fit_table
-from polyhedge.tables.limits import MAX_VALUES
-from polyhedge.tables.options import TableOptions
-from polyhedge.tables.pipelines import PREDICTORS, choose_predictor, make_predictor
-from polyhedge.tables.reading import Table, read_table, text_of, values_of
-from polyhedge.tables.roles import copies_of, groups_of, row_prints, times_of
-from polyhedge.tables.rows import decide_rows, decisions_frame, measure_table, quick_volume, thinned_coverage
-from polyhedge.tables.schema import Column, Schema, choose_columns, features_of, outcomes_of
-from polyhedge.tables.usable import UsableRows, order_outcomes, usable_rows
-from polyhedge.tables.writing import check_target, write_table
+from typing import TYPE_CHECKING
+
+from polyhedge._lazy import lazy
+
+if TYPE_CHECKING:
+    from polyhedge.tables.as_csv import csv_text
+    from polyhedge.tables.doubts import coverage_doubt, few_rows_doubt
+    from polyhedge.tables.fitting import FittedTable, fit_table
+    from polyhedge.tables.limits import MAX_VALUES
+    from polyhedge.tables.options import PREDICTORS, TableOptions
+    from polyhedge.tables.pipelines import choose_predictor, make_predictor
+    from polyhedge.tables.reading import Table, read_table, text_of, values_of
+    from polyhedge.tables.roles import copies_of, groups_of, row_prints, times_of
+    from polyhedge.tables.rows import decide_rows, decisions_frame, measure_table, quick_volume, thinned_coverage
+    from polyhedge.tables.schema import Column, Schema, choose_columns, features_of, outcomes_of
+    from polyhedge.tables.usable import UsableRows, order_outcomes, usable_rows
+    from polyhedge.tables.writing import check_target, write_table
+else:  # imported when they are first used
+    __getattr__, __dir__ = lazy(__name__)
 
 __all__ = [
     "MAX_VALUES",

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["SHARES", "TableOptions"]
+__all__ = ["PREDICTORS", "SHARES", "TableOptions"]
 
+PREDICTORS = ("ridge", "forest", "boosting", "linear")
 SHARES = (0.4, 0.2, 0.2, 0.2)
 
 

@@ -19,11 +19,11 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from polyhedge._validation import Array
+from polyhedge.tables.options import PREDICTORS
 from polyhedge.tables.schema import Schema
 
-__all__ = ["PREDICTORS", "choose_predictor", "make_predictor"]
+__all__ = ["choose_predictor", "make_predictor"]
 
-PREDICTORS = ("ridge", "forest", "boosting", "linear")
 _COMPARED = ("ridge", "forest", "boosting")
 _MOST_CATEGORIES = 30
 _MOST_ROWS = 2000

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from polyhedge._validation import Array, Mask
-from polyhedge.tables.csv_text import restored
+from polyhedge.tables.as_csv import restored
 from polyhedge.tables.limits import MAX_TEXT, MAX_VALUES, check_bytes, check_size, check_texts
 
 __all__ = ["Table", "read_table", "text_of", "truth_values", "values_of"]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from polyhedge._files import check_writable, replace_file
-from polyhedge.tables.csv_text import csv_text
+from polyhedge.tables.as_csv import csv_text
 
 __all__ = ["check_target", "write_table"]
 

@@ -1,7 +1,14 @@
 """The paper's tasks, and what the library achieves on them."""
 
-from polyhedge_study.demo import Comparison, Row, bonferroni_box, compare, draw_sets
-from polyhedge_study.tasks import TASKS, Task, energy_task, make_task, synthetic_task
+from typing import TYPE_CHECKING
+
+from polyhedge._lazy import lazy
+
+if TYPE_CHECKING:
+    from polyhedge_study.demo import Comparison, Row, bonferroni_box, compare, draw_sets
+    from polyhedge_study.tasks import TASKS, Task, energy_task, make_task, synthetic_task
+else:  # imported when they are first used
+    __getattr__, __dir__ = lazy(__name__)
 
 __all__ = [
     "TASKS",

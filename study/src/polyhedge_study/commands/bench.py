@@ -5,27 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
 from polyhedge.cli.app import can_draw
 from polyhedge.cli.output import say
-from polyhedge_study.commands.tables import show
-from polyhedge_study.grid import Grid
-from polyhedge_study.machine import environment
-from polyhedge_study.speed.decisions import DecisionsSettings, run_decisions
-from polyhedge_study.speed.growth import GrowthPoint
-from polyhedge_study.speed.learning import METHODS, LearningSettings, run_learning
-from polyhedge_study.speed.peers import PEERS, PeersSettings, run_peers
-from polyhedge_study.speed.report import (
-    decisions_grids,
-    draw_growth,
-    learning_grids,
-    peers_grids,
-    save,
-)
+
+if TYPE_CHECKING:
+    from polyhedge_study.grid import Grid
+    from polyhedge_study.speed.growth import GrowthPoint
 
 bench = typer.Typer(no_args_is_help=True, rich_markup_mode="rich")
 
@@ -52,6 +41,10 @@ def decisions(quick: Quick = False, out: Out = Path("results"), seed: Seed = 0, 
 
     Example: polyhedge bench decisions --quick --only d2-K4
     """
+    from polyhedge_study.machine import environment
+    from polyhedge_study.speed.decisions import DecisionsSettings, run_decisions
+    from polyhedge_study.speed.report import decisions_grids
+
     settings = DecisionsSettings.quick(seed) if quick else DecisionsSettings(seed=seed)
     settings = settings if only is None else replace(settings, regimes=tuple(only))
     output = _Output(out, "bench_decisions", "Time to decide", decisions_grids)
@@ -71,6 +64,10 @@ def learning(quick: Quick = False, out: Out = Path("results"), seed: Seed = 0, o
 
     Example: polyhedge bench learning --quick --only Descent --only Scenario
     """
+    from polyhedge_study.machine import environment
+    from polyhedge_study.speed.learning import METHODS, LearningSettings, run_learning
+    from polyhedge_study.speed.report import learning_grids
+
     settings = LearningSettings.quick(seed) if quick else LearningSettings(seed=seed)
     methods = _chosen(METHODS, only, "method")
     output = _Output(out, "bench_learning", "Time to learn a set", learning_grids)
@@ -95,6 +92,10 @@ def peers(
 
     Example: polyhedge bench peers --quick --only RSOME
     """
+    from polyhedge_study.machine import environment
+    from polyhedge_study.speed.peers import PEERS, PeersSettings, run_peers
+    from polyhedge_study.speed.report import peers_grids
+
     settings = PeersSettings.quick(seed) if quick else PeersSettings(seed=seed)
     chosen = _chosen(PEERS, only, "peer")
     output = _Output(out, "bench_peers", "Peers on the same sets", peers_grids)
@@ -120,15 +121,19 @@ class _Output:
 
     def __init__(self, folder: Path, stem: str, title: str, grids: Callable[[Any], tuple[Grid, ...]]) -> None:
         self.folder, self.stem, self.title, self.grids = folder, stem, title, grids
-        self.errors = Console(stderr=True)
 
     def report(self, run: Any, coming: str) -> None:
-        if coming and self.errors.is_terminal:
+        from polyhedge_study.speed.report import save
+
+        if coming:
             say(coming, err=True)
         if run.rows:
             save(self.folder, self.stem, self.title, run, self.grids(run))
 
     def finish(self, run: Any, growth: Sequence[GrowthPoint]) -> None:
+        from polyhedge_study.commands.tables import show
+        from polyhedge_study.speed.report import draw_growth, save
+
         for grid in self.grids(run):
             show(grid, dense=True)
         paths = save(self.folder, self.stem, self.title, run, self.grids(run))

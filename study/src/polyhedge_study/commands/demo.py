@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from polyhedge.cli.app import can_draw
 from polyhedge.cli.output import say
-from polyhedge_study import Comparison, compare, draw_sets, energy_task, synthetic_task
-from polyhedge_study.commands.tables import show
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from polyhedge_study.demo import Comparison
 
 
 def demo(
@@ -29,6 +30,12 @@ def demo(
 
     Example: polyhedge demo --out results --seed 1 --alpha 0.2
     """
+    from rich.console import Console
+
+    from polyhedge_study.commands.tables import show
+    from polyhedge_study.demo import compare, draw_sets
+    from polyhedge_study.tasks import energy_task, synthetic_task
+
     comparisons = []
     for make in (energy_task, synthetic_task):
         with Console(stderr=True).status("learning"):
@@ -48,6 +55,8 @@ def _saving(share: float) -> str:
 
 
 def _table(comparison: Comparison) -> Table:
+    from rich.table import Table
+
     task = comparison.task
     table = Table(
         title=f"Task {task.name}: {len(task.test)} test rows",

@@ -7,42 +7,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
-from rich.progress import Progress as ProgressBar
 
 from polyhedge._files import replace_file
 from polyhedge.cli.app import can_draw
 from polyhedge.cli.output import say
-from polyhedge_study.commands.tables import show
-from polyhedge_study.finite_population import TheorySettings
-from polyhedge_study.generalisation import generalisation_jobs, run_generalisation
-from polyhedge_study.generalisation_report import comparison_grid as generalisation_grid
-from polyhedge_study.generalisation_report import population_grid
-from polyhedge_study.jobs import Progress, Workers
-from polyhedge_study.methods import METHODS
-from polyhedge_study.motivation import draw_motivation, make_motivation, write_motivation
-from polyhedge_study.scaling import run_scaling
-from polyhedge_study.scaling_methods import ScalingSettings
-from polyhedge_study.scaling_report import comparison_grid, draw_scaling, markdown_report, shared_grid
-from polyhedge_study.sensitivity import SWEEPS, SensitivitySettings, run_sensitivity, sensitivity_jobs
-from polyhedge_study.sensitivity_report import draw_sensitivity, sensitivity_grid, sensitivity_report
-from polyhedge_study.study import StudySettings, run_study, study_jobs
-from polyhedge_study.study_figure import draw_bubbles
-from polyhedge_study.study_tables import short_grid, tasks_of, write_tables
-from polyhedge_study.summary import table_rows
-from polyhedge_study.theory_report import (
-    TheoryRun,
-    coverage_grid,
-    draw_theory,
-    gap_grid,
-    reuse_grid,
-    theory_report,
-)
-from polyhedge_study.theory_runs import run_coverage, run_gap, run_reuse
+
+if TYPE_CHECKING:
+    from polyhedge_study.jobs import Progress, Workers
 
 reproduce = typer.Typer(no_args_is_help=True, rich_markup_mode="rich")
 
@@ -65,7 +39,8 @@ def tables(
         list[str] | None, typer.Option(help="linear, quadratic, newsvendor or energy; may be repeated. All by default.")
     ] = None,
     method: Annotated[
-        list[str] | None, typer.Option(help=f"{', '.join(METHODS)}; may be repeated. All by default.")
+        list[str] | None,
+        typer.Option(help="Such as default or picnn; may be repeated. All by default; a wrong one lists them."),
     ] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Number of seeds.")] = 5,
     alpha: Annotated[float, typer.Option(help="Share of outcomes that may fall outside the set.")] = 0.1,
@@ -81,6 +56,12 @@ def tables(
 
     Example: polyhedge reproduce tables --task energy --method default --method one-sided-box --seeds 20
     """
+    from polyhedge_study.commands.tables import show
+    from polyhedge_study.study import StudySettings, run_study, study_jobs
+    from polyhedge_study.study_figure import draw_bubbles
+    from polyhedge_study.study_tables import short_grid, tasks_of, write_tables
+    from polyhedge_study.summary import table_rows
+
     settings = StudySettings(alpha=alpha)
     jobs = study_jobs(task or (), method or (), seeds)
     with progress_bar() as report:
@@ -107,6 +88,10 @@ def sensitivity(
 
     Example: polyhedge reproduce sensitivity --seeds 2
     """
+    from polyhedge_study.commands.tables import show
+    from polyhedge_study.sensitivity import SWEEPS, SensitivitySettings, run_sensitivity, sensitivity_jobs
+    from polyhedge_study.sensitivity_report import draw_sensitivity, sensitivity_grid, sensitivity_report
+
     settings = SensitivitySettings(task=task)
     with progress_bar() as report:
         rows = run_sensitivity(
@@ -134,22 +119,27 @@ def theory(
 
     Example: polyhedge reproduce theory --seeds 10
     """
+    from polyhedge_study import theory_report as pages
+    from polyhedge_study.commands.tables import show
+    from polyhedge_study.finite_population import TheorySettings
+    from polyhedge_study.theory_runs import run_coverage, run_gap, run_reuse
+
     settings = TheorySettings()
     where = _workers(workers, cluster)
     with progress_bar() as report:
         options = {"settings": settings, "workers": where, "report": report}
-        run = TheoryRun(
+        run = pages.TheoryRun(
             settings,
             coverage=run_coverage(5 * seeds, out, **options),
             reuse=run_reuse(seeds, out, **options),
             gap=run_gap(seeds, out, **options),
         )
-    for grid in (coverage_grid(run), reuse_grid(run), gap_grid(run)):
+    for grid in (pages.coverage_grid(run), pages.reuse_grid(run), pages.gap_grid(run)):
         show(grid, dense=True)
     names = [f"theory_{part}.{suffix}" for part in ("coverage", "reuse", "gap") for suffix in ("csv", "json")]
-    replace_file(out / "theory.md", theory_report(run).encode())
+    replace_file(out / "theory.md", pages.theory_report(run).encode())
     paths = [*(out / name for name in names), out / "theory.md"]
-    _say_paths([*paths, *_draw(out / "theory", partial(draw_theory, run))])
+    _say_paths([*paths, *_draw(out / "theory", partial(pages.draw_theory, run))])
 
 
 @reproduce.command()
@@ -163,6 +153,8 @@ def motivation(
 
     Example: polyhedge reproduce motivation
     """
+    from polyhedge_study.motivation import draw_motivation, make_motivation, write_motivation
+
     found = make_motivation(alpha)
     for result in found.results:
         say(f"{result.name}: coverage {result.coverage:.3f}, worst-case loss {result.worst_case_cost:.3f}")
@@ -201,6 +193,8 @@ def _draw(stem: Path, draw: Callable[[list[Path]], None]) -> list[Path]:
 
 
 def _workers(n: int, cluster: str) -> Workers:
+    from polyhedge_study.jobs import Workers
+
     return Workers(n or os.cpu_count() or 1, cluster)
 
 
@@ -211,6 +205,10 @@ def _say_paths(paths: list[Path]) -> None:
 @contextmanager
 def progress_bar() -> Iterator[Callable[[Progress], None]]:
     """A bar with the time left on stderr, if that is a terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
+    from rich.progress import Progress as ProgressBar
+
     errors = Console(stderr=True)
     columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"))
     with ProgressBar(*columns, console=errors, transient=True, disable=not errors.is_terminal) as bar:
@@ -237,6 +235,11 @@ def scaling(
 
     Example: polyhedge reproduce scaling --quick --task quadratic
     """
+    from polyhedge_study.commands.tables import show
+    from polyhedge_study.scaling import run_scaling
+    from polyhedge_study.scaling_methods import ScalingSettings
+    from polyhedge_study.scaling_report import comparison_grid, draw_scaling, markdown_report, shared_grid
+
     settings = ScalingSettings.quick(task, seeds) if quick else ScalingSettings(task=task, seeds=seeds)
     stem = f"scaling_{task}{'_quick' if quick else ''}"
     with progress_bar() as report:
@@ -271,10 +274,14 @@ def generalisation(
 
     Example: polyhedge reproduce generalisation --setting "linear, d = 2, n = 300" --seeds 5 --no-population
     """
+    from polyhedge_study.commands.tables import show
+    from polyhedge_study.generalisation import generalisation_jobs, run_generalisation
+    from polyhedge_study.generalisation_report import comparison_grid, population_grid
+
     jobs = generalisation_jobs(setting or (), seeds, (2, 5, 10) if population else ())
     with progress_bar() as report:
         rows = run_generalisation(jobs, out, workers=_workers(workers, cluster), report=report)
-    grids = [grid for grid in (generalisation_grid(rows), population_grid(rows)) if grid.rows]
+    grids = [grid for grid in (comparison_grid(rows), population_grid(rows)) if grid.rows]
     for grid in grids:
         show(grid, dense=True)
     replace_file(out / "generalisation.md", "\n".join(grid.markdown() for grid in grids).encode())
