@@ -12,7 +12,7 @@ from polyhedge.problems.decision_problem import DecisionProblem
 from polyhedge.problems.feasible_set import FeasibleProgram
 from polyhedge.problems.quadratic import quadratic_cost
 from polyhedge.solvers.linear import LinearSolver
-from polyhedge.solvers.program import ConicProgram, row_kinds
+from polyhedge.solvers.program import ConicProgram, Status, row_kinds
 
 # The solver places a vertex to 1e-9, so that a shorter segment than this has no ends worth the name; a problem that
 # is not taken for a segment is decided by the general routes, exactly too.
@@ -106,7 +106,7 @@ class _Least:
     def __call__(self, costs: Array) -> Array | None:
         self.solver.change_costs(self.columns, costs)
         solution = self.solver.solve()
-        return solution.x[self.columns] if solution.status.has_solution else None
+        return solution.x[self.columns] if solution.status is Status.OPTIMAL else None
 
 
 def quadratic_base(problem: DecisionProblem, z0: Array, z1: Array) -> Array | None:

@@ -101,10 +101,10 @@ class Adversary:
         solution = solve(feasible.program)
         if solution.status is Status.UNBOUNDED:
             return WorstCase(np.inf, np.full(u.size, np.nan))
-        if not solution.status.has_solution:
+        if solution.status is not Status.OPTIMAL:  # a point that is not the worst would make too low a bound
             raise SolverError(f"The worst outcome could not be found: {solution.status} {solution.detail}")
         outcome = solution.x[feasible.z_columns]
-        return WorstCase(-solution.value, outcome, solution.gap)
+        return WorstCase(solution.gap - solution.value, outcome, solution.gap)
 
     def vertices(self) -> Array:
         """The vertices of a polyhedral set around the prediction."""

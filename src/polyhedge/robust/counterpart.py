@@ -23,7 +23,7 @@ from polyhedge.problems.lifted import Lifted
 from polyhedge.robust.parametric import ContextSolver, ParametricProgram
 from polyhedge.robust.support import SupportCertificate, form_at, maximise
 from polyhedge.sets import UncertaintySet
-from polyhedge.solvers.program import Cone, ConicProgram, Status
+from polyhedge.solvers.program import Cone, ConicProgram, SolverError, Status
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,10 @@ class Counterpart:
         d = self.problem.n_outcomes
         if pieces.Q[:, :d].any() or self.n_support_rows:
             return None
-        certificate = maximise(self.form, pieces.q[:, :d])
+        try:
+            certificate = maximise(self.form, pieces.q[:, :d])
+        except SolverError:  # as multipliers they are part of a program that says how it ended
+            return None
         return certificate if np.isfinite(certificate.values).all() else None
 
     def _add_multipliers(self, assembly: _Assembly, pieces: Pieces, piece: int, z: Indices) -> tuple[Indices, Indices]:

@@ -24,7 +24,7 @@ from polyhedge.robust.scenarios import decide_by_scenarios
 from polyhedge.robust.support import form_at, is_empty, maximise
 from polyhedge.robust.workers import in_order
 from polyhedge.sets import Polyhedron, UncertaintySet
-from polyhedge.solvers.program import Status
+from polyhedge.solvers.program import SolverError, Status
 
 _SEGMENT_CHUNK = 65_536
 _PART = 32
@@ -200,7 +200,10 @@ def _along_segment(job: _Job, centers: Array, progress: Progress | None) -> Deci
     form = shape.conic_form(radius)
     if segment is None or any(cone.kind == "soc" for cone in form.cones):
         return None
-    support = support_along(segment, form)
+    try:
+        support = support_along(segment, form)
+    except SolverError:  # the other routes tell context by context how they ended
+        support = None
     if support is None:
         return None
     n = len(centers)
@@ -248,7 +251,7 @@ def _one_by_one(job: _Job, counterpart: Counterpart, contexts: Array) -> Iterato
     parts = [contexts[k : k + _PART] for k in range(0, len(contexts), _PART)]
     for part, solutions in zip(parts, in_order(solve_part, parts, n_jobs=job.n_jobs), strict=True):
         for context, solution in zip(part, solutions, strict=True):
-            yield _from_counterpart(job, counterpart, context, solution)
+            yield _or_failed(_from_counterpart, job, counterpart, context, solution)
 
 
 def _nothing_for_anyone(job: _Job, counterpart: Counterpart, contexts: Array) -> _Row | None:
@@ -259,7 +262,16 @@ def _nothing_for_anyone(job: _Job, counterpart: Counterpart, contexts: Array) ->
     solution = counterpart.solve(contexts[0])
     if solution.status is not Status.INFEASIBLE:
         return None
-    return _from_counterpart(job, counterpart, contexts[0], solution)
+    return _or_failed(_from_counterpart, job, counterpart, contexts[0], solution)
+
+
+def _or_failed(row: Callable[..., _Row], job: _Job, *rest: Any) -> _Row:
+    """The row, or one that says that a solver had no answer that could be proven."""
+    try:
+        return row(job, *rest)
+    except SolverError as error:
+        p, d = job.problem.n_decisions, job.problem.n_outcomes
+        return _Row(np.full(p, np.nan), np.nan, np.full(d, np.nan), Status.FAILED, np.inf, str(error))
 
 
 def _from_counterpart(job: _Job, counterpart: Counterpart, context: Array, solution: CounterpartSolution) -> _Row:
@@ -307,8 +319,12 @@ def diagnose(
 def _by_scenarios(job: _Job, centers: Array) -> Iterator[_Row]:
     # One after the other: these masters are written in CVXPY, which is not made for threads.
     for center in centers:
-        s = decide_by_scenarios(job.problem, job.shape, job.radius, center)
-        yield _Row(s.z, s.value, s.outcome, s.status, s.gap, s.detail)
+        yield _or_failed(_from_scenarios, job, center)
+
+
+def _from_scenarios(job: _Job, center: Array) -> _Row:
+    s = decide_by_scenarios(job.problem, job.shape, job.radius, center)
+    return _Row(s.z, s.value, s.outcome, s.status, s.gap, s.detail)
 
 
 def _collect(

@@ -11,7 +11,7 @@ from polyhedge._validation import Array, Indices
 from polyhedge.solvers.conic import ConicSolver, solve_conic
 from polyhedge.solvers.linear import LinearSolver
 from polyhedge.solvers.mixed_integer import with_fixed_integers
-from polyhedge.solvers.program import ConicProgram, Solution
+from polyhedge.solvers.program import ConicProgram, Solution, Status, status_at
 from polyhedge.solvers.scaling import Frame
 from polyhedge.solvers.solve import solve
 
@@ -49,8 +49,7 @@ class ParametricProgram:
         frame = Frame.of(program)
         linear = program.is_linear
         solution = LinearSolver(program, frame=frame).solve() if linear else solve_conic(program, frame=frame)
-        is_there = solution.status.has_solution and np.isfinite(solution.y).all()
-        return frame.around(program, solution.x, solution.y) if is_there else frame
+        return frame.around(program, solution.x, solution.y)
 
 
 class ContextSolver:
@@ -101,7 +100,8 @@ def _with_duals(program: ConicProgram, solution: Solution) -> Solution:
     if not completed.status.has_solution:
         return solution
     gap = max(completed.value - (solution.value - solution.gap), 0.0)
-    return replace(solution, x=completed.x, y=completed.y, value=completed.value, gap=gap)
+    status = status_at(gap, solution.size) if completed.status is Status.OPTIMAL else Status.STOPPED_EARLY
+    return replace(solution, x=completed.x, y=completed.y, value=completed.value, gap=gap, status=status)
 
 
 def _rows_with_entries(matrix: sp.csr_array) -> Indices:

@@ -68,7 +68,7 @@ class Maximiser:
         for i, direction in enumerate(directions):
             solution = self._solve(direction)
             values[i] = {Status.UNBOUNDED: np.inf, Status.INFEASIBLE: -np.inf}.get(solution.status, -solution.value)
-            if solution.status is Status.FAILED:
+            if solution.status in (Status.FAILED, Status.STOPPED_EARLY):  # too low a value would be no bound
                 raise SolverError(f"The worst case along {direction.tolist()} could not be found: {solution.detail}.")
             lifted[i], multipliers[i] = solution.x, solution.y
         return SupportCertificate(values, lifted, multipliers, d)

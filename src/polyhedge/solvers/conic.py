@@ -9,7 +9,7 @@ import clarabel
 import numpy as np
 import scipy.sparse as sp
 
-from polyhedge.solvers.evidence import Judge, nothing_known
+from polyhedge.solvers.evidence import Judge, nothing_known, settled
 from polyhedge.solvers.program import Cone, ConicProgram, Solution, Status
 from polyhedge.solvers.scaling import Frame, scaled
 
@@ -47,7 +47,7 @@ def solve_conic(program: ConicProgram, *, time_limit: float | None = None, frame
         frame = finer
         solution = _in_frame(program, frame, time_limit)
         best = solution if solution.gap < best.gap else best
-    return best
+    return settled(program, best)
 
 
 def _in_frame(program: ConicProgram, frame: Frame, time_limit: float | None) -> Solution:

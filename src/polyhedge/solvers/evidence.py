@@ -8,14 +8,17 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from polyhedge._validation import Array
+from polyhedge._validation import Array, Mask
+from polyhedge.solvers.cones import in_dual_cone, outside
 from polyhedge.solvers.program import TOLERANCE, Cone, ConicProgram, Solution, Status, row_kinds, status_at
-from polyhedge.solvers.scaling import Frame
+from polyhedge.solvers.scaling import NOISE, Frame
 
 ROUNDING = 64 * float(np.finfo(float).eps)
 """A sum may be off by this share of its terms: a few roundings of each."""
 _SHARP = 2.0**-42
 """Share of its terms by which a sum is off after a linear system was solved for it: some thousand roundings."""
+_FEASIBLE = TOLERANCE
+"""Share of its terms, or of a unit, by which a limit may be broken, and by which a whole number may be missed."""
 _SMALL = 40_000
 """Entries up to which products with a dense matrix are the quickest."""
 
@@ -51,21 +54,69 @@ class Judge:
         With $r = c + P x + A^\top y$ and slacks $s = b - A x$, a move d to a better point gains at most
         $\sum y_i s_i + \sum |r_j d_j|$, which is the distance between primal and dual value where r = 0. Costs that
         are not balanced, and limits that are broken, count with the distance from the frame's origin, at least a
-        unit.
+        unit. Multipliers are taken from the dual cone: what has to be changed for that is a cost not balanced.
         """
-        frame, x, y = self.frame, solution.x, solution.y
+        frame, x = self.frame, solution.x
         unit = frame.cost if cost is None else cost
-        b, curved, slack, force = self._sums(program, x, y)
-        open_, broken = self._slacks(slack, y)
-        reduced = force - self.At @ np.where(self.is_equation, 0.0, y)
-        gap = open_ + float(np.abs(force) @ np.maximum(np.abs(x - frame.origin), frame.columns))
-        gap += float(broken @ np.maximum(np.abs(y - frame.prices), unit * frame.rows))
+        b, curved, slack, force = self._sums(program, x, solution.y)
         value = float(program.c @ x + 0.5 * (curved @ x)) + program.offset
         if not np.isfinite(value):  # costs or limits that are no numbers, which solvers do not mind
             return nothing_known(program, Status.FAILED, "the value is not a finite number")
-        terms = float(np.abs(program.c * x).sum() + np.abs(curved * x).sum() + np.abs(b * y).sum())
-        size = max(unit, float((np.abs(reduced) * frame.columns).max(initial=0.0))) + ROUNDING / TOLERANCE * terms
-        return replace(solution, value=value, gap=gap, status=status_at(gap, size), size=size)
+        y = self._in_dual_cone(solution.y, np.isposinf(program.b))
+        if y is not solution.y:
+            force = force + self.At @ (y - solution.y)
+        open_, broken = self._slacks(slack, y)
+        gap = open_ + float(np.abs(force) @ np.maximum(np.abs(x - frame.origin), frame.columns))
+        gap += float(broken @ np.maximum(np.abs(y - frame.prices), unit * frame.rows))
+        row_terms = np.abs(b) + self.size @ np.abs(x)
+        off = float((broken / (1 / frame.rows + row_terms)).max(initial=0.0))
+        terms = float(np.abs(program.c * x).sum() + np.abs(curved * x).sum())
+        size = self._at_stake(x, force - self.At @ np.where(self.is_equation, 0.0, y), unit)
+        if terms + float(np.abs(y) @ row_terms) > NOISE * unit:
+            size = min(size, terms + float(np.abs(y) @ row_terms))
+        size += ROUNDING / TOLERANCE * (terms + float(np.abs(b) @ np.abs(y)))
+        gap = gap if np.isfinite(gap) else np.inf
+        status = status_at(max(gap, off * size), size)
+        return replace(solution, value=value, gap=gap, status=status, size=size, broken=off)
+
+    def _at_stake(self, x: Array, reduced: Array, unit: float) -> float:
+        """The largest part of the costs at the answer, at least a unit.
+
+        A column far from its unit has no part by being far: what it costs is what it costs where it stands.
+        """
+        parts = np.abs(reduced) * np.minimum(self.frame.columns, np.abs(x))
+        return max(unit, float(parts.max(initial=0.0)))
+
+    def _in_dual_cone(self, y: Array, is_none: Mask) -> Array:
+        """Multipliers that may prove something: moved into the dual cone, 0 where there is no limit."""
+        wrong = (self.is_limit & (y < 0)) | (is_none & (y != 0))
+        moved = np.where(wrong, 0.0, y) if wrong.any() else y
+        for cone, rows in self.others:
+            inside = in_dual_cone(cone, y[rows])
+            if not np.array_equal(inside, y[rows]):
+                moved = moved.copy() if moved is y else moved
+                moved[rows] = inside
+        return moved
+
+    def whole(self, program: ConicProgram, x: Array, gap: float, size: float, tolerance: float = TOLERANCE) -> Solution:
+        """A point of a mixed-integer program, `gap` above a lower bound of the solver's; it has no multipliers.
+
+        That nothing lies below the lower bound is the search's word; a point below it shows that it is not true.
+        """
+        nothing = np.full(len(program.b), np.nan)
+        b, curved, slack, _ = self._sums(program, x, np.zeros(len(program.b)))
+        value = float(program.c @ x + 0.5 * (curved @ x)) + program.offset
+        if not np.isfinite([value, gap]).all():
+            return nothing_known(program, Status.FAILED, "the value or its lower bound is not a finite number")
+        broken = self._slacks(slack, np.zeros(len(program.b)))[1]
+        off = float((broken / (1 / self.frame.rows + np.abs(b) + self.size @ np.abs(x))).max(initial=0.0))
+        off = max(off, float(np.abs(x[program.integer] - np.round(x[program.integer])).max(initial=0.0)))
+        size = max(size, abs(value - program.offset))
+        if gap < -tolerance * size:
+            return nothing_known(program, Status.FAILED, "the solver's lower bound lies above the value of its point")
+        gap = max(gap, 0.0)
+        found = Solution(x, nothing, value, status_at(gap, size, tolerance), gap, size=size, broken=off)
+        return settled(program, found)
 
     def is_sharp(self, program: ConicProgram, solution: Solution) -> bool:
         """Whether no limit of a linear program is broken and no cost unbalanced by more than rounding explains."""
@@ -90,14 +141,12 @@ class Judge:
         return self._last[1]
 
     def _slacks(self, slack: Array, y: Array) -> tuple[float, Array]:
-        """What multipliers times slacks leave open, and by how much each row is broken (of a cone, the first)."""
+        """What multipliers times slacks leave open, and by how much each row is broken (of a cone, the dearest)."""
         broken = np.where(self.is_equation, np.abs(slack), np.where(self.is_limit, np.maximum(-slack, 0.0), 0.0))
-        open_ = float(np.abs(y[self.is_limit]) @ np.maximum(slack[self.is_limit], 0.0))
+        open_ = float(y[self.is_limit] @ np.maximum(slack[self.is_limit], 0.0))
         for cone, rows in self.others:
-            s = slack[rows]
-            open_ += abs(float(y[rows] @ s))
-            if cone.kind == "soc":
-                broken[rows.start] = max(float(np.linalg.norm(s[1:])) - s[0], 0.0)
+            open_ += abs(float(y[rows] @ slack[rows]))
+            broken[rows.start + int(np.argmax(np.abs(y[rows])))] = outside(cone, slack[rows])
         return open_, broken
 
 
@@ -114,14 +163,12 @@ def _other_cones(cones: tuple[Cone, ...]) -> list[tuple[Cone, slice]]:
     return found
 
 
-def found_whole(program: ConicProgram, x: Array, gap: float, size: float, tolerance: float = TOLERANCE) -> Solution:
-    """A point of a mixed-integer program with a proven gap; it has no multipliers."""
-    curved = 0.0 if program.P is None else 0.5 * float(x @ (program.P @ x))
-    value = float(program.c @ x) + curved + program.offset
-    if not np.isfinite(value):
-        return nothing_known(program, Status.FAILED, "the value is not a finite number")
-    gap, size = max(gap, 0.0), max(size, abs(value - program.offset))
-    return Solution(x, np.full(len(program.b), np.nan), value, status_at(gap, size, tolerance), gap, size=size)
+def settled(program: ConicProgram, solution: Solution) -> Solution:
+    """What leaves an adapter: a point that breaks its limits is none, however early the solver stopped."""
+    if solution.status.has_solution and not solution.broken <= _FEASIBLE:
+        detail = f"the point breaks a limit by {solution.broken:.1e} of its terms"
+        return nothing_known(program, Status.FAILED, detail)
+    return solution
 
 
 def nothing_known(program: ConicProgram, status: Status, detail: str) -> Solution:

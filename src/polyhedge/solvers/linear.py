@@ -9,7 +9,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from polyhedge._validation import Array, Indices, Mask
-from polyhedge.solvers.evidence import Judge, found_whole, nothing_known
+from polyhedge.solvers.conic import solve_conic
+from polyhedge.solvers.evidence import Judge, nothing_known, settled
 from polyhedge.solvers.program import TOLERANCE, ConicProgram, Solution, Status, row_kinds
 from polyhedge.solvers.scaling import Frame, power_of_two, scaled
 
@@ -64,6 +65,7 @@ class LinearSolver:
             "primal_feasibility_tolerance": _FINE,
             "dual_feasibility_tolerance": _FINE,
         }
+        self.time_limit = time_limit
         if time_limit is not None:
             self.options["time_limit"] = float(time_limit)
         if max_nodes is not None:
@@ -169,7 +171,7 @@ class LinearSolver:
             self.highs.changeRowBounds(row, lower, limit)
 
     def solve(self) -> Solution:
-        """Solve from the last basis if there is one."""
+        """Solve from the last basis if there is one; what cannot be proven is solved another way, then failed."""
         self._pass_numbers()
         self.highs.run()
         status = self.highs.getModelStatus()
@@ -179,9 +181,16 @@ class LinearSolver:
             self.highs.clearSolver()
             status = self._without_presolve()
         solution = self._read(self.highs, status)
-        if status != highspy.HighsModelStatus.kOptimal or len(self.program.integer):
-            return solution
-        return solution if self.judge.is_sharp(self.program, solution) else self._sharpened(solution)
+        if len(self.program.integer):
+            is_doubtful = _STATUS.get(status) is Status.OPTIMAL and solution.status is Status.FAILED
+            return self._read(self.highs, self._without_presolve()) if is_doubtful else solution
+        if status == highspy.HighsModelStatus.kOptimal and not self.judge.is_sharp(self.program, solution):
+            solution = self._sharpened(solution)
+        if _STATUS.get(status, Status.OPTIMAL) is Status.OPTIMAL and solution.status is not Status.OPTIMAL:
+            other = solve_conic(self.program, time_limit=self.time_limit)
+            is_none = other.status in (Status.INFEASIBLE, Status.UNBOUNDED)
+            solution = other if is_none or other.gap < solution.gap else solution
+        return settled(self.program, solution)
 
     def _sharpened(self, solution: Solution) -> Solution:
         """Go on from the last basis with all numbers so large that the tolerances are next to rounding errors."""
@@ -230,9 +239,9 @@ class LinearSolver:
         if not status.has_solution or len(x) != n:
             return nothing_known(program, status, highs.modelStatusToString(highs_status))
         if len(program.integer):
-            x = frame.origin + frame.columns * x
-            gap = self.cost * abs(float(info.objective_function_value) - float(info.mip_dual_bound))
-            found = found_whole(program, x, gap, self.cost, self.tolerance)
+            inside, x = x, frame.origin + frame.columns * x
+            gap = self.cost * (float(self._costs() @ inside) - float(info.mip_dual_bound))
+            found = self.judge.whole(program, x, gap, self.cost, self.tolerance)
             return replace(found, n_nodes=max(int(info.mip_node_count), 0))
         y = self._duals(np.array(solution.row_dual), np.array(solution.col_dual)) / sharper
         point = Solution(frame.origin + frame.columns * x, frame.prices + self.cost * frame.rows * y, np.nan, status)

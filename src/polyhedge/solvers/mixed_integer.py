@@ -16,7 +16,7 @@ import scipy.sparse as sp
 
 from polyhedge._validation import Array, Indices
 from polyhedge.solvers.conic import solve_conic
-from polyhedge.solvers.evidence import found_whole, nothing_known
+from polyhedge.solvers.evidence import Judge, nothing_known
 from polyhedge.solvers.linear import LinearSolver
 from polyhedge.solvers.program import Cone, ConicProgram, Solution, Status, status_at
 from polyhedge.solvers.scaling import Frame
@@ -38,8 +38,7 @@ def solve_mixed_integer(
             "and second-order-cone parts. Rewrite the feasible set or drop integrality."
         )
     frame, continuous = Frame.of(program), _relaxed(program, time_limit)
-    if continuous.status.has_solution:
-        frame = frame.around(program, continuous.x, continuous.y)
+    frame = frame.around(program, continuous.x, continuous.y)
     if program.is_linear:
         return LinearSolver(program, time_limit=time_limit, max_nodes=max_nodes, frame=frame).solve()
     if continuous.status in (Status.INFEASIBLE, Status.UNBOUNDED):
@@ -48,7 +47,7 @@ def solve_mixed_integer(
     found = _by_tangents(frame.seen(program), time_limit, max_nodes)
     if not found.status.has_solution:
         return nothing_known(program, found.status, found.detail)
-    whole = found_whole(program, frame.back(found).x, frame.cost * found.gap, frame.cost)
+    whole = Judge(program, frame).whole(program, frame.back(found).x, frame.cost * found.gap, frame.cost)
     return replace(whole, n_nodes=found.n_nodes)
 
 
@@ -85,7 +84,7 @@ def _by_tangents(program: ConicProgram, time_limit: float | None, max_nodes: int
             break
     if not best.status.has_solution:
         return replace(best, detail="no feasible integer point was found before the limit", n_nodes=n_nodes)
-    return replace(best, gap=max(best.value - lower, 0.0), n_nodes=n_nodes)
+    return replace(best, gap=best.value - lower, n_nodes=n_nodes)
 
 
 def with_fixed_integers(program: ConicProgram, x: Array) -> Solution:
@@ -168,7 +167,7 @@ class _LinearRelaxation:
 
     def support_at(self, solution: Solution) -> None:
         """Add the half-spaces that prove a convex solution optimal: y'(b - A x) >= 0 for every cone."""
-        if not solution.status.has_solution:
+        if not solution.status.has_solution or not np.isfinite(solution.y).all():
             return
         if self.program.P is not None:
             self._quadratic_cut(solution.x)

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
-import clarabel
 import highspy
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from polyhedge._validation import Array
-from polyhedge.solvers.program import Cone, ConicForm, SolverError
+from polyhedge.solvers.conic import solve_conic
+from polyhedge.solvers.program import ConicForm, ConicProgram, SolverError, Status
 
 # Relative to the unit-norm rows and unit-size right-hand sides that every model below is scaled to.
 TOLERANCE = 1e-9
+_PROVEN = 1e-7
+"""What of an answer may be wrong, in these units: a hundred times what HiGHS was asked for."""
 
 
 def maximise_linear(W: Array, h: Array, directions: Array) -> tuple[Array, Array]:
@@ -52,8 +55,9 @@ def maximise_linear(W: Array, h: Array, directions: Array) -> tuple[Array, Array
     for i, v in enumerate(directions):
         length = float(np.abs(v).max(initial=0.0)) or 1.0
         highs.changeColsCost(len(columns), columns, v / length)
-        if _is_optimal(highs):
-            points[i] = unit * np.asarray(highs.getSolution().col_value)
+        point = _maximiser(highs, W, h, v / length)
+        if point is not None:
+            points[i] = unit * point
             values[i] = v @ points[i]
     return values, points
 
@@ -109,24 +113,25 @@ def irredundant_rows(W: Array, h: Array) -> NDArray[np.int64]:
     W, h, _ = _scaled(W, h)
     highs = _model(W, h)
     matters = _is_beyond_row if _is_optimal(highs) else _is_feasible_without_row
-    kept = []
+    kept, limits = [], h.copy()
     for k in range(len(W)):
-        if matters(highs, W[k], h[k], k):
-            kept.append(k)
-            highs.changeRowBounds(k, -highspy.kHighsInf, h[k])
-        else:
-            highs.changeRowBounds(k, -highspy.kHighsInf, highspy.kHighsInf)
+        is_kept = matters(highs, W, limits, k)
+        limits[k] = h[k] if is_kept else np.inf
+        highs.changeRowBounds(k, -highspy.kHighsInf, limits[k])
+        kept += [k] if is_kept else []
     return np.array(kept, dtype=np.int64)
 
 
-def _is_beyond_row(highs: Any, w: Array, h_k: float, k: int) -> bool:
+def _is_beyond_row(highs: Any, W: Array, h: Array, k: int) -> bool:
     # Relaxing by one unit, not removing, keeps the objective bounded whatever the other rows are.
-    highs.changeRowBounds(k, -highspy.kHighsInf, h_k + 1.0)
-    highs.changeColsCost(len(w), np.arange(len(w), dtype=np.int32), w)
-    return _is_optimal(highs) and highs.getObjectiveValue() > h_k + TOLERANCE
+    relaxed = h + np.eye(1, len(h), k)[0]
+    highs.changeRowBounds(k, -highspy.kHighsInf, relaxed[k])
+    highs.changeColsCost(W.shape[1], np.arange(W.shape[1], dtype=np.int32), W[k])
+    point = _maximiser(highs, W, relaxed, W[k])
+    return point is not None and bool(W[k] @ point > h[k] + TOLERANCE)
 
 
-def _is_feasible_without_row(highs: Any, w: Array, h_k: float, k: int) -> bool:
+def _is_feasible_without_row(highs: Any, W: Array, h: Array, k: int) -> bool:
     """For an empty set, a row matters if leaving it out lets points in."""
     highs.changeRowBounds(k, -highspy.kHighsInf, highspy.kHighsInf)
     return _is_optimal(highs)
@@ -173,6 +178,22 @@ def _model(W: Array, h: Array) -> Any:
     return highs
 
 
+def _maximiser(highs: Any, W: Array, h: Array, v: Array) -> Array | None:
+    """The model's maximiser of v, proven by its multipliers; None if there is no point or no finite maximum."""
+    for _ in range(2):  # the second time from scratch
+        if not _is_optimal(highs):
+            return None
+        solution = highs.getSolution()
+        x, y = np.asarray(solution.col_value), np.maximum(solution.row_dual, 0.0)
+        slack = np.where(np.isfinite(h), h - W @ x, 0.0)
+        size = 1 + np.abs(x).max(initial=0.0)
+        wrong = max(-slack.min(initial=0.0), np.abs(v - y @ W).max(initial=0.0), abs(y @ slack)) / size
+        if wrong + y[np.isposinf(h)].sum() <= _PROVEN * (1 + y.sum()):
+            return x
+        highs.clearSolver()
+    raise SolverError("HiGHS could not maximise a linear function over half-spaces: its answer does not hold.")
+
+
 def _is_optimal(highs: Any) -> bool:
     """Solve; False if there is no point or no finite maximum, an error for any other outcome."""
     highs.run()
@@ -200,41 +221,21 @@ def maximise_conic(form: ConicForm, directions: Array) -> Array:
 
     Examples
     --------
+    >>> from polyhedge.solvers.program import Cone
     >>> disc = ConicForm(sp.csr_array([[0.0, 0.0], [-1.0, 0.0], [0.0, -1.0]]), np.array([2.0, 0.0, 0.0]),
     ...                  (Cone("soc", 3),))
     >>> maximise_conic(disc, np.array([[3.0, 4.0]])).round(6)
     array([10.])
     """
-    settings = clarabel.DefaultSettings()
-    settings.verbose = False
+    unknown = {cone.kind for cone in form.cones} - {"zero", "nonneg", "soc"}
+    if unknown:
+        raise ValueError(f"A set may use the cones zero, nonneg, soc, got {', '.join(map(repr, sorted(unknown)))}.")
     n = form.G.shape[1]
-    P, G = sp.csc_matrix((n, n)), sp.csc_matrix(form.G)
-    cones = [_clarabel_cone(cone) for cone in form.cones]
+    program = ConicProgram(c=np.zeros(n), A=form.G, b=form.g, cones=form.cones)
     values = np.empty(len(directions))
     for i, v in enumerate(directions):
-        length = float(np.abs(v).max(initial=0.0)) or 1.0
-        q = np.append(-v / length, np.zeros(n - len(v)))
-        values[i] = length * _conic_value(clarabel.DefaultSolver(P, q, G, form.g, cones, settings).solve())
+        found = solve_conic(replace(program, c=np.append(-v, np.zeros(n - len(v)))))
+        if found.status not in (Status.OPTIMAL, Status.INFEASIBLE, Status.UNBOUNDED):
+            raise SolverError(f"Clarabel could not maximise a linear function over a conic set: {found.detail}.")
+        values[i] = {Status.INFEASIBLE: -np.inf, Status.UNBOUNDED: np.inf}.get(found.status, -found.value)
     return values
-
-
-def _conic_value(solution: Any) -> float:
-    status = str(solution.status)
-    if status in ("PrimalInfeasible", "AlmostPrimalInfeasible"):
-        return -np.inf
-    if status in ("DualInfeasible", "AlmostDualInfeasible"):
-        return np.inf
-    if status not in ("Solved", "AlmostSolved"):
-        raise SolverError(f"Clarabel could not maximise a linear function over a conic set: {status}.")
-    return -float(solution.obj_val)
-
-
-def _clarabel_cone(cone: Cone) -> Any:
-    kinds = {
-        "zero": clarabel.ZeroConeT,
-        "nonneg": clarabel.NonnegativeConeT,
-        "soc": clarabel.SecondOrderConeT,
-    }
-    if cone.kind not in kinds:
-        raise ValueError(f"A set may use the cones {', '.join(kinds)}, got {cone.kind!r}.")
-    return kinds[cone.kind](cone.size)

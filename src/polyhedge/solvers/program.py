@@ -120,7 +120,7 @@ class Solution:
     """A point with its evidence: `y` are the duals of the rows, `gap` is upper minus lower bound.
 
     `size` is that of the costs at stake: OPTIMAL says that the gap is at most `TOLERANCE` times as large. `n_nodes`
-    counts the nodes of a mixed-integer search.
+    counts the nodes of a mixed-integer search, `broken` is by how much a limit is broken, as a share of its terms.
     """
 
     x: Array
@@ -130,4 +130,5 @@ class Solution:
     gap: float = 0.0
     detail: str = ""
     size: float = np.nan
+    broken: float = 0.0
     n_nodes: int = 0

@@ -29,7 +29,7 @@ _RIDGE = 1e-10
 """Makes directions of which nothing is said 0, and moves the others by less than rounding does."""
 _TINY, _MOST_ROUNDS = -20.0, 4
 """Binary logarithm below which a number says nothing of units, and the rounds in which such numbers are found."""
-_NOISE = 2.0**-26
+NOISE = 2.0**-26
 """Share of its terms, or of a unit, below which a slack or a reduced cost is 0 as far as a solver can tell."""
 _PULL = 1e-4
 """Weight with which units stay as they were where nothing else is said of them."""
@@ -57,8 +57,11 @@ class Frame:
     def around(self, program: ConicProgram, x: Array, y: Array) -> Frame:
         """The frame with its origin at a point near the optimum, found in this one, and prices as found there.
 
-        What is left of limits and costs is small, and tells how finely the rest should be measured.
+        What is left of limits and costs is small, and tells how finely the rest should be measured. Where the point
+        or its multipliers are no numbers, the frame stays as it is.
         """
+        if not (np.isfinite(x).all() and np.isfinite(y).all()):
+            return self
         origin = x.copy()
         origin[program.integer] = np.round(x[program.integer])
         prices = np.where(row_kinds(program.cones) == "zero", y, 0.0)
@@ -69,8 +72,8 @@ class Frame:
             c_noise += abs(program.P) @ np.abs(origin)
         told = replace(
             moved,
-            b=np.where(np.abs(moved.b) > _NOISE * b_noise, moved.b, 0.0),
-            c=np.where(np.abs(moved.c) > _NOISE * c_noise, moved.c, 0.0),
+            b=np.where(np.abs(moved.b) > NOISE * b_noise, moved.b, 0.0),
+            c=np.where(np.abs(moved.c) > NOISE * c_noise, moved.c, 0.0),
         )
         return Frame(*balance(told, self), origin, prices)
 

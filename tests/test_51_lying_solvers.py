@@ -1,0 +1,328 @@
+"""No answer of a solver is believed: whatever it says of itself, a wrong bound is never called optimal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import clarabel
+import cvxpy as cp
+import highspy
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import polyhedge as ph
+from polyhedge.problems.segment import as_segment
+from polyhedge.robust import decide
+from polyhedge.robust.each_context import decide_each, fixed_lines
+from polyhedge.sets import Ball, Box, Ellipsoid, Polyhedron
+from polyhedge.solvers.cones import in_dual_cone, outside
+from polyhedge.solvers.evidence import Judge
+from polyhedge.solvers.program import Cone, ConicProgram, Solution
+from polyhedge.solvers.scaling import Frame
+
+OPTIMAL = highspy.HighsModelStatus.kOptimal
+
+
+def _nan(answer: SimpleNamespace) -> None:
+    answer.x = np.full(len(answer.x), np.nan)
+
+
+def _infeasible(answer: SimpleNamespace) -> None:
+    answer.x = answer.x - 1.0
+
+
+def _objective(answer: SimpleNamespace) -> None:
+    answer.value, answer.bound = answer.value - 100.0, answer.bound - 100.0
+
+
+def _high_objective(answer: SimpleNamespace) -> None:
+    answer.value, answer.bound = answer.value + 100.0, answer.bound + 100.0
+
+
+def _status(answer: SimpleNamespace) -> None:
+    answer.is_optimal, answer.x, answer.y = True, np.zeros(len(answer.x)), np.zeros(len(answer.y))
+
+
+def _duals(answer: SimpleNamespace) -> None:
+    answer.y = -answer.y - 1.0
+
+
+def _nan_duals(answer: SimpleNamespace) -> None:
+    answer.y = np.full(len(answer.y), np.nan)
+
+
+LIES: dict[str, Callable[[SimpleNamespace], None]] = {
+    "nan": _nan,
+    "infeasible": _infeasible,
+    "objective too low": _objective,
+    "objective too high": _high_objective,
+    "status": _status,
+    "duals": _duals,
+    "nan duals": _nan_duals,
+}
+
+
+class LyingHighs:
+    """HiGHS with one thing wrong in what it says."""
+
+    lie: Callable[[SimpleNamespace], None]
+    honest = highspy.Highs
+
+    def __init__(self) -> None:
+        self.inside = self.honest()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inside, name)
+
+    def told(self) -> SimpleNamespace:
+        info, solution = self.inside.getInfo(), self.inside.getSolution()
+        rows = np.array(solution.row_dual)
+        answer = SimpleNamespace(
+            x=np.array(solution.col_value),
+            y=np.concatenate([rows, solution.col_dual]),
+            value=info.objective_function_value,
+            bound=info.mip_dual_bound,
+            is_optimal=self.inside.getModelStatus() == OPTIMAL,
+        )
+        type(self).lie(answer)
+        answer.rows, answer.columns = answer.y[: len(rows)], answer.y[len(rows) :]
+        return answer
+
+    def getModelStatus(self) -> Any:
+        return OPTIMAL if self.told().is_optimal else self.inside.getModelStatus()
+
+    def getObjectiveValue(self) -> float:
+        return float(self.told().value)
+
+    def getSolution(self) -> Any:
+        told = self.told()
+        return SimpleNamespace(
+            col_value=told.x.tolist(),
+            row_dual=told.rows.tolist(),
+            col_dual=told.columns.tolist(),
+            value_valid=True,
+        )
+
+    def getInfo(self) -> Any:
+        told = self.told()
+        nodes = self.inside.getInfo().mip_node_count
+        return SimpleNamespace(objective_function_value=told.value, mip_dual_bound=told.bound, mip_node_count=nodes)
+
+
+class LyingClarabel:
+    """Clarabel with one thing wrong in what it says."""
+
+    lie: Callable[[SimpleNamespace], None]
+    honest = clarabel.DefaultSolver
+
+    def __init__(self, *problem: Any) -> None:
+        self.inside = self.honest(*problem)
+
+    def update(self, **numbers: Any) -> None:
+        self.inside.update(**numbers)
+
+    def solve(self) -> Any:
+        found = self.inside.solve()
+        answer = SimpleNamespace(
+            x=np.array(found.x), y=np.array(found.z), value=found.obj_val, bound=found.obj_val_dual, is_optimal=False
+        )
+        type(self).lie(answer)
+        status = "Solved" if answer.is_optimal else str(found.status)
+        return SimpleNamespace(
+            status=status, x=answer.x, z=answer.y, obj_val=answer.value, obj_val_dual=answer.bound, s=found.s
+        )
+
+
+@contextmanager
+def lying(monkeypatch: pytest.MonkeyPatch, who: str, lie: str) -> Iterator[None]:
+    as_segment.cache_clear()
+    fixed_lines.cache_clear()
+    with monkeypatch.context() as patch:
+        if who in ("highs", "both"):
+            patch.setattr(highspy, "Highs", type("Liar", (LyingHighs,), {"lie": staticmethod(LIES[lie])}))
+        if who in ("clarabel", "both"):
+            patch.setattr(clarabel, "DefaultSolver", type("Liar", (LyingClarabel,), {"lie": staticmethod(LIES[lie])}))
+        yield
+    as_segment.cache_clear()
+    fixed_lines.cache_clear()
+
+
+W = np.array([[1.0, 0.2, 0.0], [0.0, 1.0, 0.3], [-0.2, 0.0, 1.0], [-1.0, -1.0, -1.0]])
+HULL = Polyhedron(W, -np.array([1.0, 0.7, 0.9, 1.2]))
+FLAT = Polyhedron(np.array([[1.0, 0.2], [0.1, 1.0], [-1.0, -1.0]]), -np.array([1.0, 0.7, 1.2]))
+CENTERS = np.array([[0.3, -0.2, 0.5], [1.0, 0.4, -0.3]])
+MANY = np.random.default_rng(0).normal(size=(70, 3))
+
+
+def budget(d: int, cost: Any = None, **options: Any) -> ph.DecisionProblem:
+    z = cp.Variable(d, **options.pop("attributes", {"nonneg": True}))
+    linear = lambda z, u: u @ z  # noqa: E731
+    return ph.DecisionProblem(
+        decision=z,
+        cost=cost or linear,
+        constraints=[cp.sum(z) == 2, z <= 1.5, *options.pop("rows", lambda z: [])(z)],
+        n_outcomes=d,
+        **options,
+    )
+
+
+def shelf(z: Any, u: Any) -> Any:
+    return cp.sum(cp.pos(z - u) + 3 * cp.pos(u - z))
+
+
+def each_context(problem: ph.DecisionProblem) -> ph.Decisions:
+    return decide_each(problem, lambda V: V, lambda i: (HULL, 0.1 * i), CENTERS)
+
+
+def around(shape: Any, radius: float = 0.1) -> Callable[[ph.DecisionProblem], ph.Decisions]:
+    return lambda problem: decide(problem, shape, radius, CENTERS[:, : shape.n_outcomes])
+
+
+WHOLE = {"attributes": {"integer": True}, "rows": lambda z: [z >= 0]}
+Route = tuple[Callable[[], ph.DecisionProblem], Callable[[ph.DecisionProblem], ph.Decisions]]
+ROUTES: dict[str, Route] = {
+    "segment": (lambda: budget(2), around(FLAT)),
+    "batch": (lambda: budget(3), lambda p: decide(p, HULL, 0.1, MANY)),
+    "counterpart": (lambda: budget(3), around(HULL)),
+    "pieces": (lambda: budget(3, lambda z, u: cp.maximum(u @ z, 2 * u @ z - 1)), around(HULL)),
+    "fixed directions": (lambda: budget(3, lambda z, u: cp.max(u - z)), around(HULL)),
+    "quadratic": (lambda: budget(3, lambda z, u: u @ z + cp.sum_squares(z)), around(HULL)),
+    "conic": (lambda: budget(3), around(Ellipsoid(np.diag([1.0, 2.0, 0.5])), 0.4)),
+    "conic decisions": (lambda: budget(3, rows=lambda z: [cp.sum(cp.exp(z)) <= 7.0]), around(Box(np.ones(3)), 0.4)),
+    "support": (lambda: budget(3, outcome_support=lambda u: [u >= -0.5]), around(HULL)),
+    "uncertain constraints": (lambda: budget(3, uncertain_constraints=lambda z, u: [u @ z <= 4.5]), around(HULL)),
+    "integers": (lambda: budget(3, **WHOLE), around(HULL)),
+    "integers and cones": (lambda: budget(3, **WHOLE), around(Ball(3), 0.4)),
+    "vertices": (lambda: budget(2, lambda z, u: cp.sum_squares(z - u)), around(FLAT)),
+    "sum of maxima": (lambda: budget(3, shelf), around(HULL)),
+    "concave": (lambda: budget(2, lambda z, u: cp.sum(cp.sqrt(u + 5)) + u @ z), around(FLAT)),
+    "each context": (lambda: budget(3), each_context),
+}
+QUICK = [(route, "highs" if route == "batch" else "both") for route in sorted(ROUTES)]
+REST = [(route, who) for route in sorted(ROUTES) for who in ("highs", "clarabel", "both") if (route, who) not in QUICK]
+
+
+@pytest.mark.parametrize(("route", "who"), [*QUICK, *(pytest.param(*case, marks=pytest.mark.slow) for case in REST)])
+def test_what_a_lying_solver_says_is_never_a_wrong_bound_called_optimal(
+    route: str, who: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make, run = ROUTES[route]
+    problem = make()
+    problem.pieces, problem.feasible, problem.support_rows  # noqa: B018 (compiled while solvers are honest)
+    honest = run(problem)
+    assert honest.is_optimal.all()
+    for lie in LIES:
+        with lying(monkeypatch, who, lie):
+            found = run(problem)
+        right = np.abs(found.cost_bound - honest.cost_bound) <= 1e-5
+        assert (right | ~found.is_optimal).all(), (lie, found.cost_bound, honest.cost_bound)
+        z = found.flat[found.is_optimal]
+        assert (np.abs(z.sum(axis=1) - 2) <= 1e-5).all(), lie
+
+
+@pytest.mark.parametrize("route", ["segment", "counterpart", "pieces", "uncertain constraints"])
+def test_where_one_solver_lies_about_a_linear_program_another_one_answers(
+    route: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make, run = ROUTES[route]
+    problem = make()
+    honest = run(problem)
+    with lying(monkeypatch, "highs", "infeasible"):
+        found = run(problem)
+    assert found.is_optimal.all()
+    assert found.cost_bound == pytest.approx(honest.cost_bound, abs=1e-5)
+
+
+# Cones
+
+
+def members(rng: np.random.Generator, cone: Cone) -> np.ndarray:
+    """A point of a cone."""
+    if cone.kind == "soc":
+        tail = rng.normal(size=cone.size - 1)
+        return np.append(np.linalg.norm(tail) + rng.exponential(), tail)
+    if cone.kind == "psd":
+        root = rng.normal(size=(cone.size, 2))
+        columns, rows = np.tril_indices(cone.size)
+        return (root @ root.T)[rows, columns] * np.where(rows == columns, 1.0, np.sqrt(2))
+    x, y = rng.normal(), 0.1 + rng.exponential()
+    if cone.kind == "exp":
+        return np.array([x, y, y * np.exp(x / y) + rng.exponential()])
+    top = abs(x) ** cone.exponent * y ** (1 - cone.exponent)
+    return np.array([abs(x), y, rng.uniform(-top, top)])
+
+
+CONES = [Cone("soc", 4), Cone("psd", 3), Cone("exp", 3), Cone("pow", 3, 0.3), Cone("pow", 3, 0.8)]
+
+
+@pytest.mark.parametrize("cone", CONES, ids=str)
+def test_multipliers_moved_into_the_dual_cone_have_no_negative_product_with_the_cone(cone: Cone) -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        s, y = members(rng, cone), in_dual_cone(cone, rng.normal(size=cone.n_rows))
+        assert outside(cone, s) <= 1e-12 * np.abs(s).max()
+        assert s @ y >= -1e-12 * np.linalg.norm(s) * np.linalg.norm(y)
+        assert in_dual_cone(cone, y) == pytest.approx(y, abs=1e-12)
+
+
+@pytest.mark.parametrize("cone", CONES, ids=str)
+def test_a_point_outside_a_cone_is_as_far_as_any_plane_between_them_says(cone: Cone) -> None:
+    rng = np.random.default_rng(1)
+    for _ in range(200):
+        s, y = 2 * rng.normal(size=cone.n_rows), in_dual_cone(cone, rng.normal(size=cone.n_rows))
+        # Of psd cones the least eigenvalue is told, which is the distance divided by at most the root of the order.
+        assert outside(cone, s) * np.sqrt(3) * np.linalg.norm(y) >= -(s @ y) - 1e-9
+
+
+@pytest.mark.parametrize("cone", CONES, ids=str)
+def test_a_point_outside_a_cone_or_with_multipliers_outside_its_dual_is_not_optimal(cone: Cone) -> None:
+    rng = np.random.default_rng(2)
+    n = cone.n_rows
+    y = in_dual_cone(cone, rng.normal(size=n))
+    # Minimise y'x over the cone: x = 0 is best, and y proves it.
+    program = ConicProgram(y, sp.csr_array(-np.eye(n)), np.zeros(n), (cone,))
+    judge = Judge(program, Frame.of(program))
+    claim = Solution(np.zeros(n), y, np.nan, ph.Status.OPTIMAL)
+    assert judge.judged(program, claim).status is ph.Status.OPTIMAL
+    outer = -members(rng, cone)
+    assert judge.judged(program, replace(claim, x=outer)).status is not ph.Status.OPTIMAL
+    other = replace(program, c=-members(rng, cone))  # has no least value: whatever proves one is not in the dual cone
+    judge = Judge(other, Frame.of(other))
+    assert judge.judged(other, replace(claim, y=other.c)).status is not ph.Status.OPTIMAL
+
+
+# Size
+
+
+@pytest.mark.parametrize("far", [1e3, 1e6, 1e9, 1e12])
+def test_optimal_means_a_gap_that_is_small_beside_the_terms_of_the_value_however_far_units_lie(far: float) -> None:
+    """A column that stands nowhere and has a far unit does not make a gap small."""
+    A = sp.csr_array([[1.0, 0.0], [-1.0, 0.0], [0.0, -1 / far], [0.0, 1 / far]])
+    program = ConicProgram(np.array([1.0, 1.0]), A, np.array([1.0, 1.0, 0.0, 1.0]), (Cone("nonneg", 4),))
+    judge = Judge(program, Frame.of(program))
+    for short in (1e-3, 1e-4, 1e-5):
+        x, y = np.array([-1 + short, 0.0]), np.array([0.0, 1.0, far, 0.0])
+        claimed = judge.judged(program, Solution(x, y, np.nan, ph.Status.OPTIMAL))
+        assert claimed.gap == pytest.approx(short)
+        assert claimed.status is ph.Status.STOPPED_EARLY
+    best = judge.judged(program, Solution(np.array([-1.0, 0.0]), y, np.nan, ph.Status.OPTIMAL))
+    assert best.status is ph.Status.OPTIMAL
+
+
+@pytest.mark.parametrize("tiny", [1e-6, 1e-9, 1e-12])
+def test_facets_with_tiny_entries_and_fixed_decisions_have_small_gaps_or_are_not_called_optimal(tiny: float) -> None:
+    rng = np.random.default_rng(0)
+    W = np.vstack([np.eye(3), -np.eye(3), rng.normal(size=(2, 3))])
+    W[0, 1], W[3, 2], W[4, 0] = tiny, -tiny, tiny
+    problems = [
+        budget(3, lambda z, u: u @ z + cp.sum_squares(z)),
+        budget(3, rows=lambda z: [z == np.array([1.0, 0.5, 0.5]), cp.exp(z[0]) <= 3 / tiny**0.5]),
+    ]
+    for problem in problems:
+        found = decide(problem, Polyhedron(W, -np.ones(8)), 0.3, CENTERS)
+        assert (found.gap[found.is_optimal] <= 2e-6 * np.maximum(1.0, np.abs(found.cost_bound[found.is_optimal]))).all()
