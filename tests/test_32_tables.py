@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
@@ -21,6 +22,7 @@ from polyhedge.metrics import proportion
 from polyhedge.tables import (
     PREDICTORS,
     Column,
+    FitRecord,
     Schema,
     Table,
     choose_columns,
@@ -506,3 +508,23 @@ def test_truth_values_beside_other_words_are_labels():
     schema, _ = choose_columns(Table(frame, "t.csv"), ["y"])
     kinds = {column.name: column.kind for column in schema.features}
     assert kinds == {"sunny": "category", "open": "number"}
+
+
+# --- what a fit keeps -------------------------------------------------------------------------------------------------
+
+
+def test_a_record_of_a_fit_comes_back_from_json_with_the_codes_of_its_warnings():
+    schema = Schema((Column("x", "number"),), ("y",))
+    few = doubts.few_rows_doubt(20, 0.1)[0]
+    record = FitRecord(schema, file="a.csv", n_rows=9, sizes={"train": 4}, n_groups=3, warnings=(few,), seen=("p",))
+    again = FitRecord.read(json.loads(json.dumps(record.as_json())))
+    assert again == record
+    assert [doubt.code for doubt in again.warnings] == [doubts.Code.FEW_ROWS]
+
+
+def test_warnings_of_older_files_get_the_code_that_they_begin_with():
+    kept = {"columns": Schema((Column("x", "number"),), ("y",)).as_json(), "data": {"file": "a", "n_rows": 1}}
+    few = str(doubts.few_rows_doubt(20, 0.1)[0])
+    record = FitRecord.read({**kept, "warnings": [few, "3 of 9 rows have a missing outcome and were left out."]})
+    assert [doubt.code for doubt in record.warnings] == [doubts.Code.FEW_ROWS, doubts.Code.LEFT_OUT]
+    assert FitRecord.read({"anything": 1}) is None

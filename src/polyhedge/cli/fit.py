@@ -173,17 +173,20 @@ def _gap(decider: RobustDecider) -> str:
 
 def _details(fitted: FittedTable, options: TableOptions, data: Path, n_rows: int) -> dict[str, Any]:
     """What the model file keeps beside the model: how to read new rows, and what was found."""
-    return {
-        "columns": fitted.schema.as_json(),
-        "data": {"file": data.name, "n_rows": n_rows, "sizes": fitted.sizes, "n_groups": fitted.n_groups},
-        "time_column": options.time_column,
-        "group": list(options.group),
-        "copies": options.copies,
-        "predictor": fitted.predictor,
-        "coverage": None if fitted.evaluation is None else str(fitted.thinned or fitted.evaluation.coverage),
-        "warnings": list(fitted.warnings),
-        "seen": list(fitted.prints),
-    }
+    return tables.FitRecord(
+        schema=fitted.schema,
+        file=data.name,
+        n_rows=n_rows,
+        sizes=fitted.sizes,
+        n_groups=fitted.n_groups,
+        time_column=options.time_column,
+        group=tuple(options.group),
+        copies=options.copies,
+        predictor=fitted.predictor,
+        coverage=None if fitted.evaluation is None else str(fitted.thinned or fitted.evaluation.coverage),
+        warnings=fitted.warnings,
+        seen=fitted.prints,
+    ).as_json()
 
 
 def _summary(fitted: FittedTable, facets: tuple[str, ...], out: Path, n_rows: int) -> dict[str, Any]:

@@ -10,18 +10,18 @@ from polyhedge import tables
 if TYPE_CHECKING:
     from polyhedge._validation import Array
     from polyhedge.estimator import RobustDecider
-    from polyhedge.tables import Schema, Table
+    from polyhedge.tables import Doubt, FitRecord, Table
 
 # Share of a model's training and learning rows in a table beyond which the table is no fresh one.
 _NOTABLE_OVERLAP = 0.02
 
 
-def fresh_rows(decider: RobustDecider, schema: Schema, table: Table) -> tuple[Any, Array, Any, list[str]]:
+def fresh_rows(decider: RobustDecider, kept: FitRecord, table: Table) -> tuple[Any, Array, Any, list[Doubt]]:
     """X, Y and groups (or None) of the rows that can be used; what was left out, and whether the model knows them."""
-    X, Y, kept, warnings = tables.usable_rows(with_rows(table), schema, decider.problem_)
-    check_any(kept, table)
-    groups = groups_in(decider, table)
-    return X, Y, None if groups is None else groups[kept], [*warnings, *seen_before(decider, table, schema)]
+    X, Y, usable, warnings = tables.usable_rows(with_rows(table), kept.schema, decider.problem_)
+    check_any(usable, table)
+    groups = groups_in(kept, table)
+    return X, Y, None if groups is None else groups[usable], [*warnings, *seen_before(kept, table)]
 
 
 def with_rows(table: Table) -> Table:
@@ -40,27 +40,28 @@ def check_any(kept: Sequence[int] | Any, table: Table) -> None:
         )
 
 
-def groups_in(decider: RobustDecider, table: Table) -> Any:
+def groups_in(kept: FitRecord, table: Table) -> Any:
     """Labels of the table's rows, where the model was fitted by groups and the table has their columns."""
-    columns = [name for name in decider.details_.get("group") or () if name in table.frame.columns]
+    columns = [name for name in kept.group if name in table.frame.columns]
     return tables.groups_of(table, columns) if columns else None
 
 
-def seen_before(decider: RobustDecider, table: Table, schema: Schema) -> list[str]:
+def seen_before(kept: FitRecord, table: Table) -> list[Doubt]:
     """Whether rows of the table trained or shaped the model: then nothing it says about them can be trusted."""
-    known = set(decider.details_.get("seen") or ())
+    known, schema = set(kept.seen), kept.schema
     there = set(tables.row_prints(table, [*schema.feature_names, *schema.outcomes], most=0))
     share = len(known & there) / max(len(known), 1)
     if share <= _NOTABLE_OVERLAP:
         return []
     return [
-        f"Seen before: about {share:.0%} of the rows that trained or shaped the model are in {table.source}. Coverage "
-        "measured or promised with them is not to be trusted. Use rows that the model has not seen."
+        tables.Doubt(
+            tables.Code.SEEN,
+            f"Seen before: about {share:.0%} of the rows that trained or shaped the model are in {table.source}. "
+            "Coverage measured or promised with them is not to be trusted. Use rows that the model has not seen.",
+        )
     ]
 
 
-def n_units(decider: RobustDecider) -> int:
+def n_units(decider: RobustDecider, kept: FitRecord) -> int:
     """How many independent pieces of evidence set the radius: groups where there were any, else rows."""
-    kept = decider.details_
-    n_groups = kept.get("n_groups", (kept.get("data") or {}).get("n_groups"))
-    return n_groups if isinstance(n_groups, int) else decider.n_calibrate_
+    return decider.n_calibrate_ if kept.n_groups is None else kept.n_groups

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,7 +14,7 @@ from polyhedge.cli.common import read_problem
 
 if TYPE_CHECKING:
     from polyhedge.estimator import RobustDecider
-    from polyhedge.tables import Schema
+    from polyhedge.tables import FitRecord
 
 __all__ = [
     "CodedProblem",
@@ -22,7 +22,6 @@ __all__ = [
     "ModelFile",
     "SignKey",
     "VerifyKey",
-    "fit_details",
     "open_model",
     "opened",
     "read_model",
@@ -47,22 +46,21 @@ VerifyKey = Annotated[
 ]
 
 
-def read_model(path: Path, problem: str | None, max_bytes: int, verify: Path | None) -> tuple[RobustDecider, Schema]:
-    """A fitted decider and the columns it takes."""
+def read_model(path: Path, problem: str | None, max_bytes: int, verify: Path | None) -> tuple[RobustDecider, FitRecord]:
+    """A fitted decider and the record of its fit."""
     decider = open_model(path, problem, max_bytes, verify)
     with opened(path):
-        kept = fit_details(decider.details_)
+        kept = tables.FitRecord.read(decider.details_)
         if kept is None:
             raise io.ModelFileError(
                 "not written by polyhedge fit: the file does not say which columns it takes. Use ph.load in Python."
             )
-        schema = tables.Schema.from_json(kept["columns"])
-        if len(schema.outcomes) != decider.problem_.n_outcomes:
+        if len(kept.schema.outcomes) != decider.problem_.n_outcomes:
             raise io.ModelFileError(
-                f"The file names {len(schema.outcomes)} outcome columns for {decider.problem_.n_outcomes} outcomes. "
-                "Fit the model again."
+                f"The file names {len(kept.schema.outcomes)} outcome columns for {decider.problem_.n_outcomes} "
+                "outcomes. Fit the model again."
             )
-    return decider, schema
+    return decider, kept
 
 
 def open_model(path: Path, problem: str | None, max_bytes: int, verify: Path | None) -> RobustDecider:
@@ -83,36 +81,3 @@ def opened(path: Path) -> Iterator[None]:
         yield
     except io.ModelFileError as error:
         raise io.ModelFileError(f"{path}: {error}") from error
-
-
-def fit_details(details: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """What `polyhedge fit` kept, its parts of the kinds it wrote; None for a model that other code has saved."""
-    if not isinstance(details.get("columns"), dict):
-        return None
-    for name, is_right in _KEPT.items():
-        if details.get(name) is not None and not is_right(details[name]):
-            raise io.ModelFileError(f"What the file says under {name!r} is damaged. Fit the model again.")
-    return details
-
-
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
-
-
-def _are_texts(value: Any) -> bool:
-    return isinstance(value, list) and all(map(_is_text, value))
-
-
-def _is_data(value: Any) -> bool:
-    return isinstance(value, dict) and _is_text(value.get("file")) and isinstance(value.get("n_rows"), int)
-
-
-_KEPT: dict[str, Callable[[Any], bool]] = {
-    "data": _is_data,
-    "group": _are_texts,
-    "n_groups": lambda value: isinstance(value, int) and value > 0,
-    "copies": _is_text,
-    "coverage": _is_text,
-    "warnings": _are_texts,
-    "seen": _are_texts,
-}

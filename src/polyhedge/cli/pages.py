@@ -33,7 +33,6 @@ from polyhedge.cli.models import (
     MaxBytes,
     ModelFile,
     VerifyKey,
-    fit_details,
     open_model,
     opened,
     read_model,
@@ -47,7 +46,7 @@ if TYPE_CHECKING:
     from polyhedge._validation import Array
     from polyhedge.estimator import RobustDecider
     from polyhedge.report.model import ModelDetails
-    from polyhedge.tables import Schema, Table
+    from polyhedge.tables import Doubt, Schema, Table
 
 _SUFFIXES = (".png", ".svg", ".pdf")
 HeldOutFile = Annotated[
@@ -120,9 +119,9 @@ def _model_page(
     from polyhedge.report.model import model_report
 
     if table is not None:
-        decider, schema = read_model(path, problem, max_bytes, verify)
-        X, Y, groups, warnings = fresh_rows(decider, schema, table)
-        details = replace(_details(decider, path, title, warnings, data), groups=groups, n_units=n_units(decider))
+        decider, kept = read_model(path, problem, max_bytes, verify)
+        X, Y, groups, warnings = fresh_rows(decider, kept, table)
+        details = replace(_details(decider, path, title, warnings, data), groups=groups, n_units=n_units(decider, kept))
         return model_report(decider, X, Y, details)
     if not path.is_file():
         raise FileNotFoundError(f"There is no folder and no file {path}. Write a model with polyhedge fit.")
@@ -131,36 +130,36 @@ def _model_page(
     return model_report(decider, details=_details(decider, path, title, [], None))
 
 
-def _details(decider: RobustDecider, path: Path, title: str, warnings: list[str], data: Path | None) -> ModelDetails:
+def _details(
+    decider: RobustDecider, path: Path, title: str, warnings: Sequence[str], data: Path | None
+) -> ModelDetails:
     from polyhedge.report.model import ModelDetails
 
     with opened(path):
-        kept = fit_details(decider.details_) or {}
-        schema = tables.Schema.from_json(kept["columns"]) if kept else None
-    fitted_on = kept.get("data") or {}
+        kept = tables.FitRecord.read(decider.details_)
     facts = {"Model file": path.name}
-    if fitted_on:
-        facts["Fitted on"] = f"{fitted_on.get('file')}, {fitted_on.get('n_rows')} rows"
-    if kept.get("coverage"):
-        facts["Coverage observed when it was fitted"] = str(kept["coverage"])
+    if kept is not None and kept.file:
+        facts["Fitted on"] = f"{kept.file}, {kept.n_rows} rows"
+    if kept is not None and kept.coverage:
+        facts["Coverage observed when it was fitted"] = kept.coverage
     if data is not None:
         facts["Observed on"] = data.name
-    if schema is not None:
-        facts["Features"] = ", ".join(schema.feature_names)
+    if kept is not None:
+        facts["Features"] = ", ".join(kept.schema.feature_names)
     facts["Digest of the data"] = decider.data_digest_[:16]
     command = f"polyhedge report {path.name}" + (f" --data {data.name}" if data is not None else "")
     return ModelDetails(
         title=title,
-        outcome_names=None if schema is None else schema.outcomes,
-        warnings=[*_still_true(decider, kept.get("warnings") or ()), *warnings],
+        outcome_names=None if kept is None else kept.schema.outcomes,
+        warnings=[*_still_true(decider, () if kept is None else kept.warnings), *warnings],
         facts=facts,
         commands=[command],
     )
 
 
-def _still_true(decider: RobustDecider, warnings: Sequence[str]) -> list[str]:
+def _still_true(decider: RobustDecider, warnings: Sequence[Doubt]) -> list[Doubt]:
     """Warnings of the fit; how many rows calibrate the model is another matter once it was recalibrated."""
-    return [text for text in warnings if len(decider.calibrations_) == 1 or not text.startswith("Few rows")]
+    return [doubt for doubt in warnings if len(decider.calibrations_) == 1 or doubt.code is not tables.Code.FEW_ROWS]
 
 
 @app.command()
@@ -193,8 +192,9 @@ def plot(
     if out.suffix.lower() not in _SUFFIXES:
         raise ValueError(f"--out must end in {', '.join(_SUFFIXES)}, got {out.name!r}.")
     check_writable(out)
-    decider, schema = read_model(model, problem, max_bytes, verify)
-    X, Y, _, warnings = fresh_rows(decider, schema, read(data, separator, encoding, decimal, missing, max_values))
+    decider, kept = read_model(model, problem, max_bytes, verify)
+    schema = kept.schema
+    X, Y, _, warnings = fresh_rows(decider, kept, read(data, separator, encoding, decimal, missing, max_values))
     from polyhedge import plots
 
     with progress("drawing"):

@@ -30,7 +30,7 @@ from polyhedge.cli.common import (
     warn,
 )
 from polyhedge.cli.fresh import check_any, groups_in, n_units, seen_before, with_rows
-from polyhedge.cli.models import CodedProblem, MaxBytes, ModelFile, SignKey, VerifyKey, fit_details, opened, read_model
+from polyhedge.cli.models import CodedProblem, MaxBytes, ModelFile, SignKey, VerifyKey, opened, read_model
 from polyhedge.cli.output import say, say_csv
 from polyhedge.cli.progress import progress
 from polyhedge.io.archive import MAX_BYTES
@@ -40,9 +40,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from polyhedge.estimator import RobustDecider
     from polyhedge.metrics import Evaluation, Proportion, RowMeasures
-    from polyhedge.tables import Table
+    from polyhedge.tables import FitRecord, Table
 
 _MOST_GROUPS = 50
 _ROUNDING = 1e-9
@@ -82,14 +81,14 @@ def decide(
     import numpy as np
 
     target = None if out == "-" else tables.check_target(out)
-    decider, schema = read_model(model, problem, max_bytes, verify)
+    decider, kept = read_model(model, problem, max_bytes, verify)
     table = read(data, separator, encoding, decimal, missing, max_values)
     table.check_columns(names_in(keep))
-    X, reasons, notes = tables.features_of(table, schema)
+    X, reasons, notes = tables.features_of(table, kept.schema)
     usable = np.flatnonzero([not reason for reason in reasons])
     with progress("deciding"):
         decisions = tables.decide_rows(decider, X.iloc[usable])
-    frame = tables.decisions_frame(decider, decisions, schema.outcomes, reasons, notes)
+    frame = tables.decisions_frame(decider, decisions, kept.schema.outcomes, reasons, notes)
     if digits is not None:
         frame = frame.map(lambda value: _rounded(value, digits) if isinstance(value, float) else value)
     for place, name in enumerate(names_in(keep)):
@@ -166,31 +165,31 @@ def evaluate(
     """
     import numpy as np
 
-    decider, schema = read_model(model, problem, max_bytes, verify)
+    decider, kept = read_model(model, problem, max_bytes, verify)
     table = with_rows(read(data, separator, encoding, decimal, missing, max_values))
-    X, Y, kept, warnings = tables.usable_rows(table, schema, decider.problem_)
-    check_any(kept, table)
-    labels = None if by is None else _labels(table, by)[kept]
+    X, Y, usable, warnings = tables.usable_rows(table, kept.schema, decider.problem_)
+    check_any(usable, table)
+    labels = None if by is None else _labels(table, by)[usable]
     with progress("evaluating"):
         measures = tables.measure_table(decider, X, Y)
     volume_of = decider.mean_volume if volume else partial(tables.quick_volume, decider)
     whole = measures.summary(decider.alpha_, volume=volume_of(X))
-    thinned = _thinned(decider, measures, table, kept)
+    thinned = _thinned(kept, measures, table, usable)
     groups = {
         label: measures.summary(decider.alpha_, own, volume=volume_of(X[own]))
         for label in ([] if labels is None else _most_common(labels))
         for own in [np.asarray(labels == label)]
     }
-    warnings += tables.coverage_doubt(thinned or whole.coverage, n_units(decider), decider.alpha_)
-    warnings += seen_before(decider, table, schema)
+    warnings += tables.coverage_doubt(thinned or whole.coverage, n_units(decider, kept), decider.alpha_)
+    warnings += seen_before(kept, table)
     if as_json:
-        counts = {"n_rows": len(table), "n_used": len(kept)}
+        counts = {"n_rows": len(table), "n_used": len(usable)}
         found = {"all": whole, "one_row_a_group": thinned, "by": groups if by else None}
         tell_json({**counts, **found, "notes": table.notes, "warnings": warnings})
         return
     lines = evaluation_lines(whole, thinned)
     lines += [("volume", f"{whole.volume:.4g} in the mean")] if volume and whole.volume is not None else []
-    tell([("data", f"{table.source}: {len(kept)} of {len(table)} rows used"), *lines])
+    tell([("data", f"{table.source}: {len(usable)} of {len(table)} rows used"), *lines])
     if by is not None:
         _tell_groups(by, groups)
     warn(warnings)
@@ -202,11 +201,11 @@ def _labels(table: Table, name: str) -> NDArray[np.str_]:
     return np.array(["(missing)" if label is None else str(label) for label in tables.text_of(table.column(name))])
 
 
-def _thinned(decider: RobustDecider, measures: RowMeasures, table: Table, kept: Any) -> Proportion | None:
+def _thinned(kept: FitRecord, measures: RowMeasures, table: Table, usable: Any) -> Proportion | None:
     import numpy as np
 
-    groups = groups_in(decider, table)
-    return None if groups is None else tables.thinned_coverage(measures, groups[kept], np.random.default_rng(0))
+    groups = groups_in(kept, table)
+    return None if groups is None else tables.thinned_coverage(measures, groups[usable], np.random.default_rng(0))
 
 
 def _most_common(labels: NDArray[np.str_]) -> list[str]:
@@ -272,18 +271,18 @@ def recalibrate(
     import numpy as np
 
     check_writable(out)
-    decider, schema = read_model(model, problem, max_bytes, verify)
+    decider, kept = read_model(model, problem, max_bytes, verify)
     table = with_rows(read(data, separator, encoding, decimal, missing, max_values))
-    columns = tuple(decider.details_.get("group") or ()) if group is None else names_in(group)
-    options = tables.TableOptions(group=columns, copies=copies or str(decider.details_.get("copies", "together")))
-    rows = tables.UsableRows.of(table, schema, decider.problem_, options)
+    columns = kept.group if group is None else names_in(group)
+    options = tables.TableOptions(group=columns, copies=copies or kept.copies)
+    rows = tables.UsableRows.of(table, kept.schema, decider.problem_, options)
     check_any(rows.kept, table)
     before, n_before = decider.radius_, decider.n_calibrate_
     decider.recalibrate(rows.X, rows.Y, groups=rows.groups)
     n_groups = None if rows.groups is None else len(np.unique(rows.groups))
     decider.save(out, {**decider.details_, "n_groups": n_groups}, sign=sign)
     few = tables.few_rows_doubt(n_groups or decider.n_calibrate_, decider.alpha_, rows.unit)
-    warnings = [*rows.warnings, *few, *seen_before(decider, table, schema)]
+    warnings = [*rows.warnings, *few, *seen_before(kept, table)]
     if as_json:
         trail = [asdict(entry) for entry in decider.calibrations_]
         found = {
@@ -331,13 +330,13 @@ def inspect(
 
 
 def _kept_lines(info: io.ModelInfo) -> list[tuple[str, str]]:
-    kept = fit_details(info.details)
+    kept = tables.FitRecord.read(info.details)
     if kept is None:
         return []
-    schema, data, coverage = tables.Schema.from_json(kept["columns"]), kept.get("data"), kept.get("coverage")
+    schema = kept.schema
     lines = [("features", ", ".join(f"{column.name} ({column.kind})" for column in schema.features))]
     if schema.outcomes != info.outcome_names:
         lines.append(("columns", f"{', '.join(schema.outcomes)} hold the outcomes"))
-    if data is not None:
-        lines.append(("fitted on", f"{data['file']}, {data['n_rows']} rows"))
-    return [*lines, ("observed", "no rows were held out" if coverage is None else f"coverage {coverage}")]
+    if kept.file:
+        lines.append(("fitted on", f"{kept.file}, {kept.n_rows} rows"))
+    return [*lines, ("observed", "no rows were held out" if kept.coverage is None else f"coverage {kept.coverage}")]

@@ -23,6 +23,8 @@ from polyhedge.report.held_out import HeldOut, observe, observed_blocks
 from polyhedge.report.page import Page, Section
 from polyhedge.report.pictures import curve_picture, set_pictures
 from polyhedge.tables import coverage_doubt
+from polyhedge.tables.doubts import Code as DoubtCode
+from polyhedge.tables.doubts import is_about
 from polyhedge.words import facets_in_words, name_outcomes, promise_in_words
 
 __all__ = ["ModelDetails", "model_page", "model_report"]
@@ -91,7 +93,7 @@ def model_page(
     held_out = None if X is None or Y is None else observe(decider, X, Y, groups)
     n_units = decider.n_calibrate_ if details.n_units is None else details.n_units
     own = _own_warnings(
-        decider, held_out, n_units, is_few_told=any(text.startswith("Few rows") for text in details.warnings)
+        decider, held_out, n_units, is_few_told=any(is_about(text, DoubtCode.FEW_ROWS) for text in details.warnings)
     )
     warnings = [*details.warnings, *own]
     sections = [

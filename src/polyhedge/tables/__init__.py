@@ -6,8 +6,9 @@ from polyhedge._lazy import lazy
 
 if TYPE_CHECKING:
     from polyhedge.tables.as_csv import csv_text
-    from polyhedge.tables.doubts import coverage_doubt, few_rows_doubt
+    from polyhedge.tables.doubts import Code, Doubt, coverage_doubt, few_rows_doubt
     from polyhedge.tables.fitting import FittedTable, fit_table
+    from polyhedge.tables.kept import FitRecord
     from polyhedge.tables.limits import MAX_VALUES
     from polyhedge.tables.options import PREDICTORS, TableOptions
     from polyhedge.tables.pipelines import choose_predictor, make_predictor
@@ -23,7 +24,10 @@ else:  # imported when they are first used
 __all__ = [
     "MAX_VALUES",
     "PREDICTORS",
+    "Code",
     "Column",
+    "Doubt",
+    "FitRecord",
     "FittedTable",
     "Schema",
     "Table",

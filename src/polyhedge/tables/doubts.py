@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import StrEnum
 from itertools import pairwise
 from typing import Any
 
@@ -14,10 +15,13 @@ from polyhedge.calibration import conformal_rank, coverage_law
 from polyhedge.metrics import Proportion
 
 __all__ = [
+    "Code",
+    "Doubt",
     "coverage_doubt",
     "drift_along_file",
     "drift_between_parts",
     "few_rows_doubt",
+    "is_about",
     "predictor_doubts",
     "ties_doubt",
 ]
@@ -28,7 +32,46 @@ _NOTABLE_TIES = 0.05
 _NOTABLE_SPREAD = 0.05
 
 
-def drift_between_parts(parts: Sequence[tuple[str, Array]], scores: Sequence[Array], names: Sequence[str]) -> list[str]:
+class Code(StrEnum):
+    """What a doubt is about; the texts of most begin with it."""
+
+    DRIFT = "Drift"
+    ORDER = "Order"
+    TIES = "Ties"
+    FEW_ROWS = "Few rows"
+    PREDICTOR = "Predictor"
+    COVERAGE = "Coverage"
+    COPIES = "Copies"
+    SEEN = "Seen before"
+    LEFT_OUT = "Left out"
+    NO_DECISION = "No decision"
+
+
+class Doubt(str):
+    """A text for the reader, with a code for the program: what depends on a doubt asks its code.
+
+    Examples
+    --------
+    >>> few_rows_doubt(20, 0.1)[0].code
+    <Code.FEW_ROWS: 'Few rows'>
+    """
+
+    code: Code
+
+    def __new__(cls, code: Code, text: str) -> Doubt:  # noqa: D102
+        doubt = super().__new__(cls, text)
+        doubt.code = code
+        return doubt
+
+
+def is_about(warning: str, code: Code) -> bool:
+    """Whether a warning is a doubt with this code; texts of a user's own have none."""
+    return isinstance(warning, Doubt) and warning.code is code
+
+
+def drift_between_parts(
+    parts: Sequence[tuple[str, Array]], scores: Sequence[Array], names: Sequence[str]
+) -> list[Doubt]:
     """Whether residuals of consecutive parts of an ordered split, or the scores of the last two, differ.
 
     Two-sample Kolmogorov-Smirnov tests, corrected for their number, so that a table without drift is suspected with
@@ -51,13 +94,14 @@ def drift_between_parts(parts: Sequence[tuple[str, Array]], scores: Sequence[Arr
     if found is None:
         return []
     what, before, after, p = found
-    return [
-        f"Drift: {what} differ between the {before} and the {after} part (p = {p:.1g}; {_alarm()}). The promise holds "
-        "for rows like the calibration part only. Recalibrate on recent rows, and often."
-    ]
+    return _about(
+        Code.DRIFT,
+        f"{what} differ between the {before} and the {after} part (p = {p:.1g}; {_alarm()}). The promise holds "
+        "for rows like the calibration part only. Recalibrate on recent rows, and often.",
+    )
 
 
-def drift_along_file(residuals: Array, names: Sequence[str]) -> list[str]:
+def drift_along_file(residuals: Array, names: Sequence[str]) -> list[Doubt]:
     """Whether residuals of a random split, given in the order of the file, differ between its two halves.
 
     The same tests as between parts. The rows must not have been used for training.
@@ -70,39 +114,42 @@ def drift_along_file(residuals: Array, names: Sequence[str]) -> list[str]:
     found = _worst(tests)
     if found is None:
         return []
-    return [
-        f"Order: {found[0]} differ between the first and the second half of the file (p = {found[3]:.1g}; {_alarm()}). "
+    return _about(
+        Code.ORDER,
+        f"{found[0]} differ between the first and the second half of the file (p = {found[3]:.1g}; {_alarm()}). "
         "If the rows are in the order of time, give --time-column; if they are sorted by something else, shuffling "
-        "took care of it."
-    ]
+        "took care of it.",
+    )
 
 
-def ties_doubt(scores: Array, radius: float) -> list[str]:
+def ties_doubt(scores: Array, radius: float) -> list[Doubt]:
     """Whether many calibration scores equal the radius, so that the set covers more than it has to."""
     share = float(np.isclose(scores, radius, rtol=1e-9, atol=0.0).mean())
     if share <= max(_NOTABLE_TIES, 1.5 / len(scores)):
         return []
-    return [
-        f"Ties: {share:.0%} of the calibration scores equal the radius, as with rounded or repeated outcomes. The "
-        "promise holds, but the sets are larger than it asks for."
-    ]
+    return _about(
+        Code.TIES,
+        f"{share:.0%} of the calibration scores equal the radius, as with rounded or repeated outcomes. The "
+        "promise holds, but the sets are larger than it asks for.",
+    )
 
 
-def few_rows_doubt(n_calibrate: int, alpha: float, unit: str = "rows") -> list[str]:
+def few_rows_doubt(n_calibrate: int, alpha: float, unit: str = "rows") -> list[Doubt]:
     """Whether the coverage of one model may lie far from its mean, because few rows calibrate it."""
     law = coverage_law(n_calibrate, alpha)
     low, high = law.ppf([0.05, 0.95])
     if low >= 1 - alpha - _NOTABLE_SPREAD:
         return []
-    return [
-        f"Few rows: with {n_calibrate} calibration {unit} the coverage of this one model lies between {low:.2f} and "
-        f"{high:.2f} in 9 of 10 cases; {1 - alpha:.6g} is promised for the mean over such models. More rows narrow it."
-    ]
+    return _about(
+        Code.FEW_ROWS,
+        f"with {n_calibrate} calibration {unit} the coverage of this one model lies between {low:.2f} and "
+        f"{high:.2f} in 9 of 10 cases; {1 - alpha:.6g} is promised for the mean over such models. More rows narrow it.",
+    )
 
 
 def predictor_doubts(
     Y: Array, centers: Array, means: Array, names: Sequence[str], *, is_scaled: bool = False
-) -> list[str]:
+) -> list[Doubt]:
     """Outcomes for which the predictor is not clearly better than the mean of the training rows.
 
     Clearly: its squared error on rows it has not seen is lower by more than 1.645 standard errors. Where the set is
@@ -120,13 +167,14 @@ def predictor_doubts(
         if is_scaled
         else "The promise holds, but bounds are as high as without features"
     )
-    return [
-        f"Predictor: it is no better than the mean for {', '.join(poor)} on rows it has not seen. {so}. Try another "
-        "--predictor or other features."
-    ]
+    return _about(
+        Code.PREDICTOR,
+        f"it is no better than the mean for {', '.join(poor)} on rows it has not seen. {so}. Try another "
+        "--predictor or other features.",
+    )
 
 
-def coverage_doubt(coverage: Proportion, n_calibrate: int, alpha: float) -> list[str]:
+def coverage_doubt(coverage: Proportion, n_calibrate: int, alpha: float) -> list[Doubt]:
     """Whether fewer independent held-out rows are covered than chance allows.
 
     The number of covered rows is compared with its exact law if all rows are exchangeable, a beta-binomial one, so
@@ -136,10 +184,15 @@ def coverage_doubt(coverage: Proportion, n_calibrate: int, alpha: float) -> list
     law = stats.betabinom(coverage.n, k, n_calibrate + 1 - k)
     if law.cdf(round(coverage.value * coverage.n)) > FALSE_ALARMS:
         return []
-    return [
-        f"Coverage: {coverage} was observed, further below the promised {1 - alpha:.6g} than chance allows "
-        f"({_alarm()}). The held-out rows do not look like the calibration rows. Recalibrate on recent rows."
-    ]
+    return _about(
+        Code.COVERAGE,
+        f"{coverage} was observed, further below the promised {1 - alpha:.6g} than chance allows "
+        f"({_alarm()}). The held-out rows do not look like the calibration rows. Recalibrate on recent rows.",
+    )
+
+
+def _about(code: Code, text: str) -> list[Doubt]:
+    return [Doubt(code, f"{code}: {text}")]
 
 
 def _worst(tests: Sequence[tuple[str, str, str, Array, Array]]) -> tuple[str, str, str, float] | None:

@@ -16,6 +16,7 @@ from polyhedge.learners import Auto, Certified
 from polyhedge.metrics import Evaluation, Proportion
 from polyhedge.problems import DecisionProblem
 from polyhedge.tables import doubts
+from polyhedge.tables.doubts import Doubt
 from polyhedge.tables.options import TableOptions
 from polyhedge.tables.pipelines import choose_predictor, make_predictor
 from polyhedge.tables.reading import Table
@@ -55,7 +56,7 @@ class FittedTable:
     predictor: str
     reason: str
     notes: tuple[str, ...]
-    warnings: tuple[str, ...]
+    warnings: tuple[Doubt, ...]
     n_groups: int | None
     prints: tuple[str, ...] = field(repr=False)
 
@@ -167,7 +168,7 @@ def _doubts(
     split: Split,
     held_out: IndexArray,
     outcomes: Sequence[str],
-) -> list[str]:
+) -> list[Doubt]:
     scores = _scores(decider, rows, split.calibrate)
     judged = held_out if len(held_out) else split.calibrate
     centers = rows.Y[judged] - _residuals(decider, rows, judged)
@@ -188,7 +189,7 @@ def _doubts(
 
 def _drift(
     decider: RobustDecider, rows: UsableRows, split: Split, held_out: IndexArray, outcomes: Sequence[str]
-) -> list[str]:
+) -> list[Doubt]:
     """Between parts where they are ordered in time; random parts are alike, so there the file's order is tested."""
     if rows.times is None:
         unseen = np.sort(np.concatenate([split.learn, split.calibrate, held_out]))

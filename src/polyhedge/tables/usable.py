@@ -15,6 +15,7 @@ from polyhedge.problems import DecisionProblem, NoSolutionError
 from polyhedge.problems.checks import outside_support
 from polyhedge.problems.names import order_outcomes as order_columns
 from polyhedge.robust import decide_knowing
+from polyhedge.tables.doubts import Code, Doubt
 from polyhedge.tables.options import TableOptions
 from polyhedge.tables.reading import Table
 from polyhedge.tables.roles import copies_of, groups_of, times_of
@@ -46,7 +47,7 @@ def check_solvable(problem: DecisionProblem, outcome: Array) -> None:
         )
 
 
-def usable_rows(table: Table, schema: Schema, problem: DecisionProblem) -> tuple[Any, Array, IndexArray, list[str]]:
+def usable_rows(table: Table, schema: Schema, problem: DecisionProblem) -> tuple[Any, Array, IndexArray, list[Doubt]]:
     """X, Y and the numbers of the rows with outcomes and usable features, and what was left out."""
     X, reasons, _ = features_of(table, schema)
     Y = outcomes_of(table, schema.outcomes)
@@ -54,13 +55,16 @@ def usable_rows(table: Table, schema: Schema, problem: DecisionProblem) -> tuple
     unusable = np.array([bool(reason) for reason in reasons], dtype=bool) & ~without_outcome
     warnings = []
     if without_outcome.any():
-        warnings.append(f"{int(without_outcome.sum())} of {len(table)} rows have a missing outcome and were left out.")
+        warnings.append(
+            Doubt(
+                Code.LEFT_OUT,
+                f"{int(without_outcome.sum())} of {len(table)} rows have a missing outcome and were left out.",
+            )
+        )
     if unusable.any():
         first = int(np.flatnonzero(unusable)[0])
-        warnings.append(
-            f"{int(unusable.sum())} of {len(table)} rows cannot be used and were left out, the first is row "
-            f"{first + 1}: {reasons[first]}."
-        )
+        text = f"{int(unusable.sum())} of {len(table)} rows cannot be used and were left out, the first is row "
+        warnings.append(Doubt(Code.LEFT_OUT, f"{text}{first + 1}: {reasons[first]}."))
     kept = np.flatnonzero(~without_outcome & ~unusable)
     _check_support(problem, Y[kept], kept, table.source, schema.outcomes)
     return X.iloc[kept].reset_index(drop=True), Y[kept], kept, warnings
@@ -76,7 +80,7 @@ class UsableRows:
     groups: Any
     times: Any
     unit: str
-    warnings: tuple[str, ...]
+    warnings: tuple[Doubt, ...]
 
     @classmethod
     def of(cls, table: Table, schema: Schema, problem: DecisionProblem, options: TableOptions) -> UsableRows:
@@ -88,7 +92,8 @@ class UsableRows:
             dated = np.isfinite(all_times[kept])
             if not dated.all():
                 n_undated = int((~dated).sum())
-                warnings.append(f"{n_undated} rows have no time in {options.time_column!r} and were left out.")
+                text = f"{n_undated} rows have no time in {options.time_column!r} and were left out."
+                warnings.append(Doubt(Code.LEFT_OUT, text))
             X, Y, kept = X.iloc[np.flatnonzero(dated)].reset_index(drop=True), Y[dated], kept[dated]
             times = all_times[kept]
         groups = groups_of(table, options.group)[kept] if options.group else None
@@ -113,7 +118,7 @@ class UsableRows:
             )
 
 
-def _copies(table: Table, kept: IndexArray, copies: str) -> tuple[Any, list[str]]:
+def _copies(table: Table, kept: IndexArray, copies: str) -> tuple[Any, list[Doubt]]:
     if copies not in ("together", "independent"):
         raise ValueError(f"copies must be 'together' or 'independent', got {copies!r}.")
     numbers = copies_of(table)[kept]
@@ -121,9 +126,12 @@ def _copies(table: Table, kept: IndexArray, copies: str) -> tuple[Any, list[str]
     if not n_copies or copies == "independent":
         return None, []
     return numbers, [
-        f"Copies: {n_copies} rows are equal to an earlier one in every column. They were kept in one part and count "
-        "once, because copies in two parts make a model look better than it is. If they are separate events, give "
-        "--copies independent."
+        Doubt(
+            Code.COPIES,
+            f"Copies: {n_copies} rows are equal to an earlier one in every column. They were kept in one part and "
+            "count once, because copies in two parts make a model look better than it is. If they are separate events, "
+            "give --copies independent.",
+        )
     ]
 
 

@@ -1,0 +1,120 @@
+"""What `polyhedge fit` keeps in a model file beside the model: how to read new rows, and what was found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from polyhedge.io import ModelFileError
+from polyhedge.tables.doubts import Code, Doubt
+from polyhedge.tables.schema import Schema
+
+__all__ = ["FitRecord"]
+
+
+@dataclass(frozen=True)
+class FitRecord:
+    """The record of a fit from a table; `RobustDecider.details_` of such a model is its `as_json`.
+
+    Attributes
+    ----------
+    schema : the columns that the model takes.
+    file, n_rows : the table's name and size.
+    sizes : rows of each part.
+    n_groups : groups among the calibration rows; None where rows count one by one.
+    time_column, group, copies : roles of columns, and how equal rows were counted; see `TableOptions`.
+    predictor : its name.
+    coverage : what was observed on held-out rows, in words; None where there were none.
+    warnings : doubts about the fit.
+    seen : fingerprints of rows used for training and learning.
+    """
+
+    schema: Schema
+    file: str = ""
+    n_rows: int = 0
+    sizes: Mapping[str, int] | None = None
+    n_groups: int | None = None
+    time_column: str | None = None
+    group: tuple[str, ...] = ()
+    copies: str = "together"
+    predictor: str = ""
+    coverage: str | None = None
+    warnings: tuple[Doubt, ...] = ()
+    seen: tuple[str, ...] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        """For `save`; `read` gives it back."""
+        return {
+            "columns": self.schema.as_json(),
+            "data": {"file": self.file, "n_rows": self.n_rows, "sizes": self.sizes},
+            "n_groups": self.n_groups,
+            "time_column": self.time_column,
+            "group": list(self.group),
+            "copies": self.copies,
+            "predictor": self.predictor,
+            "coverage": self.coverage,
+            "warnings": [str(doubt) for doubt in self.warnings],
+            "codes": [str(doubt.code) for doubt in self.warnings],
+            "seen": list(self.seen),
+        }
+
+    @classmethod
+    def read(cls, details: Mapping[str, Any]) -> FitRecord | None:
+        """What was kept, if each part is of the kind that was written; None for a model that other code has saved."""
+        if not isinstance(details.get("columns"), dict):
+            return None
+        known = {name: details[name] for name in _KINDS if details.get(name) is not None}
+        for name, value in known.items():
+            if not _KINDS[name](value):
+                raise ModelFileError(f"What the file says under {name!r} is damaged. Fit the model again.")
+        data, warnings = known.pop("data", {}), known.pop("warnings", [])
+        codes = known.pop("codes", None) or [_code_of(text) for text in warnings]
+        return cls(
+            schema=Schema.from_json(details["columns"]),
+            file=data.get("file", ""),
+            n_rows=data.get("n_rows", 0),
+            sizes=data.get("sizes"),
+            # Files of 0.1 keep the number of groups with the data until the model is recalibrated.
+            n_groups=known.pop("n_groups", data.get("n_groups") if "n_groups" not in details else None),
+            warnings=tuple(Doubt(Code(code), text) for code, text in zip(codes, warnings, strict=True)),
+            group=tuple(known.pop("group", ())),
+            seen=tuple(known.pop("seen", ())),
+            **known,
+        )
+
+
+def _code_of(text: str) -> Code:
+    """The code of a warning in a file of 0.1, which kept texts alone: most begin with it."""
+    start = text.partition(":")[0]
+    return Code(start) if start in set(Code) else Code.LEFT_OUT
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(map(_is_text, value))
+
+
+def _are_codes(value: Any) -> bool:
+    return _are_texts(value) and set(value) <= set(Code)
+
+
+def _is_data(value: Any) -> bool:
+    return isinstance(value, dict) and _is_text(value.get("file")) and isinstance(value.get("n_rows"), int)
+
+
+_KINDS: dict[str, Callable[[Any], bool]] = {
+    "data": _is_data,
+    "time_column": _is_text,
+    "group": _are_texts,
+    "n_groups": lambda value: isinstance(value, int) and value > 0,
+    "copies": _is_text,
+    "predictor": _is_text,
+    "coverage": _is_text,
+    "warnings": _are_texts,
+    "codes": _are_codes,
+    "seen": _are_texts,
+}
