@@ -273,7 +273,11 @@ def test_value_as_long_as_a_book_is_refused_wherever_it_stands(tmp_path: Path) -
         with pytest.raises(ValueError, match=f"quote missing.*|more than {MAX_TEXT}") as caught:
             read_table(path)
         assert len(str(caught.value)) < 1000
-    pd.DataFrame({"a": [1, 2], "b": ["short", long]}).to_parquet(tmp_path / "t.parquet")
+
+
+@pytest.mark.needs("pyarrow")
+def test_value_as_long_as_a_book_in_a_parquet_file_is_refused(tmp_path: Path) -> None:
+    pd.DataFrame({"a": [1, 2], "b": ["short", "x" * 200_000]}).to_parquet(tmp_path / "t.parquet")
     with pytest.raises(ValueError, match="a value of 200000 characters in row 2 of column 'b', more than 100000"):
         read_table(tmp_path / "t.parquet")
 
@@ -298,7 +302,10 @@ def test_table_of_many_rows_is_refused_before_it_is_read(tmp_path: Path) -> None
         read_table(tmp_path / "t.csv", max_values=1000)
     with pytest.raises(ValueError, match=r"has 2404 bytes, more than 400\. .* max_values=121 "):
         read_table(tmp_path / "t.csv", max_values=20)
-    # A few bytes for very many rows.
+
+
+@pytest.mark.needs("pyarrow")
+def test_few_bytes_of_parquet_for_very_many_rows_are_refused_before_they_are_read(tmp_path: Path) -> None:
     pd.DataFrame({"a": np.zeros(2_000_000, dtype=np.int8)}).to_parquet(tmp_path / "t.parquet")
     assert (tmp_path / "t.parquet").stat().st_size < 10_000
     with pytest.raises(ValueError, match=r"has 2000000 rows and 1 columns, more than 1000000 values"):

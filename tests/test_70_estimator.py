@@ -301,15 +301,36 @@ READY_MADE = {
 }
 
 
+def fits_and_decides(problem, learner, n_rows, alpha):
+    """Whether a decider learns from few heavy-tailed rows and then decides; what it says of the set."""
+    Y = np.random.default_rng(0).standard_t(4, size=(n_rows, problem.n_outcomes)) + 1
+    decider = ph.RobustDecider(problem, "precomputed", alpha=alpha, learner=learner, random_state=0).fit(Y * 0.5, Y)
+    assert decider.decide(Y[:3] * 0.5).is_optimal.all()
+    return decider.learn_result_.detail
+
+
+@pytest.mark.parametrize("name", ["linear", "quadratic", "simplex newsvendor"])
+def test_the_default_learner_fits_problems_in_two_parts(name):
+    assert "one-sided box" in fits_and_decides(READY_MADE[name](2), None, 120, 0.1)
+
+
+@pytest.mark.parametrize("d", [1, 3])
+@pytest.mark.parametrize("name", READY_MADE)
+def test_every_ready_made_problem_is_fitted_and_decided(name, d):
+    fits_and_decides(READY_MADE[name](d), ph.learners.OneSidedBox(), 120, 0.1)
+
+
+@pytest.mark.parametrize(("name", "d"), [("linear", 1), ("whole units", 1), ("portfolio", 3)])
+def test_a_short_contest_fits_problems_of_one_and_three_parts(name, d):
+    short = ph.learners.Auto(n_folds=2, training_folds=2, spread=False)
+    assert "one-sided box" in fits_and_decides(READY_MADE[name](d), short, 32, 0.3)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("d", [1, 2, 3])
 @pytest.mark.parametrize("name", READY_MADE)
 def test_the_default_learner_fits_every_ready_made_problem(name, d):
-    rng = np.random.default_rng(0)
-    Y = rng.standard_t(4, size=(120, d)) + 1
-    decider = ph.RobustDecider(READY_MADE[name](d), "precomputed", random_state=0).fit(Y * 0.5, Y)
-    found = decider.decide(Y[:3] * 0.5)
-    assert found.is_optimal.all()
-    assert "one-sided box" in decider.learn_result_.detail
+    assert "one-sided box" in fits_and_decides(READY_MADE[name](d), None, 120, 0.1)
 
 
 def test_a_cost_that_ignores_the_outcome_is_no_obstacle():

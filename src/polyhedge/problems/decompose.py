@@ -10,7 +10,7 @@ further coordinates behind those of the outcome.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import cvxpy as cp
@@ -66,7 +66,8 @@ def affine_rows(constraint: cp.Constraint, u: cp.Variable) -> Array | None:
         return None
     if not constraint.expr.is_affine():
         return None
-    rows = _affine_map(cp.reshape(constraint.expr, (constraint.expr.size,), order="C"), [u])
+    own = _at_zero([u])
+    rows = _affine_map(substitute(cp.reshape(constraint.expr, (constraint.expr.size,), order="C"), own), own)
     return np.concatenate([rows, -rows]) if isinstance(constraint, cp.constraints.Equality) else rows
 
 
@@ -110,12 +111,13 @@ class _Walk:
         # Products of outcomes would be affine in z at every fixed outcome, so both sides are asked.
         if not substitute(skeleton, {v.id: cp.Parameter(v.shape) for v in variables}).is_affine():
             raise _NotPiecewiseError
-        at_unit = []
+        own = _at_zero(variables)
+        skeleton, at_unit = substitute(skeleton, own), []
         for unit in _units([self.u, *self.known]):
             affine = substitute(skeleton, unit)
             if not affine.is_affine():
                 raise _NotPiecewiseError
-            at_unit.append(_affine_map(affine, variables))
+            at_unit.append(_affine_map(affine, own))
         stacked = np.stack(at_unit, axis=-1)
         stacked[..., 1:] = (stacked[..., 1:] - stacked[..., :1]) / _FAR
         if stacked[:, 1 + p :, 1:].any():
@@ -198,15 +200,17 @@ def _slopes(stacked: Array) -> Array:
     return np.asarray(slopes)
 
 
-def _affine_map(expression: cp.Expression, variables: Sequence[cp.Variable]) -> Array:
-    """Rows [constant, coefficients...] of an affine vector expression; variables in row-major order."""
-    # CVXPY reads a gradient at the values of variables: those of the user's own are not ours to change.
-    own = {variable.id: cp.Variable(variable.shape, value=np.zeros(variable.shape)) for variable in variables}
-    expression = substitute(expression, own)
+def _at_zero(variables: Sequence[cp.Variable]) -> dict[int, cp.Variable]:
+    """Variables to take the place of these: CVXPY reads a gradient at values, and the user's are not ours to change."""
+    return {v.id: cp.Variable(v.shape, value=np.zeros(v.shape)) for v in variables}
+
+
+def _affine_map(expression: cp.Expression, variables: Mapping[int, cp.Variable]) -> Array:
+    """Rows [constant, coefficients...] of an affine vector expression; variables, all at 0, in row-major order."""
     constant = np.asarray(expression.value, dtype=float).reshape(-1, 1)
     gradient = expression.grad
     columns = [constant]
-    for variable in own.values():
+    for variable in variables.values():
         jacobian = gradient.get(variable)
         if jacobian is None:
             columns.append(np.zeros((len(constant), variable.size)))

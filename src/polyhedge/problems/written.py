@@ -99,13 +99,15 @@ def _take_numbers_below(highest: int) -> None:
 
 
 def substitute(node: cp.Expression, leaves: Leaves) -> cp.Expression:
-    """The expression with leaves replaced, by their id."""
+    """The expression with leaves replaced, by their id; parts that hold none of them are shared, not copied."""
     if not node.args:
         return leaves.get(getattr(node, "id", -1), node)
     args = [substitute(argument, leaves) for argument in node.args]
     # The function and not the atom, which cannot be compiled where its variable has become a number.
-    is_number = type(node) is cp.QuadForm and args[0].is_constant()
-    return cp.quad_form(*args) if is_number else node.copy(args)
+    if type(node) is cp.QuadForm and args[0].is_constant():
+        return cp.quad_form(*args)
+    is_same = all(new is old for new, old in zip(args, node.args, strict=True))
+    return node if is_same else node.copy(args)
 
 
 def substitute_in(constraint: cp.Constraint, leaves: Leaves) -> cp.Constraint:
