@@ -42,7 +42,7 @@ ORDER = (
     "cli",
     "__main__",
 )
-FOUNDATION = ("_columns", "_files", "_lazy", "_progress", "_text", "_validation", "_versions", "solvers")
+FOUNDATION = ("_columns", "_files", "_frames", "_lazy", "_progress", "_text", "_validation", "_versions", "solvers")
 OPTIONAL = {
     "cryptography",
     "dask",

@@ -9,6 +9,7 @@ from typing import Any, Self
 import numpy as np
 from scipy import stats
 
+from polyhedge._frames import as_frame
 from polyhedge._validation import Array, Mask
 from polyhedge.problems import DecisionProblem
 from polyhedge.problems.parameters import parameter_rows
@@ -16,9 +17,23 @@ from polyhedge.robust import Decisions, decide_knowing
 from polyhedge.sets import Volume
 
 
-@dataclass(frozen=True)
-class Proportion:
-    """A share of `n` trials with its exact (Clopper-Pearson) 95 % interval."""
+class _Number(float):
+    """A number that knows how sure it is: it compares, rounds, formats and computes as a float."""
+
+    def __new__(cls, value: float, *args: float, **kwargs: float) -> Self:
+        return super().__new__(cls, value)
+
+
+@dataclass(frozen=True, eq=False)
+class Proportion(_Number):
+    """A share of `n` trials with its exact (Clopper-Pearson) 95 % interval; a float.
+
+    Examples
+    --------
+    >>> held = Proportion(0.9, 0.555, 0.997, n=10)
+    >>> print(held, f"{held:.1%}", held > 0.8)
+    0.900 [0.555, 0.997] 90.0% True
+    """
 
     value: float
     low: float
@@ -26,7 +41,7 @@ class Proportion:
     n: int
 
     def __str__(self) -> str:
-        return f"{self.value:.3f} [{self.low:.3f}, {self.high:.3f}]"
+        return f"{self:.3f} [{self.low:.3f}, {self.high:.3f}]"
 
 
 def proportion(hits: Mask, level: float = 0.95) -> Proportion:
@@ -44,15 +59,23 @@ def proportion(hits: Mask, level: float = 0.95) -> Proportion:
     return Proportion(k / n, float(interval.low), float(interval.high), n)
 
 
-@dataclass(frozen=True)
-class Estimate:
-    """A mean with its standard error."""
+@dataclass(frozen=True, eq=False)
+class Estimate(_Number):
+    """A mean with its standard error; a float.
+
+    Examples
+    --------
+    >>> print(Estimate(0.97013, 0.0123), Estimate(0.97013, 1.7e-17))
+    0.9701 ± 0.012 0.9701
+    """
 
     value: float
     standard_error: float
 
     def __str__(self) -> str:
-        return f"{self.value:.4g} ± {self.standard_error:.2g}"
+        # Rows that all cost the same leave an error of rounding only.
+        exact = self.standard_error <= 1e-12 * abs(self)
+        return f"{self:.4g}" if exact else f"{self:.4g} ± {self.standard_error:.2g}"
 
 
 def estimate(values: Array) -> Estimate:
@@ -156,6 +179,20 @@ class Evaluation:
         if self.n_undecided:
             lines.append(f"undecided rows   {self.n_undecided}")
         return "\n".join(lines)
+
+    def to_frame(self) -> Any:
+        """Each figure in a row (pandas): its value, its interval or standard error, and the number of rows."""
+        figures = {field.name: getattr(self, field.name) for field in fields(self)}
+        numbers = {name: value for name, value in figures.items() if isinstance(value, float)}
+        parts = ("low", "high", "standard_error", "n")
+        rows = [[float(value), *(getattr(value, part, np.nan) for part in parts)] for value in numbers.values()]
+        columns = dict(zip(("value", *parts), np.array(rows, dtype=float).T, strict=True))
+        return as_frame(columns, "pandas", list(numbers))
+
+    def _repr_html_(self) -> str:
+        """The figures as a table."""
+        table: str = self.to_frame().to_html(na_rep="", float_format="{:.4g}".format)
+        return table
 
     def _held_lines(self) -> list[str]:
         bound = f"bound held       {self.bound_held}"

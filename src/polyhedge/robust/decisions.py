@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Self, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
+from polyhedge._frames import as_frame
 from polyhedge._validation import Array, Indices
 from polyhedge.problems.layout import Layout
 from polyhedge.robust.along_segment import BLOCK
@@ -17,8 +19,52 @@ from polyhedge.solvers.program import TOLERANCE, Status, status_at
 
 
 @dataclass(frozen=True)
+class Labels:
+    """What rows and columns of decisions are called.
+
+    `index` labels the rows (None: 0, 1, ...), `decisions` and `outcomes` name the columns, and `frame` is the library
+    ("pandas", "polars" or "pyarrow") whose frame the caller gave.
+    """
+
+    decisions: tuple[str, ...]
+    outcomes: tuple[str, ...]
+    index: Any = None
+    frame: str = "pandas"
+
+
+@dataclass(frozen=True)
+class Decision:
+    """One row of `Decisions`.
+
+    Attributes
+    ----------
+    z : the decision, in the shape of its variable.
+    cost_bound, worst_outcome, status, gap, detail : as in `Decisions`.
+    label : what the row is called in the caller's frame; its position where it has no name.
+    """
+
+    z: Array
+    cost_bound: float
+    worst_outcome: Array
+    status: Status
+    gap: float
+    detail: str
+    label: Any
+
+    def __str__(self) -> str:
+        if not np.isfinite(self.z).all():
+            return f"{self.label}: no decision. {self.status}"
+        z = np.array2string(self.z, precision=4, suppress_small=True, separator=", ")
+        doubt = "" if self.status == Status.OPTIMAL else f" ({self.status.name.lower()}, gap {self.gap:.2g})"
+        return f"{self.label}: z = {z} costs at most {self.cost_bound:.4g}{doubt}"
+
+
+@dataclass(frozen=True)
 class Decisions:
     """Robust decisions for N contexts and what proves them.
+
+    `decisions[3]` is one row, `decisions[2:5]`, `decisions[mask]` and `decisions[rows]` are decisions of some rows,
+    `decisions["power"]` is a variable by its name; iterating goes over the rows. `to_frame` gives a data frame.
 
     Attributes
     ----------
@@ -39,6 +85,7 @@ class Decisions:
         Proven distance between the bound and the least possible worst-case cost.
     detail : N texts that explain the status, or none where there is nothing to explain.
     layout : where each variable stands in `flat`.
+    labels : what rows and columns are called, where it is known.
     """
 
     flat: Array
@@ -49,6 +96,7 @@ class Decisions:
     gap: Array
     layout: Layout
     detail: tuple[str, ...] = ()
+    labels: Labels | None = None
 
     def __post_init__(self) -> None:
         nameless = [i for i in np.flatnonzero(np.isnan(self.cost_bound)) if self.status[i].has_solution]
@@ -62,11 +110,82 @@ class Decisions:
         """The decisions: (N, ...) of one variable (scalars as (N, 1)), (N, p) of several, side by side."""
         return self.layout.given(self.flat)
 
-    def __getitem__(self, name: str) -> Array:
-        """The variable of this name, (N, ...): one of the decision, or an auxiliary one of the cost."""
-        if not isinstance(name, str):
-            raise TypeError(f"Decisions are looked up by the name of a variable, got {name!r}. Index z by rows.")
-        return self.layout.of(self.flat, name)
+    @overload
+    def __getitem__(self, key: str) -> Array: ...
+    @overload
+    def __getitem__(self, key: int | np.integer[Any]) -> Decision: ...
+    @overload
+    def __getitem__(self, key: slice | Sequence[int] | NDArray[Any]) -> Self: ...
+    def __getitem__(self, key: Any) -> Any:
+        """A variable by its name, one row by its position, or the decisions of some rows."""
+        if isinstance(key, str):
+            return self.layout.of(self.flat, key)
+        if isinstance(key, int | np.integer):
+            return self._row(range(len(self))[key])
+        return self.take(np.arange(len(self))[key])
+
+    def __iter__(self) -> Iterator[Decision]:
+        return map(self._row, range(len(self)))
+
+    def _row(self, i: int) -> Decision:
+        return Decision(
+            z=self.layout.given(self.flat[[i]])[0],
+            cost_bound=float(self.cost_bound[i]),
+            worst_outcome=self.worst_outcome[i],
+            status=self.status[i],
+            gap=float(self.gap[i]),
+            detail=self.detail[i] if self.detail else "",
+            label=i if self.labels is None or self.labels.index is None else self.labels.index[i],
+        )
+
+    def take(self, rows: Indices) -> Self:
+        """The decisions of some rows, in this order."""
+        arrays = {name: getattr(self, name)[rows] for name in _ARRAYS}
+        labels = self.labels
+        if labels is not None and labels.index is not None:
+            labels = replace(labels, index=labels.index[rows])
+        return replace(self, **arrays, detail=tuple(self.detail[i] for i in rows) if self.detail else (), labels=labels)
+
+    def to_frame(self, backend: str | None = None) -> Any:
+        """The decisions by name, the bound, the worst outcome, status and note of each row.
+
+        Parameters
+        ----------
+        backend : "pandas", "polars" or "pyarrow"; None for the kind of frame that came in, pandas for arrays. A pandas
+            frame has the index of the caller's.
+
+        Examples
+        --------
+        >>> from polyhedge.problems import simplex_linear
+        >>> from polyhedge.robust import decide
+        >>> from polyhedge.sets import Box
+        >>> frame = decide(simplex_linear([0.0, 0.0]), Box([1.0, 1.0]), 0.5, np.array([[1.0, 3.0]])).to_frame()
+        >>> frame.columns.tolist()
+        ['z_1', 'z_2', 'cost_bound', 'worst_u_1', 'worst_u_2', 'status', 'note']
+        """
+        labels = self.labels or _numbered(self)
+        columns: dict[str, Any] = dict(zip(labels.decisions, self.flat[:, : self.layout.given_size].T, strict=True))
+        columns["cost_bound"] = self.cost_bound
+        columns |= {f"worst_{name}": self.worst_outcome[:, k] for k, name in enumerate(labels.outcomes)}
+        columns["status"] = [status.name.lower() for status in self.status]
+        columns["note"] = list(self.detail) or [""] * len(self)
+        return as_frame(columns, backend or labels.frame, labels.index)
+
+    def __str__(self) -> str:
+        shown = [str(row) for row in self[:_SHOWN]]
+        more = [f"... {len(self) - _SHOWN} more rows: to_frame() has all"] if len(self) > _SHOWN else []
+        return "\n".join([f"{len(self)} decisions", *shown, *more])
+
+    def __repr__(self) -> str:
+        optimal = int(self.is_optimal.sum())
+        bounds = self.cost_bound[np.isfinite(self.cost_bound)]
+        extent = f", cost bounds {bounds.min():.4g} to {bounds.max():.4g}" if len(bounds) else ""
+        return f"<Decisions: {len(self)} rows, {optimal} optimal{extent}>"
+
+    def _repr_html_(self) -> str:
+        table = self[:_SHOWN].to_frame("pandas").to_html()
+        more = f"<p>{len(self) - _SHOWN} more rows: <code>to_frame()</code> has all.</p>" if len(self) > _SHOWN else ""
+        return f"<p>{len(self)} decisions, {int(self.is_optimal.sum())} of them optimal.</p>{table}{more}"
 
     def __len__(self) -> int:
         return len(self.cost_bound)
@@ -84,13 +203,19 @@ class Decisions:
         return ". ".join(parts + details[:3])
 
 
+_ARRAYS = ("flat", "cost_bound", "worst_outcome", "active_facets", "status", "gap")
+_SHOWN = 10  # rows that a printed text or table shows: they fit a screen
+
+
+def _numbered(decisions: Decisions) -> Labels:
+    n, d = decisions.layout.given_size, decisions.worst_outcome.shape[1]
+    return Labels(tuple(f"z_{k + 1}" for k in range(n)), tuple(f"u_{k + 1}" for k in range(d)))
+
+
 def joined(parts: Sequence[Decisions], rows: Sequence[Indices]) -> Decisions:
     """Decisions for parts of the contexts, put together: part k has the contexts rows[k]."""
     back = np.argsort(np.concatenate(rows), kind="stable")
-    arrays = {
-        name: np.concatenate([getattr(part, name) for part in parts])[back]
-        for name in ("flat", "cost_bound", "worst_outcome", "active_facets", "status", "gap")
-    }
+    arrays: dict[str, Any] = {name: np.concatenate([getattr(part, name) for part in parts])[back] for name in _ARRAYS}
     texts = [text for part in parts for text in (part.detail or ("",) * len(part))]
     return Decisions(**arrays, layout=parts[0].layout, detail=tuple(texts[i] for i in back) if any(texts) else ())
 

@@ -1,0 +1,34 @@
+"""Data frames of whichever library the caller uses; pandas is the only one that has to be installed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any
+
+_MAKERS = {"pandas": "DataFrame", "polars": "DataFrame", "pyarrow": "table"}
+
+
+def backend_of(data: Any) -> str:
+    """The library whose frame this is; "pandas" for arrays and everything else.
+
+    Examples
+    --------
+    >>> backend_of([1.0, 2.0])
+    'pandas'
+    """
+    name = type(data).__module__.split(".")[0]
+    return name if name in _MAKERS else "pandas"
+
+
+def row_labels(data: Any) -> Any:
+    """The index of a pandas frame; None for data whose rows have no names."""
+    return data.index if type(data).__module__.split(".")[0] == "pandas" else None
+
+
+def as_frame(columns: Mapping[str, Any], backend: str, index: Any = None) -> Any:
+    """A frame of named columns; the row labels are kept where the library has any."""
+    if backend not in _MAKERS:
+        raise ValueError(f"backend must be one of {', '.join(_MAKERS)}, got {backend!r}.")
+    make = getattr(import_module(backend), _MAKERS[backend])
+    return make(dict(columns), index=index) if backend == "pandas" else make(dict(columns))
