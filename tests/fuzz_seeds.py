@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import cvxpy as cp
@@ -78,7 +79,8 @@ def write_seeds(folder: Path) -> None:
     save(folder, "union", fitted(news, learner=Given(ph.sets.UnionOfBalls([[0.0, 0.1], [0.3, 0.2], [-1.0, 1.0]]))))
     scaled = fitted(predictor=None)
     sizes = np.abs(Y).mean(axis=1)
-    scaled.spread_ = ph.learners.Spread.fit(X, scaled.predictor_.predict(X), sizes, min_leaf=40, seed=0)
+    spread = ph.learners.Spread.fit(X, scaled.predictor_.predict(X), sizes, min_leaf=40, seed=0)
+    scaled.model_ = replace(scaled.model_, family=replace(scaled.model_.family, spread=spread))
     save(folder, "spread", scaled)
     forest = fitted(predictor=RandomForestRegressor(3, max_depth=3))
     save(folder, "forest", forest)

@@ -186,7 +186,7 @@ class TestAuxiliaryVariables:
         problem, _ = tracking()
         X = np.random.default_rng(3).normal(size=(100, 2))
         decider = ph.RobustDecider(problem, "precomputed", learner=QUICK, random_state=0).fit(X, X + 0.1)
-        table = ph.batches.decide_rows(ph.batches.Model.of(decider), pd.DataFrame(X[:3]))
+        table = ph.batches.decide_rows(decider.model_, pd.DataFrame(X[:3]))
         assert list(table.columns[:3]) == ["z_1", "z_2", "cost_bound"]
 
     @pytest.mark.parametrize("place", ["cost", "constraints"])
@@ -656,7 +656,7 @@ class TestFittedDeciders:
         decider.fit(table[["a", "b"]], Y, parameters={"price": values})
         wanted = decider.decide(table[["a", "b"]], parameters={"price": values}).cost_bound
         table.loc[3, "p2"] = np.nan
-        found = ph.batches.decide_rows(ph.batches.Model.of(decider, names), table)
+        found = ph.batches.decide_rows(decider.model_, table, names)
         assert found["status"][3] == "not decided"
         assert found["note"][3] == "missing: one of p1, p2"
         others = np.arange(len(X)) != 3

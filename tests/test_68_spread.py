@@ -504,7 +504,7 @@ def test_tables_and_parquet_give_the_decisions_of_memory(tmp_path):
     decider = fitted(frame=True)
     rows = pd.DataFrame(uneven(200, seed=1)[0], columns=["a", "b", "c"]).assign(kind="y")
     rows.loc[7, "b"] = np.nan
-    found = ph.batches.decide_rows(ph.batches.Model.of(decider), rows)
+    found = ph.batches.decide_rows(decider.model_, rows)
     fine = rows.index != 7
     np.testing.assert_allclose(found.loc[fine, "cost_bound"], decider.decide(rows[fine]).cost_bound, rtol=1e-12)
     assert found.loc[7, "status"] == "not decided"

@@ -248,7 +248,7 @@ class TestNamesOfOutcomes:
         assert (
             twin.recalibrate(CENTERS, Y_FRAME[["cooling", "heating"]]).radius_ == robust.recalibrate(CENTERS, Y).radius_
         )
-        assert "worst_cooling" in ph.batches.Model.of(twin).columns
+        assert "worst_cooling" in ph.batches.decide_rows(twin.model_, pd.DataFrame(CENTERS[:1])).columns
         assert name_outcomes(twin) == ("heating", "cooling")
 
     def test_unknown_names_are_refused(self):

@@ -67,7 +67,7 @@ def test_facets_are_the_set_with_normals_of_size_one() -> None:
 def test_words_say_which_mixture_is_limited_on_which_side() -> None:
     W = [[0.7, 0.3], [-1.0, 0.0], [0.0, -1.0], [-1.0, -3.0]]
     decider = fitted(ph.problems.simplex_linear([0.0, 0.0]), ph.Polyhedron(W, [0.0, 0.0, 0.0, 1.0]))
-    decider.calibrations_ = (replace(decider.calibrations_[-1], radius=0.5),)
+    decider.model_ = replace(decider.model_, radii=replace(decider.model_.radii, radius=0.5))
     text = {facet.number: facet.text for facet in facets(decider, contexts(), ["heating", "cooling"])}
     assert text[1].startswith("limits 0.7 heating + 0.3 cooling to at most")
     assert text[1].endswith("above the prediction")

@@ -23,8 +23,8 @@ from hypothesis import strategies as st
 
 import polyhedge as ph
 from polyhedge.batches import frames
-from polyhedge.batches.model import decide_rows
 from polyhedge.batches.parquet import ParquetRun
+from polyhedge.batches.rows import decide_rows
 
 pd = pytest.importorskip("pandas")
 pytest.importorskip("pyarrow")
@@ -96,7 +96,7 @@ def assert_same_decisions(found: Any, decider: ph.RobustDecider, rows: Any) -> N
 
 def test_rows_that_cannot_be_decided_keep_their_place_with_a_reason(decider: ph.RobustDecider, data: Any) -> None:
     rows = with_gaps(data[0]).iloc[::-1]
-    found = decide_rows(ph.batches.Model.of(decider), rows)
+    found = decide_rows(decider.model_, rows)
     pd.testing.assert_index_equal(found.index, rows.index)
     assert_same_decisions(found, decider, rows)
     assert found.loc[400, "note"] == "missing: x1"
@@ -117,7 +117,7 @@ def test_rows_that_the_predictor_refuses_keep_their_place_too(data: Any) -> None
     problem = ph.problems.simplex_linear([0.0, 0.0])
     decider = ph.RobustDecider(problem, picky, learner=ph.learners.OneSidedBox(), random_state=0)
     decider.fit(rows[calm], Y[calm])
-    found = decide_rows(ph.batches.Model.of(decider), rows)
+    found = decide_rows(decider.model_, rows)
     np.testing.assert_array_equal(found["status"] == "optimal", calm)
     assert (found.loc[~calm, "note"] == "x0 was never above 2").all()
     np.testing.assert_array_equal(found.loc[calm, "cost_bound"], decider.decide(rows[calm]).cost_bound)
@@ -127,12 +127,12 @@ def test_a_table_that_the_predictor_refuses_altogether_is_an_error(decider: ph.R
     with pytest.raises(
         ValueError, match=r"The table must have the column\(s\) x0, x1, x2, x3, got x0, x1, x2 \(missing: x3\)"
     ):
-        decide_rows(ph.batches.Model.of(decider), data[0].drop(columns="x3"))
+        decide_rows(decider.model_, data[0].drop(columns="x3"))
     X, Y = data[0].to_numpy(), data[1]
     unnamed = ph.RobustDecider(decider.problem, learner=ph.learners.OneSidedBox(), random_state=0).fit(X, Y)
     many = pd.concat([data[0].drop(columns="x3")] * 2)
     with pytest.raises(ValueError, match="3 features"):
-        decide_rows(ph.batches.Model.of(unnamed), many)
+        decide_rows(unnamed.model_, many)
 
 
 def test_a_context_without_a_decision_says_why(data: Any) -> None:
@@ -140,7 +140,7 @@ def test_a_context_without_a_decision_says_why(data: Any) -> None:
     Y = data[1]
     decider = ph.RobustDecider(problem, "precomputed", learner=ph.learners.OneSidedBox(), random_state=0)
     decider.fit(pd.DataFrame(np.abs(Y), columns=["a", "b"]), np.abs(Y))
-    found = decide_rows(ph.batches.Model.of(decider), pd.DataFrame({"a": [1.0, -1e6], "b": [1.0, -1e6]}))
+    found = decide_rows(decider.model_, pd.DataFrame({"a": [1.0, -1e6], "b": [1.0, -1e6]}))
     assert found["status"].tolist() == ["optimal", "empty set"]
     assert "known support of the outcome" in found["note"][1]
     assert list(found.columns)[:2] == ["order_1", "order_2"]
@@ -149,21 +149,21 @@ def test_a_context_without_a_decision_says_why(data: Any) -> None:
 def test_a_predictor_fitted_on_an_array_takes_the_columns_in_their_order(decider: ph.RobustDecider, data: Any) -> None:
     X = data[0].to_numpy()
     unnamed = ph.RobustDecider(decider.problem, learner=ph.learners.OneSidedBox(), random_state=0).fit(X, data[1])
-    found = decide_rows(ph.batches.Model.of(unnamed), data[0])
+    found = decide_rows(unnamed.model_, data[0])
     assert_same_decisions(found, decider, data[0])
 
 
 def test_an_unfitted_decider_is_refused() -> None:
     decider = ph.RobustDecider(ph.problems.simplex_linear([0.0, 0.0]))
     with pytest.raises(ValueError, match="not fitted yet"):
-        ph.batches.Model.of(decider)
+        ph.batches.decide_parquet(decider, "from.parquet", "to.parquet")
 
 
 def test_a_missing_package_is_named_with_its_extra() -> None:
     code = (
         "import sys, importlib.util as u; find = u.find_spec\n"
         "u.find_spec = lambda name: None if name == 'pyarrow' else find(name)\n"
-        "from polyhedge.batches.model import require\n"
+        "from polyhedge.batches.rows import require\n"
         "require('dask', ['dask', 'pyarrow'])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
@@ -243,7 +243,7 @@ def test_distributed_calibration_gives_the_radius_of_memory(client: Any, decider
     expected = decider.recalibrate(rows, Y).radius_
     table = rows.assign(a=Y[:, 0], b=Y[:, 1])
     before = decider.calibrations_[-1]
-    decider.calibrations_ = (*decider.calibrations_, replace(before, radius=np.nan))
+    decider.model_ = replace(decider.model_, radii=replace(decider.model_.radii, radius=np.nan))
     same = decider.recalibrate(dd.from_pandas(table, npartitions=6), ["a", "b"])
     assert same is decider
     assert decider.radius_ == expected

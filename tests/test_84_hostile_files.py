@@ -509,7 +509,8 @@ def test_a_spread_that_looks_beyond_the_columns_says_so_when_it_is_used(path):
     decider = fitted()
     sizes = np.abs(Y).mean(axis=1)
     spread = ph.learners.Spread.fit(X, decider.predictor_.predict(X), sizes, min_leaf=40, seed=0)
-    decider.spread_ = replace(spread, columns=np.array([0, 1, 2, 99]))
+    family = replace(decider.model_.family, spread=replace(spread, columns=np.array([0, 1, 2, 99])))
+    decider.model_ = replace(decider.model_, family=family)
     decider.save(path)
     with pytest.raises(ValueError, match=r"predicted from column 99, but X has 4 columns"):
         ph.load(path).decide(X[:2])

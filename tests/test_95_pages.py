@@ -450,7 +450,7 @@ def test_page_allows_for_the_chance_in_the_radius(two) -> None:
     # 65 of 80: the interval of these rows excludes 0.9, but 80 calibration rows and chance explain it.
     assert decider.measure(X[rows], Y[rows]).summary(0.1).coverage.high < 0.9
     fewer = copy(decider)
-    fewer.calibrations_ = (replace(decider.calibrations_[-1], n=80),)
+    fewer.model_ = replace(decider.model_, radii=replace(decider.model_.radii, n=80))
     assert "agrees with the promised" in Seen(model_report(fewer, X[rows], Y[rows])).text
 
 

@@ -4,31 +4,29 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from copy import copy
-from datetime import UTC, datetime
+from dataclasses import replace
 from pathlib import Path
 from threading import Lock
 from typing import Any, Self
 
-import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 
-from polyhedge._columns import names_of, select_columns
 from polyhedge._validation import Array, check_alpha
-from polyhedge.batches import Model, decide_frame, distributed_radius, is_dask_frame
-from polyhedge.batches.model import known_names
-from polyhedge.calibration import Calibration, conformal_radius, grouped_radius
+from polyhedge.batches import decide_frame, distributed_radius, is_dask_frame
+from polyhedge.calibration import Calibrator, Marginal, Radii
 from polyhedge.data import digest_rows, take_rows
-from polyhedge.io import Key, StoredModel, write_model
+from polyhedge.fitted import FittedAttributes
+from polyhedge.io import Key, write_model
 from polyhedge.learners import Auto, Learner, Samples, learn_with_spread
-from polyhedge.metrics import Evaluation, RowMeasures, measure_rows
+from polyhedge.metrics import Evaluation, RowMeasures
+from polyhedge.model import Model, Record, calibrated_radii, fitted_model
 from polyhedge.predictors import Predictor, as_predictor
 from polyhedge.problems import DecisionProblem
-from polyhedge.problems.checks import check_outcomes
 from polyhedge.problems.parameters import from_columns, parameter_rows
-from polyhedge.robust import Decisions, decide
+from polyhedge.regions import Guard, RegionFamily, ScaledSet, SetPlan, Work
+from polyhedge.robust import Decisions
 from polyhedge.rows import (
     at_reference,
     check_features,
@@ -41,19 +39,16 @@ from polyhedge.rows import (
     learning_samples,
     n_rows_of,
     named_rows,
-    one_row,
     split_into_parts,
 )
-from polyhedge.sets import Polyhedron, Region, Volume, has_quick_volume, mean_volume
+from polyhedge.sets import Region, Volume
 
-_SETTINGS = ("predictor", "learner", "split", "random_state")
-_VOLUME_REGIONS = 20
-_CALIBRATION_BLOCK = 262_144
+_SETTINGS = ("predictor", "learner", "split", "random_state", "calibration", "guarantee")
 _TRAIL = Lock()
-"""Held while a radius joins the audit trail: two that are set at once must both be in it."""
+"""Held while radii join the audit trail: two that are set at once must both be in it."""
 
 
-class RobustDecider(BaseEstimator):
+class RobustDecider(FittedAttributes, BaseEstimator):
     r"""Robust decisions whose cost bound holds with probability at least 1 - alpha.
 
     `fit` splits the rows into three disjoint parts: one trains the predictor, one learns the shape of
@@ -75,14 +70,22 @@ class RobustDecider(BaseEstimator):
         Shares of the rows. The training share is dealt to the other two where the predictor needs none.
     random_state : int, numpy Generator, RandomState or None
         Same seed, same result.
+    calibration : Calibrator or None
+        What the promise is about: `calibration.ByCategory` for each value of a column; None for all rows together.
+    guarantee : {"outcome", "cost"} or None
+        "outcome", the default: a set of outcomes is calibrated, and the decision is the best against all of them.
+        "cost": the decision is fixed first, by the set at the size it was learned at, and the bound on the cost of
+        this one decision is calibrated. It is lower, and says nothing of other decisions or outcomes.
 
     Attributes
     ----------
+    model_ : the fitted `Model`: region family, radii and the record of both. It never changes; `recalibrate` makes
+        another. All that follows is read from it.
     problem_, predictor_ : the problem as it was fitted, and the fitted predictor.
     parameters_ : the values of the problem's parameters for which the set was learned, by name.
     set_ : the learned shape, in residuals; where there is a spread, in residuals divided by it.
-    radius_, alpha_ : its calibrated radius, and the level that it was set for. Setting `alpha` after `fit` promises
-        nothing until `recalibrate` sets a radius for it.
+    radius_, alpha_ : its calibrated radius, the largest where rows have different ones, and the level that it was set
+        for. Setting `alpha` after `fit` promises nothing until `recalibrate` sets a radius for it.
     spread_ : the predicted `Spread` that scales the set at each row; None where one size serves all rows.
     learn_result_ : the learner's evidence.
     split_ : the row indices of the three parts.
@@ -120,6 +123,8 @@ class RobustDecider(BaseEstimator):
         learner: Learner | None = None,
         split: Sequence[float] = (0.5, 0.25, 0.25),
         random_state: Any = None,
+        calibration: Calibrator | None = None,
+        guarantee: str | None = None,
     ) -> None:
         self.problem = problem
         self.predictor = predictor
@@ -127,6 +132,8 @@ class RobustDecider(BaseEstimator):
         self.learner = learner
         self.split = split
         self.random_state = random_state
+        self.calibration = calibration
+        self.guarantee = guarantee
 
     def fit(
         self,
@@ -172,7 +179,7 @@ class RobustDecider(BaseEstimator):
             infeasible or not whole. Coverage does not depend on it, because it is about outcomes alone.
         """
         self._forget()
-        check_settings(self.problem, self.alpha, self.learner, self.split)
+        check_settings(self.problem, self.alpha, self.learner, self.split, self.calibration, self.guarantee)
         check_rows(X, Y, groups, train=train, learn=learn, calibrate=calibrate)
         values = parameter_rows(self.problem.parameters, from_columns(parameters, X), n_rows_of(X))
         precomputed = isinstance(self.predictor, str)
@@ -196,9 +203,8 @@ class RobustDecider(BaseEstimator):
         learn_rows, centers, calibrate_rows = learning_samples(
             learner, predictor, make_predictor, X, Y, split, self.alpha, labels
         )
-        self.n_learn_ = len(learn_rows)
-        learned_at, self.parameters_ = at_reference(problem, values, split)
-        self.learn_result_, self.spread_ = learn_with_spread(
+        learned_at, reference = at_reference(problem, values, split)
+        self.learn_result_, spread = learn_with_spread(
             learner,
             Samples(Y[learn_rows] - centers, centers, learned_at, self.alpha),
             take_rows(X, learn_rows),
@@ -207,18 +213,26 @@ class RobustDecider(BaseEstimator):
         )
         if self.learn_result_.interrupted and not learner.needs.keep_interrupted:
             raise KeyboardInterrupt("fit was interrupted: learn_result_ has the best set so far, without a radius.")
-        self.set_ = self.learn_result_.set
-        self.problem_, self.predictor_, self.split_ = problem, predictor, split
-        self.settings_ = {name: repr(getattr(self, name)) for name in _SETTINGS}
-        names = feature_names(problem, X, precomputed=precomputed)
-        if names is not None:
-            self.feature_names_in_ = np.array(names, dtype=object)
-        self.data_digest_ = digest_rows(X, Y, split.train, split.learn, split.calibrate)
-        self.calibrations_: tuple[Calibration, ...] = ()
-        self._calibrate(
-            take_rows(X, calibrate_rows), Y[calibrate_rows], None if labels is None else labels[calibrate_rows]
+        sets = ScaledSet(problem, predictor, self.learn_result_.set, spread)
+        family: RegionFamily = Guard(problem, predictor, SetPlan(sets)) if self.guarantee == "cost" else sets
+        record = Record(
+            split=split,
+            n_learn=len(learn_rows),
+            data_digest=digest_rows(X, Y, split.train, split.learn, split.calibrate),
+            learn_result=self.learn_result_,
+            feature_names=feature_names(problem, X, precomputed=precomputed) or (),
+            parameters=reference,
+            settings={name: repr(getattr(self, name)) for name in _SETTINGS},
         )
+        rows = take_rows(X, calibrate_rows), Y[calibrate_rows]
+        its_labels = None if labels is None else labels[calibrate_rows]
+        radii = calibrated_radii(family, self._calibrator, *rows, self.alpha, its_labels, values[calibrate_rows])
+        self.model_ = fitted_model(family, record, *radii)
         return self
+
+    @property
+    def _calibrator(self) -> Calibrator:
+        return Marginal() if self.calibration is None else self.calibration
 
     def recalibrate(
         self, X: Any, Y: Any, *, groups: ArrayLike | None = None, parameters: Mapping[Any, Any] | None = None
@@ -236,60 +250,22 @@ class RobustDecider(BaseEstimator):
         like them; the radius is computed from scores that stay with the
         workers, and is exactly that of the same rows in memory.
         """
-        self._check_fitted("recalibrate")
+        model, alpha = self._fitted("recalibrate"), check_alpha(self.alpha)
         if is_dask_frame(X):
             if groups is not None:
                 raise ValueError("groups cannot be given for a Dask DataFrame. Recalibrate on one row of each group.")
-            alpha = check_alpha(self.alpha)
-            self._set_radius(*distributed_radius(Model.of(self, parameters), X, list(Y), alpha), alpha)
+            self._take_over(*distributed_radius(model, X, list(Y), self._calibrator, alpha, parameters))
             return self
         check_rows(X, Y, groups)
-        if parameters is not None:
-            parameter_rows(self.problem_.parameters, from_columns(parameters, X), n_rows_of(X))
-        X, Y = self._features(X), check_outcomes(self.problem_, Y)
-        check_features(X, Y, may_be_missing=self.predictor_.takes_nan)
-        self._calibrate(X, Y, group_labels(groups, len(Y)))
+        values = model.values(X, parameters)
+        features, outcomes = model.features(X), model.outcomes(X, Y)
+        labels = group_labels(groups, len(outcomes))
+        self._take_over(*calibrated_radii(model.family, self._calibrator, features, outcomes, alpha, labels, values))
         return self
 
-    def _calibrate(self, X: Any, Y: Array, groups: Any = None) -> None:
-        """Calibration rows only: the one place that sets the radius."""
-        scores = np.empty(len(Y))
-        for k in range(0, len(Y), _CALIBRATION_BLOCK):
-            rows = np.arange(k, min(k + _CALIBRATION_BLOCK, len(Y)))
-            part = X if len(rows) == len(Y) else take_rows(X, rows)
-            centers = self.predictor_.predict(part)
-            scores[rows] = self.set_.scores((Y[rows] - centers) / self._scales(part, centers)[:, None])
-        alpha = check_alpha(self.alpha)
-        radius = conformal_radius(scores, alpha) if groups is None else grouped_radius(scores, groups, alpha)
-        self._set_radius(radius, len(scores), digest_rows(X, Y), alpha)
-
-    def _set_radius(self, radius: float, n: int, digest: str, alpha: float) -> None:
-        """Take a radius over, and note in the audit trail where it comes from."""
-        date = datetime.now(UTC).isoformat(timespec="seconds")
+    def _take_over(self, radii: Radii, digest: str) -> None:
         with _TRAIL:
-            self.calibrations_ = (*self.calibrations_, Calibration(date, n, radius, digest, alpha))
-
-    @property
-    def radius_(self) -> float:
-        """The calibrated radius."""
-        return self._calibration.radius
-
-    @property
-    def alpha_(self) -> float:
-        """The level that the radius was set for, hence what is promised."""
-        return self._calibration.alpha
-
-    @property
-    def n_calibrate_(self) -> int:
-        """Samples that set the radius."""
-        return self._calibration.n
-
-    @property
-    def _calibration(self) -> Calibration:
-        # An AttributeError where there is no calibration yet, so that hasattr(decider, "radius_") tells.
-        if not getattr(self, "calibrations_", ()):
-            raise AttributeError("This RobustDecider has no radius yet. Call fit(X, Y) first.")
-        return self.calibrations_[-1]
+            self.model_ = self.model_.with_radii(radii, digest)
 
     def decide(
         self,
@@ -319,62 +295,44 @@ class RobustDecider(BaseEstimator):
             There a row with missing values keeps its place with a note; here it is an error. Dask's own
             workers and progress bars take the place of `n_jobs` and `progress`.
         """
-        self._check_fitted("decide")
+        model = self._fitted("decide")
         if is_dask_frame(X):
-            return decide_frame(Model.of(self, parameters), X)
-        centers = self.centers(X)
-        known = {"scales": self._scales(X, centers), "parameters": from_columns(parameters, X)}
-        decisions = decide(self.problem_, self.set_, self.radius_, centers, **known, n_jobs=n_jobs, progress=progress)
+            return decide_frame(model, X, parameters)
+        decisions = model.decide(X, parameters, Work(n_jobs, progress))
         complaint = decisions.complaint()
         if complaint:
             warnings.warn(complaint, RuntimeWarning, stacklevel=2)
         return decisions
 
-    def region(self, x: Any) -> Region:
-        """The set of outcomes that the decision at one row guards against, whatever the problem's parameters are."""
-        self._check_fitted("region")
-        centers = self.centers(one_row(x))
-        if len(centers) != 1:
-            raise ValueError(f"region takes one row, got {len(centers)}. Call it for each row.")
-        return self._region_around(centers[0], self._scales(one_row(x), centers)[0])
+    def region(self, x: Any, *, parameters: Mapping[Any, Any] | None = None) -> Region:
+        """The set of outcomes that the decision at one row guards against.
+
+        A set of outcomes is the same whatever the problem's parameters are; one that guards a cost is not.
+        """
+        return self._fitted("region").region(x, parameters)
 
     def centers(self, X: Any) -> Array:
         """The predictions (N, d), around which the sets lie."""
-        self._check_fitted("centers")
-        features = self._features(X)
-        check_features(features, None, may_be_missing=self.predictor_.takes_nan)
-        return self.predictor_.predict(features)
+        model = self._fitted("centers")
+        return model.family.predictor.predict(model.features(X))
 
     def outcomes_and_centers(self, X: Any, Y: Any) -> tuple[Array, Array]:
         """The outcomes (N, d) in the order of the problem, and the predictions for the same rows."""
-        self._check_fitted("outcomes_and_centers")
-        check_rows(X, Y)
-        outcomes, centers = check_outcomes(self.problem_, Y), self.centers(X)
-        if len(outcomes) != len(centers):
-            raise ValueError(f"X and Y must have the same number of rows, got {len(centers)} and {len(outcomes)}.")
-        return outcomes, centers
+        return self._fitted("outcomes_and_centers").outcomes(X, Y), self.centers(X)
 
     def scales(self, X: Any, centers: Array | None = None) -> Array:
         """How many times its calibrated size the set has at each row (N,): the predicted spread, or 1.
 
         `centers` are the predictions there, where they are known already.
         """
-        self._check_fitted("scales")
-        return self._scales(X, self.centers(X) if centers is None else centers)
-
-    def _scales(self, X: Any, centers: Array) -> Array:
-        return np.ones(len(centers)) if self.spread_ is None else self.spread_(self._features(X), centers)
-
-    def _features(self, X: Any) -> Any:
-        """The columns of `fit`, in their order, where both have names."""
-        names = known_names(self) or names_of(X)
-        return X if names is None else select_columns(X, names, "X")
+        model = self._fitted("scales")
+        return model.family.sets.scales(model.features(X), self.centers(X) if centers is None else centers)
 
     def residuals(self, X: Any, Y: ArrayLike) -> Array:
         """What `set_` is a set of: outcome minus prediction (N, d), over the predicted spread where there is one."""
-        self._check_fitted("residuals")
-        Y, centers = self.outcomes_and_centers(X, Y)
-        return np.asarray((Y - centers) / self._scales(X, centers)[:, None])
+        model = self._fitted("residuals")
+        outcomes = model.outcomes(X, Y)
+        return model.family.sets.at(model.features(X)).residuals(outcomes)
 
     def evaluate(
         self,
@@ -393,27 +351,18 @@ class RobustDecider(BaseEstimator):
         volume : whether to tell the mean volume of the sets; None where it is quick: for bounded sets of at most 3
             outcomes. With many outcomes it can take minutes and says little.
         """
-        still = self._snapshot("evaluate")
-        asked = has_quick_volume(still.set_) if volume is None else volume
-        measured = still.measure(X, Y, parameters=parameters)
-        return measured.summary(still.alpha_, volume=still.mean_volume(X) if asked else None)
-
-    def _snapshot(self, method: str) -> Self:
-        """The decider as it is now: another thread may recalibrate it meanwhile."""
-        self._check_fitted(method)
-        with _TRAIL:
-            return copy(self)
+        model = self._fitted("evaluate")  # read once: another thread may recalibrate meanwhile
+        asked = model.family.has_quick_volume if volume is None else volume
+        measured = model.measure(X, Y, parameters)
+        return measured.summary(model.radii.alpha, volume=model.mean_volume(X) if asked else None)
 
     def measure(self, X: Any, Y: ArrayLike, *, parameters: Mapping[Any, Any] | None = None) -> RowMeasures:
         """Bound, constraints, realised cost and regret row by row, on rows that were not used for fitting."""
-        self._check_fitted("evaluate")
-        Y, centers = self.outcomes_and_centers(X, Y)
-        scales = self._scales(X, centers)
-        radius = self.radius_  # read once: another thread may recalibrate meanwhile
-        parameters = from_columns(parameters, X)
-        decisions = decide(self.problem_, self.set_, radius, centers, scales=scales, parameters=parameters)
-        inside = self.set_.contains((Y - centers) / scales[:, None], radius)
-        return measure_rows(self.problem_, decisions, inside, centers, Y, parameters)
+        return self._fitted("evaluate").measure(X, Y, parameters)
+
+    def mean_volume(self, X: Any) -> Volume:
+        """Volume of the set, the mean over the rows; over an even choice of them where support is known."""
+        return self._fitted("mean_volume").mean_volume(X)
 
     def save(
         self,
@@ -433,43 +382,10 @@ class RobustDecider(BaseEstimator):
         sign : private key, the file that `polyhedge keygen` wrote or its text; `load(path, verify=...)` with the public
             key then refuses every other file.
         """
-        self._check_fitted("save")
-        model = StoredModel(
-            problem=self.problem_,
-            set=self.set_,
-            spread=self.spread_,
-            calibrations=self.calibrations_,
-            predictor=self.predictor_,
-            learn_result=self.learn_result_,
-            n_learn=self.n_learn_,
-            split=self.split_,
-            data_digest=self.data_digest_,
-            feature_names=tuple(getattr(self, "feature_names_in_", ())),
-            settings=self.settings_,
-            details=getattr(self, "details_", {}) if details is None else details,
-        )
+        model = self._fitted("save")
+        if details is not None:
+            model = replace(model, record=replace(model.record, details=details))
         write_model(path, model, trusted, sign)
-
-    def _region_around(self, center: Array, scale: float) -> Region:
-        A, h = self.problem_.support_rows
-        known = {"support_W": A, "support_h": h} if len(A) else {}
-        shape = self.set_.scaled(scale) if isinstance(self.set_, Polyhedron) else self.set_
-        return Region(shape, self.radius_, center, **known)
-
-    def mean_volume(self, X: Any) -> Volume:
-        """Volume of the set, the mean over the rows; over an even choice of them where support is known."""
-        self._check_fitted("mean_volume")
-        has_known_support = len(self.problem_.support_rows[0]) > 0
-        if self.spread_ is None and not has_known_support:
-            return self.set_.volume(self.radius_)
-        centers = self.centers(X)
-        scales = self._scales(X, centers)
-        if not has_known_support:
-            return mean_volume(self.set_, self.radius_, scales)
-        chosen = np.unique(np.linspace(0, len(centers) - 1, _VOLUME_REGIONS).astype(int))
-        volumes = [self._region_around(centers[i], scales[i]).volume() for i in chosen]
-        spread = float(np.std(volumes, ddof=1) / np.sqrt(len(volumes))) if len(volumes) > 1 else 0.0
-        return Volume(float(np.mean(volumes)), spread)
 
     def _forget(self) -> None:
         """Begin anew: no part of an earlier fit may stay beside parts of this one."""
@@ -479,11 +395,12 @@ class RobustDecider(BaseEstimator):
 
     def __sklearn_is_fitted__(self) -> bool:
         """Whether there is a radius."""
-        return hasattr(self, "radius_")
+        return hasattr(self, "model_")
 
-    def _check_fitted(self, method: str) -> None:
-        if hasattr(self, "radius_"):
-            return
+    def _fitted(self, method: str) -> Model:
+        """The model, or an error that names the missing step."""
+        if hasattr(self, "model_"):
+            return self.model_
         said = "This RobustDecider is not fitted yet"
         if getattr(self, "_fit_has_begun", False):
             said = "The last fit of this RobustDecider was interrupted or failed before it had a radius"

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
-
+from polyhedge.calibration import Marginal
 from polyhedge.estimator import RobustDecider
 from polyhedge.io import MAX_BYTES, Key, read_model
 from polyhedge.problems import DecisionProblem
+from polyhedge.regions import Guard
 
 __all__ = ["load"]
 
@@ -45,6 +45,7 @@ def load(
     Examples
     --------
     >>> import tempfile
+    >>> import numpy as np
     >>> import polyhedge as ph
     >>> Y = np.random.default_rng(0).normal(size=(100, 2))
     >>> decider = ph.RobustDecider(ph.problems.simplex_linear([0.0, 0.0]), "precomputed", random_state=0)
@@ -54,14 +55,16 @@ def load(
     >>> bool((twin.decide(Y).cost_bound == decider.decide(Y).cost_bound).all()), twin.details_
     (True, {'columns': ['a', 'b']})
     """
-    model = read_model(path, problem=problem, trusted=trusted, max_bytes=max_bytes, verify=verify)
-    decider = RobustDecider(model.problem, model.template, alpha=model.alpha)
-    decider.set_, decider.spread_, decider.predictor_ = model.set, model.spread, model.predictor
-    decider.calibrations_ = model.calibrations
-    decider.problem_, decider.settings_ = model.problem, dict(model.settings)
-    decider.learn_result_, decider.split_ = model.learn_result, model.split
-    decider.n_learn_ = model.n_learn
-    decider.data_digest_, decider.details_ = model.data_digest, dict(model.details)
-    if model.feature_names:
-        decider.feature_names_in_ = np.array(model.feature_names, dtype=object)
+    model, template = read_model(path, problem=problem, trusted=trusted, max_bytes=max_bytes, verify=verify)
+    calibrator = model.radii.calibrator
+    decider = RobustDecider(
+        model.problem,
+        template,
+        alpha=model.radii.alpha,
+        calibration=None if calibrator == Marginal() else calibrator,
+        guarantee="cost" if model.family.kind == Guard.kind else None,
+    )
+    decider.model_ = model
+    if model.record.learn_result is not None:
+        decider.learn_result_ = model.record.learn_result
     return decider

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 
 from polyhedge._columns import check_same_rows, names_of
 from polyhedge._validation import Array, as_finite, check_alpha, numbers_of
-from polyhedge.calibration import check_groups, minimum_samples
+from polyhedge.calibration import Calibrator, check_groups, minimum_samples
 from polyhedge.data import Split, as_indices, partition_rows, split_rows, take_rows
 from polyhedge.data.splits import IndexArray
 from polyhedge.learners import Learner
@@ -32,7 +32,9 @@ _ENOUGH_TO_LEARN, _ROWS_A_FOLD = 3000, 10
 _REPRODUCED = 1e-3
 
 
-def check_settings(problem: Any, alpha: float, learner: Any, split: Any) -> None:
+def check_settings(
+    problem: Any, alpha: float, learner: Any, split: Any, calibration: Any = None, guarantee: Any = None
+) -> None:
     """Raise where a setting of a decider is not what it must be."""
     check_alpha(alpha)
     if not isinstance(problem, DecisionProblem):
@@ -44,6 +46,10 @@ def check_settings(problem: Any, alpha: float, learner: Any, split: Any) -> None
         )
     if not isinstance(split, (tuple, list, np.ndarray)) or len(split) != 3:
         raise ValueError(f"split must be three shares (train, learn, calibrate), got {split!r}.")
+    if calibration is not None and (isinstance(calibration, type) or not isinstance(calibration, Calibrator)):
+        raise TypeError(f"calibration must be an object with a method calibrate, got {calibration!r}. Call the class.")
+    if guarantee not in (None, "outcome", "cost"):
+        raise ValueError(f'guarantee must be "outcome" or "cost", got {guarantee!r}.')
 
 
 def generator(random_state: Any) -> np.random.Generator:

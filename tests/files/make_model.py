@@ -7,6 +7,7 @@ Run `python tests/files/make_model.py` once when a release is made.
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +22,8 @@ def main() -> None:
     X, Y = ph.data.make_synthetic(160, rng=np.random.default_rng(0))
     write(fitted(X, Y), X, Y, stem)
     scaled = fitted(X, Y)
-    scaled.spread_ = ph.learners.Spread.fit(X, scaled.predictor_.predict(X), np.exp(X[:, 0]), min_leaf=40, seed=0)
+    spread = ph.learners.Spread.fit(X, scaled.predictor_.predict(X), np.exp(X[:, 0]), min_leaf=40, seed=0)
+    scaled.model_ = replace(scaled.model_, family=replace(scaled.model_.family, spread=spread))
     write(scaled, X, Y, f"{stem}_spread")
 
 

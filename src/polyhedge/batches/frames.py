@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from polyhedge._validation import Array, Indices
-from polyhedge.batches.model import Model, decide_rows, require
-from polyhedge.calibration import attained_rank
+from polyhedge.batches.rows import Parameters, decide_rows, require, table_features
+from polyhedge.calibration import Calibrator, Marginal, OneRadius, attained_rank
 from polyhedge.data import digest_rows
+from polyhedge.model import Model, scores_of
 from polyhedge.problems.checks import check_outcomes
 from polyhedge.problems.names import order_outcomes
 
@@ -26,7 +27,7 @@ def is_dask_frame(X: Any) -> bool:
     return hasattr(X, "map_partitions") and hasattr(X, "npartitions") and hasattr(X, "columns")
 
 
-def decide_frame(model: Model, frame: Any) -> Any:
+def decide_frame(model: Model, frame: Any, parameters: Parameters | None = None) -> Any:
     """Decide partition by partition: a lazy Dask data frame with the same divisions and row order.
 
     The model is one node of the task graph, so that it travels to each worker once, not with every partition.
@@ -35,6 +36,7 @@ def decide_frame(model: Model, frame: Any) -> Any:
     ----------
     model : Model
     frame : dask.dataframe.DataFrame
+    parameters : as in `decide_rows`.
 
     Returns
     -------
@@ -43,24 +45,34 @@ def decide_frame(model: Model, frame: Any) -> Any:
     """
     require("dask", ["dask", "pyarrow"])
     # The frame's own example of no rows shows whether its columns fit, before any work is done.
-    meta = decide_rows(model, frame._meta)
-    return frame.map_partitions(_decide_partition, _sent_once(model), meta=meta)
+    meta = decide_rows(model, frame._meta, parameters)
+    return frame.map_partitions(_decide_partition, _sent_once((model, parameters)), meta=meta)
 
 
-def _decide_partition(rows: Any, model: Model) -> Any:
+def _decide_partition(rows: Any, sent: _Sent) -> Any:
     # Dask has a worker for each core already.
-    return decide_rows(model, rows, n_jobs=1)
+    return decide_rows(sent[0], rows, sent[1], n_jobs=1)
 
 
-def _sent_once(model: Model) -> Any:
+_Sent = tuple[Model, Parameters | None]
+
+
+def _sent_once(sent: _Sent) -> Any:
     import dask
 
     # Not traversed, and under a name of its own: a model is opaque to Dask and need not be hashed.
-    return dask.delayed(model, pure=False, traverse=False)
+    return dask.delayed(sent, pure=False, traverse=False)
 
 
-def distributed_radius(model: Model, frame: Any, outcomes: Sequence[str], alpha: float) -> tuple[float, int, str]:
-    """The exact conformal radius of rows in a Dask data frame, their number, and a digest of them.
+def distributed_radius(
+    model: Model,
+    frame: Any,
+    outcomes: Sequence[str],
+    calibrator: Calibrator,
+    alpha: float,
+    parameters: Parameters | None = None,
+) -> tuple[OneRadius, str]:
+    """The exact conformal radius of rows in a Dask data frame, and a digest of them.
 
     The scores are computed where the rows are and stay there. The conformal order statistic is found by
     counting scores in ever narrower intervals; at most a million scores travel to the caller. The rows must
@@ -73,8 +85,15 @@ def distributed_radius(model: Model, frame: Any, outcomes: Sequence[str], alpha:
         Features and outcomes of the calibration rows. Missing values are an error: leaving rows out is a
         choice that the guarantee does not cover.
     outcomes : names of the outcome columns, in the order of the problem where they are not called like its outcomes.
+    calibrator : must be `Marginal`, which needs ranks of scores only.
     alpha : miscoverage level.
+    parameters : as in `decide_rows`.
     """
+    if calibrator != Marginal():
+        raise ValueError(
+            f"Only one radius for all rows can be set from a Dask DataFrame, and calibration={calibrator!r} sets "
+            "others. Recalibrate on rows in memory."
+        )
     require("dask", ["dask", "pyarrow"])
     names = [str(name) for name in outcomes]
     if any(name not in frame.columns for name in names) or len(names) != model.problem.n_outcomes:
@@ -82,11 +101,11 @@ def distributed_radius(model: Model, frame: Any, outcomes: Sequence[str], alpha:
             f"Y must name {model.problem.n_outcomes} outcome column(s) of the Dask DataFrame, got "
             f"{', '.join(names) or 'none'}."
         )
-    scores = _Scores.of(model, frame, list(order_outcomes(model.problem.outcome_names, names)))
+    scores = _Scores.of((model, parameters), frame, list(order_outcomes(model.problem.outcome_names, names)))
     radius = scores.of_rank(attained_rank(scores.n, alpha))
     if not np.isfinite(radius):
         raise ValueError(f"The conformal radius would be {radius}. Check the scores or raise alpha.")
-    return radius, scores.n, scores.digest
+    return OneRadius(radius, alpha, scores.n), scores.digest
 
 
 @dataclass(frozen=True)
@@ -100,7 +119,7 @@ class _Scores:
     digest: str = ""
 
     @classmethod
-    def of(cls, model: Model, frame: Any, outcomes: list[str]) -> _Scores:
+    def of(cls, model: _Sent, frame: Any, outcomes: list[str]) -> _Scores:
         import dask
 
         sent, score = _sent_once(model), dask.delayed(_score_partition)
@@ -133,14 +152,14 @@ class _Scores:
         return float(np.partition(candidates, k - below - 1)[k - below - 1])
 
 
-def _score_partition(rows: Any, model: Model, outcomes: list[str]) -> tuple[Array, str]:
+def _score_partition(rows: Any, sent: _Sent, outcomes: list[str]) -> tuple[Array, str]:
     """The scores of a partition, and a digest of its rows."""
     if not len(rows):
         return np.zeros(0), ""
+    model, parameters = sent
     X, Y = rows.drop(columns=outcomes), rows[outcomes].to_numpy(dtype=np.float64)
-    centers, scales = model.predict(model.features(X))
-    residuals = (check_outcomes(model.problem, Y) - centers) / scales[:, None]
-    return model.set.scores(residuals), digest_rows(X, Y)
+    features, values = table_features(model, X, parameters), model.values(X, parameters)
+    return scores_of(model.family, features, check_outcomes(model.problem, Y), values), digest_rows(X, Y)
 
 
 def _summary(scored: tuple[Array, str]) -> tuple[int, float, float, str]:

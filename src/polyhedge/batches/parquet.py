@@ -13,7 +13,8 @@ from typing import Any, BinaryIO
 
 from polyhedge._files import new_file, new_folder
 from polyhedge._validation import check_count
-from polyhedge.batches.model import FittedDecider, Model, decide_rows, empty_result, require
+from polyhedge.batches.rows import check_parameters, decide_rows, empty_result, model_of, parameter_columns, require
+from polyhedge.model import Model
 
 _BLOCK = 131_072
 
@@ -29,7 +30,7 @@ class ParquetRun:
 
 
 def decide_parquet(
-    decider: FittedDecider,
+    decider: Any,
     source: str | Path,
     target: str | Path,
     *,
@@ -80,15 +81,15 @@ def decide_parquet(
     check_count(workers, "workers", minimum=1)
     require("dask", ["pyarrow"] if workers == 1 else ["pyarrow", "distributed"])
     check_count(block_rows, "block_rows", minimum=1)
-    model, source, target = Model.of(decider, parameters), Path(source), Path(target)
-    model.check_parameters()
+    model, source, target = model_of(decider), Path(source), Path(target)
+    sent = _Sent(model, check_parameters(model.problem, parameters))
     files = _files(source, target)
-    plan = [_plan(model, path, columns, keep) for path in files]
-    total, done, decided = sum(job.rows for job in plan), 0, 0
-    with _results(source, target) as open_result, _Deciders(model, workers) as deciders:
-        for job in plan:
-            with open_result(job.path) as into:
-                for rows, n_decided in _decide_file(job, into, deciders, block_rows):
+    plan = [_plan(sent, path, columns, keep) for path in files]
+    total, done, decided = sum(file.rows for file in plan), 0, 0
+    with _results(source, target) as open_result, _Deciders(sent, workers) as deciders:
+        for file in plan:
+            with open_result(file.path) as into:
+                for rows, n_decided in _decide_file(file, into, deciders, block_rows):
                     done, decided = done + rows, decided + n_decided
                     if progress is not None:
                         progress(done, total)
@@ -129,6 +130,14 @@ def _results(source: Path, target: Path) -> Iterator[Callable[[Path], AbstractCo
         yield open_result
 
 
+@dataclass(frozen=True, eq=False)
+class _Sent:
+    """What a worker gets once: the model, and where values of the problem's parameters come from."""
+
+    model: Model
+    parameters: Mapping[str, Any]
+
+
 @dataclass(frozen=True)
 class _Job:
     """A file to decide: which columns are features, which are copied, and what the result looks like."""
@@ -140,7 +149,7 @@ class _Job:
     schema: Any
 
 
-def _plan(model: Model, path: Path, columns: Sequence[str] | None, keep: Sequence[str]) -> _Job:
+def _plan(sent: _Sent, path: Path, columns: Sequence[str] | None, keep: Sequence[str]) -> _Job:
     """Read the footer only, and complain before any work is done."""
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -150,13 +159,13 @@ def _plan(model: Model, path: Path, columns: Sequence[str] | None, keep: Sequenc
             rows, schema = file.metadata.num_rows, file.schema_arrow
     except pa.ArrowInvalid as error:
         raise ValueError(f"{path} is not a Parquet file: {error}") from error
-    known = columns if columns is not None else model.names
+    known = columns if columns is not None else sent.model.names
     features = list(known) if known is not None else [name for name in schema.names if name not in keep]
-    features = list(dict.fromkeys([*features, *model.parameter_columns]))
+    features = list(dict.fromkeys([*features, *parameter_columns(sent.parameters)]))
     absent = [name for name in [*features, *keep] if name not in schema.names]
     if absent:
         raise ValueError(f"{path} has no column {', '.join(absent)}. It has {', '.join(schema.names)}.")
-    results = pa.Schema.from_pandas(empty_result(model), preserve_index=False).remove_metadata()
+    results = pa.Schema.from_pandas(empty_result(sent.model), preserve_index=False).remove_metadata()
     twice = sorted(set(keep) & set(results.names))
     if twice:
         raise ValueError(f"keep must not name a column of the results, got {', '.join(twice)}. Rename it in the file.")
@@ -180,8 +189,8 @@ def _decide_file(job: _Job, into: BinaryIO, deciders: _Deciders, block_rows: int
 class _Deciders:
     """One process, or several that each hold the model; results come in the order of the blocks."""
 
-    def __init__(self, model: Model, workers: int) -> None:
-        self.model, self.workers = model, workers
+    def __init__(self, sent: _Sent, workers: int) -> None:
+        self.sent, self.workers = sent, workers
 
     def __enter__(self) -> _Deciders:
         self.pool = None
@@ -193,7 +202,7 @@ class _Deciders:
                 self.workers,
                 mp_context=multiprocessing.get_context("spawn"),
                 initializer=_receive,
-                initargs=(dumps(self.model),),
+                initargs=(dumps(self.sent),),
             )
         return self
 
@@ -205,7 +214,7 @@ class _Deciders:
         """Pairs of a block and its results; never more than two blocks a worker are in memory."""
         if self.pool is None:
             for block in blocks:
-                yield block, _decide_block(self.model, block.select(features))
+                yield block, _decide_block(self.sent, block.select(features))
             return
         waiting: deque[tuple[Any, Future[Any]]] = deque()
         for block in blocks:
@@ -217,21 +226,22 @@ class _Deciders:
             yield block, future.result()
 
 
-_received: list[Model] = []
+_received: list[_Sent] = []
 
 
-def _receive(model: bytes) -> None:
+def _receive(sent: bytes) -> None:
     from distributed.protocol.pickle import loads
 
-    _received.append(loads(model))
+    _received.append(loads(sent))
 
 
 def _decide_received(block: Any) -> Any:
     return _decide_block(_received[0], block, n_jobs=1)
 
 
-def _decide_block(model: Model, block: Any, n_jobs: int | None = None) -> Any:
+def _decide_block(sent: _Sent, block: Any, n_jobs: int | None = None) -> Any:
     import pyarrow as pa
 
     # NaN stands for "no decision" in a data frame; a file has a word of its own for a value that is missing.
-    return pa.RecordBatch.from_pandas(decide_rows(model, block.to_pandas(), n_jobs=n_jobs), preserve_index=False)
+    found = decide_rows(sent.model, block.to_pandas(), sent.parameters, n_jobs=n_jobs)
+    return pa.RecordBatch.from_pandas(found, preserve_index=False)

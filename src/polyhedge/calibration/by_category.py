@@ -104,6 +104,11 @@ class CategoryRadii:
         """The largest radius of a category."""
         return float(self.radii.max())
 
+    @property
+    def calibrator(self) -> ByCategory:
+        """By the same column, with the same rule for other rows."""
+        return ByCategory(self.column, "marginal" if np.isfinite(self.other) else "refuse")
+
     def at(self, rows: Rows) -> Array:
         """The radius of each row's category (N,)."""
         radius_of_category = dict(zip(self.categories, self.radii.tolist(), strict=True))

@@ -95,6 +95,11 @@ class OneRadius:
     is_grouped: bool = False
     kind: ClassVar[str] = "marginal"
 
+    @property
+    def calibrator(self) -> Marginal:
+        """The marginal one."""
+        return Marginal()
+
     def at(self, rows: Rows) -> Array:
         """The radius, once for each row (N,)."""
         return np.full(rows.n, self.radius)

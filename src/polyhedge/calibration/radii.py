@@ -69,6 +69,10 @@ class Radii(Protocol):
     def radius(self) -> float:
         """The radius, the largest where rows have different ones."""
 
+    @property
+    def calibrator(self) -> Calibrator:
+        """What made them, and makes such radii again from other rows."""
+
     def at(self, rows: Rows) -> Array:
         """Radii (N,) of new rows; infinite where no radius keeps the promise, so that a row has no bound."""
 

@@ -7,7 +7,7 @@ from polyhedge._lazy import lazy
 if TYPE_CHECKING:
     from polyhedge.io.archive import MAX_BYTES, ModelFileError
     from polyhedge.io.info import ModelInfo, inspect_model
-    from polyhedge.io.model import StoredModel, read_model, write_model
+    from polyhedge.io.model import read_model, write_model
     from polyhedge.io.signatures import Key, key_fingerprint, make_keys
 else:  # imported when they are first used
     __getattr__, __dir__ = lazy(__name__)
@@ -17,7 +17,6 @@ __all__ = [
     "Key",
     "ModelFileError",
     "ModelInfo",
-    "StoredModel",
     "inspect_model",
     "key_fingerprint",
     "make_keys",

@@ -5,18 +5,15 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from polyhedge.calibration import Calibration, attained_rank
 from polyhedge.io.archive import ModelFileError
 from polyhedge.learners import LearnResult, Spread
+from polyhedge.model import Model
 from polyhedge.sets import UncertaintySet
 from polyhedge.solvers.program import SolverError
-
-if TYPE_CHECKING:
-    from polyhedge.io.model import StoredModel
 
 _DIGEST = re.compile("[0-9a-f]{64}")
 _ROUNDING = 1e-6
@@ -24,18 +21,21 @@ _MOST_AXES = 16
 """Each costs two linear programs."""
 
 
-def check_claims(model: StoredModel) -> None:
+def check_claims(model: Model) -> None:
     """Raise where a model claims what no fit could have given.
 
     The newest radius must not be below every score, a proven bound not above what was reached; names and row numbers
     must make sense. That each radius has a rank among its rows is checked where they are read.
     """
-    _check_radius(model.set, model.calibrations[-1].radius)
-    _check_evidence(model.learn_result, is_scaled=model.spread is not None)
+    sets, record = getattr(model.family, "sets", None), model.record
+    if sets is not None:
+        _check_radius(sets.shape, model.radii.radius if model.family is sets else 0.0)
+    if record.learn_result is not None:
+        _check_evidence(record.learn_result, is_scaled=sets is not None and sets.spread is not None)
     _check_rows(model)
-    _check_names(model.feature_names)
-    if model.spread is not None:
-        _check_spread(model.spread, model.set.n_outcomes)
+    _check_names(record.feature_names)
+    if sets is not None and sets.spread is not None:
+        _check_spread(sets.spread, sets.shape.n_outcomes)
 
 
 def check_ranks(calibrations: Sequence[Calibration]) -> None:
@@ -78,8 +78,8 @@ def _check_evidence(result: LearnResult, *, is_scaled: bool) -> None:
         )
 
 
-def _check_rows(model: StoredModel) -> None:
-    n_rows, first = model.split.n_rows, model.calibrations[0].n
+def _check_rows(model: Model) -> None:
+    n_rows, first = model.record.split.n_rows, model.trail[0].n
     if n_rows is not None and (first > n_rows or n_rows > np.iinfo(np.int64).max):
         raise ModelFileError(f"The first radius is said to come from {first} of {n_rows} rows.")
 

@@ -6,7 +6,7 @@ import json
 import math
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -17,16 +17,16 @@ import numpy as np
 from polyhedge._files import replace_file
 from polyhedge._validation import check_alpha, check_count
 from polyhedge._versions import versions
-from polyhedge.calibration import Calibration
+from polyhedge.calibration import Calibration, OneRadius, Radii, radii_from_state
 from polyhedge.data import Split
 from polyhedge.io.archive import MAX_BYTES, ModelFileError, bytes_needed, open_archive, pack
 from polyhedge.io.claims import check_claims, check_ranks, checked_digest
 from polyhedge.io.encode import decode, encode, parse_json
+from polyhedge.io.families import family_from_state, family_to_state, n_outcomes_of
 from polyhedge.io.predictor import predictor_from_members, predictor_to_members
-from polyhedge.io.sets import set_from_state, set_to_state, spread_from_state, spread_to_state
 from polyhedge.io.signatures import Key, check_signature, read_signature, signature_of
-from polyhedge.learners import LearnResult, Spread
-from polyhedge.predictors import Predictor
+from polyhedge.learners import LearnResult
+from polyhedge.model import Model, Record
 from polyhedge.problems import DecisionProblem
 from polyhedge.problems.expression_tree import NotPortableError
 from polyhedge.problems.stored import problem_from_state, problem_to_state
@@ -42,56 +42,30 @@ _PACKAGES = ("polyhedge", "numpy", "scipy", "scikit-learn", "cvxpy", "highspy", 
 _MAX_CALIBRATIONS = 10_000
 
 
-@dataclass(frozen=True)
-class StoredModel:
-    """The parts of a fitted decider that a file keeps.
-
-    `predictor` is the fitted one, `template` what `RobustDecider` takes as its parameter; `settings` are texts.
-    """
-
-    problem: DecisionProblem
-    set: UncertaintySet
-    spread: Spread | None
-    calibrations: tuple[Calibration, ...]
-    predictor: Predictor
-    learn_result: LearnResult
-    n_learn: int
-    split: Split
-    data_digest: str
-    feature_names: tuple[str, ...] = ()
-    settings: Mapping[str, str] = field(default_factory=dict)
-    details: Mapping[str, Any] = field(default_factory=dict)
-    template: Any = None
-
-    @property
-    def alpha(self) -> float:
-        """The level that the radius in force was set for."""
-        return self.calibrations[-1].alpha
-
-
-def write_model(path: str | Path, model: StoredModel, trusted: Sequence[str] = (), sign: Key | None = None) -> None:
+def write_model(path: str | Path, model: Model, trusted: Sequence[str] = (), sign: Key | None = None) -> None:
     """Write a model file, whole or not at all; signed with a private key where there is one."""
-    kind, types, members = predictor_to_members(model.predictor, model.problem.n_outcomes, trusted)
+    record, family = model.record, model.family
+    kind, types, members = predictor_to_members(family.predictor, model.problem.n_outcomes, trusted)
     state = {
         "format": FORMAT,
         "schema": SCHEMA,
         "created": _now(),
         "packages": versions(_PACKAGES),
-        "settings": dict(model.settings),
+        "settings": dict(record.settings),
         "problem": _problem_state(model.problem),
-        "set": set_to_state(model.set),
-        "spread": None if model.spread is None else spread_to_state(model.spread),
-        "calibrations": [[c.date, c.n, float(c.radius), c.digest, float(c.alpha)] for c in model.calibrations],
+        **family_to_state(family),
+        "radii": {"kind": model.radii.kind, **model.radii.state()},
+        "calibrations": [[c.date, c.n, float(c.radius), c.digest, float(c.alpha)] for c in model.trail],
         "predictor": {"kind": kind, "types": types},
-        "learning": _learn_state(model.learn_result),
-        "n_learn": int(model.n_learn),
-        "split": [np.asarray(getattr(model.split, part)) for part in ("train", "learn", "calibrate")],
-        "n_rows": model.split.n_rows,
-        "data_digest": model.data_digest,
-        "feature_names": list(model.feature_names),
+        "learning": None if record.learn_result is None else _learn_state(record.learn_result),
+        "n_learn": int(record.n_learn),
+        "split": [np.asarray(getattr(record.split, part)) for part in ("train", "learn", "calibrate")],
+        "n_rows": record.split.n_rows,
+        "data_digest": record.data_digest,
+        "feature_names": list(record.feature_names),
     }
     text, arrays = encode(state)
-    members.update({"model.json": text, "details.json": _details_text(model.details), **arrays})
+    members.update({"model.json": text, "details.json": _details_text(record.details), **arrays})
     replace_file(Path(path), pack(members, None if sign is None else partial(signature_of, key=sign)))
     if bytes_needed(members) > MAX_BYTES:
         warnings.warn(
@@ -109,34 +83,31 @@ def read_model(
     trusted: Sequence[str] = (),
     max_bytes: int = MAX_BYTES,
     verify: Key | Sequence[Key] | None = None,
-) -> StoredModel:
-    """Read a model file; `ModelFileError` where it is not what `write_model` wrote."""
+) -> tuple[Model, Any]:
+    """Read a model file: the model, and what `RobustDecider` takes as its predictor.
+
+    `ModelFileError` where the file is not what `write_model` wrote.
+    """
     opened = open_model(path, max_bytes, verify)
     members, state = opened.members, opened.state
     try:
-        with_problem = _problem(state["problem"], problem)
-        shape = set_from_state(state["set"])
-        d = with_problem.n_outcomes
-        if shape.n_outcomes != d:
-            raise ValueError(f"the set has {shape.n_outcomes} outcomes, the problem {d}")
+        its_problem, d = _problem(state["problem"], problem), n_outcomes_of(state)
+        if its_problem.n_outcomes != d:
+            raise ValueError(f"the set has {d} outcomes, the problem {its_problem.n_outcomes}")
         template, predictor = predictor_from_members(state["predictor"]["kind"], members, d, trusted)
-        model = StoredModel(
-            problem=with_problem,
-            set=shape,
-            spread=spread_from_state(state.get("spread"), shape),
-            calibrations=calibrations_of(state),
-            predictor=predictor,
-            learn_result=_learn_result(state["learning"], shape),
-            n_learn=check_count(state["n_learn"], "n_learn", minimum=0),
+        family = family_from_state(state, its_problem, predictor)
+        record = Record(
             split=_split(state["split"], state["n_rows"]),
+            n_learn=check_count(state["n_learn"], "n_learn", minimum=0),
             data_digest=checked_digest(state["data_digest"]),
+            learn_result=None if state["learning"] is None else _learn_result(state["learning"], family.sets.shape),
             feature_names=_names(state["feature_names"]),
             settings={str(key): str(value) for key, value in state["settings"].items()},
             details=details_of(members),
-            template=template,
         )
+        model = Model(family, record, radii_of(state), calibrations_of(state))
         check_claims(model)
-        return model
+        return model, template
     except ModelFileError:
         raise
     except Exception as error:  # edited content fails wherever it is first used
@@ -201,6 +172,17 @@ def calibrations_of(state: Mapping[str, Any]) -> tuple[Calibration, ...]:
     made = tuple(_calibration(*entry, **older) for entry in entries)
     check_ranks(made)
     return made
+
+
+def radii_of(state: Mapping[str, Any]) -> Radii:
+    """The radii in force, which the newest entry of the audit trail must agree with."""
+    newest = calibrations_of(state)[-1]
+    if "radii" not in state:  # older files know one radius for all rows
+        return OneRadius(newest.radius, newest.alpha, newest.n)
+    radii = radii_from_state(state["radii"]["kind"], state["radii"])
+    if (radii.n, radii.alpha, radii.radius) != (newest.n, newest.alpha, newest.radius):
+        raise ModelFileError("The radii are not those of the newest entry of the audit trail.")
+    return radii
 
 
 def _calibration(date: str, n: int, radius: float, digest: str, alpha: float) -> Calibration:

@@ -71,6 +71,10 @@ class RegionFamily(Protocol):
         """What gives the centres."""
 
     @property
+    def sets(self) -> Any:
+        """The `ScaledSet` whose shape was learned; an AttributeError where none was."""
+
+    @property
     def scores_need_parameters(self) -> bool:
         """Whether the score of an outcome depends on the values of the problem's parameters."""
 

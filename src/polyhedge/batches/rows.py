@@ -1,0 +1,252 @@
+"""A table of rows -> a table of decisions, in which every row keeps its place."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from sklearn.exceptions import NotFittedError
+
+from polyhedge._columns import names_of, select_columns
+from polyhedge._validation import Array, Indices, Mask, numbers_of
+from polyhedge.model import Model, Placed
+from polyhedge.problems import DecisionProblem
+from polyhedge.problems.parameters import by_name, column_names, from_columns, parameter_rows
+from polyhedge.regions import Work
+from polyhedge.robust import Decisions
+from polyhedge.solvers.program import Status
+
+_SHORT = {status: str(status).partition(":")[0] for status in Status}
+_UNDECIDED = "not decided"
+_STATUSES = (*dict.fromkeys(_SHORT.values()), _UNDECIDED)
+_MOST_REFUSED = 1000
+"""Rows of one block that the predictor may refuse; beyond, it is the table that is wrong."""
+
+
+Parameters = Mapping[Any, Any]
+
+
+def model_of(decider: Any) -> Model:
+    """The model of a fitted `RobustDecider`."""
+    if not hasattr(decider, "model_"):
+        raise NotFittedError("This RobustDecider is not fitted yet. Call fit(X, Y) first.")
+    model: Model = decider.model_
+    return model
+
+
+def check_parameters(problem: DecisionProblem, parameters: Parameters | None) -> dict[str, Any]:
+    """The parameters by name; an error unless all can be taken along with rows that come in parts."""
+    given = by_name(problem.parameters, parameters)
+    for parameter in problem.parameters:
+        value: Any = given.get(parameter.name)
+        n, is_flat = len(column_names(value)), len(parameter.shape) < 2
+        is_fine = is_flat and n == parameter.leaf.size if n else np.shape(value) == parameter.shape
+        if value is None or not is_fine:
+            raise ValueError(
+                f"The parameter {parameter.name} must be given as {parameter.leaf.size} name(s) of columns or as "
+                f"one value of shape {parameter.shape}, because rows of tables come in parts; got {value!r}."
+            )
+    return given
+
+
+def parameter_columns(parameters: Parameters | None) -> list[str]:
+    """Columns that hold values of parameters."""
+    return list(dict.fromkeys(name for value in (parameters or {}).values() for name in column_names(value)))
+
+
+def table_features(model: Model, rows: Any, parameters: Parameters | None) -> Any:
+    """The columns of a data frame as the predictor knows them: by name, or as an array without parameters."""
+    if model.names is None:
+        names_of(rows)  # numbers that are out of order are no names, and no order either
+        return rows.drop(columns=parameter_columns(parameters)).to_numpy()
+    return select_columns(rows, model.names, "The table")
+
+
+def result_columns(problem: DecisionProblem) -> list[str]:
+    """Names of all columns of a table of decisions."""
+    outcomes = (f"worst_{name}" for name in problem.outcome_names)
+    return distinct_names([*problem.decision_names, "cost_bound", *outcomes, "gap", "status", "note"])
+
+
+def distinct_names(names: Sequence[str]) -> list[str]:
+    """The names with an underscore after those that a later name needs: a decision may be called like a column of ours.
+
+    Examples
+    --------
+    >>> distinct_names(["status", "z", "status"])
+    ['status_', 'z', 'status']
+    """
+    taken: set[str] = set()
+    found = []
+    for name in reversed(names):
+        while name in taken:
+            name = f"{name}_"
+        taken.add(name)
+        found.append(name)
+    return found[::-1]
+
+
+def require(extra: str, packages: Sequence[str]) -> None:
+    """Raise an error that names the extra to install where one of the packages is missing."""
+    missing = [name for name in packages if importlib.util.find_spec(name) is None]
+    if missing:
+        raise ImportError(f"This needs {' and '.join(missing)}. Get it with: pip install 'polyhedge[{extra}]'")
+
+
+def decide_rows(model: Model, rows: Any, parameters: Parameters | None = None, *, n_jobs: int | None = None) -> Any:
+    """One row of results for each row of a data frame, in the same order and with the same index.
+
+    Rows with missing or infinite numbers, and rows that the predictor refuses, keep their place: their
+    decision is NaN, their status "not decided", and `note` says why.
+
+    Parameters
+    ----------
+    model : Model
+        `RobustDecider.model_`.
+    rows : pandas.DataFrame
+    parameters : dict, optional
+        Values of the problem's parameters, by name: a column of the table (a list of columns where the parameter has
+        several entries), or one value for all rows.
+    n_jobs : int, optional
+        Number of threads, by default one a core.
+
+    Returns
+    -------
+    pandas.DataFrame
+        The decision by the problem's own names, `cost_bound`, the worst outcome as `worst_u_1` ..., `gap`, `status` and
+        `note`, which is missing where there is nothing to say.
+
+    Examples
+    --------
+    >>> import pandas as pd, polyhedge as ph
+    >>> X, Y = ph.data.make_synthetic(400, rng=np.random.default_rng(0))
+    >>> decider = ph.RobustDecider(ph.problems.simplex_linear([0.0, 0.0]), random_state=0).fit(X, Y)
+    >>> rows = pd.DataFrame(X[:2])
+    >>> rows.iloc[1, 0] = float("nan")
+    >>> decide_rows(decider.model_, rows)["status"].tolist()
+    ['optimal', 'not decided']
+    """
+    given = check_parameters(model.problem, parameters)
+    features = table_features(model, rows, given)
+    usable, reasons = _usable(model, features)
+    wanted = parameter_columns(given)
+    for row in np.flatnonzero(usable & _has_no_value(rows, wanted)):
+        usable[row], reasons[int(row)] = False, f"missing: one of {', '.join(wanted)}"
+    found = None
+    if usable.any():
+        values = _values(model.problem, rows, given, usable)
+        placed = _place(model, features, values, usable, reasons, Work(n_jobs))
+        found = None if placed is None else placed.decide()
+    return _table(model.problem, rows.index, found, usable, reasons)
+
+
+def _values(problem: DecisionProblem, rows: Any, given: Parameters, usable: Mask) -> Array:
+    """Flat values (N, t) of the parameters; NaN at rows that are not used."""
+    read = from_columns(given, rows)
+    some = {key: value[usable] if column_names(given[key]) else value for key, value in read.items()}
+    flat = parameter_rows(problem.parameters, some, int(usable.sum()))
+    values = np.full((len(rows), flat.shape[1]), np.nan)
+    values[usable] = flat
+    return values
+
+
+def _has_no_value(rows: Any, columns: list[str]) -> Mask:
+    numbers = rows[columns].to_numpy(dtype=np.float64)
+    return np.logical_not(np.isfinite(numbers).all(axis=1))
+
+
+def _usable(model: Model, features: Any) -> tuple[Mask, dict[int, str]]:
+    """Which rows have the numbers the predictor needs, and why the others do not."""
+    numbers = numbers_of(features)
+    if numbers is None:
+        return np.ones(len(features), dtype=bool), {}
+    bad = np.isinf(numbers) if model.family.predictor.takes_nan else ~np.isfinite(numbers)
+    usable: Mask = np.logical_not(bad.any(axis=1))
+    names = getattr(features, "columns", None)
+    names = np.arange(numbers.shape[1]) if names is None else features.select_dtypes("number").columns
+    reasons = {}
+    for row in np.flatnonzero(~usable):
+        guilty = ", ".join(str(name) for name in names[bad[row]])
+        kind = "missing" if np.isnan(numbers[row, bad[row]]).all() else "not finite"
+        reasons[int(row)] = f"{kind}: {guilty}"
+    return usable, reasons
+
+
+def _place(
+    model: Model, features: Any, values: Array, usable: Mask, reasons: dict[int, str], work: Work
+) -> Placed | None:
+    """The regions at the usable rows; rows that the predictor refuses are marked, with its reason, and left out."""
+    try:
+        return model.place(_take(features, usable), int(usable.sum()), values[usable], work)
+    except ValueError:
+        refused: dict[int, str] = {}
+        _find_refused(model, features, values, np.flatnonzero(usable), refused)
+        if not refused:
+            raise
+    usable[list(refused)] = False
+    reasons |= refused
+    if not usable.any():
+        return None
+    return model.place(_take(features, usable), int(usable.sum()), values[usable], work)
+
+
+def _find_refused(model: Model, features: Any, values: Array, rows: Indices, refused: dict[int, str]) -> None:
+    """Rows that the predictor refuses, found by halving, and its reasons."""
+    mask = np.zeros(len(features), dtype=bool)
+    mask[rows] = True
+    try:
+        model.family.at(_take(features, mask), values[rows])
+    except ValueError as error:
+        if len(rows) > 1:
+            half = len(rows) // 2
+            for part in (rows[:half], rows[half:]):
+                _find_refused(model, features, values, part, refused)
+            return
+        refused[int(rows[0])] = " ".join(str(error).split())
+        if len(refused) > _MOST_REFUSED:
+            raise
+
+
+def _take(features: Any, mask: Mask) -> Any:
+    if mask.all():
+        return features
+    return features.loc[mask] if hasattr(features, "loc") else features[mask]
+
+
+def _table(problem: DecisionProblem, index: Any, found: Decisions | None, usable: Mask, reasons: dict[int, str]) -> Any:
+    import pandas as pd
+
+    n = len(index)
+    numbers = np.full((n, len(problem.decision_names) + problem.n_outcomes + 2), np.nan)
+    codes = np.full(n, _STATUSES.index(_UNDECIDED), dtype=np.int8)
+    texts = np.full(n, None, dtype=object)
+    texts[list(reasons)] = list(reasons.values())
+    if found is not None:
+        z = found.z.reshape(len(found), -1)
+        numbers[usable] = np.column_stack([z, found.cost_bound, found.worst_outcome, found.gap])
+        code_of = {status: _STATUSES.index(short) for status, short in _SHORT.items()}
+        codes[usable] = np.fromiter(map(code_of.__getitem__, found.status), np.int8, len(found))
+        texts[usable] = _explanations(found)
+    columns = dict(zip(result_columns(problem)[:-2], numbers.T, strict=True))
+    columns["status"] = pd.Categorical.from_codes(codes, categories=list(_STATUSES))
+    columns["note"] = pd.array(texts, dtype=pd.StringDtype("pyarrow"))
+    return pd.DataFrame(columns, index=index)
+
+
+def _explanations(found: Decisions) -> Array:
+    """Why a decision is not optimal, or what is not promised for it, in words; None where there is nothing to say."""
+    texts = np.full(len(found), None, dtype=object)
+    details = np.array(found.detail or [""] * len(found), dtype=object)
+    for i in np.flatnonzero(~found.is_optimal | (details != "")):
+        said = "" if found.status[i] is Status.OPTIMAL else str(found.status[i]).partition(": ")[2]
+        texts[i] = ". ".join(part for part in (said, details[i]) if part)
+    return texts
+
+
+def empty_result(model: Model) -> Any:
+    """A table of decisions without rows: the types of the columns."""
+    import pandas as pd
+
+    return _table(model.problem, pd.RangeIndex(0), None, np.zeros(0, dtype=bool), {})

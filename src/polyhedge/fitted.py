@@ -1,0 +1,108 @@
+"""What a fitted decider shows: every attribute is read from its model, so that none can disagree with another."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from polyhedge._validation import Array
+from polyhedge.calibration import Calibration
+from polyhedge.data import Split
+from polyhedge.learners import Spread
+from polyhedge.model import Model
+from polyhedge.predictors import Predictor
+from polyhedge.problems import DecisionProblem
+from polyhedge.sets import UncertaintySet
+
+
+class FittedAttributes:
+    """Public attributes of a fitted decider; an AttributeError before `fit`, so that hasattr tells."""
+
+    model_: Model
+
+    @property
+    def _model(self) -> Model:
+        if "model_" not in vars(self):
+            raise AttributeError("This RobustDecider has no radius yet. Call fit(X, Y) first.")
+        return self.model_
+
+    @property
+    def problem_(self) -> DecisionProblem:
+        """The problem as it was fitted."""
+        return self._model.problem
+
+    @property
+    def predictor_(self) -> Predictor:
+        """The fitted predictor."""
+        return self._model.family.predictor
+
+    @property
+    def set_(self) -> UncertaintySet:
+        """The learned shape, in residuals; where there is a spread, in residuals divided by it."""
+        return self._model.family.sets.shape
+
+    @property
+    def spread_(self) -> Spread | None:
+        """The predicted spread that scales the set at each row; None where one size serves all rows."""
+        return self._model.family.sets.spread
+
+    @property
+    def radius_(self) -> float:
+        """The calibrated radius, the largest where rows have different ones."""
+        return self._model.radii.radius
+
+    @property
+    def alpha_(self) -> float:
+        """The level that the radius was set for, hence what is promised."""
+        return self._model.radii.alpha
+
+    @property
+    def n_calibrate_(self) -> int:
+        """Samples that set the radius."""
+        return self._model.radii.n
+
+    @property
+    def calibrations_(self) -> tuple[Calibration, ...]:
+        """The audit trail: one entry for each calibration so far, the newest last."""
+        return self._model.trail
+
+    @property
+    def n_learn_(self) -> int:
+        """Samples that shaped the set."""
+        return self._model.record.n_learn
+
+    @property
+    def split_(self) -> Split:
+        """The row indices of the three parts."""
+        return self._model.record.split
+
+    @property
+    def data_digest_(self) -> str:
+        """SHA-256 of the rows and their split."""
+        return self._model.record.data_digest
+
+    @property
+    def settings_(self) -> dict[str, str]:
+        """How the settings printed when the decider was fitted."""
+        return dict(self._model.record.settings)
+
+    @property
+    def details_(self) -> dict[str, Any]:
+        """What was stored beside a model that was loaded from a file."""
+        return dict(self._model.record.details)
+
+    @property
+    def parameters_(self) -> dict[str, Array]:
+        """The values of the problem's parameters for which the set was learned; a file does not keep them."""
+        if self._model.record.parameters is None:
+            raise AttributeError("A model file does not say for which parameters its set was learned.")
+        return dict(self._model.record.parameters)
+
+    @property
+    def feature_names_in_(self) -> NDArray[np.object_]:
+        """Names of the columns of X, where it had names."""
+        if not self._model.record.feature_names:
+            raise AttributeError("The columns of X had no names.")
+        return np.array(self._model.record.feature_names, dtype=object)

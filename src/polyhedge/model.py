@@ -1,0 +1,215 @@
+"""A fitted model: what was learned, what calibration made of it, and the record of how it was made.
+
+The estimator makes one; files store it, workers receive it, pages and plots read it. It never changes: a new
+calibration is a new model with the same family.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any, Self
+
+import numpy as np
+
+from polyhedge._columns import names_of, select_columns
+from polyhedge._validation import Array, Indices
+from polyhedge.calibration import Calibration, Calibrator, Radii, Rows
+from polyhedge.data import Split, digest_rows, take_rows
+from polyhedge.learners import LearnResult
+from polyhedge.metrics import RowMeasures, measure_rows
+from polyhedge.problems import DecisionProblem
+from polyhedge.problems.checks import check_outcomes
+from polyhedge.problems.parameters import from_columns, parameter_rows
+from polyhedge.regions import PlacedRegions, RegionFamily, Work
+from polyhedge.regions.family import DEFAULT_WORK
+from polyhedge.robust import Decisions
+from polyhedge.rows import check_features, check_rows, n_rows_of, one_row
+from polyhedge.sets import Region, Volume
+
+_BLOCK = 262_144
+"""Rows that are scored at once: what is needed in between does not grow with their number."""
+
+
+@dataclass(frozen=True, eq=False)
+class Record:
+    """How a model was made.
+
+    Attributes
+    ----------
+    split, n_learn, data_digest : the parts of the rows, how many shaped the family, and a fingerprint of them.
+    learn_result : the learner's evidence; None where nothing was learned by a learner.
+    feature_names : columns of X; none where X was an array.
+    parameters : values of the problem's parameters at which it was learned; None where that is not known.
+    settings : how the settings of the estimator printed.
+    details : what was stored beside it in a file.
+    """
+
+    split: Split
+    n_learn: int
+    data_digest: str
+    learn_result: LearnResult | None = None
+    feature_names: tuple[str, ...] = ()
+    parameters: Mapping[str, Array] | None = None
+    settings: Mapping[str, str] = field(default_factory=dict)
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class Placed:
+    """The regions of a model at N rows, with their radii and what is odd about them."""
+
+    regions: PlacedRegions
+    radii: Array
+    notes: Mapping[int, str]
+
+    def decide(self) -> Decisions:
+        """Decisions with bounds; the detail of a row says where nothing is promised for it."""
+        found = self.regions.decide(self.radii)
+        if not self.notes:
+            return found
+        said = found.detail or ("",) * len(found)
+        texts = [". ".join(filter(None, (self.notes.get(i, ""), text))) for i, text in enumerate(said)]
+        return replace(found, detail=tuple(texts))
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """Region family, radii, and the record of both.
+
+    Attributes
+    ----------
+    family : the regions, learned without calibration rows.
+    radii : what calibration made of scores.
+    trail : the audit trail: one `Calibration` for each calibration so far, the newest last.
+    record : how the family was made.
+    """
+
+    family: RegionFamily
+    record: Record
+    radii: Radii
+    trail: tuple[Calibration, ...]
+
+    @property
+    def problem(self) -> DecisionProblem:
+        """What is decided."""
+        return self.family.problem
+
+    @property
+    def names(self) -> tuple[str, ...] | None:
+        """Columns that the predictor was fitted on; None where they had no names."""
+        # A model from an old file knows the names only through its predictor.
+        predictor = getattr(self.family.predictor, "model", None)
+        names = self.record.feature_names or getattr(predictor, "feature_names_in_", ())
+        return tuple(str(name) for name in names) or None
+
+    def features(self, X: Any) -> Any:
+        """The columns of X that the predictor knows, in their order, where both have names; checked."""
+        names = self.names or names_of(X)
+        features = X if names is None else select_columns(X, names, "X")
+        check_features(features, None, may_be_missing=self.family.predictor.takes_nan)
+        return features
+
+    def placed(
+        self, X: Any, parameters: Mapping[Any, Any] | None = None, work: Work = DEFAULT_WORK, *, to_decide: bool = True
+    ) -> Placed:
+        """The regions at the rows of X; `parameters` are needed to decide, and where scores depend on them."""
+        values = self.values(X, parameters, needed=to_decide)
+        return self.place(self.features(X), n_rows_of(X), values, work)
+
+    def place(self, features: Any, n: int, values: Array | None, work: Work = DEFAULT_WORK) -> Placed:
+        """The regions at n rows of checked features and flat values (n, t) of the problem's parameters."""
+        rows = Rows(features, n)
+        return Placed(self.family.at(features, values, work), self.radii.at(rows), self.radii.notes(rows))
+
+    def values(self, X: Any, parameters: Mapping[Any, Any] | None, *, needed: bool = False) -> Array | None:
+        """Flat values (N, t) of the problem's parameters; None where nothing depends on them and none are given."""
+        if not (needed or parameters is not None or self.family.scores_need_parameters):
+            return None
+        return parameter_rows(self.problem.parameters, from_columns(parameters, X), n_rows_of(X))
+
+    def scores(self, X: Any, Y: Any, parameters: Mapping[Any, Any] | None = None) -> Array:
+        """The least radius at which each row's region holds its outcome (N,)."""
+        outcomes = self.outcomes(X, Y)
+        return scores_of(self.family, self.features(X), outcomes, self.values(X, parameters))
+
+    def decide(self, X: Any, parameters: Mapping[Any, Any] | None = None, work: Work = DEFAULT_WORK) -> Decisions:
+        """Decisions with bounds for new rows."""
+        return self.placed(X, parameters, work).decide()
+
+    def region(self, x: Any, parameters: Mapping[Any, Any] | None = None) -> Region:
+        """The region of one row."""
+        row = one_row(x)
+        if n_rows_of(row) != 1:
+            raise ValueError(f"region takes one row, got {n_rows_of(row)}. Call it for each row.")
+        placed = self.placed(row, parameters, to_decide=False)
+        return placed.regions.region(0, float(placed.radii[0]))
+
+    def measure(self, X: Any, Y: Any, parameters: Mapping[Any, Any] | None = None) -> RowMeasures:
+        """Bound, constraints, realised cost and regret row by row; rows that were not used for fitting."""
+        outcomes = self.outcomes(X, Y)
+        placed = self.placed(X, parameters)
+        return measure_rows(
+            self.problem,
+            placed.decide(),
+            np.asarray(placed.regions.scores(outcomes) <= placed.radii),
+            placed.regions.centers,
+            outcomes,
+            from_columns(parameters, X),
+        )
+
+    def outcomes(self, X: Any, Y: Any) -> Array:
+        """The outcomes (N, d) of the rows of X, in the order of the problem."""
+        check_rows(X, Y)
+        outcomes = check_outcomes(self.problem, Y)
+        if len(outcomes) != n_rows_of(X):
+            raise ValueError(f"X and Y must have the same number of rows, got {n_rows_of(X)} and {len(outcomes)}.")
+        return outcomes
+
+    def mean_volume(self, X: Any) -> Volume:
+        """Volume of the regions, the mean over the rows."""
+        placed = self.placed(X, to_decide=False)
+        return placed.regions.volume(placed.radii)
+
+    def with_radii(self, radii: Radii, digest: str) -> Self:
+        """The model with other radii, and an entry for them in its audit trail."""
+        return replace(self, radii=radii, trail=(*self.trail, _entry(radii, digest)))
+
+
+def fitted_model(family: RegionFamily, record: Record, radii: Radii, digest: str) -> Model:
+    """A model with the first entry of its audit trail: `digest` is of the rows that set its radii."""
+    return Model(family, record, radii, (_entry(radii, digest),))
+
+
+def calibrated_radii(
+    family: RegionFamily,
+    calibrator: Calibrator,
+    features: Any,
+    outcomes: Array,
+    alpha: float,
+    groups: Any = None,
+    values: Array | None = None,
+) -> tuple[Radii, str]:
+    """Radii of a family, and a digest of the rows that set them: the one place where radii are set.
+
+    The rows must not have trained, learned or chosen anything in the family.
+    """
+    scores = scores_of(family, features, outcomes, values)
+    return calibrator.calibrate(scores, Rows(features, len(scores), groups), alpha), digest_rows(features, outcomes)
+
+
+def scores_of(family: RegionFamily, features: Any, outcomes: Array, values: Array | None) -> Array:
+    """Scores of rows (N,), block by block; `values` (N, t) of the problem's parameters where these matter."""
+    n = len(outcomes)
+
+    def score(rows: Indices) -> Array:
+        part = features if len(rows) == n else take_rows(features, rows)
+        return family.at(part, None if values is None else values[rows]).scores(outcomes[rows])
+
+    return np.concatenate([score(np.arange(k, min(k + _BLOCK, n))) for k in range(0, n, _BLOCK)])
+
+
+def _entry(radii: Radii, digest: str) -> Calibration:
+    date = datetime.now(UTC).isoformat(timespec="seconds")
+    return Calibration(date, radii.n, radii.radius, digest, radii.alpha)
