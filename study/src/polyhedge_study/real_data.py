@@ -1,0 +1,108 @@
+"""Real tables: day-ahead prices, bakery demand, stock losses, each as features and outcomes in time order.
+
+The files come out of published wheels (`wheels.py`), each under the licence of its package:
+
+- Dutch day-ahead prices 2015 to 2024, hourly, published by ENTSO-E: in ev2gym 2.0.0 (MIT).
+- Demand for three products of a bakery chain, daily, 2016 to 2019: in ddop2 0.0.22 (Apache 2.0). Its column `weekday`
+  is one day off its date and is not used.
+- Prices of twenty shares of the S&P 500, daily, 1990 to 2022: in skfolio 1.12.2 (BSD-3-Clause).
+
+A feature is only what is known when the decision is taken.
+"""
+
+from __future__ import annotations
+
+from io import BytesIO
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from polyhedge_study.wheels import Member, wheel_member
+
+__all__ = ["Table", "bakery_demand", "day_ahead_prices", "share_losses"]
+
+_PRICES = Member(
+    "ev2gym",
+    "2.0.0",
+    "ev2gym/data/Netherlands_day-ahead-2015-2024.csv",
+    "ed29bebc6c47c177939ffb5468f253be6d664cc819412a0e446dc6aec7cc1828",
+)
+_BAKERY = "ddop2", "0.0.22"
+_BAKERY_ROWS = Member(
+    *_BAKERY,
+    "ddop2/datasets/data/bakery_data.csv",
+    "7561736117e885503cf285bcd0744e8814777a4ed03749f268862511ebb6a62b",
+)
+_BAKERY_DEMAND = Member(
+    *_BAKERY,
+    "ddop2/datasets/data/bakery_target.csv",
+    "525f7b30912ce29eebb123c5708196514081640ffb496ab940c325bddced99ab",
+)
+_SHARES = Member(
+    "skfolio",
+    "1.12.2",
+    "skfolio/datasets/data/sp500_dataset.csv.gz",
+    "ee21cac28befb1d0a739a9ceb22184f995394726aa0cfde9a21941d1ac04ac0d",
+)
+
+
+class Table(NamedTuple):
+    """Features and outcomes, one row an occasion, in time order; the index of both has the date."""
+
+    X: pd.DataFrame
+    Y: pd.DataFrame
+
+
+def day_ahead_prices() -> Table:
+    """Prices (EUR/MWh) of the 24 hours of each day; features: prices of the day and week before, and the calendar."""
+    raw = pd.read_csv(BytesIO(wheel_member(_PRICES)))
+    hours = pd.to_datetime(raw["Datetime (UTC)"], format="mixed", dayfirst=True).rename("hour")
+    by_hour = raw.set_index(hours)["Price (EUR/MWhe)"].groupby(level=0).mean().interpolate(limit=3)
+    frame = by_hour.to_frame("price").assign(day=by_hour.index.normalize(), hour=by_hour.index.hour)
+    Y = frame.pivot(index="day", columns="hour", values="price").dropna()
+    Y.columns = pd.Index([f"price_{hour:02d}" for hour in Y.columns])
+    before, week = Y.shift(1, freq="D"), Y.shift(7, freq="D")
+    X = before.add_suffix("_before").join(week.add_suffix("_week"), how="inner")
+    Y = Y.loc[Y.index.intersection(X.index)]
+    return Table(_with_calendar(X.loc[Y.index]), Y)
+
+
+def bakery_demand(n_shops: int = 8) -> Table:
+    """Demand for three products at the first shops; features: shop, calendar, weather, promotions, earlier demand."""
+    rows = pd.read_csv(BytesIO(wheel_member(_BAKERY_ROWS)), parse_dates=["date"])
+    rows["demand"] = pd.read_csv(BytesIO(wheel_member(_BAKERY_DEMAND)))["demand"]
+    rows = rows[rows["store"].isin(sorted(rows["store"].unique())[:n_shops])]
+    Y = rows.pivot(index=["date", "store"], columns="product", values="demand").add_prefix("product_")
+    Y.columns = pd.Index(list(Y.columns))
+    known = ["is_schoolholiday", "is_holiday", "is_holiday_next2days", "rain", "temperature"]
+    shared = rows.groupby(["date", "store"])[known].first()
+    promotions = rows.pivot(index=["date", "store"], columns="product", values="promotion_currentweek")
+    by_shop = Y.groupby(level="store")
+    week, month = by_shop.shift(7), sum(by_shop.shift(7 * k) for k in range(1, 5)) / 4
+    parts = [shared, promotions.add_prefix("promotion_"), week.add_suffix("_week"), month.add_suffix("_month")]
+    X = pd.concat(parts, axis=1).dropna()
+    X.columns = X.columns.astype(str)
+    X["store"] = X.index.get_level_values("store").astype(str)
+    Y = Y.loc[X.index]
+    dates = X.index.get_level_values("date")
+    X.index = Y.index = pd.Index(dates, name="date")
+    return Table(_with_calendar(X), Y)
+
+
+def share_losses() -> Table:
+    """Weekly loss in per cent of twenty shares; features: losses and their size over the last 4 and 26 weeks."""
+    prices = pd.read_csv(BytesIO(wheel_member(_SHARES)), compression="gzip", index_col="Date", parse_dates=True)
+    losses = -100 * prices.resample("W-FRI").last().pct_change()
+    past = losses.shift(1)
+    features = {"loss_4": past.rolling(4).mean().mean(axis=1), "size_4": past.rolling(4).std().mean(axis=1)}
+    features |= {"loss_26": past.rolling(26).mean().mean(axis=1), "size_26": past.rolling(26).std().mean(axis=1)}
+    X = pd.DataFrame(features).dropna()
+    return Table(X, losses.loc[X.index])
+
+
+def _with_calendar(X: pd.DataFrame) -> pd.DataFrame:
+    days = pd.DatetimeIndex(X.index)
+    angle = 2 * np.pi * days.dayofyear / 365.25
+    weekdays = {f"weekday_{k}": (days.dayofweek == k).astype(float) for k in range(7)}
+    return X.assign(**weekdays, season_sin=np.sin(angle), season_cos=np.cos(angle))
