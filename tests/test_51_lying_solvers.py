@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -16,10 +16,13 @@ import pytest
 import scipy.sparse as sp
 
 import polyhedge as ph
+from polyhedge.learners import Samples, lower_bound
 from polyhedge.problems.segment import as_segment
 from polyhedge.robust import decide
 from polyhedge.robust.each_context import decide_each, fixed_lines
+from polyhedge.robust.parametric import ContextSolver
 from polyhedge.sets import Ball, Box, Ellipsoid, Polyhedron
+from polyhedge.solvers import bilinear
 from polyhedge.solvers.cones import in_dual_cone, outside
 from polyhedge.solvers.evidence import Judge
 from polyhedge.solvers.program import Cone, ConicProgram, Solution
@@ -236,6 +239,108 @@ def test_where_one_solver_lies_about_a_linear_program_another_one_answers(
         found = run(problem)
     assert found.is_optimal.all()
     assert found.cost_bound == pytest.approx(honest.cost_bound, abs=1e-5)
+
+
+SOLVED = ["counterpart", "pieces", "quadratic", "conic", "conic decisions", "support", "integers", "integers and cones"]
+
+
+@pytest.mark.parametrize("route", SOLVED)
+@pytest.mark.parametrize("off", [100.0, -100.0, 0.01, -0.01])
+def test_a_value_that_is_not_the_worst_case_cost_of_its_decision_is_no_bound(
+    route: str, off: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever is wrong with the counterpart: the worst case is computed once more from the set and the cost."""
+    make, run = ROUTES[route]
+    honest = ContextSolver.solve
+
+    def solve(self: ContextSolver, center: np.ndarray) -> Solution:
+        solution = honest(self, center)
+        return replace(solution, value=solution.value + off)
+
+    monkeypatch.setattr(ContextSolver, "solve", solve)
+    assert set(run(make()).status) == {ph.Status.FAILED}
+
+
+# Learners
+
+
+def newsvendor(d: int) -> ph.DecisionProblem:
+    z = cp.Variable(d, nonneg=True)
+    return ph.DecisionProblem(
+        decision=z,
+        cost=lambda z, u: cp.max(cp.maximum(2 * (z - u), 3 * (u - z))),
+        constraints=[z <= 5],
+        n_outcomes=d,
+    )
+
+
+def samples(problem: ph.DecisionProblem, n_contexts: int) -> Samples:
+    rng = np.random.default_rng(3)
+    residuals, centers = rng.normal(size=(2, 8, problem.n_outcomes))
+    return Samples(residuals, centers[:n_contexts], problem, 0.3)
+
+
+BUDGET, SHOP = budget(3), newsvendor(2)
+CERTIFICATES: dict[str, Callable[[], Any]] = {
+    "selection": lambda: lower_bound(samples(BUDGET, 8)),
+    "value at risk": lambda: lower_bound(samples(BUDGET, 1)),
+    "fixed directions": lambda: lower_bound(samples(SHOP, 8)),
+    "scenario": lambda: ph.learners.Scenario().learn(samples(SHOP, 8)),
+    "ccg": lambda: ph.learners.CCG(max_iterations=4).learn(samples(BUDGET, 1), 0),
+}
+LEARNED = [(name, "both") for name in ("fixed directions", "value at risk")]
+LEARNED_SLOWLY = [
+    (name, who) for name in sorted(CERTIFICATES) for who in ("highs", "clarabel", "both") if (name, who) not in LEARNED
+]
+
+
+def lower_upper(result: Any) -> tuple[float, float]:
+    return (result.lower, result.upper) if hasattr(result, "upper") else (result.lower_bound, result.objective)
+
+
+@pytest.mark.parametrize(
+    ("name", "who"), [*LEARNED, *(pytest.param(*case, marks=pytest.mark.slow) for case in LEARNED_SLOWLY)]
+)
+def test_no_certificate_rests_on_the_word_of_a_lying_solver(
+    name: str, who: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for problem in (BUDGET, SHOP):
+        problem.pieces, problem.feasible, problem.support_rows  # noqa: B018 (compiled while solvers are honest)
+    least = lower_upper(CERTIFICATES[name]())[1]
+    for lie in LIES:
+        with lying(monkeypatch, who, lie), suppress(RuntimeError, ValueError):
+            result = CERTIFICATES[name]()
+            lower, upper = lower_upper(result)
+            assert lower <= least + 1e-5, lie
+            assert result.status is not ph.Status.OPTIMAL or upper == pytest.approx(least, abs=1e-5), lie
+
+
+@pytest.mark.parametrize("lie", sorted(LIES))
+def test_a_lying_bilinear_solver_is_never_optimal(lie: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = bilinear.BilinearProgram(
+        c=np.array([1.0, 1.0, 0.5]),
+        A=sp.csr_array([[0.0, 0.0, 1.0]]),
+        row_lower=np.array([2.0]),
+        row_upper=np.array([np.inf]),
+        products=np.array([[0, 0, 1]]),
+        product_values=np.ones(1),
+        lower=np.zeros(3),
+        upper=np.full(3, 4.0),
+        integer=np.array([2]),
+    )
+    best = np.array([0.0, 0.0, 2.0])  # x0 x1 + x2 >= 2 at 0.5 a whole x2
+    answer = SimpleNamespace(x=best, y=np.zeros(0), value=1.0, bound=1.0, is_optimal=True)
+
+    def ask(*_: Any) -> dict[str, Any]:
+        return {"x": answer.x, "value": answer.value, "bound": answer.bound, "status": "OPTIMAL", "detail": ""}
+
+    monkeypatch.setattr(bilinear, "available_backend", lambda _: "scip")
+    monkeypatch.setattr(bilinear, "_ask_child", ask)
+    honest = bilinear.solve_bilinear(program)
+    assert (honest.status, honest.value) == (ph.Status.OPTIMAL, 1.0)
+    LIES[lie](answer)
+    found = bilinear.solve_bilinear(program)
+    assert found.status is not ph.Status.OPTIMAL or found.value == found.lower_bound == 1.0
 
 
 # Cones

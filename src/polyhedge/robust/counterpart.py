@@ -44,7 +44,8 @@ class CounterpartSolution:
 
     `weights` are the multipliers pi of the pieces (they sum to 1 over the cost), `facet_multipliers`
     the lambda of each piece, `weighted_points` pi times the worst-case residual of each piece,
-    `weighted_auxiliary` pi times its auxiliary coordinates in the set's conic form.
+    `weighted_auxiliary` pi times its auxiliary coordinates in the set's conic form, `reach` how far these and the
+    residuals of the cost's pieces lie from 0. `size` is that of the costs at stake, see `Solution`.
     """
 
     z: Array
@@ -56,6 +57,15 @@ class CounterpartSolution:
     facet_multipliers: Array
     weighted_points: Array
     weighted_auxiliary: Array
+    size: float
+
+    @property
+    def reach(self) -> Array:
+        """Distances from 0 of all coordinates of the worst residuals, whatever their weights."""
+        lifted = np.abs(np.hstack([self.weighted_points, self.weighted_auxiliary]))
+        weight = np.maximum(self.weights, 0.0)[:, None]
+        usual = np.where(np.isfinite(lifted) & (weight > 0), lifted / np.where(weight > 0, weight, 1.0), 0.0)
+        return np.asarray(usual.max(axis=0, initial=0.0))
 
 
 class Counterpart:
@@ -167,6 +177,7 @@ class Counterpart:
             value=solution.value,
             status=solution.status,
             gap=solution.gap,
+            size=solution.size,
             detail=solution.detail,
             weights=weights,
             facet_multipliers=multipliers,

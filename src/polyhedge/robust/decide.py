@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import repeat
 from typing import Any
@@ -20,6 +20,7 @@ from polyhedge.robust.batch import WORTH_A_POOL, BatchDecisions, Progress, decid
 from polyhedge.robust.counterpart import Counterpart, CounterpartSolution
 from polyhedge.robust.decisions import Decisions, all_optimal, joined, tight_facets
 from polyhedge.robust.parametric import ContextSolver
+from polyhedge.robust.recheck import bounds_hold
 from polyhedge.robust.scenarios import decide_by_scenarios
 from polyhedge.robust.support import form_at, is_empty, maximise
 from polyhedge.robust.workers import in_order
@@ -29,6 +30,7 @@ from polyhedge.solvers.program import SolverError, Status
 _SEGMENT_CHUNK = 65_536
 _PART = 32
 """Contexts that one solver takes from warm start to warm start: fixed, so that workers do not change results."""
+_NO_PROOF = "The solver's value is not the worst-case cost of its decision"
 _NO_BOUND = {Status.UNBOUNDED_SET: np.inf, Status.UNBOUNDED: -np.inf}
 
 
@@ -246,12 +248,29 @@ def _one_by_one(job: _Job, counterpart: Counterpart, contexts: Array) -> Iterato
 
     def solve_part(part: Array) -> list[CounterpartSolution]:
         solver = ContextSolver(counterpart.parametric, counterpart.solver.frame)
-        return [counterpart.solve(context, solver) for context in part]
+        solutions = [counterpart.solve(context, solver) for context in part]
+        for i in _doubtful(job, counterpart, part, solutions):
+            # Once more, set up for this context alone and seen from its own solution.
+            solutions[i] = counterpart.solve(part[i], ContextSolver(counterpart.parametric))
+            if len(_doubtful(job, counterpart, part[i : i + 1], solutions[i : i + 1])):
+                solutions[i] = replace(solutions[i], status=Status.FAILED, detail=_NO_PROOF)
+        return solutions
 
     parts = [contexts[k : k + _PART] for k in range(0, len(contexts), _PART)]
     for part, solutions in zip(parts, in_order(solve_part, parts, n_jobs=job.n_jobs), strict=True):
         for context, solution in zip(part, solutions, strict=True):
             yield _or_failed(_from_counterpart, job, counterpart, context, solution)
+
+
+def _doubtful(
+    job: _Job, counterpart: Counterpart, contexts: Array, solutions: Sequence[CounterpartSolution]
+) -> Indices:
+    """Solutions whose value is not the worst-case cost of their decision."""
+    rows = np.array([i for i, solution in enumerate(solutions) if solution.status.has_solution], dtype=np.int64)
+    if not len(rows):
+        return rows
+    found = [solutions[i] for i in rows]
+    return rows[~bounds_hold(job.problem, counterpart, job.shape, job.radius, contexts[rows], found)]
 
 
 def _nothing_for_anyone(job: _Job, counterpart: Counterpart, contexts: Array) -> _Row | None:

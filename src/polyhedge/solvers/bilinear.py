@@ -35,6 +35,8 @@ GRACE = 10.0
 _PACKAGES = {"scip": "pyscipopt", "gurobi": "gurobipy"}
 _GUROBI_SIZE_LIMIT = 10010
 _INFINITE = 1e19
+_FEASIBLE = 1e-5
+"""Share of its terms by which a row may be broken: ten times what SCIP and Gurobi are asked for."""
 
 
 @dataclass(frozen=True)
@@ -122,10 +124,12 @@ def solve_bilinear(
     began = time.perf_counter()
     patience = None if time_limit is None else time_limit + grace
     answer = _ask_child({"backend": name, "program": vars(program), "options": options}, patience)
+    if answer["x"] is not None:
+        answer = _checked(program, answer, relative_gap, absolute_gap)
     x = np.full(len(program.c), np.nan) if answer["x"] is None else np.asarray(answer["x"], dtype=float)
     return BilinearSolution(
         x=x,
-        value=np.inf if answer["x"] is None else float(answer["value"]),
+        value=np.inf if answer["x"] is None else _value(program, x),
         lower_bound=float(answer["bound"]),
         status=Status[answer["status"]],
         seconds=time.perf_counter() - began,
@@ -192,7 +196,7 @@ def _ending(code: int) -> str:
 
 
 def _failure(detail: str) -> dict[str, Any]:
-    return {"x": None, "value": np.inf, "bound": -np.inf, "status": "FAILED", "detail": detail}
+    return {"x": None, "bound": -np.inf, "status": "FAILED", "detail": detail}
 
 
 def _child() -> None:
@@ -216,8 +220,44 @@ def _at_least_start(program: BilinearProgram, answer: dict[str, Any]) -> dict[st
     x = program.start
     if answer["x"] is not None or x is None or not answer.get("at_a_limit"):
         return answer
-    value = float(program.c @ x) + program.offset + sum(v * x[i] * x[j] for i, j, v in _quadratic_terms(program))
-    return {**answer, "x": x, "value": float(value), "status": "STOPPED_EARLY"}
+    return {**answer, "x": x, "status": "STOPPED_EARLY"}
+
+
+def _value(program: BilinearProgram, x: Array) -> float:
+    return float(program.c @ x) + program.offset + float(sum(v * x[i] * x[j] for i, j, v in _quadratic_terms(program)))
+
+
+def _checked(program: BilinearProgram, answer: dict[str, Any], relative: float, absolute: float) -> dict[str, Any]:
+    """The answer, failed where it does not hold, and optimal only where the gap is as small as was asked for."""
+    x = np.asarray(answer["x"], dtype=float)
+    complaint = _complaint(program, x, answer["bound"])
+    if complaint:
+        return _failure(complaint)
+    value = _value(program, x)
+    # Solvers divide the gap by the smaller of both ends, and round.
+    allowed = (1 + _FEASIBLE) * max(relative * max(abs(value), abs(answer["bound"])), absolute) + _FEASIBLE * absolute
+    is_optimal = answer["status"] == "OPTIMAL" and value - answer["bound"] <= allowed + 1e-9 * abs(value)
+    return answer if is_optimal or answer["status"] != "OPTIMAL" else {**answer, "status": "STOPPED_EARLY"}
+
+
+def _complaint(program: BilinearProgram, x: Array, bound: float) -> str:
+    """What is wrong with an answer; empty if its point is feasible and not below the bound."""
+    if not np.isfinite(x).all() or np.isnan(bound):
+        return "the solver's answer is not made of finite numbers"
+    r, i, j = program.products.reshape(-1, 3).T
+    products = program.product_values * x[i] * x[j]
+    rows = program.A @ x + np.bincount(r, products, len(program.row_lower))
+    terms = 1 + abs(program.A) @ np.abs(x) + np.bincount(r, np.abs(products), len(rows))
+    broken = np.maximum(program.row_lower - rows, rows - program.row_upper) / terms
+    outside = np.maximum(program.lower - x, x - program.upper) / (1 + np.abs(x))
+    whole = x[program.integer]
+    off = max(a.max(initial=0.0) for a in (broken, outside, np.abs(whole - np.round(whole))))
+    if off > _FEASIBLE:
+        return f"the solver's point breaks a limit by {off:.1e}"
+    value = _value(program, x)
+    if bound > value + _FEASIBLE * (1 + abs(value)):
+        return f"the solver's lower bound {bound:.6g} lies above the value {value:.6g} of its point"
+    return ""
 
 
 def _terms(program: BilinearProgram) -> list[tuple[list[tuple[int, float]], list[tuple[int, int, float]]]]:
@@ -296,7 +336,6 @@ def _by_scip(program: BilinearProgram, options: dict[str, Any]) -> dict[str, Any
     best = model.getBestSol() if found else None
     return {
         "x": np.array([model.getSolVal(best, variable) for variable in x]) if found else None,
-        "value": float(model.getPrimalbound()) if found else np.inf,
         "bound": bound if abs(bound) < _INFINITE else -np.inf,
         "status": _ended(status in ("optimal", "gaplimit"), found, status in ("infeasible", "inforunbd")),
         "detail": f"{status}, {model.getNTotalNodes()} nodes",
@@ -350,7 +389,6 @@ def _gurobi_answer(gp: Any, program: BilinearProgram, options: dict[str, Any]) -
         bound = float(model.ObjBound)
         return {
             "x": np.array([variable.X for variable in x]) if found else None,
-            "value": float(model.ObjVal) if found else np.inf,
             "bound": bound if abs(bound) < _INFINITE else -np.inf,
             "status": _ended(code == gp.GRB.OPTIMAL, found, code in (gp.GRB.INFEASIBLE, gp.GRB.INF_OR_UNBD)),
             "detail": f"status {code}, {int(model.NodeCount)} nodes",

@@ -19,6 +19,8 @@ _SHARP = 2.0**-42
 """Share of its terms by which a sum is off after a linear system was solved for it: some thousand roundings."""
 _FEASIBLE = TOLERANCE
 """Share of its terms, or of a unit, by which a limit may be broken, and by which a whole number may be missed."""
+_ROUGH = 1e-3
+"""Share of the costs at stake up to which costs that are not balanced, and limits that are broken, leave a proof."""
 _SMALL = 40_000
 """Entries up to which products with a dense matrix are the quickest."""
 
@@ -66,8 +68,8 @@ class Judge:
         if y is not solution.y:
             force = force + self.At @ (y - solution.y)
         open_, broken = self._slacks(slack, y)
-        gap = open_ + float(np.abs(force) @ np.maximum(np.abs(x - frame.origin), frame.columns))
-        gap += float(broken @ np.maximum(np.abs(y - frame.prices), unit * frame.rows))
+        doubt = float(np.abs(force) @ np.maximum(np.abs(x - frame.origin), frame.columns))
+        doubt += float(broken @ np.maximum(np.abs(y - frame.prices), unit * frame.rows))
         row_terms = np.abs(b) + self.size @ np.abs(x)
         off = float((broken / (1 / frame.rows + row_terms)).max(initial=0.0))
         terms = float(np.abs(program.c * x).sum() + np.abs(curved * x).sum())
@@ -75,7 +77,8 @@ class Judge:
         if terms + float(np.abs(y) @ row_terms) > NOISE * unit:
             size = min(size, terms + float(np.abs(y) @ row_terms))
         size += ROUNDING / TOLERANCE * (terms + float(np.abs(b) @ np.abs(y)))
-        gap = gap if np.isfinite(gap) else np.inf
+        # How far a better point may lie is a guess, which does for small forces; large ones prove nothing.
+        gap = open_ + doubt if doubt <= _ROUGH * size and np.isfinite(open_) else np.inf
         status = status_at(max(gap, off * size), size)
         return replace(solution, value=value, gap=gap, status=status, size=size, broken=off)
 

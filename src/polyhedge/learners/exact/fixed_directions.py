@@ -20,7 +20,7 @@ from polyhedge.learners.exact.mixing import Master, Tangent, star_inequality
 from polyhedge.problems import DecisionProblem, NoSolutionError
 from polyhedge.problems.segment import decision_segment, quadratic_base
 from polyhedge.robust.parametric import ContextSolver, ParametricProgram
-from polyhedge.solvers.program import Cone, ConicProgram, Status
+from polyhedge.solvers.program import Cone, ConicProgram, SolverError, Status
 
 _FEW_PIECES = 16
 _VIOLATED = 1e-9
@@ -96,6 +96,8 @@ class _ProgramReachCost:
                     f"A context of the learning split has no best decision: {solution.status}. "
                     "Check the feasible set and the cost; a decision that lowers the cost without limit needs bounds."
                 )
+            if not np.isfinite(solution.gap):  # its multipliers make no tangent
+                raise SolverError(f"A context of the learning split could not be solved: {solution.status}.")
             total += solution.value
             slopes += solution.y[self.first :]
         value, slopes = total / len(shifts), slopes / len(shifts)
@@ -247,7 +249,7 @@ class FixedDirectionSearch:
             self.budget.spend(n_rows, times=1 + solution.n_nodes)
             if not solution.status.has_solution or (solution.status is Status.STOPPED_EARLY and not integer):
                 return
-            self.lower = max(self.lower, solution.value - (solution.gap if integer else 0.0))
+            self.lower = max(self.lower, solution.value - solution.gap)
             drop, levels = self.master.split(solution.x)
             added = self._separate(drop, levels)
             behind = self._touch(levels) - solution.value

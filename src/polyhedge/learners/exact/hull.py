@@ -126,7 +126,7 @@ class _ContextProgram:
             keep = np.concatenate([np.arange(self.rows[0]), self.rows[in_use]])
             cones = (*self.program.cones[:-1], Cone("nonneg", int(in_use.sum())))
             solution = solve_conic(replace(self.program, A=self.program.A[keep], b=self.program.b[keep], cones=cones))
-        if not solution.status.has_solution:
+        if not np.isfinite(solution.gap):  # no solution, or none that proves a value
             return None
         weights = np.zeros(len(self.rows))
         weights[in_use] = solution.y[self.rows][in_use] if self.warm is not None else solution.y[self.rows[0] :]
@@ -193,7 +193,7 @@ class HullOracle:
         sees_outcome, results = self.problem.pieces.sees_outcome, []
         for i in contexts:
             solution = counterpart.solve(self.centers[i])
-            if solution.status is Status.FAILED:
+            if solution.status is Status.FAILED or (solution.status.has_solution and not np.isfinite(solution.gap)):
                 raise RuntimeError(f"Learning context {int(i)} could not be solved: {solution.detail}.")
             if not solution.status.has_solution:
                 raise NoSolutionError(

@@ -135,7 +135,7 @@ class SelectionSearch:
             if solution.status is not Status.OPTIMAL:
                 return
             drop, levels = self.master.split(solution.x)
-            self.lower = max(self.lower, solution.value)
+            self.lower = max(self.lower, solution.value - solution.gap)
             if self.upper - self.lower <= self._allowed():
                 return
             self._learn_from(drop)
