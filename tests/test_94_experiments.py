@@ -52,7 +52,7 @@ def test_sweeps_are_those_of_the_papers_figure() -> None:
         if job.sweep == "d, K = 4d":
             assert job.n_facets == 4 * job.n_outcomes
     assert {job.n_facets for job in jobs if job.sweep == "n / (n + m)"} == {4}
-    assert {job.method for job in jobs} == {"one-sided-box", "grid", "scenario", "pinball", "descent", "default"}
+    assert {job.method for job in jobs} == {"one-sided-box", "grid", "scenario", "pinball", "descent", "polyhedge"}
 
 
 def test_learner_gets_the_facets_of_its_job() -> None:

@@ -27,7 +27,7 @@ def rows(tmp_path_factory):
     jobs = [
         job
         for job in generalisation_jobs(["energy, d = 2, n = 160"], seeds=2, population=(2,))
-        if job.method in (RIVAL, "default") or job.setting not in SETTINGS
+        if job.method in (RIVAL, "polyhedge") or job.setting not in SETTINGS
     ]
     return run_generalisation(jobs, tmp_path_factory.mktemp("out"), settings=SMALL)
 
@@ -48,9 +48,9 @@ def test_the_exact_optimum_on_the_learning_rows_is_below_the_box_there(rows):
 
 def test_tables_pair_the_seeds_and_say_who_is_ahead(rows):
     grid = comparison_grid(rows)
-    line = next(line for line in grid.rows if line[1] == METHODS["default"].name)
+    line = next(line for line in grid.rows if line[1] == METHODS["polyhedge"].name)
     differences = [
-        next(r.premium for r in rows if (r.method, r.seed) == ("default", seed))
+        next(r.premium for r in rows if (r.method, r.seed) == ("polyhedge", seed))
         - next(r.premium for r in rows if r.setting in SETTINGS and (r.method, r.seed) == (RIVAL, seed))
         for seed in (0, 1)
     ]
@@ -61,7 +61,7 @@ def test_tables_pair_the_seeds_and_say_who_is_ahead(rows):
 def test_a_failed_method_is_a_line_with_its_reason():
     name = "energy, d = 2, n = 160"
     good = GeneralisationRow(name, RIVAL, 0, 0.3, 0.9, 0.1, "")
-    bad = GeneralisationRow(name, "default", 0, np.nan, np.nan, np.nan, "failed: no licence")
+    bad = GeneralisationRow(name, "polyhedge", 0, np.nan, np.nan, np.nan, "failed: no licence")
     assert any("no licence" in cell for cell in comparison_grid([good, bad]).rows[1])
 
 

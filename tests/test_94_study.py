@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -13,25 +15,28 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from rich.console import Console
 from scipy import stats
 from typer.testing import CliRunner, Result
 
 from polyhedge import cli
 from polyhedge.calibration import conformal_rank
+from polyhedge_study.commands.tables import rich_table
 from polyhedge_study.jobs import Progress, Workers, run_jobs
-from polyhedge_study.methods import DEFAULT, GROUPS, METHODS, find_methods
+from polyhedge_study.methods import GROUPS, METHODS, POLYHEDGE, QUICK, find_methods
 from polyhedge_study.paper import METRICS, paper_tables
 from polyhedge_study.study import StudyRow, StudySettings, run_study, study_jobs
 from polyhedge_study.study_charts import bubble_chart
 from polyhedge_study.study_figure import draw_bubbles, far_above
-from polyhedge_study.study_tables import by_method, short_grid, task_grid, write_tables
+from polyhedge_study.study_tables import LEGEND, by_method, short_grid, task_grid, write_tables
+from polyhedge_study.study_words import in_words
 from polyhedge_study.summary import TableRow, holm, paired, table_rows
 from polyhedge_study.tasks import TASKS
 from polyhedge_study.tidy import TidyTable, read_rows
 
 SMALL = StudySettings(sizes=(150, 60, 60, 80))
-PLAIN = ("bonferroni", "l-inf", "one-sided-box", "polyhedron")
-JOBS = [*study_jobs(["linear"], [*PLAIN, "default"], seeds=3), *study_jobs(["energy"], PLAIN, seeds=3)]
+PLAIN = ("one-sided-box", "bonferroni", "l-inf", "polyhedron")
+JOBS = [*study_jobs(["linear"], [*PLAIN, "polyhedge"], seeds=3), *study_jobs(["energy"], PLAIN, seeds=3)]
 COMMAND = (sys.executable, "-c", "from polyhedge.cli import main; main()")
 TABLES = ("tables.csv", "tables.md", "tables.tex")
 
@@ -71,7 +76,7 @@ def test_every_printed_row_is_compared_with_one_of_ours() -> None:
 
 def test_every_decision_aware_learner_stands_beside_itself_without_recalibration() -> None:
     without = {key for key in METHODS if key.endswith("-no-recal")}
-    assert without == {f"{key}-no-recal" for key in ("grid", "pinball", "descent", "scenario", DEFAULT)}
+    assert without == {f"{key}-no-recal" for key in ("grid", "pinball", "descent", "scenario", POLYHEDGE)}
     assert all(METHODS[key].guarantee == "none" and METHODS[key].calibrated_on == "pooled" for key in without)
 
 
@@ -88,8 +93,8 @@ def test_printed_tables_have_eleven_methods_for_each_task_and_the_papers_words_h
 
 
 def test_unknown_names_are_refused_with_the_known_ones() -> None:
-    with pytest.raises(ValueError, match=r"method must be one of bonferroni, .*, got 'magic'"):
-        find_methods(("default", "magic"))
+    with pytest.raises(ValueError, match=r"method must be one of polyhedge, .*, got 'magic'"):
+        find_methods(("polyhedge", "magic"))
     with pytest.raises(ValueError, match="task must be one of linear, quadratic, newsvendor, energy, got 'lasso'"):
         study_jobs(["lasso"])
     with pytest.raises(ValueError, match="seeds must be an integer of at least 1"):
@@ -113,7 +118,7 @@ def test_record_says_how_the_rows_were_made(small) -> None:
     assert record["settings"] == json.loads(json.dumps(asdict(SMALL)))
     assert record["seeds"] == [0, 1, 2]
     assert record["tasks"] == ["linear", "energy"]
-    assert [method["key"] for method in record["methods"]] == [*PLAIN, "default"]
+    assert [method["key"] for method in record["methods"]] == ["polyhedge", *PLAIN]
     assert {"numpy", "highspy", "scipy"} <= set(record["machine"]["packages"])
     assert record["command"].startswith("polyhedge reproduce tables --seeds 3 --task linear --task energy --method")
 
@@ -148,7 +153,7 @@ def test_row_that_a_kill_cut_short_is_made_again(small, tmp_path, cut) -> None:
 
 
 def test_line_breaks_in_a_reason_do_not_break_the_table(tmp_path) -> None:
-    row = StudyRow("linear", "default", 0, "failed", *[np.inf] * 6, detail='two\nlines, and "quotes"')
+    row = StudyRow("linear", "polyhedge", 0, "failed", *[np.inf] * 6, detail='two\nlines, and "quotes"')
     table = TidyTable(tmp_path / "study.csv", StudyRow)
     table.write([])
     table.append(row)
@@ -296,7 +301,7 @@ def test_an_address_without_a_port_is_refused_at_once(address) -> None:
 @pytest.mark.filterwarnings("default")
 def test_dask_cluster_gives_the_same_numbers_although_a_worker_is_killed(small, tmp_path) -> None:
     distributed = pytest.importorskip("distributed")
-    rows = [row for row in small[0] if row.method != "default"]
+    rows = [row for row in small[0] if row.method != "polyhedge"]
     with distributed.LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None) as cluster:
         victims: list[int] = []
 
@@ -323,7 +328,7 @@ def test_dask_cluster_gives_the_same_numbers_although_a_worker_is_killed(small, 
 def failing(tmp_path_factory: pytest.TempPathFactory) -> list[StudyRow]:
     """At this level the calibration rows alone are too few, and those of both splits are enough."""
     settings = replace(SMALL, alpha=0.01)
-    jobs = study_jobs(["linear"], ["l-inf", "polyhedron", "default"], seeds=2)
+    jobs = study_jobs(["linear"], ["l-inf", "polyhedron", "polyhedge"], seeds=2)
     return run_study(jobs, tmp_path_factory.mktemp("failing"), settings=settings)
 
 
@@ -331,7 +336,7 @@ def test_method_that_fails_has_rows_with_its_reason(failing) -> None:
     assert {row.method: row.status for row in failing} == {
         "l-inf": "done",
         "polyhedron": "failed",
-        "default": "failed",
+        "polyhedge": "failed",
     }
     for row in failing:
         if row.status == "failed":
@@ -362,16 +367,16 @@ def test_tables_name_the_method_that_failed_and_why(failing, tmp_path) -> None:
     assert "alpha=0.01 needs" in lost.reason
     for grid in (task_grid(figures, "linear"), short_grid(figures, "linear")):
         assert sum("failed" in row for row in grid.rows) == 2
-        assert "Failed: Polyhedron: ValueError: alpha=0.01 needs at least 99 learning samples" in grid.note
+        assert "Polyhedron: ValueError: alpha=0.01 needs at least 99 learning samples" in grid.note
     write_tables(failing, tmp_path)
     assert "Failed: Polyhedron" in (tmp_path / "tables.md").read_text(encoding="utf-8")
 
 
 def test_default_that_failed_is_not_compared_with_itself(failing) -> None:
     cells = {row[0]: row for row in task_grid(table_rows(failing), "linear").rows}
-    assert cells["Default"][-3:] == ("", "", "0 of 2")
-    (lost,) = [f for f in table_rows(failing) if (f.method, f.metric) == ("default", "worst_case_cost")]
-    assert np.isnan(lost.versus_default)
+    assert cells["Polyhedge"][-3:] == ("", "", "0 of 2")
+    (lost,) = [f for f in table_rows(failing) if (f.method, f.metric) == ("polyhedge", "worst_case_cost")]
+    assert np.isnan(lost.versus_polyhedge)
 
 
 # --- tables and pictures ----------------------------------------------------------------------------------
@@ -384,13 +389,13 @@ def test_tables_hold_the_papers_numbers_beside_ours(small, tmp_path) -> None:
     for printed in ("0.902 ± 0.021", "1.19 ± 0.44", "0.29 ± 0.24", "3.53 ± 1.26", "2.29 ± 0.97"):
         assert f"| {printed} |" in text
     figures = {(f.task, f.method, f.metric): f for f in read_rows(tmp_path / "tables.csv", TableRow)}
-    cost = figures["linear", "default", "worst_case_cost"]
-    ours = np.array([row.worst_case_cost for row in rows if (row.task, row.method) == ("linear", "default")])
+    cost = figures["linear", "polyhedge", "worst_case_cost"]
+    ours = np.array([row.worst_case_cost for row in rows if (row.task, row.method) == ("linear", "polyhedge")])
     assert (cost.paper, cost.paper_sd) == (0.119, 0.044)
-    assert cost.ours == pytest.approx(ours.mean())
+    assert cost.here == pytest.approx(ours.mean())
     assert cost.se == pytest.approx(ours.std(ddof=1) / np.sqrt(3))
     assert cost.difference == pytest.approx(ours.mean() - 0.119)
-    assert np.isnan(figures["linear", "default", "premium"].paper)
+    assert np.isnan(figures["linear", "polyhedge", "premium"].paper)
 
 
 def test_best_is_the_lowest_mean_of_a_guaranteed_method(small) -> None:
@@ -398,7 +403,7 @@ def test_best_is_the_lowest_mean_of_a_guaranteed_method(small) -> None:
     for task in ("linear", "energy"):
         for metric in ("volume", "worst_case_cost", "premium", "regret"):
             own = [f for f in table_rows(rows) if (f.task, f.metric) == (task, metric)]
-            assert [f.method for f in own if f.best] == [min(own, key=lambda f: f.ours).method]
+            assert [f.method for f in own if f.best] == [min(own, key=lambda f: f.here).method]
     assert not any(f.best for f in table_rows(rows) if f.metric == "coverage")
 
 
@@ -406,9 +411,9 @@ def test_methods_without_a_guarantee_are_never_best() -> None:
     rows = [
         StudyRow("linear", key, seed, "done", 0.9, 1.0, cost, cost, 0.1, 0.0, "")
         for seed in range(2)
-        for key, cost in (("default", 2.0), ("f-croms-20", 1.0), ("oracle", 0.0))
+        for key, cost in (("polyhedge", 2.0), ("f-croms-20", 1.0), ("oracle", 0.0))
     ]
-    assert {f.method for f in table_rows(rows) if f.best and f.metric == "premium"} == {"default"}
+    assert {f.method for f in table_rows(rows) if f.best and f.metric == "premium"} == {"polyhedge"}
 
 
 def test_paired_test_is_that_of_scipy() -> None:
@@ -488,7 +493,8 @@ def test_command_prints_tables_beside_the_papers_and_names_its_files(tmp_path) -
     options = ["--task", "energy", "--method", "l-inf", "--method", "one-sided-box", "--seeds", "1", "--workers", "1"]
     result = run("tables", *options, "--out", str(tmp_path))
     assert result.exit_code == 0, result.output
-    assert result.stderr == ""
+    assert result.stderr.splitlines()[0] == "0 of 2 runs done"
+    assert result.stderr.splitlines()[-1] == "2 of 2 runs done"
     assert "Table 3, Energy Efficiency" in result.stdout
     assert "one-sided-box" in result.stdout
     assert "3.53" in result.stdout  # the printed worst-case cost of the l_inf box
@@ -496,11 +502,62 @@ def test_command_prints_tables_beside_the_papers_and_names_its_files(tmp_path) -
     assert {path.name for path in tmp_path.iterdir()} == expected
 
 
+def test_study_is_told_in_words(small) -> None:
+    words = " ".join(in_words(table_rows(small[0])))
+    assert words.startswith("Polyhedge, the library as it comes, is the first row of each table.")
+    assert re.search(r"\d+ % (below|above) that of .* on linear", words)
+    assert "Its coverage lay between" in words
+    assert in_words(table_rows(row for row in small[0] if row.method != POLYHEDGE)) == []
+
+
+def test_words_say_where_learning_a_shape_did_not_help_and_where_it_did() -> None:
+    def rows(box: float) -> list[StudyRow]:
+        costs = {POLYHEDGE: 2.0, "one-sided-box": box, "l-inf": 4.0, "min-size": 3.0}
+        return [
+            StudyRow("linear", key, seed, "done", 0.9, 0.5 + (key != "min-size"), cost, cost, 0.0, 0.0, "")
+            for seed in range(4)
+            for key, cost in costs.items()
+        ]
+
+    level, better = (" ".join(in_words(table_rows(rows(box)))) for box in (2.0, 2.5))
+    assert "a learned shape on linear" in level
+    assert "did not help" not in better
+    for words in (level, better):
+        assert "33 % below that of Polyhedron (min size) on linear (20.00 against 30.00)" in words
+        assert "the premium of the smallest lies above Polyhedge's by 50 % on linear" in words
+
+
+def test_short_tables_fit_80_columns_without_powers_of_ten_and_polyhedge_stands_first(small) -> None:
+    huge = [
+        replace(row, volume=2.5e9, worst_case_cost=1234.5, premium=1234.5) if row.method == "l-inf" else row
+        for row in small[0]
+    ]
+    grid = short_grid(table_rows(huge), "linear")
+    assert grid.rows[0][0] == "Polyhedge"
+    cells = [cell for row in grid.rows for cell in row]
+    assert not any("e+" in cell for cell in cells)
+    assert ">99999" in cells
+    console = Console(width=80, file=io.StringIO())
+    console.print(rich_table(grid, dense=True))
+    lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    body = [line for line in lines if line.strip().startswith(("Polyhedge", "l-inf"))]
+    assert len(body) == 2
+    for words in ("cover", "cost", "premium", "regret", "volume", "paper", "here", "diff", *METHODS):
+        known = words if words not in METHODS else re.sub(r"-(no-recal|10|20|exact|plain|redraw|realised)$", "", words)
+        assert known in LEGEND.lower() or known in ("bonferroni", "ellipsoid", "polyhedron"), words
+
+
+def test_quick_study_leaves_out_only_rows_that_are_said_to_be_long() -> None:
+    assert POLYHEDGE in QUICK
+    assert set(METHODS) - set(QUICK) == {key for key, method in METHODS.items() if method.is_long}
+    assert all(METHODS[key].paper in ("", "Ours (w/o recal)") for key in set(METHODS) - set(QUICK))
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["--task", "lasso"], "task must be one of linear, quadratic, newsvendor, energy, got 'lasso'"),
-        (["--method", "magic"], "method must be one of bonferroni,"),
+        (["--method", "magic"], "method must be one of polyhedge,"),
         (["--alpha", "2"], "alpha must lie strictly between 0 and 1, got 2.0"),
     ],
 )
@@ -566,8 +623,8 @@ def test_means_over_twenty_seeds_agree_with_an_independent_reproduction(tmp_path
                 # Both means vary, and theirs are rounded.
                 error = scale * ours.sd * np.sqrt(1 / OUR_SEEDS + 1 / INDEPENDENT_SEEDS)
                 rounding = 0.0005 if metric == "coverage" else 0.005
-                if abs(scale * ours.ours - value) > 3 * error + rounding:
-                    far.append(f"{task}, {key}, {metric}: {scale * ours.ours:.3f} beside {value}, ± {error:.3f}")
+                if abs(scale * ours.here - value) > 3 * error + rounding:
+                    far.append(f"{task}, {key}, {metric}: {scale * ours.here:.3f} beside {value}, ± {error:.3f}")
     assert far == []
 
 

@@ -313,7 +313,7 @@ def test_model_page_counts_rows_without_a_decision() -> None:
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("results")
-    jobs = study_jobs(["energy"], ["one-sided-box", "polyhedron", "grid-no-recal", "default"], seeds=2)
+    jobs = study_jobs(["energy"], ["one-sided-box", "polyhedron", "grid-no-recal", "polyhedge"], seeds=2)
     run_study(jobs, folder, settings=StudySettings())
     return folder
 
@@ -346,6 +346,21 @@ def test_study_page_has_the_command_for_each_part_that_is_missing(study: str, tm
     assert nothing.count("polyhedge reproduce tables") == 6
 
 
+def test_every_entry_of_the_study_pages_menu_leads_to_something(study: str) -> None:
+    menu = re.search(r"<nav.*?</nav>", study, flags=re.DOTALL)
+    assert menu is not None
+    for anchor in re.findall(r'href="#([^"]+)"', menu.group()):
+        section = re.search(rf'id="{anchor}".*?</section>', study, flags=re.DOTALL)
+        assert section is not None
+        without_commands = re.sub(r'<p class="missing">.*?</p>', "", section.group(), flags=re.DOTALL)
+        assert anchor == "what-was-not-run" or re.search(r"<(p|table|figure|dl|div)\b", without_commands), anchor
+
+
+def test_study_page_compares_with_polyhedge_before_the_other_figures(study: str) -> None:
+    heads = re.findall(r'<th colspan="\d+" scope="colgroup">(.*?)</th>', study)[:3]
+    assert heads[:2] == ["worst-case cost (x10)", "cost less Polyhedge&#x27;s"]
+
+
 def test_no_page_is_written_of_a_folder_without_results(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"holds no results\. Make some with: polyhedge reproduce tables"):
         write_study_report(tmp_path)
@@ -358,7 +373,7 @@ def test_study_page_shows_curves_and_figures_that_are_there(results: Path, tmp_p
     rows = [
         f"K,{value},{method},{seed},done,0.9,1.0,0.1,{0.3 + value / 100},0.02,0.1,"
         for value in (3.0, 4.0)
-        for method in ("pinball", "default")
+        for method in ("pinball", "polyhedge")
         for seed in (0, 1)
     ]
     head = "sweep,value,method,seed,status,coverage,volume,worst_case_cost,premium,regret,seconds,detail"
@@ -605,7 +620,7 @@ CHARTS_FILL_THEIR_BOXES = """Array.from(document.querySelectorAll(".chart")).eve
 COLUMN = """(() => {
   const table = document.querySelector("table.sortable");
   const buttons = Array.from(table.querySelectorAll("thead button"));
-  const button = buttons.find((head) => /worst-case.*ours$/.test(head.textContent));
+  const button = buttons.find((head) => /worst-case.*here$/.test(head.textContent));
   if (CLICK) button.click();
   const cells = Array.from(table.tBodies[0].rows).map((row) => row.cells[Number(button.dataset.column)].dataset.value);
   return { cells, sort: button.closest("th").getAttribute("aria-sort") };

@@ -44,7 +44,7 @@ class Setting:
     task: str
     n_outcomes: int = 2
     sizes: tuple[int, int, int, int] = SYNTHETIC_SIZES
-    methods: tuple[str, ...] = (RIVAL, "default", "descent", "scenario", "grid")
+    methods: tuple[str, ...] = (RIVAL, "polyhedge", "descent", "scenario", "grid")
 
     @property
     def name(self) -> str:
@@ -60,7 +60,7 @@ class Setting:
 
 _LARGE = (3000, 3000, 3000, 1000)
 _MORE = (1200, 500, 500, 300)
-_FEW = (RIVAL, "default", "descent")
+_FEW = (RIVAL, "polyhedge", "descent")
 
 SETTINGS = {
     setting.name: setting
@@ -70,7 +70,7 @@ SETTINGS = {
         *(Setting(task, sizes=_LARGE, methods=_FEW) for task in ("linear", "quadratic", "newsvendor")),
         *(Setting("linear", d, _MORE, _FEW) for d in (5, 10, 20)),
         Setting("newsvendor", 5, _MORE, (*_FEW, "l-2")),
-        Setting("newsvendor", 10, (1200, 500, 500, 40), (RIVAL, "default", "l-2")),
+        Setting("newsvendor", 10, (1200, 500, 500, 40), (RIVAL, "polyhedge", "l-2")),
     )
 }
 """The settings that are compared, by name."""
@@ -138,7 +138,7 @@ def generalisation_jobs(
     Examples
     --------
     >>> [job.label for job in generalisation_jobs(["linear, d = 20, n = 500"], seeds=1, population=())]
-    ['linear, d = 20, n = 500, one-sided-box, seed 0', 'linear, d = 20, n = 500, default, seed 0', ...]
+    ['linear, d = 20, n = 500, one-sided-box, seed 0', 'linear, d = 20, n = 500, polyhedge, seed 0', ...]
     """
     unknown = [name for name in names if name not in SETTINGS]
     if unknown:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -52,13 +52,22 @@ from polyhedge_study.baselines import (
 from polyhedge_study.measure import Measured, measure_set
 from polyhedge_study.tasks import Task
 
-__all__ = ["DEFAULT", "GROUPS", "METHODS", "Method", "find_methods", "learned", "learned_without_recalibration"]
+__all__ = [
+    "GROUPS",
+    "METHODS",
+    "POLYHEDGE",
+    "QUICK",
+    "Method",
+    "find_methods",
+    "learned",
+    "learned_without_recalibration",
+]
 
 Run = Callable[[Task, float, int], Measured]
 
-GROUPS = ("baseline", "ablation", "ours", "reference")
-DEFAULT = "default"
-"""Key of the library's default learner, which all others are compared with."""
+GROUPS = ("learner", "baseline", "ablation", "reference")
+POLYHEDGE = "polyhedge"
+"""Key of the library as it comes, with its default learner: all others are compared with it."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +84,8 @@ class Method:
         where it is at least 1 - alpha in the mean, without an exact law; "none" where nothing is guaranteed.
     calibrated_on : the rows that set the radius: "calibrate", "pooled" (learn and calibrate), or "" without a set.
     paper : the paper's name of the row it is compared with; empty if there is none.
-    extra : optional dependency of the package that it needs.
+    extra : optional dependency of the study that it needs.
+    is_long : whether it takes too long for a quick study; such rows answer questions of detail.
     """
 
     key: str
@@ -86,6 +96,7 @@ class Method:
     calibrated_on: str = "calibrate"
     paper: str = ""
     extra: str = ""
+    is_long: bool = False
 
 
 def learned(task: Task, alpha: float, seed: int, *, learner: Learner | None) -> Measured:
@@ -133,20 +144,32 @@ def _learned_from(
     return unless_interrupted(result), spread
 
 
-def _ours(key: str, name: str, learner: Learner, *, group: str = "ours", paper: str = "") -> tuple[Method, Method]:
+def _learner(key: str, name: str, learner: Learner, *, paper: str = "", is_long: bool = False) -> Method:
+    """A decision-aware learner with recalibration."""
+    return Method(key, name, "learner", partial(learned, learner=learner), paper=paper, is_long=is_long)
+
+
+def _with_and_without(
+    key: str, name: str, learner: Learner, *, paper: str = "", is_long: bool = False
+) -> tuple[Method, Method]:
     """A decision-aware learner with recalibration and without."""
-    without = f"{paper} (w/o recal)" if paper else ""
     return (
-        Method(key, name, group, partial(learned, learner=learner), paper=paper),
-        Method(
-            f"{key}-no-recal",
-            f"{name} (w/o recal)",
-            "ablation",
-            partial(learned_without_recalibration, learner=learner),
-            guarantee="none",
-            calibrated_on="pooled",
-            paper=without,
-        ),
+        _learner(key, name, learner, paper=paper, is_long=is_long),
+        _without_recalibration(key, name, learner, paper=paper, is_long=key != "grid"),
+    )
+
+
+def _without_recalibration(key: str, name: str, learner: Learner, *, paper: str = "", is_long: bool = True) -> Method:
+    """The same learner, whose radius the rows set that it has learned from."""
+    return Method(
+        f"{key}-no-recal",
+        f"{name} (w/o recal)",
+        "ablation",
+        partial(learned_without_recalibration, learner=learner),
+        guarantee="none",
+        calibrated_on="pooled",
+        paper=f"{paper} (w/o recal)" if paper else "",
+        is_long=is_long,
     )
 
 
@@ -162,10 +185,10 @@ def _f_croms(n_candidates: int) -> Method:
     return Method(f"f-croms-{n_candidates}", name, "baseline", run, guarantee="none", paper=name)
 
 
-def _picnn(key: str, name: str, loss: str, paper: str = "") -> Method:
+def _picnn(key: str, name: str, loss: str, *, paper: str = "", is_long: bool = False) -> Method:
     # Where the radius lies below the least score of a context it is raised, which can only add coverage.
     run = partial(picnn, loss=loss)
-    return Method(key, name, "baseline", run, guarantee="at least", paper=paper, extra="picnn")
+    return Method(key, name, "baseline", run, guarantee="at least", paper=paper, extra="picnn", is_long=is_long)
 
 
 def _reference(key: str, name: str, run: Run) -> Method:
@@ -173,6 +196,13 @@ def _reference(key: str, name: str, run: Run) -> Method:
 
 
 _ROWS = (
+    _learner(POLYHEDGE, "Polyhedge", Auto(), paper="Ours"),
+    replace(_learner("one-sided-box", "One-sided box", OneSidedBox()), calibrated_on="pooled"),
+    *_with_and_without("grid", "Rotated-box grid (the paper's method)", RotatedBoxGrid(), paper="Ours"),
+    *_with_and_without("pinball", "Pinball", Pinball(), is_long=True),
+    *_with_and_without("descent", "Descent", Descent()),
+    *_with_and_without("scenario", "Scenario", Scenario()),
+    _without_recalibration(POLYHEDGE, "Polyhedge", Auto(), paper="Ours"),
     _pooled("bonferroni", "Bonferroni box", bonferroni_box, guarantee="at least", paper="Bonferroni box"),
     _pooled("l-inf", "Conformal (l_inf)", conformal_l_inf, paper="Conformal (l_inf)"),
     _pooled("l-2", "Conformal (l_2)", conformal_l_2, paper="Conformal (l_2)"),
@@ -190,8 +220,7 @@ _ROWS = (
         guarantee="at least",
     ),
     _picnn("picnn", "PICNN (worst-case loss)", "worst-case", paper="Yeh et al."),
-    _picnn("picnn-realised", "PICNN (realised loss)", "realised"),
-    Method("one-sided-box", "One-sided box", "ours", partial(learned, learner=OneSidedBox()), calibrated_on="pooled"),
+    _picnn("picnn-realised", "PICNN (realised loss)", "realised", is_long=True),
     Method("polyhedron", "Polyhedron", "ablation", partial(learned, learner=PcaBox()), paper="Polyhedron"),
     Method(
         "min-size",
@@ -200,11 +229,6 @@ _ROWS = (
         partial(learned, learner=MinVolume()),
         paper="Polyhedron (min size)",
     ),
-    *_ours("grid", "Rotated-box grid (printed Ours)", RotatedBoxGrid(), paper="Ours"),
-    *_ours("pinball", "Pinball", Pinball()),
-    *_ours("descent", "Descent", Descent()),
-    *_ours("scenario", "Scenario", Scenario()),
-    *_ours(DEFAULT, "Default", Auto(), paper="Ours"),
     _reference("nominal", "Nominal decision", nominal),
     _reference("sample-average", "Sample-average decision", sample_average),
     _reference("oracle", "Oracle (outcome known)", oracle),
@@ -212,6 +236,8 @@ _ROWS = (
 
 METHODS = {row.key: row for row in _ROWS}
 """All methods by key, in the order of the tables."""
+QUICK = tuple(key for key, row in METHODS.items() if not row.is_long)
+"""Keys of the rows that a quick study runs."""
 
 
 def find_methods(keys: tuple[str, ...] = ()) -> tuple[Method, ...]:
@@ -219,8 +245,8 @@ def find_methods(keys: tuple[str, ...] = ()) -> tuple[Method, ...]:
 
     Examples
     --------
-    >>> [method.name for method in find_methods(("default", "one-sided-box"))]
-    ['One-sided box', 'Default']
+    >>> [method.name for method in find_methods(("polyhedge", "one-sided-box"))]
+    ['Polyhedge', 'One-sided box']
     """
     unknown = [key for key in keys if key not in METHODS]
     if unknown:

@@ -30,7 +30,7 @@ SWEEPS: dict[str, tuple[float, ...]] = {
     "K": (3, 4, 6, 8, 12, 16),
     "n / (n + m)": (0.1, 0.25, 0.5, 0.75, 0.9),
 }
-_WITH_FACETS: dict[str, Learner] = {"pinball": Pinball(n_steps=400), "descent": Descent(), "default": Auto()}
+_WITH_FACETS: dict[str, Learner] = {"pinball": Pinball(n_steps=400), "descent": Descent(), "polyhedge": Auto()}
 _WITHOUT_FACETS: dict[str, Learner] = {"one-sided-box": OneSidedBox(), "grid": RotatedBoxGrid()}
 _TWO_OUTCOMES: dict[str, Learner] = {"scenario": Scenario()}
 _LEARNERS = {**_WITHOUT_FACETS, **_TWO_OUTCOMES, **_WITH_FACETS}
@@ -198,7 +198,7 @@ def learner_of(job: SensitivityJob) -> Learner:
 
     Examples
     --------
-    >>> learner_of(SensitivityJob("K", 6.0, "default", 0)).n_facets
+    >>> learner_of(SensitivityJob("K", 6.0, "polyhedge", 0)).n_facets
     6
     """
     learner = _LEARNERS[job.method]

@@ -23,7 +23,7 @@ _STYLES = {
     "scenario": ("#b3261e", "^"),
     "pinball": ("#d1781b", "D"),
     "descent": ("#7d838d", "v"),
-    "default": ("#1f5fa8", "o"),
+    "polyhedge": ("#1f5fa8", "o"),
 }
 
 

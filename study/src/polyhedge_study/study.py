@@ -16,9 +16,9 @@ finished, so that it does not depend on the order in which runs ended) and a rec
     str), methods (list of objects: key, name, group, guarantee, calibrated_on, paper, extra; see `Method`).
 `tables.csv` : one row for each (task, method, metric); the columns are the fields of `TableRow`:
     task, method, name, group, guarantee, metric (coverage, volume, worst_case_cost, premium, regret), paper, paper_sd
-    ("nan" where the paper prints nothing), ours, sd, se (mean, standard deviation and standard error over the seeds),
-    n_done, n_failed, difference (ours - paper), versus_default, versus_default_se (mean paired difference to the
-    default over common seeds, and its standard error), p_value (paired t-test, Holm-corrected within task and
+    ("nan" where the paper prints nothing), here, sd, se (mean, standard deviation and standard error over the seeds),
+    n_done, n_failed, difference (here - paper), versus_polyhedge, versus_polyhedge_se (mean paired difference to
+    Polyhedge over common seeds, and its standard error), p_value (paired t-test, Holm-corrected within task and
     metric), best (whether it is the lowest mean among guaranteed methods; never for coverage), reason (of a failure).
 `tables.md`, `tables.tex` : the same for readers, one table a task. Times are not in them: whatever was interrupted
     and resumed gives the same bytes as what was not.
@@ -125,8 +125,8 @@ def study_jobs(tasks: Sequence[str] = (), methods: Sequence[str] = (), seeds: in
 
     Examples
     --------
-    >>> [job.label for job in study_jobs(["energy"], ["default"], seeds=2)]
-    ['energy, Default, seed 0', 'energy, Default, seed 1']
+    >>> [job.label for job in study_jobs(["energy"], ["polyhedge"], seeds=2)]
+    ['energy, Polyhedge, seed 0', 'energy, Polyhedge, seed 1']
     """
     unknown = [name for name in tasks if name not in TASKS]
     if unknown:

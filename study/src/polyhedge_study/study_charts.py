@@ -13,7 +13,7 @@ from polyhedge.plots.style import BLUE, CYCLE, GREEN, GREY, ORANGE, RED, tidy
 from polyhedge.report import Block, Chart
 from polyhedge.report.pictures import draw
 from polyhedge_study.demo import compare, paint_sets
-from polyhedge_study.methods import DEFAULT, GROUPS, METHODS
+from polyhedge_study.methods import GROUPS, METHODS, POLYHEDGE
 from polyhedge_study.sensitivity import SensitivityRow
 from polyhedge_study.study_figure import far_above
 from polyhedge_study.study_tables import TITLES
@@ -22,7 +22,7 @@ from polyhedge_study.tasks import make_task
 
 __all__ = ["bubble_chart", "sensitivity_picture", "set_picture"]
 
-_COLORS = {"baseline": GREY, "ablation": ORANGE, "ours": BLUE, "reference": GREEN}
+_COLORS = {"baseline": GREY, "ablation": ORANGE, "learner": BLUE, "reference": GREEN}
 _MARKERS = "osD^vxP*"
 
 
@@ -30,11 +30,11 @@ def bubble_chart(task: str, methods: Mapping[str, Mapping[str, TableRow]], alpha
     """Coverage against worst-case cost of one task; bubbles grow with the volume of the set."""
     traces: list[dict[str, Any]] = []
     for group in GROUPS:
-        own = [m for key, m in methods.items() if m["coverage"].group == group and _is_drawn(m) and key != DEFAULT]
+        own = [m for key, m in methods.items() if m["coverage"].group == group and _is_drawn(m) and key != POLYHEDGE]
         if own:
             traces.append(_trace(group, own, _COLORS[group]))
-    if DEFAULT in methods and _is_drawn(methods[DEFAULT]):
-        traces.append(_trace("our default", [methods[DEFAULT]], RED))
+    if POLYHEDGE in methods and _is_drawn(methods[POLYHEDGE]):
+        traces.append(_trace("Polyhedge", [methods[POLYHEDGE]], RED))
     printed = [
         m for m in methods.values() if np.isfinite(m["coverage"].paper) and np.isfinite(m["worst_case_cost"].paper)
     ]
@@ -56,16 +56,16 @@ def bubble_chart(task: str, methods: Mapping[str, Mapping[str, TableRow]], alpha
     )
     above = far_above({key: dict(own) for key, own in methods.items()})
     if above:
-        inside = [10 * m["worst_case_cost"].ours for key, m in methods.items() if key not in above and _is_drawn(m)]
+        inside = [10 * m["worst_case_cost"].here for key, m in methods.items() if key not in above and _is_drawn(m)]
         margin = 0.12 * (max(inside) - min(inside))
         layout["yaxis"]["range"] = [min(inside) - margin, max(inside) + margin]
-        places = (f"{methods[k]['coverage'].name} at {10 * methods[k]['worst_case_cost'].ours:.3g}" for k in above)
+        places = (f"{methods[k]['coverage'].name} at {10 * methods[k]['worst_case_cost'].here:.3g}" for k in above)
         caption += f" Far above the chart: {', '.join(places)}."
     return Chart(f"bubbles-{task}", traces, layout, caption)
 
 
 def _is_drawn(own: Mapping[str, TableRow]) -> bool:
-    return bool(np.isfinite(own["coverage"].ours) and np.isfinite(own["worst_case_cost"].ours))
+    return bool(np.isfinite(own["coverage"].here) and np.isfinite(own["worst_case_cost"].here))
 
 
 def _trace(name: str, own: Sequence[Mapping[str, TableRow]], color: str) -> dict[str, Any]:
@@ -74,12 +74,12 @@ def _trace(name: str, own: Sequence[Mapping[str, TableRow]], color: str) -> dict
         "type": "scatter",
         "mode": "markers",
         "name": name,
-        "x": [m["coverage"].ours for m in own],
-        "y": [10 * m["worst_case_cost"].ours for m in own],
+        "x": [m["coverage"].here for m in own],
+        "y": [10 * m["worst_case_cost"].here for m in own],
         "text": [_hover(m) for m in own],
         "hovertemplate": "%{text}<extra></extra>",
         "marker": {
-            "size": [_size(m["volume"].ours) for m in own],
+            "size": [_size(m["volume"].here) for m in own],
             "color": ["rgba(0,0,0,0)" if empty else color for empty in hollow],
             "opacity": 0.8,
             "line": {"color": color, "width": 2},
@@ -107,11 +107,11 @@ def _hover(own: Mapping[str, TableRow]) -> str:
     )
     lines = [
         f"<b>{html.escape(coverage.name)}</b>",
-        f"coverage {coverage.ours:.3f} ± {coverage.sd:.3f}",
-        f"worst-case cost {10 * cost.ours:.2f} ± {10 * cost.sd:.2f}",
-        f"premium {10 * premium.ours:.2f}",
-        f"regret {10 * regret.ours:.2f}",
-        f"volume {volume.ours:.3g}",
+        f"coverage {coverage.here:.3f} ± {coverage.sd:.3f}",
+        f"worst-case cost {10 * cost.here:.2f} ± {10 * cost.sd:.2f}",
+        f"premium {10 * premium.here:.2f}",
+        f"regret {10 * regret.here:.2f}",
+        f"volume {volume.here:.3g}",
         f"{coverage.n_done} seeds" + (", no guarantee" if coverage.guarantee == "none" else ""),
     ]
     return "<br>".join(line.replace(" ± nan", "") for line in lines)

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 
 from polyhedge_study.files import save_figure
-from polyhedge_study.methods import DEFAULT, GROUPS, METHODS
+from polyhedge_study.methods import GROUPS, METHODS, POLYHEDGE
 from polyhedge_study.study import StudyRow
 from polyhedge_study.study_tables import TITLES, by_method, tasks_of
 from polyhedge_study.summary import TableRow, table_rows
 
 __all__ = ["draw_bubbles", "far_above"]
 
-_COLORS = {"baseline": "#7d838d", "ablation": "#d1781b", "ours": "#1f5fa8", "reference": "#4b9b8e"}
+_COLORS = {"baseline": "#7d838d", "ablation": "#d1781b", "learner": "#1f5fa8", "reference": "#4b9b8e"}
 # Share of a panel within which two labels would cover each other.
 _CLOSE = np.array([0.03, 0.02])
 
@@ -42,7 +42,7 @@ def draw_bubbles(rows: Sequence[StudyRow], paths: Iterable[Path], *, alpha: floa
 
 def far_above(methods: dict[str, dict[str, TableRow]]) -> list[str]:
     """The methods whose cost is so high that, drawn to scale, all others would lie on one line."""
-    costs = {key: own["worst_case_cost"].ours for key, own in methods.items() if np.isfinite(own["coverage"].ours)}
+    costs = {key: own["worst_case_cost"].here for key, own in methods.items() if np.isfinite(own["coverage"].here)}
     finite = [cost for cost in costs.values() if np.isfinite(cost)]
     if len(finite) < 4:
         return []
@@ -52,7 +52,7 @@ def far_above(methods: dict[str, dict[str, TableRow]]) -> list[str]:
 
 def _numbers(figures: Iterable[TableRow]) -> dict[str, int]:
     """A number for each method that has a set and a cost somewhere."""
-    drawn = {f.method for f in figures if f.metric == "coverage" and np.isfinite(f.ours)}
+    drawn = {f.method for f in figures if f.metric == "coverage" and np.isfinite(f.here)}
     return {key: position + 1 for position, key in enumerate(key for key in METHODS if key in drawn)}
 
 
@@ -61,24 +61,24 @@ def _draw_panel(ax: Any, methods: dict[str, dict[str, TableRow]], numbers: dict[
     shown = {
         key: own
         for key, own in methods.items()
-        if key in numbers and key not in above and np.isfinite(own["worst_case_cost"].ours)
+        if key in numbers and key not in above and np.isfinite(own["worst_case_cost"].here)
     }
     if above:
-        places = ", ".join(f"{numbers[key]} at {10 * methods[key]['worst_case_cost'].ours:.3g}" for key in above)
+        places = ", ".join(f"{numbers[key]} at {10 * methods[key]['worst_case_cost'].here:.3g}" for key in above)
         ax.text(0.98, 0.97, f"far above: {places}", transform=ax.transAxes, ha="right", va="top", fontsize=7.5)
-    for own in sorted(shown.values(), key=lambda own: -_area(own["volume"].ours)):
+    for own in sorted(shown.values(), key=lambda own: -_area(own["volume"].here)):
         coverage, cost = own["coverage"], own["worst_case_cost"]
         color = _COLORS[coverage.group]
         ax.scatter(
-            [coverage.ours],
-            [10 * cost.ours],
-            s=_area(own["volume"].ours),
+            [coverage.here],
+            [10 * cost.here],
+            s=_area(own["volume"].here),
             facecolors=color if coverage.guarantee != "none" else "none",
-            edgecolors="black" if coverage.method == DEFAULT else color,
+            edgecolors="black" if coverage.method == POLYHEDGE else color,
             alpha=0.55,
             linewidths=1.4,
         )
-    _label(ax, {numbers[key]: (own["coverage"].ours, 10 * own["worst_case_cost"].ours) for key, own in shown.items()})
+    _label(ax, {numbers[key]: (own["coverage"].here, 10 * own["worst_case_cost"].here) for key, own in shown.items()})
     ax.set_xlabel("coverage")
     ax.set_ylabel("worst-case cost (x10)")
     ax.margins(0.1)

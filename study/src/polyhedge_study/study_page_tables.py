@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from polyhedge.report import Card, Cards, Cell, Column, Table
-from polyhedge_study.methods import DEFAULT, METHODS
+from polyhedge_study.methods import METHODS, POLYHEDGE
 from polyhedge_study.study_tables import TITLES, by_method, tasks_of
+from polyhedge_study.study_words import SIMPLE, best_rival, share_below
 from polyhedge_study.summary import TableRow, TimeRow
 from polyhedge_study.tasks import TASKS
 
@@ -21,24 +22,25 @@ _HEADS = {
     "regret": "regret (x10)",
     "volume": "volume",
 }
-_SIMPLE = "one-sided-box"
+# What is compared comes first: the rest of a wide table is off the screen.
+_PARTS = {"worst_case_cost": ("paper", "here", "difference"), "premium": ("here",)}
 _SIGNIFICANT = 0.05
 
 
 def task_table(figures: Sequence[TableRow], task: str) -> Table:
-    """All methods on one task: paper | ours | difference, and the paired test against the default."""
+    """All methods on one task: cost, the paired test against Polyhedge, and the other figures beside the paper's."""
     methods = by_method(figures, task)
     columns = [Column("method")]
     for metric, head in _HEADS.items():
-        parts = ("ours",) if metric == "premium" else ("paper", "ours", "difference")
-        columns += [Column(part, head) for part in parts]
-    columns += [Column(head, "cost less the default's") for head in ("mean", "p")]
+        columns += [Column(part, head) for part in _PARTS.get(metric, ("paper", "here"))]
+        if metric == "worst_case_cost":
+            columns += [Column(part, "cost less Polyhedge's") for part in ("mean", "p")]
     columns.append(Column("runs"))
     note = (
         "Mean ± standard deviation over the seeds (standard error in brackets). Bold: lowest among the methods with a "
-        "guarantee. Cost less the default's: mean of the paired differences ± standard error; p from a paired t-test, "
-        "Holm-corrected, * below 0.05. The printed Ours stands beside the rotated-box grid, which it agrees with, and "
-        "beside our default."
+        "guarantee. Cost less Polyhedge's: mean of the paired differences ± standard error; p from a paired t-test, "
+        "Holm-corrected, * below 0.05. Here: what this run measured. The paper's own method stands beside the "
+        "rotated-box grid, which it agrees with, and beside Polyhedge."
     )
     return Table(TITLES[task], columns, [_row(own) for own in methods.values()], note)
 
@@ -50,11 +52,13 @@ def _row(own: Mapping[str, TableRow]) -> list[Cell]:
     cells = [Cell(first.name, detail=kind)]
     for metric in _HEADS:
         figure = own[metric]
-        ours = _mean(figure) if figure.n_done else Cell("failed", np.nan)
-        cells += [ours] if metric == "premium" else [_printed(figure), ours, _difference(figure)]
+        here = _mean(figure) if figure.n_done else Cell("failed", np.nan)
+        known = {"paper": _printed(figure), "here": here, "difference": _difference(figure)}
+        cells += [known[part] for part in _PARTS.get(metric, ("paper", "here"))]
+        cells += _paired(figure) if metric == "worst_case_cost" else []
     cost = own["worst_case_cost"]
     runs = f"{cost.n_done}" + (f" of {cost.n_done + cost.n_failed}" if cost.n_failed else "")
-    return [*cells, *_paired(cost), Cell(runs, float(cost.n_done))]
+    return [*cells, Cell(runs, float(cost.n_done))]
 
 
 def _scale(metric: str) -> int:
@@ -63,11 +67,11 @@ def _scale(metric: str) -> int:
 
 def _mean(figure: TableRow) -> Cell:
     scale = _scale(figure.metric)
-    if np.isnan(figure.ours):
+    if np.isnan(figure.here):
         return Cell("", np.nan)
     error = f" ({scale * figure.se:.2g})" if np.isfinite(figure.se) else ""
     spread = f"± {_number(scale * figure.sd)}{error}" if np.isfinite(figure.sd) else ""
-    return Cell(_number(scale * figure.ours, figure.metric), scale * figure.ours, figure.best, spread)
+    return Cell(_number(scale * figure.here, figure.metric), scale * figure.here, figure.best, spread)
 
 
 def _printed(figure: TableRow) -> Cell:
@@ -84,12 +88,12 @@ def _difference(figure: TableRow) -> Cell:
 
 
 def _paired(cost: TableRow) -> list[Cell]:
-    if cost.method == DEFAULT or np.isnan(cost.versus_default):
+    if cost.method == POLYHEDGE or np.isnan(cost.versus_polyhedge):
         return [Cell("", np.nan), Cell("", np.nan)]
-    error = f"± {10 * cost.versus_default_se:.2g}" if np.isfinite(cost.versus_default_se) else ""
+    error = f"± {10 * cost.versus_polyhedge_se:.2g}" if np.isfinite(cost.versus_polyhedge_se) else ""
     star = "*" if cost.p_value < _SIGNIFICANT else ""
     p_value = f"{cost.p_value:.3f}{star}" if np.isfinite(cost.p_value) else ""
-    value = 10 * cost.versus_default
+    value = 10 * cost.versus_polyhedge
     return [Cell(_signed(value, "worst_case_cost"), value, detail=error), Cell(p_value, cost.p_value)]
 
 
@@ -107,41 +111,38 @@ def _signed(value: float, metric: str) -> str:
 
 
 def cost_cards(figures: Sequence[TableRow]) -> list[Cards]:
-    """The default's premium on each task, beside the best of the paper's methods and the one-sided box."""
+    """Polyhedge's premium on each task, beside the best of the paper's methods and the one-sided box."""
     cards = []
     for task in tasks_of(figures):
         methods = by_method(figures, task)
-        premium = {key: own["premium"] for key, own in methods.items() if np.isfinite(own["premium"].ours)}
-        if DEFAULT not in premium:
+        premium = {key: own["premium"] for key, own in methods.items() if np.isfinite(own["premium"].here)}
+        if POLYHEDGE not in premium:
             continue
-        rivals = [f for f in premium.values() if f.group in ("baseline", "ablation") and f.guarantee != "none"]
-        # The grid is what the paper prints as its own method.
-        rivals += [premium[key] for key in ("grid",) if key in premium and premium[key] not in rivals]
-        more = [_rival(min(rivals, key=lambda figure: figure.ours), premium[DEFAULT])] if rivals else []
-        if _SIMPLE in premium:
-            more.append(f"one-sided box: {10 * premium[_SIMPLE].ours:.2f}")
+        rival = best_rival(methods)
+        more = [] if rival is None else [_rival(rival, premium[POLYHEDGE])]
+        if SIMPLE in premium:
+            more.append(f"one-sided box: {10 * premium[SIMPLE].here:.2f}")
         cards.append(
-            Card(f"{task.capitalize()}: premium of the default", _card_value(premium[DEFAULT]), "; ".join(more))
+            Card(f"{task.capitalize()}: premium of Polyhedge", _card_value(premium[POLYHEDGE]), "; ".join(more))
         )
     return [Cards(cards)] if cards else []
 
 
 def _card_value(figure: TableRow) -> str:
     error = f" ± {10 * figure.se:.2f}" if np.isfinite(figure.se) else ""
-    return f"{10 * figure.ours:.2f}{error}"
+    return f"{10 * figure.here:.2f}{error}"
 
 
-def _rival(rival: TableRow, default: TableRow) -> str:
-    share = 1 - default.ours / rival.ours
-    side = "below" if share >= 0 else "above"
-    return f"{100 * abs(share):.0f} % {side} the best of the paper's methods ({rival.name}, {10 * rival.ours:.2f})"
+def _rival(rival: TableRow, own: TableRow) -> str:
+    share = share_below(own.here, rival.here)
+    return f"{share} the best other method with a guarantee ({rival.name}, {10 * rival.here:.2f})"
 
 
 def times_table(times: Sequence[TimeRow]) -> Table:
-    """Seconds for learning, calibration and selection, ours beside the paper's."""
+    """Seconds for learning, calibration and selection, here and in the paper."""
     tasks = [task for task in TASKS if any(row.task == task for row in times)]
     of = {(row.task, row.method): row for row in times}
-    columns = [Column("method"), *(Column(head, task) for task in tasks for head in ("paper", "ours"))]
+    columns = [Column("method"), *(Column(head, task) for task in tasks for head in ("paper", "here"))]
     rows = [
         [Cell(METHODS[key].name), *(cell for task in tasks for cell in _times(of.get((task, key))))]
         for key in METHODS

@@ -32,6 +32,7 @@ from polyhedge_study.study import StudyRow
 from polyhedge_study.study_charts import bubble_chart, sensitivity_picture, set_picture
 from polyhedge_study.study_page_tables import cost_cards, task_table, times_table
 from polyhedge_study.study_tables import TITLES, by_method, tasks_of
+from polyhedge_study.study_words import in_words
 from polyhedge_study.summary import TableRow, table_rows, time_rows
 from polyhedge_study.tidy import read_rows
 
@@ -69,7 +70,7 @@ def study_page(folder: Path, progress: Callable[[str], None] | None = None) -> P
     figures = table_rows(read_rows(study, StudyRow)) if study.exists() else []
     say("tables")
     sections = [
-        Section("In short", _short(figures)),
+        Section("In short", [*_short(figures), *(Text(sentence) for sentence in in_words(figures))]),
         Section("Tables 2 and 3, beside the paper's", _tables(figures)),
         Section("Coverage, cost and volume", _bubbles(figures, alpha, folder)),
     ]
@@ -86,12 +87,20 @@ def study_page(folder: Path, progress: Callable[[str], None] | None = None) -> P
         Section("What was run, and how to run it again", _run(records, figures)),
     ]
     lead = (
-        "Learning Polyhedral Conformal Sets for Contextual Robust Optimization: every method on every task, our "
-        "figures beside the printed ones."
+        "Learning Polyhedral Conformal Sets for Contextual Robust Optimization: every method on every task, "
+        "measured here and beside the printed figures."
     )
-    return Page(
-        "Polyhedge: the paper's study", lead, sections, closing="Made by Polyhedge. This page needs no network."
-    )
+    closing = "Made by Polyhedge. This page needs no network."
+    return Page("Polyhedge: the paper's study", lead, _that_are_there(sections), closing=closing)
+
+
+def _that_are_there(sections: Sequence[Section]) -> list[Section]:
+    """Sections with something in them; one at the end says how to make the others, so that no link leads to nothing."""
+    empty = [section for section in sections if all(isinstance(block, Missing) for block in section.blocks)]
+    if len(empty) == len(sections) or not empty:
+        return list(sections)
+    commands = list(dict.fromkeys(block for section in empty for block in section.blocks))
+    return [*(section for section in sections if section not in empty), Section("What was not run", commands)]
 
 
 def _records(folder: Path) -> dict[str, dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""The study's tables for readers: paper | ours | difference."""
+"""The study's tables for readers: paper | here | difference."""
 
 from __future__ import annotations
 
@@ -9,15 +9,27 @@ import numpy as np
 
 from polyhedge._files import replace_file
 from polyhedge_study.grid import Grid
-from polyhedge_study.methods import METHODS
+from polyhedge_study.methods import METHODS, POLYHEDGE
 from polyhedge_study.study import StudyRow
 from polyhedge_study.summary import COLUMNS, TableRow, TimeRow, table_rows, time_rows
 from polyhedge_study.tasks import TASKS
 from polyhedge_study.tidy import TidyTable
 
-__all__ = ["TITLES", "by_method", "short_grid", "task_grid", "tasks_of", "time_grid", "write_tables"]
+__all__ = ["LEGEND", "TITLES", "by_method", "short_grid", "task_grid", "tasks_of", "time_grid", "write_tables"]
 
 _SIGNIFICANT = 0.05
+# Volumes and costs beyond this say no more than that; longer numbers would not fit into a column.
+_HUGE = 99_999
+LEGEND = """\
+cover: share of test outcomes inside their set (promised: 1 - alpha). cost: mean worst-case cost, the bound that is
+promised. premium: cost minus the cost of trusting the prediction. regret: realised cost above the best decision in
+hindsight. volume: of the set. paper: as printed there; here: measured by this run; diff: here minus paper.
+Polyhedge: the library as it comes (polyhedge in files). one-sided-box: learns scales only. grid: the paper's method.
+pinball, descent, scenario: single learners of the library. -no-recal: the radius is set on the rows that were learned
+from, so nothing is
+guaranteed. l-inf, l-2: balls. pcp: probabilistic conformal prediction. f-croms-K: the best of K candidate sets.
+picnn: level sets of convex networks. min-size: the smallest rotated box. nominal trusts the prediction,
+sample-average ignores the features, oracle knows the outcome: none of them has a set."""
 TITLES = {
     "linear": "Table 2, linear objective",
     "quadratic": "Table 2, quadratic-regularized objective",
@@ -62,29 +74,29 @@ def by_method(figures: Iterable[TableRow], task: str) -> dict[str, dict[str, Tab
 
 
 def task_grid(figures: Iterable[TableRow], task: str) -> Grid:
-    """One task in full: paper | ours | difference for each column, and the paired test against the default."""
+    """One task in full: paper | here | difference for each column, and the paired test against Polyhedge."""
     methods = by_method(figures, task)
     heads = ["method"]
     for metric in COLUMNS:
-        heads += [f"{_HEADS[metric]}: paper", "ours", "difference"] if metric != "premium" else [_HEADS[metric]]
+        heads += [f"{_HEADS[metric]}: paper", "here", "difference"] if metric != "premium" else [_HEADS[metric]]
     rows = [(own["coverage"].name, *_cells(own)) for own in methods.values()]
-    return Grid(TITLES[task], (*heads, "WC cost less the default's", "p", "runs"), tuple(rows), _note(methods))
+    return Grid(TITLES[task], (*heads, "WC cost less Polyhedge's", "p", "runs"), tuple(rows), _note(methods))
 
 
 def _cells(own: dict[str, TableRow]) -> list[str]:
     cells: list[str] = []
     for metric in COLUMNS:
         figure, scale = own[metric], _scale(metric)
-        ours = _bold(_mean(figure.ours, figure.sd, scale, figure.se), figure.best)
+        here = _bold(_mean(figure.here, figure.sd, scale, figure.se), figure.best)
         if figure.n_done == 0:
-            ours = "failed"
+            here = "failed"
         if metric == "premium":
-            cells.append(ours)
+            cells.append(here)
         else:
-            cells += [_mean(figure.paper, figure.paper_sd, scale), ours, _number(figure.difference, scale, sign=True)]
+            cells += [_mean(figure.paper, figure.paper_sd, scale), here, _number(figure.difference, scale, sign=True)]
     cost = own["worst_case_cost"]
-    versus = _number(cost.versus_default, 10, sign=True)
-    versus += f" ± {10 * cost.versus_default_se:.2f}" if np.isfinite(cost.versus_default_se) else ""
+    versus = _number(cost.versus_polyhedge, 10, sign=True)
+    versus += f" ± {10 * cost.versus_polyhedge_se:.2f}" if np.isfinite(cost.versus_polyhedge_se) else ""
     star = "*" if cost.p_value < _SIGNIFICANT else ""
     p_value = f"{cost.p_value:.3f}{star}" if np.isfinite(cost.p_value) else ""
     runs = f"{cost.n_done}" + (f" of {cost.n_done + cost.n_failed}" if cost.n_failed else "")
@@ -95,10 +107,10 @@ def _note(methods: dict[str, dict[str, TableRow]]) -> str:
     note = (
         "Mean ± standard deviation over the seeds (standard error in brackets). Costs are times ten, as printed. "
         "Premium: worst-case cost minus the cost of trusting the prediction. References have no set; their cost is "
-        "what they plan for. Bold: lowest among the methods with a guarantee. WC cost less the default's: "
+        "what they plan for. Bold: lowest among the methods with a guarantee. WC cost less Polyhedge's: "
         "mean paired difference ± standard error, p from a paired t-test, "
-        "Holm-corrected, * below 0.05. The printed Ours stands beside the rotated-box grid, which it agrees with, and "
-        "beside our default."
+        "Holm-corrected, * below 0.05. Here: what this run measured. The paper's own method stands beside the "
+        "rotated-box grid, which it agrees with, and beside Polyhedge."
     )
     return note + _failures(methods)
 
@@ -111,39 +123,40 @@ def _failures(methods: dict[str, dict[str, TableRow]]) -> str:
 
 
 def short_grid(figures: Iterable[TableRow], task: str) -> Grid:
-    """One task in 80 columns: means only, and the methods by their keys."""
+    """One task in 80 columns: means only, and the methods by their keys, as `LEGEND` explains."""
     methods, rows = by_method(figures, task), []
     for own in methods.values():
         coverage, volume, cost, premium, regret = (own[metric] for metric in COLUMNS)
+        label = coverage.name if coverage.method == POLYHEDGE else coverage.method
         if coverage.n_done == 0:
-            rows.append((coverage.method, "failed", "", "", "", "", "", "", "", ""))
+            rows.append((label, "failed", "", "", "", "", "", "", "", ""))
             continue
         rows.append(
             (
-                coverage.method,
+                label,
                 _number(coverage.paper, 1),
-                _number(coverage.ours, 1, digits=3),
+                _number(coverage.here, 1, digits=3),
                 _number(cost.paper, 10),
-                _bold(_number(cost.ours, 10), cost.best),
+                _bold(_number(cost.here, 10), cost.best),
                 _number(cost.difference, 10, sign=True),
-                _bold(_number(premium.ours, 10), premium.best),
+                _bold(_number(premium.here, 10), premium.best),
                 _number(regret.paper, 10),
-                _bold(_number(regret.ours, 10), regret.best),
-                _bold(_number(volume.ours, 1, digits=2), volume.best),
+                _bold(_number(regret.here, 10), regret.best),
+                _bold(_number(volume.here, 1, digits=2), volume.best),
             )
         )
-    heads = ("method", "cover\npaper", "\nours", "WC\npaper", "\nours", "\ndiff.", "prem.\nours", "regr.\npaper")
+    heads = ("method", "cover\npaper", "\nhere", "cost\npaper", "\nhere", "\ndiff", "premium\nhere", "regret\npaper")
     n_seeds = max((own["coverage"].n_done for own in methods.values()), default=0)
     note = f"Means over {n_seeds} seed{'s' if n_seeds > 1 else ''}, costs times ten. Bold: lowest with a guarantee."
     note += _failures(methods)
-    return Grid(TITLES[task], (*heads, "\nours", "vol.\nours"), tuple(rows), note)
+    return Grid(TITLES[task], (*heads, "\nhere", "volume\nhere"), tuple(rows), note)
 
 
 def time_grid(times: Sequence[TimeRow]) -> Grid:
-    """Seconds for learning, calibration and selection, ours beside the paper's."""
+    """Seconds for learning, calibration and selection, here and in the paper."""
     tasks = [task for task in TASKS if any(row.task == task for row in times)]
     of = {(row.task, row.method): row for row in times}
-    heads = ["method", *(cell for task in tasks for cell in (f"{task}: paper", "ours"))]
+    heads = ["method", *(cell for task in tasks for cell in (f"{task}: paper", "here"))]
     rows = []
     for key, method in METHODS.items():
         if any((task, key) in of for task in tasks):
@@ -177,9 +190,11 @@ def _number(value: float, scale: int, *, sign: bool = False, digits: int | None 
         return ""
     if digits is None:
         digits = 3 if scale == 1 and abs(value) < 1 else 2
+    scaled, plus = scale * value, "+" if sign else ""
+    if abs(scaled) >= _HUGE:
+        return f"{'-' if scaled < 0 else ''}>{_HUGE}"
     # Large volumes are of interest by their size only.
-    form = f"{'+' if sign else ''}.3g" if abs(value) >= 100 else f"{'+' if sign else ''}.{digits}f"
-    text = f"{scale * value:{form}}"
+    text = f"{float(f'{scaled:.3g}'):{plus}.0f}" if abs(scaled) >= 100 else f"{scaled:{plus}.{digits}f}"
     return text.replace("-", "+" if sign else "") if float(text) == 0 else text
 
 

@@ -1,4 +1,4 @@
-"""Means over the seeds, beside the paper's figures and paired with the default."""
+"""Means over the seeds, beside the paper's figures and paired with Polyhedge."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from scipy import stats
 
 from polyhedge._validation import Array
-from polyhedge_study.methods import DEFAULT, METHODS
+from polyhedge_study.methods import METHODS, POLYHEDGE
 from polyhedge_study.paper import PrintedRow, paper_tables
 from polyhedge_study.study import StudyRow
 from polyhedge_study.tasks import TASKS
@@ -28,11 +28,11 @@ class TableRow:
     ----------
     task, method, name, group, guarantee, metric : which figure.
     paper, paper_sd : the printed mean and standard deviation; NaN where there is none.
-    ours, sd, se : mean, standard deviation and standard error over the seeds.
+    here, sd, se : mean, standard deviation and standard error over the seeds.
     n_done, n_failed : seeds that gave a row, and that failed.
-    difference : ours - paper.
-    versus_default, versus_default_se : mean difference to the default over common seeds, and its standard error.
-    p_value : of the paired t-test against the default, Holm-corrected over the methods.
+    difference : here - paper.
+    versus_polyhedge, versus_polyhedge_se : mean difference to Polyhedge over common seeds, and its standard error.
+    p_value : of the paired t-test against Polyhedge, Holm-corrected over the methods.
     best : whether it is the lowest mean among the guaranteed methods.
     reason : why seeds failed.
     """
@@ -45,14 +45,14 @@ class TableRow:
     metric: str
     paper: float
     paper_sd: float
-    ours: float
+    here: float
     sd: float
     se: float
     n_done: int
     n_failed: int
     difference: float
-    versus_default: float
-    versus_default_se: float
+    versus_polyhedge: float
+    versus_polyhedge_se: float
     p_value: float
     best: bool
     reason: str
@@ -73,11 +73,11 @@ def table_rows(rows: Iterable[StudyRow]) -> list[TableRow]:
 
 def _column(task: str, metric: str, own: dict[str, list[StudyRow]]) -> list[TableRow]:
     """One metric of all methods on one task."""
-    rival = own.get(DEFAULT, [])
+    rival = own.get(POLYHEDGE, [])
     tests = {key: paired(rows, rival, metric) for key, rows in own.items()}
-    if DEFAULT in tests:
-        # The default has no test against itself, and none is counted in the correction.
-        tests[DEFAULT] = (*tests[DEFAULT][:2], np.nan)
+    if POLYHEDGE in tests:
+        # Polyhedge has no test against itself, and none is counted in the correction.
+        tests[POLYHEDGE] = (*tests[POLYHEDGE][:2], np.nan)
     p_values = dict(zip(tests, holm([test[2] for test in tests.values()]), strict=True))
     means = {key: _moments(_values(rows, metric))[0] for key, rows in own.items()}
     rivals = [means[key] for key in own if METHODS[key].guarantee != "none" and np.isfinite(means[key])]
@@ -96,14 +96,14 @@ def _column(task: str, metric: str, own: dict[str, list[StudyRow]]) -> list[Tabl
                 method.guarantee,
                 metric,
                 *paper,
-                ours=mean,
+                here=mean,
                 sd=sd,
                 se=se,
                 n_done=len(rows) - len(failed),
                 n_failed=len(failed),
                 difference=mean - paper[0],
-                versus_default=tests[key][0],
-                versus_default_se=tests[key][1],
+                versus_polyhedge=tests[key][0],
+                versus_polyhedge_se=tests[key][1],
                 p_value=p_values[key],
                 best=bool(method.guarantee != "none" and mean == lowest),
                 reason="; ".join(dict.fromkeys(row.detail for row in failed)),
@@ -133,11 +133,11 @@ def _moments(values: Array) -> tuple[float, float, float]:
 
 def paired(rows: Sequence[StudyRow], rival: Sequence[StudyRow], metric: str) -> tuple[float, float, float]:
     """Mean difference over common seeds, its standard error, and the p-value of the paired t-test."""
-    ours, theirs = (
+    own, theirs = (
         {row.seed: getattr(row, metric) for row in side if np.isfinite(getattr(row, metric))} for side in (rows, rival)
     )
-    common = sorted(ours.keys() & theirs.keys())
-    difference = np.array([ours[seed] - theirs[seed] for seed in common])
+    common = sorted(own.keys() & theirs.keys())
+    difference = np.array([own[seed] - theirs[seed] for seed in common])
     mean, _, se = _moments(difference)
     if len(common) < 2:
         return mean, np.nan, np.nan

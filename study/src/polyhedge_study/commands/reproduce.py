@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -40,9 +41,11 @@ def tables(
     ] = None,
     method: Annotated[
         list[str] | None,
-        typer.Option(help="Such as default or picnn; may be repeated. All by default; a wrong one lists them."),
+        typer.Option(help="Such as polyhedge or picnn; may be repeated. All by default; a wrong one lists them."),
     ] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Number of seeds.")] = 5,
+    quick: Annotated[bool, typer.Option("--quick", help="Without the rows that take long.")] = False,
+    page: Annotated[bool, typer.Option("--page", help="Also write the page, as polyhedge report does.")] = False,
     alpha: Annotated[float, typer.Option(help="Share of outcomes that may fall outside the set.")] = 0.1,
     workers: NumberOfWorkers = 0,
     cluster: Cluster = "",
@@ -54,24 +57,33 @@ def tables(
     the same tables. Writes runs (study.csv, study.json), tables (CSV, Markdown, LaTeX), times and the figure (PNG,
     SVG).
 
-    Example: polyhedge reproduce tables --task energy --method default --method one-sided-box --seeds 20
+    Example: polyhedge reproduce tables --task energy --method polyhedge --method one-sided-box --seeds 20
     """
     from polyhedge_study.commands.tables import show
+    from polyhedge_study.methods import QUICK
     from polyhedge_study.study import StudySettings, run_study, study_jobs
     from polyhedge_study.study_figure import draw_bubbles
-    from polyhedge_study.study_tables import short_grid, tasks_of, write_tables
+    from polyhedge_study.study_report import write_study_report
+    from polyhedge_study.study_tables import LEGEND, short_grid, tasks_of, write_tables
+    from polyhedge_study.study_words import in_words, left_out
     from polyhedge_study.summary import table_rows
 
     settings = StudySettings(alpha=alpha)
-    jobs = study_jobs(task or (), method or (), seeds)
+    jobs = study_jobs(task or (), method or (QUICK if quick else ()), seeds)
     with progress_bar() as report:
         rows = run_study(jobs, out, settings=settings, workers=_workers(workers, cluster), report=report)
     figures = table_rows(rows)
     for name in tasks_of(figures):
         if not task or name in task:
             show(short_grid(figures, name), dense=True)
+    say_paragraph([LEGEND])
     paths = [out / "study.csv", out / "study.json", *write_tables(rows, out)]
     _say_paths([*paths, *_draw(out / "bubble", partial(draw_bubbles, rows, alpha=alpha))])
+    missing = left_out(figures) if quick else []
+    more = [f"Left out of this quick run: {', '.join(missing)}; without --quick they are added."] if missing else []
+    if page:
+        more.append(f"The page with all tables and figures: {write_study_report(out)}")
+    say_paragraph([*in_words(figures), *more])
 
 
 @reproduce.command()
@@ -198,27 +210,57 @@ def _workers(n: int, cluster: str) -> Workers:
     return Workers(n or os.cpu_count() or 1, cluster)
 
 
+def say_paragraph(sentences: list[str]) -> None:
+    """Print sentences as one paragraph, as wide as a terminal usually is."""
+    if sentences:
+        say()
+        for line in textwrap.wrap(" ".join(sentences), width=80, break_on_hyphens=False, break_long_words=False):
+            say(line)
+
+
 def _say_paths(paths: list[Path]) -> None:
     say(f"Results in {paths[0].parent}: {', '.join(path.name for path in paths)}")
 
 
 @contextmanager
 def progress_bar() -> Iterator[Callable[[Progress], None]]:
-    """A bar with the time left on stderr, if that is a terminal."""
+    """A bar with the time left on stderr; a line now and then where that is no terminal."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
     from rich.progress import Progress as ProgressBar
 
     errors = Console(stderr=True)
+    if not errors.is_terminal:
+        yield _Lines()
+        return
     columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"))
-    with ProgressBar(*columns, console=errors, transient=True, disable=not errors.is_terminal) as bar:
+    with ProgressBar(*columns, console=errors, transient=True) as bar:
         line = bar.add_task("", total=None)
 
         def report(progress: Progress) -> None:
-            left = f"{max(progress.seconds_left, 0.0) / 60:.1f} min left, {progress.next}" if progress.next else ""
-            bar.update(line, completed=progress.done, total=progress.total, description=left)
+            bar.update(line, completed=progress.done, total=progress.total, description=_left(progress))
 
         yield report
+
+
+def _left(progress: Progress) -> str:
+    return f"{max(progress.seconds_left, 0.0) / 60:.1f} min left, {progress.next}" if progress.next else ""
+
+
+class _Lines:
+    """Says how far a run is at its start, at its end, and after each twentieth of it."""
+
+    n_lines = 20
+
+    def __init__(self) -> None:
+        self.said = -1
+
+    def __call__(self, progress: Progress) -> None:
+        now = self.n_lines * progress.done // max(progress.total, 1)
+        if now != self.said:
+            self.said = now
+            left = f", {_left(progress)}" if progress.next and progress.done else ""
+            say(f"{progress.done} of {progress.total} runs done{left}", err=True)
 
 
 @reproduce.command()
