@@ -1,0 +1,192 @@
+"""Small forests kept as plain arrays, so that they can be stored, sent and checked as data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+import numpy as np
+from sklearn.ensemble import RandomForestRegressor
+
+from polyhedge._validation import Array, Indices, numbers_of
+from polyhedge.solvers.scaling import power_of_two
+
+# Trees work in single precision.
+_LARGEST = 1e30
+# Enough trees that a second forest would predict alike; more cost time at every row.
+_N_TREES = 40
+_MAX_DEPTH = 12
+_BLOCK = 4096
+
+
+@dataclass(frozen=True, eq=False)
+class Forest:
+    """The mean of regression trees of several outputs on the numeric columns of X and on the prediction.
+
+    Attributes
+    ----------
+    names, columns : the columns of X that it looks at; the prediction is looked at too, after them.
+    fill : values that stand for missing ones.
+    roots : (n_trees,) first node of each tree.
+    feature, threshold, left, right : (n_nodes,) go left where the feature is at most the threshold.
+    value : (n_nodes, n_outputs); a leaf has itself as both children.
+    depth : steps from a root to the farthest leaf.
+    """
+
+    names: tuple[str, ...]
+    columns: Indices
+    fill: Array = field(repr=False)
+    roots: Indices = field(repr=False)
+    feature: Indices = field(repr=False)
+    threshold: Array = field(repr=False)
+    left: Indices = field(repr=False)
+    right: Indices = field(repr=False)
+    value: Array = field(repr=False)
+    depth: int
+
+    def __post_init__(self) -> None:
+        check_nodes(self, "forest")
+        if self.value.ndim != 2 or not np.isfinite(self.value).all() or not 0 <= self.depth <= _MAX_DEPTH:
+            raise ValueError("A forest must have finite values, a row for each node, and a small depth.")
+
+    @classmethod
+    def fit(cls, X: Any, centers: Array, targets: Array, *, min_leaf: int, seed: int) -> tuple[Forest, Array]:
+        """A forest for targets (n, k) at rows X with predictions (n, d), and what trees that had not seen a row say."""
+        names, columns = numeric_columns(X)
+        matrix = np.hstack([numbers_of_columns(X, names, columns), centers])
+        fill = middle_of(matrix)
+        settings = {"n_trees": _N_TREES, "min_leaf": min_leaf, "max_depth": _MAX_DEPTH, "max_features": 0.5}
+        nodes, unseen = grow(ready(matrix, fill), fill, targets, **settings, seed=seed, unseen=True)
+        return cls(names, columns, fill, **nodes), unseen
+
+    def __call__(self, X: Any, centers: Array) -> Array:
+        """Predictions (N, k), each a function of its own row to the last bit."""
+        matrix = ready(np.hstack([numbers_of_columns(X, self.names, self.columns), centers]), self.fill)
+        blocks = [self._walk(matrix[k : k + _BLOCK]) for k in range(0, len(matrix), _BLOCK)]
+        return np.vstack([np.zeros((0, self.value.shape[1])), *blocks])
+
+    def _walk(self, matrix: Array) -> Array:
+        rows, total = np.arange(len(matrix)), np.zeros((len(matrix), self.value.shape[1]))
+        for root in self.roots:  # one after the other: the order of a sum must not depend on the number of rows
+            node = np.full(len(matrix), root)
+            for _ in range(self.depth):
+                goes_left = matrix[rows, self.feature[node]] <= self.threshold[node]
+                node = np.where(goes_left, self.left[node], self.right[node])
+            total += self.value[node]
+        return total / len(self.roots)
+
+    def state(self) -> dict[str, Any]:
+        """The fields by name: `Forest(**state)` is the same."""
+        return {each.name: getattr(self, each.name) for each in fields(self)}
+
+
+def check_nodes(forest: Any, name: str) -> None:
+    """Raise where the nodes of a forest do not fit together, as those of a damaged file may."""
+    n_nodes, n_features = len(forest.value), len(forest.fill)
+    nodes = (forest.feature, forest.threshold, forest.left, forest.right)
+    if any(part.shape != (n_nodes,) for part in nodes) or len(forest.columns) > n_features or not len(forest.roots):
+        raise ValueError(f"The nodes of a {name} must be arrays of one length.")
+    if forest.columns.dtype.kind != "i" or forest.columns.ndim != 1 or (forest.columns < 0).any():
+        raise ValueError(f"The columns of a {name} must be positions.")
+    links = ((forest.feature, n_features), *((p, n_nodes) for p in (forest.roots, forest.left, forest.right)))
+    for part, limit in links:
+        if part.dtype.kind != "i" or part.ndim != 1 or part.min() < 0 or part.max() >= limit:
+            raise ValueError(f"The nodes of a {name} must refer to features and nodes that exist.")
+    if forest.names and len(forest.names) != len(forest.columns):
+        raise ValueError(f"A {name} must have a name for each of its columns.")
+
+
+def grow(
+    matrix: Array,
+    fill: Array,
+    targets: Array,
+    *,
+    n_trees: int,
+    min_leaf: int,
+    max_depth: int,
+    max_features: float,
+    seed: int,
+    unseen: bool = False,
+) -> tuple[dict[str, Any], Array]:
+    """The nodes of a forest for targets (n, k), and its predictions by trees without the row, where these are asked."""
+    model = RandomForestRegressor(
+        n_trees,
+        min_samples_leaf=min_leaf,
+        max_depth=max_depth,
+        max_features=max_features,
+        oob_score=_no_score if unseen else False,
+        random_state=seed,
+    )
+    # In single precision, and with a least distance between thresholds: columns must count from their middle.
+    unit = np.array([power_of_two(size) for size in np.abs(matrix - fill).mean(axis=0)])
+    model.fit((matrix - fill) / unit, targets if targets.shape[1] > 1 else targets.ravel())
+    nodes = _joined([tree.tree_ for tree in model.estimators_])
+    nodes["threshold"] = fill[nodes["feature"]] + unit[nodes["feature"]] * nodes["threshold"]
+    found = np.asarray(model.oob_prediction_).reshape(targets.shape) if unseen else targets
+    return nodes, found
+
+
+def _no_score(truth: Array, found: Array) -> float:
+    """The predictions without the row are wanted, not their score."""
+    return 0.0
+
+
+def middle_of(matrix: Array) -> Array:
+    """The median of each column, over the numbers that are known."""
+    return np.array([_median(column) for column in matrix.T])
+
+
+def numeric_columns(X: Any) -> tuple[tuple[str, ...], Indices]:
+    """Numeric and boolean columns of a data frame by name and position; all of an array; none of anything else."""
+    if not hasattr(X, "select_dtypes"):
+        numbers = numbers_of(X)
+        return (), np.arange(0 if numbers is None else numbers.shape[1])
+    kinds = {"include": ["number", "bool"], "exclude": ["timedelta"]}
+    columns = np.flatnonzero([X.iloc[:, [j]].select_dtypes(**kinds).shape[1] for j in range(X.shape[1])])
+    names = [X.columns[j] for j in columns]
+    is_named = all(isinstance(name, str) for name in names) and len(set(X.columns)) == len(X.columns)
+    return tuple(names) if is_named else (), columns
+
+
+def numbers_of_columns(X: Any, names: tuple[str, ...], columns: Indices) -> Array:
+    """These columns of X (N, k) as numbers."""
+    if not len(columns):
+        return np.zeros((X.shape[0] if hasattr(X, "shape") else len(X), 0))
+    if hasattr(X, "columns") and names:
+        missing = [name for name in names if name not in X.columns]
+        if missing:
+            raise ValueError(f"X has no column {', '.join(missing)}, from which the spread is predicted.")
+        return np.asarray(X[list(names)].to_numpy(dtype=np.float64, na_value=np.nan))
+    n_columns = np.shape(X)[1] if len(np.shape(X)) == 2 else 0
+    if columns.max() >= n_columns:
+        raise ValueError(f"The spread is predicted from column {columns.max()}, but X has {n_columns} columns.")
+    if hasattr(X, "iloc"):
+        return np.asarray(X.iloc[:, columns].to_numpy(dtype=np.float64, na_value=np.nan))
+    rows = X.tocsr()[:, columns].toarray() if hasattr(X, "tocsr") else np.asarray(X)[:, columns]
+    return np.asarray(rows, dtype=np.float64)
+
+
+def _median(column: Array) -> float:
+    known = column[np.isfinite(column)]
+    return float(np.median(known)) if len(known) else 0.0
+
+
+def ready(matrix: Array, fill: Array) -> Array:
+    """The matrix without gaps, within what single precision holds."""
+    return np.clip(np.where(np.isnan(matrix), fill, matrix), -_LARGEST, _LARGEST)
+
+
+def _joined(trees: list[Any]) -> dict[str, Any]:
+    """All trees in one list of nodes; a leaf has itself as both children."""
+    starts = np.cumsum([0, *(tree.node_count for tree in trees)])
+    parts: dict[str, list[Array]] = {name: [] for name in ("feature", "threshold", "left", "right", "value")}
+    for tree, start in zip(trees, starts, strict=False):
+        own = np.arange(tree.node_count)
+        is_leaf = tree.children_left < 0
+        parts["feature"].append(np.where(is_leaf, 0, tree.feature))
+        parts["threshold"].append(np.where(is_leaf, 0.0, tree.threshold))
+        parts["left"].append(start + np.where(is_leaf, own, tree.children_left))
+        parts["right"].append(start + np.where(is_leaf, own, tree.children_right))
+        parts["value"].append(tree.value[:, :, 0])
+    joined = {name: np.concatenate(values) for name, values in parts.items()}
+    return {**joined, "roots": starts[:-1], "depth": max(tree.max_depth for tree in trees)}

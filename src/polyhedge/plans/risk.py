@@ -1,0 +1,192 @@
+r"""The cost of a decision over a law: all its samples, their risk, and cuts that bound the risk from below.
+
+A piece of the cost is biaffine, $[1, z]^\top M_l [1, u]$. At $u = c + s\,e_i$ it is $s\,v_l^\top e_i + w_l$ with
+$v_l$ and $w_l$ affine in z, so that the risk of the joint part of the cost,
+
+$$H(s v, w) = \rho_i\Big(\sum_g \max_{l \in g}\, s\,v_l^\top e_i + w_l\Big), \qquad
+\rho = (1 - \omega)\,\mathrm{mean} + \omega\,\mathrm{CVaR}_\tau,$$
+
+is one convex and positively homogeneous function for *all* rows: a subgradient found at one row,
+$V_l = \sum_i q_i e_i [l\text{ is largest}]$ and $W_l = \sum_i q_i [l\text{ is largest}]$, bounds the risk at every other.
+For one piece this says that CVaR is the support function of a fixed polytope.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from polyhedge._validation import Array, Indices
+from polyhedge.problems.pieces import SumOfMaxima
+
+_BLOCK = 2**20
+"""Entries of a matrix of costs that is worked on at a time: what a cache holds, and a fixed size."""
+
+
+@dataclass(frozen=True)
+class Risk:
+    """(1 - weight) times the mean plus weight times CVaR, the mean of the worst share 1 - level."""
+
+    level: float = 0.0
+    weight: float = 1.0
+
+    @property
+    def is_mean(self) -> bool:
+        """Whether the tail plays no part."""
+        return self.weight == 0 or self.level == 0
+
+    def weights(self, costs: Array) -> Array:
+        """Weights (N, n) of the samples under which the mean of costs (N, n) is the risk."""
+        n = costs.shape[1]
+        if self.is_mean:
+            return np.full(costs.shape, 1 / n)
+        mass = (1 - self.level) * n
+        whole = int(np.floor(mass + 1e-9))  # a level that prints as .7 leaves a whole number of ten samples
+        edge = np.partition(costs, n - whole - 1, axis=1)[:, [n - whole - 1]] if whole < n else costs.min(axis=1)[:, None]
+        above = costs > edge
+        at_edge = costs == edge
+        rest = (mass - above.sum(axis=1)) / np.maximum(at_edge.sum(axis=1), 1)
+        tail = (above + at_edge * rest[:, None]) / mass
+        return np.asarray((1 - self.weight) / n + self.weight * tail)
+
+
+@dataclass(frozen=True, eq=False)
+class Cuts:
+    """Lower bounds of the risk, [1, z] (A_k + s B_k + C_k c) for each k.
+
+    Attributes
+    ----------
+    A, B : (K, 1 + p)
+    C : (K, 1 + p, d)
+    """
+
+    A: Array
+    B: Array
+    C: Array
+
+    def __len__(self) -> int:
+        return len(self.A)
+
+    def plus(self, other: Cuts) -> Cuts:
+        """Both lists."""
+        return Cuts(*(np.concatenate(pair) for pair in zip(self.parts, other.parts, strict=True)))
+
+    def take(self, chosen: Indices) -> Cuts:
+        """Some of them."""
+        return Cuts(*(part[chosen] for part in self.parts))
+
+    @property
+    def parts(self) -> tuple[Array, Array, Array]:
+        """A, B and C."""
+        return self.A, self.B, self.C
+
+    def at(self, center: Array, scale: float) -> Array:
+        """Coefficients (K, 1 + p) of [1, z] at one row."""
+        found = self.A + scale * self.B
+        for j, c in enumerate(center.tolist()):
+            found = found + c * self.C[:, :, j]
+        return np.asarray(found)
+
+
+@dataclass(frozen=True, eq=False)
+class JointCost:
+    """The part of the cost that mixes decision and outcome, over all points (n, d) of a law."""
+
+    total: SumOfMaxima
+    points: Array
+
+    @cached_property
+    def matrices(self) -> Array:
+        """All pieces (P, 1 + p, 1 + d): the base first, then group after group."""
+        return np.concatenate([self.total.base[None], *self.total.groups])
+
+    @cached_property
+    def _groups(self) -> list[range]:
+        ends = 1 + np.cumsum([0, *(len(group) for group in self.total.groups)])
+        return [range(0, 1), *(range(a, b) for a, b in zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True))]
+
+    @cached_property
+    def _columns(self) -> list[list[int]]:
+        """Outcomes that each piece can depend on: most depend on one."""
+        return [np.flatnonzero(M[:, 1:].any(axis=0)).tolist() for M in self.matrices]
+
+    def sides(self, z: Array, centers: Array) -> tuple[Array, Array]:
+        """Slopes v (N, P, d) and heights w (N, P) of the pieces; sums in a fixed order, whatever the number of rows."""
+        M = self.matrices
+        rows = np.tile(M[:, 0, :], (len(z), 1, 1))
+        for j in range(z.shape[1]):
+            if M[:, 1 + j].any():
+                rows += z[:, j, None, None] * M[:, 1 + j]
+        v, w = rows[:, :, 1:], rows[:, :, 0].copy()
+        for j in range(centers.shape[1]):
+            w += v[:, :, j] * centers[:, [j]]
+        return v, w
+
+    def samples(self, z: Array, centers: Array, scales: Array) -> Array:
+        """Costs (N, n) of decisions z (N, p) at centers + scales * points."""
+        return self._largest(z, centers, scales)[0]
+
+    def _largest(self, z: Array, centers: Array, scales: Array, which: bool = False) -> tuple[Array, list[Array]]:
+        v, w = self.sides(z, centers)
+        v = v * scales[:, None, None]
+        costs, best = np.zeros((len(z), len(self.points))), []
+        for group in self._groups:
+            high, arg = self._piece(v, w, group[0]), np.zeros(costs.shape if which else (0, 0), dtype=np.int16)
+            for k in range(1, len(group)):
+                other = self._piece(v, w, group[k])
+                if which:
+                    arg[other > high] = k
+                high = np.maximum(high, other)
+            costs += high
+            best.append(arg)
+        return costs, best
+
+    def _piece(self, v: Array, w: Array, piece: int) -> Array:
+        side = np.broadcast_to(w[:, [piece]], (len(w), len(self.points)))
+        for j in self._columns[piece]:
+            side = side + v[:, piece, j, None] * self.points[:, j]
+        return side
+
+    def blocks(self, n_rows: int) -> list[slice]:
+        """Rows that are worked on together."""
+        step = max(_BLOCK // len(self.points), 1)
+        return [slice(k, k + step) for k in range(0, n_rows, step)]
+
+    def quantile(self, z: Array, centers: Array, scales: Array, level: float) -> Array:
+        """The quantile of this level (N,) of the costs of each row: an order statistic, without a mean of two."""
+        rank = min(int(np.ceil(level * len(self.points) - 1e-9)), len(self.points)) - 1
+        found = np.empty(len(z))
+        for part in self.blocks(len(z)):
+            costs = self.samples(z[part], centers[part], scales[part])
+            costs.partition(max(rank, 0), axis=1)
+            found[part] = costs[:, max(rank, 0)]
+        return found
+
+    def mean(self, z: Array, centers: Array, scales: Array) -> Array:
+        """The mean (N,) of the costs of each row."""
+        found = np.empty(len(z))
+        for part in self.blocks(len(z)):
+            found[part] = self.samples(z[part], centers[part], scales[part]).mean(axis=1)
+        return found
+
+    def cuts(self, z: Array, centers: Array, scales: Array, risk: Risk) -> tuple[Array, Cuts]:
+        """The risk (N,) of the joint cost at each row, and the cut that each of them gives."""
+        values, V, W = [], [], []
+        for part in self.blocks(len(z)):
+            costs, best = self._largest(z[part], centers[part], scales[part], which=True)
+            weights = risk.weights(costs)
+            values.append((weights * costs).sum(axis=1))
+            chosen = [weights * (arg == k) for arg, group in zip(best, self._groups, strict=True) for k in range(len(group))]
+            V.append(np.stack([share @ self.points for share in chosen], axis=1))
+            W.append(np.stack([share.sum(axis=1) for share in chosen], axis=1))
+        return np.concatenate(values), self._cuts_of(np.concatenate(V), np.concatenate(W))
+
+    def _cuts_of(self, V: Array, W: Array) -> Cuts:
+        M = self.matrices
+        return Cuts(
+            A=W @ M[:, :, 0],
+            B=np.einsum("npd,pid->ni", V, M[:, :, 1:]),
+            C=np.einsum("np,pid->nid", W, M[:, :, 1:]),
+        )
