@@ -20,7 +20,9 @@ def least_on_segment(cuts: Cuts, base: Array, z0: Array, z1: Array, centers: Arr
     found, step = np.empty(len(centers)), max(_BLOCK // len(cuts), 1)
     for k in range(0, len(centers), step):
         part = slice(k, k + step)
-        found[part] = _bisect(_at(lines[0], centers[part], scales[part]), _at(lines[1], centers[part], scales[part]), base)
+        found[part] = _bisect(
+            _at(lines[0], centers[part], scales[part]), _at(lines[1], centers[part], scales[part]), base
+        )
     return found
 
 

@@ -7,8 +7,8 @@ $$H(s v, w) = \rho_i\Big(\sum_g \max_{l \in g}\, s\,v_l^\top e_i + w_l\Big), \qq
 \rho = (1 - \omega)\,\mathrm{mean} + \omega\,\mathrm{CVaR}_\tau,$$
 
 is one convex and positively homogeneous function for *all* rows: a subgradient found at one row,
-$V_l = \sum_i q_i e_i [l\text{ is largest}]$ and $W_l = \sum_i q_i [l\text{ is largest}]$, bounds the risk at every other.
-For one piece this says that CVaR is the support function of a fixed polytope.
+$V_l = \sum_i q_i e_i [l\text{ is largest}]$ and $W_l = \sum_i q_i [l\text{ is largest}]$, bounds the risk
+at every other. For one piece this says that CVaR is the support function of a fixed polytope.
 """
 
 from __future__ import annotations
@@ -44,7 +44,9 @@ class Risk:
             return np.full(costs.shape, 1 / n)
         mass = (1 - self.level) * n
         whole = int(np.floor(mass + 1e-9))  # a level that prints as .7 leaves a whole number of ten samples
-        edge = np.partition(costs, n - whole - 1, axis=1)[:, [n - whole - 1]] if whole < n else costs.min(axis=1)[:, None]
+        edge = (
+            np.partition(costs, n - whole - 1, axis=1)[:, [n - whole - 1]] if whole < n else costs.min(axis=1)[:, None]
+        )
         above = costs > edge
         at_edge = costs == edge
         rest = (mass - above.sum(axis=1)) / np.maximum(at_edge.sum(axis=1), 1)
@@ -178,9 +180,12 @@ class JointCost:
             costs, best = self._largest(z[part], centers[part], scales[part], which=True)
             weights = risk.weights(costs)
             values.append((weights * costs).sum(axis=1))
-            chosen = [weights * (arg == k) for arg, group in zip(best, self._groups, strict=True) for k in range(len(group))]
+            chosen = [
+                weights * (arg == k) for arg, group in zip(best, self._groups, strict=True) for k in range(len(group))
+            ]
             V.append(np.stack([share @ self.points for share in chosen], axis=1))
             W.append(np.stack([share.sum(axis=1) for share in chosen], axis=1))
+            W[-1][:, 0] = 1.0  # the base is always there, and rounding must not make its cuts differ
         return np.concatenate(values), self._cuts_of(np.concatenate(V), np.concatenate(W))
 
     def _cuts_of(self, V: Array, W: Array) -> Cuts:

@@ -170,6 +170,11 @@ class LinearSolver:
             lower = limit if self.is_equation[self.rows[row]] else -highspy.kHighsInf
             self.highs.changeRowBounds(row, lower, limit)
 
+    def solve_anew(self) -> Solution:
+        """Solve as if it were the first time: the answer depends on the present numbers alone."""
+        self.highs.clearSolver()
+        return self.solve()
+
     def solve(self) -> Solution:
         """Solve from the last basis if there is one; what cannot be proven is solved another way, then failed."""
         self._pass_numbers()

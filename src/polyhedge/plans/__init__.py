@@ -1,0 +1,1 @@
+"""Plans: residual laws and decision rules z(x), v(x), and the contest between them."""

@@ -1,0 +1,140 @@
+"""Rules and laws compete on rows that they have not seen, and the winners of many resamplings are averaged.
+
+Judged are the plan's bound as calibration would set it, mean of v plus the conformal quantile of the cost's excess over
+v, and its mean cost, weighed by `caution`. Development rows only: the rows that calibrate the guard choose nothing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from polyhedge._validation import Array, Indices
+from polyhedge.calibration import conformal_radius
+from polyhedge.plans.costs import PlanProblem
+from polyhedge.plans.laws import LAWS, Law, Samples, fit_law
+from polyhedge.plans.risk import JointCost, Risk
+from polyhedge.plans.rules import Rule, fit_planner, padded, segment_of
+from polyhedge.robust.workers import in_order
+
+PLANNED_BY = ("scaled", "corrected")
+"""Laws that may plan a cost; the first unless another is clearly lower."""
+_RESAMPLINGS = 25
+_FEWEST_WINS = 2
+"""A winner of one resampling of 25 is dropped: it would cost time at every row, and weigh 4 per cent."""
+_HANDICAP = 0.1
+"""Share of the premium, over the square root of the number of rows, that each step of complexity must save."""
+_JUDGED = 120
+"""Rows of a fold that are judged where each of them needs a program of its own."""
+
+
+def candidates(alpha: float) -> list[Rule]:
+    """Rules from simple to complex."""
+    tails = [0.5, 0.7] + ([0.9] if alpha < 0.1 else [])
+    return [Rule(), *(Rule(law, Risk(level)) for law in LAWS for level in (0.0, *tails))]
+
+
+def complexity(rule: Rule) -> int:
+    """How much a rule may overfit: its law counts."""
+    return 0 if rule.law is None else 1 + LAWS.index(rule.law)
+
+
+def planned_cost(
+    problem: PlanProblem, law: Law, level: float, z: Array, X: Any, centers: Array, values: Array
+) -> Array:
+    """v(x): the quantile of this level of g(z(x), .) under a law (N,)."""
+    moved, scales = law.at(X, centers)
+    if problem.joint is None:
+        return problem.evaluate(z, moved, values)
+    cost = JointCost(problem.joint, padded(law.points, values.shape[1]))
+    return cost.quantile(z, np.hstack([moved, values]), scales, level) + problem.alone(z, values)
+
+
+@dataclass(frozen=True, eq=False)
+class Judged:
+    """Planned and realised costs (n,) of one rule on rows that it had not seen, by the law that planned the cost."""
+
+    rule: Rule
+    planned_by: str
+    planned: Array
+    realised: Array
+
+    def bound(self, alpha: float, rows: Indices | slice = slice(None)) -> float:
+        """Mean bound as calibration on these rows would set it."""
+        planned, realised = self.planned[rows], self.realised[rows]
+        return float(planned.mean() + conformal_radius(realised - planned, alpha))
+
+    def cost(self, rows: Indices | slice = slice(None)) -> float:
+        """Mean cost."""
+        return float(self.realised[rows].mean())
+
+    def figure(self, alpha: float, caution: float, rows: Indices | slice = slice(None)) -> float:
+        """What is compared: caution x bound + (1 - caution) x mean cost."""
+        return caution * self.bound(alpha, rows) + (1 - caution) * self.cost(rows)
+
+
+def judge(problem: PlanProblem, samples: Samples, rules: Sequence[Rule], level: float, seed: int) -> list[list[Judged]]:
+    """Every rule with every law for v, cross-fitted over the samples' blocks."""
+    parts = [part for block in np.unique(samples.blocks) for part in [_fold(problem, samples, block)]]
+    jobs = [(k, rule) for k in range(len(parts)) for rule in rules]
+    laws = list(in_order(lambda part: _laws(samples.take(part[1]), seed), parts))
+
+    def work(job: tuple[int, Rule]) -> Array:
+        k, rule = job
+        own, rest = samples.take(parts[k][0]), samples.take(parts[k][1])
+        law = None if rule.law is None else laws[k][rule.law]
+        planner = fit_planner(problem, rule, law, rest.X, rest.centers, rest.values)
+        z = planner(own.X, own.centers, own.values, n_jobs=1)
+        given = (z, own.X, own.centers, own.values)
+        planned = [planned_cost(problem, laws[k][name], level, *given) for name in PLANNED_BY]
+        return np.stack([problem.evaluate(z, own.outcomes, own.values), *planned])
+
+    found = dict(zip(jobs, in_order(work, jobs), strict=True))
+    joined = [np.concatenate([found[k, rule] for k in range(len(parts))], axis=1) for rule in rules]
+    return [
+        [Judged(rule, name, rows[1 + j], rows[0]) for j, name in enumerate(PLANNED_BY)]
+        for rule, rows in zip(rules, joined, strict=True)
+    ]
+
+
+def _laws(samples: Samples, seed: int) -> dict[str, Law]:
+    return {name: fit_law(name, samples, seed) for name in LAWS}
+
+
+def _fold(problem: PlanProblem, samples: Samples, block: int) -> tuple[Indices, Indices]:
+    """Rows of a block that are judged, and all rows of the others."""
+    own, rest = np.flatnonzero(samples.blocks == block), np.flatnonzero(samples.blocks != block)
+    if segment_of(problem) is None and len(own) > _JUDGED:
+        own = own[np.linspace(0, len(own) - 1, _JUDGED).astype(int)]
+    return own, rest
+
+
+def resampled(n: int, seed: int) -> list[Indices]:
+    """Rows of 25 block bootstraps; blocks as long as the cube root of n keep neighbours together."""
+    rng, length = np.random.default_rng(seed), max(int(round(n ** (1 / 3))), 1)
+    starts = rng.integers(n, size=(_RESAMPLINGS, -(-n // length)))
+    return [((s[:, None] + np.arange(length)) % n).ravel()[:n] for s in starts]
+
+
+def choose_planned_by(judged: Sequence[Judged], alpha: float, draws: Sequence[Indices]) -> Judged:
+    """The first law for v, or the one that is lower by more than a standard error of the paired difference."""
+    best = judged[0]
+    for other in judged[1:]:
+        gains = [best.bound(alpha, rows) - other.bound(alpha, rows) for rows in draws]
+        if best.bound(alpha) - other.bound(alpha) > np.std(gains):
+            best = other
+    return best
+
+
+def winners(entries: Sequence[Judged], alpha: float, caution: float, draws: Sequence[Indices]) -> Counter[int]:
+    """How often each entry has the least figure when rows are drawn again, more complex ones with a handicap."""
+    step = _HANDICAP / np.sqrt(len(entries[0].realised)) * max(entries[0].bound(alpha) - entries[0].cost(), 0.0)
+    extra = np.array([step * complexity(entry.rule) for entry in entries])
+    wins: Counter[int] = Counter()
+    for rows in draws:
+        wins[int(np.argmin([entry.figure(alpha, caution, rows) for entry in entries] + extra))] += 1
+    return wins

@@ -1,0 +1,58 @@
+"""What a plan asks of a decision problem: its joint cost by pieces, and the cost of a decision alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from polyhedge._validation import Array
+from polyhedge.problems import DecisionProblem
+from polyhedge.problems.parameters import layout_of
+from polyhedge.problems.pieces import SumOfMaxima
+from polyhedge.problems.quadratic import QuadraticCost, quadratic_cost
+
+
+@dataclass(frozen=True, eq=False)
+class PlanProblem:
+    """A decision problem as plans see it; contexts are [prediction, parameters]."""
+
+    problem: DecisionProblem
+
+    @cached_property
+    def joint(self) -> SumOfMaxima | None:
+        """The joint part of the cost over [outcome, parameters]; None where it has no pieces."""
+        parts = self.problem.cost_split
+        return None if parts is None else parts.joint_part.merged()
+
+    @cached_property
+    def _quadratic(self) -> QuadraticCost | None:
+        if self.joint is None or self.problem.parameters:
+            return None
+        return quadratic_cost(self.problem.feasible)
+
+    def alone(self, z: Array, values: Array) -> Array:
+        """g_0 (N,): the cost of each decision (N, p) that no outcome enters, each row by itself."""
+        if self._quadratic is not None:
+            return _evaluate(self._quadratic, z)
+        problem = self.problem
+        nothing = np.zeros((len(z), problem.n_outcomes))
+        return problem._cost_values(*problem.layout.columns(z), nothing, *layout_of(problem.parameters).columns(values))
+
+    def evaluate(self, z: Array, outcomes: Array, values: Array) -> Array:
+        """The cost (N,) at matching rows."""
+        if self.joint is None:
+            return self.problem.evaluate(z, outcomes, values)
+        return self.joint.evaluate(z, np.hstack([outcomes, values])) + self.alone(z, values)
+
+
+def _evaluate(cost: QuadraticCost, z: Array) -> Array:
+    """One column after the other, so that a sum does not depend on the number of rows."""
+    H, total = cost.hessian, np.full(len(z), cost.offset + 0.5 * float(cost.l @ cost.D @ cost.l))
+    for i, slope in enumerate(cost.slope):
+        inner = np.full(len(z), slope)
+        for j in np.flatnonzero(H[i]):
+            inner = inner + 0.5 * H[i, j] * z[:, j]
+        total += inner * z[:, i]
+    return total

@@ -1,0 +1,141 @@
+r"""Plans by a program for each row: the least $g_0(z) + \eta$ over Z and the cuts $\eta \ge [1, z]^\top G_k$.
+
+Every row starts from the same place, so that its plan is a function of the row alone: no basis, no solution of another
+row is carried over. Where the cost has one piece, cuts are the same at all rows and only prices change; where outcomes
+do not multiply decisions, only right-hand sides do.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import scipy.sparse as sp
+
+from polyhedge._validation import Array, Indices
+from polyhedge.plans.risk import Cuts
+from polyhedge.problems import DecisionProblem
+from polyhedge.robust.workers import in_order
+from polyhedge.solvers.linear import LinearSolver
+from polyhedge.solvers.program import Cone, ConicProgram
+from polyhedge.solvers.solve import solve
+
+_PART = 64
+"""Rows that one solver takes, one after the other, each from its beginning."""
+
+
+def least_by_programs(
+    problem: DecisionProblem, cuts: Cuts, centers: Array, scales: Array, values: Array, n_jobs: int | None = None
+) -> Array:
+    """Decisions (N, p) with the least cost over the cuts; NaN where there is none."""
+    parts = [slice(k, k + _PART) for k in range(0, len(centers), _PART)]
+
+    def work(part: slice) -> Array:
+        return _solve_part(problem, cuts, centers[part], scales[part], values[part])
+
+    return np.vstack([np.zeros((0, problem.n_decisions)), *in_order(work, parts, n_jobs=n_jobs)])
+
+
+def _solve_part(problem: DecisionProblem, cuts: Cuts, centers: Array, scales: Array, values: Array) -> Array:
+    if not problem.parameters:
+        way = _way(problem, cuts)
+        return np.array([way(c, float(s)) for c, s in zip(centers, scales, strict=True)])
+    ways = {}
+    found = []
+    for center, scale, value in zip(centers, scales, values, strict=True):
+        key = value.tobytes()
+        if key not in ways:
+            ways = {key: _way(problem.at_values(value), cuts)}
+        found.append(ways[key](center, float(scale)))
+    return np.array(found)
+
+
+def _way(problem: DecisionProblem, cuts: Cuts) -> _Program:
+    program = problem.feasible.program
+    if program.is_linear and not len(program.integer):
+        if not (np.ptp(cuts.A, axis=0).any() or np.ptp(cuts.C, axis=0).any()):
+            return _PricesChange(problem, cuts)
+        if not (cuts.B[:, 1:].any() or cuts.C[:, 1:].any()):
+            return _LimitsChange(problem, cuts)
+    return _Program(problem, cuts)
+
+
+class _Program:
+    """Any convex or mixed-integer program, made anew for each row."""
+
+    def __init__(self, problem: DecisionProblem, cuts: Cuts) -> None:
+        self.program, self.columns = problem.feasible.program, problem.feasible.z_columns
+        self.cuts, self.n = cuts, problem.n_decisions
+
+    def __call__(self, center: Array, scale: float) -> Array:
+        G = self.cuts.at(center, scale)
+        solution = solve(with_cuts(self.program, self.columns, G[:, 1:], G[:, 0]))
+        return solution.x[self.columns] if solution.status.has_solution else np.full(self.n, np.nan)
+
+
+class _Linear(_Program):
+    """A linear program of which few numbers change."""
+
+    def __init__(self, problem: DecisionProblem, cuts: Cuts, slopes: Array, heights: Array) -> None:
+        super().__init__(problem, cuts)
+        whole = with_cuts(self.program, self.columns, slopes, heights)
+        self.prices, self.limits = whole.c.copy(), whole.b.copy()
+        self.cut_rows = np.arange(len(whole.b) - len(cuts), len(whole.b))
+        self.solver = LinearSolver(whole, varying_rows=self.cut_rows)
+
+    def solve(self) -> Array:
+        solution = self.solver.solve_anew()
+        return solution.x[self.columns] if solution.status.has_solution else np.full(self.n, np.nan)
+
+
+class _PricesChange(_Linear):
+    """One piece: A and C are common to all cuts and belong to the prices, the spread is the price of eta."""
+
+    def __init__(self, problem: DecisionProblem, cuts: Cuts) -> None:
+        super().__init__(problem, cuts, cuts.B[:, 1:], cuts.B[:, 0])
+        self.level = np.array([len(self.prices) - 1])
+
+    def __call__(self, center: Array, scale: float) -> Array:
+        common = self.cuts.take(np.array([0]))
+        slope = replace_b(common).at(center, 0.0)[0, 1:]
+        self.solver.change_costs(self.columns, self.prices[self.columns] + slope)
+        self.solver.change_costs(self.level, np.array([scale]))
+        return self.solve()
+
+
+class _LimitsChange(_Linear):
+    """No outcome multiplies a decision: a row moves the heights of the cuts only."""
+
+    def __init__(self, problem: DecisionProblem, cuts: Cuts) -> None:
+        super().__init__(problem, cuts, cuts.A[:, 1:], cuts.A[:, 0])
+
+    def __call__(self, center: Array, scale: float) -> Array:
+        heights = self.cuts.A[:, 0] + scale * self.cuts.B[:, 0]
+        for j, c in enumerate(center.tolist()):
+            heights = heights + c * self.cuts.C[:, 0, j]
+        self.solver.change_rhs(self.cut_rows, -heights)
+        return self.solve()
+
+
+def replace_b(cuts: Cuts) -> Cuts:
+    """The cuts without what the spread adds."""
+    return replace(cuts, B=np.zeros_like(cuts.B))
+
+
+def with_cuts(program: ConicProgram, columns: Indices, slopes: Array, heights: Array) -> ConicProgram:
+    """The program with a column eta of cost 1 and the rows slope'z - eta <= -height."""
+    n, k = len(program.c), len(heights)
+    rows = np.zeros((k, n + 1))
+    rows[:, columns] = slopes
+    rows[:, n] = -1.0
+    A = sp.vstack([sp.hstack([program.A, sp.csr_array((program.A.shape[0], 1))]), sp.csr_array(rows)])
+    P = None if program.P is None else sp.csr_array(sp.block_diag([program.P, sp.csr_array((1, 1))]))
+    return ConicProgram(
+        c=np.append(program.c, 1.0),
+        A=sp.csr_array(A),
+        b=np.concatenate([program.b, -heights]),
+        cones=(*program.cones, Cone("nonneg", k)),
+        P=P,
+        offset=program.offset,
+        integer=program.integer,
+    )

@@ -1,0 +1,147 @@
+r"""Decision rules: what to do at a row when its law is known.
+
+$$z(x) = \arg\min_{z \in Z}\ g_0(z) + \rho_i\,[\,g(z, c(x) + s(x)\,e_i) - g_0(z)\,]$$
+
+The risk is known by cuts (`risk.py`) that were found once and then kept: the plan is the least over these, hence a
+function of the row alone. Decisions on a segment are found for all rows at once, others by a program each.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from polyhedge._validation import Array
+from polyhedge.plans.costs import PlanProblem
+from polyhedge.plans.laws import Law
+from polyhedge.plans.line import least_on_segment
+from polyhedge.plans.programs import least_by_programs
+from polyhedge.plans.risk import Cuts, JointCost, Risk
+from polyhedge.problems.segment import decision_segment, quadratic_base
+
+# Rounds in which cuts are looked for, and rows they are looked for at.
+_ROUNDS = 15
+_ROWS_ON_SEGMENT, _ROWS = 300, 100
+# Share of the spread of costs that the cuts may miss: far below what any choice between rules can tell.
+_ENOUGH = 2e-4
+# How far beyond the predictions a decision is where every piece of the cost has its final slope.
+_FAR = 1e3
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What is minimised at a row: the cost at the prediction (law None), or a risk under a law."""
+
+    law: str | None = None
+    risk: Risk = field(default_factory=Risk)
+
+    def __str__(self) -> str:
+        if self.law is None:
+            return "trust the prediction"
+        return f"{self.law} law, mean" if self.risk.is_mean else f"{self.law} law, CVaR {self.risk.level:g}"
+
+
+@dataclass(frozen=True, eq=False)
+class Planner:
+    """A rule with its law and its cuts, frozen: z(x) is a function of the row alone."""
+
+    problem: PlanProblem
+    rule: Rule
+    law: Law | None
+    cuts: Cuts
+
+    def __call__(self, X: Any, centers: Array, values: Array, n_jobs: int | None = None) -> Array:
+        """Decisions (N, p); NaN where there is none."""
+        moved, scales = _contexts(self.law, X, centers, values)
+        return self._at(moved, scales, values, n_jobs)
+
+    def _at(self, contexts: Array, scales: Array, values: Array, n_jobs: int | None = None) -> Array:
+        if self._segment is not None:
+            z0, z1, base = self._segment
+            t = least_on_segment(self.cuts, base, z0, z1, contexts, scales)
+            return np.asarray(z0 + t[:, None] * (z1 - z0))
+        return least_by_programs(self.problem.problem, self.cuts, contexts, scales, values, n_jobs)
+
+    @cached_property
+    def _segment(self) -> tuple[Array, Array, Array] | None:
+        return segment_of(self.problem)
+
+
+def segment_of(problem: PlanProblem) -> tuple[Array, Array, Array] | None:
+    """The ends of the decisions and g_0 between them, where they lie on a segment and g_0 is quadratic."""
+    if problem.problem.parameters:
+        return None
+    ends = decision_segment(problem.problem)
+    if ends is None:
+        return None
+    base = quadratic_base(problem.problem, *ends)
+    return None if base is None else (*ends, base)
+
+
+def fit_planner(problem: PlanProblem, rule: Rule, law: Law | None, X: Any, centers: Array, values: Array) -> Planner:
+    """The rule with the cuts that an even choice of these rows needs."""
+    assert problem.joint is not None
+    d = centers.shape[1] + values.shape[1]
+    points = np.zeros((1, d)) if law is None else padded(law.points, values.shape[1])
+    cost = JointCost(problem.joint, points)
+    few = _ROWS if segment_of(problem) is None else _ROWS_ON_SEGMENT
+    rows = np.unique(np.linspace(0, len(centers) - 1, min(few, len(centers))).astype(int))
+    contexts, scales = _contexts(law, X, centers, values)
+    contexts, scales, values = contexts[rows], scales[rows], values[rows]
+    cuts = _first_cuts(problem, cost, rule.risk, contexts, scales)
+    planner = Planner(problem, rule, law, cuts)
+    is_open = np.ones(len(rows), dtype=bool)
+    for _ in range(_ROUNDS):
+        own = np.flatnonzero(is_open)
+        z = planner._at(contexts[own], scales[own], values[own])
+        own, z = own[np.isfinite(z).all(axis=1)], z[np.isfinite(z).all(axis=1)]
+        risk, fresh = cost.cuts(z, contexts[own], scales[own], rule.risk)
+        missed = risk - _known(cuts, z, contexts[own], scales[own])
+        lacks = missed > _ENOUGH * _spread(cost, z, contexts[own], scales[own])
+        is_open = np.zeros(len(rows), dtype=bool)
+        is_open[own[lacks]] = True
+        if not lacks.any():
+            break
+        cuts = _distinct(cuts.plus(fresh.take(np.flatnonzero(lacks))))
+        planner = Planner(problem, rule, law, cuts)
+    return planner
+
+
+def _first_cuts(problem: PlanProblem, cost: JointCost, risk: Risk, contexts: Array, scales: Array) -> Cuts:
+    """Cuts at zero and far away on all sides, so that the cuts alone have a least where the risk has one."""
+    p = problem.problem.n_decisions
+    far = _FAR * (1 + np.abs(contexts).max(initial=0.0))
+    z = far * np.vstack([np.zeros((1, p)), np.ones((1, p)), -np.ones((1, p)), np.eye(p), -np.eye(p)])
+    middle, scale = np.tile(np.median(contexts, axis=0), (len(z), 1)), np.full(len(z), np.median(scales))
+    return _distinct(cost.cuts(z, middle, scale, risk)[1])
+
+
+def _contexts(law: Law | None, X: Any, centers: Array, values: Array) -> tuple[Array, Array]:
+    moved, scales = (centers, np.ones(len(centers))) if law is None else law.at(X, centers)
+    return np.hstack([moved, values]), scales
+
+
+def padded(points: Array, n_values: int) -> Array:
+    """Parameters are known: no residual moves them."""
+    return np.hstack([points, np.zeros((len(points), n_values))])
+
+
+def _distinct(cuts: Cuts) -> Cuts:
+    flat = np.hstack([part.reshape(len(cuts), -1) for part in cuts.parts])
+    return cuts.take(np.sort(np.unique(flat, axis=0, return_index=True)[1]))
+
+
+def _known(cuts: Cuts, z: Array, contexts: Array, scales: Array) -> Array:
+    z1 = np.hstack([np.ones((len(z), 1)), z])
+    return np.array([(cuts.at(c, s) @ one).max() for c, s, one in zip(contexts, scales, z1, strict=True)])
+
+
+def _spread(cost: JointCost, z: Array, contexts: Array, scales: Array) -> Array:
+    """How far costs differ over the law at each row."""
+    found = np.empty(len(z))
+    for part in cost.blocks(len(z)):
+        found[part] = cost.samples(z[part], contexts[part], scales[part]).std(axis=1)
+    return np.asarray(found)
