@@ -19,9 +19,9 @@ def least_on_segment(cuts: Cuts, base: Array, z0: Array, z1: Array, centers: Arr
     lines = np.stack([np.vstack([cuts.A @ e, cuts.B @ e, np.einsum("kid,i->dk", cuts.C, e)]) for e in ends])
     found, step = np.empty(len(centers)), max(_BLOCK // len(cuts), 1)
     for k in range(0, len(centers), step):
-        part = slice(k, k + step)
-        found[part] = _bisect(
-            _at(lines[0], centers[part], scales[part]), _at(lines[1], centers[part], scales[part]), base
+        at = centers[k : k + step], scales[k : k + step]
+        found[k : k + step] = _bisect(
+            [(_at(lines[0][:, own], *at), _at(lines[1][:, own], *at)) for own in cuts.terms], base
         )
     return found
 
@@ -33,28 +33,28 @@ def _at(coefficients: Array, centers: Array, scales: Array) -> Array:
     return total
 
 
-def _bisect(height: Array, slope: Array, base: Array) -> Array:
-    """Halve by the sign of the slope of the line on top; end where the last two lines cross."""
-    rows = np.arange(len(height))
-    low, high = np.zeros(len(rows)), np.ones(len(rows))
-    left, right = _top(height, slope, low), _top(height, slope, high)
-    stays, leaves = _slope(slope, left, rows, low, base) >= 0, _slope(slope, right, rows, high, base) <= 0
+def _bisect(terms: list[tuple[Array, Array]], base: Array) -> Array:
+    """Halve by the slope of the lines on top; end where those on both sides cross."""
+    n = len(terms[0][0])
+    low, high = np.zeros(n), np.ones(n)
+    left, right = _top(terms, low), _top(terms, high)
+    stays, leaves = left[1] + base[1] >= 0, right[1] + base[1] + 2 * base[2] <= 0
     for _ in range(_STEPS):
         middle = (low + high) / 2
-        top = _top(height, slope, middle)
-        rises = _slope(slope, top, rows, middle, base) >= 0
+        top = _top(terms, middle)
+        rises = top[1] + base[1] + 2 * base[2] * middle >= 0
         high, right = np.where(rises, middle, high), np.where(rises, top, right)
         low, left = np.where(rises, low, middle), np.where(rises, left, top)
-    difference = slope[rows, right] - slope[rows, left]
     with np.errstate(divide="ignore", invalid="ignore"):
-        crossing = (height[rows, left] - height[rows, right]) / difference
+        crossing = (left[0] - right[0]) / (right[1] - left[1])
     t = np.where(np.isfinite(crossing), np.clip(crossing, low, high), (low + high) / 2)
     return np.where(stays, 0.0, np.where(leaves, 1.0, t))
 
 
-def _top(height: Array, slope: Array, t: Array) -> Array:
-    return np.asarray((height + t[:, None] * slope).argmax(axis=1))
-
-
-def _slope(slope: Array, top: Array, rows: Array, t: Array, base: Array) -> Array:
-    return np.asarray(slope[rows, top] + base[1] + 2 * base[2] * t)
+def _top(terms: list[tuple[Array, Array]], t: Array) -> Array:
+    """Height and slope (2, N) of the sum of the lines that are on top at t."""
+    total, rows = np.zeros((2, len(t))), np.arange(len(t))
+    for heights, slopes in terms:
+        top = (heights + t[:, None] * slopes).argmax(axis=1)
+        total += np.stack([heights[rows, top], slopes[rows, top]])
+    return total

@@ -53,7 +53,8 @@ def _solve_part(problem: DecisionProblem, cuts: Cuts, centers: Array, scales: Ar
 def _way(problem: DecisionProblem, cuts: Cuts) -> _Program:
     program = problem.feasible.program
     if program.is_linear and not len(program.integer):
-        if not (np.ptp(cuts.A, axis=0).any() or np.ptp(cuts.C, axis=0).any()):
+        is_one_term = not cuts.term.any()
+        if is_one_term and not (np.ptp(cuts.A, axis=0).any() or np.ptp(cuts.C, axis=0).any()):
             return _PricesChange(problem, cuts)
         if not (cuts.B[:, 1:].any() or cuts.C[:, 1:].any()):
             return _LimitsChange(problem, cuts)
@@ -69,7 +70,7 @@ class _Program:
 
     def __call__(self, center: Array, scale: float) -> Array:
         G = self.cuts.at(center, scale)
-        solution = solve(with_cuts(self.program, self.columns, G[:, 1:], G[:, 0]))
+        solution = solve(with_cuts(self.program, self.columns, G[:, 1:], G[:, 0], self.cuts.term))
         return solution.x[self.columns] if solution.status.has_solution else np.full(self.n, np.nan)
 
 
@@ -78,7 +79,7 @@ class _Linear(_Program):
 
     def __init__(self, problem: DecisionProblem, cuts: Cuts, slopes: Array, heights: Array) -> None:
         super().__init__(problem, cuts)
-        whole = with_cuts(self.program, self.columns, slopes, heights)
+        whole = with_cuts(self.program, self.columns, slopes, heights, cuts.term)
         self.prices, self.limits = whole.c.copy(), whole.b.copy()
         self.cut_rows = np.arange(len(whole.b) - len(cuts), len(whole.b))
         self.solver = LinearSolver(whole, varying_rows=self.cut_rows)
@@ -122,16 +123,17 @@ def replace_b(cuts: Cuts) -> Cuts:
     return replace(cuts, B=np.zeros_like(cuts.B))
 
 
-def with_cuts(program: ConicProgram, columns: Indices, slopes: Array, heights: Array) -> ConicProgram:
-    """The program with a column eta of cost 1 and the rows slope'z - eta <= -height."""
-    n, k = len(program.c), len(heights)
-    rows = np.zeros((k, n + 1))
+def with_cuts(program: ConicProgram, columns: Indices, slopes: Array, heights: Array, term: Indices) -> ConicProgram:
+    """The program with a column eta of cost 1 for each term, and the rows slope'z - eta <= -height."""
+    n, k, terms = len(program.c), len(heights), np.unique(term)
+    rows = np.zeros((k, n + len(terms)))
     rows[:, columns] = slopes
-    rows[:, n] = -1.0
-    A = sp.vstack([sp.hstack([program.A, sp.csr_array((program.A.shape[0], 1))]), sp.csr_array(rows)])
-    P = None if program.P is None else sp.csr_array(sp.block_diag([program.P, sp.csr_array((1, 1))]))
+    rows[np.arange(k), n + np.searchsorted(terms, term)] = -1.0
+    wider = sp.hstack([program.A, sp.csr_array((program.A.shape[0], len(terms)))])
+    A = sp.vstack([wider, sp.csr_array(rows)])
+    P = None if program.P is None else sp.csr_array(sp.block_diag([program.P, sp.csr_array((len(terms),) * 2)]))
     return ConicProgram(
-        c=np.append(program.c, 1.0),
+        c=np.concatenate([program.c, np.ones(len(terms))]),
         A=sp.csr_array(A),
         b=np.concatenate([program.b, -heights]),
         cones=(*program.cones, Cone("nonneg", k)),

@@ -13,6 +13,7 @@ at every other. For one piece this says that CVaR is the support function of a f
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -56,33 +57,42 @@ class Risk:
 
 @dataclass(frozen=True, eq=False)
 class Cuts:
-    """Lower bounds of the risk, [1, z] (A_k + s B_k + C_k c) for each k.
+    """Lower bounds of the terms of the risk, [1, z] (A_k + s B_k + C_k c) for each k.
 
     Attributes
     ----------
     A, B : (K, 1 + p)
     C : (K, 1 + p, d)
+    term : (K,) the term that each of them bounds. A mean of sums is a sum of means, whose terms are known by few cuts
+        each; a tail is one term.
     """
 
     A: Array
     B: Array
     C: Array
+    term: Indices
 
     def __len__(self) -> int:
         return len(self.A)
 
-    def plus(self, other: Cuts) -> Cuts:
-        """Both lists."""
-        return Cuts(*(np.concatenate(pair) for pair in zip(self.parts, other.parts, strict=True)))
+    @classmethod
+    def joined(cls, lists: Sequence[Cuts]) -> Cuts:
+        """All cuts of these lists."""
+        return cls(*(np.concatenate(parts) for parts in zip(*(cuts.parts for cuts in lists), strict=True)))
 
     def take(self, chosen: Indices) -> Cuts:
         """Some of them."""
         return Cuts(*(part[chosen] for part in self.parts))
 
     @property
-    def parts(self) -> tuple[Array, Array, Array]:
-        """A, B and C."""
-        return self.A, self.B, self.C
+    def parts(self) -> tuple[Array, Array, Array, Indices]:
+        """The four arrays."""
+        return self.A, self.B, self.C, self.term
+
+    @property
+    def terms(self) -> list[Indices]:
+        """The cuts of each term."""
+        return [np.flatnonzero(self.term == k) for k in np.unique(self.term)]
 
     def at(self, center: Array, scale: float) -> Array:
         """Coefficients (K, 1 + p) of [1, z] at one row."""
@@ -128,22 +138,28 @@ class JointCost:
 
     def samples(self, z: Array, centers: Array, scales: Array) -> Array:
         """Costs (N, n) of decisions z (N, p) at centers + scales * points."""
-        return self._largest(z, centers, scales)[0]
+        costs = np.zeros((len(z), len(self.points)))
+        for _, high, _ in self._tops(z, centers, scales):
+            costs += high
+        return costs
 
-    def _largest(self, z: Array, centers: Array, scales: Array, which: bool = False) -> tuple[Array, list[Array]]:
+    def _tops(
+        self, z: Array, centers: Array, scales: Array, which: bool = False
+    ) -> Iterator[tuple[range, Array, Array]]:
+        """For each group the largest piece (N, n) at every point, and, where it is asked, which it is."""
         v, w = self.sides(z, centers)
         v = v * scales[:, None, None]
-        costs, best = np.zeros((len(z), len(self.points))), []
         for group in self._groups:
-            high, arg = self._piece(v, w, group[0]), np.zeros(costs.shape if which else (0, 0), dtype=np.int16)
+            high, arg = (
+                self._piece(v, w, group[0]),
+                np.zeros((len(z), len(self.points) if which else 0), dtype=np.int16),
+            )
             for k in range(1, len(group)):
                 other = self._piece(v, w, group[k])
                 if which:
                     arg[other > high] = k
                 high = np.maximum(high, other)
-            costs += high
-            best.append(arg)
-        return costs, best
+            yield group, high, arg
 
     def _piece(self, v: Array, w: Array, piece: int) -> Array:
         side = np.broadcast_to(w[:, [piece]], (len(w), len(self.points)))
@@ -173,25 +189,38 @@ class JointCost:
             found[part] = self.samples(z[part], centers[part], scales[part]).mean(axis=1)
         return found
 
-    def cuts(self, z: Array, centers: Array, scales: Array, risk: Risk) -> tuple[Array, Cuts]:
-        """The risk (N,) of the joint cost at each row, and the cut that each of them gives."""
-        values, V, W = [], [], []
-        for part in self.blocks(len(z)):
-            costs, best = self._largest(z[part], centers[part], scales[part], which=True)
-            weights = risk.weights(costs)
-            values.append((weights * costs).sum(axis=1))
-            chosen = [
-                weights * (arg == k) for arg, group in zip(best, self._groups, strict=True) for k in range(len(group))
-            ]
-            V.append(np.stack([share @ self.points for share in chosen], axis=1))
-            W.append(np.stack([share.sum(axis=1) for share in chosen], axis=1))
-            W[-1][:, 0] = 1.0  # the base is always there, and rounding must not make its cuts differ
-        return np.concatenate(values), self._cuts_of(np.concatenate(V), np.concatenate(W))
+    def cuts(self, z: Array, centers: Array, scales: Array, risk: Risk) -> list[tuple[Array, Cuts]]:
+        """The terms of the risk (N,) of the joint cost at each row, and for each term the cut that each row gives."""
+        parts = [self._cuts(z[part], centers[part], scales[part], risk) for part in self.blocks(len(z))]
+        return [
+            (np.concatenate([values for values, _ in blocks]), Cuts.joined([cuts for _, cuts in blocks]))
+            for blocks in zip(*parts, strict=True)
+        ]
 
-    def _cuts_of(self, V: Array, W: Array) -> Cuts:
-        M = self.matrices
-        return Cuts(
-            A=W @ M[:, :, 0],
-            B=np.einsum("npd,pid->ni", V, M[:, :, 1:]),
-            C=np.einsum("np,pid->nid", W, M[:, :, 1:]),
-        )
+    def _cuts(self, z: Array, centers: Array, scales: Array, risk: Risk) -> list[tuple[Array, Cuts]]:
+        tops = list(self._tops(z, centers, scales, which=True))
+        if risk.is_mean:
+            even = np.full((1, len(self.points)), 1 / len(self.points))
+            return [
+                (high.mean(axis=1), self._cut(group, arg, even, term)) for term, (group, high, arg) in enumerate(tops)
+            ]
+        costs = sum((high for _, high, _ in tops), np.zeros((len(z), len(self.points))))
+        weights = risk.weights(costs)
+        cuts = [self._cut(group, arg, weights, 0) for group, _, arg in tops]
+        total = Cuts(*(sum(getattr(cut, name) for cut in cuts) for name in "ABC"), cuts[0].term)
+        return [((weights * costs).sum(axis=1), total)]
+
+    def _cut(self, group: range, arg: Array, weights: Array, term: int) -> Cuts:
+        """What the largest pieces of a group come to under these weights."""
+        n, M = len(arg), self.matrices
+        A, B, C = (np.zeros((n, *shape)) for shape in (M.shape[1:2], M.shape[1:2], M[0, :, 1:].shape))
+        for k, piece in enumerate(group):
+            if not M[piece].any():
+                continue
+            share = weights * (arg == k)
+            # A group of one is always there, and rounding must not make its cuts differ.
+            W = np.ones(n) if len(group) == 1 else share.sum(axis=1)
+            A += W[:, None] * M[piece, :, 0]
+            B += (share @ self.points) @ M[piece, :, 1:].T
+            C += W[:, None, None] * M[piece, :, 1:]
+        return Cuts(A, B, C, np.full(n, term))

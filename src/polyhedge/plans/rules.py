@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from polyhedge._validation import Array
+from polyhedge._validation import Array, Indices
 from polyhedge.plans.costs import PlanProblem
 from polyhedge.plans.laws import Law
 from polyhedge.plans.line import least_on_segment
@@ -96,16 +96,13 @@ def fit_planner(problem: PlanProblem, rule: Rule, law: Law | None, X: Any, cente
     is_open = np.ones(len(rows), dtype=bool)
     for _ in range(_ROUNDS):
         own = np.flatnonzero(is_open)
-        z = planner._at(contexts[own], scales[own], values[own])
+        z = planner._at(contexts[own], scales[own], values[own], n_jobs=1)
         own, z = own[np.isfinite(z).all(axis=1)], z[np.isfinite(z).all(axis=1)]
-        risk, fresh = cost.cuts(z, contexts[own], scales[own], rule.risk)
-        missed = risk - _known(cuts, z, contexts[own], scales[own])
-        lacks = missed > _ENOUGH * _spread(cost, z, contexts[own], scales[own])
-        is_open = np.zeros(len(rows), dtype=bool)
-        is_open[own[lacks]] = True
-        if not lacks.any():
+        lacking, is_open = _lacking(cuts, cost, rule.risk, z, contexts[own], scales[own]), is_open & False
+        is_open[own[np.unique(np.concatenate([rows for rows, _ in lacking]))]] = True
+        if not is_open.any():
             break
-        cuts = _distinct(cuts.plus(fresh.take(np.flatnonzero(lacks))))
+        cuts = _distinct(Cuts.joined([cuts, *(fresh for _, fresh in lacking)]))
         planner = Planner(problem, rule, law, cuts)
     return planner
 
@@ -116,7 +113,7 @@ def _first_cuts(problem: PlanProblem, cost: JointCost, risk: Risk, contexts: Arr
     far = _FAR * (1 + np.abs(contexts).max(initial=0.0))
     z = far * np.vstack([np.zeros((1, p)), np.ones((1, p)), -np.ones((1, p)), np.eye(p), -np.eye(p)])
     middle, scale = np.tile(np.median(contexts, axis=0), (len(z), 1)), np.full(len(z), np.median(scales))
-    return _distinct(cost.cuts(z, middle, scale, risk)[1])
+    return _distinct(Cuts.joined([cuts for _, cuts in cost.cuts(z, middle, scale, risk)]))
 
 
 def _contexts(law: Law | None, X: Any, centers: Array, values: Array) -> tuple[Array, Array]:
@@ -132,6 +129,19 @@ def padded(points: Array, n_values: int) -> Array:
 def _distinct(cuts: Cuts) -> Cuts:
     flat = np.hstack([part.reshape(len(cuts), -1) for part in cuts.parts])
     return cuts.take(np.sort(np.unique(flat, axis=0, return_index=True)[1]))
+
+
+def _lacking(
+    cuts: Cuts, cost: JointCost, risk: Risk, z: Array, contexts: Array, scales: Array
+) -> list[tuple[Indices, Cuts]]:
+    """For each term the rows at which the cuts miss it by too much, and cuts that do not."""
+    enough = _ENOUGH * _spread(cost, z, contexts, scales)
+    found = []
+    for term, (values, fresh) in enumerate(cost.cuts(z, contexts, scales, risk)):
+        known = _known(cuts.take(np.flatnonzero(cuts.term == term)), z, contexts, scales)
+        rows = np.flatnonzero(values - known > enough)
+        found.append((rows, fresh.take(rows)))
+    return found
 
 
 def _known(cuts: Cuts, z: Array, contexts: Array, scales: Array) -> Array:

@@ -165,10 +165,9 @@ class LinearSolver:
         self.highs.changeColsCost(n, np.arange(n, dtype=np.int32), self._costs())
         if not len(self.varying):
             return
-        limits = self.judge.limits(self.program.b)[self.varying]
-        for row, limit in zip(self.row_position[self.varying].tolist(), limits.tolist(), strict=True):
-            lower = limit if self.is_equation[self.rows[row]] else -highspy.kHighsInf
-            self.highs.changeRowBounds(row, lower, limit)
+        rows, limits = self.row_position[self.varying], self.judge.limits(self.program.b)[self.varying]
+        lower = np.where(self.is_equation[self.varying], limits, -highspy.kHighsInf)
+        self.highs.changeRowsBounds(len(rows), rows.astype(np.int32), lower, limits)
 
     def solve_anew(self) -> Solution:
         """Solve as if it were the first time: the answer depends on the present numbers alone."""
