@@ -29,6 +29,7 @@ ORDER = (
     "robust",
     "learners",
     "regions",
+    "plans",
     "metrics",
     "rows",
     "model",

@@ -55,8 +55,8 @@ class Forest:
         names, columns = numeric_columns(X)
         matrix = np.hstack([numbers_of_columns(X, names, columns), centers])
         fill = middle_of(matrix)
-        settings = {"n_trees": _N_TREES, "min_leaf": min_leaf, "max_depth": _MAX_DEPTH, "max_features": 0.5}
-        nodes, unseen = grow(ready(matrix, fill), fill, targets, **settings, seed=seed, unseen=True)
+        settings: dict[str, Any] = {"n_trees": _N_TREES, "max_depth": _MAX_DEPTH, "max_features": 0.5}
+        nodes, unseen = grow(ready(matrix, fill), fill, targets, **settings, min_leaf=min_leaf, seed=seed, unseen=True)
         return cls(names, columns, fill, **nodes), unseen
 
     def __call__(self, X: Any, centers: Array) -> Array:

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 
 from polyhedge._validation import Array, Indices
-from polyhedge.calibration import conformal_radius
+from polyhedge.calibration import attained_rank
 from polyhedge.plans.costs import PlanProblem
-from polyhedge.plans.laws import LAWS, Law, Samples, fit_law
+from polyhedge.plans.laws import LAWS, Law, PlanRows, fit_law
 from polyhedge.plans.risk import JointCost, Risk
-from polyhedge.plans.rules import Rule, fit_planner, padded, segment_of
+from polyhedge.plans.rules import Rule, fit_planner, padded
 from polyhedge.robust.workers import in_order
 
 PLANNED_BY = ("scaled", "corrected")
@@ -28,13 +28,21 @@ _FEWEST_WINS = 2
 """A winner of one resampling of 25 is dropped: it would cost time at every row, and weigh 4 per cent."""
 _HANDICAP = 0.1
 """Share of the premium, over the square root of the number of rows, that each step of complexity must save."""
-_JUDGED = 120
-"""Rows of a fold that are judged where each of them needs a program of its own."""
+_JUDGED, _JUDGED_WHOLE = 120, 30
+"""Rows of a fold that are judged where each of them needs a program of its own, and one with whole decisions."""
 
 
-def candidates(alpha: float) -> list[Rule]:
-    """Rules from simple to complex."""
+def candidates(problem: PlanProblem, alpha: float) -> list[Rule]:
+    """Rules from simple to complex.
+
+    Tails of costs with maxima are left out where decisions do not lie on a segment: a tail of a sum does not split into
+    terms, so that cuts found at some rows say little at others.
+    """
+    if problem.joint is None:
+        return [Rule(), Rule("corrected")]
     tails = [0.5, 0.7] + ([0.9] if alpha < 0.1 else [])
+    if problem.joint.groups and problem.segment is None:
+        tails = []
     return [Rule(), *(Rule(law, Risk(level)) for law in LAWS for level in (0.0, *tails))]
 
 
@@ -45,13 +53,16 @@ def complexity(rule: Rule) -> int:
 
 def planned_cost(
     problem: PlanProblem, law: Law, level: float, z: Array, X: Any, centers: Array, values: Array
-) -> Array:
-    """v(x): the quantile of this level of g(z(x), .) under a law (N,)."""
+) -> tuple[Array, Array]:
+    """v(x), the quantile of this level of g(z(x), .) under a law (N,), and its mean (N,)."""
     moved, scales = law.at(X, centers)
     if problem.joint is None:
-        return problem.evaluate(z, moved, values)
+        at_center = problem.evaluate(z, moved, values)
+        return at_center, at_center
     cost = JointCost(problem.joint, padded(law.points, values.shape[1]))
-    return cost.quantile(z, np.hstack([moved, values]), scales, level) + problem.alone(z, values)
+    quantile, mean = cost.quantile(z, np.hstack([moved, values]), scales, level)
+    alone = problem.alone(z, values)
+    return quantile + alone, mean + alone
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,18 +77,22 @@ class Judged:
     def bound(self, alpha: float, rows: Indices | slice = slice(None)) -> float:
         """Mean bound as calibration on these rows would set it."""
         planned, realised = self.planned[rows], self.realised[rows]
-        return float(planned.mean() + conformal_radius(realised - planned, alpha))
+        excess = np.where(np.isfinite(realised - planned), realised - planned, np.inf)
+        k = attained_rank(len(excess), alpha)
+        return float(np.nanmean(planned) + np.partition(excess, k - 1)[k - 1])
 
     def cost(self, rows: Indices | slice = slice(None)) -> float:
         """Mean cost."""
-        return float(self.realised[rows].mean())
+        return float(np.nanmean(self.realised[rows]))
 
     def figure(self, alpha: float, caution: float, rows: Indices | slice = slice(None)) -> float:
         """What is compared: caution x bound + (1 - caution) x mean cost."""
         return caution * self.bound(alpha, rows) + (1 - caution) * self.cost(rows)
 
 
-def judge(problem: PlanProblem, samples: Samples, rules: Sequence[Rule], level: float, seed: int) -> list[list[Judged]]:
+def judge(
+    problem: PlanProblem, samples: PlanRows, rules: Sequence[Rule], level: float, seed: int
+) -> list[list[Judged]]:
     """Every rule with every law for v, cross-fitted over the samples' blocks."""
     parts = [part for block in np.unique(samples.blocks) for part in [_fold(problem, samples, block)]]
     jobs = [(k, rule) for k in range(len(parts)) for rule in rules]
@@ -90,7 +105,7 @@ def judge(problem: PlanProblem, samples: Samples, rules: Sequence[Rule], level: 
         planner = fit_planner(problem, rule, law, rest.X, rest.centers, rest.values)
         z = planner(own.X, own.centers, own.values, n_jobs=1)
         given = (z, own.X, own.centers, own.values)
-        planned = [planned_cost(problem, laws[k][name], level, *given) for name in PLANNED_BY]
+        planned = [planned_cost(problem, laws[k][name], level, *given)[0] for name in PLANNED_BY]
         return np.stack([problem.evaluate(z, own.outcomes, own.values), *planned])
 
     found = dict(zip(jobs, in_order(work, jobs), strict=True))
@@ -101,15 +116,16 @@ def judge(problem: PlanProblem, samples: Samples, rules: Sequence[Rule], level: 
     ]
 
 
-def _laws(samples: Samples, seed: int) -> dict[str, Law]:
+def _laws(samples: PlanRows, seed: int) -> dict[str, Law]:
     return {name: fit_law(name, samples, seed) for name in LAWS}
 
 
-def _fold(problem: PlanProblem, samples: Samples, block: int) -> tuple[Indices, Indices]:
+def _fold(problem: PlanProblem, samples: PlanRows, block: int) -> tuple[Indices, Indices]:
     """Rows of a block that are judged, and all rows of the others."""
     own, rest = np.flatnonzero(samples.blocks == block), np.flatnonzero(samples.blocks != block)
-    if segment_of(problem) is None and len(own) > _JUDGED:
-        own = own[np.linspace(0, len(own) - 1, _JUDGED).astype(int)]
+    most = _JUDGED_WHOLE if problem.is_integer else _JUDGED
+    if problem.segment is None and len(own) > most:
+        own = own[np.linspace(0, len(own) - 1, most).astype(int)]
     return own, rest
 
 
@@ -130,11 +146,20 @@ def choose_planned_by(judged: Sequence[Judged], alpha: float, draws: Sequence[In
     return best
 
 
-def winners(entries: Sequence[Judged], alpha: float, caution: float, draws: Sequence[Indices]) -> Counter[int]:
-    """How often each entry has the least figure when rows are drawn again, more complex ones with a handicap."""
+def handicapped(entries: Sequence[Judged], alpha: float, caution: float, rows: Indices | slice = slice(None)) -> Array:
+    """The figures (k,) of the entries, those of more complex rules with a handicap."""
     step = _HANDICAP / np.sqrt(len(entries[0].realised)) * max(entries[0].bound(alpha) - entries[0].cost(), 0.0)
-    extra = np.array([step * complexity(entry.rule) for entry in entries])
-    wins: Counter[int] = Counter()
-    for rows in draws:
-        wins[int(np.argmin([entry.figure(alpha, caution, rows) for entry in entries] + extra))] += 1
-    return wins
+    figures = [
+        e.figure(alpha, caution, rows) + (step * complexity(e.rule) if np.isfinite(step) else 0) for e in entries
+    ]
+    return np.array(figures)
+
+
+def winners(entries: Sequence[Judged], alpha: float, caution: float, draws: Sequence[Indices]) -> Counter[int]:
+    """How often each entry has the least figure when rows are drawn again."""
+    return Counter(int(np.argmin(handicapped(entries, alpha, caution, rows))) for rows in draws)
+
+
+def fewest_wins(wins: Counter[int]) -> int:
+    """Wins that make a rule part of the plan; all take part where none has more than one."""
+    return min(_FEWEST_WINS, max(wins.values()))

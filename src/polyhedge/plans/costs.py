@@ -12,6 +12,7 @@ from polyhedge.problems import DecisionProblem
 from polyhedge.problems.parameters import layout_of
 from polyhedge.problems.pieces import SumOfMaxima
 from polyhedge.problems.quadratic import QuadraticCost, quadratic_cost
+from polyhedge.problems.segment import decision_segment, quadratic_base
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,6 +26,22 @@ class PlanProblem:
         """The joint part of the cost over [outcome, parameters]; None where it has no pieces."""
         parts = self.problem.cost_split
         return None if parts is None else parts.joint_part.merged()
+
+    @cached_property
+    def segment(self) -> tuple[Array, Array, Array] | None:
+        """The ends of the decisions and g_0 between them, where they lie on a segment and g_0 is quadratic."""
+        if self.problem.parameters or self.joint is None:
+            return None
+        ends = decision_segment(self.problem)
+        if ends is None:
+            return None
+        base = quadratic_base(self.problem, *ends)
+        return None if base is None else (*ends, base)
+
+    @property
+    def is_integer(self) -> bool:
+        """Whether some decisions are whole, so that a mean of two decisions is none."""
+        return any(v.attributes.get("integer") or v.attributes.get("boolean") for v in self.problem.written.variables)
 
     @cached_property
     def _quadratic(self) -> QuadraticCost | None:

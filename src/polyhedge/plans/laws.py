@@ -35,7 +35,7 @@ MOST_POINTS = 3000
 
 
 @dataclass(frozen=True, eq=False)
-class Samples:
+class PlanRows:
     """Rows that plans are made from: features, predictions by models that had not seen them, outcomes.
 
     Attributes
@@ -55,10 +55,10 @@ class Samples:
     def __len__(self) -> int:
         return len(self.centers)
 
-    def take(self, rows: Indices) -> Samples:
+    def take(self, rows: Indices) -> PlanRows:
         """Some of the rows."""
-        parts = (part[rows] for part in (self.centers, self.outcomes, self.values, self.blocks))
-        return Samples(take_rows(self.X, rows), *parts)
+        centers, outcomes, values = (part[rows] for part in (self.centers, self.outcomes, self.values))
+        return PlanRows(take_rows(self.X, rows), centers, outcomes, values, self.blocks[rows])
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,7 +97,7 @@ def law_from(state: Mapping[str, Any]) -> Law:
     return Law(state["name"], state["points"], *forests)
 
 
-def fit_law(name: str, samples: Samples, seed: int) -> Law:
+def fit_law(name: str, samples: PlanRows, seed: int) -> Law:
     """The law of this name from development rows."""
     residuals, center, spread = samples.outcomes - samples.centers, None, None
     if name == "corrected":

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -78,11 +79,12 @@ class Cuts:
     @classmethod
     def joined(cls, lists: Sequence[Cuts]) -> Cuts:
         """All cuts of these lists."""
-        return cls(*(np.concatenate(parts) for parts in zip(*(cuts.parts for cuts in lists), strict=True)))
+        A, B, C, term = zip(*(cuts.parts for cuts in lists), strict=True)
+        return cls(np.concatenate(A), np.concatenate(B), np.concatenate(C), np.concatenate(term))
 
     def take(self, chosen: Indices) -> Cuts:
         """Some of them."""
-        return Cuts(*(part[chosen] for part in self.parts))
+        return Cuts(self.A[chosen], self.B[chosen], self.C[chosen], self.term[chosen])
 
     @property
     def parts(self) -> tuple[Array, Array, Array, Indices]:
@@ -143,9 +145,7 @@ class JointCost:
             costs += high
         return costs
 
-    def _tops(
-        self, z: Array, centers: Array, scales: Array, which: bool = False
-    ) -> Iterator[tuple[range, Array, Array]]:
+    def _tops(self, z: Array, centers: Array, scales: Array, which: bool = False) -> Iterator[tuple[range, Array, Any]]:
         """For each group the largest piece (N, n) at every point, and, where it is asked, which it is."""
         v, w = self.sides(z, centers)
         v = v * scales[:, None, None]
@@ -172,22 +172,16 @@ class JointCost:
         step = max(_BLOCK // len(self.points), 1)
         return [slice(k, k + step) for k in range(0, n_rows, step)]
 
-    def quantile(self, z: Array, centers: Array, scales: Array, level: float) -> Array:
-        """The quantile of this level (N,) of the costs of each row: an order statistic, without a mean of two."""
-        rank = min(int(np.ceil(level * len(self.points) - 1e-9)), len(self.points)) - 1
-        found = np.empty(len(z))
+    def quantile(self, z: Array, centers: Array, scales: Array, level: float) -> tuple[Array, Array]:
+        """The quantile of this level (N,) of the costs of each row, an order statistic, and their mean (N,)."""
+        rank = int(np.clip(np.ceil(level * len(self.points) - 1e-9), 1, len(self.points))) - 1
+        quantile, mean = np.empty(len(z)), np.empty(len(z))
         for part in self.blocks(len(z)):
             costs = self.samples(z[part], centers[part], scales[part])
-            costs.partition(max(rank, 0), axis=1)
-            found[part] = costs[:, max(rank, 0)]
-        return found
-
-    def mean(self, z: Array, centers: Array, scales: Array) -> Array:
-        """The mean (N,) of the costs of each row."""
-        found = np.empty(len(z))
-        for part in self.blocks(len(z)):
-            found[part] = self.samples(z[part], centers[part], scales[part]).mean(axis=1)
-        return found
+            mean[part] = costs.mean(axis=1)
+            costs.partition(rank, axis=1)
+            quantile[part] = costs[:, rank]
+        return quantile, mean
 
     def cuts(self, z: Array, centers: Array, scales: Array, risk: Risk) -> list[tuple[Array, Cuts]]:
         """The terms of the risk (N,) of the joint cost at each row, and for each term the cut that each row gives."""
@@ -207,10 +201,11 @@ class JointCost:
         costs = sum((high for _, high, _ in tops), np.zeros((len(z), len(self.points))))
         weights = risk.weights(costs)
         cuts = [self._cut(group, arg, weights, 0) for group, _, arg in tops]
-        total = Cuts(*(sum(getattr(cut, name) for cut in cuts) for name in "ABC"), cuts[0].term)
+        A, B, C = (np.sum([getattr(cut, name) for cut in cuts], axis=0) for name in "ABC")
+        total = Cuts(A, B, C, cuts[0].term)
         return [((weights * costs).sum(axis=1), total)]
 
-    def _cut(self, group: range, arg: Array, weights: Array, term: int) -> Cuts:
+    def _cut(self, group: range, arg: Any, weights: Array, term: int) -> Cuts:
         """What the largest pieces of a group come to under these weights."""
         n, M = len(arg), self.matrices
         A, B, C = (np.zeros((n, *shape)) for shape in (M.shape[1:2], M.shape[1:2], M[0, :, 1:].shape))

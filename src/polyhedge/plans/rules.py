@@ -3,13 +3,13 @@ r"""Decision rules: what to do at a row when its law is known.
 $$z(x) = \arg\min_{z \in Z}\ g_0(z) + \rho_i\,[\,g(z, c(x) + s(x)\,e_i) - g_0(z)\,]$$
 
 The risk is known by cuts (`risk.py`) that were found once and then kept: the plan is the least over these, hence a
-function of the row alone. Decisions on a segment are found for all rows at once, others by a program each.
+function of the row alone. Decisions on a segment are found for all rows at once, others by a program each. A cost
+without pieces is planned at the centre of the law.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from polyhedge.plans.laws import Law
 from polyhedge.plans.line import least_on_segment
 from polyhedge.plans.programs import least_by_programs
 from polyhedge.plans.risk import Cuts, JointCost, Risk
-from polyhedge.problems.segment import decision_segment, quadratic_base
+from polyhedge.robust import decide_knowing
 
 # Rounds in which cuts are looked for, and rows they are looked for at.
 _ROUNDS = 15
@@ -51,60 +51,49 @@ class Planner:
     problem: PlanProblem
     rule: Rule
     law: Law | None
-    cuts: Cuts
+    cuts: Cuts | None
 
     def __call__(self, X: Any, centers: Array, values: Array, n_jobs: int | None = None) -> Array:
         """Decisions (N, p); NaN where there is none."""
-        moved, scales = _contexts(self.law, X, centers, values)
-        return self._at(moved, scales, values, n_jobs)
+        contexts, scales = _contexts(self.law, X, centers, values)
+        if self.cuts is None:
+            return decide_knowing(self.problem.problem, contexts[:, : centers.shape[1]], values)[0]
+        return self._at(self.cuts, contexts, scales, values, n_jobs)
 
-    def _at(self, contexts: Array, scales: Array, values: Array, n_jobs: int | None = None) -> Array:
-        if self._segment is not None:
-            z0, z1, base = self._segment
-            t = least_on_segment(self.cuts, base, z0, z1, contexts, scales)
+    def _at(self, cuts: Cuts, contexts: Array, scales: Array, values: Array, n_jobs: int | None = None) -> Array:
+        if self.problem.segment is not None:
+            z0, z1, base = self.problem.segment
+            t = least_on_segment(cuts, base, z0, z1, contexts, scales)
             return np.asarray(z0 + t[:, None] * (z1 - z0))
-        return least_by_programs(self.problem.problem, self.cuts, contexts, scales, values, n_jobs)
-
-    @cached_property
-    def _segment(self) -> tuple[Array, Array, Array] | None:
-        return segment_of(self.problem)
-
-
-def segment_of(problem: PlanProblem) -> tuple[Array, Array, Array] | None:
-    """The ends of the decisions and g_0 between them, where they lie on a segment and g_0 is quadratic."""
-    if problem.problem.parameters:
-        return None
-    ends = decision_segment(problem.problem)
-    if ends is None:
-        return None
-    base = quadratic_base(problem.problem, *ends)
-    return None if base is None else (*ends, base)
+        return least_by_programs(self.problem.problem, cuts, contexts, scales, values, n_jobs)
 
 
 def fit_planner(problem: PlanProblem, rule: Rule, law: Law | None, X: Any, centers: Array, values: Array) -> Planner:
-    """The rule with the cuts that an even choice of these rows needs."""
-    assert problem.joint is not None
+    """The rule with the cuts that an even choice of these rows needs, without whole decisions where there are such."""
+    if problem.joint is None:
+        return Planner(problem, rule, law, None)
     d = centers.shape[1] + values.shape[1]
     points = np.zeros((1, d)) if law is None else padded(law.points, values.shape[1])
     cost = JointCost(problem.joint, points)
-    few = _ROWS if segment_of(problem) is None else _ROWS_ON_SEGMENT
+    few = _ROWS if problem.segment is None else _ROWS_ON_SEGMENT
     rows = np.unique(np.linspace(0, len(centers) - 1, min(few, len(centers))).astype(int))
     contexts, scales = _contexts(law, X, centers, values)
     contexts, scales, values = contexts[rows], scales[rows], values[rows]
     cuts = _first_cuts(problem, cost, rule.risk, contexts, scales)
-    planner = Planner(problem, rule, law, cuts)
+    # Cuts hold for whole decisions and others alike, and programs without whole decisions are quick.
+    can_relax = problem.is_integer and not problem.problem.parameters
+    relaxed = PlanProblem(problem.problem.relaxed()) if can_relax else problem
     is_open = np.ones(len(rows), dtype=bool)
     for _ in range(_ROUNDS):
         own = np.flatnonzero(is_open)
-        z = planner._at(contexts[own], scales[own], values[own], n_jobs=1)
+        z = Planner(relaxed, rule, law, cuts)._at(cuts, contexts[own], scales[own], values[own], n_jobs=1)
         own, z = own[np.isfinite(z).all(axis=1)], z[np.isfinite(z).all(axis=1)]
         lacking, is_open = _lacking(cuts, cost, rule.risk, z, contexts[own], scales[own]), is_open & False
         is_open[own[np.unique(np.concatenate([rows for rows, _ in lacking]))]] = True
         if not is_open.any():
             break
         cuts = _distinct(Cuts.joined([cuts, *(fresh for _, fresh in lacking)]))
-        planner = Planner(problem, rule, law, cuts)
-    return planner
+    return Planner(problem, rule, law, cuts)
 
 
 def _first_cuts(problem: PlanProblem, cost: JointCost, risk: Risk, contexts: Array, scales: Array) -> Cuts:

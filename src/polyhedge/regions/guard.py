@@ -52,12 +52,14 @@ class Planned:
     v : (N,) planned costs, finite where there is a decision.
     status : (N,) of Status; for a plan that is not optimal in any sense, FINISHED.
     detail : N texts, or none.
+    expected : (N,) mean costs that the plan expects of its decisions; None where it expects none.
     """
 
     z: Array
     v: Array
     status: NDArray[np.object_]
     detail: tuple[str, ...] = ()
+    expected: Array | None = None
 
 
 class Plan(Protocol):
@@ -166,6 +168,7 @@ class PlacedGuard:
             gap=np.where(np.isfinite(bound), 0.0, np.inf),
             layout=self.problem.layout,
             detail=planned.detail if any(planned.detail) else (),
+            expected_cost=planned.expected,
         )
 
     def region(self, row: int, radius: float) -> Region:
@@ -191,7 +194,9 @@ class PlacedGuard:
     def take(self, rows: Indices) -> Self:
         """The plans of some of the rows."""
         p = self.planned
-        some = Planned(p.z[rows], p.v[rows], p.status[rows], tuple(p.detail[i] for i in rows) if p.detail else ())
+        detail = tuple(p.detail[i] for i in rows) if p.detail else ()
+        expected = None if p.expected is None else p.expected[rows]
+        some = Planned(p.z[rows], p.v[rows], p.status[rows], detail, expected)
         return replace(self, centers=self.centers[rows], values=self.values[rows], planned=some)
 
 

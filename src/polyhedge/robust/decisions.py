@@ -86,6 +86,8 @@ class Decisions:
     detail : N texts that explain the status, or none where there is nothing to explain.
     layout : where each variable stands in `flat`.
     labels : what rows and columns are called, where it is known.
+    expected_cost : (N,)
+        Mean cost that a plan expects of its decision; None where the decision is robust against a set.
     """
 
     flat: Array
@@ -97,6 +99,7 @@ class Decisions:
     layout: Layout
     detail: tuple[str, ...] = ()
     labels: Labels | None = None
+    expected_cost: Array | None = None
 
     def __post_init__(self) -> None:
         nameless = [i for i in np.flatnonzero(np.isnan(self.cost_bound)) if self.status[i].has_solution]
@@ -217,7 +220,10 @@ def joined(parts: Sequence[Decisions], rows: Sequence[Indices]) -> Decisions:
     back = np.argsort(np.concatenate(rows), kind="stable")
     arrays: dict[str, Any] = {name: np.concatenate([getattr(part, name) for part in parts])[back] for name in _ARRAYS}
     texts = [text for part in parts for text in (part.detail or ("",) * len(part))]
-    return Decisions(**arrays, layout=parts[0].layout, detail=tuple(texts[i] for i in back) if any(texts) else ())
+    detail = tuple(texts[i] for i in back) if any(texts) else ()
+    expected = [part.expected_cost for part in parts if part.expected_cost is not None]
+    known = np.concatenate(expected)[back] if len(expected) == len(parts) else None
+    return Decisions(**arrays, layout=parts[0].layout, detail=detail, expected_cost=known)
 
 
 def statuses(gaps: Array, sizes: Array) -> NDArray[np.object_]:

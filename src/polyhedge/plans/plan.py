@@ -1,0 +1,196 @@
+"""The plan that a contest chose: a mean of its winners, frozen, and the report of how it was chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from polyhedge._validation import Array
+from polyhedge.plans.contest import (
+    Judged,
+    candidates,
+    choose_planned_by,
+    fewest_wins,
+    handicapped,
+    judge,
+    planned_cost,
+    resampled,
+    winners,
+)
+from polyhedge.plans.costs import PlanProblem
+from polyhedge.plans.laws import LAWS, Law, PlanRows, fit_law, law_from
+from polyhedge.plans.report import Entry, PlanReport
+from polyhedge.plans.risk import Cuts, Risk
+from polyhedge.plans.rules import Planner, Rule, fit_planner
+from polyhedge.problems import DecisionProblem
+from polyhedge.regions.family import DEFAULT_WORK, Work
+from polyhedge.regions.guard import Planned
+from polyhedge.robust.decisions import all_optimal
+from polyhedge.solvers.program import Status
+
+_BLOCK = 4096
+"""Rows that are planned between two reports of progress."""
+
+
+@dataclass(frozen=True, eq=False)
+class LawPlan:
+    """z(x) is the mean of some rules' decisions, v(x) a quantile of its cost under laws.
+
+    Attributes
+    ----------
+    problem : what is decided.
+    planners : rules with their laws and cuts.
+    weights : (k,) of their decisions, with sum 1.
+    laws : laws that plan the cost.
+    law_weights : of these.
+    level : of the quantile.
+    """
+
+    problem: DecisionProblem
+    planners: tuple[Planner, ...]
+    weights: tuple[float, ...]
+    laws: tuple[Law, ...]
+    law_weights: tuple[float, ...]
+    level: float
+    kind: ClassVar[str] = "laws"
+
+    def plan(self, features: Any, centers: Array, values: Array, work: Work = DEFAULT_WORK) -> Planned:
+        """Decisions, planned and expected costs, each a function of its row alone."""
+        if not len(centers):
+            return _planned(np.zeros((0, self.problem.n_decisions)), np.zeros(0), np.zeros(0))
+        z = np.zeros((len(centers), self.problem.n_decisions))
+        for weight, planner in zip(self.weights, self.planners, strict=True):
+            z = z + weight * planner(features, centers, values, work.n_jobs)
+        v, expected = costs_under(self.problem, self.laws, self.law_weights, self.level, z, features, centers, values)
+        if work.progress is not None:
+            work.progress(len(z), len(z))
+        return _planned(z, v, expected)
+
+    def state(self) -> Mapping[str, Any]:
+        """Numbers, texts and arrays from which `plan_from` makes the same plan."""
+        laws = {law.name: law for law in [*self.laws, *(p.law for p in self.planners if p.law is not None)]}
+        return {
+            "level": self.level,
+            "laws": [law.state() for law in laws.values()],
+            "planners": [
+                {
+                    "law": planner.rule.law,
+                    "risk": planner.rule.risk.level,
+                    "weight": weight,
+                    "cuts": None if planner.cuts is None else dict(zip("ABC", planner.cuts.parts, strict=False)),
+                    "term": None if planner.cuts is None else planner.cuts.term,
+                }
+                for weight, planner in zip(self.weights, self.planners, strict=True)
+            ],
+            "planned_by": [{"law": law.name, "weight": w} for w, law in zip(self.law_weights, self.laws, strict=True)],
+        }
+
+
+def plan_from(problem: DecisionProblem, state: Mapping[str, Any]) -> LawPlan:
+    """The plan of this problem with this state."""
+    laws = {one["name"]: law_from(one) for one in state["laws"]}
+    seen = PlanProblem(problem)
+    planners = [
+        Planner(
+            seen,
+            Rule(one["law"], Risk(one["risk"])),
+            None if one["law"] is None else laws[one["law"]],
+            None if one["cuts"] is None else Cuts(**one["cuts"], term=one["term"]),
+        )
+        for one in state["planners"]
+    ]
+    return LawPlan(
+        problem,
+        tuple(planners),
+        tuple(one["weight"] for one in state["planners"]),
+        tuple(laws[one["law"]] for one in state["planned_by"]),
+        tuple(one["weight"] for one in state["planned_by"]),
+        state["level"],
+    )
+
+
+def costs_under(
+    problem: DecisionProblem,
+    laws: tuple[Law, ...],
+    weights: tuple[float, ...],
+    level: float,
+    z: Array,
+    features: Any,
+    centers: Array,
+    values: Array,
+) -> tuple[Array, Array]:
+    """Planned and expected costs (N,) of decisions under some laws; NaN where there is no decision."""
+    v, expected = np.full(len(z), 0.0), np.full(len(z), 0.0)
+    seen = PlanProblem(problem)
+    for weight, law in zip(weights, laws, strict=True):
+        quantile, mean = planned_cost(seen, law, level, z, features, centers, values)
+        v, expected = v + weight * quantile, expected + weight * mean
+    return v, expected
+
+
+def _planned(z: Array, v: Array, expected: Array) -> Planned:
+    status, detail = all_optimal(len(z)), [""] * len(z)
+    for i in np.flatnonzero(~np.isfinite(z).all(axis=1) | ~np.isfinite(v)):
+        status[i], detail[i] = Status.FAILED, "The plan has no decision there. Check the constraints and the prediction"
+    return Planned(z, v, status, tuple(detail) if any(detail) else (), expected)
+
+
+def fit_plan(
+    problem: DecisionProblem, rows: PlanRows, alpha: float, caution: float, seed: int
+) -> tuple[LawPlan, PlanReport]:
+    """The plan that wins the contest on development rows, and how it did.
+
+    Parameters
+    ----------
+    problem : what is decided.
+    rows : training and learning rows with predictions by models that had not seen them; never calibration rows.
+    alpha : miscoverage level of the bound that will be calibrated.
+    caution : weight of the bound against the mean cost, from 0 to 1.
+    seed : of forests and resamplings.
+    """
+    seen, level = PlanProblem(problem), max(1 - 2 * alpha, 0.5)
+    judged = judge(seen, rows, candidates(seen, alpha), level, seed)
+    draws = resampled(len(judged[0][0].realised), seed)
+    entries = [choose_planned_by(one, alpha, draws) for one in judged]
+    wins = winners(entries, alpha, caution, draws)
+    if seen.is_integer or not np.isfinite([entry.bound(alpha) for entry in entries]).all():
+        chosen = {int(np.argmin(handicapped(entries, alpha, caution))): 1}
+    else:
+        chosen = {k: n for k, n in sorted(wins.items()) if n >= fewest_wins(wins)}
+    plan = _frozen(seen, rows, {entries[k]: n / sum(chosen.values()) for k, n in chosen.items()}, level, seed)
+    shares = [chosen.get(k, 0) / sum(chosen.values()) for k in range(len(entries))]
+    return plan, PlanReport(
+        tuple(
+            Entry(str(e.rule), e.planned_by, e.bound(alpha), e.cost(), share)
+            for e, share in zip(entries, shares, strict=True)
+        ),
+        alpha,
+        caution,
+        len(judged[0][0].realised),
+    )
+
+
+def _frozen(seen: PlanProblem, rows: PlanRows, chosen: dict[Judged, float], level: float, seed: int) -> LawPlan:
+    """The chosen rules with laws and cuts from all rows."""
+    names = {entry.rule.law for entry in chosen} | {entry.planned_by for entry in chosen}
+    laws = {name: fit_law(name, rows, seed) for name in LAWS if name in names}
+    planners = [
+        fit_planner(seen, e.rule, None if e.rule.law is None else laws[e.rule.law], rows.X, rows.centers, rows.values)
+        for e in chosen
+    ]
+    by_law = {
+        name: sum(w for e, w in chosen.items() if e.planned_by == name)
+        for name in LAWS
+        if any(e.planned_by == name for e in chosen)
+    }
+    return LawPlan(
+        seen.problem,
+        tuple(planners),
+        tuple(chosen.values()),
+        tuple(laws[name] for name in by_law),
+        tuple(by_law.values()),
+        level,
+    )

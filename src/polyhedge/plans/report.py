@@ -1,0 +1,100 @@
+"""What a contest of plans found, in numbers and in words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A rule in the contest, as judged on rows that it had not seen.
+
+    Attributes
+    ----------
+    rule : what it does, in words.
+    planned_by : the law that plans its cost.
+    bound : mean bound that calibration on the judged rows would give.
+    cost : mean realised cost.
+    share : its weight in the plan.
+    """
+
+    rule: str
+    planned_by: str
+    bound: float
+    cost: float
+    share: float
+
+
+@dataclass(frozen=True)
+class PlanReport:
+    """Which rules make the plan, and how all of them were judged; development rows only.
+
+    Examples
+    --------
+    >>> report = PlanReport((Entry("trust the prediction", "scaled", 3.0, 1.0, 1.0),), 0.1, 0.5, 200)
+    >>> print(report)
+    Plan for alpha=0.1, caution 0.5, judged on 200 rows that no rule had seen:
+      trust the prediction: bound 3, cost 1, share 100 %
+    >>> report.frontier()[0]["rule"]
+    'trust the prediction'
+    """
+
+    entries: tuple[Entry, ...]
+    alpha: float
+    caution: float
+    n_judged: int
+
+    def __str__(self) -> str:
+        head = (
+            f"Plan for alpha={self.alpha:g}, caution {self.caution:g}, judged on {self.n_judged} rows that no rule had "
+            "seen:"
+        )
+        return "\n".join([head, *(self._line(entry) for entry in self.chosen)])
+
+    def _line(self, entry: Entry) -> str:
+        return f"  {entry.rule}: bound {entry.bound:.4g}, cost {entry.cost:.4g}, share {entry.share:.0%}".replace(
+            "%", " %"
+        )
+
+    @property
+    def chosen(self) -> tuple[Entry, ...]:
+        """The rules of which the plan is the mean, the heaviest first."""
+        return tuple(sorted((entry for entry in self.entries if entry.share), key=lambda entry: -entry.share))
+
+    def why(self) -> str:
+        """Why this plan, in words."""
+        first, simple = self.chosen[0], self.entries[0]
+        words = [
+            f"Weighing the bound by {self.caution:g} and the mean cost by {1 - self.caution:g}, "
+            f'"{first.rule}" did best in most resamplings: bound {first.bound:.4g} and mean cost {first.cost:.4g}, '
+            f'where "{simple.rule}" has {simple.bound:.4g} and {simple.cost:.4g}.'
+        ]
+        if len(self.chosen) > 1:
+            others = ", ".join(f'"{entry.rule}" ({entry.share:.0%})'.replace("%", " %") for entry in self.chosen[1:])
+            words.append(f"The decision is a weighted mean with {others}.")
+        return " ".join(words)
+
+    def frontier(self, n: int = 11) -> list[dict[str, Any]]:
+        """Judged bound and cost of the rule that is best at each caution from 0 to 1.
+
+        They are judged on development rows, never calibrated: choose a caution by them, then fit with it.
+        """
+        rows = []
+        for caution in np.linspace(0, 1, n).tolist():
+            figures = [caution * entry.bound + (1 - caution) * entry.cost for entry in self.entries]
+            best = self.entries[int(np.argmin(figures))]
+            rows.append({"caution": round(caution, 12), "rule": best.rule, "bound": best.bound, "cost": best.cost})
+        return rows
+
+    def state(self) -> dict[str, Any]:
+        """Plain values from which `report_from` makes the same report."""
+        return asdict(self)
+
+
+def report_from(state: Mapping[str, Any]) -> PlanReport:
+    """The report with this state."""
+    return PlanReport(**{**state, "entries": tuple(Entry(**one) for one in state["entries"])})

@@ -1,0 +1,238 @@
+"""Plans: laws, rules, planned costs and the contest between them, on arrays."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import cvxpy as cp
+import numpy as np
+import pytest
+
+from polyhedge.data import make_synthetic
+from polyhedge.plans import LawPlan, PlanReport, PlanRows, fit_plan, plan_from
+from polyhedge.plans.contest import Judged, handicapped, planned_cost, resampled
+from polyhedge.plans.costs import PlanProblem
+from polyhedge.plans.laws import Law, fit_law, law_from
+from polyhedge.plans.report import Entry, report_from
+from polyhedge.plans.risk import JointCost, Risk
+from polyhedge.plans.rules import Rule, fit_planner
+from polyhedge.problems import DecisionProblem, simplex_linear, simplex_newsvendor, simplex_quadratic
+from polyhedge.regions import Work
+
+
+def rows_of(n: int, d: int = 2, seed: int = 0) -> PlanRows:
+    rng = np.random.default_rng(seed)
+    X, Y = make_synthetic(n, rng=rng, n_outcomes=d)
+    centers = np.round(Y + 0.3 * rng.standard_normal(Y.shape), 6)
+    return PlanRows(X, centers, Y, np.zeros((n, 0)), np.arange(n) * 3 // n)
+
+
+def free_newsvendor(d: int = 2, **attributes: bool) -> DecisionProblem:
+    z = cp.Variable(d, nonneg=True, **attributes)
+    cost = lambda z, u: 0.3 * cp.sum(cp.pos(z - u)) + 0.7 * cp.sum(cp.pos(u - z))  # noqa: E731
+    return DecisionProblem(decision=z, cost=cost, n_outcomes=d)
+
+
+def newsvendor(d: int) -> DecisionProblem:
+    return simplex_newsvendor(overage=0.3, underage=0.7, n_outcomes=d)
+
+
+def least_risk(problem: DecisionProblem, points: np.ndarray, level: float) -> float:
+    """Rockafellar and Uryasev's program, written out in CVXPY."""
+    z, t = problem.decision, cp.Variable()
+    costs = [problem.expression(z, point) for point in points]
+    mean = sum(costs) / len(costs)
+    tail = t + sum(cp.pos(cost - t) for cost in costs) / ((1 - level) * len(costs))
+    whole = cp.Problem(cp.Minimize(tail if level else mean), [*problem.constraints])
+    return float(whole.solve(solver=cp.CLARABEL))
+
+
+@pytest.mark.parametrize("level", [0.0, 0.5, 0.7])
+@pytest.mark.parametrize(
+    "problem",
+    [
+        simplex_linear([-0.08, 0.0]),
+        simplex_quadratic([-0.08, 0.0], beta=0.08),
+        newsvendor(2),
+        simplex_linear([-0.08, 0.0, 0.0]),
+    ],
+    ids=lambda problem: f"{problem.name} {problem.n_outcomes}",
+)
+def test_rule_decides_with_the_least_risk(problem, level):
+    d, rng = problem.n_outcomes, np.random.default_rng(1)
+    law = Law("uniform", rng.standard_normal((13, d)) * [1.0, 0.5, 0.8][:d])
+    centers, nothing = rng.standard_normal((4, d)), np.zeros((4, 0))
+    seen = PlanProblem(problem)
+    z = fit_planner(seen, Rule("uniform", Risk(level)), law, np.zeros((4, 1)), centers, nothing)(
+        np.zeros((4, 1)), centers, nothing
+    )
+    terms = JointCost(seen.joint, law.points).cuts(z, centers, np.ones(4), Risk(level))
+    found = sum(values for values, _ in terms) + seen.alone(z, nothing)
+    exact = [least_risk(problem, center + law.points, level) for center in centers]
+    assert np.allclose(found, exact, atol=2e-3)
+    assert (found >= np.array(exact) - 1e-6).all()
+
+
+@pytest.mark.parametrize("attributes", [{}, {"integer": True}], ids=["real", "whole"])
+def test_newsvendor_without_coupling_orders_its_quantile(attributes):
+    problem, law = (
+        free_newsvendor(2, **attributes),
+        Law("uniform", np.array([[-4.0], [-1.0], [0.0], [1.0], [3.0]]) * [1, 2]),
+    )
+    centers, nothing = np.array([[10.0, 20.0], [30.0, 12.0]]), np.zeros((2, 0))
+    planner = fit_planner(PlanProblem(problem), Rule("uniform"), law, np.zeros((2, 1)), centers, nothing)
+    # The smallest order with at least 0.7 of the outcomes below: the fourth of five.
+    assert np.allclose(planner(np.zeros((2, 1)), centers, nothing), centers + np.array([1.0, 2.0]), atol=1e-6)
+
+
+def test_conic_decisions_are_planned():
+    z = cp.Variable(2)
+    problem = DecisionProblem(decision=z, cost=lambda z, u: u @ z, constraints=[cp.norm(z) <= 1], n_outcomes=2)
+    law, centers, nothing = Law("uniform", np.array([[0.0, 0.0]])), np.array([[3.0, 4.0]]), np.zeros((1, 0))
+    planner = fit_planner(PlanProblem(problem), Rule("uniform"), law, np.zeros((1, 1)), centers, nothing)
+    assert np.allclose(planner(np.zeros((1, 1)), centers, nothing), [[-0.6, -0.8]], atol=1e-5)
+
+
+def test_planned_cost_is_the_quantile_of_the_cost_under_the_law():
+    problem, rows = newsvendor(3), rows_of(60, 3)
+    law = fit_law("corrected", rows, seed=0)
+    z = np.random.default_rng(0).dirichlet(np.ones(3), size=60)
+    v, mean = planned_cost(PlanProblem(problem), law, 0.8, z, rows.X, rows.centers, rows.values)
+    moved, scales = law.at(rows.X, rows.centers)
+    for i in (0, 31):
+        costs = problem.evaluate(np.tile(z[i], (60, 1)), moved[i] + scales[i] * law.points)
+        assert np.isclose(v[i], np.sort(costs)[47])
+        assert np.isclose(mean[i], costs.mean())
+
+
+@pytest.mark.parametrize("level", [0.0, 0.5, 0.73])
+def test_weights_of_a_risk_are_those_of_its_tail(level):
+    costs = np.random.default_rng(0).integers(4, size=(5, 11)).astype(float)
+    found = (Risk(level).weights(costs) * costs).sum(axis=1)
+    t = np.unique(costs)
+    tail = t + np.maximum(costs[:, :, None] - t, 0).mean(axis=1) / (1 - level)
+    assert np.allclose(found, tail.min(axis=1) if level else costs.mean(axis=1))
+    assert np.allclose(Risk(level).weights(costs).sum(axis=1), 1.0)
+
+
+def test_cuts_bound_the_risk_at_every_row():
+    problem, rng = newsvendor(2), np.random.default_rng(0)
+    cost = JointCost(PlanProblem(problem).joint, rng.standard_normal((20, 2)))
+    z, centers, scales = rng.dirichlet([1, 1], size=8), rng.standard_normal((8, 2)), rng.uniform(0.5, 2, size=8)
+    for risk in (Risk(), Risk(0.7)):
+        for values, cuts in cost.cuts(z, centers, scales, risk):
+            lines = [cuts.at(c, s) @ np.append(1.0, one) for c, s, one in zip(centers, scales, z, strict=True)]
+            assert np.allclose(np.diag(np.array(lines)), values)
+            assert (np.array(lines) <= values[:, None] + 1e-12).all()
+
+
+@pytest.fixture(scope="module", params=["segment", "prices change", "limits change"])
+def planned(request):
+    """A plan of two rules, made without a contest."""
+    d = 2 if request.param == "segment" else 3
+    problem = simplex_linear([-0.08, 0.0, 0.0]) if request.param == "prices change" else newsvendor(d)
+    rows, seen = rows_of(60, d), PlanProblem(problem)
+    laws = tuple(fit_law(name, rows, seed=0) for name in ("scaled", "corrected"))
+    rules = [Rule("scaled", Risk(0.0 if d == 3 and seen.joint.groups else 0.7)), Rule("corrected")]
+    planners = [
+        fit_planner(seen, rule, law, rows.X, rows.centers, rows.values) for rule, law in zip(rules, laws, strict=True)
+    ]
+    return problem, rows, LawPlan(problem, tuple(planners), (0.3, 0.7), laws, (0.5, 0.5), 0.8)
+
+
+def test_plans_are_functions_of_the_row_to_the_last_bit(planned):
+    _, rows, plan = planned
+    whole = plan.plan(rows.X, rows.centers, rows.values)
+    order = np.random.default_rng(0).permutation(len(rows))
+    mixed = plan.plan(rows.X[order], rows.centers[order], rows.values[order], work=Work(n_jobs=1))
+    assert (mixed.z == whole.z[order]).all()
+    assert (mixed.v == whole.v[order]).all()
+    for i in (0, 17, 40):
+        one = plan.plan(rows.X[[i]], rows.centers[[i]], rows.values[[i]])
+        assert (one.z[0] == whole.z[i]).all()
+        assert one.v[0] == whole.v[i]
+        assert one.expected[0] == whole.expected[i]
+
+
+def test_plan_made_of_its_state_plans_alike(planned):
+    problem, rows, plan = planned
+    again, before = plan_from(problem, plan.state()), plan.plan(rows.X, rows.centers, rows.values)
+    after = again.plan(rows.X, rows.centers, rows.values)
+    assert (after.z == before.z).all()
+    assert (after.v == before.v).all()
+
+
+def test_decisions_of_a_plan_are_feasible(planned):
+    _, rows, plan = planned
+    z = plan.plan(rows.X, rows.centers, rows.values).z
+    assert np.allclose(z.sum(axis=1), 1.0)
+    assert (z >= -1e-9).all()
+
+
+def test_more_caution_never_judges_a_higher_bound_or_a_lower_cost():
+    rng = np.random.default_rng(0)
+    entries = tuple(Entry(f"rule {k}", "scaled", *rng.uniform(size=2), 0.0) for k in range(30))
+    frontier = PlanReport(entries, 0.1, 0.5, 100).frontier(21)
+    bounds, costs = ([row[name] for row in frontier] for name in ("bound", "cost"))
+    assert (np.diff(bounds) <= 0).all()
+    assert (np.diff(costs) >= 0).all()
+    assert bounds[-1] == min(entry.bound for entry in entries)
+    assert costs[0] == min(entry.cost for entry in entries)
+
+
+def test_a_judged_row_without_a_decision_counts_as_infinitely_expensive():
+    costs = np.arange(20.0)
+    fine = Judged(Rule(), "scaled", np.zeros(20), costs)
+    failed = Judged(Rule(), "scaled", np.where(costs < 4, np.nan, 0.0), np.where(costs < 4, np.nan, costs))
+    assert fine.bound(0.1) == 18.0
+    assert np.isinf(failed.bound(0.1))
+
+
+def test_complex_rules_have_a_handicap():
+    costs = np.arange(100.0)
+    simple, complex_ = (Judged(rule, "scaled", np.zeros(100), costs) for rule in (Rule(), Rule("corrected")))
+    figures = handicapped([simple, complex_], 0.1, 0.5)
+    assert figures[0] < figures[1]
+    assert np.isclose(figures[0], simple.figure(0.1, 0.5))
+
+
+def test_resampled_rows_come_in_blocks_of_neighbours():
+    draws = resampled(1000, seed=0)
+    assert len(draws) == 25
+    assert all(len(rows) == 1000 and rows.min() >= 0 and rows.max() < 1000 for rows in draws)
+    assert np.mean(np.diff(draws[0]) == 1) > 0.85
+
+
+def test_plan_follows_the_centre_that_a_biased_predictor_misses():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(size=(150, 1))
+    Y = np.column_stack([np.sign(X[:, 0] - 0.5), np.zeros(150)]) + 0.1 * rng.standard_normal((150, 2))
+    rows = PlanRows(X, np.zeros((150, 2)), Y, np.zeros((150, 0)), np.arange(150) % 3)
+    plan, report = fit_plan(simplex_linear([0.0, 0.0]), rows, alpha=0.1, caution=0.5, seed=0)
+    assert report.chosen[0].rule.startswith("corrected")
+    assert report.chosen[0].planned_by == "corrected"
+    assert report.chosen[0].rule in report.why()
+    assert "caution 0.5" in str(report)
+    assert np.isclose(sum(entry.share for entry in report.entries), 1.0)
+    assert report_from(report.state()) == report
+    z = plan.plan(np.array([[0.1], [0.9]]), np.zeros((2, 2)), np.zeros((2, 0))).z
+    assert z[0, 0] > 0.9
+    assert z[1, 1] > 0.9
+
+
+@pytest.mark.slow
+def test_whole_decisions_are_one_rule_and_never_a_mean():
+    rows = rows_of(45, 2)
+    rows = replace(rows, centers=10 * np.abs(rows.centers), outcomes=10 * np.abs(rows.outcomes))
+    plan, _ = fit_plan(free_newsvendor(2, integer=True), rows, alpha=0.2, caution=0.5, seed=0)
+    z = plan.plan(rows.X, rows.centers, rows.values).z
+    assert len(plan.planners) == 1
+    assert np.allclose(z, np.round(z), atol=1e-6)
+
+
+def test_law_made_of_its_state_is_the_same():
+    rows = rows_of(60)
+    law = fit_law("corrected", rows, seed=3)
+    again = law_from(law.state())
+    for mine, its in zip(law.at(rows.X, rows.centers), again.at(rows.X, rows.centers), strict=True):
+        assert (mine == its).all()
