@@ -147,7 +147,9 @@ class Decisions:
         labels = self.labels
         if labels is not None and labels.index is not None:
             labels = replace(labels, index=labels.index[rows])
-        return replace(self, **arrays, detail=tuple(self.detail[i] for i in rows) if self.detail else (), labels=labels)
+        detail = tuple(self.detail[i] for i in rows) if self.detail else ()
+        expected = None if self.expected_cost is None else self.expected_cost[rows]
+        return replace(self, **arrays, detail=detail, labels=labels, expected_cost=expected)
 
     def to_frame(self, backend: str | None = None) -> Any:
         """The decisions by name, the bound, the worst outcome, status and note of each row.
