@@ -13,18 +13,32 @@ from polyhedge.calibration.by_category import ByCategory, CategoryRadii
 from polyhedge.calibration.grouped import check_groups, grouped_radius
 from polyhedge.calibration.law import coverage_law
 from polyhedge.calibration.marginal import Marginal, OneRadius, conformal_radius
-from polyhedge.calibration.radii import Calibration, Calibrator, Radii, Rows
+from polyhedge.calibration.online import Online, OnlineRadii
+from polyhedge.calibration.radii import Calibration, Calibrator, FollowingRadii, PreparedCalibrator, Radii, Rows
 from polyhedge.calibration.rank import attained_rank, conformal_rank, minimum_samples
+from polyhedge.calibration.recent import Recent, RecentRadius
+from polyhedge.calibration.this_model import ThisModel, ThisModelRadius, this_model_minimum, this_model_rank
+from polyhedge.calibration.weighted import Weighted, WeightedRadii
 
 __all__ = [
     "ByCategory",
     "Calibration",
     "Calibrator",
     "CategoryRadii",
+    "FollowingRadii",
     "Marginal",
     "OneRadius",
+    "Online",
+    "OnlineRadii",
+    "PreparedCalibrator",
     "Radii",
+    "Recent",
+    "RecentRadius",
     "Rows",
+    "ThisModel",
+    "ThisModelRadius",
+    "Weighted",
+    "WeightedRadii",
     "attained_rank",
     "check_groups",
     "conformal_radius",
@@ -33,10 +47,12 @@ __all__ = [
     "grouped_radius",
     "minimum_samples",
     "radii_from_state",
+    "this_model_minimum",
+    "this_model_rank",
 ]
 
 # Radii can be read from a file once they stand here.
-_STORED: tuple[type[Any], ...] = (OneRadius, CategoryRadii)
+_STORED: tuple[type[Any], ...] = (OneRadius, CategoryRadii, ThisModelRadius, WeightedRadii, RecentRadius, OnlineRadii)
 
 
 def radii_from_state(kind: str, state: Mapping[str, Any]) -> Radii:

@@ -9,19 +9,20 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Number
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from polyhedge._validation import Array, Mask, check_alpha
+from polyhedge.calibration.columns import column_of, listed
 from polyhedge.calibration.marginal import radius_of
 from polyhedge.calibration.radii import Rows
 from polyhedge.calibration.rank import attained_rank, minimum_samples
 
-_SHOWN = 5
-"""Categories that a message lists before it says "and more"."""
+_SAFETY = 2
+"""Rows of a category over those that it needs, in expectation: chance then leaves few of them with too few."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,10 @@ class ByCategory:
     otherwise : {"refuse", "marginal"}
         What rows get whose category has too few calibration rows, or none: no bound ("refuse"), or the radius of all
         rows together ("marginal"), which promises nothing for that category. Such rows are marked either way.
+    merged : tuple of str
+        Categories that are one together. `fit` finds them, from features of rows that calibrate nothing: those with
+        fewer than twice the rows that a radius needs, in expectation, and the next smallest until these together have
+        as many.
 
     References
     ----------
@@ -50,14 +55,29 @@ class ByCategory:
 
     column: str | int
     otherwise: str = "refuse"
+    merged: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.otherwise not in ("refuse", "marginal"):
             raise ValueError(f'otherwise must be "refuse" or "marginal", got {self.otherwise!r}.')
 
+    def prepared(self, features: Any, n_calibrate: int, alpha: float) -> ByCategory:
+        """The same with rare categories merged, by how often they are among rows that calibrate nothing."""
+        if self.merged:
+            return self
+        labels, counts = np.unique(labels_of(features, self.column), return_counts=True)
+        # Calibration rows have no say: a category that is merged because few of them came would be a biased sample.
+        expected, order = counts * (n_calibrate / counts.sum()), np.argsort(counts, kind="stable")
+        needed = _SAFETY * minimum_samples(alpha)
+        n_rare = int((expected < needed).sum())
+        if not n_rare:
+            return self
+        together = int(np.searchsorted(np.cumsum(expected[order]), needed)) + 1
+        return replace(self, merged=tuple(labels[order[: max(n_rare, together)]].tolist()))
+
     def calibrate(self, scores: Array, rows: Rows, alpha: float) -> CategoryRadii:
         """The conformal radius within each category; calibration rows only."""
-        labels, alpha = labels_of(rows.X, self.column), check_alpha(alpha)
+        labels, alpha = labels_of(rows.X, self.column, self.merged), check_alpha(alpha)
         categories = np.unique(labels)
         members = [labels == category for category in categories]
         enough = [_n_independent(rows.groups, part) >= minimum_samples(alpha) for part in members]
@@ -71,6 +91,7 @@ class ByCategory:
             alpha=alpha,
             other=radius_of(scores, rows.groups, alpha) if self.otherwise == "marginal" else np.inf,
             n=len(scores),
+            merged=self.merged,
         )
 
     def _complain(self, few: Any, n_categories: int, alpha: float) -> None:
@@ -78,7 +99,7 @@ class ByCategory:
             return
         said = (
             f"alpha={alpha} needs at least {minimum_samples(alpha)} calibration rows in each category of "
-            f"{self.column!r}, and {_listed(few)} has fewer"
+            f"{self.column!r}, and {listed(few)} has fewer"
         )
         if len(few) == n_categories:
             raise ValueError(f"{said}. Merge categories, raise alpha or bring more rows.")
@@ -97,6 +118,7 @@ class CategoryRadii:
     alpha: float
     other: float
     n: int
+    merged: tuple[str, ...] = ()
     kind: ClassVar[str] = "by category"
 
     @property
@@ -112,21 +134,25 @@ class CategoryRadii:
     def at(self, rows: Rows) -> Array:
         """The radius of each row's category (N,)."""
         radius_of_category = dict(zip(self.categories, self.radii.tolist(), strict=True))
-        return np.array([radius_of_category.get(label, self.other) for label in labels_of(rows.X, self.column)])
+        return np.array([radius_of_category.get(label, self.other) for label in self._labels(rows)])
 
     def notes(self, rows: Rows) -> Mapping[int, str]:
         """Rows of categories that have no radius of their own."""
-        labels = labels_of(rows.X, self.column)
+        labels = self._labels(rows)
         return {
             int(i): f"The category {labels[i]!r} of {self.column!r} has too few calibration rows: nothing is promised"
             for i in np.flatnonzero(~np.isin(labels, self.categories))
         }
 
+    def _labels(self, rows: Rows) -> Any:
+        return labels_of(rows.X, self.column, self.merged)
+
     def promise(self) -> str:
         """What holds, in words."""
+        together = f"; {listed(self.merged)} are one category together" if self.merged else ""
         return (
             f"holds for a new row of each category of {self.column!r} with probability at least {1 - self.alpha:g}, if "
-            "it is exchangeable with the calibration rows of that category"
+            f"it is exchangeable with the calibration rows of that category{together}"
         )
 
     def law(self) -> Any:
@@ -136,7 +162,7 @@ class CategoryRadii:
     def state(self) -> dict[str, Any]:
         """Plain numbers and texts."""
         names = ("column", "radii", "alpha", "other", "n")
-        lists = {"categories": list(self.categories), "counts": list(self.counts)}
+        lists = {name: list(getattr(self, name)) for name in ("categories", "counts", "merged")}
         return {**{name: getattr(self, name) for name in names}, **lists}
 
     @classmethod
@@ -151,28 +177,18 @@ class CategoryRadii:
         if not np.isfinite(radii).all() or np.isnan(float(state["other"])) or sum(counts) > int(state["n"]):
             raise ValueError("Radii of categories must be finite, and from no more rows than there are.")
         column = state["column"] if isinstance(state["column"], int) else str(state["column"])
-        return cls(column, categories, radii, counts, alpha, float(state["other"]), int(state["n"]))
+        merged = tuple(map(str, state.get("merged", ())))
+        return cls(column, categories, radii, counts, alpha, float(state["other"]), int(state["n"]), merged)
 
 
-def labels_of(X: Any, column: str | int) -> np.ndarray[Any, Any]:
-    """The values of a column as texts (N,); a number is the same category however it is written."""
-    values = _column(X, column)
-    return np.array([f"{value:.17g}" if isinstance(value, Number) else str(value) for value in values], dtype=str)
+def labels_of(X: Any, column: str | int, merged: tuple[str, ...] = ()) -> np.ndarray[Any, Any]:
+    """The values of a column as texts (N,), the first of those that are merged for all of them.
 
-
-def _column(X: Any, column: str | int) -> Any:
-    if hasattr(X, "columns"):
-        named = {str(name): name for name in X.columns}
-        if str(column) in named:
-            return X[named[str(column)]].tolist()
-        raise ValueError(f"X has no column {column!r} to tell the category of a row. It has {_listed(list(named))}.")
-    array = np.asarray(X)
-    if array.ndim != 2 or not isinstance(column, int) or not -array.shape[1] <= column < array.shape[1]:
-        raise ValueError(
-            f"The category of a row is in column {column!r}, but X has no names and the shape {array.shape}. Give "
-            "the position of the column, or a data frame."
-        )
-    return array[:, column].tolist()
+    A number is the same category however it is written.
+    """
+    values = column_of(X, column)
+    labels = [f"{value:.17g}" if isinstance(value, Number) else str(value) for value in values]
+    return np.array([merged[0] if label in merged else label for label in labels], dtype=str)
 
 
 def _radius(scores: Array, groups: Any, part: Mask, alpha: float) -> float:
@@ -181,7 +197,3 @@ def _radius(scores: Array, groups: Any, part: Mask, alpha: float) -> float:
 
 def _n_independent(groups: Any, part: Mask) -> int:
     return int(part.sum()) if groups is None else len(np.unique(groups[part]))
-
-
-def _listed(names: Any) -> str:
-    return ", ".join(map(str, names[:_SHOWN])) + (" and more" if len(names) > _SHOWN else "")

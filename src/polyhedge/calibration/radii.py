@@ -99,3 +99,19 @@ class Calibrator(Protocol):
 
     def calibrate(self, scores: Array, rows: Rows, alpha: float) -> Radii:
         """Radii from scores (n,) of calibration rows, which have trained, learned and chosen nothing."""
+
+
+@runtime_checkable
+class PreparedCalibrator(Calibrator, Protocol):
+    """A calibrator that first looks at features of rows that calibrate nothing."""
+
+    def prepared(self, features: Any, n_calibrate: int, alpha: float) -> Calibrator:
+        """What calibrates, after a look at features of training and learning rows; `n_calibrate` rows will."""
+
+
+@runtime_checkable
+class FollowingRadii(Radii, Protocol):
+    """Radii that follow outcomes as they become known."""
+
+    def updated(self, scores: Array, issued: Array | None = None) -> Self:
+        """The radii after scores (N,), of rows that were issued these radii, or those in force row by row."""

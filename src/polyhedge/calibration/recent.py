@@ -1,0 +1,127 @@
+"""Recent rows count for more: a radius for data that drift slowly."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from polyhedge._validation import Array, check_alpha, check_count
+from polyhedge.calibration.radii import Rows
+from polyhedge.calibration.rank import minimum_samples
+from polyhedge.calibration.weighted_rank import WeightedScores
+
+
+@dataclass(frozen=True)
+class Recent:
+    r"""One radius from calibration rows in time order, each counting half as much as the one `half_life` rows later.
+
+    With the weights $w_i = 2^{-(n-i+1)/\text{half\_life}}$, and 1 for the new row, the bound holds with probability at
+    least $1 - \alpha - \sum_i \tilde w_i\, d_{TV}(Z, Z^i)$, where $\tilde w_i = w_i / (1 + \sum_j w_j)$ and $Z^i$ is
+    the sequence of rows with the new one and the i-th exchanged. Exchangeable rows lose nothing; rows that drift lose
+    what recent rows differ from the new one. The loss is not known: it is a statement of what can go wrong.
+
+    Parameters
+    ----------
+    half_life : float
+        In rows. Shorter follows faster and needs larger radii: the weights must add up to (1 - alpha) / alpha.
+
+    References
+    ----------
+    .. [1] R. F. Barber, E. J. Candes, A. Ramdas and R. J. Tibshirani, "Conformal prediction beyond exchangeability",
+       Annals of Statistics 51, 2023, theorem 2.
+
+    Examples
+    --------
+    >>> radii = Recent(half_life=50).calibrate(np.arange(200.0), Rows(None, 200), 0.1)
+    >>> radii.radius
+    193.0
+    """
+
+    half_life: float
+
+    def __post_init__(self) -> None:
+        if isinstance(self.half_life, bool) or not 0 < self.half_life < math.inf:
+            raise ValueError(f"half_life must be a number of rows above zero, got {self.half_life!r}.")
+
+    def calibrate(self, scores: Array, rows: Rows, alpha: float) -> RecentRadius:
+        """The radius of scores in time order, the newest last; calibration rows only."""
+        if rows.groups is not None:
+            raise ValueError(
+                "Recent weighs rows by their age, and rows of one group have one weight together. Keep one row of each "
+                "group, or use Marginal()."
+            )
+        alpha, n = check_alpha(alpha), len(scores)
+        counted = WeightedScores.of(scores, self.weights(n))
+        radius = float(counted.radii([1.0], alpha)[0])
+        if not math.isfinite(radius):
+            raise ValueError(
+                f"alpha={alpha} needs calibration rows whose weights add up to {(1 - alpha) / alpha:g}, got "
+                f"{counted.weights.sum():.3g} from {n} rows with half_life={self.half_life:g}: the radius would be "
+                f"infinite. Take a half-life of at least {_shortest(alpha):.3g} and at least {minimum_samples(alpha)} "
+                "rows, or raise alpha."
+            )
+        return RecentRadius(radius, alpha, n, float(self.half_life), counted.n_effective)
+
+    def weights(self, n: int) -> Array:
+        """Weights (n,) of rows in time order; the row to come has weight 1."""
+        return np.exp2(-np.arange(n, 0, -1) / self.half_life)
+
+
+def _shortest(alpha: float) -> float:
+    """The half-life at which the weights of endlessly many rows add up to (1 - alpha) / alpha."""
+    return -1 / math.log2(1 - alpha)
+
+
+@dataclass(frozen=True)
+class RecentRadius:
+    """A radius from rows that count by their age, and as how many equal rows they count."""
+
+    radius: float
+    alpha: float
+    n: int
+    half_life: float
+    n_effective: float
+    kind: ClassVar[str] = "recent"
+
+    @property
+    def calibrator(self) -> Recent:
+        """With the same half-life."""
+        return Recent(self.half_life)
+
+    def at(self, rows: Rows) -> Array:
+        """The radius, once for each row (N,)."""
+        return np.full(rows.n, self.radius)
+
+    def notes(self, rows: Rows) -> Mapping[int, str]:
+        """None: how much is lost is not known for any row."""
+        return {}
+
+    def promise(self) -> str:
+        """What holds, in words."""
+        return (
+            f"holds for the next row with probability at least {1 - self.alpha:g}, less a loss that is not known where "
+            "rows drift: how much they differ in total variation from rows in the new one's place, averaged with "
+            f"weights that halve every {self.half_life:g} rows (they count as {self.n_effective:.0f} equal rows)"
+        )
+
+    def law(self) -> Any:
+        """None: rows count for different amounts."""
+        return None
+
+    def state(self) -> dict[str, Any]:
+        """Plain numbers."""
+        return {name: getattr(self, name) for name in ("radius", "alpha", "n", "half_life", "n_effective")}
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any]) -> Self:
+        """The radius of a file."""
+        numbers = {name: float(state[name]) for name in ("radius", "half_life", "n_effective")}
+        n = check_count(state["n"], "n", minimum=1)
+        if not all(map(math.isfinite, numbers.values())) or not 0 < numbers["n_effective"] <= n + 1e-6 * n:
+            raise ValueError(f"A recent radius must be finite and count as at most {n} rows, got {numbers}.")
+        Recent(numbers["half_life"])
+        return cls(alpha=check_alpha(state["alpha"]), n=n, **numbers)

@@ -1,0 +1,97 @@
+"""Ranks of scores that count for more or less than one, exactly: weights are added as whole numbers."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from itertools import accumulate
+from math import ceil
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from polyhedge._validation import Array, as_finite
+from polyhedge.calibration.rank import exact
+
+
+@dataclass(frozen=True, eq=False)
+class WeightedScores:
+    r"""Finite scores in order with their weights, and the weight of scores that no radius covers.
+
+    The radius of a new row of weight w is
+    $\inf\{r : \sum_i w_i 1\{s_i \le r\} \ge (1-\alpha)(\sum_i w_i + w)\}$: the row's own weight lies at infinity.
+    """
+
+    scores: Array
+    weights: Array
+    uncovered: float = 0.0
+
+    @classmethod
+    def of(cls, scores: ArrayLike, weights: ArrayLike) -> Self:
+        """Scores as they come; infinite ones count as never covered."""
+        scores, weights = np.asarray(scores, dtype=np.float64), as_weights(weights)
+        if scores.shape != weights.shape or np.isnan(scores).any():
+            raise ValueError(
+                f"There must be one weight for each score and no score that is NaN, got {weights.shape} and "
+                f"{scores.shape} with {int(np.isnan(scores).sum())} NaN."
+            )
+        order = np.argsort(scores, kind="stable")
+        counted = order[np.isfinite(scores[order]) & (weights[order] > 0)]
+        if not counted.size:
+            raise ValueError("No calibration row has a finite score and a weight above zero. Check scores and weights.")
+        lost = Fraction(0) + sum(map(Fraction, weights[~np.isfinite(scores)].tolist()))
+        return cls(scores[counted], weights[counted], float(lost))
+
+    @cached_property
+    def _whole(self) -> tuple[list[int], int, int]:
+        """Running sums as whole numbers, the weight of all, and the unit in which they are counted."""
+        ratios = [weight.as_integer_ratio() for weight in (*self.weights.tolist(), self.uncovered)]
+        unit = max(denominator for _, denominator in ratios)
+        parts = [numerator * (unit // denominator) for numerator, denominator in ratios]
+        sums = list(accumulate(parts))
+        return sums[:-1], sums[-1], unit
+
+    def radii(self, weights: ArrayLike, alpha: float) -> Array:
+        """The radius of each new row (N,) with these weights; infinite where the calibration rows weigh too little."""
+        sums, total, unit = self._whole
+        different, which = np.unique(as_weights(weights), return_inverse=True)
+        kept = 1 - exact(alpha)
+        ranks = [bisect_left(sums, ceil(kept * (total + Fraction(weight) * unit))) for weight in different.tolist()]
+        return np.append(self.scores, np.inf)[ranks][which]
+
+    @property
+    def largest(self) -> float:
+        """The largest finite score: no row with a bound has a larger radius."""
+        return float(self.scores[-1])
+
+    @property
+    def n_effective(self) -> float:
+        """As many rows of equal weight would be about as informative."""
+        share = self.weights / self.weights.max()
+        return float(share.sum() ** 2 / (share**2).sum())
+
+    def state(self) -> dict[str, Any]:
+        """Arrays and a number."""
+        return {"scores": self.scores, "weights": self.weights, "uncovered": self.uncovered}
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any]) -> Self:
+        """What a file holds; a ValueError where it cannot have been made by `of`."""
+        scores, weights = as_finite(state["scores"], "scores", ndim=1), as_weights(state["weights"])
+        if not (scores.shape == weights.shape and scores.size and (weights > 0).all() and (np.diff(scores) >= 0).all()):
+            raise ValueError("Weighted scores must be in order, each with a weight above zero.")
+        return cls(scores, weights, float(as_weights([state["uncovered"]])[0]))
+
+
+def as_weights(weights: ArrayLike) -> Array:
+    """Weights (n,) that are finite and not negative."""
+    weights = as_finite(weights, "weights", ndim=1)
+    if (weights < 0).any():
+        raise ValueError(
+            f"Weights must not be negative, got {weights.min():g}. They say how much more often a row comes."
+        )
+    return weights
