@@ -22,12 +22,12 @@ def one_by_one(problem, shape, radius, centers):
     return np.array([counterpart.solve(center).value for center in centers])
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(st.integers(0, 10_000), st.sampled_from([0.0, 0.05, 1.0]), st.integers(1, 9))
 def test_decisions_along_a_segment_equal_single_solves_and_are_saddle_points(seed, curvature, n_facets):
     rng = np.random.default_rng(seed)
     problem = ph.problems.simplex_quadratic([-0.08, 0.0], curvature)
-    shape, centers = random_polytope(rng, 2, n_facets), rng.normal(size=(20, 2))
+    shape, centers = random_polytope(rng, 2, n_facets), rng.normal(size=(8, 2))
     found = decide(problem, shape, 0.1, centers)
     assert found.cost_bound == pytest.approx(one_by_one(problem, shape, 0.1, centers), abs=1e-7)
     assert found.is_optimal.all()

@@ -491,6 +491,23 @@ def test_a_point_that_is_not_optimal_is_not_called_so_whatever_the_solver_says()
     assert judge.judged(program, replace(claimed, x=np.array([1.0, 0.0]))).gap == pytest.approx(1.0)
 
 
+def test_whole_numbers_that_share_a_sum_are_the_best_of_all_however_near_zero_their_relaxation_is() -> None:
+    # Seen from the optimum without integrality, the first linear relaxation is worth 0 up to rounding.
+    rng, z = np.random.default_rng(4), cp.Variable(2, integer=True)
+    problem = ph.DecisionProblem(
+        decision=z,
+        cost=lambda z, u: u @ z + 0.1 * cp.sum_squares(z),
+        constraints=[z >= 0, z <= 3, cp.sum(z) == 3],
+        n_outcomes=2,
+    )
+    shape, centers = Box([0.34, 0.21]), rng.normal(scale=0.3, size=(20, 2))
+    found = decide(problem, shape, 1.0, centers)
+    points = np.array([[k, 3 - k] for k in range(4)])
+    costs = (centers + shape.scale) @ points.T + 0.1 * (points**2).sum(axis=1)
+    assert found.is_optimal.all()
+    assert found.cost_bound == pytest.approx(costs.min(axis=1), abs=1e-7)
+
+
 # Learners and whole fits
 
 

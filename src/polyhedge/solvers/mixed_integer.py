@@ -80,7 +80,10 @@ def _by_tangents(program: ConicProgram, time_limit: float | None, max_nodes: int
         if candidate.status.has_solution and not candidate.value >= best.value:
             best = candidate
         done = status_at(best.value - lower, max(1.0, abs(best.value))) is Status.OPTIMAL
-        if done or outer.status is Status.STOPPED_EARLY or not relaxation.cut_off(outer.x):
+        # A relaxation that was not solved to its tolerance still bounds from below; only limits end the rounds.
+        is_late = time_limit is not None and time.perf_counter() - start >= time_limit
+        is_out = is_late or (max_nodes is not None and n_nodes >= max_nodes)
+        if done or is_out or not relaxation.cut_off(outer.x):
             break
     if not best.status.has_solution:
         return replace(best, detail="no feasible integer point was found before the limit", n_nodes=n_nodes)
