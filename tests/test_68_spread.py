@@ -188,11 +188,6 @@ def test_wrong_scales_are_refused(scales, error, message):
         decide(LINEAR, ph.Box([1.0, 1.0]).as_polyhedron(), 1.0, np.zeros((3, 2)), scales=scales)
 
 
-def test_only_polyhedra_are_scaled():
-    with pytest.raises(TypeError, match="Only a Polyhedron can be scaled, got Ball"):
-        decide(LINEAR, ph.Ball(2), 1.0, np.zeros((1, 2)), scales=np.array([2.0]))
-
-
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_the_bound_is_the_worst_cost_in_the_region(name):
     decider = fitted(400, problem=PROBLEMS[name])

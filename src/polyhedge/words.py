@@ -12,7 +12,7 @@ from polyhedge._validation import Array, Indices, Mask
 from polyhedge.estimator import RobustDecider
 from polyhedge.robust import Decisions
 from polyhedge.robust.counterpart import Counterpart
-from polyhedge.sets import Polyhedron, UncertaintySet
+from polyhedge.sets import Polyhedron, UncertaintySet, facets_of
 
 __all__ = ["Facet", "facets", "facets_in_words", "name_outcomes", "promise_in_words"]
 
@@ -69,7 +69,7 @@ def facets(
     decisions : what `decider.decide(X)` gave, where it is known already.
     """
     names = name_outcomes(decider, outcome_names)
-    polyhedron = as_polyhedron(decider.set_)
+    polyhedron = facets_of(decider.set_)
     if polyhedron is None:
         return ()
     bound = _binding(polyhedron, decider, X, decisions)
@@ -153,14 +153,6 @@ def name_outcomes(decider: RobustDecider, names: Sequence[str] | None = None) ->
     if len(names) != d:
         raise ValueError(f"outcome_names must have {d} names, one for each outcome, got {len(names)}.")
     return tuple(str(name) for name in names)
-
-
-def as_polyhedron(shape: UncertaintySet) -> Polyhedron | None:
-    """The facets of a polyhedral shape; None for shapes that have none, or too many to list."""
-    try:
-        return shape.as_polyhedron()  # type: ignore[attr-defined]
-    except (AttributeError, TypeError, ValueError):
-        return None
 
 
 def _binding(polyhedron: Polyhedron, decider: RobustDecider, X: Any, decisions: Decisions | None) -> Mask:

@@ -30,7 +30,7 @@ def family_from_state(state: Mapping[str, Any], problem: DecisionProblem, predic
     sets = None
     if state["set"] is not None:
         shape = set_from_state(state["set"])
-        sets = ScaledSet(problem, predictor, shape, spread_from_state(state.get("spread"), shape))
+        sets = ScaledSet(problem, predictor, shape, spread_from_state(state.get("spread")))
     kind = state.get("family", ScaledSet.kind)
     if kind == Guard.kind:
         return Guard(problem, predictor, _plan(state["plan"], sets))

@@ -167,7 +167,7 @@ def _info(opened: OpenedModel, n_bytes: int) -> ModelInfo:
         problem_source=str(source),
         problem_is_inside=is_inside,
         set=shape,
-        spread=spread_from_state(state.get("spread"), shape),
+        spread=spread_from_state(state.get("spread")),
         calibrations=calibrations_of(state),
         predictor_kind=str(state["predictor"]["kind"]),
         predictor_types=tuple(name for name in types if name.split(".")[0] not in ("builtins", "numpy")),

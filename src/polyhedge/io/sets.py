@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
 from polyhedge.learners import Spread
 from polyhedge.sets import Ball, Box, Ellipsoid, Polyhedron, UncertaintySet, UnionOfBalls
+
+
+@runtime_checkable
+class _Stored(Protocol):
+    def state(self) -> dict[str, Any]: ...
+
 
 MAX_SET_ENTRIES = 500_000
 """A union of balls has the residuals of all learning rows: 50 000 rows of 10 outcomes."""
@@ -31,13 +37,15 @@ def set_to_state(shape: UncertaintySet) -> dict[str, Any]:
     >>> set_to_state(Ball(2, norm=1))
     {'kind': 'Ball', 'n_outcomes': 2, 'norm': 1, 'center': array([0., 0.])}
     """
-    kind = type(shape).__name__
-    if SETS.get(kind, (None,))[0] is not type(shape):
+    state = shape.state() if isinstance(shape, _Stored) else {}
+    known = SETS.get(state.get("kind", ""), (None,))[0]
+    # A subclass with the state of its parent may have scores of its own.
+    if known is None or (type(shape) is not known and vars(known)["state"] is getattr(type(shape), "state", None)):
         raise ValueError(
-            f"A set of type {kind} cannot be stored; one of {', '.join(SETS)} can. "
-            "Use its as_polyhedron() where it has one."
+            f"A set of type {type(shape).__name__} cannot be stored; one of {', '.join(SETS)} can, and any other whose "
+            "method state describes it as one of these. Use its facets() where it has them."
         )
-    return {"kind": kind, **{name: getattr(shape, name) for name in SETS[kind][1]}}
+    return {name: state[name] for name in ("kind", *SETS[state["kind"]][1])}
 
 
 def set_from_state(state: Mapping[str, Any]) -> UncertaintySet:
@@ -62,10 +70,8 @@ def spread_to_state(spread: Spread) -> dict[str, Any]:
     return {**spread.state(), "names": list(spread.names)}
 
 
-def spread_from_state(state: Mapping[str, Any] | None, shape: UncertaintySet) -> Spread | None:
+def spread_from_state(state: Mapping[str, Any] | None) -> Spread | None:
     """The spread that `spread_to_state` described; None where there is none."""
     if state is None:
         return None
-    if not isinstance(shape, Polyhedron):
-        raise ValueError(f"Only a Polyhedron is scaled by a spread, got a {type(shape).__name__}.")
     return Spread(**{**state, "names": tuple(str(name) for name in state["names"])})

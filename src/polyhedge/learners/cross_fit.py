@@ -21,7 +21,7 @@ from polyhedge.calibration import conformal_radius, minimum_samples
 from polyhedge.learners.result import Learner
 from polyhedge.learners.samples import Samples
 from polyhedge.robust import decide_knowing
-from polyhedge.sets import Polyhedron, UncertaintySet
+from polyhedge.sets import Polyhedron, UncertaintySet, facets_of
 from polyhedge.solvers.program import Status
 
 logger = logging.getLogger(__name__)
@@ -186,9 +186,8 @@ def _contexts_of(samples: Samples, fold: Indices) -> Indices:
 
 def half_way(first: UncertaintySet, second: UncertaintySet) -> Polyhedron:
     """Half-way between two bounded polyhedra: the facets of both at the mean of their support functions."""
-    assert isinstance(first, Polyhedron)
-    assert isinstance(second, Polyhedron)
-    W = np.vstack([first.W, second.W])
+    facets = [shape for shape in map(facets_of, (first, second)) if shape is not None]
+    W = np.vstack([shape.W for shape in facets])
     W = W / np.linalg.norm(W, axis=1, keepdims=True)
     W = W[np.sort(np.unique(W.round(9), axis=0, return_index=True)[1])]
     return Polyhedron(W, -0.5 * (first.support(W, 0.0) + second.support(W, 0.0)))

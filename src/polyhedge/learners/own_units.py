@@ -20,7 +20,7 @@ from polyhedge.learners.samples import Samples
 from polyhedge.problems import DecisionProblem
 from polyhedge.problems.units import Units, problem_in
 from polyhedge.robust import decide_knowing
-from polyhedge.sets import Polyhedron
+from polyhedge.sets import Polyhedron, facets_of
 from polyhedge.solvers.scaling import power_of_two
 
 _FAR = 1024.0
@@ -72,9 +72,10 @@ class OwnUnits:
 
     def _set(self, found: LearnResult) -> Any:
         """The same family of sets; facets keep what their scores are measured in."""
-        assert isinstance(found.set, Polyhedron)
+        facets = facets_of(found.set)
+        assert facets is not None  # the learners of this package learn polyhedra
         score = {"outcomes": self.units.outcome, "costs": self.units.cost, "spreads": 1.0}[found.scores_in]
-        return Polyhedron(score / self.units.outcome * found.set.W, score * found.set.b)
+        return Polyhedron(score / self.units.outcome * facets.W, score * facets.b)
 
 
 Learn = Callable[..., LearnResult]

@@ -19,7 +19,7 @@ from polyhedge.problems import DecisionProblem
 from polyhedge.problems.segment import Segment, as_segment
 from polyhedge.robust import Counterpart, decide, decide_knowing
 from polyhedge.robust.support import maximise
-from polyhedge.sets import Polyhedron, UncertaintySet
+from polyhedge.sets import Polyhedron, UncertaintySet, facets_of
 
 
 @dataclass(frozen=True)
@@ -77,9 +77,10 @@ class Samples:
 
     def cost_at(self, shape: UncertaintySet, radius: float, contexts: Indices | None = None) -> float:
         """Mean worst-case cost over the contexts at a given radius."""
-        if isinstance(shape, Polyhedron) and self.has_closed_form:
+        facets = facets_of(shape) if self.has_closed_form else None
+        if facets is not None:
             chosen = np.arange(len(self.centers)) if contexts is None else contexts
-            return self.facet_gradient(shape.W, radius - shape.b, chosen).value
+            return self.facet_gradient(facets.W, radius - facets.b, chosen).value
         centers = self.centers if contexts is None else self.centers[contexts]
         bounds = decide(self.problem, shape, radius, centers).cost_bound
         return float(bounds.mean()) if np.isfinite(bounds).all() else np.inf

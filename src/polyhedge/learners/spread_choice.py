@@ -26,7 +26,7 @@ from polyhedge.learners.samples import Samples
 from polyhedge.learners.scales import standard_deviations
 from polyhedge.learners.spread import Spread
 from polyhedge.robust import decide_knowing
-from polyhedge.sets import Polyhedron
+from polyhedge.sets import Polyhedron, facets_of
 from polyhedge.solvers.program import Status
 
 __all__ = ["choose_spread", "learn_with_spread"]
@@ -91,9 +91,10 @@ def choose_spread(
     groups : labels of rows that are near-copies of each other; they stay in one fold.
     deadline : time (of `time.perf_counter`) after which nothing more is tried.
     """
+    facets = facets_of(result.set)
     groups_at_hand = np.inf if groups is None else len(np.unique(groups))
     if (
-        not isinstance(result.set, Polyhedron)
+        facets is None
         or result.status is Status.STOPPED_EARLY
         or samples.problem.pieces is None
         or samples.n < max(_FEWEST, minimum_samples(samples.alpha))
@@ -102,7 +103,7 @@ def choose_spread(
         return result, None
     relaxed = replace(samples, problem=samples.problem.relaxed())
     try:
-        return _Judge(result.set, relaxed, X, seed, groups, deadline).choose(result, handicap)
+        return _Judge(facets, relaxed, X, seed, groups, deadline).choose(result, handicap)
     except KeyboardInterrupt:
         return as_interrupted(result), None
 

@@ -9,9 +9,9 @@ from numpy.typing import ArrayLike
 
 from polyhedge._validation import Array
 from polyhedge.plots.style import CYCLE, LINES
-from polyhedge.sets import Ball, Box, Ellipsoid, Polyhedron, Region, UncertaintySet
+from polyhedge.sets import Polyhedron, Region, UncertaintySet
+from polyhedge.sets.protocol import Round, facets_of
 from polyhedge.solvers.polyhedral import maximise_linear
-from polyhedge.words import as_polyhedron
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -49,7 +49,7 @@ def projection(shape: UncertaintySet, radius: float, pair: tuple[int, int], fram
            [-1., -3.],
            [ 1., -3.]])
     """
-    facets, first = as_polyhedron(shape), list(pair)
+    facets, first = facets_of(shape), list(pair)
     if facets is not None and shape.n_outcomes == 2:
         return _clip(facets.W[:, first], radius - facets.b, frame)
     V = _around(N_DIRECTIONS)
@@ -105,7 +105,8 @@ def draw_set(
 
 
 def _is_convex(shape: UncertaintySet) -> bool:
-    return isinstance(shape.shape if isinstance(shape, _Placed) else shape, (Ball, Box, Ellipsoid, Polyhedron))
+    known = shape.shape if isinstance(shape, _Placed) else shape
+    return facets_of(known) is not None or isinstance(known, Round)
 
 
 def _contour(

@@ -17,7 +17,7 @@ from polyhedge.problems import DecisionProblem
 from polyhedge.problems.parameters import by_row
 from polyhedge.regions.family import DEFAULT_WORK, Work
 from polyhedge.robust import Decisions, decide
-from polyhedge.sets import Polyhedron, Region, UncertaintySet, Volume, has_quick_volume, mean_volume
+from polyhedge.sets import Region, UncertaintySet, Volume, has_quick_volume, mean_volume, scaled
 
 _VOLUME_REGIONS = 20
 """Regions of different form whose volumes are averaged: each may take a second."""
@@ -102,8 +102,7 @@ class PlacedSet:
         """The set of outcomes around one prediction, cut by what is known of outcomes."""
         A, h = self.problem.support_rows
         known = {"support_W": A, "support_h": h} if len(A) else {}
-        shape = self.shape.scaled(float(self.scales[row])) if isinstance(self.shape, Polyhedron) else self.shape
-        return Region(shape, radius, self.centers[row], **known)
+        return Region(scaled(self.shape, float(self.scales[row])), radius, self.centers[row], **known)
 
     def volume(self, radii: Array) -> Volume:
         """Mean volume; over an even choice of rows where regions differ by more than their scale."""

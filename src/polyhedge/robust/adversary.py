@@ -26,7 +26,8 @@ from polyhedge.problems.feasible_set import compile_feasible_program
 from polyhedge.robust.round_adversary import maximise_convex_over_round_set
 from polyhedge.robust.support import form_at, maximise, membership
 from polyhedge.robust.vertices import vertices_around
-from polyhedge.sets import Ball, Ellipsoid, UncertaintySet, UnionOfBalls
+from polyhedge.sets import UncertaintySet
+from polyhedge.sets.protocol import Union
 from polyhedge.solvers.program import Cone, ConicForm, ConicProgram, SolverError, Status
 from polyhedge.solvers.solve import solve
 
@@ -55,8 +56,8 @@ class Adversary:
             return self._over_pieces(z)
         if problem.sum_of_maxima is not None:
             return self._over_sum_of_maxima(z, problem.sum_of_maxima)
-        if isinstance(self.shape, UnionOfBalls):
-            return self._over_parts(z, self.shape)
+        if isinstance(self.shape, Union):
+            return self._over_parts(z, self.shape.parts)
         if problem.curvature is Curvature.CONCAVE:
             return self._concave(z)
         return self._over_vertices(z) if self.has_vertices else self._over_round_set(z)
@@ -64,8 +65,7 @@ class Adversary:
     @property
     def has_vertices(self) -> bool:
         """Whether the set is polyhedral, so that a convex cost is worst at a vertex."""
-        is_ball = isinstance(self.shape, Ball) and self.shape.norm == 2
-        return not (is_ball or isinstance(self.shape, (Ellipsoid, UnionOfBalls)))
+        return all(cone.kind in ("zero", "nonneg") for cone in self.form.cones)
 
     def _over_pieces(self, z: Array) -> WorstCase:
         pieces = self.problem.pieces
@@ -87,8 +87,8 @@ class Adversary:
         value = float(self.problem.evaluate(z[None], outcome[None])[0])
         return WorstCase(value + solution.gap, outcome, solution.gap)
 
-    def _over_parts(self, z: Array, shape: UnionOfBalls) -> WorstCase:
-        found = [Adversary(self.problem, part, self.radius, self.center).worst_case(z) for part in shape.parts]
+    def _over_parts(self, z: Array, parts: tuple[UncertaintySet, ...]) -> WorstCase:
+        found = [Adversary(self.problem, part, self.radius, self.center).worst_case(z) for part in parts]
         value = max(worst.value for worst in found)
         best = max(found, key=lambda worst: worst.value - worst.gap)
         return WorstCase(value, best.outcome, value - (best.value - best.gap))

@@ -18,13 +18,13 @@ from polyhedge.robust.adversary import Adversary
 from polyhedge.robust.along_segment import decide_along, support_along
 from polyhedge.robust.batch import WORTH_A_POOL, BatchDecisions, Progress, decide_in_batch
 from polyhedge.robust.counterpart import Counterpart, CounterpartSolution
-from polyhedge.robust.decisions import Decisions, all_optimal, joined, tight_facets
+from polyhedge.robust.decisions import Decisions, all_optimal, joined, numbered_facets, tight_facets
 from polyhedge.robust.parametric import ContextSolver
 from polyhedge.robust.recheck import bounds_hold
 from polyhedge.robust.scenarios import decide_by_scenarios
 from polyhedge.robust.support import form_at, is_empty, maximise
 from polyhedge.robust.workers import in_order
-from polyhedge.sets import Polyhedron, UncertaintySet
+from polyhedge.sets import UncertaintySet, facets_of, scaled
 from polyhedge.solvers.program import SolverError, Status
 
 _SEGMENT_CHUNK = 65_536
@@ -77,7 +77,7 @@ def decide(
     sizes, which = _distinct_sizes(radius, scales, len(centers))
 
     def work(k: int, rows: Any, tell: Progress | None) -> Decisions:
-        job = _Job(problem, _scaled(shape, sizes[k][1]), sizes[k][0], n_jobs)
+        job = _Job(problem, scaled(shape, sizes[k][1]), sizes[k][0], n_jobs)
         return _decide(job, centers[rows], values[rows], tell)
 
     return work(0, slice(None), progress) if len(sizes) == 1 else _in_groups(which, len(sizes), work, progress)
@@ -107,14 +107,6 @@ def _distinct(column: float | Array, name: str, n: int) -> tuple[Array, Indices]
         return entries.ravel()[:1], np.zeros(n, dtype=np.int64)
     distinct, which = np.unique(entries, return_inverse=True)
     return distinct, which
-
-
-def _scaled(shape: UncertaintySet, scale: float) -> UncertaintySet:
-    if scale == 1:
-        return shape
-    if not isinstance(shape, Polyhedron):
-        raise TypeError(f"Only a Polyhedron can be scaled, got {type(shape).__name__}. Leave scales out.")
-    return shape.scaled(scale)
 
 
 @dataclass(frozen=True, eq=False)
@@ -211,7 +203,7 @@ def _along_segment(job: _Job, centers: Array, progress: Progress | None) -> Deci
     n = len(centers)
     z, bound = np.empty((n, problem.n_decisions)), np.empty(n)
     worst = np.empty((n, problem.n_outcomes))
-    tight = np.empty((n, shape.n_facets if isinstance(shape, Polyhedron) else 0), dtype=bool)
+    tight = np.empty((n, numbered_facets(shape)), dtype=bool)
 
     def fill(chunk: slice) -> None:
         found = decide_along(segment, support, centers[chunk])
@@ -326,8 +318,9 @@ def diagnose(
     if np.isfinite(reach).all():
         return Status.INFEASIBLE, "No decision satisfies uncertain_constraints for all outcomes of the set"
     direction = np.vstack([axes, -axes])[int(np.argmax(reach))].tolist()
-    if isinstance(shape, Polyhedron) and not len(problem.support_rows[0]):
-        recession = shape.unbounded_direction()
+    facets = facets_of(shape)
+    if facets is not None and not len(problem.support_rows[0]):
+        recession = facets.unbounded_direction()
         direction = direction if recession is None else recession.round(4).tolist()
     return Status.UNBOUNDED_SET, (
         f"The set is unbounded along {direction}, so the worst-case cost is infinite. "

@@ -14,7 +14,7 @@ from polyhedge._frames import as_frame
 from polyhedge._validation import Array, Indices
 from polyhedge.problems.layout import Layout
 from polyhedge.robust.along_segment import BLOCK
-from polyhedge.sets import Polyhedron, UncertaintySet
+from polyhedge.sets import UncertaintySet, facets_of
 from polyhedge.solvers.program import TOLERANCE, Status, status_at
 
 
@@ -243,13 +243,20 @@ def all_optimal(n: int) -> NDArray[np.object_]:
     return status
 
 
+def numbered_facets(shape: UncertaintySet) -> int:
+    """How many facets a shape lists itself: only these are numbered, the 2^d of a ball are not."""
+    facets = facets_of(shape)
+    return facets.n_facets if facets is not None and facets is shape else 0
+
+
 def tight_facets(
     shape: UncertaintySet, radius: float, points: Array, centers: Array | None = None
 ) -> NDArray[np.bool_]:
     """Facets of a polyhedron that are tight at residuals (or outcomes around centers); block by block."""
-    if not isinstance(shape, Polyhedron):
+    facets = facets_of(shape)
+    if facets is None or facets is not shape:
         return np.zeros((len(points), 0), dtype=bool)
-    limit, length = radius - shape.b, np.linalg.norm(shape.W, axis=1)
+    limit, length = radius - facets.b, np.linalg.norm(facets.W, axis=1)
     # Near is what is near beside the usual distance of a facet from the origin.
     enough = limit - 1e-7 * (np.abs(limit) + length * np.median(np.abs(limit) / length))
     tight = np.empty((len(points), len(limit)), dtype=bool)
@@ -257,6 +264,6 @@ def tight_facets(
     enough = np.tile(enough, (min(BLOCK, len(points)), 1))
     for k in range(0, len(points), BLOCK):
         block = points[k : k + BLOCK]
-        reached = (block if centers is None else block - centers[k : k + BLOCK]) @ shape.W.T
+        reached = (block if centers is None else block - centers[k : k + BLOCK]) @ facets.W.T
         np.greater_equal(reached, enough[: len(block)], out=tight[k : k + BLOCK])
     return tight

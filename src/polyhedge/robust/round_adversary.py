@@ -15,7 +15,8 @@ from itertools import count, product
 import numpy as np
 
 from polyhedge._validation import Array
-from polyhedge.sets import Ball, Ellipsoid, UncertaintySet
+from polyhedge.sets import UncertaintySet
+from polyhedge.sets.protocol import Round
 from polyhedge.solvers.evidence import ROUNDING
 from polyhedge.solvers.program import TOLERANCE
 
@@ -35,7 +36,15 @@ def maximise_convex_over_round_set(
 
     `tolerance` is a share of how far the cost differs over the ends of the axes and the centre.
     """
-    to_outcome = _from_unit_ball(shape, radius, center)
+    if not isinstance(shape, Round):
+        raise TypeError(
+            f"The worst case of this convex cost over a {type(shape).__name__} cannot be computed: its conic form is "
+            "not polyhedral, and it has no from_unit_ball. Use a Polyhedron, a Box, a Ball or an Ellipsoid."
+        )
+
+    def to_outcome(points: Array) -> Array:
+        return shape.from_unit_ball(points, radius, center)
+
     d = len(center)
     best_value, best_point = -np.inf, center
     order = count()
@@ -89,12 +98,3 @@ def _bisect(generators: Array) -> list[Array]:
         half[replaced] = middle
         halves.append(half)
     return halves
-
-
-def _from_unit_ball(shape: UncertaintySet, radius: float, center: Array) -> Callable[[Array], Array]:
-    if isinstance(shape, Ellipsoid):
-        root = np.linalg.cholesky(shape.shape)
-        return lambda w: center + shape.center + radius * (w @ root.T)
-    if isinstance(shape, Ball) and shape.norm == 2:
-        return lambda w: center + shape.center + radius * w
-    raise TypeError(f"Expected a Euclidean ball or an ellipsoid, got {type(shape).__name__}.")

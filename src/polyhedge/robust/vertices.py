@@ -16,7 +16,8 @@ from scipy.spatial import ConvexHull
 
 from polyhedge._validation import Array
 from polyhedge.robust.support import maximise
-from polyhedge.sets import Ball, Box, Polyhedron, Region, UncertaintySet
+from polyhedge.sets import Region, UncertaintySet
+from polyhedge.sets.protocol import Cornered, facets_of
 from polyhedge.solvers.program import ConicForm
 
 _MAX_OUTCOMES = 4
@@ -31,10 +32,10 @@ def vertices_around(
 ) -> Array:
     """Vertices (n, d) of the outcomes around one prediction; `form` is the residual set cut by the known support."""
     A, h = support_rows
-    if isinstance(shape, Ball) and shape.norm == 1 and not len(A):
-        steps = np.vstack([np.eye(len(center)), -np.eye(len(center))])
-        return center + shape.center + radius * steps if radius >= 0 else np.zeros((0, len(center)))
-    if isinstance(shape, (Polyhedron, Box)) or (isinstance(shape, Ball) and shape.is_polyhedral):
+    listed = shape.vertices(radius) if isinstance(shape, Cornered) and not len(A) else None
+    if listed is not None:
+        return center + listed
+    if facets_of(shape) is not None:
         return Region(shape, radius, center, *((A, h) if len(A) else (None, None))).vertices()
     if len(center) > _MAX_OUTCOMES:
         raise ValueError(

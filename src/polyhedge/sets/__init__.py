@@ -6,8 +6,9 @@ from polyhedge.sets.convex_net import ConvexNet
 from polyhedge.sets.convex_nets import ConvexNets
 from polyhedge.sets.ellipsoid import Ellipsoid
 from polyhedge.sets.polyhedron import Polyhedron
-from polyhedge.sets.protocol import UncertaintySet, Volume, has_quick_volume, mean_volume
+from polyhedge.sets.protocol import LearnedShape, UncertaintySet, Volume, facets_of, has_quick_volume, mean_volume
 from polyhedge.sets.region import Region
+from polyhedge.sets.scaled_shape import scaled
 from polyhedge.sets.union_of_balls import UnionOfBalls
 
 __all__ = [
@@ -16,11 +17,14 @@ __all__ = [
     "ConvexNet",
     "ConvexNets",
     "Ellipsoid",
+    "LearnedShape",
     "Polyhedron",
     "Region",
     "UncertaintySet",
     "UnionOfBalls",
     "Volume",
+    "facets_of",
     "has_quick_volume",
     "mean_volume",
+    "scaled",
 ]

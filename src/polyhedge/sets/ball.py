@@ -22,6 +22,7 @@ from polyhedge.sets.protocol import (
     row_norms,
     score_in_blocks,
 )
+from polyhedge.sets.scaled_shape import Scaled
 from polyhedge.solvers.program import Cone, ConicForm
 
 # The norm whose unit ball gives the support function of the unit ball of the key.
@@ -117,6 +118,29 @@ class Ball:
         G = sp.csr_array(np.block([[eye, -eye], [-eye, -eye], [np.zeros((1, d)), np.ones((1, d))]]))
         return ConicForm(G, np.concatenate([c, -c, [radius]]), (Cone("nonneg", 2 * d + 1),))
 
+    def facets(self) -> Polyhedron | None:
+        """As `as_polyhedron`, where that applies; see `LearnedShape`."""
+        return self.as_polyhedron() if self.is_polyhedral else None
+
+    def vertices(self, radius: float) -> Array | None:
+        """The 2 d vertices (2 d, d) of an l_1 ball, none if it is empty; None for other norms."""
+        if self.norm != 1:
+            return None
+        steps = np.vstack([np.eye(self.n_outcomes), -np.eye(self.n_outcomes)])
+        return self.center + radius * steps if radius >= 0 else np.zeros((0, self.n_outcomes))
+
+    def from_unit_ball(self, points: Array, radius: float, center: Array) -> Array:
+        """Images (n, d), around a prediction, of points of the unit ball of its norm."""
+        return center + self.center + radius * points
+
+    def scaled(self, factor: float) -> Scaled:
+        """The ball whose residuals are `factor` times as large, at every radius."""
+        return ScaledBall(self, factor)
+
+    def state(self) -> dict[str, Any]:
+        """Plain data for a model file."""
+        return {"kind": "Ball", "n_outcomes": self.n_outcomes, "norm": self.norm, "center": self.center}
+
     def as_polyhedron(self) -> Polyhedron:
         """The same sets, radius by radius, with the same scores, as 2d (l_inf) or 2^d (l_1) half-spaces."""
         if self.norm == 2:
@@ -131,6 +155,16 @@ class Ball:
                 f"is supported up to {MAX_CROSS_POLYTOPE_OUTCOMES} outcomes. Use its conic form."
             )
         return Polyhedron(W, -W @ self.center)
+
+
+class ScaledBall(Scaled):
+    """A ball whose radius counts in another unit."""
+
+    shape: Ball
+
+    def from_unit_ball(self, points: Array, radius: float, center: Array) -> Array:
+        """Images (n, d), around a prediction, of points of the unit ball of its norm."""
+        return center + self.factor * (self.shape.center + radius * points)
 
 
 def unit_ball_volume(n_outcomes: int, norm: float = 2) -> float:

@@ -92,6 +92,18 @@ class Box:
         """The 2d half-spaces of the box; infeasible if the radius is negative."""
         return self.as_polyhedron().conic_form(radius)
 
+    def facets(self) -> Polyhedron:
+        """As `as_polyhedron`; see `LearnedShape`."""
+        return self.as_polyhedron()
+
+    def scaled(self, factor: float) -> Box:
+        """The box whose residuals are `factor` times as large, at every radius."""
+        return Box(factor * self.scale, factor * self.center)
+
+    def state(self) -> dict[str, Any]:
+        """Plain data for a model file."""
+        return {"kind": "Box", "scale": self.scale, "center": self.center}
+
     def as_polyhedron(self) -> Polyhedron:
         """The same sets, radius by radius, with the same scores, as half-spaces."""
         rows, offset = np.diag(1.0 / self.scale), self.center / self.scale

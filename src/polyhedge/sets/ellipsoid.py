@@ -116,6 +116,21 @@ class Ellipsoid:
         """Independent uniform points (n_samples, d) of the ellipsoid with a non-negative radius."""
         return self.center + Ball(self.n_outcomes).sample(radius, n_samples, rng) @ self.L.T
 
+    def from_unit_ball(self, points: Array, radius: float, center: Array) -> Array:
+        """Images (n, d), around a prediction, of points of the unit ball."""
+        return center + self.center + radius * (points @ self.L.T)
+
+    def facets(self) -> None:
+        """None: an ellipsoid has no facets; see `LearnedShape`."""
+
+    def scaled(self, factor: float) -> Ellipsoid:
+        """The ellipsoid whose residuals are `factor` times as large, at every radius."""
+        return Ellipsoid(factor**2 * self.shape, factor * self.center)
+
+    def state(self) -> dict[str, Any]:
+        """Plain data for a model file."""
+        return {"kind": "Ellipsoid", "shape": self.shape, "center": self.center}
+
     def conic_form(self, radius: float) -> ConicForm:
         r"""One second-order cone: $(r, L^{-1}(e - c))$; infeasible if the radius is negative."""
         inverse = self._inverse_factor()

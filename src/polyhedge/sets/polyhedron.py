@@ -173,6 +173,14 @@ class Polyhedron:
         """The polyhedron itself, as Box and Ball have this method too."""
         return self
 
+    def facets(self) -> Polyhedron:
+        """The polyhedron itself; see `LearnedShape`."""
+        return self
+
+    def state(self) -> dict[str, Any]:
+        """Plain data for a model file."""
+        return {"kind": "Polyhedron", "W": self.W, "b": self.b}
+
     def without_redundant_facets(self, radius: float) -> Polyhedron:
         """The polyhedron of the facets that matter at this radius; at other radii it may be larger.
 

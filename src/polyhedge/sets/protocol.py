@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from polyhedge._validation import Array, as_finite
 from polyhedge.solvers.program import ConicForm
+
+if TYPE_CHECKING:
+    from polyhedge.sets.polyhedron import Polyhedron
 
 N_SAMPLES = 10_000
 SCORE_BLOCK = 32_768
@@ -46,7 +49,9 @@ class Volume(float):
 class UncertaintySet(Protocol):
     r"""A family of sets of residuals that grows with the radius: $\{e \in R^d : s(e) \le r\}$.
 
-    Here s is `scores` and r is `radius`. The shape is learned; the radius is calibrated.
+    Here s is `scores` and r is `radius`. The shape is learned; the radius is calibrated. Any class with these members
+    can be learned, calibrated, decided with and drawn. Costs that are convex but no maximum of affine functions of the
+    outcome are decided over it where its conic form is polyhedral, or where it is `Round`, `Cornered` or a `Union`.
     """
 
     @property
@@ -77,13 +82,81 @@ class UncertaintySet(Protocol):
         r"""Arrays of the set: $\{e : \exists y,\ g - G\,[e; y] \in K\}$."""
 
 
+class LearnedShape(UncertaintySet, Protocol):
+    """What a shape offers beyond deciding; a class that lacks a part of it does without what the part is for."""
+
+    def facets(self) -> Polyhedron | None:
+        """The same sets, radius by radius, with the same scores, as half-spaces; None where there are none to list."""
+
+    def scaled(self, factor: float) -> UncertaintySet:
+        """The set whose residuals are `factor` times as large, at every radius; without it any shape is `Scaled`."""
+
+    def state(self) -> dict[str, Any]:
+        """Plain data for a model file: the arguments that make it again, and under "kind" the exported class."""
+
+
+@runtime_checkable
+class Faceted(Protocol):
+    """Sets that may have facets."""
+
+    def facets(self) -> Polyhedron | None:
+        """See `LearnedShape`."""
+
+
+@runtime_checkable
+class Cornered(Protocol):
+    """Sets that may be the hull of few vertices: a convex cost is worst at one of them."""
+
+    def vertices(self, radius: float) -> Array | None:
+        """Vertices (n, d); None where the set has none to list."""
+
+
+@runtime_checkable
+class Round(Protocol):
+    """Affine images of unit balls: a convex cost is maximised over cones of directions."""
+
+    def from_unit_ball(self, points: Array, radius: float, center: Array) -> Array:
+        """Images (n, d), around a prediction, of points of the unit ball."""
+
+
+@runtime_checkable
+class Sampled(Protocol):
+    """Sets that can be sampled."""
+
+    def sample(self, radius: float, n_samples: int, rng: np.random.Generator) -> Array:
+        """Independent uniform points (n_samples, d)."""
+
+
+@runtime_checkable
+class Union(Protocol):
+    """Sets that are unions, so that worst cases and outlines are those of the parts."""
+
+    @property
+    def parts(self) -> tuple[UncertaintySet, ...]:
+        """Convex sets of the same radius."""
+
+
+def facets_of(shape: UncertaintySet) -> Polyhedron | None:
+    """The facets of a shape; None for shapes that have none, or too many to list.
+
+    Examples
+    --------
+    >>> from polyhedge.sets import Ball, Box
+    >>> facets_of(Box([1.0, 2.0])).n_facets, facets_of(Ball(2))
+    (4, None)
+    """
+    return shape.facets() if isinstance(shape, Faceted) else None
+
+
 def has_quick_volume(shape: UncertaintySet) -> bool:
     """Whether the volume is finite and takes milliseconds: a bounded set of up to 3 outcomes with not too many facets.
 
     Beyond, vertices become too many to list, and a number such as 4.5e47 tells nobody anything.
     """
-    few_facets = getattr(shape, "n_facets", 0) <= _QUICK_FACETS
-    return shape.n_outcomes <= _QUICK_OUTCOMES and few_facets and shape.is_bounded
+    if shape.n_outcomes > _QUICK_OUTCOMES:
+        return False
+    facets = facets_of(shape)
+    return (facets is None or facets.n_facets <= _QUICK_FACETS) and shape.is_bounded
 
 
 def mean_volume(shape: UncertaintySet, radius: float, scales: Array, **options: Any) -> Volume:

@@ -10,12 +10,18 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike
 
 from polyhedge._validation import Array, as_finite, as_rows
-from polyhedge.sets.ball import Ball
-from polyhedge.sets.box import Box
-from polyhedge.sets.ellipsoid import Ellipsoid
 from polyhedge.sets.polyhedron import Polyhedron
-from polyhedge.sets.protocol import N_SAMPLES, UncertaintySet, Volume, as_directions, frozen, like_directions
-from polyhedge.sets.union_of_balls import UnionOfBalls
+from polyhedge.sets.protocol import (
+    N_SAMPLES,
+    Sampled,
+    UncertaintySet,
+    Union,
+    Volume,
+    as_directions,
+    facets_of,
+    frozen,
+    like_directions,
+)
 from polyhedge.solvers.polyhedral import maximise_conic
 from polyhedge.solvers.program import Cone, ConicForm
 
@@ -119,7 +125,7 @@ class Region:
         single = np.ndim(outcomes) == 1
         rows = as_finite(outcomes, "outcomes", ndim=1)[None, :] if single else outcomes
         residuals = as_rows(rows, "outcomes", self.n_outcomes) - self.center
-        if _is_polyhedral(self.shape):
+        if self._has_facets:
             polyhedron = self._residual_polyhedron()
             inside = _satisfies(residuals, polyhedron.W, -polyhedron.b)
         else:
@@ -137,7 +143,7 @@ class Region:
         V, single = as_directions(directions, self.n_outcomes)
         if self.support_W is None:
             values = self.shape.support(V, self.radius)
-        elif _is_polyhedral(self.shape):
+        elif self._has_facets:
             values = self._residual_polyhedron().support(V, 0.0)
         else:
             values = maximise_conic(self._residual_form(), V)
@@ -162,7 +168,7 @@ class Region:
         rng = np.random.default_rng(0) if rng is None else rng
         if self.support_W is None:
             return self.shape.volume(self.radius, rng=rng, n_samples=n_samples)
-        if _is_polyhedral(self.shape):
+        if self._has_facets:
             return self._residual_polyhedron().volume(0.0, rng=rng, n_samples=n_samples)
         if self.is_empty:
             return Volume(0.0)
@@ -196,14 +202,18 @@ class Region:
         ax.autoscale_view()
         return ax
 
+    @property
+    def _has_facets(self) -> bool:
+        return facets_of(self.shape) is not None
+
     def _residual_polyhedron(self) -> Polyhedron:
         """The region shifted to the origin, at radius 0: far away, rounding would eat the set's own size."""
-        if not _is_polyhedral(self.shape):
+        polyhedron = facets_of(self.shape)
+        if polyhedron is None:
             raise TypeError(
                 "Only Polyhedron, Box and Ball (norm inf; norm 1 up to 12 outcomes) have W, h and vertices, "
                 f"got {type(self.shape).__name__}. Use support() or conic_form()."
             )
-        polyhedron: Polyhedron = self.shape.as_polyhedron()  # type: ignore[attr-defined]
         W, h = polyhedron.W, self.radius - polyhedron.b
         if self.support_W is not None and self.support_h is not None:
             W = np.vstack([W, self.support_W])
@@ -220,7 +230,7 @@ class Region:
         return ConicForm(sp.csr_array(sp.vstack([form.G, rows])), g, (*form.cones, Cone("nonneg", k)))
 
     def _sampled_volume(self, rng: np.random.Generator, n_samples: int) -> Volume:
-        if isinstance(self.shape, (Ball, Ellipsoid)):
+        if isinstance(self.shape, Sampled):
             points = self.center + self.shape.sample(self.radius, n_samples, rng)
             whole = float(self.shape.volume(self.radius))
         else:
@@ -234,7 +244,7 @@ class Region:
 
     def _outlines(self) -> list[Array]:
         """One outline, or one for each ball of a union, whose own would be that of its hull."""
-        if not isinstance(self.shape, UnionOfBalls):
+        if not isinstance(self.shape, Union):
             return [self._outline()]
         known = self.support_W, self.support_h
         parts = [Region(part, self.radius, self.center, *known) for part in self.shape.parts]
@@ -243,7 +253,7 @@ class Region:
 
     def _outline(self) -> Array:
         """Corner points (n, 2) in cyclic order."""
-        if _is_polyhedral(self.shape):
+        if self._has_facets:
             corners = self.vertices()
             around = corners - corners.mean(axis=0) if len(corners) else corners
             return corners[np.argsort(np.arctan2(around[:, 1], around[:, 0]))]
@@ -253,10 +263,6 @@ class Region:
         # Neighbouring tangents meet next to the boundary.
         pairs = np.stack([V, np.roll(V, -1, axis=0)], axis=1)
         return np.linalg.solve(pairs, np.column_stack([values, np.roll(values, -1)])[..., None])[..., 0]
-
-
-def _is_polyhedral(shape: UncertaintySet) -> bool:
-    return isinstance(shape, (Polyhedron, Box)) or (isinstance(shape, Ball) and shape.is_polyhedral)
 
 
 def _satisfies(points: Array, W: Array, h: Array) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:

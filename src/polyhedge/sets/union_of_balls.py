@@ -22,10 +22,22 @@ from polyhedge.sets.protocol import (
     row_norms,
     score_in_blocks,
 )
+from polyhedge.sets.scaled_shape import Scaled
 from polyhedge.solvers.program import Cone, ConicForm
 
 # Beyond this, the hull of the anchors costs more than the anchors inside it would.
 MAX_HULL_OUTCOMES = 4
+
+
+class ScaledUnion(Scaled):
+    """A union whose radius counts in another unit."""
+
+    shape: UnionOfBalls
+
+    @property
+    def parts(self) -> tuple[Scaled, ...]:
+        """The balls, one for each anchor."""
+        return tuple(part.scaled(self.factor) for part in self.shape.parts)
 
 
 @dataclass(frozen=True, eq=False, init=False)
@@ -76,6 +88,17 @@ class UnionOfBalls:
     def parts(self) -> tuple[Ball, ...]:
         """The balls, one for each anchor."""
         return tuple(Ball(self.n_outcomes, center=anchor) for anchor in self.anchors)
+
+    def facets(self) -> None:
+        """None: a union has no facets; see `LearnedShape`."""
+
+    def scaled(self, factor: float) -> Scaled:
+        """The union whose residuals are `factor` times as large, at every radius."""
+        return ScaledUnion(self, factor)
+
+    def state(self) -> dict[str, Any]:
+        """Plain data for a model file."""
+        return {"kind": "UnionOfBalls", "anchors": self.anchors}
 
     def scores(self, residuals: ArrayLike) -> Array:
         r"""$\min_k \|e - a_k\|_2$ of each row of `residuals` (n, d)."""

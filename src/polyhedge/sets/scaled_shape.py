@@ -1,0 +1,90 @@
+"""Sets whose residuals are some factor larger: of any shape, by its own way where it has one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import ArrayLike, NDArray
+
+from polyhedge._validation import Array, as_rows
+from polyhedge.sets.protocol import N_SAMPLES, UncertaintySet, Volume, as_directions, facets_of, like_directions
+from polyhedge.solvers.program import ConicForm
+
+if TYPE_CHECKING:
+    from polyhedge.sets.polyhedron import Polyhedron
+
+
+@runtime_checkable
+class _OwnWay(Protocol):
+    def scaled(self, factor: float) -> UncertaintySet: ...
+
+
+def scaled(shape: UncertaintySet, factor: float) -> UncertaintySet:
+    """The set whose residuals are `factor` times as large, at every radius.
+
+    Examples
+    --------
+    >>> from polyhedge.sets import Ball
+    >>> scaled(Ball(2), 3.0).support([1.0, 0.0], radius=2.0)
+    6.0
+    """
+    if factor == 1:
+        return shape
+    if not 0 < factor < np.inf:
+        raise ValueError(f"factor must be positive, got {factor}.")
+    return shape.scaled(factor) if isinstance(shape, _OwnWay) else Scaled(shape, factor)
+
+
+@dataclass(frozen=True, eq=False)
+class Scaled:
+    r"""The set $\{e : s(e / \sigma) \le r\}$ of a shape with scores s, $\sigma$ = `factor`."""
+
+    shape: UncertaintySet
+    factor: float
+
+    @property
+    def n_outcomes(self) -> int:
+        """Dimension d of the residuals."""
+        return self.shape.n_outcomes
+
+    @property
+    def is_bounded(self) -> bool:
+        """As the shape is."""
+        return self.shape.is_bounded
+
+    def scores(self, residuals: ArrayLike) -> Array:
+        """Scores of the residuals over the factor."""
+        return self.shape.scores(as_rows(residuals, "residuals", self.n_outcomes) / self.factor)
+
+    def contains(self, residuals: ArrayLike, radius: float) -> NDArray[np.bool_]:
+        """Whether each row of `residuals` (n, d) has a score of at most `radius`."""
+        return self.scores(residuals) <= radius
+
+    def support(self, directions: ArrayLike, radius: float) -> Any:
+        """The shape's, times the factor."""
+        V, single = as_directions(directions, self.n_outcomes)
+        return like_directions(self.factor * np.asarray(self.shape.support(V, radius)), single)
+
+    def volume(self, radius: float, *, rng: np.random.Generator | None = None, n_samples: int = N_SAMPLES) -> Volume:
+        """The shape's, times the factor to the power d."""
+        whole, growth = self.shape.volume(radius, rng=rng, n_samples=n_samples), self.factor**self.n_outcomes
+        return Volume(growth * whole, growth * whole.standard_error)
+
+    def conic_form(self, radius: float) -> ConicForm:
+        """The shape's, with the columns of the residual over the factor."""
+        form = self.shape.conic_form(radius)
+        columns = np.ones(form.G.shape[1])
+        columns[: self.n_outcomes] /= self.factor
+        return ConicForm(sp.csr_array(form.G * columns), form.g, form.cones)
+
+    def facets(self) -> Polyhedron | None:
+        """The shape's, where it has any, scaled."""
+        facets = facets_of(self.shape)
+        return None if facets is None else facets.scaled(self.factor)
+
+    def scaled(self, factor: float) -> Scaled:
+        """By both factors."""
+        return type(self)(self.shape, self.factor * factor)

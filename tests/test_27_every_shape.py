@@ -1,0 +1,175 @@
+"""Every exported shape, and one that is defined here, keeps the same promises and works everywhere."""
+
+from __future__ import annotations
+
+import cvxpy as cp
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import polyhedge as ph
+from polyhedge.io.sets import set_from_state, set_to_state
+from polyhedge.robust import decide
+from polyhedge.sets import Ball, Box, Ellipsoid, Polyhedron, UncertaintySet, UnionOfBalls, facets_of, scaled
+from polyhedge.solvers.polyhedral import maximise_conic
+from polyhedge.solvers.program import Cone, ConicForm
+
+
+class Cap:
+    """A user's own shape with what `decide` needs and nothing more: part of a ball, {e : |e| <= r, 2 e_1 <= r}."""
+
+    n_outcomes = 2
+    is_bounded = True
+
+    def scores(self, residuals):
+        e = np.asarray(residuals, dtype=float)
+        return np.maximum(np.linalg.norm(e, axis=1), 2 * e[:, 0])
+
+    def contains(self, residuals, radius):
+        return self.scores(residuals) <= radius
+
+    def support(self, directions, radius):
+        V = np.atleast_2d(directions)
+        values = maximise_conic(self.conic_form(radius), V)
+        return float(values[0]) if np.ndim(directions) == 1 else values
+
+    def volume(self, radius, *, rng=None, n_samples=0):
+        return ph.sets.Volume((np.pi - np.pi / 3 + np.sqrt(3) / 4) * radius**2)
+
+    def conic_form(self, radius):
+        G = sp.csr_array(np.array([[2.0, 0.0], [0.0, 0.0], [-1.0, 0.0], [0.0, -1.0]]))
+        return ConicForm(G, np.array([radius, radius, 0.0, 0.0]), (Cone("nonneg", 1), Cone("soc", 3)))
+
+
+EXPORTED = {
+    "l_1 ball": Ball(2, norm=1, center=[0.1, 0.2]),
+    "l_2 ball": Ball(2, center=[0.1, -0.2]),
+    "l_inf ball": Ball(2, norm=np.inf),
+    "box": Box([1.0, 0.5], [0.2, 0.0]),
+    "ellipsoid": Ellipsoid([[1.0, 0.3], [0.3, 0.5]], [0.1, 0.0]),
+    "polyhedron": Polyhedron([[1.0, 0.0], [0.0, 1.0], [-1.0, -1.0]], [0.0, 0.1, -0.2]),
+    "union of balls": UnionOfBalls([[0.0, 0.0], [1.0, 0.3]]),
+}
+SHAPES: dict[str, UncertaintySet] = {**EXPORTED, "own": Cap()}
+every_shape = pytest.mark.parametrize("name", SHAPES)
+POINTS = np.random.default_rng(0).normal(size=(400, 2))
+AROUND = np.column_stack([np.cos(np.arange(12)), np.sin(np.arange(12))])
+
+
+def test_the_table_has_every_exported_shape():
+    exported = {getattr(ph.sets, name) for name in ph.sets.__all__}
+    shapes = {
+        one for one in exported if isinstance(one, type) and hasattr(one, "conic_form") and hasattr(one, "scores")
+    }
+    shapes -= {UncertaintySet, ph.sets.LearnedShape}
+    assert {type(shape) for shape in EXPORTED.values()} == {
+        one for one in shapes if not one.__name__.startswith("Convex")
+    }
+
+
+@every_shape
+def test_it_fulfils_the_protocol_and_contains_what_scores_at_most_the_radius(name):
+    shape = SHAPES[name]
+    assert isinstance(shape, UncertaintySet)
+    scores = shape.scores(POINTS)
+    assert np.array_equal(shape.contains(POINTS, 1.0), scores <= 1.0)
+    assert (scores[:5] == [shape.scores(point[None])[0] for point in POINTS[:5]]).all()
+
+
+@every_shape
+def test_the_support_is_that_of_the_conic_form_and_no_member_passes_it(name):
+    shape = SHAPES[name]
+    support = shape.support(AROUND, 1.0)
+    assert support == pytest.approx(maximise_conic(shape.conic_form(1.0), AROUND), abs=1e-7)
+    inside = POINTS[shape.contains(POINTS, 1.0)]
+    assert (inside @ AROUND.T <= support + 1e-9).all()
+
+
+@every_shape
+@pytest.mark.parametrize("factor", [0.5, 3.0])
+def test_scaling_multiplies_residuals_at_every_radius(name, factor):
+    shape = SHAPES[name]
+    larger = scaled(shape, factor)
+    assert larger.scores(factor * POINTS) == pytest.approx(shape.scores(POINTS), rel=1e-12)
+    assert larger.support(AROUND, 0.7) == pytest.approx(factor * np.asarray(shape.support(AROUND, 0.7)), rel=1e-7)
+    assert maximise_conic(larger.conic_form(0.7), AROUND) == pytest.approx(larger.support(AROUND, 0.7), abs=1e-6)
+    assert float(larger.volume(0.7)) == pytest.approx(factor**2 * shape.volume(0.7))
+    assert larger.is_bounded == shape.is_bounded
+
+
+@every_shape
+def test_facets_have_the_same_scores(name):
+    shape = SHAPES[name]
+    facets = facets_of(shape)
+    assert (facets is None) == (name in ("l_2 ball", "ellipsoid", "union of balls", "own"))
+    if facets is not None:
+        assert facets.scores(POINTS) == pytest.approx(shape.scores(POINTS), abs=1e-12)
+        assert facets_of(scaled(shape, 2.0)).scores(POINTS) == pytest.approx(
+            scaled(shape, 2.0).scores(POINTS), abs=1e-9
+        )
+
+
+@pytest.mark.parametrize("name", EXPORTED)
+def test_a_stored_shape_has_the_same_scores_to_the_last_bit(name):
+    again = set_from_state(set_to_state(EXPORTED[name]))
+    assert np.array_equal(again.scores(POINTS), EXPORTED[name].scores(POINTS))
+
+
+def test_a_shape_without_state_says_what_can_be_stored():
+    with pytest.raises(ValueError, match=r"A set of type Cap cannot be stored; one of Polyhedron, Box"):
+        set_to_state(Cap())
+
+
+def test_a_shape_that_describes_itself_as_an_exported_one_is_stored_as_that():
+    class Square(Cap):
+        def state(self):
+            return {"kind": "Box", "scale": np.ones(2), "center": np.zeros(2)}
+
+    assert isinstance(set_from_state(set_to_state(Square())), Box)
+
+
+def budget(cost) -> ph.DecisionProblem:
+    z = cp.Variable(2)
+    return ph.DecisionProblem(decision=z, cost=cost, constraints=[z >= 0, cp.sum(z) <= 2, z <= 1.5], n_outcomes=2)
+
+
+PROBLEMS = {
+    "segment": ph.problems.simplex_linear([0.0, 0.0]),
+    "any directions": budget(lambda z, u: u @ z - cp.sum(z)),
+    "pieces": ph.problems.simplex_newsvendor(1.0, 2.0, 2),
+    "convex in the outcome": budget(lambda z, u: cp.sum_squares(u - z)),
+}
+
+
+@every_shape
+@pytest.mark.parametrize("structure", PROBLEMS)
+def test_no_member_of_the_set_costs_more_than_the_bound_and_scaling_is_that_of_the_set(name, structure):
+    shape, problem, center = SHAPES[name], PROBLEMS[structure], np.array([[0.4, 0.6]])
+    if (name, structure) == ("own", "convex in the outcome"):
+        with pytest.raises(TypeError, match="over a Cap cannot be computed: its conic form is not polyhedral"):
+            decide(problem, shape, 1.0, center)
+        return
+    found = decide(problem, shape, 0.8, center, scales=np.array([1.5]))
+    assert found.status[0].has_solution
+    outcomes = center + 1.5 * POINTS[shape.contains(POINTS, 0.8)]
+    costs = problem.evaluate(np.tile(found.flat, (len(outcomes), 1)), outcomes)
+    assert costs.max() <= found.cost_bound[0] + 1e-6
+    again = decide(problem, scaled(shape, 1.5), 0.8, center)
+    assert again.cost_bound == pytest.approx(found.cost_bound, abs=1e-6)
+
+
+@every_shape
+def test_it_is_calibrated_and_decided_with_when_a_learner_learns_it(name):
+    class Given:
+        needs = ph.learners.Needs()
+
+        def learn(self, samples, random_state=None):
+            return ph.learners.LearnResult(SHAPES[name], samples.value(SHAPES[name]), ph.Status.FINISHED, 0.0)
+
+    X, Y = ph.data.make_synthetic(120, rng=np.random.default_rng(1))
+    decider = ph.RobustDecider(PROBLEMS["segment"], learner=Given(), random_state=0).fit(X, Y)
+    bound = decider.decide(X[:2]).cost_bound
+    region = decider.region(X[0])
+    assert np.isfinite(bound).all()
+    assert region.contains(Y[0]) == (decider.set_.scores(Y[:1] - decider.centers(X[:1]))[0] <= decider.radius_)
+    assert 0 < region.volume() < np.inf
