@@ -369,7 +369,7 @@ def test_tables_name_the_method_that_failed_and_why(failing, tmp_path) -> None:
         assert sum("failed" in row for row in grid.rows) == 2
         assert "Polyhedron: ValueError: alpha=0.01 needs at least 99 learning samples" in grid.note
     write_tables(failing, tmp_path)
-    assert "Failed: Polyhedron" in (tmp_path / "tables.md").read_text(encoding="utf-8")
+    assert "; Polyhedron: ValueError" in (tmp_path / "tables.md").read_text(encoding="utf-8")
 
 
 def test_default_that_failed_is_not_compared_with_itself(failing) -> None:
