@@ -13,7 +13,6 @@ from scipy import stats
 from polyhedge.calibration import conformal_rank, coverage_law
 from polyhedge.problems import simplex_linear, simplex_newsvendor, simplex_quadratic
 from polyhedge.robust import decide
-from polyhedge.robust.net_decisions import guarded_sets
 from polyhedge.sets import Polyhedron
 from polyhedge_study import make_task, synthetic_task
 from polyhedge_study.baselines import (
@@ -38,6 +37,7 @@ from polyhedge_study.baselines.picnn_network import gradient, initial_parameters
 from polyhedge_study.baselines.picnn_programs import ByPrograms
 from polyhedge_study.baselines.references import _average_by_cuts, decide_on_average
 from polyhedge_study.baselines.union_of_frames import UnionOfFrames
+from polyhedge_study.nets.net_decisions import guarded_sets
 
 ALPHA = 0.1
 SMALL = (200, 60, 60, 40)

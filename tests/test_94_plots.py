@@ -12,8 +12,9 @@ import polyhedge as ph
 from polyhedge.learners import OneSidedBox, PcaBox
 from polyhedge.plots.directions import cost_slopes
 from polyhedge.plots.outline import frame_of, projection
-from polyhedge.sets import ConvexNet, UnionOfBalls
+from polyhedge.sets import UnionOfBalls
 from polyhedge_study import synthetic_task
+from polyhedge_study.nets import ConvexNet
 
 matplotlib = pytest.importorskip("matplotlib")
 matplotlib.use("Agg")

@@ -2,8 +2,6 @@
 
 from polyhedge.sets.ball import Ball
 from polyhedge.sets.box import Box
-from polyhedge.sets.convex_net import ConvexNet
-from polyhedge.sets.convex_nets import ConvexNets
 from polyhedge.sets.ellipsoid import Ellipsoid
 from polyhedge.sets.polyhedron import Polyhedron
 from polyhedge.sets.protocol import LearnedShape, UncertaintySet, Volume, facets_of, has_quick_volume, mean_volume
@@ -14,8 +12,6 @@ from polyhedge.sets.union_of_balls import UnionOfBalls
 __all__ = [
     "Ball",
     "Box",
-    "ConvexNet",
-    "ConvexNets",
     "Ellipsoid",
     "LearnedShape",
     "Polyhedron",

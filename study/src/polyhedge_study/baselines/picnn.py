@@ -19,9 +19,7 @@ import numpy as np
 from polyhedge._validation import Array
 from polyhedge.calibration import conformal_radius, conformal_rank
 from polyhedge.problems import DecisionProblem
-from polyhedge.robust.net_decisions import NetSets, decide_nets, guarded_sets
-from polyhedge.sets import ConvexNets, Volume
-from polyhedge.sets.convex_net import volume_from_rays
+from polyhedge.sets import Volume
 from polyhedge_study.baselines.fitted import Fitted, fit_predictor
 from polyhedge_study.baselines.picnn_loss import LOSSES, Envelopes, joined, loss, planar_envelopes
 from polyhedge_study.baselines.picnn_network import (
@@ -33,6 +31,9 @@ from polyhedge_study.baselines.picnn_network import (
 )
 from polyhedge_study.baselines.picnn_programs import ByPrograms
 from polyhedge_study.measure import Measured, measure_decisions
+from polyhedge_study.nets import ConvexNets
+from polyhedge_study.nets.convex_net import volume_from_rays
+from polyhedge_study.nets.net_decisions import NetSets, decide_nets, guarded_sets
 from polyhedge_study.tasks import Task
 
 N_EPOCHS = 200

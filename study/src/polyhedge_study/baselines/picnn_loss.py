@@ -24,9 +24,9 @@ from polyhedge._validation import Array
 from polyhedge.problems import DecisionProblem
 from polyhedge.problems.segment import Segment, as_segment
 from polyhedge.robust.each_context import FixedLines, fixed_lines, least_maximum
-from polyhedge.robust.net_decisions import NetSets, oriented, saddles_along
-from polyhedge.robust.net_saddle import Saddle, supports
 from polyhedge_study.baselines.picnn_network import Contacts
+from polyhedge_study.nets.net_decisions import NetSets, oriented, saddles_along
+from polyhedge_study.nets.net_saddle import Saddle, supports
 
 LOSSES = ("worst-case", "realised")
 TILT = 0.5

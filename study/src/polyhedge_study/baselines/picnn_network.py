@@ -1,7 +1,7 @@
 r"""The partially input-convex network of Amos et al. as Yeh et al. use it: parameters, gates, one training step.
 
 With $u_1 = [U_1 x + c_1]_+$ and $u_2 = [U_2 u_1 + c_2]_+$ the score of a residual e at features x is that of
-`polyhedge.sets.ConvexNets`, whose gates and offsets are affine in x (first layer), $u_1$ (second) and $u_2$ (output),
+`nets.ConvexNets`, whose gates and offsets are affine in x (first layer), $u_1$ (second) and $u_2$ (output),
 cut at zero where they multiply hidden units. Hidden weights stay non-negative by projection after every step.
 """
 
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from polyhedge._validation import Array
-from polyhedge.sets import ConvexNets
+from polyhedge_study.nets import ConvexNets
 
 WIDTH = 64
 # Multiple of |e|_inf, in units of the residuals' size: keeps sets bounded and is small beside what is learned.

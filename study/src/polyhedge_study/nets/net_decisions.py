@@ -12,8 +12,8 @@ from polyhedge.problems.segment import Segment, as_segment
 from polyhedge.robust.decide import decide
 from polyhedge.robust.decisions import Decisions
 from polyhedge.robust.each_context import decide_each, decisions_at, has_segment, joined
-from polyhedge.robust.net_saddle import Line, Saddle, find_saddles, supports
-from polyhedge.sets import ConvexNets
+from polyhedge_study.nets.convex_nets import ConvexNets
+from polyhedge_study.nets.net_saddle import Line, Saddle, find_saddles, supports
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from polyhedge._validation import Array, Indices, Mask
-from polyhedge.sets.convex_net import ConvexNet
+from polyhedge_study.nets.convex_net import ConvexNet
 
 _MAX_STEPS = 200
 # Relative accuracy of a boundary point's score.

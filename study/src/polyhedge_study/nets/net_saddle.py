@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from polyhedge._validation import Array, Mask
-from polyhedge.sets.convex_nets import ConvexNets, NetValues
+from polyhedge_study.nets.convex_nets import ConvexNets, NetValues
 
 _MAX_STEPS = 100
 # Proven error, relative to the size of the set, at which the search ends.
