@@ -6,6 +6,8 @@ import pickle
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn import config_context
+from sklearn.base import clone
 
 import polyhedge as ph
 from polyhedge.metrics import Estimate, Proportion
@@ -94,3 +96,76 @@ def test_an_evaluation_is_a_table(fitted):
     assert frame.loc["coverage", "value"] == float(evaluation.coverage)
     assert frame.loc["realised_cost", "standard_error"] == evaluation.realised_cost.standard_error
     assert "coverage" in evaluation._repr_html_()
+
+
+def test_decisions_have_the_callers_index_and_the_names_of_problem_and_outcomes(fitted):
+    decider, X, _ = fitted
+    decisions = decider.decide(X)
+    frame = decisions.to_frame()
+    pd.testing.assert_index_equal(frame.index, X.index)
+    assert frame.columns.tolist() == ["z_1", "z_2", "cost_bound", "worst_steel", "worst_oil", "status", "note"]
+    assert decisions[3].label == 1253
+    assert str(decisions[3]).startswith("1253: z = [")
+
+
+def test_a_series_by_the_names_of_the_features_is_one_row(fitted):
+    decider, X, _ = fitted
+    shuffled = X.iloc[4][X.columns[::-1]]
+    one = decider.decide(shuffled)
+    assert one.to_frame().index.tolist() == [1254]
+    np.testing.assert_array_equal(one.cost_bound, decider.decide(X.iloc[[4]]).cost_bound)
+    np.testing.assert_array_equal(decider.region(shuffled).center, decider.region(X.iloc[[4]]).center)
+
+
+def test_a_series_of_predictions_is_a_column():
+    y = pd.Series(np.random.default_rng(0).normal(size=100), name="demand")
+    problem = ph.problems.newsvendor(1.0, 4.0, 1, nonnegative_demand=False)
+    decider = ph.RobustDecider(problem, "precomputed", learner=ph.learners.OneSidedBox(), random_state=0)
+    assert len(decider.fit(y * 0.5, y).decide(y * 0.5)) == 100
+
+
+def test_a_decision_called_like_a_column_of_ours_keeps_its_own():
+    problem = PROBLEM.labelled(decision_names=["status", "cost_bound"])
+    Y = np.random.default_rng(0).normal(size=(100, 2))
+    decider = ph.RobustDecider(problem, "precomputed", learner=ph.learners.OneSidedBox(), random_state=0).fit(Y, Y)
+    decisions = decider.decide(Y)
+    np.testing.assert_array_equal(decisions.to_frame()[["status_", "cost_bound_"]], decisions.z)
+
+
+def as_frame_of(library: str, frame: pd.DataFrame):
+    if library == "polars":
+        return pytest.importorskip("polars").from_pandas(frame)
+    return pytest.importorskip("pyarrow").Table.from_pandas(frame, preserve_index=False)
+
+
+@pytest.mark.parametrize("library", ["polars", "pyarrow"])
+def test_frames_of_another_library_come_back_as_they_came(fitted, library):
+    _, X, Y = fitted
+    again = ph.RobustDecider(PROBLEM, learner=ph.learners.OneSidedBox(), random_state=0)
+    again.fit(as_frame_of(library, X), as_frame_of(library, Y))
+    same = ph.RobustDecider(PROBLEM, learner=ph.learners.OneSidedBox(), random_state=0).fit(X, Y)
+    decisions = again.decide(as_frame_of(library, X))
+    assert type(decisions.to_frame()).__module__.split(".")[0] == library
+    np.testing.assert_array_equal(decisions.cost_bound, same.decide(X).cost_bound)
+    assert again.evaluate(as_frame_of(library, X), as_frame_of(library, Y)).coverage == same.evaluate(X, Y).coverage
+    again.recalibrate(as_frame_of(library, X), as_frame_of(library, Y))
+
+
+def test_set_output_and_its_configuration_choose_the_library(fitted):
+    decider, X, _ = fitted
+    assert decider.decide(X).labels.frame == "pandas"
+    with config_context(transform_output="polars"):
+        assert decider._output_library == "polars"
+    other = copy.copy(decider).set_output(transform="polars")
+    assert other.decide(X).labels.frame == clone(other)._output_library == "polars"
+    assert decider.decide(X).labels.frame == other.set_output(transform="default").decide(X).labels.frame == "pandas"
+
+
+@pytest.mark.needs("pyarrow")
+def test_rows_that_are_not_in_memory_are_refused(fitted):
+    import pyarrow.dataset
+
+    decider, X, _ = fitted
+    lazy = pyarrow.dataset.dataset(as_frame_of("pyarrow", X))
+    with pytest.raises(TypeError, match=r"Rows must be in memory, got InMemoryDataset. Call collect\(\)"):
+        decider.decide(lazy)

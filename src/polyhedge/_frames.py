@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
@@ -21,9 +21,32 @@ def backend_of(data: Any) -> str:
     return name if name in _MAKERS else "pandas"
 
 
+def as_pandas(data: Any) -> Any:
+    """Data as it came, but a polars or pyarrow frame, or a column of one, as its pandas twin."""
+    return data if backend_of(data) == "pandas" else data.to_pandas()
+
+
 def row_labels(data: Any) -> Any:
     """The index of a pandas frame; None for data whose rows have no names."""
     return data.index if type(data).__module__.split(".")[0] == "pandas" else None
+
+
+def distinct_names(names: Sequence[str]) -> list[str]:
+    """The names with an underscore after those that a later name needs: a decision may be called like a column of ours.
+
+    Examples
+    --------
+    >>> distinct_names(["status", "z", "status"])
+    ['status_', 'z', 'status']
+    """
+    taken: set[str] = set()
+    found = []
+    for name in reversed(names):
+        while name in taken:
+            name = f"{name}_"
+        taken.add(name)
+        found.append(name)
+    return found[::-1]
 
 
 def as_frame(columns: Mapping[str, Any], backend: str, index: Any = None) -> Any:

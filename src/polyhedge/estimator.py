@@ -13,11 +13,12 @@ from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 
+from polyhedge._frames import as_pandas
 from polyhedge._validation import Array, check_alpha
 from polyhedge.batches import decide_frame, distributed_radius, is_dask_frame
 from polyhedge.calibration import Calibrator, Marginal, Radii
 from polyhedge.data import digest_rows, take_rows
-from polyhedge.fitted import FittedAttributes
+from polyhedge.fitted import FittedAttributes, OutputSetting
 from polyhedge.io import Key, write_model
 from polyhedge.learners import Auto, Learner, Samples, learn_with_spread
 from polyhedge.metrics import Evaluation, RowMeasures
@@ -48,7 +49,7 @@ _TRAIL = Lock()
 """Held while radii join the audit trail: two that are set at once must both be in it."""
 
 
-class RobustDecider(FittedAttributes, BaseEstimator):
+class RobustDecider(FittedAttributes, OutputSetting, BaseEstimator):
     r"""Robust decisions whose cost bound holds with probability at least 1 - alpha.
 
     `fit` splits the rows into three disjoint parts: one trains the predictor, one learns the shape of
@@ -102,7 +103,8 @@ class RobustDecider(FittedAttributes, BaseEstimator):
     Names decide where there are names. Columns of X that come in another order than in `fit`, and columns of Y (or of
     predictions that are supplied) in another order than the problem's outcome names, are put in order; what cannot be
     matched is refused. A problem without outcome names takes those of fit's Y. Arrays have no names and are taken in
-    order. Data frames and series with unequal indices are refused, never aligned.
+    order. Data frames and series with unequal indices are refused, never aligned. Frames of polars and pyarrow reach
+    the predictor as pandas frames.
 
     Examples
     --------
@@ -182,6 +184,7 @@ class RobustDecider(FittedAttributes, BaseEstimator):
         check_settings(self.problem, self.alpha, self.learner, self.split, self.calibration, self.guarantee)
         check_rows(X, Y, groups, train=train, learn=learn, calibrate=calibrate)
         values = parameter_rows(self.problem.parameters, from_columns(parameters, X), n_rows_of(X))
+        X, Y = as_pandas(X), as_pandas(Y)
         precomputed = isinstance(self.predictor, str)
         problem, X, Y = named_rows(self.problem, X, Y, precomputed=precomputed)
         labels = group_labels(groups, len(Y))
@@ -279,7 +282,8 @@ class RobustDecider(FittedAttributes, BaseEstimator):
 
         Parameters
         ----------
-        X : (N, n_features) array, DataFrame, whatever the predictor takes, or Dask DataFrame
+        X : (N, n_features) array, DataFrame, whatever the predictor takes, or Dask DataFrame; a series by the names of
+            the features is one row.
         parameters : dict, optional
             Values of the problem's parameters, by name: one for all rows, one a row, or the name of a column of X (a
             list of names where the parameter has several entries).
@@ -291,18 +295,20 @@ class RobustDecider(FittedAttributes, BaseEstimator):
         Returns
         -------
         Decisions
-            Or a lazy Dask DataFrame where X is one: `polyhedge.batches.decide_rows` says with which columns.
+            Its `to_frame()` has the names of the problem, and the index and the library (pandas, polars, pyarrow) of
+            X. Or a lazy Dask DataFrame where X is one: `polyhedge.batches.decide_rows` says with which columns.
             There a row with missing values keeps its place with a note; here it is an error. Dask's own
             workers and progress bars take the place of `n_jobs` and `progress`.
         """
         model = self._fitted("decide")
         if is_dask_frame(X):
             return decide_frame(model, X, parameters)
+        X = model.as_rows(X)
         decisions = model.decide(X, parameters, Work(n_jobs, progress))
         complaint = decisions.complaint()
         if complaint:
             warnings.warn(complaint, RuntimeWarning, stacklevel=2)
-        return decisions
+        return replace(decisions, labels=model.labels(X, self._output_library))
 
     def region(self, x: Any, *, parameters: Mapping[Any, Any] | None = None) -> Region:
         """The set of outcomes that the decision at one row guards against.

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn import get_config
 
 from polyhedge._validation import Array
 from polyhedge.calibration import Calibration
@@ -106,3 +107,26 @@ class FittedAttributes:
         if not self._model.record.feature_names:
             raise AttributeError("The columns of X had no names.")
         return np.array(self._model.record.feature_names, dtype=object)
+
+
+class OutputSetting:
+    """Which library the frames that come out are of."""
+
+    def set_output(self, *, transform: str | None = None) -> Self:
+        """The library whose frames `decide(X).to_frame()` gives: scikit-learn's convention for what comes out.
+
+        Parameters
+        ----------
+        transform : "pandas", "polars" or "default", the library of X; None leaves it as it is. Without a setting
+            of its own, a decider follows `sklearn.set_config(transform_output=...)`.
+        """
+        if transform is not None:
+            # Where scikit-learn keeps it: `clone` takes it along.
+            self._sklearn_output_config = {"transform": transform}
+        return self
+
+    @property
+    def _output_library(self) -> str | None:
+        own = getattr(self, "_sklearn_output_config", {})
+        asked: str = own.get("transform", get_config()["transform_output"])
+        return None if asked == "default" else asked

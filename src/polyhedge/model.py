@@ -14,6 +14,7 @@ from typing import Any, Self
 import numpy as np
 
 from polyhedge._columns import names_of, select_columns
+from polyhedge._frames import as_pandas, backend_of, row_labels
 from polyhedge._validation import Array, Indices
 from polyhedge.calibration import Calibration, Calibrator, Radii, Rows
 from polyhedge.data import Split, digest_rows, take_rows
@@ -25,6 +26,7 @@ from polyhedge.problems.parameters import from_columns, parameter_rows
 from polyhedge.regions import PlacedRegions, RegionFamily, Work
 from polyhedge.regions.family import DEFAULT_WORK
 from polyhedge.robust import Decisions
+from polyhedge.robust.decisions import Labels
 from polyhedge.rows import check_features, check_rows, n_rows_of, one_row
 from polyhedge.sets import Region, Volume
 
@@ -106,6 +108,7 @@ class Model:
 
     def features(self, X: Any) -> Any:
         """The columns of X that the predictor knows, in their order, where both have names; checked."""
+        X = as_pandas(X)
         names = self.names or names_of(X)
         features = X if names is None else select_columns(X, names, "X")
         check_features(features, None, may_be_missing=self.family.predictor.takes_nan)
@@ -138,6 +141,19 @@ class Model:
         """Decisions with bounds for new rows."""
         return self.placed(X, parameters, work).decide()
 
+    def as_rows(self, X: Any) -> Any:
+        """X, or one row of it where it is a series by the names of the features; not where it is a column."""
+        if not (hasattr(X, "iloc") and X.ndim == 1):
+            return X
+        names = self.names
+        is_row = self.family.predictor.needs_training if names is None else set(names) <= set(map(str, X.index))
+        return one_row(X) if is_row else X
+
+    def labels(self, X: Any, frame: str | None = None) -> Labels:
+        """What rows and columns of decisions at X are called; `frame` is a library, by default the one of X."""
+        names = tuple(self.problem.decision_names), tuple(self.problem.outcome_names)
+        return Labels(*names, row_labels(X), frame or backend_of(X))
+
     def region(self, x: Any, parameters: Mapping[Any, Any] | None = None) -> Region:
         """The region of one row."""
         row = one_row(x)
@@ -162,7 +178,7 @@ class Model:
     def outcomes(self, X: Any, Y: Any) -> Array:
         """The outcomes (N, d) of the rows of X, in the order of the problem."""
         check_rows(X, Y)
-        outcomes = check_outcomes(self.problem, Y)
+        outcomes = check_outcomes(self.problem, as_pandas(Y))
         if len(outcomes) != n_rows_of(X):
             raise ValueError(f"X and Y must have the same number of rows, got {n_rows_of(X)} and {len(outcomes)}.")
         return outcomes

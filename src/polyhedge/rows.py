@@ -265,7 +265,7 @@ def _is_reference(problem: DecisionProblem, values: Array) -> bool:
 def one_row(x: Any) -> Any:
     """One row in the form of many."""
     if hasattr(x, "to_frame"):
-        return x.to_frame().T
+        return x.to_frame().T.infer_objects()
     if hasattr(x, "iloc") or hasattr(x, "tocsr"):
         return x
     return np.atleast_2d(np.asarray(x))
@@ -273,6 +273,8 @@ def one_row(x: Any) -> Any:
 
 def n_rows_of(X: Any) -> int:
     """The number of rows of whatever a predictor takes."""
+    if not hasattr(X, "__len__"):
+        raise TypeError(f"Rows must be in memory, got {type(X).__name__}. Call collect() or to_table() first.")
     return int(X.shape[0] if hasattr(X, "shape") else len(X))
 
 

@@ -2,13 +2,12 @@
 
 from polyhedge.batches.frames import decide_frame, distributed_radius, is_dask_frame
 from polyhedge.batches.parquet import decide_parquet
-from polyhedge.batches.rows import decide_rows, distinct_names
+from polyhedge.batches.rows import decide_rows
 
 __all__ = [
     "decide_frame",
     "decide_parquet",
     "decide_rows",
-    "distinct_names",
     "distributed_radius",
     "is_dask_frame",
 ]

@@ -10,6 +10,7 @@ import numpy as np
 from sklearn.exceptions import NotFittedError
 
 from polyhedge._columns import names_of, select_columns
+from polyhedge._frames import distinct_names
 from polyhedge._validation import Array, Indices, Mask, numbers_of
 from polyhedge.model import Model, Placed
 from polyhedge.problems import DecisionProblem
@@ -68,24 +69,6 @@ def result_columns(problem: DecisionProblem) -> list[str]:
     """Names of all columns of a table of decisions."""
     outcomes = (f"worst_{name}" for name in problem.outcome_names)
     return distinct_names([*problem.decision_names, "cost_bound", *outcomes, "gap", "status", "note"])
-
-
-def distinct_names(names: Sequence[str]) -> list[str]:
-    """The names with an underscore after those that a later name needs: a decision may be called like a column of ours.
-
-    Examples
-    --------
-    >>> distinct_names(["status", "z", "status"])
-    ['status_', 'z', 'status']
-    """
-    taken: set[str] = set()
-    found = []
-    for name in reversed(names):
-        while name in taken:
-            name = f"{name}_"
-        taken.add(name)
-        found.append(name)
-    return found[::-1]
 
 
 def require(extra: str, packages: Sequence[str]) -> None:

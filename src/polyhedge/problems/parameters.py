@@ -10,6 +10,7 @@ import cvxpy as cp
 import numpy as np
 
 from polyhedge._columns import check_same_rows
+from polyhedge._frames import as_pandas
 from polyhedge._validation import Array, Mask, as_finite
 from polyhedge.problems.layout import Layout, own_name
 
@@ -195,6 +196,7 @@ def column_names(value: Any) -> list[str]:
 
 
 def _columns(value: Any, frame: Any) -> Array:
+    frame = as_pandas(frame)
     known = [str(name) for name in getattr(frame, "columns", ())]
     missing = [name for name in column_names(value) if name not in known]
     if missing:

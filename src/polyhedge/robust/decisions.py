@@ -10,7 +10,7 @@ from typing import Any, Self, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from polyhedge._frames import as_frame
+from polyhedge._frames import as_frame, distinct_names
 from polyhedge._validation import Array, Indices
 from polyhedge.problems.layout import Layout
 from polyhedge.robust.along_segment import BLOCK
@@ -169,12 +169,12 @@ class Decisions:
         ['z_1', 'z_2', 'cost_bound', 'worst_u_1', 'worst_u_2', 'status', 'note']
         """
         labels = self.labels or _numbered(self)
-        columns: dict[str, Any] = dict(zip(labels.decisions, self.flat[:, : self.layout.given_size].T, strict=True))
-        columns["cost_bound"] = self.cost_bound
-        columns |= {f"worst_{name}": self.worst_outcome[:, k] for k, name in enumerate(labels.outcomes)}
-        columns["status"] = [status.name.lower() for status in self.status]
-        columns["note"] = list(self.detail) or [""] * len(self)
-        return as_frame(columns, backend or labels.frame, labels.index)
+        worst = [f"worst_{name}" for name in labels.outcomes]
+        columns = [*self.flat[:, : self.layout.given_size].T, self.cost_bound, *self.worst_outcome.T]
+        columns.append(np.array([status.name.lower() for status in self.status], dtype=object))
+        columns.append(np.array(self.detail or [""] * len(self), dtype=object))
+        names = distinct_names([*labels.decisions, "cost_bound", *worst, "status", "note"])
+        return as_frame(dict(zip(names, columns, strict=True)), backend or labels.frame, labels.index)
 
     def __str__(self) -> str:
         shown = [str(row) for row in self[:_SHOWN]]

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from polyhedge._frames import distinct_names
 from polyhedge._progress import batches_of, tell
 from polyhedge._validation import Array
-from polyhedge.batches import distinct_names
 from polyhedge.estimator import RobustDecider
 from polyhedge.metrics import Proportion, RowMeasures, proportion
 from polyhedge.robust import Decisions
