@@ -25,10 +25,10 @@ run: $(READY)  ## the study: every method on the paper's tasks, beside its figur
 	$(BIN)/polyhedge reproduce tables --quick --page --out $(OUT)
 
 test: lint types  ## lint, type-check and run the tests
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 test-slow: $(READY)  ## the longer checks
-	$(BIN)/python -m pytest -n $(WORKERS) -m slow
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m slow
 
 # Environments of their own, with what polyhedge needs and no optional package, at the lowest or the newest versions that
 # pyproject.toml allows. Wheels only: the lowest version is the lowest that this Python can install without a compiler.
@@ -42,10 +42,10 @@ $(VENV)-%/.ready: pyproject.toml $(READY)
 	@touch $@
 
 test-oldest: $(VENV)-oldest/.ready  ## the tests that need no optional package, with the lowest versions allowed
-	$(VENV)-oldest/bin/python -m pytest -n $(WORKERS) --dist loadfile
+	$(VENV)-oldest/bin/python -m pytest -n $(WORKERS) --dist worksteal
 
 test-newest: $(VENV)-newest/.ready  ## the same with the newest versions
-	$(VENV)-newest/bin/python -m pytest -n $(WORKERS) --dist loadfile
+	$(VENV)-newest/bin/python -m pytest -n $(WORKERS) --dist worksteal
 
 docs: $(READY)  ## the site, with every example of the gallery run: docs/_build/html/index.html
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html

@@ -54,7 +54,7 @@ def test_whole_fits_on_fresh_data_keep_the_promise_and_follow_the_beta_law():
     for seed in range(REPETITIONS):
         X, Y = ph.data.make_synthetic(120, rng=rng)
         decider = ph.RobustDecider(
-            problem, ph.predictors.FeatureRidge(), learner=Descent(n_steps=2, batch_size=4), random_state=seed
+            problem, ph.predictors.FeatureRidge(), learner=ph.learners.PcaBox(), random_state=seed
         )
         decider.fit(X, Y)
         inside = decider.set_.contains(Y_test - decider.predictor_.predict(X_test), decider.radius_)

@@ -553,8 +553,8 @@ def assert_nothing_but_the_documented_error(folder, n, seed):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is measured by Linux's account of it")
-def test_hundreds_of_mutated_files_raise_nothing_but_the_documented_error(seeds):
-    assert_nothing_but_the_documented_error(seeds, 200, 0)
+def test_mutated_files_raise_nothing_but_the_documented_error(seeds):
+    assert_nothing_but_the_documented_error(seeds, 80, 0)
 
 
 @pytest.mark.slow
