@@ -6,6 +6,7 @@ From data and a decision problem to decisions with a cost bound. Run it with ``p
 """
 
 import cvxpy as cp
+import matplotlib.pyplot as plt
 import numpy as np
 from sklearn.ensemble import RandomForestRegressor
 
@@ -48,3 +49,13 @@ print(f"\n{report}")
 before = decider.radius_
 decider.recalibrate(X_fresh, Y_fresh)
 print(f"\nradius {before:.4f} -> {decider.radius_:.4f}")
+
+# What the decisions cost, against what they were said to cost at most.
+decisions, costs = decider.decide(X_test), decider.measure(X_test, Y_test).realised
+fig, ax = plt.subplots(figsize=(4.6, 4.2))
+ax.plot(decisions.cost_bound, costs, ".", ms=4, color="#4f86b5")
+ends = [decisions.cost_bound.min(), decisions.cost_bound.max()]
+ax.plot(ends, ends, color="0.3", lw=1)
+ax.set(xlabel="bound, known before", ylabel="cost, known after", title="Nine points of ten lie below the line")
+fig.tight_layout()
+plt.show()
