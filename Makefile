@@ -8,7 +8,7 @@ OUT ?= results
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-slow test-oldest test-newest bench docs docs-open lint types format licences lock clean
+.PHONY: help run test test-slow test-oldest test-newest bench docs docs-open release-check lint types format licences lock clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
@@ -68,6 +68,15 @@ format: $(READY)  ## format the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+release-check: $(READY)  ## build both archives, install the wheel alone into an empty environment and run the ten lines
+	rm -rf dist .release
+	$(BIN)/uv build --quiet --no-build-isolation --python $(BIN)/python --out-dir dist .
+	$(BIN)/uv venv --quiet .release
+	$(BIN)/uv pip install --quiet --python .release dist/*.whl
+	.release/bin/python tests/ten_lines.py
+	.release/bin/polyhedge --version
+	rm -rf .release
+
 licences: $(READY)  ## the licences of everything that polyhedge brings; none may be of the GPL family
 	$(BIN)/python tests/licences.py
 
@@ -76,5 +85,5 @@ lock: $(READY)  ## renew requirements.lock (all at once: make lock UPGRADE=--upg
 	  --all-extras $(UPGRADE) --no-emit-package polyhedge -o requirements.lock pyproject.toml study/pyproject.toml
 
 clean:  ## remove everything that was installed or made
-	rm -rf $(VENV) $(VENV)-oldest $(VENV)-newest .bench $(OUT) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist docs/_build docs/gallery docs/reference
+	rm -rf $(VENV) $(VENV)-oldest $(VENV)-newest .bench $(OUT) .mypy_cache .ruff_cache .pytest_cache .hypothesis .release build dist docs/_build docs/gallery docs/reference
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
