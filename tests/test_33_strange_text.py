@@ -9,6 +9,7 @@ import logging
 import sys
 from pathlib import Path
 
+import cvxpy as cp
 import numpy as np
 import pandas as pd
 import pytest
@@ -357,6 +358,27 @@ def test_large_problem_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "p.toml"
     path.write_text(f"{HEAD}cost = 'u * z'\nname = '{'x' * MAX_BYTES}'")
     with pytest.raises(ValueError, match=r"p\.toml: it has \d+ bytes, more than 4194304\. Write a large problem in Py"):
+        ph.problems.from_toml(path)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "outcomes = 10000\ndecisions = 10000\ncost = 'u_1 * z_1'",
+        "kind = 'newsvendor'\nn_outcomes = 10000\nunderage = 3\noverage = 1",
+    ],
+    ids=["program", "ready-made"],
+)
+def test_a_problem_file_with_ten_thousand_outcomes_and_decisions_is_refused_before_anything_is_built(
+    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cp, "Variable", None)  # whoever builds something needs one
+    path = tmp_path / "p.toml"
+    path.write_text(text)
+    message = (
+        r"^p\.toml: outcomes times decisions must be at most 1000000, got 10000 x 10000\. Write a larger problem in"
+    )
+    with pytest.raises(ValueError, match=message):
         ph.problems.from_toml(path)
 
 

@@ -28,6 +28,8 @@ _READY_MADE: dict[str, Callable[..., DecisionProblem]] = {
 }
 _SWITCHES = ("integer", "nonnegative_demand")
 _MAX_ENTRIES = 10_000
+MAX_PAIRS = 1_000_000
+"""Pairs of an outcome and a decision: every piece of the cost has a coefficient for each, which makes 8 MB."""
 _TOP = ["kind", "name", "outcomes", "decisions", "cost", "constraints", "support", "lower", "upper", "integer"]
 
 
@@ -96,6 +98,8 @@ def _ready_made(kind: str, table: Table) -> DecisionProblem:
         given.setdefault("n_outcomes", len(names["outcome_names"]))
     title = table.text("name", kind.replace("_", " "))
     table.finish(["kind", "name", "outcomes", "decisions", *parameters])
+    counts = [given.get("n_outcomes", 1), *(len(value) for value in given.values() if isinstance(value, list))]
+    _check_size(max(counts), max(counts))
     needed = [k for k, p in parameters.items() if p.default is inspect.Parameter.empty and k not in given]
     if needed:
         raise ValueError(f'{needed[0]} is missing: kind = "{kind}" needs {", ".join(needed)}.')
@@ -132,6 +136,7 @@ def _program(table: Table) -> DecisionProblem:
     shared = set(outcomes) & set(decisions)
     if shared:
         raise ValueError(f"outcomes and decisions must have different names, both have {sorted(shared)[0]}.")
+    _check_size(len(outcomes), len(decisions))
     title = table.text("name", "decision problem")
     z = _variable(table, decisions)
     cost = _cost(table, decisions, outcomes)
@@ -153,6 +158,14 @@ def _program(table: Table) -> DecisionProblem:
         decision_names=decisions,
         constraint_names=_constraint_names(uncertain, z, cp.Variable(len(outcomes))),
     )
+
+
+def _check_size(n_outcomes: int, n_decisions: int) -> None:
+    if n_outcomes * n_decisions > MAX_PAIRS:
+        raise ValueError(
+            f"outcomes times decisions must be at most {MAX_PAIRS}, got {n_outcomes} x {n_decisions}. Write a larger "
+            "problem in Python, as FILE.py:NAME, where there is no limit."
+        )
 
 
 def _constraint_names(rows: tuple[Row, ...], z: cp.Variable, u: cp.Variable) -> list[str]:
