@@ -495,6 +495,7 @@ def test_positions_must_be_whole_numbers(decider):
             Spread(**{**decider.spread_.state(), name: getattr(decider.spread_, name) + 0.5})
 
 
+@pytest.mark.needs("pyarrow")
 def test_tables_and_parquet_give_the_decisions_of_memory(tmp_path):
     decider = fitted(frame=True)
     rows = pd.DataFrame(uneven(200, seed=1)[0], columns=["a", "b", "c"]).assign(kind="y")

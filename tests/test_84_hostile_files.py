@@ -172,7 +172,7 @@ OBJECTS = {
 def test_predictors_that_would_lead_compiled_code_astray_are_refused(name, form, path):
     made = OBJECTS[name]()
     if form == "plain" and name in ("boosting that starts with too few rows", "a product of NumPy"):
-        with pytest.raises(ValueError, match=r"functools.partial|numpy.matmul"):
+        with pytest.raises(ValueError, match=r"functools.partial|matmul"):
             in_plain_form(made)
         return
     with_predictor(path, in_skops_form(made) if form == "skops" else in_plain_form(made))

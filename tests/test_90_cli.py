@@ -324,5 +324,5 @@ def test_page_of_a_folder_says_how_to_get_the_study_where_it_is_missing(tmp_path
 
 
 def test_help_of_example_names_every_example() -> None:
-    text = " ".join(run("example", "--help").stdout.split())
+    text = " ".join(re.sub("[│|]", " ", run("example", "--help").stdout).split())
     assert f"{' or '.join(examples.EXAMPLES)}." in text
