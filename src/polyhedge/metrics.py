@@ -224,7 +224,8 @@ class RowMeasures:
     """What happened row by row, so that groups of rows can be summed up; NaN where there is no decision.
 
     `violations` and `nominal_violations` (N, n_constraints) say by how much each of the uncertain constraints was
-    exceeded, by the decision and by the one that trusts the prediction: 0 where it held.
+    exceeded, by the decision and by the one that trusts the prediction: 0 where it held. `complaint` says what went
+    wrong in deciding.
     """
 
     inside: Mask
@@ -238,6 +239,7 @@ class RowMeasures:
     violations: Array
     nominal_violations: Array
     constraint_names: tuple[str, ...] = ()
+    complaint: str = ""
 
     @property
     def constraints_held(self) -> Mask:
@@ -252,9 +254,10 @@ class RowMeasures:
     @classmethod
     def joined(cls, parts: Sequence[RowMeasures]) -> Self:
         """The rows of several parts, one below the other."""
-        names = [field.name for field in fields(cls) if field.name != "constraint_names"]
+        names = [field.name for field in fields(cls) if field.name not in ("constraint_names", "complaint")]
         rows = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
-        return cls(**rows, constraint_names=parts[0].constraint_names)
+        complaints = dict.fromkeys(part.complaint for part in parts if part.complaint)
+        return cls(**rows, constraint_names=parts[0].constraint_names, complaint=". ".join(complaints))
 
     def summary(self, alpha: float, rows: Mask | None = None, *, volume: Volume | None = None) -> Evaluation:
         """The evaluation of the chosen rows, all of them by default; the volume is taken over."""
@@ -321,6 +324,7 @@ def measure_rows(
         violations=problem.violations(z, outcomes, values),
         nominal_violations=problem.violations(trusting, outcomes, values),
         constraint_names=tuple(problem.constraint_names),
+        complaint=decisions.complaint(),
     )
 
 

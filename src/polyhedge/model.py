@@ -99,6 +99,11 @@ class Model:
         return self.family.problem
 
     @property
+    def set_radius(self) -> float:
+        """The radius at which the learned shape decides, the largest where rows have different ones."""
+        return self.family.set_radius(self.radii.radius)
+
+    @property
     def names(self) -> tuple[str, ...] | None:
         """Columns that the predictor was fitted on; None where they had no names."""
         # A model from an old file knows the names only through its predictor.

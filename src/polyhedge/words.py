@@ -74,8 +74,9 @@ def facets(
         return ()
     bound = _binding(polyhedron, decider, X, decisions)
     size = np.abs(polyhedron.W).sum(axis=1)
-    W, limits = polyhedron.W / size[:, None], (decider.radius_ - polyhedron.b) / size
-    reach = _reach(decider.set_, decider.radius_)
+    radius = decider.model_.set_radius
+    W, limits = polyhedron.W / size[:, None], (radius - polyhedron.b) / size
+    reach = _reach(decider.set_, radius)
     shares = bound.mean(axis=0) if len(bound) else np.zeros(len(W))
     order = np.argsort(-shares, kind="stable")
     return tuple(
@@ -116,7 +117,7 @@ def facets_in_words(
     """
     found = facets(decider, X, outcome_names, decisions=decisions)
     if not found:
-        return _round_in_words(decider.set_, decider.radius_, name_outcomes(decider, outcome_names))
+        return _round_in_words(decider.set_, decider.model_.set_radius, name_outcomes(decider, outcome_names))
     sentences = [str(facet) for facet in found if facet.share > 0]
     if decider.spread_ is not None:
         sentences.append(_spread_in_words(decider.scales(X)))
@@ -132,13 +133,20 @@ def facets_in_words(
 
 def promise_in_words(decider: RobustDecider) -> tuple[str, ...]:
     """What a fitted decider guarantees, and where the guarantee ends, for readers without statistics."""
+    model = decider.model_
+    is_set = model.family.kind == "set"
+    covers = "outcome lies in the set that the decision guards against, and the " if is_set else ""
+    whom = (
+        "It is an average over cases. One particular kind of case may be covered less often."
+        if model.radii.kind == "marginal"
+        else f"More exactly, the bound {model.radii.promise()}."
+    )
     return (
         f"In at least {100 * (1 - decider.alpha_):.6g} % of cases like those it was calibrated on, the "
-        "outcome lies in the set that the decision guards against, and the cost is at most the bound that comes with "
-        "the decision.",
+        f"{covers}cost is at most the bound that comes with the decision.",
         f"This rests on {decider.n_calibrate_} calibration rows that did nothing else, and on one assumption: new "
         "cases come from the same source as these rows. It needs no assumption on how good the predictions are.",
-        "It is an average over cases. One particular kind of case may be covered less often.",
+        whom,
         "It is void if the world has changed since, or if calibration rows were used for anything else. "
         "Recalibrating on fresh rows restores it for cases that look like them.",
         "It says nothing about how low the bound is: poor predictions give bounds that hold but are costly.",
@@ -162,17 +170,17 @@ def _binding(polyhedron: Polyhedron, decider: RobustDecider, X: Any, decisions: 
     robust counterpart. Costs without pieces have no multipliers at hand; there every facet through the worst outcome
     counts.
     """
-    centers = decider.centers(X)
-    if decider.problem_.pieces is None:
-        found = decider.decide(X) if decisions is None else decisions
+    model = decider.model_
+    placed, radius = model.family.sets.at(model.features(X)), model.set_radius
+    centers, scales = placed.centers, placed.scales
+    if model.problem.pieces is None:
+        found = model.decide(X) if decisions is None else decisions
         decided = np.isfinite(found.worst_outcome).all(axis=1)
-        residuals = (found.worst_outcome - centers) / decider.scales(X, centers)[:, None]
-        return _tight(polyhedron, decider.radius_, residuals[decided])
+        return _tight(polyhedron, radius, placed.residuals(found.worst_outcome)[decided])
     chosen = np.unique(np.linspace(0, len(centers) - 1, min(len(centers), _MOST_ROWS)).astype(int))
-    scales = decider.scales(X, centers)
     multipliers = np.vstack(
         [
-            _multipliers(Counterpart(decider.problem_, polyhedron.scaled(float(scale)), decider.radius_), centers[rows])
+            _multipliers(Counterpart(model.problem, polyhedron.scaled(float(scale)), radius), centers[rows])
             for scale in np.unique(scales[chosen])
             for rows in [chosen[scales[chosen] == scale]]
         ]

@@ -87,7 +87,7 @@ def decide(
     X, reasons, notes = tables.features_of(table, kept.schema)
     usable = np.flatnonzero([not reason for reason in reasons])
     with progress("deciding"):
-        decisions = tables.decide_rows(decider, X.iloc[usable])
+        decisions = tables.decide_table(decider, X.iloc[usable])
     frame = tables.decisions_frame(decider, decisions, kept.schema.outcomes, reasons, notes)
     if digits is not None:
         frame = frame.map(lambda value: _rounded(value, digits) if isinstance(value, float) else value)

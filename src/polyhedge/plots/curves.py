@@ -13,7 +13,7 @@ from polyhedge._validation import Array, check_alpha
 from polyhedge.calibration import conformal_radius, minimum_samples
 from polyhedge.estimator import RobustDecider
 from polyhedge.plots.style import BLUE, GREEN, GREY, ORANGE, new_axes, tidy
-from polyhedge.robust import decide, decide_knowing
+from polyhedge.robust import decide_knowing
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -51,9 +51,10 @@ def cost_curve(decider: RobustDecider, X: Any, Y: ArrayLike, alphas: Sequence[fl
     The rows must not have been used for training or learning. Levels that need more rows than there are, are left
     out. Costs are means over at most 400 of the rows, spread evenly.
     """
-    outcomes, centers = decider.outcomes_and_centers(X, Y)
-    scales = decider.scales(X, centers)
-    scores = decider.set_.scores((outcomes - centers) / scales[:, None])
+    model = decider.model_
+    outcomes, problem = model.outcomes(X, Y), model.problem
+    regions = model.placed(X).regions
+    scores = regions.scores(outcomes)
     kept = [check_alpha(a) for a in sorted(set(alphas), reverse=True) if len(scores) >= minimum_samples(a)]
     if not kept:
         raise ValueError(
@@ -61,14 +62,14 @@ def cost_curve(decider: RobustDecider, X: Any, Y: ArrayLike, alphas: Sequence[fl
             f"least {minimum_samples(max(alphas))}. Bring more rows or a larger alpha."
         )
     radii = [conformal_radius(scores, alpha) for alpha in kept]
-    chosen = np.unique(np.linspace(0, len(centers) - 1, min(len(centers), _MOST_ROWS)).astype(int))
-    centers, scales, outcomes, problem = centers[chosen], scales[chosen], outcomes[chosen], decider.problem_
+    chosen = np.unique(np.linspace(0, len(scores) - 1, min(len(scores), _MOST_ROWS)).astype(int))
+    regions, outcomes = regions.take(chosen), outcomes[chosen]
     bounds, realised = [], []
     for radius in radii:
-        found = decide(problem, decider.set_, radius, centers, scales=scales)
+        found = regions.decide(np.full(len(chosen), radius))
         bounds.append(float(found.cost_bound.mean()))
         realised.append(float(problem.evaluate(found.flat, outcomes).mean()))
-    trusting = decide_knowing(problem, centers)[0]
+    trusting = decide_knowing(problem, regions.centers)[0]
     return CostCurve(
         np.array(kept),
         np.array(radii),

@@ -27,8 +27,9 @@ def cost_directions(decider: RobustDecider, X: Any) -> tuple[Array, Array]:
     Neighbours within a few degrees are merged and at most six are given, with the share (k,) of the decisions that
     each stands for.
     """
-    centers = decider.centers(X)
-    return directions_around(decider.problem_, decider.set_, decider.radius_, centers, decider.scales(X, centers))
+    model = decider.model_
+    at = model.family.sets.at(model.features(X))
+    return directions_around(model.problem, at.shape, model.set_radius, at.centers, at.scales)
 
 
 def directions_around(

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from polyhedge._validation import Array, check_count
 from polyhedge.estimator import RobustDecider
 from polyhedge.plots.style import CYCLE, GREY, new_axes, tidy
-from polyhedge.robust import Decisions, decide
+from polyhedge.robust import Decisions
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -50,8 +50,7 @@ def decision_map(
         raise ValueError(f"features must be two different columns, got {features!r}.")
     first, second = (_range(_values(X, column), resolution) for column in columns)
     grid = _grid(X, columns, first, second)
-    centers = decider.centers(grid)
-    found = decide(decider.problem_, decider.set_, decider.radius_, centers, scales=decider.scales(grid, centers))
+    found = decider.model_.decide(grid)
     ax = new_axes(ax)
     _paint(ax, first, second, found, show, _names(decider, decision_names))
     ax.scatter(_values(X, columns[0]), _values(X, columns[1]), s=5, color=GREY, alpha=0.45, linewidths=0, zorder=3)

@@ -16,7 +16,7 @@ from polyhedge.plots.directions import cost_directions
 from polyhedge.plots.outline import Frame, draw_set, frame_of, placed_set
 from polyhedge.plots.style import BLUE, CYCLE, GREEN, GREY, RED, new_axes, pyplot, tidy
 from polyhedge.problems.checks import check_outcomes
-from polyhedge.robust import decide
+from polyhedge.rows import one_row
 from polyhedge.sets import UncertaintySet
 from polyhedge.words import name_outcomes
 
@@ -102,7 +102,7 @@ def residual_set(
     if decider.problem_.n_outcomes == 1:
         return _interval(decider, residuals[:, 0], names[0], new_axes(ax, (6.4, 3.2)))
     drawn = sets_over_residuals(
-        {"the set": (decider.set_, decider.radius_)},
+        {"the set": (decider.set_, decider.model_.set_radius)},
         residuals,
         pair=pair,
         outcome_names=names,
@@ -139,7 +139,7 @@ def residual_pairs(
     )
     directions = cost_directions(decider, X)
     for ax, pair in zip(grid.flat, pairs, strict=False):
-        sets = {"the set": (decider.set_, decider.radius_)}
+        sets = {"the set": (decider.set_, decider.model_.set_radius)}
         sets_over_residuals(sets, residuals, pair=pair, outcome_names=names, directions=directions, ax=ax)
         # The full labels would not fit; the title of the figure says what is drawn.
         ax.set_xlabel(names[pair[0]])
@@ -200,9 +200,8 @@ class _Decided:
 
     @classmethod
     def at(cls, decider: RobustDecider, x: Any) -> _Decided:
-        region = decider.region(x)
-        found = decide(decider.problem_, region.shape, decider.radius_, region.center[None])
-        return cls(region.center, found.worst_outcome[0])
+        row = one_row(x)
+        return cls(decider.centers(row)[0], decider.model_.decide(row).worst_outcome[0])
 
 
 def _frame_of_regions(shapes: Sequence[UncertaintySet], centers: Array, pair: tuple[int, int]) -> Frame:
@@ -228,8 +227,9 @@ def unit_of(decider: RobustDecider) -> str:
 
 def _interval(decider: RobustDecider, residuals: Array, name: str, ax: Axes) -> Axes:
     """One outcome: the interval over a histogram of the residuals."""
-    low, high = (sign * float(decider.set_.support([sign], decider.radius_)) for sign in (-1.0, 1.0))
-    inside = decider.set_.contains(residuals[:, None], decider.radius_)
+    radius = decider.model_.set_radius
+    low, high = (sign * float(decider.set_.support([sign], radius)) for sign in (-1.0, 1.0))
+    inside = decider.set_.contains(residuals[:, None], radius)
     edges = np.histogram_bin_edges(residuals, bins="auto")
     ax.hist([residuals[inside], residuals[~inside]], bins=edges.tolist(), stacked=True, color=[GREY, RED])
     shown = np.clip([low, high], edges[0] - np.ptp(edges) / 2, edges[-1] + np.ptp(edges) / 2)

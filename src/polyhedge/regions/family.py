@@ -74,6 +74,9 @@ class RegionFamily(Protocol):
     def sets(self) -> Any:
         """The `ScaledSet` whose shape was learned; an AttributeError where none was."""
 
+    def set_radius(self, radius: float) -> float:
+        """The radius at which the learned shape decides, if `radius` is the calibrated one."""
+
     @property
     def scores_need_parameters(self) -> bool:
         """Whether the score of an outcome depends on the values of the problem's parameters."""

@@ -126,6 +126,10 @@ class Guard:
         sets: ScaledSet = self.plan.sets  # type: ignore[attr-defined]
         return sets
 
+    def set_radius(self, radius: float) -> float:
+        """The radius at which the plan's set decides, whatever the calibrated one is."""
+        return float(self.plan.radius)  # type: ignore[attr-defined]
+
     def at(self, features: Any, values: Array | None = None, work: Work = DEFAULT_WORK) -> PlacedGuard:
         """Planned decisions at these rows."""
         centers = steady_predictions(self.predictor, features)

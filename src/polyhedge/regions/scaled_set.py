@@ -51,6 +51,10 @@ class ScaledSet:
         """The learned sets: itself."""
         return self
 
+    def set_radius(self, radius: float) -> float:
+        """The radius at which the shape decides, if this is the calibrated one: the same."""
+        return radius
+
     def at(self, features: Any, values: Array | None = None, work: Work = DEFAULT_WORK) -> PlacedSet:
         """The sets around the predictions at these rows."""
         return self.around(self.predictor.predict(features), features, values, work)

@@ -10,11 +10,10 @@ from numpy.typing import ArrayLike
 
 from polyhedge._validation import Array
 from polyhedge.estimator import RobustDecider
-from polyhedge.metrics import Evaluation, Proportion, RowMeasures, estimate, measure_rows
+from polyhedge.metrics import Evaluation, Proportion, RowMeasures, estimate
 from polyhedge.report.blocks import Block, Text
 from polyhedge.report.pictures import bound_picture
 from polyhedge.report.tables import Cell, Column, Table
-from polyhedge.robust import decide
 from polyhedge.tables import thinned_coverage
 
 __all__ = ["HeldOut", "observe", "observed_blocks"]
@@ -55,15 +54,11 @@ class HeldOut:
 
 def observe(decider: RobustDecider, X: Any, Y: ArrayLike, groups: Any = None) -> HeldOut:
     """Decide held-out rows in all three ways; nothing flows back to the decider."""
-    problem = decider.problem_
-    outcomes, centers = decider.outcomes_and_centers(X, Y)
-    scales = decider.scales(X, centers)
-    found = decide(problem, decider.set_, decider.radius_, centers, scales=scales)
-    inside = decider.set_.contains((outcomes - centers) / scales[:, None], decider.radius_)
-    rows = measure_rows(problem, found, inside, centers, outcomes)
-    evaluation = rows.summary(decider.alpha_)
+    model = decider.model_
+    outcomes, rows = model.outcomes(X, Y), model.measure(X, Y)
+    evaluation = rows.summary(model.radii.alpha)
     evidence = evaluation.coverage if groups is None else thinned_coverage(rows, groups, np.random.default_rng(0))
-    return HeldOut(X, outcomes, rows, evaluation, found.complaint(), evidence, groups is not None)
+    return HeldOut(X, outcomes, rows, evaluation, rows.complaint, evidence, groups is not None)
 
 
 def observed_blocks(held_out: HeldOut) -> list[Block]:

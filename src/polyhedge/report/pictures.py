@@ -62,7 +62,7 @@ def set_pictures(decider: RobustDecider, X: Any, Y: Array, names: Sequence[str])
         return draw(lambda ax: residual_set(decider, X, Y, outcome_names=names, ax=ax), caption, (5.4, 4.8))
     residuals = decider.residuals(X, Y)
     chosen = most_uncertain(residuals, Y, 3)
-    sets, directions = {"the set": (decider.set_, decider.radius_)}, cost_directions(decider, X)
+    sets, directions = {"the set": (decider.set_, decider.model_.set_radius)}, cost_directions(decider, X)
     pictures: list[Block] = []
     for pair in list(combinations(chosen, 2))[:_MOST_PAIRS]:
         pictures += draw(

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from polyhedge.tables.pipelines import choose_predictor, make_predictor
     from polyhedge.tables.reading import Table, read_table, text_of, values_of
     from polyhedge.tables.roles import copies_of, groups_of, row_prints, times_of
-    from polyhedge.tables.rows import decide_rows, decisions_frame, measure_table, quick_volume, thinned_coverage
+    from polyhedge.tables.rows import decide_table, decisions_frame, measure_table, quick_volume, thinned_coverage
     from polyhedge.tables.schema import Column, Schema, choose_columns, features_of, outcomes_of
     from polyhedge.tables.usable import UsableRows, order_outcomes, usable_rows
     from polyhedge.tables.writing import check_target, write_table
@@ -39,7 +39,7 @@ __all__ = [
     "copies_of",
     "coverage_doubt",
     "csv_text",
-    "decide_rows",
+    "decide_table",
     "decisions_frame",
     "features_of",
     "few_rows_doubt",

@@ -212,7 +212,7 @@ def _residuals(decider: RobustDecider, rows: UsableRows, part: IndexArray) -> Ar
 
 
 def _scores(decider: RobustDecider, rows: UsableRows, part: IndexArray) -> Array:
-    return decider.set_.scores(decider.residuals(rows.X.iloc[part], rows.Y[part]))
+    return decider.model_.scores(rows.X.iloc[part], rows.Y[part])
 
 
 def _by_group(values: Array, rows: UsableRows, part: IndexArray) -> Array:

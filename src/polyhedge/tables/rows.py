@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,24 +13,21 @@ from polyhedge._progress import batches_of, tell
 from polyhedge._validation import Array
 from polyhedge.estimator import RobustDecider
 from polyhedge.metrics import Proportion, RowMeasures, proportion
+from polyhedge.regions import Work
 from polyhedge.robust import Decisions
-from polyhedge.sets import Volume, has_quick_volume
+from polyhedge.sets import Volume
 from polyhedge.solvers.program import Status
 from polyhedge.tables.schema import Labels
 
-__all__ = ["decide_rows", "decisions_frame", "measure_table", "quick_volume", "thinned_coverage"]
+__all__ = ["decide_table", "decisions_frame", "measure_table", "quick_volume", "thinned_coverage"]
 
 _log = logging.getLogger(__name__)
 
 
-def decide_rows(decider: RobustDecider, X: Any) -> Decisions | None:
-    """Robust decisions for the rows of a data frame, with progress in the log; None where there are no rows."""
-    if not len(X):
-        return None
-    with warnings.catch_warnings():
-        # Each row's status goes into the table, so nobody has to be warned of it here.
-        warnings.filterwarnings("ignore", message=".*decisions: ", category=RuntimeWarning)
-        return decider.decide(X, progress=lambda done, total: tell(_log, "deciding", done, total))
+def decide_table(decider: RobustDecider, X: Any) -> Decisions | None:
+    """Decisions for the rows of a data frame, with progress in the log; None where there are no rows."""
+    work = Work(progress=lambda done, total: tell(_log, "deciding", done, total))
+    return decider.model_.decide(X, work=work) if len(X) else None
 
 
 def measure_table(decider: RobustDecider, X: Any, Y: Array) -> RowMeasures:
@@ -45,7 +41,7 @@ def measure_table(decider: RobustDecider, X: Any, Y: Array) -> RowMeasures:
 
 def quick_volume(decider: RobustDecider, X: Any) -> Volume | None:
     """The mean volume of the sets at these rows where it is quick, as in `RobustDecider.evaluate`."""
-    return decider.mean_volume(X) if has_quick_volume(decider.set_) else None
+    return decider.mean_volume(X) if decider.model_.family.has_quick_volume else None
 
 
 def thinned_coverage(measures: RowMeasures, groups: Any, rng: np.random.Generator) -> Proportion:
