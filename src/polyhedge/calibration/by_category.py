@@ -138,11 +138,10 @@ class CategoryRadii:
 
     def notes(self, rows: Rows) -> Mapping[int, str]:
         """Rows of categories that have no radius of their own."""
-        labels = self._labels(rows)
-        return {
-            int(i): f"The category {labels[i]!r} of {self.column!r} has too few calibration rows: nothing is promised"
-            for i in np.flatnonzero(~np.isin(labels, self.categories))
-        }
+        labels = self._labels(rows).tolist()
+        text = "The category {!r} of {!r} has too few calibration rows: nothing is promised"
+        known = set(self.categories)
+        return {i: text.format(label, self.column) for i, label in enumerate(labels) if label not in known}
 
     def _labels(self, rows: Rows) -> Any:
         return labels_of(rows.X, self.column, self.merged)

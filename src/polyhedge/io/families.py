@@ -10,6 +10,9 @@ from polyhedge.predictors import Predictor
 from polyhedge.problems import DecisionProblem
 from polyhedge.regions import Guard, RegionFamily, ScaledSet, SetPlan
 
+GUARANTEES = {"set": "the outcome lies in the set", "guard": "the cost of the planned decision is at most its bound"}
+"""What is promised of each family of a file."""
+
 
 def family_to_state(family: RegionFamily) -> dict[str, Any]:
     """Plain data of a family, as entries of a model's state."""

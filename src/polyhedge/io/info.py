@@ -7,10 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from polyhedge._text import printable
-from polyhedge.calibration import Calibration
+from polyhedge.calibration import Calibration, Radii
 from polyhedge.io.archive import MAX_BYTES, ModelFileError
-from polyhedge.io.model import OpenedModel, calibrations_of, details_of, open_model
+from polyhedge.io.families import GUARANTEES
+from polyhedge.io.model import OpenedModel, calibrations_of, details_of, open_model, radii_of
 from polyhedge.io.sets import set_from_state, spread_from_state
 from polyhedge.io.signatures import Key
 from polyhedge.learners import Spread
@@ -28,6 +31,8 @@ class ModelInfo:
     curvature : how the cost depends on the outcome; None for a problem that is not in the file.
     problem_source : file the problem was written in, or "".
     problem_is_inside : whether `load` needs no user code.
+    guarantee : what the calibrated radius bounds, in words.
+    radii : the radii in force, one for all rows or by category; `radii.promise()` says what holds.
     set : the learned shape.
     spread : the forest that scales it at each row; None where one size serves all.
     alpha, radius, n_calibrate, calibrations : the guarantee and its audit trail, newest last.
@@ -51,6 +56,8 @@ class ModelInfo:
     curvature: str | None
     problem_source: str
     problem_is_inside: bool
+    guarantee: str
+    radii: Radii
     set: UncertaintySet
     spread: Spread | None
     calibrations: tuple[Calibration, ...]
@@ -103,7 +110,7 @@ class ModelInfo:
             "set": f"{type(self.set).__name__} in {self.set.n_outcomes} dimension(s)"
             + ("" if self.spread is None else ", scaled by a predicted spread"),
             "learner": f"{self.learning['status']}; {self.learning['detail']}",
-            "promise": f"covers with probability at least {1 - self.alpha:g}",
+            "promise": f"{self.guarantee}: {self.radii.promise()}",
             "splits": f"{self.n_train} train, {self.n_learn} learn, {self.n_calibrate_split} calibrate",
             **{
                 f"radius {i + 1}": f"{c.radius:.6g} for alpha {c.alpha:g} from {c.n} rows, {c.date}"
@@ -152,7 +159,8 @@ def _info(opened: OpenedModel, n_bytes: int) -> ModelInfo:
     is_inside = "stored" in state["problem"]
     problem = state["problem"]["stored" if is_inside else "elsewhere"]
     source = (problem["source"] or [""])[0] if is_inside else problem["reference"]
-    objective, _, lower_bound = state["learning"]["numbers"]
+    learning = state["learning"] or {"numbers": [np.nan] * 3, "status": "finished", "detail": "no learner"}
+    objective, _, lower_bound = learning["numbers"]
     n_train, n_learn, n_calibrate = (len(part) for part in state["split"])
     types = [str(name) for name in state["predictor"]["types"]]
     shape = set_from_state(state["set"])
@@ -166,14 +174,16 @@ def _info(opened: OpenedModel, n_bytes: int) -> ModelInfo:
         curvature=str(problem["compiled"]["curvature"]).lower().replace("_", " ") if is_inside else None,
         problem_source=str(source),
         problem_is_inside=is_inside,
+        guarantee=GUARANTEES[state.get("family", "set")],
+        radii=radii_of(state),
         set=shape,
         spread=spread_from_state(state.get("spread")),
         calibrations=calibrations_of(state),
         predictor_kind=str(state["predictor"]["kind"]),
         predictor_types=tuple(name for name in types if name.split(".")[0] not in ("builtins", "numpy")),
         learning={
-            "status": str(state["learning"]["status"]).lower().replace("_", " "),
-            "detail": str(state["learning"]["detail"]),
+            "status": str(learning["status"]).lower().replace("_", " "),
+            "detail": str(learning["detail"]),
             "objective": float(objective),
             "lower_bound": float(lower_bound),
         },
