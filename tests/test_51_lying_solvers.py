@@ -17,9 +17,8 @@ import scipy.sparse as sp
 
 import polyhedge as ph
 from polyhedge.learners import Samples, lower_bound
-from polyhedge.problems.segment import as_segment
 from polyhedge.robust import decide
-from polyhedge.robust.each_context import decide_each, fixed_lines
+from polyhedge.robust.each_context import decide_each
 from polyhedge.robust.parametric import ContextSolver
 from polyhedge.sets import Ball, Box, Ellipsoid, Polyhedron
 from polyhedge.solvers import bilinear
@@ -143,16 +142,12 @@ class LyingClarabel:
 
 @contextmanager
 def lying(monkeypatch: pytest.MonkeyPatch, who: str, lie: str) -> Iterator[None]:
-    as_segment.cache_clear()
-    fixed_lines.cache_clear()
     with monkeypatch.context() as patch:
         if who in ("highs", "both"):
             patch.setattr(highspy, "Highs", type("Liar", (LyingHighs,), {"lie": staticmethod(LIES[lie])}))
         if who in ("clarabel", "both"):
             patch.setattr(clarabel, "DefaultSolver", type("Liar", (LyingClarabel,), {"lie": staticmethod(LIES[lie])}))
         yield
-    as_segment.cache_clear()
-    fixed_lines.cache_clear()
 
 
 W = np.array([[1.0, 0.2, 0.0], [0.0, 1.0, 0.3], [-0.2, 0.0, 1.0], [-1.0, -1.0, -1.0]])
@@ -221,7 +216,7 @@ def test_what_a_lying_solver_says_is_never_a_wrong_bound_called_optimal(
     assert honest.is_optimal.all()
     for lie in LIES:
         with lying(monkeypatch, who, lie):
-            found = run(problem)
+            found = run(problem.labelled())
         right = np.abs(found.cost_bound - honest.cost_bound) <= 1e-5
         assert (right | ~found.is_optimal).all(), (lie, found.cost_bound, honest.cost_bound)
         z = found.flat[found.is_optimal]
@@ -236,7 +231,7 @@ def test_where_one_solver_lies_about_a_linear_program_another_one_answers(
     problem = make()
     honest = run(problem)
     with lying(monkeypatch, "highs", "infeasible"):
-        found = run(problem)
+        found = run(problem.labelled())
     assert found.is_optimal.all()
     assert found.cost_bound == pytest.approx(honest.cost_bound, abs=1e-5)
 
@@ -277,7 +272,7 @@ def newsvendor(d: int) -> ph.DecisionProblem:
 def samples(problem: ph.DecisionProblem, n_contexts: int) -> Samples:
     rng = np.random.default_rng(3)
     residuals, centers = rng.normal(size=(2, 8, problem.n_outcomes))
-    return Samples(residuals, centers[:n_contexts], problem, 0.3)
+    return Samples(residuals, centers[:n_contexts], problem.labelled(), 0.3)
 
 
 BUDGET, SHOP = budget(3), newsvendor(2)

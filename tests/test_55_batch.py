@@ -7,7 +7,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import polyhedge as ph
-from polyhedge.problems.segment import as_segment
 from polyhedge.robust import Adversary, Counterpart, decide
 from polyhedge.robust.along_segment import decide_along, support_along
 
@@ -46,7 +45,7 @@ def test_segments_with_more_than_two_outcomes_have_closed_forms_too():
         constraints=[z >= 0, z <= 1],
         n_outcomes=4,
     )
-    assert as_segment(problem) is not None
+    assert problem.structure.segment is not None
     shape, centers = random_polytope(rng, 4, 6), rng.normal(size=(30, 4))
     found = decide(problem, shape, 0.0, centers)
     assert found.cost_bound == pytest.approx(one_by_one(problem, shape, 0.0, centers), abs=1e-8)
@@ -55,7 +54,7 @@ def test_segments_with_more_than_two_outcomes_have_closed_forms_too():
 def test_an_unbounded_or_empty_set_is_left_to_the_diagnosis():
     problem = ph.problems.simplex_linear([0.0, 0.0])
     half_plane = ph.Polyhedron([[-1.0, 0.0]], [0.0])
-    assert support_along(as_segment(problem), half_plane.conic_form(0.0)) is None
+    assert support_along(problem.structure.segment, half_plane.conic_form(0.0)) is None
     assert decide(problem, half_plane, 0.0, np.zeros((1, 2))).status[0] is ph.Status.UNBOUNDED_SET
     nothing = ph.Polyhedron([[1.0, 0.0], [-1.0, 0.0]], [1.0, 1.0])
     assert decide(problem, nothing, 0.0, np.zeros((1, 2))).status[0] is ph.Status.EMPTY_SET
@@ -64,8 +63,8 @@ def test_an_unbounded_or_empty_set_is_left_to_the_diagnosis():
 def test_a_million_contexts_are_decided_in_one_go():
     problem, rng = ph.problems.simplex_linear([-0.08, 0.0]), np.random.default_rng(0)
     shape, centers = random_polytope(rng, 2, 4), rng.normal(size=(1_000_000, 2))
-    support = support_along(as_segment(problem), shape.conic_form(0.0))
-    found = decide_along(as_segment(problem), support, centers)
+    support = support_along(problem.structure.segment, shape.conic_form(0.0))
+    found = decide_along(problem.structure.segment, support, centers)
     some = rng.choice(len(centers), size=50, replace=False)
     assert found.cost_bound[some] == pytest.approx(one_by_one(problem, shape, 0.0, centers[some]), abs=1e-9)
 

@@ -12,9 +12,8 @@ from scipy.spatial import ConvexHull
 import polyhedge as ph
 from polyhedge.learners import OneSidedBox
 from polyhedge.problems import DecisionProblem
-from polyhedge.problems.segment import as_segment, decision_segment
+from polyhedge.problems.segment import decision_segment
 from polyhedge.robust import decide
-from polyhedge.robust.each_context import fixed_lines
 from polyhedge.sets import Box
 
 
@@ -51,7 +50,7 @@ def test_points_on_a_parabola_do_not_make_a_maximum_of_lines_quadratic():
         for center in centers
     ]
     assert np.allclose(found.cost_bound, expected, rtol=0, atol=1e-9)
-    assert as_segment(problem) is None
+    assert problem.structure.segment is None
 
 
 @pytest.mark.parametrize("offset", [0.0, 1e4, 1e5, 1e6, 1e9])
@@ -139,7 +138,7 @@ NOT_QUADRATIC = {
 @pytest.mark.parametrize("name", QUADRATIC)
 def test_a_quadratic_base_is_known_and_its_coefficients_are_exact(name):
     problem = on_simplex(QUADRATIC[name])
-    segment = as_segment(problem)
+    segment = problem.structure.segment
     s = np.linspace(0, 1, 7)
     z = segment.z0 + s[:, None] * (segment.z1 - segment.z0)
     costs = problem.evaluate(z, np.zeros((7, 2)))
@@ -149,9 +148,9 @@ def test_a_quadratic_base_is_known_and_its_coefficients_are_exact(name):
 
 @pytest.mark.parametrize("name", NOT_QUADRATIC)
 def test_no_other_base_is_taken_for_quadratic(name):
-    assert as_segment(on_simplex(NOT_QUADRATIC[name])) is None
+    assert on_simplex(NOT_QUADRATIC[name]).structure.segment is None
     newsvendor = on_simplex(NOT_QUADRATIC[name], lambda z, u: cp.sum(cp.pos(u - z)))
-    assert fixed_lines(newsvendor) is None
+    assert newsvendor.structure.fixed_lines is None
 
 
 def _region(*constraints, n=2):

@@ -13,12 +13,11 @@ from polyhedge.calibration import conformal_rank
 from polyhedge.learners import Descent, Samples, Scenario, lower_bound
 from polyhedge.learners.budget import Budget
 from polyhedge.learners.exact.envelope import select_on_segment
-from polyhedge.learners.exact.fixed_directions import has_fixed_directions, reach_cost
+from polyhedge.learners.exact.fixed_directions import reach_cost
 from polyhedge.learners.exact.hull import HullOracle, disjoint_mixtures
 from polyhedge.learners.exact.mixing import star_inequality
 from polyhedge.learners.exact.plane import segment_gradient
 from polyhedge.learners.exact.selection import SelectionSearch
-from polyhedge.problems.segment import as_segment
 from polyhedge.robust import decide
 from polyhedge.solvers.program import Status
 
@@ -131,7 +130,7 @@ def test_the_envelope_program_is_exact_also_with_ties(seed, tied, curvature):
     residuals, centers = rng.normal(size=(8, 2)), rng.normal(size=(4, 2))
     if tied:
         residuals = residuals.round()
-    segment = as_segment(ph.problems.simplex_quadratic([0.1, 0.0], curvature))
+    segment = ph.problems.simplex_quadratic([0.1, 0.0], curvature).structure.segment
     selection = select_on_segment(segment, residuals, centers, 5)
     s = np.linspace(0, 1, 2001)
     lines = np.outer(1 - s, residuals @ segment.v0) + np.outer(s, residuals @ segment.v1)
@@ -145,10 +144,10 @@ def test_the_envelope_program_is_exact_also_with_ties(seed, tied, curvature):
 
 
 def test_only_one_dimensional_decisions_are_segments():
-    assert as_segment(ph.problems.simplex_linear([0.0, 0.0])) is not None
-    assert as_segment(ph.problems.simplex_linear(np.zeros(3))) is None
-    assert as_segment(ph.problems.simplex_newsvendor(0.3, 0.7, 2)) is None
-    assert as_segment(ph.problems.newsvendor(0.3, 0.7, 2, capacity=1.0)) is None
+    assert ph.problems.simplex_linear([0.0, 0.0]).structure.segment is not None
+    assert ph.problems.simplex_linear(np.zeros(3)).structure.segment is None
+    assert ph.problems.simplex_newsvendor(0.3, 0.7, 2).structure.segment is None
+    assert ph.problems.newsvendor(0.3, 0.7, 2, capacity=1.0).structure.segment is None
 
 
 @pytest.mark.parametrize("name", ["simplex, d=3", "user's maximum", "fixed directions"])
@@ -254,7 +253,7 @@ def test_an_interrupted_search_returns_what_it_has(monkeypatch):
 @pytest.mark.parametrize("curvature", [0.0, 0.08])
 def test_closed_form_costs_and_gradients_equal_the_solver_s(curvature):
     problem, (residuals, centers) = ph.problems.simplex_quadratic([-0.08, 0.0], curvature), draw(40, 2, 0)
-    segment = as_segment(problem)
+    segment = problem.structure.segment
     by_solver = Samples(residuals, centers, problem, 0.1)
     by_solver.__dict__["_plane_segment"] = None
     rng = np.random.default_rng(1)
@@ -281,7 +280,7 @@ def test_closed_form_ignores_nearly_parallel_pairs_of_facets():
 
 def test_reach_cost_in_closed_form_equals_linear_programs_and_its_tangent_supports():
     problem, (_, centers) = ph.problems.simplex_newsvendor(0.3, 0.7, 2), draw(20, 2, 0)
-    assert has_fixed_directions(problem)
+    assert problem.structure.has_fixed_directions
     closed = reach_cost(problem, centers)
     reach = np.array([0.3, 0.5, 0.2, 0.4])
     value, tangent = closed.tangent(reach)

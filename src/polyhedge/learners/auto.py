@@ -33,7 +33,6 @@ from polyhedge.learners.own_units import in_own_units
 from polyhedge.learners.result import Learner, LearnResult, Needs, as_interrupted
 from polyhedge.learners.samples import Samples
 from polyhedge.learners.starts import check_n_facets
-from polyhedge.problems.segment import as_segment
 from polyhedge.solvers.program import Status
 
 _SIMPLEST = "one-sided box"
@@ -170,7 +169,7 @@ def _certified(samples: Samples, result: LearnResult) -> tuple[LearnResult, str]
 
     Closed forms exclude all problems that have none.
     """
-    few = _FEW_ON_SEGMENT if as_segment(samples.problem) is not None else _FEW
+    few = _FEW_ON_SEGMENT if samples.problem.structure.segment is not None else _FEW
     if np.isfinite(result.lower_bound) or not samples.has_closed_form or samples.n > few:
         return result, ""
     bound = lower_bound(samples, max_work=_CERTIFICATE_WORK)

@@ -42,7 +42,7 @@ class OwnUnits:
     def of(cls, samples: Samples) -> OwnUnits:
         """The units of some learning samples; those of samples that are in their own units already are 1."""
         residuals, centers, problem = samples.residuals, samples.centers, samples.problem
-        if problem.parameters or "units" in problem.__dict__ or not len(residuals) or not len(centers):
+        if problem.parameters or problem.is_in_own_units or not len(residuals) or not len(centers):
             return cls(Units(), replace(samples))
         units = _units_of(residuals, centers, problem)
         seen = residuals / units.outcome, (centers - units.shift) / units.outcome

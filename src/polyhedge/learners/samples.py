@@ -13,10 +13,10 @@ import numpy as np
 
 from polyhedge._validation import Array, Indices, as_rows, check_alpha
 from polyhedge.calibration import conformal_radius, conformal_rank
-from polyhedge.learners.exact.fixed_directions import ReachCost, has_fixed_directions, reach_cost
+from polyhedge.learners.exact.fixed_directions import ReachCost, reach_cost
 from polyhedge.learners.exact.plane import FacetGradient, segment_gradient
 from polyhedge.problems import DecisionProblem
-from polyhedge.problems.segment import Segment, as_segment
+from polyhedge.problems.segment import Segment
 from polyhedge.robust import Counterpart, decide, decide_knowing
 from polyhedge.robust.support import maximise
 from polyhedge.sets import Polyhedron, UncertaintySet, facets_of
@@ -133,12 +133,12 @@ class Samples:
 
     @cached_property
     def _reach_cost(self) -> ReachCost | None:
-        return reach_cost(self.problem, self.centers) if has_fixed_directions(self.problem) else None
+        return reach_cost(self.problem, self.centers) if self.problem.structure.has_fixed_directions else None
 
     @cached_property
     def _plane_segment(self) -> Segment | None:
         """Decisions on a segment with two outcomes have closed forms."""
-        return as_segment(self.problem) if self.problem.n_outcomes == 2 else None
+        return self.problem.structure.segment if self.problem.n_outcomes == 2 else None
 
     def normalised(self, shape: Polyhedron) -> Polyhedron:
         """The same learning set with unit facet normals and learning radius 0."""

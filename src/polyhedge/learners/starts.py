@@ -10,7 +10,6 @@ from polyhedge.learners.exact.hull import HullOracle
 from polyhedge.learners.samples import Samples
 from polyhedge.learners.scales import standard_deviations
 from polyhedge.problems import DecisionProblem
-from polyhedge.problems.segment import as_segment
 from polyhedge.robust import decide
 from polyhedge.sets import Polyhedron
 
@@ -150,7 +149,7 @@ def turned_to_decisions(samples: Samples, kept: Mask, W: Array, n_facets: int) -
 
 def selection_on_segment(samples: Samples) -> Mask | None:
     """The exactly best residuals to keep, where decisions lie on a segment; else None."""
-    segment = as_segment(samples.problem) if samples.has_closed_form else None
+    segment = samples.problem.structure.segment if samples.has_closed_form else None
     if segment is None:
         return None
     selection = select_on_segment(segment, samples.residuals, samples.centers, samples.rank)

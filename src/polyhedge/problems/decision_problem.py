@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from copy import copy
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from functools import cached_property
@@ -22,6 +21,7 @@ from polyhedge.problems.names import Source, check_names, default_outcome_names,
 from polyhedge.problems.parameters import ProblemParameter, layout_of, parameter_rows
 from polyhedge.problems.pieces import Pieces, SumOfMaxima
 from polyhedge.problems.row_values import RowValues
+from polyhedge.problems.structure import Structure
 from polyhedge.problems.violations import UncertainRows, constraint_texts
 from polyhedge.problems.written import Written, as_list, read_constants, read_problem, substitute, substitute_in
 
@@ -147,10 +147,26 @@ class DecisionProblem:
 
     def labelled(self, **labels: Any) -> DecisionProblem:
         """The same problem with another name, source or names of its parts; nothing is compiled again."""
-        twin = copy(self)
-        twin.__dict__.update(labels, _kept=KeptProblems())
+        twin = self.with_parts(**labels)
         twin._set_names()
         return twin
+
+    def with_parts(self, **parts: Any) -> DecisionProblem:
+        """A problem that differs in these parts, fields or compiled ones; what follows from all parts is found anew."""
+        twin = object.__new__(DecisionProblem)
+        vars(twin).update({name: part for name, part in vars(self).items() if name not in _FOLLOWS})
+        vars(twin).update(parts)
+        return twin
+
+    @cached_property
+    def structure(self) -> Structure:
+        """What the problem is: which closed forms, certificates and ways to decide apply to it."""
+        return Structure(self)
+
+    @cached_property
+    def is_in_own_units(self) -> bool:
+        """Whether outcomes and costs are already measured in units of their own, see `problems/units.py`."""
+        return False
 
     def _set_names(self) -> None:
         layout, outcomes = self.layout, default_outcome_names(self.n_outcomes)
@@ -172,10 +188,8 @@ class DecisionProblem:
         feasible = self.feasible
         if not len(feasible.program.integer):
             return self
-        twin = copy(self)
         continuous = replace(feasible.program, integer=np.zeros(0, dtype=np.int64))
-        twin.__dict__["feasible"] = replace(feasible, program=continuous)
-        return twin
+        return self.with_parts(feasible=replace(feasible, program=continuous))
 
     @property
     def layout(self) -> Layout:
@@ -194,6 +208,11 @@ class DecisionProblem:
     def at_values(self, values: Array) -> DecisionProblem:
         """The same problem at flat values of its parameters; the last few that were asked for are kept."""
         return self._kept.get(values, self._at) if self.parameters else self
+
+    @cached_property
+    def in_units(self) -> KeptProblems:
+        """The last few of the same problem in other units."""
+        return KeptProblems()
 
     @cached_property
     def _kept(self) -> KeptProblems:
@@ -399,6 +418,10 @@ class DecisionProblem:
         if not self.parameters:
             return UncertainRows(self.written, self._rows)
         return None if self.lifted_parts is None else UncertainRows(self.written, self.lifted_parts.rows)
+
+
+_FOLLOWS = ("structure", "in_units", "_kept")
+"""What a problem that differs in some part must not take over."""
 
 
 def _sign_parameter(decision: cp.Variable) -> cp.Parameter:

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from polyhedge._validation import Array
-from polyhedge.problems.decision_problem import DecisionProblem
 from polyhedge.problems.feasible_set import FeasibleProgram
 from polyhedge.problems.quadratic import quadratic_cost
 from polyhedge.solvers.linear import LinearSolver
 from polyhedge.solvers.program import ConicProgram, Status, row_kinds
 
+if TYPE_CHECKING:
+    from polyhedge.problems.decision_problem import DecisionProblem
+    from polyhedge.problems.pieces import Pieces
+
 # The solver places a vertex to 1e-9, so that a shorter segment than this has no ends worth the name; a problem that
 # is not taken for a segment is decided by the general routes, exactly too.
 _SHORTEST = 1e-6
+_MAX_PIECES = 16
+"""Pieces up to which all their crossings are compared: their number grows with the square."""
 
 
 @dataclass(frozen=True)
@@ -33,22 +38,32 @@ class Segment:
     base: Array
 
 
-@lru_cache(maxsize=16)
-def as_segment(problem: DecisionProblem) -> Segment | None:
-    """The problem's segment of decisions, or None where it has another form; found once for a problem."""
-    if problem.pieces is None or len(problem.pieces) > 1 or len(problem.support_rows[0]):
-        return None
-    ends = decision_segment(problem)
-    if ends is None:
-        return None
-    z0, z1 = ends
-    base = quadratic_base(problem, z0, z1)
-    if base is None:
-        return None
-    v0, v1 = problem.pieces.directions(np.stack([z0, z1]))[:, 0]
-    base[0] += problem.pieces.p[0] @ z0 + problem.pieces.c[0]
-    base[1] += problem.pieces.p[0] @ (z1 - z0)
+@dataclass(frozen=True)
+class FixedLines:
+    """Decisions z0 + s (z1 - z0); each piece at residual 0 is constant + slope s, plus direction'u."""
+
+    z0: Array
+    z1: Array
+    constants: Array
+    slopes: Array
+    directions: Array
+
+
+def segment_of(pieces: Pieces, z0: Array, z1: Array, base: Array) -> Segment:
+    """One piece between two decisions, where g_0 has the coefficients `base` in 1, s and s^2."""
+    v0, v1 = pieces.directions(np.stack([z0, z1]))[:, 0]
+    base = base.copy()
+    base[0] += pieces.p[0] @ z0 + pieces.c[0]
+    base[1] += pieces.p[0] @ (z1 - z0)
     return Segment(z0, z1, v0, v1, base)
+
+
+def fixed_lines_of(pieces: Pieces, z0: Array, z1: Array, base: Array, nothing: Array) -> FixedLines | None:
+    """Pieces as lines between two decisions; None where there are too many, or they turn or bend on the way."""
+    if not pieces.directions_are_fixed or len(pieces) > _MAX_PIECES or base[2] > 0:
+        return None
+    values = pieces.values(np.stack([z0, z1]), nothing)
+    return FixedLines(z0, z1, base[0] + values[0], base[1] + values[1] - values[0], pieces.q)
 
 
 def decision_segment(problem: DecisionProblem) -> tuple[Array, Array] | None:

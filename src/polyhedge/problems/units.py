@@ -7,9 +7,7 @@ the last bit. Decisions keep their units: programs are solved in units of their 
 
 from __future__ import annotations
 
-from copy import copy
 from dataclasses import dataclass, replace
-from functools import lru_cache
 
 import numpy as np
 
@@ -40,9 +38,8 @@ class Units:
         return self == Units()
 
 
-@lru_cache(maxsize=32)
 def problem_in(problem: DecisionProblem, units: Units) -> DecisionProblem:
-    """The same problem in other units, which it knows as `units`: arrays are changed, nothing is compiled again.
+    """The same problem in other units, which are then its own: arrays are changed, nothing is compiled again.
 
     Examples
     --------
@@ -51,10 +48,12 @@ def problem_in(problem: DecisionProblem, units: Units) -> DecisionProblem:
     >>> twin.evaluate(np.array([[0.0, 1.0]]), np.array([[0.0, 3.0]]))
     array([5.])
     """
-    twin, parts = copy(problem), problem.cost_split
-    twin.__dict__.update(written=_written_in(problem.written, units), uncertain_rows=_rows_in(problem, units))
-    twin.__dict__.update(support_rows=_support_in(problem, units), _rows=_row_parts_in(problem, units))
-    feasible = problem.feasible
+    key = np.array([units.outcome, units.cost, units.cost_shift, *units.outcome_shift])
+    return problem.in_units.get(key, lambda _: _problem_in(problem, units))
+
+
+def _problem_in(problem: DecisionProblem, units: Units) -> DecisionProblem:
+    parts, feasible = problem.cost_split, problem.feasible
     if parts is not None:
         program = feasible.program
         offset = (program.offset - units.cost_shift) / units.cost
@@ -63,12 +62,18 @@ def problem_in(problem: DecisionProblem, units: Units) -> DecisionProblem:
         parts = Decomposition(
             (parts.decision_part - units.cost_shift) / units.cost, _joint_in(parts.joint_part, units, units.cost)
         )
-    twin.__dict__.update(feasible=feasible, _cost_parts=parts, units=units)
-    for name in ("sum_of_maxima", "pieces", "outcomes_are_nonneg", "_cost_values", "_kept"):
-        twin.__dict__.pop(name, None)
-    if parts is not None:
-        assert problem.sum_of_maxima is not None
-        twin.__dict__["sum_of_maxima"] = _joint_in(problem.sum_of_maxima, units, units.cost)
+    twin = problem.with_parts(
+        written=_written_in(problem.written, units),
+        uncertain_rows=_rows_in(problem, units),
+        support_rows=_support_in(problem, units),
+        _rows=_row_parts_in(problem, units),
+        feasible=feasible,
+        _cost_parts=parts,
+        sum_of_maxima=None if problem.sum_of_maxima is None else _joint_in(problem.sum_of_maxima, units, units.cost),
+        is_in_own_units=True,
+    )
+    for name in ("pieces", "outcomes_are_nonneg", "_cost_values"):
+        vars(twin).pop(name, None)
     return twin
 
 

@@ -13,7 +13,6 @@ from polyhedge._validation import Array, Indices, as_rows
 from polyhedge.problems import DecisionProblem
 from polyhedge.problems.lifted import Lifted
 from polyhedge.problems.parameters import parameter_rows
-from polyhedge.problems.segment import as_segment
 from polyhedge.robust.adversary import Adversary
 from polyhedge.robust.along_segment import decide_along, support_along
 from polyhedge.robust.batch import WORTH_A_POOL, BatchDecisions, Progress, decide_in_batch
@@ -190,7 +189,7 @@ class _Row:
 def _along_segment(job: _Job, centers: Array, progress: Progress | None) -> Decisions | None:
     """All contexts in closed form, where decisions lie on a segment; None where they do not."""
     problem, shape, radius = job.problem, job.shape, job.radius
-    segment = as_segment(problem) if problem.pieces is not None else None
+    segment = problem.structure.segment
     form = shape.conic_form(radius)
     if segment is None or any(cone.kind == "soc" for cone in form.cones):
         return None

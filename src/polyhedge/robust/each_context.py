@@ -16,14 +16,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import combinations
 
 import numpy as np
 
 from polyhedge._validation import Array, Mask
 from polyhedge.problems import DecisionProblem
-from polyhedge.problems.segment import Segment, as_segment, decision_segment, quadratic_base
+from polyhedge.problems.segment import FixedLines, Segment
 from polyhedge.robust.decide import decide
 from polyhedge.robust.decisions import Decisions, statuses
 from polyhedge.sets import UncertaintySet
@@ -37,7 +36,6 @@ SetAt = Callable[[int], tuple[UncertaintySet, float]]
 
 _N_BISECTIONS = 60
 # All crossings of pairs of pieces are tried, which is quick for as many as these.
-_MAX_PIECES = 16
 
 
 def decide_each(problem: DecisionProblem, maximisers: Maximisers, set_at: SetAt, centers: Array) -> Decisions:
@@ -64,10 +62,10 @@ def decide_each(problem: DecisionProblem, maximisers: Maximisers, set_at: SetAt,
     >>> found.cost_bound.round(6)
     array([0.707107, 1.414214])
     """
-    segment = as_segment(problem) if problem.pieces is not None else None
+    segment = problem.structure.segment
     if segment is not None:
         return _by_bisection(problem, segment, maximisers, centers)
-    lines = fixed_lines(problem)
+    lines = problem.structure.fixed_lines
     if lines is not None:
         return _by_crossings(problem, lines, maximisers, centers)
     return _one_by_one(problem, set_at, centers)
@@ -75,7 +73,7 @@ def decide_each(problem: DecisionProblem, maximisers: Maximisers, set_at: SetAt,
 
 def has_segment(problem: DecisionProblem) -> bool:
     """Whether `decide_each` solves all contexts together."""
-    return (problem.pieces is not None and as_segment(problem) is not None) or fixed_lines(problem) is not None
+    return problem.structure.segment is not None or problem.structure.fixed_lines is not None
 
 
 def joined(parts: list[Decisions]) -> Decisions:
@@ -163,34 +161,6 @@ def _between(low: _Tangent, high: _Tangent, best: _Tangent) -> tuple[Array, Arra
     crossing = (low.value * high.slope - high.value * low.slope + low.slope * high.slope * (high.s - low.s)) / step
     gap = np.where(open_, np.maximum(best.value - crossing, 0.0), 0.0)
     return best.s, best.value, residual, gap
-
-
-@dataclass(frozen=True)
-class FixedLines:
-    """Decisions z0 + s (z1 - z0); each piece at residual 0 is constant + slope s, plus direction'u."""
-
-    z0: Array
-    z1: Array
-    constants: Array
-    slopes: Array
-    directions: Array
-
-
-@lru_cache(maxsize=16)
-def fixed_lines(problem: DecisionProblem) -> FixedLines | None:
-    """The pieces as lines along the segment of decisions; None where the problem has another form."""
-    pieces = problem.pieces
-    if pieces is None or not pieces.directions_are_fixed or len(pieces) > _MAX_PIECES:
-        return None
-    ends = None if len(problem.support_rows[0]) else decision_segment(problem)
-    if ends is None:
-        return None
-    z0, z1 = ends
-    base = quadratic_base(problem, z0, z1)
-    if base is None or base[2] > 0:
-        return None
-    values = pieces.values(np.stack([z0, z1]), np.zeros((2, problem.n_outcomes)))
-    return FixedLines(z0, z1, base[0] + values[0], base[1] + values[1] - values[0], pieces.q)
 
 
 def _by_crossings(problem: DecisionProblem, lines: FixedLines, maximisers: Maximisers, centers: Array) -> Decisions:

@@ -26,7 +26,6 @@ from polyhedge.calibration import conformal_radius
 from polyhedge.learners import MIQCP, LearnResult, Samples
 from polyhedge.learners.result import unless_interrupted
 from polyhedge.problems import DecisionProblem
-from polyhedge.problems.segment import as_segment
 from polyhedge.robust import decide, decide_knowing
 from polyhedge_study.jobs import Progress
 from polyhedge_study.machine import environment
@@ -219,10 +218,10 @@ def _evaluate(run: _Run, data: _Data, settings: ScalingSettings, limit: float) -
         planned = min(settings.shared_contexts, run.n)
         learner = replace(learner, contexts=planned)
     objective = Samples(residuals, centers, data.problem, settings.alpha)
-    as_segment.cache_clear()  # what an earlier run found out would make this one look faster than it is
+    problem = data.problem.labelled()  # what an earlier run found out would make this one look faster than it is
     began = time.perf_counter()
     try:
-        result = learner.learn(Samples(residuals, centers, data.problem, settings.alpha), random_state=run.seed)
+        result = learner.learn(Samples(residuals, centers, problem, settings.alpha), random_state=run.seed)
     except (ValueError, RuntimeError) as error:
         logger.warning("%s failed: %s", run.label, error)
         return _failed(run, limit, len(centers), planned, time.perf_counter() - began, error)

@@ -21,7 +21,7 @@ from polyhedge._validation import Mask
 from polyhedge.learners.budget import WORK, Budget
 from polyhedge.learners.exact.bound import CertifiedBound
 from polyhedge.learners.exact.envelope import select_on_segment
-from polyhedge.learners.exact.fixed_directions import FixedDirectionSearch, has_fixed_directions
+from polyhedge.learners.exact.fixed_directions import FixedDirectionSearch
 from polyhedge.learners.exact.hull import HullOracle
 from polyhedge.learners.exact.selection import SelectionSearch
 from polyhedge.learners.exact.sweep import sweep_segment
@@ -29,7 +29,6 @@ from polyhedge.learners.exact.value_at_risk import minimise_value_at_risk
 from polyhedge.learners.own_units import OwnUnits
 from polyhedge.learners.samples import Samples
 from polyhedge.problems import DecisionProblem
-from polyhedge.problems.segment import as_segment
 from polyhedge.solvers.program import Status
 
 
@@ -77,7 +76,7 @@ def lower_bound(
 def _certify(samples: Samples, tolerance: float, budget: Budget, start: Mask | None) -> CertifiedBound:
     began, rank = time.perf_counter(), samples.rank
     residuals, centers, problem = samples.residuals, samples.centers, samples.problem
-    segment = as_segment(problem)
+    segment = problem.structure.segment
     if segment is not None:
         single = len(centers) == 1
         selection = (
@@ -91,7 +90,7 @@ def _certify(samples: Samples, tolerance: float, budget: Budget, start: Mask | N
             unit = float(np.ptp(residuals @ np.stack([segment.v0, segment.v1]).T, axis=0).max())
             value = selection.value
             return CertifiedBound(value, value, selection.kept, Status.OPTIMAL, seconds, detail, unit)
-    if has_fixed_directions(problem):
+    if problem.structure.has_fixed_directions:
         return FixedDirectionSearch(problem, residuals, centers, rank, tolerance, budget).run(start, began)
     if len(centers) == 1 and problem.pieces is not None and len(problem.pieces) == 1:
         bound = minimise_value_at_risk(samples, tolerance, budget)

@@ -18,7 +18,6 @@ from polyhedge.learners.budget import Budget
 from polyhedge.learners.exact.bound import CertifiedBound, certified
 from polyhedge.learners.exact.mixing import Master, Tangent, star_inequality
 from polyhedge.problems import DecisionProblem, NoSolutionError
-from polyhedge.problems.segment import decision_segment, quadratic_base
 from polyhedge.robust.parametric import ContextSolver, ParametricProgram
 from polyhedge.solvers.program import Cone, ConicProgram, SolverError, Status
 
@@ -27,18 +26,10 @@ _VIOLATED = 1e-9
 """Violations below this share of the levels' unit are the solver's rounding."""
 
 
-def has_fixed_directions(problem: DecisionProblem) -> bool:
-    """Whether no cost direction depends on the decision or the context."""
-    if problem.pieces is None or problem.uncertain_rows or len(problem.support_rows[0]):
-        return False
-    return problem.pieces.directions_are_fixed and not len(problem.feasible.program.integer)
-
-
 def reach_cost(problem: DecisionProblem, centers: Array) -> ReachCost:
     """F for these contexts: in closed form where decisions lie on a segment, else by linear programs."""
-    assert problem.pieces is not None
-    ends = decision_segment(problem) if len(problem.pieces) <= _FEW_PIECES else None
-    base = None if ends is None else quadratic_base(problem, *ends)
+    structure = problem.structure
+    ends, base = (structure.ends, structure.base) if len(structure.pieces) <= _FEW_PIECES else (None, None)
     if ends is None or base is None:
         return _ProgramReachCost(problem, centers)
     return _SegmentReachCost(problem, centers, *ends, base)

@@ -27,7 +27,6 @@ from polyhedge.learners.own_units import in_own_units
 from polyhedge.learners.result import LearnResult, Needs
 from polyhedge.learners.samples import Samples
 from polyhedge.learners.starts import check_n_facets, closed, one_sided, simplex, without_noise
-from polyhedge.problems.segment import as_segment
 from polyhedge.robust import decide
 from polyhedge.sets import Polyhedron
 from polyhedge.solvers.program import Status
@@ -104,7 +103,7 @@ def _needs_start(samples: Samples) -> bool:
     """A search starts from something; the sweep over one context does not search."""
     if samples.problem.pieces is None:
         return False
-    return samples.n_contexts > 1 or as_segment(samples.problem) is None
+    return samples.n_contexts > 1 or samples.problem.structure.segment is None
 
 
 def _kept_by_start(samples: Samples) -> Mask:
@@ -114,7 +113,7 @@ def _kept_by_start(samples: Samples) -> Mask:
 
 def _facet_of_one_context(samples: Samples, bound: CertifiedBound) -> Polyhedron | None:
     """The half-space along the planned decision's direction, which attains the bound; None for other problems."""
-    segment = as_segment(samples.problem) if samples.n_contexts == 1 else None
+    segment = samples.problem.structure.segment if samples.n_contexts == 1 else None
     if segment is None:
         return None
     kept = samples.residuals[bound.kept]

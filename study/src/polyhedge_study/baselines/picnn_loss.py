@@ -22,8 +22,8 @@ import numpy as np
 
 from polyhedge._validation import Array
 from polyhedge.problems import DecisionProblem
-from polyhedge.problems.segment import Segment, as_segment
-from polyhedge.robust.each_context import FixedLines, fixed_lines, least_maximum
+from polyhedge.problems.segment import FixedLines, Segment
+from polyhedge.robust.each_context import least_maximum
 from polyhedge_study.baselines.picnn_network import Contacts
 from polyhedge_study.nets.net_decisions import NetSets, oriented, saddles_along
 from polyhedge_study.nets.net_saddle import Saddle, supports
@@ -71,11 +71,11 @@ def planar_envelopes(problem: DecisionProblem) -> Envelopes | None:
     """The quick way for two outcomes and decisions on a segment; None where it does not apply."""
     if problem.n_outcomes != 2:
         return None
-    segment = as_segment(problem) if problem.pieces is not None else None
+    segment = problem.structure.segment
     turned = None if segment is None else oriented(segment)
     if turned is not None:
         return AlongSegment(turned)
-    lines = fixed_lines(problem)
+    lines = problem.structure.fixed_lines
     return None if lines is None else AlongLines(lines)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from polyhedge._validation import Array, Indices, Mask
 from polyhedge.problems import DecisionProblem
-from polyhedge.problems.segment import Segment, as_segment
+from polyhedge.problems.segment import Segment
 from polyhedge.robust.decide import decide
 from polyhedge.robust.decisions import Decisions
 from polyhedge.robust.each_context import decide_each, decisions_at, has_segment, joined
@@ -54,7 +54,7 @@ def decide_nets(problem: DecisionProblem, sets: NetSets, centers: Array) -> Deci
     elsewhere, and where a set has no interior, each context is a linear program.
     """
     together = sets.is_solid & (sets.nets.n_outcomes == 2) & has_segment(problem)
-    segment = as_segment(problem)
+    segment = problem.structure.segment
     if segment is not None and oriented(segment) is None:
         together = np.zeros(len(sets), dtype=bool)
     rows = np.concatenate([np.flatnonzero(together), np.flatnonzero(~together)])

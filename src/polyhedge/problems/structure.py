@@ -1,0 +1,120 @@
+r"""What a problem is: the one place that is asked which closed forms, certificates and routes apply to it.
+
+The cost is $g_0(z)$ plus a joint part of decision and outcome. By that part and by Z a problem is
+
+| kind             | joint part                                    | Z                       |
+|------------------|-----------------------------------------------|-------------------------|
+| segment          | one piece, $(Qz + q)^\top u + p^\top z + c$   | a segment, nothing else |
+| fixed directions | a maximum of $q_l^\top u + p_l^\top z + c_l$  | continuous              |
+| pieces           | a maximum of listed pieces                    | any                     |
+| sum of maxima    | too many pieces to list                       | any                     |
+| general          | concave or convex in u                        | any                     |
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from polyhedge._validation import Array
+from polyhedge.problems.segment import FixedLines, Segment, decision_segment, fixed_lines_of, quadratic_base, segment_of
+
+if TYPE_CHECKING:
+    from polyhedge.problems.decision_problem import DecisionProblem
+    from polyhedge.problems.pieces import Pieces
+
+
+class Kind(StrEnum):
+    """What a problem is, the most special first."""
+
+    SEGMENT = "segment"
+    FIXED_DIRECTIONS = "fixed directions"
+    PIECES = "pieces"
+    SUM_OF_MAXIMA = "sum of maxima"
+    GENERAL = "general"
+
+
+@dataclass(frozen=True, eq=False)
+class Structure:
+    """What is known about a problem's form; each answer is found once, when it is first asked for.
+
+    Examples
+    --------
+    >>> from polyhedge.problems import newsvendor, simplex_linear
+    >>> str(simplex_linear([0.0, 0.0]).structure.kind), str(newsvendor(1.0, 2.0, 2).structure.kind)
+    ('segment', 'fixed directions')
+    """
+
+    problem: DecisionProblem
+
+    @cached_property
+    def kind(self) -> Kind:
+        """The most special form that the problem has."""
+        if self.segment is not None:
+            return Kind.SEGMENT
+        if self.has_fixed_directions:
+            return Kind.FIXED_DIRECTIONS
+        if self.has_pieces:
+            return Kind.PIECES
+        return Kind.GENERAL if self.problem.sum_of_maxima is None else Kind.SUM_OF_MAXIMA
+
+    @property
+    def has_pieces(self) -> bool:
+        """Whether the joint part is a maximum of listed pieces, affine in the outcome."""
+        return self.problem.pieces is not None
+
+    @property
+    def pieces(self) -> Pieces:
+        """The pieces, for callers that need them."""
+        if self.problem.pieces is None:
+            raise ValueError(
+                "The cost must be a maximum of not too many functions that are affine in the outcome, got one that is "
+                f"{self.problem.curvature}. The learner Descent takes every problem."
+            )
+        return self.problem.pieces
+
+    @property
+    def is_continuous(self) -> bool:
+        """Whether no decision is whole."""
+        return not len(self.problem.feasible.program.integer)
+
+    @property
+    def has_known_support(self) -> bool:
+        """Whether something is known of outcomes, whatever the set."""
+        return bool(len(self.problem.support_rows[0]))
+
+    @cached_property
+    def has_fixed_directions(self) -> bool:
+        """Whether no direction in which the cost rises depends on the decision or the context."""
+        problem = self.problem
+        if not self.has_pieces or problem.uncertain_rows or self.has_known_support:
+            return False
+        return self.pieces.directions_are_fixed and self.is_continuous
+
+    @cached_property
+    def ends(self) -> tuple[Array, Array] | None:
+        """The two ends of Z if it is a segment; else None."""
+        return decision_segment(self.problem)
+
+    @cached_property
+    def base(self) -> Array | None:
+        """Coefficients (3,) of g_0 in 1, s and s^2 between the ends, where it is quadratic; else None."""
+        return None if self.ends is None else quadratic_base(self.problem, *self.ends)
+
+    @cached_property
+    def segment(self) -> Segment | None:
+        """Decisions, directions and costs along a segment; None where the problem has another form."""
+        if not self.has_pieces or len(self.pieces) > 1 or self.has_known_support:
+            return None
+        return None if self.ends is None or self.base is None else segment_of(self.pieces, *self.ends, self.base)
+
+    @cached_property
+    def fixed_lines(self) -> FixedLines | None:
+        """Few pieces with fixed directions as lines along a segment; None where the problem has another form."""
+        if not self.has_pieces or self.has_known_support or self.ends is None or self.base is None:
+            return None
+        return fixed_lines_of(self.pieces, *self.ends, self.base, np.zeros((2, self.problem.n_outcomes)))
