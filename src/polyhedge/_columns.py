@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from numbers import Integral
 from typing import Any
 
-__all__ = ["check_same_rows", "names_of", "select_columns"]
+__all__ = ["check_same_rows", "column_of", "listed", "names_of", "select_columns"]
 
 
 def names_of(table: Any) -> tuple[str, ...] | None:
@@ -33,7 +33,7 @@ def names_of(table: Any) -> tuple[str, ...] | None:
         return None
     if all(isinstance(label, Integral) for label in labels) and sorted(labels) == numbered:
         raise ValueError(
-            f"Columns without names must be numbered 0, 1, 2, ... in this order, got {_listed(labels)}. Bring them "
+            f"Columns without names must be numbered 0, 1, 2, ... in this order, got {listed(labels)}. Bring them "
             "back into their order, or give them names."
         )
     return tuple(str(label) for label in labels)
@@ -61,15 +61,15 @@ def select_columns(table: Any, names: Sequence[str], what: str, *, exactly: bool
     missing = [name for name in wanted if name not in own]
     extra = [name for name in own if name not in wanted]
     if missing or (exactly and extra):
-        said = [f"missing: {_listed(missing)}"] * bool(missing) + [f"not known: {_listed(extra)}"] * bool(extra)
+        said = [f"missing: {listed(missing)}"] * bool(missing) + [f"not known: {listed(extra)}"] * bool(extra)
         raise ValueError(
-            f"{what} must have the column(s) {_listed(wanted)}, got {_listed(own)} ({'; '.join(said)}). Rename its "
+            f"{what} must have the column(s) {listed(wanted)}, got {listed(own)} ({'; '.join(said)}). Rename its "
             "columns, or pass an array to have them taken in their order."
         )
     twice = sorted({name for name in wanted if wanted.count(name) > 1 or own.count(name) > 1})
     if twice:
         raise ValueError(
-            f"{what} has the column(s) {_listed(twice)} more than once, in another order or number than before: names "
+            f"{what} has the column(s) {listed(twice)} more than once, in another order or number than before: names "
             "do not tell them apart. Give each column a name of its own."
         )
     order = [own.index(name) for name in wanted]
@@ -103,6 +103,30 @@ def check_same_rows(tables: Mapping[str, Any]) -> None:
                 )
 
 
-def _listed(names: Sequence[Any], most: int = 8) -> str:
+def column_of(X: Any, column: str | int) -> list[Any]:
+    """The values of one column of a data frame, by its name, or of an array, by its position.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> column_of(np.array([[1.0, 2.0], [3.0, 4.0]]), -1)
+    [2.0, 4.0]
+    """
+    if hasattr(X, "columns"):
+        named = {str(name): name for name in X.columns}
+        if str(column) in named:
+            return list(X[named[str(column)]].to_list())
+        raise ValueError(f"X has no column {column!r}. It has {listed(list(named))}.")
+    shape = getattr(X, "shape", ())
+    if len(shape) != 2 or not isinstance(column, Integral) or not -shape[1] <= column < shape[1]:
+        raise ValueError(
+            f"Column {column!r} is needed, but X has no names and the shape {shape}. Give the position of the column, "
+            "or a data frame."
+        )
+    return list(X[:, column].tolist())
+
+
+def listed(names: Sequence[Any], most: int = 8) -> str:
+    """The first few names, and how many more there are."""
     shown = ", ".join(str(name) for name in names[:most])
     return shown if len(names) <= most else f"{shown} and {len(names) - most} more"

@@ -16,8 +16,8 @@ from sklearn.exceptions import NotFittedError
 from polyhedge._frames import as_pandas
 from polyhedge._validation import Array, check_alpha
 from polyhedge.batches import decide_frame, distributed_radius, is_dask_frame
-from polyhedge.calibration import Calibrator, Marginal, Radii
-from polyhedge.data import digest_rows, take_rows
+from polyhedge.calibration import Calibrator, Marginal, PreparedCalibrator, Radii
+from polyhedge.data import GroupSplit, TimeSplit, digest_rows, take_rows
 from polyhedge.fitted import FittedAttributes, OutputSetting
 from polyhedge.io import Key, write_model
 from polyhedge.learners import Auto, Learner, Samples, learn_with_spread
@@ -37,9 +37,11 @@ from polyhedge.rows import (
     feature_names,
     generator,
     group_labels,
+    labels_for,
     learning_samples,
     n_rows_of,
     named_rows,
+    prepared,
     split_into_parts,
 )
 from polyhedge.sets import Region, Volume
@@ -67,12 +69,14 @@ class RobustDecider(FittedAttributes, OutputSetting, BaseEstimator):
         Share of outcomes that may fall outside the set.
     learner : Learner or None
         How the shape is learned; None for the default.
-    split : (train, learn, calibrate)
-        Shares of the rows. The training share is dealt to the other two where the predictor needs none.
+    split : (train, learn, calibrate), "time", `data.TimeSplit` or `data.GroupSplit`
+        Shares of the rows, which are dealt at random; "time" takes rows in the order in which they come. The training
+        share is dealt to the other two where the predictor needs none.
     random_state : int, numpy Generator, RandomState or None
         Same seed, same result.
     calibration : Calibrator or None
-        What the promise is about: `calibration.ByCategory` for each value of a column; None for all rows together.
+        What the promise is about, see `polyhedge.calibration`: `ByCategory`, `Weighted`, `Recent`, `Online` or
+        `ThisModel`; None for all rows together. `promise_` says it in words.
     guarantee : {"outcome", "cost"} or None
         "outcome", the default: a set of outcomes is calibrated, and the decision is the best against all of them.
         "cost": the decision is fixed first, by the set at the size it was learned at, and the bound on the cost of
@@ -123,7 +127,7 @@ class RobustDecider(FittedAttributes, OutputSetting, BaseEstimator):
         predictor: Any = None,
         alpha: float = 0.1,
         learner: Learner | None = None,
-        split: Sequence[float] = (0.5, 0.25, 0.25),
+        split: Sequence[float] | str | TimeSplit | GroupSplit = (0.5, 0.25, 0.25),
         random_state: Any = None,
         calibration: Calibrator | None = None,
         guarantee: str | None = None,
@@ -187,7 +191,7 @@ class RobustDecider(FittedAttributes, OutputSetting, BaseEstimator):
         X, Y = as_pandas(X), as_pandas(Y)
         precomputed = isinstance(self.predictor, str)
         problem, X, Y = named_rows(self.problem, X, Y, precomputed=precomputed)
-        labels = group_labels(groups, len(Y))
+        labels = labels_for(self.split, groups, X, len(Y))
         rng = generator(self.random_state)
         split_rng = rng.spawn(1)[0]
         learn_seed, predictor_seed = (int(seed) for seed in rng.integers(2**31, size=2))
@@ -198,7 +202,7 @@ class RobustDecider(FittedAttributes, OutputSetting, BaseEstimator):
         predictor = make_predictor()
         check_features(X, Y, may_be_missing=predictor.takes_nan)
         given = (train, learn, calibrate)
-        split = split_into_parts(len(Y), self.split, given, predictor.needs_training, split_rng, labels)
+        split = split_into_parts(X, len(Y), self.split, given, predictor.needs_training, split_rng, labels)
         check_sizes(split, self.alpha)
         if predictor.needs_training:
             predictor.fit(take_rows(X, split.train), Y[split.train])
@@ -229,13 +233,18 @@ class RobustDecider(FittedAttributes, OutputSetting, BaseEstimator):
         )
         rows = take_rows(X, calibrate_rows), Y[calibrate_rows]
         its_labels = None if labels is None else labels[calibrate_rows]
-        radii = calibrated_radii(family, self._calibrator, *rows, self.alpha, its_labels, values[calibrate_rows])
-        self.model_ = fitted_model(family, record, *radii)
+        calibrator = prepared(self.calibration or Marginal(), X, split, calibrate_rows, self.alpha)
+        radii = calibrated_radii(family, calibrator, *rows, self.alpha, its_labels, values[calibrate_rows])
+        self.model_, self._prepared_from = fitted_model(family, record, *radii), self.calibration
         return self
 
     @property
     def _calibrator(self) -> Calibrator:
-        return Marginal() if self.calibration is None else self.calibration
+        """What calibrates: as `fit` prepared it, where it has not been set anew."""
+        is_prepared = isinstance(self.calibration, PreparedCalibrator)
+        if is_prepared and self.calibration is getattr(self, "_prepared_from", None):
+            return self.model_.radii.calibrator
+        return self.calibration or Marginal()
 
     def recalibrate(
         self, X: Any, Y: Any, *, groups: ArrayLike | None = None, parameters: Mapping[Any, Any] | None = None

@@ -60,6 +60,11 @@ class FittedAttributes:
         return self._model.radii.alpha
 
     @property
+    def promise_(self) -> str:
+        """What is promised, of which rows and on which assumption, in words."""
+        return f"The bound {self._model.radii.promise()}."
+
+    @property
     def n_calibrate_(self) -> int:
         """Samples that set the radius."""
         return self._model.radii.n

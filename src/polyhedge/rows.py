@@ -6,7 +6,7 @@ No row has two roles: what sets the radius has neither trained the predictor nor
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from itertools import combinations
 from typing import Any
 
@@ -15,8 +15,9 @@ from numpy.typing import ArrayLike
 
 from polyhedge._columns import check_same_rows, names_of
 from polyhedge._validation import Array, as_finite, check_alpha, numbers_of
-from polyhedge.calibration import Calibrator, check_groups, minimum_samples
-from polyhedge.data import Split, as_indices, partition_rows, split_rows, take_rows
+from polyhedge.calibration import Calibrator, PreparedCalibrator, check_groups, minimum_samples
+from polyhedge.data import GroupSplit, Split, TimeSplit, as_indices, partition_rows, split_rows, take_rows
+from polyhedge.data.ordered import dealt
 from polyhedge.data.splits import IndexArray
 from polyhedge.learners import Learner
 from polyhedge.predictors import Predictor, out_of_fold
@@ -44,8 +45,11 @@ def check_settings(
             f"learner must be an object with a method learn and a record needs, got {learner!r}. Call the class, or "
             "add needs = polyhedge.learners.Needs()."
         )
-    if not isinstance(split, (tuple, list, np.ndarray)) or len(split) != 3:
-        raise ValueError(f"split must be three shares (train, learn, calibrate), got {split!r}.")
+    is_ready = isinstance(split, (TimeSplit, GroupSplit)) or (isinstance(split, str) and split == "time")
+    if not is_ready and (not isinstance(split, (tuple, list, np.ndarray)) or len(split) != 3):
+        raise ValueError(
+            f'split must be three shares (train, learn, calibrate), "time", a TimeSplit or a GroupSplit, got {split!r}.'
+        )
     if calibration is not None and (isinstance(calibration, type) or not isinstance(calibration, Calibrator)):
         raise TypeError(f"calibration must be an object with a method calibrate, got {calibration!r}. Call the class.")
     if guarantee not in (None, "outcome", "cost"):
@@ -79,25 +83,21 @@ def check_rows(X: Any, Y: Any, groups: Any = None, **parts: Any) -> None:
 
 
 def split_into_parts(
+    X: Any,
     n: int,
-    shares: Sequence[float],
+    how: Any,
     given: tuple[ArrayLike | None, ...],
     needs_training: bool,
     rng: np.random.Generator,
     groups: Any = None,
 ) -> Split:
-    """The given (train, learn, calibrate) rows, or random parts of these shares where none are given.
+    """The given (train, learn, calibrate) rows, or parts as `how` says where none are given.
 
     The training share is dealt to the other two where the predictor needs no training; groups stay whole.
     """
     train, learn, calibrate = given
     if learn is None and calibrate is None and train is None:
-        parts = np.asarray(shares, dtype=float)
-        if not needs_training and len(parts) == 3 and parts[1:].sum() > 0:
-            parts = np.array([0.0, *(parts[1:] / parts[1:].sum())])
-        if groups is not None:
-            return partition_rows(n, (*parts, 0.0), rng=rng, groups=groups)[0]
-        return split_rows(n, tuple(parts), rng=rng)
+        return _own_parts(X, n, TimeSplit() if isinstance(how, str) else how, needs_training, rng, groups)
     if learn is None or calibrate is None or (train is None and needs_training):
         raise ValueError(
             "Give train, learn and calibrate together (train may be left out for predictors that need no "
@@ -107,6 +107,17 @@ def split_into_parts(
     split = Split(as_indices(trained, n), as_indices(learn, n), as_indices(calibrate, n), n_rows=n)
     _check_whole(split, groups)
     return split
+
+
+def _own_parts(X: Any, n: int, how: Any, needs_training: bool, rng: np.random.Generator, groups: Any = None) -> Split:
+    if isinstance(how, TimeSplit):
+        return how.parts(X, n, groups=groups, needs_training=needs_training)
+    if isinstance(how, GroupSplit):
+        return how.parts(X, n, rng=rng, needs_training=needs_training)
+    shares = dealt(how, needs_training)
+    if groups is not None:
+        return partition_rows(n, (*shares, 0.0), rng=rng, groups=groups)[0]
+    return split_rows(n, shares, rng=rng)
 
 
 def _check_whole(split: Split, groups: Any) -> None:
@@ -150,6 +161,15 @@ def roles(
     return split.train, np.concatenate([split.learn, split.calibrate])
 
 
+def labels_for(split: Any, groups: ArrayLike | None, X: Any, n: int) -> Any:
+    """Labels of near-copies: those given, or those that a split by groups finds in X."""
+    if not isinstance(split, GroupSplit):
+        return group_labels(groups, n)
+    if groups is not None:
+        raise ValueError(f"groups are given, and split={split!r} finds others in X. Give one of them.")
+    return group_labels(split.labels(X), n)
+
+
 def group_labels(groups: ArrayLike | None, n: int) -> Any:
     """Labels as an array, one for each row; None where there are none."""
     labels = None if groups is None else np.asarray(groups)
@@ -189,6 +209,14 @@ def learning_samples(
         rows, found = training_rows_to_learn_from(learner, make, X, Y, split, groups)
         centers, learn_rows = np.vstack([found, centers]), np.concatenate([rows, learn_rows])
     return learn_rows, centers, calibrate_rows
+
+
+def prepared(calibrator: Calibrator, X: Any, split: Split, calibrate_rows: IndexArray, alpha: float) -> Calibrator:
+    """The calibrator after a look at features of rows that calibrate nothing, where it wants one."""
+    if not isinstance(calibrator, PreparedCalibrator):
+        return calibrator
+    others = np.setdiff1d(np.concatenate([split.train, split.learn]), calibrate_rows)
+    return calibrator.prepared(take_rows(X, others), len(calibrate_rows), alpha)
 
 
 def training_rows_to_learn_from(

@@ -15,8 +15,8 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from polyhedge._columns import column_of, listed
 from polyhedge._validation import Array, Mask, check_alpha
-from polyhedge.calibration.columns import column_of, listed
 from polyhedge.calibration.marginal import radius_of
 from polyhedge.calibration.radii import Rows
 from polyhedge.calibration.rank import attained_rank, minimum_samples
@@ -129,7 +129,7 @@ class CategoryRadii:
     @property
     def calibrator(self) -> ByCategory:
         """By the same column, with the same rule for other rows."""
-        return ByCategory(self.column, "marginal" if np.isfinite(self.other) else "refuse")
+        return ByCategory(self.column, "marginal" if np.isfinite(self.other) else "refuse", self.merged)
 
     def at(self, rows: Rows) -> Array:
         """The radius of each row's category (N,)."""

@@ -8,8 +8,8 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from polyhedge._columns import column_of
 from polyhedge._validation import Array, check_alpha, check_count
-from polyhedge.calibration.columns import column_of
 from polyhedge.calibration.density_ratio import ClassifierRatio, LogisticRatio, fitted_ratio
 from polyhedge.calibration.radii import Rows
 from polyhedge.calibration.weighted_rank import WeightedScores, as_weights

@@ -2,13 +2,16 @@
 
 from polyhedge.data.digests import digest_rows
 from polyhedge.data.energy import EnergyEfficiency, load_energy_efficiency
+from polyhedge.data.ordered import GroupSplit, TimeSplit
 from polyhedge.data.partition import partition_rows
 from polyhedge.data.splits import Split, as_indices, split_rows, take_rows
 from polyhedge.data.synthetic import make_synthetic, mixing_matrix, noise_scale, synthetic_mean
 
 __all__ = [
     "EnergyEfficiency",
+    "GroupSplit",
     "Split",
+    "TimeSplit",
     "as_indices",
     "digest_rows",
     "load_energy_efficiency",

@@ -1,0 +1,127 @@
+"""Deciders for data with groups, shift and time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import polyhedge as ph
+from polyhedge.calibration import ByCategory, Calibrator, Online, Recent, ThisModel, Weighted
+from polyhedge.data import GroupSplit, TimeSplit
+
+PROBLEM = ph.problems.simplex_linear([0.0, 0.1])
+
+
+def rows(n: int = 600, seed: int = 0) -> tuple[Any, Any]:
+    rng = np.random.default_rng(seed)
+    store = rng.choice(3, p=[0.5, 0.45, 0.05], size=n)
+    X = np.column_stack([rng.normal(size=n), store])
+    return X, X[:, :1] + rng.normal(size=(n, 2)) * (1.0 + store[:, None])
+
+
+def decider(**given: Any) -> ph.RobustDecider:
+    return ph.RobustDecider(PROBLEM, learner=ph.learners.OneSidedBox(), random_state=0, **given)
+
+
+SHIFT = Weighted(density_ratio="logistic", target=rows(100, seed=5)[0] + [1.0, 0.0])
+
+
+@pytest.mark.parametrize(
+    "calibration", [ByCategory(1), ThisModel(), SHIFT, Recent(60), Online()], ids=lambda c: type(c).__name__
+)
+def test_fit_decide_recalibrate_and_a_file_keep_one_promise(calibration: Calibrator, tmp_path: Path) -> None:
+    X, Y = rows()
+    fitted = decider(calibration=calibration).fit(X, Y)
+    new = rows(5, seed=1)[0]
+    fitted.save(tmp_path / "model.phm")
+    twin = ph.load(tmp_path / "model.phm")
+    assert twin.promise_ == fitted.promise_
+    assert (twin.decide(new).cost_bound == fitted.decide(new).cost_bound).all()
+    fresh = rows(300, seed=2)
+    for each in (twin, fitted):
+        each.recalibrate(*fresh)
+    assert (twin.decide(new).cost_bound == fitted.decide(new).cost_bound).all()
+    assert type(fitted.model_.radii.calibrator) is type(calibration)
+
+
+def test_rare_categories_are_merged_in_fit_and_stay_merged_when_recalibrated() -> None:
+    fitted = decider(calibration=ByCategory(1)).fit(*rows(400))
+    merged = fitted.model_.radii.calibrator.merged  # type: ignore[attr-defined]
+    assert "2" in merged
+    assert fitted.recalibrate(*rows(400, seed=3)).model_.radii.calibrator.merged == merged  # type: ignore[attr-defined]
+
+
+def test_row_of_an_unseen_category_has_no_bound_and_is_marked() -> None:
+    fitted = decider(calibration=ByCategory(1)).fit(*rows())
+    with pytest.warns(RuntimeWarning, match="1 of 2 decisions"):
+        found = fitted.decide(np.array([[0.0, 0.0], [0.0, 9.0]]))
+    assert np.isfinite(found.cost_bound).tolist() == [True, False]
+    assert "category '9' of 1 has too few calibration rows" in found.detail[1]
+
+
+class TestTimeSplit:
+    """Old rows train, new rows calibrate."""
+
+    def test_parts_follow_one_another_whatever_the_order_of_the_rows(self) -> None:
+        times = np.random.default_rng(0).permutation(100)
+        split = TimeSplit(times=times).parts(None, 100)
+        assert times[split.train].max() < times[split.learn].min()
+        assert times[split.learn].max() < times[split.calibrate].min()
+        assert (np.diff(times[split.calibrate]) > 0).all()
+
+    def test_rows_of_one_time_stay_together(self) -> None:
+        times = np.repeat(np.arange(10), 7)
+        split = TimeSplit(times=times).parts(None, 70)
+        parts = [set(times[getattr(split, part)]) for part in ("train", "learn", "calibrate")]
+        assert sum(map(len, parts)) == len(set.union(*parts)) == 10
+
+    def test_gap_leaves_rows_out_before_each_cut(self) -> None:
+        days = np.arange("2024-01-01", "2024-04-10", dtype="datetime64[D]")
+        split = TimeSplit(times=days, starts=("2024-02-01", "2024-03-01"), gap="7D").parts(None, len(days))
+        assert str(days[split.train].max()) == "2024-01-24"
+        assert str(days[split.learn].min()) == "2024-02-01"
+        assert str(days[split.learn].max()) == "2024-02-22"
+
+    def test_column_of_dates_as_texts_is_read(self) -> None:
+        pd = pytest.importorskip("pandas")
+        X = pd.DataFrame({"day": ["2024-01-03", "2024-01-01", "2024-01-02", "2024-01-04"]})
+        split = TimeSplit("day", shares=(0.5, 0.25, 0.25)).parts(X, 4)
+        assert [split.train.tolist(), split.learn.tolist(), split.calibrate.tolist()] == [[1, 2], [0], [3]]
+
+    def test_estimator_takes_the_order_of_the_rows(self) -> None:
+        fitted = decider(split="time").fit(*rows())
+        assert fitted.split_.train.tolist() == list(range(300))
+        assert fitted.split_.calibrate.tolist() == list(range(450, 600))
+
+    @pytest.mark.parametrize(
+        ("split", "message"),
+        [
+            (TimeSplit(gap=400), r"leaves 0, 0, 150 rows for train, learn and calibrate"),
+            (TimeSplit(times=np.arange(5)), "one entry for each of the 600 rows"),
+            (TimeSplit(times=["soon"] * 600), "numbers, or dates such as 2024-12-31"),
+            (TimeSplit(times=np.full(600, np.nan)), "must not be missing"),
+            ("random", 'three shares .* "time", a TimeSplit or a GroupSplit'),
+        ],
+    )
+    def test_impossible_splits_are_refused(self, split: Any, message: str) -> None:
+        with pytest.raises(ValueError, match=message):
+            decider(split=split).fit(*rows())
+
+    def test_gap_without_a_unit_is_refused_for_dates(self) -> None:
+        days = np.arange("2024-01-01", "2024-04-10", dtype="datetime64[D]")
+        with pytest.raises(ValueError, match="a number with a unit"):
+            TimeSplit(times=days, gap="a week").parts(None, len(days))
+
+
+def test_group_split_keeps_groups_whole_and_counts_them() -> None:
+    X, Y = rows()
+    X[:, 1] = np.arange(600) // 6
+    fitted = decider(split=GroupSplit(1)).fit(X, Y)
+    parts = [set(X[getattr(fitted.split_, part), 1]) for part in ("train", "learn", "calibrate")]
+    assert sum(map(len, parts)) == 100
+    assert "a row of a new group" in fitted.promise_
+    with pytest.raises(ValueError, match="finds others in X"):
+        decider(split=GroupSplit(1)).fit(X, Y, groups=X[:, 1])
