@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -168,7 +169,7 @@ def run_generalisation(
         name="generalisation",
         row_type=GeneralisationRow,
         settings=settings,
-        work=_Work(settings),
+        work=partial(run_job, settings=settings),
         failed=_failed,
         order=_order,
         about=lambda rows: {"command": "polyhedge reproduce generalisation"},
@@ -176,30 +177,18 @@ def run_generalisation(
     return experiment.run(jobs, folder, workers=workers or Workers(), report=report)
 
 
-@dataclass(frozen=True)
-class _Work:
-    """A job's row; an object, so that it can be sent to other processes."""
-
-    settings: GeneralisationSettings
-
-    def __call__(self, job: GeneralisationJob) -> GeneralisationRow:
-        try:
-            return self._run(job)
-        except Exception as error:
-            return _failed(job, f"{type(error).__name__}: {error}")
-
-    def _run(self, job: GeneralisationJob) -> GeneralisationRow:
-        alpha = self.settings.alpha
-        if job.setting in SETTINGS:
-            found = METHODS[job.method].run(SETTINGS[job.setting].make(job.seed), alpha, job.seed)
-            premium, coverage, seconds, detail = found.premium, found.coverage, found.seconds, found.detail
-        else:
-            d = int(job.setting.rsplit(" ", 1)[1])
-            premium, coverage, seconds, detail = run_population(
-                job.method, d, self.settings.n_population, job.seed, alpha
-            )
-        row = float(premium), float(coverage), float(seconds), detail
-        return GeneralisationRow(job.setting, job.method, job.seed, *row)
+def run_job(job: GeneralisationJob, settings: GeneralisationSettings) -> GeneralisationRow:
+    """One row."""
+    if job.setting in SETTINGS:
+        found = METHODS[job.method].run(SETTINGS[job.setting].make(job.seed), settings.alpha, job.seed)
+        premium, coverage, seconds, detail = found.premium, found.coverage, found.seconds, found.detail
+    else:
+        d = int(job.setting.rsplit(" ", 1)[1])
+        premium, coverage, seconds, detail = run_population(
+            job.method, d, settings.n_population, job.seed, settings.alpha
+        )
+    row = float(premium), float(coverage), float(seconds), detail
+    return GeneralisationRow(job.setting, job.method, job.seed, *row)
 
 
 def _failed(job: GeneralisationJob, reason: str) -> GeneralisationRow:

@@ -6,6 +6,7 @@ the numbers are the same for any number of workers and in any order.
 
 from __future__ import annotations
 
+import logging
 import multiprocessing
 import os
 import re
@@ -24,6 +25,8 @@ from threadpoolctl import threadpool_limits
 from polyhedge._validation import check_count
 
 __all__ = ["Job", "Progress", "Workers", "run_jobs"]
+
+logger = logging.getLogger(__name__)
 
 R = TypeVar("R")
 
@@ -117,7 +120,7 @@ def run_jobs(
     Parameters
     ----------
     jobs : in the order in which they are started.
-    work : job -> result; can be pickled. What it raises is handed to `failed`.
+    work : job -> result, not None; can be pickled. What it raises is logged and handed to `failed`.
     failed : job and reason -> result.
     keep : called in this process, once for each job.
     workers : where the jobs run.
@@ -151,7 +154,7 @@ def _drain(
     finish: Callable[[J, R, float], None],
 ) -> list[J]:
     """Run the queue until it is empty, or until the executor breaks: then the jobs it had taken are returned."""
-    running: dict[Future[tuple[R, float]], J] = {}
+    running: dict[Future[tuple[R | None, str, float]], J] = {}
     try:
         while queue or running:
             while queue and len(running) < window:
@@ -160,12 +163,13 @@ def _drain(
             done, _ = wait(running, return_when=FIRST_COMPLETED)
             for future in done:
                 try:
-                    result, seconds = future.result()
+                    result, reason, seconds = future.result()
                 except BrokenExecutor:
                     raise
                 except Exception as error:
-                    result, seconds = failed(running[future], f"{type(error).__name__}: {error}"), np.nan
-                finish(running.pop(future), result, seconds)
+                    result, reason, seconds = None, _reason(error), np.nan
+                job = running.pop(future)
+                finish(job, failed(job, reason) if result is None else result, seconds)
     except BrokenExecutor:
         return list(running.values())
     except BaseException:
@@ -177,11 +181,20 @@ def _drain(
     return []
 
 
-def _timed(work: Callable[[J], R], job: J) -> tuple[R, float]:
-    began = time.perf_counter()
+def _timed(work: Callable[[J], R], job: J) -> tuple[R | None, str, float]:
+    """The result, or None and the reason, and seconds. An exception itself may not survive the way to this process."""
+    began, result, reason = time.perf_counter(), None, ""
     with threadpool_limits(limits=1), _environment(XLA_FLAGS=_XLA):
-        result = work(job)
-    return result, time.perf_counter() - began
+        try:
+            result = work(job)
+        except Exception as error:
+            reason = _reason(error)
+            logger.warning("%s failed: %s", job.label, error)
+    return result, reason, time.perf_counter() - began
+
+
+def _reason(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
 
 
 @contextmanager

@@ -37,7 +37,6 @@ finished, so that it does not depend on the order in which runs ended) and a rec
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -53,8 +52,6 @@ from polyhedge_study.methods import METHODS, Method, find_methods
 from polyhedge_study.tasks import SYNTHETIC_SIZES, TASKS, Task, make_task, synthetic_task
 
 __all__ = ["StudyJob", "StudyRow", "StudySettings", "nothing", "plain", "run_study", "study_jobs"]
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -178,13 +175,8 @@ def run_study(
 
 
 def run_job(job: StudyJob, settings: StudySettings) -> StudyRow:
-    """One row; what the method raises becomes the reason of a failed one."""
-    try:
-        found = METHODS[job.method].run(_task(job, settings), settings.alpha, job.seed)
-    except Exception as error:
-        logger.warning("%s failed: %s", job.label, error)
-        return failed_row(job, f"{type(error).__name__}: {error}")
-    return _row(job, "done", found)
+    """One row."""
+    return _row(job, "done", METHODS[job.method].run(_task(job, settings), settings.alpha, job.seed))
 
 
 def failed_row(job: StudyJob, reason: str) -> StudyRow:
