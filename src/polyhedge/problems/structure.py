@@ -44,8 +44,8 @@ class Structure:
 
     Examples
     --------
-    >>> from polyhedge.problems import newsvendor, simplex_linear
-    >>> str(simplex_linear([0.0, 0.0]).structure.kind), str(newsvendor(1.0, 2.0, 2).structure.kind)
+    >>> from polyhedge.problems import simplex_linear, simplex_newsvendor
+    >>> str(simplex_linear([0.0, 0.0]).structure.kind), str(simplex_newsvendor(1.0, 2.0, 2).structure.kind)
     ('segment', 'fixed directions')
     """
 
