@@ -134,10 +134,11 @@ def planned(request):
     rows, seen = rows_of(60, d), PlanProblem(problem)
     laws = tuple(fit_law(name, rows, seed=0) for name in ("scaled", "corrected"))
     rules = [Rule("scaled", Risk(0.0 if d == 3 and seen.joint.groups else 0.7)), Rule("corrected")]
+    report = PlanReport((Entry("two rules", "scaled", 1.0, 0.5, 1.0),), 0.1, 0.5, 60)
     planners = [
         fit_planner(seen, rule, law, rows.X, rows.centers, rows.values) for rule, law in zip(rules, laws, strict=True)
     ]
-    return problem, rows, LawPlan(problem, tuple(planners), (0.3, 0.7), laws, (0.5, 0.5), 0.8)
+    return problem, rows, LawPlan(problem, tuple(planners), (0.3, 0.7), laws, (0.5, 0.5), 0.8, report)
 
 
 def test_plans_are_functions_of_the_row_to_the_last_bit(planned):
@@ -208,7 +209,8 @@ def test_plan_follows_the_centre_that_a_biased_predictor_misses():
     X = rng.uniform(size=(150, 1))
     Y = np.column_stack([np.sign(X[:, 0] - 0.5), np.zeros(150)]) + 0.1 * rng.standard_normal((150, 2))
     rows = PlanRows(X, np.zeros((150, 2)), Y, np.zeros((150, 0)), np.arange(150) % 3)
-    plan, report = fit_plan(simplex_linear([0.0, 0.0]), rows, alpha=0.1, caution=0.5, seed=0)
+    plan = fit_plan(simplex_linear([0.0, 0.0]), rows, alpha=0.1, caution=0.5, seed=0)
+    report = plan.report
     assert report.chosen[0].rule.startswith("corrected")
     assert report.chosen[0].planned_by == "corrected"
     assert report.chosen[0].rule in report.why()
@@ -224,7 +226,7 @@ def test_plan_follows_the_centre_that_a_biased_predictor_misses():
 def test_whole_decisions_are_one_rule_and_never_a_mean():
     rows = rows_of(45, 2)
     rows = replace(rows, centers=10 * np.abs(rows.centers), outcomes=10 * np.abs(rows.outcomes))
-    plan, _ = fit_plan(free_newsvendor(2, integer=True), rows, alpha=0.2, caution=0.5, seed=0)
+    plan = fit_plan(free_newsvendor(2, integer=True), rows, alpha=0.2, caution=0.5, seed=0)
     z = plan.plan(rows.X, rows.centers, rows.values).z
     assert len(plan.planners) == 1
     assert np.allclose(z, np.round(z), atol=1e-6)
@@ -233,6 +235,6 @@ def test_whole_decisions_are_one_rule_and_never_a_mean():
 def test_law_made_of_its_state_is_the_same():
     rows = rows_of(60)
     law = fit_law("corrected", rows, seed=3)
-    again = law_from(law.state())
+    again = law_from(law.state(), 2)
     for mine, its in zip(law.at(rows.X, rows.centers), again.at(rows.X, rows.centers), strict=True):
         assert (mine == its).all()

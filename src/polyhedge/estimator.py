@@ -18,11 +18,13 @@ from polyhedge._validation import Array, check_alpha
 from polyhedge.batches import decide_frame, distributed_radius, is_dask_frame
 from polyhedge.calibration import Calibrator, Marginal, PreparedCalibrator, Radii
 from polyhedge.data import GroupSplit, TimeSplit, digest_rows, take_rows
+from polyhedge.data.splits import IndexArray
 from polyhedge.fitted import FittedAttributes, OutputSetting
 from polyhedge.io import Key, write_model
 from polyhedge.learners import Auto, Learner, Samples, learn_with_spread
 from polyhedge.metrics import Evaluation, RowMeasures
 from polyhedge.model import Model, Record, calibrated_radii, fitted_model
+from polyhedge.plans.development import Given, planned_guard
 from polyhedge.predictors import Predictor, as_predictor
 from polyhedge.problems import DecisionProblem
 from polyhedge.problems.parameters import from_columns, parameter_rows
@@ -31,6 +33,7 @@ from polyhedge.robust import Decisions
 from polyhedge.rows import (
     at_reference,
     check_features,
+    check_plan,
     check_rows,
     check_settings,
     check_sizes,
@@ -46,7 +49,7 @@ from polyhedge.rows import (
 )
 from polyhedge.sets import Region, Volume
 
-_SETTINGS = ("predictor", "learner", "split", "random_state", "calibration", "guarantee")
+_SETTINGS = ("predictor", "learner", "split", "random_state", "calibration", "guarantee", "plan", "caution")
 _TRAIL = Lock()
 """Held while radii join the audit trail: two that are set at once must both be in it."""
 
@@ -79,8 +82,15 @@ class RobustDecider(FittedAttributes, OutputSetting, BaseEstimator):
         `ThisModel`; None for all rows together. `promise_` says it in words.
     guarantee : {"outcome", "cost"} or None
         "outcome", the default: a set of outcomes is calibrated, and the decision is the best against all of them.
-        "cost": the decision is fixed first, by the set at the size it was learned at, and the bound on the cost of
-        this one decision is calibrated. It is lower, and says nothing of other decisions or outcomes.
+        "cost": a plan fixes the decision first, and the bound on the cost of this one decision is calibrated. It is
+        lower, and says nothing of other decisions or outcomes. With a learner, the plan is the best decision against
+        the learned set; without one, rules compete on training and learning rows, see `plan_`.
+    plan : function, estimator with predict, or None
+        A policy of your own, X -> decisions (N, ...), which is guarded: implies guarantee="cost". An estimator with
+        `fit` is trained on the training rows; a function must depend on each row alone, and what it was made from must
+        not contain calibration rows.
+    caution : float
+        From 0 to 1: how much the bound counts against the mean cost when plans compete; `frontier` shows the choice.
 
     Attributes
     ----------
@@ -93,6 +103,7 @@ class RobustDecider(FittedAttributes, OutputSetting, BaseEstimator):
         for. Setting `alpha` after `fit` promises nothing until `recalibrate` sets a radius for it.
     spread_ : the predicted `Spread` that scales the set at each row; None where one size serves all rows.
     learn_result_ : the learner's evidence.
+    plan_ : with guarantee="cost" and no learner, a `PlanReport`: which rules make the plan, how they were judged, why.
     split_ : the row indices of the three parts.
     n_learn_, n_calibrate_ : samples that shaped the set, and that set its radius.
     calibrations_ : the audit trail: one `Calibration` for each radius so far, the newest last.
@@ -131,6 +142,8 @@ class RobustDecider(FittedAttributes, OutputSetting, BaseEstimator):
         random_state: Any = None,
         calibration: Calibrator | None = None,
         guarantee: str | None = None,
+        plan: Any = None,
+        caution: float = 0.5,
     ) -> None:
         self.problem = problem
         self.predictor = predictor
@@ -140,6 +153,8 @@ class RobustDecider(FittedAttributes, OutputSetting, BaseEstimator):
         self.random_state = random_state
         self.calibration = calibration
         self.guarantee = guarantee
+        self.plan = plan
+        self.caution = caution
 
     def fit(
         self,
@@ -186,6 +201,7 @@ class RobustDecider(FittedAttributes, OutputSetting, BaseEstimator):
         """
         self._forget()
         check_settings(self.problem, self.alpha, self.learner, self.split, self.calibration, self.guarantee)
+        check_plan(self.plan, self.caution, self.guarantee, self.learner)
         check_rows(X, Y, groups, train=train, learn=learn, calibrate=calibrate)
         values = parameter_rows(self.problem.parameters, from_columns(parameters, X), n_rows_of(X))
         X, Y = as_pandas(X), as_pandas(Y)
@@ -201,32 +217,16 @@ class RobustDecider(FittedAttributes, OutputSetting, BaseEstimator):
 
         predictor = make_predictor()
         check_features(X, Y, may_be_missing=predictor.takes_nan)
-        given = (train, learn, calibrate)
-        split = split_into_parts(X, len(Y), self.split, given, predictor.needs_training, split_rng, labels)
+        parts = (train, learn, calibrate)
+        split = split_into_parts(X, len(Y), self.split, parts, predictor.needs_training, split_rng, labels)
         check_sizes(split, self.alpha)
-        if predictor.needs_training:
-            predictor.fit(take_rows(X, split.train), Y[split.train])
-        learner = Auto() if self.learner is None else self.learner
-        learn_rows, centers, calibrate_rows = learning_samples(
-            learner, predictor, make_predictor, X, Y, split, self.alpha, labels
-        )
-        learned_at, reference = at_reference(problem, values, split)
-        self.learn_result_, spread = learn_with_spread(
-            learner,
-            Samples(Y[learn_rows] - centers, centers, learned_at, self.alpha),
-            take_rows(X, learn_rows),
-            seed=learn_seed,
-            groups=None if labels is None else labels[learn_rows],
-        )
-        if self.learn_result_.interrupted and not learner.needs.keep_interrupted:
-            raise KeyboardInterrupt("fit was interrupted: learn_result_ has the best set so far, without a radius.")
-        sets = ScaledSet(problem, predictor, self.learn_result_.set, spread)
-        family: RegionFamily = Guard(problem, predictor, SetPlan(sets)) if self.guarantee == "cost" else sets
+        given = Given(problem, self.alpha, make_predictor, X, Y, values, split, labels, learn_seed)
+        family, n_learn, calibrate_rows, reference = self._family(given)
         record = Record(
             split=split,
-            n_learn=len(learn_rows),
+            n_learn=n_learn,
             data_digest=digest_rows(X, Y, split.train, split.learn, split.calibrate),
-            learn_result=self.learn_result_,
+            learn_result=getattr(self, "learn_result_", None),
             feature_names=feature_names(problem, X, precomputed=precomputed) or (),
             parameters=reference,
             settings={name: repr(getattr(self, name)) for name in _SETTINGS},
@@ -237,6 +237,39 @@ class RobustDecider(FittedAttributes, OutputSetting, BaseEstimator):
         radii = calibrated_radii(family, calibrator, *rows, self.alpha, its_labels, values[calibrate_rows])
         self.model_, self._prepared_from = fitted_model(family, record, *radii), self.calibration
         return self
+
+    def _family(self, given: Given) -> tuple[RegionFamily, int, IndexArray, dict[str, Array]]:
+        """What is learned, from how many rows, the rows that will calibrate it, and the parameters it is learned at."""
+        if self.plan is not None or (self.guarantee == "cost" and self.learner is None):
+            guard, n_learn, calibrate_rows = planned_guard(given, self.plan, self.caution)
+            return guard, n_learn, calibrate_rows, {}
+        sets, n_learn, calibrate_rows, reference = self._learn(given)
+        family: RegionFamily = sets
+        if self.guarantee == "cost":
+            family = Guard(given.problem, sets.predictor, SetPlan(sets))
+        return family, n_learn, calibrate_rows, reference
+
+    def _learn(self, given: Given) -> tuple[ScaledSet, int, IndexArray, dict[str, Array]]:
+        """The learned set around the prediction."""
+        X, Y, split, labels, predictor = given.X, given.Y, given.split, given.groups, given.make()
+        if predictor.needs_training:
+            predictor.fit(take_rows(X, split.train), Y[split.train])
+        learner = Auto() if self.learner is None else self.learner
+        learn_rows, centers, calibrate_rows = learning_samples(
+            learner, predictor, given.make, X, Y, split, self.alpha, labels
+        )
+        learned_at, reference = at_reference(given.problem, given.values, split)
+        self.learn_result_, spread = learn_with_spread(
+            learner,
+            Samples(Y[learn_rows] - centers, centers, learned_at, self.alpha),
+            take_rows(X, learn_rows),
+            seed=given.seed,
+            groups=None if labels is None else labels[learn_rows],
+        )
+        if self.learn_result_.interrupted and not learner.needs.keep_interrupted:
+            raise KeyboardInterrupt("fit was interrupted: learn_result_ has the best set so far, without a radius.")
+        sets = ScaledSet(given.problem, predictor, self.learn_result_.set, spread)
+        return sets, len(learn_rows), calibrate_rows, reference
 
     @property
     def _calibrator(self) -> Calibrator:
@@ -319,6 +352,15 @@ class RobustDecider(FittedAttributes, OutputSetting, BaseEstimator):
             warnings.warn(complaint, RuntimeWarning, stacklevel=2)
         return replace(decisions, labels=model.labels(X, self._output_library))
 
+    def frontier(self, n: int = 11) -> list[dict[str, Any]]:
+        """Judged bound and mean cost of the best rule at n cautions from 0 to 1, one dictionary each.
+
+        The figures are judged on training and learning rows, never calibrated: choose a `caution` by them, then fit
+        with it. A choice by calibrated bounds would void the promise.
+        """
+        self._fitted("frontier")
+        return self.plan_.frontier(n)
+
     def region(self, x: Any, *, parameters: Mapping[Any, Any] | None = None) -> Region:
         """The set of outcomes that the decision at one row guards against.
 
@@ -341,13 +383,13 @@ class RobustDecider(FittedAttributes, OutputSetting, BaseEstimator):
         `centers` are the predictions there, where they are known already.
         """
         model = self._fitted("scales")
-        return model.family.sets.scales(model.features(X), self.centers(X) if centers is None else centers)
+        return self._sets("scales").scales(model.features(X), self.centers(X) if centers is None else centers)
 
     def residuals(self, X: Any, Y: ArrayLike) -> Array:
         """What `set_` is a set of: outcome minus prediction (N, d), over the predicted spread where there is one."""
         model = self._fitted("residuals")
         outcomes = model.outcomes(X, Y)
-        return model.family.sets.at(model.features(X)).residuals(outcomes)
+        return self._sets("residuals").at(model.features(X)).residuals(outcomes)
 
     def evaluate(
         self,

@@ -13,8 +13,10 @@ from polyhedge.calibration import Calibration
 from polyhedge.data import Split
 from polyhedge.learners import Spread
 from polyhedge.model import Model
+from polyhedge.plans import PlanReport
 from polyhedge.predictors import Predictor
 from polyhedge.problems import DecisionProblem
+from polyhedge.regions import ScaledSet
 from polyhedge.sets import UncertaintySet
 
 
@@ -42,12 +44,29 @@ class FittedAttributes:
     @property
     def set_(self) -> UncertaintySet:
         """The learned shape, in residuals; where there is a spread, in residuals divided by it."""
-        return self._model.family.sets.shape
+        return self._sets("set_").shape
 
     @property
     def spread_(self) -> Spread | None:
         """The predicted spread that scales the set at each row; None where one size serves all rows."""
-        return self._model.family.sets.spread
+        return self._sets("spread_").spread
+
+    def _sets(self, name: str) -> ScaledSet:
+        sets: ScaledSet | None = getattr(self._model.family, "sets", None)
+        if sets is None:
+            raise AttributeError(
+                f"A planned decision is guarded without a set of outcomes, so there is no {name}. Use "
+                'guarantee="outcome" for a set that guards every decision at once.'
+            )
+        return sets
+
+    @property
+    def plan_(self) -> PlanReport:
+        """Which rules make the plan, how they were judged, and why."""
+        report: PlanReport | None = getattr(getattr(self._model.family, "plan", None), "report", None)
+        if report is None:
+            raise AttributeError('There was no contest of plans. Use guarantee="cost" without a learner.')
+        return report
 
     @property
     def radius_(self) -> float:

@@ -26,7 +26,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from polyhedge._validation import Array, as_finite, as_rows, check_count
+from polyhedge._validation import Array, Indices, as_finite, as_rows, check_count
 from polyhedge.data import take_rows
 
 __all__ = ["FeatureRidge", "Predictor", "all_features", "as_predictor", "out_of_fold", "paper_features", "takes_nan"]
@@ -135,16 +135,26 @@ def out_of_fold(make: Callable[[], Predictor], X: Any, Y: ArrayLike, n_folds: in
     >>> out_of_fold(lambda: as_predictor(LinearRegression(), 1), X, 2 * X, n_folds=4).round(6).ravel()
     array([ 0.,  2.,  4.,  6.,  8., 10., 12., 14.])
     """
-    rows = np.arange(len(Y := np.asarray(Y)))
-    centers = np.empty(Y.shape)
-    block_of = rows if groups is None else np.unique(groups, return_inverse=True)[1]
-    for blocks in np.array_split(np.unique(block_of), check_count(n_folds, "n_folds", minimum=2)):
-        fold = np.flatnonzero(np.isin(block_of, blocks))
-        if not len(fold):
-            continue  # fewer groups than folds
-        rest = np.setdiff1d(rows, fold)
+    centers = np.empty((Y := np.asarray(Y)).shape)
+    number = fold_of(len(Y), check_count(n_folds, "n_folds", minimum=2), groups)
+    for k in np.unique(number):
+        fold, rest = np.flatnonzero(number == k), np.flatnonzero(number != k)
         centers[fold] = make().fit(take_rows(X, rest), Y[rest]).predict(take_rows(X, fold))
     return centers
+
+
+def fold_of(n: int, n_folds: int, groups: Any = None) -> Indices:
+    """The fold (n,) of each row: blocks of rows in their order, with groups whole.
+
+    Examples
+    --------
+    >>> fold_of(5, 2), fold_of(4, 2, ["b", "a", "b", "c"])
+    (array([0, 0, 0, 1, 1]), array([0, 0, 0, 1]))
+    """
+    block_of = np.arange(n) if groups is None else np.unique(groups, return_inverse=True)[1]
+    parts = np.array_split(np.unique(block_of), n_folds)
+    number = np.repeat(np.arange(n_folds), [len(part) for part in parts])
+    return np.asarray(number[block_of])
 
 
 def takes_nan(predictor: Any) -> bool:

@@ -56,6 +56,21 @@ def check_settings(
         raise ValueError(f'guarantee must be "outcome" or "cost", got {guarantee!r}.')
 
 
+def check_plan(plan: Any, caution: Any, guarantee: Any, learner: Any) -> None:
+    """Raise where settings of a plan are not what they must be, or do not go together."""
+    is_number = isinstance(caution, (int, float, np.integer, np.floating)) and not isinstance(caution, bool)
+    if not is_number or not 0 <= caution <= 1:
+        raise ValueError(f"caution must be a number from 0 to 1, got {caution!r}.")
+    if plan is None:
+        return
+    if isinstance(plan, type) or not (callable(plan) or hasattr(plan, "predict")):
+        raise TypeError(f"plan must be a function of X or an estimator with predict, got {plan!r}.")
+    if guarantee == "outcome" or learner is not None:
+        raise ValueError(
+            'A plan is guarded by its cost, so that it takes neither guarantee="outcome" nor a learner. Leave them out.'
+        )
+
+
 def generator(random_state: Any) -> np.random.Generator:
     """A generator from whatever scikit-learn takes as a random state."""
     if isinstance(random_state, np.random.RandomState):

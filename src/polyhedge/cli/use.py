@@ -318,7 +318,7 @@ def inspect(
         more = [] if as_json else _kept_lines(info)
     if as_json:
         stored = {name: value for name, value in vars(info).items() if name not in ("set", "spread")}
-        shape = {"kind": type(info.set).__name__, "n_outcomes": info.set.n_outcomes}
+        shape = None if info.set is None else {"kind": type(info.set).__name__, "n_outcomes": info.set.n_outcomes}
         spread = None if info.spread is None else info.spread.summary()
         in_force = {"alpha": info.alpha, "radius": info.radius, "n_calibrate": info.n_calibrate}
         tell_json({**stored, "author": info.author, "set": shape, "spread": spread, **in_force})

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from polyhedge.io.sets import set_from_state, set_to_state, spread_from_state, spread_to_state
+from polyhedge.plans import LawPlan, plan_from
 from polyhedge.predictors import Predictor
 from polyhedge.problems import DecisionProblem
 from polyhedge.regions import Guard, RegionFamily, ScaledSet, SetPlan
@@ -36,7 +37,7 @@ def family_from_state(state: Mapping[str, Any], problem: DecisionProblem, predic
         sets = ScaledSet(problem, predictor, shape, spread_from_state(state.get("spread")))
     kind = state.get("family", ScaledSet.kind)
     if kind == Guard.kind:
-        return Guard(problem, predictor, _plan(state["plan"], sets))
+        return Guard(problem, predictor, _plan(state["plan"], sets, problem))
     if kind != ScaledSet.kind or sets is None:
         raise ValueError(f"{kind!r} is not a known kind of region family.")
     return sets
@@ -44,10 +45,14 @@ def family_from_state(state: Mapping[str, Any], problem: DecisionProblem, predic
 
 def n_outcomes_of(state: Mapping[str, Any]) -> int:
     """The number of outcomes of what was learned."""
+    if state["set"] is None:
+        return int(state["plan"]["laws"][0]["points"].shape[1])
     return set_from_state(state["set"]).n_outcomes
 
 
-def _plan(state: Mapping[str, Any], sets: ScaledSet | None) -> Any:
+def _plan(state: Mapping[str, Any], sets: ScaledSet | None, problem: DecisionProblem) -> Any:
+    if state["kind"] == LawPlan.kind:
+        return plan_from(problem, state)
     if state["kind"] == SetPlan.kind and sets is not None:
         return SetPlan(sets, float(state["radius"]))
     raise ValueError(f"{state['kind']!r} is not a known kind of plan.")

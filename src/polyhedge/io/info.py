@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from polyhedge._text import printable
 from polyhedge.calibration import Calibration, Radii
@@ -17,6 +16,7 @@ from polyhedge.io.model import OpenedModel, calibrations_of, details_of, open_mo
 from polyhedge.io.sets import set_from_state, spread_from_state
 from polyhedge.io.signatures import Key
 from polyhedge.learners import Spread
+from polyhedge.plans import report_from
 from polyhedge.sets import UncertaintySet
 
 
@@ -33,12 +33,12 @@ class ModelInfo:
     problem_is_inside : whether `load` needs no user code.
     guarantee : what the calibrated radius bounds, in words.
     radii : the radii in force, one for all rows or by category; `radii.promise()` says what holds.
-    set : the learned shape.
+    set : the learned shape; None where a planned decision is guarded.
     spread : the forest that scales it at each row; None where one size serves all.
     alpha, radius, n_calibrate, calibrations : the guarantee and its audit trail, newest last.
     predictor_kind : "trained", "frozen" or "precomputed".
     predictor_types : types inside the predictor, without Python's and NumPy's own.
-    learning : status, detail, objective and lower_bound of the learner.
+    learning : status, detail, objective and lower_bound of the learner; of a plan, which rules make it.
     n_train, n_learn, n_calibrate_split : sizes of the three splits.
     data_digest, digest : fingerprints of the data with its splits, and of this file.
     signed_by : fingerprint of the key that the file says it is signed with; None where it is not signed.
@@ -58,7 +58,7 @@ class ModelInfo:
     problem_is_inside: bool
     guarantee: str
     radii: Radii
-    set: UncertaintySet
+    set: UncertaintySet | None
     spread: Spread | None
     calibrations: tuple[Calibration, ...]
     predictor_kind: str
@@ -99,6 +99,13 @@ class ModelInfo:
             return f"who holds the key {self.signed_by}, whose signature was verified"
         return f"anybody: it says it is signed with the key {self.signed_by}, which was not verified"
 
+    @property
+    def _set_in_words(self) -> str:
+        if self.set is None:
+            return "none: the cost of the planned decision is guarded"
+        scaled = "" if self.spread is None else ", scaled by a predicted spread"
+        return f"{type(self.set).__name__} in {self.set.n_outcomes} dimension(s){scaled}"
+
     def __str__(self) -> str:
         types = ", ".join(name.rsplit(".", 1)[-1] for name in self.predictor_types)
         inside = "inside" if self.problem_is_inside else f"in {self.problem_source}"
@@ -107,8 +114,7 @@ class ModelInfo:
             "outcomes": ", ".join(self.outcome_names),
             "decisions": ", ".join(self.decision_names),
             "predictor": f"{self.predictor_kind}{f': {types}' if types else ''}",
-            "set": f"{type(self.set).__name__} in {self.set.n_outcomes} dimension(s)"
-            + ("" if self.spread is None else ", scaled by a predicted spread"),
+            "set": self._set_in_words,
             "learner": f"{self.learning['status']}; {self.learning['detail']}",
             "promise": f"{self.guarantee}: {self.radii.promise()}",
             "splits": f"{self.n_train} train, {self.n_learn} learn, {self.n_calibrate_split} calibrate",
@@ -159,11 +165,9 @@ def _info(opened: OpenedModel, n_bytes: int) -> ModelInfo:
     is_inside = "stored" in state["problem"]
     problem = state["problem"]["stored" if is_inside else "elsewhere"]
     source = (problem["source"] or [""])[0] if is_inside else problem["reference"]
-    learning = state["learning"] or {"numbers": [np.nan] * 3, "status": "finished", "detail": "no learner"}
-    objective, _, lower_bound = learning["numbers"]
     n_train, n_learn, n_calibrate = (len(part) for part in state["split"])
     types = [str(name) for name in state["predictor"]["types"]]
-    shape = set_from_state(state["set"])
+    shape = None if state["set"] is None else set_from_state(state["set"])
     return ModelInfo(
         schema=state["schema"],
         created=str(state["created"]),
@@ -181,12 +185,7 @@ def _info(opened: OpenedModel, n_bytes: int) -> ModelInfo:
         calibrations=calibrations_of(state),
         predictor_kind=str(state["predictor"]["kind"]),
         predictor_types=tuple(name for name in types if name.split(".")[0] not in ("builtins", "numpy")),
-        learning={
-            "status": str(learning["status"]).lower().replace("_", " "),
-            "detail": str(learning["detail"]),
-            "objective": float(objective),
-            "lower_bound": float(lower_bound),
-        },
+        learning=_learning(state),
         n_train=n_train,
         n_learn=n_learn,
         n_calibrate_split=n_calibrate,
@@ -198,3 +197,21 @@ def _info(opened: OpenedModel, n_bytes: int) -> ModelInfo:
         details=details_of(opened.members),
         n_bytes=n_bytes,
     )
+
+
+def _learning(state: Mapping[str, Any]) -> dict[str, Any]:
+    """What is said of how the family was made: by a learner, or by a contest of plans."""
+    learning = state["learning"]
+    if learning is None:
+        if "report" not in state["plan"]:
+            return {"status": "finished", "detail": "no learner", "objective": math.nan, "lower_bound": math.nan}
+        report = report_from(state["plan"]["report"])
+        detail = ", ".join(f"{entry.rule} ({entry.share:.0%})" for entry in report.chosen)
+        return {"status": "planned", "detail": detail, "objective": report.chosen[0].bound, "lower_bound": -math.inf}
+    objective, _, lower_bound = learning["numbers"]
+    return {
+        "status": str(learning["status"]).lower().replace("_", " "),
+        "detail": str(learning["detail"]),
+        "objective": float(objective),
+        "lower_bound": float(lower_bound),
+    }

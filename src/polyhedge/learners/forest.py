@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -76,8 +77,13 @@ class Forest:
         return total / len(self.roots)
 
     def state(self) -> dict[str, Any]:
-        """The fields by name: `Forest(**state)` is the same."""
+        """The fields by name, from which `from_state` makes the same."""
         return {each.name: getattr(self, each.name) for each in fields(self)}
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any]) -> Forest:
+        """The forest with this state."""
+        return cls(**{**state, "names": tuple(str(name) for name in state["names"])})
 
 
 def check_nodes(forest: Any, name: str) -> None:

@@ -46,9 +46,14 @@ def candidates(problem: PlanProblem, alpha: float) -> list[Rule]:
     return [Rule(), *(Rule(law, Risk(level)) for law in LAWS for level in (0.0, *tails))]
 
 
+def planned_level(alpha: float) -> float:
+    """The level of the planned cost: below 1 - alpha, so that a common margin is added where the law is wide."""
+    return max(1 - 2 * alpha, 0.5)
+
+
 def complexity(rule: Rule) -> int:
-    """How much a rule may overfit: its law counts."""
-    return 0 if rule.law is None else 1 + LAWS.index(rule.law)
+    """How much a rule may overfit: forests of its law count, a sample of residuals does not."""
+    return 0 if rule.law is None else LAWS.index(rule.law)
 
 
 def planned_cost(

@@ -91,10 +91,19 @@ class Law:
         }
 
 
-def law_from(state: Mapping[str, Any]) -> Law:
-    """The law with this state."""
-    forests = [None if state[name] is None else Forest(**state[name]) for name in ("center", "spread")]
-    return Law(state["name"], state["points"], *forests)
+def law_from(state: Mapping[str, Any], n_outcomes: int) -> Law:
+    """The law with this state; a ValueError where no fit can have made it."""
+    points, outputs = state["points"], {"center": n_outcomes, "spread": 1}
+    is_sample = points.ndim == 2 and points.shape[1] == n_outcomes and 0 < len(points) <= MOST_POINTS
+    if state["name"] not in LAWS or not is_sample:
+        raise ValueError(f"A law must have a known name and at most {MOST_POINTS} residuals of {n_outcomes} outcomes.")
+    forests = {name: None if state[name] is None else Forest.from_state(state[name]) for name in outputs}
+    for name, forest in forests.items():
+        if forest is not None and (
+            forest.value.shape[1] != outputs[name] or len(forest.fill) != len(forest.columns) + n_outcomes
+        ):
+            raise ValueError("A forest of a law must look at the prediction of each outcome, and predict as many.")
+    return Law(state["name"], points, **forests)
 
 
 def fit_law(name: str, samples: PlanRows, seed: int) -> Law:

@@ -17,12 +17,13 @@ from polyhedge.plans.contest import (
     handicapped,
     judge,
     planned_cost,
+    planned_level,
     resampled,
     winners,
 )
 from polyhedge.plans.costs import PlanProblem
 from polyhedge.plans.laws import LAWS, Law, PlanRows, fit_law, law_from
-from polyhedge.plans.report import Entry, PlanReport
+from polyhedge.plans.report import Entry, PlanReport, report_from
 from polyhedge.plans.risk import Cuts, Risk
 from polyhedge.plans.rules import Planner, Rule, fit_planner
 from polyhedge.problems import DecisionProblem
@@ -47,6 +48,7 @@ class LawPlan:
     laws : laws that plan the cost.
     law_weights : of these.
     level : of the quantile.
+    report : how it was chosen.
     """
 
     problem: DecisionProblem
@@ -55,6 +57,7 @@ class LawPlan:
     laws: tuple[Law, ...]
     law_weights: tuple[float, ...]
     level: float
+    report: PlanReport
     kind: ClassVar[str] = "laws"
 
     def plan(self, features: Any, centers: Array, values: Array, work: Work = DEFAULT_WORK) -> Planned:
@@ -74,14 +77,14 @@ class LawPlan:
         laws = {law.name: law for law in [*self.laws, *(p.law for p in self.planners if p.law is not None)]}
         return {
             "level": self.level,
+            "report": self.report.state(),
             "laws": [law.state() for law in laws.values()],
             "planners": [
                 {
                     "law": planner.rule.law,
                     "risk": planner.rule.risk.level,
                     "weight": weight,
-                    "cuts": None if planner.cuts is None else dict(zip("ABC", planner.cuts.parts, strict=False)),
-                    "term": None if planner.cuts is None else planner.cuts.term,
+                    "cuts": None if planner.cuts is None else vars(planner.cuts),
                 }
                 for weight, planner in zip(self.weights, self.planners, strict=True)
             ],
@@ -90,26 +93,30 @@ class LawPlan:
 
 
 def plan_from(problem: DecisionProblem, state: Mapping[str, Any]) -> LawPlan:
-    """The plan of this problem with this state."""
-    laws = {one["name"]: law_from(one) for one in state["laws"]}
-    seen = PlanProblem(problem)
-    planners = [
-        Planner(
-            seen,
-            Rule(one["law"], Risk(one["risk"])),
-            None if one["law"] is None else laws[one["law"]],
-            None if one["cuts"] is None else Cuts(**one["cuts"], term=one["term"]),
-        )
-        for one in state["planners"]
-    ]
-    return LawPlan(
-        problem,
-        tuple(planners),
-        tuple(one["weight"] for one in state["planners"]),
-        tuple(laws[one["law"]] for one in state["planned_by"]),
-        tuple(one["weight"] for one in state["planned_by"]),
-        state["level"],
-    )
+    """The plan of this problem with this state; a ValueError where no fit can have made it."""
+    laws = {one["name"]: law_from(one, problem.n_outcomes) for one in state["laws"]}
+    seen, n_values = PlanProblem(problem), sum(int(np.prod(each.shape)) for each in problem.parameters)
+    shape = problem.n_decisions, problem.n_outcomes + n_values
+    planners = [_planner(seen, one, laws, shape) for one in state["planners"]]
+    weights, by_law = ([float(one["weight"]) for one in state[name]] for name in ("planners", "planned_by"))
+    level = float(state["level"])
+    if not all(np.isclose(sum(w), 1.0) and min(w) > 0 for w in (weights, by_law)) or not 0 < level < 1:
+        raise ValueError("The weights of a plan must be positive with sum 1, and its level lie between 0 and 1.")
+    kept = tuple(laws[one["law"]] for one in state["planned_by"])
+    return LawPlan(problem, tuple(planners), tuple(weights), kept, tuple(by_law), level, report_from(state["report"]))
+
+
+def _planner(seen: PlanProblem, state: Mapping[str, Any], laws: Mapping[str, Law], shape: tuple[int, int]) -> Planner:
+    law, cuts = state["law"], None
+    if (state["cuts"] is None) != (seen.joint is None):
+        raise ValueError("A rule must have cuts where the cost of the problem has pieces, and only there.")
+    if state["cuts"] is not None:
+        cuts, (p, d) = Cuts(**state["cuts"]), shape
+        k = len(cuts)
+        wanted = [(k, 1 + p), (k, 1 + p), (k, 1 + p, d), (k,)]
+        if not k or [part.shape for part in cuts.parts] != wanted or cuts.term.dtype.kind != "i":
+            raise ValueError("The cuts of a rule must fit the decisions and outcomes of the problem.")
+    return Planner(seen, Rule(law, Risk(float(state["risk"]))), None if law is None else laws[law], cuts)
 
 
 def costs_under(
@@ -138,10 +145,8 @@ def _planned(z: Array, v: Array, expected: Array) -> Planned:
     return Planned(z, v, status, tuple(detail) if any(detail) else (), expected)
 
 
-def fit_plan(
-    problem: DecisionProblem, rows: PlanRows, alpha: float, caution: float, seed: int
-) -> tuple[LawPlan, PlanReport]:
-    """The plan that wins the contest on development rows, and how it did.
+def fit_plan(problem: DecisionProblem, rows: PlanRows, alpha: float, caution: float, seed: int) -> LawPlan:
+    """The plan that wins the contest on development rows.
 
     Parameters
     ----------
@@ -151,7 +156,7 @@ def fit_plan(
     caution : weight of the bound against the mean cost, from 0 to 1.
     seed : of forests and resamplings.
     """
-    seen, level = PlanProblem(problem), max(1 - 2 * alpha, 0.5)
+    seen, level = PlanProblem(problem), planned_level(alpha)
     judged = judge(seen, rows, candidates(seen, alpha), level, seed)
     draws = resampled(len(judged[0][0].realised), seed)
     entries = [choose_planned_by(one, alpha, draws) for one in judged]
@@ -160,20 +165,22 @@ def fit_plan(
         chosen = {int(np.argmin(handicapped(entries, alpha, caution))): 1}
     else:
         chosen = {k: n for k, n in sorted(wins.items()) if n >= fewest_wins(wins)}
-    plan = _frozen(seen, rows, {entries[k]: n / sum(chosen.values()) for k, n in chosen.items()}, level, seed)
-    shares = [chosen.get(k, 0) / sum(chosen.values()) for k in range(len(entries))]
-    return plan, PlanReport(
+    total = sum(chosen.values())
+    report = PlanReport(
         tuple(
-            Entry(str(e.rule), e.planned_by, e.bound(alpha), e.cost(), share)
-            for e, share in zip(entries, shares, strict=True)
+            Entry(str(e.rule), e.planned_by, e.bound(alpha), e.cost(), chosen.get(k, 0) / total)
+            for k, e in enumerate(entries)
         ),
         alpha,
         caution,
         len(judged[0][0].realised),
     )
+    return _frozen(seen, rows, {entries[k]: n / total for k, n in chosen.items()}, level, seed, report)
 
 
-def _frozen(seen: PlanProblem, rows: PlanRows, chosen: dict[Judged, float], level: float, seed: int) -> LawPlan:
+def _frozen(
+    seen: PlanProblem, rows: PlanRows, chosen: dict[Judged, float], level: float, seed: int, report: PlanReport
+) -> LawPlan:
     """The chosen rules with laws and cuts from all rows."""
     names = {entry.rule.law for entry in chosen} | {entry.planned_by for entry in chosen}
     laws = {name: fit_law(name, rows, seed) for name in LAWS if name in names}
@@ -193,4 +200,5 @@ def _frozen(seen: PlanProblem, rows: PlanRows, chosen: dict[Judged, float], leve
         tuple(laws[name] for name in by_law),
         tuple(by_law.values()),
         level,
+        report,
     )

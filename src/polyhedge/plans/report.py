@@ -70,8 +70,8 @@ class PlanReport:
         first, simple = self.chosen[0], self.entries[0]
         words = [
             f"Weighing the bound by {self.caution:g} and the mean cost by {1 - self.caution:g}, "
-            f'"{first.rule}" did best in most resamplings: bound {first.bound:.4g} and mean cost {first.cost:.4g}, '
-            f'where "{simple.rule}" has {simple.bound:.4g} and {simple.cost:.4g}.'
+            f'"{first.rule}" did best in most resamplings: bound {first.bound:.4g} and mean cost {first.cost:.4g}'
+            + ("." if first == simple else f', where "{simple.rule}" has {simple.bound:.4g} and {simple.cost:.4g}.')
         ]
         if len(self.chosen) > 1:
             others = ", ".join(f'"{entry.rule}" ({entry.share:.0%})'.replace("%", " %") for entry in self.chosen[1:])

@@ -202,7 +202,9 @@ class Decisions:
 
     def complaint(self) -> str:
         """What went wrong in which share of the contexts; empty if nothing did."""
-        counts = Counter(str(status) for status in self.status[~self.is_optimal])
+        # A policy of the user's claims no optimum, and none is missed.
+        fine = self.is_optimal | (self.status == Status.FINISHED)
+        counts = Counter(str(status) for status in self.status[~fine])
         parts = [f"{count} of {len(self)} decisions: {message}" for message, count in counts.most_common()]
         details = sorted({text for text in self.detail if text})
         return ". ".join(parts + details[:3])

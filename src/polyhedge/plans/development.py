@@ -1,0 +1,108 @@
+"""From rows to the guard of a plan: which rows develop it, which calibrate it, and who plans."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from polyhedge._validation import Array
+from polyhedge.data import Split, take_rows
+from polyhedge.data.splits import IndexArray
+from polyhedge.plans.laws import MOST_POINTS, PlanRows
+from polyhedge.plans.plan import fit_plan
+from polyhedge.plans.policy import fit_policy
+from polyhedge.predictors import Predictor, fold_of, out_of_fold
+from polyhedge.problems import DecisionProblem
+from polyhedge.regions import Guard, Plan
+
+_N_FOLDS, _ROWS_A_FOLD = 5, 10
+_FEW = 100
+"""Calibration rows below which learning rows serve better as such: the radius of fifty varies more than a law does."""
+
+
+@dataclass(frozen=True, eq=False)
+class Given:
+    """What a plan is made of.
+
+    Attributes
+    ----------
+    problem, alpha : what is decided, and the level of its promise.
+    make : gives a new predictor that is not fitted.
+    X, Y : all rows.
+    values : (n, t) of the problem's parameters.
+    split, groups : the parts of the rows, and labels of near-copies; None where there are none.
+    seed : of forests and resamplings.
+    """
+
+    problem: DecisionProblem
+    alpha: float
+    make: Callable[[], Predictor]
+    X: Any
+    Y: Array
+    values: Array
+    split: Split
+    groups: Any
+    seed: int
+
+
+def planned_guard(given: Given, policy: Any, caution: float) -> tuple[Guard, int, IndexArray]:
+    """The guard of the best plan (or of the user's policy), how many rows made it, and those that calibrate it.
+
+    Training and learning rows develop it: the predictor is fitted on all of them, and plans are made from predictions
+    of models that had not seen the row. Where calibration rows are few, learning rows calibrate too.
+    """
+    if given.problem.uncertain_constraints is not None:
+        raise ValueError(
+            'guarantee="cost" cannot plan for uncertain constraints: a planned decision that breaks one has no bound. '
+            'Use guarantee="outcome", or give a learner, whose robust decisions are then guarded.'
+        )
+    split, trained = given.split, given.make().needs_training
+    is_few = trained and len(split.calibrate) < _FEW and len(split.train) >= _N_FOLDS * _ROWS_A_FOLD
+    develop = split.train if is_few else np.concatenate([split.train, split.learn]) if trained else split.learn
+    calibrate = np.concatenate([split.learn, split.calibrate]) if is_few else split.calibrate
+    predictor, rows = _predicted(given, develop)
+    plan: Plan
+    if policy is None:
+        plan = fit_plan(given.problem, rows, given.alpha, caution, given.seed)
+    else:
+        plan = fit_policy(given.problem, policy, rows, given.alpha, (given.X, given.Y, split.train), given.seed)
+    return Guard(given.problem, predictor, plan), len(rows), calibrate
+
+
+def _predicted(given: Given, develop: IndexArray) -> tuple[Predictor, PlanRows]:
+    """The predictor for use, and development rows with predictions that are as honest as those of new rows."""
+    predictor, groups = given.make(), None if given.groups is None else given.groups[develop]
+    X, Y = take_rows(given.X, develop), given.Y[develop]
+    if not predictor.needs_training:
+        centers = predictor.predict(X)
+    else:
+        try:
+            centers = out_of_fold(given.make, X, Y, _N_FOLDS, groups)
+            predictor = predictor.fit(X, Y)
+        except ValueError as error:
+            return _from_learning_rows(given, error)
+    return predictor, _plan_rows(given, develop, centers, groups)
+
+
+def _from_learning_rows(given: Given, error: ValueError) -> tuple[Predictor, PlanRows]:
+    warnings.warn(
+        f"The predictor cannot be fitted without a fold of the rows ({error}), so the plan is made from the learning "
+        "rows alone. A frozen predictor does so without this warning.",
+        RuntimeWarning,
+        stacklevel=5,
+    )
+    train, learn = given.split.train, given.split.learn
+    predictor = given.make().fit(take_rows(given.X, train), given.Y[train])
+    centers = predictor.predict(take_rows(given.X, learn))
+    return predictor, _plan_rows(given, learn, centers, None if given.groups is None else given.groups[learn])
+
+
+def _plan_rows(given: Given, rows: IndexArray, centers: Array, groups: Any) -> PlanRows:
+    blocks = fold_of(len(rows), _N_FOLDS, groups)
+    kept = np.unique(np.linspace(0, len(rows) - 1, min(MOST_POINTS, len(rows))).astype(np.int64))
+    own = rows[kept]
+    return PlanRows(take_rows(given.X, own), centers[kept], given.Y[own], given.values[own], blocks[kept])

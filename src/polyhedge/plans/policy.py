@@ -1,0 +1,103 @@
+"""A user's own policy x -> z as a plan: its decisions are taken as they are, their cost is planned under a law."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.frozen import FrozenEstimator
+
+from polyhedge._validation import Array
+from polyhedge.data import take_rows
+from polyhedge.plans.contest import PLANNED_BY, Judged, choose_planned_by, planned_cost, planned_level, resampled
+from polyhedge.plans.costs import PlanProblem
+from polyhedge.plans.laws import Law, PlanRows, fit_law
+from polyhedge.plans.report import Entry, PlanReport
+from polyhedge.plans.rules import Rule
+from polyhedge.problems import DecisionProblem
+from polyhedge.regions.family import DEFAULT_WORK, Work
+from polyhedge.regions.guard import Planned
+from polyhedge.robust.decisions import all_optimal
+from polyhedge.solvers.program import Status
+
+
+@dataclass(frozen=True, eq=False)
+class PolicyPlan:
+    """Decisions of a policy and a quantile of their cost under a law.
+
+    Attributes
+    ----------
+    problem : what is decided.
+    policy : features of N rows -> decisions (N, ...), a function of each row alone.
+    law, level : what plans the cost.
+    report : how it was judged.
+    """
+
+    problem: DecisionProblem
+    policy: Callable[[Any], Any]
+    law: Law
+    level: float
+    report: PlanReport
+    kind: ClassVar[str] = "policy"
+
+    def plan(self, features: Any, centers: Array, values: Array, work: Work = DEFAULT_WORK) -> Planned:
+        """The policy's decisions, and what they are planned to cost."""
+        z = decisions_of(self.policy, self.problem, features, len(centers))
+        v, expected = planned_cost(PlanProblem(self.problem), self.law, self.level, z, features, centers, values)
+        status = all_optimal(len(z))
+        status.fill(Status.FINISHED)
+        for i in np.flatnonzero(~np.isfinite(z).all(axis=1)):
+            status[i] = Status.FAILED
+        return Planned(z, v, status, (), expected)
+
+    def state(self) -> Mapping[str, Any]:
+        """A policy is code, which no model file holds."""
+        raise ValueError(
+            "A decider with a policy of your own cannot be saved: the policy is code, and a model file holds none. Fit "
+            "it again where it is used."
+        )
+
+
+def fit_policy(
+    problem: DecisionProblem, policy: Any, rows: PlanRows, alpha: float, trained_on: tuple[Any, Array, Any], seed: int
+) -> PolicyPlan:
+    """The policy, trained on training rows where it can be, with the law that plans its cost best."""
+    decide = _decide(policy, *trained_on)
+    seen, level = PlanProblem(problem), planned_level(alpha)
+    z = decisions_of(decide, problem, rows.X, len(rows))
+    realised = seen.evaluate(z, rows.outcomes, rows.values)
+    laws = [fit_law(name, rows, seed) for name in PLANNED_BY]
+    judged = [
+        Judged(Rule(), law.name, planned_cost(seen, law, level, z, rows.X, rows.centers, rows.values)[0], realised)
+        for law in laws
+    ]
+    best = choose_planned_by(judged, alpha, resampled(len(rows), seed))
+    entry = Entry("your own policy", best.planned_by, best.bound(alpha), best.cost(), 1.0)
+    law = laws[PLANNED_BY.index(best.planned_by)]
+    return PolicyPlan(problem, decide, law, level, PlanReport((entry,), alpha, 1.0, len(rows)))
+
+
+def _decide(policy: Any, X: Any, Y: Array, train: Any) -> Callable[[Any], Any]:
+    if not hasattr(policy, "predict"):
+        if not callable(policy):
+            raise TypeError(f"plan must be a function of X or an estimator with predict, got {policy!r}.")
+        decide: Callable[[Any], Any] = policy
+        return decide
+    if hasattr(policy, "fit") and not isinstance(policy, FrozenEstimator):
+        policy = clone(policy).fit(take_rows(X, train), Y[train])
+    fitted: Callable[[Any], Any] = policy.predict
+    return fitted
+
+
+def decisions_of(policy: Callable[[Any], Any], problem: DecisionProblem, features: Any, n: int) -> Array:
+    """Flat decisions (N, p) of a policy."""
+    z = np.asarray(policy(features), dtype=np.float64)
+    if len(z) != n or z.size != n * problem.n_decisions:
+        raise ValueError(
+            f"The plan must give a decision of {problem.n_decisions} number(s) for each of the {n} rows, got an array "
+            f"of shape {z.shape}."
+        )
+    return z.reshape(n, problem.n_decisions)

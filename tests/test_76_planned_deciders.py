@@ -1,0 +1,184 @@
+"""Deciders that guard the cost of a planned decision: promise, conditions of its proof, files and errors."""
+
+from __future__ import annotations
+
+import cvxpy as cp
+import numpy as np
+import pytest
+from scipy.stats import binomtest
+from sklearn.linear_model import LinearRegression
+from sklearn.tree import DecisionTreeRegressor
+
+import polyhedge as ph
+from polyhedge.calibration import conformal_radius, conformal_rank
+from polyhedge.plans import LawPlan, PlanReport
+from polyhedge.plans.costs import PlanProblem
+from polyhedge.plans.laws import PlanRows, fit_law
+from polyhedge.plans.report import Entry
+from polyhedge.plans.risk import Risk
+from polyhedge.plans.rules import Rule, fit_planner
+from polyhedge.predictors import as_predictor
+from polyhedge.regions import Guard
+
+
+def linear() -> ph.DecisionProblem:
+    return ph.problems.simplex_linear([-0.08, 0.0])
+
+
+def calibrated_on(decider):
+    """Rows that set the radius: where those for it are few, learning rows help."""
+    return np.concatenate([decider.split_.learn, decider.split_.calibrate])
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    X, Y = ph.data.make_synthetic(240, rng=np.random.default_rng(0))
+    decider = ph.RobustDecider(linear(), DecisionTreeRegressor(max_depth=3), guarantee="cost", random_state=0)
+    return decider.fit(X, Y), X, Y
+
+
+def test_bound_is_the_planned_cost_plus_one_radius(fitted):
+    decider, X, Y = fitted
+    guard, rows = decider.model_.family, calibrated_on(decider)
+    scores = guard.at(X[rows]).scores(Y[rows])
+    found, planned = decider.decide(X[:7]), guard.at(X[:7]).planned
+    assert decider.radius_ == conformal_radius(scores, 0.1)
+    assert (found.cost_bound == planned.v + decider.radius_).all()
+    assert (found.expected_cost <= found.cost_bound).all()
+
+
+def test_a_row_is_decided_alone_as_in_any_batch(fitted):
+    decider, X, _ = fitted
+    whole = decider.decide(X)
+    for i in (0, 100, 239):
+        one = decider.decide(X[[i]], n_jobs=1)
+        assert (one.flat[0] == whole.flat[i]).all()
+        assert one.cost_bound[0] == whole.cost_bound[i]
+
+
+def test_more_calibration_rows_change_the_bound_and_not_the_decision(fitted):
+    decider, X, Y = fitted
+    fresh = ph.RobustDecider(linear(), DecisionTreeRegressor(max_depth=3), guarantee="cost", random_state=0)
+    fresh.model_ = decider.model_
+    before = fresh.decide(X[:5])
+    after = fresh.recalibrate(X[:100], Y[:100] + 1.0).decide(X[:5])
+    assert (after.flat == before.flat).all()
+    assert (after.cost_bound > before.cost_bound).all()
+
+
+def test_calibration_rows_choose_nothing():
+    X, Y = ph.data.make_synthetic(200, rng=np.random.default_rng(1))
+    parts = {"train": np.arange(100), "learn": np.arange(100, 150), "calibrate": np.arange(150, 200)}
+    other = Y.copy()
+    other[150:] = 5 * Y[150:] + 3  # few calibration rows: learning rows calibrate too, and choose nothing either
+    other[100:150] -= 2
+    one, two = (
+        ph.RobustDecider(linear(), LinearRegression(), guarantee="cost", random_state=0).fit(X, its, **parts)
+        for its in (Y, other)
+    )
+    assert one.n_calibrate_ == two.n_calibrate_ == 100
+    assert (one.decide(X[:9]).flat == two.decide(X[:9]).flat).all()
+    assert one.plan_ == two.plan_
+    assert one.radius_ != two.radius_
+
+
+def test_model_file_keeps_the_plan_to_the_last_bit(fitted, tmp_path):
+    decider, X, _ = fitted
+    decider.save(tmp_path / "plan.polyhedge")
+    loaded, before = ph.load(tmp_path / "plan.polyhedge"), decider.decide(X)
+    after = loaded.decide(X)
+    assert (after.flat == before.flat).all()
+    assert (after.cost_bound == before.cost_bound).all()
+    assert loaded.plan_ == decider.plan_
+    assert "guarded" in str(ph.inspect_model(tmp_path / "plan.polyhedge"))
+
+
+@pytest.mark.parametrize("name", ["set_", "spread_"])
+def test_what_only_a_set_has_names_the_guarantee_that_has_it(fitted, name):
+    with pytest.raises(AttributeError, match='guarantee="outcome"'):
+        getattr(fitted[0], name)
+
+
+def test_plan_says_what_was_chosen_and_why(fitted):
+    decider = fitted[0]
+    assert decider.plan_.chosen[0].rule in decider.plan_.why()
+    assert decider.frontier() == decider.plan_.frontier()
+    assert len(decider.plan_.entries) == 10
+
+
+def test_region_of_a_guard_holds_the_outcomes_that_cost_at_most_the_bound(fitted):
+    decider, X, Y = fitted
+    found, region = decider.decide(X[:1]), decider.region(X[0])
+    costs = decider.problem_.evaluate(np.tile(found.flat[0], (len(Y), 1)), Y)
+    assert (region.contains(Y) == (costs <= found.cost_bound[0])).all()
+
+
+def test_users_function_is_guarded():
+    X, Y = ph.data.make_synthetic(300, rng=np.random.default_rng(2))
+    decider = ph.RobustDecider(linear(), plan=lambda X: np.column_stack([X[:, 0] < 0, X[:, 0] >= 0]), random_state=0)
+    found = decider.fit(X, Y).decide(X)
+    assert (found.flat[:, 0] == (X[:, 0] < 0)).all()
+    rows = calibrated_on(decider)
+    costs = decider.problem_.evaluate(found.flat[rows], Y[rows])
+    assert (costs <= found.cost_bound[rows]).sum() == conformal_rank(len(rows), 0.1)
+    with pytest.raises(ValueError, match="cannot be saved: the policy is code"):
+        decider.save("nowhere.polyhedge")
+
+
+class Follower(LinearRegression):
+    """A policy that puts everything on the outcome with the lower prediction."""
+
+    def predict(self, X):
+        low = super().predict(X).argmin(axis=1)
+        return np.eye(2)[low]
+
+
+def test_users_estimator_is_trained_on_training_rows():
+    X, Y = ph.data.make_synthetic(300, rng=np.random.default_rng(3))
+    policy = Follower()
+    decider = ph.RobustDecider(linear(), plan=policy, random_state=0).fit(X, Y)
+    expected = Follower().fit(X[decider.split_.train], Y[decider.split_.train]).predict(X)
+    assert (decider.decide(X).flat == expected).all()
+    assert not hasattr(policy, "coef_")
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "match"),
+    [
+        ({"caution": 2.0}, ValueError, "from 0 to 1"),
+        ({"plan": 3}, TypeError, "function of X"),
+        ({"plan": len, "guarantee": "outcome"}, ValueError, "Leave them out"),
+        ({"plan": lambda X: np.ones(len(X))}, ValueError, r"2 number\(s\) for each"),
+    ],
+)
+def test_settings_of_a_plan_are_checked(settings, error, match):
+    X, Y = ph.data.make_synthetic(100, rng=np.random.default_rng(0))
+    with pytest.raises(error, match=match):
+        ph.RobustDecider(linear(), **settings).fit(X, Y)
+
+
+def test_uncertain_constraints_are_refused_with_what_to_do():
+    z = cp.Variable(2, nonneg=True)
+    problem = ph.DecisionProblem(
+        decision=z, cost=lambda z, u: cp.sum(z), n_outcomes=2, uncertain_constraints=lambda z, u: [z >= u]
+    )
+    X, Y = ph.data.make_synthetic(100, rng=np.random.default_rng(0))
+    with pytest.raises(ValueError, match='Use guarantee="outcome", or give a learner'):
+        ph.RobustDecider(problem, guarantee="cost").fit(X, Y)
+
+
+def test_coverage_of_a_planned_decision_follows_its_exact_law():
+    """400 draws of 19 calibration rows and one new row: false alarm once in 10 000."""
+    rng, problem = np.random.default_rng(4), linear()
+    X, Y = ph.data.make_synthetic(200, rng=rng)
+    predictor = as_predictor(LinearRegression(), 2).fit(X, Y)
+    rows = PlanRows(X, predictor.predict(X), Y, np.zeros((200, 0)), np.zeros(200, dtype=int))
+    law, seen = fit_law("corrected", rows, seed=0), PlanProblem(problem)
+    planner = fit_planner(seen, Rule("corrected", Risk(0.5)), law, X, rows.centers, rows.values)
+    report = PlanReport((Entry("one rule", "corrected", 0.0, 0.0, 1.0),), 0.1, 0.5, 200)
+    guard = Guard(problem, predictor, LawPlan(problem, (planner,), (1.0,), (law,), (1.0,), 0.8, report))
+    n, m = 400, 19
+    scores = guard.at((fresh := ph.data.make_synthetic(n * (m + 1), rng=rng))[0]).scores(fresh[1]).reshape(n, m + 1)
+    # The new row is held where its rank is at most k = 18 of 20: a binomial number of times.
+    held = sum(row[-1] <= conformal_radius(row[:-1], 0.1) for row in scores)
+    assert binomtest(int(held), n, 18 / 20).pvalue > 1e-4
