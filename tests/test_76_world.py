@@ -7,10 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy import stats
 
 import polyhedge as ph
 from polyhedge.calibration import ByCategory, Calibrator, Online, Recent, ThisModel, Weighted
 from polyhedge.data import GroupSplit, TimeSplit
+from polyhedge.metrics import shortfalls
 
 PROBLEM = ph.problems.simplex_linear([0.0, 0.1])
 
@@ -125,3 +127,34 @@ def test_group_split_keeps_groups_whole_and_counts_them() -> None:
     assert "a row of a new group" in fitted.promise_
     with pytest.raises(ValueError, match="finds others in X"):
         decider(split=GroupSplit(1)).fit(X, Y, groups=X[:, 1])
+
+
+def test_evaluation_by_group_names_the_group_that_a_marginal_promise_hides() -> None:
+    fitted = decider().fit(*rows(900))
+    X, Y = rows(900, seed=7)
+    found = fitted.evaluate(X, Y, by=1)
+    assert [group.label for group in found.groups] == ["0.0", "1.0", "2.0"]
+    assert sum(group.coverage.n for group in found.groups) == 900
+    assert not found.groups[0].is_short
+    assert found.groups[2].is_short
+    assert "2.0 (n=" in str(found)
+    assert found.groups == fitted.evaluate(X, Y, by=X[:, 1]).groups
+    apart = decider(calibration=ByCategory(1)).fit(*rows(2000)).evaluate(X, Y, by=1)
+    assert not any(group.is_short for group in apart.groups)
+
+
+def test_labels_must_be_one_for_each_row() -> None:
+    with pytest.raises(ValueError, match="one label for each of 30 rows"):
+        decider().fit(*rows()).evaluate(*rows(30), by=np.zeros(29))
+
+
+@pytest.mark.parametrize("n_groups", [1, 4])
+def test_correction_for_many_groups_names_one_wrongly_as_rarely_as_stated(n_groups: int) -> None:
+    """All groups are covered exactly as promised; some are named in at most 5 % of evaluations."""
+    rng, labels = np.random.default_rng(0), np.repeat(np.arange(n_groups), 100)
+
+    def named() -> bool:
+        inside = rng.uniform(size=len(labels)) < 0.9
+        return bool((shortfalls([inside[labels == k] for k in range(n_groups)], 0.1) <= 0.05).any())
+
+    assert sum(named() for _ in range(1000)) <= stats.binom(1000, 0.05).ppf(1 - 1e-4)

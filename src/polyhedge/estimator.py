@@ -22,7 +22,7 @@ from polyhedge.data.splits import IndexArray
 from polyhedge.fitted import FittedAttributes, OutputSetting
 from polyhedge.io import Key, write_model
 from polyhedge.learners import Auto, Learner, Samples, learn_with_spread
-from polyhedge.metrics import Evaluation, RowMeasures
+from polyhedge.metrics import Evaluation, RowMeasures, by_group
 from polyhedge.model import Model, Record, calibrated_radii, fitted_model
 from polyhedge.plans.development import Given, planned_guard
 from polyhedge.predictors import Predictor, as_predictor
@@ -40,6 +40,7 @@ from polyhedge.rows import (
     feature_names,
     generator,
     group_labels,
+    labels_by,
     labels_for,
     learning_samples,
     n_rows_of,
@@ -398,6 +399,7 @@ class RobustDecider(FittedAttributes, OutputSetting, BaseEstimator):
         *,
         parameters: Mapping[Any, Any] | None = None,
         volume: bool | None = None,
+        by: Any = None,
     ) -> Evaluation:
         """Coverage, bounds, constraints and costs on rows that were not used for fitting.
 
@@ -407,11 +409,15 @@ class RobustDecider(FittedAttributes, OutputSetting, BaseEstimator):
         parameters : as in `decide`.
         volume : whether to tell the mean volume of the sets; None where it is quick: for bounded sets of at most 3
             outcomes. With many outcomes it can take minutes and says little.
+        by : a column of X by name or position, or labels (N,): `groups` of the result then tells coverage and cost of
+            each, with intervals and p-values that are corrected for the number of groups.
         """
         model = self._fitted("evaluate")  # read once: another thread may recalibrate meanwhile
         asked = model.family.has_quick_volume if volume is None else volume
         measured = model.measure(X, Y, parameters)
-        return measured.summary(model.radii.alpha, volume=model.mean_volume(X) if asked else None)
+        summary = measured.summary(model.radii.alpha, volume=model.mean_volume(X) if asked else None)
+        groups = () if by is None else by_group(measured, labels_by(X, by), model.radii.alpha)
+        return replace(summary, groups=groups)
 
     def measure(self, X: Any, Y: ArrayLike, *, parameters: Mapping[Any, Any] | None = None) -> RowMeasures:
         """Bound, constraints, realised cost and regret row by row, on rows that were not used for fitting."""

@@ -16,6 +16,9 @@ from polyhedge.problems.parameters import parameter_rows
 from polyhedge.robust import Decisions, decide_knowing
 from polyhedge.sets import Volume
 
+_LOOKS = 0.05
+"""Chance that any of many groups looks worse than it is: that of the 95 % intervals elsewhere."""
+
 
 class _Number(float):
     """A number that knows how sure it is: it compares, rounds, formats and computes as a float."""
@@ -147,6 +150,7 @@ class Evaluation:
     constraints_held : share of rows for which all uncertain constraints held; None where there are none.
     nominal_constraints_held : the same for the decision that trusts the prediction.
     constraints : how each uncertain constraint fared.
+    groups : how each group of rows fared, where labels were given.
     """
 
     coverage: Proportion
@@ -163,6 +167,7 @@ class Evaluation:
     constraints_held: Proportion | None = None
     nominal_constraints_held: Proportion | None = None
     constraints: tuple[ConstraintMeasure, ...] = ()
+    groups: tuple[GroupMeasure, ...] = ()
 
     def __str__(self) -> str:
         lines = [
@@ -178,6 +183,7 @@ class Evaluation:
             lines.append(f"volume           {float(self.volume):.4g}")
         if self.n_undecided:
             lines.append(f"undecided rows   {self.n_undecided}")
+        lines += [f"  {group}" for group in self.groups]
         return "\n".join(lines)
 
     def to_frame(self) -> Any:
@@ -204,6 +210,75 @@ class Evaluation:
             f"constraints held {self.constraints_held}  (nominal {self.nominal_constraints_held})",
             *(f"  {constraint.name}: {constraint}" for constraint in self.constraints),
         ]
+
+
+@dataclass(frozen=True)
+class GroupMeasure:
+    """How one group of rows fared, with a correction for looking at all of them.
+
+    Attributes
+    ----------
+    label : of the group.
+    coverage, promise_held : shares whose intervals hold for all groups at once, in 95 % of cases (Bonferroni).
+    worst_case_cost, realised_cost : means of the bounds and of what the decisions cost.
+    p_value : of so few rows covered if this model covers at least 1 - alpha of the group's rows, corrected by Holm's
+        method: naming every group below 0.05 names one wrongly in at most 5 % of cases. Rows must be independent.
+    """
+
+    label: str
+    coverage: Proportion
+    promise_held: Proportion
+    worst_case_cost: Estimate
+    realised_cost: Estimate
+    p_value: float
+
+    @property
+    def is_short(self) -> bool:
+        """Whether the group is covered less than promised, beyond chance."""
+        return self.p_value <= _LOOKS
+
+    def __str__(self) -> str:
+        short = "  covered less than promised" if self.is_short else ""
+        return f"{self.label} (n={self.coverage.n}): {self.coverage}, cost {self.realised_cost}{short}"
+
+
+def by_group(measures: RowMeasures, labels: Any, alpha: float) -> tuple[GroupMeasure, ...]:
+    """How the rows of each label fared, in the order of the labels; test data only."""
+    labels = np.asarray(labels)
+    if labels.shape != measures.inside.shape:
+        raise ValueError(f"by must have one label for each of {len(measures.inside)} rows, got shape {labels.shape}.")
+    labels = labels.astype(str)
+    names = np.unique(labels)
+    members = [labels == name for name in names]
+    p_values = shortfalls([measures.inside[rows] for rows in members], alpha)
+    level = 1 - _LOOKS / len(names)
+    return tuple(
+        GroupMeasure(
+            str(name),
+            proportion(measures.inside[rows], level),
+            proportion(measures.promise_held[rows], level),
+            estimate(measures.cost_bound[rows]),
+            estimate(measures.realised[rows]),
+            float(p),
+        )
+        for name, rows, p in zip(names, members, p_values, strict=True)
+    )
+
+
+def shortfalls(hits: Sequence[Mask], alpha: float) -> Array:
+    """p-values of so few hits in each group, corrected for their number by Holm's step-down method.
+
+    Examples
+    --------
+    >>> shortfalls([np.array([True] * 90 + [False] * 10), np.array([True] * 70 + [False] * 30)], 0.1).round(4)
+    array([0.5487, 0.    ])
+    """
+    p_values = stats.binom.cdf([hit.sum() for hit in hits], [len(hit) for hit in hits], 1 - alpha)
+    order = np.argsort(p_values)
+    stepped = np.maximum.accumulate(p_values[order] * np.arange(len(order), 0, -1))
+    corrected = np.empty(len(order))
+    corrected[order] = np.minimum(stepped, 1.0)
+    return corrected
 
 
 def evaluate_decisions(

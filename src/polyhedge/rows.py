@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from polyhedge._columns import check_same_rows, names_of
+from polyhedge._columns import check_same_rows, column_of, names_of
+from polyhedge._frames import as_pandas
 from polyhedge._validation import Array, as_finite, check_alpha, numbers_of
 from polyhedge.calibration import Calibrator, PreparedCalibrator, check_groups, minimum_samples
 from polyhedge.data import GroupSplit, Split, TimeSplit, as_indices, partition_rows, split_rows, take_rows
@@ -183,6 +184,11 @@ def labels_for(split: Any, groups: ArrayLike | None, X: Any, n: int) -> Any:
     if groups is not None:
         raise ValueError(f"groups are given, and split={split!r} finds others in X. Give one of them.")
     return group_labels(split.labels(X), n)
+
+
+def labels_by(X: Any, by: Any) -> Any:
+    """Labels of rows: a column of X by its name or position, or the labels themselves."""
+    return column_of(as_pandas(X), by) if isinstance(by, (str, int)) else by
 
 
 def group_labels(groups: ArrayLike | None, n: int) -> Any:
