@@ -35,7 +35,11 @@ from polyhedge_study.grid import Grid
 
 ROOT = Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"
-EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+QUICK_EXAMPLES = ("01", "02")  # the others take up to a minute
+EXAMPLES = [
+    pytest.param(path, marks=() if path.name[:2] in QUICK_EXAMPLES else pytest.mark.slow, id=path.name)
+    for path in sorted((ROOT / "examples").glob("*.py"))
+]
 
 
 def run(*arguments: str) -> Result:
@@ -267,7 +271,7 @@ def test_readme_links_lead_to_files() -> None:
     assert missing == []
 
 
-def test_readme_says_what_the_adversary_says_is_exact() -> None:
+def test_the_page_says_what_the_adversary_says_is_exact() -> None:
     from polyhedge.robust import adversary
 
     def rows(text: str) -> set[tuple[str, ...]]:
@@ -276,11 +280,13 @@ def test_readme_says_what_the_adversary_says_is_exact() -> None:
 
     promised = rows(adversary.__doc__ or "")
     assert promised
-    assert promised <= rows(README.read_text(encoding="utf-8"))
+    assert promised <= rows((ROOT / "docs" / "exact.md").read_text(encoding="utf-8"))
 
 
-@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
-def test_example_runs(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.needs("matplotlib")
+@pytest.mark.parametrize("path", EXAMPLES)
+def test_example_runs(path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("matplotlib.pyplot.show", lambda: None)
     runpy.run_path(str(path), run_name="__main__")
     assert capsys.readouterr().out
 
