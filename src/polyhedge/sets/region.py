@@ -52,6 +52,7 @@ class Region:
 
     Examples
     --------
+    >>> from polyhedge.sets import Box
     >>> region = Region(Box([1.0, 1.0]), 2.0, [1.0, 5.0], support_W=-np.eye(2), support_h=np.zeros(2))
     >>> region.support([[1.0, 0.0], [-1.0, 0.0]])
     array([3., 0.])
