@@ -204,7 +204,7 @@ def test_theory_is_told_and_drawn(theory, tmp_path) -> None:
 
 @pytest.mark.slow
 def test_reused_samples_cover_less_than_promised_where_n_is_small_or_d_large(tmp_path) -> None:
-    """Lemma 2, measured; the seeds are fixed, so a run is deterministic."""
+    """Lemma 4, measured; the seeds are fixed, so a run is deterministic."""
     rows = run_reuse(30, tmp_path, settings=TheorySettings(pool=20_000))
     for sweep, value in (("n", 20), ("n", 80), ("K", 12), ("d", 5)):
         own = [row for row in rows if (row.sweep, row.value) == (sweep, value)]

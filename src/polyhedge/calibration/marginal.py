@@ -1,4 +1,8 @@
-"""One radius for all rows: the marginal promise of split conformal prediction."""
+"""One radius for all rows: the marginal promise of split conformal prediction.
+
+This is Step 2 of the paper, recalibration on rows that learning has not seen: a fixed set covers (Lemma 3), and so
+does a learned one that is recalibrated (Theorem 1). Rows that learned it do not (Lemma 4).
+"""
 
 from __future__ import annotations
 

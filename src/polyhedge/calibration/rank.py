@@ -1,4 +1,4 @@
-"""The conformal rank, in exact arithmetic: which order statistic of the scores is the radius."""
+"""The conformal rank, in exact arithmetic: which order statistic of the scores is the paper's radius R(D; theta)."""
 
 from __future__ import annotations
 

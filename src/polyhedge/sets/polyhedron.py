@@ -32,6 +32,8 @@ MIN_VERTEX_DIRECTIONS = 64
 class Polyhedron:
     r"""A polyhedron: $\{e : W e + b \le r\}$; all facets move when the radius r changes.
 
+    Its `scores` are the nonconformity score of the paper, $s(x, y; \theta) = \max_k w_k^\top e + b_k$.
+
     Fewer than d + 1 facets never bound a set; such half-spaces are allowed, with `is_bounded` False.
 
     Parameters

@@ -76,7 +76,7 @@ def reuse_grid(run: TheoryRun) -> Grid:
         reused, fresh = _reuse(run, sweep, value)
         lines.append((f"{sweep} = {value}", str(len(reused)), _with_error(reused), _with_error(fresh)))
     return Grid(
-        "What reusing the learning samples costs (Lemma 2)",
+        "What reusing the learning samples costs (Lemma 4)",
         ("", "runs", "coverage, reused", "coverage, recalibrated"),
         tuple(lines),
         f"Promised: {1 - run.settings.alpha:g}. Mean true coverage ± standard error. Where n varies the learner is "

@@ -149,7 +149,7 @@ class ReuseRow:
 
 
 def run_reuse(seeds: int, folder: Path, **options: Any) -> list[ReuseRow]:
-    """Lemma 2: how far the coverage falls where learning samples also set the radius."""
+    """Lemma 4: how far the coverage falls where learning samples also set the radius."""
     jobs = [
         ReuseJob(sweep, value, seed)
         for seed in range(check_count(seeds, "seeds", minimum=1))

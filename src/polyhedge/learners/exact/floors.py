@@ -19,7 +19,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from polyhedge._validation import Array, Indices
-from polyhedge.learners.paper.bilinear_model import direction_bounds
+from polyhedge.learners.paper.big_m import direction_bounds
 from polyhedge.learners.scales import standard_deviations
 from polyhedge.problems import DecisionProblem
 from polyhedge.robust import decide_knowing

@@ -20,7 +20,7 @@ import numpy as np
 
 from polyhedge.learners.budget import Budget
 from polyhedge.learners.exact.bound import CertifiedBound, certified
-from polyhedge.learners.paper.bilinear_model import ModelRows
+from polyhedge.learners.paper.big_m import ModelRows
 from polyhedge.learners.paper.ccg_master import Cut, Master
 from polyhedge.learners.samples import Samples
 

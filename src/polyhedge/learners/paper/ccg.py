@@ -36,7 +36,7 @@ from polyhedge._validation import Array, Indices
 from polyhedge.learners.budget import WORK, Budget
 from polyhedge.learners.exact.bound import below
 from polyhedge.learners.own_units import in_own_units
-from polyhedge.learners.paper.bilinear_model import ModelRows
+from polyhedge.learners.paper.big_m import ModelRows
 from polyhedge.learners.paper.ccg_master import Cut, Limits, Master, MasterSolution, RunResult
 from polyhedge.learners.paper.ccg_printed import learn_as_printed
 from polyhedge.learners.paper.miqcp import Contexts, model_contexts

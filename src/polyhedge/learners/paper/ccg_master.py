@@ -19,7 +19,7 @@ import numpy as np
 
 from polyhedge._validation import Array, Indices
 from polyhedge.learners.budget import Budget
-from polyhedge.learners.paper.bilinear_model import ModelRows, direction_bounds, excess_over_selected
+from polyhedge.learners.paper.big_m import ModelRows, direction_bounds, excess_over_selected
 from polyhedge.learners.samples import Samples
 from polyhedge.problems import DecisionProblem, NoSolutionError, Pieces
 from polyhedge.problems.feasible_set import compile_feasible_program

@@ -22,7 +22,7 @@ import numpy as np
 from polyhedge._validation import Array, Indices
 from polyhedge.learners.exact.bound import below
 from polyhedge.learners.own_units import in_own_units
-from polyhedge.learners.paper.bilinear_model import (
+from polyhedge.learners.paper.big_m import (
     ModelRows,
     add_set,
     direction_bounds,

@@ -125,7 +125,7 @@ def theory(
 ) -> None:
     """Coverage against its Beta law, coverage without recalibration, and the suboptimality gap.
 
-    Lemma 2 and Theorem 2 of the paper, measured. Writes theory_coverage.csv, theory_reuse.csv, theory_gap.csv (with a
+    Lemma 4 and Theorem 2 of the paper, measured. Writes theory_coverage.csv, theory_reuse.csv, theory_gap.csv (with a
     JSON file each), theory.md, theory.png and theory.svg; goes on where it was stopped. Takes about 4 minutes on 2
     cores.
 

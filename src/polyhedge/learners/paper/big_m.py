@@ -2,7 +2,8 @@ r"""Parts of mixed-integer models over sets: rows with products, facets that cov
 
 $$W\epsilon_j \le q + M_j(1 - t_j)1,\quad 1^\top t \ge c_n,\quad t \in \{0,1\}^n,\qquad q = r1 - b$$
 
-(Lemmas 1 and 2 of the paper) on standardised residuals, with every row of W normalised to largest absolute entry 1.
+(Lemma 1, the score constraint, and Lemma 2, the big-M radius, of the paper) on standardised residuals, with every row
+of W normalised to largest absolute entry 1.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class SetColumns:
 
 
 def add_set(rows: ModelRows, residuals: Array, rank: int, n_facets: int, reach: float | None = None) -> SetColumns:
-    """Lemmas 1 and 2: K normalised facets that cover `rank` residuals, offsets up to `reach`."""
+    """Lemma 1 and Lemma 2: K normalised facets that cover `rank` residuals, offsets up to `reach`."""
     n, d = residuals.shape
     size = np.abs(residuals).sum(axis=1)
     nearest = float(np.partition(size, n - rank)[n - rank])

@@ -1,0 +1,46 @@
+"""What CONTRIBUTING says is true: the tree, where the paper is, and the worked examples."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from test_00_house import ORDER
+
+ROOT = Path(__file__).resolve().parents[1]
+TEXT = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+PAPER = re.findall(r"^\| (.+?) \| ((?:src|study)/\S+) \| (.+?) \|$", TEXT, re.MULTILINE)
+EXAMPLES = re.findall(r"^\*\*A (\w+)\*\*.*?^```python\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize(("what", "path", "word"), PAPER, ids=[row[0] for row in PAPER])
+def test_what_the_paper_names_is_where_the_map_says(what: str, path: str, word: str) -> None:
+    assert word in (ROOT / path).read_text(encoding="utf-8")
+
+
+def test_the_map_has_everything_that_a_reader_of_the_paper_looks_for() -> None:
+    named = " ".join(row[0] for row in PAPER)
+    for name in ("score", "rank", "Lemma 2", "Proposition 1", "Corollary 1", "Algorithm 1", "Algorithm 2", "Step 2"):
+        assert name in named
+    for name in ("Theorem 1", "Theorem 2", "F-CROMS", "PICNN", "regret"):
+        assert name in named
+
+
+def test_the_tree_lists_the_parts_of_the_house_in_the_order_in_which_they_may_import() -> None:
+    listed = [name.removesuffix(".py") for name in re.findall(r"^  ([\w.]+)/? ", TEXT, re.MULTILINE)]
+    assert [name for name in listed if name in ORDER] == [name for name in ORDER if name != "__main__"]
+
+
+@pytest.mark.parametrize(("what", "code"), EXAMPLES, ids=[one[0] for one in EXAMPLES])
+def test_the_worked_example_runs(what: str, code: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = ModuleType("example")
+    monkeypatch.setitem(sys.modules, "example", module)  # dataclasses look for their module there
+    exec(compile(code, f"CONTRIBUTING.md, a {what}", "exec"), vars(module))
+
+
+def test_there_is_an_example_of_everything_that_can_be_added() -> None:
+    assert [what for what, _ in EXAMPLES] == ["shape", "learner", "guarantee", "region"]
