@@ -32,10 +32,12 @@ from polyhedge.data import take_rows
 from polyhedge.predictors import Predictor
 from polyhedge.problems import DecisionProblem
 from polyhedge.regions.family import DEFAULT_WORK, Work
-from polyhedge.regions.scaled_set import ScaledSet
+from polyhedge.regions.scaled_set import PlacedSet, ScaledSet
 from polyhedge.robust import Decisions
+from polyhedge.robust.decisions import joined
+from polyhedge.robust.routes import is_steady
 from polyhedge.robust.workers import in_order
-from polyhedge.sets import Polyhedron, Region, Volume
+from polyhedge.sets import Polyhedron, Region, Volume, scaled
 
 # Predictions are planned with 32 bits, 9 digits. Predictors are trusted to give 42 bits whatever the batch: matrix
 # products of another number of rows add up in another order and differ in the last of their 53.
@@ -80,7 +82,8 @@ class Plan(Protocol):
 class SetPlan:
     """The min-max decisions over a learned set, by default at the radius that it was learned at.
 
-    Every row is decided by itself: a pool of decisions shared by rows may break ties in another way.
+    Every row is decided by itself, unless a closed form gives the same to the last bit for many: a pool of decisions
+    shared by rows may break ties in another way.
     """
 
     sets: ScaledSet
@@ -89,20 +92,27 @@ class SetPlan:
 
     def plan(self, features: Any, centers: Array, values: Array, work: Work = DEFAULT_WORK) -> Planned:
         """Robust decisions and their worst-case costs at the fixed radius."""
-        placed = self.sets.around(centers, features, values, Work(n_jobs=1))
+        placed = self.sets.around(centers, features, values, work)
+        together = self._is_steady(placed)
+        found = placed.decide(np.full(len(centers), self.radius)) if together else self._one_by_one(placed)
+        return Planned(found.flat, found.cost_bound, found.status, found.detail)
+
+    def _is_steady(self, placed: PlacedSet) -> bool:
+        shapes = (scaled(placed.shape, float(scale)) for scale in np.unique(placed.scales))
+        return not len(placed.scales) or all(is_steady(placed.problem, shape, self.radius) for shape in shapes)
+
+    def _one_by_one(self, placed: PlacedSet) -> Decisions:
+        n, work, found = len(placed.scales), placed.work, list[Decisions]()
+        alone = replace(placed, work=Work(n_jobs=1))
 
         def decided(i: int) -> Decisions:
-            return placed.take(np.array([i])).decide(np.array([self.radius]))
+            return alone.take(np.array([i])).decide(np.array([self.radius]))
 
-        n, found = len(centers), list[Decisions]()
         for one in in_order(decided, range(n), n_jobs=work.n_jobs):
             found.append(one)
             if work.progress is not None:
                 work.progress(len(found), n)
-        z = np.vstack([np.zeros((0, self.sets.problem.n_decisions)), *(one.flat for one in found)])
-        v = np.array([one.cost_bound[0] for one in found])
-        status = np.array([None, *(one.status[0] for one in found)], dtype=object)[1:]
-        return Planned(z, v, status, tuple(one.detail[0] if one.detail else "" for one in found))
+        return joined(found, [np.array([i]) for i in range(n)])
 
     def state(self) -> Mapping[str, Any]:
         """The radius; the set is stored beside it."""

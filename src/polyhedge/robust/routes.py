@@ -78,6 +78,15 @@ class _Row:
     detail: str
 
 
+def is_steady(problem: DecisionProblem, shape: UncertaintySet, radius: float) -> bool:
+    """Whether the decision at a context is the same to the last bit whatever the other contexts of the call are.
+
+    So it is in closed form; a pool of decisions that contexts share may break ties in another way.
+    """
+    job, nobody = Job(problem, shape, radius, 1), np.zeros((0, problem.n_outcomes))
+    return not problem.parameters and _along_segment(job, nobody, None) is not None
+
+
 def _along_segment(job: Job, centers: Array, progress: Progress | None) -> Decisions | None:
     """All contexts in closed form, where decisions lie on a segment; None where they do not."""
     problem, shape, radius = job.problem, job.shape, job.radius
