@@ -48,7 +48,7 @@ from polyhedge._validation import check_alpha, check_count
 from polyhedge_study.experiment import Experiment
 from polyhedge_study.jobs import Progress, Workers
 from polyhedge_study.measure import Measured
-from polyhedge_study.methods import METHODS, Method, find_methods
+from polyhedge_study.methods import METHODS, QUICK, Method, find_methods
 from polyhedge_study.tasks import SYNTHETIC_SIZES, TASKS, Task, make_task, synthetic_task
 
 __all__ = ["StudyJob", "StudyRow", "StudySettings", "nothing", "plain", "run_study", "study_jobs"]
@@ -227,6 +227,8 @@ def _command(seeds: list[int], tasks: list[str], keys: set[str]) -> str:
     parts = ["polyhedge reproduce tables", f"--seeds {max(seeds, default=0) + 1}"]
     if len(tasks) < len(TASKS):
         parts += [f"--task {task}" for task in tasks]
-    if len(keys) < len(METHODS):
+    if keys == set(QUICK):
+        parts.append("--quick")
+    elif len(keys) < len(METHODS):
         parts += [f"--method {key}" for key in METHODS if key in keys]
     return " ".join(parts)
