@@ -173,7 +173,7 @@ def _binding(polyhedron: Polyhedron, decider: RobustDecider, X: Any, decisions: 
     model = decider.model_
     placed, radius = model.family.sets.at(model.features(X)), model.set_radius
     centers, scales = placed.centers, placed.scales
-    if model.problem.pieces is None:
+    if not model.problem.structure.has_pieces:
         found = model.decide(X) if decisions is None else decisions
         decided = np.isfinite(found.worst_outcome).all(axis=1)
         return _tight(polyhedron, radius, placed.residuals(found.worst_outcome)[decided])

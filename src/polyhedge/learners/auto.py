@@ -101,7 +101,7 @@ class Auto:
             check_n_facets(self.n_facets, samples.problem.n_outcomes)
         deadline = np.inf if self.time_limit is None else began + self.time_limit
         samples = replace(samples, problem=samples.problem.relaxed())
-        if samples.problem.pieces is None:
+        if not samples.problem.structure.has_pieces:
             return until(deadline, Descent(self.n_facets)).learn(samples, random_state)
         seed = int(np.random.default_rng(random_state).integers(2**31))
         candidates = self._candidates(samples)
@@ -128,8 +128,7 @@ class Auto:
     def _candidates(self, samples: Samples) -> dict[str, Learner]:
         """From few parameters to many; every one keeps the guarantee, they differ in cost."""
         problem = samples.problem
-        assert problem.pieces is not None
-        n_pieces = len(problem.pieces)
+        n_pieces = len(problem.structure.pieces)
         max_contexts = int(np.clip(9600 // n_pieces, 30, 300))
         candidates: dict[str, Learner] = {_SIMPLEST: OneSidedBox(scale="tail", max_contexts=max_contexts)}
         if not len(harmful_sides(problem)):

@@ -179,8 +179,7 @@ def _contexts_of(samples: Samples, fold: Indices) -> Indices:
         return np.zeros(1, dtype=np.int64)
     if samples.has_closed_form:
         return fold
-    assert samples.problem.pieces is not None
-    limit = int(np.clip(6400 // len(samples.problem.pieces), 20, 200))
+    limit = int(np.clip(6400 // len(samples.problem.structure.pieces), 20, 200))
     return fold[np.unique(np.linspace(0, len(fold) - 1, min(limit, len(fold))).astype(np.int64))]
 
 

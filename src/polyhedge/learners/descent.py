@@ -110,7 +110,7 @@ class _Run:
     def learn(self, n_facets: int) -> LearnResult:
         """Descend from every start; Ctrl-C and the time limit keep the best so far."""
         try:
-            if self.samples.problem.pieces is None:
+            if not self.samples.problem.structure.has_pieces:
                 detail = self._choose_among_boxes()
             else:
                 detail = self._descend_from_all(n_facets)

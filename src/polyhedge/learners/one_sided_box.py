@@ -129,10 +129,10 @@ def harmful_sides(problem: DecisionProblem) -> Array:
            [0., 1.]])
     """
     sides = both_sides(problem.n_outcomes)
-    if problem.pieces is None:
+    if not problem.structure.has_pieces:
         return sides
     largest = _largest_over_decisions(problem)
-    lists = (problem.pieces, *problem.uncertain_rows)
+    lists = (problem.structure.pieces, *problem.uncertain_rows)
     harmful = np.zeros(len(sides), dtype=bool)
     for k, side in enumerate(sides):
         slopes = np.vstack([np.column_stack([side @ pieces.Q, pieces.q @ side]) for pieces in lists])

@@ -123,8 +123,7 @@ class Samples:
 
     def _fixed_direction_gradient(self, cost: ReachCost, W: Array, q: Array, contexts: Indices) -> FacetGradient:
         """The set matters only through its support along the cost's few directions."""
-        assert self.problem.pieces is not None
-        certificate = maximise(Polyhedron.from_halfspaces(W, q).conic_form(0.0), self.problem.pieces.q)
+        certificate = maximise(Polyhedron.from_halfspaces(W, q).conic_form(0.0), self.problem.structure.pieces.q)
         if not np.isfinite(certificate.values).all():
             return FacetGradient(np.inf, np.zeros_like(W), np.zeros_like(q))
         value, tangent = cost.tangent(certificate.values, contexts)

@@ -96,7 +96,7 @@ def choose_spread(
     if (
         facets is None
         or result.status is Status.STOPPED_EARLY
-        or samples.problem.pieces is None
+        or not samples.problem.structure.has_pieces
         or samples.n < max(_FEWEST, minimum_samples(samples.alpha))
         or min(samples.n, groups_at_hand) < _N_FOLDS
     ):
@@ -167,8 +167,7 @@ class _Judge:
     @cached_property
     def _contexts(self) -> Indices:
         """All contexts, an even choice of them where each needs a solver."""
-        assert self.samples.problem.pieces is not None
-        few = int(np.clip(6400 // len(self.samples.problem.pieces), 20, 200))
+        few = int(np.clip(6400 // len(self.samples.problem.structure.pieces), 20, 200))
         return judged_contexts(self.samples, None if self.samples.has_closed_form else few)
 
     @cached_property

@@ -57,12 +57,12 @@ def simplex(samples: Samples, n_facets: int) -> Polyhedron:
 def harmful_directions(samples: Samples, n_contexts: int = 50) -> Array:
     """Directions Q_l z + q_l of the cost (and constraints) at robust decisions, as unit rows."""
     problem = samples.problem
-    assert problem.pieces is not None
     m = samples.n_contexts
     contexts = np.linspace(0, m - 1, min(m, n_contexts)).astype(int)
     z = _decisions(samples, contexts)
     rows = [
-        pieces.directions(z).reshape(-1, problem.n_outcomes) for pieces in (problem.pieces, *problem.uncertain_rows)
+        pieces.directions(z).reshape(-1, problem.n_outcomes)
+        for pieces in (problem.structure.pieces, *problem.uncertain_rows)
     ]
     return _unit(np.vstack(rows))
 
@@ -83,7 +83,7 @@ def one_sided(samples: Samples, n_facets: int) -> Polyhedron:
     directions = harmful_directions(samples)
     sides = _harmful_sides(samples.problem, directions)
     distinct = np.unique(directions.round(6), axis=0)
-    if samples.problem.pieces is not None and samples.problem.pieces.directions_are_fixed:
+    if samples.problem.structure.has_pieces and samples.problem.structure.pieces.directions_are_fixed:
         sides = distinct if 0 < len(distinct) <= n_facets else sides
     W = np.vstack([sides, _spread_out(directions, sides, max(n_facets - len(sides), 0))])[:n_facets]
     level = min(samples.rank / samples.n, 1.0)
@@ -137,8 +137,7 @@ def turned_to_decisions(samples: Samples, kept: Mask, W: Array, n_facets: int) -
     facets W fill up the rest.
     """
     z = HullOracle(samples.problem, samples.residuals, samples.centers).evaluate(kept).z
-    assert samples.problem.pieces is not None
-    directions = _unit(samples.problem.pieces.directions(z).reshape(-1, samples.problem.n_outcomes))
+    directions = _unit(samples.problem.structure.pieces.directions(z).reshape(-1, samples.problem.n_outcomes))
     if not len(directions):  # no outcome matters to these decisions
         return W
     _, first, count = np.unique(directions.round(4), axis=0, return_index=True, return_counts=True)

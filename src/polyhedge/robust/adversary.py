@@ -52,7 +52,7 @@ class Adversary:
     def worst_case(self, z: Array) -> WorstCase:
         """The outcome in the set with the highest cost g(z, u)."""
         problem = self.problem
-        if problem.pieces is not None:
+        if problem.structure.has_pieces:
             return self._over_pieces(z)
         if problem.sum_of_maxima is not None:
             return self._over_sum_of_maxima(z, problem.sum_of_maxima)
@@ -68,8 +68,7 @@ class Adversary:
         return all(cone.kind in ("zero", "nonneg") for cone in self.form.cones)
 
     def _over_pieces(self, z: Array) -> WorstCase:
-        pieces = self.problem.pieces
-        assert pieces is not None
+        pieces = self.problem.structure.pieces
         certificate = maximise(self.form, pieces.directions(z[None])[0])
         totals = certificate.values + pieces.values(z[None], self.center[None])[0]
         worst = int(np.argmax(totals))
@@ -120,7 +119,7 @@ class Adversary:
         return WorstCase(float(costs[worst]), vertices[worst])
 
     def _over_round_set(self, z: Array) -> WorstCase:
-        if len(self.problem.support_rows[0]):
+        if self.problem.structure.has_known_support:
             raise ValueError(
                 "The worst case of a convex cost over a ball or an ellipsoid cut by outcome_support cannot be "
                 "computed exactly. Use a polyhedral set, or drop outcome_support."

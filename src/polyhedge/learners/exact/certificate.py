@@ -92,7 +92,7 @@ def _certify(samples: Samples, tolerance: float, budget: Budget, start: Mask | N
             return CertifiedBound(value, value, selection.kept, Status.OPTIMAL, seconds, detail, unit)
     if problem.structure.has_fixed_directions:
         return FixedDirectionSearch(problem, residuals, centers, rank, tolerance, budget).run(start, began)
-    if len(centers) == 1 and problem.pieces is not None and len(problem.pieces) == 1:
+    if len(centers) == 1 and problem.structure.has_pieces and len(problem.structure.pieces) == 1:
         bound = minimise_value_at_risk(samples, tolerance, budget)
         if bound is not None:
             return bound
@@ -102,11 +102,12 @@ def _certify(samples: Samples, tolerance: float, budget: Budget, start: Mask | N
 
 def _check_applies(problem: DecisionProblem) -> None:
     """Raise where mixtures of residuals prove nothing, and name what works instead."""
+    structure = problem.structure
     obstacles = {
-        "a cost that is neither affine nor a maximum of affine functions of the outcome": problem.pieces is None,
+        "a cost that is neither affine nor a maximum of affine functions of the outcome": not structure.has_pieces,
         "uncertain_constraints": problem.uncertain_constraints is not None,
         "outcome_support": problem.outcome_support is not None,
-        "integer decisions": len(problem.feasible.program.integer) > 0,
+        "integer decisions": not structure.is_continuous,
     }
     found = [name for name, present in obstacles.items() if present]
     if found:

@@ -50,8 +50,7 @@ class _ProgramReachCost:
     is_closed_form = False
 
     def __init__(self, problem: DecisionProblem, centers: Array) -> None:
-        assert problem.pieces is not None
-        pieces, program = problem.pieces, problem.feasible.program
+        pieces, program = problem.structure.pieces, problem.feasible.program
         n_columns, n_rows = len(program.c) + 1, len(program.b)
         rows = np.zeros((len(pieces), n_columns))
         rows[:, problem.feasible.z_columns] = pieces.p
@@ -101,8 +100,7 @@ class _SegmentReachCost:
     is_closed_form = True
 
     def __init__(self, problem: DecisionProblem, centers: Array, z0: Array, z1: Array, base: Array) -> None:
-        assert problem.pieces is not None
-        pieces = problem.pieces
+        pieces = problem.structure.pieces
         self.levels = centers @ pieces.q.T + pieces.p @ z0 + pieces.c
         self.slopes = pieces.p @ (z1 - z0)
         self.base = base
@@ -172,8 +170,7 @@ class FixedDirectionSearch:
         tolerance: float,
         budget: Budget,
     ) -> None:
-        assert problem.pieces is not None
-        self.heights = residuals @ problem.pieces.q.T
+        self.heights = residuals @ problem.structure.pieces.q.T
         self.n, self.n_drop = len(residuals), len(residuals) - rank
         self.ranked = [
             [(float(column[j]), (int(j),)) for j in np.argsort(-column, kind="stable")] for column in self.heights.T
@@ -183,7 +180,7 @@ class FixedDirectionSearch:
         self.master = Master(self.n, self.n_drop, floor, None, rise)
         self.cost, self.tolerance, self.budget = reach_cost(problem, centers), tolerance, budget
         self.work_of_tangent = 0 if self.cost.is_closed_form else len(centers)
-        self.n_rows = len(problem.feasible.program.b) + len(problem.pieces)
+        self.n_rows = len(problem.feasible.program.b) + len(problem.structure.pieces)
         self.lower, self.upper, self.unit = -np.inf, np.inf, 0.0
         self.best_kept = np.ones(self.n, dtype=bool)
 

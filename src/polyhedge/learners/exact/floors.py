@@ -37,10 +37,9 @@ def floors_of_contexts(problem: DecisionProblem, residuals: Array, centers: Arra
     >>> floors_of_contexts(simplex_linear([0.0, 0.0]), residuals, np.zeros((1, 2)), n_drop=1).round(6)
     array([3.])
     """
-    assert problem.pieces is not None
     groups = _groups(residuals, n_drop + 1)
     try:
-        low, high = direction_bounds(problem, problem.pieces, "A certificate")
+        low, high = direction_bounds(problem, problem.structure.pieces, "A certificate")
     except ValueError:  # directions without bounds: the groups one by one
         means = [residuals[group].mean(axis=0) for group in groups]
         values = np.min([decide_knowing(problem, centers + mean)[1] for mean in means], axis=0)

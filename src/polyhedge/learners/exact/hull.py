@@ -94,15 +94,15 @@ class _ContextProgram:
         feasible, outcomes = problem.feasible, center + residuals
         program, n = feasible.program, len(residuals)
         n_columns = len(program.c) + 1
-        assert problem.pieces is not None
-        self.sees_outcome = problem.pieces.sees_outcome
+        pieces = problem.structure.pieces
+        self.sees_outcome = pieces.sees_outcome
         blocks, rhs = [sp.hstack([program.A, sp.csr_array((len(program.b), 1))], format="csr")], [program.b]
-        for piece in range(len(problem.pieces)):
+        for k in range(len(pieces)):
             rows = np.zeros((n, n_columns))
-            rows[:, feasible.z_columns] = outcomes @ problem.pieces.Q[piece] + problem.pieces.p[piece]
+            rows[:, feasible.z_columns] = outcomes @ pieces.Q[k] + pieces.p[k]
             rows[:, -1] = -1.0
             blocks.append(sp.csr_array(rows))
-            rhs.append(-(outcomes @ problem.pieces.q[piece] + problem.pieces.c[piece]))
+            rhs.append(-(outcomes @ pieces.q[k] + pieces.c[k]))
         first = len(program.b)
         self.n, self.rows = n, np.arange(first, first + n * (len(blocks) - 1))
         self.program = ConicProgram(
@@ -189,8 +189,7 @@ class HullOracle:
         counterpart = Counterpart(self.problem, _Hull(self.residuals[members]), 0.0)  # type: ignore[arg-type]
         if self.budget is not None:
             self.budget.spend(len(counterpart.parametric.at_zero.b), times=len(contexts))
-        assert self.problem.pieces is not None
-        sees_outcome, results = self.problem.pieces.sees_outcome, []
+        sees_outcome, results = self.problem.structure.pieces.sees_outcome, []
         for i in contexts:
             solution = counterpart.solve(self.centers[i])
             if solution.status is Status.FAILED or (solution.status.has_solution and not np.isfinite(solution.gap)):
@@ -210,9 +209,8 @@ class HullOracle:
 
     def spread(self, z: Array, members: Indices | None = None) -> float:
         """How much the residuals (some of them) differ in cost at decisions (N, p), in the mean over these."""
-        assert self.problem.pieces is not None
         residuals = self.residuals if members is None else self.residuals[members]
-        return float(np.ptp(self.problem.pieces.directions(z) @ residuals.T, axis=2).max(axis=1).mean())
+        return float(np.ptp(self.problem.structure.pieces.directions(z) @ residuals.T, axis=2).max(axis=1).mean())
 
     def _violated(
         self, kept: Mask, members: Indices, solved: list[tuple[float, Array, Mixture]]
@@ -222,8 +220,7 @@ class HullOracle:
         available = np.flatnonzero(kept)
         missing: set[int] = set()
         again = np.zeros(len(solved), dtype=bool)
-        assert self.problem.pieces is not None
-        directions = self.problem.pieces.directions(z)
+        directions = self.problem.structure.pieces.directions(z)
         for piece in range(directions.shape[1]):
             heights = directions[:, piece] @ self.residuals[available].T
             inside = (directions[:, piece] @ self.residuals[members].T).max(axis=1)

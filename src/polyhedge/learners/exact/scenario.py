@@ -101,7 +101,7 @@ class Scenario:
 
 def _needs_start(samples: Samples) -> bool:
     """A search starts from something; the sweep over one context does not search."""
-    if samples.problem.pieces is None:
+    if not samples.problem.structure.has_pieces:
         return False
     return samples.n_contexts > 1 or samples.problem.structure.segment is None
 
@@ -155,8 +155,7 @@ def _cost_directions(samples: Samples, z: Array) -> tuple[Array, Array]:
 
     Pieces that do not bind against the kept residuals count too: without a facet they could bind.
     """
-    assert samples.problem.pieces is not None
-    slopes = samples.problem.pieces.directions(z)
+    slopes = samples.problem.structure.pieces.directions(z)
     sizes = np.abs(slopes).max(axis=2)
     context, piece = np.nonzero(sizes > _NOTHING * sizes.max())
     found = without_noise(slopes[context, piece])

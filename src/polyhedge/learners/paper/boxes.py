@@ -201,7 +201,7 @@ def judged_contexts(samples: Samples, max_contexts: int | None) -> Indices:
     """An even choice of learning contexts; few where the cost has no piece list and each is expensive."""
     n = samples.n_contexts
     limit = n if max_contexts is None else check_count(max_contexts, "max_contexts", minimum=1)
-    limit = limit if samples.problem.pieces is not None else min(limit, _FEW_CONTEXTS)
+    limit = limit if samples.problem.structure.has_pieces else min(limit, _FEW_CONTEXTS)
     return np.unique(np.linspace(0, n - 1, min(limit, n)).astype(np.int64))
 
 

@@ -168,7 +168,7 @@ class _Valid:
         limits, trace = self.limits, list[float]()
         best = self._first_plan()
         # Where residuals cannot differ in cost, all selections cost the same, and no master is needed.
-        lower = best.value if self.problem.pieces is not None and not self.unit else -np.inf
+        lower = best.value if self.problem.structure.has_pieces and not self.unit else -np.inf
         allowed = limits.tolerance * self.unit
         while best.value - lower > allowed and len(trace) < limits.max_iterations and not limits.budget.is_over:
             rows = ModelRows()
@@ -256,10 +256,9 @@ class _Valid:
         return found.gap - found.value, Cut(i, weights[used] @ E[used], selected[used])
 
     def _shape(self, plan: _Plan) -> Polyhedron:
-        pieces = self.problem.pieces
-        if pieces is None:
+        if not self.problem.structure.has_pieces:
             return self._hull(plan.selected)
-        shape = self._level_sets(plan, pieces)
+        shape = self._level_sets(plan, self.problem.structure.pieces)
         if shape is not None:
             return shape
         # No outcome matters to these decisions: every set that covers the selected residuals costs the same.

@@ -77,8 +77,8 @@ class Master:
     """min of the mean level over (z, t, levels) subject to cuts; the printed one also over (W, b)."""
 
     def __init__(self, samples: Samples) -> None:
-        self.samples, pieces = samples, samples.problem.pieces
-        self.costs: _Costs = _GeneralCosts(samples) if pieces is None else _PieceCosts(samples, pieces)
+        self.samples, structure = samples, samples.problem.structure
+        self.costs: _Costs = _PieceCosts(samples, structure.pieces) if structure.has_pieces else _GeneralCosts(samples)
         self.cuts: list[Cut] = []
 
     def solve(self, rows: ModelRows, t: Indices, budget: Budget) -> MasterSolution:

@@ -173,10 +173,10 @@ def check_supported(problem: DecisionProblem, learner: str) -> Pieces:
     """The cost's pieces, or an error that says why the problem has no exact bilinear model."""
     reason = None
     kinds = {cone.kind for cone in problem.feasible.program.cones if cone.size} - {"zero", "nonneg"}
-    if problem.pieces is None:
+    if not problem.structure.has_pieces:
         reason = f"the cost is {problem.curvature} in the outcome without a short list of affine pieces"
-    elif len(problem.pieces) > MAX_PIECES:
-        reason = f"the cost has {len(problem.pieces)} pieces, more than {MAX_PIECES}"
+    elif len(problem.structure.pieces) > MAX_PIECES:
+        reason = f"the cost has {len(problem.structure.pieces)} pieces, more than {MAX_PIECES}"
     elif problem.uncertain_constraints is not None:
         reason = "there are uncertain constraints"
     elif problem.outcome_support is not None:
@@ -185,8 +185,7 @@ def check_supported(problem: DecisionProblem, learner: str) -> Pieces:
         reason = f"g_0 or the feasible set need {sorted(kinds)} cones (linear rows and quadratic costs are fine)"
     if reason is not None:
         raise ValueError(f"{learner} does not apply: {reason}. Use Descent, or Scenario for a certified bound.")
-    assert problem.pieces is not None
-    return problem.pieces
+    return problem.structure.pieces
 
 
 def model_contexts(contexts: Contexts, centers: Array, rng: np.random.Generator) -> tuple[Array, str]:

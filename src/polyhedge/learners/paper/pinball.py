@@ -95,7 +95,7 @@ class Pinball:
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be positive, got {getattr(self, name)!r}.")
         reason = ""
-        if problem.pieces is None:
+        if not problem.structure.has_pieces:
             reason = f"a cost with a piece list (a maximum of affine functions of u), got a {problem.curvature} cost"
         elif problem.uncertain_rows:
             reason = "a problem without uncertain_constraints, because it steps each decision inside Z only"

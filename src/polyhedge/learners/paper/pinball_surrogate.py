@@ -68,8 +68,7 @@ def surrogate_gradient(
     above r weigh $\tau_n$ and those below $-(1 - \tau_n)$ in the pinball loss, through their active facets.
     Contexts whose set is empty contribute nothing to the cost: all scores lie above r and push it up.
     """
-    pieces, (A, h) = samples.problem.pieces, samples.problem.support_rows
-    assert pieces is not None
+    pieces, (A, h) = samples.problem.structure.pieces, samples.problem.support_rows
     contexts = contexts_of(samples, batch)
     W, b, r, z, n, K = state.W, state.b, state.r, state.z[contexts], len(batch), len(state.b)
     centers, residuals = samples.centers[contexts], samples.residuals[batch]
