@@ -21,9 +21,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import PolynomialFeatures, StandardScaler
 
 import polyhedge as ph
+from polyhedge.columns.pipelines import make_predictor
+from polyhedge.columns.schema import Column, Schema
 from polyhedge.io.archive import pack, unpack
-from polyhedge.tables.pipelines import make_predictor
-from polyhedge.tables.schema import Column, Schema
 
 X, Y = ph.data.make_synthetic(160, rng=np.random.default_rng(0))
 LINEAR = ph.problems.simplex_linear([-0.08, 0.0])

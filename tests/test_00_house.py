@@ -22,6 +22,7 @@ PACKAGE = ROOT / "src" / "polyhedge"
 
 ORDER = (
     "data",
+    "columns",
     "predictors",
     "calibration",
     "sets",

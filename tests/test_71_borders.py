@@ -18,6 +18,8 @@ from typer.testing import CliRunner
 
 import polyhedge as ph
 from polyhedge import Polyhedron, cli
+from polyhedge.columns.pipelines import make_predictor
+from polyhedge.columns.schema import Column, Schema
 from polyhedge.io.archive import pack
 from polyhedge.learners import (
     Auto,
@@ -36,8 +38,6 @@ from polyhedge.learners.exact.fixed_directions import FixedDirectionSearch
 from polyhedge.learners.exact.selection import SelectionSearch
 from polyhedge.learners.paper import pinball
 from polyhedge.report.model import model_report
-from polyhedge.tables.pipelines import make_predictor
-from polyhedge.tables.schema import Column, Schema
 from polyhedge.tables.usable import order_outcomes
 from polyhedge.words import name_outcomes, promise_in_words
 

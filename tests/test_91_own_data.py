@@ -506,7 +506,6 @@ def test_recalibration_keeps_the_old_radius_and_needs_unseen_rows(folder: Path) 
         ({"data": [5]}, "under 'data' is damaged"),
         ({"group": 7}, "under 'group' is damaged"),
         ({"seen": [[1]]}, "under 'seen' is damaged"),
-        ({"columns": ["a"]}, "not written by polyhedge fit"),
         ({"columns": {"features": [], "outcomes": ["left"]}}, "names 1 outcome columns for 2 outcomes"),
         ({"columns": {"features": [{"name": "a", "kind": "x", "levels": []}], "outcomes": OUTCOMES}}, "'a' is none"),
         ({"columns": {"features": [], "outcomes": [1, 2]}}, "names must be texts"),

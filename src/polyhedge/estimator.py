@@ -17,6 +17,7 @@ from polyhedge._frames import as_pandas
 from polyhedge._validation import Array, check_alpha
 from polyhedge.batches import decide_frame, distributed_radius, is_dask_frame
 from polyhedge.calibration import Calibrator, Marginal, PreparedCalibrator, Radii
+from polyhedge.columns.raw import chooses_predictor, number_columns, prepare
 from polyhedge.data import GroupSplit, TimeSplit, digest_rows, take_rows
 from polyhedge.data.splits import IndexArray
 from polyhedge.fitted import FittedAttributes, OutputSetting
@@ -45,7 +46,6 @@ from polyhedge.rows import (
     learning_samples,
     n_rows_of,
     named_rows,
-    prepared,
     split_into_parts,
 )
 from polyhedge.sets import Region, Volume
@@ -66,9 +66,12 @@ class RobustDecider(FittedAttributes, OutputSetting, BaseEstimator):
     Parameters
     ----------
     problem : DecisionProblem
-    predictor : scikit-learn regressor, Pipeline, FrozenEstimator, callable, "precomputed" or None
-        What predicts the outcome; "precomputed" takes X itself as the prediction. None is a ridge
-        regression on simple nonlinear features.
+    predictor : scikit-learn regressor, Pipeline, FrozenEstimator, callable, "precomputed", "auto" or None
+        What predicts the outcome; "precomputed" takes X itself as the prediction. "auto" takes a raw data frame with
+        numbers, texts, categories, booleans, dates (their weekday, month and hour) and gaps, and chooses among ridge,
+        forest and boosting by cross-validation on the training rows: `settings_["chosen predictor"]` says which and
+        why. None is a ridge regression on simple nonlinear features where X is numbers without gaps, and "auto" where
+        it is a raw data frame.
     alpha : float
         Share of outcomes that may fall outside the set.
     learner : Learner or None
@@ -206,21 +209,27 @@ class RobustDecider(FittedAttributes, OutputSetting, BaseEstimator):
         check_rows(X, Y, groups, train=train, learn=learn, calibrate=calibrate)
         values = parameter_rows(self.problem.parameters, from_columns(parameters, X), n_rows_of(X))
         X, Y = as_pandas(X), as_pandas(Y)
-        precomputed = isinstance(self.predictor, str)
+        precomputed = isinstance(self.predictor, str) and self.predictor == "precomputed"
         problem, X, Y = named_rows(self.problem, X, Y, precomputed=precomputed)
         labels = labels_for(self.split, groups, X, len(Y))
         rng = generator(self.random_state)
         split_rng = rng.spawn(1)[0]
         learn_seed, predictor_seed = (int(seed) for seed in rng.integers(2**31, size=2))
+        is_auto = chooses_predictor(self.predictor, X)
+        template, said = (None if is_auto else self.predictor), dict[str, str]()
 
         def make_predictor() -> Predictor:
-            return as_predictor(self.predictor, problem.n_outcomes, random_state=predictor_seed)
+            return as_predictor(template, problem.n_outcomes, random_state=predictor_seed)
 
         predictor = make_predictor()
-        check_features(X, Y, may_be_missing=predictor.takes_nan)
+        check_features(X, Y, may_be_missing=is_auto or predictor.takes_nan)
         parts = (train, learn, calibrate)
         split = split_into_parts(X, len(Y), self.split, parts, predictor.needs_training, split_rng, labels)
         check_sizes(split, self.alpha)
+        schema = number_columns(X, problem.outcome_names, split.train)
+        if is_auto:
+            prepared = prepare(X, Y, problem.outcome_names, split.train, labels, predictor_seed)
+            X, schema, template, said = prepared.X, prepared.schema, prepared.template, prepared.said
         given = Given(problem, self.alpha, make_predictor, X, Y, values, split, labels, learn_seed)
         family, n_learn, calibrate_rows, reference = self._family(given)
         record = Record(
@@ -230,7 +239,8 @@ class RobustDecider(FittedAttributes, OutputSetting, BaseEstimator):
             learn_result=getattr(self, "learn_result_", None),
             feature_names=feature_names(problem, X, precomputed=precomputed) or (),
             parameters=reference,
-            settings={name: repr(getattr(self, name)) for name in _SETTINGS},
+            settings={name: repr(getattr(self, name)) for name in _SETTINGS} | said,
+            schema=schema,
         )
         rows = take_rows(X, calibrate_rows), Y[calibrate_rows]
         its_labels = None if labels is None else labels[calibrate_rows]
@@ -351,7 +361,7 @@ class RobustDecider(FittedAttributes, OutputSetting, BaseEstimator):
         complaint = decisions.complaint()
         if complaint:
             warnings.warn(complaint, RuntimeWarning, stacklevel=2)
-        return replace(decisions, labels=model.labels(X, self._output_library))
+        return replace(decisions.noted(model.oddities(X)), labels=model.labels(X, self._output_library))
 
     def frontier(self, n: int = 11) -> list[dict[str, Any]]:
         """Judged bound and mean cost of the best rule at n cautions from 0 to 1, one dictionary each.

@@ -6,7 +6,7 @@ calibration is a new model with the same family.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Self
@@ -17,6 +17,8 @@ from polyhedge._columns import names_of, select_columns
 from polyhedge._frames import as_pandas, backend_of, row_labels
 from polyhedge._validation import Array, Indices
 from polyhedge.calibration import Calibration, Calibrator, Radii, Rows
+from polyhedge.columns.raw import oddities, read_features
+from polyhedge.columns.schema import Schema
 from polyhedge.data import Split, digest_rows, take_rows
 from polyhedge.learners import LearnResult
 from polyhedge.metrics import RowMeasures, measure_rows
@@ -46,6 +48,8 @@ class Record:
     parameters : values of the problem's parameters at which it was learned; None where that is not known.
     settings : how the settings of the estimator printed.
     details : what was stored beside it in a file.
+    schema : the columns of X and their kinds; None where it had no names, or a predictor of one's own takes more than
+        numbers.
     """
 
     split: Split
@@ -56,6 +60,7 @@ class Record:
     parameters: Mapping[str, Array] | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
     details: Mapping[str, Any] = field(default_factory=dict)
+    schema: Schema | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,11 +74,7 @@ class Placed:
     def decide(self) -> Decisions:
         """Decisions with bounds; the detail of a row says where nothing is promised for it."""
         found = self.regions.decide(self.radii)
-        if not self.notes:
-            return found
-        said = found.detail or ("",) * len(found)
-        texts = [". ".join(filter(None, (self.notes.get(i, ""), text))) for i, text in enumerate(said)]
-        return replace(found, detail=tuple(texts))
+        return found.noted([self.notes.get(i, "") for i in range(len(found))] if self.notes else ())
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,11 +112,20 @@ class Model:
         names = self.record.feature_names or getattr(predictor, "feature_names_in_", ())
         return tuple(str(name) for name in names) or None
 
+    @property
+    def schema(self) -> Schema | None:
+        """How raw columns become what the predictor takes; None where it takes them as they are."""
+        predictor = getattr(self.family.predictor, "model", None)
+        reads_columns = [name for name, _ in getattr(predictor, "steps", ())][:1] == ["columns"]
+        return self.record.schema if reads_columns else None
+
     def features(self, X: Any) -> Any:
         """The columns of X that the predictor knows, in their order, where both have names; checked."""
-        X = as_pandas(X)
-        names = self.names or names_of(X)
-        features = X if names is None else select_columns(X, names, "X")
+        X, names = as_pandas(X), self.names or names_of(X)
+        if self.schema is not None:
+            features = read_features(X, self.schema)
+        else:
+            features = X if names is None else select_columns(X, names, "X")
         check_features(features, None, may_be_missing=self.family.predictor.takes_nan)
         return features
 
@@ -150,9 +160,13 @@ class Model:
         """X, or one row of it where it is a series by the names of the features; not where it is a column."""
         if not (hasattr(X, "iloc") and X.ndim == 1):
             return X
-        names = self.names
+        names = self.names if self.schema is None else self.schema.source_names
         is_row = self.family.predictor.needs_training if names is None else set(names) <= set(map(str, X.index))
         return one_row(X) if is_row else X
+
+    def oddities(self, X: Any) -> Sequence[str]:
+        """What is unlike the training rows in each row of X; nothing where kinds of columns are not known."""
+        return () if self.schema is None else tuple(oddities(as_pandas(X), self.schema))
 
     def labels(self, X: Any, frame: str | None = None) -> Labels:
         """What rows and columns of decisions at X are called; `frame` is a library, by default the one of X."""

@@ -29,8 +29,9 @@ from polyhedge.cli.common import (
 from polyhedge.cli.models import SignKey
 from polyhedge.cli.output import say
 from polyhedge.cli.progress import progress
+from polyhedge.columns import PREDICTORS
 from polyhedge.tables.limits import MAX_VALUES
-from polyhedge.tables.options import PREDICTORS, TableOptions
+from polyhedge.tables.options import TableOptions
 
 if TYPE_CHECKING:
     from polyhedge.estimator import RobustDecider

@@ -49,7 +49,7 @@ def groups_in(kept: FitRecord, table: Table) -> Any:
 def seen_before(kept: FitRecord, table: Table) -> list[Doubt]:
     """Whether rows of the table trained or shaped the model: then nothing it says about them can be trusted."""
     known, schema = set(kept.seen), kept.schema
-    there = set(tables.row_prints(table, [*schema.feature_names, *schema.outcomes], most=0))
+    there = set(tables.row_prints(table, [*schema.source_names, *schema.outcomes], most=0))
     share = len(known & there) / max(len(known), 1)
     if share <= _NOTABLE_OVERLAP:
         return []

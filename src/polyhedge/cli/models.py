@@ -52,9 +52,13 @@ def read_model(path: Path, problem: str | None, max_bytes: int, verify: Path | N
     with opened(path):
         kept = tables.FitRecord.read(decider.details_)
         if kept is None:
-            raise io.ModelFileError(
-                "not written by polyhedge fit: the file does not say which columns it takes. Use ph.load in Python."
-            )
+            schema = decider.model_.record.schema
+            if schema is None:
+                raise io.ModelFileError(
+                    "the file does not say which columns it takes: its model was fitted on arrays, or with a predictor "
+                    "of its own for more than numbers. Use ph.load in Python, or fit it on a data frame."
+                )
+            kept = tables.FitRecord(schema)
         if len(kept.schema.outcomes) != decider.problem_.n_outcomes:
             raise io.ModelFileError(
                 f"The file names {len(kept.schema.outcomes)} outcome columns for {decider.problem_.n_outcomes} "

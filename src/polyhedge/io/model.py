@@ -18,6 +18,7 @@ from polyhedge._files import replace_file
 from polyhedge._validation import check_alpha, check_count
 from polyhedge._versions import versions
 from polyhedge.calibration import Calibration, OneRadius, Radii, radii_from_state
+from polyhedge.columns.schema import Schema
 from polyhedge.data import Split
 from polyhedge.io.archive import MAX_BYTES, ModelFileError, bytes_needed, open_archive, pack
 from polyhedge.io.claims import check_claims, check_ranks, checked_digest
@@ -63,6 +64,7 @@ def write_model(path: str | Path, model: Model, trusted: Sequence[str] = (), sig
         "n_rows": record.split.n_rows,
         "data_digest": record.data_digest,
         "feature_names": list(record.feature_names),
+        "columns": None if record.schema is None else record.schema.as_json(),
     }
     text, arrays = encode(state)
     members.update({"model.json": text, "details.json": _details_text(record.details), **arrays})
@@ -96,6 +98,7 @@ def read_model(
             raise ValueError(f"the set has {d} outcomes, the problem {its_problem.n_outcomes}")
         template, predictor = predictor_from_members(state["predictor"]["kind"], members, d, trusted)
         family = family_from_state(state, its_problem, predictor)
+        details = details_of(members)
         record = Record(
             split=_split(state["split"], state["n_rows"]),
             n_learn=check_count(state["n_learn"], "n_learn", minimum=0),
@@ -103,7 +106,8 @@ def read_model(
             learn_result=None if state["learning"] is None else _learn_result(state["learning"], family.sets.shape),
             feature_names=_names(state["feature_names"]),
             settings={str(key): str(value) for key, value in state["settings"].items()},
-            details=details_of(members),
+            details=details,
+            schema=_schema(details.get("columns"), state.get("columns")),
         )
         model = Model(family, record, radii_of(state), calibrations_of(state))
         check_claims(model)
@@ -243,6 +247,11 @@ def _problem(state: Mapping[str, Any], given: DecisionProblem | None) -> Decisio
     names = state["stored" if is_inside else "elsewhere"]["outcome_names"]
     outcomes = tuple(str(name) for name in names)
     return given if outcomes == given.outcome_names else given.labelled(outcome_names=list(outcomes))
+
+
+def _schema(*stored: Any) -> Schema | None:
+    """The first description of columns there is: `polyhedge fit` keeps that of its table among the details."""
+    return next((Schema.from_json(each) for each in stored if isinstance(each, dict)), None)
 
 
 def _names(names: Any) -> tuple[str, ...]:

@@ -151,6 +151,14 @@ class Decisions:
         expected = None if self.expected_cost is None else self.expected_cost[rows]
         return replace(self, **arrays, detail=detail, labels=labels, expected_cost=expected)
 
+    def noted(self, notes: Sequence[str]) -> Self:
+        """With a note for each row before the text that explains its status; as they are where there is none."""
+        if not any(notes):
+            return self
+        said = self.detail or ("",) * len(self)
+        texts = [". ".join(filter(None, pair)) for pair in zip(notes, said, strict=True)]
+        return replace(self, detail=tuple(texts))
+
     def to_frame(self, backend: str | None = None) -> Any:
         """The decisions by name, the bound, the worst outcome, status and note of each row.
 

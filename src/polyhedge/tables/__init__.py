@@ -5,17 +5,19 @@ from typing import TYPE_CHECKING
 from polyhedge._lazy import lazy
 
 if TYPE_CHECKING:
+    from polyhedge.columns import PREDICTORS
+    from polyhedge.columns.pipelines import choose_predictor, make_predictor
+    from polyhedge.columns.schema import Column, Schema, choose_columns, features_of, outcomes_of
+    from polyhedge.columns.table import Table, text_of, values_of
     from polyhedge.tables.as_csv import csv_text
     from polyhedge.tables.doubts import Code, Doubt, coverage_doubt, few_rows_doubt
     from polyhedge.tables.fitting import FittedTable, fit_table
     from polyhedge.tables.kept import FitRecord
     from polyhedge.tables.limits import MAX_VALUES
-    from polyhedge.tables.options import PREDICTORS, TableOptions
-    from polyhedge.tables.pipelines import choose_predictor, make_predictor
-    from polyhedge.tables.reading import Table, read_table, text_of, values_of
+    from polyhedge.tables.options import TableOptions
+    from polyhedge.tables.reading import read_table
     from polyhedge.tables.roles import copies_of, groups_of, row_prints, times_of
     from polyhedge.tables.rows import decide_table, decisions_frame, measure_table, quick_volume, thinned_coverage
-    from polyhedge.tables.schema import Column, Schema, choose_columns, features_of, outcomes_of
     from polyhedge.tables.usable import UsableRows, order_outcomes, usable_rows
     from polyhedge.tables.writing import check_target, write_table
 else:  # imported when they are first used

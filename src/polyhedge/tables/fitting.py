@@ -9,6 +9,9 @@ from typing import Any
 import numpy as np
 
 from polyhedge._validation import Array, check_alpha
+from polyhedge.columns.pipelines import choose_predictor, make_predictor
+from polyhedge.columns.schema import Schema, choose_columns
+from polyhedge.columns.table import Table
 from polyhedge.data import Split, partition_rows
 from polyhedge.data.splits import IndexArray
 from polyhedge.estimator import RobustDecider
@@ -18,11 +21,8 @@ from polyhedge.problems import DecisionProblem
 from polyhedge.tables import doubts
 from polyhedge.tables.doubts import Doubt
 from polyhedge.tables.options import TableOptions
-from polyhedge.tables.pipelines import choose_predictor, make_predictor
-from polyhedge.tables.reading import Table
 from polyhedge.tables.roles import row_prints
 from polyhedge.tables.rows import measure_table, quick_volume, thinned_coverage
-from polyhedge.tables.schema import Schema, choose_columns
 from polyhedge.tables.usable import UsableRows, check_solvable, order_outcomes
 
 __all__ = ["FittedTable", "fit_table"]
@@ -139,7 +139,7 @@ def fit_table(
         notes=(*table.notes, *about_columns),
         warnings=(*rows.warnings, *about_coverage, *_doubts(decider, rows, split, held_out, outcomes)),
         n_groups=n_groups,
-        prints=row_prints(Table(table.frame.iloc[seen], table.source), [*schema.feature_names, *outcomes]),
+        prints=row_prints(Table(table.frame.iloc[seen], table.source), [*schema.source_names, *outcomes]),
     )
 
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from polyhedge.columns.schema import Schema
 from polyhedge.io import ModelFileError
 from polyhedge.tables.doubts import Code, Doubt
-from polyhedge.tables.schema import Schema
 
 __all__ = ["FitRecord"]
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["PREDICTORS", "SHARES", "TableOptions"]
+__all__ = ["SHARES", "TableOptions"]
 
-PREDICTORS = ("ridge", "forest", "boosting", "linear")
 SHARES = (0.4, 0.2, 0.2, 0.2)
 
 
@@ -17,7 +16,7 @@ class TableOptions:
     Attributes
     ----------
     features, categorical : see `choose_columns`.
-    predictor : "auto" (the best by cross-validation on the training rows) or one of `PREDICTORS`.
+    predictor : "auto" (the best by cross-validation on the training rows) or one of `polyhedge.columns.PREDICTORS`.
     time_column : column that orders the rows; the split is then by time instead of at random.
     group : columns whose combinations of values stay together in one part.
     shares : of train, learn, calibrate and held-out.

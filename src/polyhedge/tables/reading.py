@@ -7,19 +7,18 @@ import io
 import re
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from polyhedge._validation import Array, Mask
+from polyhedge.columns.table import Table, listed
 from polyhedge.tables.as_csv import restored
 from polyhedge.tables.limits import MAX_TEXT, MAX_VALUES, check_bytes, check_size, check_texts
 
-__all__ = ["Table", "read_table", "text_of", "truth_values", "values_of"]
+__all__ = ["read_table"]
 
 _SEPARATORS = (",", ";", "\t", "|")
 _MISSING = ("", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "NULL", "null", "None", "?", "-", "--", ".")
@@ -27,43 +26,6 @@ _COMMA_NUMBER = re.compile(r"[+-]?\d+,\d+")
 _DOT_NUMBER = re.compile(r"[+-]?\d+\.\d+")
 _COMMA_CELL = r"^\s*[+-]?(?:\d+|\d{1,3}(?:\.\d{3})+)?(?:,\d+)?(?:[eE][+-]?\d+)?\s*$"
 _SAMPLE_LINES = 200
-# What fits into a message.
-_SHOWN_NAMES, _SHOWN_LETTERS = 50, 80
-
-
-@dataclass(frozen=True, eq=False)
-class Table:
-    """Rows of a file in their order, with what was guessed while reading them.
-
-    Attributes
-    ----------
-    frame : pandas.DataFrame
-        Text as written in a CSV file (missing values as NaN), typed columns of a Parquet file.
-    source : str
-        Name of the file, for messages.
-    notes : tuple of str
-        What a reader should know: a guessed encoding, a decimal comma, columns left out.
-    """
-
-    frame: Any
-    source: str
-    notes: tuple[str, ...] = ()
-
-    def __len__(self) -> int:
-        return len(self.frame)
-
-    def column(self, name: str) -> Any:
-        """One column, or an error that lists the columns there are."""
-        self.check_columns([name])
-        return self.frame[name]
-
-    def check_columns(self, names: Sequence[str]) -> None:
-        """Raise if a column is not there."""
-        missing = [name for name in names if name not in self.frame.columns]
-        if missing:
-            raise ValueError(
-                f"{self.source} has no column {_listed(missing)}. Its columns are: {_few(self.frame.columns)}."
-            )
 
 
 def read_table(
@@ -122,63 +84,6 @@ def read_table(
         frame = frame.apply(_with_points)
         notes.append(f"{path.name} was read with a decimal comma.")
     return _checked(frame, path, notes)
-
-
-def values_of(column: Any) -> tuple[Array, Mask]:
-    """A column as numbers, NaN where there is none, and where it holds something that is no number.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> values, is_text = values_of(pd.Series(["1.5", "abc", None]))
-    >>> values, is_text
-    (array([1.5, nan, nan]), array([False,  True, False]))
-    """
-    import pandas as pd
-
-    if column.dtype.kind == "M":
-        return np.full(len(column), np.nan), column.notna().to_numpy()
-    values = pd.to_numeric(column, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan, copy=True)
-    if column.dtype.kind not in "biuf":
-        # pandas before 3 misses the last digit of some numbers that are written as text.
-        numbers = np.flatnonzero(np.isfinite(values))
-        values[numbers] = [float(entry) for entry in column.iloc[numbers]]
-    odd = np.flatnonzero(np.isnan(values))
-    is_true, is_false = truth_values(column.iloc[odd])
-    values[odd[is_true]], values[odd[is_false]] = 1.0, 0.0
-    is_text = (column.notna().to_numpy() & np.isnan(values)) | np.isinf(values)
-    values[is_text] = np.nan
-    return values, np.asarray(is_text, dtype=bool)
-
-
-def truth_values(column: Any) -> tuple[Mask, Mask]:
-    """Where a column says true and where it says false, as booleans or in words: files of two kinds must agree.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> truth_values(pd.Series(["True", "false", "yes", None]))
-    (array([ True, False, False, False]), array([False,  True, False, False]))
-    """
-    if column.dtype.kind in "iuf":
-        return np.zeros(len(column), dtype=bool), np.zeros(len(column), dtype=bool)
-    words = np.array([str(value).strip().lower() for value in column], dtype=object)
-    return np.asarray(words == "true"), np.asarray(words == "false")
-
-
-def text_of(column: Any) -> Any:
-    """A column as labels, None where missing; whole numbers are written without a point."""
-    labels = np.full(len(column), None, dtype=object)
-    there = column.notna().to_numpy()
-    labels[there] = [_label(value) for value in column[there]]
-    return labels
-
-
-def _label(value: Any) -> str:
-    # A Parquet file may store the codes 1, 2, 3 as floats because one of them is missing.
-    if isinstance(value, (float, np.floating)) and float(value).is_integer():
-        return str(int(value))
-    return str(value).strip()
 
 
 def _read_parquet(path: Path, max_values: int) -> Any:
@@ -255,7 +160,7 @@ def _check_header(sample: list[list[str]], path: Path) -> None:
     names = [name.strip() for name in header if name.strip()]
     twice = sorted(name for name, n in Counter(names).items() if n > 1)
     if twice:
-        raise ValueError(f"{path} has more than one column {_listed(twice)}. Give every column its own name.")
+        raise ValueError(f"{path} has more than one column {listed(twice)}. Give every column its own name.")
     if all(re.fullmatch(r"[+-]?\d+([.,]\d+)?", name) for name in names):
         raise ValueError(f"The first line of {path} holds numbers. Write the names of the columns into the first line.")
 
@@ -315,14 +220,3 @@ def _checked(frame: Any, path: Path, notes: list[str]) -> Table:
     if not len(frame.columns):
         raise ValueError(f"{path} has no columns with names.")
     return Table(frame, path.name, tuple(notes))
-
-
-def _listed(names: Sequence[str]) -> str:
-    return _few([repr(name) for name in names])
-
-
-def _few(names: Iterable[str]) -> str:
-    """Names in a message that can be read."""
-    names = [name if len(name) <= _SHOWN_LETTERS else f"{name[:_SHOWN_LETTERS]}..." for name in map(str, names)]
-    more = len(names) - _SHOWN_NAMES
-    return ", ".join(names[:_SHOWN_NAMES]) + (f" and {more} more" if more > 0 else "")

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyhedge._validation import Array
-from polyhedge.tables.reading import Table, text_of, values_of
+from polyhedge.columns.table import Table, text_of, values_of
 
 __all__ = ["copies_of", "groups_of", "row_prints", "times_of"]
 

@@ -11,13 +11,13 @@ import numpy as np
 from polyhedge._frames import distinct_names
 from polyhedge._progress import batches_of, tell
 from polyhedge._validation import Array
+from polyhedge.columns.schema import Labels
 from polyhedge.estimator import RobustDecider
 from polyhedge.metrics import Proportion, RowMeasures, proportion
 from polyhedge.regions import Work
 from polyhedge.robust import Decisions
 from polyhedge.sets import Volume
 from polyhedge.solvers.program import Status
-from polyhedge.tables.schema import Labels
 
 __all__ = ["decide_table", "decisions_frame", "measure_table", "quick_volume", "thinned_coverage"]
 

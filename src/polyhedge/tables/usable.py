@@ -10,6 +10,8 @@ import numpy as np
 
 from polyhedge._validation import Array
 from polyhedge.calibration import minimum_samples
+from polyhedge.columns.schema import Schema, features_of, outcomes_of
+from polyhedge.columns.table import Table
 from polyhedge.data.splits import IndexArray
 from polyhedge.problems import DecisionProblem, NoSolutionError
 from polyhedge.problems.checks import outside_support
@@ -17,9 +19,7 @@ from polyhedge.problems.names import order_outcomes as order_columns
 from polyhedge.robust import decide_knowing
 from polyhedge.tables.doubts import Code, Doubt
 from polyhedge.tables.options import TableOptions
-from polyhedge.tables.reading import Table
 from polyhedge.tables.roles import copies_of, groups_of, times_of
-from polyhedge.tables.schema import Schema, features_of, outcomes_of
 
 __all__ = ["UsableRows", "check_solvable", "order_outcomes", "usable_rows"]
 

@@ -19,8 +19,8 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from polyhedge._validation import Array
-from polyhedge.tables.options import PREDICTORS
-from polyhedge.tables.schema import Schema
+from polyhedge.columns import PREDICTORS
+from polyhedge.columns.schema import Schema
 
 __all__ = ["choose_predictor", "make_predictor"]
 
@@ -47,7 +47,7 @@ def make_predictor(name: str, schema: Schema, *, random_state: int | None = None
 
     Examples
     --------
-    >>> from polyhedge.tables.schema import Column
+    >>> from polyhedge.columns.schema import Column
     >>> schema = Schema((Column("load", "number"),), ("cost",))
     >>> make_predictor("ridge", schema).steps[-1][1]
     RidgeCV(alphas=(0.01, 0.1, 1.0, 10.0, 100.0, 1000.0))

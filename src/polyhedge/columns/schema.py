@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from polyhedge._validation import Array, Mask
-from polyhedge.tables.reading import Table, text_of, truth_values, values_of
+from polyhedge.columns.dates import DATE_PARTS, is_dates, part_values
+from polyhedge.columns.table import Table, text_of, truth_values, values_of
 
-__all__ = ["Column", "Schema", "choose_columns", "features_of", "outcomes_of"]
+__all__ = ["Column", "Schema", "choose_columns", "features_of", "outcomes_of", "part_of", "useful_columns"]
 
 MISSING = "(missing)"
 # A text column with more levels than this, each seen a few times only, names rows rather than kinds.
@@ -39,6 +40,7 @@ class Column:
     may_be_missing : whether values were missing in the history, so that the predictor knows how to fill them.
     levels : the categories of the history.
     low, high : the range of the numbers in the history.
+    source, part : the column of dates that it is a part of, and which: "weekday", "month" or "hour".
     """
 
     name: str
@@ -47,6 +49,8 @@ class Column:
     levels: tuple[str, ...] = ()
     low: float = 0.0
     high: float = 0.0
+    source: str = ""
+    part: str = ""
 
 
 @dataclass(frozen=True)
@@ -67,6 +71,17 @@ class Schema:
     def feature_names(self) -> tuple[str, ...]:
         """Names of the features, in the order in which the predictor takes them."""
         return tuple(column.name for column in self.features)
+
+    @property
+    def source_names(self) -> tuple[str, ...]:
+        """Names of the columns that the features are made of."""
+        return tuple(dict.fromkeys(column.source or column.name for column in self.features))
+
+    def check_columns(self, table: Table) -> None:
+        """Raise where a table has neither a feature nor the dates that it is a part of."""
+        there = set(table.frame.columns)
+        absent = [column.source or column.name for column in self.features if column.name not in there]
+        table.check_columns(list(dict.fromkeys(absent)))
 
     def as_json(self) -> dict[str, Any]:
         """Plain lists, numbers and text."""
@@ -89,9 +104,15 @@ class Schema:
         if not all(isinstance(name, str) for name in names):
             raise TypeError("names must be texts")
         for column in self.features:
+            if (column.source, column.part) != ("", "") and not (_is_name(column.source) and column.part in DATE_PARTS):
+                raise TypeError(f"the column {column.name!r} is no part of a date")
             is_range = isinstance(column.low, float) and isinstance(column.high, float)
             if column.kind not in ("number", "category") or not is_range or type(column.may_be_missing) is not bool:
                 raise TypeError(f"the column {column.name!r} is none that can be read")
+
+
+def _is_name(value: Any) -> bool:
+    return isinstance(value, str) and value != ""
 
 
 def choose_columns(
@@ -119,20 +140,35 @@ def choose_columns(
         if features is not None
         else [name for name in table.frame.columns if name not in (*outcomes, *set_aside)]
     )
+    columns, notes = useful_columns(table, candidates, outcomes, categorical, were_named=named)
+    return Schema(columns, tuple(outcomes)), notes
+
+
+def useful_columns(
+    table: Table,
+    candidates: Sequence[str],
+    outcomes: Sequence[str],
+    categorical: Sequence[str] = (),
+    *,
+    were_named: bool = False,
+) -> tuple[tuple[Column, ...], tuple[str, ...]]:
+    """The columns from which outcomes can be predicted, and why others were left out."""
     columns, notes = [], []
     for name in candidates:
-        column = _as_column(table, name, name in categorical)
-        reason = _useless(table, column, named)
-        if reason:
-            notes.append(f"Column {name!r} was left out: {reason}")
-        else:
-            columns.append(column)
+        parts = _date_parts(name, table.frame[name])
+        found = parts or [_as_column(table, name, name in categorical)]
+        raw = {column.name: part_of(table.frame, column) for column in found}
+        is_wanted = were_named or name in categorical
+        reasons = [_useless(table, raw[column.name], column, is_wanted) for column in found]
+        useful = [column for column, reason in zip(found, reasons, strict=True) if not reason]
+        columns += useful
+        notes += [] if useful else [f"Column {name!r} was left out: {reasons[0]}"]
     if not columns:
         raise ValueError(
             f"{table.source} has no feature left to predict {', '.join(outcomes)} from. Bring a column that varies, "
-            "or name the features with --features."
+            f"or {table.ways_out.features}."
         )
-    return Schema(tuple(columns), tuple(outcomes)), tuple(notes)
+    return tuple(columns), tuple(notes)
 
 
 def features_of(table: Table, schema: Schema) -> tuple[Any, Labels, Labels]:
@@ -146,12 +182,12 @@ def features_of(table: Table, schema: Schema) -> tuple[Any, Labels, Labels]:
     """
     import pandas as pd
 
-    table.check_columns(schema.feature_names)
+    schema.check_columns(table)
     reasons, notes = (np.full(len(table), "", dtype=object) for _ in range(2))
     columns: dict[str, Any] = {}
     for column in schema.features:
         read = _read_numbers if column.kind == "number" else _read_levels
-        columns[column.name] = read(table.frame[column.name], column, reasons, notes)
+        columns[column.name] = read(part_of(table.frame, column), column, reasons, notes)
     return pd.DataFrame(columns, index=pd.RangeIndex(len(table))), reasons, notes
 
 
@@ -193,22 +229,44 @@ def _as_column(table: Table, name: str, is_category: bool) -> Column:
     return Column(name, "category", missing, tuple(levels))
 
 
-def _useless(table: Table, column: Column, was_named: bool) -> str:
+def _useless(table: Table, raw: Any, column: Column, was_named: bool) -> str:
     """Why a column cannot help to predict; empty if it may."""
-    raw = table.frame[column.name]
     if not raw.notna().any():
         return "it has no values."
     is_constant = column.low == column.high if column.kind == "number" else len(column.levels) == 1
     if is_constant and not column.may_be_missing:
         return "it has the same value in every row."
-    if raw.dtype.kind == "M" and not was_named:
-        return "it holds dates; give it as --time-column if the rows are ordered in time."
     if column.kind == "category" and not was_named and _names_rows(column, len(table)):
         return (
             f"its {len(column.levels)} different texts in {len(table)} rows look like names or dates, not kinds. "
-            "Name it in --features to use it, or in --group if rows of one name belong together."
+            + table.ways_out.names.format(name=column.name)
         )
     return ""
+
+
+def _date_parts(name: str, raw: Any) -> list[Column]:
+    """Weekday, month and, where the time of day varies, hour of a column of dates; none for other columns.
+
+    Not the day itself: a predictor cannot have seen the days to come, but it has seen their weekdays and months.
+    """
+    if not is_dates(raw):
+        return []
+    missing = bool(raw.isna().any())
+    hours = part_values(raw, "hour").dropna()
+    found = [
+        Column(f"{name} ({part})", "category", missing, tuple(sorted(part_values(raw, part).dropna().unique())))
+        for part in ("weekday", "month")
+    ]
+    if len(hours) and hours.min() < hours.max():
+        found.append(Column(f"{name} (hour)", "number", missing, (), float(hours.min()), float(hours.max())))
+    parts = ("weekday", "month", "hour")
+    return [replace(column, source=name, part=part) for column, part in zip(found, parts, strict=False)]
+
+
+def part_of(frame: Any, column: Column) -> Any:
+    """The values of a feature: its column, or the part of a column of dates."""
+    is_part = column.part and column.name not in frame.columns
+    return part_values(frame[column.source], column.part) if is_part else frame[column.name]
 
 
 def _names_rows(column: Column, n: int) -> bool:
@@ -229,12 +287,11 @@ def _complaint(table: Table, name: str, raw: Any, is_text: Mask, *, is_outcome: 
     texts = [str(raw.iloc[row]) for row in rows[:_MOST_SHOWN]]
     shown = ", ".join(f"row {row + 1} ({text!r})" for row, text in zip(rows, texts, strict=False))
     more = f" and {len(rows) - _MOST_SHOWN} more" if len(rows) > _MOST_SHOWN else ""
-    kinds = "" if is_outcome else f", or --categorical {name} if the column names kinds"
-    hint = " If the comma is a decimal comma, give --decimal ','." if any("," in text for text in texts) else ""
+    kinds = "" if is_outcome else table.ways_out.kinds.format(name=name)
+    hint = table.ways_out.decimal if any("," in text for text in texts) else ""
     return (
         f"Column {name!r} of {table.source} must hold numbers, but {len(rows)} of {len(table)} rows hold something "
-        f"else: {shown}{more} (rows are counted below the header). Correct them (no units), or give --missing WORD for "
-        f"a word that stands for a missing value{kinds}.{hint}"
+        f"else: {shown}{more}{table.ways_out.rows}. Correct them (no units), or {table.ways_out.missing}{kinds}.{hint}"
     )
 
 

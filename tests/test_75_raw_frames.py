@@ -1,0 +1,173 @@
+"""Raw frames in, named frames out: what the command line does for files happens in a notebook as well."""
+
+import datetime
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+import polyhedge as ph
+from polyhedge.cli import app
+from polyhedge.columns.raw import is_raw, prepare
+from polyhedge.columns.schema import Column
+
+COSTS = {"overage": 1.0, "underage": 4.0, "n_outcomes": 2}
+
+
+def bakery(n: int, seed: int) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Days of a bakery: what was known in the morning, and what was asked for."""
+    rng = np.random.default_rng(seed)
+    day = pd.Timestamp("2023-01-02") + pd.to_timedelta(rng.permutation(n), unit="D")
+    X = pd.DataFrame(
+        {
+            "day": day,
+            "weather": rng.choice(["sun", "rain", "snow"], n, p=[0.6, 0.3, 0.1]),
+            "holiday": rng.random(n) < 0.1,
+            "shop": pd.Categorical(rng.choice(["1", "2"], n)),
+            "temperature": np.where(rng.random(n) < 0.1, np.nan, rng.normal(12.0, 6.0, n)),
+            "town": "Ulm",
+        },
+        index=pd.Index([f"d{k}" for k in range(n)], name="case"),
+    )
+    weekday = day.day_of_week
+    level = 60 + 25 * (weekday >= 5) + 15 * (X["weather"] == "sun") - 20 * X["holiday"] + 10 * (X["shop"] == "2")
+    noise = rng.normal(0.0, 6.0, (n, 2))
+    Y = pd.DataFrame({"rolls": 2 * level + noise[:, 0], "bread": level + noise[:, 1]}, index=X.index)
+    return X, Y
+
+
+@pytest.fixture(scope="module")
+def baked():
+    X, Y = bakery(320, 0)
+    problem = ph.problems.newsvendor(**COSTS).labelled(decision_names=["bake rolls", "bake bread"])
+    decider = ph.RobustDecider(problem, learner=ph.learners.OneSidedBox(), random_state=0)
+    return decider.fit(X, Y), bakery(40, 1)
+
+
+def test_a_raw_frame_gives_named_decisions_with_bounds_that_hold(baked):
+    decider, (X, Y) = baked
+    frame = decider.decide(X).to_frame()
+    pd.testing.assert_index_equal(frame.index, X.index)
+    assert frame.columns.tolist()[:5] == ["bake rolls", "bake bread", "cost_bound", "worst_rolls", "worst_bread"]
+    assert str(decider.decide(X)[0]).startswith("d0: z = [")
+    costs = decider.problem_.evaluate(frame[["bake rolls", "bake bread"]].to_numpy(), Y.to_numpy())
+    # At level 0.9, fewer than 27 of 40 bounds hold with probability below 1e-5, calibration's own chance included.
+    assert (costs <= frame["cost_bound"]).sum() >= 27
+
+
+def test_the_choice_is_made_among_three_and_told(baked):
+    decider, _ = baked
+    said = decider.settings_["chosen predictor"]
+    assert said.split()[0] in ("ridge", "forest", "boosting")
+    assert "share of the variance left unexplained in cross-validation on the training rows: ridge " in said
+    assert decider.settings_["left out"] == "Column 'town' was left out: it has the same value in every row."
+    assert list(decider.feature_names_in_) == [
+        *("day (weekday)", "day (month)", "weather", "holiday", "shop", "temperature"),
+    ]
+
+
+def test_columns_are_understood_from_training_rows_alone():
+    X, Y = bakery(60, 2)
+    X = X[["weather", "temperature"]].assign(kind=["old"] * 15 + ["new"] * 15 + ["newest"] * 30)
+    prepared = prepare(X, Y.to_numpy(), ["rolls", "bread"], np.arange(30), None, 0)
+    assert prepared.schema.features[2] == Column("kind", "category", False, ("new", "old"))
+    later = X.assign(temperature=X["temperature"].where(np.arange(60) < 30, 99.0))
+    assert prepare(later, Y.to_numpy(), ["rolls", "bread"], np.arange(30), None, 0).said == prepared.said
+
+
+def test_a_value_never_seen_is_noted_and_a_new_gap_refused(baked):
+    decider, (X, _) = baked
+    odd = X.head(3).copy()
+    odd.loc["d1", "weather"] = "hail"
+    frame = decider.decide(odd).to_frame()
+    assert frame["note"].tolist() == ["", "weather = 'hail' was never seen before", ""]
+    odd.loc["d1", "weather"] = None
+    with pytest.raises(ValueError, match=r"1 of 3 rows of X cannot be used, the first is row 'd1': weather is m"):
+        decider.decide(odd)
+    with pytest.raises(ValueError, match=r"X has no column 'day'\. Its columns are: weather, holiday"):
+        decider.decide(X.drop(columns="day"))
+
+
+def test_a_row_of_a_raw_frame_is_a_series(baked):
+    decider, (X, _) = baked
+    np.testing.assert_array_equal(decider.decide(X.iloc[2]).cost_bound, decider.decide(X.iloc[[2]]).cost_bound)
+
+
+def test_a_model_saved_in_python_decides_on_the_command_line(baked, tmp_path):
+    decider, (X, _) = baked
+    decider.save(tmp_path / "model.polyhedge")
+    X.to_csv(tmp_path / "new.csv", index=False)
+    args = [str(tmp_path / name) for name in ("model.polyhedge", "new.csv")]
+    ran = CliRunner().invoke(app, ["decide", *args, "--out", str(tmp_path / "decisions.csv")])
+    assert ran.exit_code == 0, ran.output
+    written = pd.read_csv(tmp_path / "decisions.csv")
+    frame = decider.decide(X).to_frame()
+    assert written.columns.tolist() == frame.columns.tolist()
+    assert written["note"].fillna("").tolist() == frame["note"].tolist()
+    np.testing.assert_allclose(written["cost_bound"], frame["cost_bound"], rtol=1e-12)
+    loaded = ph.load(tmp_path / "model.polyhedge")
+    np.testing.assert_array_equal(loaded.decide(X).cost_bound, frame["cost_bound"])
+
+
+def test_a_model_of_named_numbers_decides_on_the_command_line(tmp_path):
+    X, Y = ph.data.make_synthetic(200, rng=np.random.default_rng(0))
+    X = pd.DataFrame(X, columns=[*"abcd"])
+    decider = ph.RobustDecider(ph.problems.simplex_linear([0.0, 0.0]), learner=ph.learners.OneSidedBox())
+    decider.fit(X, Y).save(tmp_path / "model.polyhedge", {"mine": 1})
+    X.to_csv(tmp_path / "new.csv", index=False)
+    args = [str(tmp_path / name) for name in ("model.polyhedge", "new.csv")]
+    ran = CliRunner().invoke(app, ["decide", *args, "--out", str(tmp_path / "decisions.csv")])
+    assert ran.exit_code == 0, ran.output
+    assert ph.load(tmp_path / "model.polyhedge").details_ == {"mine": 1}
+    written = pd.read_csv(tmp_path / "decisions.csv")
+    np.testing.assert_allclose(written["cost_bound"], decider.decide(X).cost_bound, rtol=1e-12)
+
+
+def test_a_model_of_the_command_line_takes_raw_frames_in_python(baked, tmp_path):
+    X, Y = bakery(160, 3)
+    X.join(Y).to_csv(tmp_path / "history.csv", index=False)
+    (tmp_path / "problem.py").write_text("import polyhedge as ph\np = ph.problems.newsvendor(1.0, 4.0, 2)\n")
+    out = str(tmp_path / "model.polyhedge")
+    args = ["--data", str(tmp_path / "history.csv"), "--problem", f"{tmp_path / 'problem.py'}:p", "--out", out]
+    ran = CliRunner().invoke(
+        app, ["fit", *args, "--outcomes", "rolls,bread", "--predictor", "ridge", "--time-limit", "1"]
+    )
+    assert ran.exit_code in (0, 4), ran.output  # 4: the time was short
+    frame = ph.load(out).decide(X.head(5)).to_frame()
+    pd.testing.assert_index_equal(frame.index, X.index[:5])
+
+
+def test_numbers_without_gaps_keep_the_smooth_ridge():
+    numbers = pd.DataFrame({"a": [1.0, 2.0], "b": [3, 4]})
+    assert not is_raw(numbers)
+    assert not is_raw(numbers.to_numpy())
+    for column in ([True, False], ["x", "y"], [1.0, None], pd.Categorical(["x", "y"]), [datetime.date(2024, 1, 1)] * 2):
+        assert is_raw(numbers.assign(c=column))
+
+
+def test_arrays_are_refused_where_columns_are_to_be_understood():
+    X, Y = ph.data.make_synthetic(200, rng=np.random.default_rng(0))
+    decider = ph.RobustDecider(ph.problems.simplex_linear([0.0, 0.0]), "auto")
+    with pytest.raises(ValueError, match="must come as a data frame with names of columns, got ndarray without"):
+        decider.fit(X, Y)
+
+
+def test_text_among_numbers_is_told_in_the_words_of_python():
+    X, Y = bakery(120, 0)
+    X["price"] = ["2.5"] * 119 + ["2.5 EUR"]
+    X.iloc[0, X.columns.get_loc("price")] = "2,5"
+    decider = ph.RobustDecider(ph.problems.newsvendor(**COSTS), random_state=0)
+    with pytest.raises(ValueError, match=r"Column 'price' of X must hold numbers.*X\['price'\]\.astype\('category'\)"):
+        decider.fit(X, Y, train=np.r_[:58, 118:120], learn=np.arange(58, 88), calibrate=np.arange(88, 118))
+
+
+def test_a_model_of_arrays_is_refused_on_the_command_line_with_the_reason(tmp_path):
+    Y = np.random.default_rng(0).normal(size=(100, 2))
+    decider = ph.RobustDecider(ph.problems.simplex_linear([0.0, 0.0]), "precomputed", learner=ph.learners.OneSidedBox())
+    decider.fit(Y, Y).save(tmp_path / "model.polyhedge", {"columns": ["a"]})
+    pd.DataFrame(Y, columns=["a", "b"]).to_csv(tmp_path / "new.csv", index=False)
+    args = [str(tmp_path / name) for name in ("model.polyhedge", "new.csv")]
+    ran = CliRunner().invoke(app, ["decide", *args, "--out", "-"])
+    assert ran.exit_code == 2
+    assert "does not say which columns it takes: its model was fitted on arrays" in ran.output
