@@ -46,6 +46,7 @@ from polyhedge.rows import (
     learning_samples,
     n_rows_of,
     named_rows,
+    prepared,
     split_into_parts,
 )
 from polyhedge.sets import Region, Volume
@@ -228,8 +229,8 @@ class RobustDecider(FittedAttributes, OutputSetting, BaseEstimator):
         check_sizes(split, self.alpha)
         schema = number_columns(X, problem.outcome_names, split.train)
         if is_auto:
-            prepared = prepare(X, Y, problem.outcome_names, split.train, labels, predictor_seed)
-            X, schema, template, said = prepared.X, prepared.schema, prepared.template, prepared.said
+            raw = prepare(X, Y, problem.outcome_names, split.train, labels, predictor_seed)
+            X, schema, template, said = raw.X, raw.schema, raw.template, raw.said
         given = Given(problem, self.alpha, make_predictor, X, Y, values, split, labels, learn_seed)
         family, n_learn, calibrate_rows, reference = self._family(given)
         record = Record(
