@@ -116,6 +116,21 @@ def test_fit_as_json_parses_and_agrees_with_the_file(folder: Path) -> None:
     assert done.stderr == ""
 
 
+def test_planned_decisions_are_fitted_decided_and_evaluated(folder: Path) -> None:
+    done = fit(folder, folder / "history.csv", "--guarantee", "cost", "--caution", "1", out="planned.polyhedge")
+    assert done.exit_code == 0, done.output
+    assert "plan " in done.stdout
+    assert "did best in most resamplings" in done.stdout
+    model = ph.load(folder / "planned.polyhedge")
+    assert model.plan_.caution == 1
+    found = run("decide", folder / "planned.polyhedge", folder / "history.csv", "--out", folder / "planned.csv")
+    assert found.exit_code == 0, found.output
+    assert pd.read_csv(folder / "planned.csv")["cost_bound"].notna().all()
+    told = run("evaluate", folder / "planned.polyhedge", folder / "history.csv")
+    assert told.exit_code == 0, told.output
+    assert "from the fifth with the lowest premium" in told.stdout
+
+
 def test_same_seed_same_model_and_other_seed_other_split(folder: Path) -> None:
     radii = []
     for seed in (3, 3, 4):

@@ -72,6 +72,13 @@ def fit(
     time_limit: Annotated[
         float | None, typer.Option(min=0, help="Seconds after which the learner settles for what it has.")
     ] = None,
+    guarantee: Annotated[
+        str,
+        typer.Option(help="outcome: a set guards every decision at once. cost: the lowest bound for the one taken."),
+    ] = "outcome",
+    caution: Annotated[
+        float, typer.Option(min=0, max=1, help="With --guarantee cost: weight of the bound against the mean cost.")
+    ] = 0.5,
     keep_interrupted: Annotated[
         bool,
         typer.Option("--keep-interrupted", help="After Ctrl-C, calibrate and save the best set so far, not nothing."),
@@ -107,6 +114,8 @@ def fit(
         time_limit=time_limit,
         seed=seed,
         keep_interrupted=keep_interrupted,
+        guarantee=guarantee,
+        caution=caution,
     )
     table = read(data, separator, encoding, decimal, missing, max_values)
     try:
@@ -122,12 +131,19 @@ def fit(
     else:
         _print(fitted, options, facets, table.source, len(table))
         say(f"Model: {out}")
-    check_statuses([fitted.decider.learn_result_.status])
+    if not _is_planned(fitted.decider):
+        check_statuses([fitted.decider.learn_result_.status])
+
+
+def _is_planned(decider: RobustDecider) -> bool:
+    return hasattr(decider, "plan_")
 
 
 def _facets(fitted: FittedTable) -> tuple[str, ...]:
     from polyhedge.words import facets_in_words
 
+    if _is_planned(fitted.decider):
+        return ()
     rows = fitted.held_out if len(fitted.held_out) else fitted.split.calibrate
     return facets_in_words(fitted.decider, fitted.X.iloc[rows], fitted.schema.outcomes)
 
@@ -145,8 +161,7 @@ def _print(fitted: FittedTable, options: TableOptions, facets: tuple[str, ...], 
             f"{sizes['held_out']} held out ({how})",
         ),
         ("predictor", f"{fitted.predictor} ({fitted.reason})"),
-        ("learner", _learner(decider.learn_result_)),
-        ("gap", _gap(decider)),
+        *_learned(decider),
         ("radius", f"{decider.radius_:.4g}"),
     ]
     if fitted.evaluation is not None:
@@ -157,6 +172,12 @@ def _print(fitted: FittedTable, options: TableOptions, facets: tuple[str, ...], 
     for note in fitted.notes:
         say(f"note: {note}", err=True)
     warn(fitted.warnings)
+
+
+def _learned(decider: RobustDecider) -> list[tuple[str, str]]:
+    if _is_planned(decider):
+        return [("plan", decider.plan_.why())]
+    return [("learner", _learner(decider.learn_result_)), ("gap", _gap(decider))]
 
 
 def _learner(result: LearnResult) -> str:
@@ -192,7 +213,6 @@ def _details(fitted: FittedTable, options: TableOptions, data: Path, n_rows: int
 
 def _summary(fitted: FittedTable, facets: tuple[str, ...], out: Path, n_rows: int) -> dict[str, Any]:
     decider = fitted.decider
-    result = decider.learn_result_
     return {
         "model": out,
         "n_rows": n_rows,
@@ -201,23 +221,31 @@ def _summary(fitted: FittedTable, facets: tuple[str, ...], out: Path, n_rows: in
         "split": fitted.sizes,
         "n_groups": fitted.n_groups,
         "predictor": {"name": fitted.predictor, "reason": fitted.reason},
-        "learner": {
-            "detail": result.detail,
-            "status": str(result.status).partition(":")[0],
-            "objective": result.objective,
-            "lower_bound": result.lower_bound,
-            "gap": result.gap,
-            "seconds": result.seconds,
-        },
+        **_how(decider),
         "alpha": decider.alpha_,
         "radius": decider.radius_,
-        "spread": None if decider.spread_ is None else decider.spread_.summary(),
         "held_out": fitted.evaluation,
         "one_row_a_group": fitted.thinned,
         "facets": facets,
         "notes": fitted.notes,
         "warnings": fitted.warnings,
     }
+
+
+def _how(decider: RobustDecider) -> dict[str, Any]:
+    """How the family was made: by a contest of plans, or by a learner and perhaps a spread."""
+    if _is_planned(decider):
+        return {"plan": decider.plan_.state(), "frontier": decider.frontier()}
+    result, spread = decider.learn_result_, decider.spread_
+    learner = {
+        "detail": result.detail,
+        "status": str(result.status).partition(":")[0],
+        "objective": result.objective,
+        "lower_bound": result.lower_bound,
+        "gap": result.gap,
+        "seconds": result.seconds,
+    }
+    return {"learner": learner, "spread": None if spread is None else spread.summary()}
 
 
 def _numbers(text: str) -> tuple[float, ...]:

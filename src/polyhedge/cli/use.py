@@ -185,9 +185,12 @@ def evaluate(
     if as_json:
         counts = {"n_rows": len(table), "n_used": len(usable)}
         found = {"all": whole, "one_row_a_group": thinned, "by": groups if by else None}
-        tell_json({**counts, **found, "notes": table.notes, "warnings": warnings})
+        shares = {"held_by_width": measures.held_by_width()}
+        tell_json({**counts, **found, **shares, "notes": table.notes, "warnings": warnings})
         return
     lines = evaluation_lines(whole, thinned)
+    held = ", ".join(f"{share.value:.3f}" for share in measures.held_by_width())
+    lines.append(("by width", f"bound held in {held} of rows, from the fifth with the lowest premium to the highest"))
     lines += [("volume", f"{whole.volume:.4g} in the mean")] if volume and whole.volume is not None else []
     tell([("data", f"{table.source}: {len(usable)} of {len(table)} rows used"), *lines])
     if by is not None:

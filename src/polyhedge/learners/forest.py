@@ -15,7 +15,7 @@ from polyhedge.solvers.scaling import power_of_two
 # Trees work in single precision.
 _LARGEST = 1e30
 # Enough trees that a second forest would predict alike; more cost time at every row.
-_N_TREES = 40
+_N_TREES = 30
 _MAX_DEPTH = 12
 _BLOCK = 4096
 

@@ -60,7 +60,14 @@ def planned_cost(
     problem: PlanProblem, law: Law, level: float, z: Array, X: Any, centers: Array, values: Array
 ) -> tuple[Array, Array]:
     """v(x), the quantile of this level of g(z(x), .) under a law (N,), and its mean (N,)."""
-    moved, scales = law.at(X, centers)
+    return _cost_at(problem, law, level, z, law.at(X, centers), values)
+
+
+def _cost_at(
+    problem: PlanProblem, law: Law, level: float, z: Array, placed: tuple[Array, Array], values: Array
+) -> tuple[Array, Array]:
+    """The same where centres and spreads of the law are known."""
+    moved, scales = placed
     if problem.joint is None:
         at_center = problem.evaluate(z, moved, values)
         return at_center, at_center
@@ -101,16 +108,20 @@ def judge(
     """Every rule with every law for v, cross-fitted over the samples' blocks."""
     parts = [part for block in np.unique(samples.blocks) for part in [_fold(problem, samples, block)]]
     jobs = [(k, rule) for k in range(len(parts)) for rule in rules]
-    laws = list(in_order(lambda part: _laws(samples.take(part[1]), seed), parts))
+    laws = list(in_order(lambda part: {name: fit_law(name, samples.take(part[1]), seed) for name in LAWS}, parts))
+    owns = [samples.take(own) for own, _ in parts]
+    # What laws say of the judged rows is asked once, for all rules.
+    pairs = zip(owns, laws, strict=True)
+    placed = [{name: law.at(own.X, own.centers) for name, law in its.items()} for own, its in pairs]
 
     def work(job: tuple[int, Rule]) -> Array:
         k, rule = job
-        own, rest = samples.take(parts[k][0]), samples.take(parts[k][1])
+        own, rest = owns[k], samples.take(parts[k][1])
         law = None if rule.law is None else laws[k][rule.law]
+        centers, scales = (own.centers, np.ones(len(own))) if rule.law is None else placed[k][rule.law]
         planner = fit_planner(problem, rule, law, rest.X, rest.centers, rest.values)
-        z = planner(own.X, own.centers, own.values, n_jobs=1)
-        given = (z, own.X, own.centers, own.values)
-        planned = [planned_cost(problem, laws[k][name], level, *given)[0] for name in PLANNED_BY]
+        z = planner.at(np.hstack([centers, own.values]), scales, own.values, n_jobs=1)
+        planned = [_cost_at(problem, laws[k][name], level, z, placed[k][name], own.values)[0] for name in PLANNED_BY]
         return np.stack([problem.evaluate(z, own.outcomes, own.values), *planned])
 
     found = dict(zip(jobs, in_order(work, jobs), strict=True))
@@ -119,10 +130,6 @@ def judge(
         [Judged(rule, name, rows[1 + j], rows[0]) for j, name in enumerate(PLANNED_BY)]
         for rule, rows in zip(rules, joined, strict=True)
     ]
-
-
-def _laws(samples: PlanRows, seed: int) -> dict[str, Law]:
-    return {name: fit_law(name, samples, seed) for name in LAWS}
 
 
 def _fold(problem: PlanProblem, samples: PlanRows, block: int) -> tuple[Indices, Indices]:

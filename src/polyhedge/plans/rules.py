@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from polyhedge._validation import Array, Indices
+from polyhedge.data import take_rows
 from polyhedge.plans.costs import PlanProblem
 from polyhedge.plans.laws import Law
 from polyhedge.plans.line import least_on_segment
@@ -55,9 +56,12 @@ class Planner:
 
     def __call__(self, X: Any, centers: Array, values: Array, n_jobs: int | None = None) -> Array:
         """Decisions (N, p); NaN where there is none."""
-        contexts, scales = _contexts(self.law, X, centers, values)
+        return self.at(*_contexts(self.law, X, centers, values), values, n_jobs)
+
+    def at(self, contexts: Array, scales: Array, values: Array, n_jobs: int | None = None) -> Array:
+        """Decisions where centres and spreads of the law are known: contexts (N, d + t) are [centre, parameters]."""
         if self.cuts is None:
-            return decide_knowing(self.problem.problem, contexts[:, : centers.shape[1]], values)[0]
+            return decide_knowing(self.problem.problem, contexts[:, : contexts.shape[1] - values.shape[1]], values)[0]
         return self._at(self.cuts, contexts, scales, values, n_jobs)
 
     def _at(self, cuts: Cuts, contexts: Array, scales: Array, values: Array, n_jobs: int | None = None) -> Array:
@@ -77,8 +81,8 @@ def fit_planner(problem: PlanProblem, rule: Rule, law: Law | None, X: Any, cente
     cost = JointCost(problem.joint, points)
     few = _ROWS if problem.segment is None else _ROWS_ON_SEGMENT
     rows = np.unique(np.linspace(0, len(centers) - 1, min(few, len(centers))).astype(int))
-    contexts, scales = _contexts(law, X, centers, values)
-    contexts, scales, values = contexts[rows], scales[rows], values[rows]
+    values = values[rows]
+    contexts, scales = _contexts(law, take_rows(X, rows), centers[rows], values)
     cuts = _first_cuts(problem, cost, rule.risk, contexts, scales)
     # Cuts hold for whole decisions and others alike, and programs without whole decisions are quick.
     can_relax = problem.is_integer and not problem.problem.parameters

@@ -115,8 +115,10 @@ def fit_table(
         problem,
         predictor=make_predictor(predictor, schema, random_state=options.seed),
         alpha=alpha,
-        learner=Certified(Auto(time_limit=options.time_limit), keep_interrupted=options.keep_interrupted),
+        learner=_learner(options),
         random_state=options.seed,
+        guarantee=options.guarantee,
+        caution=options.caution,
     )
     decider.fit(rows.X, rows.Y, train=split.train, learn=split.learn, calibrate=split.calibrate, groups=rows.groups)
     evaluation, thinned = _held_out(decider, rows, held_out, rng)
@@ -141,6 +143,13 @@ def fit_table(
         n_groups=n_groups,
         prints=row_prints(Table(table.frame.iloc[seen], table.source), [*schema.source_names, *outcomes]),
     )
+
+
+def _learner(options: TableOptions) -> Certified | None:
+    """What learns a set; nothing where the decision is planned."""
+    if options.guarantee == "cost":
+        return None
+    return Certified(Auto(time_limit=options.time_limit), keep_interrupted=options.keep_interrupted)
 
 
 def _predictor(schema: Schema, rows: UsableRows, split: Split, options: TableOptions) -> tuple[str, str]:
@@ -182,7 +191,7 @@ def _doubts(
             centers,
             rows.Y[split.train].mean(axis=0),
             outcomes,
-            is_scaled=decider.spread_ is not None,
+            is_scaled=getattr(decider, "spread_", None) is not None,
         ),
     ]
 
