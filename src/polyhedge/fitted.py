@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from sklearn import get_config
+from sklearn.exceptions import NotFittedError
 
 from polyhedge._validation import Array
 from polyhedge.calibration import Calibration
@@ -30,6 +31,26 @@ class FittedAttributes:
         if "model_" not in vars(self):
             raise AttributeError("This RobustDecider has no radius yet. Call fit(X, Y) first.")
         return self.model_
+
+    def _forget(self) -> None:
+        """Begin anew: no part of an earlier fit may stay beside parts of this one."""
+        for name in [name for name in vars(self) if name.endswith("_") and not name.startswith("_")]:
+            delattr(self, name)
+        self._fit_has_begun = True
+
+    def __sklearn_is_fitted__(self) -> bool:
+        """Whether there is a radius."""
+        return hasattr(self, "model_")
+
+    def _fitted(self, method: str) -> Model:
+        """The model, or an error that names the missing step."""
+        if hasattr(self, "model_"):
+            return self.model_
+        said = "This RobustDecider is not fitted yet"
+        if getattr(self, "_fit_has_begun", False):
+            said = "The last fit of this RobustDecider was interrupted or failed before it had a radius"
+            said += "; learn_result_ has the set it had found" if hasattr(self, "learn_result_") else ""
+        raise NotFittedError(f"{said}. Call fit(X, Y) before {method}.")
 
     @property
     def problem_(self) -> DecisionProblem:
@@ -131,6 +152,29 @@ class FittedAttributes:
         if not self._model.record.feature_names:
             raise AttributeError("The columns of X had no names.")
         return np.array(self._model.record.feature_names, dtype=object)
+
+    def centers(self, X: Any) -> Array:
+        """The predictions (N, d), around which the sets lie."""
+        model = self._fitted("centers")
+        return model.family.predictor.predict(model.features(X))
+
+    def outcomes_and_centers(self, X: Any, Y: Any) -> tuple[Array, Array]:
+        """The outcomes (N, d) in the order of the problem, and the predictions for the same rows."""
+        return self._fitted("outcomes_and_centers").outcomes(X, Y), self.centers(X)
+
+    def scales(self, X: Any, centers: Array | None = None) -> Array:
+        """How many times its calibrated size the set has at each row (N,): the predicted spread, or 1.
+
+        `centers` are the predictions there, where they are known already.
+        """
+        model = self._fitted("scales")
+        return self._sets("scales").scales(model.features(X), self.centers(X) if centers is None else centers)
+
+    def residuals(self, X: Any, Y: ArrayLike) -> Array:
+        """What `set_` is a set of: outcome minus prediction (N, d), over the predicted spread where there is one."""
+        model = self._fitted("residuals")
+        outcomes = model.outcomes(X, Y)
+        return self._sets("residuals").at(model.features(X)).residuals(outcomes)
 
 
 class OutputSetting:
