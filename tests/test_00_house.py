@@ -36,6 +36,7 @@ ORDER = (
     "model",
     "batches",
     "io",
+    "following",
     "fitted",
     "estimator",
     "loading",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from fractions import Fraction
 from math import comb
 from typing import Any
@@ -31,6 +32,7 @@ from polyhedge.calibration import (
     this_model_minimum,
     this_model_rank,
 )
+from polyhedge.calibration.alarm import Alarm
 from polyhedge.calibration.weighted_rank import WeightedScores
 
 FALSE_ALARM = 1e-4
@@ -386,3 +388,61 @@ def test_radii_are_the_same_after_a_trip_through_a_file(calibrator: Calibrator) 
     assert type(radii.calibrator) is type(calibrator)
     again = radii.calibrator.calibrate(scores, Rows(X, 60), 0.1)
     assert (again.at(new) == calibrator.calibrate(scores, Rows(X, 60), 0.1).at(new)).all()
+
+
+def streams(m: int, rows: int, rng: np.random.Generator, ties: bool = False) -> tuple[int, Any]:
+    """Misses of an exchangeable stream of rows after a calibration split of m rows of its own."""
+    scores = rng.integers(8, size=m + rows) if ties else rng.uniform(size=m + rows)
+    return conformal_rank(m, 0.1), scores[m:] > conformal_radius(scores[:m], 0.1)
+
+
+class TestAlarm:
+    """Looked at after every row."""
+
+    def test_wealth_is_a_martingale_on_exchangeable_rows(self) -> None:
+        """The mean over both continuations, by their exact chances, is what it was."""
+        alarm = Alarm.of(100, conformal_rank(100, 0.1)).updated([True, False, False, True] * 10)
+        chance = (10 + 20) / (101 + 40)
+        later = [alarm.updated([miss]) for miss in (True, False)]
+        worth = [float(each.wealth.sum()) for each in later]
+        assert chance * worth[0] + (1 - chance) * worth[1] == pytest.approx(float(alarm.wealth.sum()))
+
+    @pytest.mark.parametrize("ties", [False, True])
+    def test_exchangeable_streams_raise_it_at_most_as_often_as_stated(self, ties: bool) -> None:
+        rng, n_streams, rate = np.random.default_rng(0), 60, 0.05
+        raised = 0
+        for _ in range(n_streams):
+            rank, missed = streams(100, 200, rng, ties)
+            raised += Alarm.of(100, rank, rate).updated(missed).is_raised
+        assert raised <= stats.binom(n_streams, rate).ppf(1 - FALSE_ALARM)
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize("m", [100, 500])
+    def test_a_thousand_long_streams_raise_it_at_most_as_often_as_stated(self, m: int) -> None:
+        rng, n_streams, rate = np.random.default_rng(1), 1000, 0.01
+        raised = 0
+        for _ in range(n_streams):
+            rank, missed = streams(m, 2000, rng)
+            raised += Alarm.of(m, rank, rate).updated(missed).is_raised
+        assert raised <= stats.binom(n_streams, rate).ppf(1 - FALSE_ALARM)
+
+    def test_fall_of_coverage_raises_it_and_it_says_what_to_do(self) -> None:
+        rng = np.random.default_rng(0)
+        missed = np.concatenate([rng.uniform(size=300) < 0.1, rng.uniform(size=1000) < 0.2])
+        alarm = Alarm.of(500, conformal_rank(500, 0.1)).updated(missed)
+        assert alarm.raised_at is not None
+        assert 300 < alarm.raised_at < 1000
+        assert re.search(r"alarm at row \d+: \d+ of 1300 rows were not covered; .* Refresh the decider", str(alarm))
+
+    def test_rows_fed_at_once_or_one_by_one_are_the_same(self) -> None:
+        missed = np.random.default_rng(0).uniform(size=120) < 0.3
+        at_once = one_by_one = Alarm.of(50, conformal_rank(50, 0.1))
+        at_once = at_once.updated(missed)
+        for miss in missed:
+            one_by_one = one_by_one.updated([miss])
+        assert one_by_one.highest == at_once.highest
+        assert one_by_one.raised_at == at_once.raised_at
+
+    def test_rate_must_be_a_probability(self) -> None:
+        with pytest.raises(ValueError, match="rate must lie strictly between 0 and 1"):
+            Alarm.of(100, 91, 1.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -158,3 +159,72 @@ def test_correction_for_many_groups_names_one_wrongly_as_rarely_as_stated(n_grou
         return bool((shortfalls([inside[labels == k] for k in range(n_groups)], 0.1) <= 0.05).any())
 
     assert sum(named() for _ in range(1000)) <= stats.binom(1000, 0.05).ppf(1 - 1e-4)
+
+
+class TestLifeAfterFit:
+    """Outcomes become known."""
+
+    def test_coverage_is_counted_against_the_bounds_that_were_issued(self) -> None:
+        fitted = decider().fit(*rows())
+        X, Y = rows(40, seed=1)
+        issued = fitted.decide(X)
+        missed = ~fitted.measure(X, Y).inside
+        fitted.recalibrate(*rows(200, seed=2), groups=None)
+        found = fitted.update(X, Y, issued)
+        assert found.missed.tolist() == missed.tolist()
+        assert not found.was_recomputed
+        assert found.coverage == 1 - missed.mean()
+        assert fitted.update(X, Y, np.full(40, -1e9)).missed[40:].all()
+        assert fitted.update(X, Y).was_recomputed
+
+    def test_rows_fed_late_and_in_batches_give_the_same_radius(self) -> None:
+        X, Y = rows(60, seed=1)
+        one, other = (decider(calibration=Online(), split="time").fit(*rows()) for _ in range(2))
+        one.update(X, Y)
+        for i in range(60):
+            other.update(X[[i]], Y[[i]])
+        assert one.radius_ == other.radius_
+        assert (one.followed_.missed == other.followed_.missed).all()
+
+    def test_radius_follows_a_shift_and_a_file_keeps_where_it_is(self, tmp_path: Path) -> None:
+        fitted = decider(calibration=Online(0.05), split="time").fit(*rows())
+        before, (X, Y) = fitted.radius_, rows(50, seed=1)
+        fitted.update(X, 5 * Y)
+        assert fitted.radius_ > before
+        fitted.save(tmp_path / "model.phm")
+        twin = ph.load(tmp_path / "model.phm")
+        for each in (twin, fitted):
+            each.update(X, Y)
+        assert twin.radius_ == fitted.radius_
+        assert len(fitted.calibrations_) == len(twin.calibrations_) == 2
+
+    def test_alarm_is_raised_where_bounds_fail_and_not_before(self) -> None:
+        fitted = decider().fit(*rows())
+        X, Y = rows(80, seed=1)
+        calm = fitted.update(X, Y)
+        assert calm.alarm is not None
+        assert not calm.alarm.is_raised
+        assert fitted.update(X, 20 * Y + 20).alarm.is_raised  # type: ignore[union-attr]
+        assert "alarm at row" in str(fitted.followed_)
+        assert not hasattr(fitted.recalibrate(X, Y), "followed_")
+
+    def test_refresh_trains_on_newer_rows_keeps_the_shape_and_forgets_what_was(self) -> None:
+        X, Y = rows()
+        fitted = decider(split="time").fit(X, Y)
+        shape, (newer, outcomes) = fitted.set_, rows(400, seed=3)
+        fitted.update(newer, outcomes + 10 * newer[:, :1])
+        fitted.refresh(newer, outcomes + 10 * newer[:, :1])
+        assert fitted.set_ is shape
+        assert not hasattr(fitted, "followed_")
+        fresh, later = rows(400, seed=4)
+        held = fitted.evaluate(fresh, later + 10 * fresh[:, :1])
+        assert held.coverage.high > 0.9
+        assert fitted.n_calibrate_ == 200
+
+    def test_decisions_from_elsewhere_are_refused(self) -> None:
+        fitted = decider().fit(*rows())
+        X, Y = rows(4, seed=1)
+        with pytest.raises(ValueError, match=r"radii, of these 4 rows, got shape \(3,\)"):
+            fitted.update(X, Y, np.ones(3))
+        with pytest.raises(ValueError, match="do not know their radii"):
+            fitted.update(X, Y, replace(fitted.decide(X), radii=None))

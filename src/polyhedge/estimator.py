@@ -20,6 +20,7 @@ from polyhedge.columns.raw import chooses_predictor, number_columns, prepare
 from polyhedge.data import GroupSplit, TimeSplit, digest_rows, take_rows
 from polyhedge.data.splits import IndexArray
 from polyhedge.fitted import FittedAttributes, OutputSetting
+from polyhedge.following import FollowsOutcomes
 from polyhedge.io import Key, write_model
 from polyhedge.learners import Auto, Learner, Samples, learn_with_spread
 from polyhedge.metrics import Evaluation, RowMeasures, by_group
@@ -55,7 +56,7 @@ _TRAIL = Lock()
 """Held while radii join the audit trail: two that are set at once must both be in it."""
 
 
-class RobustDecider(FittedAttributes, OutputSetting, BaseEstimator):
+class RobustDecider(FollowsOutcomes, FittedAttributes, OutputSetting, BaseEstimator):
     r"""Robust decisions whose cost bound holds with probability at least 1 - alpha.
 
     `fit` splits the rows into three disjoint parts: one trains the predictor, one learns the shape of
@@ -111,6 +112,7 @@ class RobustDecider(FittedAttributes, OutputSetting, BaseEstimator):
     split_ : the row indices of the three parts.
     n_learn_, n_calibrate_ : samples that shaped the set, and that set its radius.
     calibrations_ : the audit trail: one `Calibration` for each radius so far, the newest last.
+    followed_ : what came of the bounds since, after `update`: coverage, and an alarm where it is worse than chance.
     settings_ : how predictor, learner, split and random_state printed when the decider was fitted.
     data_digest_ : SHA-256 of the rows and their split.
     details_ : what was stored beside a model that was loaded from a file.
@@ -322,6 +324,7 @@ class RobustDecider(FittedAttributes, OutputSetting, BaseEstimator):
     def _take_over(self, radii: Radii, digest: str) -> None:
         with _TRAIL:
             self.model_ = self.model_.with_radii(radii, digest)
+            self._followed_anew()
 
     def decide(
         self,

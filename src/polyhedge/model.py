@@ -73,7 +73,7 @@ class Placed:
 
     def decide(self) -> Decisions:
         """Decisions with bounds; the detail of a row says where nothing is promised for it."""
-        found = self.regions.decide(self.radii)
+        found = replace(self.regions.decide(self.radii), radii=self.radii)
         return found.noted([self.notes.get(i, "") for i in range(len(found))] if self.notes else ())
 
 

@@ -88,6 +88,8 @@ class Decisions:
     labels : what rows and columns are called, where it is known.
     expected_cost : (N,)
         Mean cost that a plan expects of its decision; None where the decision is robust against a set.
+    radii : (N,)
+        Calibrated radii that the bounds hold for, where a decider made them: what `update` counts errors against.
     """
 
     flat: Array
@@ -100,6 +102,7 @@ class Decisions:
     detail: tuple[str, ...] = ()
     labels: Labels | None = None
     expected_cost: Array | None = None
+    radii: Array | None = None
 
     def __post_init__(self) -> None:
         nameless = [i for i in np.flatnonzero(np.isnan(self.cost_bound)) if self.status[i].has_solution]
@@ -148,8 +151,10 @@ class Decisions:
         if labels is not None and labels.index is not None:
             labels = replace(labels, index=labels.index[rows])
         detail = tuple(self.detail[i] for i in rows) if self.detail else ()
-        expected = None if self.expected_cost is None else self.expected_cost[rows]
-        return replace(self, **arrays, detail=detail, labels=labels, expected_cost=expected)
+        known: dict[str, Any] = {
+            name: None if (of_all := getattr(self, name)) is None else of_all[rows] for name in _IF_KNOWN
+        }
+        return replace(self, **arrays, detail=detail, labels=labels, **known)
 
     def noted(self, notes: Sequence[str]) -> Self:
         """With a note for each row before the text that explains its status; as they are where there is none."""
@@ -219,6 +224,7 @@ class Decisions:
 
 
 _ARRAYS = ("flat", "cost_bound", "worst_outcome", "active_facets", "status", "gap")
+_IF_KNOWN = ("expected_cost", "radii")
 _SHOWN = 10  # rows that a printed text or table shows: they fit a screen
 
 

@@ -1,0 +1,213 @@
+"""Life after fit: outcomes become known, radii follow them, an alarm watches, the predictor is refreshed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from polyhedge._validation import Array, Indices
+from polyhedge.calibration import Calibrator, FollowingRadii, Rows
+from polyhedge.calibration.alarm import Alarm, alarm_for
+from polyhedge.data import TimeSplit, digest_rows, take_rows
+from polyhedge.metrics import Proportion, proportion
+from polyhedge.model import Model, calibrated_radii
+from polyhedge.predictors import Predictor, as_predictor
+from polyhedge.regions import Guard, ScaledSet, SetPlan
+from polyhedge.robust import Decisions
+from polyhedge.rows import generator, n_rows_of
+
+
+@dataclass(frozen=True, eq=False)
+class Followed:
+    """What came of the bounds since `fit`, `recalibrate` or `refresh`.
+
+    Attributes
+    ----------
+    missed : (n,) whether each row's outcome lay outside what its bound was for, in the order in which they were fed.
+    promised : 1 - alpha.
+    alarm : whether this is more than chance; None where the promise has no exact law, such as by category.
+    was_recomputed : whether some rows came without the bounds that were issued, so that radii were computed anew.
+    """
+
+    missed: Any
+    promised: float
+    alarm: Alarm | None
+    was_recomputed: bool = False
+
+    @property
+    def coverage(self) -> Proportion | None:
+        """Share of rows that were covered; None before any row. Its interval holds at a moment chosen beforehand."""
+        return proportion(~self.missed) if len(self.missed) else None
+
+    def __str__(self) -> str:
+        said = f"covered {self.coverage} of {len(self.missed)} rows  (promised {self.promised:.3g})"
+        how = "; bounds were not given for all rows and were computed anew" if self.was_recomputed else ""
+        return f"{said}{how}" + ("" if self.alarm is None else f"\n{self.alarm}")
+
+
+class FollowsOutcomes:
+    """What a fitted decider can do once outcomes become known."""
+
+    def update(
+        self,
+        X: Any,
+        Y: Any,
+        bounds: Decisions | ArrayLike | None = None,
+        *,
+        parameters: Mapping[Any, Any] | None = None,
+    ) -> Followed:
+        """Feed outcomes as they become known, late and in batches too, in the order of time.
+
+        Coverage is counted, an alarm tells where it is worse than chance allows, and radii that follow outcomes
+        (`calibration=Online()`) move. An error counts against the bound that was issued.
+
+        Parameters
+        ----------
+        X, Y : rows whose outcomes are known now; each row once.
+        bounds : what `decide` returned for these rows, or the `radii` in it. None computes radii anew, row by row in
+            this order, which is the same where the decider was not recalibrated or updated in between; the result says
+            so.
+        parameters : as in `decide`.
+
+        Returns
+        -------
+        Followed
+            What came of all bounds since the last calibration; also in `followed_`.
+        """
+        decider: Any = self
+        model = decider._fitted("update")
+        so_far = vars(self).get("followed_") or not_followed(model)
+        self.model_, self.followed_ = followed(model, so_far, X, Y, bounds, parameters)
+        return self.followed_
+
+    def refresh(self, X: Any, Y: Any, *, parameters: Mapping[Any, Any] | None = None) -> Self:
+        """Fit the predictor on one half of newer rows and calibrate on the other; shape and settings stay.
+
+        This takes a fit of the predictor and no learning. With a split in time the older half trains; otherwise halves
+        are random. Where the predictor needs no training all rows calibrate. The shape was learned on residuals of
+        the old predictor: the promise does not depend on it, only how low bounds are.
+        """
+        decider: Any = self
+        model = decider._fitted("refresh")
+        rng = generator(decider.random_state)
+        predictor = as_predictor(
+            decider.predictor, model.problem.n_outcomes, random_state=int(rng.integers(2**31, size=2)[1])
+        )
+        n = n_rows_of(X)
+        in_time = isinstance(decider.split, (str, TimeSplit))
+        order = np.arange(n) if in_time else rng.permutation(n)
+        half = n // 2 if predictor.needs_training else 0
+        parts = order[:half], order[half:]
+        self.model_ = refreshed(model, predictor, decider._calibrator, X, Y, parameters, parts)
+        self._followed_anew()
+        return self
+
+    def _followed_anew(self) -> None:
+        if hasattr(self, "followed_"):
+            del self.followed_
+
+
+def not_followed(model: Model) -> Followed:
+    """Before any outcome is known."""
+    return Followed(np.zeros(0, dtype=bool), 1 - model.radii.alpha, alarm_for(model.radii))
+
+
+def followed(
+    model: Model,
+    so_far: Followed,
+    X: Any,
+    Y: Any,
+    bounds: Decisions | ArrayLike | None,
+    parameters: Mapping[Any, Any] | None,
+) -> tuple[Model, Followed]:
+    """The model and what came of its bounds, after the outcomes Y of the rows X became known."""
+    scores = model.scores(X, Y, parameters)
+    issued = issued_radii(bounds, len(scores))
+    radii = model.radii
+    if isinstance(radii, FollowingRadii):
+        radii, missed = _one_by_one(radii, scores, issued)
+        model = _with_followed(model, radii, digest_rows(X, model.outcomes(X, Y)))
+    else:
+        at = radii.at(Rows(model.features(X), len(scores))) if issued is None else issued
+        missed = scores > at
+    return model, replace(
+        so_far,
+        missed=np.concatenate([so_far.missed, missed]),
+        alarm=None if so_far.alarm is None else so_far.alarm.updated(missed),
+        was_recomputed=so_far.was_recomputed or issued is None,
+    )
+
+
+def issued_radii(bounds: Decisions | ArrayLike | None, n: int) -> Array | None:
+    """The radii (n,) of bounds that were issued; None where they are to be computed anew."""
+    radii = bounds.radii if isinstance(bounds, Decisions) else bounds
+    if bounds is not None and radii is None:
+        raise ValueError("These decisions do not know their radii. Give those that decide returned, as they are.")
+    if radii is None:
+        return None
+    array = np.asarray(radii, dtype=np.float64)
+    if array.shape != (n,) or np.isnan(array).any():
+        raise ValueError(f"bounds must be the decisions, or the radii, of these {n} rows, got shape {array.shape}.")
+    return array
+
+
+def _one_by_one(radii: Any, scores: Array, issued: Array | None) -> tuple[Any, Any]:
+    if issued is not None:
+        return radii.updated(scores, issued), scores > issued
+    missed = []
+    for score in scores:
+        missed.append(score > float(radii.at(Rows(None, 1))[0]))
+        radii = radii.updated([score])
+    return radii, np.array(missed, dtype=bool)
+
+
+def _with_followed(model: Model, radii: Any, digest: str) -> Model:
+    """The model with radii that have followed: one entry of the audit trail stands for all rows since calibration.
+
+    Its digest is a chain, so that it tells whether the same rows were fed in the same order.
+    """
+    has_followed = getattr(model.radii, "n_rows", 0) > 0
+    chained = sha256(f"{model.trail[-1].digest}{digest}".encode()).hexdigest()
+    entered = model.with_radii(radii, chained)
+    return replace(entered, trail=(*model.trail[:-1], entered.trail[-1])) if has_followed else entered
+
+
+def refreshed(
+    model: Model,
+    predictor: Predictor,
+    calibrator: Calibrator,
+    X: Any,
+    Y: Any,
+    parameters: Mapping[Any, Any] | None,
+    parts: tuple[Indices, Indices],
+) -> Model:
+    """The model with a predictor fitted on one part of newer rows, recalibrated on the other; the shape stays."""
+    features, outcomes, values = model.features(X), model.outcomes(X, Y), model.values(X, parameters)
+    train, calibrate = parts
+    if predictor.needs_training:
+        predictor.fit(take_rows(features, train), outcomes[train])
+    sets = getattr(model.family, "sets", None)
+    if not isinstance(sets, ScaledSet) or (
+        isinstance(model.family, Guard) and not isinstance(model.family.plan, SetPlan)
+    ):
+        raise ValueError(
+            "Only a learned set can be refreshed: a plan is chosen for the residuals of its own predictor. Fit anew."
+        )
+    family: Any = replace(sets, predictor=predictor)
+    if isinstance(model.family, Guard):
+        family = Guard(model.problem, predictor, SetPlan(family, model.family.set_radius(0.0)))
+    radii, digest = calibrated_radii(
+        family,
+        calibrator,
+        take_rows(features, calibrate),
+        outcomes[calibrate],
+        model.radii.alpha,
+        None,
+        None if values is None else values[calibrate],
+    )
+    return replace(model, family=family).with_radii(radii, digest)
