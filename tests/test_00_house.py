@@ -196,3 +196,17 @@ def test_no_file_contains_an_absolute_path_of_this_machine() -> None:
         if homes.search(text) or here in text:
             guilty.append(str(path.relative_to(ROOT)))
     assert guilty == []
+
+
+def test_nobody_asks_which_exported_shape_a_set_is() -> None:
+    """A class of one's own that fulfils the protocol works everywhere: shapes are asked what they offer."""
+    asked = re.compile(r"isinstance\([^)]*\b(?:Ball|Box|Ellipsoid|Polyhedron|UnionOfBalls)\b")
+    guilty = [str(path.relative_to(PACKAGE)) for path in MODULES if asked.search(path.read_text(encoding="utf-8"))]
+    assert guilty == []
+
+
+def test_no_learner_asks_a_problem_for_what_its_structure_says() -> None:
+    asked = re.compile(r"problem\.pieces\b|len\([\w.]*problem\.support_rows\[0\]\)")
+    guilty = [str(path.relative_to(PACKAGE)) for path in MODULES if "learners" in path.parts]
+    guilty = [name for name in guilty if asked.search((PACKAGE / name).read_text(encoding="utf-8"))]
+    assert guilty == []

@@ -9,18 +9,13 @@ from polyhedge.learners import Descent, Samples
 from polyhedge.learners.descent import total_gradient
 from polyhedge.learners.starts import axis_box, closed, one_sided, pca_box
 from polyhedge.solvers.program import Status
+from shared import learning_data
 
 PROBLEMS = {
     "linear": lambda: ph.problems.simplex_linear([-0.08, 0.0]),
     "quadratic": lambda: ph.problems.simplex_quadratic([-0.08, 0.0], 0.08),
     "newsvendor": lambda: ph.problems.simplex_newsvendor(0.3, 0.7, 2),
 }
-
-
-def learning_data(n=60, d=2, seed=0):
-    rng = np.random.default_rng(seed)
-    mixing = np.tril(rng.normal(size=(d, d))) * 0.3 + 0.3 * np.eye(d)
-    return rng.standard_t(5, size=(n, d)) @ mixing.T, rng.normal(size=(n, d))
 
 
 @pytest.fixture(params=PROBLEMS)

@@ -5,12 +5,14 @@ import re
 import subprocess
 import sys
 import time
+from functools import partial
 
 import cvxpy as cp
 import numpy as np
 import pytest
 
 import polyhedge as ph
+import shared
 from polyhedge.calibration import conformal_rank
 from polyhedge.learners import Samples
 from polyhedge.learners.paper.big_m import excess_over_selected
@@ -27,10 +29,7 @@ PROBLEMS = {
 }
 
 
-def learning_data(n, d=2, seed=0):
-    rng = np.random.default_rng(seed)
-    mixing = np.tril(rng.normal(size=(d, d))) * 0.3 + 0.3 * np.eye(d)
-    return rng.standard_t(5, size=(n, d)) @ mixing.T, 0.3 * rng.normal(size=(n, d))
+learning_data = partial(shared.learning_data, size=0.3)
 
 
 def brute_force(problem, residuals, centers, alpha):

@@ -1,6 +1,7 @@
 """Column-and-constraint generation: its bounds meet at the brute-force optimum for every curvature of the cost."""
 
 import itertools
+from functools import partial
 
 import cvxpy as cp
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 from scipy.spatial import ConvexHull
 
 import polyhedge as ph
+import shared
 from polyhedge.calibration import conformal_rank
 from polyhedge.learners import Samples
 from polyhedge.learners.paper.ccg import CCG
@@ -43,10 +45,7 @@ def concave_problem():
     )
 
 
-def learning_data(n, d=2, seed=0):
-    rng = np.random.default_rng(seed)
-    mixing = np.tril(rng.normal(size=(d, d))) * 0.3 + 0.3 * np.eye(d)
-    return rng.standard_t(5, size=(n, d)) @ mixing.T, 0.3 * rng.normal(size=(n, d))
+learning_data = partial(shared.learning_data, size=0.3)
 
 
 def selections(n, alpha):

@@ -1,10 +1,13 @@
 """Algorithm 2: its gradients, projections and quantile are exact; its bias is the predicted one."""
 
+from functools import partial
+
 import cvxpy as cp
 import numpy as np
 import pytest
 
 import polyhedge as ph
+import shared
 from polyhedge.learners import Samples
 from polyhedge.learners.paper import decision_steps, pinball_surrogate
 from polyhedge.learners.paper import pinball as module
@@ -21,10 +24,7 @@ PROBLEMS = {
 QUICK = Pinball(n_steps=30, n_starts=2)
 
 
-def learning_data(n=60, d=2, seed=0):
-    rng = np.random.default_rng(seed)
-    mixing = np.tril(rng.normal(size=(d, d))) * 0.3 + 0.3 * np.eye(d)
-    return rng.standard_t(5, size=(n, d)) @ mixing.T, 2 + rng.normal(size=(n, d)) / 2
+learning_data = partial(shared.learning_data, size=0.5, shift=2.0)
 
 
 def objective_of(problem, **kwargs):

@@ -1,10 +1,13 @@
 """Boxes: each is the best of its grid by independent evaluation; one-sided boxes know which sides hurt."""
 
+from functools import partial
+
 import cvxpy as cp
 import numpy as np
 import pytest
 
 import polyhedge as ph
+import shared
 from polyhedge.learners import Learner, Samples
 from polyhedge.learners.one_sided_box import OneSidedBox, harmful_sides
 from polyhedge.learners.paper import boxes as module
@@ -30,10 +33,7 @@ GRIDS = [MinVolume(n_angles=4, n_aspects=3), RotatedBoxGrid(n_angles=4, n_aspect
 PLUS, MINUS = np.eye(2), -np.eye(2)
 
 
-def learning_data(n=40, d=2, seed=0):
-    rng = np.random.default_rng(seed)
-    mixing = np.tril(rng.normal(size=(d, d))) * 0.3 + 0.3 * np.eye(d)
-    return rng.standard_t(5, size=(n, d)) @ mixing.T, rng.normal(size=(n, d))
+learning_data = partial(shared.learning_data, n=40)
 
 
 def linear_objective(**kwargs):

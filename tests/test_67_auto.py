@@ -1,7 +1,7 @@
 """The default learner: what it looks at, what it says, and that it takes every problem."""
 
 import itertools
-from functools import cache
+from functools import cache, partial
 from typing import ClassVar
 
 import cvxpy as cp
@@ -13,6 +13,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder
 
 import polyhedge as ph
+import shared
 from polyhedge.learners import Auto, Descent, OneSidedBox, Samples, auto, lower_bound
 from polyhedge.learners.cross_fit import Contest, half_way
 from polyhedge.robust import decide
@@ -50,10 +51,7 @@ USER_PROBLEMS = {
 }
 
 
-def learning_data(n=90, d=2, seed=0):
-    rng = np.random.default_rng(seed)
-    mixing = np.tril(rng.normal(size=(d, d))) * 0.3 + 0.3 * np.eye(d)
-    return rng.standard_t(5, size=(n, d)) @ mixing.T, rng.normal(size=(n, d))
+learning_data = partial(shared.learning_data, n=90)
 
 
 @cache

@@ -11,11 +11,10 @@ import numpy as np
 import pytest
 
 import polyhedge as ph
-from polyhedge.learners import LearnResult
 from polyhedge.problems import DecisionProblem, newsvendor, simplex_linear, simplex_quadratic
 from polyhedge.problems.stored import problem_from_state, problem_to_state
 from polyhedge.sets import Box
-from polyhedge.solvers.program import Status
+from shared import Given
 
 N_THREADS = 4
 N_CALLS = 8
@@ -64,19 +63,12 @@ KINDS = {
 }
 
 
-class _UnitBox:
-    """Learns nothing, at once."""
-
-    needs = ph.learners.Needs()
-
-    def learn(self, samples, random_state=None):
-        return LearnResult(Box([1.0, 1.0]).as_polyhedron(), 0.0, Status.OPTIMAL, 0.0)
-
-
 def _fitted(problem, seed=0, n=60):
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(n, 2))
-    decider = ph.RobustDecider(problem, "precomputed", alpha=0.2, learner=_UnitBox(), random_state=0)
+    decider = ph.RobustDecider(
+        problem, "precomputed", alpha=0.2, learner=Given(Box([1.0, 1.0]).as_polyhedron()), random_state=0
+    )
     return decider.fit(X, X + 0.3 * rng.normal(size=(n, 2)))
 
 

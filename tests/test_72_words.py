@@ -9,26 +9,15 @@ import numpy as np
 import pytest
 
 import polyhedge as ph
-from polyhedge.learners import LearnResult, OneSidedBox
+from polyhedge.learners import OneSidedBox
 from polyhedge.words import facets, facets_in_words, name_outcomes, promise_in_words
-
-
-class Fixed:
-    """A learner that returns the shape it was given."""
-
-    def __init__(self, shape: ph.sets.UncertaintySet) -> None:
-        self.shape = shape
-
-    needs = ph.learners.Needs()
-
-    def learn(self, samples, random_state=None) -> LearnResult:
-        return LearnResult(self.shape, objective=0.0, status=ph.Status.OPTIMAL, seconds=0.0)
+from shared import Given
 
 
 def fitted(problem: ph.DecisionProblem, shape: ph.sets.UncertaintySet, *, shift: float = 1.0) -> ph.RobustDecider:
     rng = np.random.default_rng(0)
     centers = shift * rng.normal(size=(200, problem.n_outcomes))
-    decider = ph.RobustDecider(problem, "precomputed", learner=Fixed(shape), random_state=0)
+    decider = ph.RobustDecider(problem, "precomputed", learner=Given(shape), random_state=0)
     return decider.fit(centers, centers + rng.uniform(-1, 1, centers.shape))
 
 
@@ -127,7 +116,7 @@ def test_rows_without_a_decision_are_not_counted() -> None:
 def fitted_demand(problem: ph.DecisionProblem) -> ph.RobustDecider:
     rng = np.random.default_rng(0)
     centers = rng.uniform(4.0, 6.0, (100, 2))
-    decider = ph.RobustDecider(problem, "precomputed", learner=Fixed(ph.Box([1.0, 1.0])), random_state=0)
+    decider = ph.RobustDecider(problem, "precomputed", learner=Given(ph.Box([1.0, 1.0])), random_state=0)
     return decider.fit(centers, centers + rng.uniform(-1, 1, centers.shape))
 
 

@@ -12,12 +12,11 @@ from typer.testing import CliRunner
 
 import polyhedge as ph
 from polyhedge import cli
-from polyhedge.learners import LearnResult
 from polyhedge.problems import DecisionProblem, from_toml
 from polyhedge.problems.stored import problem_from_state, problem_to_state
 from polyhedge.report.model import model_report
 from polyhedge.sets import Box, Polyhedron
-from polyhedge.solvers.program import Status
+from shared import Given
 
 RULES = ["stock covers demand", "reserve", "soft limit"]
 
@@ -38,18 +37,6 @@ def supply(unit: float = 1.0, upper: float = 20.0, **names: object) -> DecisionP
     )
 
 
-class Fixed:
-    """Learns one shape, at once."""
-
-    def __init__(self, shape: Polyhedron) -> None:
-        self.shape = shape
-
-    needs = ph.learners.Needs()
-
-    def learn(self, samples, random_state=None):
-        return LearnResult(self.shape, 0.0, Status.OPTIMAL, 0.0)
-
-
 def demand(n: int, seed: int = 0, d: int = 2) -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(n, d)) + 4
@@ -57,7 +44,7 @@ def demand(n: int, seed: int = 0, d: int = 2) -> tuple[np.ndarray, np.ndarray]:
 
 
 def fitted(problem: DecisionProblem, unit: float = 1.0) -> ph.RobustDecider:
-    learner = Fixed(Box(np.full(problem.n_outcomes, unit)).as_polyhedron())
+    learner = Given(Box(np.full(problem.n_outcomes, unit)).as_polyhedron())
     X, Y = demand(120, d=problem.n_outcomes)
     return ph.RobustDecider(problem, "precomputed", learner=learner, random_state=0).fit(unit * X, unit * Y)
 

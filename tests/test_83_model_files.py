@@ -10,7 +10,7 @@ import pickle
 import subprocess
 import sys
 import warnings
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from pathlib import Path
 
 import cvxpy as cp
@@ -34,6 +34,7 @@ from sklearn.svm import SVR
 import polyhedge as ph
 from polyhedge.io.archive import pack, unpack
 from polyhedge.problems.stored import problem_from_state, problem_to_state
+from shared import Given
 
 HERE = Path(__file__).parent
 X, Y = ph.data.make_synthetic(160, rng=np.random.default_rng(0))
@@ -42,19 +43,7 @@ P = np.array([[2.0, 0.3], [0.3, 1.0]])
 LINEAR = ph.problems.simplex_linear([-0.08, 0.0])
 
 
-@dataclass
-class _Given:
-    """A learner that returns a set it was given."""
-
-    shape: object
-
-    needs = ph.learners.Needs()
-
-    def learn(self, samples, random_state=None):
-        return ph.learners.LearnResult(self.shape, np.nan, ph.Status.OPTIMAL, 0.0, detail="given")
-
-
-BOX = _Given(ph.Box([1.0, 1.3]).as_polyhedron())
+BOX = Given(ph.Box([1.0, 1.3]).as_polyhedron())
 
 
 def fitted(problem=LINEAR, predictor="precomputed", learner=BOX, X=X, Y=Y):
@@ -104,7 +93,7 @@ SETS = {
 
 @pytest.mark.parametrize("name", SETS)
 def test_every_shape_of_set_decides_the_same_after_loading(name, path):
-    decider = fitted(ph.problems.simplex_newsvendor(0.3, 0.7, 2), learner=_Given(SETS[name]))
+    decider = fitted(ph.problems.simplex_newsvendor(0.3, 0.7, 2), learner=Given(SETS[name]))
     decider.save(path)
     twin = ph.load(path)
     assert type(twin.set_) is type(SETS[name])
@@ -336,7 +325,7 @@ def test_sets_of_unknown_shape_are_an_error(path):
         pass
 
     with pytest.raises(ValueError, match=r"A set of type Odd cannot be stored"):
-        fitted(learner=_Given(Odd([1.0, 1.0]))).save(path)
+        fitted(learner=Given(Odd([1.0, 1.0]))).save(path)
 
 
 WRITTEN = """

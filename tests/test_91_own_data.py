@@ -31,6 +31,7 @@ from polyhedge.cli import progress
 from polyhedge.predictors import as_predictor
 from polyhedge.solvers.program import Status
 from polyhedge.tables import Table, TableOptions, decisions_frame, fit_table, read_table
+from shared import run
 
 PROBLEM = """\
 kind = "simplex_linear"
@@ -39,10 +40,6 @@ decisions = ["go_left", "go_right"]
 c = [-0.1, 0.0]
 """
 OUTCOMES = ["left", "right"]
-
-
-def run(*arguments: object) -> Result:
-    return CliRunner().invoke(cli.app, [str(argument) for argument in arguments])
 
 
 def history(n: int = 200, seed: int = 0) -> pd.DataFrame:

@@ -21,10 +21,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner, Result
 
 import polyhedge as ph
-from polyhedge import cli
 from polyhedge.learners import OneSidedBox, PcaBox
 from polyhedge.report import (
     Card,
@@ -54,6 +52,7 @@ from polyhedge.report.model import ModelDetails, model_report
 from polyhedge_study import synthetic_task
 from polyhedge_study.study import StudySettings, run_study, study_jobs
 from polyhedge_study.study_report import study_page, write_study_report
+from shared import run
 
 EVIL = '<script>alert("x")</script>'
 CHROMIUM = next(
@@ -406,10 +405,6 @@ def test_wrong_results_folders_are_explained(tmp_path: Path) -> None:
 # --- the commands -----------------------------------------------------------------------------------------
 
 PROBLEM = 'kind = "simplex_linear"\noutcomes = ["a", "b"]\nc = [0.0, 0.1]\n'
-
-
-def run(*arguments: str | Path) -> Result:
-    return CliRunner().invoke(cli.app, [str(argument) for argument in arguments])
 
 
 @pytest.fixture(scope="module")

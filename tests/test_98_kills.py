@@ -16,12 +16,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from typer.testing import CliRunner, Result
 
 import polyhedge as ph
-from polyhedge import cli
 from polyhedge_study.study import StudyRow, StudySettings, run_study, study_jobs
 from polyhedge_study.tidy import read_rows
+from shared import run
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="forks, kills and mounts")
 
@@ -221,10 +220,6 @@ def disk(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
     disk = Disk(tmp_path / "disk", request.param, monkeypatch)
     yield disk
     disk.remove()
-
-
-def run(*arguments: object) -> Result:
-    return CliRunner().invoke(cli.app, list(map(str, arguments)))
 
 
 @pytest.mark.parametrize(

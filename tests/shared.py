@@ -1,0 +1,37 @@
+"""What several test files need."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from typer.testing import CliRunner, Result
+
+import polyhedge as ph
+from polyhedge import cli
+
+
+def learning_data(
+    n: int = 60, d: int = 2, seed: int = 0, *, size: float = 1.0, shift: float = 0.0
+) -> tuple[np.ndarray, np.ndarray]:
+    """Correlated residuals with heavy tails (n, d), and predictions of this size around the shift."""
+    rng = np.random.default_rng(seed)
+    mixing = np.tril(rng.normal(size=(d, d))) * 0.3 + 0.3 * np.eye(d)
+    return rng.standard_t(5, size=(n, d)) @ mixing.T, shift + size * rng.normal(size=(n, d))
+
+
+@dataclass(frozen=True)
+class Given:
+    """A learner that returns the shape it was given, at once."""
+
+    shape: Any
+    needs: ClassVar[ph.learners.Needs] = ph.learners.Needs()
+
+    def learn(self, samples: ph.learners.Samples, random_state: Any = None) -> ph.learners.LearnResult:
+        return ph.learners.LearnResult(self.shape, np.nan, ph.Status.OPTIMAL, 0.0, detail="given")
+
+
+def run(*arguments: object) -> Result:
+    """The command line with these arguments."""
+    return CliRunner().invoke(cli.app, [str(argument) for argument in arguments])
