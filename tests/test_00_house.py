@@ -34,6 +34,7 @@ ORDER = (
     "metrics",
     "rows",
     "model",
+    "summary",
     "batches",
     "io",
     "following",

@@ -2,12 +2,14 @@
 
 import copy
 import pickle
+import re
 
 import numpy as np
 import pandas as pd
 import pytest
 from sklearn import config_context
 from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
 
 import polyhedge as ph
 from polyhedge.metrics import Estimate, Proportion
@@ -105,7 +107,8 @@ def test_decisions_have_the_callers_index_and_the_names_of_problem_and_outcomes(
     pd.testing.assert_index_equal(frame.index, X.index)
     assert frame.columns.tolist() == ["z_1", "z_2", "cost_bound", "worst_steel", "worst_oil", "status", "note"]
     assert decisions[3].label == 1253
-    assert str(decisions[3]).startswith("1253: z = [")
+    assert re.fullmatch(r"1253: z_1 = .*, z_2 = .* costs at most .*, held in 9 of 10", str(decisions[3]))
+    assert "costs at most its bound, held in 9 of 10" in decisions._repr_html_()
 
 
 def test_a_series_by_the_names_of_the_features_is_one_row(fitted):
@@ -169,3 +172,29 @@ def test_rows_that_are_not_in_memory_are_refused(fitted):
     lazy = pyarrow.dataset.dataset(as_frame_of("pyarrow", X))
     with pytest.raises(TypeError, match=r"Rows must be in memory, got InMemoryDataset. Call collect\(\)"):
         decider.decide(lazy)
+
+
+def test_printing_a_decider_tells_in_words_what_was_learned_and_promised(fitted):
+    decider, _, _ = fitted
+    told = str(decider)
+    assert told == decider.summary()
+    for text in (
+        "problem    simplex linear: decides z_1, z_2",
+        "outcomes   steel, oil",
+        "predictor  a ridge regression on smooth features",
+        "rows       125 train, ",
+        "promise    each decision costs at most its bound, held in 9 of 10",
+        "exactly    the bound holds for a new row with probability at least 0.9",
+    ):
+        assert text in told
+    assert str(clone(decider)) == repr(clone(decider))
+    with pytest.raises(NotFittedError, match=r"Call fit\(X, Y\) before summary"):
+        clone(decider).summary()
+
+
+def test_the_page_of_a_decider_is_written_by_itself(fitted, tmp_path):
+    decider, X, Y = fitted
+    decider.report(tmp_path / "page.html", X, Y)
+    assert "What was observed" in (tmp_path / "page.html").read_text(encoding="utf-8")
+    with pytest.raises(NotFittedError, match=r"Call fit\(X, Y\) before report"):
+        clone(decider).report(tmp_path / "other.html")

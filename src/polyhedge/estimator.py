@@ -19,7 +19,7 @@ from polyhedge.calibration import Calibrator, Marginal, PreparedCalibrator, Radi
 from polyhedge.columns.raw import chooses_predictor, number_columns, prepare
 from polyhedge.data import GroupSplit, TimeSplit, digest_rows, take_rows
 from polyhedge.data.splits import IndexArray
-from polyhedge.fitted import FittedAttributes, OutputSetting
+from polyhedge.fitted import FittedAttributes, OutputSetting, Telling
 from polyhedge.following import FollowsOutcomes
 from polyhedge.io import Key, write_model
 from polyhedge.learners import Auto, Learner, Samples, learn_with_spread
@@ -50,13 +50,14 @@ from polyhedge.rows import (
     split_into_parts,
 )
 from polyhedge.sets import Region, Volume
+from polyhedge.summary import held_in_words
 
 _SETTINGS = ("predictor", "learner", "split", "random_state", "calibration", "guarantee", "plan", "caution")
 _TRAIL = Lock()
 """Held while radii join the audit trail: two that are set at once must both be in it."""
 
 
-class RobustDecider(FollowsOutcomes, FittedAttributes, OutputSetting, BaseEstimator):
+class RobustDecider(FollowsOutcomes, FittedAttributes, OutputSetting, Telling, BaseEstimator):
     r"""Robust decisions whose cost bound holds with probability at least 1 - alpha.
 
     `fit` splits the rows into three disjoint parts: one trains the predictor, one learns the shape of
@@ -364,7 +365,8 @@ class RobustDecider(FollowsOutcomes, FittedAttributes, OutputSetting, BaseEstima
         complaint = decisions.complaint()
         if complaint:
             warnings.warn(complaint, RuntimeWarning, stacklevel=2)
-        return replace(decisions.noted(model.oddities(X)), labels=model.labels(X, self._output_library))
+        labels = model.labels(X, self._output_library, held_in_words(model.radii.alpha))
+        return replace(decisions.noted(model.oddities(X)), labels=labels)
 
     def frontier(self, n: int = 11) -> list[dict[str, Any]]:
         """Judged bound and mean cost of the best rule at n cautions from 0 to 1, one dictionary each.

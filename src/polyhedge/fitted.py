@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -9,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn import get_config
 from sklearn.exceptions import NotFittedError
 
+from polyhedge._files import replace_file
 from polyhedge._validation import Array
 from polyhedge.calibration import Calibration
 from polyhedge.data import Split
@@ -19,6 +22,7 @@ from polyhedge.predictors import Predictor
 from polyhedge.problems import DecisionProblem
 from polyhedge.regions import ScaledSet
 from polyhedge.sets import UncertaintySet
+from polyhedge.summary import summary_of
 
 
 class FittedAttributes:
@@ -175,6 +179,46 @@ class FittedAttributes:
         model = self._fitted("residuals")
         outcomes = model.outcomes(X, Y)
         return self._sets("residuals").at(model.features(X)).residuals(outcomes)
+
+
+class Telling:
+    """A fitted decider in words and as a page."""
+
+    model_: Model
+
+    def summary(self) -> str:
+        """What was learned from which rows, and what is promised, a line each: what `print(decider)` shows after fit.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import polyhedge as ph
+        >>> Y = np.random.default_rng(0).normal(size=(100, 2))
+        >>> decider = ph.RobustDecider(ph.problems.simplex_linear([0.0, 0.0]), "precomputed", random_state=0).fit(Y, Y)
+        >>> print(decider.summary().splitlines()[-3])
+          promise    each decision costs at most its bound, held in 9 of 10
+        """
+        if not hasattr(self, "model_"):
+            raise NotFittedError("This RobustDecider is not fitted yet. Call fit(X, Y) before summary.")
+        return summary_of(self.model_)
+
+    def __str__(self) -> str:
+        """The summary of a fitted decider; before, its settings."""
+        return self.summary() if hasattr(self, "model_") else repr(self)
+
+    def report(self, path: str | Path, X: Any = None, Y: Any = None) -> None:
+        """Write the page of a fitted decider, one HTML file that works offline.
+
+        Parameters
+        ----------
+        path : where to write; the file is replaced whole or not at all.
+        X, Y : rows that were not used for fitting; the page then says what was observed on them.
+        """
+        if not hasattr(self, "model_"):
+            raise NotFittedError("This RobustDecider is not fitted yet. Call fit(X, Y) before report.")
+        # Pages are made from deciders, not the other way round: looked up when one is asked for.
+        page = import_module("polyhedge.report").model_report(self, X, Y)
+        replace_file(Path(path), page.encode())
 
 
 class OutputSetting:

@@ -168,10 +168,10 @@ class Model:
         """What is unlike the training rows in each row of X; nothing where kinds of columns are not known."""
         return () if self.schema is None else tuple(oddities(as_pandas(X), self.schema))
 
-    def labels(self, X: Any, frame: str | None = None) -> Labels:
+    def labels(self, X: Any, frame: str | None = None, promise: str = "") -> Labels:
         """What rows and columns of decisions at X are called; `frame` is a library, by default the one of X."""
         names = tuple(self.problem.decision_names), tuple(self.problem.outcome_names)
-        return Labels(*names, row_labels(X), frame or backend_of(X))
+        return Labels(*names, row_labels(X), frame or backend_of(X), promise)
 
     def region(self, x: Any, parameters: Mapping[Any, Any] | None = None) -> Region:
         """The region of one row."""

@@ -13,6 +13,7 @@ from polyhedge.estimator import RobustDecider
 from polyhedge.robust import Decisions
 from polyhedge.robust.counterpart import Counterpart
 from polyhedge.sets import Polyhedron, UncertaintySet, facets_of
+from polyhedge.summary import promise_of
 
 __all__ = ["Facet", "facets", "facets_in_words", "name_outcomes", "promise_in_words"]
 
@@ -133,24 +134,7 @@ def facets_in_words(
 
 def promise_in_words(decider: RobustDecider) -> tuple[str, ...]:
     """What a fitted decider guarantees, and where the guarantee ends, for readers without statistics."""
-    model = decider.model_
-    is_set = model.family.kind == "set"
-    covers = "outcome lies in the set that the decision guards against, and the " if is_set else ""
-    whom = (
-        "It is an average over cases. One particular kind of case may be covered less often."
-        if model.radii.kind == "marginal"
-        else f"More exactly, the bound {model.radii.promise()}."
-    )
-    return (
-        f"In at least {100 * (1 - decider.alpha_):.6g} % of cases like those it was calibrated on, the "
-        f"{covers}cost is at most the bound that comes with the decision.",
-        f"This rests on {decider.n_calibrate_} calibration rows that did nothing else, and on one assumption: new "
-        "cases come from the same source as these rows. It needs no assumption on how good the predictions are.",
-        whom,
-        "It is void if the world has changed since, or if calibration rows were used for anything else. "
-        "Recalibrating on fresh rows restores it for cases that look like them.",
-        "It says nothing about how low the bound is: poor predictions give bounds that hold but are costly.",
-    )
+    return promise_of(decider.model_)
 
 
 def name_outcomes(decider: RobustDecider, names: Sequence[str] | None = None) -> tuple[str, ...]:

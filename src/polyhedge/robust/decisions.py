@@ -23,13 +23,14 @@ class Labels:
     """What rows and columns of decisions are called.
 
     `index` labels the rows (None: 0, 1, ...), `decisions` and `outcomes` name the columns, and `frame` is the library
-    ("pandas", "polars" or "pyarrow") whose frame the caller gave.
+    ("pandas", "polars" or "pyarrow") whose frame the caller gave. `promise` says how often bounds hold, in words.
     """
 
     decisions: tuple[str, ...]
     outcomes: tuple[str, ...]
     index: Any = None
     frame: str = "pandas"
+    promise: str = ""
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,8 @@ class Decision:
     z : the decision, in the shape of its variable.
     cost_bound, worst_outcome, status, gap, detail : as in `Decisions`.
     label : what the row is called in the caller's frame; its position where it has no name.
+    promise : how often the bound holds, in words; empty where nothing is promised.
+    names : of the entries of the decision; none where they have none.
     """
 
     z: Array
@@ -50,13 +53,18 @@ class Decision:
     gap: float
     detail: str
     label: Any
+    promise: str = ""
+    names: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         if not np.isfinite(self.z).all():
             return f"{self.label}: no decision. {self.status}"
-        z = np.array2string(self.z, precision=4, suppress_small=True, separator=", ")
+        z = f"z = {np.array2string(self.z, precision=4, suppress_small=True, separator=', ')}"
+        if 0 < len(self.names) <= _FEW:
+            z = ", ".join(f"{name} = {value:.4g}" for name, value in zip(self.names, self.z.ravel(), strict=True))
         doubt = "" if self.status == Status.OPTIMAL else f" ({self.status.name.lower()}, gap {self.gap:.2g})"
-        return f"{self.label}: z = {z} costs at most {self.cost_bound:.4g}{doubt}"
+        promise = f", {self.promise}" if self.promise else ""
+        return f"{self.label}: {z} costs at most {self.cost_bound:.4g}{promise}{doubt}"
 
 
 @dataclass(frozen=True)
@@ -142,6 +150,8 @@ class Decisions:
             gap=float(self.gap[i]),
             detail=self.detail[i] if self.detail else "",
             label=i if self.labels is None or self.labels.index is None else self.labels.index[i],
+            promise="" if self.labels is None else self.labels.promise,
+            names=() if self.labels is None else self.labels.decisions,
         )
 
     def take(self, rows: Indices) -> Self:
@@ -203,7 +213,10 @@ class Decisions:
     def _repr_html_(self) -> str:
         table = self[:_SHOWN].to_frame("pandas").to_html()
         more = f"<p>{len(self) - _SHOWN} more rows: <code>to_frame()</code> has all.</p>" if len(self) > _SHOWN else ""
-        return f"<p>{len(self)} decisions, {int(self.is_optimal.sum())} of them optimal.</p>{table}{more}"
+        promise = (
+            f" Each costs at most its bound, {self.labels.promise}." if self.labels and self.labels.promise else ""
+        )
+        return f"<p>{len(self)} decisions, {int(self.is_optimal.sum())} of them optimal.{promise}</p>{table}{more}"
 
     def __len__(self) -> int:
         return len(self.cost_bound)
@@ -225,6 +238,7 @@ class Decisions:
 
 _ARRAYS = ("flat", "cost_bound", "worst_outcome", "active_facets", "status", "gap")
 _IF_KNOWN = ("expected_cost", "radii")
+_FEW = 6  # entries of a decision that a line shows by name
 _SHOWN = 10  # rows that a printed text or table shows: they fit a screen
 
 

@@ -1,0 +1,77 @@
+"""A fitted model in words: what was learned from which rows, and what is promised."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from polyhedge._text import printable
+from polyhedge.model import Model
+
+__all__ = ["held_in_words", "promise_of", "summary_of"]
+
+
+def held_in_words(alpha: float) -> str:
+    """How often a promise at this level holds, such as "held in 9 of 10".
+
+    Examples
+    --------
+    >>> held_in_words(0.1), held_in_words(0.05)
+    ('held in 9 of 10', 'held in 19 of 20')
+    """
+    share = 1 - Fraction(str(alpha))
+    return f"held in {share.numerator} of {share.denominator}"
+
+
+def promise_of(model: Model) -> tuple[str, ...]:
+    """What a model guarantees, and where the guarantee ends, for readers without statistics."""
+    is_set = model.family.kind == "set"
+    covers = "outcome lies in the set that the decision guards against, and the " if is_set else ""
+    whom = (
+        "It is an average over cases. One particular kind of case may be covered less often."
+        if model.radii.kind == "marginal"
+        else f"More exactly, the bound {model.radii.promise()}."
+    )
+    return (
+        f"In at least {100 * (1 - model.radii.alpha):.6g} % of cases like those it was calibrated on, the "
+        f"{covers}cost is at most the bound that comes with the decision.",
+        f"This rests on {model.radii.n} calibration rows that did nothing else, and on one assumption: new "
+        "cases come from the same source as these rows. It needs no assumption on how good the predictions are.",
+        whom,
+        "It is void if the world has changed since, or if calibration rows were used for anything else. "
+        "Recalibrating on fresh rows restores it for cases that look like them.",
+        "It says nothing about how low the bound is: poor predictions give bounds that hold but are costly.",
+    )
+
+
+def summary_of(model: Model) -> str:
+    """What was learned and promised, a line each."""
+    record, problem = model.record, model.problem
+    sizes = [f"{len(getattr(record.split, part))} {part}" for part in ("train", "learn", "calibrate")]
+    lines = {
+        "problem": f"{problem.name}: decides {', '.join(problem.decision_names)}",
+        "outcomes": ", ".join(problem.outcome_names),
+        "predictor": _predictor(model),
+        "left out": record.settings.get("left out", ""),
+        "rows": ", ".join(sizes),
+        "learned": _learned(model),
+        "promise": f"each decision costs at most its bound, {held_in_words(model.radii.alpha)}",
+        "exactly": f"the bound {model.radii.promise()}",
+        "rests on": f"{model.radii.n} calibration rows that did nothing else",
+    }
+    shown = [f"  {name:<10} {printable(text)}" for name, text in lines.items() if text]
+    return "\n".join(["A fitted RobustDecider", *shown])
+
+
+def _predictor(model: Model) -> str:
+    chosen = model.record.settings.get("chosen predictor")
+    if chosen:
+        return chosen
+    given = model.record.settings.get("predictor", "None")
+    return "a ridge regression on smooth features" if given == "None" else " ".join(given.split())
+
+
+def _learned(model: Model) -> str:
+    result = model.record.learn_result
+    if result is None:
+        return "a plan, whose cost is bounded"
+    return f"{type(result.set).__name__} from {model.record.n_learn} rows; {result.detail or result.status}"
