@@ -38,6 +38,7 @@ ORDER = (
     "batches",
     "io",
     "following",
+    "outcome_log",
     "fitted",
     "estimator",
     "loading",

@@ -128,18 +128,27 @@ def followed(
     """The model and what came of its bounds, after the outcomes Y of the rows X became known."""
     scores = model.scores(X, Y, parameters)
     issued = issued_radii(bounds, len(scores))
-    radii = model.radii
-    if isinstance(radii, FollowingRadii):
-        radii, missed = _one_by_one(radii, scores, issued)
-        model = _with_followed(model, radii, digest_rows(X, model.outcomes(X, Y)))
+    at = issued
+    if issued is None and not isinstance(model.radii, FollowingRadii):
+        at = model.radii.at(Rows(model.features(X), len(scores)))
+    later, found = after_scores(model, so_far, scores, at, digest_rows(X, model.outcomes(X, Y)))
+    return later, replace(found, was_recomputed=so_far.was_recomputed or issued is None)
+
+
+def after_scores(
+    model: Model, so_far: Followed, scores: Array, radii: Array | None, digest: str
+) -> tuple[Model, Followed]:
+    """The same after scores (N,) against radii (N,), which only radii that follow outcomes can do without."""
+    if isinstance(model.radii, FollowingRadii):
+        later, missed = _one_by_one(model.radii, scores, radii)
+        model = _with_followed(model, later, digest)
     else:
-        at = radii.at(Rows(model.features(X), len(scores))) if issued is None else issued
-        missed = scores > at
+        missed = scores > np.asarray(radii, dtype=np.float64)
     return model, replace(
         so_far,
         missed=np.concatenate([so_far.missed, missed]),
         alarm=None if so_far.alarm is None else so_far.alarm.updated(missed),
-        was_recomputed=so_far.was_recomputed or issued is None,
+        was_recomputed=so_far.was_recomputed or radii is None,
     )
 
 

@@ -1,0 +1,156 @@
+"""Outcomes that became known are kept in a database that no kill harms."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sqlite3
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import polyhedge as ph
+from polyhedge import cli
+from polyhedge.calibration import Online
+from polyhedge.outcome_log import OutcomeLog
+
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="forks and kills"),
+    pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning"),
+]
+N = 60
+
+
+@pytest.fixture(scope="module")
+def decider() -> ph.RobustDecider:
+    Y = np.random.default_rng(0).normal(size=(120, 2))
+    made = ph.RobustDecider(
+        ph.problems.simplex_linear([0.0, 0.0]),
+        "precomputed",
+        learner=ph.learners.OneSidedBox(),
+        split="time",
+        calibration=Online(),
+    )
+    return made.fit(np.zeros((120, 2)), Y)
+
+
+ROWS = np.random.default_rng(1).normal(size=(N, 2)) * 1.5
+
+
+def feed(path: Path, decider: ph.RobustDecider, size: int = 5, first: int = 0) -> None:
+    log = OutcomeLog(path, decider.model_)
+    for k in range(first, N, size):
+        rows = range(k, min(k + size, N))
+        log.add([f"row {i}" for i in rows], np.zeros((len(rows), 2)), ROWS[list(rows)])
+
+
+def replayed(path: Path, decider: ph.RobustDecider) -> tuple[bytes, list[bool]]:
+    model, found = OutcomeLog(path, decider.model_).replay()
+    state: Any = model.radii.state()
+    return state["levels"].tobytes() + state["scores"].tobytes(), found.missed.tolist()
+
+
+def child(work: Callable[[], None]) -> int:
+    pid = os.fork()
+    if pid == 0:
+        try:
+            work()
+        finally:
+            os._exit(0)
+    return pid
+
+
+def killed_runs(n_runs: int, folder: Path, decider: ph.RobustDecider) -> int:
+    """Feeds are killed at random moments and run again; how many were killed half way."""
+    feed(folder / "whole.db", decider)
+    usual, rng, half_way = replayed(folder / "whole.db", decider), np.random.default_rng(0), 0
+    for run in range(n_runs):
+        path = folder / f"{run}.db"
+        pid = child(lambda path=path: feed(path, decider))  # type: ignore[misc]
+        time.sleep(rng.uniform(0.0, 0.06))
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        OutcomeLog(path, decider.model_)
+        with sqlite3.connect(path) as database:
+            (n,) = database.execute("SELECT COUNT(*) FROM outcomes").fetchone()
+        database.close()
+        half_way += 0 < n < N
+        assert n % 5 == 0, "a batch was written in part"
+        feed(path, decider)
+        assert replayed(path, decider) == usual
+    return half_way
+
+
+def test_killed_updates_are_run_again_and_replay_bit_for_bit(tmp_path: Path, decider: ph.RobustDecider) -> None:
+    killed_runs(8, tmp_path, decider)
+
+
+@pytest.mark.slow
+def test_two_hundred_killed_updates_replay_bit_for_bit(tmp_path: Path, decider: ph.RobustDecider) -> None:
+    assert killed_runs(200, tmp_path, decider) > 20
+
+
+def test_two_processes_at_once_lose_and_double_nothing(tmp_path: Path, decider: ph.RobustDecider) -> None:
+    path = tmp_path / "log.db"
+    pids = [child(lambda size=size, first=first: feed(path, decider, size, first)) for size, first in ((3, 0), (4, 8))]  # type: ignore[misc]
+    for pid in pids:
+        os.waitpid(pid, 0)
+    with sqlite3.connect(path) as database:
+        keys = [key for (key,) in database.execute("SELECT key FROM outcomes")]
+    database.close()
+    assert sorted(keys) == sorted(f"row {i}" for i in range(N))
+
+
+def test_log_says_what_update_in_memory_says(tmp_path: Path, decider: ph.RobustDecider) -> None:
+    feed(tmp_path / "log.db", decider)
+    model, found = OutcomeLog(tmp_path / "log.db", decider.model_).replay()
+    twin = ph.RobustDecider(decider.problem, "precomputed")
+    twin.model_ = decider.model_
+    told = twin.update(np.zeros((N, 2)), ROWS)
+    assert model.radii.radius == twin.radius_
+    assert found.missed.tolist() == told.missed.tolist()
+
+
+def test_log_of_another_calibration_is_refused(tmp_path: Path, decider: ph.RobustDecider) -> None:
+    feed(tmp_path / "log.db", decider)
+    other = ph.RobustDecider(decider.problem, "precomputed", calibration=Online(), learner=decider.learner)
+    other.fit(np.zeros((120, 2)), np.random.default_rng(5).normal(size=(120, 2)))
+    with pytest.raises(ValueError, match="belongs to another calibration of the model"):
+        OutcomeLog(tmp_path / "log.db", other.model_)
+    with pytest.raises(ValueError, match="one key for each of 2 rows, got 1"):
+        OutcomeLog(tmp_path / "log.db", decider.model_).add(["a"], np.zeros((2, 2)), ROWS[:2])
+
+
+def test_commands_update_and_monitor_count_each_row_once(tmp_path: Path) -> None:
+    pd = pytest.importorskip("pandas")
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(rng.normal(size=(260, 3)), columns=["x", "u", "v"]).assign(id=np.arange(260))
+    fitted = ph.RobustDecider(
+        ph.problems.simplex_linear([0.0, 0.0]), learner=ph.learners.OneSidedBox(), random_state=0
+    ).fit(frame[["x"]], frame[["u", "v"]])
+    model, data = str(tmp_path / "m.polyhedge"), str(tmp_path / "new.csv")
+    fitted.save(model)
+
+    def run(*arguments: str) -> Any:
+        told = CliRunner().invoke(cli.app, [*arguments, "--json"])
+        assert told.exit_code == 0, told.output
+        return json.loads(told.stdout)
+
+    assert "There is no database" in CliRunner().invoke(cli.app, ["monitor", model]).output
+    later = frame.assign(u=rng.normal(size=260))
+    later.iloc[:30].to_csv(data, index=False)
+    assert run("update", model, data, "--key", "id")["new"] == 30
+    later.iloc[:50].to_csv(data, index=False)
+    told = run("update", model, data, "--key", "id")
+    assert (told["rows"], told["new"], told["n"]) == (50, 20, 50)
+    inside = fitted.measure(later[["x"]].iloc[:50], later[["u", "v"]].iloc[:50]).inside
+    assert run("monitor", model)["coverage"] == inside.mean()
+    assert run("monitor", model)["alarm_at"] is None
+    assert "no alarm" in CliRunner().invoke(cli.app, ["monitor", model]).output
