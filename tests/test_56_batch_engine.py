@@ -368,5 +368,5 @@ def test_large_calibration_samples_are_scored_in_parts(monkeypatch):
     X, Y = ph.data.make_synthetic(900, rng=rng)
     decider = ph.RobustDecider(ph.problems.simplex_linear([0.0, 0.0]), random_state=0).fit(X[:600], Y[:600])
     whole = decider.recalibrate(X[600:], Y[600:]).radius_
-    monkeypatch.setattr(importlib.import_module("polyhedge.estimator"), "_CALIBRATION_BLOCK", 37)
+    monkeypatch.setattr(importlib.import_module("polyhedge.model"), "_BLOCK", 37)
     assert decider.recalibrate(X[600:], Y[600:]).radius_ == pytest.approx(whole, rel=1e-12)
