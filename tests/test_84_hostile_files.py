@@ -395,6 +395,16 @@ def sparse_constant(shape):
     return edit
 
 
+def both(*changes):
+    """Several changes at once."""
+
+    def change(document, members):
+        for one in changes:
+            one(document, members)
+
+    return change
+
+
 STORED = ("problem", "stored")
 COMPILED = (*STORED, "compiled")
 CLAIMS = {
@@ -412,11 +422,20 @@ CLAIMS = {
     ),
     "fewer rows than the level needs": (changed("calibrations", 0, 1, value=3), "needs at least 9 calibration samples"),
     "a radius below every score": (
-        changed("calibrations", 0, 2, value={"$float": (-9.0).hex()}),
+        both(
+            changed("calibrations", 0, 2, value={"$float": (-9.0).hex()}),
+            changed("radii", "radius", value={"$float": (-9.0).hex()}),
+        ),
         "below the score of every residual",
     ),
     "a radius without end": (changed("calibrations", 0, 2, value={"$float": "inf"}), "radius must be a finite number"),
-    "more calibration rows than rows": (changed("calibrations", 0, 1, value=10**6), "of 120 rows"),
+    "more calibration rows than rows": (
+        both(changed("calibrations", 0, 1, value=10**6), changed("radii", "n", value=10**6)),
+        "of 120 rows",
+    ),
+    "a radius beside the audit trail": (changed("radii", "n", value=50), "not those of the newest entry"),
+    "radii of no known kind": (changed("radii", "kind", value="wishful"), "kind 'wishful' are not known"),
+    "a family of no known kind": (changed("family", value="hope"), "'hope' is not a known kind of region family"),
     "a proven bound above what was reached": (
         changed("learning", "numbers", value=[{"$float": (x).hex()} for x in (1.0, 0.1, 2.0)]),
         "no set costs less than 2, and that its own costs 1",
