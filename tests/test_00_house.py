@@ -40,6 +40,7 @@ ORDER = (
     "following",
     "outcome_log",
     "fitted",
+    "settings",
     "estimator",
     "loading",
     "words",

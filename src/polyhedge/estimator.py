@@ -9,8 +9,8 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, Self
 
+import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.base import BaseEstimator
 
 from polyhedge._frames import as_pandas
 from polyhedge._validation import Array, check_alpha
@@ -50,6 +50,7 @@ from polyhedge.rows import (
     split_into_parts,
 )
 from polyhedge.sets import Region, Volume
+from polyhedge.settings import NestedSettings, warn_if_fitted
 from polyhedge.summary import held_in_words
 
 _SETTINGS = ("predictor", "learner", "split", "random_state", "calibration", "guarantee", "plan", "caution")
@@ -57,7 +58,7 @@ _TRAIL = Lock()
 """Held while radii join the audit trail: two that are set at once must both be in it."""
 
 
-class RobustDecider(FollowsOutcomes, FittedAttributes, OutputSetting, Telling, BaseEstimator):
+class RobustDecider(FollowsOutcomes, FittedAttributes, OutputSetting, Telling, NestedSettings):
     r"""Robust decisions whose cost bound holds with probability at least 1 - alpha.
 
     `fit` splits the rows into three disjoint parts: one trains the predictor, one learns the shape of
@@ -209,6 +210,7 @@ class RobustDecider(FollowsOutcomes, FittedAttributes, OutputSetting, Telling, B
         self._forget()
         check_settings(self.problem, self.alpha, self.learner, self.split, self.calibration, self.guarantee)
         check_plan(self.plan, self.caution, self.guarantee, self.learner)
+        warn_if_fitted(self.predictor)
         check_rows(X, Y, groups, train=train, learn=learn, calibrate=calibrate)
         values = parameter_rows(self.problem.parameters, from_columns(parameters, X), n_rows_of(X))
         X, Y = as_pandas(X), as_pandas(Y)
@@ -414,6 +416,16 @@ class RobustDecider(FollowsOutcomes, FittedAttributes, OutputSetting, Telling, B
     def measure(self, X: Any, Y: ArrayLike, *, parameters: Mapping[Any, Any] | None = None) -> RowMeasures:
         """Bound, constraints, realised cost and regret row by row, on rows that were not used for fitting."""
         return self._fitted("evaluate").measure(X, Y, parameters)
+
+    def score(self, X: Any, Y: ArrayLike | None = None) -> float:
+        """Minus the mean cost bound at rows that were not used for fitting: larger is better, as searches want it.
+
+        Scores compare only at one alpha: a lower promise has lower bounds. A search such as `GridSearchCV` fits and
+        calibrates within its own folds, so that the setting it finds is free to use; but rows that chose a setting
+        must not calibrate it. Fit the chosen setting with `calibrate` rows that the search has not seen, or
+        `recalibrate` it on fresh ones. `Y` is not needed: a bound is a promise, not an observation.
+        """
+        return -float(np.mean(self.decide(X).cost_bound))
 
     def mean_volume(self, X: Any) -> Volume:
         """Volume of the set, the mean over the rows; over an even choice of them where support is known."""

@@ -151,6 +151,16 @@ class FittedAttributes:
         return dict(self._model.record.parameters)
 
     @property
+    def n_features_in_(self) -> int:
+        """Number of features that the predictor takes."""
+        known = self._model.names
+        count = None if known is None else len(known)
+        count = getattr(getattr(self.predictor_, "model", None), "n_features_in_", count)
+        if count is None:
+            raise AttributeError("The predictor does not say how many features it takes.")
+        return int(count)
+
+    @property
     def feature_names_in_(self) -> NDArray[np.object_]:
         """Names of the columns of X, where it had names."""
         if not self._model.record.feature_names:

@@ -15,6 +15,7 @@ from polyhedge._validation import Array
 from polyhedge.problems.checks import check_compiled_cost, check_curvature, check_feasible, check_with_parameters
 from polyhedge.problems.decompose import Decomposition, affine_rows, decompose
 from polyhedge.problems.feasible_set import FeasibleProgram, compile_feasible_program
+from polyhedge.problems.in_words import formula_of
 from polyhedge.problems.layout import Layout, in_structure, leaves_of
 from polyhedge.problems.lifted import KeptProblems, Lifted, LiftedParts, lift, split_with_parameters
 from polyhedge.problems.names import Source, check_names, default_outcome_names, entry_names
@@ -144,6 +145,9 @@ class DecisionProblem:
             return
         check_feasible(self)
         check_compiled_cost(self)
+
+    def __repr__(self) -> str:
+        return formula_of(self) if "written" in vars(self) else f"<{self.name}>"
 
     def labelled(self, **labels: Any) -> DecisionProblem:
         """The same problem with another name, source or names of its parts; nothing is compiled again."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,8 +17,8 @@ _SYMMETRIC = 1e-8
 """What rounding may leave between mirror images, and below zero among eigenvalues, in shares of the largest."""
 
 
-def simplex_linear(c: ArrayLike) -> DecisionProblem:
-    r"""Split a unit budget: $g(z, u) = (c + u)^\top z$ over the probability simplex.
+def simplex_linear(c: ArrayLike, *, names: Sequence[str] = ()) -> DecisionProblem:
+    r"""Split a unit budget: $g(z, u) = (c + u)^\top z$ over the probability simplex; `names` of the outcomes, if any.
 
     Examples
     --------
@@ -32,10 +33,12 @@ def simplex_linear(c: ArrayLike) -> DecisionProblem:
         constraints=[cp.sum(z) == 1],
         n_outcomes=len(c),
         name="simplex linear",
+        outcome_names=tuple(names),
+        decision_names=tuple(f"z_{name}" for name in names),
     )
 
 
-def simplex_quadratic(c: ArrayLike, beta: float) -> DecisionProblem:
+def simplex_quadratic(c: ArrayLike, beta: float, *, names: Sequence[str] = ()) -> DecisionProblem:
     r"""Split a unit budget evenly if it costs little: $(c + u)^\top z + \beta \sum_{i<j} (z_i - z_j)^2$."""
     c = as_finite(c, "c", ndim=1)
     if beta < 0:
@@ -47,15 +50,20 @@ def simplex_quadratic(c: ArrayLike, beta: float) -> DecisionProblem:
         constraints=[cp.sum(z) == 1],
         n_outcomes=len(c),
         name="simplex quadratic",
+        outcome_names=tuple(names),
+        decision_names=tuple(f"z_{name}" for name in names),
     )
 
 
-def simplex_newsvendor(overage: ArrayLike, underage: ArrayLike, n_outcomes: int) -> DecisionProblem:
+def simplex_newsvendor(
+    overage: ArrayLike, underage: ArrayLike, n_outcomes: int | None = None, *, names: Sequence[str] = ()
+) -> DecisionProblem:
     r"""Split a unit of stock over products with unknown demand u.
 
     $g(z, u) = \sum_j o_j \max(z_j - u_j, 0) + \underline{c}_j \max(u_j - z_j, 0)$ over the simplex;
-    `overage` and `underage` are numbers or one for each product.
+    `overage` and `underage` are numbers or one for each product; `n_outcomes` and `names` as in `newsvendor`.
     """
+    n_outcomes = _number_of_products(n_outcomes, overage, underage, names)
     z = cp.Variable(n_outcomes, nonneg=True, name="z")
     return DecisionProblem(
         decision=z,
@@ -63,18 +71,21 @@ def simplex_newsvendor(overage: ArrayLike, underage: ArrayLike, n_outcomes: int)
         constraints=[cp.sum(z) == 1],
         n_outcomes=n_outcomes,
         name="simplex newsvendor",
+        outcome_names=tuple(names),
+        decision_names=tuple(f"z_{name}" for name in names),
     )
 
 
 def newsvendor(
     overage: ArrayLike,
     underage: ArrayLike,
-    n_outcomes: int,
+    n_outcomes: int | None = None,
     *,
     capacity: float | None = None,
     sizes: ArrayLike = 1.0,
     integer: bool = False,
     nonnegative_demand: bool = True,
+    names: Sequence[str] = (),
 ) -> DecisionProblem:
     r"""Order quantities z >= 0 of several products under $\sum_j \text{size}_j z_j \le \text{capacity}$.
 
@@ -82,6 +93,8 @@ def newsvendor(
     ----------
     overage, underage : number or (n_outcomes,)
         Cost of a unit left over and of a unit of demand not met.
+    n_outcomes : int, optional
+        Number of products, where neither the costs nor `names` tell it.
     capacity : float, optional
         Total space; None for no limit.
     sizes : number or (n_outcomes,)
@@ -90,7 +103,15 @@ def newsvendor(
         Whole units only.
     nonnegative_demand : bool
         Cut demands below zero off every uncertainty set.
+    names : sequence of str, optional
+        Names of the products: outcomes are called so, and decisions "order_" with the name.
+
+    Examples
+    --------
+    >>> newsvendor([1.0, 2.0], 4.0, names=["rolls", "bread"]).decision_names
+    ('order_rolls', 'order_bread')
     """
+    n_outcomes = _number_of_products(n_outcomes, overage, underage, names)
     z = cp.Variable(n_outcomes, nonneg=True, integer=integer, name="order")
     space = _one_for_each(sizes, n_outcomes, "sizes")
     return DecisionProblem(
@@ -100,6 +121,8 @@ def newsvendor(
         n_outcomes=n_outcomes,
         outcome_support=_nonnegative if nonnegative_demand else None,
         name="newsvendor",
+        outcome_names=tuple(names),
+        decision_names=tuple(f"order_{name}" for name in names),
     )
 
 
@@ -110,8 +133,12 @@ def portfolio(
     budget: float = 1.0,
     lower: ArrayLike = 0.0,
     upper: ArrayLike = 1.0,
+    names: Sequence[str] = (),
 ) -> DecisionProblem:
-    r"""Invest a budget for unknown returns u: $-u^\top z + \gamma\, z^\top \Sigma z$, bounds on each asset."""
+    r"""Invest a budget for unknown returns u: $-u^\top z + \gamma\, z^\top \Sigma z$, bounds on each asset.
+
+    `names` are those of the assets, if any.
+    """
     covariance = as_finite(covariance, "covariance", ndim=2)
     n_assets = len(covariance)
     if covariance.shape != (n_assets, n_assets):
@@ -133,6 +160,8 @@ def portfolio(
         constraints=[cp.sum(z) == budget, z >= low, z <= high],
         n_outcomes=n_assets,
         name="portfolio",
+        outcome_names=tuple(names),
+        decision_names=tuple(f"weight_{name}" for name in names),
     )
 
 
@@ -177,6 +206,16 @@ class _MeanRiskCost:
 
 def _nonnegative(u: Any) -> list[cp.Constraint]:
     return [u >= 0]
+
+
+def _number_of_products(given: int | None, overage: ArrayLike, underage: ArrayLike, names: Sequence[str]) -> int:
+    sizes = [len(costs) for costs in map(np.atleast_1d, (overage, underage)) if np.ndim(costs) and len(costs) > 1]
+    sizes += [len(names)] if len(names) else []
+    if given is None and not sizes:
+        if np.ndim(overage) or np.ndim(underage):
+            return 1
+        raise ValueError("The number of products must be told: give one cost for each, their names, or n_outcomes.")
+    return sizes[0] if given is None else given
 
 
 def _newsvendor_cost(overage: ArrayLike, underage: ArrayLike, n_outcomes: int) -> Cost:

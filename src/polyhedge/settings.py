@@ -1,0 +1,71 @@
+"""Settings of a decider in the way of scikit-learn: nested ones by name, and what a fitted predictor means."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import fields, is_dataclass, replace
+from typing import Any, Self
+
+from sklearn.base import BaseEstimator
+from sklearn.exceptions import NotFittedError
+from sklearn.frozen import FrozenEstimator
+from sklearn.utils import get_tags
+from sklearn.utils.validation import check_is_fitted
+
+__all__ = ["NestedSettings", "warn_if_fitted"]
+
+
+class NestedSettings(BaseEstimator):
+    """Fields of learner, plan and calibrator by name, such as `learner__n_facets`, for searches over settings."""
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """The settings by name; with `deep` also those of learner, plan, calibrator and predictor."""
+        found: dict[str, Any] = super().get_params(deep)
+        if deep:
+            for name, part in super().get_params(deep=False).items():
+                if _is_settings(part):
+                    found |= {f"{name}__{field}": getattr(part, field) for field in _fields(part)}
+        return found
+
+    def set_params(self, **params: Any) -> Self:
+        """Set settings by name; a learner, plan or calibrator never changes, another one takes its place."""
+        inner: dict[str, dict[str, Any]] = {}
+        for key in [key for key in params if "__" in key]:
+            name, _, field = key.partition("__")
+            part = params.get(name, getattr(self, name, None))
+            if _is_settings(part):
+                if field not in _fields(part):
+                    known = ", ".join(_fields(part))
+                    raise ValueError(f"{type(part).__name__} has no setting {field!r}. Its settings are: {known}.")
+                inner.setdefault(name, {})[field] = params.pop(key)
+        super().set_params(**params)
+        for name, changed in inner.items():
+            setattr(self, name, replace(getattr(self, name), **changed))
+        return self
+
+
+def _fields(part: Any) -> list[str]:
+    return [field.name for field in fields(part) if field.init]
+
+
+def _is_settings(part: Any) -> bool:
+    """Learners, plans and calibrators are frozen records; a problem is one too, but is no setting."""
+    return is_dataclass(part) and not isinstance(part, type) and not hasattr(part, "written")
+
+
+def warn_if_fitted(predictor: Any) -> None:
+    """Warn that an estimator which comes fitted is fitted anew, and how to keep it as it is."""
+    if isinstance(predictor, FrozenEstimator) or not (hasattr(predictor, "get_params") and hasattr(predictor, "fit")):
+        return
+    try:
+        check_is_fitted(predictor)
+    except (NotFittedError, TypeError):
+        return
+    if get_tags(predictor).requires_fit:
+        warnings.warn(
+            f"The predictor {type(predictor).__name__} is fitted already, but a copy of it is fitted anew on the "
+            "training rows. To use it as it is, pass FrozenEstimator(model), and keep the rows that it has seen out of "
+            "fit's X; to fit it anew without this warning, pass sklearn.base.clone(model).",
+            UserWarning,
+            stacklevel=3,
+        )

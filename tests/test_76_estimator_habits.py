@@ -1,0 +1,77 @@
+"""What scikit-learn users expect of an estimator, and of problems that are ready-made."""
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.frozen import FrozenEstimator
+from sklearn.linear_model import LinearRegression
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+import polyhedge as ph
+
+X, Y = ph.data.make_synthetic(240, rng=np.random.default_rng(0))
+PROBLEM = ph.problems.simplex_linear([0.0, 0.0])
+QUICK = ph.learners.OneSidedBox()
+
+
+def decider(**settings):
+    return ph.RobustDecider(PROBLEM, **{"learner": QUICK, "random_state": 0, **settings})
+
+
+def test_a_fitted_predictor_is_fitted_anew_with_a_warning_that_names_the_way_out():
+    for model in (LinearRegression(), make_pipeline(StandardScaler(), LinearRegression())):
+        model.fit(X[:50], Y[:50])
+        with pytest.warns(UserWarning, match=r"is fitted already, .*pass FrozenEstimator\(model\)"):
+            decider(predictor=model).fit(X[50:], Y[50:])
+        decider(predictor=clone(model)).fit(X[50:], Y[50:])
+    decider(predictor=FrozenEstimator(model)).fit(X[50:], Y[50:])
+
+
+def test_settings_of_a_learner_are_set_by_name_and_the_learner_stays_as_it_was():
+    robust = decider()
+    assert robust.get_params()["learner__scale"] == "std"
+    twin = clone(robust).set_params(learner__max_contexts=50, alpha=0.2)
+    assert (twin.learner.max_contexts, twin.alpha, QUICK.max_contexts) == (50, 0.2, 300)
+    with pytest.raises(
+        ValueError, match=r"OneSidedBox has no setting 'facets'\. Its settings are: scale, max_contexts"
+    ):
+        robust.set_params(learner__facets=3)
+
+
+def test_a_search_over_settings_of_the_learner_finds_the_lowest_mean_bound():
+    search = GridSearchCV(decider(), {"learner__max_contexts": [20, 40]}, cv=2).fit(X, Y)
+    fresh = ph.data.make_synthetic(50, rng=np.random.default_rng(1))[0]
+    best = search.best_estimator_
+    assert search.score(fresh) == -best.decide(fresh).cost_bound.mean()
+    assert search.best_score_ == search.cv_results_["mean_test_score"].max()
+
+
+def test_the_number_of_features_is_known_after_fit():
+    assert decider().fit(X, Y).n_features_in_ == 4
+    with pytest.raises(AttributeError, match="no radius yet"):
+        decider().n_features_in_  # noqa: B018
+    with pytest.raises(NotFittedError, match="before decide"):
+        decider().score(X)
+
+
+def test_the_size_of_a_newsvendor_is_read_from_costs_or_names():
+    assert ph.problems.newsvendor([1.0, 2.0, 3.0], 4.0).n_outcomes == 3
+    assert ph.problems.newsvendor(1.0, [4.0]).n_outcomes == 1
+    named = ph.problems.newsvendor(1.0, 4.0, names=["rolls", "bread"])
+    assert (named.outcome_names, named.decision_names) == (("rolls", "bread"), ("order_rolls", "order_bread"))
+    with pytest.raises(ValueError, match="give one cost for each, their names, or n_outcomes"):
+        ph.problems.newsvendor(1.0, 4.0)
+    with pytest.raises(ValueError, match="overage must be a number or have 2 entries, got shape"):
+        ph.problems.newsvendor([1.0, 2.0, 3.0], 4.0, names=["rolls", "bread"], n_outcomes=2)
+    assert ph.problems.portfolio(np.eye(2), names=["steel", "oil"]).decision_names == ("weight_steel", "weight_oil")
+
+
+def test_a_problem_prints_as_one_formula():
+    assert repr(PROBLEM).startswith("<simplex linear: minimise over z (2, at least 0) the cost ")
+    assert repr(PROBLEM).endswith("@ z subject to Sum(z, None, False) == 1.0>")
+    whole = repr(ph.problems.newsvendor(1.0, 4.0, 1, integer=True))
+    assert "minimise over order (1, at least 0, whole numbers) the cost" in whole
+    assert len(repr(ph.problems.simplex_linear(np.linspace(0.0, 1.0, 400)))) < 700
