@@ -42,6 +42,7 @@ ORDER = (
     "fitted",
     "settings",
     "estimator",
+    "backtesting",
     "loading",
     "words",
     "tables",

@@ -228,3 +228,49 @@ class TestLifeAfterFit:
             fitted.update(X, Y, np.ones(3))
         with pytest.raises(ValueError, match="do not know their radii"):
             fitted.update(X, Y, replace(fitted.decide(X), radii=None))
+
+
+class TestBacktest:
+    """Promise and reality over history."""
+
+    def drifting(self) -> tuple[Any, Any, Any]:
+        X, Y = rows(600)
+        days = np.arange("2024-01-01", "2025-08-23", dtype="datetime64[D]")
+        return X, Y * np.where(np.arange(600) < 400, 1.0, 3.0)[:, None], days
+
+    def test_online_radius_keeps_coverage_where_a_fixed_one_loses_it(self) -> None:
+        X, Y, days = self.drifting()
+        fixed = ph.backtest(decider(), X, Y, every="30D", times=days)
+        online = ph.backtest(decider(calibration=Online(0.05)), X, Y, every="30D", times=days, start="2025-02-01")
+        assert fixed.coverage < 0.75 < 0.85 < online.coverage
+        assert [period.n for period in online.periods] == [30] * 6 + [23]
+        assert str(online.periods[1].start)[:10] == "2025-03-03"
+        assert online.worst.coverage == min(online.to_frame()["coverage"])
+        assert "worst period" in str(online)
+
+    def test_a_period_knows_nothing_of_its_own_outcomes_or_later_ones(self) -> None:
+        X, Y, days = self.drifting()
+        usual = ph.backtest(decider(), X, Y, every="100D", times=days)
+        other = np.where(np.arange(600)[:, None] < 400, Y, 0.0)
+        changed = ph.backtest(decider(), X, other, every="100D", times=days)
+        assert [p.cost_bound for p in usual.periods[:2]] == [p.cost_bound for p in changed.periods[:2]]
+
+    @pytest.mark.parametrize("between", ["refresh", "fit"])
+    def test_models_that_are_renewed_have_new_radii(self, between: str) -> None:
+        X, Y, _ = self.drifting()
+        shuffled = np.random.default_rng(0).permutation(600)
+        found = ph.backtest(decider(), X[shuffled], Y[shuffled], every=100, times=shuffled, between=between)
+        assert len({period.radius for period in found.periods}) == 3
+        assert [period.start for period in found.periods] == [300.0, 400.0, 500.0]
+
+    @pytest.mark.parametrize(
+        ("settings", "message"),
+        [
+            ({"every": 50, "between": "often"}, "between must be one of none, refresh, fit"),
+            ({"every": 0}, "every must be an integer of at least 1"),
+            ({"every": 50, "start": 700}, "start lie after the first row"),
+        ],
+    )
+    def test_impossible_periods_are_refused(self, settings: Any, message: str) -> None:
+        with pytest.raises(ValueError, match=message):
+            ph.backtest(decider(), *rows(), **settings)

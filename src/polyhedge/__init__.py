@@ -11,6 +11,7 @@ __version__ = "0.2.0"
 
 if TYPE_CHECKING:
     from polyhedge import batches, calibration, data, learners, plots, predictors, problems, robust, sets
+    from polyhedge.backtesting import backtest
     from polyhedge.calibration import Calibration, conformal_radius, conformal_rank, coverage_law
     from polyhedge.estimator import RobustDecider
     from polyhedge.io import ModelFileError, ModelInfo, inspect_model
@@ -38,6 +39,7 @@ __all__ = [
     "Region",
     "RobustDecider",
     "Status",
+    "backtest",
     "batches",
     "calibration",
     "conformal_radius",

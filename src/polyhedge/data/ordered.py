@@ -60,7 +60,7 @@ class TimeSplit:
             starts = as_times(self.starts, times.dtype)
             part_of = np.searchsorted(starts, times, side="right")
             parts = [np.flatnonzero(part_of == k) for k in range(3)]
-        kept = [_before(rows, later, times, self._gap(times)) for rows, later in pairwise(parts)]
+        kept = [_before(rows, later, times, as_span(self.gap, times, "gap")) for rows, later in pairwise(parts)]
         in_order = [rows[np.argsort(times[rows], kind="stable")] for rows in (*kept, parts[2])]
         if not len(in_order[1]) or not len(in_order[2]) or (needs_training and not len(in_order[0])):
             raise ValueError(
@@ -76,19 +76,6 @@ class TimeSplit:
         if times.shape != (n,):
             raise ValueError(f"times must have one entry for each of the {n} rows, got shape {times.shape}.")
         return times
-
-    def _gap(self, times: NDArray[Any]) -> Any:
-        if times.dtype.kind != "M":
-            return float(self.gap)
-        if not self.gap:
-            return np.timedelta64(0, "us")
-        amount = str(self.gap).strip()
-        digits = amount.rstrip("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ ")
-        unit: Any = amount[len(digits) :].strip()
-        try:
-            return np.timedelta64(int(digits or "1"), unit).astype("timedelta64[us]")
-        except (TypeError, ValueError) as error:
-            raise ValueError(f'gap must be a number with a unit, such as "7D" or "12h", got {self.gap!r}.') from error
 
 
 @dataclass(frozen=True)
@@ -142,6 +129,21 @@ def as_times(values: Any, dtype: Any = None) -> NDArray[Any]:
     if np.isnan(times).any() if times.dtype.kind == "f" else np.isnat(times).any():
         raise ValueError("Times must not be missing. Leave rows without a time out.")
     return times
+
+
+def as_span(amount: Any, times: NDArray[Any], name: str) -> Any:
+    """A length of time to add to these times: a number, or a duration where they are dates."""
+    if times.dtype.kind != "M":
+        return float(amount) if times.dtype.kind == "f" else int(amount)
+    text = str(amount).strip()
+    digits = text.rstrip("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ ")
+    unit: Any = text[len(digits) :].strip()
+    if digits == "0":
+        return np.timedelta64(0, "us")
+    try:
+        return np.timedelta64(int(digits), unit).astype("timedelta64[us]")
+    except (TypeError, ValueError) as error:
+        raise ValueError(f'{name} must be a number with a unit, such as "7D" or "12h", got {amount!r}.') from error
 
 
 def _before(rows: IndexArray, later: IndexArray, times: NDArray[Any], gap: Any) -> IndexArray:
