@@ -591,7 +591,7 @@ def test_plot_makes_axes_and_refuses_other_dimensions():
     ax = Region(Ball(2), 1.0, [0.0, 0.0]).plot()
     assert len(ax.patches) == 1
     plt.close(ax.figure)
-    with pytest.raises(ValueError, match="Only regions of 2 outcomes can be drawn, got 3"):
+    with pytest.raises(ValueError, match="Only regions of 1 or 2 outcomes can be drawn, got 3"):
         Region(Ball(3), 1.0, np.zeros(3)).plot()
 
 

@@ -184,8 +184,8 @@ def _multipliers(counterpart: Counterpart, centers: Array) -> Array:
 def _spread_in_words(scales: Array) -> str:
     low, middle, high = np.percentile(scales, [5, 50, 95])
     return (
-        f"the set is scaled by a predicted spread: {low:.2g} to {high:.2g} times these limits in nine rows of ten, "
-        f"{middle:.2g} times in the middle"
+        f"the set is scaled by a predicted spread: {low:.2g} to {high:.2g} times these limits in nine rows of ten, the "
+        f"median is {middle:.2g}"
     )
 
 

@@ -188,9 +188,10 @@ def _gap(decider: RobustDecider) -> str:
     gap = decider.learn_result_.gap
     if gap == float("inf"):
         return "not certified for this kind of problem"
-    if decider.spread_ is None:
-        return f"at most {max(gap, 0.0):.3g} above the cheapest set of any shape on the learning rows (certified)"
-    return f"at most {gap:.3g} above the cheapest set of any shape and one size on the learning rows (certified)"
+    size = "" if decider.spread_ is None else " and one size"
+    if gap < 0 and size:
+        return f"{-gap:.3g} below the cheapest set of any shape{size} on the learning rows: scaling it pays (certified)"
+    return f"at most {max(gap, 0.0):.3g} above the cheapest set of any shape{size} on the learning rows (certified)"
 
 
 def _details(fitted: FittedTable, options: TableOptions, data: Path, n_rows: int) -> dict[str, Any]:

@@ -147,7 +147,7 @@ def _details(
     if kept is not None:
         facts["Features"] = ", ".join(kept.schema.feature_names)
     facts["Digest of the data"] = decider.data_digest_[:16]
-    command = f"polyhedge report {path.name}" + (f" --data {data.name}" if data is not None else "")
+    command = f"polyhedge report {path}" + (f" --data {data}" if data is not None else "")
     return ModelDetails(
         title=title,
         outcome_names=None if kept is None else kept.schema.outcomes,

@@ -173,14 +173,13 @@ def take_rows(X: Any, indices: ArrayLike) -> Any:
 
 def _check_fractions(fractions: Sequence[float]) -> NDArray[np.float64]:
     shares = np.asarray(fractions, dtype=np.float64)
+    came = f"({', '.join(f'{share:g}' for share in shares.ravel())})"
     if shares.shape != (3,):
-        raise ValueError(f"fractions must be three numbers (train, learn, calibrate), got {fractions!r}.")
+        raise ValueError(f"The shares (train, learn, calibrate) must be three numbers, got {came}.")
     if not np.all(shares >= 0) or abs(shares.sum() - 1) > 1e-9:
-        raise ValueError(f"fractions must be non-negative and sum to 1, got {fractions!r}.")
+        raise ValueError(f"The shares (train, learn, calibrate) must be non-negative and sum to 1, got {came}.")
     if shares[1] == 0 or shares[2] == 0:
-        raise ValueError(
-            f"learn and calibrate need a positive share, got fractions={fractions!r}. Only train may be 0."
-        )
+        raise ValueError(f"learn and calibrate need a positive share, got {came}. Only train may be 0.")
     return shares
 
 

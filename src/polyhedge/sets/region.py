@@ -178,12 +178,15 @@ class Region:
         return self._sampled_volume(rng, n_samples)
 
     def plot(self, ax: Axes | None = None, **style: Any) -> Axes:
-        """Draw a bounded region of two outcomes on matplotlib axes (new ones if None) and return them.
+        """Draw a bounded region of one or two outcomes on matplotlib axes (new ones if None) and return them.
 
-        `style` goes to `matplotlib.patches.Polygon`. An empty region is drawn as words that say so. Nothing is shown.
+        One outcome is a band between its least and its largest value. `style` goes to `matplotlib.patches.Polygon`. An
+        empty region is drawn as words that say so. Nothing is shown.
         """
-        if self.n_outcomes != 2:
-            raise ValueError(f"Only regions of 2 outcomes can be drawn, got {self.n_outcomes}. Draw a projection.")
+        if self.n_outcomes > 2:
+            raise ValueError(
+                f"Only regions of 1 or 2 outcomes can be drawn, got {self.n_outcomes}. See plots.residual_pairs."
+            )
         try:
             import matplotlib.pyplot as plt
             from matplotlib.patches import Polygon
@@ -197,6 +200,11 @@ class Region:
         if self.is_empty:
             words = "empty region: no outcome lies in the set and in the known support"
             ax.text(0.5, 0.5, words, transform=ax.transAxes, ha="center", va="center", wrap=True)
+            return ax
+        if self.n_outcomes == 1:
+            high, negative_low = self.support(np.array([[1.0], [-1.0]]))
+            ax.axvspan(-negative_low, high, **style)
+            ax.set_yticks([])
             return ax
         for outline in self._outlines():
             ax.add_patch(Polygon(outline, closed=True, **style))
