@@ -238,3 +238,24 @@ def test_law_made_of_its_state_is_the_same():
     again = law_from(law.state(), 2)
     for mine, its in zip(law.at(rows.X, rows.centers), again.at(rows.X, rows.centers), strict=True):
         assert (mine == its).all()
+
+
+def test_rows_with_parameters_of_their_own_are_planned_with_these():
+    z, price, cap = cp.Variable(2, nonneg=True), cp.Parameter(2, name="price", nonneg=True), cp.Parameter(name="cap")
+    problem = DecisionProblem(
+        decision=z,
+        cost=lambda z, u: price @ z + 5 * cp.sum(cp.pos(u - z)),
+        constraints=[cp.sum(z) <= cap],
+        n_outcomes=2,
+    )
+    rng = np.random.default_rng(0)
+    law, centers = Law("uniform", rng.uniform(-1, 1, size=(9, 2))), rng.uniform(1, 3, size=(4, 2))
+    values = np.hstack([rng.uniform(1, 2, size=(4, 2)), rng.uniform(1, 6, size=(4, 1))])
+    planner = fit_planner(PlanProblem(problem), Rule("uniform"), law, np.zeros((4, 1)), centers, values)
+    found = planner(np.zeros((4, 1)), centers, values)
+    assert (planner(np.zeros((1, 1)), centers[[2]], values[[2]]) == found[[2]]).all()
+    for i in range(4):
+        outcomes, own = centers[i] + law.points, np.tile(values[i], (9, 1))
+        cost = sum(values[i, :2] @ z + 5 * cp.sum(cp.pos(u - z)) for u in outcomes) / 9
+        least = cp.Problem(cp.Minimize(cost), [cp.sum(z) <= values[i, 2]]).solve(solver=cp.CLARABEL)
+        assert np.isclose(problem.evaluate(np.tile(found[i], (9, 1)), outcomes, own).mean(), least, atol=2e-3)

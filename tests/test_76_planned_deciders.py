@@ -182,3 +182,16 @@ def test_coverage_of_a_planned_decision_follows_its_exact_law():
     # The new row is held where its rank is at most k = 18 of 20: a binomial number of times.
     held = sum(row[-1] <= conformal_radius(row[:-1], 0.1) for row in scores)
     assert binomtest(int(held), n, 18 / 20).pvalue > 1e-4
+
+
+@pytest.mark.slow
+def test_cost_without_pieces_is_planned_at_the_centre():
+    z = cp.Variable(2, nonneg=True)
+    problem = ph.DecisionProblem(
+        decision=z, cost=lambda z, u: cp.sum_squares(z - u), constraints=[cp.sum(z) <= 1], n_outcomes=2
+    )
+    X, Y = ph.data.make_synthetic(100, rng=np.random.default_rng(0))
+    decider = ph.RobustDecider(problem, guarantee="cost", alpha=0.2, random_state=0).fit(X, np.abs(Y))
+    found = decider.decide(X)
+    assert (found.flat.sum(axis=1) <= 1 + 1e-6).all()
+    assert (problem.evaluate(found.flat, np.abs(Y)) <= found.cost_bound).mean() > 0.7

@@ -28,8 +28,8 @@ _FEWEST_WINS = 2
 """A winner of one resampling of 25 is dropped: it would cost time at every row, and weigh 4 per cent."""
 _HANDICAP = 0.1
 """Share of the premium, over the square root of the number of rows, that each step of complexity must save."""
-_JUDGED, _JUDGED_WHOLE = 120, 30
-"""Rows of a fold that are judged where each of them needs a program of its own, and one with whole decisions."""
+_JUDGED, _JUDGED_IF_COSTLY = 120, 30
+"""Rows of a fold that are judged where each of them needs a program, and one that is made for it alone."""
 
 
 def candidates(problem: PlanProblem, alpha: float) -> list[Rule]:
@@ -135,7 +135,7 @@ def judge(
 def _fold(problem: PlanProblem, samples: PlanRows, block: int) -> tuple[Indices, Indices]:
     """Rows of a block that are judged, and all rows of the others."""
     own, rest = np.flatnonzero(samples.blocks == block), np.flatnonzero(samples.blocks != block)
-    most = _JUDGED_WHOLE if problem.is_integer else _JUDGED
+    most = _JUDGED_IF_COSTLY if problem.is_costly else _JUDGED
     if problem.segment is None and len(own) > most:
         own = own[np.linspace(0, len(own) - 1, most).astype(int)]
     return own, rest

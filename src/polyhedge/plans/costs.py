@@ -43,6 +43,11 @@ class PlanProblem:
         """Whether some decisions are whole, so that a mean of two decisions is none."""
         return any(v.attributes.get("integer") or v.attributes.get("boolean") for v in self.problem.written.variables)
 
+    @property
+    def is_costly(self) -> bool:
+        """Whether every row needs a program made for it alone: with whole decisions, or parameters of its own."""
+        return self.is_integer or bool(self.problem.parameters)
+
     @cached_property
     def _quadratic(self) -> QuadraticCost | None:
         if self.joint is None or self.problem.parameters:

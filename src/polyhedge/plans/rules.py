@@ -25,7 +25,7 @@ from polyhedge.robust import decide_knowing
 
 # Rounds in which cuts are looked for, and rows they are looked for at.
 _ROUNDS = 15
-_ROWS_ON_SEGMENT, _ROWS = 300, 100
+_ROWS_ON_SEGMENT, _ROWS, _ROWS_IF_COSTLY = 300, 100, 30
 # Share of the spread of costs that the cuts may miss: far below what any choice between rules can tell.
 _ENOUGH = 2e-4
 # How far beyond the predictions a decision is where every piece of the cost has its final slope.
@@ -79,7 +79,7 @@ def fit_planner(problem: PlanProblem, rule: Rule, law: Law | None, X: Any, cente
     d = centers.shape[1] + values.shape[1]
     points = np.zeros((1, d)) if law is None else padded(law.points, values.shape[1])
     cost = JointCost(problem.joint, points)
-    few = _ROWS if problem.segment is None else _ROWS_ON_SEGMENT
+    few = _ROWS_ON_SEGMENT if problem.segment is not None else _ROWS_IF_COSTLY if problem.problem.parameters else _ROWS
     rows = np.unique(np.linspace(0, len(centers) - 1, min(few, len(centers))).astype(int))
     values = values[rows]
     contexts, scales = _contexts(law, take_rows(X, rows), centers[rows], values)
