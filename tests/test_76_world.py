@@ -274,3 +274,8 @@ class TestBacktest:
     def test_impossible_periods_are_refused(self, settings: Any, message: str) -> None:
         with pytest.raises(ValueError, match=message):
             ph.backtest(decider(), *rows(), **settings)
+
+
+def test_alpha_that_looks_like_a_coverage_level_is_warned_of() -> None:
+    with pytest.warns(RuntimeWarning, match=r"alpha=0\.9 looks like a coverage level.* Take alpha=0\.1 for a coverage"):
+        decider(alpha=0.9).fit(*rows(200))

@@ -26,6 +26,8 @@ from polyhedge.problems import DecisionProblem, NoSolutionError
 from polyhedge.problems.checks import check_feasible, check_outcomes, in_outcome_order, is_named, named_by
 from polyhedge.problems.parameters import layout_of
 
+_HALF = 0.5
+"""Levels above are rarely meant: a bound that fails more often than it holds."""
 _MOST_REFERENCES = 50
 """Values of parameters that are tried before the constraints are held to be at fault."""
 # Learning samples beyond which out-of-fold residuals of training rows add little, and rows that a fold of them needs.
@@ -38,7 +40,13 @@ def check_settings(
     problem: Any, alpha: float, learner: Any, split: Any, calibration: Any = None, guarantee: Any = None
 ) -> None:
     """Raise where a setting of a decider is not what it must be."""
-    check_alpha(alpha)
+    if check_alpha(alpha) > _HALF:
+        warnings.warn(
+            f"alpha={alpha} looks like a coverage level, but it is the share of bounds that may fail: only "
+            f"{1 - alpha:.3g} is promised. Take alpha={1 - alpha:.3g} for a coverage of {alpha}.",
+            RuntimeWarning,
+            stacklevel=3,
+        )
     if not isinstance(problem, DecisionProblem):
         raise TypeError(f"problem must be a DecisionProblem, got {type(problem).__name__}.")
     if learner is not None and (isinstance(learner, type) or not isinstance(learner, Learner)):
