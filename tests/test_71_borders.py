@@ -81,7 +81,7 @@ class TestGroups:
 
     def test_labels_of_mixed_kinds_are_refused(self):
         with pytest.raises(ValueError, match=r"groups must be labels of one kind.*label of their own"):
-            decider().fit(CENTERS, Y, groups=np.array(["a", None] * 60, dtype=object))
+            decider().fit(CENTERS, Y, groups=np.array(["a", 1] * 60, dtype=object))
 
 
 # --- the level, and other settings that change after fit ----------------------------------------------------
@@ -496,3 +496,35 @@ def test_the_command_line_saves_an_interrupted_model_only_where_asked(kept, monk
         assert np.isfinite(ph.inspect_model(tmp_path / "m.polyhedge").radius)
     else:
         assert "--keep-interrupted" in done.stderr
+
+
+@pytest.mark.parametrize("missing", [np.nan, None, pd.NaT, pd.NA], ids=str)
+def test_rows_without_a_group_label_are_refused(missing):
+    X, Y = ph.data.make_synthetic(60, rng=np.random.default_rng(0))
+    labels = [k // 2 for k in range(60)]
+    labels[39] = labels[40] = missing
+    groups = pd.to_datetime(pd.Series(labels), unit="D") if missing is pd.NaT else pd.Series(labels, dtype=object)
+    decider = ph.RobustDecider(ph.problems.simplex_linear([0.0, 0.0]), alpha=0.2, learner=ph.learners.PcaBox())
+    with pytest.raises(
+        ValueError, match=r"groups must have a label for each row, but 2 row\(s\) have none, the first is"
+    ):
+        decider.fit(X, Y, groups=groups.to_numpy())
+    with pytest.raises(ValueError, match=r"groups must have a label for each row"):
+        ph.calibration.grouped_radius(np.arange(60.0), groups.to_numpy(), 0.2)
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, lambda f: type("Own", (), {"predict": staticmethod(f)})()])
+def test_predictions_that_come_with_names_are_put_in_order(wrap):
+    X, Y = ph.data.make_synthetic(80, rng=np.random.default_rng(0))
+    Y = pd.DataFrame(Y + np.array([0.0, 5.0]), columns=["a", "b"])
+    centers = pd.DataFrame({"b": np.full(80, 5.0), "a": np.zeros(80)})
+    problem = ph.problems.simplex_linear([0.0, 0.0])
+    fits = [
+        ph.RobustDecider(
+            problem, wrap(lambda rows, c=columns: centers[c].iloc[: len(rows)]), learner=ph.learners.PcaBox()
+        )
+        for columns in (["a", "b"], ["b", "a"])
+    ]
+    straight, turned = (decider.set_params(random_state=0).fit(X, Y) for decider in fits)
+    assert straight.radius_ == turned.radius_
+    np.testing.assert_array_equal(turned.decide(X[:5]).z, straight.decide(X[:5]).z)

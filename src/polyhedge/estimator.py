@@ -46,6 +46,7 @@ from polyhedge.rows import (
     learning_samples,
     n_rows_of,
     named_rows,
+    outcome_names_of,
     prepared,
     split_into_parts,
 )
@@ -224,7 +225,8 @@ class RobustDecider(FollowsOutcomes, FittedAttributes, OutputSetting, Telling, N
         template, said = (None if is_auto else self.predictor), dict[str, str]()
 
         def make_predictor() -> Predictor:
-            return as_predictor(template, problem.n_outcomes, random_state=predictor_seed)
+            names = outcome_names_of(problem)
+            return as_predictor(template, problem.n_outcomes, random_state=predictor_seed, outcome_names=names)
 
         predictor = make_predictor()
         check_features(X, Y, may_be_missing=is_auto or predictor.takes_nan)

@@ -26,6 +26,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from polyhedge._columns import select_columns
 from polyhedge._validation import Array, Indices, as_finite, as_rows, check_count
 from polyhedge.data import take_rows
 
@@ -54,7 +55,9 @@ class Predictor(Protocol):
         ...
 
 
-def as_predictor(predictor: Any, n_outcomes: int, *, random_state: int | None = None) -> Predictor:
+def as_predictor(
+    predictor: Any, n_outcomes: int, *, random_state: int | None = None, outcome_names: Sequence[str] = ()
+) -> Predictor:
     """Give any kind of predictor the interface `Predictor`.
 
     Parameters
@@ -73,6 +76,8 @@ def as_predictor(predictor: Any, n_outcomes: int, *, random_state: int | None = 
         Number of outcome columns.
     random_state : int, optional
         Seed for every parameter ``random_state`` of the estimator, at any depth, that is None.
+    outcome_names : sequence of str
+        Predictions that come as data frames are put in this order.
 
     Returns
     -------
@@ -106,9 +111,9 @@ def as_predictor(predictor: Any, n_outcomes: int, *, random_state: int | None = 
             f"got {predictor!r}."
         )
     if not predicts:
-        return _GivenPredictor(predictor, d, "The value of the predictor", takes_nan(predictor))
+        return _GivenPredictor(predictor, d, "The value of the predictor", takes_nan(predictor), tuple(outcome_names))
     if isinstance(predictor, FrozenEstimator) or not hasattr(predictor, "fit"):
-        return _GivenPredictor(predictor.predict, d, "The prediction", takes_nan(predictor))
+        return _GivenPredictor(predictor.predict, d, "The prediction", takes_nan(predictor), tuple(outcome_names))
     return _TrainedPredictor(_regressor(predictor, d, random_state), d, takes_nan(predictor))
 
 
@@ -323,13 +328,16 @@ class _GivenPredictor:
     n_outcomes: int
     name: str
     takes_nan: bool = False
+    outcome_names: tuple[str, ...] = ()
     needs_training: bool = field(default=False, init=False)
 
     def fit(self, X: Any, Y: ArrayLike) -> Self:
         return self
 
     def predict(self, X: Any) -> Array:
-        return _check_prediction(self.function(X), X, self.n_outcomes, self.name)
+        found = self.function(X)
+        ordered = select_columns(found, self.outcome_names, self.name) if self.outcome_names else found
+        return _check_prediction(ordered, X, self.n_outcomes, self.name)
 
 
 @dataclass

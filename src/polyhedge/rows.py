@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 from polyhedge._columns import check_same_rows, column_of, names_of
 from polyhedge._frames import as_pandas
 from polyhedge._validation import Array, as_finite, check_alpha, numbers_of
-from polyhedge.calibration import Calibrator, PreparedCalibrator, check_groups, minimum_samples
+from polyhedge.calibration import Calibrator, PreparedCalibrator, check_groups, check_labels, minimum_samples
 from polyhedge.data import GroupSplit, Split, TimeSplit, as_indices, partition_rows, split_rows, take_rows
 from polyhedge.data.ordered import dealt
 from polyhedge.data.splits import IndexArray
@@ -92,6 +92,11 @@ def named_rows(problem: DecisionProblem, X: Any, Y: Any, *, precomputed: bool) -
     problem = named_by(problem, Y, *([X] if precomputed else []))
     outcomes = check_outcomes(problem, Y)
     return problem, in_outcome_order(problem, X, 'X with predictor="precomputed"') if precomputed else X, outcomes
+
+
+def outcome_names_of(problem: DecisionProblem) -> tuple[str, ...]:
+    """What the outcomes are called; nothing where they are only numbered."""
+    return tuple(problem.outcome_names) if is_named(problem) else ()
 
 
 def feature_names(problem: DecisionProblem, X: Any, *, precomputed: bool) -> tuple[str, ...] | None:
@@ -204,19 +209,9 @@ def group_labels(groups: ArrayLike | None, n: int) -> Any:
     labels = None if groups is None else np.asarray(groups)
     if labels is not None and labels.shape != (n,):
         raise ValueError(f"groups must have one label for each of the {n} rows, got shape {labels.shape}.")
-    if labels is not None and labels.dtype == object:
-        _check_comparable(labels)
+    if labels is not None:
+        check_labels(labels)
     return labels
-
-
-def _check_comparable(labels: Any) -> None:
-    try:
-        np.unique(labels)
-    except TypeError as error:
-        raise ValueError(
-            f"groups must be labels of one kind, such as texts or numbers, got a mix: {error}. Give rows without a "
-            "group a label of their own."
-        ) from error
 
 
 def learning_samples(

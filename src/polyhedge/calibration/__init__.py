@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from polyhedge.calibration.by_category import ByCategory, CategoryRadii
-from polyhedge.calibration.grouped import check_groups, grouped_radius
+from polyhedge.calibration.grouped import check_groups, check_labels, grouped_radius
 from polyhedge.calibration.law import coverage_law
 from polyhedge.calibration.marginal import Marginal, OneRadius, conformal_radius
 from polyhedge.calibration.online import Online, OnlineRadii
@@ -41,6 +41,7 @@ __all__ = [
     "WeightedRadii",
     "attained_rank",
     "check_groups",
+    "check_labels",
     "conformal_radius",
     "conformal_rank",
     "coverage_law",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from itertools import accumulate
 from math import ceil, lcm
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -39,6 +40,7 @@ def grouped_radius(scores: ArrayLike, groups: ArrayLike, alpha: float) -> float:
     0.3
     """
     scores = np.asarray(scores, dtype=np.float64)
+    check_labels(np.asarray(groups))
     labels, group_of, sizes = np.unique(np.asarray(groups), return_inverse=True, return_counts=True)
     if scores.ndim != 1 or group_of.shape != scores.shape:
         raise ValueError(f"groups must have one label for each score, got {group_of.shape} and {scores.shape}.")
@@ -56,10 +58,35 @@ def grouped_radius(scores: ArrayLike, groups: ArrayLike, alpha: float) -> float:
 
 def check_groups(groups: ArrayLike, alpha: float) -> int:
     """Number of groups that these labels name, if a radius at this level can be had from so many."""
-    n_groups = len(np.unique(np.asarray(groups)))
+    n_groups = len(check_labels(np.asarray(groups)))
     if n_groups < minimum_samples(alpha):
         raise ValueError(
             f"alpha={float(alpha)} needs at least {minimum_samples(alpha)} calibration groups, got {n_groups}: rows of "
             "one group count as one. Raise alpha or the calibration share, or bring more groups."
         )
     return n_groups
+
+
+def check_labels(labels: Any) -> Any:
+    """The distinct labels; an error where a row has none, or where they are of several kinds.
+
+    Examples
+    --------
+    >>> check_labels(np.array([2, 1, 2])).tolist()
+    [1, 2]
+    """
+    from pandas import isna
+
+    missing = isna(labels)
+    if missing.any():
+        raise ValueError(
+            f"groups must have a label for each row, but {missing.sum()} row(s) have none, the first is row "
+            f"{int(np.flatnonzero(missing)[0])}. Give rows without a group a label of their own."
+        )
+    try:
+        return np.unique(labels)
+    except TypeError as error:
+        raise ValueError(
+            f"groups must be labels of one kind, such as texts or numbers, got a mix: {error}. Give rows without a "
+            "group a label of their own."
+        ) from error
