@@ -51,7 +51,18 @@ ORDER = (
     "cli",
     "__main__",
 )
-FOUNDATION = ("_columns", "_files", "_frames", "_lazy", "_progress", "_text", "_validation", "_versions", "solvers")
+FOUNDATION = (
+    "_bar",
+    "_columns",
+    "_files",
+    "_frames",
+    "_lazy",
+    "_progress",
+    "_text",
+    "_validation",
+    "_versions",
+    "solvers",
+)
 OPTIONAL = {
     "cryptography",
     "dask",

@@ -1,7 +1,12 @@
 """What scikit-learn users expect of an estimator, and of problems that are ready-made."""
 
+import io
+import logging
+import time
+
 import numpy as np
 import pytest
+from rich.console import Console
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
@@ -11,6 +16,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import polyhedge as ph
+from polyhedge import _bar
+from polyhedge._progress import tell
 
 X, Y = ph.data.make_synthetic(240, rng=np.random.default_rng(0))
 PROBLEM = ph.problems.simplex_linear([0.0, 0.0])
@@ -94,3 +101,25 @@ def test_a_region_of_one_outcome_is_drawn_as_a_band():
     low, high = ax.patches[0].get_x(), ax.patches[0].get_x() + ax.patches[0].get_width()
     assert low < 7.0 < high
     assert region.contains(np.array([[low + 1e-9], [high - 1e-9]])).all()
+
+
+def test_a_bar_is_drawn_where_somebody_looks_and_leaves_nothing_behind(monkeypatch):
+    monkeypatch.setattr(_bar, "_PATIENCE", 0.0)
+    logger, screen = logging.getLogger("polyhedge"), io.StringIO()
+    before = logger.level, list(logger.handlers)
+    with _bar.progress("deciding", console=Console(file=screen, force_terminal=True)):
+        time.sleep(0.05)
+        tell(logger, "deciding", 3, 10)
+    assert "deciding" in screen.getvalue()
+    robust = decider().fit(X, Y, progress=True)
+    np.testing.assert_array_equal(robust.decide(X, progress=True).cost_bound, decider().fit(X, Y).decide(X).cost_bound)
+    assert (logger.level, list(logger.handlers)) == before
+
+
+def test_progress_is_logged_and_handed_to_a_callable(caplog):
+    robust, seen = decider().fit(X, Y), []
+    with caplog.at_level(logging.INFO, logger="polyhedge"):
+        robust.decide(X)
+    assert caplog.records[-1].getMessage() == f"deciding: {len(X)} of {len(X)}"
+    robust.decide(X, progress=lambda done, total: seen.append((done, total)))
+    assert seen[-1] == (len(X), len(X))

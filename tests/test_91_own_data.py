@@ -24,10 +24,9 @@ from sklearn.pipeline import make_pipeline
 from typer.testing import CliRunner, Result
 
 import polyhedge as ph
-from polyhedge import cli, tables
+from polyhedge import _bar, cli, tables
 from polyhedge._progress import tell
 from polyhedge.calibration import grouped_radius
-from polyhedge.cli import progress
 from polyhedge.predictors import as_predictor
 from polyhedge.solvers.program import Status
 from polyhedge.tables import Table, TableOptions, decisions_frame, fit_table, read_table
@@ -645,11 +644,11 @@ class Terminal(io.StringIO):
 def test_bar_is_shown_on_a_terminal_and_only_after_a_while(
     patience: float, is_shown: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(progress, "_PATIENCE", patience)
+    monkeypatch.setattr(_bar, "_PATIENCE", patience)
     monkeypatch.setattr(sys, "stderr", Terminal())
     monkeypatch.setenv("TERM", "xterm-256color")
     log = logging.getLogger("polyhedge.somewhere")
-    with progress.progress("starting"):
+    with _bar.progress("starting"):
         for done in range(6):
             tell(log, "counting", done, 6)
             time.sleep(0.05)

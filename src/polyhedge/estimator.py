@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -12,7 +13,9 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
+from polyhedge._bar import progress as bar
 from polyhedge._frames import as_pandas
+from polyhedge._progress import tell
 from polyhedge._validation import Array, check_alpha
 from polyhedge.batches import decide_frame, distributed_radius, is_dask_frame
 from polyhedge.calibration import Calibrator, Marginal, PreparedCalibrator, Radii
@@ -55,6 +58,7 @@ from polyhedge.settings import NestedSettings, warn_if_fitted
 from polyhedge.summary import held_in_words
 
 _SETTINGS = ("predictor", "learner", "split", "random_state", "calibration", "guarantee", "plan", "caution")
+_LOG = logging.getLogger(__name__)
 _TRAIL = Lock()
 """Held while radii join the audit trail: two that are set at once must both be in it."""
 
@@ -130,6 +134,10 @@ class RobustDecider(FollowsOutcomes, FittedAttributes, OutputSetting, Telling, N
     order. Data frames and series with unequal indices are refused, never aligned. Frames of polars and pyarrow reach
     the predictor as pandas frames.
 
+    Loggers are called like modules, all below "polyhedge": `logging.getLogger("polyhedge").setLevel("INFO")` tells how
+    far long work is ("learning: 3 of 10"), each record with `doing`, `done` and `total`. Nothing is logged above INFO:
+    what needs attention is a warning, what cannot go on an error.
+
     Examples
     --------
     >>> import numpy as np
@@ -175,6 +183,7 @@ class RobustDecider(FollowsOutcomes, FittedAttributes, OutputSetting, Telling, N
         calibrate: ArrayLike | None = None,
         groups: ArrayLike | None = None,
         parameters: Mapping[Any, Any] | None = None,
+        progress: bool = False,
     ) -> Self:
         """Split the rows, train the predictor, learn the shape and calibrate its radius.
 
@@ -207,7 +216,23 @@ class RobustDecider(FollowsOutcomes, FittedAttributes, OutputSetting, Telling, N
             Values of the problem's parameters, as in `decide`. The set is learned for one reference, `parameters_`:
             the median of each over the training and learning rows, or the nearest values that occur where these are
             infeasible or not whole. Coverage does not depend on it, because it is about outcomes alone.
+        progress : bool
+            Whether to show a bar with the time left, in a terminal or a notebook, where it takes over two seconds.
         """
+        with bar("fitting", progress):
+            self._fit(X, Y, train, learn, calibrate, groups, parameters)
+        return self
+
+    def _fit(
+        self,
+        X: Any,
+        Y: Any,
+        train: ArrayLike | None,
+        learn: ArrayLike | None,
+        calibrate: ArrayLike | None,
+        groups: ArrayLike | None,
+        parameters: Mapping[Any, Any] | None,
+    ) -> None:
         self._forget()
         check_settings(self.problem, self.alpha, self.learner, self.split, self.calibration, self.guarantee)
         check_plan(self.plan, self.caution, self.guarantee, self.learner)
@@ -254,7 +279,6 @@ class RobustDecider(FollowsOutcomes, FittedAttributes, OutputSetting, Telling, N
         calibrator = prepared(self.calibration or Marginal(), X, split, calibrate_rows, self.alpha)
         radii = calibrated_radii(family, calibrator, *rows, self.alpha, its_labels, values[calibrate_rows])
         self.model_, self._prepared_from = fitted_model(family, record, *radii), self.calibration
-        return self
 
     def _family(self, given: Given) -> tuple[RegionFamily, int, IndexArray, dict[str, Array]]:
         """What is learned, from how many rows, the rows that will calibrate it, and the parameters it is learned at."""
@@ -337,7 +361,7 @@ class RobustDecider(FollowsOutcomes, FittedAttributes, OutputSetting, Telling, N
         *,
         parameters: Mapping[Any, Any] | None = None,
         n_jobs: int | None = None,
-        progress: Callable[[int, int], None] | None = None,
+        progress: Callable[[int, int], None] | bool = False,
     ) -> Decisions:
         """Robust decisions with cost bounds for new rows; warns where a row has no optimal decision.
 
@@ -350,8 +374,9 @@ class RobustDecider(FollowsOutcomes, FittedAttributes, OutputSetting, Telling, N
             list of names where the parameter has several entries).
         n_jobs : int, optional
             Number of threads, by default one a core; the decisions do not depend on it.
-        progress : callable, optional
-            Called now and then with the number of rows decided and the number of all.
+        progress : bool or callable
+            True shows a bar as in `fit`; a callable is called now and then with the number of rows decided and the
+            number of all.
 
         Returns
         -------
@@ -365,7 +390,9 @@ class RobustDecider(FollowsOutcomes, FittedAttributes, OutputSetting, Telling, N
         if is_dask_frame(X):
             return decide_frame(model, X, parameters)
         X = model.as_rows(X)
-        decisions = model.decide(X, parameters, Work(n_jobs, progress))
+        work = Work(n_jobs, progress if callable(progress) else lambda done, total: tell(_LOG, "deciding", done, total))
+        with bar("deciding", progress is True):
+            decisions = model.decide(X, parameters, work)
         complaint = decisions.complaint()
         if complaint:
             warnings.warn(complaint, RuntimeWarning, stacklevel=2)

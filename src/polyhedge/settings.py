@@ -67,5 +67,5 @@ def warn_if_fitted(predictor: Any) -> None:
             "training rows. To use it as it is, pass FrozenEstimator(model), and keep the rows that it has seen out of "
             "fit's X; to fit it anew without this warning, pass sklearn.base.clone(model).",
             UserWarning,
-            stacklevel=3,
+            stacklevel=4,
         )

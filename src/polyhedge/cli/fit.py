@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from polyhedge import tables
+from polyhedge._bar import progress
 from polyhedge._files import check_writable
 from polyhedge.cli.app import app
 from polyhedge.cli.common import (
@@ -28,7 +29,6 @@ from polyhedge.cli.common import (
 )
 from polyhedge.cli.models import SignKey
 from polyhedge.cli.output import say
-from polyhedge.cli.progress import progress
 from polyhedge.columns import PREDICTORS
 from polyhedge.tables.limits import MAX_VALUES
 from polyhedge.tables.options import TableOptions

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from polyhedge import tables
+from polyhedge._bar import progress
 from polyhedge._files import check_writable, replace_file
 from polyhedge.cli.app import app
 from polyhedge.cli.common import (
@@ -38,7 +39,6 @@ from polyhedge.cli.models import (
     read_model,
 )
 from polyhedge.cli.output import say
-from polyhedge.cli.progress import progress
 from polyhedge.io.archive import MAX_BYTES
 from polyhedge.tables.limits import MAX_VALUES
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from polyhedge import io, tables
+from polyhedge._bar import progress
 from polyhedge._files import check_writable
 from polyhedge.cli.app import app
 from polyhedge.cli.common import (
@@ -32,7 +33,6 @@ from polyhedge.cli.common import (
 from polyhedge.cli.fresh import check_any, groups_in, n_units, seen_before, with_rows
 from polyhedge.cli.models import CodedProblem, MaxBytes, ModelFile, SignKey, VerifyKey, opened, read_model
 from polyhedge.cli.output import say, say_csv
-from polyhedge.cli.progress import progress
 from polyhedge.io.archive import MAX_BYTES
 from polyhedge.tables.limits import MAX_VALUES
 

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.progress import Progress
 
 __all__ = ["progress"]
@@ -18,12 +19,18 @@ _LOGGER = logging.getLogger("polyhedge")
 
 
 @contextmanager
-def progress(doing: str) -> Iterator[None]:
-    """Show what the library logs about its progress as a bar on stderr; nothing where stderr is no terminal."""
-    from rich.console import Console
+def progress(doing: str, is_wanted: bool = True, console: Console | None = None) -> Iterator[None]:
+    """Show what the library logs about its progress as a bar on stderr, or in a notebook.
 
-    console = Console(stderr=True)
-    if not console.is_terminal:
+    Nothing is shown where nobody looks: in a file, a pipe, or where it is not wanted.
+    """
+    if not is_wanted:
+        yield
+        return
+    from rich import console as rich_console
+
+    console = rich_console.Console(stderr=True) if console is None else console
+    if not (console.is_terminal or console.is_jupyter):
         yield
         return
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
