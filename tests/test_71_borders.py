@@ -26,6 +26,7 @@ from polyhedge.learners import (
     Certified,
     Descent,
     LearnResult,
+    Needs,
     OneSidedBox,
     Pinball,
     RotatedBoxGrid,
@@ -163,7 +164,7 @@ PREDICTORS = {
 class Scaled(OneSidedBox):
     """A quick learner whose set may be scaled by a predicted spread."""
 
-    spread = True
+    needs = Needs(learning_rows=False, may_scale=True)
 
 
 class TestNamesOfFeatures:

@@ -39,20 +39,16 @@ class Predictor(Protocol):
     @property
     def needs_training(self) -> bool:
         """Whether `fit` has to see a training split before `predict`."""
-        ...
 
     @property
     def takes_nan(self) -> bool:
         """Whether `predict` takes rows with missing numbers."""
-        ...
 
     def fit(self, X: Any, Y: ArrayLike) -> Self:
         """Fit on the training split, and on no other row; does nothing if no training is needed."""
-        ...
 
     def predict(self, X: Any) -> Array:
         """Centres for the rows of any split, shape (n_samples, n_outcomes), all finite."""
-        ...
 
 
 def as_predictor(
