@@ -45,6 +45,7 @@ def test_bound_is_the_planned_cost_plus_one_radius(fitted):
     assert decider.radius_ == conformal_radius(scores, 0.1)
     assert (found.cost_bound == planned.v + decider.radius_).all()
     assert (found.expected_cost <= found.cost_bound).all()
+    assert found.to_frame()["expected_cost"].tolist() == found.expected_cost.tolist()
 
 
 def test_a_row_is_decided_alone_as_in_any_batch(fitted):

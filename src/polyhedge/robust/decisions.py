@@ -193,10 +193,13 @@ class Decisions:
         """
         labels = self.labels or _numbered(self)
         worst = [f"worst_{name}" for name in labels.outcomes]
-        columns = [*self.flat[:, : self.layout.given_size].T, self.cost_bound, *self.worst_outcome.T]
+        expected = [] if self.expected_cost is None else [self.expected_cost]
+        columns = [*self.flat[:, : self.layout.given_size].T, self.cost_bound, *expected, *self.worst_outcome.T]
         columns.append(np.array([status.name.lower() for status in self.status], dtype=object))
         columns.append(np.array(self.detail or [""] * len(self), dtype=object))
-        names = distinct_names([*labels.decisions, "cost_bound", *worst, "status", "note"])
+        names = distinct_names(
+            [*labels.decisions, "cost_bound", *["expected_cost"][: len(expected)], *worst, "status", "note"]
+        )
         return as_frame(dict(zip(names, columns, strict=True)), backend or labels.frame, labels.index)
 
     def __str__(self) -> str:
