@@ -123,3 +123,20 @@ def test_progress_is_logged_and_handed_to_a_callable(caplog):
     assert caplog.records[-1].getMessage() == f"deciding: {len(X)} of {len(X)}"
     robust.decide(X, progress=lambda done, total: seen.append((done, total)))
     assert seen[-1] == (len(X), len(X))
+
+
+def test_one_fit_serves_several_levels_as_far_as_the_calibration_rows_allow(tmp_path):
+    robust = decider(alpha=0.2).fit(X, Y)
+    strict = robust.at(alpha=0.05)
+    again = decider(alpha=0.2).fit(X, Y).set_params(alpha=0.05)
+    rows = np.concatenate([robust.split_.learn, robust.split_.calibrate])  # this learner needs no learning rows
+    again.recalibrate(X[rows], Y[rows])
+    assert strict.radius_ == again.radius_ > robust.radius_
+    assert (strict.alpha_, robust.alpha_, strict.set_ is robust.set_) == (0.05, 0.2, True)
+    assert [entry.alpha for entry in strict.calibrations_] == [0.2, 0.05]
+    assert "held in 19 of 20" in str(strict)
+    with pytest.raises(ValueError, match=r"alpha=0\.001 needs at least 999 calibration samples"):
+        robust.at(alpha=0.001)
+    robust.save(tmp_path / "model.polyhedge")
+    with pytest.raises(ValueError, match="does not keep the scores of its calibration rows"):
+        ph.load(tmp_path / "model.polyhedge").at(alpha=0.05)

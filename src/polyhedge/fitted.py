@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Self
@@ -13,7 +14,7 @@ from sklearn.exceptions import NotFittedError
 
 from polyhedge._files import replace_file
 from polyhedge._validation import Array
-from polyhedge.calibration import Calibration
+from polyhedge.calibration import Calibration, OneRadius
 from polyhedge.data import Split
 from polyhedge.learners import Spread
 from polyhedge.model import Model
@@ -28,6 +29,7 @@ from polyhedge.summary import summary_of
 class FittedAttributes:
     """Public attributes of a fitted decider; an AttributeError before `fit`, so that hasattr tells."""
 
+    alpha: float
     model_: Model
 
     @property
@@ -149,6 +151,23 @@ class FittedAttributes:
         if self._model.record.parameters is None:
             raise AttributeError("A model file does not say for which parameters its set was learned.")
         return dict(self._model.record.parameters)
+
+    def at(self, alpha: float) -> Self:
+        """A decider of the same shape whose bounds hold at another level, as far as its calibration rows allow.
+
+        Each level's promise holds by itself. A level that is chosen by looking at these bounds has no promise: choose
+        it beforehand, or recalibrate on fresh rows. Radii by category, over time and the like have levels of their
+        own, and files do not keep the scores that this needs: recalibrate there.
+        """
+        radii = self._model.radii
+        if not isinstance(radii, OneRadius):
+            raise ValueError(
+                f"Only radii that are the same for all rows can be set for another alpha, got {radii.kind}."
+            )
+        twin = copy(self)
+        twin.alpha, twin.model_ = alpha, self._model.with_radii(radii.at_level(alpha), self._model.trail[-1].digest)
+        vars(twin).pop("followed_", None)  # what came of bounds at another level
+        return twin
 
     @property
     def n_features_in_(self) -> int:

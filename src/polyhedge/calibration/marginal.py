@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -86,23 +86,38 @@ class Marginal:
     def calibrate(self, scores: Array, rows: Rows, alpha: float) -> OneRadius:
         """The conformal radius of these scores; calibration rows only."""
         radius = radius_of(scores, rows.groups, alpha)
-        return OneRadius(radius, check_alpha(alpha), len(scores), rows.groups is not None)
+        is_grouped = rows.groups is not None
+        return OneRadius(radius, check_alpha(alpha), len(scores), is_grouped, scores=scores, groups=rows.groups)
 
 
 @dataclass(frozen=True)
 class OneRadius:
-    """A conformal radius, with the level and the number of rows that it was made for."""
+    """A conformal radius, with the level and the number of rows that it was made for.
+
+    `scores` and `groups` of the calibration rows stay in memory, for radii at other levels; files do not keep them.
+    """
 
     radius: float
     alpha: float
     n: int
     is_grouped: bool = False
+    scores: Array | None = field(default=None, repr=False, compare=False)
+    groups: Any = field(default=None, repr=False, compare=False)
     kind: ClassVar[str] = "marginal"
 
     @property
     def calibrator(self) -> Marginal:
         """The marginal one."""
         return Marginal()
+
+    def at_level(self, alpha: float) -> OneRadius:
+        """The radius for another level, from the same calibration rows."""
+        if self.scores is None:
+            raise ValueError(
+                "A model file does not keep the scores of its calibration rows, so there is no radius for another "
+                "alpha. Set alpha and recalibrate on fresh rows."
+            )
+        return replace(self, radius=radius_of(self.scores, self.groups, alpha), alpha=check_alpha(alpha))
 
     def at(self, rows: Rows) -> Array:
         """The radius, once for each row (N,)."""
