@@ -161,13 +161,13 @@ class TestWeighted:
         assert found[0] == conformal_radius(scores, percent / 100)
 
     def test_known_shift_is_covered_where_the_marginal_radius_fails(self) -> None:
-        """Scores |N(0, 1)| (1 + 3 x); x is uniform in the past and has the density 2 x among rows to decide."""
+        """Scores |N(0, 1)| (1 + 5 x); x is uniform in the past and has the density 4 x^3 among rows to decide."""
         rng, repetitions, m = np.random.default_rng(0), 1000, 200
         covered = {"weighted": 0, "marginal": 0}
         for _ in range(repetitions):
-            x, new = rng.uniform(size=(m, 1)), np.sqrt(rng.uniform(size=(1, 1)))
-            scores, score = (np.abs(rng.normal(size=len(u))) * (1 + 3 * u[:, 0]) for u in (x, new))
-            weighted = Weighted(weights=lambda X: 2 * X[:, 0]).calibrate(scores, Rows(x, m), 0.1)
+            x, new = rng.uniform(size=(m, 1)), rng.uniform(size=(1, 1)) ** 0.25
+            scores, score = (np.abs(rng.normal(size=len(u))) * (1 + 5 * u[:, 0]) for u in (x, new))
+            weighted = Weighted(weights=lambda X: 4 * X[:, 0] ** 3).calibrate(scores, Rows(x, m), 0.1)
             covered["weighted"] += bool(score[0] <= weighted.at(Rows(new, 1))[0])
             covered["marginal"] += bool(score[0] <= conformal_radius(scores, 0.1))
         # Each repetition is an independent draw: counts are binomial, with a chance of at least 0.9 where it holds.
