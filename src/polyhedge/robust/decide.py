@@ -88,7 +88,7 @@ def _distinct(column: float | Array, name: str, n: int) -> tuple[Array, Indices]
         raise ValueError(f"{name} must have an entry for each of the {n} centers, got {np.shape(column)}.")
     entries = np.asarray(column, dtype=np.float64)
     if not n or (entries == entries.flat[0]).all():
-        return entries.ravel()[:1], np.zeros(n, dtype=np.int64)
+        return entries.ravel()[:1], np.broadcast_to(np.int64(0), (n,))  # takes no memory
     distinct, which = np.unique(entries, return_inverse=True)
     return distinct, which
 
