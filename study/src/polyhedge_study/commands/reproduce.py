@@ -328,3 +328,31 @@ def generalisation(
         show(grid, dense=True)
     replace_file(out / "generalisation.md", "\n".join(grid.markdown() for grid in grids).encode())
     _say_paths([out / f"generalisation.{suffix}" for suffix in ("csv", "json", "md")])
+
+
+@reproduce.command()
+def guarantees(
+    setting: Annotated[list[str] | None, typer.Option(help="One line of the table; may be repeated.")] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="Number of seeds.")] = 5,
+    first_seed: Annotated[int, typer.Option(min=0, help="The first of them.")] = 0,
+    alpha: Annotated[float, typer.Option(help="Share of rows whose bound may fail.")] = 0.1,
+    workers: NumberOfWorkers = 0,
+    cluster: Cluster = "",
+    out: Out = Path("results"),
+) -> None:
+    """A plan guarded for the decision that is taken, beside a set that guards every decision, paired over seeds.
+
+    Takes some minutes a seed with all settings; goes on where it was when it is started again.
+
+    Example: polyhedge reproduce guarantees --setting "linear, d = 2, n = 300" --seeds 5
+    """
+    from polyhedge_study.commands.tables import show
+    from polyhedge_study.guarantees import guarantee_grid, guarantee_jobs, run_guarantees
+
+    jobs = guarantee_jobs(setting or (), seeds, first_seed)
+    with progress_bar() as report:
+        rows = run_guarantees(jobs, out, alpha=alpha, workers=_workers(workers, cluster), report=report)
+    grid = guarantee_grid(rows)
+    show(grid, dense=True)
+    replace_file(out / "guarantees.md", grid.markdown().encode())
+    _say_paths([out / f"guarantees.{suffix}" for suffix in ("csv", "json", "md")])
