@@ -90,15 +90,6 @@ def estimate(values: Array) -> Estimate:
     return Estimate(float(finite.mean()), error)
 
 
-def regrets(problem: DecisionProblem, z: Array, outcomes: Array) -> Array:
-    r"""$g(z_i, y_i) - \min_z g(z, y_i)$ for each row: what knowing the outcome would have saved.
-
-    A robust decision has regret by design; low regret with low worst-case cost is the aim.
-    """
-    flat = z.reshape(len(z), -1)
-    return problem.evaluate(flat, outcomes) - decide_knowing(problem, outcomes)[1]
-
-
 @dataclass(frozen=True)
 class ConstraintMeasure:
     """How an uncertain constraint fared on a test split.

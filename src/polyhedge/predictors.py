@@ -14,20 +14,20 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.linalg import lstsq
 from sklearn.base import BaseEstimator, RegressorMixin, clone, is_regressor
-from sklearn.compose import ColumnTransformer
 from sklearn.ensemble import StackingRegressor
 from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import RidgeCV
 from sklearn.model_selection import GridSearchCV, RandomizedSearchCV
 from sklearn.multioutput import MultiOutputRegressor
-from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from polyhedge._columns import select_columns
 from polyhedge._validation import Array, Indices, as_finite, as_rows, check_count
+from polyhedge.columns.missing import takes_nan
 from polyhedge.data import take_rows
 
 __all__ = ["FeatureRidge", "Predictor", "all_features", "as_predictor", "out_of_fold", "paper_features", "takes_nan"]
@@ -156,40 +156,6 @@ def fold_of(n: int, n_folds: int, groups: Any = None) -> Indices:
     parts = np.array_split(np.unique(block_of), n_folds)
     number = np.repeat(np.arange(n_folds), [len(part) for part in parts])
     return np.asarray(number[block_of])
-
-
-def takes_nan(predictor: Any) -> bool:
-    """Whether a predictor, as the user gave it, says that it fills in missing numbers itself.
-
-    Examples
-    --------
-    >>> from sklearn.ensemble import HistGradientBoostingRegressor
-    >>> takes_nan(HistGradientBoostingRegressor()), takes_nan(None)
-    (True, False)
-    """
-    # Scikit-learn's tags of composed models do not say what their first steps can do.
-    if isinstance(predictor, FrozenEstimator):
-        return takes_nan(predictor.estimator)
-    if isinstance(predictor, Pipeline):
-        return _pipeline_takes_nan([step for _, step in predictor.steps])
-    if isinstance(predictor, ColumnTransformer):
-        return any(takes_nan(transformer) for _, transformer, _ in predictor.transformers)
-    tags = getattr(predictor, "__sklearn_tags__", None)
-    if tags is None:
-        return callable(predictor)
-    return bool(tags().input_tags.allow_nan)
-
-
-def _pipeline_takes_nan(steps: Sequence[Any]) -> bool:
-    """Whether each step takes what the one before hands on: scalers hand missing numbers on, others fill them in."""
-    for step in steps:
-        if step is None or step == "passthrough":
-            continue
-        if not takes_nan(step):
-            return False
-        if type(step).__module__ != StandardScaler.__module__:
-            return True
-    return True
 
 
 def paper_features(X: ArrayLike) -> Array:

@@ -13,7 +13,7 @@ import numpy as np
 
 from polyhedge._validation import Array
 from polyhedge.problems.checks import check_compiled_cost, check_curvature, check_feasible, check_with_parameters
-from polyhedge.problems.decompose import Decomposition, affine_rows, decompose
+from polyhedge.problems.decompose import Decomposition, decompose, inequality_rows, support_rows
 from polyhedge.problems.feasible_set import FeasibleProgram, compile_feasible_program
 from polyhedge.problems.in_words import formula_of
 from polyhedge.problems.layout import Layout, in_structure, leaves_of
@@ -133,11 +133,11 @@ class DecisionProblem:
         ):
             raise ValueError(f"n_outcomes must be a positive integer, got {self.n_outcomes!r}.")
         constraints, constants = tuple(as_list(self.constraints, "constraints")), read_constants(self.constants)
-        self.__dict__.update(constraints=constraints, constants=constants)
+        self._set(constraints=constraints, constants=constants)
         written = read_problem(self)
         # A list or a dictionary of the user's may change later.
         given = in_structure(self.decision, written.variables[: written.layout.n_given])
-        self.__dict__.update(written=written, decision=given)
+        self._set(written=written, decision=given)
         self._set_names()
         check_curvature(self)
         if self.parameters:
@@ -155,12 +155,25 @@ class DecisionProblem:
         twin._set_names()
         return twin
 
-    def with_parts(self, **parts: Any) -> DecisionProblem:
-        """A problem that differs in these parts, fields or compiled ones; what follows from all parts is found anew."""
-        twin = object.__new__(DecisionProblem)
-        vars(twin).update({name: part for name, part in vars(self).items() if name not in _FOLLOWS})
-        vars(twin).update(parts)
-        return twin
+    def with_parts(self, anew: Sequence[str] = (), **parts: Any) -> DecisionProblem:
+        """A problem that differs in these parts, fields or compiled ones; what follows from them is found anew.
+
+        `anew` names compiled parts that follow from those that differ; `_FOLLOWS` follow from any.
+        """
+        kept = {name: part for name, part in vars(self).items() if name not in (*_FOLLOWS, *anew)}
+        return self.assembled(**kept | parts)
+
+    @classmethod
+    def assembled(cls, **parts: Any) -> DecisionProblem:
+        """A problem of fields and compiled parts that were checked where they were made: nothing is compiled again."""
+        problem = object.__new__(cls)
+        problem._set(**parts)
+        return problem
+
+    def _set(self, **parts: Any) -> None:
+        """Only while a problem is made: afterwards it never changes."""
+        for name, part in parts.items():
+            object.__setattr__(self, name, part)
 
     @cached_property
     def structure(self) -> Structure:
@@ -181,7 +194,7 @@ class DecisionProblem:
             "decision_names": check_names(self.decision_names, layout.given_size, "decision_names", decisions),
             "constraint_names": check_names(given, n_uncertain, "constraint_names", constraint_texts(self.written)),
         }
-        self.__dict__.update(names)
+        self._set(**names)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> DecisionProblem:
         """A problem never changes, so copies share it (CVXPY variables would lose their identity)."""
@@ -223,12 +236,11 @@ class DecisionProblem:
         return KeptProblems()
 
     def _at(self, values: Array) -> DecisionProblem:
-        twin = object.__new__(DecisionProblem)
-        twin.__dict__.update({one.name: self.__dict__[one.name] for one in fields(self)})
-        twin.__dict__.update(written=self.written.at(values))
+        parts: dict[str, Any] = {one.name: getattr(self, one.name) for one in fields(self)}
+        parts["written"] = self.written.at(values)
         if self.lifted is not None and self.lifted_parts is not None:
-            twin.__dict__.update(self.lifted.at(values), **self.lifted_parts.at(self.written, values))
-        return twin
+            parts |= {**self.lifted.at(values), **self.lifted_parts.at(self.written, values)}
+        return self.assembled(**parts)
 
     @cached_property
     def lifted_parts(self) -> LiftedParts | None:
@@ -297,21 +309,7 @@ class DecisionProblem:
     @cached_property
     def _rows(self) -> list[Decomposition]:
         """The uncertain constraints as expressions that must be <= 0."""
-        return [row for constraint in self._formulas.uncertain for row in self._inequality_rows(constraint)]
-
-    def _inequality_rows(self, constraint: cp.Constraint) -> list[Decomposition]:
-        if not isinstance(constraint, cp.constraints.Inequality):
-            raise ValueError(
-                f"The uncertain constraint {constraint} is a {type(constraint).__name__}; only inequalities "
-                "can hold for all outcomes of a set. Write equalities with u as two inequalities with slack."
-            )
-        rows = decompose(constraint.expr, self.written.variables, self.written.outcome)
-        if rows is None or any(not row.decision_part.is_convex() for row in rows):
-            raise ValueError(
-                f"The uncertain constraint {constraint} must be affine in the outcome (or a maximum of affine "
-                "functions) and convex in the decision. Split it into such inequalities."
-            )
-        return rows
+        return [row for constraint in self._formulas.uncertain for row in inequality_rows(constraint, self.written)]
 
     @cached_property
     def uncertain_rows(self) -> tuple[Pieces, ...]:
@@ -333,18 +331,7 @@ class DecisionProblem:
     @cached_property
     def support_rows(self) -> tuple[Array, Array]:
         """A, h of the known support {u : A u <= h}; no rows where nothing is known."""
-        A, h = [], []
-        for constraint in self.written.support:
-            rows = affine_rows(constraint, self.written.outcome)
-            if rows is None:
-                raise ValueError(
-                    f"outcome_support must give linear constraints on u, got {constraint}. "
-                    "Write it with <=, >= or == and affine expressions of u."
-                )
-            for coefficients in rows:
-                A.append(coefficients[1:])
-                h.append(-coefficients[0])
-        return np.array(A).reshape(-1, self.n_outcomes), np.array(h)
+        return support_rows(self.written)
 
     @cached_property
     def outcomes_are_nonneg(self) -> bool:

@@ -19,7 +19,7 @@ from cvxpy.atoms.affine.affine_atom import AffAtom
 
 from polyhedge._validation import Array, Indices
 from polyhedge.problems.pieces import SumOfMaxima, maximum_of
-from polyhedge.problems.written import substitute
+from polyhedge.problems.written import Written, substitute
 
 _FAR = 2.0**100
 """Where slopes in the outcome are read: so far out that constants beside them fall below the last digit, and at a power
@@ -58,6 +58,37 @@ def decompose(
         return _Walk(variables, u, known).split(expression)
     except _NotPiecewiseError:
         return None
+
+
+def inequality_rows(constraint: cp.Constraint, written: Written) -> list[Decomposition]:
+    """An uncertain constraint as expressions, each split, that must be <= 0."""
+    if not isinstance(constraint, cp.constraints.Inequality):
+        raise ValueError(
+            f"The uncertain constraint {constraint} is a {type(constraint).__name__}; only inequalities "
+            "can hold for all outcomes of a set. Write equalities with u as two inequalities with slack."
+        )
+    rows = decompose(constraint.expr, written.variables, written.outcome)
+    if rows is None or any(not row.decision_part.is_convex() for row in rows):
+        raise ValueError(
+            f"The uncertain constraint {constraint} must be affine in the outcome (or a maximum of affine "
+            "functions) and convex in the decision. Split it into such inequalities."
+        )
+    return rows
+
+
+def support_rows(written: Written) -> tuple[Array, Array]:
+    """A, h of the known support {u : A u <= h}; no rows where nothing is known."""
+    parts = [np.zeros((0, 1 + written.outcome.size))]
+    for constraint in written.support:
+        rows = affine_rows(constraint, written.outcome)
+        if rows is None:
+            raise ValueError(
+                f"outcome_support must give linear constraints on u, got {constraint}. "
+                "Write it with <=, >= or == and affine expressions of u."
+            )
+        parts.append(rows)
+    coefficients = np.vstack(parts)
+    return np.ascontiguousarray(coefficients[:, 1:]), -coefficients[:, 0]
 
 
 def affine_rows(constraint: cp.Constraint, u: cp.Variable) -> Array | None:
@@ -191,13 +222,6 @@ def _negated_minimum(node: cp.Expression) -> cp.Expression:
     if isinstance(node, cp.minimum):
         return cp.maximum(*[-argument for argument in node.args])
     return cp.max(-node.args[0], axis=node.axis, keepdims=node.keepdims)
-
-
-def _slopes(stacked: Array) -> Array:
-    """Differences over the far distance of values [at 0, far along each axis]; roundings of what cancelled are 0."""
-    slopes = (stacked[..., 1:] - stacked[..., :1]) / _FAR
-    slopes[np.abs(slopes) <= np.abs(stacked[..., :1]) / _FAR] = 0.0
-    return np.asarray(slopes)
 
 
 def _at_zero(variables: Sequence[cp.Variable]) -> dict[int, cp.Variable]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import cvxpy as cp
@@ -182,8 +182,6 @@ def problem_from_state(state: Mapping[str, Any]) -> DecisionProblem:
     def called(nodes: Sequence[Any] | None, is_list: bool = True) -> StoredFormula | None:
         return None if nodes is None else StoredFormula(decision, given, u, tuple(nodes), is_list)
 
-    # Not by its constructor, which would compile the formulas again.
-    problem = object.__new__(DecisionProblem)
     values: dict[str, Any] = {
         "decision": decision,
         "cost": called([written.cost], is_list=False),
@@ -201,12 +199,13 @@ def problem_from_state(state: Mapping[str, Any]) -> DecisionProblem:
         "constants": (),
         "written": written,
     }
-    problem.__dict__.update({field.name: values[field.name] for field in fields(DecisionProblem)})
+    # Not by its constructor, which would compile the formulas again.
     if parameters:
+        problem = DecisionProblem.assembled(**values)
         check_curvature(problem)
         check_with_parameters(problem)
         return problem
-    problem.__dict__.update(_compiled(state["compiled"], d, layout.size))
+    problem = DecisionProblem.assembled(**values, **_compiled(state["compiled"], d, layout.size))
     check_stored(problem)
     return problem
 

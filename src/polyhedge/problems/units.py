@@ -62,7 +62,8 @@ def _problem_in(problem: DecisionProblem, units: Units) -> DecisionProblem:
         parts = Decomposition(
             (parts.decision_part - units.cost_shift) / units.cost, _joint_in(parts.joint_part, units, units.cost)
         )
-    twin = problem.with_parts(
+    return problem.with_parts(
+        anew=("pieces", "outcomes_are_nonneg", "_cost_values"),
         written=_written_in(problem.written, units),
         uncertain_rows=_rows_in(problem, units),
         support_rows=_support_in(problem, units),
@@ -72,9 +73,6 @@ def _problem_in(problem: DecisionProblem, units: Units) -> DecisionProblem:
         sum_of_maxima=None if problem.sum_of_maxima is None else _joint_in(problem.sum_of_maxima, units, units.cost),
         is_in_own_units=True,
     )
-    for name in ("pieces", "outcomes_are_nonneg", "_cost_values"):
-        vars(twin).pop(name, None)
-    return twin
 
 
 def _written_in(written: Written, units: Units) -> Written:
