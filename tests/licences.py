@@ -15,8 +15,8 @@ from importlib import metadata
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-TOOLS = {"dev", "test"}
-"""Extras for who works on polyhedge itself; nobody installs them at run time."""
+TOOLS = {"dev", "docs", "test"}
+"""Extras for who works on polyhedge itself, its site included; nobody installs them at run time."""
 
 FAMILY = re.compile(r"\b[AL]?GPL|GNU (Affero|Lesser|Library|General)", flags=re.IGNORECASE)
 EXCEPTION = re.compile(r"WITH (GCC-exception|Classpath-exception)\S*", flags=re.IGNORECASE)

@@ -9,6 +9,7 @@ import sqlite3
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -154,3 +155,91 @@ def test_commands_update_and_monitor_count_each_row_once(tmp_path: Path) -> None
     assert run("monitor", model)["coverage"] == inside.mean()
     assert run("monitor", model)["alarm_at"] is None
     assert "no alarm" in CliRunner().invoke(cli.app, ["monitor", model]).output
+
+
+class TestNotedDecisions:
+    """Outcomes count against the bounds that were issued, wherever the radius has moved since."""
+
+    def test_an_outcome_counts_against_what_was_noted_under_its_key(
+        self, tmp_path: Path, decider: ph.RobustDecider
+    ) -> None:
+        log, X = OutcomeLog(tmp_path / "log.db", decider.model_), np.zeros((2, 2))
+        issued = decider.decide(X)
+        assert issued.radii is not None
+        generous = replace(issued, radii=np.array([99.0, issued.radii[1]]))
+        log.note(["a", "b"], generous)
+        log.add(["a", "b", "c"], np.zeros((3, 2)), np.full((3, 2), 9.0))
+        found = log.replay()[1]
+        assert found.missed.tolist() == [False, True, True]
+        assert found.radii[:2].tolist() == generous.radii.tolist()
+        with sqlite3.connect(log.path) as database:
+            rows = database.execute("SELECT origin, cost FROM outcomes ORDER BY position").fetchall()
+        database.close()
+        assert [origin for origin, _ in rows] == ["log", "log", "followed"]
+        costs = decider.problem_.evaluate(issued.flat, np.full((2, 2), 9.0))
+        assert [cost for _, cost in rows] == [*costs.tolist(), None]
+        assert [row.cost_bound for row in log.history()] == [*issued.cost_bound.tolist(), None]
+
+    def test_what_is_known_is_not_decided_again_and_what_is_not_known_is(
+        self, tmp_path: Path, decider: ph.RobustDecider
+    ) -> None:
+        log, first = OutcomeLog(tmp_path / "log.db", decider.model_), decider.decide(np.zeros((2, 2)))
+        second = replace(first, radii=np.array([50.0, 60.0]))
+        log.note(["a", "b"], first)
+        log.add(["a"], np.zeros((1, 2)), np.full((1, 2), 9.0))
+        log.note(["a", "b"], second)
+        log.add(["b"], np.zeros((1, 2)), np.full((1, 2), 9.0))
+        assert first.radii is not None
+        assert log.replay()[1].radii.tolist() == [float(first.radii[0]), 60.0]
+        with pytest.raises(ValueError, match="one key for each of 2 decisions that decide returned, got 1"):
+            log.note(["a"], first)
+
+    def test_rows_that_follow_and_rows_that_were_noted_replay_as_fed_in_memory(
+        self, tmp_path: Path, decider: ph.RobustDecider
+    ) -> None:
+        log, X = OutcomeLog(tmp_path / "log.db", decider.model_), np.zeros((6, 2))
+        noted = replace(decider.decide(X[:2]), radii=np.array([0.5, 0.5]))
+        log.note(["2", "3"], noted)
+        log.add([str(i) for i in range(6)], X, ROWS[:6])
+        twin = ph.RobustDecider(decider.problem, "precomputed")
+        twin.model_ = decider.model_
+        twin.update(X[:2], ROWS[:2])
+        twin.update(X[2:4], ROWS[2:4], noted)
+        told = twin.update(X[4:], ROWS[4:6])
+        model, found = log.replay()
+        assert found.radii.tolist() == told.radii.tolist()
+        assert model.radii.state()["levels"].tolist() == twin.model_.radii.state()["levels"].tolist()
+
+    def test_commands_note_decide_with_the_radius_that_outcomes_led_to_and_write_a_page(self, tmp_path: Path) -> None:
+        pd = pytest.importorskip("pandas")
+        rng = np.random.default_rng(0)
+        frame = pd.DataFrame(rng.normal(size=(200, 3)), columns=["x", "u", "v"]).assign(id=np.arange(200))
+        fitted = ph.RobustDecider(
+            ph.problems.simplex_linear([0.0, 0.0]),
+            learner=ph.learners.OneSidedBox(),
+            calibration=Online(step=0.05),
+            split="time",
+        ).fit(frame[["x"]], frame[["u", "v"]])
+        model, data, out = (str(tmp_path / name) for name in ("m.polyhedge", "new.csv", "z.csv"))
+        fitted.save(model)
+        frame.assign(u=9.0, v=9.0).iloc[:8].to_csv(data, index=False)
+
+        def run(*arguments: str, code: int = 0) -> str:
+            told = CliRunner().invoke(cli.app, list(arguments))
+            assert told.exit_code == code, told.output
+            return told.output
+
+        run("decide", model, data, "--out", out, "--key", "id")
+        before = pd.read_csv(out)["cost_bound"]
+        told = run("update", model, data, "--key", "id")
+        assert "computed anew" not in told
+        assert "0 of 8" not in run("monitor", model, "--out", str(tmp_path / "page.html"))
+        page = (tmp_path / "page.html").read_text(encoding="utf-8")
+        assert "Coverage over time" in page
+        assert "bound, known before" in page
+        run("decide", model, data, "--out", out, "--key", "id")
+        assert (pd.read_csv(out)["cost_bound"].fillna(np.inf) > before).all()
+        frame.assign(id=1).iloc[:8].to_csv(data, index=False)
+        assert "must name each row once, but '1' stands there 8 times" in run(
+            "decide", model, data, "--out", out, "--key", "id", code=2
+        )

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
+from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
+from polyhedge._files import replace_file
 from polyhedge._frames import as_frame, as_pandas
 from polyhedge._validation import Array, check_count
 from polyhedge.calibration import FollowingRadii, Rows
 from polyhedge.data import take_rows
 from polyhedge.data.ordered import as_span, as_times
 from polyhedge.estimator import RobustDecider
+from polyhedge.following import one_by_one
 from polyhedge.metrics import Proportion, RowMeasures, estimate, proportion
 from polyhedge.model import Model
 from polyhedge.rows import labels_by, n_rows_of
@@ -76,6 +80,11 @@ class Backtest:
         ]
         worst = f"worst period {self.worst.coverage:.3f} from {self.worst.start}"
         return "\n".join([*lines, f"covered {self.coverage}  (promised {self.promised:.3g}); {worst}"])
+
+    def report(self, path: str | Path, title: str = "Promise and reality over history") -> None:
+        """Write a page of all periods, one HTML file that works offline."""
+        # Pages are made from results, not the other way round: looked up when one is asked for.
+        replace_file(Path(path), import_module("polyhedge.report").backtest_report(self, title).encode())
 
     def to_frame(self) -> Any:
         """One row a period (pandas)."""
@@ -180,11 +189,7 @@ def _radii(model: Model, X: Any, Y: Any) -> Array:
     radii: Any = model.radii
     if not isinstance(radii, FollowingRadii):
         return radii.at(Rows(model.features(X), n_rows_of(X)))
-    found = []
-    for score in model.scores(X, Y):
-        found.append(radii.at(Rows(None, 1))[0])
-        radii = radii.updated(np.array([score]))
-    return np.array(found)
+    return one_by_one(radii, model.scores(X, Y), None)[1]
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from polyhedge._validation import Array, Indices
+from polyhedge._validation import Array, Indices, Mask
 from polyhedge.calibration import Calibrator, FollowingRadii, Rows
 from polyhedge.calibration.alarm import Alarm, alarm_for
 from polyhedge.data import TimeSplit, digest_rows, take_rows
@@ -29,12 +29,14 @@ class Followed:
     Attributes
     ----------
     missed : (n,) whether each row's outcome lay outside what its bound was for, in the order in which they were fed.
+    radii : (n,) the radii that the rows were held to.
     promised : 1 - alpha.
     alarm : whether this is more than chance; None where the promise has no exact law, such as by category.
     was_recomputed : whether some rows came without the bounds that were issued, so that radii were computed anew.
     """
 
-    missed: Any
+    missed: Mask
+    radii: Array
     promised: float
     alarm: Alarm | None
     was_recomputed: bool = False
@@ -114,7 +116,7 @@ class FollowsOutcomes:
 
 def not_followed(model: Model) -> Followed:
     """Before any outcome is known."""
-    return Followed(np.zeros(0, dtype=bool), 1 - model.radii.alpha, alarm_for(model.radii))
+    return Followed(np.zeros(0, dtype=bool), np.zeros(0), 1 - model.radii.alpha, alarm_for(model.radii))
 
 
 def followed(
@@ -139,16 +141,18 @@ def after_scores(
     model: Model, so_far: Followed, scores: Array, radii: Array | None, digest: str
 ) -> tuple[Model, Followed]:
     """The same after scores (N,) against radii (N,), which only radii that follow outcomes can do without."""
+    was_recomputed = so_far.was_recomputed or radii is None
     if isinstance(model.radii, FollowingRadii):
-        later, missed = _one_by_one(model.radii, scores, radii)
+        later, radii = one_by_one(model.radii, scores, radii)
         model = _with_followed(model, later, digest)
-    else:
-        missed = scores > np.asarray(radii, dtype=np.float64)
+    held_to = np.asarray(radii, dtype=np.float64)
+    missed = scores > held_to
     return model, replace(
         so_far,
         missed=np.concatenate([so_far.missed, missed]),
+        radii=np.concatenate([so_far.radii, held_to]),
         alarm=None if so_far.alarm is None else so_far.alarm.updated(missed),
-        was_recomputed=so_far.was_recomputed or radii is None,
+        was_recomputed=was_recomputed,
     )
 
 
@@ -165,14 +169,15 @@ def issued_radii(bounds: Decisions | ArrayLike | None, n: int) -> Array | None:
     return array
 
 
-def _one_by_one(radii: Any, scores: Array, issued: Array | None) -> tuple[Any, Any]:
+def one_by_one(radii: Any, scores: Array, issued: Array | None) -> tuple[Any, Array]:
+    """The radii after all scores, and those (N,) that each row was held to."""
     if issued is not None:
-        return radii.updated(scores, issued), scores > issued
-    missed = []
-    for score in scores:
-        missed.append(score > float(radii.at(Rows(None, 1))[0]))
+        return radii.updated(scores, issued), issued
+    in_force = np.empty(len(scores))
+    for i, score in enumerate(scores):
+        in_force[i] = radii.at(Rows(None, 1))[0]
         radii = radii.updated([score])
-    return radii, np.array(missed, dtype=bool)
+    return radii, in_force
 
 
 def _with_followed(model: Model, radii: Any, digest: str) -> Model:

@@ -2,20 +2,27 @@
 
 The schema, which anybody may query::
 
-    outcomes(position INTEGER PRIMARY KEY, key TEXT UNIQUE, batch INTEGER, score REAL, radius REAL, known TEXT)
+    decided(key TEXT PRIMARY KEY, decision TEXT, cost_bound REAL, radius REAL, decided TEXT)
+    outcomes(position INTEGER PRIMARY KEY, key TEXT UNIQUE, batch INTEGER, outcome TEXT, score REAL, radius REAL,
+             origin TEXT, cost REAL, known TEXT)
     about(name TEXT PRIMARY KEY, value TEXT)
 
-`score` is the least radius at which the outcome would have been covered. `radius` is that of the bound that was issued,
-NULL where it follows from the rows before; rows of one `batch` were fed together. A row is missed where score > radius.
-`about` holds the digest of the calibration that the scores belong to. The state of a model is what replaying the rows
-in the order of `position` makes of the model file: the database holds no other state that could disagree with it.
+`decision` and `outcome` are JSON objects by name, `decided` and `known` times in UTC. `score` is the least radius at
+which the outcome would have been covered, and a row is missed where score > radius. `origin` says where the radius
+comes from: "given" with the outcome, "log" from the decision that was noted under this key, "computed" anew from the
+model, or "followed" from the rows before (then it is NULL). `cost` is what the noted decision came to cost; NULL where
+none was noted. Rows of one `batch` were fed together. `about` holds the digest of the calibration that the scores
+belong to. The state of a model is what replaying the rows in the order of `position` makes of the model file: the
+database holds no other state that could disagree with it.
 """
 
 from __future__ import annotations
 
+import json
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import groupby
 from pathlib import Path
@@ -27,18 +34,39 @@ from polyhedge._validation import Array
 from polyhedge.calibration import FollowingRadii, Rows
 from polyhedge.following import Followed, after_scores, not_followed
 from polyhedge.model import Model
+from polyhedge.problems import DecisionProblem
+from polyhedge.robust import Decisions
 
 _PATIENCE = 60.0
 """Seconds that a process waits for another to finish writing."""
 _SCHEMA = (
+    "CREATE TABLE IF NOT EXISTS decided (key TEXT PRIMARY KEY, decision TEXT NOT NULL, cost_bound REAL, "
+    "radius REAL NOT NULL, decided TEXT NOT NULL)",
     "CREATE TABLE IF NOT EXISTS outcomes (position INTEGER PRIMARY KEY, key TEXT UNIQUE NOT NULL, "
-    "batch INTEGER NOT NULL, score REAL NOT NULL, radius REAL, known TEXT NOT NULL)",
+    "batch INTEGER NOT NULL, outcome TEXT NOT NULL, score REAL NOT NULL, radius REAL, origin TEXT NOT NULL, "
+    "cost REAL, known TEXT NOT NULL)",
     "CREATE TABLE IF NOT EXISTS about (name TEXT PRIMARY KEY, value TEXT NOT NULL)",
 )
 
 
+@dataclass(frozen=True)
+class LoggedRow:
+    """A row whose outcome is known, as the database has it.
+
+    Attributes
+    ----------
+    key, known : its name, and when its outcome was noted.
+    cost_bound, cost : of the decision that was noted under the key; None where none was.
+    """
+
+    key: str
+    known: str
+    cost_bound: float | None
+    cost: float | None
+
+
 class OutcomeLog:
-    """The rows of one model whose outcomes are known; several processes may write at once.
+    """What one model decided, and the outcomes that are known; several processes may write at once.
 
     Parameters
     ----------
@@ -60,40 +88,91 @@ class OutcomeLog:
                 "to begin a new log."
             )
 
-    def add(self, keys: Sequence[str], X: Any, Y: Any, radii: Array | None = None) -> int:
+    def note(self, keys: Sequence[str], decisions: Decisions) -> None:
+        """Note what was decided, whole or not at all, so that outcomes count against the bounds that were issued.
+
+        Whoever decides a key again before its outcome is known replaces what was decided before.
+        """
+        if decisions.radii is None or len(keys) != len(decisions):
+            raise ValueError(
+                f"There must be one key for each of {len(decisions)} decisions that decide returned, got {len(keys)}."
+            )
+        names, now = _names_of(self.model.problem), _now()
+        rows = [
+            (str(key), _as_json(names, z), _finite(bound), radius, now)
+            for key, z, bound, radius in zip(
+                keys, decisions.flat, decisions.cost_bound.tolist(), decisions.radii.tolist(), strict=True
+            )
+        ]
+        with self._writing() as database:
+            known = {key for (key,) in database.execute("SELECT key FROM outcomes")}
+            fresh = [row for row in rows if row[0] not in known]
+            database.executemany("INSERT OR REPLACE INTO decided VALUES (?, ?, ?, ?, ?)", fresh)
+
+    def add(
+        self,
+        keys: Sequence[str],
+        X: Any,
+        Y: Any,
+        radii: Array | None = None,
+        *,
+        parameters: Mapping[Any, Any] | None = None,
+    ) -> int:
         """Note outcomes of rows, one a key, whole or not at all; how many were new.
 
-        `radii` (N,) are those of the bounds that were issued. Rows whose keys are known already are left as they are.
+        `radii` (N,) are those of the bounds that were issued; without them, those that were noted under the keys, and
+        where nothing was noted, those that the model gives. Rows whose keys are known already are left as they are.
         """
-        scores = self.model.scores(X, Y)
+        model = self.model
+        scores, outcomes, values = model.scores(X, Y, parameters), model.outcomes(X, Y), model.values(X, parameters)
         if len(keys) != len(scores):
             raise ValueError(f"There must be one key for each of {len(scores)} rows, got {len(keys)}.")
-        if radii is None and not isinstance(self.model.radii, FollowingRadii):
-            radii = self.model.radii.at(Rows(self.model.features(X), len(scores)))
-        issued = [None] * len(scores) if radii is None else np.asarray(radii, dtype=np.float64).tolist()
-        now = datetime.now(UTC).isoformat(timespec="seconds")
+        anew: list[float | None] = [None] * len(scores)
+        if not isinstance(model.radii, FollowingRadii):
+            anew = model.radii.at(Rows(model.features(X), len(scores))).tolist()
+        now, names = _now(), model.problem.outcome_names
         with self._writing() as database:
-            (batch,) = database.execute("SELECT COALESCE(MAX(batch), 0) + 1 FROM outcomes").fetchone()
-            before = database.total_changes
+            (batch,) = database.execute("SELECT COALESCE(MAX(batch), 0) FROM outcomes").fetchone()
+            decided, was_followed, rows = _decided(database, keys), None, list[tuple[Any, ...]]()
+            for i, key in enumerate(map(str, keys)):
+                decision, noted = decided.get(key, (None, None))
+                radius, origin = _radius(None if radii is None else float(radii[i]), noted, anew[i])
+                # Rows that follow from those before are replayed without radii, so they have batches of their own.
+                batch, was_followed = batch + (was_followed != (radius is None)), radius is None
+                cost = self._cost(decision, outcomes[[i]], None if values is None else values[[i]])
+                rows.append((key, batch, _as_json(names, outcomes[i]), float(scores[i]), radius, origin, cost, now))
+            count = database.total_changes
             database.executemany(
-                "INSERT OR IGNORE INTO outcomes (key, batch, score, radius, known) VALUES (?, ?, ?, ?, ?)",
-                [
-                    (str(key), batch, score, radius, now)
-                    for key, score, radius in zip(keys, scores.tolist(), issued, strict=True)
-                ],
+                "INSERT OR IGNORE INTO outcomes (key, batch, outcome, score, radius, origin, cost, known) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                rows,
             )
-            return database.total_changes - before
+            return database.total_changes - count
+
+    def _cost(self, decision: str | None, outcome: Array, values: Array | None) -> float | None:
+        """What the noted decision came to cost."""
+        z = np.array([] if decision is None else list(json.loads(decision).values()), dtype=np.float64)
+        if not len(z) or not np.isfinite(z).all():
+            return None
+        return _finite(float(self.model.problem.evaluate(z[None], outcome, values)[0]))
 
     def replay(self) -> tuple[Model, Followed]:
         """The model after all rows, and what came of its bounds: the same, bit for bit, wherever it is replayed."""
         with self._open() as database:
-            rows = database.execute("SELECT batch, score, radius FROM outcomes ORDER BY position").fetchall()
+            rows = database.execute("SELECT batch, score, radius, origin FROM outcomes ORDER BY position").fetchall()
         model, so_far = self.model, not_followed(self.model)
         for _, batch in groupby(rows, key=lambda row: row[0]):
-            _, scores, radii = zip(*batch, strict=True)
+            _, scores, radii, origins = zip(*batch, strict=True)
             issued = None if radii[0] is None else np.array(radii, dtype=np.float64)
             model, so_far = after_scores(model, so_far, np.array(scores, dtype=np.float64), issued, repr(scores))
+            so_far = replace(so_far, was_recomputed=so_far.was_recomputed or "computed" in origins)
         return model, so_far
+
+    def history(self) -> list[LoggedRow]:
+        """The rows whose outcomes are known, in the order in which they were noted."""
+        query = "SELECT key, known, cost_bound, cost FROM outcomes LEFT JOIN decided USING (key) ORDER BY position"
+        with self._open() as database:
+            return [LoggedRow(*row) for row in database.execute(query)]
 
     @contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:
@@ -116,3 +195,40 @@ class OutcomeLog:
                 database.execute("ROLLBACK")
                 raise
             database.execute("COMMIT")
+
+
+def _decided(database: sqlite3.Connection, keys: Sequence[str]) -> dict[str, tuple[str, float]]:
+    """Decision and radius that were noted under these keys."""
+    rows = {
+        str(key): database.execute("SELECT decision, radius FROM decided WHERE key = ?", (str(key),)).fetchone()
+        for key in keys
+    }
+    return {key: row for key, row in rows.items() if row is not None}
+
+
+def _radius(given: float | None, noted: float | None, anew: float | None) -> tuple[float | None, str]:
+    """The radius that a row is held to, and where it comes from."""
+    if given is not None:
+        return given, "given"
+    if noted is not None:
+        return noted, "log"
+    return anew, "followed" if anew is None else "computed"
+
+
+def _names_of(problem: DecisionProblem) -> list[str]:
+    """Of all variables: those that were declared as the decision come first."""
+    names = list(problem.decision_names)
+    return [*names, *(f"auxiliary_{k}" for k in range(problem.n_decisions - len(names)))]
+
+
+def _as_json(names: Sequence[str], values: Array) -> str:
+    return json.dumps(dict(zip(names, np.asarray(values).ravel().tolist(), strict=True)))
+
+
+def _finite(value: float) -> float | None:
+    """SQLite has no NaN; an infinite bound is none."""
+    return value if np.isfinite(value) else None
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

@@ -2,23 +2,36 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from polyhedge._files import check_writable, replace_file
 from polyhedge.cli.app import app
-from polyhedge.cli.common import AsJson, read, tell, tell_json, warn
+from polyhedge.cli.common import AsJson, Decimal, Encoding, MaxValues, Missing, Separator, read, tell, tell_json, warn
 from polyhedge.cli.fresh import fresh_rows
-from polyhedge.cli.models import ModelFile, open_model, read_model
+from polyhedge.cli.models import CodedProblem, MaxBytes, ModelFile, VerifyKey, open_model, read_model
 from polyhedge.io.archive import MAX_BYTES
 from polyhedge.tables.limits import MAX_VALUES
 
 if TYPE_CHECKING:
     from polyhedge.following import Followed
     from polyhedge.model import Model
+    from polyhedge.outcome_log import OutcomeLog
+    from polyhedge.tables import Table
+
+__all__ = ["KeyColumn", "LogFile", "keys_of", "log_beside", "log_of"]
 
 LogFile = Annotated[Path | None, typer.Option(help="SQLite database; MODEL.outcomes.db beside the model by default.")]
+KeyColumn = Annotated[
+    str | None,
+    typer.Option(
+        "--key",
+        help="Column that names each row: what is decided is noted in the database that polyhedge update reads.",
+    ),
+]
 
 
 @app.command()
@@ -27,47 +40,86 @@ def update(
     data: Annotated[Path, typer.Argument(help="Rows whose outcomes are known now: a CSV or Parquet file.")],
     key: Annotated[str, typer.Option(help="Column that names each row, so that none is counted twice.")],
     log: LogFile = None,
+    problem: CodedProblem = None,
+    max_bytes: MaxBytes = MAX_BYTES,
+    verify: VerifyKey = None,
+    separator: Separator = None,
+    encoding: Encoding = None,
+    decimal: Decimal = None,
+    missing: Missing = None,
+    max_values: MaxValues = MAX_VALUES,
     as_json: AsJson = False,
 ) -> None:
     """Note outcomes that became known, and say whether the promise still holds.
 
-    What came is kept in a database beside the model. Rows that are in it already are left as they are, so that a
-    command that was killed can simply be run again. The alarm may be looked at after every row: on rows like the
-    calibration rows it is ever raised with probability at most 0.01.
+    What came is kept in a database beside the model. A row counts against the bound that polyhedge decide --key noted
+    for it; where none was noted, the bound is computed anew, and that is said. Rows that are in the database already
+    are left as they are, so that a command that was killed can simply be run again. The alarm may be looked at after
+    every row: on rows like the calibration rows it is ever raised with probability at most 0.01.
 
     Example: polyhedge update model.polyhedge today.csv --key id
     """
     from polyhedge import tables
-    from polyhedge.outcome_log import OutcomeLog
 
-    decider, kept = read_model(model, None, MAX_BYTES, None)
-    table = read(data, None, None, None, None, MAX_VALUES)
-    table.check_columns([key])
+    decider, kept = read_model(model, problem, max_bytes, verify)
+    table = read(data, separator, encoding, decimal, missing, max_values)
+    names = keys_of(table, key)
     X, Y, _, warnings = fresh_rows(decider, kept, table)
     usable = tables.usable_rows(table, kept.schema, decider.problem_)[2]
-    keys = [str(name) for name in table.frame[key].iloc[usable]]
-    outcomes = OutcomeLog(log or _beside(model), decider.model_)
-    n_new = outcomes.add(keys, X, Y)
-    _tell(*outcomes.replay(), as_json, {"rows": len(keys), "new": n_new})
+    outcomes = log_of(model, log, decider.model_)
+    n_new = outcomes.add([names[i] for i in usable], X, Y)
+    _tell(*outcomes.replay(), as_json, {"rows": len(usable), "new": n_new})
     if not as_json:
         warn(warnings)
 
 
 @app.command()
-def monitor(model: ModelFile, log: LogFile = None, as_json: AsJson = False) -> None:
+def monitor(
+    model: ModelFile,
+    log: LogFile = None,
+    out: Annotated[Path | None, typer.Option(help="Page to write: coverage, bounds and costs over time.")] = None,
+    problem: CodedProblem = None,
+    max_bytes: MaxBytes = MAX_BYTES,
+    verify: VerifyKey = None,
+    as_json: AsJson = False,
+) -> None:
     """Say what came of a model's bounds so far: coverage, and whether it is worse than chance allows.
 
-    Example: polyhedge monitor model.polyhedge
+    Example: polyhedge monitor model.polyhedge --out monitor.html
     """
-    from polyhedge.outcome_log import OutcomeLog
-
-    path = log or _beside(model)
+    path = log or log_beside(model)
     if not path.is_file():
         raise FileNotFoundError(f"There is no database {path}. Write one with polyhedge update.")
-    _tell(*OutcomeLog(path, open_model(model, None, MAX_BYTES, None).model_).replay(), as_json, {})
+    page = None if out is None else check_writable(out)
+    outcomes = log_of(model, log, open_model(model, problem, max_bytes, verify).model_)
+    now, found = outcomes.replay()
+    if page is not None:
+        from polyhedge.report import followed_report
+
+        text = followed_report(f"Bounds of {model.name}", found, outcomes.history(), now.radii.radius)
+        replace_file(page, text.encode())
+    _tell(now, found, as_json, {} if page is None else {"page": str(page)})
 
 
-def _beside(model: Path) -> Path:
+def keys_of(table: Table, column: str) -> list[str]:
+    """What rows are called, one name each."""
+    table.check_columns([column])
+    keys = [str(name) for name in table.frame[column]]
+    key, count = Counter(keys).most_common(1)[0] if keys else ("", 0)
+    if count > 1:
+        raise ValueError(f"The column {column} must name each row once, but {key!r} stands there {count} times.")
+    return keys
+
+
+def log_of(model: Path, log: Path | None, fitted: Model) -> OutcomeLog:
+    """The database of a model file."""
+    from polyhedge.outcome_log import OutcomeLog
+
+    return OutcomeLog(log or log_beside(model), fitted)
+
+
+def log_beside(model: Path) -> Path:
+    """Where the database of a model is unless it is said otherwise."""
     return model.with_name(f"{model.name}.outcomes.db")
 
 
@@ -77,9 +129,12 @@ def _tell(model: Model, found: Followed, as_json: bool, counts: dict[str, Any]) 
         alarmed = None if alarm is None else alarm.raised_at
         share = None if coverage is None else float(coverage)
         numbers = {"n": len(found.missed), "coverage": share, "promised": found.promised, "alarm_at": alarmed}
+        numbers["recomputed"] = found.was_recomputed
         tell_json({**counts, **numbers, "radius": model.radii.radius})
         return
     lines = [(name, str(number)) for name, number in counts.items()]
     lines.append(("coverage", f"{coverage} of {len(found.missed)} rows  (promised {found.promised:.3g})"))
     lines.append(("alarm", "none for this kind of promise" if alarm is None else str(alarm)))
+    if found.was_recomputed:
+        lines.append(("bounds", "some were not noted by polyhedge decide --key, and were computed anew"))
     tell([*lines, ("radius", f"{model.radii.radius:.6g}")])

@@ -30,6 +30,7 @@ from polyhedge.cli.common import (
     tell_json,
     warn,
 )
+from polyhedge.cli.follow import KeyColumn, LogFile, keys_of, log_beside, log_of
 from polyhedge.cli.fresh import check_any, groups_in, n_units, seen_before, with_rows
 from polyhedge.cli.models import CodedProblem, MaxBytes, ModelFile, SignKey, VerifyKey, opened, read_model
 from polyhedge.cli.output import say, say_csv
@@ -40,7 +41,9 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from polyhedge.estimator import RobustDecider
     from polyhedge.metrics import Evaluation, Proportion, RowMeasures
+    from polyhedge.outcome_log import OutcomeLog
     from polyhedge.tables import FitRecord, Table
 
 _MOST_GROUPS = 50
@@ -57,6 +60,8 @@ def decide(
     raw: Annotated[
         bool, typer.Option("--raw", help="Write texts into a CSV file as they are, also those that look like formulas.")
     ] = False,
+    key: KeyColumn = None,
+    log: LogFile = None,
     problem: CodedProblem = None,
     max_bytes: MaxBytes = MAX_BYTES,
     verify: VerifyKey = None,
@@ -74,6 +79,9 @@ def decide(
     tells of values unlike any in the history. In a CSV file an apostrophe stands before texts that a spreadsheet would
     run as formulas, unless --raw is given.
 
+    With --key, decisions and bounds are noted in a database beside the model, so that polyhedge update counts outcomes
+    against the bounds that were issued. A radius that follows outcomes is the one that the database has led to.
+
     Exit codes: 0 done, 2 bad input, 3 a row has no feasible or no bounded decision, 4 a solver stopped early.
 
     Example: polyhedge decide model.polyhedge new.csv --out decisions.csv
@@ -84,10 +92,14 @@ def decide(
     decider, kept = read_model(model, problem, max_bytes, verify)
     table = read(data, separator, encoding, decimal, missing, max_values)
     table.check_columns(names_in(keep))
+    names = None if key is None else keys_of(table, key)
     X, reasons, notes = tables.features_of(table, kept.schema)
     usable = np.flatnonzero([not reason for reason in reasons])
+    outcomes = _followed(model, log, decider, needed=names is not None)
     with progress("deciding"):
         decisions = tables.decide_table(decider, X.iloc[usable])
+    if names is not None and decisions is not None and outcomes is not None:
+        outcomes.note([names[i] for i in usable], decisions)
     frame = tables.decisions_frame(decider, decisions, kept.schema.outcomes, reasons, notes)
     if digits is not None:
         frame = frame.map(lambda value: _rounded(value, digits) if isinstance(value, float) else value)
@@ -105,6 +117,19 @@ def decide(
     if len(table) and not len(usable):
         raise typer.Exit(BAD_INPUT)
     check_statuses([] if decisions is None else list(decisions.status))
+
+
+def _followed(model: Path, log: Path | None, decider: RobustDecider, needed: bool) -> OutcomeLog | None:
+    """The database of a model, where there is one or one is needed; radii that follow outcomes are then up to date."""
+    from polyhedge.calibration import FollowingRadii
+
+    follows = isinstance(decider.model_.radii, FollowingRadii)
+    if not needed and not (follows and (log or log_beside(model)).is_file()):
+        return None
+    outcomes = log_of(model, log, decider.model_)
+    if follows:
+        decider.model_ = outcomes.replay()[0]
+    return outcomes
 
 
 def _rounded(value: float, digits: int) -> float:

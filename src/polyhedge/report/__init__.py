@@ -3,6 +3,7 @@
 from polyhedge.report.blocks import Block, Card, Cards, Code, Facts, Heading, Missing, Note, Points, Text
 from polyhedge.report.figures import Chart, Drawing, Figures, Picture, as_svg, plotly_library, settings_for_pages
 from polyhedge.report.model import ModelDetails, model_page, model_report
+from polyhedge.report.over_time import backtest_report, followed_report
 from polyhedge.report.page import Page, Section, write_page
 from polyhedge.report.tables import Cell, Column, Table
 
@@ -28,6 +29,8 @@ __all__ = [
     "Table",
     "Text",
     "as_svg",
+    "backtest_report",
+    "followed_report",
     "model_page",
     "model_report",
     "plotly_library",

@@ -1,0 +1,154 @@
+"""Pages of what came over time: of bounds that were issued, and of a backtest over history."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from polyhedge._validation import Array
+from polyhedge.backtesting import Backtest
+from polyhedge.following import Followed
+from polyhedge.outcome_log import LoggedRow
+from polyhedge.plots.style import BLUE, GREY, ORANGE, RED, tidy
+from polyhedge.report.blocks import Block, Card, Cards, Note, Text
+from polyhedge.report.page import Page, Section
+from polyhedge.report.pictures import draw
+from polyhedge.report.tables import Cell, Column, Table
+
+__all__ = ["backtest_report", "followed_report"]
+
+_WINDOW = 50
+"""Rows of the moving share: with fewer, one miss in ten rows would look like a change."""
+_WIDE = (8.4, 3.4)
+
+
+def followed_report(title: str, found: Followed, history: Sequence[LoggedRow], radius: float) -> str:
+    """The page of a model whose outcomes are followed: coverage, alarm, bounds and costs in the order of the rows."""
+    n, alarm = len(found.missed), found.alarm
+    cards = [
+        Card("covered", "no rows yet" if found.coverage is None else f"{float(found.coverage):.3f}", f"of {n} rows"),
+        Card("promised", f"{found.promised:.3g}"),
+        Card("alarm", "none kept" if alarm is None else "raised" if alarm.is_raised else "no"),
+        Card("radius in force", f"{radius:.4g}"),
+    ]
+    said: list[Block] = [Cards(cards)]
+    if alarm is not None:
+        said.append(Note(f"{alarm}.", warning=alarm.is_raised))
+    if found.was_recomputed:
+        said.append(
+            Text(
+                "Some rows came without the bounds that were issued for them; theirs were computed anew from the model."
+            )
+        )
+    sections = [Section("What came", said)]
+    if n:
+        sections.append(Section("Coverage over time", _coverage_picture(found)))
+        sections.append(Section("Bounds and costs over time", _cost_picture(history)))
+    lead = "What was promised, and what came, in the order in which outcomes became known."
+    return Page(title, lead, sections).html()
+
+
+def _coverage_picture(found: Followed) -> list[Block]:
+    covered, n = ~found.missed, len(found.missed)
+    row = np.arange(1, n + 1)
+    running = np.cumsum(covered) / row
+    moving = np.convolve(covered, np.ones(_WINDOW) / _WINDOW, mode="valid") if n >= _WINDOW else np.zeros(0)
+
+    def paint(ax: Any) -> None:
+        ax.plot(row, running, color=BLUE, label="all rows so far")
+        if len(moving):
+            ax.plot(row[_WINDOW - 1 :], moving, color=ORANGE, linewidth=1.0, label=f"last {_WINDOW} rows")
+        ax.axhline(found.promised, color=GREY, linestyle="--", linewidth=1.0, label="promised")
+        if found.alarm is not None and found.alarm.raised_at is not None:
+            ax.axvline(found.alarm.raised_at, color=RED, linewidth=1.2, label="alarm")
+        ax.set(xlabel="outcomes known", ylabel="share covered", ylim=(min(0.5, float(running.min())) - 0.02, 1.02))
+        tidy(ax)
+
+    return draw(paint, "Share of rows that were covered by what they were promised.", _WIDE)
+
+
+def _cost_picture(history: Sequence[LoggedRow]) -> list[Block]:
+    bound, cost = (
+        np.array([np.nan if value is None else value for value in values], dtype=np.float64)
+        for values in ([row.cost_bound for row in history], [row.cost for row in history])
+    )
+    if not np.isfinite(bound).any():
+        return [
+            Text(
+                "No decisions were noted, so there are no bounds to show. `polyhedge decide MODEL NEW --out FILE --key "
+                "COLUMN` notes them."
+            )
+        ]
+    return draw(lambda ax: _paint_costs(ax, np.arange(1, len(bound) + 1), bound, cost), "Bounds and costs.", _WIDE)
+
+
+def _paint_costs(ax: Any, place: Any, bound: Array, cost: Array, label: str = "outcomes known") -> None:
+    ax.plot(place, bound, color=BLUE, linewidth=1.0, label="bound, known before")
+    ax.plot(place, cost, color=GREY, linewidth=0.8, marker=".", markersize=3, label="cost that came")
+    broken = cost > bound
+    ax.plot(np.asarray(place)[broken], cost[broken], color=RED, linestyle="", marker="x", label="above its bound")
+    ax.set(xlabel=label, ylabel="cost")
+    tidy(ax)
+
+
+def backtest_report(found: Backtest, title: str = "Promise and reality over history") -> str:
+    """The page of a backtest: coverage, bounds and costs period by period."""
+    worst, periods = found.worst, found.periods
+    cards = [
+        Card("covered", f"{float(found.coverage):.3f}", f"of {found.coverage.n} rows"),
+        Card("promised", f"{found.promised:.3g}"),
+        Card("worst period", f"{worst.coverage:.3f}", f"from {_day(worst.start)}, {worst.n} rows"),
+        Card("rows without a bound", str(sum(period.n_without_bound for period in periods))),
+    ]
+    columns = ["from", "rows", "covered", "mean bound", "mean cost", "without a bound", "radius"]
+    rows = [
+        [
+            Cell(_day(p.start), float(k)),
+            Cell(str(p.n), float(p.n)),
+            Cell(f"{p.coverage:.3f}", p.coverage),
+            Cell(f"{p.cost_bound:.4g}", p.cost_bound),
+            Cell(f"{p.realised:.4g}", p.realised),
+            Cell(str(p.n_without_bound), float(p.n_without_bound)),
+            Cell(f"{p.radius:.4g}", p.radius),
+        ]
+        for k, p in enumerate(periods)
+    ]
+    note = "Each period was decided with what was known before it. Means of bounds leave out rows without one."
+    sections = [
+        Section("In short", [Cards(cards)]),
+        Section("Coverage over time", _period_coverage(found)),
+        Section("Bounds and costs over time", _period_costs(found)),
+        Section("Period by period", [Table("Promise and reality", [Column(head) for head in columns], rows, note)]),
+    ]
+    lead = "What would have been promised, and what would have come, had the decider been used over this history."
+    return Page(title, lead, sections).html()
+
+
+def _period_coverage(found: Backtest) -> list[Block]:
+    def paint(ax: Any) -> None:
+        ax.plot(
+            _places(found), [p.coverage for p in found.periods], color=BLUE, marker="o", markersize=3, label="covered"
+        )
+        ax.axhline(found.promised, color=GREY, linestyle="--", linewidth=1.0, label="promised")
+        ax.set(ylabel="share covered")
+        tidy(ax)
+
+    return draw(paint, "Share of rows of each period that were covered.", _WIDE)
+
+
+def _period_costs(found: Backtest) -> list[Block]:
+    bound, cost = (np.array([getattr(p, name) for p in found.periods]) for name in ("cost_bound", "realised"))
+    caption = "Mean bound and mean cost of each period."
+    return draw(lambda ax: _paint_costs(ax, _places(found), bound, cost, ""), caption, _WIDE)
+
+
+def _places(found: Backtest) -> list[Any]:
+    """Where periods begin, as matplotlib takes it: dates or numbers."""
+    return [p.start if isinstance(p.start, np.datetime64) else float(p.start) for p in found.periods]
+
+
+def _day(start: Any) -> str:
+    """A date without the hours that are all zero."""
+    return str(start).partition("T00:00")[0].removesuffix(" 00:00:00")
