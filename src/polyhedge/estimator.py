@@ -20,6 +20,7 @@ from polyhedge._validation import Array, check_alpha
 from polyhedge.batches import decide_frame, distributed_radius, is_dask_frame
 from polyhedge.calibration import Calibrator, Marginal, PreparedCalibrator, Radii
 from polyhedge.columns.raw import chooses_predictor, number_columns, prepare
+from polyhedge.columns.weights import check_weights
 from polyhedge.data import GroupSplit, TimeSplit, digest_rows, take_rows
 from polyhedge.data.splits import IndexArray
 from polyhedge.fitted import FittedAttributes, OutputSetting, Telling
@@ -51,6 +52,7 @@ from polyhedge.rows import (
     named_rows,
     outcome_names_of,
     prepared,
+    rows_for,
     split_into_parts,
 )
 from polyhedge.sets import Region, Volume
@@ -134,6 +136,17 @@ class RobustDecider(FollowsOutcomes, FittedAttributes, OutputSetting, Telling, N
     order. Data frames and series with unequal indices are refused, never aligned. Frames of polars and pyarrow reach
     the predictor as pandas frames.
 
+    scikit-learn's `check_estimator` passes but for three checks. `check_estimators_overwrite_params` compares pickles,
+    and a problem, which no fit changes, keeps what is compiled of it on first use, so that its pickle grows.
+    `check_sample_weight_equivalence_on_dense_data` takes a row of weight 2 for two rows, but weights are for the
+    predictor only, and two rows may train and calibrate. `check_sample_weights_not_an_array` passes rows that have
+    neither a shape nor a length.
+
+    `pickle` is for the same versions of all packages; `save` writes a file that other versions read, without running
+    code from it. As the last step of a `Pipeline`, `score` is reached through it, and what it adds to scikit-learn's
+    verbs is reached by `pipeline[-1].decide(pipeline[:-1].transform(X))`; a transformer before `predictor`, inside of
+    the decider, keeps names, files and pages whole.
+
     Loggers are called like modules, all below "polyhedge": `logging.getLogger("polyhedge").setLevel("INFO")` tells how
     far long work is ("learning: 3 of 10"), each record with `doing`, `done` and `total`. Nothing is logged above INFO:
     what needs attention is a warning, what cannot go on an error.
@@ -183,6 +196,7 @@ class RobustDecider(FollowsOutcomes, FittedAttributes, OutputSetting, Telling, N
         calibrate: ArrayLike | None = None,
         groups: ArrayLike | None = None,
         parameters: Mapping[Any, Any] | None = None,
+        sample_weight: ArrayLike | None = None,
         progress: bool = False,
     ) -> Self:
         """Split the rows, train the predictor, learn the shape and calibrate its radius.
@@ -216,11 +230,15 @@ class RobustDecider(FollowsOutcomes, FittedAttributes, OutputSetting, Telling, N
             Values of the problem's parameters, as in `decide`. The set is learned for one reference, `parameters_`:
             the median of each over the training and learning rows, or the nearest values that occur where these are
             infeasible or not whole. Coverage does not depend on it, because it is about outcomes alone.
+        sample_weight : (n,) numbers, optional
+            How much each row counts when the predictor is fitted, and for nothing else: the promise is about rows as
+            they come (`calibration=Weighted(...)` is for a promise about others). Searches and pipelines hand it on
+            after `decider.set_fit_request(sample_weight=True)`, scikit-learn's metadata routing.
         progress : bool
             Whether to show a bar with the time left, in a terminal or a notebook, where it takes over two seconds.
         """
         with bar("fitting", progress):
-            self._fit(X, Y, train, learn, calibrate, groups, parameters)
+            self._fit(X, Y, train, learn, calibrate, groups, parameters, sample_weight)
         return self
 
     def _fit(
@@ -232,6 +250,7 @@ class RobustDecider(FollowsOutcomes, FittedAttributes, OutputSetting, Telling, N
         calibrate: ArrayLike | None,
         groups: ArrayLike | None,
         parameters: Mapping[Any, Any] | None,
+        sample_weight: ArrayLike | None,
     ) -> None:
         self._forget()
         check_settings(self.problem, self.alpha, self.learner, self.split, self.calibration, self.guarantee)
@@ -239,7 +258,7 @@ class RobustDecider(FollowsOutcomes, FittedAttributes, OutputSetting, Telling, N
         warn_if_fitted(self.predictor)
         check_rows(X, Y, groups, train=train, learn=learn, calibrate=calibrate)
         values = parameter_rows(self.problem.parameters, from_columns(parameters, X), n_rows_of(X))
-        X, Y = as_pandas(X), as_pandas(Y)
+        X, Y, weights = rows_for(self.predictor, X), as_pandas(Y), check_weights(sample_weight, n_rows_of(X))
         precomputed = isinstance(self.predictor, str) and self.predictor == "precomputed"
         problem, X, Y = named_rows(self.problem, X, Y, precomputed=precomputed)
         labels = labels_for(self.split, groups, X, len(Y))
@@ -260,9 +279,9 @@ class RobustDecider(FollowsOutcomes, FittedAttributes, OutputSetting, Telling, N
         check_sizes(split, self.alpha)
         schema = number_columns(X, problem.outcome_names, split.train)
         if is_auto:
-            raw = prepare(X, Y, problem.outcome_names, split.train, labels, predictor_seed)
+            raw = prepare(X, Y, problem.outcome_names, split.train, labels, predictor_seed, weights)
             X, schema, template, said = raw.X, raw.schema, raw.template, raw.said
-        given = Given(problem, self.alpha, make_predictor, X, Y, values, split, labels, learn_seed)
+        given = Given(problem, self.alpha, make_predictor, X, Y, values, split, labels, learn_seed, weights)
         family, n_learn, calibrate_rows, reference = self._family(given)
         record = Record(
             split=split,
@@ -295,10 +314,10 @@ class RobustDecider(FollowsOutcomes, FittedAttributes, OutputSetting, Telling, N
         """The learned set around the prediction."""
         X, Y, split, labels, predictor = given.X, given.Y, given.split, given.groups, given.make()
         if predictor.needs_training:
-            predictor.fit(take_rows(X, split.train), Y[split.train])
+            predictor.fit(take_rows(X, split.train), Y[split.train], given.weights_of(split.train))
         learner = Auto() if self.learner is None else self.learner
         learn_rows, centers, calibrate_rows = learning_samples(
-            learner, predictor, given.make, X, Y, split, self.alpha, labels
+            learner, predictor, given.make, X, Y, split, self.alpha, labels, given.weights
         )
         learned_at, reference = at_reference(given.problem, given.values, split)
         self.learn_result_, spread = learn_with_spread(
@@ -446,13 +465,13 @@ class RobustDecider(FollowsOutcomes, FittedAttributes, OutputSetting, Telling, N
         """Bound, constraints, realised cost and regret row by row, on rows that were not used for fitting."""
         return self._fitted("evaluate").measure(X, Y, parameters)
 
-    def score(self, X: Any, Y: ArrayLike | None = None) -> float:
+    def score(self, X: Any, y: ArrayLike | None = None) -> float:
         """Minus the mean cost bound at rows that were not used for fitting: larger is better, as searches want it.
 
         Scores compare only at one alpha: a lower promise has lower bounds. A search such as `GridSearchCV` fits and
         calibrates within its own folds, so that the setting it finds is free to use; but rows that chose a setting
         must not calibrate it. Fit the chosen setting with `calibrate` rows that the search has not seen, or
-        `recalibrate` it on fresh ones. `Y` is not needed: a bound is a promise, not an observation.
+        `recalibrate` it on fresh ones. `y` is not needed: a bound is a promise, not an observation.
         """
         return -float(np.mean(self.decide(X).cost_bound))
 

@@ -28,6 +28,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from polyhedge._columns import select_columns
 from polyhedge._validation import Array, Indices, as_finite, as_rows, check_count
 from polyhedge.columns.missing import takes_nan
+from polyhedge.columns.weights import check_weights, weight_argument
 from polyhedge.data import take_rows
 
 __all__ = ["FeatureRidge", "Predictor", "all_features", "as_predictor", "out_of_fold", "paper_features", "takes_nan"]
@@ -44,7 +45,7 @@ class Predictor(Protocol):
     def takes_nan(self) -> bool:
         """Whether `predict` takes rows with missing numbers."""
 
-    def fit(self, X: Any, Y: ArrayLike) -> Self:
+    def fit(self, X: Any, Y: ArrayLike, weights: Array | None = None) -> Self:
         """Fit on the training split, and on no other row; does nothing if no training is needed."""
 
     def predict(self, X: Any) -> Array:
@@ -113,7 +114,9 @@ def as_predictor(
     return _TrainedPredictor(_regressor(predictor, d, random_state), d, takes_nan(predictor))
 
 
-def out_of_fold(make: Callable[[], Predictor], X: Any, Y: ArrayLike, n_folds: int, groups: Any = None) -> Array:
+def out_of_fold(
+    make: Callable[[], Predictor], X: Any, Y: ArrayLike, n_folds: int, groups: Any = None, weights: Array | None = None
+) -> Array:
     """Predictions for the training rows, each by a predictor that was trained without its fold.
 
     Their residuals are as honest as those of rows the predictor has never seen. Folds are blocks of the rows in
@@ -128,6 +131,8 @@ def out_of_fold(make: Callable[[], Predictor], X: Any, Y: ArrayLike, n_folds: in
         Number of folds, at least 2.
     groups : array of labels, optional
         Rows of one group stay in one fold.
+    weights : (n,) array, optional
+        How much each row counts when predictors are fitted.
 
     Examples
     --------
@@ -140,7 +145,8 @@ def out_of_fold(make: Callable[[], Predictor], X: Any, Y: ArrayLike, n_folds: in
     number = fold_of(len(Y), check_count(n_folds, "n_folds", minimum=2), groups)
     for k in np.unique(number):
         fold, rest = np.flatnonzero(number == k), np.flatnonzero(number != k)
-        centers[fold] = make().fit(take_rows(X, rest), Y[rest]).predict(take_rows(X, fold))
+        its_weights = None if weights is None else weights[rest]
+        centers[fold] = make().fit(take_rows(X, rest), Y[rest], its_weights).predict(take_rows(X, fold))
     return centers
 
 
@@ -236,33 +242,38 @@ class FeatureRidge(RegressorMixin, BaseEstimator):
         self.features = features
         self.fit_intercept = fit_intercept
 
-    def fit(self, X: Any, y: ArrayLike) -> Self:
+    def fit(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Fit the coefficients on the training split.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
         y : array-like of shape (n_samples, n_outcomes) or (n_samples,)
+        sample_weight : array-like of shape (n_samples,), optional
+            A row of weight 2 counts as two rows.
         """
         X, y = validate_data(self, X, y, multi_output=True, y_numeric=True, dtype=np.float64)
         if not (np.isfinite(self.penalty) and self.penalty >= 0):
             raise ValueError(f"penalty must be a finite number of at least 0, got {self.penalty!r}.")
-        phi = self._map(X)
+        phi, y = self._map(X), np.asarray(y, dtype=np.float64)
+        given = check_weights(sample_weight, len(X))
+        weights = np.ones(len(X)) if given is None else given
         solve = self._centred if self.fit_intercept else self._solve
-        self.coef_ = solve(phi, np.asarray(y, dtype=np.float64)).T
+        self.coef_ = solve(phi, y, weights).T
         return self
 
-    def _centred(self, phi: Array, y: Array) -> Array:
+    def _centred(self, phi: Array, y: Array, weights: Array) -> Array:
         # Centred, the constant is a column of zeros; it then takes whatever the means ask for.
-        middle, level = phi.mean(axis=0), y.mean(axis=0)
-        coef = self._solve(phi - middle, y - level)
+        middle, level = (np.average(part, axis=0, weights=weights) for part in (phi, y))
+        coef = self._solve(phi - middle, y - level, weights)
         coef[0] = level - middle[1:] @ coef[1:]
         return coef
 
-    def _solve(self, phi: Array, y: Array) -> Array:
+    def _solve(self, phi: Array, y: Array, weights: Array) -> Array:
         # The stacked least-squares problem has the same solution without squaring the condition number.
-        rows = np.vstack([phi, np.sqrt(self.penalty) * np.eye(phi.shape[1])])
-        targets = np.concatenate([y, np.zeros((phi.shape[1], *np.shape(y)[1:]))])
+        roots = np.sqrt(weights)
+        rows = np.vstack([roots[:, None] * phi, np.sqrt(self.penalty) * np.eye(phi.shape[1])])
+        targets = np.concatenate([(roots * y.T).T, np.zeros((phi.shape[1], *np.shape(y)[1:]))])
         return np.asarray(lstsq(rows, targets)[0])
 
     def predict(self, X: Any) -> Array:
@@ -293,7 +304,7 @@ class _GivenPredictor:
     outcome_names: tuple[str, ...] = ()
     needs_training: bool = field(default=False, init=False)
 
-    def fit(self, X: Any, Y: ArrayLike) -> Self:
+    def fit(self, X: Any, Y: ArrayLike, weights: Array | None = None) -> Self:
         return self
 
     def predict(self, X: Any) -> Array:
@@ -312,7 +323,7 @@ class _TrainedPredictor:
     model: Any = field(default=None, init=False)
     needs_training: bool = field(default=True, init=False)
 
-    def fit(self, X: Any, Y: ArrayLike) -> Self:
+    def fit(self, X: Any, Y: ArrayLike, weights: Array | None = None) -> Self:
         Y = as_rows(Y, "Y", self.n_outcomes)
         if len(Y) == 0:
             raise ValueError(
@@ -321,7 +332,8 @@ class _TrainedPredictor:
             )
         # Most regressors warn about a target of one column; those made for several outcomes insist on it.
         flat = self.n_outcomes == 1 and _takes_one_outcome(self.template)
-        self.model = clone(self.template, safe=False).fit(X, Y.ravel() if flat else Y)
+        weighted = {} if weights is None else weight_argument(self.template, weights)
+        self.model = clone(self.template, safe=False).fit(X, Y.ravel() if flat else Y, **weighted)
         return self
 
     def predict(self, X: Any) -> Array:

@@ -12,11 +12,13 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy import sparse
 
 from polyhedge._columns import check_same_rows, column_of, names_of
 from polyhedge._frames import as_pandas
 from polyhedge._validation import Array, as_finite, check_alpha, numbers_of
 from polyhedge.calibration import Calibrator, PreparedCalibrator, check_groups, check_labels, minimum_samples
+from polyhedge.columns.missing import takes_sparse
 from polyhedge.data import GroupSplit, Split, TimeSplit, as_indices, partition_rows, split_rows, take_rows
 from polyhedge.data.ordered import dealt
 from polyhedge.data.splits import IndexArray
@@ -89,6 +91,8 @@ def generator(random_state: Any) -> np.random.Generator:
 
 def named_rows(problem: DecisionProblem, X: Any, Y: Any, *, precomputed: bool) -> tuple[DecisionProblem, Any, Array]:
     """The problem with the names of its outcomes, and the rows in their order: of Y, and of predictions in X."""
+    if Y is None:
+        raise ValueError("RobustDecider requires y to be passed, but the target y is None. Call fit(X, Y).")
     problem = named_by(problem, Y, *([X] if precomputed else []))
     outcomes = check_outcomes(problem, Y)
     return problem, in_outcome_order(problem, X, 'X with predictor="precomputed"') if precomputed else X, outcomes
@@ -223,6 +227,7 @@ def learning_samples(
     split: Split,
     alpha: float,
     groups: Any = None,
+    weights: Array | None = None,
 ) -> tuple[IndexArray, Array, IndexArray]:
     """Rows that shape the set, the predictions there, and the rows that set its radius; `make` gives new predictors."""
     learn_rows, calibrate_rows = roles(learner, predictor, split, X, Y, alpha)
@@ -230,7 +235,7 @@ def learning_samples(
         check_groups(groups[calibrate_rows], alpha)
     centers = predictor.predict(take_rows(X, learn_rows))
     if predictor.needs_training and learn_rows is split.learn:
-        rows, found = training_rows_to_learn_from(learner, make, X, Y, split, groups)
+        rows, found = training_rows_to_learn_from(learner, make, X, Y, split, groups, weights)
         centers, learn_rows = np.vstack([found, centers]), np.concatenate([rows, learn_rows])
     return learn_rows, centers, calibrate_rows
 
@@ -244,7 +249,13 @@ def prepared(calibrator: Calibrator, X: Any, split: Split, calibrate_rows: Index
 
 
 def training_rows_to_learn_from(
-    learner: Learner, make: Callable[[], Predictor], X: Any, Y: Array, split: Split, groups: Any = None
+    learner: Learner,
+    make: Callable[[], Predictor],
+    X: Any,
+    Y: Array,
+    split: Split,
+    groups: Any = None,
+    weights: Array | None = None,
 ) -> tuple[IndexArray, Array]:
     """Training rows that help to learn, and what predictors fitted without them predict there."""
     n_missing = _ENOUGH_TO_LEARN - len(split.learn)
@@ -259,6 +270,7 @@ def training_rows_to_learn_from(
             Y[split.train],
             n_folds,
             None if groups is None else groups[split.train],
+            None if weights is None else weights[split.train],
         )
     except ValueError as error:
         warnings.warn(
@@ -330,6 +342,16 @@ def n_rows_of(X: Any) -> int:
     return int(X.shape[0] if hasattr(X, "shape") else len(X))
 
 
+def rows_for(predictor: Any, X: Any) -> Any:
+    """X as it is worked with: frames of pandas, and sparse matrices by rows where the predictor takes them."""
+    if not sparse.issparse(X):
+        return as_pandas(X)
+    if not takes_sparse(predictor):
+        name = "The default predictor" if predictor is None else f"The predictor {predictor!r}"
+        raise TypeError(f"{name} does not take sparse data, got {type(X).__name__}. Pass X.toarray(), or another one.")
+    return X.tocsr()
+
+
 def check_features(X: Any, Y: Array | None, *, may_be_missing: bool) -> None:
     """Rows must match, and numeric features be finite, but for missing ones where the predictor takes them."""
     n = n_rows_of(X)
@@ -337,6 +359,8 @@ def check_features(X: Any, Y: Array | None, *, may_be_missing: bool) -> None:
         raise ValueError(f"X and Y must have the same number of rows, got {n} and {len(Y)}.")
     if n == 0:
         raise ValueError("X has no rows. Bring at least one.")
+    if Y is not None and n == 1:
+        raise ValueError("fit needs rows to train, to learn and to calibrate with, got 1 sample. Bring more rows.")
     numbers = numbers_of(X)
     if numbers is not None:
         as_finite(np.where(np.isnan(numbers), 0.0, numbers) if may_be_missing else numbers, "X", ndim=2)

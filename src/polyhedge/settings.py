@@ -12,11 +12,25 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted
 
+from polyhedge.columns.missing import takes_nan, takes_sparse
+
 __all__ = ["NestedSettings", "warn_if_fitted"]
 
 
 class NestedSettings(BaseEstimator):
     """Fields of learner, plan and calibrator by name, such as `learner__n_facets`, for searches over settings."""
+
+    problem: Any
+    predictor: Any
+
+    def __sklearn_tags__(self) -> Any:
+        """What scikit-learn asks: rows are what the predictor takes, outcomes as many as the problem has."""
+        tags = super().__sklearn_tags__()
+        predictor, n_outcomes = self.predictor, getattr(self.problem, "n_outcomes", 1)
+        tags.input_tags.sparse, tags.input_tags.allow_nan = takes_sparse(predictor), takes_nan(predictor)
+        tags.target_tags.required = True
+        tags.target_tags.multi_output, tags.target_tags.single_output = n_outcomes > 1, n_outcomes == 1
+        return tags
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """The settings by name; with `deep` also those of learner, plan, calibrator and predictor."""

@@ -1,4 +1,4 @@
-"""Which predictors take rows with missing numbers."""
+"""Which predictors take rows with missing numbers, and sparse ones."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
 
-__all__ = ["takes_nan"]
+__all__ = ["takes_nan", "takes_sparse"]
 
 
 def takes_nan(predictor: Any) -> bool:
@@ -33,6 +33,19 @@ def takes_nan(predictor: Any) -> bool:
     if tags is None:
         return callable(predictor)
     return bool(tags().input_tags.allow_nan)
+
+
+def takes_sparse(predictor: Any) -> bool:
+    """Whether a predictor, as the user gave it, says that it takes sparse matrices; a function may.
+
+    Examples
+    --------
+    >>> from sklearn.linear_model import Ridge
+    >>> takes_sparse(Ridge()), takes_sparse(None)
+    (True, False)
+    """
+    tags = getattr(predictor, "__sklearn_tags__", None)
+    return callable(predictor) if tags is None else bool(tags().input_tags.sparse)
 
 
 def _pipeline_takes_nan(steps: Sequence[Any]) -> bool:

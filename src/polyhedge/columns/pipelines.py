@@ -21,6 +21,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from polyhedge._validation import Array
 from polyhedge.columns import PREDICTORS
 from polyhedge.columns.schema import Schema
+from polyhedge.columns.weights import weight_argument
 
 __all__ = ["choose_predictor", "make_predictor"]
 
@@ -61,16 +62,23 @@ def make_predictor(name: str, schema: Schema, *, random_state: int | None = None
 
 
 def choose_predictor(
-    schema: Schema, X: Any, Y: Array, *, groups: Any = None, random_state: int | None = None
+    schema: Schema,
+    X: Any,
+    Y: Array,
+    *,
+    groups: Any = None,
+    random_state: int | None = None,
+    weights: Array | None = None,
 ) -> tuple[str, str]:
     """The best of ridge, forest and boosting by cross-validation, and why.
 
     Training rows only: the choice is part of the training, so it costs no guarantee. The error is the mean square
-    over outcomes, each in units of its variance.
+    over outcomes, each in units of its variance; rows count by their weights.
     """
     if len(X) > _MOST_ROWS:
         chosen = np.sort(np.random.default_rng(random_state).choice(len(X), _MOST_ROWS, replace=False))
         X, Y, groups = X.iloc[chosen], Y[chosen], None if groups is None else groups[chosen]
+        weights = None if weights is None else weights[chosen]
     n_blocks = len(X) if groups is None else len(np.unique(groups))
     if n_blocks < 2 * _N_FOLDS:
         return "ridge", "too few training rows to compare"
@@ -80,8 +88,10 @@ def choose_predictor(
     for name in _COMPARED:
         pipeline = make_predictor(name, schema, random_state=random_state)
         target = Y[:, 0] if Y.shape[1] == 1 else Y
-        predicted = cross_val_predict(pipeline, X, target, groups=groups, cv=folds).reshape(Y.shape)
-        errors[name] = float((((Y - predicted) ** 2).mean(axis=0) / spread).mean())
+        params = {} if weights is None else weight_argument(pipeline, weights)
+        predicted = cross_val_predict(pipeline, X, target, groups=groups, cv=folds, params=params).reshape(Y.shape)
+        squares = np.average((Y - predicted) ** 2, axis=0, weights=weights)
+        errors[name] = float((squares / spread).mean())
     best = min(errors, key=lambda name: errors[name])
     compared = ", ".join(f"{name} {error:.3g}" for name, error in errors.items())
     return best, f"share of the variance left unexplained in cross-validation on the training rows: {compared}"

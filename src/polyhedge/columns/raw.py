@@ -61,7 +61,15 @@ class Prepared:
     said: dict[str, str]
 
 
-def prepare(X: Any, Y: Array, outcomes: Sequence[str], train: Indices, groups: Any, random_state: int) -> Prepared:
+def prepare(
+    X: Any,
+    Y: Array,
+    outcomes: Sequence[str],
+    train: Indices,
+    groups: Any,
+    random_state: int,
+    weights: Array | None = None,
+) -> Prepared:
     """Read a raw frame, and choose among ridge, forest and boosting by cross-validation.
 
     Kinds of columns, their levels and the predictor come from the training rows. Other rows say only where values may
@@ -75,7 +83,12 @@ def prepare(X: Any, Y: Array, outcomes: Sequence[str], train: Indices, groups: A
     features = read_features(X, schema)
     its_groups = None if groups is None else groups[train]
     name, reason = choose_predictor(
-        schema, features.iloc[train], Y[train], groups=its_groups, random_state=random_state
+        schema,
+        features.iloc[train],
+        Y[train],
+        groups=its_groups,
+        random_state=random_state,
+        weights=None if weights is None else weights[train],
     )
     said = {"chosen predictor": f"{name} ({reason})"} | ({"left out": " ".join(notes)} if notes else {})
     return Prepared(features, schema, make_predictor(name, schema, random_state=random_state), said)

@@ -36,6 +36,7 @@ class Given:
     values : (n, t) of the problem's parameters.
     split, groups : the parts of the rows, and labels of near-copies; None where there are none.
     seed : of forests and resamplings.
+    weights : (n,) how much each row counts when predictors are fitted; None where all count the same.
     """
 
     problem: DecisionProblem
@@ -47,6 +48,11 @@ class Given:
     split: Split
     groups: Any
     seed: int
+    weights: Array | None = None
+
+    def weights_of(self, rows: IndexArray) -> Array | None:
+        """How much these rows count when a predictor is fitted."""
+        return None if self.weights is None else self.weights[rows]
 
 
 def planned_guard(given: Given, policy: Any, caution: float) -> tuple[Guard, int, IndexArray]:
@@ -81,8 +87,8 @@ def _predicted(given: Given, develop: IndexArray) -> tuple[Predictor, PlanRows]:
         centers = predictor.predict(X)
     else:
         try:
-            centers = out_of_fold(given.make, X, Y, _N_FOLDS, groups)
-            predictor = predictor.fit(X, Y)
+            centers = out_of_fold(given.make, X, Y, _N_FOLDS, groups, given.weights_of(develop))
+            predictor = predictor.fit(X, Y, given.weights_of(develop))
         except ValueError as error:
             return _from_learning_rows(given, error)
     return predictor, _plan_rows(given, develop, centers, groups)
@@ -96,7 +102,7 @@ def _from_learning_rows(given: Given, error: ValueError) -> tuple[Predictor, Pla
         stacklevel=5,
     )
     train, learn = given.split.train, given.split.learn
-    predictor = given.make().fit(take_rows(given.X, train), given.Y[train])
+    predictor = given.make().fit(take_rows(given.X, train), given.Y[train], given.weights_of(train))
     centers = predictor.predict(take_rows(given.X, learn))
     return predictor, _plan_rows(given, learn, centers, None if given.groups is None else given.groups[learn])
 

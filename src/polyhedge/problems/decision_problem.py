@@ -20,6 +20,7 @@ from polyhedge.problems.layout import Layout, in_structure, leaves_of
 from polyhedge.problems.lifted import KeptProblems, Lifted, LiftedParts, lift, split_with_parameters
 from polyhedge.problems.names import Source, check_names, default_outcome_names, entry_names
 from polyhedge.problems.parameters import ProblemParameter, layout_of, parameter_rows
+from polyhedge.problems.pickling import pickled
 from polyhedge.problems.pieces import Pieces, SumOfMaxima
 from polyhedge.problems.row_values import RowValues
 from polyhedge.problems.structure import Structure
@@ -199,6 +200,10 @@ class DecisionProblem:
     def __deepcopy__(self, memo: dict[int, Any]) -> DecisionProblem:
         """A problem never changes, so copies share it (CVXPY variables would lose their identity)."""
         return self
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """How it is pickled: with its functions where these have a name in a module, else by its formulas."""
+        return pickled(self) or super().__reduce_ex__(protocol)
 
     def relaxed(self) -> DecisionProblem:
         """The same problem with integer decisions made continuous (itself where there are none)."""
