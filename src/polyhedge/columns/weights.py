@@ -31,6 +31,7 @@ def weight_argument(predictor: Any, weights: Array) -> dict[str, Any]:
 
     Examples
     --------
+    >>> import numpy as np
     >>> from sklearn.linear_model import Ridge
     >>> from sklearn.pipeline import make_pipeline
     >>> list(weight_argument(make_pipeline(Ridge()), np.ones(3)))
