@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy import stats
 
@@ -220,6 +221,31 @@ class TestLifeAfterFit:
         held = fitted.evaluate(fresh, later + 10 * fresh[:, :1])
         assert held.coverage.high > 0.9
         assert fitted.n_calibrate_ == 200
+
+    def test_refresh_of_a_plan_keeps_its_rules_and_takes_laws_of_newer_rows(self) -> None:
+        X, Y = rows(500)
+        fitted = ph.RobustDecider(
+            ph.problems.simplex_linear([0.0, 0.0]), guarantee="cost", split="time", random_state=0
+        ).fit(X, Y)
+        said, before = fitted.plan_, fitted.decide(X[:5]).cost_bound
+        newer, outcomes = rows(400, seed=3)
+        fitted.refresh(newer, 3 * outcomes)
+        assert fitted.plan_ is said
+        assert fitted.n_calibrate_ == 200
+        assert (fitted.decide(X[:5]).cost_bound > before).all()
+        fresh, later = rows(400, seed=4)
+        assert fitted.evaluate(fresh, 3 * later).bound_held.high > 0.9
+
+    def test_refresh_keeps_the_predictor_that_was_chosen_for_a_raw_frame(self) -> None:
+        X, Y = rows(300)
+        frame = pd.DataFrame({"x": X[:, 0], "kind": np.where(X[:, 0] > 0, "a", "b")})
+        fitted = ph.RobustDecider(
+            ph.problems.simplex_linear([0.0, 0.0]), learner=ph.learners.OneSidedBox(), random_state=0
+        ).fit(frame, Y)
+        kind = type(fitted.predictor_.model)  # type: ignore[attr-defined]
+        fitted.refresh(frame, 2 * Y)
+        assert type(fitted.predictor_.model) is kind  # type: ignore[attr-defined]
+        assert fitted.evaluate(frame, 2 * Y).coverage.high > 0.9
 
     def test_decisions_from_elsewhere_are_refused(self) -> None:
         fitted = decider().fit(*rows())

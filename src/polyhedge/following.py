@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
+from sklearn.base import clone
 
-from polyhedge._validation import Array, Indices, Mask
+from polyhedge._validation import Array, Mask
 from polyhedge.calibration import Calibrator, FollowingRadii, Rows
 from polyhedge.calibration.alarm import Alarm, alarm_for
-from polyhedge.data import TimeSplit, digest_rows, take_rows
+from polyhedge.data import Split, TimeSplit, digest_rows, take_rows
 from polyhedge.metrics import Proportion, proportion
 from polyhedge.model import Model, calibrated_radii
+from polyhedge.plans.development import Given, refreshed_guard
 from polyhedge.predictors import Predictor, as_predictor
-from polyhedge.regions import Guard, ScaledSet, SetPlan
+from polyhedge.regions import Guard, RegionFamily, ScaledSet, SetPlan
 from polyhedge.robust import Decisions
-from polyhedge.rows import generator, n_rows_of
+from polyhedge.rows import generator, n_rows_of, outcome_names_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,24 +90,30 @@ class FollowsOutcomes:
         return self.followed_
 
     def refresh(self, X: Any, Y: Any, *, parameters: Mapping[Any, Any] | None = None) -> Self:
-        """Fit the predictor on one half of newer rows and calibrate on the other; shape and settings stay.
+        """Fit the predictor on one half of newer rows and calibrate on the other; shape, rules and settings stay.
 
-        This takes a fit of the predictor and no learning. With a split in time the older half trains; otherwise halves
-        are random. Where the predictor needs no training all rows calibrate. The shape was learned on residuals of
-        the old predictor: the promise does not depend on it, only how low bounds are.
+        This takes a fit of the predictor and no learning. A plan keeps the rules that its contest chose, with laws of
+        the newer residuals. With a split in time the older half trains; otherwise halves are random. Where nothing is
+        trained all rows calibrate. A learned shape is that of residuals of the old predictor: the promise does not
+        depend on it, only how low bounds are.
         """
         decider: Any = self
         model = decider._fitted("refresh")
         rng = generator(decider.random_state)
-        predictor = as_predictor(
-            decider.predictor, model.problem.n_outcomes, random_state=int(rng.integers(2**31, size=2)[1])
-        )
+        seeds = [int(seed) for seed in rng.integers(2**31, size=2)]
+        # A predictor that was chosen among several stays the one that was chosen.
+        chosen = decider.predictor if model.schema is None else clone(model.family.predictor.model)
+
+        def make() -> Predictor:
+            names = outcome_names_of(model.problem)
+            return as_predictor(chosen, model.problem.n_outcomes, random_state=seeds[1], outcome_names=names)
+
         n = n_rows_of(X)
         in_time = isinstance(decider.split, (str, TimeSplit))
         order = np.arange(n) if in_time else rng.permutation(n)
-        half = n // 2 if predictor.needs_training else 0
-        parts = order[:half], order[half:]
-        self.model_ = refreshed(model, predictor, decider._calibrator, X, Y, parameters, parts)
+        half = n // 2 if make().needs_training or _is_refitted(model) else 0
+        parts = Split(order[:half], order[:0], order[half:])
+        self.model_ = refreshed(model, make, decider._calibrator, X, Y, parameters, parts, seeds[0])
         self._followed_anew()
         return self
 
@@ -193,28 +201,20 @@ def _with_followed(model: Model, radii: Any, digest: str) -> Model:
 
 def refreshed(
     model: Model,
-    predictor: Predictor,
+    make: Callable[[], Predictor],
     calibrator: Calibrator,
     X: Any,
     Y: Any,
     parameters: Mapping[Any, Any] | None,
-    parts: tuple[Indices, Indices],
+    parts: Split,
+    seed: int,
 ) -> Model:
-    """The model with a predictor fitted on one part of newer rows, recalibrated on the other; the shape stays."""
+    """The model with what is trained fitted on one part of newer rows, recalibrated on the other."""
     features, outcomes, values = model.features(X), model.outcomes(X, Y), model.values(X, parameters)
-    train, calibrate = parts
-    if predictor.needs_training:
-        predictor.fit(take_rows(features, train), outcomes[train])
-    sets = getattr(model.family, "sets", None)
-    if not isinstance(sets, ScaledSet) or (
-        isinstance(model.family, Guard) and not isinstance(model.family.plan, SetPlan)
-    ):
-        raise ValueError(
-            "Only a learned set can be refreshed: a plan is chosen for the residuals of its own predictor. Fit anew."
-        )
-    family: Any = replace(sets, predictor=predictor)
-    if isinstance(model.family, Guard):
-        family = Guard(model.problem, predictor, SetPlan(family, model.family.set_radius(0.0)))
+    calibrate = parts.calibrate
+    known = np.zeros((len(outcomes), 0)) if values is None else values
+    given = Given(model.problem, model.radii.alpha, make, features, outcomes, known, parts, None, seed)
+    family: Any = refreshed_guard(model.family, given) if _is_refitted(model) else _refreshed_sets(model, given)
     radii, digest = calibrated_radii(
         family,
         calibrator,
@@ -225,3 +225,21 @@ def refreshed(
         None if values is None else values[calibrate],
     )
     return replace(model, family=family).with_radii(radii, digest)
+
+
+def _is_refitted(model: Model) -> bool:
+    """Whether the family is the guard of a plan that can be made anew from newer rows."""
+    return hasattr(getattr(model.family, "plan", None), "refitted")
+
+
+def _refreshed_sets(model: Model, given: Given) -> RegionFamily:
+    """The learned sets, or the guard of their decisions, around another predictor."""
+    sets, predictor, train = getattr(model.family, "sets", None), given.make(), given.split.train
+    if not isinstance(sets, ScaledSet):
+        raise ValueError("A plan of this kind is made for the residuals of its own predictor. Fit it anew.")
+    if predictor.needs_training:
+        predictor.fit(take_rows(given.X, train), given.Y[train])
+    moved = replace(sets, predictor=predictor)
+    if isinstance(model.family, Guard):
+        return Guard(model.problem, predictor, SetPlan(moved, model.family.set_radius(0.0)))
+    return moved

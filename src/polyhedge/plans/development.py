@@ -79,6 +79,16 @@ def planned_guard(given: Given, policy: Any, caution: float) -> tuple[Guard, int
     return Guard(given.problem, predictor, plan), len(rows), calibrate
 
 
+def refreshed_guard(guard: Guard, given: Given) -> Guard:
+    """The guard with its predictor fitted on newer rows and the same rules on laws from these; nothing is chosen again.
+
+    The training rows of `given` develop it, and its calibration rows are left for the radius.
+    """
+    predictor, rows = _predicted(given, given.split.train)
+    plan: Plan = guard.plan.refitted(rows, given.seed)  # type: ignore[attr-defined]
+    return Guard(given.problem, predictor, plan)
+
+
 def _predicted(given: Given, develop: IndexArray) -> tuple[Predictor, PlanRows]:
     """The predictor for use, and development rows with predictions that are as honest as those of new rows."""
     predictor, groups = given.make(), None if given.groups is None else given.groups[develop]

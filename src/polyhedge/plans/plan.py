@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -71,6 +71,16 @@ class LawPlan:
         if work.progress is not None:
             work.progress(len(z), len(z))
         return _planned(z, v, expected)
+
+    def refitted(self, rows: PlanRows, seed: int) -> LawPlan:
+        """The same rules with the same weights, on laws and cuts of other development rows: nothing is chosen again."""
+        seen, used = PlanProblem(self.problem), [*self.laws, *(p.law for p in self.planners if p.law is not None)]
+        laws = {name: fit_law(name, rows, seed) for name in {law.name for law in used}}
+        planners = [
+            fit_planner(seen, old.rule, old.law and laws[old.law.name], rows.X, rows.centers, rows.values)
+            for old in self.planners
+        ]
+        return replace(self, planners=tuple(planners), laws=tuple(laws[law.name] for law in self.laws))
 
     def state(self) -> Mapping[str, Any]:
         """Numbers, texts and arrays from which `plan_from` makes the same plan."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -52,6 +52,10 @@ class PolicyPlan:
         for i in np.flatnonzero(~np.isfinite(z).all(axis=1)):
             status[i] = Status.FAILED
         return Planned(z, v, status, (), expected)
+
+    def refitted(self, rows: PlanRows, seed: int) -> PolicyPlan:
+        """The same policy, as it was trained, with a law of other development rows."""
+        return replace(self, law=fit_law(self.law.name, rows, seed))
 
     def state(self) -> Mapping[str, Any]:
         """A policy is code, which no model file holds."""
