@@ -8,7 +8,8 @@ import numpy as np
 
 from polyhedge._validation import Array, Mask
 from polyhedge.metrics import evaluate_decisions
-from polyhedge.robust import Decisions, decide
+from polyhedge.regions import PlacedSet
+from polyhedge.robust import Decisions
 from polyhedge.sets import UncertaintySet, Volume, mean_volume
 from polyhedge_study.tasks import Task
 
@@ -51,8 +52,9 @@ def measure_set(
 ) -> Measured:
     """Measure a set of residuals around the predictions `centers` of the test rows, where it is scaled by `scales`."""
     scales = np.ones(len(centers)) if scales is None else scales
-    inside = shape.contains((task.rows("test")[1] - centers) / scales[:, None], radius)
-    decisions = decide(task.problem, shape, radius, centers, scales=scales)
+    placed = PlacedSet(task.problem, shape, centers, scales)
+    inside = shape.contains(placed.residuals(task.rows("test")[1]), radius)
+    decisions = placed.decide(np.full(len(centers), radius))
     volume = mean_volume(shape, radius, scales, rng=np.random.default_rng(0))
     return measure_decisions(task, centers, decisions, inside, volume, alpha, seconds, detail)
 

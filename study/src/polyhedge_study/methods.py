@@ -36,6 +36,7 @@ from polyhedge.learners import (
 )
 from polyhedge.learners.result import unless_interrupted
 from polyhedge.predictors import as_predictor
+from polyhedge.regions import ScaledSet
 from polyhedge.rows import training_rows_to_learn_from
 from polyhedge_study.baselines import (
     bonferroni_box,
@@ -119,12 +120,11 @@ def learned_without_recalibration(task: Task, alpha: float, seed: int, *, learne
     pooled, (X, _) = np.concatenate([task.split.learn, task.split.calibrate]), task.rows("test")
     centers, test_centers = (np.asarray(predictor.predict(rows)) for rows in (task.X[pooled], X))
     result, spread = _learned_from(task, pooled, centers, alpha, seed, learner)
-    scales, test_scales = np.ones(len(pooled)), np.ones(len(X))
-    if spread is not None:
-        scales, test_scales = spread(task.X[pooled], centers), spread(X, test_centers)
-    radius = conformal_radius(result.set.scores((task.Y[pooled] - centers) / scales[:, None]), alpha)
+    family = ScaledSet(task.problem, as_predictor("precomputed", task.problem.n_outcomes), result.set, spread)
+    radius = conformal_radius(family.around(centers, task.X[pooled]).scores(task.Y[pooled]), alpha)
     seconds = time.perf_counter() - began
-    return measure_set(task, test_centers, result.set, radius, alpha, seconds, result.detail, test_scales)
+    scales = family.scales(X, test_centers)
+    return measure_set(task, test_centers, result.set, radius, alpha, seconds, result.detail, scales)
 
 
 def _learned_from(
