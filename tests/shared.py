@@ -32,6 +32,20 @@ class Given:
         return ph.learners.LearnResult(self.shape, np.nan, ph.Status.OPTIMAL, 0.0, detail="given")
 
 
+@dataclass(frozen=True)
+class ScaledBox:
+    """The one-sided box, scaled by a spread where that pays: what the default learner's contest mostly ends with."""
+
+    handicap: float = 0.7
+
+    @property
+    def needs(self) -> ph.learners.Needs:
+        return ph.learners.Needs(may_scale=True, handicap=self.handicap)
+
+    def learn(self, samples: ph.learners.Samples, random_state: Any = None) -> ph.learners.LearnResult:
+        return ph.learners.OneSidedBox().learn(samples, random_state)
+
+
 def run(*arguments: object) -> Result:
     """The command line with these arguments."""
     return CliRunner().invoke(cli.app, [str(argument) for argument in arguments])

@@ -108,7 +108,7 @@ def test_the_set_is_bounded_covers_the_rank_and_has_a_valid_certificate(problem)
 
 @pytest.mark.parametrize("name", USER_PROBLEMS)
 def test_problems_of_users_are_learned(name):
-    X, Y = ph.data.make_synthetic(120, rng=np.random.default_rng(0))
+    X, Y = ph.data.make_synthetic(60, rng=np.random.default_rng(0))
     short = Auto(n_folds=2, training_folds=2, spread=False)
     decider = ph.RobustDecider(USER_PROBLEMS[name], alpha=0.2, learner=short, random_state=0).fit(X, Y)
     assert np.isfinite(decider.learn_result_.objective)
@@ -189,7 +189,7 @@ def interrupt_at_call(monkeypatch, owner, name, number):
     return calls
 
 
-@pytest.mark.parametrize("share", [0.02, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0])
+@pytest.mark.parametrize("share", [0.02, 0.3, 0.7, 1.0])
 @pytest.mark.parametrize("name", ["cost_at", "radius", "facet_gradient"])
 def test_ctrl_c_at_any_time_gives_a_whole_valid_set_with_its_status(monkeypatch, name, share):
     residuals, centers = learning_data(n=150)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import json
 from dataclasses import replace
@@ -22,10 +23,12 @@ from polyhedge.plots.curves import cost_curve
 from polyhedge.report.held_out import observe
 from polyhedge.robust import decide
 from polyhedge.solvers.program import Status
-from polyhedge.tables import Table, fit_table
 from polyhedge.words import facets, facets_in_words
+from shared import ScaledBox
 
 LINEAR = ph.problems.simplex_linear([-0.08, 0.0])
+SHORT = Auto(n_folds=2, training_folds=2)
+"""The default learner with a short contest, where the contest itself is looked at."""
 PROBLEMS = {
     "linear": LINEAR,
     "quadratic": ph.problems.simplex_quadratic([-0.08, 0.0], 0.08),
@@ -41,7 +44,7 @@ def uneven(n, seed=0):
     return X, X[:, :2] + noise
 
 
-def fitted(n=800, learner=None, problem=LINEAR, frame=False, seed=0):
+def fitted(n=800, learner=ScaledBox(), problem=LINEAR, frame=False, seed=0):  # noqa: B008
     X, Y = uneven(n, seed)
     X = pd.DataFrame(X, columns=["a", "b", "c"]).assign(kind="x") if frame else X
     predictor = (lambda X: np.asarray(X)[:, :2].astype(float)) if frame else first_two
@@ -54,7 +57,7 @@ def first_two(X):
 
 @pytest.fixture(scope="module")
 def decider():
-    return fitted()
+    return fitted(learner=SHORT)
 
 
 # --- the forest -------------------------------------------------------------------------------------------
@@ -221,7 +224,7 @@ def test_residuals_ask_for_matching_rows_and_a_fitted_decider(decider):
 
 
 def test_it_lowers_the_premium_where_contexts_differ_and_says_so(decider):
-    plain = fitted(learner=Auto(spread=False))
+    plain = fitted(learner=replace(SHORT, spread=False))
     assert plain.spread_ is None
     assert decider.spread_ is not None
     assert "scaled by a predicted spread: cross-fitted premium" in decider.learn_result_.detail
@@ -231,30 +234,22 @@ def test_it_lowers_the_premium_where_contexts_differ_and_says_so(decider):
 
 
 def test_it_is_not_taken_where_residuals_spread_alike():
-    X, Y = ph.data.make_synthetic(2000, rng=np.random.default_rng(0))
-    decider = ph.RobustDecider(LINEAR, random_state=0).fit(X, Y)
+    X, Y = ph.data.make_synthetic(1000, rng=np.random.default_rng(0))
+    decider = ph.RobustDecider(LINEAR, learner=SHORT, random_state=0).fit(X, Y)
     assert decider.spread_ is None
     np.testing.assert_array_equal(decider.scales(X), 1.0)
     assert "spread" not in decider.learn_result_.detail
 
 
 def test_a_certified_learner_scales_as_its_learner_does(decider):
-    certified = fitted(learner=ph.learners.Certified(Auto()))
+    certified = fitted(learner=ph.learners.Certified(SHORT))
     np.testing.assert_array_equal(certified.spread_.value, decider.spread_.value)
     assert "at one size" in certified.learn_result_.detail
     assert np.isfinite(certified.learn_result_.lower_bound)
-    assert fitted(400, ph.learners.Certified(Auto(spread=False))).spread_ is None
+    assert not ph.learners.Certified(Auto(spread=False)).needs.may_scale
     assert ph.learners.Certified(Auto(time_limit=3.0), seconds=2.0).needs.time_limit == 5.0
     assert ph.learners.Certified(Auto()).needs.time_limit is None
     assert ph.learners.Certified(ph.learners.OneSidedBox()).needs.handicap == 0.0
-
-
-def test_fit_from_a_table_scales_and_says_so():
-    X, Y = uneven(1200)
-    frame = pd.DataFrame(X, columns=["a", "b", "c"]).assign(u=Y[:, 0], v=Y[:, 1])
-    fitted = fit_table(Table(frame, "uneven.csv"), LINEAR, ["u", "v"])
-    assert fitted.decider.spread_ is not None
-    assert fitted.decider.spread_.names == ("a", "b", "c")
 
 
 @pytest.mark.parametrize("learner", [Descent(n_steps=5), ph.learners.OneSidedBox(), ph.learners.PcaBox()])
@@ -263,8 +258,8 @@ def test_other_learners_keep_one_size(learner):
 
 
 def test_calibration_rows_change_the_radius_only():
-    X, Y = uneven(800)
-    make = lambda: ph.RobustDecider(LINEAR, first_two, random_state=0)  # noqa: E731
+    X, Y = uneven(400)
+    make = lambda: ph.RobustDecider(LINEAR, first_two, learner=SHORT, random_state=0)  # noqa: E731
     decider = make().fit(X, Y)
     calibrate = decider.split_.calibrate
     other = Y.copy()
@@ -281,7 +276,7 @@ def test_calibration_rows_change_the_radius_only():
 def sample(n=300, seed=0):
     X, Y = uneven(n, seed)
     objective = Samples(Y - X[:, :2], X[:, :2], LINEAR, 0.1)
-    return X, objective, Auto().learn(Samples(objective.residuals, objective.centers, LINEAR, 0.1), 0)
+    return X, objective, ScaledBox().learn(objective)
 
 
 def test_the_scaled_learning_set_has_radius_zero_and_the_reported_objective():
@@ -297,7 +292,7 @@ def test_the_scaled_learning_set_has_radius_zero_and_the_reported_objective():
 
 def test_outcomes_that_are_predicted_exactly_need_no_spread():
     X, Y = uneven(400)
-    decider = ph.RobustDecider(LINEAR, "precomputed", random_state=0).fit(Y, Y)
+    decider = ph.RobustDecider(LINEAR, "precomputed", learner=ScaledBox(), random_state=0).fit(Y, Y)
     assert decider.spread_ is None
     assert (Spread.fit(X, Y, np.zeros(400), min_leaf=5, seed=0)(X, Y) > 0).all()
 
@@ -342,7 +337,7 @@ def test_near_copies_stay_in_one_fold(monkeypatch):
     X, Y = (np.repeat(part, 10, axis=0) for part in uneven(60))
     X[:, 2] = np.repeat(np.random.default_rng(1).uniform(size=60), 10)  # says nothing about the spread
     objective = Samples(Y - X[:, :2], X[:, :2], LINEAR, 0.1)
-    result = Auto().learn(Samples(objective.residuals, objective.centers, LINEAR, 0.1), 0)
+    result = ScaledBox().learn(objective)
     groups = np.repeat(np.arange(60), 10)
     seen = []
     real = spread_choice._Judge._fit
@@ -401,7 +396,7 @@ def test_integer_decisions_and_uncertain_constraints_are_scaled_too():
     )
     X, _ = uneven(5, seed=3)
     for problem in (whole, covered):
-        decider = fitted(500, Auto(handicap=0.0), problem)
+        decider = fitted(240, ScaledBox(handicap=0.0), problem)
         assert decider.spread_ is not None
         found = decider.decide(X)
         assert found.is_optimal.all()
@@ -416,7 +411,7 @@ def test_coverage_with_a_spread_follows_its_exact_law(decider):
     rng, m = np.random.default_rng(4), 29
     X_test, Y_test = uneven(10_000, seed=100)
     scores = np.sort(decider.set_.scores(decider.residuals(X_test, Y_test)))
-    twin, coverages = fitted(), []
+    twin, coverages = copy.deepcopy(decider), []
     for k in range(200):
         X, Y = uneven(m, seed=int(rng.integers(2**31)) + k)
         twin.recalibrate(X, Y)
@@ -429,7 +424,8 @@ def test_coverage_with_a_spread_follows_its_exact_law(decider):
 
 def test_a_stored_spread_decides_the_same_to_the_last_bit(tmp_path):
     X, Y = uneven(500)
-    decider = ph.RobustDecider(LINEAR, ph.predictors.FeatureRidge(features="all"), random_state=0)
+    ridge = ph.predictors.FeatureRidge(features="all")
+    decider = ph.RobustDecider(LINEAR, ridge, learner=ScaledBox(), random_state=0)
     decider.fit(pd.DataFrame(X, columns=["a", "b", "c"]), Y)
     assert decider.spread_ is not None
     decider.save(tmp_path / "model.polyhedge")
@@ -442,10 +438,10 @@ def test_a_stored_spread_decides_the_same_to_the_last_bit(tmp_path):
 
 
 def test_commands_tell_of_a_spread_in_a_few_words(tmp_path):
-    X, Y = uneven(1500)
+    X, Y = uneven(900)
     table = pd.DataFrame(X, columns=["a", "b", "c"]).assign(u=Y[:, 0], v=Y[:, 1], hard=X[:, 2] > 0.5)
-    table.iloc[:1200].to_csv(tmp_path / "history.csv", index=False)
-    table.iloc[1200:].to_csv(tmp_path / "fresh.csv", index=False)
+    table.iloc[:600].to_csv(tmp_path / "history.csv", index=False)
+    table.iloc[600:].to_csv(tmp_path / "fresh.csv", index=False)
     (tmp_path / "problem.toml").write_text(
         'kind = "simplex_linear"\noutcomes = ["u", "v"]\nc = [-0.08, 0.0]\n', encoding="utf-8"
     )
@@ -537,7 +533,7 @@ def test_curves_pages_and_maps_use_the_spread(decider):
     np.testing.assert_array_equal(seen.cost_bound, measured.cost_bound)
     np.testing.assert_array_equal(seen.inside, measured.inside)
     curve = cost_curve(decider, X, Y, [decider.alpha])
-    twin = fitted().recalibrate(X, Y)
+    twin = copy.deepcopy(decider).recalibrate(X, Y)
     assert curve.radii[0] == twin.radius_
     assert curve.cost_bound[0] == pytest.approx(twin.decide(X).cost_bound.mean())
     mesh = ph.plots.decision_map(decider, X, (1, 2), show="cost_bound", resolution=5).collections[0]
