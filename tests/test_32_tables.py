@@ -14,6 +14,7 @@ from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from polyhedge import doubts
 from polyhedge._progress import batches_of
 from polyhedge.calibration import conformal_radius, grouped_radius, minimum_samples
 from polyhedge.data import partition_rows
@@ -28,7 +29,6 @@ from polyhedge.tables import (
     choose_columns,
     choose_predictor,
     copies_of,
-    doubts,
     features_of,
     groups_of,
     make_predictor,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,12 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy import stats
+from sklearn.ensemble import RandomForestRegressor
 
 import polyhedge as ph
 from polyhedge.calibration import ByCategory, Calibrator, Online, Recent, ThisModel, Weighted
 from polyhedge.data import GroupSplit, TimeSplit
+from polyhedge.doubts import Code
 from polyhedge.metrics import shortfalls
 
 PROBLEM = ph.problems.simplex_linear([0.0, 0.1])
@@ -305,3 +308,49 @@ class TestBacktest:
 def test_alpha_that_looks_like_a_coverage_level_is_warned_of() -> None:
     with pytest.warns(RuntimeWarning, match=r"alpha=0\.9 looks like a coverage level.* Take alpha=0\.1 for a coverage"):
         decider(alpha=0.9).fit(*rows(200))
+
+
+class TestDoubts:
+    """What the command line warns of, Python warns of."""
+
+    def test_few_rows_and_ties_are_warned_of_and_kept(self) -> None:
+        X, Y = rows(120)
+        with pytest.warns(ph.DoubtWarning, match="with 30 calibration rows the coverage of this one model lies"):
+            few = ph.RobustDecider(PROBLEM, learner=ph.learners.PcaBox(), random_state=0).fit(X, Y)
+        assert [doubt.code for doubt in few.doubts_] == [Code.FEW_ROWS]
+        with pytest.warns(ph.DoubtWarning, match="of the calibration scores equal the radius"):
+            decider().fit(np.zeros((600, 1)), np.round(rows()[1] / 3))
+
+    def test_fit_on_enough_exchangeable_rows_says_nothing(self) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            fitted = decider().fit(*rows(2000))
+            fitted.evaluate(*rows(300, seed=8))
+        assert fitted.doubts_ == ()
+
+    @pytest.mark.parametrize("split", ["time", (0.5, 0.25, 0.25)], ids=["in time", "at random"])
+    @pytest.mark.parametrize("guarantee", ["outcome", "cost"])
+    def test_drift_is_warned_of(self, split: Any, guarantee: str) -> None:
+        X, Y = rows(1600)
+        late = np.arange(1600)[:, None] > 1400
+        drifting = ph.RobustDecider(
+            PROBLEM, guarantee=guarantee, learner=ph.learners.PcaBox(), split=split, random_state=0
+        )
+        with pytest.warns(ph.DoubtWarning, match="differ between the"):
+            drifting.fit(X, Y + 6 * late)
+
+    def test_no_drift_is_seen_in_rows_alike_where_a_plan_was_developed_on_learning_rows(
+        self,
+    ) -> None:
+        X, Y = rows(800)
+        deep = ph.RobustDecider(
+            PROBLEM, RandomForestRegressor(20, random_state=0), guarantee="cost", split="time", random_state=0
+        )
+        assert not [doubt for doubt in deep.fit(X, Y).doubts_ if doubt.code in (Code.DRIFT, Code.ORDER)]
+
+    def test_rows_that_trained_it_are_warned_of_wherever_fresh_ones_are_asked_for(self) -> None:
+        X, Y = rows()
+        fitted = decider().fit(X, Y)
+        for call in (fitted.evaluate, fitted.recalibrate, fitted.update):
+            with pytest.warns(ph.DoubtWarning, match=r"Seen before: \d+% of these rows trained or shaped the model"):
+                call(X, Y)

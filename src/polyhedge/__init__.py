@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from polyhedge import batches, calibration, data, learners, plots, predictors, problems, robust, sets
     from polyhedge.backtesting import backtest
     from polyhedge.calibration import Calibration, conformal_radius, conformal_rank, coverage_law
+    from polyhedge.doubting import DoubtWarning
     from polyhedge.estimator import RobustDecider
     from polyhedge.io import ModelFileError, ModelInfo, inspect_model
     from polyhedge.learners import lower_bound
@@ -31,6 +32,7 @@ __all__ = [
     "Calibration",
     "DecisionProblem",
     "Decisions",
+    "DoubtWarning",
     "Ellipsoid",
     "Evaluation",
     "ModelFileError",

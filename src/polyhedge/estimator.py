@@ -23,6 +23,7 @@ from polyhedge.columns.raw import chooses_predictor, number_columns, prepare
 from polyhedge.columns.weights import check_weights
 from polyhedge.data import GroupSplit, TimeSplit, digest_rows, take_rows
 from polyhedge.data.splits import IndexArray
+from polyhedge.doubting import Doubts
 from polyhedge.fitted import FittedAttributes, OutputSetting, Telling
 from polyhedge.following import FollowsOutcomes
 from polyhedge.io import Key, write_model
@@ -65,7 +66,7 @@ _TRAIL = Lock()
 """Held while radii join the audit trail: two that are set at once must both be in it."""
 
 
-class RobustDecider(FollowsOutcomes, FittedAttributes, OutputSetting, Telling, NestedSettings):
+class RobustDecider(FollowsOutcomes, FittedAttributes, Doubts, OutputSetting, Telling, NestedSettings):
     r"""Robust decisions whose cost bound holds with probability at least 1 - alpha.
 
     `fit` splits the rows into three disjoint parts: one trains the predictor, one learns the shape of
@@ -121,6 +122,7 @@ class RobustDecider(FollowsOutcomes, FittedAttributes, OutputSetting, Telling, N
     split_ : the row indices of the three parts.
     n_learn_, n_calibrate_ : samples that shaped the set, and that set its radius.
     calibrations_ : the audit trail: one `Calibration` for each radius so far, the newest last.
+    doubts_ : what to worry about in this fit, in words: few calibration rows, ties, drift; each was a `DoubtWarning`.
     followed_ : what came of the bounds since, after `update`: coverage, and an alarm where it is worse than chance.
     settings_ : how predictor, learner, split and random_state printed when the decider was fitted.
     data_digest_ : SHA-256 of the rows and their split.
@@ -298,6 +300,7 @@ class RobustDecider(FollowsOutcomes, FittedAttributes, OutputSetting, Telling, N
         calibrator = prepared(self.calibration or Marginal(), X, split, calibrate_rows, self.alpha)
         radii = calibrated_radii(family, calibrator, *rows, self.alpha, its_labels, values[calibrate_rows])
         self.model_, self._prepared_from = fitted_model(family, record, *radii), self.calibration
+        self._doubt(self.model_, X, Y, labels, in_time=isinstance(self.split, (str, TimeSplit)))
 
     def _family(self, given: Given) -> tuple[RegionFamily, int, IndexArray, dict[str, Array]]:
         """What is learned, from how many rows, the rows that will calibrate it, and the parameters it is learned at."""
@@ -366,6 +369,7 @@ class RobustDecider(FollowsOutcomes, FittedAttributes, OutputSetting, Telling, N
         values = model.values(X, parameters)
         features, outcomes = model.features(X), model.outcomes(X, Y)
         labels = group_labels(groups, len(outcomes))
+        self._doubt_rows(model, X, Y)
         self._take_over(*calibrated_radii(model.family, self._calibrator, features, outcomes, alpha, labels, values))
         return self
 
@@ -456,6 +460,7 @@ class RobustDecider(FollowsOutcomes, FittedAttributes, OutputSetting, Telling, N
         """
         model = self._fitted("evaluate")  # read once: another thread may recalibrate meanwhile
         asked = model.family.has_quick_volume if volume is None else volume
+        self._doubt_rows(model, X, Y)
         measured = model.measure(X, Y, parameters)
         summary = measured.summary(model.radii.alpha, volume=model.mean_volume(X) if asked else None)
         groups = () if by is None else by_group(measured, labels_by(X, by), model.radii.alpha)

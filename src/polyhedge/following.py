@@ -86,6 +86,7 @@ class FollowsOutcomes:
         decider: Any = self
         model = decider._fitted("update")
         so_far = vars(self).get("followed_") or not_followed(model)
+        decider._doubt_rows(model, X, Y)
         self.model_, self.followed_ = followed(model, so_far, X, Y, bounds, parameters)
         return self.followed_
 
@@ -214,7 +215,8 @@ def refreshed(
     calibrate = parts.calibrate
     known = np.zeros((len(outcomes), 0)) if values is None else values
     given = Given(model.problem, model.radii.alpha, make, features, outcomes, known, parts, None, seed)
-    family: Any = refreshed_guard(model.family, given) if _is_refitted(model) else _refreshed_sets(model, given)
+    old: Any = model.family
+    family = refreshed_guard(old, given) if _is_refitted(model) else _refreshed_sets(model, given)
     radii, digest = calibrated_radii(
         family,
         calibrator,

@@ -82,6 +82,10 @@ class RegionFamily(Protocol):
         """Whether the score of an outcome depends on the values of the problem's parameters."""
 
     @property
+    def trains_on_learning_rows(self) -> bool:
+        """Whether the predictor was fitted on learning rows too, so that residuals there are too small."""
+
+    @property
     def has_quick_volume(self) -> bool:
         """Whether volumes of regions are finite and computed at once."""
 

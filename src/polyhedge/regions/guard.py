@@ -131,6 +131,11 @@ class Guard:
     has_quick_volume: ClassVar[bool] = False
 
     @property
+    def trains_on_learning_rows(self) -> bool:
+        """Whether a plan was developed: its predictor then has seen learning rows."""
+        return not isinstance(self.plan, SetPlan)
+
+    @property
     def sets(self) -> ScaledSet:
         """The learned sets that the plan is made of; an AttributeError where it is made of something else."""
         sets: ScaledSet = self.plan.sets  # type: ignore[attr-defined]

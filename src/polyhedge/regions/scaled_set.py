@@ -40,6 +40,7 @@ class ScaledSet:
     spread: Spread | None = None
     kind: ClassVar[str] = "set"
     scores_need_parameters: ClassVar[bool] = False
+    trains_on_learning_rows: ClassVar[bool] = False
 
     @property
     def has_quick_volume(self) -> bool:

@@ -15,6 +15,8 @@ from polyhedge._validation import Array
 from polyhedge._versions import versions
 from polyhedge.data import take_rows
 from polyhedge.data.splits import IndexArray
+from polyhedge.doubts import Code as DoubtCode
+from polyhedge.doubts import is_about
 from polyhedge.estimator import RobustDecider
 from polyhedge.metrics import Evaluation
 from polyhedge.problems.decision_problem import Curvature
@@ -23,8 +25,6 @@ from polyhedge.report.held_out import HeldOut, observe, observed_blocks
 from polyhedge.report.page import Page, Section
 from polyhedge.report.pictures import curve_picture, set_pictures
 from polyhedge.tables import coverage_doubt
-from polyhedge.tables.doubts import Code as DoubtCode
-from polyhedge.tables.doubts import is_about
 from polyhedge.words import facets_in_words, name_outcomes, promise_in_words
 
 __all__ = ["ModelDetails", "model_page", "model_report"]

@@ -9,8 +9,8 @@ if TYPE_CHECKING:
     from polyhedge.columns.pipelines import choose_predictor, make_predictor
     from polyhedge.columns.schema import Column, Schema, choose_columns, features_of, outcomes_of
     from polyhedge.columns.table import Table, text_of, values_of
+    from polyhedge.doubts import Code, Doubt, coverage_doubt, few_rows_doubt
     from polyhedge.tables.as_csv import csv_text
-    from polyhedge.tables.doubts import Code, Doubt, coverage_doubt, few_rows_doubt
     from polyhedge.tables.fitting import FittedTable, fit_table
     from polyhedge.tables.kept import FitRecord
     from polyhedge.tables.limits import MAX_VALUES

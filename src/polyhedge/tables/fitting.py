@@ -5,21 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
+from warnings import catch_warnings, simplefilter
 
 import numpy as np
 
+from polyhedge import doubts
 from polyhedge._validation import Array, check_alpha
 from polyhedge.columns.pipelines import choose_predictor, make_predictor
 from polyhedge.columns.schema import Schema, choose_columns
 from polyhedge.columns.table import Table
 from polyhedge.data import Split, partition_rows
 from polyhedge.data.splits import IndexArray
+from polyhedge.doubting import DoubtWarning
+from polyhedge.doubts import Doubt
 from polyhedge.estimator import RobustDecider
 from polyhedge.learners import Auto, Certified
 from polyhedge.metrics import Evaluation, Proportion
 from polyhedge.problems import DecisionProblem
-from polyhedge.tables import doubts
-from polyhedge.tables.doubts import Doubt
 from polyhedge.tables.options import TableOptions
 from polyhedge.tables.roles import row_prints
 from polyhedge.tables.rows import measure_table, quick_volume, thinned_coverage
@@ -120,7 +122,10 @@ def fit_table(
         guarantee=options.guarantee,
         caution=options.caution,
     )
-    decider.fit(rows.X, rows.Y, train=split.train, learn=split.learn, calibrate=split.calibrate, groups=rows.groups)
+    with catch_warnings():
+        # The same and more is said below, in the words of the command line.
+        simplefilter("ignore", DoubtWarning)
+        decider.fit(rows.X, rows.Y, train=split.train, learn=split.learn, calibrate=split.calibrate, groups=rows.groups)
     evaluation, thinned = _held_out(decider, rows, held_out, rng)
     observed = evaluation.coverage if evaluation is not None and thinned is None else thinned
     n_groups = None if rows.groups is None else len(np.unique(rows.groups[split.calibrate]))
@@ -200,10 +205,12 @@ def _drift(
     decider: RobustDecider, rows: UsableRows, split: Split, held_out: IndexArray, outcomes: Sequence[str]
 ) -> list[Doubt]:
     """Between parts where they are ordered in time; random parts are alike, so there the file's order is tested."""
+    # Rows that developed a plan have trained its predictor too: their residuals are smaller than those of new rows.
+    learned = split.learn[:0] if decider.model_.family.trains_on_learning_rows else split.learn
     if rows.times is None:
-        unseen = np.sort(np.concatenate([split.learn, split.calibrate, held_out]))
+        unseen = np.sort(np.concatenate([learned, split.calibrate, held_out]))
         return doubts.drift_along_file(_by_group(_residuals(decider, rows, unseen), rows, unseen), outcomes)
-    parts = {"learning": split.learn, "calibration": split.calibrate, "held-out": held_out}
+    parts = {"learning": learned, "calibration": split.calibrate, "held-out": held_out}
     residuals = {name: _residuals(decider, rows, part) for name, part in parts.items() if len(part)}
     scores = [
         _by_group(_scores(decider, rows, parts[name])[:, None], rows, parts[name])[:, 0]
@@ -226,10 +233,4 @@ def _scores(decider: RobustDecider, rows: UsableRows, part: IndexArray) -> Array
 
 def _by_group(values: Array, rows: UsableRows, part: IndexArray) -> Array:
     """One row for each group, its mean, in the order of the file: near-copies are no independent evidence."""
-    if rows.groups is None or not len(part):
-        return values
-    _, first, group_of = np.unique(rows.groups[part], return_index=True, return_inverse=True)
-    sums = np.zeros((len(first), values.shape[1]))
-    np.add.at(sums, group_of, values)
-    means = sums / np.bincount(group_of)[:, None]
-    return np.asarray(means[np.argsort(first)])
+    return doubts.one_of_each_group(values, None if rows.groups is None else rows.groups[part])

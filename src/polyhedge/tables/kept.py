@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from polyhedge.columns.schema import Schema
+from polyhedge.doubts import Code, Doubt
 from polyhedge.io import ModelFileError
-from polyhedge.tables.doubts import Code, Doubt
 
 __all__ = ["FitRecord"]
 

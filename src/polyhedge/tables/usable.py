@@ -13,11 +13,11 @@ from polyhedge.calibration import minimum_samples
 from polyhedge.columns.schema import Schema, features_of, outcomes_of
 from polyhedge.columns.table import Table
 from polyhedge.data.splits import IndexArray
+from polyhedge.doubts import Code, Doubt
 from polyhedge.problems import DecisionProblem, NoSolutionError
 from polyhedge.problems.checks import outside_support
 from polyhedge.problems.names import order_outcomes as order_columns
 from polyhedge.robust import decide_knowing
-from polyhedge.tables.doubts import Code, Doubt
 from polyhedge.tables.options import TableOptions
 from polyhedge.tables.roles import copies_of, groups_of, times_of
 

@@ -22,6 +22,7 @@ __all__ = [
     "drift_between_parts",
     "few_rows_doubt",
     "is_about",
+    "one_of_each_group",
     "predictor_doubts",
     "ties_doubt",
 ]
@@ -62,6 +63,10 @@ class Doubt(str):
         doubt = super().__new__(cls, text)
         doubt.code = code
         return doubt
+
+    def __getnewargs__(self) -> tuple[Code, str]:  # type: ignore[override]
+        """What a copy or a pickle makes it anew from."""
+        return self.code, str(self)
 
 
 def is_about(warning: str, code: Code) -> bool:
@@ -120,6 +125,17 @@ def drift_along_file(residuals: Array, names: Sequence[str]) -> list[Doubt]:
         "If the rows are in the order of time, give --time-column; if they are sorted by something else, shuffling "
         "took care of it.",
     )
+
+
+def one_of_each_group(values: Array, labels: Any) -> Array:
+    """The mean (g, d) of each group, in the order of their first rows: near-copies are no independent evidence."""
+    if labels is None or not len(values):
+        return values
+    _, first, group_of = np.unique(np.asarray(labels), return_index=True, return_inverse=True)
+    sums = np.zeros((len(first), values.shape[1]))
+    np.add.at(sums, group_of, values)
+    means = sums / np.bincount(group_of)[:, None]
+    return np.asarray(means[np.argsort(first)])
 
 
 def ties_doubt(scores: Array, radius: float) -> list[Doubt]:
