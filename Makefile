@@ -8,7 +8,7 @@ OUT ?= results
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-slow test-oldest test-newest bench docs docs-open release-check lint types format licences lock clean
+.PHONY: help run test test-slow test-oldest test-newest test-extras bench docs docs-open release-check lint types format licences lock clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
@@ -33,10 +33,11 @@ test-slow: $(READY)  ## the longer checks
 # Environments of their own, with what polyhedge needs and no optional package, at the lowest or the newest versions that
 # pyproject.toml allows. Wheels only: the lowest version is the lowest that this Python can install without a compiler.
 $(VENV)-oldest/.ready: RESOLUTION := lowest-direct
-$(VENV)-newest/.ready: RESOLUTION := highest
+$(VENV)-newest/.ready $(VENV)-extras/.ready: RESOLUTION := highest
+$(VENV)-extras/.ready: EXTRAS := --extra mlflow --extra pyomo --extra parquet --extra plot mlflow polars pulp pyright
 $(VENV)-%/.ready: pyproject.toml $(READY)
 	$(BIN)/python -m venv --clear $(@D)
-	$(BIN)/uv pip install --quiet --python $(@D) --only-binary :all: --resolution $(RESOLUTION) -r pyproject.toml --extra test
+	$(BIN)/uv pip install --quiet --python $(@D) --only-binary :all: --resolution $(RESOLUTION) -r pyproject.toml --extra test $(EXTRAS)
 	$(BIN)/uv pip install --quiet --python $(@D) --no-deps --no-build-isolation -e . -e study
 	$(BIN)/uv pip list --quiet --python $(@D)
 	@touch $@
@@ -46,6 +47,10 @@ test-oldest: $(VENV)-oldest/.ready  ## the tests that need no optional package, 
 
 test-newest: $(VENV)-newest/.ready  ## the same with the newest versions
 	$(VENV)-newest/bin/python -m pytest -n $(WORKERS) --dist worksteal
+
+test-extras: $(VENV)-extras/.ready  ## the doors to other tools: MLflow, PyROS, PuLP, polars, pyright
+	$(VENV)-extras/bin/python -m pytest -n $(WORKERS) --dist worksteal tests/test_74_notebook.py tests/test_75_raw_frames.py \
+	  tests/test_79_doors.py tests/test_79_typing.py
 
 docs: $(READY)  ## the site, with every example of the gallery run: docs/_build/html/index.html
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
@@ -82,8 +87,8 @@ licences: $(READY)  ## the licences of everything that polyhedge brings; none ma
 
 lock: $(READY)  ## renew requirements.lock (all at once: make lock UPGRADE=--upgrade)
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --no-header --no-annotate --generate-hashes \
-	  --all-extras $(UPGRADE) --no-emit-package polyhedge -o requirements.lock pyproject.toml study/pyproject.toml
+	  $(addprefix --extra ,exact plot parquet sign dask test docs dev) $(UPGRADE) --no-emit-package polyhedge -o requirements.lock pyproject.toml study/pyproject.toml
 
 clean:  ## remove everything that was installed or made
-	rm -rf $(VENV) $(VENV)-oldest $(VENV)-newest .bench $(OUT) .mypy_cache .ruff_cache .pytest_cache .hypothesis .release build dist docs/_build docs/gallery docs/reference
+	rm -rf $(VENV) $(VENV)-oldest $(VENV)-newest $(VENV)-extras .bench $(OUT) .mypy_cache .ruff_cache .pytest_cache .hypothesis .release build dist docs/_build docs/gallery docs/reference
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

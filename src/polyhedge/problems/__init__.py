@@ -2,6 +2,7 @@
 
 from polyhedge.problems.checks import NoSolutionError
 from polyhedge.problems.decision_problem import Curvature, DecisionProblem
+from polyhedge.problems.from_mps import from_mps
 from polyhedge.problems.from_toml import from_toml
 from polyhedge.problems.names import Source
 from polyhedge.problems.pieces import Pieces, SumOfMaxima
@@ -21,6 +22,7 @@ __all__ = [
     "Pieces",
     "Source",
     "SumOfMaxima",
+    "from_mps",
     "from_reference",
     "from_toml",
     "newsvendor",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -117,6 +118,14 @@ class Region:
     def is_empty(self) -> bool:
         """Whether no outcome lies in the region."""
         return bool(self.support(np.zeros(self.n_outcomes)) == -np.inf)
+
+    def to_pyros(self) -> Any:
+        """The region as an uncertainty set of PyROS, the robust solver of Pyomo (`pip install 'polyhedge[pyomo]'`).
+
+        Polyhedra, Euclidean balls and ellipsoids, with what is known of the outcome; bounded and not empty.
+        """
+        # Shapes are told apart there, which regions themselves never do.
+        return import_module("polyhedge.sets.pyros").as_pyros(self)
 
     def contains(self, outcomes: ArrayLike) -> Any:
         """Whether outcomes lie in the region: an array (n,) for rows (n, d), a bool for one point (d,).
