@@ -21,10 +21,15 @@ ROOT = Path(__file__).resolve().parents[1]
 PROJECT, STUDY = (
     tomllib.loads((ROOT / name).read_text(encoding="utf-8")) for name in ("pyproject.toml", "study/pyproject.toml")
 )
+DOORS = ("mlflow", "pyomo")
+"""Extras outside the lock, with an environment of their own."""
 REQUIREMENTS = [
     text
     for project in (PROJECT["project"], STUDY["project"])
-    for texts in (project["dependencies"], *project["optional-dependencies"].values())
+    for texts in (
+        project["dependencies"],
+        *(texts for extra, texts in project["optional-dependencies"].items() if extra not in DOORS),
+    )
     for text in texts
     if not text.startswith("polyhedge")
 ]

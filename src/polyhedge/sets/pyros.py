@@ -6,8 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from polyhedge.sets.ball import Ball
-from polyhedge.sets.ellipsoid import Ellipsoid
 from polyhedge.sets.protocol import facets_of
 
 if TYPE_CHECKING:
@@ -26,16 +24,19 @@ def as_pyros(region: Region) -> Any:
         raise ValueError("PyROS takes bounded sets with at least one outcome. Look at region.is_bounded and is_empty.")
     if facets_of(region.shape) is not None:
         return pyros.PolyhedralSet(region.W.tolist(), region.h.tolist())
-    shape = region.shape
-    if isinstance(shape, Ball) and shape.norm == 2:
-        matrix, center = np.eye(shape.n_outcomes), shape.center
-    elif isinstance(shape, Ellipsoid):
-        matrix, center = shape.shape, shape.center
+    # What a shape says of itself, as for files: a class of the user's may be one of these.
+    state = region.shape.state() if hasattr(region.shape, "state") else {}
+    if state.get("kind") == "Ellipsoid":
+        matrix = np.asarray(state["shape"])
+    elif state.get("kind") == "Ball" and state["norm"] == 2:
+        matrix = np.eye(region.n_outcomes)
     else:
         raise ValueError(
-            f"PyROS has no set like {type(shape).__name__}: only polyhedra, Euclidean balls and ellipsoids go there."
+            f"PyROS has no set like {type(region.shape).__name__}: only polyhedra, Euclidean balls and ellipsoids go "
+            "there."
         )
-    round_set = pyros.EllipsoidalSet((region.center + center).tolist(), matrix.tolist(), scale=region.radius**2)
+    center = region.center + np.asarray(state["center"])
+    round_set = pyros.EllipsoidalSet(center.tolist(), matrix.tolist(), scale=region.radius**2)
     if region.support_W is None or region.support_h is None:
         return round_set
     # PyROS wants a bounded polyhedron: the known support, closed by the box around the round set.
