@@ -15,8 +15,9 @@ from sklearn.ensemble import RandomForestRegressor
 
 import polyhedge as ph
 from polyhedge.calibration import ByCategory, Calibrator, Online, Recent, ThisModel, Weighted
+from polyhedge.calibration.named import calibrator_named
 from polyhedge.data import GroupSplit, TimeSplit
-from polyhedge.doubts import Code
+from polyhedge.doubts import FALSE_ALARMS, Code, groups_doubt
 from polyhedge.metrics import shortfalls
 
 PROBLEM = ph.problems.simplex_linear([0.0, 0.1])
@@ -354,3 +355,42 @@ class TestDoubts:
         for call in (fitted.evaluate, fitted.recalibrate, fitted.update):
             with pytest.warns(ph.DoubtWarning, match=r"Seen before: \d+% of these rows trained or shaped the model"):
                 call(X, Y)
+
+    def test_category_that_is_covered_less_often_is_named_and_a_promise_by_category_says_nothing(self) -> None:
+        X, Y = rows(4000)
+        frame = pd.DataFrame({"x": X[:, 0], "store": pd.Categorical(X[:, 1].astype(int).astype(str))})
+        settings: Any = {"learner": ph.learners.OneSidedBox(), "random_state": 0}
+        with pytest.warns(
+            ph.DoubtWarning, match=r"0.9\d* of all rows are covered, but 0.\d+ where store is 2, 0.\d+ where store is 1"
+        ):
+            ph.RobustDecider(PROBLEM, **settings).fit(frame, Y)
+        apart = ph.RobustDecider(PROBLEM, calibration=ByCategory("store"), **settings).fit(frame, Y)
+        assert apart.doubts_ == ()
+
+    def test_categories_that_mean_nothing_are_suspected_as_rarely_as_stated(self) -> None:
+        rng, n = np.random.default_rng(0), 400
+        found = [
+            bool(groups_doubt(rng.random(60) < 0.9, {"a": rng.integers(4, size=60), "b": rng.integers(2, size=60)}))
+            for _ in range(n)
+        ]
+        assert stats.binom.sf(sum(found) - 1, n, FALSE_ALARMS) > 1e-4
+
+
+@pytest.mark.parametrize(
+    ("text", "calibrator"),
+    [
+        ("by-category:store", ByCategory("store")),
+        ("this-model:0.1", ThisModel(0.1)),
+        ("recent:60", Recent(60.0)),
+        ("online", Online()),
+        ("online:0.05", Online(0.05)),
+    ],
+)
+def test_words_of_the_command_line_name_calibrators(text: str, calibrator: Calibrator) -> None:
+    assert calibrator_named(text) == calibrator
+
+
+@pytest.mark.parametrize("text", ["", "by-category", "marginal:3", "weekly", "recent:soon"])
+def test_words_that_name_no_calibrator_are_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="calibration "):
+        calibrator_named(text)

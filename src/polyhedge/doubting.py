@@ -19,12 +19,13 @@ from polyhedge.doubts import (
     drift_along_file,
     drift_between_parts,
     few_rows_doubt,
+    groups_doubt,
     one_of_each_group,
     ties_doubt,
 )
 from polyhedge.model import Model
 
-__all__ = ["DoubtWarning", "Doubts", "doubts_of_fit", "row_hashes", "seen_doubt"]
+__all__ = ["DoubtWarning", "Doubts", "categories", "doubts_of_fit", "row_hashes", "seen_doubt"]
 
 _NOTABLE_OVERLAP = 0.02
 """Share of rows that were seen before beyond which they are no fresh ones: fewer may be alike by chance."""
@@ -39,11 +40,11 @@ class Doubts:
 
     doubts_: tuple[Doubt, ...]
 
-    def _doubt(self, model: Model, X: Any, Y: Array, labels: Any, in_time: bool) -> None:
+    def _doubt(self, model: Model, X: Any, Y: Array, calibrate: Indices, labels: Any, in_time: bool) -> None:
         """Look at the rows of a fit; features as the predictor takes them, outcomes in the problem's order."""
         split = model.record.split
-        self.doubts_ = doubts_of_fit(model, X, Y, labels, in_time)
-        self._seen = row_hashes(X, Y, np.concatenate([split.train, split.learn]))
+        self.doubts_ = doubts_of_fit(model, X, Y, calibrate, labels, in_time)
+        self._seen = row_hashes(X, Y, np.setdiff1d(np.concatenate([split.train, split.learn]), calibrate))
         _warn(self.doubts_, stacklevel=5)
 
     def _doubt_rows(self, model: Model, X: Any, Y: Any) -> None:
@@ -58,23 +59,33 @@ def _warn(doubts: Sequence[Doubt], stacklevel: int) -> None:
         warnings.warn(str(doubt), DoubtWarning, stacklevel=stacklevel)
 
 
-def doubts_of_fit(model: Model, X: Any, Y: Array, labels: Any, in_time: bool) -> tuple[Doubt, ...]:
+def doubts_of_fit(model: Model, X: Any, Y: Array, calibrate: Indices, labels: Any, in_time: bool) -> tuple[Doubt, ...]:
     """Few calibration rows, tied scores, drift; from rows that the predictor of the model has not seen.
 
     Parameters
     ----------
     model : fitted on these rows.
     X, Y : features as the predictor takes them, and outcomes (n, d).
+    calibrate : the rows that set the radius: with pooled calibration, learning rows too.
     labels : (n,) of near-copies, or None.
     in_time : whether parts follow one another in time.
     """
-    radii, calibrate = model.radii, model.record.split.calibrate
-    said = list[Doubt]()
-    if isinstance(radii, OneRadius):
+    radii, said = model.radii, list[Doubt]()
+    if isinstance(radii, OneRadius) and radii.kind == "marginal":
         n_units = radii.n if labels is None else len(np.unique(np.asarray(labels)[calibrate]))
         said += few_rows_doubt(n_units, radii.alpha, "rows" if labels is None else "groups")
-        said += [] if radii.scores is None else ties_doubt(radii.scores, radii.radius)
+        if radii.scores is not None:
+            said += ties_doubt(radii.scores, radii.radius)
+            said += [] if labels is not None else groups_doubt(radii.scores <= radii.radius, categories(X, calibrate))
     return (*said, *_drift(model, X, Y, labels, in_time))
+
+
+def categories(X: Any, rows: Indices) -> dict[str, Any]:
+    """The columns of a data frame that name kinds, at these rows; none of an array."""
+    frame = as_pandas(X)
+    if not hasattr(frame, "select_dtypes"):
+        return {}
+    return {str(name): frame[name].iloc[rows] for name in frame.columns if frame[name].dtype.kind not in "fiucMm"}
 
 
 def _drift(model: Model, X: Any, Y: Array, labels: Any, in_time: bool) -> list[Doubt]:

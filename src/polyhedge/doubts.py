@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from itertools import pairwise
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from polyhedge._validation import Array
+from polyhedge._validation import Array, Mask
 from polyhedge.calibration import conformal_rank, coverage_law
 from polyhedge.metrics import Proportion
 
@@ -21,6 +21,7 @@ __all__ = [
     "drift_along_file",
     "drift_between_parts",
     "few_rows_doubt",
+    "groups_doubt",
     "is_about",
     "one_of_each_group",
     "predictor_doubts",
@@ -30,6 +31,8 @@ __all__ = [
 # Share of tables without drift in which a warning of drift comes up at most.
 FALSE_ALARMS = 0.01
 _NOTABLE_TIES = 0.05
+_MOST_CATEGORIES = 30
+"""A column of more names rows rather than kinds of rows."""
 _NOTABLE_SPREAD = 0.05
 
 
@@ -42,6 +45,7 @@ class Code(StrEnum):
     FEW_ROWS = "Few rows"
     PREDICTOR = "Predictor"
     COVERAGE = "Coverage"
+    GROUPS = "Groups"
     COPIES = "Copies"
     SEEN = "Seen before"
     LEFT_OUT = "Left out"
@@ -136,6 +140,37 @@ def one_of_each_group(values: Array, labels: Any) -> Array:
     np.add.at(sums, group_of, values)
     means = sums / np.bincount(group_of)[:, None]
     return np.asarray(means[np.argsort(first)])
+
+
+def groups_doubt(inside: Mask, labels: Mapping[str, Any]) -> list[Doubt]:
+    """Whether rows of some category are covered less often than others: a promise for all rows hides that.
+
+    Of each category the number of covered rows is compared with its exact law if categories were dealt at random, a
+    hypergeometric one. p-values are corrected for their number, so that the warning is false in `FALSE_ALARMS` of all
+    tables at most.
+
+    Parameters
+    ----------
+    inside : (n,) which rows are covered; rows that have trained nothing.
+    labels : (n,) categories by the name of their column.
+    """
+    found = []
+    for column, values in labels.items():
+        names, place = np.unique(np.asarray(values).astype(str), return_inverse=True)
+        for k, name in enumerate(names if 1 < len(names) <= _MOST_CATEGORIES else ()):
+            own = place == k
+            law = stats.hypergeom(len(inside), int(inside.sum()), int(own.sum()))
+            found.append((float(law.cdf(int(inside[own].sum()))), column, str(name), float(inside[own].mean())))
+    less = sorted((one for one in found if one[0] * len(found) <= FALSE_ALARMS), key=lambda one: one[3])
+    if not less:
+        return []
+    column, shares = less[0][1], [f"{share:.3g} where {column} is {name}" for _, column, name, share in less]
+    return _about(
+        Code.GROUPS,
+        f"{inside.mean():.3g} of all rows are covered, but {', '.join(shares)} ({_alarm()}). The promise is for all rows "
+        f"together. calibration=ByCategory({column!r}), on the command line --calibration by-category:{column}, makes "
+        "one for each.",
+    )
 
 
 def ties_doubt(scores: Array, radius: float) -> list[Doubt]:

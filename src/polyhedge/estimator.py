@@ -300,7 +300,7 @@ class RobustDecider(FollowsOutcomes, FittedAttributes, Doubts, OutputSetting, Te
         calibrator = prepared(self.calibration or Marginal(), X, split, calibrate_rows, self.alpha)
         radii = calibrated_radii(family, calibrator, *rows, self.alpha, its_labels, values[calibrate_rows])
         self.model_, self._prepared_from = fitted_model(family, record, *radii), self.calibration
-        self._doubt(self.model_, X, Y, labels, in_time=isinstance(self.split, (str, TimeSplit)))
+        self._doubt(self.model_, X, Y, calibrate_rows, labels, in_time=isinstance(self.split, (str, TimeSplit)))
 
     def _family(self, given: Given) -> tuple[RegionFamily, int, IndexArray, dict[str, Array]]:
         """What is learned, from how many rows, the rows that will calibrate it, and the parameters it is learned at."""

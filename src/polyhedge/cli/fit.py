@@ -79,6 +79,13 @@ def fit(
     caution: Annotated[
         float, typer.Option(min=0, max=1, help="With --guarantee cost: weight of the bound against the mean cost.")
     ] = 0.5,
+    calibration: Annotated[
+        str | None,
+        typer.Option(
+            help="Whom the promise is for: marginal, by-category:COLUMN, this-model[:DELTA], weighted:COLUMN, "
+            "recent:HALF_LIFE or online[:STEP]."
+        ),
+    ] = None,
     keep_interrupted: Annotated[
         bool,
         typer.Option("--keep-interrupted", help="After Ctrl-C, calibrate and save the best set so far, not nothing."),
@@ -116,6 +123,7 @@ def fit(
         keep_interrupted=keep_interrupted,
         guarantee=guarantee,
         caution=caution,
+        calibration=calibration,
     )
     table = read(data, separator, encoding, decimal, missing, max_values)
     try:
@@ -163,6 +171,7 @@ def _print(fitted: FittedTable, options: TableOptions, facets: tuple[str, ...], 
         ("predictor", f"{fitted.predictor} ({fitted.reason})"),
         *_learned(decider),
         ("radius", f"{decider.radius_:.4g}"),
+        *([] if options.calibration is None else [("promise", decider.promise_)]),
     ]
     if fitted.evaluation is not None:
         lines += evaluation_lines(fitted.evaluation, fitted.thinned)

@@ -11,12 +11,13 @@ import numpy as np
 
 from polyhedge import doubts
 from polyhedge._validation import Array, check_alpha
+from polyhedge.calibration.named import calibrator_named
 from polyhedge.columns.pipelines import choose_predictor, make_predictor
 from polyhedge.columns.schema import Schema, choose_columns
 from polyhedge.columns.table import Table
 from polyhedge.data import Split, partition_rows
 from polyhedge.data.splits import IndexArray
-from polyhedge.doubting import DoubtWarning
+from polyhedge.doubting import DoubtWarning, categories
 from polyhedge.doubts import Doubt
 from polyhedge.estimator import RobustDecider
 from polyhedge.learners import Auto, Certified
@@ -121,6 +122,7 @@ def fit_table(
         random_state=options.seed,
         guarantee=options.guarantee,
         caution=options.caution,
+        calibration=None if options.calibration is None else calibrator_named(options.calibration),
     )
     with catch_warnings():
         # The same and more is said below, in the words of the command line.
@@ -130,7 +132,8 @@ def fit_table(
     observed = evaluation.coverage if evaluation is not None and thinned is None else thinned
     n_groups = None if rows.groups is None else len(np.unique(rows.groups[split.calibrate]))
     n_units = len(split.calibrate) if n_groups is None else n_groups
-    about_coverage = [] if observed is None else doubts.coverage_doubt(observed, n_units, alpha)
+    is_marginal = decider.model_.radii.kind == "marginal"
+    about_coverage = [] if observed is None or not is_marginal else doubts.coverage_doubt(observed, n_units, alpha)
     seen = rows.kept[np.concatenate([split.train, split.learn])]
     return FittedTable(
         decider=decider,
@@ -187,10 +190,17 @@ def _doubts(
     judged = held_out if len(held_out) else split.calibrate
     centers = rows.Y[judged] - _residuals(decider, rows, judged)
     n_units = len(split.calibrate) if rows.groups is None else len(np.unique(rows.groups[split.calibrate]))
+    about_radius = []
+    if decider.model_.radii.kind == "marginal":
+        inside = scores <= decider.radius_
+        about_radius = [
+            *doubts.ties_doubt(scores, decider.radius_),
+            *doubts.few_rows_doubt(n_units, decider.alpha_, rows.unit),
+            *([] if rows.groups is not None else doubts.groups_doubt(inside, categories(rows.X, split.calibrate))),
+        ]
     return [
         *_drift(decider, rows, split, held_out, outcomes),
-        *doubts.ties_doubt(scores, decider.radius_),
-        *doubts.few_rows_doubt(n_units, decider.alpha_, rows.unit),
+        *about_radius,
         *doubts.predictor_doubts(
             rows.Y[judged],
             centers,

@@ -24,6 +24,7 @@ class TableOptions:
         as one row when the radius is set, "independent" takes them for separate events.
     time_limit : seconds after which the learner stops comparing; None for no limit.
     seed : of the split, the predictor and the learner.
+    calibration : what the promise is about, in words such as "by-category:store"; None for all rows together.
     guarantee, caution : see `RobustDecider`.
     keep_interrupted : whether Ctrl-C while learning settles for the best set so far, instead of ending the fit.
     """
@@ -39,4 +40,5 @@ class TableOptions:
     seed: int = 0
     keep_interrupted: bool = False
     guarantee: str | None = None
+    calibration: str | None = None
     caution: float = 0.5

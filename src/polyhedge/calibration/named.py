@@ -1,0 +1,45 @@
+"""Calibrators by the words that a command line takes, such as "by-category:store"."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from polyhedge.calibration.by_category import ByCategory
+from polyhedge.calibration.marginal import Marginal
+from polyhedge.calibration.online import Online
+from polyhedge.calibration.radii import Calibrator
+from polyhedge.calibration.recent import Recent
+from polyhedge.calibration.this_model import ThisModel
+from polyhedge.calibration.weighted import Weighted
+
+_MAKERS: dict[str, tuple[Callable[[str], Calibrator], str, bool]] = {
+    "marginal": (lambda _: Marginal(), "", False),
+    "by-category": (ByCategory, "COLUMN", True),
+    "this-model": (lambda delta: ThisModel(float(delta or 0.05)), "DELTA", False),
+    "weighted": (lambda column: Weighted(weights=column), "COLUMN", True),
+    "recent": (lambda half_life: Recent(float(half_life)), "HALF_LIFE", True),
+    "online": (lambda step: Online(float(step) if step else "auto"), "STEP", False),
+}
+"""For each word: what it makes, what may follow a colon, and whether it must."""
+WORDS = ", ".join(
+    name + (f":{more}" if needed else f"[:{more}]" if more else "") for name, (_, more, needed) in _MAKERS.items()
+)
+"""What can be asked for."""
+
+
+def calibrator_named(text: str) -> Calibrator:
+    """The calibrator of these words.
+
+    Examples
+    --------
+    >>> calibrator_named("by-category:store"), calibrator_named("online")
+    (ByCategory(column='store', otherwise='refuse', merged=()), Online(step='auto', window=None, follow='level'))
+    """
+    name, _, more = text.partition(":")
+    make, allowed, needed = _MAKERS.get(name, (None, "", False))
+    if make is None or (needed and not more) or (more and not allowed):
+        raise ValueError(f"calibration must be one of {WORDS}; got {text!r}.")
+    try:
+        return make(more)
+    except ValueError as error:
+        raise ValueError(f"calibration {text!r}: {error}") from error
