@@ -167,9 +167,9 @@ def groups_doubt(inside: Mask, labels: Mapping[str, Any]) -> list[Doubt]:
     column, shares = less[0][1], [f"{share:.3g} where {column} is {name}" for _, column, name, share in less]
     return _about(
         Code.GROUPS,
-        f"{inside.mean():.3g} of all rows are covered, but {', '.join(shares)} ({_alarm()}). The promise is for all rows "
-        f"together. calibration=ByCategory({column!r}), on the command line --calibration by-category:{column}, makes "
-        "one for each.",
+        f"{inside.mean():.3g} of all rows are covered, but {', '.join(shares)} ({_alarm()}). The promise is for all "
+        f"rows together. calibration=ByCategory({column!r}), on the command line --calibration "
+        f"by-category:{column}, makes one for each.",
     )
 
 
