@@ -21,14 +21,31 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import PolynomialFeatures, StandardScaler
 
 import polyhedge as ph
+from polyhedge.calibration import ByCategory, Online, Recent, ThisModel, Weighted
 from polyhedge.columns.pipelines import make_predictor
 from polyhedge.columns.schema import Column, Schema
 from polyhedge.io.archive import pack, unpack
+from polyhedge.plans import LawPlan, PlanReport, PlanRows
+from polyhedge.plans.costs import PlanProblem
+from polyhedge.plans.laws import fit_law
+from polyhedge.plans.report import Entry
+from polyhedge.plans.risk import Risk
+from polyhedge.plans.rules import Rule, fit_planner
+from polyhedge.regions import Guard
 
 X, Y = ph.data.make_synthetic(160, rng=np.random.default_rng(0))
+FEW = 60
 LINEAR = ph.problems.simplex_linear([-0.08, 0.0])
 SCHEMA = Schema((Column("a", "number", True), Column("b", "number"), Column("kind", "category")), ("y1", "y2"))
 FRAME = pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "kind": [f"k{i % 34}" for i in range(160)]})
+
+
+RAW = FRAME.assign(
+    a=FRAME["a"].where(np.arange(160) % 7 > 0),
+    kind=[f"k{i % 4}" for i in range(160)],
+    day=pd.date_range("2024-01-01", periods=160, freq="7h"),
+    is_open=np.arange(160) % 3 > 0,
+)
 
 
 class Given:
@@ -70,7 +87,88 @@ def curved() -> ph.DecisionProblem:
     )
 
 
+def shop(*, whole: bool = False) -> ph.DecisionProblem:
+    """A newsvendor whose plans need a program a row."""
+    z = cp.Variable(2, integer=whole)
+    return ph.DecisionProblem(
+        decision=z,
+        cost=lambda z, u: cp.sum(cp.pos(z - u) + 3 * cp.pos(u - z)),
+        constraints=[z >= 0, z <= 4, cp.sum(z) <= 5],
+        n_outcomes=2,
+    )
+
+
+def charge() -> ph.DecisionProblem:
+    """A cost of one piece over decisions that do not lie on a segment."""
+    z = cp.Variable(2, nonneg=True)
+    return ph.DecisionProblem(
+        decision=z, cost=lambda z, u: u @ z, constraints=[z <= 1, cp.sum(z) >= 0.5, cp.sum(z) <= 1.5], n_outcomes=2
+    )
+
+
 def write_seeds(folder: Path) -> None:
+    """One file a kind of predictor, set, plan, calibrator and problem."""
+    write_sets(folder)
+    write_plans(folder)
+    write_calibrators(folder)
+
+
+def write_plans(folder: Path) -> None:
+    """A guard of each way to plan, and a raw frame."""
+    save(folder, "plan_line", planned(LINEAR))
+    for name, problem in {"shop": shop(), "charge": charge(), "whole": shop(whole=True), "curved": curved()}.items():
+        save(folder, f"plan_{name}", without_contest(problem))
+    save(folder, "plan_set", planned(LINEAR, learner=BOX))
+    save(folder, "raw", ph.RobustDecider(LINEAR, "auto", learner=BOX, random_state=0).fit(RAW[:90], Y[:90]), RAW)
+
+
+def write_calibrators(folder: Path) -> None:
+    """Radii of each kind, of sets and of guards."""
+    kinds = np.column_stack([X, np.arange(160) % 2, 1.0 + np.arange(160) % 3])
+    by_column = {"by_category": ByCategory(4, "marginal"), "weighted": Weighted(5)}
+    for name, calibrator in by_column.items():
+        save(folder, name, planned(LINEAR, kinds, calibration=calibrator, learner=BOX), kinds)
+    ratio = Weighted(density_ratio="logistic", target=X + 0.1)
+    others = {
+        "ratio": ratio,
+        "recent": Recent(40),
+        "this_model": ThisModel(),
+        "tracking": Online(0.05, follow="radius"),
+    }
+    for name, calibrator in others.items():
+        save(folder, name, fitted(predictor=Ridge(), calibration=calibrator))
+    online = fitted(predictor=Ridge(), calibration=Online(window=60))
+    online.update(X[:20], Y[:20])
+    save(folder, "online", online)
+
+
+def planned(problem: ph.DecisionProblem, X: object = X, **settings: object) -> ph.RobustDecider:
+    """Few rows, so that a contest takes little time."""
+    decider = ph.RobustDecider(problem, Ridge(), guarantee="cost", alpha=0.3, random_state=0, **settings)
+    return decider.fit(X[:FEW], Y[:FEW])
+
+
+def without_contest(problem: ph.DecisionProblem) -> ph.RobustDecider:
+    """Two rules, or one of whole decisions, with forests for their law, at the price of no contest."""
+    decider = planned(LINEAR, learner=BOX)
+    predictor, record = decider.predictor_, decider.model_.record
+    centers, values, seen = predictor.predict(X[:FEW]), np.zeros((FEW, 0)), PlanProblem(problem)
+    law = fit_law("corrected", PlanRows(X[:FEW], centers, Y[:FEW], values, np.arange(FEW) % 3), 0)
+    rules = [Rule("corrected", Risk(0.5))] if seen.is_integer else [Rule(), Rule("corrected")]
+    planners = tuple(
+        fit_planner(seen, rule, law if rule.law else None, X[:20], centers[:20], values[:20]) for rule in rules
+    )
+    weights = (1 / len(rules),) * len(rules)
+    report = PlanReport(
+        tuple(Entry(str(r), "corrected", 3.0, 2.0, w) for r, w in zip(rules, weights, strict=True)), 0.3, 0.5, FEW
+    )
+    plan = LawPlan(problem, planners, weights, (law,), (1.0,), 0.5, report)
+    family = Guard(problem, predictor, plan)
+    decider.model_ = replace(decider.model_, family=family, record=replace(record, learn_result=None))
+    return decider.recalibrate(X[FEW : 2 * FEW], Y[FEW : 2 * FEW])
+
+
+def write_sets(folder: Path) -> None:
     """One file a kind of predictor, set and problem."""
     news = ph.problems.newsvendor(0.3, [0.7, 0.5], 2, capacity=3.0, nonnegative_demand=False)
     save(folder, "balls", fitted(news, learner=Given(ph.Ball(2, norm=1))))
@@ -100,9 +198,9 @@ def write_seeds(folder: Path) -> None:
     older(folder, "hist", None)
 
 
-def fitted(problem=LINEAR, predictor="precomputed", learner=BOX, X=X):
+def fitted(problem=LINEAR, predictor="precomputed", learner=BOX, X=X, **settings):
     X = Y * 0.8 if isinstance(predictor, str) else X
-    return ph.RobustDecider(problem, predictor, learner=learner, random_state=0).fit(X, Y)
+    return ph.RobustDecider(problem, predictor, learner=learner, random_state=0, **settings).fit(X, Y)
 
 
 def save(folder: Path, name: str, decider: ph.RobustDecider, rows: object = X) -> None:
@@ -110,8 +208,9 @@ def save(folder: Path, name: str, decider: ph.RobustDecider, rows: object = X) -
     rows = Y * 0.8 if decider.predictor == "precomputed" else rows
     few = rows.iloc[:3] if hasattr(rows, "iloc") else rows[:3]
     columns = list(few.columns) if hasattr(few, "columns") else None
-    values = few.to_numpy().tolist() if columns else few.tolist()
-    beside = {"columns": columns, "rows": values, "outcomes": Y[:3].tolist()}
+    dates = [] if columns is None else list(few.select_dtypes("datetime").columns)
+    values = few.astype(dict.fromkeys(dates, str)).to_numpy().tolist() if columns else few.tolist()
+    beside = {"columns": columns, "dates": dates, "rows": values, "outcomes": Y[:3].tolist()}
     (folder / f"{name}.json").write_text(json.dumps(beside))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from operator import attrgetter
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,6 +18,13 @@ import scipy.sparse as sp
 
 import polyhedge as ph
 from polyhedge.learners import Samples, lower_bound
+from polyhedge.plans import LawPlan, PlanReport
+from polyhedge.plans.costs import PlanProblem
+from polyhedge.plans.laws import Law
+from polyhedge.plans.report import Entry
+from polyhedge.plans.rules import Rule, fit_planner
+from polyhedge.regions import ScaledSet, SetPlan
+from polyhedge.regions.guard import PlacedGuard
 from polyhedge.robust import decide
 from polyhedge.robust.each_context import decide_each
 from polyhedge.robust.parametric import ContextSolver
@@ -254,6 +262,53 @@ def test_a_value_that_is_not_the_worst_case_cost_of_its_decision_is_no_bound(
 
     monkeypatch.setattr(ContextSolver, "solve", solve)
     assert set(run(make()).status) == {ph.Status.FAILED}
+
+
+# Plans
+
+PLANNED: dict[str, Callable[[], ph.DecisionProblem]] = {
+    "prices change": lambda: budget(3),
+    "limits change": lambda: budget(3, shelf),
+    "cones": lambda: budget(3, rows=lambda z: [cp.sum(cp.exp(z)) <= 7.0]),
+    "quadratic": lambda: budget(3, lambda z, u: u @ z + cp.sum_squares(z)),
+    "integers": lambda: budget(3, **WHOLE),
+    "no pieces": lambda: budget(3, lambda z, u: cp.sum_squares(z - u)),
+    "robust": lambda: budget(3),
+}
+
+
+def plan_of(problem: ph.DecisionProblem, is_robust: bool) -> Any:
+    """The least mean cost under a law, or the min-max decision over a set; the expected cost is what it minimises."""
+    if is_robust:
+        predictor = ph.predictors.as_predictor("precomputed", 3)
+        return SetPlan(ScaledSet(problem, predictor, HULL), 0.1)
+    law, seen = Law("uniform", MANY[:9]), PlanProblem(problem)
+    planner = fit_planner(seen, Rule("uniform"), law, MANY[:5], MANY[:5], np.zeros((5, 0)))
+    report = PlanReport((Entry("mean", "uniform", 0.0, 0.0, 1.0),), 0.1, 0.5, 5)
+    return LawPlan(problem, (planner,), (1.0,), (law,), (1.0,), 0.8, report)
+
+
+@pytest.mark.parametrize("way", sorted(PLANNED))
+def test_a_planned_decision_is_called_optimal_only_where_no_lie_can_have_spoiled_it(
+    way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem = PLANNED[way]()
+    plan = plan_of(problem, way == "robust")
+    least = attrgetter("v" if plan.kind == "set" else "expected")
+    honest = plan.plan(CENTERS, CENTERS, np.zeros((2, 0)))
+    assert set(honest.status) == {ph.Status.OPTIMAL}
+    for lie in LIES:
+        with lying(monkeypatch, "both", lie):
+            found = plan.plan(CENTERS, CENTERS, np.zeros((2, 0)))
+        is_optimal = found.status == ph.Status.OPTIMAL
+        assert (np.abs(least(found) - least(honest)) <= 1e-4)[is_optimal].all(), lie
+        # Of whole decisions the search's bound is the proof; multipliers have no part in it.
+        assert lie != "duals" or way == "integers" or not is_optimal.any()
+        z = found.z[[status.has_solution for status in found.status]]
+        assert (np.abs(z.sum(axis=1) - 2) <= 1e-5).all(), lie
+        assert (z >= -1e-5).all(), lie
+        guarded = PlacedGuard(problem, CENTERS, np.zeros((2, 0)), found).decide(np.zeros(2))
+        assert (guarded.gap[~guarded.is_optimal] > 0).all(), lie
 
 
 # Learners

@@ -171,7 +171,7 @@ class CategoryRadii:
         categories, counts = tuple(map(str, state["categories"])), tuple(map(int, state["counts"]))
         for count in counts:
             attained_rank(count, alpha)
-        if not (len(categories) == len(set(categories)) == len(counts) == radii.size > 0):
+        if not (len(categories) == len(set(categories)) == len(counts) > 0 and radii.shape == (len(counts),)):
             raise ValueError("There must be one radius and one number of rows for each category.")
         if not np.isfinite(radii).all() or np.isnan(float(state["other"])) or sum(counts) > int(state["n"]):
             raise ValueError("Radii of categories must be finite, and from no more rows than there are.")
@@ -187,7 +187,8 @@ def labels_of(X: Any, column: str | int, merged: tuple[str, ...] = ()) -> np.nda
     """
     values = column_of(X, column)
     labels = [f"{value:.17g}" if isinstance(value, Number) else str(value) for value in values]
-    return np.array([merged[0] if label in merged else label for label in labels], dtype=str)
+    together = set(merged)
+    return np.array([merged[0] if label in together else label for label in labels], dtype=str)
 
 
 def _radius(scores: Array, groups: Any, part: Mask, alpha: float) -> float:

@@ -14,6 +14,8 @@ from polyhedge.calibration.radii import Rows
 from polyhedge.calibration.rank import minimum_samples
 from polyhedge.calibration.weighted_rank import WeightedScores
 
+_ROUNDING = 1e-6
+
 
 @dataclass(frozen=True)
 class Recent:
@@ -70,6 +72,11 @@ class Recent:
         """Weights (n,) of rows in time order; the row to come has weight 1."""
         return np.exp2(-np.arange(n, 0, -1) / self.half_life)
 
+    def total(self, n: int) -> float:
+        """The sum of the weights of n rows."""
+        ratio = math.exp2(-1 / self.half_life)
+        return float(n) if ratio == 1 else ratio * (1 - ratio**n) / (1 - ratio)
+
 
 def _shortest(alpha: float) -> float:
     """The half-life at which the weights of endlessly many rows add up to (1 - alpha) / alpha."""
@@ -123,5 +130,9 @@ class RecentRadius:
         n = check_count(state["n"], "n", minimum=1)
         if not all(map(math.isfinite, numbers.values())) or not 0 < numbers["n_effective"] <= n + 1e-6 * n:
             raise ValueError(f"A recent radius must be finite and count as at most {n} rows, got {numbers}.")
-        Recent(numbers["half_life"])
-        return cls(alpha=check_alpha(state["alpha"]), n=n, **numbers)
+        alpha, calibrator = check_alpha(state["alpha"]), Recent(numbers["half_life"])
+        if calibrator.total(n) < (1 - _ROUNDING) * (1 - alpha) / alpha:
+            raise ValueError(
+                f"{n} rows with half_life={calibrator.half_life:g} have no finite radius at alpha={alpha}."
+            )
+        return cls(alpha=alpha, n=n, **numbers)

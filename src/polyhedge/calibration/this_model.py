@@ -21,6 +21,8 @@ from polyhedge.calibration.rank import conformal_rank, exact, minimum_samples
 
 _NEAR = 1e-9
 """Relative error that tails in floats are trusted to have, generously: closer calls are settled in whole numbers."""
+_MOST_WHOLE = 2000
+"""Rows up to which whole numbers are quick; with more, a call as close as this is settled on the safe side."""
 
 
 def this_model_rank(n: int, alpha: float, delta: float) -> int:
@@ -52,17 +54,20 @@ def this_model_minimum(alpha: float, delta: float) -> int:
     (29, 1)
     """
     kept, wanted = 1 - exact(alpha), exact(_check_delta(delta))
-    n = max(math.floor(math.log(wanted) / math.log(kept)) - 1, 1)
+    in_floats = math.log(wanted) / math.log1p(-float(exact(alpha)))
+    if in_floats > _MOST_WHOLE:
+        return max(math.ceil(in_floats * (1 + _NEAR)), minimum_samples(alpha))
+    n = max(math.floor(in_floats) - 1, 1)
     while kept**n > wanted:
         n += 1
     return max(n, minimum_samples(alpha))
 
 
 def _tail_exceeds(k: int, n: int, alpha: float, delta: Fraction) -> bool:
-    """Whether P{Bin(n, 1 - alpha) >= k} > delta."""
+    """Whether P{Bin(n, 1 - alpha) >= k} > delta; where that is too close to tell, and n too large, that it is."""
     in_floats = float(stats.binom.sf(k - 1, n, 1 - alpha))
-    if abs(in_floats - float(delta)) > _NEAR * float(delta):
-        return in_floats > delta
+    if abs(in_floats - float(delta)) > _NEAR * float(delta) or n > _MOST_WHOLE:
+        return in_floats > (1 - _NEAR) * float(delta)
     kept = 1 - exact(alpha)
     a, b = kept.numerator, kept.denominator
     tail = sum(math.comb(n, j) * a**j * (b - a) ** (n - j) for j in range(k, n + 1))

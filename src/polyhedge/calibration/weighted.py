@@ -147,6 +147,7 @@ class WeightedRadii:
     def from_state(cls, state: Mapping[str, Any]) -> Self:
         """The radii of a file."""
         counted, n = WeightedScores.from_state(state), check_count(state["n"], "n", minimum=1)
+        counted.radii([1.0], 0.5)  # weights that cannot be added are refused here and not at the first row
         if len(counted.scores) > n:
             raise ValueError(f"{len(counted.scores)} scores cannot come from {n} rows.")
         source: _Source = LogisticRatio.from_state(state["ratio"]) if "ratio" in state else state["column"]

@@ -17,6 +17,11 @@ from numpy.typing import ArrayLike
 from polyhedge._validation import Array, as_finite
 from polyhedge.calibration.rank import exact
 
+_BITS_OF_AN_INT = 512
+"""What Python takes for a whole number beside its digits, with its place in a list and the rests of making it."""
+_MOST_BITS = 8 * 2**28
+"""A quarter of a gigabyte: three million rows whose weights are within a factor of a billion."""
+
 
 @dataclass(frozen=True, eq=False)
 class WeightedScores:
@@ -49,11 +54,18 @@ class WeightedScores:
     @cached_property
     def _whole(self) -> tuple[list[int], int, int]:
         """Running sums as whole numbers, the weight of all, and the unit in which they are counted."""
-        ratios = [weight.as_integer_ratio() for weight in (*self.weights.tolist(), self.uncovered)]
-        unit = max(denominator for _, denominator in ratios)
-        parts = [numerator * (unit // denominator) for numerator, denominator in ratios]
-        sums = list(accumulate(parts))
-        return sums[:-1], sums[-1], unit
+        fractions, exponents = np.frexp(np.append(self.weights, self.uncovered))
+        exponents = np.where(fractions > 0, exponents, exponents[fractions > 0].min()) - 53
+        least = min(int(exponents.min()), 0)
+        n_bits = int(exponents.max()) - least + 53 + len(exponents).bit_length()
+        if len(exponents) * (_BITS_OF_AN_INT + n_bits) > _MOST_BITS:
+            raise ValueError(
+                f"{len(self.weights)} weights that lie {n_bits} powers of two apart take too much memory to be added "
+                "exactly. Calibrate on fewer rows, or clip the weights."
+            )
+        whole = np.ldexp(fractions, 53).astype(np.int64).tolist()
+        sums = list(accumulate(part << int(place) for part, place in zip(whole, exponents - least, strict=True)))
+        return sums[:-1], sums[-1], 2**-least
 
     def radii(self, weights: ArrayLike, alpha: float) -> Array:
         """The radius of each new row (N,) with these weights; infinite where the calibration rows weigh too little."""

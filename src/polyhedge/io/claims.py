@@ -29,7 +29,7 @@ def check_claims(model: Model) -> None:
     """
     sets, record = getattr(model.family, "sets", None), model.record
     if sets is not None:
-        _check_radius(sets.shape, model.radii.radius if model.family is sets else 0.0)
+        _check_radius(sets.shape, model.set_radius)
     if record.learn_result is not None:
         _check_evidence(record.learn_result, is_scaled=sets is not None and sets.spread is not None)
     _check_rows(model)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from sklearn.ensemble import RandomForestRegressor
 
-from polyhedge._validation import Array, Indices, numbers_of
+from polyhedge._validation import Array, Indices, check_count, numbers_of
 from polyhedge.solvers.scaling import power_of_two
 
 # Trees work in single precision.
@@ -18,6 +18,8 @@ _LARGEST = 1e30
 _N_TREES = 30
 _MAX_DEPTH = 12
 _BLOCK = 4096
+_MOST_TREES = 64
+"""Trees that a file may have: each costs time at every row, and fits grow about thirty."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +49,7 @@ class Forest:
 
     def __post_init__(self) -> None:
         check_nodes(self, "forest")
-        if self.value.ndim != 2 or not np.isfinite(self.value).all() or not 0 <= self.depth <= _MAX_DEPTH:
+        if self.value.ndim != 2 or not np.isfinite(self.value).all() or self.depth > _MAX_DEPTH:
             raise ValueError("A forest must have finite values, a row for each node, and a small depth.")
 
     @classmethod
@@ -94,6 +96,11 @@ def check_nodes(forest: Any, name: str) -> None:
         raise ValueError(f"The nodes of a {name} must be arrays of one length.")
     if forest.columns.dtype.kind != "i" or forest.columns.ndim != 1 or (forest.columns < 0).any():
         raise ValueError(f"The columns of a {name} must be positions.")
+    if forest.fill.ndim != 1 or any(len(set(each)) < len(each) for each in (forest.names, forest.columns.tolist())):
+        raise ValueError(f"A {name} must look at each of its columns once, and have one value that fills its gaps.")
+    check_count(forest.depth, "depth", minimum=0)
+    if len(forest.roots) > _MOST_TREES:
+        raise ValueError(f"A {name} may have {_MOST_TREES} trees, got {len(forest.roots)}.")
     links = ((forest.feature, n_features), *((p, n_nodes) for p in (forest.roots, forest.left, forest.right)))
     for part, limit in links:
         if part.dtype.kind != "i" or part.ndim != 1 or part.min() < 0 or part.max() >= limit:

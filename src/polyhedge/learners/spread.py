@@ -60,7 +60,7 @@ class Spread:
         check_nodes(self, "spread")
         if self.value.shape != self.feature.shape:
             raise ValueError("The nodes of a spread must be arrays of one length.")
-        if not (self.value > 0).all() or not 0 <= self.depth <= _MAX_DEPTH or not 0 < self.power <= 1:
+        if not (self.value > 0).all() or self.depth > _MAX_DEPTH or not 0 < self.power <= 1:
             raise ValueError("A spread must have positive values, a small depth and a power in (0, 1].")
 
     @classmethod

@@ -55,17 +55,22 @@ class PlanProblem:
         return quadratic_cost(self.problem.feasible)
 
     def alone(self, z: Array, values: Array) -> Array:
-        """g_0 (N,): the cost of each decision (N, p) that no outcome enters, each row by itself."""
+        """g_0 (N,): the cost of each decision (N, p) that no outcome enters, each row by itself; NaN without one."""
         if self._quadratic is not None:
             return _evaluate(self._quadratic, z)
-        problem = self.problem
-        nothing = np.zeros((len(z), problem.n_outcomes))
-        return problem._cost_values(*problem.layout.columns(z), nothing, *layout_of(problem.parameters).columns(values))
+        problem, costs = self.problem, np.full(len(z), np.nan)
+        there = np.isfinite(z).all(axis=1)
+        nothing = np.zeros((int(there.sum()), problem.n_outcomes))
+        known = layout_of(problem.parameters).columns(values[there])
+        costs[there] = problem._cost_values(*problem.layout.columns(z[there]), nothing, *known)
+        return costs
 
     def evaluate(self, z: Array, outcomes: Array, values: Array) -> Array:
-        """The cost (N,) at matching rows."""
+        """The cost (N,) at matching rows; NaN without a decision."""
         if self.joint is None:
-            return self.problem.evaluate(z, outcomes, values)
+            costs, there = np.full(len(z), np.nan), np.isfinite(z).all(axis=1)
+            costs[there] = self.problem.evaluate(z[there], outcomes[there], values[there])
+            return costs
         return self.joint.evaluate(z, np.hstack([outcomes, values])) + self.alone(z, values)
 
 

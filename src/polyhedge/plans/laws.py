@@ -95,6 +95,7 @@ def law_from(state: Mapping[str, Any], n_outcomes: int) -> Law:
     """The law with this state; a ValueError where no fit can have made it."""
     points, outputs = state["points"], {"center": n_outcomes, "spread": 1}
     is_sample = points.ndim == 2 and points.shape[1] == n_outcomes and 0 < len(points) <= MOST_POINTS
+    is_sample = is_sample and points.dtype.kind == "f"
     if state["name"] not in LAWS or not is_sample:
         raise ValueError(f"A law must have a known name and at most {MOST_POINTS} residuals of {n_outcomes} outcomes.")
     forests = {name: None if state[name] is None else Forest.from_state(state[name]) for name in outputs}

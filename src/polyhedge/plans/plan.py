@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from polyhedge._validation import Array
+from polyhedge._validation import Array, Indices, Mask
 from polyhedge.plans.contest import (
     Judged,
     candidates,
@@ -32,8 +32,8 @@ from polyhedge.regions.guard import Planned
 from polyhedge.robust.decisions import all_optimal
 from polyhedge.solvers.program import Status
 
-_BLOCK = 4096
-"""Rows that are planned between two reports of progress."""
+_MOST_RULES, _MOST_CUTS = 20, 20_000
+"""Rules and cuts of each that a file may have; contests have a dozen rules, and fits found some thousand cuts."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,14 +63,15 @@ class LawPlan:
     def plan(self, features: Any, centers: Array, values: Array, work: Work = DEFAULT_WORK) -> Planned:
         """Decisions, planned and expected costs, each a function of its row alone."""
         if not len(centers):
-            return _planned(np.zeros((0, self.problem.n_decisions)), np.zeros(0), np.zeros(0))
-        z = np.zeros((len(centers), self.problem.n_decisions))
+            return _planned(np.zeros((0, self.problem.n_decisions)), np.zeros(0), np.zeros(0), np.ones(0, dtype=bool))
+        z, is_best = np.zeros((len(centers), self.problem.n_decisions)), np.ones(len(centers), dtype=bool)
         for weight, planner in zip(self.weights, self.planners, strict=True):
-            z = z + weight * planner(features, centers, values, work.n_jobs)
+            own, is_proven = planner.proven(features, centers, values, work.n_jobs)
+            z, is_best = z + weight * own, is_best & is_proven
         v, expected = costs_under(self.problem, self.laws, self.law_weights, self.level, z, features, centers, values)
         if work.progress is not None:
             work.progress(len(z), len(z))
-        return _planned(z, v, expected)
+        return _planned(z, v, expected, is_best)
 
     def refitted(self, rows: PlanRows, seed: int) -> LawPlan:
         """The same rules with the same weights, on laws and cuts of other development rows: nothing is chosen again."""
@@ -104,12 +105,16 @@ class LawPlan:
 
 def plan_from(problem: DecisionProblem, state: Mapping[str, Any]) -> LawPlan:
     """The plan of this problem with this state; a ValueError where no fit can have made it."""
+    if max(len(state["laws"]), len(state["planned_by"])) > len(LAWS) or len(state["planners"]) > _MOST_RULES:
+        raise ValueError(f"A plan has at most {len(LAWS)} laws and {_MOST_RULES} rules.")
     laws = {one["name"]: law_from(one, problem.n_outcomes) for one in state["laws"]}
     seen, n_values = PlanProblem(problem), sum(int(np.prod(each.shape)) for each in problem.parameters)
     shape = problem.n_decisions, problem.n_outcomes + n_values
     planners = [_planner(seen, one, laws, shape) for one in state["planners"]]
     weights, by_law = ([float(one["weight"]) for one in state[name]] for name in ("planners", "planned_by"))
     level = float(state["level"])
+    if seen.is_integer and len(planners) > 1:
+        raise ValueError("A plan of whole decisions has one rule: a mean of whole decisions is not whole.")
     if not all(np.isclose(sum(w), 1.0) and min(w) > 0 for w in (weights, by_law)) or not 0 < level < 1:
         raise ValueError("The weights of a plan must be positive with sum 1, and its level lie between 0 and 1.")
     kept = tuple(laws[one["law"]] for one in state["planned_by"])
@@ -124,9 +129,19 @@ def _planner(seen: PlanProblem, state: Mapping[str, Any], laws: Mapping[str, Law
         cuts, (p, d) = Cuts(**state["cuts"]), shape
         k = len(cuts)
         wanted = [(k, 1 + p), (k, 1 + p), (k, 1 + p, d), (k,)]
-        if not k or [part.shape for part in cuts.parts] != wanted or cuts.term.dtype.kind != "i":
+        if not 0 < k <= _MOST_CUTS or [part.shape for part in cuts.parts] != wanted:
             raise ValueError("The cuts of a rule must fit the decisions and outcomes of the problem.")
-    return Planner(seen, Rule(law, Risk(float(state["risk"]))), None if law is None else laws[law], cuts)
+        if [part.dtype.kind for part in cuts.parts] != ["f", "f", "f", "i"] or not _are_terms(seen, cuts.term):
+            raise ValueError("The cuts of a rule must be numbers, each of one term of the cost.")
+    risk = float(state["risk"])
+    if not 0 <= risk < 1:
+        raise ValueError(f"The level of a tail must lie in [0, 1), got {risk}.")
+    return Planner(seen, Rule(law, Risk(risk)), None if law is None else laws[law], cuts)
+
+
+def _are_terms(seen: PlanProblem, term: Indices) -> bool:
+    """Whether these are numbers of terms of the cost: the base, and one for each group of pieces."""
+    return seen.joint is not None and term.min() >= 0 and int(term.max()) <= len(seen.joint.groups)
 
 
 def costs_under(
@@ -148,8 +163,10 @@ def costs_under(
     return v, expected
 
 
-def _planned(z: Array, v: Array, expected: Array) -> Planned:
+def _planned(z: Array, v: Array, expected: Array, is_best: Mask) -> Planned:
     status, detail = all_optimal(len(z)), [""] * len(z)
+    for i in np.flatnonzero(~is_best):
+        status[i], detail[i] = Status.STOPPED_EARLY, "A solver could not prove that no decision is better by the plan"
     for i in np.flatnonzero(~np.isfinite(z).all(axis=1) | ~np.isfinite(v)):
         status[i], detail[i] = Status.FAILED, "The plan has no decision there. Check the constraints and the prediction"
     return Planned(z, v, status, tuple(detail) if any(detail) else (), expected)

@@ -12,12 +12,12 @@ from dataclasses import replace
 import numpy as np
 import scipy.sparse as sp
 
-from polyhedge._validation import Array, Indices
+from polyhedge._validation import Array, Indices, Mask
 from polyhedge.plans.risk import Cuts
 from polyhedge.problems import DecisionProblem
 from polyhedge.robust.workers import in_order
 from polyhedge.solvers.linear import LinearSolver
-from polyhedge.solvers.program import Cone, ConicProgram
+from polyhedge.solvers.program import Cone, ConicProgram, Solution, Status
 from polyhedge.solvers.solve import solve
 
 _PART = 64
@@ -26,20 +26,27 @@ _PART = 64
 
 def least_by_programs(
     problem: DecisionProblem, cuts: Cuts, centers: Array, scales: Array, values: Array, n_jobs: int | None = None
-) -> Array:
-    """Decisions (N, p) with the least cost over the cuts; NaN where there is none."""
+) -> tuple[Array, Mask]:
+    """Decisions (N, p) with the least cost over the cuts, NaN where there is none, and where this is proven (N,).
+
+    No solver is believed: a point that breaks a limit is none, and only multipliers prove that it is the least.
+    """
     parts = [slice(k, k + _PART) for k in range(0, len(centers), _PART)]
 
-    def work(part: slice) -> Array:
+    def work(part: slice) -> list[tuple[Array, bool]]:
         return _solve_part(problem, cuts, centers[part], scales[part], values[part])
 
-    return np.vstack([np.zeros((0, problem.n_decisions)), *in_order(work, parts, n_jobs=n_jobs)])
+    found = [one for part in in_order(work, parts, n_jobs=n_jobs) for one in part]
+    z = np.array([z for z, _ in found]).reshape(-1, problem.n_decisions)
+    return z, np.array([is_best for _, is_best in found], dtype=bool)
 
 
-def _solve_part(problem: DecisionProblem, cuts: Cuts, centers: Array, scales: Array, values: Array) -> Array:
+def _solve_part(
+    problem: DecisionProblem, cuts: Cuts, centers: Array, scales: Array, values: Array
+) -> list[tuple[Array, bool]]:
     if not problem.parameters:
         way = _way(problem, cuts)
-        return np.array([way(c, float(s)) for c, s in zip(centers, scales, strict=True)])
+        return [way(c, float(s)) for c, s in zip(centers, scales, strict=True)]
     ways = {}
     found = []
     for center, scale, value in zip(centers, scales, values, strict=True):
@@ -47,7 +54,7 @@ def _solve_part(problem: DecisionProblem, cuts: Cuts, centers: Array, scales: Ar
         if key not in ways:
             ways = {key: _way(problem.at_values(value), cuts)}
         found.append(ways[key](center, float(scale)))
-    return np.array(found)
+    return found
 
 
 def _way(problem: DecisionProblem, cuts: Cuts) -> _Program:
@@ -68,10 +75,13 @@ class _Program:
         self.program, self.columns = problem.feasible.program, problem.feasible.z_columns
         self.cuts, self.n = cuts, problem.n_decisions
 
-    def __call__(self, center: Array, scale: float) -> Array:
+    def __call__(self, center: Array, scale: float) -> tuple[Array, bool]:
         G = self.cuts.at(center, scale)
-        solution = solve(with_cuts(self.program, self.columns, G[:, 1:], G[:, 0], self.cuts.term))
-        return solution.x[self.columns] if solution.status.has_solution else np.full(self.n, np.nan)
+        return self._read(solve(with_cuts(self.program, self.columns, G[:, 1:], G[:, 0], self.cuts.term)))
+
+    def _read(self, solution: Solution) -> tuple[Array, bool]:
+        z = solution.x[self.columns] if solution.status.has_solution else np.full(self.n, np.nan)
+        return z, solution.status is Status.OPTIMAL
 
 
 class _Linear(_Program):
@@ -84,9 +94,8 @@ class _Linear(_Program):
         self.cut_rows = np.arange(len(whole.b) - len(cuts), len(whole.b))
         self.solver = LinearSolver(whole, varying_rows=self.cut_rows)
 
-    def solve(self) -> Array:
-        solution = self.solver.solve_anew()
-        return solution.x[self.columns] if solution.status.has_solution else np.full(self.n, np.nan)
+    def solve(self) -> tuple[Array, bool]:
+        return self._read(self.solver.solve_anew())
 
 
 class _PricesChange(_Linear):
@@ -96,7 +105,7 @@ class _PricesChange(_Linear):
         super().__init__(problem, cuts, cuts.B[:, 1:], cuts.B[:, 0])
         self.level = np.array([len(self.prices) - 1])
 
-    def __call__(self, center: Array, scale: float) -> Array:
+    def __call__(self, center: Array, scale: float) -> tuple[Array, bool]:
         common = self.cuts.take(np.array([0]))
         slope = replace_b(common).at(center, 0.0)[0, 1:]
         self.solver.change_costs(self.columns, self.prices[self.columns] + slope)
@@ -110,7 +119,7 @@ class _LimitsChange(_Linear):
     def __init__(self, problem: DecisionProblem, cuts: Cuts) -> None:
         super().__init__(problem, cuts, cuts.A[:, 1:], cuts.A[:, 0])
 
-    def __call__(self, center: Array, scale: float) -> Array:
+    def __call__(self, center: Array, scale: float) -> tuple[Array, bool]:
         heights = self.cuts.A[:, 0] + scale * self.cuts.B[:, 0]
         for j, c in enumerate(center.tolist()):
             heights = heights + c * self.cuts.C[:, 0, j]

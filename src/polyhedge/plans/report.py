@@ -8,6 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from polyhedge._validation import check_alpha, check_count
+
+_MOST_ENTRIES = 100
+"""Rules that a report of a file may name: contests have a dozen."""
+
 
 @dataclass(frozen=True)
 class Entry:
@@ -96,5 +101,15 @@ class PlanReport:
 
 
 def report_from(state: Mapping[str, Any]) -> PlanReport:
-    """The report with this state."""
-    return PlanReport(**{**state, "entries": tuple(Entry(**one) for one in state["entries"])})
+    """The report with this state; a ValueError where no contest can have made it."""
+    if not 0 < len(state["entries"]) <= _MOST_ENTRIES:
+        raise ValueError(f"A contest of plans has 1 to {_MOST_ENTRIES} entries, got {len(state['entries'])}.")
+    entries = tuple(
+        Entry(str(one["rule"]), str(one["planned_by"]), *(float(one[name]) for name in ("bound", "cost", "share")))
+        for one in state["entries"]
+    )
+    caution, shares = float(state["caution"]), [entry.share for entry in entries]
+    if not (0 <= caution <= 1 and all(0 <= share <= 1 for share in shares) and abs(sum(shares) - 1) < 1e-6):
+        raise ValueError("The shares of the rules of a plan must add up to 1, and caution lie between 0 and 1.")
+    n_judged = check_count(state["n_judged"], "n_judged", minimum=1)
+    return PlanReport(entries, check_alpha(state["alpha"]), caution, n_judged)

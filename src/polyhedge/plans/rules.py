@@ -14,14 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from polyhedge._validation import Array, Indices
+from polyhedge._validation import Array, Indices, Mask
 from polyhedge.data import take_rows
 from polyhedge.plans.costs import PlanProblem
 from polyhedge.plans.laws import Law
 from polyhedge.plans.line import least_on_segment
 from polyhedge.plans.programs import least_by_programs
 from polyhedge.plans.risk import Cuts, JointCost, Risk
-from polyhedge.robust import decide_knowing
+from polyhedge.robust.nominal import best_knowing
 
 # Rounds in which cuts are looked for, and rows they are looked for at.
 _ROUNDS = 15
@@ -56,19 +56,27 @@ class Planner:
 
     def __call__(self, X: Any, centers: Array, values: Array, n_jobs: int | None = None) -> Array:
         """Decisions (N, p); NaN where there is none."""
-        return self.at(*_contexts(self.law, X, centers, values), values, n_jobs)
+        return self.proven(X, centers, values, n_jobs)[0]
+
+    def proven(self, X: Any, centers: Array, values: Array, n_jobs: int | None = None) -> tuple[Array, Mask]:
+        """Decisions (N, p), NaN where there is none, and where it is proven that the rule has no better one (N,)."""
+        return self._found(self.cuts, *_contexts(self.law, X, centers, values), values, n_jobs)
 
     def at(self, contexts: Array, scales: Array, values: Array, n_jobs: int | None = None) -> Array:
         """Decisions where centres and spreads of the law are known: contexts (N, d + t) are [centre, parameters]."""
-        if self.cuts is None:
-            return decide_knowing(self.problem.problem, contexts[:, : contexts.shape[1] - values.shape[1]], values)[0]
-        return self._at(self.cuts, contexts, scales, values, n_jobs)
+        return self._found(self.cuts, contexts, scales, values, n_jobs)[0]
 
-    def _at(self, cuts: Cuts, contexts: Array, scales: Array, values: Array, n_jobs: int | None = None) -> Array:
+    def _found(
+        self, cuts: Cuts | None, contexts: Array, scales: Array, values: Array, n_jobs: int | None = None
+    ) -> tuple[Array, Mask]:
+        if cuts is None:
+            outcomes = contexts[:, : contexts.shape[1] - values.shape[1]]
+            z, _, is_best = best_knowing(self.problem.problem, outcomes, values)
+            return z, is_best
         if self.problem.segment is not None:
             z0, z1, base = self.problem.segment
             t = least_on_segment(cuts, base, z0, z1, contexts, scales)
-            return np.asarray(z0 + t[:, None] * (z1 - z0))
+            return np.asarray(z0 + t[:, None] * (z1 - z0)), np.ones(len(t), dtype=bool)
         return least_by_programs(self.problem.problem, cuts, contexts, scales, values, n_jobs)
 
 
@@ -90,7 +98,7 @@ def fit_planner(problem: PlanProblem, rule: Rule, law: Law | None, X: Any, cente
     is_open = np.ones(len(rows), dtype=bool)
     for _ in range(_ROUNDS):
         own = np.flatnonzero(is_open)
-        z = Planner(relaxed, rule, law, cuts)._at(cuts, contexts[own], scales[own], values[own], n_jobs=1)
+        z = Planner(relaxed, rule, law, cuts).at(contexts[own], scales[own], values[own], n_jobs=1)
         own, z = own[np.isfinite(z).all(axis=1)], z[np.isfinite(z).all(axis=1)]
         lacking, is_open = _lacking(cuts, cost, rule.risk, z, contexts[own], scales[own]), is_open & False
         is_open[own[np.unique(np.concatenate([rows for rows, _ in lacking]))]] = True

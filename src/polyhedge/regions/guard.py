@@ -38,6 +38,7 @@ from polyhedge.robust.decisions import joined
 from polyhedge.robust.routes import is_steady
 from polyhedge.robust.workers import in_order
 from polyhedge.sets import Polyhedron, Region, Volume, scaled
+from polyhedge.solvers.program import Status
 
 # Predictions are planned with 32 bits, 9 digits. Predictors are trusted to give 42 bits whatever the batch: matrix
 # products of another number of rows add up in another order and differ in the last of their 53.
@@ -184,7 +185,7 @@ class PlacedGuard:
             worst_outcome=np.full((n, self.problem.n_outcomes), np.nan),
             active_facets=np.zeros((n, 0), dtype=bool),
             status=planned.status,
-            gap=np.where(np.isfinite(bound), 0.0, np.inf),
+            gap=np.where(np.isfinite(bound) & (planned.status != Status.STOPPED_EARLY), 0.0, np.inf),
             layout=self.problem.layout,
             detail=planned.detail if any(planned.detail) else (),
             expected_cost=planned.expected,

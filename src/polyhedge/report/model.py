@@ -261,10 +261,10 @@ def _made(decider: RobustDecider, details: ModelDetails) -> list[Block]:
             f"{len(split.calibrate)} were kept for calibration"
         )
     facts["Level alpha"] = f"{decider.alpha_:g}"
-    size = "" if decider.spread_ is None else ", scaled by a predicted spread"
-    facts["Set"] = (
-        f"{type(decider.set_).__name__}, radius {decider.radius_:.6g}, from {decider.n_calibrate_} rows{size}"
-    )
+    sets = getattr(decider.model_.family, "sets", None)
+    scaled = "" if sets is None or sets.spread is None else ", scaled by a predicted spread"
+    kind = "the planned decision is guarded" if sets is None else type(sets.shape).__name__
+    facts["Set"] = f"{kind}, radius {decider.radius_:.6g}, from {decider.n_calibrate_} rows{scaled}"
     if result is not None:
         facts["Learner"] = result.detail or _describe(decider, "learner", "chosen by cross-fitting")
         facts["Learning"] = f"{result.status}; {_certificate(result.objective, result.lower_bound)}"

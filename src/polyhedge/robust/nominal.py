@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import scipy.sparse as sp
 
-from polyhedge._validation import Array
+from polyhedge._validation import Array, Mask
 from polyhedge.problems import DecisionProblem
 from polyhedge.problems.lifted import Lifted
 from polyhedge.problems.parameters import parameter_rows
 from polyhedge.robust.batch import decide_in_batch
 from polyhedge.robust.counterpart import Counterpart
 from polyhedge.robust.scenarios import best_against
-from polyhedge.solvers.program import Cone, ConicForm
+from polyhedge.solvers.program import Cone, ConicForm, Status
 
 
 def decide_knowing(problem: DecisionProblem, outcomes: Array, values: Array | None = None) -> tuple[Array, Array]:
@@ -20,6 +20,11 @@ def decide_knowing(problem: DecisionProblem, outcomes: Array, values: Array | No
 
     `values` (N, t) are those of the problem's parameters, flat and row by row, where it has any.
     """
+    return best_knowing(problem, outcomes, values)[:2]
+
+
+def best_knowing(problem: DecisionProblem, outcomes: Array, values: Array | None = None) -> tuple[Array, Array, Mask]:
+    """The same, and where it is proven that no decision is better (N,)."""
     if values is None:
         values = parameter_rows(problem.parameters, None, len(outcomes))
     if not problem.parameters:
@@ -27,32 +32,36 @@ def decide_knowing(problem: DecisionProblem, outcomes: Array, values: Array | No
     if problem.lifted is not None and problem.lifted.pieces is not None:
         return _by_counterpart(problem.lifted, np.hstack([outcomes, values]))
     z, costs = np.full((len(outcomes), problem.n_decisions), np.nan), np.full(len(outcomes), np.nan)
+    is_best = np.zeros(len(outcomes), dtype=bool)
     distinct, which = np.unique(values, axis=0, return_inverse=True)
     for k, value in enumerate(distinct):
         rows = which.ravel() == k
-        z[rows], costs[rows] = _decide_plain(problem.at_values(value), outcomes[rows])
-    return z, costs
+        z[rows], costs[rows], is_best[rows] = _decide_plain(problem.at_values(value), outcomes[rows])
+    return z, costs, is_best
 
 
-def _decide_plain(problem: DecisionProblem, outcomes: Array) -> tuple[Array, Array]:
+def _decide_plain(problem: DecisionProblem, outcomes: Array) -> tuple[Array, Array, Mask]:
     if problem.pieces is not None:
         return _by_counterpart(problem, outcomes)
     found = [best_against(problem, u[None]) for u in outcomes]
     z = [z if solution.status.has_solution else z * np.nan for solution, z in found]
     values = np.array([solution.value for solution, _ in found], dtype=float)
-    return np.array(z).reshape(-1, problem.n_decisions), values
+    is_best = np.array([solution.status is Status.OPTIMAL for solution, _ in found], dtype=bool)
+    return np.array(z).reshape(-1, problem.n_decisions), values, is_best
 
 
-def _by_counterpart(compiled: DecisionProblem | Lifted, contexts: Array) -> tuple[Array, Array]:
+def _by_counterpart(compiled: DecisionProblem | Lifted, contexts: Array) -> tuple[Array, Array, Mask]:
     d = compiled.n_outcomes
     # What happened need not be what outcome_support held possible.
     everything = np.zeros((0, d)), np.zeros(0)
     counterpart = Counterpart(compiled, _Point(d), 0.0, support_rows=everything)  # type: ignore[arg-type]
     decided = decide_in_batch(counterpart, contexts)
+    is_best = ~decided.is_open
     for i in np.flatnonzero(decided.is_open):
         solution = counterpart.solve(contexts[i])
         decided.z[i], decided.cost_bound[i] = solution.z, solution.value
-    return decided.z, decided.cost_bound
+        is_best[i] = solution.status is Status.OPTIMAL
+    return decided.z, decided.cost_bound, is_best
 
 
 class _Point:
