@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import sqlite3
 import sys
 import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -243,3 +245,32 @@ class TestNotedDecisions:
         assert "must name each row once, but '1' stands there 8 times" in run(
             "decide", model, data, "--out", out, "--key", "id", code=2
         )
+
+
+@pytest.mark.parametrize("name", ["junk", "of something else", "in no folder", "full disk"])
+def test_a_database_that_cannot_be_used_says_so_and_is_left_as_it_was(
+    name: str, tmp_path: Path, decider: ph.RobustDecider
+) -> None:
+    path, X = tmp_path / "outcomes.db", np.zeros((3, 2))
+    if name == "junk":
+        path.write_bytes(b"neither a database nor empty" * 200)
+    elif name == "of something else":
+        with closing(sqlite3.connect(path)) as database:
+            database.execute("CREATE VIEW outcomes AS SELECT 1")
+    elif name == "in no folder":
+        path = tmp_path / "nowhere" / "outcomes.db"
+    else:
+        OutcomeLog(path, decider.model_).add(["a"], X[:1], ROWS[:1])
+    before = path.read_bytes() if path.exists() else None
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        if name == "full disk":  # no file may grow any more
+            resource.setrlimit(resource.RLIMIT_FSIZE, (1024, limits[1]))
+        with pytest.raises(ValueError, match=r"must be a database of outcomes that can be read and written"):
+            OutcomeLog(path, decider.model_).add(["b", "c"], X[1:3], ROWS[1:3])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    if name == "full disk":
+        assert len(OutcomeLog(path, decider.model_).history()) == 1
+    elif name == "junk":
+        assert path.read_bytes() == before

@@ -21,7 +21,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import groupby
@@ -176,13 +176,18 @@ class OutcomeLog:
 
     @contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:
-        database = sqlite3.connect(self.path, timeout=_PATIENCE, isolation_level=None)
         try:
-            database.execute("PRAGMA journal_mode = WAL")
-            database.execute("PRAGMA synchronous = FULL")
-            yield database
-        finally:
-            database.close()
+            with closing(sqlite3.connect(self.path, timeout=_PATIENCE, isolation_level=None)) as database:
+                # A file of a stranger may have views and triggers: they must not call anything.
+                database.execute("PRAGMA trusted_schema = OFF")
+                database.execute("PRAGMA journal_mode = WAL")
+                database.execute("PRAGMA synchronous = FULL")
+                yield database
+        except sqlite3.Error as error:
+            raise ValueError(
+                f"{self.path} must be a database of outcomes that can be read and written: {error}. What it held is as "
+                "it was. Free the disk or the folder, or move the file away to begin a new log."
+            ) from error
 
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
@@ -192,7 +197,8 @@ class OutcomeLog:
             try:
                 yield database
             except BaseException:
-                database.execute("ROLLBACK")
+                if database.in_transaction:  # where the disk is full, SQLite has rolled back already
+                    database.execute("ROLLBACK")
                 raise
             database.execute("COMMIT")
 
