@@ -356,3 +356,20 @@ def guarantees(
     show(grid, dense=True)
     replace_file(out / "guarantees.md", grid.markdown().encode())
     _say_paths([out / f"guarantees.{suffix}" for suffix in ("csv", "json", "md")])
+
+
+@reproduce.command()
+def online(out: Out = Path("results")) -> None:
+    """Radii that follow outcomes through the price crisis of 2021 and 2022, beside one that does not.
+
+    Real prices, found in a published package that is downloaded once. Takes about a minute.
+
+    Example: polyhedge reproduce online
+    """
+    from polyhedge_study.commands.tables import show
+    from polyhedge_study.online import followed, online_grid, scored_days
+
+    grid = online_grid(followed(scored_days()))
+    show(grid, dense=True)
+    replace_file(out / "online.md", grid.markdown().encode())
+    _say_paths([out / "online.md"])
