@@ -586,7 +586,7 @@ def test_a_learner_that_proves_nothing_does_not_call_its_set_optimal() -> None:
 
 
 @pytest.mark.parametrize("predictor", [None, LinearRegression(), "precomputed"], ids=["default", "linear", "given"])
-@pytest.mark.parametrize("make", [in_two_parts, orders])
+@pytest.mark.parametrize("make", [in_two_parts, pytest.param(orders, marks=pytest.mark.slow)])
 def test_whole_fits_are_the_same_to_the_last_bit_in_units_of_powers_of_two(predictor: Any, make: Any) -> None:
     rng = np.random.default_rng(0)
     X, B = rng.normal(size=(240, 3)), rng.normal(size=(3, 2))

@@ -1,6 +1,7 @@
 """The default learner: what it looks at, what it says, and that it takes every problem."""
 
 import itertools
+from dataclasses import replace
 from functools import cache, partial
 from typing import ClassVar
 
@@ -52,6 +53,8 @@ USER_PROBLEMS = {
 
 
 learning_data = partial(shared.learning_data, n=90)
+SHORT = Auto(n_folds=2, training_folds=2, spread=False)
+"""The default learner with a short contest, where what it chooses is not looked at."""
 
 
 @cache
@@ -106,11 +109,14 @@ def test_the_set_is_bounded_covers_the_rank_and_has_a_valid_certificate(problem)
     assert result.gap >= -1e-9
 
 
-@pytest.mark.parametrize("name", USER_PROBLEMS)
+# Where outcomes have a known support every context is solved for itself, which takes seconds.
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.slow] if name == "known support" else []) for name in USER_PROBLEMS],
+)
 def test_problems_of_users_are_learned(name):
     X, Y = ph.data.make_synthetic(60, rng=np.random.default_rng(0))
-    short = Auto(n_folds=2, training_folds=2, spread=False)
-    decider = ph.RobustDecider(USER_PROBLEMS[name], alpha=0.2, learner=short, random_state=0).fit(X, Y)
+    decider = ph.RobustDecider(USER_PROBLEMS[name], alpha=0.2, learner=SHORT, random_state=0).fit(X, Y)
     assert np.isfinite(decider.learn_result_.objective)
     assert decider.decide(X[:3]).is_optimal.all()
 
@@ -189,16 +195,21 @@ def interrupt_at_call(monkeypatch, owner, name, number):
     return calls
 
 
+@cache
+def calls_of(name):
+    """How often the default learner calls this method of its samples until it is done."""
+    with pytest.MonkeyPatch.context() as patch:
+        calls = interrupt_at_call(patch, Samples, name, 0)
+        Auto().learn(Samples(*learning_data(), LINEAR, 0.1), 0)
+        return next(calls) - 1
+
+
 @pytest.mark.parametrize("share", [0.02, 0.3, 0.7, 1.0])
 @pytest.mark.parametrize("name", ["cost_at", "radius", "facet_gradient"])
 def test_ctrl_c_at_any_time_gives_a_whole_valid_set_with_its_status(monkeypatch, name, share):
-    residuals, centers = learning_data(n=150)
+    residuals, centers = learning_data()
     with monkeypatch.context() as patch:
-        calls = interrupt_at_call(patch, Samples, name, 0)
-        Auto().learn(Samples(residuals, centers, LINEAR, 0.1), 0)
-        n_calls = next(calls) - 1
-    with monkeypatch.context() as patch:
-        interrupt_at_call(patch, Samples, name, int(np.ceil(share * n_calls)))
+        interrupt_at_call(patch, Samples, name, int(np.ceil(share * calls_of(name))))
         result = Auto().learn(Samples(residuals, centers, LINEAR, 0.1), 0)
     assert_whole_valid_set_of_an_interrupted_run(result, residuals, centers)
 
@@ -225,17 +236,17 @@ def assert_whole_valid_set_of_an_interrupted_run(result, residuals, centers):
 
 def test_out_of_fold_residuals_of_training_rows_join_the_learning_rows():
     X, Y = ph.data.make_synthetic(300, rng=np.random.default_rng(0))
-    assert fitted(X, Y).n_learn_ == 200
-    assert fitted(X, Y, learner=Auto(training_folds=0)).n_learn_ == 100
-    assert fitted(X, Y, learner=Descent(n_steps=5)).n_learn_ == 100
+    assert fitted(X, Y, LINEAR, learner=SHORT).n_learn_ == 200
+    assert fitted(X, Y, LINEAR, learner=replace(SHORT, training_folds=0)).n_learn_ == 100
+    assert fitted(X, Y, LINEAR, learner=Descent(n_steps=5)).n_learn_ == 100
 
 
 def test_training_rows_fill_the_learning_samples_up_to_enough_and_no_further(monkeypatch):
     X, Y = ph.data.make_synthetic(300, rng=np.random.default_rng(0))
     monkeypatch.setattr("polyhedge.rows._ENOUGH_TO_LEARN", 150)
-    assert fitted(X, Y, LINEAR).n_learn_ == 150
+    assert fitted(X, Y, LINEAR, learner=SHORT).n_learn_ == 150
     monkeypatch.setattr("polyhedge.rows._ENOUGH_TO_LEARN", 100)
-    assert fitted(X, Y, LINEAR).n_learn_ == 100
+    assert fitted(X, Y, LINEAR, learner=SHORT).n_learn_ == 100
 
 
 def test_out_of_fold_predictions_come_from_predictors_that_have_not_seen_the_fold():
@@ -254,7 +265,7 @@ def test_a_predictor_that_cannot_do_without_a_fold_is_warned_of_and_learned_with
     codes[0] = "rare"
     strict = make_pipeline(OneHotEncoder(categories=[["common", "rare"]]), AllRowsNeeded())
     with pytest.warns(RuntimeWarning, match="cannot be fitted without a fold of the training rows"):
-        decider = fitted(codes, Y, predictor=strict)
+        decider = fitted(codes, Y, LINEAR, predictor=strict, learner=SHORT)
     assert decider.n_learn_ == 100
 
 
@@ -294,6 +305,7 @@ def test_one_context_for_all_residuals_is_accepted():
     assert np.isfinite(Auto().learn(Samples(residuals, centers[:1], LINEAR, 0.1), 0).objective)
 
 
+@pytest.mark.slow
 def test_a_clear_lead_on_the_first_fold_ends_the_contest():
     task = synthetic_task(0, "newsvendor", n_outcomes=4, sizes=(300, 200, 10, 10))
     predictor = task.predictor.fit(*task.rows("train"))

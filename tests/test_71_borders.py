@@ -408,7 +408,7 @@ LEARNERS = {
     "grid": (RotatedBoxGrid(n_angles=3, n_aspects=3), Samples, "value", 4),
     "pinball": (Pinball(n_steps=20), pinball, "surrogate_gradient", 5),
     "scenario": (Scenario(), FixedDirectionSearch, "_search", 1),
-    "auto": (Auto(), Samples, "cost_at", 40),
+    "auto": (Auto(n_folds=2), Samples, "cost_at", 40),
     "certified": (Certified(OneSidedBox()), certified, "lower_bound", 1),
     "with a spread": (Scaled(), Spread, "fit", 2),
 }

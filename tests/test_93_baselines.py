@@ -380,6 +380,7 @@ def test_programs_and_the_plane_find_the_same_loss(name):
     assert quick[1].weights[-1] == pytest.approx(slow[1].weights[-1], rel=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.needs("jax", "optax")
 def test_training_lowers_the_worst_case_cost_below_that_of_the_untrained_network():
     task = synthetic_task(3, "linear", sizes=(300, 150, 150, 200))
