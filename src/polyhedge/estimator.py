@@ -3,39 +3,31 @@
 from __future__ import annotations
 
 import logging
-import warnings
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from threading import Lock
 from typing import Any, Self
 
-import numpy as np
 from numpy.typing import ArrayLike
 
 from polyhedge._bar import progress as bar
 from polyhedge._frames import as_pandas
-from polyhedge._progress import tell
 from polyhedge._validation import Array, check_alpha
-from polyhedge.batches import decide_frame, distributed_radius, is_dask_frame
+from polyhedge.batches import distributed_radius, is_dask_frame
 from polyhedge.calibration import Calibrator, Marginal, PreparedCalibrator, Radii
 from polyhedge.columns.raw import chooses_predictor, number_columns, prepare
 from polyhedge.columns.weights import check_weights
 from polyhedge.data import GroupSplit, TimeSplit, digest_rows, take_rows
 from polyhedge.data.splits import IndexArray
-from polyhedge.doubting import Doubts
-from polyhedge.fitted import FittedAttributes, OutputSetting, Telling
+from polyhedge.deciding import Decides
+from polyhedge.fitted import Telling
 from polyhedge.following import FollowsOutcomes
-from polyhedge.io import Key, write_model
 from polyhedge.learners import Auto, Learner, Samples, learn_with_spread
-from polyhedge.metrics import Evaluation, RowMeasures, by_group
 from polyhedge.model import Record, calibrated_radii, fitted_model
 from polyhedge.plans.development import Given, planned_guard
 from polyhedge.predictors import Predictor, as_predictor
 from polyhedge.problems import DecisionProblem
 from polyhedge.problems.parameters import from_columns, parameter_rows
-from polyhedge.regions import Guard, RegionFamily, ScaledSet, SetPlan, Work
-from polyhedge.robust import Decisions
+from polyhedge.regions import Guard, RegionFamily, ScaledSet, SetPlan
 from polyhedge.rows import (
     at_reference,
     check_features,
@@ -46,7 +38,6 @@ from polyhedge.rows import (
     feature_names,
     generator,
     group_labels,
-    labels_by,
     labels_for,
     learning_samples,
     n_rows_of,
@@ -56,9 +47,7 @@ from polyhedge.rows import (
     rows_for,
     split_into_parts,
 )
-from polyhedge.sets import Region, Volume
 from polyhedge.settings import NestedSettings, warn_if_fitted
-from polyhedge.summary import held_in_words
 
 _SETTINGS = ("predictor", "learner", "split", "random_state", "calibration", "guarantee", "plan", "caution")
 _LOG = logging.getLogger(__name__)
@@ -66,7 +55,7 @@ _TRAIL = Lock()
 """Held while radii join the audit trail: two that are set at once must both be in it."""
 
 
-class RobustDecider(FollowsOutcomes, FittedAttributes, Doubts, OutputSetting, Telling, NestedSettings):
+class RobustDecider(FollowsOutcomes, Decides, Telling, NestedSettings):
     r"""Robust decisions whose cost bound holds with probability at least 1 - alpha.
 
     `fit` splits the rows into three disjoint parts: one trains the predictor, one learns the shape of
@@ -377,132 +366,3 @@ class RobustDecider(FollowsOutcomes, FittedAttributes, Doubts, OutputSetting, Te
         with _TRAIL:
             self.model_ = self.model_.with_radii(radii, digest)
             self._followed_anew()
-
-    def decide(
-        self,
-        X: Any,
-        *,
-        parameters: Mapping[Any, Any] | None = None,
-        n_jobs: int | None = None,
-        progress: Callable[[int, int], None] | bool = False,
-    ) -> Decisions:
-        """Robust decisions with cost bounds for new rows; warns where a row has no optimal decision.
-
-        Parameters
-        ----------
-        X : (N, n_features) array, DataFrame, whatever the predictor takes, or Dask DataFrame; a series by the names of
-            the features is one row.
-        parameters : dict, optional
-            Values of the problem's parameters, by name: one for all rows, one a row, or the name of a column of X (a
-            list of names where the parameter has several entries).
-        n_jobs : int, optional
-            Number of threads, by default one a core; the decisions do not depend on it.
-        progress : bool or callable
-            True shows a bar as in `fit`; a callable is called now and then with the number of rows decided and the
-            number of all.
-
-        Returns
-        -------
-        Decisions
-            Its `to_frame()` has the names of the problem, and the index and the library (pandas, polars, pyarrow) of
-            X. Or a lazy Dask DataFrame where X is one: `polyhedge.batches.decide_rows` says with which columns.
-            There a row with missing values keeps its place with a note; here it is an error. Dask's own
-            workers and progress bars take the place of `n_jobs` and `progress`.
-        """
-        model = self._fitted("decide")
-        if is_dask_frame(X):
-            return decide_frame(model, X, parameters)
-        X = model.as_rows(X)
-        work = Work(n_jobs, progress if callable(progress) else lambda done, total: tell(_LOG, "deciding", done, total))
-        with bar("deciding", progress is True):
-            decisions = model.decide(X, parameters, work)
-        complaint = decisions.complaint()
-        if complaint:
-            warnings.warn(complaint, RuntimeWarning, stacklevel=2)
-        labels = model.labels(X, self._output_library, held_in_words(model.radii.alpha))
-        return replace(decisions.noted(model.oddities(X)), labels=labels)
-
-    def frontier(self, n: int = 11) -> list[dict[str, Any]]:
-        """Judged bound and mean cost of the best rule at n cautions from 0 to 1, one dictionary each.
-
-        The figures are judged on training and learning rows, never calibrated: choose a `caution` by them, then fit
-        with it. A choice by calibrated bounds would void the promise.
-        """
-        self._fitted("frontier")
-        return self.plan_.frontier(n)
-
-    def region(self, x: Any, *, parameters: Mapping[Any, Any] | None = None) -> Region:
-        """The set of outcomes that the decision at one row guards against.
-
-        A set of outcomes is the same whatever the problem's parameters are; one that guards a cost is not.
-        """
-        return self._fitted("region").region(x, parameters)
-
-    def evaluate(
-        self,
-        X: Any,
-        Y: ArrayLike,
-        *,
-        parameters: Mapping[Any, Any] | None = None,
-        volume: bool | None = None,
-        by: Any = None,
-    ) -> Evaluation:
-        """Coverage, bounds, constraints and costs on rows that were not used for fitting.
-
-        Parameters
-        ----------
-        X, Y : as in `fit`.
-        parameters : as in `decide`.
-        volume : whether to tell the mean volume of the sets; None where it is quick: for bounded sets of at most 3
-            outcomes. With many outcomes it can take minutes and says little.
-        by : a column of X by name or position, or labels (N,): `groups` of the result then tells coverage and cost of
-            each, with intervals and p-values that are corrected for the number of groups.
-        """
-        model = self._fitted("evaluate")  # read once: another thread may recalibrate meanwhile
-        asked = model.family.has_quick_volume if volume is None else volume
-        self._doubt_rows(model, X, Y)
-        measured = model.measure(X, Y, parameters)
-        summary = measured.summary(model.radii.alpha, volume=model.mean_volume(X) if asked else None)
-        groups = () if by is None else by_group(measured, labels_by(X, by), model.radii.alpha)
-        return replace(summary, groups=groups)
-
-    def measure(self, X: Any, Y: ArrayLike, *, parameters: Mapping[Any, Any] | None = None) -> RowMeasures:
-        """Bound, constraints, realised cost and regret row by row, on rows that were not used for fitting."""
-        return self._fitted("evaluate").measure(X, Y, parameters)
-
-    def score(self, X: Any, y: ArrayLike | None = None) -> float:
-        """Minus the mean cost bound at rows that were not used for fitting: larger is better, as searches want it.
-
-        Scores compare only at one alpha: a lower promise has lower bounds. A search such as `GridSearchCV` fits and
-        calibrates within its own folds, so that the setting it finds is free to use; but rows that chose a setting
-        must not calibrate it. Fit the chosen setting with `calibrate` rows that the search has not seen, or
-        `recalibrate` it on fresh ones. `y` is not needed: a bound is a promise, not an observation.
-        """
-        return -float(np.mean(self.decide(X).cost_bound))
-
-    def mean_volume(self, X: Any) -> Volume:
-        """Volume of the set, the mean over the rows; over an even choice of them where support is known."""
-        return self._fitted("mean_volume").mean_volume(X)
-
-    def save(
-        self,
-        path: str | Path,
-        details: Mapping[str, Any] | None = None,
-        *,
-        trusted: Sequence[str] = (),
-        sign: Key | None = None,
-    ) -> None:
-        """Write the fitted decider to one file that `polyhedge.load` reads without running code from it.
-
-        Parameters
-        ----------
-        path : where to write; the file is replaced whole or not at all.
-        details : JSON values to keep beside the model, such as column names.
-        trusted : names of types in the predictor beyond those on the list in docs/model-file.md.
-        sign : private key, the file that `polyhedge keygen` wrote or its text; `load(path, verify=...)` with the public
-            key then refuses every other file.
-        """
-        model = self._fitted("save")
-        if details is not None:
-            model = replace(model, record=replace(model.record, details=details))
-        write_model(path, model, trusted, sign)
