@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["progress"]
 
 _PATIENCE = 2.0
+"""Seconds before a bar appears: what is done by then needs none."""
 _LOGGER = logging.getLogger("polyhedge")
 
 

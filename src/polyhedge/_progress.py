@@ -8,7 +8,9 @@ from collections.abc import Iterator
 __all__ = ["batches_of", "tell"]
 
 _FIRST_BATCH = 64
+"""Small, so that progress is told soon; batches then double."""
 _LARGEST_BATCH = 8192
+"""Large enough that telling costs nothing, small enough that it is told every few seconds."""
 
 
 def tell(logger: logging.Logger, doing: str, done: int, total: int) -> None:

@@ -27,8 +27,11 @@ __all__ = ["choose_predictor", "make_predictor"]
 
 _COMPARED = ("ridge", "forest", "boosting")
 _MOST_CATEGORIES = 30
+"""Kinds of a column that get a column of their own; rarer ones share one."""
 _MOST_ROWS = 2000
+"""Rows on which predictors are compared: a choice between three needs no more."""
 _N_FOLDS = 3
+"""The fewest folds that train on most of the rows."""
 _RIDGE_PENALTIES = (0.01, 0.1, 1.0, 10.0, 100.0, 1000.0)
 
 

@@ -29,6 +29,7 @@ from polyhedge.solvers.program import Solution, Status
 from polyhedge.solvers.solve import solve
 
 _TOLERANCE = 1e-7
+"""Relative; what solvers leave open."""
 # Residuals of the rows a flexible predictor was trained on are a third of fresh ones, or less.
 _FURTHER = 5.0
 

@@ -20,12 +20,19 @@ from polyhedge.learners.forest import check_nodes, grow, middle_of, numbers_of_c
 __all__ = ["Spread"]
 
 _LEVELS_AN_OCTAVE = 4
+"""Sizes are rounded to so many steps a doubling: rows of one size are decided together, and a step is 19 %."""
 _MOST_OCTAVES = 3.0
+"""Sizes differ from the usual one by a factor of 8 at most: a forest that saw few rows must not make a set vanish."""
 _MAX_DEPTH = 16
+"""Deeper trees would describe single rows; it also bounds the work that a file can ask for."""
 _N_TREES = 32
+"""Trees whose mean is the size; every one takes time at every row that is decided."""
 _FEATURES_A_SPLIT = 32
+"""With more columns a split looks at some of them only: growing must not take longer and longer with them."""
 _BLOCK = 4096
+"""Rows that go through the forest together: what is needed in between does not grow with their number."""
 _LEAST = 1e-3
+"""Share of the mean size below which no leaf goes: residuals of 0 must not give a set without extent."""
 
 
 @dataclass(frozen=True, eq=False)

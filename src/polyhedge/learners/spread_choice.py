@@ -36,6 +36,7 @@ logger = logging.getLogger(__name__)
 _LEAVES = (5, 20)
 _POWERS = (0.5, 1.0)
 _N_FOLDS = 3
+"""The fewest folds that learn from most of the rows: each fold grows forests."""
 # The best of several is taken, and a spread makes every decision dearer to compute: it must lead by more than a shape.
 _MARGINS = 2.0
 _FEWEST = 100

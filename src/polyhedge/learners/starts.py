@@ -14,8 +14,10 @@ from polyhedge.robust import decide
 from polyhedge.sets import Polyhedron
 
 _FAR = 2.0
+"""How many times as far as the largest residual closing facets stand: they hardly ever decide a score."""
 _LOOK_AHEAD = 8
 _TILT = 0.5
+"""Standard deviation of the logarithm by which costs of facets vary, so that trims differ from each other."""
 
 
 def check_n_facets(n_facets: int, n_outcomes: int) -> None:

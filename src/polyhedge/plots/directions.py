@@ -15,10 +15,13 @@ from polyhedge.sets import UncertaintySet
 __all__ = ["cost_directions", "cost_slopes", "directions_around"]
 
 _MOST_ROWS = 300
+"""Rows whose decisions are looked at: their directions are few, and a picture must not take minutes."""
 _MOST_DIRECTIONS = 6
+"""More arrows could not be told apart."""
 # Directions closer than this angle are one to the eye.
 _ANGLE = np.deg2rad(6.0)
 _STEP = 1e-6
+"""Of differences, relative to the outcome: between what rounding and what curvature would spoil."""
 
 
 def cost_directions(decider: RobustDecider, X: Any) -> tuple[Array, Array]:

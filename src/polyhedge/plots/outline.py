@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 __all__ = ["Frame", "draw_set", "frame_of", "placed_set", "projection"]
 
 N_DIRECTIONS = 360
+"""One a degree: an outline without visible corners."""
 N_GRID = 300
+"""Points along each axis: an outline without visible steps."""
 # Share of the residuals on each side of each axis that may lie outside the frame.
 _TAIL = 0.005
 

@@ -20,6 +20,7 @@ from polyhedge.problems.written import Written, substitute, substitute_in
 _SOLVED = 1e-8
 """What solvers leave between the two sides of a constraint, in shares of the terms that it adds up."""
 _LONGEST_NAME = 60
+"""Characters of a constraint's text that serve as its name in tables."""
 
 
 class UncertainRows:

@@ -35,6 +35,7 @@ SetAt = Callable[[int], tuple[UncertaintySet, float]]
 """The set and the radius of one context."""
 
 _N_BISECTIONS = 60
+"""Halvings after which an interval of length 1 is as short as floats can tell."""
 # All crossings of pairs of pieces are tried, which is quick for as many as these.
 
 

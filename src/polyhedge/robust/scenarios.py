@@ -25,7 +25,9 @@ from polyhedge.solvers.scaling import Frame
 from polyhedge.solvers.solve import solve
 
 _ALL_VERTICES = 64
+"""Vertices up to which all are scenarios from the start: one program instead of several rounds."""
 _FAR = 1e4
+"""How far a decision may go while scenarios that would hold it back are still missing."""
 _SHARE = 0.1
 """Share of the tolerance that is aimed at: a solver's last digits are then no reason to say that it stopped early."""
 _HOLDS = 1e-6

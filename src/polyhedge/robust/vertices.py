@@ -23,6 +23,7 @@ from polyhedge.solvers.program import ConicForm
 _MAX_OUTCOMES = 4
 """Outcomes up to which shadows are searched: the number of their vertices grows with the power d - 1."""
 _MAX_VERTICES = 5000
+"""Each is a row of the program that decides."""
 _PASSED = 1e-9
 """Share of the set's size by which a vertex must pass a facet of the hull; the solver's tolerance is not below it."""
 

@@ -12,7 +12,9 @@ from polyhedge.sets.protocol import Volume
 from polyhedge.solvers.polyhedral import chebyshev_center, maximise_linear
 
 N_BATCHES = 20
+"""Independent estimates whose scatter gives the standard error."""
 N_ROUNDINGS = 2
+"""Passes that make a body round before it is sampled."""
 
 
 def polytope_volume(W: Array, h: Array, rng: np.random.Generator, n_samples: int) -> Volume:

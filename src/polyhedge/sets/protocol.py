@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from polyhedge.sets.polyhedron import Polyhedron
 
 N_SAMPLES = 10_000
+"""Random points for a volume that has no closed form; its standard error is told with it."""
 SCORE_BLOCK = 32_768
+"""Rows that are scored together: what is needed in between does not grow with their number."""
 
 _QUICK_OUTCOMES, _QUICK_FACETS = 3, 256
 

@@ -26,6 +26,7 @@ from polyhedge.problems import NoSolutionError
 from polyhedge.solvers.program import Status
 
 _MAX_ROUNDS = 60
+"""A guard against rounds that gain less and less; the work that may be spent mostly ends them before."""
 _CHAIN_SHARE = 0.5
 """Share of the work that may go into floors before the search begins."""
 _VIOLATED = 1e-9
