@@ -28,27 +28,27 @@ problem = ph.DecisionProblem(
     n_outcomes=2,
 )
 
-# fit splits the rows into train / learn / calibrate, learns the set and recalibrates it.
+# fit splits the rows into train / learn / calibrate: the first two make a plan, the third calibrates its bound.
 decider = ph.RobustDecider(problem, predictor=RandomForestRegressor(), alpha=0.1, random_state=0)
 decider.fit(X, Y)
 
 d = decider.decide(X_new)
 for i in range(len(d)):
-    print(
-        f"z = {d.z[i].round(3)}, cost at most {d.cost_bound[i]:.3f} if u is no worse than {d.worst_outcome[i].round(3)}"
-    )
+    print(f"z = {d.z[i].round(3)}, costs at most {d.cost_bound[i]:.3f}, {d.expected_cost[i]:.3f} in the mean")
+print(decider.plan_.why())
 
-# The set that the first decision guards against: {u : W u <= h}.
-region = decider.region(X_new[0])
+# A set guards every decision at once, for a higher bound: {u : W u <= h}.
+robust = ph.RobustDecider(problem, RandomForestRegressor(), alpha=0.1, guarantee="outcome", random_state=0).fit(X, Y)
+region = robust.region(X_new[0])
 print(f"\n{len(region.h)} facets, {len(region.vertices())} vertices, volume {float(region.volume()):.3g}")
 
 report = decider.evaluate(X_test, Y_test)
 print(f"\n{report}")
 
-# A new radius from fresh rows; the shape stays.
+# A new margin from fresh rows; the plan stays.
 before = decider.radius_
 decider.recalibrate(X_fresh, Y_fresh)
-print(f"\nradius {before:.4f} -> {decider.radius_:.4f}")
+print(f"\nmargin {before:.4f} -> {decider.radius_:.4f}")
 
 # What the decisions cost, against what they were said to cost at most.
 decisions, costs = decider.decide(X_test), decider.measure(X_test, Y_test).realised

@@ -42,7 +42,7 @@ problem = ph.DecisionProblem(
 # %%
 # Fit and decide. `decisions["on"]` and `decisions["power"]` are the variables by name.
 
-decider = ph.RobustDecider(problem, alpha=0.1, random_state=0).fit(X[:1200], Y[:1200])
+decider = ph.RobustDecider(problem, alpha=0.1, guarantee="outcome", random_state=0).fit(X[:1200], Y[:1200])
 test = slice(1200, 1600)
 decisions = decider.decide(X[test])
 print(decider.evaluate(X[test], Y[test]))

@@ -93,7 +93,7 @@ def scaled() -> np.ndarray:
     rng = np.random.default_rng(3)
     X = rng.uniform(-1, 1, size=(305, 2))
     Y = rng.normal(size=(305, 2)) * np.exp(2.5 * X[:, :1])
-    decider = ph.RobustDecider(ph.problems.simplex_linear([-0.08, 0.0]), random_state=0)
+    decider = ph.RobustDecider(ph.problems.simplex_linear([-0.08, 0.0]), guarantee="outcome", random_state=0)
     decider.fit(X[:300], Y[:300])
     assert decider.spread_ is not None
     return shown(decider, X[300:], Y[300:])

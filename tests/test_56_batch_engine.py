@@ -366,7 +366,8 @@ def test_memory_beyond_inputs_and_outputs_does_not_grow_with_the_contexts(d, n, 
 def test_large_calibration_samples_are_scored_in_parts(monkeypatch):
     rng = np.random.default_rng(18)
     X, Y = ph.data.make_synthetic(900, rng=rng)
-    decider = ph.RobustDecider(ph.problems.simplex_linear([0.0, 0.0]), random_state=0).fit(X[:600], Y[:600])
+    decider = ph.RobustDecider(ph.problems.simplex_linear([0.0, 0.0]), guarantee="outcome", random_state=0)
+    decider.fit(X[:600], Y[:600])
     whole = decider.recalibrate(X[600:], Y[600:]).radius_
     monkeypatch.setattr(importlib.import_module("polyhedge.model"), "_BLOCK", 37)
     assert decider.recalibrate(X[600:], Y[600:]).radius_ == pytest.approx(whole, rel=1e-12)

@@ -596,7 +596,9 @@ def test_whole_fits_are_the_same_to_the_last_bit_in_units_of_powers_of_two(predi
     def decided(outcome: float, cost: float, decision: float) -> list[Any]:
         features = outcome * (X @ B) if given else X
         learner = ph.learners.Auto(n_folds=2, training_folds=2)
-        decider = ph.RobustDecider(make(outcome, cost, decision), predictor, learner=learner, random_state=0)
+        decider = ph.RobustDecider(
+            make(outcome, cost, decision), predictor, learner=learner, guarantee="outcome", random_state=0
+        )
         found = decider.fit(features, outcome * Y).decide(features[:30])
         arrays = found.cost_bound / cost, found.z / decision, found.worst_outcome / outcome
         return [array.tolist() for array in arrays]

@@ -66,7 +66,7 @@ def chosen(problem):
 def fitted(X, Y, problem=NEWSVENDOR, predictor=None, **settings):
     split = {"train": np.arange(100), "learn": np.arange(100, 200), "calibrate": np.arange(200, 300)}
     predictor = ph.predictors.FeatureRidge() if predictor is None else predictor
-    return ph.RobustDecider(problem, predictor, random_state=0, **settings).fit(X, Y, **split)
+    return ph.RobustDecider(problem, predictor, guarantee="outcome", random_state=0, **settings).fit(X, Y, **split)
 
 
 def test_the_choice_depends_on_the_learning_split_only():
@@ -325,7 +325,9 @@ def test_the_default_beats_the_one_sided_box_where_learning_can_help(make):
         task = make(seed)
         premiums = []
         for learner in (Auto(), OneSidedBox()):
-            decider = ph.RobustDecider(task.problem, task.predictor, learner=learner, random_state=seed)
+            decider = ph.RobustDecider(
+                task.problem, task.predictor, learner=learner, guarantee="outcome", random_state=seed
+            )
             rows = {part: getattr(task.split, part) for part in ("train", "learn", "calibrate")}
             premiums.append(decider.fit(task.X, task.Y, **rows).evaluate(*task.rows("test")).premium.value)
         differences.append(premiums[0] - premiums[1])

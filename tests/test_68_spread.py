@@ -48,7 +48,7 @@ def fitted(n=800, learner=ScaledBox(), problem=LINEAR, frame=False, seed=0):  # 
     X, Y = uneven(n, seed)
     X = pd.DataFrame(X, columns=["a", "b", "c"]).assign(kind="x") if frame else X
     predictor = (lambda X: np.asarray(X)[:, :2].astype(float)) if frame else first_two
-    return ph.RobustDecider(problem, predictor, learner=learner, random_state=0).fit(X, Y)
+    return ph.RobustDecider(problem, predictor, learner=learner, guarantee="outcome", random_state=0).fit(X, Y)
 
 
 def first_two(X):
@@ -447,7 +447,9 @@ def test_commands_tell_of_a_spread_in_a_few_words(tmp_path):
     )
     model = tmp_path / "model.polyhedge"
     options = ["--outcomes", "u,v", "--problem", tmp_path / "problem.toml", "--features", "a,b,c", "--out", model]
-    fit = run("fit", "--data", tmp_path / "history.csv", *options, "--predictor", "linear", "--json")
+    fit = run(
+        "fit", "--data", tmp_path / "history.csv", *options, "--predictor", "linear", "--guarantee", "outcome", "--json"
+    )
     assert fit["spread"]["names"] == ["a", "b", "c"]
     assert run("inspect", model, "--json")["spread"] == fit["spread"]
     by = run("evaluate", model, tmp_path / "fresh.csv", "--by", "hard", "--json")["by"]

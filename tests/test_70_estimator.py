@@ -305,7 +305,8 @@ READY_MADE = {
 def fits_and_decides(problem, learner, n_rows, alpha):
     """Whether a decider learns from few heavy-tailed rows and then decides; what it says of the set."""
     Y = np.random.default_rng(0).standard_t(4, size=(n_rows, problem.n_outcomes)) + 1
-    decider = ph.RobustDecider(problem, "precomputed", alpha=alpha, learner=learner, random_state=0).fit(Y * 0.5, Y)
+    settings = {"learner": learner, "guarantee": "outcome", "random_state": 0}
+    decider = ph.RobustDecider(problem, "precomputed", alpha=alpha, **settings).fit(Y * 0.5, Y)
     assert decider.decide(Y[:3] * 0.5).is_optimal.all()
     return decider.learn_result_.detail
 

@@ -10,6 +10,7 @@ from sklearn.linear_model import LinearRegression
 from sklearn.tree import DecisionTreeRegressor
 
 import polyhedge as ph
+from polyhedge import words
 from polyhedge.calibration import conformal_radius, conformal_rank
 from polyhedge.plans import LawPlan, PlanReport
 from polyhedge.plans.costs import PlanProblem
@@ -19,6 +20,8 @@ from polyhedge.plans.risk import Risk
 from polyhedge.plans.rules import Rule, fit_planner
 from polyhedge.predictors import as_predictor
 from polyhedge.regions import Guard
+from polyhedge.report import model_report
+from polyhedge.settings import guarantee_in_force
 
 
 def linear() -> ph.DecisionProblem:
@@ -94,10 +97,103 @@ def test_model_file_keeps_the_plan_to_the_last_bit(fitted, tmp_path):
     assert "guarded" in str(ph.inspect_model(tmp_path / "plan.polyhedge"))
 
 
+def with_parameter() -> ph.DecisionProblem:
+    z, price = cp.Variable(2, nonneg=True), cp.Parameter(2, name="price")
+    return ph.DecisionProblem(decision=z, cost=lambda z, u: (u + price) @ z, constraints=[cp.sum(z) == 1], n_outcomes=2)
+
+
+def with_constant() -> ph.DecisionProblem:
+    z, price = cp.Variable(2, nonneg=True), cp.Parameter(2, name="price", value=[0.1, 0.2])
+    return ph.DecisionProblem(
+        decision=z, cost=lambda z, u: (u + price) @ z, constraints=[cp.sum(z) == 1], n_outcomes=2, constants=[price]
+    )
+
+
+def with_uncertain_constraints() -> ph.DecisionProblem:
+    z = cp.Variable(2, nonneg=True)
+    return ph.DecisionProblem(
+        decision=z, cost=lambda z, u: cp.sum(z), n_outcomes=2, uncertain_constraints=lambda z, u: [z >= u]
+    )
+
+
+def even(X):
+    return np.full((len(X), 2), 0.5)
+
+
+BOX = ph.learners.OneSidedBox()
+
+
+@pytest.mark.parametrize(
+    ("problem", "settings", "promised"),
+    [
+        (linear, {}, "cost"),
+        (with_constant, {}, "cost"),
+        (linear, {"plan": even}, "cost"),
+        (linear, {"learner": BOX}, "outcome"),
+        (linear, {"learner": BOX, "guarantee": "cost"}, "cost"),
+        (with_parameter, {}, "outcome"),
+        (with_parameter, {"guarantee": "cost"}, "cost"),
+        (with_uncertain_constraints, {}, "outcome"),
+        (with_uncertain_constraints, {"learner": BOX, "guarantee": "cost"}, "cost"),
+        (linear, {"guarantee": "outcome"}, "outcome"),
+    ],
+)
+def test_default_is_the_decision_taken_unless_a_set_is_asked_for(problem, settings, promised):
+    assert (
+        guarantee_in_force(settings.get("guarantee"), problem(), settings.get("learner"), settings.get("plan"))
+        == promised
+    )
+
+
+def test_default_fit_promises_the_cost_and_a_learner_the_outcome():
+    X, Y = ph.data.make_synthetic(100, rng=np.random.default_rng(0))
+    promised = [
+        ph.RobustDecider(linear(), **its).fit(X, Y).model_.guarantee for its in ({"plan": even}, {"learner": BOX})
+    ]
+    assert promised == ["cost", "outcome"]
+
+
 @pytest.mark.parametrize("name", ["set_", "spread_"])
 def test_what_only_a_set_has_names_the_guarantee_that_has_it(fitted, name):
+    assert not hasattr(fitted[0], name)
     with pytest.raises(AttributeError, match='guarantee="outcome"'):
         getattr(fitted[0], name)
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda decider, X, Y: decider.mean_volume(X),
+        lambda decider, X, Y: decider.evaluate(X, Y, volume=True),
+        lambda decider, X, Y: decider.scales(X),
+        lambda decider, X, Y: decider.residuals(X, Y),
+        lambda decider, X, Y: ph.plots.residual_set(decider, X, Y),
+        lambda decider, X, Y: ph.plots.residual_pairs(decider, X, Y),
+        lambda decider, X, Y: ph.plots.cost_directions(decider, X),
+        lambda decider, X, Y: words.facets(decider, X),
+        lambda decider, X, Y: words.facets_in_words(decider, X),
+    ],
+)
+def test_what_has_no_meaning_for_one_decision_names_the_guarantee_that_gives_it(fitted, ask):
+    decider, X, Y = fitted
+    with pytest.raises((ValueError, AttributeError), match='guarantee="outcome"'):
+        ask(decider, X[:20], Y[:20])
+
+
+def test_volume_is_told_of_sets_and_left_out_of_guards(fitted):
+    decider, X, Y = fitted
+    assert decider.evaluate(X[:20], Y[:20]).volume is None
+
+
+def test_page_and_words_of_a_plan_speak_of_the_decision_and_of_no_set(fitted):
+    decider, X, Y = fitted
+    for rows in ((), (X[:40], Y[:40])):
+        page = model_report(decider, *rows)
+        assert "inside the set" not in page
+        assert "inside their set" not in page
+        assert "judged bound" in page
+    assert words.plan_in_words(decider)[0] == decider.plan_.why()
+    assert any("altered afterwards has no bound" in one for one in words.promise_in_words(decider))
 
 
 def test_plan_says_what_was_chosen_and_why(fitted):

@@ -48,7 +48,7 @@ BOX = Given(ph.Box([1.0, 1.3]).as_polyhedron())
 
 def fitted(problem=LINEAR, predictor="precomputed", learner=BOX, X=X, Y=Y):
     X = Y * 0.8 if isinstance(predictor, str) else X
-    return ph.RobustDecider(problem, predictor, learner=learner, random_state=0).fit(X, Y)
+    return ph.RobustDecider(problem, predictor, learner=learner, guarantee="outcome", random_state=0).fit(X, Y)
 
 
 @pytest.fixture

@@ -69,6 +69,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def fit(folder: Path, data: Path, *more: object, out: str = "model.polyhedge") -> Result:
     fixed = ["--predictor", "linear"] if "--predictor" not in more else []
     problem = [] if "--problem" in more else ["--problem", folder / "problem.toml"]
+    # Most of what is asserted here is told of a set.
+    problem += [] if "--guarantee" in more else ["--guarantee", "outcome"]
     return run("fit", "--data", data, *problem, "--out", folder / out, *fixed, *more)
 
 
@@ -204,7 +206,7 @@ def test_rows_in_time_are_split_in_time_and_drift_is_told() -> None:
     frame.loc[240:, "left"] += 2.0
     shuffled = frame.sample(frac=1.0, random_state=0).reset_index(drop=True)
     problem = ph.problems.simplex_linear([0.0, 0.0])
-    options = TableOptions(time_column="day", predictor="linear")
+    options = TableOptions(time_column="day", predictor="linear", guarantee="outcome")
     fitted = fit_table(Table(shuffled, "history.csv"), problem, OUTCOMES, 0.2, options)
     day = shuffled["day"].to_numpy()
     parts = [fitted.split.train, fitted.split.learn, fitted.split.calibrate, fitted.held_out]

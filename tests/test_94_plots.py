@@ -64,7 +64,7 @@ def four() -> tuple[ph.RobustDecider, np.ndarray, np.ndarray]:
 def fitted(d: int, learner=None) -> tuple[ph.RobustDecider, np.ndarray, np.ndarray]:
     task = synthetic_task(0, n_outcomes=d, sizes=(200, 60, 60, 100))
     split, learner = task.split, learner or OneSidedBox()
-    decider = ph.RobustDecider(task.problem, task.predictor, learner=learner, random_state=0)
+    decider = ph.RobustDecider(task.problem, task.predictor, learner=learner, guarantee="outcome", random_state=0)
     decider.fit(task.X, task.Y, train=split.train, learn=split.learn, calibrate=split.calibrate)
     return decider, *task.rows("test")
 

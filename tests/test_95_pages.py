@@ -224,7 +224,7 @@ def test_page_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
 def fitted(d: int = 2, learner: Any = None) -> tuple[ph.RobustDecider, np.ndarray, np.ndarray]:
     task = synthetic_task(0, n_outcomes=d, sizes=(200, 60, 120, 150))
     split, learner = task.split, learner or OneSidedBox()
-    decider = ph.RobustDecider(task.problem, task.predictor, learner=learner, random_state=0)
+    decider = ph.RobustDecider(task.problem, task.predictor, learner=learner, guarantee="outcome", random_state=0)
     decider.fit(task.X, task.Y, train=split.train, learn=split.learn, calibrate=split.calibrate)
     return decider, *task.rows("test")
 
@@ -418,7 +418,8 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
         np.savetxt(folder / name, table, delimiter=",", header="width,height,a,b", comments="", fmt="%.5f")
     (folder / "problem.toml").write_text(PROBLEM, encoding="utf-8")
     data, problem, out = folder / "history.csv", folder / "problem.toml", folder / "m.polyhedge"
-    done = run("fit", "--data", data, "--outcomes", "a,b", "--problem", problem, "--predictor", "linear", "--out", out)
+    fixed = ["--predictor", "linear", "--guarantee", "outcome"]
+    done = run("fit", "--data", data, "--outcomes", "a,b", "--problem", problem, *fixed, "--out", out)
     assert done.exit_code == 0, done.output
     return out
 

@@ -47,7 +47,7 @@ from polyhedge.rows import (
     rows_for,
     split_into_parts,
 )
-from polyhedge.settings import NestedSettings, warn_if_fitted
+from polyhedge.settings import NestedSettings, guarantee_in_force, warn_if_fitted
 
 _SETTINGS = ("predictor", "learner", "split", "random_state", "calibration", "guarantee", "plan", "caution")
 _LOG = logging.getLogger(__name__)
@@ -84,11 +84,14 @@ class RobustDecider(FollowsOutcomes, Decides, Telling, NestedSettings):
     calibration : Calibrator or None
         What the promise is about, see `polyhedge.calibration`: `ByCategory`, `Weighted`, `Recent`, `Online` or
         `ThisModel`; None for all rows together. `promise_` says it in words.
-    guarantee : {"outcome", "cost"} or None
-        "outcome", the default: a set of outcomes is calibrated, and the decision is the best against all of them.
-        "cost": a plan fixes the decision first, and the bound on the cost of this one decision is calibrated. It is
-        lower, and says nothing of other decisions or outcomes. With a learner, the plan is the best decision against
-        the learned set; without one, rules compete on training and learning rows, see `plan_`.
+    guarantee : {"cost", "outcome"} or None
+        "cost": a plan fixes the decision first, and the bound on the cost of this one decision is calibrated. It is the
+        lowest, and says nothing of other decisions or outcomes. Rules compete on training and learning rows, see
+        `plan_`; with a learner, the plan is the best decision against the learned set.
+        "outcome": a set of outcomes is calibrated, and the decision is the best against all of them. The bound of every
+        other decision holds as well.
+        None means "cost", except where a learner is given, where the problem takes parameters row by row and where it
+        has uncertain constraints: then "outcome".
     plan : function, estimator with predict, or None
         A policy of your own, X -> decisions (N, ...), which is guarded: implies guarantee="cost". An estimator with
         `fit` is trained on the training rows; a function must depend on each row alone, and what it was made from must
@@ -293,12 +296,13 @@ class RobustDecider(FollowsOutcomes, Decides, Telling, NestedSettings):
 
     def _family(self, given: Given) -> tuple[RegionFamily, int, IndexArray, dict[str, Array]]:
         """What is learned, from how many rows, the rows that will calibrate it, and the parameters it is learned at."""
-        if self.plan is not None or (self.guarantee == "cost" and self.learner is None):
+        is_cost = guarantee_in_force(self.guarantee, given.problem, self.learner, self.plan) == "cost"
+        if is_cost and self.learner is None:
             guard, n_learn, calibrate_rows = planned_guard(given, self.plan, self.caution)
             return guard, n_learn, calibrate_rows, {}
         sets, n_learn, calibrate_rows, reference = self._learn(given)
         family: RegionFamily = sets
-        if self.guarantee == "cost":
+        if is_cost:
             family = Guard(given.problem, sets.predictor, SetPlan(sets))
         return family, n_learn, calibrate_rows, reference
 

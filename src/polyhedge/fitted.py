@@ -78,13 +78,11 @@ class FittedAttributes:
         """The predicted spread that scales the set at each row; None where one size serves all rows."""
         return self._sets("spread_").spread
 
-    def _sets(self, name: str) -> ScaledSet:
-        sets: ScaledSet | None = getattr(self._model.family, "sets", None)
-        if sets is None:
-            raise AttributeError(
-                f"A planned decision is guarded without a set of outcomes, so there is no {name}. Use "
-                'guarantee="outcome" for a set that guards every decision at once.'
-            )
+    def _sets(self, name: str, error: type[Exception] = AttributeError) -> ScaledSet:
+        try:
+            sets: ScaledSet = self._model.family.sets
+        except AttributeError as missing:
+            raise error(f"There is no {name}. {missing}") from None
         return sets
 
     @property
@@ -201,13 +199,15 @@ class FittedAttributes:
         `centers` are the predictions there, where they are known already.
         """
         model = self._fitted("scales")
-        return self._sets("scales").scales(model.features(X), self.centers(X) if centers is None else centers)
+        return self._sets("scale of a set", ValueError).scales(
+            model.features(X), self.centers(X) if centers is None else centers
+        )
 
     def residuals(self, X: Any, Y: ArrayLike) -> Array:
         """What `set_` is a set of: outcome minus prediction (N, d), over the predicted spread where there is one."""
         model = self._fitted("residuals")
         outcomes = model.outcomes(X, Y)
-        return self._sets("residuals").at(model.features(X)).residuals(outcomes)
+        return self._sets("residual that a set is made of", ValueError).at(model.features(X)).residuals(outcomes)
 
 
 class Telling:

@@ -62,7 +62,7 @@ def load(
         template,
         alpha=model.radii.alpha,
         calibration=None if calibrator == Marginal() else calibrator,
-        guarantee="cost" if model.family.kind == Guard.kind else None,
+        guarantee="cost" if model.family.kind == Guard.kind else "outcome",
     )
     decider.model_ = model
     if model.record.learn_result is not None:

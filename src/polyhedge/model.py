@@ -25,7 +25,7 @@ from polyhedge.metrics import RowMeasures, measure_rows
 from polyhedge.problems import DecisionProblem
 from polyhedge.problems.checks import check_outcomes
 from polyhedge.problems.parameters import from_columns, parameter_rows
-from polyhedge.regions import PlacedRegions, RegionFamily, Work
+from polyhedge.regions import PlacedRegions, RegionFamily, ScaledSet, Work
 from polyhedge.regions.family import DEFAULT_WORK
 from polyhedge.robust import Decisions
 from polyhedge.robust.decisions import Labels
@@ -98,6 +98,11 @@ class Model:
     def problem(self) -> DecisionProblem:
         """What is decided."""
         return self.family.problem
+
+    @property
+    def guarantee(self) -> str:
+        """What is promised: that the "outcome" lies in a set, or that the decision's "cost" is at most its bound."""
+        return "outcome" if self.family.kind == ScaledSet.kind else "cost"
 
     @property
     def set_radius(self) -> float:

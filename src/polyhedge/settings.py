@@ -13,8 +13,31 @@ from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted
 
 from polyhedge.columns.missing import takes_nan, takes_sparse
+from polyhedge.problems import DecisionProblem
 
-__all__ = ["NestedSettings", "warn_if_fitted"]
+__all__ = ["NestedSettings", "guarantee_in_force", "warn_if_fitted"]
+
+
+def guarantee_in_force(guarantee: str | None, problem: DecisionProblem, learner: Any = None, plan: Any = None) -> str:
+    """What a decider with these settings promises, "cost" or "outcome": the one place that knows the default.
+
+    The lowest bound on the decision that is taken is the default, except where a set is asked for by its learner;
+    where rows have parameters of their own, which need not be exchangeable; and where constraints are uncertain, which
+    no radius can repair for a decision that is fixed.
+
+    Examples
+    --------
+    >>> import polyhedge as ph
+    >>> problem = ph.problems.simplex_linear([0.0, 0.0])
+    >>> guarantee_in_force(None, problem), guarantee_in_force(None, problem, learner=ph.learners.OneSidedBox())
+    ('cost', 'outcome')
+    """
+    if guarantee is not None:
+        return guarantee
+    if plan is not None:
+        return "cost"
+    asks_for_set = learner is not None or problem.parameters or problem.uncertain_constraints is not None
+    return "outcome" if asks_for_set else "cost"
 
 
 class NestedSettings(BaseEstimator):

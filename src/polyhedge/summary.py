@@ -24,8 +24,11 @@ def held_in_words(alpha: float) -> str:
 
 def promise_of(model: Model) -> tuple[str, ...]:
     """What a model guarantees, and where the guarantee ends, for readers without statistics."""
-    is_set = model.family.kind == "set"
+    is_set = model.guarantee == "outcome"
     covers = "outcome lies in the set that the decision guards against, and the " if is_set else ""
+    alone = (
+        () if is_set else ("It is about the decision that is returned. One that is altered afterwards has no bound.",)
+    )
     whom = (
         "It is an average over cases. One particular kind of case may be covered less often."
         if model.radii.kind == "marginal"
@@ -37,6 +40,7 @@ def promise_of(model: Model) -> tuple[str, ...]:
         f"This rests on {model.radii.n} calibration rows that did nothing else, and on one assumption: new "
         "cases come from the same source as these rows. It needs no assumption on how good the predictions are.",
         whom,
+        *alone,
         "It is void if the world has changed since, or if calibration rows were used for anything else. "
         "Recalibrating on fresh rows restores it for cases that look like them.",
         "It says nothing about how low the bound is: poor predictions give bounds that hold but are costly.",

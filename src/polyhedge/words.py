@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 
 from polyhedge._validation import Array, Indices, Mask
+from polyhedge.calibration import OneRadius
 from polyhedge.estimator import RobustDecider
 from polyhedge.robust import Decisions
 from polyhedge.robust.counterpart import Counterpart
 from polyhedge.sets import Polyhedron, UncertaintySet, facets_of
 from polyhedge.summary import promise_of
 
-__all__ = ["Facet", "facets", "facets_in_words", "name_outcomes", "promise_in_words"]
+__all__ = ["Facet", "facets", "facets_in_words", "name_outcomes", "plan_in_words", "promise_in_words"]
 
 # A term that moves the facet by less than this share of the largest one is not worth a reader's time.
 _NEGLIGIBLE = 0.01
@@ -130,6 +131,27 @@ def facets_in_words(
             f"{'it closes' if one else 'they close'} the set where outcomes do not hurt"
         )
     return tuple(sentences)
+
+
+def plan_in_words(decider: RobustDecider) -> tuple[str, ...]:
+    """How a planned decision comes about and what its bound is made of; an AttributeError where a set was learned.
+
+    Examples
+    --------
+    >>> import polyhedge as ph
+    >>> Y = np.random.default_rng(0).normal(size=(100, 2))
+    >>> decider = ph.RobustDecider(ph.problems.simplex_linear([0.0, 0.0]), "precomputed", random_state=0).fit(Y / 2, Y)
+    >>> print(plan_in_words(decider)[1])
+    The bound is what the decision is planned to cost plus a margin of ..., the same for all rows.
+    """
+    plan, radii = decider.plan_, decider.model_.radii
+    margin = f"a margin of {radii.radius:.4g}, the same for all rows" if isinstance(radii, OneRadius) else "a margin"
+    return (
+        plan.why(),
+        f"The bound is what the decision is planned to cost plus {margin}.",
+        "It says nothing of other decisions: for a set of outcomes that serves every decision, fit with "
+        'guarantee="outcome".',
+    )
 
 
 def promise_in_words(decider: RobustDecider) -> tuple[str, ...]:

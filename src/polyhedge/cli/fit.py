@@ -73,9 +73,12 @@ def fit(
         float | None, typer.Option(min=0, help="Seconds after which the learner settles for what it has.")
     ] = None,
     guarantee: Annotated[
-        str,
-        typer.Option(help="outcome: a set guards every decision at once. cost: the lowest bound for the one taken."),
-    ] = "outcome",
+        str | None,
+        typer.Option(
+            help="cost: the lowest bound for the decision taken. outcome: a set guards every decision at once. By "
+            "default cost, unless the problem has uncertain constraints."
+        ),
+    ] = None,
     caution: Annotated[
         float, typer.Option(min=0, max=1, help="With --guarantee cost: weight of the bound against the mean cost.")
     ] = 0.5,

@@ -16,10 +16,13 @@ from polyhedge.plans.laws import MOST_POINTS, PlanRows
 from polyhedge.plans.plan import fit_plan
 from polyhedge.plans.policy import fit_policy
 from polyhedge.predictors import Predictor, fold_of, out_of_fold
-from polyhedge.problems import DecisionProblem
+from polyhedge.problems import DecisionProblem, NoSolutionError
 from polyhedge.regions import Guard, Plan
+from polyhedge.robust import decide_knowing
 
 _N_FOLDS, _ROWS_A_FOLD = 5, 10
+_FEW_ROWS = 5
+"""Rows at which a problem is tried before plans are made: where none has a solution, the problem is at fault."""
 _FEW = 100
 """Calibration rows below which learning rows serve better as such: the radius of fifty varies more than a law does."""
 
@@ -71,6 +74,7 @@ def planned_guard(given: Given, policy: Any, caution: float) -> tuple[Guard, int
     develop = split.train if is_few else np.concatenate([split.train, split.learn]) if trained else split.learn
     calibrate = np.concatenate([split.learn, split.calibrate]) if is_few else split.calibrate
     predictor, rows = _predicted(given, develop)
+    _check_solvable(given.problem, rows)
     plan: Plan
     if policy is None:
         plan = fit_plan(given.problem, rows, given.alpha, caution, given.seed)
@@ -87,6 +91,18 @@ def refreshed_guard(guard: Guard, given: Given) -> Guard:
     predictor, rows = _predicted(given, given.split.train)
     plan: Plan = guard.plan.refitted(rows, given.seed)  # type: ignore[attr-defined]
     return Guard(given.problem, predictor, plan)
+
+
+def _check_solvable(problem: DecisionProblem, rows: PlanRows) -> None:
+    """Raise where not even a prediction that comes true has a best decision, in any of a few rows."""
+    few = np.unique(np.linspace(0, len(rows) - 1, _FEW_ROWS).astype(int))
+    costs = decide_knowing(problem, rows.centers[few], rows.values[few] if problem.parameters else None)[1]
+    if not np.isfinite(costs).any():
+        raise NoSolutionError(
+            f"At the prediction {rows.centers[few[0]].round(4).tolist()} and others no decision is best: none meets "
+            "the constraints, or the cost can be lowered without limit. Relax the constraints, bound the decision or "
+            "check signs."
+        )
 
 
 def _predicted(given: Given, develop: IndexArray) -> tuple[Predictor, PlanRows]:

@@ -139,7 +139,12 @@ class Guard:
     @property
     def sets(self) -> ScaledSet:
         """The learned sets that the plan is made of; an AttributeError where it is made of something else."""
-        sets: ScaledSet = self.plan.sets  # type: ignore[attr-defined]
+        sets: ScaledSet | None = getattr(self.plan, "sets", None)
+        if sets is None:
+            raise AttributeError(
+                "A planned decision is guarded without a set of outcomes. Use "
+                'guarantee="outcome" for a set that guards every decision at once.'
+            )
         return sets
 
     def set_radius(self, radius: float) -> float:
@@ -207,9 +212,11 @@ class PlacedGuard:
         return Region(Polyhedron(W[sees], -h[sees]), 0.0, nothing[0])
 
     def volume(self, radii: Array) -> Volume:
-        """Mean volume of the regions; infinite where one is open."""
-        volumes = [self.region(i, float(radius)).volume() for i, radius in enumerate(radii)]
-        return Volume(float(np.mean(volumes)), 0.0)
+        """A ValueError: the region of a guard is open towards all outcomes that cannot hurt its decision."""
+        raise ValueError(
+            "A bound on the cost of one decision has no volume: it is open towards all outcomes that cannot hurt this "
+            'decision. Use guarantee="outcome" for a set of outcomes.'
+        )
 
     def take(self, rows: Indices) -> Self:
         """The plans of some of the rows."""

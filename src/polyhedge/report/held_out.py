@@ -31,6 +31,7 @@ class HeldOut:
     complaint : what went wrong with decisions, empty if nothing did.
     evidence : coverage of rows that are independent of each other: all of them, or one of each group of near-copies.
     has_groups : whether there are such groups.
+    has_set : whether outcomes are promised to lie in a set; otherwise costs are promised to be at most their bound.
     """
 
     X: Any
@@ -40,6 +41,7 @@ class HeldOut:
     complaint: str
     evidence: Proportion
     has_groups: bool
+    has_set: bool
 
     @property
     def costs(self) -> dict[str, Array]:
@@ -58,7 +60,9 @@ def observe(decider: RobustDecider, X: Any, Y: ArrayLike, groups: Any = None) ->
     outcomes, rows = model.outcomes(X, Y), model.measure(X, Y)
     evaluation = rows.summary(model.radii.alpha)
     evidence = evaluation.coverage if groups is None else thinned_coverage(rows, groups, np.random.default_rng(0))
-    return HeldOut(X, outcomes, rows, evaluation, rows.complaint, evidence, groups is not None)
+    return HeldOut(
+        X, outcomes, rows, evaluation, rows.complaint, evidence, groups is not None, model.guarantee == "outcome"
+    )
 
 
 def observed_blocks(held_out: HeldOut) -> list[Block]:
@@ -129,8 +133,9 @@ def _sentence(held_out: HeldOut) -> str:
     if held_out.has_groups:
         inside, held = (f"{100 * share.value:.1f} %" for share in (found.coverage, found.bound_held))
     groups = f" {evidence_in_words(held_out)}" if held_out.has_groups else ""
+    within = f"{inside} of the outcomes lay inside their set, and " if held_out.has_set else ""
     return (
-        f"On {n} rows that the model had not seen, {inside} of the outcomes lay inside their set, and {held} of the "
+        f"On {n} rows that the model had not seen, {within}{held} of the "
         f"rows cost at most their bound.{_constraints_in_words(found)}{groups} "
         f"The bound was {found.worst_case_cost} in the mean, the cost that came {found.realised_cost}. "
         f"The bound lies {found.premium} above the cost if the prediction were true."
@@ -151,7 +156,8 @@ def _constraints_in_words(found: Evaluation) -> str:
 def evidence_in_words(held_out: HeldOut) -> str:
     """What rows that are near-copies of each other prove."""
     found = held_out.evidence
-    return f"Rows of one group are near-copies: of one row of each of {found.n} groups, {_share(found)} lay inside."
+    kept = "lay inside" if held_out.has_set else "kept to their bound"
+    return f"Rows of one group are near-copies: of one row of each of {found.n} groups, {_share(found)} {kept}."
 
 
 def _share(found: Proportion) -> str:

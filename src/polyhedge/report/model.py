@@ -24,8 +24,9 @@ from polyhedge.report.blocks import Block, Card, Cards, Code, Facts, Missing, No
 from polyhedge.report.held_out import HeldOut, observe, observed_blocks
 from polyhedge.report.page import Page, Section
 from polyhedge.report.pictures import curve_picture, set_pictures
+from polyhedge.report.tables import Cell, Column, Table
 from polyhedge.tables import coverage_doubt
-from polyhedge.words import facets_in_words, name_outcomes, promise_in_words
+from polyhedge.words import facets_in_words, name_outcomes, plan_in_words, promise_in_words
 
 __all__ = ["ModelDetails", "model_page", "model_report"]
 
@@ -124,7 +125,8 @@ def _short(decider: RobustDecider, held_out: HeldOut | None, n_units: int) -> li
         Card(
             "Promised",
             f"≥ {_percent(1 - decider.alpha_)}",
-            "of outcomes inside the set, and of costs below their bound"
+            ("of outcomes inside the set, and " if _has_set(decider) else "")
+            + "of costs below their bound"
             + (" with all constraints kept" if decider.problem_.constraint_names else ""),
         )
     ]
@@ -134,17 +136,21 @@ def _short(decider: RobustDecider, held_out: HeldOut | None, n_units: int) -> li
     n, evidence = found.coverage.n, held_out.evidence
     low, high = (_percent(value) for value in (evidence.low, evidence.high))
     alone = f" by one row of each of {evidence.n} groups" if held_out.has_groups else ""
+    interval = f"of {n} held-out rows; 95 % interval {low} to {high}{alone}"
+    if _has_set(decider):
+        cards += [Card("Observed inside", _percent(found.coverage.value), interval), _held_card(found)]
+    else:
+        cards.append(Card("Bound held", _percent(found.promise_held.value), interval))
     cards += [
-        Card(
-            "Observed inside",
-            _percent(found.coverage.value),
-            f"of {n} held-out rows; 95 % interval {low} to {high}{alone}",
-        ),
-        _held_card(found),
         Card("Mean cost bound", _number(found.worst_case_cost.value), "known before the outcome"),
         Card("Mean realised cost", _number(found.realised_cost.value), _against_nominal(held_out)),
     ]
     return [Cards(cards), Text(_verdict(decider, held_out, n_units))]
+
+
+def _has_set(decider: RobustDecider) -> bool:
+    """Whether outcomes are promised to lie in a set; otherwise the cost of the decision is."""
+    return decider.model_.guarantee == "outcome"
 
 
 def _held_card(found: Evaluation) -> Card:
@@ -183,8 +189,9 @@ def _own_warnings(decider: RobustDecider, held_out: HeldOut | None, n_units: int
         found = held_out.evaluation
         if _is_too_low(decider, held_out, n_units):
             warnings.append(
-                f"Only {found.coverage.value:.1%} of the held-out outcomes were inside the set, promised were "
-                f"{_percent(found.promised)}. The data may have drifted: recalibrate on fresh rows."
+                f"Only {found.coverage.value:.1%} of the held-out "
+                f"{'outcomes were inside the set' if _has_set(decider) else 'rows cost at most their bound'}, promised "
+                f"were {_percent(found.promised)}. The data may have drifted: recalibrate on fresh rows."
             )
         if found.n_undecided:
             warnings.append(f"{found.n_undecided} held-out rows have no decision. {held_out.complaint}")
@@ -208,12 +215,16 @@ def _decided(decider: RobustDecider, names: Sequence[str], details: ModelDetails
         "Predictions": _describe(decider, "predictor", "ridge regression on simple nonlinear features"),
     }
     return [
-        Text(
-            "Each case comes with features from which the outcomes are predicted. The decision is the one whose cost "
-            "is least in the worst outcome of a set around the prediction."
-        ),
+        Text(f"Each case comes with features from which the outcomes are predicted. {_rule(decider)}"),
         Facts({name: value for name, value in facts.items() if value}),
     ]
+
+
+def _rule(decider: RobustDecider) -> str:
+    if hasattr(decider, "plan_"):
+        return "A plan turns the prediction into a decision, and the bound is on what exactly this decision costs."
+    worst = "The decision is the one whose cost is least in the worst outcome of a set around the prediction"
+    return f"{worst}." if _has_set(decider) else f"{worst}; the bound is on what exactly this decision costs."
 
 
 def _known(rows: tuple[Array, Array], names: Sequence[str]) -> str:
@@ -233,6 +244,8 @@ def _observed(held_out: HeldOut | None, names: Sequence[str]) -> list[Block]:
 
 
 def _guarded(decider: RobustDecider, X: Any, held_out: HeldOut | None, names: Sequence[str]) -> list[Block]:
+    if hasattr(decider, "plan_"):
+        return [Points(plan_in_words(decider)), _frontier(decider)]
     blocks: list[Block] = []
     if held_out is not None:
         blocks += set_pictures(decider, held_out.X, held_out.Y, names)
@@ -244,6 +257,25 @@ def _guarded(decider: RobustDecider, X: Any, held_out: HeldOut | None, names: Se
     else:
         blocks.append(Missing("Which sides of the set matter is counted over decisions.", _COMMAND))
     return blocks
+
+
+def _frontier(decider: RobustDecider) -> Table:
+    """What other weights of the bound against the mean cost would choose."""
+    rows = [
+        [
+            Cell(f"{row['caution']:g}", row["caution"]),
+            Cell(row["rule"]),
+            Cell(_number(row["bound"]), row["bound"]),
+            Cell(_number(row["cost"]), row["cost"]),
+        ]
+        for row in decider.frontier()
+    ]
+    note = (
+        f"This plan was made with caution {decider.plan_.caution:g}. The figures are judged on training and learning "
+        "rows, each by rules that had not seen it; none is calibrated, so that a caution may be chosen by them."
+    )
+    columns = [Column("caution"), Column("best rule", is_text=True), Column("judged bound"), Column("judged mean cost")]
+    return Table("Bound against mean cost", columns, rows, note)
 
 
 def _curve(decider: RobustDecider, held_out: HeldOut | None) -> list[Block]:
@@ -261,10 +293,7 @@ def _made(decider: RobustDecider, details: ModelDetails) -> list[Block]:
             f"{len(split.calibrate)} were kept for calibration"
         )
     facts["Level alpha"] = f"{decider.alpha_:g}"
-    sets = getattr(decider.model_.family, "sets", None)
-    scaled = "" if sets is None or sets.spread is None else ", scaled by a predicted spread"
-    kind = "the planned decision is guarded" if sets is None else type(sets.shape).__name__
-    facts["Set"] = f"{kind}, radius {decider.radius_:.6g}, from {decider.n_calibrate_} rows{scaled}"
+    facts |= _region_facts(decider)
     if result is not None:
         facts["Learner"] = result.detail or _describe(decider, "learner", "chosen by cross-fitting")
         facts["Learning"] = f"{result.status}; {_certificate(result.objective, result.lower_bound)}"
@@ -279,6 +308,14 @@ def _made(decider: RobustDecider, details: ModelDetails) -> list[Block]:
     if details.commands:
         blocks += [Text("To write this page again:"), Code("\n".join(details.commands))]
     return blocks
+
+
+def _region_facts(decider: RobustDecider) -> dict[str, str]:
+    size = f"radius {decider.radius_:.6g}, from {decider.n_calibrate_} rows"
+    if hasattr(decider, "plan_"):
+        return {"Plan": "; ".join(f"{e.rule} ({_percent(e.share)})" for e in decider.plan_.chosen), "Margin": size}
+    scaled = "" if decider.spread_ is None else ", scaled by a predicted spread"
+    return {"Set": f"{type(decider.set_).__name__}, {size}{scaled}"}
 
 
 def _certificate(objective: float, lower_bound: float) -> str:

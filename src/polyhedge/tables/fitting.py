@@ -23,6 +23,7 @@ from polyhedge.estimator import RobustDecider
 from polyhedge.learners import Auto, Certified
 from polyhedge.metrics import Evaluation, Proportion
 from polyhedge.problems import DecisionProblem
+from polyhedge.settings import guarantee_in_force
 from polyhedge.tables.options import TableOptions
 from polyhedge.tables.roles import row_prints
 from polyhedge.tables.rows import measure_table, quick_volume, thinned_coverage
@@ -114,13 +115,14 @@ def fit_table(
     rng = np.random.default_rng(options.seed)
     split, held_out = partition_rows(len(rows.Y), options.shares, rng=rng, groups=rows.groups, times=rows.times)
     predictor, reason = _predictor(schema, rows, split, options)
+    guarantee = guarantee_in_force(options.guarantee, problem)
     decider = RobustDecider(
         problem,
         predictor=make_predictor(predictor, schema, random_state=options.seed),
         alpha=alpha,
-        learner=_learner(options),
+        learner=_learner(options) if guarantee == "outcome" else None,
         random_state=options.seed,
-        guarantee=options.guarantee,
+        guarantee=guarantee,
         caution=options.caution,
         calibration=None if options.calibration is None else calibrator_named(options.calibration),
     )
@@ -131,7 +133,7 @@ def fit_table(
     evaluation, thinned = _held_out(decider, rows, held_out, rng)
     observed = evaluation.coverage if evaluation is not None and thinned is None else thinned
     n_groups = None if rows.groups is None else len(np.unique(rows.groups[split.calibrate]))
-    n_units = len(split.calibrate) if n_groups is None else n_groups
+    n_units = decider.n_calibrate_ if n_groups is None else n_groups
     is_marginal = decider.model_.radii.kind == "marginal"
     about_coverage = [] if observed is None or not is_marginal else doubts.coverage_doubt(observed, n_units, alpha)
     seen = rows.kept[np.concatenate([split.train, split.learn])]
@@ -153,10 +155,8 @@ def fit_table(
     )
 
 
-def _learner(options: TableOptions) -> Certified | None:
-    """What learns a set; nothing where the decision is planned."""
-    if options.guarantee == "cost":
-        return None
+def _learner(options: TableOptions) -> Certified:
+    """What learns a set."""
     return Certified(Auto(time_limit=options.time_limit), keep_interrupted=options.keep_interrupted)
 
 
@@ -189,7 +189,7 @@ def _doubts(
     scores = _scores(decider, rows, split.calibrate)
     judged = held_out if len(held_out) else split.calibrate
     centers = rows.Y[judged] - _residuals(decider, rows, judged)
-    n_units = len(split.calibrate) if rows.groups is None else len(np.unique(rows.groups[split.calibrate]))
+    n_units = decider.n_calibrate_ if rows.groups is None else len(np.unique(rows.groups[split.calibrate]))
     about_radius = []
     if decider.model_.radii.kind == "marginal":
         inside = scores <= decider.radius_

@@ -102,7 +102,9 @@ class Method:
 
 def learned(task: Task, alpha: float, seed: int, *, learner: Learner | None) -> Measured:
     """Learn with `RobustDecider` on the task's splits; None is the default learner."""
-    decider = RobustDecider(task.problem, task.predictor, alpha=alpha, learner=learner, random_state=seed)
+    decider = RobustDecider(
+        task.problem, task.predictor, alpha=alpha, learner=learner, guarantee="outcome", random_state=seed
+    )
     split = task.split
     began = time.perf_counter()
     decider.fit(task.X, task.Y, train=split.train, learn=split.learn, calibrate=split.calibrate)
