@@ -79,7 +79,7 @@ def tables(
     say_paragraph([LEGEND])
     paths = [out / "study.csv", out / "study.json", *write_tables(rows, out)]
     _say_paths([*paths, *_draw(out / "bubble", partial(draw_bubbles, rows, alpha=alpha))])
-    missing = left_out(figures) if quick else []
+    missing = left_out(figures) if quick and not method else []  # who names methods leaves out the others
     more = [f"Left out of this quick run: {', '.join(missing)}; without --quick they are added."] if missing else []
     if page:
         more.append(f"The page with all tables and figures: {write_study_report(out)}")
