@@ -150,7 +150,7 @@ def test_first_set_is_filled_and_its_coverage_is_in_the_legend(two) -> None:
     decider, X, Y = two
     ax = ph.plots.residual_set(decider, X, Y, outcome_names=["heating", "cooling"])
     inside = decider.set_.contains(Y - decider.predictor_.predict(X), decider.radius_).mean()
-    assert f"({100 * inside:.1f} %)" in texts(ax)
+    assert f"({100 * inside:.1f} %)" in " ".join(ax.get_legend_handles_labels()[1])
     assert "heating: outcome minus prediction" in texts(ax)
     assert "costlier this way" in texts(ax)
 

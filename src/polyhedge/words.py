@@ -27,6 +27,8 @@ _TIGHT = 1e-7
 _WEIGHTY = 1e-6
 # How often facets bind is counted over at most so many rows, spread evenly.
 _MOST_ROWS = 500
+# Beyond so many facets that bind, so many are told: those that bind most often.
+_MANY, _TOLD = 5, 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,6 +98,8 @@ def facets_in_words(
 ) -> tuple[str, ...]:
     """One sentence for each facet that binds, one for all others; for a round set, its reach in each outcome.
 
+    Where more than five bind, the three that bind most often, and how many more.
+
     Parameters
     ----------
     decider : RobustDecider, fitted.
@@ -120,7 +124,12 @@ def facets_in_words(
     found = facets(decider, X, outcome_names, decisions=decisions)
     if not found:
         return _round_in_words(decider.set_, decider.model_.set_radius, name_outcomes(decider, outcome_names))
-    sentences = [str(facet) for facet in found if facet.share > 0]
+    binding = [facet for facet in found if facet.share > 0]
+    shown = binding if len(binding) <= _MANY else binding[:_TOLD]
+    sentences = [str(facet) for facet in shown]
+    if len(shown) < len(binding):
+        rest = binding[_TOLD:]
+        sentences.append(f"{len(rest)} more facets bind, each in at most {_percent(rest[0].share)} of decisions")
     if decider.spread_ is not None:
         sentences.append(_spread_in_words(decider.scales(X)))
     idle = sorted(facet.number for facet in found if facet.share == 0)

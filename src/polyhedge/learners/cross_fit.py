@@ -153,10 +153,14 @@ class Contest:
         for name, cost in self.judged.items():
             if cost < self.judged[chosen] - margin:
                 chosen = name
+        least = min(self.judged, key=lambda name: self.judged[name])
+        lead = ""
+        if self.judged[least] < self.judged[chosen]:
+            lead = f"; {least} would have to be lower by more than {margin:.3g}, which chance gives it, to be worth it"
         premiums = ", ".join(f"{name} {cost - self._nominal:.4g}" for name, cost in self.judged.items())
         failed = f"; {', '.join(self.failed)} cannot be learned here" if self.failed else ""
         stopped = f"; {self.stopped} before all were compared" if self.stopped else ""
-        return chosen, f"cross-fitted premiums: {premiums}{failed}{stopped}"
+        return chosen, f"cross-fitted premiums: {premiums}{lead}{failed}{stopped}"
 
 
 @runtime_checkable

@@ -35,6 +35,7 @@ class CostCurve:
     realised : (k,) mean cost of the same decisions at the outcomes that came.
     nominal : mean cost at these outcomes of deciding as if the predictions were true.
     oracle : mean cost had the outcomes been known.
+    own_bound, own_realised : mean bound and mean cost of the decider as it is, with its own radius.
     """
 
     alphas: Array
@@ -43,6 +44,8 @@ class CostCurve:
     realised: Array
     nominal: float
     oracle: float
+    own_bound: float
+    own_realised: float
 
 
 def cost_curve(decider: RobustDecider, X: Any, Y: ArrayLike, alphas: Sequence[float] = ALPHAS) -> CostCurve:
@@ -53,8 +56,10 @@ def cost_curve(decider: RobustDecider, X: Any, Y: ArrayLike, alphas: Sequence[fl
     """
     model = decider.model_
     outcomes, problem = model.outcomes(X, Y), model.problem
-    regions = model.placed(X).regions
+    placed = model.placed(X)
+    regions, own = placed.regions, placed.decide()
     scores = regions.scores(outcomes)
+    own_costs = float(own.cost_bound.mean()), float(problem.evaluate(own.flat, outcomes).mean())
     kept = [check_alpha(a) for a in sorted(set(alphas), reverse=True) if len(scores) >= minimum_samples(a)]
     if not kept:
         raise ValueError(
@@ -77,6 +82,8 @@ def cost_curve(decider: RobustDecider, X: Any, Y: ArrayLike, alphas: Sequence[fl
         np.array(realised),
         nominal=float(problem.evaluate(trusting, outcomes).mean()),
         oracle=float(decide_knowing(problem, outcomes)[1].mean()),
+        own_bound=own_costs[0],
+        own_realised=own_costs[1],
     )
 
 
@@ -100,7 +107,11 @@ def cost_coverage(
     )
     ax.axhline(curve.nominal, color=ORANGE, linestyle="-.", label="realised, trusting the prediction")
     ax.axhline(curve.oracle, color=GREY, linestyle=":", label="realised, knowing the outcome")
-    ax.axvline(100 * (1 - decider.alpha_), color=BLUE, alpha=0.35, linewidth=6, label="level of this decider")
+    level = 100 * (1 - decider.alpha_)
+    ax.axvline(level, color=BLUE, alpha=0.2, linewidth=6, label="level of this decider")
+    own = f"its own bound: {curve.own_bound:.4g}, realised {curve.own_realised:.4g}"
+    ax.plot([level], [curve.own_bound], color=BLUE, marker="D", markersize=9, linestyle="none", label=own)
+    ax.plot([level], [curve.own_realised], color=GREEN, marker="D", markersize=8, linestyle="none")
     ax.set_xlabel("coverage promised, 1 - alpha (%)")
     ax.set_ylabel("cost")
     ax.legend(loc="best", fontsize=9, framealpha=0.6)

@@ -22,13 +22,17 @@ _MOST_DIRECTIONS = 6
 _ANGLE = np.deg2rad(6.0)
 _STEP = 1e-6
 """Of differences, relative to the outcome: between what rounding and what curvature would spoil."""
+# Worst cases that are computed for the directions, each a small program, and pieces beyond which none are.
+_MOST_WORST_CASES, _MOST_PIECES = 600, 64
+# Worst cases closer than this share of the cost are equal up to rounding of the solver.
+_TIED = 1e-6
 
 
 def cost_directions(decider: RobustDecider, X: Any) -> tuple[Array, Array]:
     """Unit directions (k, d) in which a rising outcome raises the cost of the decisions at X, most frequent first.
 
-    Neighbours within a few degrees are merged and at most six are given, with the share (k,) of the decisions that
-    each stands for.
+    A decision may balance several: all that its bound rests on are given. Neighbours within a few degrees are merged
+    and at most six are given, with the share (k,) of the decisions for which each matters.
     """
     model = decider.model_
     at = model.family.sets.at(model.features(X))
@@ -42,10 +46,28 @@ def directions_around(
     chosen = np.unique(np.linspace(0, len(centers) - 1, min(len(centers), _MOST_ROWS)).astype(int))
     found = decide(problem, shape, radius, centers[chosen], scales=None if scales is None else scales[chosen])
     decided = np.isfinite(found.worst_outcome).all(axis=1)
-    z = found.flat[decided]
-    slopes = cost_slopes(problem, z, found.worst_outcome[decided])
+    z, worst, kept = found.flat[decided], found.worst_outcome[decided], chosen[decided]
+    if problem.structure.has_pieces and 1 < len(problem.pieces) <= _MOST_PIECES and not len(problem.support_rows[0]):
+        step = max(len(z) * len(problem.pieces) // _MOST_WORST_CASES, 1)
+        sizes = np.ones(len(z)) if scales is None else scales[kept]
+        z, kept, sizes = z[::step], kept[::step], sizes[::step]
+        slopes = _binding_slopes(problem, shape, radius, z, centers[kept], sizes)
+    else:
+        slopes = cost_slopes(problem, z, worst)
     lengths = np.linalg.norm(slopes, axis=1)
-    return _merged(slopes[lengths > 0] / lengths[lengths > 0, None])
+    return _merged(slopes[lengths > 0] / lengths[lengths > 0, None], len(z))
+
+
+def _binding_slopes(
+    problem: DecisionProblem, shape: UncertaintySet, radius: float, z: Array, centers: Array, scales: Array
+) -> Array:
+    """Slopes of all pieces whose worst case is the bound: a decision balances them, and each of them hurts."""
+    pieces = problem.pieces
+    slopes = pieces.directions(z)
+    reach = np.asarray(shape.support(slopes.reshape(-1, slopes.shape[2]), radius)).reshape(slopes.shape[:2])
+    worst = pieces.values(z, centers) + scales[:, None] * reach
+    binds = worst >= worst.max(axis=1, keepdims=True) - _TIED * (1 + np.abs(worst).max(axis=1, keepdims=True))
+    return np.asarray(slopes[binds])
 
 
 def cost_slopes(problem: DecisionProblem, z: Array, outcomes: Array) -> Array:
@@ -82,7 +104,7 @@ def _by_differences(problem: DecisionProblem, z: Array, outcomes: Array) -> Arra
     return np.where(np.isfinite(slopes), slopes, 0.0)
 
 
-def _merged(units: Array) -> tuple[Array, Array]:
+def _merged(units: Array, n: int) -> tuple[Array, Array]:
     """Greedy: each direction joins the first kept one within the angle, the most frequent are kept first."""
     if not len(units):
         return units, np.zeros(0)
@@ -93,8 +115,8 @@ def _merged(units: Array) -> tuple[Array, Array]:
         unit = distinct[k] / np.linalg.norm(distinct[k])
         near = [m for m, other in enumerate(kept) if unit @ other >= np.cos(_ANGLE)]
         if near:
-            shares[near[0]] += counts[k] / len(units)
+            shares[near[0]] = min(shares[near[0]] + counts[k] / n, 1.0)
         elif len(kept) < _MOST_DIRECTIONS:
             kept.append(unit)
-            shares.append(counts[k] / len(units))
+            shares.append(min(counts[k] / n, 1.0))
     return np.array(kept), np.array(shares)

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 __all__ = ["decision_map"]
 
+# A feature of so few values is drawn at these alone, and so many features are told where they are held.
+_FEW, _MOST_HELD = 2, 6
+
 
 def decision_map(
     decider: RobustDecider,
@@ -54,12 +57,45 @@ def decision_map(
     ax = new_axes(ax)
     _paint(ax, first, second, found, show, _names(decider, decision_names))
     ax.scatter(_values(X, columns[0]), _values(X, columns[1]), s=5, color=GREY, alpha=0.45, linewidths=0, zorder=3)
-    ax.set_xlim(first[0], first[-1])
-    ax.set_ylim(second[0], second[-1])
-    for setter, column in ((ax.set_xlabel, columns[0]), (ax.set_ylabel, columns[1])):
-        setter(str(X.columns[column]) if hasattr(X, "columns") else f"feature {column + 1}")
+    _set_axis(ax.xaxis, ax.set_xlim, first, X, columns[0])
+    _set_axis(ax.yaxis, ax.set_ylim, second, X, columns[1])
+    held = _held(X, columns)
+    if held:
+        ax.set_title(held, fontsize=8, loc="left", wrap=True)
     tidy(ax).grid(visible=False)
     return ax
+
+
+def _set_axis(axis: Any, set_limits: Any, values: Array, X: Any, column: int) -> None:
+    """Name an axis and end it where the grid ends; a feature of two values has two ticks, between which nothing is."""
+    axis.set_label_text(_name_of(X, column))
+    if len(values) > _FEW:
+        set_limits(values[0], values[-1])
+        return
+    margin = (values[1] - values[0]) / 2
+    set_limits(values[0] - margin, values[1] + margin)
+    axis.set_ticks(values, ["no", "yes"] if _is_boolean(X, column) else [f"{value:g}" for value in values])
+
+
+def _name_of(X: Any, column: int) -> str:
+    return str(X.columns[column]) if hasattr(X, "columns") else f"feature {column + 1}"
+
+
+def _is_boolean(X: Any, column: int) -> bool:
+    dtype = X.dtypes.iloc[column] if hasattr(X, "iloc") else np.asarray(X).dtype
+    return bool(dtype.kind == "b")
+
+
+def _held(X: Any, columns: list[int]) -> str:
+    """Where the other features are held, in words."""
+    others = [k for k in range(X.shape[1]) if k not in columns]
+    values = [_typical(X.iloc[:, k]) if hasattr(X, "iloc") else np.nanmedian(np.asarray(X)[:, k]) for k in others]
+    shown = [
+        f"{_name_of(X, k)} = {value:.4g}" if isinstance(value, (float, np.floating)) else f"{_name_of(X, k)} = {value}"
+        for k, value in zip(others[:_MOST_HELD], values, strict=False)
+    ]
+    more = f" and {len(others) - _MOST_HELD} more" if len(others) > _MOST_HELD else ""
+    return f"held at: {', '.join(shown)}{more}" if shown else ""
 
 
 def _paint(ax: Axes, first: Array, second: Array, found: Decisions, show: int | str | None, names: list[str]) -> None:
@@ -151,7 +187,8 @@ def _range(values: Array, resolution: int) -> Array:
     low, high = float(np.nanmin(values)), float(np.nanmax(values))
     if low == high:
         raise ValueError("A feature of the map has only one value, so there is nothing to draw. Choose another.")
-    return np.linspace(low, high, resolution)
+    distinct = np.unique(values[np.isfinite(values)])
+    return distinct if len(distinct) <= _FEW else np.linspace(low, high, resolution)
 
 
 def _grid(X: Any, columns: list[int], first: Array, second: Array) -> Any:
@@ -163,7 +200,11 @@ def _grid(X: Any, columns: list[int], first: Array, second: Array) -> Any:
         return rows
     typical = {name: _typical(X[name]) for name in X.columns}
     frame = X.iloc[np.zeros(len(horizontal), dtype=int)].reset_index(drop=True).assign(**typical)
-    return frame.assign(**{X.columns[columns[0]]: horizontal, X.columns[columns[1]]: vertical})
+    drawn = {
+        X.columns[k]: axis.astype(bool) if _is_boolean(X, k) else axis
+        for k, axis in zip(columns, (horizontal, vertical), strict=True)
+    }
+    return frame.assign(**drawn)
 
 
 def _typical(column: Any) -> Any:

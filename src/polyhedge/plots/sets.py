@@ -110,7 +110,11 @@ def residual_set(
         unit=unit_of(decider),
         ax=ax,
     )
-    drawn.legend(loc="best", fontsize=9, framealpha=0.6)
+    if ax is None:  # a picture of our own has room below: inside, a legend would hide rows
+        handles, labels = drawn.get_legend_handles_labels()
+        drawn.figure.legend(handles, labels, loc="outside lower center", ncols=2, fontsize=9, frameon=False)
+    else:
+        drawn.legend(loc="best", fontsize=9, framealpha=0.6)
     return drawn
 
 

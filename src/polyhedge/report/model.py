@@ -21,6 +21,7 @@ from polyhedge.estimator import RobustDecider
 from polyhedge.metrics import Evaluation
 from polyhedge.problems.decision_problem import Curvature
 from polyhedge.report.blocks import Block, Card, Cards, Code, Facts, Missing, Note, Points, Text
+from polyhedge.report.examples import decided_rows, formulas, predictor_name
 from polyhedge.report.held_out import HeldOut, observe, observed_blocks
 from polyhedge.report.page import Page, Section
 from polyhedge.report.pictures import curve_picture, set_pictures
@@ -32,6 +33,10 @@ __all__ = ["ModelDetails", "model_page", "model_report"]
 
 _PACKAGES = ("polyhedge", "numpy", "scipy", "scikit-learn", "cvxpy", "highspy", "clarabel")
 _MOST_NAMES = 12
+_NEGATIVE = (
+    ". It is negative because it counts from the shape as it was learned: calibration found that every side may move "
+    "inwards by this much, so the bounds are lower than learning had planned"
+)
 _MOST_ROWS = 5000
 _COST_IN_WORDS = {
     Curvature.AFFINE: "rises or falls evenly with each outcome (affine)",
@@ -99,7 +104,7 @@ def model_page(
     warnings = [*details.warnings, *own]
     sections = [
         Section("In short", [*_short(decider, held_out, n_units), *(Note(text, warning=True) for text in warnings)]),
-        Section("What is decided", _decided(decider, names, details)),
+        Section("What is decided", _decided(decider, names, details, held_out)),
         Section("What is promised, and what is not", [Points(promise_in_words(decider))]),
         Section("What was observed", _observed(held_out, names)),
         Section("What the decisions guard against", _guarded(decider, X, held_out, names)),
@@ -203,7 +208,9 @@ def _own_warnings(decider: RobustDecider, held_out: HeldOut | None, n_units: int
     return warnings
 
 
-def _decided(decider: RobustDecider, names: Sequence[str], details: ModelDetails) -> list[Block]:
+def _decided(
+    decider: RobustDecider, names: Sequence[str], details: ModelDetails, held_out: HeldOut | None
+) -> list[Block]:
     problem = decider.problem_
     decision = _listed(details.decision_names or problem.decision_names)
     facts = {
@@ -212,11 +219,13 @@ def _decided(decider: RobustDecider, names: Sequence[str], details: ModelDetails
         "Unknown when deciding": _listed(names),
         "Cost": f"The cost {_COST_IN_WORDS[problem.curvature]}.",
         "Known of the outcomes": _known(problem.support_rows, names),
-        "Predictions": _describe(decider, "predictor", "ridge regression on simple nonlinear features"),
+        "Predictions": predictor_name(decider),
     }
     return [
         Text(f"Each case comes with features from which the outcomes are predicted. {_rule(decider)}"),
         Facts({name: value for name, value in facts.items() if value}),
+        *formulas(decider),
+        *([] if held_out is None else decided_rows(decider, held_out)),
     ]
 
 
@@ -294,10 +303,14 @@ def _made(decider: RobustDecider, details: ModelDetails) -> list[Block]:
         )
     facts["Level alpha"] = f"{decider.alpha_:g}"
     facts |= _region_facts(decider)
+    if decider.radius_ < 0 and "Set" in facts:
+        facts["Set"] += _NEGATIVE
     if result is not None:
         facts["Learner"] = result.detail or _describe(decider, "learner", "chosen by cross-fitting")
         facts["Learning"] = f"{result.status}; {_certificate(result.objective, result.lower_bound)}"
     trail = getattr(decider, "calibrations_", ())
+    if trail:
+        facts["Calibrated on"] = trail[-1].date[:10]
     if len(trail) > 1:
         facts["Radii so far"] = "; ".join(
             f"{c.radius:.6g} for alpha {c.alpha:g} from {c.n} rows on {c.date[:10]}" for c in trail

@@ -25,7 +25,7 @@ _MOST_PAIRS = 3
 
 
 def draw(
-    paint: Callable[..., Any], caption: str, size: tuple[float, float] = (5.4, 4.0), n_panels: int = 1
+    paint: Callable[..., Any], caption: str, size: tuple[float, float] = (9.0, 4.2), n_panels: int = 1
 ) -> list[Block]:
     """A picture made by `paint(ax)`, or `paint(upper, lower)` of two panels, as a block.
 
@@ -59,7 +59,7 @@ def set_pictures(decider: RobustDecider, X: Any, Y: Array, names: Sequence[str])
             f"The set around a prediction and {len(Y)} held-out outcomes, each less its prediction{over}. Arrows show "
             "which way outcomes cost more: there the set is tight. It may be wide open where outcomes cannot hurt."
         )
-        return draw(lambda ax: residual_set(decider, X, Y, outcome_names=names, ax=ax), caption, (5.4, 4.8))
+        return draw(lambda ax: residual_set(decider, X, Y, outcome_names=names, ax=ax), caption, (9.0, 5.4))
     residuals = decider.residuals(X, Y)
     chosen = most_uncertain(residuals, Y, 3)
     sets, directions = {"the set": (decider.set_, decider.model_.set_radius)}, cost_directions(decider, X)
@@ -111,7 +111,8 @@ def curve_picture(decider: RobustDecider, X: Any, Y: Array) -> list[Block]:
     """Cost bound and realised cost against the level."""
     caption = (
         "What it would cost to promise more or less: the shape stays, and its size is calibrated on the held-out rows "
-        "for each level. The promise of this model is marked."
+        "for each level. Diamonds are this model as it is, the mean costs above: other rows calibrated it, so they lie "
+        "near the curves, and not on them."
     )
     try:
         return draw(lambda ax: cost_coverage(decider, X, Y, ax=ax), caption)

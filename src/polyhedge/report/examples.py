@@ -1,0 +1,81 @@
+"""What is decided, shown: the cost and the constraints as formulas, and a few rows with their decisions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from polyhedge.data import take_rows
+from polyhedge.estimator import RobustDecider
+from polyhedge.problems.in_words import formulas_by_name
+from polyhedge.report.blocks import Block, Code, Text
+from polyhedge.report.held_out import HeldOut
+from polyhedge.report.tables import Cell, Column, Table
+from polyhedge.summary import held_in_words
+
+__all__ = ["decided_rows", "formulas", "predictor_name"]
+
+_ROWS, _FEATURES, _DECISIONS = 5, 4, 6
+
+
+def formulas(decider: RobustDecider) -> list[Block]:
+    """The cost that is minimised, and what a decision must satisfy, in the names of decisions and outcomes."""
+    cost, limits = formulas_by_name(decider.problem_)
+    lines = [f"cost        {cost}", *(f"subject to  {limit}" for limit in limits)]
+    return [
+        Text("Costs, decisions and outcomes are in the units of the data; the formulas are:"),
+        Code("\n".join(lines)),
+    ]
+
+
+def decided_rows(decider: RobustDecider, held_out: HeldOut) -> list[Block]:
+    """The first held-out rows: what was known, what is decided, what it costs at most, what came."""
+    n = min(_ROWS, len(held_out.Y))
+    X = take_rows(held_out.X, np.arange(n))
+    decisions = decider.model_.decide(X)
+    names = [str(name) for name in getattr(X, "columns", ())][:_FEATURES]
+    decided = list(decider.problem_.decision_names)[:_DECISIONS]
+    columns = [
+        Column("row"),
+        *(Column(name, "known") for name in names),
+        *(Column(name, "decided") for name in decided),
+        Column("costs at most", "promised"),
+        Column("cost that came", "observed"),
+    ]
+    labels = list(X.index) if hasattr(X, "index") else list(range(n))
+    z = decisions.z.reshape(n, -1)
+    rows = [
+        [
+            Cell(str(labels[i])),
+            *(_cell(X[name].iloc[i]) for name in names),
+            *(_cell(float(value)) for value in z[i, : len(decided)]),
+            _cell(float(decisions.cost_bound[i])),
+            _cell(float(held_out.rows.realised[i])),
+        ]
+        for i in range(n)
+    ]
+    more = len(decider.problem_.decision_names) - len(decided)
+    note = f"The first {n} held-out rows. Each bound is {held_in_words(decider.alpha_)}." + (
+        f" {more} more entries of the decision are not shown." if more else ""
+    )
+    return [Table("Decisions of some rows", columns, rows, note, sortable=False)]
+
+
+def predictor_name(decider: RobustDecider) -> str:
+    """What predicts: how it was chosen, or the class of the model at the end of a pipeline."""
+    chosen = decider.settings_.get("chosen predictor")
+    if chosen:
+        return chosen
+    given = decider.settings_.get("predictor", "None")
+    if given in ("None", "'precomputed'"):
+        return "given with the rows" if given != "None" else "ridge regression on simple nonlinear features"
+    model = getattr(decider.predictor_, "model", None)
+    while hasattr(model, "steps") or hasattr(model, "estimator"):
+        model = model.steps[-1][1] if hasattr(model, "steps") else model.estimator
+    return type(model).__name__ if model is not None else given.partition("(")[0].removeprefix("<").partition(" ")[0]
+
+
+def _cell(value: Any) -> Cell:
+    number = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
+    return Cell(f"{value:.4g}", float(value)) if number else Cell(str(value))
