@@ -10,6 +10,7 @@ import polyhedge as ph
 from polyhedge.learners import OneSidedBox
 from polyhedge.plots.directions import cost_directions
 from polyhedge.words import facets_in_words
+from shared import run
 
 pytestmark = pytest.mark.needs("matplotlib")
 
@@ -115,3 +116,10 @@ def test_a_dearer_choice_is_told_with_its_reason():
     chosen, said = contest._winner("box")
     assert chosen == "box"
     assert "descent would have to be lower by more than 9" in said
+
+
+@pytest.mark.parametrize("command", ["fit", "decide", "evaluate", "inspect", "plot", "report"])
+def test_help_asks_for_no_value_of_a_flag(command):
+    lines = [line for line in run(command, "--help").output.splitlines() if "--json" in line or "--raw" in line]
+    assert lines
+    assert not [line for line in lines if "<bool>" in line or "BOOLEAN" in line]

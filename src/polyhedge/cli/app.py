@@ -27,7 +27,12 @@ class _Commands(TyperGroup):
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """A command of the library, or else one that another package adds."""
-        return super().get_command(ctx, cmd_name) or added_command(cmd_name)
+        command = super().get_command(ctx, cmd_name) or added_command(cmd_name)
+        for option in getattr(command, "params", ()):
+            # A flag takes no value, so that its help must not ask for one.
+            if getattr(option, "is_flag", False) and option.metavar is None:
+                option.metavar = ""
+        return command
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Say where a command can be had that is not installed."""

@@ -8,7 +8,7 @@ import numpy as np
 
 from polyhedge._validation import Array
 from polyhedge.estimator import RobustDecider
-from polyhedge.problems import DecisionProblem
+from polyhedge.problems import DecisionProblem, Pieces
 from polyhedge.robust import decide
 from polyhedge.sets import UncertaintySet
 
@@ -47,11 +47,12 @@ def directions_around(
     found = decide(problem, shape, radius, centers[chosen], scales=None if scales is None else scales[chosen])
     decided = np.isfinite(found.worst_outcome).all(axis=1)
     z, worst, kept = found.flat[decided], found.worst_outcome[decided], chosen[decided]
-    if problem.structure.has_pieces and 1 < len(problem.pieces) <= _MOST_PIECES and not len(problem.support_rows[0]):
-        step = max(len(z) * len(problem.pieces) // _MOST_WORST_CASES, 1)
+    pieces = problem.pieces
+    if pieces is not None and 1 < len(pieces) <= _MOST_PIECES and not len(problem.support_rows[0]):
+        step = max(len(z) * len(pieces) // _MOST_WORST_CASES, 1)
         sizes = np.ones(len(z)) if scales is None else scales[kept]
         z, kept, sizes = z[::step], kept[::step], sizes[::step]
-        slopes = _binding_slopes(problem, shape, radius, z, centers[kept], sizes)
+        slopes = _binding_slopes(pieces, shape, radius, z, centers[kept], sizes)
     else:
         slopes = cost_slopes(problem, z, worst)
     lengths = np.linalg.norm(slopes, axis=1)
@@ -59,10 +60,9 @@ def directions_around(
 
 
 def _binding_slopes(
-    problem: DecisionProblem, shape: UncertaintySet, radius: float, z: Array, centers: Array, scales: Array
+    pieces: Pieces, shape: UncertaintySet, radius: float, z: Array, centers: Array, scales: Array
 ) -> Array:
     """Slopes of all pieces whose worst case is the bound: a decision balances them, and each of them hurts."""
-    pieces = problem.pieces
     slopes = pieces.directions(z)
     reach = np.asarray(shape.support(slopes.reshape(-1, slopes.shape[2]), radius)).reshape(slopes.shape[:2])
     worst = pieces.values(z, centers) + scales[:, None] * reach

@@ -70,7 +70,7 @@ def predictor_name(decider: RobustDecider) -> str:
     given = decider.settings_.get("predictor", "None")
     if given in ("None", "'precomputed'"):
         return "given with the rows" if given != "None" else "ridge regression on simple nonlinear features"
-    model = getattr(decider.predictor_, "model", None)
+    model: Any = getattr(decider.predictor_, "model", None)
     while hasattr(model, "steps") or hasattr(model, "estimator"):
         model = model.steps[-1][1] if hasattr(model, "steps") else model.estimator
     return type(model).__name__ if model is not None else given.partition("(")[0].removeprefix("<").partition(" ")[0]
