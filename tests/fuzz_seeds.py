@@ -88,12 +88,12 @@ def curved() -> ph.DecisionProblem:
 
 
 def shop(*, whole: bool = False) -> ph.DecisionProblem:
-    """A newsvendor whose plans need a program a row."""
+    """A newsvendor that two rows couple, so that its plans need a program a row."""
     z = cp.Variable(2, integer=whole)
     return ph.DecisionProblem(
         decision=z,
         cost=lambda z, u: cp.sum(cp.pos(z - u) + 3 * cp.pos(u - z)),
-        constraints=[z >= 0, z <= 4, cp.sum(z) <= 5],
+        constraints=[z >= 0, z <= 4, cp.sum(z) <= 5, z[0] <= 3 + z[1]],
         n_outcomes=2,
     )
 

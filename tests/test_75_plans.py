@@ -13,6 +13,7 @@ from polyhedge.plans import LawPlan, PlanReport, PlanRows, fit_plan, plan_from
 from polyhedge.plans.contest import Judged, handicapped, planned_cost, resampled
 from polyhedge.plans.costs import PlanProblem
 from polyhedge.plans.laws import Law, fit_law, law_from
+from polyhedge.plans.programs import least_by_programs
 from polyhedge.plans.report import Entry, report_from
 from polyhedge.plans.risk import JointCost, Risk
 from polyhedge.plans.rules import Rule, fit_planner
@@ -35,6 +36,13 @@ def free_newsvendor(d: int = 2, **attributes: bool) -> DecisionProblem:
 
 def newsvendor(d: int) -> DecisionProblem:
     return simplex_newsvendor(overage=0.3, underage=0.7, n_outcomes=d)
+
+
+def two_budgets() -> DecisionProblem:
+    """A newsvendor that two rows couple, so that it does not fall apart."""
+    z = cp.Variable(3, nonneg=True)
+    cost = lambda z, u: 0.3 * cp.sum(cp.pos(z - u)) + 0.7 * cp.sum(cp.pos(u - z))  # noqa: E731
+    return DecisionProblem(decision=z, cost=cost, constraints=[cp.sum(z) == 1, z[0] + 2 * z[1] <= 1], n_outcomes=3)
 
 
 def least_risk(problem: DecisionProblem, points: np.ndarray, level: float) -> float:
@@ -85,6 +93,75 @@ def test_newsvendor_without_coupling_orders_its_quantile(attributes):
     assert np.allclose(planner(np.zeros((2, 1)), centers, nothing), centers + np.array([1.0, 2.0]), atol=1e-6)
 
 
+BOUGHT = cp.Variable(3, nonneg=True)
+SEPARABLE = {
+    "simplex": newsvendor(3),
+    "free": free_newsvendor(3),
+    "budget": DecisionProblem(
+        decision=BOUGHT,
+        cost=lambda z, u: cp.sum(0.2 * z) + cp.sum(cp.maximum(-z, -2 * (u + 0.1))) + cp.sum(u),
+        constraints=[cp.sum(cp.multiply([1.0, 2.0, 0.5], BOUGHT)) <= 1.5, BOUGHT <= 2],
+        n_outcomes=3,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SEPARABLE)
+def test_costs_that_fall_apart_are_planned_by_sorted_residuals(name):
+    problem, rng = SEPARABLE[name], np.random.default_rng(2)
+    law, centers, nothing = Law("uniform", rng.normal(size=(17, 3))), rng.uniform(size=(5, 3)), np.zeros((5, 0))
+    seen, X = PlanProblem(problem), np.zeros((5, 1))
+    assert seen.separable is not None
+    z = fit_planner(seen, Rule("uniform"), law, X, centers, nothing)(X, centers, nothing)
+    for i in range(5):
+        found = problem.evaluate(np.tile(z[i], (17, 1)), centers[i] + law.points).mean()
+        assert np.isclose(found, least_risk(problem, centers[i] + law.points, 0.0), atol=1e-6)
+        assert (problem.violations(z[[i]], centers[[i]], nothing[[i]]) == 0).all()
+
+
+def test_tail_of_one_term_is_the_tail_of_the_cost():
+    problem, rng = free_newsvendor(1), np.random.default_rng(3)
+    points, center = rng.normal(size=(60, 1)), np.array([[3.0]])
+    law, X, nothing = Law("uniform", points), np.zeros((1, 1)), np.zeros((1, 0))
+    seen = PlanProblem(problem)
+    z = fit_planner(seen, Rule("uniform", Risk(0.7)), law, X, center, nothing)(X, center, nothing)
+    costs = problem.evaluate(np.tile(z, (60, 1)), center + points)
+    assert np.isclose(
+        (Risk(0.7).weights(costs[None]) * costs).sum(), least_risk(problem, center + points, 0.7), rtol=2e-2
+    )
+
+
+@pytest.mark.parametrize("problem", [two_budgets(), simplex_linear([0.0, 0.0])], ids=["two rows", "one piece"])
+def test_costs_that_do_not_fall_apart_are_not_taken_apart(problem):
+    assert PlanProblem(problem).separable is None
+
+
+def test_walk_over_corners_ends_where_the_program_does():
+    d, rng = 5, np.random.default_rng(4)
+    problem, X, nothing = simplex_linear(np.zeros(d)), np.zeros((30, 1)), np.zeros((30, 0))
+    law, centers = Law("uniform", rng.standard_normal((40, d))), rng.standard_normal((30, d))
+    planner = fit_planner(PlanProblem(problem), Rule("uniform", Risk(0.7)), law, X[:15], centers[:15], nothing[:15])
+    theta = np.column_stack([centers, rng.uniform(0.5, 2.0, size=30)])
+    z, found = planner._corners(theta)
+    exact, _ = least_by_programs(problem, planner.cuts, centers, theta[:, -1], nothing)
+    value = lambda z: [(planner.cuts.at(t[:-1], t[-1]) @ np.append(1.0, one)).max() for t, one in zip(theta, z)]  # noqa: B905, E731
+    assert found.all()
+    assert np.allclose(value(z), value(exact), atol=1e-8)
+    assert np.allclose(z.sum(axis=1), 1.0)
+    assert (z > -1e-9).all()
+
+
+def test_decision_that_many_rows_share_is_costed_once_and_right():
+    problem, rng = simplex_linear([-0.08, 0.0, 0.0]), np.random.default_rng(5)
+    cost = JointCost(PlanProblem(problem).joint, rng.standard_normal((30, 3)))
+    z = rng.dirichlet(np.ones(3), size=4)[rng.integers(4, size=50)]
+    centers, scales = rng.standard_normal((50, 3)), rng.uniform(0.5, 2, size=50)
+    for mine, plain in zip(
+        cost.quantile(z, centers, scales, 0.8), cost._quantile(z, centers, scales, 0.8), strict=True
+    ):
+        assert np.allclose(mine, plain)
+
+
 def test_conic_decisions_are_planned():
     z = cp.Variable(2)
     problem = DecisionProblem(decision=z, cost=lambda z, u: u @ z, constraints=[cp.norm(z) <= 1], n_outcomes=2)
@@ -126,14 +203,21 @@ def test_cuts_bound_the_risk_at_every_row():
             assert (np.array(lines) <= values[:, None] + 1e-12).all()
 
 
-@pytest.fixture(scope="module", params=["segment", "prices change", "limits change"])
+PLANNED = {
+    "segment": lambda: newsvendor(2),
+    "corners": lambda: simplex_linear([-0.08, 0.0, 0.0]),
+    "separable": lambda: newsvendor(3),
+    "limits change": two_budgets,
+}
+
+
+@pytest.fixture(scope="module", params=PLANNED)
 def planned(request):
     """A plan of two rules, made without a contest."""
-    d = 2 if request.param == "segment" else 3
-    problem = simplex_linear([-0.08, 0.0, 0.0]) if request.param == "prices change" else newsvendor(d)
-    rows, seen = rows_of(60, d), PlanProblem(problem)
+    problem = PLANNED[request.param]()
+    rows, seen = rows_of(60, problem.n_outcomes), PlanProblem(problem)
     laws = tuple(fit_law(name, rows, seed=0) for name in ("scaled", "corrected"))
-    rules = [Rule("scaled", Risk(0.0 if d == 3 and seen.joint.groups else 0.7)), Rule("corrected")]
+    rules = [Rule("scaled", Risk(0.0 if request.param == "limits change" else 0.7)), Rule("corrected")]
     report = PlanReport((Entry("two rules", "scaled", 1.0, 0.5, 1.0),), 0.1, 0.5, 60)
     planners = [
         fit_planner(seen, rule, law, rows.X, rows.centers, rows.values) for rule, law in zip(rules, laws, strict=True)

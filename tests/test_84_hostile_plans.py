@@ -46,7 +46,7 @@ def rewritten(folder: Path, name: str, *place: object, value: object) -> Path:
 
 CENTER, CUTS, RULES = ("plan", "laws", 0, "center"), ("plan", "planners", 1, "cuts"), ("plan", "planners")
 ENTRY = ("plan", "report", "entries", 0)
-RULE = {"law": None, "risk": 0.0, "weight": 1e-9, "cuts": None}
+RULE = {"law": None, "risk": 0.0, "weight": 1e-9, "cuts": None, "starts": np.zeros((0, 1))}
 REFUSED = {
     "a million trees": ((*CENTER, "roots"), np.zeros(10**6, dtype=int), "may have 64 trees, got 1000000"),
     "children that are not there": ((*CENTER, "left"), np.full(3, 10**9), "arrays of one length"),
@@ -61,6 +61,7 @@ REFUSED = {
     "cuts of another size": ((*CUTS, "A"), np.zeros((2, 9)), "must fit the decisions and outcomes"),
     "more terms than the cost has": ((*CUTS, "term"), None, "one term of the cost"),
     "whole slopes": ((*CUTS, "B"), None, "The cuts of a rule must be numbers"),
+    "starts of another size": ((*RULES, 1, "starts"), np.zeros((2, 9)), "must be rows of 3 numbers"),
     "no cuts": (CUTS, None, "A rule must have cuts"),
     "a tail of nothing": ((*RULES, 1, "risk"), 1.0, r"must lie in \[0, 1\)"),
     "a hundred rules": (RULES, [RULE] * 100, "at most 3 laws and 20 rules"),

@@ -35,13 +35,13 @@ _JUDGED, _JUDGED_IF_COSTLY = 120, 30
 def candidates(problem: PlanProblem, alpha: float) -> list[Rule]:
     """Rules from simple to complex.
 
-    Tails of costs with maxima are left out where decisions do not lie on a segment: a tail of a sum does not split into
-    terms, so that cuts found at some rows say little at others.
+    Tails of costs with maxima are left out where decisions do not lie on a segment and the cost does not fall apart
+    into a term a decision: a tail of a sum does not split, so that cuts found at some rows say little at others.
     """
     if problem.joint is None:
         return [Rule(), Rule("corrected")]
     tails = [0.5, 0.7] + ([0.9] if alpha < 0.1 else [])
-    if problem.joint.groups and problem.segment is None:
+    if problem.joint.groups and problem.segment is None and problem.separable is None:
         tails = []
     return [Rule(), *(Rule(law, Risk(level)) for law in LAWS for level in (0.0, *tails))]
 
@@ -136,7 +136,7 @@ def _fold(problem: PlanProblem, samples: PlanRows, block: int) -> tuple[Indices,
     """Rows of a block that are judged, and all rows of the others."""
     own, rest = np.flatnonzero(samples.blocks == block), np.flatnonzero(samples.blocks != block)
     most = _JUDGED_IF_COSTLY if problem.is_costly else _JUDGED
-    if problem.segment is None and len(own) > most:
+    if problem.segment is None and problem.separable is None and len(own) > most:
         own = own[np.linspace(0, len(own) - 1, most).astype(int)]
     return own, rest
 

@@ -8,6 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from polyhedge._validation import Array
+from polyhedge.plans.separable import Separable, separable_of
 from polyhedge.problems import DecisionProblem
 from polyhedge.problems.parameters import layout_of
 from polyhedge.problems.pieces import SumOfMaxima
@@ -37,6 +38,11 @@ class PlanProblem:
             return None
         base = quadratic_base(self.problem, *ends)
         return None if base is None else (*ends, base)
+
+    @cached_property
+    def separable(self) -> Separable | None:
+        """The cost as one term a decision, where it falls apart so and decisions do not lie on a segment."""
+        return None if self.segment is not None else separable_of(self.problem, self.joint)
 
     @property
     def is_integer(self) -> bool:

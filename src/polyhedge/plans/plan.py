@@ -96,6 +96,7 @@ class LawPlan:
                     "risk": planner.rule.risk.level,
                     "weight": weight,
                     "cuts": None if planner.cuts is None else vars(planner.cuts),
+                    "starts": planner.starts,
                 }
                 for weight, planner in zip(self.weights, self.planners, strict=True)
             ],
@@ -123,8 +124,10 @@ def plan_from(problem: DecisionProblem, state: Mapping[str, Any]) -> LawPlan:
 
 def _planner(seen: PlanProblem, state: Mapping[str, Any], laws: Mapping[str, Law], shape: tuple[int, int]) -> Planner:
     law, cuts = state["law"], None
-    if (state["cuts"] is None) != (seen.joint is None):
-        raise ValueError("A rule must have cuts where the cost of the problem has pieces, and only there.")
+    if (state["cuts"] is None) != (seen.joint is None or seen.separable is not None):
+        raise ValueError(
+            "A rule must have cuts where the cost of the problem has pieces and does not fall apart, and only there."
+        )
     if state["cuts"] is not None:
         cuts, (p, d) = Cuts(**state["cuts"]), shape
         k = len(cuts)
@@ -136,7 +139,10 @@ def _planner(seen: PlanProblem, state: Mapping[str, Any], laws: Mapping[str, Law
     risk = float(state["risk"])
     if not 0 <= risk < 1:
         raise ValueError(f"The level of a tail must lie in [0, 1), got {risk}.")
-    return Planner(seen, Rule(law, Risk(risk)), None if law is None else laws[law], cuts)
+    starts, width = state["starts"], shape[1] + 1
+    if starts.dtype.kind != "f" or starts.ndim != 2 or (len(starts) and starts.shape[1] != width):
+        raise ValueError(f"The starts of a rule must be rows of {width} numbers, a context and its spread.")
+    return Planner(seen, Rule(law, Risk(risk)), None if law is None else laws[law], cuts, starts)
 
 
 def _are_terms(seen: PlanProblem, term: Indices) -> bool:

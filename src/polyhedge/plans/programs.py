@@ -1,8 +1,9 @@
 r"""Plans by a program for each row: the least $g_0(z) + \eta$ over Z and the cuts $\eta \ge [1, z]^\top G_k$.
 
 Every row starts from the same place, so that its plan is a function of the row alone: no basis, no solution of another
-row is carried over. Where the cost has one piece, cuts are the same at all rows and only prices change; where outcomes
-do not multiply decisions, only right-hand sides do.
+row is carried over. Where outcomes do not multiply decisions, only right-hand sides change from row to row. Where the
+cost has one piece, cuts are the same at all rows and only prices change: then rows walk over the corners of one program
+(`corners.py`), and those that do not arrive are solved like all others.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from polyhedge._validation import Array, Indices, Mask
+from polyhedge.plans.corners import Corners, MovingProgram
 from polyhedge.plans.risk import Cuts
 from polyhedge.problems import DecisionProblem
 from polyhedge.robust.workers import in_order
@@ -24,21 +26,51 @@ _PART = 64
 """Rows that one solver takes, one after the other, each from its beginning."""
 
 
+_WALKED = 2**16
+"""Rows that walk together: all that end at a corner are looked at in one go."""
+
+
+def corners_of(problem: DecisionProblem, cuts: Cuts, starts: Array) -> Corners | None:
+    """The corners of the rows' common program; None where rows have programs of another kind.
+
+    `starts` (J, d + 1) are [centre, spread] of rows whose best corners others start at.
+    """
+    if problem.parameters or not len(starts):
+        return None
+    way = _way(problem, cuts)
+    return way.corners(starts) if isinstance(way, _PricesChange) else None
+
+
 def least_by_programs(
-    problem: DecisionProblem, cuts: Cuts, centers: Array, scales: Array, values: Array, n_jobs: int | None = None
+    problem: DecisionProblem,
+    cuts: Cuts,
+    centers: Array,
+    scales: Array,
+    values: Array,
+    n_jobs: int | None = None,
+    corners: Corners | None = None,
 ) -> tuple[Array, Mask]:
     """Decisions (N, p) with the least cost over the cuts, NaN where there is none, and where this is proven (N,).
 
     No solver is believed: a point that breaks a limit is none, and only multipliers prove that it is the least.
     """
-    parts = [slice(k, k + _PART) for k in range(0, len(centers), _PART)]
+    z, is_best = np.full((len(centers), problem.n_decisions), np.nan), np.zeros(len(centers), dtype=bool)
+    if corners is not None:
+        theta = np.column_stack([centers, scales])
+        wide = [slice(k, k + _WALKED) for k in range(0, len(theta), _WALKED)]
+        walks = in_order(lambda own: corners(theta[own]), wide, n_jobs=n_jobs)
+        for own, (some, arrived) in zip(wide, walks, strict=True):
+            z[own], is_best[own] = some, arrived
+    rest = np.flatnonzero(~is_best)
+    parts = [rest[k : k + _PART] for k in range(0, len(rest), _PART)]
 
-    def work(part: slice) -> list[tuple[Array, bool]]:
+    def work(part: Indices) -> list[tuple[Array, bool]]:
         return _solve_part(problem, cuts, centers[part], scales[part], values[part])
 
-    found = [one for part in in_order(work, parts, n_jobs=n_jobs) for one in part]
-    z = np.array([z for z, _ in found]).reshape(-1, problem.n_decisions)
-    return z, np.array([is_best for _, is_best in found], dtype=bool)
+    for part, found in zip(parts, in_order(work, parts, n_jobs=n_jobs), strict=True):
+        for i, (one, is_proven) in zip(part, found, strict=True):
+            z[i], is_best[i] = one, is_proven
+    return z, is_best
 
 
 def _solve_part(
@@ -94,7 +126,12 @@ class _Linear(_Program):
         self.cut_rows = np.arange(len(whole.b) - len(cuts), len(whole.b))
         self.solver = LinearSolver(whole, varying_rows=self.cut_rows)
 
-    def solve(self) -> tuple[Array, bool]:
+    def change(self, center: Array, scale: float) -> None:
+        """Give the solver the numbers of a row."""
+        raise NotImplementedError
+
+    def __call__(self, center: Array, scale: float) -> tuple[Array, bool]:
+        self.change(center, scale)
         return self._read(self.solver.solve_anew())
 
 
@@ -105,12 +142,23 @@ class _PricesChange(_Linear):
         super().__init__(problem, cuts, cuts.B[:, 1:], cuts.B[:, 0])
         self.level = np.array([len(self.prices) - 1])
 
-    def __call__(self, center: Array, scale: float) -> tuple[Array, bool]:
+    def change(self, center: Array, scale: float) -> None:
         common = self.cuts.take(np.array([0]))
         slope = replace_b(common).at(center, 0.0)[0, 1:]
         self.solver.change_costs(self.columns, self.prices[self.columns] + slope)
         self.solver.change_costs(self.level, np.array([scale]))
-        return self.solve()
+
+    def corners(self, starts: Array) -> Corners:
+        """The corners of all rows' common program, found from the first of some."""
+        costs, slope = self.prices.copy(), np.zeros((len(self.prices), self.cuts.C.shape[2] + 1))
+        costs[self.columns] += self.cuts.A[0, 1:]
+        costs[self.level] = 0.0
+        slope[self.columns, :-1] = self.cuts.C[0, 1:]
+        slope[self.level, -1] = 1.0
+        self.change(starts[0, :-1], float(starts[0, -1]))
+        return Corners(
+            MovingProgram.of(replace(self.solver.program, c=costs), self.columns, slope), self.solver, starts
+        )
 
 
 class _LimitsChange(_Linear):
@@ -119,12 +167,11 @@ class _LimitsChange(_Linear):
     def __init__(self, problem: DecisionProblem, cuts: Cuts) -> None:
         super().__init__(problem, cuts, cuts.A[:, 1:], cuts.A[:, 0])
 
-    def __call__(self, center: Array, scale: float) -> tuple[Array, bool]:
+    def change(self, center: Array, scale: float) -> None:
         heights = self.cuts.A[:, 0] + scale * self.cuts.B[:, 0]
         for j, c in enumerate(center.tolist()):
             heights = heights + c * self.cuts.C[:, 0, j]
         self.solver.change_rhs(self.cut_rows, -heights)
-        return self.solve()
 
 
 def replace_b(cuts: Cuts) -> Cuts:

@@ -173,7 +173,23 @@ class JointCost:
         return [slice(k, k + step) for k in range(0, n_rows, step)]
 
     def quantile(self, z: Array, centers: Array, scales: Array, level: float) -> tuple[Array, Array]:
-        """The quantile of this level (N,) of the costs of each row, an order statistic, and their mean (N,)."""
+        """The quantile of this level (N,) of the costs of each row, an order statistic, and their mean (N,).
+
+        A cost of one piece is w + s v'e with v a function of the decision alone, so that each decision is looked at
+        once, however many rows share it.
+        """
+        if self.total.groups:
+            return self._quantile(z, centers, scales, level)
+        first, own = _shared(z)
+        nowhere, evenly = np.zeros((len(first), centers.shape[1])), np.ones(len(first))
+        v, w = self.sides(z[first], nowhere)
+        quantile, mean = (part - w[:, 0] for part in self._quantile(z[first], nowhere, evenly, level))
+        heights = w[own, 0]
+        for j in range(centers.shape[1]):
+            heights = heights + v[own, 0, j] * centers[:, j]
+        return heights + scales * quantile[own], heights + scales * mean[own]
+
+    def _quantile(self, z: Array, centers: Array, scales: Array, level: float) -> tuple[Array, Array]:
         rank = int(np.clip(np.ceil(level * len(self.points) - 1e-9), 1, len(self.points))) - 1
         quantile, mean = np.empty(len(z)), np.empty(len(z))
         for part in self.blocks(len(z)):
@@ -219,3 +235,17 @@ class JointCost:
             B += (share @ self.points) @ M[piece, :, 1:].T
             C += W[:, None, None] * M[piece, :, 1:]
         return Cuts(A, B, C, np.full(n, term))
+
+
+def _shared(z: Array) -> tuple[Indices, Indices]:
+    """Rows with different decisions, among them every decision there is, and for each row (N,) the one that has its.
+
+    Decisions are told apart by a sum with odd weights, which is quick to sort; those that it mixes up stand alone.
+    """
+    key = np.zeros(len(z))
+    for j in range(z.shape[1]):
+        key = key + z[:, j] * np.sqrt(2 + j)
+    _, first, own = np.unique(key, return_index=True, return_inverse=True)
+    mixed = np.flatnonzero((z[first[own]] != z).any(axis=1))
+    own[mixed] = len(first) + np.arange(len(mixed))
+    return np.concatenate([first, mixed]), own

@@ -3,23 +3,26 @@ r"""Decision rules: what to do at a row when its law is known.
 $$z(x) = \arg\min_{z \in Z}\ g_0(z) + \rho_i\,[\,g(z, c(x) + s(x)\,e_i) - g_0(z)\,]$$
 
 The risk is known by cuts (`risk.py`) that were found once and then kept: the plan is the least over these, hence a
-function of the row alone. Decisions on a segment are found for all rows at once, others by a program each. A cost
-without pieces is planned at the centre of the law.
+function of the row alone. Decisions on a segment are found for all rows at once, and so are those whose cost falls
+apart into a term a decision (`separable.py`); others by a program each. A cost without pieces is planned at the centre
+of the law.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from polyhedge._validation import Array, Indices, Mask
 from polyhedge.data import take_rows
+from polyhedge.plans.corners import Corners
 from polyhedge.plans.costs import PlanProblem
 from polyhedge.plans.laws import Law
 from polyhedge.plans.line import least_on_segment
-from polyhedge.plans.programs import least_by_programs
+from polyhedge.plans.programs import corners_of, least_by_programs
 from polyhedge.plans.risk import Cuts, JointCost, Risk
 from polyhedge.robust.nominal import best_knowing
 
@@ -47,12 +50,20 @@ class Rule:
 
 @dataclass(frozen=True, eq=False)
 class Planner:
-    """A rule with its law and its cuts, frozen: z(x) is a function of the row alone."""
+    """A rule with its law and its cuts, frozen: z(x) is a function of the row alone.
+
+    Attributes
+    ----------
+    problem, rule, law : what is decided, and how.
+    cuts : lower bounds of the risk; None where the cost has no pieces, or falls apart into a term a decision.
+    starts : (J, d + t + 1) contexts and spreads of rows near whose plans those of others are looked for.
+    """
 
     problem: PlanProblem
     rule: Rule
     law: Law | None
     cuts: Cuts | None
+    starts: Array = field(default_factory=lambda: np.zeros((0, 1)))
 
     def __call__(self, X: Any, centers: Array, values: Array, n_jobs: int | None = None) -> Array:
         """Decisions (N, p); NaN where there is none."""
@@ -66,9 +77,23 @@ class Planner:
         """Decisions where centres and spreads of the law are known: contexts (N, d + t) are [centre, parameters]."""
         return self._found(self.cuts, contexts, scales, values, n_jobs)[0]
 
+    @cached_property
+    def _tables(self) -> list[tuple[Array, Array]]:
+        separable = self.problem.separable
+        points = np.zeros((1, self.problem.problem.n_outcomes)) if self.law is None else self.law.points
+        return [] if separable is None else separable.tables(points, self.rule.risk)
+
+    @cached_property
+    def _corners(self) -> Corners | None:
+        is_walked = self.cuts is not None and self.problem.segment is None
+        return corners_of(self.problem.problem, self.cuts, self.starts) if is_walked and self.cuts is not None else None
+
     def _found(
         self, cuts: Cuts | None, contexts: Array, scales: Array, values: Array, n_jobs: int | None = None
     ) -> tuple[Array, Mask]:
+        if cuts is None and self.problem.separable is not None:
+            z = self.problem.separable.least(self._tables, contexts, scales)
+            return z, np.asarray(np.isfinite(z).all(axis=1))
         if cuts is None:
             outcomes = contexts[:, : contexts.shape[1] - values.shape[1]]
             z, _, is_best = best_knowing(self.problem.problem, outcomes, values)
@@ -77,12 +102,12 @@ class Planner:
             z0, z1, base = self.problem.segment
             t = least_on_segment(cuts, base, z0, z1, contexts, scales)
             return np.asarray(z0 + t[:, None] * (z1 - z0)), np.ones(len(t), dtype=bool)
-        return least_by_programs(self.problem.problem, cuts, contexts, scales, values, n_jobs)
+        return least_by_programs(self.problem.problem, cuts, contexts, scales, values, n_jobs, self._corners)
 
 
 def fit_planner(problem: PlanProblem, rule: Rule, law: Law | None, X: Any, centers: Array, values: Array) -> Planner:
     """The rule with the cuts that an even choice of these rows needs, without whole decisions where there are such."""
-    if problem.joint is None:
+    if problem.joint is None or problem.separable is not None:
         return Planner(problem, rule, law, None)
     d = centers.shape[1] + values.shape[1]
     points = np.zeros((1, d)) if law is None else padded(law.points, values.shape[1])
@@ -95,17 +120,17 @@ def fit_planner(problem: PlanProblem, rule: Rule, law: Law | None, X: Any, cente
     # Cuts hold for whole decisions and others alike, and programs without whole decisions are quick.
     can_relax = problem.is_integer and not problem.problem.parameters
     relaxed = PlanProblem(problem.problem.relaxed()) if can_relax else problem
-    is_open = np.ones(len(rows), dtype=bool)
+    is_open, starts = np.ones(len(rows), dtype=bool), np.column_stack([contexts, scales])
     for _ in range(_ROUNDS):
         own = np.flatnonzero(is_open)
-        z = Planner(relaxed, rule, law, cuts).at(contexts[own], scales[own], values[own], n_jobs=1)
+        z = Planner(relaxed, rule, law, cuts, starts[own]).at(contexts[own], scales[own], values[own], n_jobs=1)
         own, z = own[np.isfinite(z).all(axis=1)], z[np.isfinite(z).all(axis=1)]
         lacking, is_open = _lacking(cuts, cost, rule.risk, z, contexts[own], scales[own]), is_open & False
         is_open[own[np.unique(np.concatenate([rows for rows, _ in lacking]))]] = True
         if not is_open.any():
             break
         cuts = _distinct(Cuts.joined([cuts, *(fresh for _, fresh in lacking)]))
-    return Planner(problem, rule, law, cuts)
+    return Planner(problem, rule, law, cuts, starts)
 
 
 def _first_cuts(problem: PlanProblem, cost: JointCost, risk: Risk, contexts: Array, scales: Array) -> Cuts:
