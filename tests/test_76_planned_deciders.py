@@ -19,7 +19,7 @@ from polyhedge.plans.report import Entry
 from polyhedge.plans.risk import Risk
 from polyhedge.plans.rules import Rule, fit_planner
 from polyhedge.predictors import as_predictor
-from polyhedge.regions import Guard
+from polyhedge.regions import Guard, PlacedGuard, Planned
 from polyhedge.report import model_report
 from polyhedge.settings import guarantee_in_force
 
@@ -208,6 +208,30 @@ def test_region_of_a_guard_holds_the_outcomes_that_cost_at_most_the_bound(fitted
     found, region = decider.decide(X[:1]), decider.region(X[0])
     costs = decider.problem_.evaluate(np.tile(found.flat[0], (len(Y), 1)), Y)
     assert (region.contains(Y) == (costs <= found.cost_bound[0])).all()
+
+
+def test_region_of_a_guard_has_facets_support_and_a_picture_and_says_that_it_is_open(fitted):
+    decider, X, _ = fitted
+    region, found = decider.region(X[0]), decider.decide(X[:1])
+    assert not region.is_bounded
+    (own,) = region.W  # a linear cost has one piece: its slope is the decision
+    np.testing.assert_allclose(own, found.flat[0])
+    # The dearest outcome of the region costs the bound; the problem's own term is -0.08 for a whole first action.
+    np.testing.assert_allclose(region.support(own) - 0.08 * own[0], found.cost_bound[0])
+    assert region.support(-own) == np.inf
+    with pytest.raises(ValueError, match=r"Draw it within a frame with plots\.regions"):
+        region.plot()
+    assert ph.plots.regions(decider, X[0]).patches
+
+
+def test_region_of_a_guard_is_cut_by_what_is_known_of_outcomes():
+    problem, centers = ph.problems.newsvendor(0.3, 0.7, 2), np.array([[2.0, 3.0]])
+    z = np.array([[2.0, 3.0]])
+    planned = Planned(z, np.array([1.0]), np.array([ph.Status.FINISHED], dtype=object))
+    region = PlacedGuard(problem, centers, np.zeros((1, 0)), planned).region(0, 0.5)
+    assert region.is_bounded
+    assert region.contains([2.0, 3.0])
+    assert not region.contains([-0.1, 3.0])  # cheap enough, but demand is never negative
 
 
 def test_users_function_is_guarded():

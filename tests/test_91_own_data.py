@@ -127,6 +127,17 @@ def test_planned_decisions_are_fitted_decided_and_evaluated(folder: Path) -> Non
     told = run("evaluate", folder / "planned.polyhedge", folder / "history.csv")
     assert told.exit_code == 0, told.output
     assert "from the fifth with the lowest premium" in told.stdout
+    for command in (
+        ["plot", "set", "--out", folder / "set.svg"],
+        ["evaluate", "--volume"],
+        ["plot", "curve", "--out", folder / "curve.svg"],
+    ):
+        name, *more = command
+        what, options = (more[:1], more[1:]) if name == "plot" else ([], more)
+        asked = run(name, folder / "planned.polyhedge", *what, folder / "history.csv", *options)
+        is_of_sets = "curve" not in what
+        assert asked.exit_code == (2 if is_of_sets else 0), asked.output
+        assert ('guarantee="outcome"' in asked.output) is is_of_sets
 
 
 def test_same_seed_same_model_and_other_seed_other_split(folder: Path) -> None:

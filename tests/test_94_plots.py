@@ -211,7 +211,7 @@ def test_region_cut_to_nothing_says_that_it_is_empty(shape) -> None:
 
 
 def test_unbounded_region_says_what_to_do() -> None:
-    with pytest.raises(ValueError, match=r"The region is unbounded, so it has no outline\. Add facets"):
+    with pytest.raises(ValueError, match=r"The region is unbounded, so it has no outline\. Draw it within a frame"):
         ph.Region(ph.Polyhedron([[1.0, 0.0]], [0.0]), 1.0, [0.0, 0.0]).plot()
 
 

@@ -197,7 +197,10 @@ class PlacedGuard:
         )
 
     def region(self, row: int, radius: float) -> Region:
-        """The outcomes at which the decision of one row costs no more than its bound."""
+        """The outcomes at which the decision of one row costs no more than its bound, cut by what is known of outcomes.
+
+        It is open towards outcomes that cannot hurt this decision: `is_bounded` says so.
+        """
         problem = self.problem.at_values(self.values[row])
         if problem.pieces is None or problem.constraint_names:
             raise ValueError(
@@ -209,7 +212,14 @@ class PlacedGuard:
         W = problem.pieces.directions(z)[0]
         h = self.planned.v[row] + radius - alone - problem.pieces.values(z, nothing)[0]
         sees = W.any(axis=1)
-        return Region(Polyhedron(W[sees], -h[sees]), 0.0, nothing[0])
+        if not sees.any():
+            raise ValueError(
+                "The cost of this decision does not depend on the outcome, so that no outcome lies outside its region. "
+                'Use guarantee="outcome" for a set of outcomes.'
+            )
+        A, known = problem.support_rows
+        support = {"support_W": A, "support_h": known} if len(A) else {}
+        return Region(Polyhedron(W[sees], -h[sees]), 0.0, nothing[0], **support)
 
     def volume(self, radii: Array) -> Volume:
         """A ValueError: the region of a guard is open towards all outcomes that cannot hurt its decision."""

@@ -205,7 +205,10 @@ class Region:
         if not {"color", "facecolor", "fc", "edgecolor", "ec", "alpha"} & set(style):
             style = {"facecolor": ("C0", 0.25), "edgecolor": "C0", **style}
         if not self.is_bounded:
-            raise ValueError("The region is unbounded, so it has no outline. Add facets, or cut it with support_W.")
+            raise ValueError(
+                "The region is unbounded, so it has no outline. Draw it within a frame with plots.regions, or cut it "
+                "with support_W."
+            )
         if self.is_empty:
             words = "empty region: no outcome lies in the set and in the known support"
             ax.text(0.5, 0.5, words, transform=ax.transAxes, ha="center", va="center", wrap=True)
