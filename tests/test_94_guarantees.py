@@ -1,31 +1,176 @@
-"""The study of the two guarantees: jobs, rows, and the table of paired differences."""
+"""The study of promises about costs: its rivals are guarded by the exact law, the limit is right where it is known."""
+
+import math
 
 import numpy as np
 import pytest
+from scipy import stats
+from sklearn.linear_model import Ridge
 
-from polyhedge_study.guarantees import GuaranteeRow, _shift, guarantee_grid, guarantee_jobs
+from polyhedge.data import Split, synthetic_mean
+from polyhedge.problems import newsvendor, simplex_linear, simplex_newsvendor
+from polyhedge.robust import decide_knowing
+from polyhedge_study.case_runs import CaseRow, case_grid, case_jobs, case_words
+from polyhedge_study.cases import make_case
+from polyhedge_study.guarantees import GuaranteeRow, guarantee_jobs
+from polyhedge_study.guarantees_report import comparisons, cost_grid, guarantee_words, set_grid
+from polyhedge_study.guarded.methods import GUARDED, PLAN, RIVALS, SET
+from polyhedge_study.held_law import held_p_value
+from polyhedge_study.limit import LimitRow, limit_grid, limit_jobs
+from polyhedge_study.tasks import Task, synthetic_task
+from polyhedge_study.true_law import descend, limit_of, order_statistics, shared_out
 
 SETTING = "energy, d = 2, n = 160"
 
 
-def row(guarantee, seed, premium, **others):
-    known = {"shift": 0.0, "realised": 1.0, "held": 0.9, "seconds": 2.0, "detail": ""}
-    return GuaranteeRow(SETTING, guarantee, seed, premium, **(known | others))
+def row(method, seed, premium, **others):
+    known = {"equal": premium, "realised": 1.0, "covered": 0.9, "held": 0.9, "n_calibrate": 99, "n_test": 200}
+    known |= {"seconds": 2.0, "detail": "", "status": "done"}
+    return GuaranteeRow(SETTING, method, seed, premium=premium, **(known | others))
 
 
-def test_the_shift_brings_the_bound_to_the_promised_share():
-    excess = np.random.default_rng(0).normal(size=999)
-    assert np.mean(excess <= _shift(excess, 0.1)) == pytest.approx(0.9, abs=0.002)
+def tiny_task(seed, key=""):
+    """A newsvendor on two products, without coupling where a quantile model of each is asked for."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(360, 2))
+    Y = 1 + X + rng.normal(size=(360, 2)) * (0.1 + np.abs(X[:, [0]]))
+    split = Split(np.arange(120), np.arange(120, 160), np.arange(160, 260), n_rows=360)
+    problem, ratios = simplex_newsvendor(1.0, 2.0, 2), None
+    if "quantile" in key:
+        problem, ratios = newsvendor(1.0, 2.0, 2), (2 / 3, 2 / 3)
+    return Task("tiny", problem, X, Y, split, np.arange(260, 360), Ridge(), ("a", "b"), ratios)
+
+
+@pytest.mark.parametrize("key", [key for key in RIVALS if key != "risk-averse"])
+def test_the_count_of_rows_that_keep_a_rivals_bound_has_its_exact_law(key):
+    # 2 seeds, each false alarm below 1 in 10 000.
+    tasks = [tiny_task(seed, key) for seed in range(2)]
+    found = [GUARDED[key].run(task, 0.1, 0) for task in tasks]
+    counts = [round(100 * one.covered) for one in found]
+    assert held_p_value(counts, 100, 100, 0.1) > 1e-4
+    one, costs = found[0], tasks[0].problem.evaluate(found[0].z, tasks[0].rows("test")[1])
+    assert np.mean(costs <= one.bound) == pytest.approx(one.covered)
+    assert np.mean(costs <= one.equal + 1e-9) == pytest.approx(0.91)
+
+
+def test_risk_averse_calibration_covers_at_least_what_it_promises_and_shares_levels_out():
+    # 2 seeds, false alarm below 1 in 10 000; ties make coverage larger.
+    tasks = [tiny_task(seed) for seed in range(2)]
+    found = [GUARDED["risk-averse"].run(task, 0.1, 0) for task in tasks]
+    counts = [round(100 * one.covered) for one in found]
+    assert held_p_value(counts, 100, 100, 0.1, has_ties=True) > 1e-4
+    spread = np.abs(tasks[0].rows("test")[0][:, 0])
+    assert np.corrcoef(spread, found[0].bound)[0, 1] > 0.3
+
+
+def test_the_law_of_held_counts_is_that_of_exchangeable_scores():
+    rng = np.random.default_rng(0)
+    scores = rng.normal(size=(4000, 19 + 10))
+    radius = np.sort(scores[:, :19], axis=1)[:, 17]  # rank 18 of 19 at alpha 0.1
+    counts = (scores[:, 19:] <= radius[:, None]).sum(axis=1)
+    assert (
+        stats.kstest([held_p_value([int(c)], 10, 19, 0.1) for c in counts[:200]], "uniform", alternative="greater")[1]
+        > 1e-4
+    )
+    assert held_p_value([0], 10, 19, 0.1) < 1e-4
+    assert held_p_value([10], 10, 19, 0.1, has_ties=True) == 1.0
+
+
+def test_the_limit_of_one_decision_is_the_quantile_of_its_cost():
+    """With a cost that favours the first decision by far, the limit is a quantile that a large sample knows."""
+    problem = simplex_linear([-50.0, 0.0])
+    found = limit_of(problem, 0.1, np.random.default_rng(0), n_rows=60, n_samples=4000, floor=0.8)
+    task = synthetic_task(0, sizes=(10, 10, 10, 40_000))
+    X, Y = task.rows("test")
+    noise = (Y - synthetic_mean(X))[:, 0]
+    assert found.equal == pytest.approx(np.quantile(noise, 0.9), rel=0.05)
+    assert found.allocated <= found.equal + 1e-9
+
+
+def test_the_descent_finds_the_least_quantile_that_a_grid_finds():
+    rng = np.random.default_rng(1)
+    outcomes = rng.normal(size=(2000, 2)) * [1.0, 0.5] + [0.0, 0.1]
+    problem = simplex_linear([0.0, 0.0])
+    t = np.linspace(0, 1, 201)[:, None]
+    grid = np.hstack([t, 1 - t])
+    best = order_statistics(grid @ outcomes.T, np.array([0.9])).min()
+    found = order_statistics(descend(problem, outcomes, 0.9)[None] @ outcomes.T, np.array([0.9]))[0, 0]
+    assert found <= best + 0.02 * abs(best)
+
+
+def test_shared_levels_are_never_dearer_than_equal_ones():
+    rng, levels = np.random.default_rng(0), np.array([0.8, 0.85, 0.9, 0.95])
+    theta = np.cumsum(rng.exponential(size=(50, 4)), axis=1)
+    assert shared_out(theta, levels, 0.9) <= theta[:, 2].mean() + 1e-9
 
 
 def test_differences_are_paired_and_seeds_that_only_one_has_are_left_out():
-    rows = [row("cost", 0, 1.0, seconds=4.0), row("cost", 1, 2.0, seconds=4.0), row("cost", 2, 99.0)]
-    rows += [row("outcome", 0, 1.5), row("outcome", 1, 2.7), row("outcome", 3, float("nan"))]
-    (line,) = guarantee_grid(rows).rows
+    rows = [row(PLAN, 0, 1.0, seconds=4.0), row(PLAN, 1, 2.0, seconds=4.0), row(PLAN, 2, 99.0)]
+    rows += [row(SET, 0, 1.5), row(SET, 1, 2.7), row(SET, 3, math.nan)]
+    (line,) = set_grid(rows).rows
     assert line[:5] == (SETTING, "2", "1.500", "2.100", "-0.600 ± 0.100")
     assert line[-1] == "2.0"
 
 
-def test_an_unknown_setting_is_refused_with_those_that_there_are():
+def test_a_rival_is_lower_level_or_higher_by_three_standard_errors():
+    rows = [row(PLAN, seed, 1.0) for seed in range(4)]
+    rows += [row("nominal-guard", seed, 2.0 + 0.01 * seed) for seed in range(4)]
+    rows += [row("cvar-guard", seed, 1.0 + (-1) ** seed) for seed in range(4)]
+    rows += [row("average-guard", seed, 0.5 + 0.01 * seed) for seed in range(4)]
+    found = {c.rival: c for c in comparisons(rows)}
+    verdicts = {key: found[key].verdict for key in found}
+    assert verdicts == {"nominal-guard": "lower", "average-guard": "higher", "cvar-guard": "level"}
+    assert found["nominal-guard"].p_value < 0.01 < found["cvar-guard"].p_value
+    assert "higher by more than these in 1 (Sample average + guard on energy" in " ".join(guarantee_words(rows))
+    assert cost_grid(rows, 0.1).rows[0][1] == "Polyhedge"
+
+
+def test_sets_are_never_among_the_rivals_with_the_same_guarantee():
+    rows = [row(PLAN, 0, 1.0), row(SET, 0, 0.1)]
+    assert not comparisons(rows)
+    assert "Polyhedge, set" not in str(cost_grid(rows, 0.1).rows)
+
+
+def test_the_distance_to_the_limit_is_told_at_equal_coverage():
+    name = "linear, d = 2, n = 300"
+    limits = [LimitRow(name, draw, "done", 0.3 + 0.01 * draw, 0.29, "") for draw in range(2)]
+    ours = GuaranteeRow(name, PLAN, 0, "done", 9.0, 0.366, 1.0, 0.9, 0.9, 300, 1000, 1.0, "")
+    lines = limit_grid(limits, [ours]).rows
+    assert lines[2][1:4] == ("Polyhedge (1 seeds)", "0.366", "+20.0 %")
+
+
+def test_words_say_where_a_rival_wins_on_a_real_case():
+    ours = CaseRow("charging", PLAN, "done", 300.0, 250.0, 0.9, 100, 366, 1.0, "")
+    theirs = CaseRow("charging", "nominal-guard", "done", 310.0, 240.0, 0.9, 100, 366, 1.0, "")
+    (sentence,) = case_words([ours, theirs])
+    assert "bound of Polyhedge is lowest (300.0 against 310.0)" in sentence
+    assert "realised cost of Polyhedge is above that of Nominal + guard (250.0 against 240.0)" in sentence
+    assert len(case_grid([ours, theirs]).rows) == 2
+
+
+def test_only_cases_that_separate_get_the_rival_that_needs_it():
+    jobs = case_jobs()
+    assert {job.case for job in jobs if job.method == "quantile-scaled"} == {"bakery"}
+    assert {job.case for job in jobs} == {"charging", "battery", "bakery", "portfolio", "restaurant"}
+
+
+def test_unknown_names_are_refused_with_those_that_there_are():
     with pytest.raises(ValueError, match=r"setting must be one of linear, d = 2.*got 'cubic'"):
         guarantee_jobs(["cubic"])
+    with pytest.raises(ValueError, match=r"method must be one of polyhedge, nominal-guard.*got 'best'"):
+        guarantee_jobs(methods=["best"])
+    with pytest.raises(ValueError, match=r"setting must be one of linear, d = 2.*got 'energy'"):
+        limit_jobs(["energy"])
+    with pytest.raises(ValueError, match=r"case must be one of charging, battery.*got 'bank'"):
+        case_jobs(["bank"])
+    with pytest.raises(ValueError, match=r"case must be one of charging, battery.*got 'bank'"):
+        make_case("bank")
+
+
+def test_the_nominal_rival_has_one_margin_at_all_rows():
+    task = tiny_task(0)
+    found = GUARDED["nominal-guard"].run(task, 0.1, 0)
+    develop = np.concatenate([task.split.train, task.split.learn])
+    centers = task.predictor.fit(task.X[develop], task.Y[develop]).predict(task.rows("test")[0])
+    margins = found.bound - decide_knowing(task.problem, centers)[1]
+    assert np.ptp(margins) < 1e-6

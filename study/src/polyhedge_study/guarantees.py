@@ -1,8 +1,8 @@
-"""The two guarantees side by side: a set for every decision, and a plan guarded for the one that is taken.
+"""The promise about the decision that is taken, by every method that makes it, and the set that guards every decision.
 
-Both share data, predictor and splits of a seed, so that differences are paired. The bound of a seed whose test rows
-happen to be covered more often is higher, and lower where less often; `shift` is what brings the bound to the promised
-share on the test rows, so that bounds can be compared at equal coverage.
+All methods share data, predictor and splits of a seed, so that differences are paired. The bound of a seed whose test
+rows happen to be covered more often is higher, and lower where less often; `equal` is the premium if the test rows
+themselves had set the radius, so that methods can be compared at equal coverage.
 """
 
 from __future__ import annotations
@@ -13,20 +13,17 @@ from functools import partial
 from pathlib import Path
 from time import process_time
 
-import numpy as np
-
-from polyhedge import RobustDecider
-from polyhedge._validation import Array, check_count
-from polyhedge.calibration import conformal_rank
+from polyhedge._validation import check_alpha, check_count
 from polyhedge.data import synthetic_mean
 from polyhedge.robust import decide_knowing
+from polyhedge_study.baselines.fitted import fit_predictor
 from polyhedge_study.experiment import Experiment
 from polyhedge_study.generalisation import Setting
-from polyhedge_study.grid import Grid
+from polyhedge_study.guarded.methods import GUARDED
 from polyhedge_study.jobs import Progress, Workers
 from polyhedge_study.tasks import ENERGY_SIZES
 
-__all__ = ["SETTINGS", "GuaranteeJob", "GuaranteeRow", "guarantee_grid", "guarantee_jobs", "run_guarantees"]
+__all__ = ["SETTINGS", "GuaranteeJob", "GuaranteeRow", "find_guarded", "guarantee_jobs", "run_guarantees"]
 
 _MORE = (1200, 500, 500, 1000)
 SETTINGS = {
@@ -47,70 +44,91 @@ class GuaranteeSettings:
 
     alpha: float = 0.1
 
+    def __post_init__(self) -> None:
+        check_alpha(self.alpha)
+
 
 @dataclass(frozen=True)
 class GuaranteeJob:
-    """One guarantee in one setting with one seed."""
+    """One method in one setting with one seed."""
 
     setting: str
-    guarantee: str
+    method: str
     seed: int
 
     @property
     def label(self) -> str:
         """For the progress line."""
-        return f"{self.setting}, {self.guarantee}, seed {self.seed}"
+        return f"{self.setting}, {GUARDED[self.method].name}, seed {self.seed}"
 
     @property
     def kind(self) -> str:
         """Only seeds take the same time."""
-        return f"{self.setting} {self.guarantee}"
+        return f"{self.setting} {self.method}"
 
 
 @dataclass(frozen=True)
 class GuaranteeRow:
-    """What a guarantee gives there.
+    """What a method gives there.
 
     Attributes
     ----------
-    premium : mean bound minus the cost of knowing the mean outcome (of trusting the prediction where it is not known).
-    shift : what to add to the bounds so that the promised share of test rows keeps them.
+    premium : mean bound minus the cost of knowing the mean outcome; where that is not known, of trusting the prediction
+        of a model that has seen the training rows.
+    equal : the same if the test rows had set the radius.
     realised : mean cost of the decisions.
+    covered : share of test rows within the radius: inside the set, or, for one decision, at most at its bound.
     held : share of test rows that cost no more than their bound.
-    seconds : CPU time of the fit.
+    n_calibrate, n_test : rows that set the radius, and that are counted.
+    seconds : CPU time of everything but the test rows' costs.
     """
 
     setting: str
-    guarantee: str
+    method: str
     seed: int
+    status: str
     premium: float
-    shift: float
+    equal: float
     realised: float
+    covered: float
     held: float
+    n_calibrate: int
+    n_test: int
     seconds: float
     detail: str
 
     @property
     def job(self) -> GuaranteeJob:
         """The job that made it."""
-        return GuaranteeJob(self.setting, self.guarantee, self.seed)
+        return GuaranteeJob(self.setting, self.method, self.seed)
 
 
-def guarantee_jobs(names: Sequence[str] = (), seeds: int = 5, first_seed: int = 0) -> list[GuaranteeJob]:
-    """Both guarantees in the named settings (none named: in all).
+def find_guarded(keys: Sequence[str] = ()) -> list[str]:
+    """Keys of the named methods in the order of the tables (none named: of all that need no cost that separates)."""
+    unknown = [key for key in keys if key not in GUARDED]
+    if unknown:
+        raise ValueError(f"method must be one of {', '.join(GUARDED)}; got {', '.join(map(repr, unknown))}.")
+    return [key for key, row in GUARDED.items() if (key in keys if keys else not row.needs_ratios)]
+
+
+def guarantee_jobs(
+    names: Sequence[str] = (), seeds: int = 5, first_seed: int = 0, methods: Sequence[str] = ()
+) -> list[GuaranteeJob]:
+    """The named methods in the named settings (none named: all), seed by seed.
 
     Examples
     --------
-    >>> [job.label for job in guarantee_jobs(["energy, d = 2, n = 160"], seeds=1)]
-    ['energy, d = 2, n = 160, cost, seed 0', 'energy, d = 2, n = 160, outcome, seed 0']
+    >>> jobs = guarantee_jobs(["energy, d = 2, n = 160"], seeds=1, methods=["polyhedge", "polyhedge-set"])
+    >>> [job.label for job in jobs]
+    ['energy, d = 2, n = 160, Polyhedge, seed 0', 'energy, d = 2, n = 160, Polyhedge, set, seed 0']
     """
     unknown = [name for name in names if name not in SETTINGS]
     if unknown:
         raise ValueError(f"setting must be one of {'; '.join(SETTINGS)}; got {', '.join(map(repr, unknown))}.")
     check_count(seeds, "seeds", minimum=1)
-    chosen = [name for name in SETTINGS if not names or name in names]
+    chosen, keys = [name for name in SETTINGS if not names or name in names], find_guarded(methods)
     every = range(first_seed, first_seed + seeds)
-    return [GuaranteeJob(name, kind, seed) for name in chosen for seed in every for kind in ("cost", "outcome")]
+    return [GuaranteeJob(name, key, seed) for seed in every for name in chosen for key in keys]
 
 
 def run_guarantees(
@@ -129,7 +147,7 @@ def run_guarantees(
         settings=settings,
         work=partial(run_job, settings=settings),
         failed=_failed,
-        order=lambda row: (list(SETTINGS).index(row.setting), row.guarantee, row.seed),
+        order=lambda row: (list(SETTINGS).index(row.setting), list(GUARDED).index(row.method), row.seed),
         about=lambda rows: {"command": "polyhedge reproduce guarantees"},
     )
     return experiment.run(jobs, folder, workers=workers or Workers(), report=report)
@@ -138,80 +156,31 @@ def run_guarantees(
 def run_job(job: GuaranteeJob, settings: GuaranteeSettings) -> GuaranteeRow:
     """One row."""
     task = SETTINGS[job.setting].make(job.seed)
-    decider = RobustDecider(
-        task.problem, task.predictor, alpha=settings.alpha, random_state=job.seed, guarantee=job.guarantee
-    )
-    parts = {name: getattr(task.split, name) for name in ("train", "learn", "calibrate")}
+    _ = task.problem.pieces, task.problem.feasible  # compiled now, not on the method's time
     before = process_time()
-    decider.fit(task.X, task.Y, **parts)
+    found = GUARDED[job.method].run(task, settings.alpha, job.seed)
     seconds = process_time() - before
-    X, Y = task.X[task.test], task.Y[task.test]
-    decisions = decider.decide(X)
-    costs = task.problem.evaluate(decisions.flat, Y)
-    ideal = decider.centers(X) if job.setting.startswith("energy") else synthetic_mean(X)
-    premium = decisions.cost_bound.mean() - decide_knowing(task.problem, ideal)[1].mean()
-    excess = costs - decisions.cost_bound
-    detail = decider.plan_.why() if job.guarantee == "cost" else decider.learn_result_.detail
+    X = task.rows("test")[0]
+    ideal = fit_predictor(task).centers("test") if task.name == "energy" else synthetic_mean(X)
+    ideal_cost = float(decide_knowing(task.problem, ideal)[1].mean())
+    costs = task.problem.evaluate(found.z, task.rows("test")[1])
     return GuaranteeRow(
-        setting=job.setting,
-        guarantee=job.guarantee,
-        seed=job.seed,
-        premium=float(premium),
-        shift=_shift(excess, settings.alpha),
+        job.setting,
+        job.method,
+        job.seed,
+        "done",
+        premium=float(found.bound.mean()) - ideal_cost,
+        equal=float(found.equal.mean()) - ideal_cost,
         realised=float(costs.mean()),
-        held=float((excess <= 0).mean()),
+        covered=found.covered,
+        held=float((costs <= found.bound).mean()),
+        n_calibrate=len(task.split.calibrate),
+        n_test=len(task.test),
         seconds=seconds,
-        detail=" ".join(detail.split()),
+        detail=found.detail,
     )
-
-
-def _shift(excess: Array, alpha: float) -> float:
-    """The order statistic of the excesses at the promised share."""
-    return float(np.sort(excess)[conformal_rank(len(excess), alpha) - 1])
 
 
 def _failed(job: GuaranteeJob, reason: str) -> GuaranteeRow:
     n = float("nan")
-    return GuaranteeRow(job.setting, job.guarantee, job.seed, n, n, n, n, n, f"failed: {reason}")
-
-
-def guarantee_grid(rows: Sequence[GuaranteeRow]) -> Grid:
-    """Means over the seeds that both have, and paired differences with their standard errors."""
-    lines = [_line(name, [row for row in rows if row.setting == name]) for name in SETTINGS]
-    return Grid(
-        "The decision that is taken, beside every decision at once",
-        ("setting", "seeds", "plan", "set", "plan - set", "equal coverage", "held", "cost - set's", "fit"),
-        tuple(line for line in lines if line),
-        "plan, set: mean premium of either guarantee. equal coverage: the plan's premium if exactly the promised share "
-        "of test rows kept their bounds. held: share of rows that keep the plan's bound. cost - set's: realised cost, "
-        "paired. fit: CPU time, in units of the set's.",
-    )
-
-
-def _line(name: str, rows: Sequence[GuaranteeRow]) -> tuple[str, ...]:
-    by = {(row.guarantee, row.seed): row for row in rows if np.isfinite(row.premium)}
-    seeds = sorted(seed for kind, seed in by if kind == "cost" and ("outcome", seed) in by)
-    if not seeds:
-        return ()
-    plan, others = ([by[kind, seed] for seed in seeds] for kind in ("cost", "outcome"))
-
-    def mean(values: Sequence[float]) -> str:
-        return f"{np.mean(values):.3f}"
-
-    def difference(of: str) -> str:
-        gaps = np.array([getattr(p, of) - getattr(s, of) for p, s in zip(plan, others, strict=True)])
-        error = f" ± {gaps.std(ddof=1) / np.sqrt(len(gaps)):.3f}" if len(gaps) > 1 else ""
-        return f"{gaps.mean():+.3f}{error}"
-
-    seconds = [sum(row.seconds for row in rows) for rows in (plan, others)]
-    return (
-        name,
-        str(len(seeds)),
-        mean([p.premium for p in plan]),
-        mean([s.premium for s in others]),
-        difference("premium"),
-        mean([p.premium + p.shift for p in plan]),
-        mean([p.held for p in plan]),
-        difference("realised"),
-        f"{seconds[0] / seconds[1]:.1f}",
-    )
+    return GuaranteeRow(job.setting, job.method, job.seed, "failed", n, n, n, n, n, 0, 0, n, reason)

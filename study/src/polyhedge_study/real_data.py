@@ -5,6 +5,7 @@ The files come out of published wheels (`wheels.py`), each under the licence of 
 - Dutch day-ahead prices 2015 to 2024, hourly, published by ENTSO-E: in ev2gym 2.0.0 (MIT).
 - Demand for three products of a bakery chain, daily, 2016 to 2019: in ddop2 0.0.22 (Apache 2.0). Its column `weekday`
   is one day off its date and is not used.
+- Demand for seven dishes of a restaurant, daily, 2013 to 2015: in ddop2 0.0.22.
 - Prices of twenty shares of the S&P 500, daily, 1990 to 2022: in skfolio 1.12.2 (BSD-3-Clause).
 
 A feature is only what is known when the decision is taken.
@@ -20,7 +21,7 @@ import pandas as pd
 
 from polyhedge_study.wheels import Member, wheel_member
 
-__all__ = ["Table", "bakery_demand", "day_ahead_prices", "share_losses"]
+__all__ = ["Table", "bakery_demand", "day_ahead_prices", "restaurant_demand", "share_losses"]
 
 _PRICES = Member(
     "ev2gym",
@@ -38,6 +39,16 @@ _BAKERY_DEMAND = Member(
     *_BAKERY,
     "ddop2/datasets/data/bakery_target.csv",
     "525f7b30912ce29eebb123c5708196514081640ffb496ab940c325bddced99ab",
+)
+_RESTAURANT_ROWS = Member(
+    *_BAKERY,
+    "ddop2/datasets/data/yaz_data.csv",
+    "fc857e32e4338817a7c184d157cd884f63866347d2efc02dd96c8cd2877d75d9",
+)
+_RESTAURANT_DEMAND = Member(
+    *_BAKERY,
+    "ddop2/datasets/data/yaz_target.csv",
+    "961f9202379aacb941ccc480a9ca33d56682646518a70a78e6bdf361e306b657",
 )
 _SHARES = Member(
     "skfolio",
@@ -88,6 +99,20 @@ def bakery_demand(n_shops: int = 8) -> Table:
     dates = X.index.get_level_values("date")
     X.index = Y.index = pd.Index(dates, name="date")
     return Table(_with_calendar(X), Y)
+
+
+def restaurant_demand() -> Table:
+    """Demand for seven dishes on open days; features: calendar, weather, demand of the last four such weekdays."""
+    rows = pd.read_csv(BytesIO(wheel_member(_RESTAURANT_ROWS)), parse_dates=["date"])
+    Y = pd.read_csv(BytesIO(wheel_member(_RESTAURANT_DEMAND))).astype(float)
+    rows.index = Y.index = pd.Index(rows["date"], name="date")
+    is_open = rows["is_closed"] == 0
+    rows, Y = rows[is_open], Y[is_open]
+    by_weekday = Y.groupby(rows.index.dayofweek)
+    week, month = by_weekday.shift(1), sum(by_weekday.shift(k) for k in range(1, 5)) / 4
+    known = rows[["is_holiday", "wind", "clouds", "rain", "sunshine", "temperature"]].astype(float)
+    X = known.join(week.add_suffix("_week")).join(month.add_suffix("_month")).dropna()
+    return Table(_with_calendar(X), Y.loc[X.index])
 
 
 def share_losses() -> Table:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy import stats
@@ -131,7 +132,7 @@ def _moments(values: Array) -> tuple[float, float, float]:
     return float(values.mean()), sd, sd / float(np.sqrt(len(values)))
 
 
-def paired(rows: Sequence[StudyRow], rival: Sequence[StudyRow], metric: str) -> tuple[float, float, float]:
+def paired(rows: Sequence[Any], rival: Sequence[Any], metric: str) -> tuple[float, float, float]:
     """Mean difference over common seeds, its standard error, and the p-value of the paired t-test."""
     own, theirs = (
         {row.seed: getattr(row, metric) for row in side if np.isfinite(getattr(row, metric))} for side in (rows, rival)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -47,10 +48,12 @@ class Task:
         Rows that train the predictor, learn the shape and calibrate the radius.
     test : ndarray of int
         Rows that serve for evaluation only.
-    predictor : FeatureRidge
-        The predictor of the paper, not fitted.
+    predictor : regressor
+        Not fitted; on the paper's tasks the `FeatureRidge` of the paper.
     outcome_names : tuple of str
         What the outcomes are, for the axes of a picture.
+    ratios : tuple of float, optional
+        Where the cost separates into a newsvendor for each outcome, the share of demand that each should meet.
     """
 
     name: str
@@ -59,8 +62,9 @@ class Task:
     Y: Array
     split: Split
     test: IndexArray
-    predictor: FeatureRidge
+    predictor: Any
     outcome_names: tuple[str, ...]
+    ratios: tuple[float, ...] | None = None
 
     def rows(self, part: str) -> tuple[Array, Array]:
         """``(X, Y)`` of one part: "train", "learn", "calibrate" or "test"."""

@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-import os
-import textwrap
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from polyhedge._files import replace_file
 from polyhedge.cli.app import can_draw
 from polyhedge.cli.output import say
-
-if TYPE_CHECKING:
-    from polyhedge_study.jobs import Progress, Workers
+from polyhedge_study.commands.common import (
+    Cluster,
+    NumberOfWorkers,
+    Out,
+    drawn,
+    progress_bar,
+    say_paragraph,
+    say_paths,
+    workers_of,
+)
+from polyhedge_study.commands.promises import cases, guarantees, limit, online
 
 reproduce = typer.Typer(no_args_is_help=True, rich_markup_mode="rich")
-
-Out = Annotated[Path, typer.Option(file_okay=False, help="Folder for the results; made if it is missing.")]
-NumberOfWorkers = Annotated[int, typer.Option(min=0, help="Processes on this machine; 0 for one a core.")]
-Cluster = Annotated[str, typer.Option(help="Address of a Dask scheduler that takes the place of processes.")]
 
 
 @reproduce.callback()
@@ -71,14 +71,14 @@ def tables(
     settings = StudySettings(alpha=alpha)
     jobs = study_jobs(task or (), method or (QUICK if quick else ()), seeds)
     with progress_bar() as report:
-        rows = run_study(jobs, out, settings=settings, workers=_workers(workers, cluster), report=report)
+        rows = run_study(jobs, out, settings=settings, workers=workers_of(workers, cluster), report=report)
     figures = table_rows(rows)
     for name in tasks_of(figures):
         if not task or name in task:
             show(short_grid(figures, name), dense=True)
     say_paragraph([LEGEND])
     paths = [out / "study.csv", out / "study.json", *write_tables(rows, out)]
-    _say_paths([*paths, *_draw(out / "bubble", partial(draw_bubbles, rows, alpha=alpha))])
+    say_paths([*paths, *drawn(out / "bubble", partial(draw_bubbles, rows, alpha=alpha))])
     missing = left_out(figures) if quick and not method else []  # who names methods leaves out the others
     more = [f"Left out of this quick run: {', '.join(missing)}; without --quick they are added."] if missing else []
     if page:
@@ -107,13 +107,13 @@ def sensitivity(
     settings = SensitivitySettings(task=task)
     with progress_bar() as report:
         rows = run_sensitivity(
-            sensitivity_jobs(seeds), out, settings=settings, workers=_workers(workers, cluster), report=report
+            sensitivity_jobs(seeds), out, settings=settings, workers=workers_of(workers, cluster), report=report
         )
     for sweep in SWEEPS:
         show(sensitivity_grid(rows, sweep), dense=True)
     paths = [out / f"sensitivity.{suffix}" for suffix in ("csv", "json", "md")]
     replace_file(paths[2], sensitivity_report(rows).encode())
-    _say_paths([*paths, *_draw(out / "sensitivity", partial(draw_sensitivity, rows, alpha=settings.alpha))])
+    say_paths([*paths, *drawn(out / "sensitivity", partial(draw_sensitivity, rows, alpha=settings.alpha))])
 
 
 @reproduce.command()
@@ -137,7 +137,7 @@ def theory(
     from polyhedge_study.theory_runs import run_coverage, run_gap, run_reuse
 
     settings = TheorySettings()
-    where = _workers(workers, cluster)
+    where = workers_of(workers, cluster)
     with progress_bar() as report:
         options = {"settings": settings, "workers": where, "report": report}
         run = pages.TheoryRun(
@@ -151,7 +151,7 @@ def theory(
     names = [f"theory_{part}.{suffix}" for part in ("coverage", "reuse", "gap") for suffix in ("csv", "json")]
     replace_file(out / "theory.md", pages.theory_report(run).encode())
     paths = [*(out / name for name in names), out / "theory.md"]
-    _say_paths([*paths, *_draw(out / "theory", partial(pages.draw_theory, run))])
+    say_paths([*paths, *drawn(out / "theory", partial(pages.draw_theory, run))])
 
 
 @reproduce.command()
@@ -171,7 +171,7 @@ def motivation(
     for result in found.results:
         say(f"{result.name}: coverage {result.coverage:.3f}, worst-case loss {result.worst_case_cost:.3f}")
     write_motivation(found, out / "motivation.json")
-    _say_paths([out / "motivation.json", *_draw(out / "motivation", partial(draw_motivation, found))])
+    say_paths([out / "motivation.json", *drawn(out / "motivation", partial(draw_motivation, found))])
 
 
 @reproduce.command("all")
@@ -193,74 +193,6 @@ def everything(
     sensitivity(seeds=seeds, workers=workers, cluster=cluster, out=out)
     scaling(seeds=seeds, out=out)
     generalisation(seeds=seeds, workers=workers, cluster=cluster, out=out)
-
-
-def _draw(stem: Path, draw: Callable[[list[Path]], None]) -> list[Path]:
-    """Draw a PNG and an SVG file, if matplotlib is there; return their paths."""
-    if not can_draw():
-        return []
-    paths = [stem.with_suffix(suffix) for suffix in (".png", ".svg")]
-    draw(paths)
-    return paths
-
-
-def _workers(n: int, cluster: str) -> Workers:
-    from polyhedge_study.jobs import Workers
-
-    return Workers(n or os.cpu_count() or 1, cluster)
-
-
-def say_paragraph(sentences: list[str]) -> None:
-    """Print sentences as one paragraph, as wide as a terminal usually is."""
-    if sentences:
-        say()
-        for line in textwrap.wrap(" ".join(sentences), width=80, break_on_hyphens=False, break_long_words=False):
-            say(line)
-
-
-def _say_paths(paths: list[Path]) -> None:
-    say(f"Results in {paths[0].parent}: {', '.join(path.name for path in paths)}")
-
-
-@contextmanager
-def progress_bar() -> Iterator[Callable[[Progress], None]]:
-    """A bar with the time left on stderr; a line now and then where that is no terminal."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
-    from rich.progress import Progress as ProgressBar
-
-    errors = Console(stderr=True)
-    if not errors.is_terminal:
-        yield _Lines()
-        return
-    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"))
-    with ProgressBar(*columns, console=errors, transient=True) as bar:
-        line = bar.add_task("", total=None)
-
-        def report(progress: Progress) -> None:
-            bar.update(line, completed=progress.done, total=progress.total, description=_left(progress))
-
-        yield report
-
-
-def _left(progress: Progress) -> str:
-    return f"{max(progress.seconds_left, 0.0) / 60:.1f} min left, {progress.next}" if progress.next else ""
-
-
-class _Lines:
-    """Says how far a run is at its start, at its end, and after each twentieth of it."""
-
-    n_lines = 20
-
-    def __init__(self) -> None:
-        self.said = -1
-
-    def __call__(self, progress: Progress) -> None:
-        now = self.n_lines * progress.done // max(progress.total, 1)
-        if now != self.said:
-            self.said = now
-            left = f", {_left(progress)}" if progress.next and progress.done else ""
-            say(f"{progress.done} of {progress.total} runs done{left}", err=True)
 
 
 @reproduce.command()
@@ -322,54 +254,13 @@ def generalisation(
 
     jobs = generalisation_jobs(setting or (), seeds, (2, 5, 10) if population else ())
     with progress_bar() as report:
-        rows = run_generalisation(jobs, out, workers=_workers(workers, cluster), report=report)
+        rows = run_generalisation(jobs, out, workers=workers_of(workers, cluster), report=report)
     grids = [grid for grid in (comparison_grid(rows), population_grid(rows)) if grid.rows]
     for grid in grids:
         show(grid, dense=True)
     replace_file(out / "generalisation.md", "\n".join(grid.markdown() for grid in grids).encode())
-    _say_paths([out / f"generalisation.{suffix}" for suffix in ("csv", "json", "md")])
+    say_paths([out / f"generalisation.{suffix}" for suffix in ("csv", "json", "md")])
 
 
-@reproduce.command()
-def guarantees(
-    setting: Annotated[list[str] | None, typer.Option(help="One line of the table; may be repeated.")] = None,
-    seeds: Annotated[int, typer.Option(min=1, help="Number of seeds.")] = 5,
-    first_seed: Annotated[int, typer.Option(min=0, help="The first of them.")] = 0,
-    alpha: Annotated[float, typer.Option(help="Share of rows whose bound may fail.")] = 0.1,
-    workers: NumberOfWorkers = 0,
-    cluster: Cluster = "",
-    out: Out = Path("results"),
-) -> None:
-    """A plan guarded for the decision that is taken, beside a set that guards every decision, paired over seeds.
-
-    Takes some minutes a seed with all settings; goes on where it was when it is started again.
-
-    Example: polyhedge reproduce guarantees --setting "linear, d = 2, n = 300" --seeds 5
-    """
-    from polyhedge_study.commands.tables import show
-    from polyhedge_study.guarantees import guarantee_grid, guarantee_jobs, run_guarantees
-
-    jobs = guarantee_jobs(setting or (), seeds, first_seed)
-    with progress_bar() as report:
-        rows = run_guarantees(jobs, out, alpha=alpha, workers=_workers(workers, cluster), report=report)
-    grid = guarantee_grid(rows)
-    show(grid, dense=True)
-    replace_file(out / "guarantees.md", grid.markdown().encode())
-    _say_paths([out / f"guarantees.{suffix}" for suffix in ("csv", "json", "md")])
-
-
-@reproduce.command()
-def online(out: Out = Path("results")) -> None:
-    """Radii that follow outcomes through the price crisis of 2021 and 2022, beside one that does not.
-
-    Real prices, found in a published package that is downloaded once. Takes about a minute.
-
-    Example: polyhedge reproduce online
-    """
-    from polyhedge_study.commands.tables import show
-    from polyhedge_study.online import followed, online_grid, scored_days
-
-    grid = online_grid(followed(scored_days()))
-    show(grid, dense=True)
-    replace_file(out / "online.md", grid.markdown().encode())
-    _say_paths([out / "online.md"])
+for _command in (guarantees, limit, cases, online):
+    reproduce.command()(_command)

@@ -1,0 +1,135 @@
+"""Real problems with rows in time order, for every method that promises a bound on the cost of its decision.
+
+| case | outcomes | decision | train / learn / calibrate / test |
+|---|---|---|---|
+| charging | 24 Dutch day-ahead prices | 10 MWh within a day, at most 1 in an hour | 2015-17 / 2018 / 2019 / 2020 |
+| battery | the same | buy and sell up to 1 MWh an hour, 4 MWh of storage, 90 % come back | the same |
+| bakery | demand for 3 products, 8 shops | orders; a unit left over costs 1, one short 2 | 50 / 15 / 15 / 20 % |
+| portfolio | weekly losses of 20 shares | weights of at most 1, sum 1 | 50 / 15 / 15 / 20 % |
+| restaurant | demand for 7 dishes | portions within the kitchen's limit; left over 1, short 3 | 50 / 15 / 17 / 18 % |
+
+No setting of any method was chosen on the restaurant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import cvxpy as cp
+import numpy as np
+import pandas as pd
+from sklearn.dummy import DummyRegressor
+from sklearn.ensemble import HistGradientBoostingRegressor
+from sklearn.linear_model import Ridge
+from sklearn.multioutput import MultiOutputRegressor
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from polyhedge.data import Split
+from polyhedge.data.splits import IndexArray
+from polyhedge.problems import DecisionProblem, newsvendor
+from polyhedge_study.real_data import Table, bakery_demand, day_ahead_prices, restaurant_demand, share_losses
+from polyhedge_study.tasks import Task
+
+__all__ = ["CASES", "make_case"]
+
+_CAPACITY, _EFFICIENCY = 4.0, 0.9
+
+
+def make_case(name: str) -> Task:
+    """The case of this name, one of `CASES`; its data are downloaded where they are not there yet."""
+    if name not in CASES:
+        raise ValueError(f"case must be one of {', '.join(CASES)}, got {name!r}.")
+    return CASES[name]()
+
+
+def _charging() -> Task:
+    z = cp.Variable(24, bounds=[0, 1], name="charge")
+    problem = DecisionProblem(decision=z, cost=_bill, constraints=[cp.sum(z) == 10], n_outcomes=24, name="charging")
+    return _priced("charging", problem)
+
+
+def _battery() -> Task:
+    """Bought and sold energy; what is stored starts and ends at nothing."""
+    z = cp.Variable(48, bounds=[0, 1], name="trade")
+    stored = np.tril(np.ones((24, 24))) @ (_EFFICIENCY * z[:24] - z[24:])
+    limits = [stored >= 0, stored <= _CAPACITY]
+    problem = DecisionProblem(decision=z, cost=_balance, constraints=limits, n_outcomes=24, name="battery")
+    return _priced("battery", problem)
+
+
+def _bill(z: Any, u: Any) -> Any:
+    return u @ z
+
+
+def _balance(z: Any, u: Any) -> Any:
+    return u @ (z[:24] - z[24:])
+
+
+def _priced(name: str, problem: DecisionProblem) -> Task:
+    table = day_ahead_prices()
+    years = pd.DatetimeIndex(table.X.index).year
+    parts = [np.flatnonzero(rows) for rows in (years <= 2017, years == 2018, years == 2019, years == 2020)]
+    return _task(name, problem, table, parts, make_pipeline(StandardScaler(), Ridge(10.0)))
+
+
+def _bakery() -> Task:
+    table, ratio = bakery_demand(), 2 / 3
+    X = pd.get_dummies(table.X, columns=["store"], dtype=float)
+    problem = newsvendor(1.0, 2.0, 3)
+    return _task("bakery", problem, Table(X, table.Y), _by_time(X, (50, 15, 15, 20)), _trees(), (ratio,) * 3)
+
+
+def _portfolio() -> Task:
+    table = share_losses()
+    d = table.Y.shape[1]
+    z = cp.Variable(d, nonneg=True, name="weight")
+    problem = DecisionProblem(decision=z, cost=_bill, constraints=[cp.sum(z) == 1], n_outcomes=d, name="portfolio")
+    return _task("portfolio", problem, table, _by_time(table.X, (50, 15, 15, 20)), DummyRegressor())
+
+
+def _restaurant() -> Task:
+    table = restaurant_demand()
+    parts = _by_time(table.X, (50, 15, 17, 18))
+    # The kitchen can prepare what was asked for on nine of ten days of the first part.
+    limit = float(np.quantile(table.Y.to_numpy()[parts[0]].sum(axis=1), 0.9))
+    problem = newsvendor(1.0, 3.0, table.Y.shape[1], capacity=limit)
+    return _task("restaurant", problem, table, parts, make_pipeline(StandardScaler(), Ridge(10.0)))
+
+
+CASES: dict[str, Callable[[], Task]] = {
+    "charging": _charging,
+    "battery": _battery,
+    "bakery": _bakery,
+    "portfolio": _portfolio,
+    "restaurant": _restaurant,
+}
+"""Makers of the cases by name."""
+
+
+def _trees() -> Any:
+    model = HistGradientBoostingRegressor(max_iter=150, learning_rate=0.05, max_leaf_nodes=12, random_state=0)
+    return MultiOutputRegressor(model)
+
+
+def _by_time(X: pd.DataFrame, shares: tuple[int, ...]) -> list[IndexArray]:
+    """Rows of the four parts; a date lies in one of them."""
+    dates = pd.DatetimeIndex(X.index)
+    cuts = dates.unique()[np.floor(np.cumsum(shares)[:-1] / 100 * dates.nunique()).astype(int)]
+    part = np.searchsorted(cuts.to_numpy(), dates.to_numpy(), side="right")
+    return [np.flatnonzero(part == k) for k in range(4)]
+
+
+def _task(
+    name: str,
+    problem: DecisionProblem,
+    table: Table,
+    parts: list[IndexArray],
+    predictor: Any,
+    ratios: tuple[float, ...] | None = None,
+) -> Task:
+    X, Y = table.X.to_numpy(dtype=np.float64), table.Y.to_numpy(dtype=np.float64)
+    train, learn, calibrate, test = parts
+    split = Split(train, learn, calibrate, n_rows=len(Y))
+    return Task(name, problem, X, Y, split, test, predictor, tuple(map(str, table.Y.columns)), ratios)

@@ -1,0 +1,126 @@
+"""`polyhedge reproduce guarantees`, `limit`, `cases` and `online`: promises about costs, their limit, real problems."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from polyhedge._files import replace_file
+from polyhedge_study.commands.common import (
+    Cluster,
+    NumberOfWorkers,
+    Out,
+    progress_bar,
+    say_paragraph,
+    say_paths,
+    workers_of,
+)
+
+__all__ = ["cases", "guarantees", "limit", "online"]
+
+
+def guarantees(
+    setting: Annotated[list[str] | None, typer.Option(help="One line of the table; may be repeated.")] = None,
+    method: Annotated[list[str] | None, typer.Option(help="Such as polyhedge or cvar-guard; may be repeated.")] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="Number of seeds.")] = 5,
+    first_seed: Annotated[int, typer.Option(min=0, help="The first of them.")] = 0,
+    alpha: Annotated[float, typer.Option(help="Share of rows whose bound may fail.")] = 0.1,
+    workers: NumberOfWorkers = 0,
+    cluster: Cluster = "",
+    out: Out = Path("results"),
+) -> None:
+    """Methods that bound the cost of the decision taken, and a set that bounds every decision's, paired over seeds.
+
+    Takes some minutes a seed with all settings; goes on where it was when it is started again.
+
+    Example: polyhedge reproduce guarantees --setting "linear, d = 2, n = 300" --seeds 5
+    """
+    from polyhedge_study.commands.tables import show
+    from polyhedge_study.guarantees import guarantee_jobs, run_guarantees
+    from polyhedge_study.guarantees_report import cost_grid, guarantee_words, set_grid
+
+    jobs = guarantee_jobs(setting or (), seeds, first_seed, method or ())
+    with progress_bar() as report:
+        rows = run_guarantees(jobs, out, alpha=alpha, workers=workers_of(workers, cluster), report=report)
+    grids = [grid for grid in (cost_grid(rows, alpha), set_grid(rows)) if grid.rows]
+    for grid in grids:
+        show(grid, dense=True)
+    replace_file(out / "guarantees.md", "\n".join(grid.markdown() for grid in grids).encode())
+    say_paths([out / f"guarantees.{suffix}" for suffix in ("csv", "json", "md")])
+    say_paragraph(guarantee_words(rows))
+
+
+def limit(
+    setting: Annotated[list[str] | None, typer.Option(help="One setting of guarantees; may be repeated.")] = None,
+    draws: Annotated[int, typer.Option(min=1, help="Draws of rows and noise for the limit.")] = 3,
+    seeds: Annotated[int, typer.Option(min=0, help="Seeds of the methods; 0 takes those that are there.")] = 0,
+    first_seed: Annotated[int, typer.Option(min=0, help="The first of them.")] = 0,
+    alpha: Annotated[float, typer.Option(help="Share of rows whose bound may fail.")] = 0.1,
+    workers: NumberOfWorkers = 0,
+    cluster: Cluster = "",
+    out: Out = Path("results"),
+) -> None:
+    """The least premium that the true law allows, and how far every method is from it at equal coverage.
+
+    Methods are those of `polyhedge reproduce guarantees` with the same folder. Goes on where it was stopped.
+
+    Example: polyhedge reproduce limit --setting "linear, d = 2, n = 300" --seeds 5
+    """
+    from polyhedge_study.commands.tables import show
+    from polyhedge_study.guarantees import guarantee_jobs, run_guarantees
+    from polyhedge_study.limit import LIMITED, limit_grid, limit_jobs, run_limit
+
+    where, jobs = workers_of(workers, cluster), limit_jobs(setting or (), draws)
+    more = guarantee_jobs(setting or LIMITED, seeds, first_seed) if seeds else []
+    with progress_bar() as report:
+        limits = run_limit(jobs, out, alpha=alpha, workers=where, report=report)
+    with progress_bar() as report:
+        rows = run_guarantees(more, out, alpha=alpha, workers=where, report=report)
+    grid = limit_grid(limits, rows, alpha)
+    show(grid, dense=True)
+    replace_file(out / "limit.md", grid.markdown().encode())
+    say_paths([out / f"limit.{suffix}" for suffix in ("csv", "json", "md")])
+
+
+def cases(
+    case: Annotated[list[str] | None, typer.Option(help="charging, battery, bakery, portfolio, restaurant.")] = None,
+    method: Annotated[list[str] | None, typer.Option(help="Such as polyhedge; may be repeated.")] = None,
+    alpha: Annotated[float, typer.Option(help="Share of rows whose bound may fail.")] = 0.1,
+    workers: NumberOfWorkers = 0,
+    cluster: Cluster = "",
+    out: Out = Path("results"),
+) -> None:
+    """Real problems in time order: bound, realised cost and held share of every method. Data come from wheels.
+
+    Goes on where it was stopped.
+
+    Example: polyhedge reproduce cases --case charging
+    """
+    from polyhedge_study.case_runs import case_grid, case_jobs, case_words, run_cases
+    from polyhedge_study.commands.tables import show
+
+    with progress_bar() as report:
+        where = workers_of(workers, cluster)
+        rows = run_cases(case_jobs(case or (), method or ()), out, alpha=alpha, workers=where, report=report)
+    show(case_grid(rows), dense=True)
+    replace_file(out / "cases.md", case_grid(rows).markdown().encode())
+    say_paths([out / f"cases.{suffix}" for suffix in ("csv", "json", "md")])
+    say_paragraph(case_words(rows))
+
+
+def online(out: Out = Path("results")) -> None:
+    """Radii that follow outcomes through the price crisis of 2021 and 2022, beside one that does not.
+
+    Real prices, found in a published package that is downloaded once. Takes about a minute.
+
+    Example: polyhedge reproduce online
+    """
+    from polyhedge_study.commands.tables import show
+    from polyhedge_study.online import followed, online_grid, scored_days
+
+    grid = online_grid(followed(scored_days()))
+    show(grid, dense=True)
+    replace_file(out / "online.md", grid.markdown().encode())
+    say_paths([out / "online.md"])

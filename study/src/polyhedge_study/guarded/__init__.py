@@ -1,0 +1,1 @@
+"""Methods that promise a bound on the cost of the decision that is taken: Polyhedge, and its rivals."""

@@ -1,0 +1,87 @@
+"""Rivals that decide by a rule under one law of the residuals, the same at all rows.
+
+| row | decision | planned cost |
+|---|---|---|
+| nominal + guard | trusts the prediction | its cost at the prediction: a constant margin |
+| sample average + guard | least mean cost over the residuals | its (1 - alpha)-quantile over the residuals |
+| CVaR + guard | least mean of the worst share alpha | the same quantile |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from polyhedge._validation import Array
+from polyhedge.plans.contest import planned_cost
+from polyhedge.plans.costs import PlanProblem
+from polyhedge.plans.laws import fit_law
+from polyhedge.plans.risk import Risk
+from polyhedge.plans.rules import Planner, Rule, fit_planner
+from polyhedge.problems import DecisionProblem
+from polyhedge.regions.family import DEFAULT_WORK, Work
+from polyhedge.regions.guard import Planned
+from polyhedge.robust.decisions import all_optimal
+from polyhedge_study.guarded.developed import Bounded, Developed, guard
+from polyhedge_study.tasks import Task
+
+__all__ = ["cvar", "fit_rule", "nominal", "planned", "sample_average"]
+
+
+def nominal(task: Task, alpha: float, seed: int) -> Bounded:
+    """Trust the prediction, and add one margin to all rows; `seed` is not used."""
+    developed = Developed.of(task)
+    return guard(task, developed.predictor, RulePlan(fit_rule(task, developed, None), None), alpha)
+
+
+def sample_average(task: Task, alpha: float, seed: int) -> Bounded:
+    """Least mean cost over the residuals; `seed` is not used."""
+    return _by_rule(task, alpha, Risk())
+
+
+def cvar(task: Task, alpha: float, seed: int) -> Bounded:
+    """Least conditional value at risk over the residuals, at the level that is promised; `seed` is not used."""
+    return _by_rule(task, alpha, Risk(1 - alpha))
+
+
+def _by_rule(task: Task, alpha: float, risk: Risk) -> Bounded:
+    developed = Developed.of(task)
+    return guard(task, developed.predictor, RulePlan(fit_rule(task, developed, risk), 1 - alpha), alpha)
+
+
+def fit_rule(task: Task, developed: Developed, risk: Risk | None, law: str = "uniform", seed: int = 0) -> Planner:
+    """The rule of least risk under a law of the development rows; None for the risk trusts the prediction."""
+    rows = developed.rows
+    fitted = None if risk is None else fit_law(law, rows, seed)
+    rule = Rule() if risk is None else Rule(law, risk)
+    return fit_planner(PlanProblem(task.problem), rule, fitted, rows.X, rows.centers, rows.values)
+
+
+@dataclass(frozen=True, eq=False)
+class RulePlan:
+    """Decisions of one rule; planned cost at the prediction, or a quantile of this level under the rule's law."""
+
+    planner: Planner
+    level: float | None
+    kind: ClassVar[str] = "rival"
+
+    def plan(self, features: Any, centers: Array, values: Array, work: Work = DEFAULT_WORK) -> Planned:
+        """Decisions and planned costs, each a function of its row alone."""
+        z, seen = self.planner(features, centers, values, work.n_jobs), self.planner.problem
+        if self.level is None or self.planner.law is None:
+            return planned(seen.problem, z, seen.evaluate(z, centers, values))
+        return planned(
+            seen.problem, z, planned_cost(seen, self.planner.law, self.level, z, features, centers, values)[0]
+        )
+
+    def state(self) -> Mapping[str, Any]:
+        """Rivals are not stored."""
+        raise ValueError("The plan of a rival cannot be saved: it is made for one comparison.")
+
+
+def planned(problem: DecisionProblem, z: Array, v: Array) -> Planned:
+    """Decisions and planned costs as a plan gives them."""
+    return Planned(z.reshape(len(v), problem.n_decisions), np.asarray(v, dtype=np.float64), all_optimal(len(v)))
