@@ -13,6 +13,7 @@ from sklearn.exceptions import NotFittedError
 
 import polyhedge as ph
 from polyhedge.metrics import Estimate, Proportion
+from polyhedge.plans.report import Entry, PlanReport
 from polyhedge.robust import decide
 from polyhedge.sets import Box
 
@@ -198,3 +199,25 @@ def test_the_page_of_a_decider_is_written_by_itself(fitted, tmp_path):
     assert "What was observed" in (tmp_path / "page.html").read_text(encoding="utf-8")
     with pytest.raises(NotFittedError, match=r"Call fit\(X, Y\) before report"):
         clone(decider).report(tmp_path / "other.html")
+
+
+def test_a_fitted_decider_is_shown_in_words_and_an_unfitted_one_by_its_settings(fitted):
+    decider, _, _ = fitted
+    shown = decider._repr_html_()
+    assert "<td" in shown
+    assert "each decision costs at most its bound, held in 9 of 10" in shown
+    assert "<script" not in shown
+    assert "text/html" in clone(decider)._repr_mimebundle_()
+
+
+def test_the_report_of_a_plan_and_a_backtest_are_tables():
+    entries = (Entry("trust", "scaled", 3.0, 1.5, 0.0), Entry("<b>mean</b>", "scaled", 2.0, 1.0, 1.0))
+    report = PlanReport(entries, 0.1, 0.5, 200)
+    assert report.to_frame()["bound"].tolist() == [3.0, 2.0]
+    assert report._repr_html_().count("<tr") == 2
+    assert "<b>" not in report._repr_html_()
+    X, Y = ph.data.make_synthetic(300, rng=np.random.default_rng(1))
+    decider = ph.RobustDecider(PROBLEM, learner=ph.learners.OneSidedBox(), random_state=0)
+    tested = ph.backtest(decider, X, Y, every=50, start=200)
+    assert tested._repr_html_().count("<tr") == 1 + len(tested.periods)
+    assert "promised 0.9" in tested._repr_html_()

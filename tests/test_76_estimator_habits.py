@@ -116,6 +116,17 @@ def test_a_bar_is_drawn_where_somebody_looks_and_leaves_nothing_behind(monkeypat
     assert (logger.level, list(logger.handlers)) == before
 
 
+def test_a_verbose_fit_writes_what_is_logged_and_leaves_nothing_behind(capsys):
+    logger = logging.getLogger("polyhedge")
+    before = logger.level, list(logger.handlers)
+    slow = ph.learners.Auto(n_folds=2, time_limit=5.0)
+    decider(learner=slow, guarantee="outcome").fit(X, Y, verbose=True)
+    assert "polyhedge.learners.cross_fit: learning: 1 of " in capsys.readouterr().err
+    assert (logger.level, list(logger.handlers)) == before
+    decider().fit(X, Y)
+    assert capsys.readouterr().err == ""
+
+
 def test_progress_is_logged_and_handed_to_a_callable(caplog):
     robust, seen = decider().fit(X, Y), []
     with caplog.at_level(logging.INFO, logger="polyhedge"):

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress
 
-__all__ = ["progress"]
+__all__ = ["log_lines", "progress"]
 
 _PATIENCE = 2.0
 """Seconds before a bar appears: what is done by then needs none."""
@@ -52,6 +52,24 @@ def progress(doing: str, is_wanted: bool = True, console: Console | None = None)
         timer.cancel()
         timer.join()
         bar.stop()
+        _LOGGER.setLevel(level)
+        _LOGGER.removeHandler(handler)
+
+
+@contextmanager
+def log_lines(is_wanted: bool) -> Iterator[None]:
+    """Write what the library logs to standard error while this lasts; nothing where it is not wanted."""
+    if not is_wanted:
+        yield
+        return
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(name)s: %(message)s"))
+    level = _LOGGER.level
+    _LOGGER.addHandler(handler)
+    _LOGGER.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
         _LOGGER.setLevel(level)
         _LOGGER.removeHandler(handler)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from html import escape
 from importlib import import_module
 from typing import Any
 
@@ -55,3 +56,9 @@ def as_frame(columns: Mapping[str, Any], backend: str, index: Any = None) -> Any
         raise ValueError(f"backend must be one of {', '.join(_MAKERS)}, got {backend!r}.")
     make = getattr(import_module(backend), _MAKERS[backend])
     return make(dict(columns), index=index) if backend == "pandas" else make(dict(columns))
+
+
+def as_html(said: str, frame: Any, more: str = "") -> str:
+    """A sentence, a table of a pandas frame, and a closing line: what a notebook shows."""
+    table: str = frame.to_html(na_rep="", float_format="{:.4g}".format, border=0)
+    return "".join([f"<p>{escape(said)}</p>" if said else "", table, f"<p>{escape(more)}</p>" if more else ""])

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 
 from polyhedge._files import replace_file
-from polyhedge._frames import as_frame, as_pandas
+from polyhedge._frames import as_frame, as_html, as_pandas
 from polyhedge._validation import Array, check_count
 from polyhedge.calibration import FollowingRadii, Rows
 from polyhedge.data import take_rows
@@ -85,6 +85,11 @@ class Backtest:
         """Write a page of all periods, one HTML file that works offline."""
         # Pages are made from results, not the other way round: looked up when one is asked for.
         replace_file(Path(path), import_module("polyhedge.report").backtest_report(self, title).encode())
+
+    def _repr_html_(self) -> str:
+        """The table of the periods, and what was promised and covered over all of them."""
+        worst = f"The worst period was covered in {self.worst.coverage:.3f}, from {self.worst.start}."
+        return as_html(f"Covered {self.coverage}, promised {self.promised:.3g}. {worst}", self.to_frame())
 
     def to_frame(self) -> Any:
         """One row a period (pandas)."""

@@ -9,6 +9,7 @@ from typing import Any, Self
 
 from numpy.typing import ArrayLike
 
+from polyhedge._bar import log_lines
 from polyhedge._bar import progress as bar
 from polyhedge._frames import as_pandas
 from polyhedge._validation import Array, check_alpha
@@ -192,6 +193,7 @@ class RobustDecider(FollowsOutcomes, Decides, Telling, NestedSettings):
         parameters: Mapping[Any, Any] | None = None,
         sample_weight: ArrayLike | None = None,
         progress: bool = False,
+        verbose: bool = False,
     ) -> Self:
         """Split the rows, train the predictor, learn the shape and calibrate its radius.
 
@@ -230,8 +232,10 @@ class RobustDecider(FollowsOutcomes, Decides, Telling, NestedSettings):
             after `decider.set_fit_request(sample_weight=True)`, scikit-learn's metadata routing.
         progress : bool
             Whether to show a bar with the time left, in a terminal or a notebook, where it takes over two seconds.
+        verbose : bool
+            Whether to write what the loggers tell (see Notes) to standard error, a line each: for scripts and files.
         """
-        with bar("fitting", progress):
+        with log_lines(verbose), bar("fitting", progress):
             self._fit(X, Y, train, learn, calibrate, groups, parameters, sample_weight)
         return self
 

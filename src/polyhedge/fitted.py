@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from copy import copy
+from html import escape
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Self
@@ -234,6 +235,22 @@ class Telling:
     def __str__(self) -> str:
         """The summary of a fitted decider; before, its settings."""
         return self.summary() if hasattr(self, "model_") else repr(self)
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
+        """What a notebook shows: the summary of a fitted decider; before, scikit-learn's picture of its settings."""
+        if not hasattr(self, "model_"):
+            shown: dict[str, str] = super()._repr_mimebundle_(**kwargs)  # type: ignore[misc]
+            return shown
+        head, *lines = self.summary().splitlines()
+        rows = [(line[2:12].strip(), line[13:]) for line in lines]
+        cells = "".join(
+            f'<tr><th style="text-align: left">{escape(name)}</th><td style="text-align: left">{escape(said)}</td></tr>'
+            for name, said in rows
+        )
+        return {"text/plain": repr(self), "text/html": f"<p>{escape(head)}</p><table>{cells}</table>"}
+
+    def _repr_html_(self) -> str:
+        return self._repr_mimebundle_()["text/html"]
 
     def report(self, path: str | Path, X: Any = None, Y: Any = None) -> None:
         """Write the page of a fitted decider, one HTML file that works offline.

@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 from scipy import stats
 
-from polyhedge._frames import as_frame
+from polyhedge._frames import as_frame, as_html
 from polyhedge._validation import Array, Mask
 from polyhedge.problems import DecisionProblem
 from polyhedge.problems.parameters import parameter_rows
@@ -188,8 +188,7 @@ class Evaluation:
 
     def _repr_html_(self) -> str:
         """The figures as a table."""
-        table: str = self.to_frame().to_html(na_rep="", float_format="{:.4g}".format)
-        return table
+        return as_html(f"Promised: {self.promised:.3g} of rows keep to their bound.", self.to_frame())
 
     def _held_lines(self) -> list[str]:
         bound = f"bound held       {self.bound_held}"

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 import numpy as np
 
+from polyhedge._frames import as_frame, as_html
 from polyhedge._validation import check_alpha, check_count
 
 _MOST_ENTRIES = 100
@@ -59,6 +60,15 @@ class PlanReport:
             "seen:"
         )
         return "\n".join([head, *(self._line(entry) for entry in self.chosen)])
+
+    def to_frame(self) -> Any:
+        """One row a rule (pandas): how it was judged, and its weight in the plan."""
+        names = [field.name for field in fields(Entry)]
+        return as_frame({name: [getattr(entry, name) for entry in self.entries] for name in names}, "pandas")
+
+    def _repr_html_(self) -> str:
+        """Why this plan, and the rules that it is made of."""
+        return as_html(self.why(), self.to_frame().query("share > 0").sort_values("share", ascending=False))
 
     def _line(self, entry: Entry) -> str:
         return f"  {entry.rule}: bound {entry.bound:.4g}, cost {entry.cost:.4g}, share {entry.share:.0%}".replace(

@@ -10,7 +10,7 @@ from typing import Any, Self, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from polyhedge._frames import as_frame, distinct_names
+from polyhedge._frames import as_frame, as_html, distinct_names
 from polyhedge._validation import Array, Indices
 from polyhedge.problems.layout import Layout
 from polyhedge.robust.along_segment import BLOCK
@@ -214,12 +214,11 @@ class Decisions:
         return f"<Decisions: {len(self)} rows, {optimal} optimal{extent}>"
 
     def _repr_html_(self) -> str:
-        table = self[:_SHOWN].to_frame("pandas").to_html()
-        more = f"<p>{len(self) - _SHOWN} more rows: <code>to_frame()</code> has all.</p>" if len(self) > _SHOWN else ""
-        promise = (
-            f" Each costs at most its bound, {self.labels.promise}." if self.labels and self.labels.promise else ""
-        )
-        return f"<p>{len(self)} decisions, {int(self.is_optimal.sum())} of them optimal.{promise}</p>{table}{more}"
+        said = f"{len(self)} decisions, {int(self.is_optimal.sum())} of them optimal."
+        if self.labels and self.labels.promise:
+            said += f" Each costs at most its bound, {self.labels.promise}."
+        more = f"{len(self) - _SHOWN} more rows: to_frame() has all." if len(self) > _SHOWN else ""
+        return as_html(said, self[:_SHOWN].to_frame("pandas"), more)
 
     def __len__(self) -> int:
         return len(self.cost_bound)
