@@ -87,7 +87,7 @@ licences: $(READY)  ## the licences of everything that polyhedge brings; none ma
 
 lock: $(READY)  ## renew requirements.lock (all at once: make lock UPGRADE=--upgrade)
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --no-header --no-annotate --generate-hashes \
-	  $(addprefix --extra ,exact plot parquet sign dask test docs dev) $(UPGRADE) --no-emit-package polyhedge -o requirements.lock pyproject.toml study/pyproject.toml
+	  $(addprefix --extra ,exact plot parquet sign dask test docs dev picnn) $(UPGRADE) --no-emit-package polyhedge -o requirements.lock pyproject.toml study/pyproject.toml
 
 clean:  ## remove everything that was installed or made
 	rm -rf $(VENV) $(VENV)-oldest $(VENV)-newest $(VENV)-extras .bench $(OUT) .mypy_cache .ruff_cache .pytest_cache .hypothesis .release build dist docs/_build docs/gallery docs/reference
