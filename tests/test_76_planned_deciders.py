@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import cvxpy as cp
 import numpy as np
 import pytest
@@ -316,3 +318,32 @@ def test_cost_without_pieces_is_planned_at_the_centre():
     found = decider.decide(X)
     assert (found.flat.sum(axis=1) <= 1 + 1e-6).all()
     assert (problem.evaluate(found.flat, np.abs(Y)) <= found.cost_bound).mean() > 0.7
+
+
+@pytest.mark.parametrize("kind", ["simplex", pytest.param("two budgets", marks=pytest.mark.slow), "one budget"])
+def test_plans_are_the_same_to_the_last_bit_in_units_of_powers_of_two(kind: str) -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(150, 2))
+    Y = 10 + X @ np.array([[2.0, 1.0], [0.0, 1.0]]) + rng.normal(size=(150, 2))
+
+    def planned(outcome: float, cost: float, decision: float) -> tuple[Any, Any]:
+        z = cp.Variable(2, nonneg=True)
+        limits = [cp.sum(z) <= 22 * decision, *([z[0] + 2 * z[1] <= 30 * decision] if kind == "two budgets" else [])]
+        problem = ph.DecisionProblem(
+            decision=z,
+            cost=lambda z, u: (
+                cost * (u @ z) / (outcome * decision)
+                if kind == "simplex"
+                else cost * cp.sum(cp.pos(z / decision - u / outcome) + 3 * cp.pos(u / outcome - z / decision))
+            ),
+            constraints=[cp.sum(z) == decision] if kind == "simplex" else limits,
+            n_outcomes=2,
+        )
+        found = ph.RobustDecider(problem, guarantee="cost", random_state=0).fit(X, Y * outcome).decide(X[:20])
+        return found.z / decision, found.cost_bound / cost
+
+    z, bound = planned(1.0, 1.0, 1.0)
+    for units in ((2.0**-19, 2.0**23, 2.0**12), (2.0**20, 2.0**-10, 1.0)):
+        other, its_bound = planned(*units)
+        assert other.tolist() == z.tolist()
+        assert its_bound.tolist() == bound.tolist()

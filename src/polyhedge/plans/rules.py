@@ -31,7 +31,7 @@ _ROUNDS = 15
 _ROWS_ON_SEGMENT, _ROWS, _ROWS_IF_COSTLY = 300, 100, 30
 # Share of the spread of costs that the cuts may miss: far below what any choice between rules can tell.
 _ENOUGH = 2e-4
-# How far beyond the predictions a decision is where every piece of the cost has its final slope.
+# How many times their heights the slopes of pieces come to where every piece of the cost has its final slope.
 _FAR = 1e3
 
 
@@ -136,10 +136,18 @@ def fit_planner(problem: PlanProblem, rule: Rule, law: Law | None, X: Any, cente
 def _first_cuts(problem: PlanProblem, cost: JointCost, risk: Risk, contexts: Array, scales: Array) -> Cuts:
     """Cuts at zero and far away on all sides, so that the cuts alone have a least where the risk has one."""
     p = problem.problem.n_decisions
-    far = _FAR * (1 + np.abs(contexts).max(initial=0.0))
-    z = far * np.vstack([np.zeros((1, p)), np.ones((1, p)), -np.ones((1, p)), np.eye(p), -np.eye(p)])
+    z = np.vstack([np.zeros((1, p)), np.ones((1, p)), -np.ones((1, p)), np.eye(p), -np.eye(p)])
+    z = z * _far(cost, contexts)
     middle, scale = np.tile(np.median(contexts, axis=0), (len(z), 1)), np.full(len(z), np.median(scales))
     return _distinct(Cuts.joined([cuts for _, cuts in cost.cuts(z, middle, scale, risk)]))
+
+
+def _far(cost: JointCost, contexts: Array) -> Array:
+    """For each decision (p,) a distance at which its slopes outweigh all heights, in units of the problem's own."""
+    sizes = np.abs(cost.matrices) @ np.concatenate([[1.0], np.abs(contexts).max(axis=0, initial=0.0)])
+    height, slopes = sizes[:, 0].max(initial=0.0), sizes[:, 1:].max(axis=0, initial=0.0)
+    # Without heights any distance will do: what multiplies decisions has the same slopes everywhere.
+    return np.asarray((_FAR * height or 1.0) / np.where(slopes > 0, slopes, np.inf))
 
 
 def _contexts(law: Law | None, X: Any, centers: Array, values: Array) -> tuple[Array, Array]:

@@ -71,7 +71,8 @@ class Separable:
         if risk.is_mean:
             return knots, low + (high - low) * np.arange(n + 1) / n
         knots = knots[np.unique(np.linspace(0, n - 1, min(n, _MOST_KNOTS)).astype(int))]
-        between = np.concatenate([[knots[0] - 1], (knots[:-1] + knots[1:]) / 2, [knots[-1] + 1]])
+        beyond = np.ptp(knots) or 1.0
+        between = np.concatenate([[knots[0] - beyond], (knots[:-1] + knots[1:]) / 2, [knots[-1] + beyond]])
         t = between[:, None] - kinks
         weights = risk.weights(np.where(t > 0, high, low) * t + self.common[i] * residuals)
         slopes = (weights * np.where(t > 0, high, low)).sum(axis=1)
@@ -88,7 +89,8 @@ class Separable:
         if not self.row.any():
             return self._place(tables, np.zeros(n), contexts, scales)
         ends = [-(s + k) / a for (_, s), k, a in zip(tables, self.slope, self.row, strict=True) if a]
-        reach = 1 + max(float(np.abs(end).max()) for end in ends)
+        # A share of the slopes and nothing absolute: in other units the same halvings find the same price.
+        reach = 2 * max(float(np.abs(end).max()) for end in ends) or 1.0
         low, high = np.full(n, -reach if self.is_equation else 0.0), np.full(n, reach)
         free = self._place(tables, low, contexts, scales)
         for _ in range(_HALVINGS):
@@ -149,11 +151,9 @@ def _terms(joint: SumOfMaxima, p: int) -> tuple[Indices, Array, Array, Array, Ar
         a, b, k = group[:, 1 + i, 0], group[:, 0, 1 + j], group[:, 0, 0]
         first, last = int(a.argmin()), int(a.argmax())
         kink = -np.array([b[last] - b[first], k[last] - k[first]]) / (a[last] - a[first])
-        size = _SAME * (1 + np.abs(group).max())
-        is_known = outcome[i] >= 0
-        if np.ptp(b + a * kink[0]) > size or np.ptp(k + a * kink[1]) > size:
+        if any(np.ptp(side + a * at) > _SAME * np.abs(side).max() for side, at in ((b, kink[0]), (k, kink[1]))):
             return None
-        if is_known and (outcome[i] != j or np.abs(kinks[i] - kink).max() > size):
+        if outcome[i] >= 0 and (outcome[i] != j or (np.abs(kinks[i] - kink) > _SAME * np.abs(kink)).any()):
             return None
         outcome[i], kinks[i] = j, kink
         slopes[i] += a[last], a[first]
