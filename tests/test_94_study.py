@@ -374,7 +374,7 @@ def test_tables_name_the_method_that_failed_and_why(failing, tmp_path) -> None:
 
 def test_default_that_failed_is_not_compared_with_itself(failing) -> None:
     cells = {row[0]: row for row in task_grid(table_rows(failing), "linear").rows}
-    assert cells["Polyhedge"][-3:] == ("", "", "0 of 2")
+    assert cells["Polyhedge, set"][-3:] == ("", "", "0 of 2")
     (lost,) = [f for f in table_rows(failing) if (f.method, f.metric) == ("polyhedge", "worst_case_cost")]
     assert np.isnan(lost.versus_polyhedge)
 
@@ -505,7 +505,7 @@ def test_command_prints_tables_beside_the_papers_and_names_its_files(tmp_path) -
 
 def test_study_is_told_in_words(small) -> None:
     words = " ".join(in_words(table_rows(small[0])))
-    assert words.startswith("Polyhedge, the library as it comes, is the first row of each table.")
+    assert words.startswith('Polyhedge, set, the library with guarantee="outcome", is the first row of each')
     assert re.search(r"\d+ % (below|above) that of .* on linear", words)
     assert "Its coverage lay between" in words
     assert in_words(table_rows(row for row in small[0] if row.method != POLYHEDGE)) == []
@@ -525,7 +525,7 @@ def test_words_say_where_learning_a_shape_did_not_help_and_where_it_did() -> Non
     assert "did not help" not in better
     for words in (level, better):
         assert "33 % below that of Polyhedron (min size) on linear (20.00 against 30.00)" in words
-        assert "the premium of the smallest lies above Polyhedge's by 50 % on linear" in words
+        assert "the premium of the smallest lies above that of Polyhedge's set by 50 % on linear" in words
 
 
 def test_short_tables_fit_80_columns_without_powers_of_ten_and_polyhedge_stands_first(small) -> None:
@@ -534,7 +534,7 @@ def test_short_tables_fit_80_columns_without_powers_of_ten_and_polyhedge_stands_
         for row in small[0]
     ]
     grid = short_grid(table_rows(huge), "linear")
-    assert grid.rows[0][0] == "Polyhedge"
+    assert grid.rows[0][0] == "Polyhedge, set"
     cells = [cell for row in grid.rows for cell in row]
     assert not any("e+" in cell for cell in cells)
     assert ">99999" in cells

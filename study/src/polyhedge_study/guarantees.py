@@ -23,7 +23,15 @@ from polyhedge_study.guarded.methods import GUARDED
 from polyhedge_study.jobs import Progress, Workers
 from polyhedge_study.tasks import ENERGY_SIZES
 
-__all__ = ["SETTINGS", "GuaranteeJob", "GuaranteeRow", "find_guarded", "guarantee_jobs", "run_guarantees"]
+__all__ = [
+    "OF_THE_PAPER",
+    "SETTINGS",
+    "GuaranteeJob",
+    "GuaranteeRow",
+    "find_guarded",
+    "guarantee_jobs",
+    "run_guarantees",
+]
 
 _MORE = (1200, 500, 500, 1000)
 SETTINGS = {
@@ -36,6 +44,8 @@ SETTINGS = {
     )
 }
 """The settings that are compared, by name."""
+OF_THE_PAPER = {setting.task: name for name, setting in SETTINGS.items() if setting.n_outcomes == 2}
+"""Those of the paper's tasks, by task."""
 
 
 @dataclass(frozen=True)

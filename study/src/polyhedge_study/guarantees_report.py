@@ -17,6 +17,8 @@ __all__ = ["Comparison", "comparisons", "cost_grid", "guarantee_words", "set_gri
 
 _CLEAR = 3.0
 """Standard errors beyond which a difference is called one."""
+_ENOUGH_SEEDS = 4
+"""Fewer give standard errors that say nothing."""
 
 
 @dataclass(frozen=True)
@@ -105,9 +107,11 @@ def set_grid(rows: Sequence[GuaranteeRow]) -> Grid:
 
 def guarantee_words(rows: Sequence[GuaranteeRow]) -> list[str]:
     """Where Polyhedge is lower, level and higher than a rival with the same guarantee."""
-    found = comparisons(rows)
+    found, n_seeds = comparisons(rows), len({row.seed for row in rows})
     if not found:
         return []
+    if n_seeds < _ENOUGH_SEEDS:
+        return [f"{n_seeds} seeds are too few to tell methods with the same guarantee apart; --seeds 20 does."]
     sentences = [f"Against rivals with the same guarantee, {len(found)} comparisons of premiums, paired over seeds:"]
     for verdict in ("lower", "level", "higher"):
         named = [f"{GUARDED[c.rival].name} on {c.setting}" for c in found if c.verdict == verdict]

@@ -123,7 +123,7 @@ def study_jobs(tasks: Sequence[str] = (), methods: Sequence[str] = (), seeds: in
     Examples
     --------
     >>> [job.label for job in study_jobs(["energy"], ["polyhedge"], seeds=2)]
-    ['energy, Polyhedge, seed 0', 'energy, Polyhedge, seed 1']
+    ['energy, Polyhedge, set, seed 0', 'energy, Polyhedge, set, seed 1']
     """
     unknown = [name for name in tasks if name not in TASKS]
     if unknown:

@@ -34,7 +34,7 @@ def bubble_chart(task: str, methods: Mapping[str, Mapping[str, TableRow]], alpha
         if own:
             traces.append(_trace(group, own, _COLORS[group]))
     if POLYHEDGE in methods and _is_drawn(methods[POLYHEDGE]):
-        traces.append(_trace("Polyhedge", [methods[POLYHEDGE]], RED))
+        traces.append(_trace("Polyhedge, set", [methods[POLYHEDGE]], RED))
     printed = [
         m for m in methods.values() if np.isfinite(m["coverage"].paper) and np.isfinite(m["worst_case_cost"].paper)
     ]

@@ -123,7 +123,7 @@ def cost_cards(figures: Sequence[TableRow]) -> list[Cards]:
         if SIMPLE in premium:
             more.append(f"one-sided box: {10 * premium[SIMPLE].here:.2f}")
         cards.append(
-            Card(f"{task.capitalize()}: premium of Polyhedge", _card_value(premium[POLYHEDGE]), "; ".join(more))
+            Card(f"{task.capitalize()}: premium of Polyhedge's set", _card_value(premium[POLYHEDGE]), "; ".join(more))
         )
     return [Cards(cards)] if cards else []
 

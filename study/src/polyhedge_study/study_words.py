@@ -25,8 +25,9 @@ def in_words(figures: Sequence[TableRow]) -> list[str]:
     if not tasks:
         return []
     sentences = [
-        "Polyhedge, the library as it comes, is the first row of each table. Its premium is what the guarantee costs: "
-        "the promised bound minus the cost of trusting the prediction.",
+        'Polyhedge, set, the library with guarantee="outcome", is the first row of each of the paper\'s tables: like '
+        "all of their rows it bounds the cost of every decision at once. Its premium is what the guarantee costs: the "
+        "promised bound minus the cost of trusting the prediction.",
         *_lead(tasks),
         *_no_help(tasks),
         _coverage(tasks),
@@ -78,7 +79,7 @@ def _no_help(tasks: Mapping[str, Methods]) -> list[str]:
     if level:
         found.append(
             f"What did not help: a learned shape on {_listed(level)}, where the one-sided box, which learns scales, is "
-            "level with Polyhedge within the noise."
+            "level with it within the noise."
         )
     return [*found, *_small_sets(tasks)]
 
@@ -94,7 +95,9 @@ def _small_sets(tasks: Mapping[str, Methods]) -> list[str]:
             dearer.append(f"{100 * (least['premium'].here / own - 1):.0f} % on {task}")
     if not dearer:
         return []
-    return [f"Small sets do not help: the premium of the smallest lies above Polyhedge's by {_listed(dearer)}."]
+    return [
+        f"Small sets do not help: the premium of the smallest lies above that of Polyhedge's set by {_listed(dearer)}."
+    ]
 
 
 def _is_level(figure: TableRow) -> bool:

@@ -30,7 +30,7 @@ from polyhedge.robust import decide_knowing
 __all__ = ["Limit", "TrueLaw", "limit_of", "shared_out"]
 
 _N_GRID = 33
-_N_STEPS, _FIRST_STEP = 80, 2.0
+_N_STEPS, _FIRST_STEP = 80, 15.0
 _BAND = 0.03
 """Share of the samples on either side of the quantile whose gradients are averaged."""
 _N_CANDIDATES = 5
@@ -117,6 +117,7 @@ def descend(problem: DecisionProblem, outcomes: Array, level: float) -> Array:
         z = z / z.sum()
         if k >= _N_STEPS - 6 * _N_CANDIDATES and k % 6 == 5:
             kept.append(z)
+    kept += list(np.eye(p))
     values = order_statistics(_costs(problem, np.array(kept), outcomes), np.array([level]))
     return kept[int(values.argmin())]
 

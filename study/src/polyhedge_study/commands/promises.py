@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -18,7 +19,13 @@ from polyhedge_study.commands.common import (
     workers_of,
 )
 
-__all__ = ["cases", "guarantees", "limit", "online"]
+if TYPE_CHECKING:
+    from polyhedge_study.jobs import Workers
+
+__all__ = ["cases", "guarantees", "limit", "of_decisions_taken", "online"]
+
+_QUICK_SEEDS = 2
+"""Enough to see the size of premiums, not to tell methods apart."""
 
 
 def guarantees(
@@ -50,6 +57,29 @@ def guarantees(
     replace_file(out / "guarantees.md", "\n".join(grid.markdown() for grid in grids).encode())
     say_paths([out / f"guarantees.{suffix}" for suffix in ("csv", "json", "md")])
     say_paragraph(guarantee_words(rows))
+
+
+def of_decisions_taken(
+    tasks: Sequence[str], seeds: int, quick: bool, alpha: float, workers: Workers, out: Path
+) -> list[str]:
+    """Show the table of methods that bound the cost of the decision taken, on the paper's tasks; return it in words."""
+    from polyhedge_study.commands.tables import show
+    from polyhedge_study.guarantees import OF_THE_PAPER, guarantee_jobs, run_guarantees
+    from polyhedge_study.guarantees_report import cost_grid, guarantee_words
+    from polyhedge_study.guarded.methods import PLAN, QUICK_GUARDED, RIVALS
+
+    names = [name for task, name in OF_THE_PAPER.items() if not tasks or task in tasks]
+    keys = [key for key in (PLAN, *RIVALS) if key in QUICK_GUARDED] if quick else ()
+    jobs = guarantee_jobs(names, min(seeds, _QUICK_SEEDS) if quick else seeds, 0, keys)
+    with progress_bar() as report:
+        rows = run_guarantees(jobs, out, alpha=alpha, workers=workers, report=report)
+    grid = cost_grid(rows, alpha)
+    show(grid, dense=True)
+    replace_file(out / "guarantees.md", grid.markdown().encode())
+    return [
+        "The second promise is about the decision taken, and not to be compared with the first.",
+        *guarantee_words(rows),
+    ]
 
 
 def limit(

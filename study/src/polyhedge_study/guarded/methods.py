@@ -11,7 +11,7 @@ from polyhedge_study.guarded.risk_averse import risk_averse
 from polyhedge_study.guarded.rules import cvar, nominal, sample_average
 from polyhedge_study.tasks import Task
 
-__all__ = ["GUARDED", "PLAN", "RIVALS", "SET", "GuardedMethod"]
+__all__ = ["GUARDED", "PLAN", "QUICK_GUARDED", "RIVALS", "SET", "GuardedMethod"]
 
 PLAN, SET = "polyhedge", "polyhedge-set"
 """Keys of the library as it comes, and of its set for every decision at once, which all rows are compared with."""
@@ -71,5 +71,7 @@ _ROWS = (
 
 GUARDED = {row.key: row for row in _ROWS}
 """All of them by key, in the order of the tables."""
+QUICK_GUARDED = (PLAN, "nominal-guard", "average-guard", "cvar-guard")
+"""Keys of rows with this promise that take seconds."""
 RIVALS = tuple(key for key, row in GUARDED.items() if row.promise == "cost" and key != PLAN)
 """Keys of those with the same guarantee as Polyhedge."""
