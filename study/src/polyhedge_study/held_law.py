@@ -28,7 +28,7 @@ def held_p_value(
     Examples
     --------
     >>> round(held_p_value([900, 905], 1000, 300, 0.1), 2), round(held_p_value([600, 610], 1000, 300, 0.1), 2)
-    (0.93, 0.0)
+    (0.92, 0.0)
     """
     law = _sum_of_counts(len(counts), n_test, n_calibrate, alpha)
     total = sum(counts)
