@@ -34,9 +34,10 @@ def test_every_example_of_the_documentation_is_read_decided_and_pickled(text, re
     problem = read(text)
     twin = pickle.loads(pickle.dumps(problem))
     box, centers = ph.Box(np.full(problem.n_outcomes, 0.5)), np.full((2, problem.n_outcomes), 3.0)
-    found = decide(problem, box, 1.0, centers)
+    values = {parameter.name: 2.0 for parameter in problem.parameters}
+    found = decide(problem, box, 1.0, centers, parameters=values)
     assert found.is_optimal.all()
-    assert decide(twin, box, 1.0, centers).cost_bound == pytest.approx(found.cost_bound)
+    assert decide(twin, box, 1.0, centers, parameters=values).cost_bound == pytest.approx(found.cost_bound)
     assert problem.source.reference == "plan.toml"
     assert len(problem.decision_names) == problem.n_decisions
 
@@ -171,7 +172,7 @@ MISTAKES = {
     "twice the same name": ('outcomes = ["a", "a"]\ndecisions = 1', r"outcomes must be a list of distinct names"),
     "one name for both": (
         'outcomes = ["a"]\ndecisions = ["a"]',
-        r"outcomes and decisions must have different names.* a\.",
+        r"outcomes, decisions and parameters must have different names.* a\.",
     ),
     "a misspelt key": (GOOD + "uper = 1", r'uper is not a key of a problem file. Did you mean "upper"\?'),
     "a key in a section": (

@@ -13,7 +13,6 @@ from cvxpy.transforms.partial_optimize import partial_optimize
 from sklearn.linear_model import LinearRegression
 
 import polyhedge as ph
-from polyhedge.cli.common import read_problem
 from polyhedge.learners import LearnResult
 from polyhedge.problems import DecisionProblem
 from polyhedge.problems.parameters import parameter_rows
@@ -732,13 +731,3 @@ class TestFiles:
 
 def _squares(z, u):
     return cp.sum_squares(z[0] + z[1] - u)
-
-
-def test_commands_refuse_problems_with_parameters_by_name(tmp_path):
-    (tmp_path / "order.py").write_text(
-        "import cvxpy as cp\nimport polyhedge as ph\n"
-        'z, stock = cp.Variable(2, bounds=[0, 9]), cp.Parameter(name="stock")\n'
-        "problem = ph.problems.DecisionProblem(decision=z, cost=lambda z, u: u @ z + stock, n_outcomes=2)\n"
-    )
-    with pytest.raises(ValueError, match="The problem has the parameters stock, which commands cannot give"):
-        read_problem(f"{tmp_path / 'order.py'}:problem")

@@ -115,7 +115,7 @@ class Decides(FittedAttributes, Doubts, OutputSetting):
         asked = model.family.has_quick_volume if volume is None else volume
         self._doubt_rows(model, X, Y)
         measured = model.measure(X, Y, parameters)
-        summary = measured.summary(model.radii.alpha, volume=model.mean_volume(X) if asked else None)
+        summary = measured.summary(model.radii.alpha, volume=model.mean_volume(X, parameters) if asked else None)
         groups = () if by is None else by_group(measured, labels_by(X, by), model.radii.alpha)
         return replace(summary, groups=groups)
 
@@ -133,9 +133,9 @@ class Decides(FittedAttributes, Doubts, OutputSetting):
         """
         return -float(np.mean(self.decide(X).cost_bound))
 
-    def mean_volume(self, X: Any) -> Volume:
+    def mean_volume(self, X: Any, *, parameters: Mapping[Any, Any] | None = None) -> Volume:
         """Volume of the set, the mean over the rows; over an even choice of them where support is known."""
-        return self._fitted("mean_volume").mean_volume(X)
+        return self._fitted("mean_volume").mean_volume(X, parameters)
 
     def save(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from copy import copy
 from html import escape
 from importlib import import_module
@@ -252,18 +253,21 @@ class Telling:
     def _repr_html_(self) -> str:
         return self._repr_mimebundle_()["text/html"]
 
-    def report(self, path: str | Path, X: Any = None, Y: Any = None) -> None:
+    def report(
+        self, path: str | Path, X: Any = None, Y: Any = None, *, parameters: Mapping[Any, Any] | None = None
+    ) -> None:
         """Write the page of a fitted decider, one HTML file that works offline.
 
         Parameters
         ----------
         path : where to write; the file is replaced whole or not at all.
         X, Y : rows that were not used for fitting; the page then says what was observed on them.
+        parameters : values of the problem's parameters at these rows, as in `decide`.
         """
         if not hasattr(self, "model_"):
             raise NotFittedError("This RobustDecider is not fitted yet. Call fit(X, Y) before report.")
         # Pages are made from deciders, not the other way round: looked up when one is asked for.
-        page = import_module("polyhedge.report").model_report(self, X, Y)
+        page = import_module("polyhedge.report").model_report(self, X, Y, parameters=parameters)
         replace_file(Path(path), page.encode())
 
 

@@ -207,9 +207,9 @@ class Model:
             raise ValueError(f"X and Y must have the same number of rows, got {n_rows_of(X)} and {len(outcomes)}.")
         return outcomes
 
-    def mean_volume(self, X: Any) -> Volume:
+    def mean_volume(self, X: Any, parameters: Mapping[Any, Any] | None = None) -> Volume:
         """Volume of the regions, the mean over the rows."""
-        placed = self.placed(X, to_decide=False)
+        placed = self.placed(X, parameters, to_decide=False)
         return placed.regions.volume(placed.radii)
 
     def with_radii(self, radii: Radii, digest: str) -> Self:

@@ -121,7 +121,8 @@ class OutcomeLog:
         """Note outcomes of rows, one a key, whole or not at all; how many were new.
 
         `radii` (N,) are those of the bounds that were issued; without them, those that were noted under the keys, and
-        where nothing was noted, those that the model gives. Rows whose keys are known already are left as they are.
+        where nothing was noted, those that the model gives. `parameters` are as in `RobustDecider.decide`. Rows whose
+        keys are known already are left as they are.
         """
         model = self.model
         scores, outcomes, values = model.scores(X, Y, parameters), model.outcomes(X, Y), model.values(X, parameters)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,6 +62,7 @@ def facets(
     outcome_names: Sequence[str] | None = None,
     *,
     decisions: Decisions | None = None,
+    parameters: Mapping[Any, Any] | None = None,
 ) -> tuple[Facet, ...]:
     """The facets of a fitted polyhedral set, those that bind most often first; none for round sets.
 
@@ -71,12 +72,13 @@ def facets(
     X : rows to decide; how often a facet binds is counted over them.
     outcome_names : one name for each outcome; those of the problem if not given.
     decisions : what `decider.decide(X)` gave, where it is known already.
+    parameters : values of the problem's parameters, as in `RobustDecider.decide`.
     """
     names = name_outcomes(decider, outcome_names)
     polyhedron = facets_of(decider.set_)
     if polyhedron is None:
         return ()
-    bound = _binding(polyhedron, decider, X, decisions)
+    bound = _binding(polyhedron, decider, X, decisions, parameters)
     size = np.abs(polyhedron.W).sum(axis=1)
     radius = decider.model_.set_radius
     W, limits = polyhedron.W / size[:, None], (radius - polyhedron.b) / size
@@ -95,6 +97,7 @@ def facets_in_words(
     outcome_names: Sequence[str] | None = None,
     *,
     decisions: Decisions | None = None,
+    parameters: Mapping[Any, Any] | None = None,
 ) -> tuple[str, ...]:
     """One sentence for each facet that binds, one for all others; for a round set, its reach in each outcome.
 
@@ -106,6 +109,7 @@ def facets_in_words(
     X : rows to decide; how often a facet binds is counted over them.
     outcome_names : one name for each outcome; those of the problem if not given.
     decisions : what `decider.decide(X)` gave, where it is known already.
+    parameters : values of the problem's parameters, as in `RobustDecider.decide`.
 
     Examples
     --------
@@ -121,7 +125,7 @@ def facets_in_words(
     facet 2 limits cooling to at most 0.9... above its prediction; binds in 4... % of decisions
     facets 3 and 4 bind in no decision here: they close the set where outcomes do not hurt
     """
-    found = facets(decider, X, outcome_names, decisions=decisions)
+    found = facets(decider, X, outcome_names, decisions=decisions, parameters=parameters)
     if not found:
         return _round_in_words(decider.set_, decider.model_.set_radius, name_outcomes(decider, outcome_names))
     binding = [facet for facet in found if facet.share > 0]
@@ -178,18 +182,24 @@ def name_outcomes(decider: RobustDecider, names: Sequence[str] | None = None) ->
     return tuple(str(name) for name in names)
 
 
-def _binding(polyhedron: Polyhedron, decider: RobustDecider, X: Any, decisions: Decisions | None) -> Mask:
+def _binding(
+    polyhedron: Polyhedron,
+    decider: RobustDecider,
+    X: Any,
+    decisions: Decisions | None,
+    parameters: Mapping[Any, Any] | None,
+) -> Mask:
     r"""Facets that hold the bound up: moving such a facet inwards would lower it; rows with a decision only.
 
     Many facets meet at a worst outcome, and not all of them matter. Those that do have a positive multiplier in the
-    robust counterpart. Costs without pieces have no multipliers at hand; there every facet through the worst outcome
-    counts.
+    robust counterpart. Costs without pieces, and with parameters, have no multipliers at hand; there every facet
+    through the worst outcome counts.
     """
     model = decider.model_
     placed, radius = model.family.sets.at(model.features(X)), model.set_radius
     centers, scales = placed.centers, placed.scales
-    if not model.problem.structure.has_pieces:
-        found = model.decide(X) if decisions is None else decisions
+    if model.problem.parameters or not model.problem.structure.has_pieces:
+        found = model.decide(X, parameters) if decisions is None else decisions
         decided = np.isfinite(found.worst_outcome).all(axis=1)
         return _tight(polyhedron, radius, placed.residuals(found.worst_outcome)[decided])
     chosen = np.unique(np.linspace(0, len(centers) - 1, min(len(centers), _MOST_ROWS)).astype(int))

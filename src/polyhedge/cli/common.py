@@ -26,6 +26,14 @@ Missing = Annotated[str | None, typer.Option(help="More words for a missing valu
 MaxValues = Annotated[
     int, typer.Option(min=1, help="Values (rows times columns) beyond which a table is refused, to spare the memory.")
 ]
+Parameter = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--parameter",
+        metavar="NAME=COLUMN",
+        help="Column with a parameter of the problem, or one number for all rows; by default the column of its name.",
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 
 # What a command ends with; 1 is left to faults of the library.
@@ -67,14 +75,7 @@ def read_problem(reference: str) -> DecisionProblem:
     from polyhedge import problems
 
     if ".py:" in reference:
-        problem = problems.from_reference(reference)
-        if problem.parameters:
-            names = ", ".join(parameter.name for parameter in problem.parameters)
-            raise ValueError(
-                f"The problem has the parameters {names}, which commands cannot give. Declare them as constants of the "
-                "problem, or use it from Python: decider.fit(X, Y, parameters=...)."
-            )
-        return problem
+        return problems.from_reference(reference)
     if not reference.endswith(".toml"):
         raise ValueError(f"The problem must be a .toml file or FILE.py:NAME, got {reference!r}.")
     if not Path(reference).is_file():

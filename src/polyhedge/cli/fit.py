@@ -17,6 +17,7 @@ from polyhedge.cli.common import (
     Encoding,
     MaxValues,
     Missing,
+    Parameter,
     Separator,
     check_statuses,
     evaluation_lines,
@@ -27,6 +28,7 @@ from polyhedge.cli.common import (
     tell_json,
     warn,
 )
+from polyhedge.cli.fresh import sources_in_words
 from polyhedge.cli.models import SignKey
 from polyhedge.cli.output import say
 from polyhedge.columns import PREDICTORS
@@ -76,7 +78,7 @@ def fit(
         str | None,
         typer.Option(
             help="cost: the lowest bound for the decision taken. outcome: a set guards every decision at once. By "
-            "default cost, unless the problem has uncertain constraints."
+            "default cost, unless the problem has parameters or uncertain constraints."
         ),
     ] = None,
     caution: Annotated[
@@ -93,6 +95,7 @@ def fit(
         bool,
         typer.Option("--keep-interrupted", help="After Ctrl-C, calibrate and save the best set so far, not nothing."),
     ] = False,
+    parameter: Parameter = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the split, the predictor and the learner.")] = 0,
     separator: Separator = None,
     encoding: Encoding = None,
@@ -127,6 +130,7 @@ def fit(
         guarantee=guarantee,
         caution=caution,
         calibration=calibration,
+        parameters=tables.read_sources(parameter or []),
     )
     table = read(data, separator, encoding, decimal, missing, max_values)
     try:
@@ -156,7 +160,8 @@ def _facets(fitted: FittedTable) -> tuple[str, ...]:
     if _is_planned(fitted.decider):
         return ()
     rows = fitted.held_out if len(fitted.held_out) else fitted.split.calibrate
-    return facets_in_words(fitted.decider, fitted.X.iloc[rows], fitted.schema.outcomes)
+    values = tables.take_parameters(fitted.parameters, rows)
+    return facets_in_words(fitted.decider, fitted.X.iloc[rows], fitted.schema.outcomes, parameters=values)
 
 
 def _print(fitted: FittedTable, options: TableOptions, facets: tuple[str, ...], source: str, n_rows: int) -> None:
@@ -176,6 +181,8 @@ def _print(fitted: FittedTable, options: TableOptions, facets: tuple[str, ...], 
         ("radius", f"{decider.radius_:.4g}"),
         *([] if options.calibration is None else [("promise", decider.promise_)]),
     ]
+    if fitted.sources:
+        lines.insert(2, ("parameters", sources_in_words(fitted.sources)))
     if fitted.evaluation is not None:
         lines += evaluation_lines(fitted.evaluation, fitted.thinned)
     else:
@@ -221,6 +228,7 @@ def _details(fitted: FittedTable, options: TableOptions, data: Path, n_rows: int
         coverage=None if fitted.evaluation is None else str(fitted.thinned or fitted.evaluation.coverage),
         warnings=fitted.warnings,
         seen=fitted.prints,
+        parameters=fitted.sources,
     ).as_json()
 
 
@@ -231,6 +239,7 @@ def _summary(fitted: FittedTable, facets: tuple[str, ...], out: Path, n_rows: in
         "n_rows": n_rows,
         "features": fitted.schema.feature_names,
         "outcomes": fitted.schema.outcomes,
+        "parameters": fitted.sources,
         "split": fitted.sizes,
         "n_groups": fitted.n_groups,
         "predictor": {"name": fitted.predictor, "reason": fitted.reason},

@@ -10,7 +10,19 @@ import typer
 
 from polyhedge._files import check_writable, replace_file
 from polyhedge.cli.app import app
-from polyhedge.cli.common import AsJson, Decimal, Encoding, MaxValues, Missing, Separator, read, tell, tell_json, warn
+from polyhedge.cli.common import (
+    AsJson,
+    Decimal,
+    Encoding,
+    MaxValues,
+    Missing,
+    Parameter,
+    Separator,
+    read,
+    tell,
+    tell_json,
+    warn,
+)
 from polyhedge.cli.fresh import fresh_rows
 from polyhedge.cli.models import CodedProblem, MaxBytes, ModelFile, VerifyKey, open_model, read_model
 from polyhedge.io.archive import MAX_BYTES
@@ -40,6 +52,7 @@ def update(
     data: Annotated[Path, typer.Argument(help="Rows whose outcomes are known now: a CSV or Parquet file.")],
     key: Annotated[str, typer.Option(help="Column that names each row, so that none is counted twice.")],
     log: LogFile = None,
+    parameter: Parameter = None,
     problem: CodedProblem = None,
     max_bytes: MaxBytes = MAX_BYTES,
     verify: VerifyKey = None,
@@ -59,18 +72,15 @@ def update(
 
     Example: polyhedge update model.polyhedge today.csv --key id
     """
-    from polyhedge import tables
-
     decider, kept = read_model(model, problem, max_bytes, verify)
     table = read(data, separator, encoding, decimal, missing, max_values)
     names = keys_of(table, key)
-    X, Y, _, warnings = fresh_rows(decider, kept, table)
-    usable = tables.usable_rows(table, kept.schema, decider.problem_)[2]
+    rows = fresh_rows(decider, kept, table, parameter)
     outcomes = log_of(model, log, decider.model_)
-    n_new = outcomes.add([names[i] for i in usable], X, Y)
-    _tell(*outcomes.replay(), as_json, {"rows": len(usable), "new": n_new})
+    n_new = outcomes.add([names[i] for i in rows.numbers], rows.X, rows.Y, parameters=rows.parameters)
+    _tell(*outcomes.replay(), as_json, {"rows": len(rows.numbers), "new": n_new})
     if not as_json:
-        warn(warnings)
+        warn(rows.warnings)
 
 
 @app.command()

@@ -3,25 +3,52 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from polyhedge import tables
 
 if TYPE_CHECKING:
     from polyhedge._validation import Array
     from polyhedge.estimator import RobustDecider
-    from polyhedge.tables import Doubt, FitRecord, Table
+    from polyhedge.tables import Doubt, FitRecord, Sources, Table
 
 # Share of a model's training and learning rows in a table beyond which the table is no fresh one.
 _NOTABLE_OVERLAP = 0.02
 
 
-def fresh_rows(decider: RobustDecider, kept: FitRecord, table: Table) -> tuple[Any, Array, Any, list[Doubt]]:
-    """X, Y and groups (or None) of the rows that can be used; what was left out, and whether the model knows them."""
-    X, Y, usable, warnings = tables.usable_rows(with_rows(table), kept.schema, decider.problem_)
+class FreshRows(NamedTuple):
+    """The rows of a table that can be used."""
+
+    X: Any
+    Y: Array
+    numbers: Any
+    groups: Any
+    parameters: dict[str, Array]
+    warnings: list[Doubt]
+
+
+def fresh_rows(
+    decider: RobustDecider, kept: FitRecord, table: Table, parameter: Sequence[str] | None = None
+) -> FreshRows:
+    """The rows that can be used, with groups (or None); what was left out, and whether the model knows them."""
+    sources = sources_in(decider, kept, parameter)
+    X, Y, usable, values, warnings = tables.usable_rows(with_rows(table), kept.schema, decider.problem_, sources)
     check_any(usable, table)
     groups = groups_in(kept, table)
-    return X, Y, None if groups is None else groups[usable], [*warnings, *seen_before(kept, table)]
+    groups = None if groups is None else groups[usable]
+    return FreshRows(X, Y, usable, groups, values, [*warnings, *seen_before(kept, table)])
+
+
+def sources_in(decider: RobustDecider, kept: FitRecord, parameter: Sequence[str] | None) -> Sources:
+    """Where the values of the problem's parameters come from: as asked now, else as in the fit."""
+    return tables.sources_of(decider.problem_, kept.parameters, tables.read_sources(parameter or []))
+
+
+def sources_in_words(sources: Sources) -> str:
+    """The same for a reader."""
+    return ", ".join(
+        name if source == (name,) else f"{name} = {', '.join(map(str, source))}" for name, source in sources.items()
+    )
 
 
 def with_rows(table: Table) -> Table:

@@ -21,6 +21,7 @@ from polyhedge.cli.common import (
     Encoding,
     MaxValues,
     Missing,
+    Parameter,
     Separator,
     names_in,
     read,
@@ -68,6 +69,7 @@ def report(
     data: HeldOutFile = None,
     out: Annotated[Path | None, typer.Option(help="Page to write; report.html in the folder, or MODEL.html.")] = None,
     title: Annotated[str, typer.Option(help="Title of a model's page.")] = "",
+    parameter: Parameter = None,
     problem: CodedProblem = None,
     max_bytes: MaxBytes = MAX_BYTES,
     verify: VerifyKey = None,
@@ -95,7 +97,8 @@ def report(
         page = check_writable(path.with_suffix(".html") if out is None else out)
         table = None if data is None else read(data, separator, encoding, decimal, missing, max_values)
         with progress("writing the page"):
-            replace_file(page, _model_page(path, problem, max_bytes, verify, table, data, title).encode())
+            content = _model_page(path, problem, max_bytes, verify, table, data, title, parameter)
+            replace_file(page, content.encode())
     if as_json:
         tell_json({"page": page})
     else:
@@ -115,14 +118,16 @@ def _model_page(
     table: Table | None,
     data: Path | None,
     title: str,
+    parameter: Sequence[str] | None,
 ) -> str:
     from polyhedge.report.model import model_report
 
     if table is not None:
         decider, kept = read_model(path, problem, max_bytes, verify)
-        X, Y, groups, warnings = fresh_rows(decider, kept, table)
-        details = replace(_details(decider, path, title, warnings, data), groups=groups, n_units=n_units(decider, kept))
-        return model_report(decider, X, Y, details)
+        rows = fresh_rows(decider, kept, table, parameter)
+        details = _details(decider, path, title, rows.warnings, data)
+        details = replace(details, groups=rows.groups, n_units=n_units(decider, kept))
+        return model_report(decider, rows.X, rows.Y, details, rows.parameters)
     if not path.is_file():
         raise FileNotFoundError(f"There is no folder and no file {path}. Write a model with polyhedge fit.")
     # Without rows to read, a model that Python code has saved will do as well.
@@ -173,6 +178,7 @@ def plot(
         str, typer.Option(help="Colour of a map: a decision's name, largest or cost_bound; a choice by default.")
     ] = "",
     pair: Annotated[str, typer.Option(help="Two outcomes of a set, separated by a comma; all pairs by default.")] = "",
+    parameter: Parameter = None,
     problem: CodedProblem = None,
     max_bytes: MaxBytes = MAX_BYTES,
     verify: VerifyKey = None,
@@ -194,16 +200,19 @@ def plot(
     check_writable(out)
     decider, kept = read_model(model, problem, max_bytes, verify)
     schema = kept.schema
-    X, Y, _, warnings = fresh_rows(decider, kept, read(data, separator, encoding, decimal, missing, max_values))
+    table = read(data, separator, encoding, decimal, missing, max_values)
+    X, Y, _, _, values, warnings = fresh_rows(decider, kept, table, parameter)
     from polyhedge import plots
 
     with progress("drawing"):
         if what is Picture.SET:
-            ax = _draw_set(decider, schema, X, Y, names_in(pair))
+            ax = _draw_set(decider, schema, X, Y, names_in(pair), values)
         elif what is Picture.CURVE:
-            ax = plots.cost_coverage(decider, X, Y)
+            ax = plots.cost_coverage(decider, X, Y, parameters=values)
         else:
-            ax = plots.decision_map(decider, X, _two_features(schema, features), show=_shown(decider, show))
+            ax = plots.decision_map(
+                decider, X, _two_features(schema, features), show=_shown(decider, show), parameters=values
+            )
         _save(ax.figure, out)
     if as_json:
         tell_json({"picture": out, "warnings": warnings})
@@ -212,17 +221,19 @@ def plot(
     say(f"Picture: {out}")
 
 
-def _draw_set(decider: RobustDecider, schema: Schema, X: Any, Y: Array, pair: tuple[str, ...]) -> Any:
+def _draw_set(
+    decider: RobustDecider, schema: Schema, X: Any, Y: Array, pair: tuple[str, ...], values: dict[str, Array]
+) -> Any:
     from polyhedge import plots
 
     outcomes = list(schema.outcomes)
     if not pair and len(outcomes) > 2:
-        return plots.residual_pairs(decider, X, Y, outcome_names=outcomes)[0]
+        return plots.residual_pairs(decider, X, Y, outcome_names=outcomes, parameters=values)[0]
     unknown = [name for name in pair if name not in outcomes]
     if unknown or len(pair) not in (0, 2):
         raise ValueError(f"--pair must be two of the outcomes {', '.join(outcomes)}, got {', '.join(pair)!r}.")
     chosen = (outcomes.index(pair[0]), outcomes.index(pair[1])) if pair else (0, 1)
-    return plots.residual_set(decider, X, Y, pair=chosen, outcome_names=outcomes)
+    return plots.residual_set(decider, X, Y, pair=chosen, outcome_names=outcomes, parameters=values)
 
 
 def _two_features(schema: Schema, features: str) -> tuple[str, str]:

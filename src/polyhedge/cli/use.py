@@ -21,6 +21,7 @@ from polyhedge.cli.common import (
     Encoding,
     MaxValues,
     Missing,
+    Parameter,
     Separator,
     check_statuses,
     evaluation_lines,
@@ -31,7 +32,7 @@ from polyhedge.cli.common import (
     warn,
 )
 from polyhedge.cli.follow import KeyColumn, LogFile, keys_of, log_beside, log_of
-from polyhedge.cli.fresh import check_any, groups_in, n_units, seen_before, with_rows
+from polyhedge.cli.fresh import check_any, groups_in, n_units, seen_before, sources_in, sources_in_words, with_rows
 from polyhedge.cli.models import CodedProblem, MaxBytes, ModelFile, SignKey, VerifyKey, opened, read_model
 from polyhedge.cli.output import say, say_csv
 from polyhedge.io.archive import MAX_BYTES
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from polyhedge.estimator import RobustDecider
     from polyhedge.metrics import Evaluation, Proportion, RowMeasures
     from polyhedge.outcome_log import OutcomeLog
+    from polyhedge.sets import Volume
     from polyhedge.tables import FitRecord, Table
 
 _MOST_GROUPS = 50
@@ -62,6 +64,7 @@ def decide(
     ] = False,
     key: KeyColumn = None,
     log: LogFile = None,
+    parameter: Parameter = None,
     problem: CodedProblem = None,
     max_bytes: MaxBytes = MAX_BYTES,
     verify: VerifyKey = None,
@@ -94,10 +97,12 @@ def decide(
     table.check_columns(names_in(keep))
     names = None if key is None else keys_of(table, key)
     X, reasons, notes = tables.features_of(table, kept.schema)
+    values, lacking = tables.parameters_of(table, decider.problem_, sources_in(decider, kept, parameter))
+    reasons = np.where(reasons == "", lacking, reasons)
     usable = np.flatnonzero([not reason for reason in reasons])
     outcomes = _followed(model, log, decider, needed=names is not None)
     with progress("deciding"):
-        decisions = tables.decide_table(decider, X.iloc[usable])
+        decisions = tables.decide_table(decider, X.iloc[usable], tables.take_parameters(values, usable))
     if names is not None and decisions is not None and outcomes is not None:
         outcomes.note([names[i] for i in usable], decisions)
     frame = tables.decisions_frame(decider, decisions, kept.schema.outcomes, reasons, notes)
@@ -171,6 +176,7 @@ def evaluate(
     volume: Annotated[
         bool, typer.Option("--volume", help="Tell the mean volume of the sets; slow with many outcomes.")
     ] = False,
+    parameter: Parameter = None,
     problem: CodedProblem = None,
     max_bytes: MaxBytes = MAX_BYTES,
     verify: VerifyKey = None,
@@ -192,16 +198,17 @@ def evaluate(
 
     decider, kept = read_model(model, problem, max_bytes, verify)
     table = with_rows(read(data, separator, encoding, decimal, missing, max_values))
-    X, Y, usable, warnings = tables.usable_rows(table, kept.schema, decider.problem_)
+    sources = sources_in(decider, kept, parameter)
+    X, Y, usable, values, warnings = tables.usable_rows(table, kept.schema, decider.problem_, sources)
     check_any(usable, table)
     labels = None if by is None else _labels(table, by)[usable]
     with progress("evaluating"):
-        measures = tables.measure_table(decider, X, Y)
-    volume_of = decider.mean_volume if volume else partial(tables.quick_volume, decider)
-    whole = measures.summary(decider.alpha_, volume=volume_of(X))
+        measures = tables.measure_table(decider, X, Y, values)
+    volume_of = partial(_volume, decider, X, values, volume)
+    whole = measures.summary(decider.alpha_, volume=volume_of(slice(None)))
     thinned = _thinned(kept, measures, table, usable)
     groups = {
-        label: measures.summary(decider.alpha_, own, volume=volume_of(X[own]))
+        label: measures.summary(decider.alpha_, own, volume=volume_of(own))
         for label in ([] if labels is None else _most_common(labels))
         for own in [np.asarray(labels == label)]
     }
@@ -221,6 +228,12 @@ def evaluate(
     if by is not None:
         _tell_groups(by, groups)
     warn(warnings)
+
+
+def _volume(decider: RobustDecider, X: Any, values: dict[str, Any], is_asked: bool, rows: Any) -> Volume | None:
+    if not is_asked:
+        return tables.quick_volume(decider, X[rows])
+    return decider.mean_volume(X[rows], parameters=tables.take_parameters(values, rows))
 
 
 def _labels(table: Table, name: str) -> NDArray[np.str_]:
@@ -279,6 +292,7 @@ def recalibrate(
     copies: Annotated[
         str | None, typer.Option(help="Rows equal in all columns: together or independent; as in the fit.")
     ] = None,
+    parameter: Parameter = None,
     problem: CodedProblem = None,
     max_bytes: MaxBytes = MAX_BYTES,
     verify: VerifyKey = None,
@@ -302,11 +316,12 @@ def recalibrate(
     decider, kept = read_model(model, problem, max_bytes, verify)
     table = with_rows(read(data, separator, encoding, decimal, missing, max_values))
     columns = kept.group if group is None else names_in(group)
-    options = tables.TableOptions(group=columns, copies=copies or kept.copies)
+    sources = sources_in(decider, kept, parameter)
+    options = tables.TableOptions(group=columns, copies=copies or kept.copies, parameters=sources)
     rows = tables.UsableRows.of(table, kept.schema, decider.problem_, options)
     check_any(rows.kept, table)
     before, n_before = decider.radius_, decider.n_calibrate_
-    decider.recalibrate(rows.X, rows.Y, groups=rows.groups)
+    decider.recalibrate(rows.X, rows.Y, groups=rows.groups, parameters=rows.parameters)
     n_groups = None if rows.groups is None else len(np.unique(rows.groups))
     decider.save(out, {**decider.details_, "n_groups": n_groups}, sign=sign)
     few = tables.few_rows_doubt(n_groups or decider.n_calibrate_, decider.alpha_, rows.unit)
@@ -365,6 +380,8 @@ def _kept_lines(info: io.ModelInfo) -> list[tuple[str, str]]:
     lines = [("features", ", ".join(f"{column.name} ({column.kind})" for column in schema.features))]
     if schema.outcomes != info.outcome_names:
         lines.append(("columns", f"{', '.join(schema.outcomes)} hold the outcomes"))
+    if kept.parameters:
+        lines.append(("parameters", sources_in_words(kept.parameters)))
     if kept.file:
         lines.append(("fitted on", f"{kept.file}, {kept.n_rows} rows"))
     return [*lines, ("observed", "no rows were held out" if kept.coverage is None else f"coverage {kept.coverage}")]

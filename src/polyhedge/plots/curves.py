@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -48,18 +48,25 @@ class CostCurve:
     own_realised: float
 
 
-def cost_curve(decider: RobustDecider, X: Any, Y: ArrayLike, alphas: Sequence[float] = ALPHAS) -> CostCurve:
+def cost_curve(
+    decider: RobustDecider,
+    X: Any,
+    Y: ArrayLike,
+    alphas: Sequence[float] = ALPHAS,
+    *,
+    parameters: Mapping[Any, Any] | None = None,
+) -> CostCurve:
     """Mean cost bound and realised cost of a decider's shape, recalibrated on (X, Y) for each level.
 
     The rows must not have been used for training or learning. Levels that need more rows than there are, are left
-    out. Costs are means over at most 400 of the rows, spread evenly.
+    out. Costs are means over at most 400 of the rows, spread evenly. `parameters` are as in `RobustDecider.decide`.
     """
     model = decider.model_
     outcomes, problem = model.outcomes(X, Y), model.problem
-    placed = model.placed(X)
+    placed, values = model.placed(X, parameters), model.values(X, parameters, needed=True)
     regions, own = placed.regions, placed.decide()
     scores = regions.scores(outcomes)
-    own_costs = float(own.cost_bound.mean()), float(problem.evaluate(own.flat, outcomes).mean())
+    own_costs = float(own.cost_bound.mean()), float(problem.evaluate(own.flat, outcomes, values).mean())
     kept = [check_alpha(a) for a in sorted(set(alphas), reverse=True) if len(scores) >= minimum_samples(a)]
     if not kept:
         raise ValueError(
@@ -69,26 +76,33 @@ def cost_curve(decider: RobustDecider, X: Any, Y: ArrayLike, alphas: Sequence[fl
     radii = [conformal_radius(scores, alpha) for alpha in kept]
     chosen = np.unique(np.linspace(0, len(scores) - 1, min(len(scores), _MOST_ROWS)).astype(int))
     regions, outcomes = regions.take(chosen), outcomes[chosen]
+    values = None if values is None else values[chosen]
     bounds, realised = [], []
     for radius in radii:
         found = regions.decide(np.full(len(chosen), radius))
         bounds.append(float(found.cost_bound.mean()))
-        realised.append(float(problem.evaluate(found.flat, outcomes).mean()))
-    trusting = decide_knowing(problem, regions.centers)[0]
+        realised.append(float(problem.evaluate(found.flat, outcomes, values).mean()))
+    trusting = decide_knowing(problem, regions.centers, values)[0]
     return CostCurve(
         np.array(kept),
         np.array(radii),
         np.array(bounds),
         np.array(realised),
-        nominal=float(problem.evaluate(trusting, outcomes).mean()),
-        oracle=float(decide_knowing(problem, outcomes)[1].mean()),
+        nominal=float(problem.evaluate(trusting, outcomes, values).mean()),
+        oracle=float(decide_knowing(problem, outcomes, values)[1].mean()),
         own_bound=own_costs[0],
         own_realised=own_costs[1],
     )
 
 
 def cost_coverage(
-    decider: RobustDecider, X: Any, Y: ArrayLike, *, alphas: Sequence[float] = ALPHAS, ax: Axes | None = None
+    decider: RobustDecider,
+    X: Any,
+    Y: ArrayLike,
+    *,
+    alphas: Sequence[float] = ALPHAS,
+    parameters: Mapping[Any, Any] | None = None,
+    ax: Axes | None = None,
 ) -> Axes:
     """Draw what it would cost to promise more or less, with the decider's own level marked.
 
@@ -97,9 +111,10 @@ def cost_coverage(
     decider : RobustDecider, fitted.
     X, Y : rows that were not used for training or learning; each level's radius is calibrated on them.
     alphas : levels.
+    parameters : values of the problem's parameters, as in `RobustDecider.decide`.
     ax : matplotlib axes, new ones if None.
     """
-    curve, ax = cost_curve(decider, X, Y, alphas), new_axes(ax)
+    curve, ax = cost_curve(decider, X, Y, alphas, parameters=parameters), new_axes(ax)
     promised = 100 * (1 - curve.alphas)
     ax.plot(promised, curve.cost_bound, color=BLUE, marker="o", markersize=5, label="cost bound (mean)")
     ax.plot(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,8 @@ import numpy as np
 from polyhedge._validation import Array
 from polyhedge.estimator import RobustDecider
 from polyhedge.problems import DecisionProblem, Pieces
+from polyhedge.problems.parameters import by_row, parameter_rows
+from polyhedge.problems.pieces import SumOfMaxima
 from polyhedge.robust import decide
 from polyhedge.sets import UncertaintySet
 
@@ -28,52 +31,74 @@ _MOST_WORST_CASES, _MOST_PIECES = 600, 64
 _TIED = 1e-6
 
 
-def cost_directions(decider: RobustDecider, X: Any) -> tuple[Array, Array]:
+def cost_directions(decider: RobustDecider, X: Any, parameters: Mapping[Any, Any] | None = None) -> tuple[Array, Array]:
     """Unit directions (k, d) in which a rising outcome raises the cost of the decisions at X, most frequent first.
 
     A decision may balance several: all that its bound rests on are given. Neighbours within a few degrees are merged
-    and at most six are given, with the share (k,) of the decisions for which each matters.
+    and at most six are given, with the share (k,) of the decisions for which each matters. `parameters` are as in
+    `RobustDecider.decide`.
     """
     model = decider.model_
     at = model.family.sets.at(model.features(X))
-    return directions_around(model.problem, at.shape, model.set_radius, at.centers, at.scales)
+    values = model.values(X, parameters, needed=True)
+    return directions_around(model.problem, at.shape, model.set_radius, at.centers, at.scales, values)
 
 
 def directions_around(
-    problem: DecisionProblem, shape: UncertaintySet, radius: float, centers: Array, scales: Array | None = None
+    problem: DecisionProblem,
+    shape: UncertaintySet,
+    radius: float,
+    centers: Array,
+    scales: Array | None = None,
+    values: Array | None = None,
 ) -> tuple[Array, Array]:
-    """The same for the decisions that a set gives around predictions (N, d); at most 300 of them are looked at."""
+    """The same for the decisions that a set gives around predictions (N, d); at most 300 of them are looked at.
+
+    `values` (N, t) are those of the problem's parameters, flat and row by row, where it has any.
+    """
     chosen = np.unique(np.linspace(0, len(centers) - 1, min(len(centers), _MOST_ROWS)).astype(int))
-    found = decide(problem, shape, radius, centers[chosen], scales=None if scales is None else scales[chosen])
+    scales = None if scales is None else scales[chosen]
+    values = parameter_rows(problem.parameters, None, len(chosen)) if values is None else values[chosen]
+    given = by_row(problem.parameters, values)
+    found = decide(problem, shape, radius, centers[chosen], scales=scales, parameters=given)
     decided = np.isfinite(found.worst_outcome).all(axis=1)
-    z, worst, kept = found.flat[decided], found.worst_outcome[decided], chosen[decided]
-    pieces = problem.pieces
+    z, worst, values, kept = found.flat[decided], found.worst_outcome[decided], values[decided], chosen[decided]
+    joint = _joint_cost(problem)
+    pieces = None if joint is None else joint.pieces()
     if pieces is not None and 1 < len(pieces) <= _MOST_PIECES and not len(problem.support_rows[0]):
         step = max(len(z) * len(pieces) // _MOST_WORST_CASES, 1)
-        sizes = np.ones(len(z)) if scales is None else scales[kept]
-        z, kept, sizes = z[::step], kept[::step], sizes[::step]
-        slopes = _binding_slopes(pieces, shape, radius, z, centers[kept], sizes)
+        sizes = np.ones(len(z)) if scales is None else scales[decided]
+        z, kept, sizes, values = z[::step], kept[::step], sizes[::step], values[::step]
+        slopes = _binding_slopes(pieces, shape, radius, z, centers[kept], sizes, values)
     else:
-        slopes = cost_slopes(problem, z, worst)
+        slopes = cost_slopes(problem, z, worst, values)
     lengths = np.linalg.norm(slopes, axis=1)
     return _merged(slopes[lengths > 0] / lengths[lengths > 0, None], len(z))
 
 
+def _joint_cost(problem: DecisionProblem) -> SumOfMaxima | None:
+    """The joint part of the cost over [outcome, parameters]; None where it has no pieces."""
+    if not problem.parameters:
+        return problem.sum_of_maxima
+    return None if problem.cost_split is None else problem.cost_split.joint_part.merged()
+
+
 def _binding_slopes(
-    pieces: Pieces, shape: UncertaintySet, radius: float, z: Array, centers: Array, scales: Array
+    pieces: Pieces, shape: UncertaintySet, radius: float, z: Array, centers: Array, scales: Array, values: Array
 ) -> Array:
     """Slopes of all pieces whose worst case is the bound: a decision balances them, and each of them hurts."""
-    slopes = pieces.directions(z)
+    slopes = pieces.directions(z)[:, :, : centers.shape[1]]
     reach = np.asarray(shape.support(slopes.reshape(-1, slopes.shape[2]), radius)).reshape(slopes.shape[:2])
-    worst = pieces.values(z, centers) + scales[:, None] * reach
+    worst = pieces.values(z, np.hstack([centers, values])) + scales[:, None] * reach
     binds = worst >= worst.max(axis=1, keepdims=True) - _TIED * (1 + np.abs(worst).max(axis=1, keepdims=True))
     return np.asarray(slopes[binds])
 
 
-def cost_slopes(problem: DecisionProblem, z: Array, outcomes: Array) -> Array:
+def cost_slopes(problem: DecisionProblem, z: Array, outcomes: Array, values: Array | None = None) -> Array:
     r"""Slopes (N, d) of $g(z, u)$ in u at matching decisions (N, p) and outcomes (N, d).
 
-    Of the active piece where the cost is a maximum of affine functions, by central differences elsewhere.
+    Of the active piece where the cost is a maximum of affine functions, by central differences elsewhere. `values`
+    (N, t) are those of the problem's parameters, flat and row by row, where it has any.
 
     Examples
     --------
@@ -81,24 +106,25 @@ def cost_slopes(problem: DecisionProblem, z: Array, outcomes: Array) -> Array:
     >>> cost_slopes(simplex_linear([0.0, 0.0]), np.array([[0.25, 0.75]]), np.zeros((1, 2)))
     array([[0.25, 0.75]])
     """
-    cost = problem.sum_of_maxima
+    values = parameter_rows(problem.parameters, None, len(z)) if values is None else values
+    cost = _joint_cost(problem)
     if cost is None:
-        return _by_differences(problem, z, outcomes)
-    z1, u1 = (np.hstack([np.ones((len(rows), 1)), rows]) for rows in (z, outcomes))
+        return _by_differences(problem, z, outcomes, values)
+    z1, u1 = (np.hstack([np.ones((len(rows), 1)), rows]) for rows in (z, np.hstack([outcomes, values])))
     total = z1 @ cost.base
     for group in cost.groups:
         pieces = np.einsum("ni,lij->nlj", z1, group)
         active = np.einsum("nlj,nj->nl", pieces, u1).argmax(axis=1)
         total = total + pieces[np.arange(len(z1)), active]
-    return np.asarray(total[:, 1:])
+    return np.asarray(total[:, 1 : 1 + problem.n_outcomes])
 
 
-def _by_differences(problem: DecisionProblem, z: Array, outcomes: Array) -> Array:
+def _by_differences(problem: DecisionProblem, z: Array, outcomes: Array, values: Array) -> Array:
     steps = _STEP * (1 + np.abs(outcomes))
     columns = []
     for j in range(problem.n_outcomes):
         shift = steps * np.eye(problem.n_outcomes)[j]
-        rise = problem.evaluate(z, outcomes + shift) - problem.evaluate(z, outcomes - shift)
+        rise = problem.evaluate(z, outcomes + shift, values) - problem.evaluate(z, outcomes - shift, values)
         columns.append(rise / (2 * steps[:, j]))
     slopes = np.column_stack(columns)
     return np.where(np.isfinite(slopes), slopes, 0.0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,7 +11,9 @@ from numpy.typing import NDArray
 from polyhedge._validation import Array, check_count
 from polyhedge.estimator import RobustDecider
 from polyhedge.plots.style import CYCLE, GREY, new_axes, tidy
+from polyhedge.problems.parameters import by_row, from_columns, parameter_rows
 from polyhedge.robust import Decisions
+from polyhedge.rows import reference_values
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -30,6 +32,7 @@ def decision_map(
     show: int | str | None = None,
     resolution: int = 40,
     decision_names: Sequence[str] | None = None,
+    parameters: Mapping[Any, Any] | None = None,
     ax: Axes | None = None,
 ) -> Axes:
     """Draw decisions over a grid of two features, all others held at a typical value.
@@ -45,6 +48,8 @@ def decision_map(
         the first entry where there are at most two, else the largest.
     resolution : points of the grid along each feature.
     decision_names : one name for each entry of the decision; those of the problem if not given.
+    parameters : values of the problem's parameters at the rows of X, as in `RobustDecider.decide`; the map is drawn
+        at typical ones, see `RobustDecider.fit`.
     ax : matplotlib axes, new ones if None.
     """
     resolution = check_count(resolution, "resolution", minimum=2)
@@ -53,17 +58,27 @@ def decision_map(
         raise ValueError(f"features must be two different columns, got {features!r}.")
     first, second = (_range(_values(X, column), resolution) for column in columns)
     grid = _grid(X, columns, first, second)
-    found = decider.model_.decide(grid)
+    typical = _typical_parameters(decider, X, parameters)
+    found = decider.model_.decide(grid, typical)
     ax = new_axes(ax)
     _paint(ax, first, second, found, show, _names(decider, decision_names))
     ax.scatter(_values(X, columns[0]), _values(X, columns[1]), s=5, color=GREY, alpha=0.45, linewidths=0, zorder=3)
     _set_axis(ax.xaxis, ax.set_xlim, first, X, columns[0])
     _set_axis(ax.yaxis, ax.set_ylim, second, X, columns[1])
-    held = _held(X, columns)
+    held = _held(X, columns, typical)
     if held:
         ax.set_title(held, fontsize=8, loc="left", wrap=True)
     tidy(ax).grid(visible=False)
     return ax
+
+
+def _typical_parameters(decider: RobustDecider, X: Any, parameters: Mapping[Any, Any] | None) -> dict[str, Array]:
+    """One value of each of the problem's parameters, for the whole map."""
+    problem = decider.problem_
+    if not problem.parameters:
+        return {}
+    rows = parameter_rows(problem.parameters, from_columns(parameters, X), len(X))
+    return {name: value[0] for name, value in by_row(problem.parameters, reference_values(problem, rows)[None]).items()}
 
 
 def _set_axis(axis: Any, set_limits: Any, values: Array, X: Any, column: int) -> None:
@@ -86,15 +101,18 @@ def _is_boolean(X: Any, column: int) -> bool:
     return bool(dtype.kind == "b")
 
 
-def _held(X: Any, columns: list[int]) -> str:
-    """Where the other features are held, in words."""
+def _held(X: Any, columns: list[int], parameters: Mapping[str, Array]) -> str:
+    """Where the other features and the problem's parameters are held, in words."""
     others = [k for k in range(X.shape[1]) if k not in columns]
     values = [_typical(X.iloc[:, k]) if hasattr(X, "iloc") else np.nanmedian(np.asarray(X)[:, k]) for k in others]
+    # A parameter of several entries has no room here.
+    known = {name: float(value) for name, value in parameters.items() if not value.ndim}
+    held = [*known.items(), *zip((_name_of(X, k) for k in others), values, strict=True)]
     shown = [
-        f"{_name_of(X, k)} = {value:.4g}" if isinstance(value, (float, np.floating)) else f"{_name_of(X, k)} = {value}"
-        for k, value in zip(others[:_MOST_HELD], values, strict=False)
+        f"{name} = {value:.4g}" if isinstance(value, (float, np.floating)) else f"{name} = {value}"
+        for name, value in held[:_MOST_HELD]
     ]
-    more = f" and {len(others) - _MOST_HELD} more" if len(others) > _MOST_HELD else ""
+    more = f" and {len(held) - _MOST_HELD} more" if len(held) > _MOST_HELD else ""
     return f"held at: {', '.join(shown)}{more}" if shown else ""
 
 

@@ -85,6 +85,7 @@ def residual_set(
     *,
     pair: tuple[int, int] = (0, 1),
     outcome_names: Sequence[str] | None = None,
+    parameters: Mapping[Any, Any] | None = None,
     ax: Axes | None = None,
 ) -> Axes:
     """Draw a fitted decider's set over the residuals of rows it has not seen, with the directions that cost.
@@ -95,6 +96,7 @@ def residual_set(
     X, Y : rows that were not used for fitting.
     pair : the two outcomes that are drawn, counted from 0.
     outcome_names : one name for each outcome.
+    parameters : values of the problem's parameters, as in `RobustDecider.decide`.
     ax : matplotlib axes, new ones if None.
     """
     names = name_outcomes(decider, outcome_names)
@@ -106,7 +108,7 @@ def residual_set(
         residuals,
         pair=pair,
         outcome_names=names,
-        directions=cost_directions(decider, X),
+        directions=cost_directions(decider, X, parameters),
         unit=unit_of(decider),
         ax=ax,
     )
@@ -119,11 +121,17 @@ def residual_set(
 
 
 def residual_pairs(
-    decider: RobustDecider, X: Any, Y: ArrayLike, *, outcome_names: Sequence[str] | None = None
+    decider: RobustDecider,
+    X: Any,
+    Y: ArrayLike,
+    *,
+    outcome_names: Sequence[str] | None = None,
+    parameters: Mapping[Any, Any] | None = None,
 ) -> NDArray[np.object_]:
     """Draw a set of three or more outcomes: its shadow on every pair, each over the residuals.
 
-    At most five outcomes are drawn, those whose residuals vary most in units of the outcome's own spread.
+    At most five outcomes are drawn, those whose residuals vary most in units of the outcome's own spread. `parameters`
+    are as in `RobustDecider.decide`.
 
     Returns
     -------
@@ -135,13 +143,14 @@ def residual_pairs(
     chosen = most_uncertain(residuals, outcomes)
     pairs = list(combinations(chosen, 2))
     if not pairs:
-        return np.array([residual_set(decider, X, Y, outcome_names=outcome_names)], dtype=object)
+        drawn = residual_set(decider, X, Y, outcome_names=outcome_names, parameters=parameters)
+        return np.array([drawn], dtype=object)
     columns = min(len(pairs), 3)
     n_rows = -(-len(pairs) // columns)
     figure, grid = pyplot().subplots(
         n_rows, columns, figsize=(4.2 * columns, 3.8 * n_rows + 0.4), layout="constrained", squeeze=False
     )
-    directions = cost_directions(decider, X)
+    directions = cost_directions(decider, X, parameters)
     for ax, pair in zip(grid.flat, pairs, strict=False):
         sets = {"the set": (decider.set_, decider.model_.set_radius)}
         sets_over_residuals(sets, residuals, pair=pair, outcome_names=names, directions=directions, ax=ax)
@@ -161,6 +170,7 @@ def regions(
     *,
     pair: tuple[int, int] = (0, 1),
     outcome_names: Sequence[str] | None = None,
+    parameters: Mapping[Any, Any] | None = None,
     ax: Axes | None = None,
 ) -> Axes:
     """Draw the outcomes that decisions at one row guard against, with the prediction and the worst outcome.
@@ -171,14 +181,15 @@ def regions(
     x : one row of features.
     pair : the two outcomes that are drawn, counted from 0.
     outcome_names : one name for each outcome.
+    parameters : values of the problem's parameters, as in `RobustDecider.decide`.
     ax : matplotlib axes, new ones if None.
     """
     named = {"outcomes guarded against": deciders} if isinstance(deciders, RobustDecider) else dict(deciders)
     first = next(iter(named.values()))
     names, ax = name_outcomes(first, outcome_names), new_axes(ax)
     i, j = _checked(pair, first.problem.n_outcomes)
-    placed = {label: placed_set(decider.region(x)) for label, decider in named.items()}
-    points = [_Decided.at(decider, x) for decider in named.values()]
+    placed = {label: placed_set(decider.region(x, parameters=parameters)) for label, decider in named.items()}
+    points = [_Decided.at(decider, x, parameters) for decider in named.values()]
     frame = _frame_of_regions(list(placed.values()), np.array([p.center for p in points]), (i, j))
     for k, (label, shape) in enumerate(placed.items()):
         draw_set(ax, shape, 0.0, (i, j), frame, label, k)
@@ -203,9 +214,9 @@ class _Decided:
     worst: Array
 
     @classmethod
-    def at(cls, decider: RobustDecider, x: Any) -> _Decided:
+    def at(cls, decider: RobustDecider, x: Any, parameters: Mapping[Any, Any] | None) -> _Decided:
         row = one_row(x)
-        return cls(decider.centers(row)[0], decider.model_.decide(row).worst_outcome[0])
+        return cls(decider.centers(row)[0], decider.model_.decide(row, parameters).worst_outcome[0])
 
 
 def _frame_of_regions(shapes: Sequence[UncertaintySet], centers: Array, pair: tuple[int, int]) -> Frame:

@@ -1,4 +1,4 @@
-"""Formulas in problem files: arithmetic over the names of decisions and outcomes, read by Python's own parser.
+"""Formulas in problem files: arithmetic over decisions, outcomes and parameters by name, read by Python's own parser.
 
 Nothing is evaluated by Python: the parsed text is walked, and only the few parts below become CVXPY expressions.
 """
@@ -9,7 +9,7 @@ import ast
 import operator
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import lru_cache
 from typing import Any
@@ -51,6 +51,7 @@ class Formula:
     text: str
     decisions: tuple[str, ...]
     outcomes: tuple[str, ...]
+    parameters: tuple[cp.Parameter, ...] = field(default=(), compare=False)
 
     def __call__(self, z: Any, u: Any) -> Any:
         """The expression at a decision and an outcome."""
@@ -69,7 +70,7 @@ class Formula:
         made = [
             _COMPARE[type(op)](left, right) for op, left, right in zip(node.ops, sides[:-1], sides[1:], strict=True)
         ]
-        if any(not isinstance(constraint, cp.Constraint) for constraint in made):
+        if not self.names() or any(not isinstance(constraint, cp.Constraint) for constraint in made):
             raise ValueError(f'"{self.text}" must restrict a decision or an outcome, and not compare numbers.')
         return made
 
@@ -93,7 +94,8 @@ def _parse(text: str) -> tuple[ast.expr, dict[str, str]]:
         return f" {list(quoted)[-1]} "
 
     try:
-        return ast.parse(_QUOTED.sub(stand_in, text).strip(), mode="eval").body, quoted
+        one_line = " ".join(_QUOTED.sub(stand_in, text).split())
+        return ast.parse(one_line, mode="eval").body, quoted
     except (SyntaxError, RecursionError, MemoryError, ValueError) as error:
         raise ValueError(f'"{text}" is not a formula: {getattr(error, "msg", error)}.') from error
 
@@ -103,6 +105,7 @@ class _Walk:
         self.text, self.quoted = formula.text, _parse(formula.text)[1]
         self.leaves = {name: u[i] for i, name in enumerate(formula.outcomes)}
         self.leaves |= {name: z[i] for i, name in enumerate(formula.decisions)}
+        self.leaves |= {parameter.name(): parameter for parameter in formula.parameters}
 
     def number(self, node: ast.expr) -> Any:
         if isinstance(node, ast.Constant) and is_number(node.value):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import inspect
 import tomllib
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,12 @@ _SWITCHES = ("integer", "nonnegative_demand")
 _MAX_ENTRIES = 10_000
 MAX_PAIRS = 1_000_000
 """Pairs of an outcome and a decision: every piece of the cost has a coefficient for each, which makes 8 MB."""
-_TOP = ["kind", "name", "outcomes", "decisions", "cost", "constraints", "support", "lower", "upper", "integer"]
+_LIMITS = ["lower", "upper", "integer"]
+_TOP = ["kind", "name", "outcomes", "decisions", "parameters", "cost", "constraints", "support", *_LIMITS]
+
+_ANY = {"lower": -np.inf, "upper": np.inf}
+_SIGNED = ((-np.inf, np.inf), (0.0, np.inf), (-np.inf, 0.0))
+"""Limits of a parameter that its sign says already."""
 
 
 def from_toml(path: str | Path) -> DecisionProblem:
@@ -133,20 +139,21 @@ def _is_numeric(value: Any) -> bool:
 
 def _program(table: Table) -> DecisionProblem:
     outcomes, decisions = _names(table, "outcomes", "u"), _names(table, "decisions", "z")
-    shared = set(outcomes) & set(decisions)
+    parameters = _parameters(table)
+    shared = _shared(outcomes, decisions, [parameter.name() for parameter in parameters])
     if shared:
-        raise ValueError(f"outcomes and decisions must have different names, both have {sorted(shared)[0]}.")
+        raise ValueError(f"outcomes, decisions and parameters must have different names, two are called {shared}.")
     _check_size(len(outcomes), len(decisions))
     title = table.text("name", "decision problem")
     z = _variable(table, decisions)
-    cost = _cost(table, decisions, outcomes)
-    rows = read_rows(table, "constraints", decisions, outcomes)
+    cost = _cost(table, decisions, outcomes, parameters)
+    rows = read_rows(table, "constraints", decisions, outcomes, parameters)
     support = read_rows(table, "support", (), outcomes)
     table.finish(_TOP)
     certain = [row for row in rows if not row.sees_outcome]
     uncertain = tuple(row for row in rows if row.sees_outcome)
     u = cp.Constant(np.zeros(len(outcomes)))
-    return DecisionProblem(
+    problem = DecisionProblem(
         decision=z,
         cost=cost,
         constraints=[constraint for row in certain for constraint in row.constraints(z, u)],
@@ -158,6 +165,11 @@ def _program(table: Table) -> DecisionProblem:
         decision_names=decisions,
         constraint_names=_constraint_names(uncertain, z, cp.Variable(len(outcomes))),
     )
+    used = {parameter.name for parameter in problem.parameters}
+    idle = [parameter.name() for parameter in parameters if parameter.name() not in used]
+    if idle:
+        raise ValueError(f"parameters names {idle[0]!r}, which neither the cost nor a constraint uses.")
+    return problem
 
 
 def _check_size(n_outcomes: int, n_decisions: int) -> None:
@@ -185,6 +197,35 @@ def _names(table: Table, key: str, stem: str = "") -> tuple[str, ...]:
     return tuple(value)
 
 
+def _shared(*kinds: Sequence[str]) -> str:
+    """A name that two kinds have in common; empty where there is none."""
+    counts = Counter(name for names in kinds for name in names)
+    return next((name for name, count in counts.items() if count > 1), "")
+
+
+def _parameters(table: Table) -> tuple[cp.Parameter, ...]:
+    """Inputs that are numbers: a list of names, or a table of names with what is known of each (lower, upper)."""
+    if not isinstance(table.content.get("parameters"), dict):
+        return tuple(cp.Parameter(name=name) for name in _names(table, "parameters")) if table.has("parameters") else ()
+    found = []
+    for name, limits in table.take("parameters").items():
+        if not isinstance(limits, dict):
+            raise table.wrong(f"parameters.{name}", "must be a table such as { lower = 0 }", limits)
+        its = Table(limits, f"parameters.{name}")
+        lower, upper = (its.number(key, default) if its.has(key) else default for key, default in _ANY.items())
+        its.finish(list(_ANY))
+        if lower > upper:
+            raise ValueError(f"parameters.{name}.lower must be at most its upper, got {lower:g} and {upper:g}.")
+        found.append(cp.Parameter(name=name, **_attributes(lower, upper)))
+    return tuple(found)
+
+
+def _attributes(lower: float, upper: float) -> dict[str, Any]:
+    """Limits as CVXPY knows them; rules of convexity look at signs alone."""
+    sign = {"nonneg": True} if lower >= 0 else {"nonpos": True} if upper <= 0 else {}
+    return sign if (lower, upper) in _SIGNED else {"bounds": [lower, upper], **sign}
+
+
 def _variable(table: Table, decisions: tuple[str, ...]) -> cp.Variable:
     lower = table.vector("lower", decisions, fill=True, missing=-np.inf)
     upper = table.vector("upper", decisions, fill=True, missing=np.inf)
@@ -205,10 +246,12 @@ def _variable(table: Table, decisions: tuple[str, ...]) -> cp.Variable:
     return cp.Variable(len(decisions), name="z", integer=integer, **settings)
 
 
-def _cost(table: Table, decisions: tuple[str, ...], outcomes: tuple[str, ...]) -> TabledCost:
+def _cost(
+    table: Table, decisions: tuple[str, ...], outcomes: tuple[str, ...], parameters: tuple[cp.Parameter, ...]
+) -> TabledCost:
     value = table.take("cost")
     if isinstance(value, str):
-        return read_cost(Table({"formula": value}, ""), decisions, outcomes, formula_at="cost")
+        return read_cost(Table({"formula": value}, ""), decisions, outcomes, parameters, formula_at="cost")
     if not isinstance(value, dict) or not value:
         raise table.wrong("cost", "must be a formula or a table of coefficients", value)
-    return read_cost(Table(value, "cost", _TOP), decisions, outcomes)
+    return read_cost(Table(value, "cost", _TOP), decisions, outcomes, parameters)

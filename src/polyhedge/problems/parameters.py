@@ -47,6 +47,20 @@ class ProblemParameter:
 
     def check(self, values: Array) -> None:
         """Raise unless every value (n, *shape) has the parameter's attributes."""
+        bad = ~self.allows(values)
+        if bad.any():
+            row = int(np.flatnonzero(bad)[0])
+            raise ValueError(
+                f"The parameter {self.demand_of(values[row])}{f' in row {row}' if len(values) > 1 else ''}. "
+                "Correct the value, or the attributes of the parameter."
+            )
+
+    def demand_of(self, value: Array) -> str:
+        """What it must be, and a value that it is not."""
+        return f"{self.name} must be {self._demands()}, got {_short(value)}"
+
+    def allows(self, values: Array) -> Mask:
+        """Whether each value (n, *shape) has the parameter's attributes."""
         lower, upper = self._limits()
         low, high = lower - _ROUNDING * (1 + np.abs(lower)), upper + _ROUNDING * (1 + np.abs(upper))
         off = np.asarray((values < low) | (values > high))
@@ -55,12 +69,7 @@ class ProblemParameter:
         bad: Mask = np.array(off.reshape(len(values), -1).any(axis=1))
         for row in range(len(values)) if self.is_matrix_kind else ():
             bad[row] |= not self._is_allowed(values[row])
-        if bad.any():
-            row = int(np.flatnonzero(bad)[0])
-            raise ValueError(
-                f"The parameter {self.name} must be {self._demands()}, got {_short(values[row])}"
-                f"{f' in row {row}' if len(values) > 1 else ''}. Correct the value, or the attributes of the parameter."
-            )
+        return ~bad
 
     def sample(self, rng: np.random.Generator) -> Array:
         """A value that the parameter may have."""

@@ -78,7 +78,7 @@ class Row:
 
     expression: Biaffine | Formula
     side: str = ""
-    bound: float = 0.0
+    bound: float | cp.Parameter = 0.0
     name: str = ""
 
     def constraints(self, z: Any, u: Any) -> list[cp.Constraint]:
@@ -112,7 +112,11 @@ class Rows:
 
 
 def read_cost(
-    table: Table, decisions: tuple[str, ...], outcomes: tuple[str, ...], formula_at: str = "cost.formula"
+    table: Table,
+    decisions: tuple[str, ...],
+    outcomes: tuple[str, ...],
+    parameters: tuple[cp.Parameter, ...] = (),
+    formula_at: str = "cost.formula",
 ) -> TabledCost:
     """The cost that a table describes; its parts are added."""
     plain = _biaffine(table, decisions, outcomes)
@@ -127,7 +131,7 @@ def read_cost(
         maximum.finish(["pieces", "weight"])
         terms.append(Maximum(weight, tuple(pieces)))
     if table.has("formula"):
-        formula = Formula(table.text("formula"), decisions, outcomes)
+        formula = Formula(table.text("formula"), decisions, outcomes, parameters)
         _try(formula, formula_at, relations=False)
         terms.append(formula)
     root = _root(table, len(decisions))
@@ -137,7 +141,13 @@ def read_cost(
     return TabledCost(tuple(terms), root)
 
 
-def read_rows(table: Table, key: str, decisions: tuple[str, ...], outcomes: tuple[str, ...]) -> list[Row]:
+def read_rows(
+    table: Table,
+    key: str,
+    decisions: tuple[str, ...],
+    outcomes: tuple[str, ...],
+    parameters: tuple[cp.Parameter, ...] = (),
+) -> list[Row]:
     """Constraints: a list of formulas and tables."""
     value = table.take(key, [])
     if not isinstance(value, list) or not all(isinstance(item, (str, dict)) for item in value):
@@ -146,25 +156,39 @@ def read_rows(table: Table, key: str, decisions: tuple[str, ...], outcomes: tupl
     for i, item in enumerate(value):
         place = f"{table.at(key)}[{i + 1}]"
         if isinstance(item, str):
-            formula = Formula(item, decisions, outcomes)
+            formula = Formula(item, decisions, outcomes, parameters)
             _try(formula, place, relations=True)
             rows.append(Row(formula, name=item))
         else:
-            rows.append(_row(Table(item, place), decisions, outcomes))
+            rows.append(_row(Table(item, place), decisions, outcomes, parameters))
     return rows
 
 
-def _row(table: Table, decisions: tuple[str, ...], outcomes: tuple[str, ...]) -> Row:
+def _row(
+    table: Table, decisions: tuple[str, ...], outcomes: tuple[str, ...], parameters: tuple[cp.Parameter, ...]
+) -> Row:
     sides = [side for side in _SIDES if table.has(side)]
     if len(sides) != 1:
         raise ValueError(f"{table.place} must have exactly one of {', '.join(_SIDES)}, got {sides or 'none'}.")
-    bound = table.number(sides[0])
+    bound = _bound(table, sides[0], {parameter.name(): parameter for parameter in parameters})
     expression = _biaffine(table, decisions, outcomes)
     name = table.text("name", table.place)
     table.finish([*_BIAFFINE, *_SIDES, "name"])
     if not (expression.decision.any() or expression.sees_outcome):
         raise ValueError(f"{table.place} restricts nothing: all its coefficients are zero.")
     return Row(expression, sides[0], bound, name)
+
+
+def _bound(table: Table, side: str, parameters: dict[str, cp.Parameter]) -> float | cp.Parameter:
+    """A number, or the parameter that is named."""
+    name = table.content.get(side)
+    if not isinstance(name, str):
+        return table.number(side)
+    if name not in parameters:
+        raise table.wrong(
+            side, f"must be a finite number or a parameter ({', '.join(parameters) or 'there is none'})", name
+        )
+    return parameters[table.text(side)]
 
 
 def _whole(table: Table, decisions: tuple[str, ...], outcomes: tuple[str, ...]) -> Biaffine:

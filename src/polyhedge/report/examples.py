@@ -13,6 +13,7 @@ from polyhedge.report.blocks import Block, Code, Text
 from polyhedge.report.held_out import HeldOut
 from polyhedge.report.tables import Cell, Column, Table
 from polyhedge.summary import held_in_words
+from polyhedge.tables import take_parameters
 
 __all__ = ["decided_rows", "formulas", "predictor_name"]
 
@@ -33,12 +34,14 @@ def decided_rows(decider: RobustDecider, held_out: HeldOut) -> list[Block]:
     """The first held-out rows: what was known, what is decided, what it costs at most, what came."""
     n = min(_ROWS, len(held_out.Y))
     X = take_rows(held_out.X, np.arange(n))
-    decisions = decider.model_.decide(X)
+    values = take_parameters(held_out.parameters, np.arange(n))
+    decisions = decider.model_.decide(X, values)
     names = [str(name) for name in getattr(X, "columns", ())][:_FEATURES]
+    inputs = {name: value for name, value in list(values.items())[:_FEATURES] if value.ndim == 1}
     decided = list(decider.problem_.decision_names)[:_DECISIONS]
     columns = [
         Column("row"),
-        *(Column(name, "known") for name in names),
+        *(Column(name, "known") for name in [*names, *inputs]),
         *(Column(name, "decided") for name in decided),
         Column("costs at most", "promised"),
         Column("cost that came", "observed"),
@@ -49,6 +52,7 @@ def decided_rows(decider: RobustDecider, held_out: HeldOut) -> list[Block]:
         [
             Cell(str(labels[i])),
             *(_cell(X[name].iloc[i]) for name in names),
+            *(_cell(float(value[i])) for value in inputs.values()),
             *(_cell(float(value)) for value in z[i, : len(decided)]),
             _cell(float(decisions.cost_bound[i])),
             _cell(float(held_out.rows.realised[i])),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,6 +33,7 @@ class HeldOut:
     evidence : coverage of rows that are independent of each other: all of them, or one of each group of near-copies.
     has_groups : whether there are such groups.
     has_set : whether outcomes are promised to lie in a set; otherwise costs are promised to be at most their bound.
+    parameters : values (n, *shape) of the problem's parameters at these rows, by name.
     """
 
     X: Any
@@ -42,6 +44,7 @@ class HeldOut:
     evidence: Proportion
     has_groups: bool
     has_set: bool
+    parameters: Mapping[str, Array]
 
     @property
     def costs(self) -> dict[str, Array]:
@@ -54,15 +57,21 @@ class HeldOut:
         }
 
 
-def observe(decider: RobustDecider, X: Any, Y: ArrayLike, groups: Any = None) -> HeldOut:
+def observe(
+    decider: RobustDecider,
+    X: Any,
+    Y: ArrayLike,
+    groups: Any = None,
+    parameters: Mapping[str, Array] | None = None,
+) -> HeldOut:
     """Decide held-out rows in all three ways; nothing flows back to the decider."""
+    parameters = {} if parameters is None else parameters
     model = decider.model_
-    outcomes, rows = model.outcomes(X, Y), model.measure(X, Y)
+    outcomes, rows = model.outcomes(X, Y), model.measure(X, Y, parameters)
     evaluation = rows.summary(model.radii.alpha)
     evidence = evaluation.coverage if groups is None else thinned_coverage(rows, groups, np.random.default_rng(0))
-    return HeldOut(
-        X, outcomes, rows, evaluation, rows.complaint, evidence, groups is not None, model.guarantee == "outcome"
-    )
+    has_set = model.guarantee == "outcome"
+    return HeldOut(X, outcomes, rows, evaluation, rows.complaint, evidence, groups is not None, has_set, parameters)
 
 
 def observed_blocks(held_out: HeldOut) -> list[Block]:

@@ -19,14 +19,16 @@ from polyhedge.doubts import Code as DoubtCode
 from polyhedge.doubts import is_about
 from polyhedge.estimator import RobustDecider
 from polyhedge.metrics import Evaluation
-from polyhedge.problems.decision_problem import Curvature
+from polyhedge.problems.decision_problem import Curvature, DecisionProblem
+from polyhedge.problems.parameters import by_row, from_columns, parameter_rows
 from polyhedge.report.blocks import Block, Card, Cards, Code, Facts, Missing, Note, Points, Text
 from polyhedge.report.examples import decided_rows, formulas, predictor_name
 from polyhedge.report.held_out import HeldOut, observe, observed_blocks
 from polyhedge.report.page import Page, Section
 from polyhedge.report.pictures import curve_picture, set_pictures
 from polyhedge.report.tables import Cell, Column, Table
-from polyhedge.tables import coverage_doubt
+from polyhedge.rows import n_rows_of
+from polyhedge.tables import coverage_doubt, take_parameters
 from polyhedge.words import facets_in_words, name_outcomes, plan_in_words, promise_in_words
 
 __all__ = ["ModelDetails", "model_page", "model_report"]
@@ -72,7 +74,11 @@ class ModelDetails:
 
 
 def model_report(
-    decider: RobustDecider, X: Any = None, Y: ArrayLike | None = None, details: ModelDetails | None = None
+    decider: RobustDecider,
+    X: Any = None,
+    Y: ArrayLike | None = None,
+    details: ModelDetails | None = None,
+    parameters: Mapping[Any, Any] | None = None,
 ) -> str:
     """The page of a fitted decider as HTML: one file that works offline.
 
@@ -83,20 +89,26 @@ def model_report(
         Without them the page says what is promised, but not what was observed. Of more than 5 000 rows, 5 000 are
         looked at, spread evenly.
     details : what the decider itself does not know.
+    parameters : values of the problem's parameters, as in `RobustDecider.decide`.
     """
-    return model_page(decider, X, Y, details).html()
+    return model_page(decider, X, Y, details, parameters).html()
 
 
 def model_page(
-    decider: RobustDecider, X: Any = None, Y: ArrayLike | None = None, details: ModelDetails | None = None
+    decider: RobustDecider,
+    X: Any = None,
+    Y: ArrayLike | None = None,
+    details: ModelDetails | None = None,
+    parameters: Mapping[Any, Any] | None = None,
 ) -> Page:
     """The page of a fitted decider; see `model_report`."""
     details = ModelDetails() if details is None else details
     names = name_outcomes(decider, details.outcome_names)
     chosen = _evenly(X)
+    values = take_parameters(_values(decider, X, parameters), chosen)
     X, Y = (None if rows is None else take_rows(rows, chosen) for rows in (X, None if Y is None else np.asarray(Y)))
     groups = None if details.groups is None else np.asarray(details.groups)[chosen]
-    held_out = None if X is None or Y is None else observe(decider, X, Y, groups)
+    held_out = None if X is None or Y is None else observe(decider, X, Y, groups, values)
     n_units = decider.n_calibrate_ if details.n_units is None else details.n_units
     own = _own_warnings(
         decider, held_out, n_units, is_few_told=any(is_about(text, DoubtCode.FEW_ROWS) for text in details.warnings)
@@ -107,7 +119,7 @@ def model_page(
         Section("What is decided", _decided(decider, names, details, held_out)),
         Section("What is promised, and what is not", [Points(promise_in_words(decider))]),
         Section("What was observed", _observed(held_out, names)),
-        Section("What the decisions guard against", _guarded(decider, X, held_out, names)),
+        Section("What the decisions guard against", _guarded(decider, X, held_out, names, values)),
         Section("What more certainty would cost", _curve(decider, held_out)),
         Section("How it was made", _made(decider, details)),
     ]
@@ -123,6 +135,14 @@ def _evenly(X: Any) -> IndexArray:
     """All rows, or an even choice where there are very many: the page should not take an hour."""
     n = 0 if X is None else X.shape[0] if hasattr(X, "shape") else len(X)
     return np.unique(np.linspace(0, n - 1, min(n, _MOST_ROWS)).astype(np.int64))
+
+
+def _values(decider: RobustDecider, X: Any, parameters: Mapping[Any, Any] | None) -> dict[str, Array]:
+    """One value a row of each of the problem's parameters, so that rows can be chosen."""
+    if X is None or not decider.problem_.parameters:
+        return {}
+    rows = parameter_rows(decider.problem_.parameters, from_columns(parameters, X), n_rows_of(X))
+    return by_row(decider.problem_.parameters, rows)
 
 
 def _short(decider: RobustDecider, held_out: HeldOut | None, n_units: int) -> list[Block]:
@@ -217,8 +237,8 @@ def _decided(
         "Problem": problem.name,
         "Decided": decision,
         "Unknown when deciding": _listed(names),
-        "Cost": f"The cost {_COST_IN_WORDS[problem.curvature]}.",
-        "Known of the outcomes": _known(problem.support_rows, names),
+        "Known when deciding": _listed([parameter.name for parameter in problem.parameters]),
+        **_kind_of(problem, decider.model_.record.parameters, names),
         "Predictions": predictor_name(decider),
     }
     return [
@@ -234,6 +254,15 @@ def _rule(decider: RobustDecider) -> str:
         return "A plan turns the prediction into a decision, and the bound is on what exactly this decision costs."
     worst = "The decision is the one whose cost is least in the worst outcome of a set around the prediction"
     return f"{worst}." if _has_set(decider) else f"{worst}; the bound is on what exactly this decision costs."
+
+
+def _kind_of(problem: DecisionProblem, reference: Mapping[str, Array] | None, names: Sequence[str]) -> dict[str, str]:
+    """What kind of cost it is, and what is known of outcomes; with parameters, at those it was learned for."""
+    if problem.parameters and not reference:
+        return {}
+    shown = problem.at(reference) if problem.parameters and reference else problem
+    cost = f"The cost {_COST_IN_WORDS[shown.curvature]}."
+    return {"Cost": cost, "Known of the outcomes": _known(shown.support_rows, names)}
 
 
 def _known(rows: tuple[Array, Array], names: Sequence[str]) -> str:
@@ -252,16 +281,22 @@ def _observed(held_out: HeldOut | None, names: Sequence[str]) -> list[Block]:
     return observed_blocks(held_out)
 
 
-def _guarded(decider: RobustDecider, X: Any, held_out: HeldOut | None, names: Sequence[str]) -> list[Block]:
+def _guarded(
+    decider: RobustDecider,
+    X: Any,
+    held_out: HeldOut | None,
+    names: Sequence[str],
+    parameters: Mapping[str, Array],
+) -> list[Block]:
     if hasattr(decider, "plan_"):
         return [Points(plan_in_words(decider)), _frontier(decider)]
     blocks: list[Block] = []
     if held_out is not None:
-        blocks += set_pictures(decider, held_out.X, held_out.Y, names)
+        blocks += set_pictures(decider, held_out.X, held_out.Y, names, parameters)
     if X is not None:
         blocks += [
             Text("The sides of the set in words, those that hold the cost bound up most often first:"),
-            Points(facets_in_words(decider, X, names)),
+            Points(facets_in_words(decider, X, names, parameters=parameters)),
         ]
     else:
         blocks.append(Missing("Which sides of the set matter is counted over decisions.", _COMMAND))
@@ -290,7 +325,7 @@ def _frontier(decider: RobustDecider) -> Table:
 def _curve(decider: RobustDecider, held_out: HeldOut | None) -> list[Block]:
     if held_out is None:
         return [Missing("The cost of other levels is measured on held-out rows.", _COMMAND)]
-    return curve_picture(decider, held_out.X, held_out.Y)
+    return curve_picture(decider, held_out.X, held_out.Y, held_out.parameters)
 
 
 def _made(decider: RobustDecider, details: ModelDetails) -> list[Block]:

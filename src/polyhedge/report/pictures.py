@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
@@ -51,7 +51,9 @@ def draw(
         return [Drawing(as_svg(figure), caption)]
 
 
-def set_pictures(decider: RobustDecider, X: Any, Y: Array, names: Sequence[str]) -> list[Block]:
+def set_pictures(
+    decider: RobustDecider, X: Any, Y: Array, names: Sequence[str], parameters: Mapping[Any, Any] | None = None
+) -> list[Block]:
     """The set over held-out residuals; for more than two outcomes its shadow on the most uncertain pairs."""
     over = "" if decider.spread_ is None else " and divided by its predicted spread"
     if decider.problem_.n_outcomes <= 2:
@@ -59,10 +61,14 @@ def set_pictures(decider: RobustDecider, X: Any, Y: Array, names: Sequence[str])
             f"The set around a prediction and {len(Y)} held-out outcomes, each less its prediction{over}. Arrows show "
             "which way outcomes cost more: there the set is tight. It may be wide open where outcomes cannot hurt."
         )
-        return draw(lambda ax: residual_set(decider, X, Y, outcome_names=names, ax=ax), caption, (9.0, 5.4))
+        return draw(
+            lambda ax: residual_set(decider, X, Y, outcome_names=names, parameters=parameters, ax=ax),
+            caption,
+            (9.0, 5.4),
+        )
     residuals = decider.residuals(X, Y)
     chosen = most_uncertain(residuals, Y, 3)
-    sets, directions = {"the set": (decider.set_, decider.model_.set_radius)}, cost_directions(decider, X)
+    sets, directions = {"the set": (decider.set_, decider.model_.set_radius)}, cost_directions(decider, X, parameters)
     pictures: list[Block] = []
     for pair in list(combinations(chosen, 2))[:_MOST_PAIRS]:
         pictures += draw(
@@ -107,7 +113,7 @@ def bound_picture(rows: RowMeasures) -> list[Block]:
     return draw(paint, caption)
 
 
-def curve_picture(decider: RobustDecider, X: Any, Y: Array) -> list[Block]:
+def curve_picture(decider: RobustDecider, X: Any, Y: Array, parameters: Mapping[Any, Any] | None = None) -> list[Block]:
     """Cost bound and realised cost against the level."""
     caption = (
         "What it would cost to promise more or less: the shape stays, and its size is calibrated on the held-out rows "
@@ -115,6 +121,6 @@ def curve_picture(decider: RobustDecider, X: Any, Y: Array) -> list[Block]:
         "near the curves, and not on them."
     )
     try:
-        return draw(lambda ax: cost_coverage(decider, X, Y, ax=ax), caption)
+        return draw(lambda ax: cost_coverage(decider, X, Y, parameters=parameters, ax=ax), caption)
     except ValueError as error:
         return [Text(f"No curve: {error}")]

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from polyhedge.tables.kept import FitRecord
     from polyhedge.tables.limits import MAX_VALUES
     from polyhedge.tables.options import TableOptions
+    from polyhedge.tables.parameters import Sources, parameters_of, read_sources, sources_of, take_parameters
     from polyhedge.tables.reading import read_table
     from polyhedge.tables.roles import copies_of, groups_of, row_prints, times_of
     from polyhedge.tables.rows import decide_table, decisions_frame, measure_table, quick_volume, thinned_coverage
@@ -32,6 +33,7 @@ __all__ = [
     "FitRecord",
     "FittedTable",
     "Schema",
+    "Sources",
     "Table",
     "TableOptions",
     "UsableRows",
@@ -51,9 +53,13 @@ __all__ = [
     "measure_table",
     "order_outcomes",
     "outcomes_of",
+    "parameters_of",
     "quick_volume",
+    "read_sources",
     "read_table",
     "row_prints",
+    "sources_of",
+    "take_parameters",
     "text_of",
     "thinned_coverage",
     "times_of",

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 from warnings import catch_warnings, simplefilter
 
@@ -25,6 +25,7 @@ from polyhedge.metrics import Evaluation, Proportion
 from polyhedge.problems import DecisionProblem
 from polyhedge.settings import guarantee_in_force
 from polyhedge.tables.options import TableOptions
+from polyhedge.tables.parameters import Sources, columns_in, sources_of, take_parameters
 from polyhedge.tables.roles import row_prints
 from polyhedge.tables.rows import measure_table, quick_volume, thinned_coverage
 from polyhedge.tables.usable import UsableRows, check_solvable, order_outcomes
@@ -47,6 +48,7 @@ class FittedTable:
     notes, warnings : what a reader should know, and should worry about.
     n_groups : groups among the calibration rows; None where rows count one by one.
     prints : fingerprints of rows used for training and learning.
+    sources, parameters : where the values of the problem's parameters come from, and those of the usable rows.
     """
 
     decider: RobustDecider
@@ -63,6 +65,8 @@ class FittedTable:
     warnings: tuple[Doubt, ...]
     n_groups: int | None
     prints: tuple[str, ...] = field(repr=False)
+    sources: Sources
+    parameters: Mapping[str, Array]
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -104,14 +108,16 @@ def fit_table(
     outcomes = order_outcomes(problem, outcomes)
     if not len(table):
         raise ValueError(f"{table.source} has the names of columns but no rows. Bring rows to learn from.")
+    options = replace(options, parameters=sources_of(problem, options.parameters))
     aside = [*options.group, *([options.time_column] if options.time_column else [])]
     table.check_columns(aside)
+    aside += columns_in(options.parameters)
     schema, about_columns = choose_columns(
         table, outcomes, features=options.features, categorical=options.categorical, set_aside=aside
     )
     rows = UsableRows.of(table, schema, problem, options)
     rows.check_size(table.source, alpha, options.shares)
-    check_solvable(problem, rows.Y.mean(axis=0))
+    check_solvable(problem, rows.Y.mean(axis=0), rows.parameters)
     rng = np.random.default_rng(options.seed)
     split, held_out = partition_rows(len(rows.Y), options.shares, rng=rng, groups=rows.groups, times=rows.times)
     predictor, reason = _predictor(schema, rows, split, options)
@@ -129,7 +135,15 @@ def fit_table(
     with catch_warnings():
         # The same and more is said below, in the words of the command line.
         simplefilter("ignore", DoubtWarning)
-        decider.fit(rows.X, rows.Y, train=split.train, learn=split.learn, calibrate=split.calibrate, groups=rows.groups)
+        decider.fit(
+            rows.X,
+            rows.Y,
+            train=split.train,
+            learn=split.learn,
+            calibrate=split.calibrate,
+            groups=rows.groups,
+            parameters=rows.parameters,
+        )
     evaluation, thinned = _held_out(decider, rows, held_out, rng)
     observed = evaluation.coverage if evaluation is not None and thinned is None else thinned
     n_groups = None if rows.groups is None else len(np.unique(rows.groups[split.calibrate]))
@@ -152,6 +166,8 @@ def fit_table(
         warnings=(*rows.warnings, *about_coverage, *_doubts(decider, rows, split, held_out, outcomes)),
         n_groups=n_groups,
         prints=row_prints(Table(table.frame.iloc[seen], table.source), [*schema.source_names, *outcomes]),
+        sources=options.parameters,
+        parameters=rows.parameters,
     )
 
 
@@ -174,7 +190,7 @@ def _held_out(
     if not len(held_out):
         return None, None
     X = rows.X.iloc[held_out]
-    measures = measure_table(decider, X, rows.Y[held_out])
+    measures = measure_table(decider, X, rows.Y[held_out], take_parameters(rows.parameters, held_out))
     thinned = None if rows.groups is None else thinned_coverage(measures, rows.groups[held_out], rng)
     return measures.summary(decider.alpha_, volume=quick_volume(decider, X)), thinned
 
@@ -238,7 +254,7 @@ def _residuals(decider: RobustDecider, rows: UsableRows, part: IndexArray) -> Ar
 
 
 def _scores(decider: RobustDecider, rows: UsableRows, part: IndexArray) -> Array:
-    return decider.model_.scores(rows.X.iloc[part], rows.Y[part])
+    return decider.model_.scores(rows.X.iloc[part], rows.Y[part], take_parameters(rows.parameters, part))
 
 
 def _by_group(values: Array, rows: UsableRows, part: IndexArray) -> Array:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from polyhedge.columns.schema import Schema
@@ -28,6 +28,7 @@ class FitRecord:
     coverage : what was observed on held-out rows, in words; None where there were none.
     warnings : doubts about the fit.
     seen : fingerprints of rows used for training and learning.
+    parameters : where the values of the problem's parameters came from: columns or numbers, see `tables.Sources`.
     """
 
     schema: Schema
@@ -42,6 +43,7 @@ class FitRecord:
     coverage: str | None = None
     warnings: tuple[Doubt, ...] = ()
     seen: tuple[str, ...] = ()
+    parameters: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
         """For `save`; `read` gives it back."""
@@ -57,6 +59,7 @@ class FitRecord:
             "warnings": [str(doubt) for doubt in self.warnings],
             "codes": [str(doubt.code) for doubt in self.warnings],
             "seen": list(self.seen),
+            "parameters": {name: list(source) for name, source in self.parameters.items()},
         }
 
     @classmethod
@@ -80,6 +83,7 @@ class FitRecord:
             warnings=tuple(Doubt(Code(code), text) for code, text in zip(codes, warnings, strict=True)),
             group=tuple(known.pop("group", ())),
             seen=tuple(known.pop("seen", ())),
+            parameters={name: tuple(source) for name, source in known.pop("parameters", {}).items()},
             **known,
         )
 
@@ -106,6 +110,13 @@ def _is_data(value: Any) -> bool:
     return isinstance(value, dict) and _is_text(value.get("file")) and isinstance(value.get("n_rows"), int)
 
 
+def _are_sources(value: Any) -> bool:
+    return isinstance(value, dict) and all(
+        isinstance(source, list) and source and (_are_texts(source) or all(type(entry) is float for entry in source))
+        for source in value.values()
+    )
+
+
 _KINDS: dict[str, Callable[[Any], bool]] = {
     "data": _is_data,
     "time_column": _is_text,
@@ -117,4 +128,5 @@ _KINDS: dict[str, Callable[[Any], bool]] = {
     "warnings": _are_texts,
     "codes": _are_codes,
     "seen": _are_texts,
+    "parameters": _are_sources,
 }

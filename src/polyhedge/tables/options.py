@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 __all__ = ["SHARES", "TableOptions"]
 
@@ -26,6 +28,7 @@ class TableOptions:
     seed : of the split, the predictor and the learner.
     calibration : what the promise is about, in words such as "by-category:store"; None for all rows together.
     guarantee, caution : see `RobustDecider`.
+    parameters : where the values of the problem's parameters come from; by default columns of their names.
     keep_interrupted : whether Ctrl-C while learning settles for the best set so far, instead of ending the fit.
     """
 
@@ -42,3 +45,4 @@ class TableOptions:
     guarantee: str | None = None
     calibration: str | None = None
     caution: float = 0.5
+    parameters: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)

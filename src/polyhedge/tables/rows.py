@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,23 +18,27 @@ from polyhedge.regions import Work
 from polyhedge.robust import Decisions
 from polyhedge.sets import Volume
 from polyhedge.solvers.program import Status
+from polyhedge.tables.parameters import take_parameters
 
 __all__ = ["decide_table", "decisions_frame", "measure_table", "quick_volume", "thinned_coverage"]
 
 _log = logging.getLogger(__name__)
 
 
-def decide_table(decider: RobustDecider, X: Any) -> Decisions | None:
+def decide_table(decider: RobustDecider, X: Any, parameters: Mapping[str, Array] | None = None) -> Decisions | None:
     """Decisions for the rows of a data frame, with progress in the log; None where there are no rows."""
     work = Work(progress=lambda done, total: tell(_log, "deciding", done, total))
-    return decider.model_.decide(X, work=work) if len(X) else None
+    return decider.model_.decide(X, parameters, work) if len(X) else None
 
 
-def measure_table(decider: RobustDecider, X: Any, Y: Array) -> RowMeasures:
+def measure_table(
+    decider: RobustDecider, X: Any, Y: Array, parameters: Mapping[str, Array] | None = None
+) -> RowMeasures:
     """What happened row by row, with progress in the log. Rows that were not used for fitting only."""
     parts = []
     for batch in batches_of(len(X)):
-        parts.append(decider.measure(X.iloc[batch], Y[batch]))
+        values = take_parameters(parameters or {}, batch)
+        parts.append(decider.measure(X.iloc[batch], Y[batch], parameters=values))
         tell(_log, "evaluating", batch.stop, len(X))
     return RowMeasures.joined(parts)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,8 +17,11 @@ from polyhedge.doubts import Code, Doubt
 from polyhedge.problems import DecisionProblem, NoSolutionError
 from polyhedge.problems.checks import outside_support
 from polyhedge.problems.names import order_outcomes as order_columns
+from polyhedge.problems.parameters import parameter_rows
 from polyhedge.robust import decide_knowing
+from polyhedge.rows import reference_values
 from polyhedge.tables.options import TableOptions
+from polyhedge.tables.parameters import Sources, parameters_of, sources_of, take_parameters
 from polyhedge.tables.roles import copies_of, groups_of, times_of
 
 __all__ = ["UsableRows", "check_solvable", "order_outcomes", "usable_rows"]
@@ -37,8 +40,14 @@ def order_outcomes(problem: DecisionProblem, outcomes: Sequence[str]) -> tuple[s
     return order_columns(names, outcomes)
 
 
-def check_solvable(problem: DecisionProblem, outcome: Array) -> None:
-    """Raise if the problem has no least cost even where the outcome is known, here a typical one."""
+def check_solvable(problem: DecisionProblem, outcome: Array, parameters: Mapping[str, Array]) -> None:
+    """Raise if the problem has no least cost even where the outcome is known, here a typical one.
+
+    `parameters` are their values (n, *shape) row by row; typical ones are taken.
+    """
+    if problem.parameters:
+        values = parameter_rows(problem.parameters, parameters, len(next(iter(parameters.values()))))
+        problem = problem.at_values(reference_values(problem, values))
     value = float(decide_knowing(problem, outcome[None])[1][0])
     if not np.isfinite(value):
         raise NoSolutionError(
@@ -47,9 +56,13 @@ def check_solvable(problem: DecisionProblem, outcome: Array) -> None:
         )
 
 
-def usable_rows(table: Table, schema: Schema, problem: DecisionProblem) -> tuple[Any, Array, IndexArray, list[Doubt]]:
-    """X, Y and the numbers of the rows with outcomes and usable features, and what was left out."""
+def usable_rows(
+    table: Table, schema: Schema, problem: DecisionProblem, sources: Sources | None = None
+) -> tuple[Any, Array, IndexArray, dict[str, Array], list[Doubt]]:
+    """X, Y, numbers and parameters of the rows with outcomes and usable features, and what was left out."""
     X, reasons, _ = features_of(table, schema)
+    values, lacking = parameters_of(table, problem, sources_of(problem, sources or {}))
+    reasons = np.where(reasons == "", lacking, reasons)
     Y = outcomes_of(table, schema.outcomes)
     without_outcome = ~np.isfinite(Y).all(axis=1)
     unusable = np.array([bool(reason) for reason in reasons], dtype=bool) & ~without_outcome
@@ -67,7 +80,7 @@ def usable_rows(table: Table, schema: Schema, problem: DecisionProblem) -> tuple
         warnings.append(Doubt(Code.LEFT_OUT, f"{text}{first + 1}: {reasons[first]}."))
     kept = np.flatnonzero(~without_outcome & ~unusable)
     _check_support(problem, Y[kept], kept, table.source, schema.outcomes)
-    return X.iloc[kept].reset_index(drop=True), Y[kept], kept, warnings
+    return X.iloc[kept].reset_index(drop=True), Y[kept], kept, take_parameters(values, kept), warnings
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,11 +94,12 @@ class UsableRows:
     times: Any
     unit: str
     warnings: tuple[Doubt, ...]
+    parameters: Mapping[str, Array]
 
     @classmethod
     def of(cls, table: Table, schema: Schema, problem: DecisionProblem, options: TableOptions) -> UsableRows:
         """Read features, outcomes, times and groups; rows without outcome or time are left out."""
-        X, Y, kept, warnings = usable_rows(table, schema, problem)
+        X, Y, kept, values, warnings = usable_rows(table, schema, problem, options.parameters)
         times = None
         if options.time_column is not None:
             all_times = times_of(table, options.time_column)
@@ -95,13 +109,14 @@ class UsableRows:
                 text = f"{n_undated} rows have no time in {options.time_column!r} and were left out."
                 warnings.append(Doubt(Code.LEFT_OUT, text))
             X, Y, kept = X.iloc[np.flatnonzero(dated)].reset_index(drop=True), Y[dated], kept[dated]
+            values = take_parameters(values, dated)
             times = all_times[kept]
         groups = groups_of(table, options.group)[kept] if options.group else None
         unit = "groups" if groups is not None else "rows"
         if groups is None:
             groups, about_copies = _copies(table, kept, options.copies)
             warnings += about_copies
-        return cls(X, Y, kept, groups, times, unit, tuple(warnings))
+        return cls(X, Y, kept, groups, times, unit, tuple(warnings), values)
 
     def check_size(self, source: str, alpha: float, shares: Sequence[float]) -> None:
         """Raise where the learning or the calibration part would be too small for this alpha."""
