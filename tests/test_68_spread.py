@@ -524,7 +524,7 @@ def test_words_and_pictures_tell_of_the_spread(decider):
     ax = ph.plots.residual_set(decider, X, Y)
     assert ax.get_xlabel().endswith("outcome minus prediction, over spread")
     inside = decider.set_.contains(decider.residuals(X, Y), decider.radius_)
-    assert any(f"{100 * inside.mean():.1f} %" in text.get_text() for text in ax.get_legend().get_texts())
+    assert any(f"{100 * inside.mean():.1f} %" in text.get_text() for text in ax.figure.legends[0].get_texts())
     matplotlib.pyplot.close("all")
 
 
