@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 
 import cvxpy as cp
 import numpy as np
 import pytest
+from sklearn.linear_model import LinearRegression
 
+from polyhedge import RobustDecider
 from polyhedge.data import make_synthetic
 from polyhedge.plans import LawPlan, PlanReport, PlanRows, fit_plan, plan_from
 from polyhedge.plans.contest import Judged, handicapped, planned_cost, resampled
@@ -343,3 +346,25 @@ def test_rows_with_parameters_of_their_own_are_planned_with_these():
         cost = sum(values[i, :2] @ z + 5 * cp.sum(cp.pos(u - z)) for u in outcomes) / 9
         least = cp.Problem(cp.Minimize(cost), [cp.sum(z) <= values[i, 2]]).solve(solver=cp.CLARABEL)
         assert np.isclose(problem.evaluate(np.tile(found[i], (9, 1)), outcomes, own).mean(), least, atol=2e-3)
+
+
+class AllRowsNeeded(LinearRegression):
+    """Refuses to be fitted without a fold of 60 rows."""
+
+    def fit(self, X, y):
+        if len(X) < 60:
+            raise ValueError("too few rows")
+        return super().fit(X, y)
+
+
+def test_learning_rows_that_make_a_plan_do_not_calibrate_it_where_calibration_rows_are_few():
+    # With fewer than 100 calibration rows learning rows calibrate too, unless the plan had to be made from them.
+    X, Y = make_synthetic(120, rng=np.random.default_rng(0))
+    for predictor, n in ((LinearRegression(), 60), (AllRowsNeeded(), 30)):
+        decider = RobustDecider(simplex_linear([-0.08, 0.0]), predictor, guarantee="cost", alpha=0.2, random_state=0)
+        said = nullcontext() if n == 60 else pytest.warns(RuntimeWarning, match="made from the learning rows alone")
+        with said:
+            decider.fit(X, Y)
+        split = decider.model_.record.split
+        assert (len(split.train), len(split.learn), len(split.calibrate)) == (60, 30, 30)
+        assert decider.model_.radii.n == n

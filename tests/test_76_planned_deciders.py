@@ -280,14 +280,20 @@ def test_settings_of_a_plan_are_checked(settings, error, match):
         ph.RobustDecider(linear(), **settings).fit(X, Y)
 
 
-def test_uncertain_constraints_are_refused_with_what_to_do():
+def test_uncertain_constraints_are_planned_for_only_where_it_is_asked_for():
     z = cp.Variable(2, nonneg=True)
     problem = ph.DecisionProblem(
         decision=z, cost=lambda z, u: cp.sum(z), n_outcomes=2, uncertain_constraints=lambda z, u: [z >= u]
     )
     X, Y = ph.data.make_synthetic(100, rng=np.random.default_rng(0))
-    with pytest.raises(ValueError, match='Use guarantee="outcome", or give a learner'):
-        ph.RobustDecider(problem, guarantee="cost").fit(X, Y)
+    made = {
+        guarantee: ph.RobustDecider(problem, guarantee=guarantee, alpha=0.2, random_state=0).fit(X, Y).model_
+        for guarantee in (None, "cost")
+    }
+    assert {guarantee: (model.guarantee, model.family.kind) for guarantee, model in made.items()} == {
+        None: ("outcome", "set"),
+        "cost": ("cost", "path"),
+    }
 
 
 def test_coverage_of_a_planned_decision_follows_its_exact_law():

@@ -24,6 +24,7 @@ from polyhedge.doubts import (
     ties_doubt,
 )
 from polyhedge.model import Model
+from polyhedge.regions import Path
 
 __all__ = ["DoubtWarning", "Doubts", "categories", "doubts_of_fit", "row_hashes", "seen_doubt"]
 
@@ -75,7 +76,8 @@ def doubts_of_fit(model: Model, X: Any, Y: Array, calibrate: Indices, labels: An
         n_units = radii.n if labels is None else len(np.unique(np.asarray(labels)[calibrate]))
         said += few_rows_doubt(n_units, radii.alpha, "rows" if labels is None else "groups")
         if radii.scores is not None:
-            said += ties_doubt(radii.scores, radii.radius)
+            # Scores of a path are steps: that many are equal says nothing of the rows.
+            said += [] if isinstance(model.family, Path) else ties_doubt(radii.scores, radii.radius)
             said += [] if labels is not None else groups_doubt(radii.scores <= radii.radius, categories(X, calibrate))
     return (*said, *_drift(model, X, Y, labels, in_time))
 

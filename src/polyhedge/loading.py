@@ -9,7 +9,6 @@ from polyhedge.calibration import Marginal
 from polyhedge.estimator import RobustDecider
 from polyhedge.io import MAX_BYTES, Key, read_model
 from polyhedge.problems import DecisionProblem
-from polyhedge.regions import Guard
 
 __all__ = ["load"]
 
@@ -62,7 +61,7 @@ def load(
         template,
         alpha=model.radii.alpha,
         calibration=None if calibrator == Marginal() else calibrator,
-        guarantee="cost" if model.family.kind == Guard.kind else "outcome",
+        guarantee=model.guarantee,
     )
     decider.model_ = model
     if model.record.learn_result is not None:

@@ -22,8 +22,8 @@ def guarantee_in_force(guarantee: str | None, problem: DecisionProblem, learner:
     """What a decider with these settings promises, "cost" or "outcome": the one place that knows the default.
 
     The lowest bound on the decision that is taken is the default, except where a set is asked for by its learner;
-    where rows have parameters of their own, which need not be exchangeable; and where constraints are uncertain, which
-    no radius can repair for a decision that is fixed.
+    where rows have parameters of their own, which need not be exchangeable; and where constraints are uncertain, where
+    "cost" asks for more: a path of plans, and a cost of affine pieces.
 
     Examples
     --------

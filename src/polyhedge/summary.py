@@ -29,6 +29,7 @@ def promise_of(model: Model) -> tuple[str, ...]:
     alone = (
         () if is_set else ("It is about the decision that is returned. One that is altered afterwards has no bound.",)
     )
+    keeps = " and all uncertain constraints hold" if model.problem.constraint_names else ""
     whom = (
         "It is an average over cases. One particular kind of case may be covered less often."
         if model.radii.kind == "marginal"
@@ -36,7 +37,7 @@ def promise_of(model: Model) -> tuple[str, ...]:
     )
     return (
         f"In at least {100 * (1 - model.radii.alpha):.6g} % of cases like those it was calibrated on, the "
-        f"{covers}cost is at most the bound that comes with the decision.",
+        f"{covers}cost is at most the bound that comes with the decision{keeps}.",
         f"This rests on {model.radii.n} calibration rows that did nothing else, and on one assumption: new "
         "cases come from the same source as these rows. It needs no assumption on how good the predictions are.",
         whom,
@@ -58,12 +59,17 @@ def summary_of(model: Model) -> str:
         "left out": record.settings.get("left out", ""),
         "rows": ", ".join(sizes),
         "learned": _learned(model),
-        "promise": f"each decision costs at most its bound, {held_in_words(model.radii.alpha)}",
+        "promise": f"each decision {_kept(model)}, {held_in_words(model.radii.alpha)}",
         "exactly": f"the bound {model.radii.promise()}",
         "rests on": f"{model.radii.n} calibration rows that did nothing else",
     }
     shown = [f"  {name:<10} {printable(text)}" for name, text in lines.items() if text]
     return "\n".join(["A fitted RobustDecider", *shown])
+
+
+def _kept(model: Model) -> str:
+    bound = "costs at most its bound"
+    return f"{bound} and keeps all uncertain constraints" if model.problem.constraint_names else bound
 
 
 def _predictor(model: Model) -> str:
@@ -76,6 +82,8 @@ def _predictor(model: Model) -> str:
 
 def _learned(model: Model) -> str:
     result = model.record.learn_result
+    if result is None and model.family.kind == "path":
+        return "a path of plans with growing margins; calibration chose how far to go"
     if result is None:
         return "a plan, whose cost is bounded"
     return f"{type(result.set).__name__} from {model.record.n_learn} rows; {result.detail or result.status}"

@@ -167,7 +167,7 @@ def check_statuses(statuses: Sequence[Status]) -> None:
     """End with the exit code that the statuses of solves ask for; go on where all are optimal."""
     from polyhedge.solvers.program import Status
 
-    no_solution = (Status.INFEASIBLE, Status.UNBOUNDED, Status.UNBOUNDED_SET, Status.EMPTY_SET)
+    no_solution = (Status.INFEASIBLE, Status.UNBOUNDED, Status.UNBOUNDED_SET, Status.EMPTY_SET, Status.REFUSED)
     if any(status in no_solution for status in statuses):
         raise typer.Exit(NO_SOLUTION)
     if any(status is Status.STOPPED_EARLY for status in statuses):

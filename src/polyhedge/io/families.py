@@ -6,12 +6,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from polyhedge.io.sets import set_from_state, set_to_state, spread_from_state, spread_to_state
-from polyhedge.plans import LawPlan, plan_from
+from polyhedge.plans import LawPlan, MarginPath, path_from, plan_from
 from polyhedge.predictors import Predictor
 from polyhedge.problems import DecisionProblem
-from polyhedge.regions import Guard, RegionFamily, ScaledSet, SetPlan
+from polyhedge.regions import Guard, Path, RegionFamily, ScaledSet, SetPlan
 
-GUARANTEES = {"set": "the outcome lies in the set", "guard": "the cost of the planned decision is at most its bound"}
+GUARANTEES = {
+    "set": "the outcome lies in the set",
+    "guard": "the cost of the planned decision is at most its bound",
+    "path": "the cost of the planned decision is at most its bound and all uncertain constraints hold",
+}
 """What is promised of each family of a file."""
 
 
@@ -22,7 +26,7 @@ def family_to_state(family: RegionFamily) -> dict[str, Any]:
     if sets is not None:
         state["set"] = set_to_state(sets.shape)
         state["spread"] = None if sets.spread is None else spread_to_state(sets.spread)
-    if isinstance(family, Guard):
+    if isinstance(family, Guard | Path):
         state["plan"] = {"kind": family.plan.kind, **family.plan.state()}
     elif not isinstance(family, ScaledSet):
         raise ValueError(f"A region family of type {type(family).__name__} cannot be stored.")
@@ -38,6 +42,10 @@ def family_from_state(state: Mapping[str, Any], problem: DecisionProblem, predic
     kind = state.get("family", ScaledSet.kind)
     if kind == Guard.kind:
         return Guard(problem, predictor, _plan(state["plan"], sets, problem))
+    if kind == Path.kind:
+        if state["plan"]["kind"] != MarginPath.kind:
+            raise ValueError(f"{state['plan']['kind']!r} is not a known kind of path.")
+        return Path(problem, predictor, path_from(problem, state["plan"]))
     if kind != ScaledSet.kind or sets is None:
         raise ValueError(f"{kind!r} is not a known kind of region family.")
     return sets

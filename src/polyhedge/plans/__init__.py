@@ -1,7 +1,18 @@
-"""Plans: residual laws and decision rules z(x), v(x), and the contest between them."""
+"""Plans: residual laws, decision rules z(x), v(x) and paths of them, and the contest between them."""
 
 from polyhedge.plans.laws import PlanRows
+from polyhedge.plans.margin_path import MarginPath, fit_path, path_from
 from polyhedge.plans.plan import LawPlan, fit_plan, plan_from
 from polyhedge.plans.report import PlanReport, report_from
 
-__all__ = ["LawPlan", "PlanReport", "PlanRows", "fit_plan", "plan_from", "report_from"]
+__all__ = [
+    "LawPlan",
+    "MarginPath",
+    "PlanReport",
+    "PlanRows",
+    "fit_path",
+    "fit_plan",
+    "path_from",
+    "plan_from",
+    "report_from",
+]

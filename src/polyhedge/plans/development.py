@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,11 +13,13 @@ from polyhedge._validation import Array
 from polyhedge.data import Split, take_rows
 from polyhedge.data.splits import IndexArray
 from polyhedge.plans.laws import MOST_POINTS, PlanRows
+from polyhedge.plans.margin_path import fit_path
+from polyhedge.plans.margins import takes_margins
 from polyhedge.plans.plan import fit_plan
 from polyhedge.plans.policy import fit_policy
 from polyhedge.predictors import Predictor, fold_of, out_of_fold
 from polyhedge.problems import DecisionProblem, NoSolutionError
-from polyhedge.regions import Guard, Plan
+from polyhedge.regions import Guard, Path, Plan
 from polyhedge.robust import decide_knowing
 
 _N_FOLDS, _ROWS_A_FOLD = 5, 10
@@ -58,23 +60,31 @@ class Given:
         return None if self.weights is None else self.weights[rows]
 
 
-def planned_guard(given: Given, policy: Any, caution: float) -> tuple[Guard, int, IndexArray]:
+def planned_guard(given: Given, policy: Any, caution: float) -> tuple[Guard | Path, int, IndexArray]:
     """The guard of the best plan (or of the user's policy), how many rows made it, and those that calibrate it.
+
+    Where constraints are uncertain, a margin on the cost cannot repair a decision that breaks one, so that it is a path
+    of plans with growing margins.
 
     Training and learning rows develop it: the predictor is fitted on all of them, and plans are made from predictions
     of models that had not seen the row. Where calibration rows are few, learning rows calibrate too.
     """
-    if given.problem.uncertain_constraints is not None:
+    if given.problem.constraint_names and policy is None and not takes_margins(given.problem):
         raise ValueError(
-            'guarantee="cost" cannot plan for uncertain constraints: a planned decision that breaks one has no bound. '
-            'Use guarantee="outcome", or give a learner, whose robust decisions are then guarded.'
+            'guarantee="cost" plans margins for uncertain constraints where the cost is a sum of maxima of functions '
+            "that are affine in the outcome and parameters enter linearly, and this problem is of another kind. Use "
+            'guarantee="outcome", or give a learner, whose robust decisions are then guarded.'
         )
     split, trained = given.split, given.make().needs_training
     is_few = trained and len(split.calibrate) < _FEW and len(split.train) >= _N_FOLDS * _ROWS_A_FOLD
     develop = split.train if is_few else np.concatenate([split.train, split.learn]) if trained else split.learn
     calibrate = np.concatenate([split.learn, split.calibrate]) if is_few else split.calibrate
-    predictor, rows = _predicted(given, develop)
+    predictor, rows, made_of = _predicted(given, develop)
+    calibrate = calibrate[~np.isin(calibrate, made_of)]
     _check_solvable(given.problem, rows)
+    if given.problem.constraint_names and policy is None:
+        path = fit_path(given.problem, rows, given.alpha, caution, given.seed)
+        return Path(given.problem, predictor, path), len(rows), calibrate
     plan: Plan
     if policy is None:
         plan = fit_plan(given.problem, rows, given.alpha, caution, given.seed)
@@ -83,14 +93,14 @@ def planned_guard(given: Given, policy: Any, caution: float) -> tuple[Guard, int
     return Guard(given.problem, predictor, plan), len(rows), calibrate
 
 
-def refreshed_guard(guard: Guard, given: Given) -> Guard:
-    """The guard with its predictor fitted on newer rows and the same rules on laws from these; nothing is chosen again.
+def refreshed_guard(guard: Guard | Path, given: Given) -> Guard | Path:
+    """The guard or path with its predictor fitted on newer rows, and the same rules on laws from these.
 
-    The training rows of `given` develop it, and its calibration rows are left for the radius.
+    Nothing is chosen again. The training rows of `given` develop it, and its calibration rows are left for the radius.
     """
-    predictor, rows = _predicted(given, given.split.train)
-    plan: Plan = guard.plan.refitted(rows, given.seed)  # type: ignore[attr-defined]
-    return Guard(given.problem, predictor, plan)
+    predictor, rows, _ = _predicted(given, given.split.train)
+    plan: Any = guard.plan.refitted(rows, given.seed)  # type: ignore[union-attr]
+    return replace(guard, problem=given.problem, predictor=predictor, plan=plan)
 
 
 def _check_solvable(problem: DecisionProblem, rows: PlanRows) -> None:
@@ -105,8 +115,11 @@ def _check_solvable(problem: DecisionProblem, rows: PlanRows) -> None:
         )
 
 
-def _predicted(given: Given, develop: IndexArray) -> tuple[Predictor, PlanRows]:
-    """The predictor for use, and development rows with predictions that are as honest as those of new rows."""
+def _predicted(given: Given, develop: IndexArray) -> tuple[Predictor, PlanRows, IndexArray]:
+    """The predictor for use, development rows with predictions as honest as those of new rows, and which rows they are.
+
+    These are other rows than `develop` where the predictor cannot be fitted without a fold of them.
+    """
     predictor, groups = given.make(), None if given.groups is None else given.groups[develop]
     X, Y = take_rows(given.X, develop), given.Y[develop]
     if not predictor.needs_training:
@@ -117,10 +130,10 @@ def _predicted(given: Given, develop: IndexArray) -> tuple[Predictor, PlanRows]:
             predictor = predictor.fit(X, Y, given.weights_of(develop))
         except ValueError as error:
             return _from_learning_rows(given, error)
-    return predictor, _plan_rows(given, develop, centers, groups)
+    return predictor, _plan_rows(given, develop, centers, groups), develop
 
 
-def _from_learning_rows(given: Given, error: ValueError) -> tuple[Predictor, PlanRows]:
+def _from_learning_rows(given: Given, error: ValueError) -> tuple[Predictor, PlanRows, IndexArray]:
     warnings.warn(
         f"The predictor cannot be fitted without a fold of the rows ({error}), so the plan is made from the learning "
         "rows alone. A frozen predictor does so without this warning.",
@@ -130,7 +143,8 @@ def _from_learning_rows(given: Given, error: ValueError) -> tuple[Predictor, Pla
     train, learn = given.split.train, given.split.learn
     predictor = given.make().fit(take_rows(given.X, train), given.Y[train], given.weights_of(train))
     centers = predictor.predict(take_rows(given.X, learn))
-    return predictor, _plan_rows(given, learn, centers, None if given.groups is None else given.groups[learn])
+    groups = None if given.groups is None else given.groups[learn]
+    return predictor, _plan_rows(given, learn, centers, groups), learn
 
 
 def _plan_rows(given: Given, rows: IndexArray, centers: Array, groups: Any) -> PlanRows:

@@ -53,6 +53,7 @@ class PlanReport:
     alpha: float
     caution: float
     n_judged: int
+    reason: str = "did best in most resamplings"
 
     def __str__(self) -> str:
         head = (
@@ -83,10 +84,11 @@ class PlanReport:
     def why(self) -> str:
         """Why this plan, in words."""
         first, simple = self.chosen[0], self.entries[0]
+        is_other = first != simple and bool(np.isfinite(simple.bound))
         words = [
             f"Weighing the bound by {self.caution:g} and the mean cost by {1 - self.caution:g}, "
-            f'"{first.rule}" did best in most resamplings: bound {first.bound:.4g} and mean cost {first.cost:.4g}'
-            + ("." if first == simple else f', where "{simple.rule}" has {simple.bound:.4g} and {simple.cost:.4g}.')
+            f'"{first.rule}" {self.reason}: bound {first.bound:.4g} and mean cost {first.cost:.4g}'
+            + (f', where "{simple.rule}" has {simple.bound:.4g} and {simple.cost:.4g}.' if is_other else ".")
         ]
         if len(self.chosen) > 1:
             others = ", ".join(f'"{entry.rule}" ({entry.share:.0%})'.replace("%", " %") for entry in self.chosen[1:])
@@ -100,8 +102,9 @@ class PlanReport:
         """
         rows = []
         for caution in np.linspace(0, 1, n).tolist():
-            figures = [caution * entry.bound + (1 - caution) * entry.cost for entry in self.entries]
-            best = self.entries[int(np.argmin(figures))]
+            # However little the bound counts, a plan without one is none.
+            entries = [entry for entry in self.entries if np.isfinite(entry.bound)] or self.entries
+            best = entries[int(np.argmin([caution * e.bound + (1 - caution) * e.cost for e in entries]))]
             rows.append({"caution": round(caution, 12), "rule": best.rule, "bound": best.bound, "cost": best.cost})
         return rows
 
@@ -122,4 +125,5 @@ def report_from(state: Mapping[str, Any]) -> PlanReport:
     if not (0 <= caution <= 1 and all(0 <= share <= 1 for share in shares) and abs(sum(shares) - 1) < 1e-6):
         raise ValueError("The shares of the rules of a plan must add up to 1, and caution lie between 0 and 1.")
     n_judged = check_count(state["n_judged"], "n_judged", minimum=1)
-    return PlanReport(entries, check_alpha(state["alpha"]), caution, n_judged)
+    reason = str(state.get("reason", PlanReport.reason))  # a file of an older version has none
+    return PlanReport(entries, check_alpha(state["alpha"]), caution, n_judged, reason)

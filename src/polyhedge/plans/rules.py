@@ -31,6 +31,8 @@ _ROUNDS = 15
 _ROWS_ON_SEGMENT, _ROWS, _ROWS_IF_COSTLY = 300, 100, 30
 # Share of the spread of costs that the cuts may miss: far below what any choice between rules can tell.
 _ENOUGH = 2e-4
+# What sums of costs are off by, as a share of them: a cost that no outcome enters lacks nothing.
+_ROUNDING = 1e-12
 # How many times their heights the slopes of pieces come to where every piece of the cost has its final slope.
 _FAR = 1e3
 
@@ -116,7 +118,7 @@ def fit_planner(problem: PlanProblem, rule: Rule, law: Law | None, X: Any, cente
     rows = np.unique(np.linspace(0, len(centers) - 1, min(few, len(centers))).astype(int))
     values = values[rows]
     contexts, scales = _contexts(law, take_rows(X, rows), centers[rows], values)
-    cuts = _first_cuts(problem, cost, rule.risk, contexts, scales)
+    cuts = first_cuts(problem, cost, rule.risk, contexts, scales)
     # Cuts hold for whole decisions and others alike, and programs without whole decisions are quick.
     can_relax = problem.is_integer and not problem.problem.parameters
     relaxed = PlanProblem(problem.problem.relaxed()) if can_relax else problem
@@ -125,21 +127,21 @@ def fit_planner(problem: PlanProblem, rule: Rule, law: Law | None, X: Any, cente
         own = np.flatnonzero(is_open)
         z = Planner(relaxed, rule, law, cuts, starts[own]).at(contexts[own], scales[own], values[own], n_jobs=1)
         own, z = own[np.isfinite(z).all(axis=1)], z[np.isfinite(z).all(axis=1)]
-        lacking, is_open = _lacking(cuts, cost, rule.risk, z, contexts[own], scales[own]), is_open & False
+        lacking, is_open = lacking_cuts(cuts, cost, rule.risk, z, contexts[own], scales[own]), is_open & False
         is_open[own[np.unique(np.concatenate([rows for rows, _ in lacking]))]] = True
         if not is_open.any():
             break
-        cuts = _distinct(Cuts.joined([cuts, *(fresh for _, fresh in lacking)]))
+        cuts = distinct_cuts(Cuts.joined([cuts, *(fresh for _, fresh in lacking)]))
     return Planner(problem, rule, law, cuts, starts)
 
 
-def _first_cuts(problem: PlanProblem, cost: JointCost, risk: Risk, contexts: Array, scales: Array) -> Cuts:
+def first_cuts(problem: PlanProblem, cost: JointCost, risk: Risk, contexts: Array, scales: Array) -> Cuts:
     """Cuts at zero and far away on all sides, so that the cuts alone have a least where the risk has one."""
     p = problem.problem.n_decisions
     z = np.vstack([np.zeros((1, p)), np.ones((1, p)), -np.ones((1, p)), np.eye(p), -np.eye(p)])
     z = z * _far(cost, contexts)
     middle, scale = np.tile(np.median(contexts, axis=0), (len(z), 1)), np.full(len(z), np.median(scales))
-    return _distinct(Cuts.joined([cuts for _, cuts in cost.cuts(z, middle, scale, risk)]))
+    return distinct_cuts(Cuts.joined([cuts for _, cuts in cost.cuts(z, middle, scale, risk)]))
 
 
 def _far(cost: JointCost, contexts: Array) -> Array:
@@ -160,12 +162,13 @@ def padded(points: Array, n_values: int) -> Array:
     return np.hstack([points, np.zeros((len(points), n_values))])
 
 
-def _distinct(cuts: Cuts) -> Cuts:
+def distinct_cuts(cuts: Cuts) -> Cuts:
+    """Each of the cuts once."""
     flat = np.hstack([part.reshape(len(cuts), -1) for part in cuts.parts])
     return cuts.take(np.sort(np.unique(flat, axis=0, return_index=True)[1]))
 
 
-def _lacking(
+def lacking_cuts(
     cuts: Cuts, cost: JointCost, risk: Risk, z: Array, contexts: Array, scales: Array
 ) -> list[tuple[Indices, Cuts]]:
     """For each term the rows at which the cuts miss it by too much, and cuts that do not."""
@@ -173,7 +176,7 @@ def _lacking(
     found = []
     for term, (values, fresh) in enumerate(cost.cuts(z, contexts, scales, risk)):
         known = _known(cuts.take(np.flatnonzero(cuts.term == term)), z, contexts, scales)
-        rows = np.flatnonzero(values - known > enough)
+        rows = np.flatnonzero(values - known > enough + _ROUNDING * np.abs(values))
         found.append((rows, fresh.take(rows)))
     return found
 

@@ -103,6 +103,10 @@ class SumOfMaxima:
             return SumOfMaxima(np.zeros_like(self.base))
         return SumOfMaxima(weight * self.base, tuple(weight * group for group in self.groups))
 
+    def sizes(self) -> SumOfMaxima:
+        """The sum of the sizes of all terms, as a function of the sizes of z and u."""
+        return SumOfMaxima(np.abs(self.base), tuple(np.abs(group) for group in self.groups))
+
     def plus(self, other: SumOfMaxima) -> SumOfMaxima:
         """Return the sum of two such functions."""
         return SumOfMaxima(self.base + other.base, self.groups + other.groups)

@@ -13,7 +13,6 @@ import numpy as np
 from polyhedge._validation import Array
 from polyhedge.problems.decompose import Decomposition
 from polyhedge.problems.parameters import layout_of
-from polyhedge.problems.pieces import SumOfMaxima
 from polyhedge.problems.row_values import RowValues
 from polyhedge.problems.written import Written, substitute, substitute_in
 
@@ -54,16 +53,11 @@ class UncertainRows:
         for r, (split, alone) in enumerate(zip(self.splits, self.alone, strict=True)):
             rest = alone(*arguments)
             value = split.joint_part.evaluate(z, known) + rest
-            size = _sizes(split.joint_part).evaluate(np.abs(z), np.abs(known)) + np.abs(rest)
+            size = split.joint_part.sizes().evaluate(np.abs(z), np.abs(known)) + np.abs(rest)
             excess[decided, r] = np.where(value > _SOLVED * size, value, 0.0)
         ends = np.cumsum([0, *(constraint.size for constraint in self.written.uncertain)])
         worst = [excess[:, first:last].max(axis=1) for first, last in pairwise(ends.tolist())]
         return np.array(worst).reshape(len(worst), len(excess)).T
-
-
-def _sizes(joint: SumOfMaxima) -> SumOfMaxima:
-    """The sum of the sizes of all terms, as a function of the sizes of z and u."""
-    return SumOfMaxima(np.abs(joint.base), tuple(np.abs(group) for group in joint.groups))
 
 
 def constraint_texts(written: Written) -> list[str]:

@@ -2,11 +2,15 @@
 
 from polyhedge.regions.family import PlacedRegions, RegionFamily, Work
 from polyhedge.regions.guard import Guard, PlacedGuard, Plan, Planned, SetPlan
+from polyhedge.regions.path import Path, PathPlan, PlacedPath, Steps
 from polyhedge.regions.scaled_set import PlacedSet, ScaledSet
 
 __all__ = [
     "Guard",
+    "Path",
+    "PathPlan",
     "PlacedGuard",
+    "PlacedPath",
     "PlacedRegions",
     "PlacedSet",
     "Plan",
@@ -14,5 +18,6 @@ __all__ = [
     "RegionFamily",
     "ScaledSet",
     "SetPlan",
+    "Steps",
     "Work",
 ]

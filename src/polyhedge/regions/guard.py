@@ -43,6 +43,10 @@ from polyhedge.solvers.program import Status
 # Predictions are planned with 32 bits, 9 digits. Predictors are trusted to give 42 bits whatever the batch: matrix
 # products of another number of rows add up in another order and differ in the last of their 53.
 _BITS, _TRUSTED_BITS = 32, 42
+NO_VOLUME = (
+    "A bound on the cost of one decision has no volume: it is open towards all outcomes that cannot hurt this "
+    'decision. Use guarantee="outcome" for a set of outcomes.'
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,7 +174,7 @@ class PlacedGuard:
     @property
     def has_plan(self) -> Mask:
         """Rows with a decision and a planned cost."""
-        return np.asarray(np.isfinite(self.planned.z).all(axis=1) & np.isfinite(self.planned.v))
+        return has_plan(self.planned)
 
     def scores(self, outcomes: Array) -> Array:
         """Cost minus planned cost (N,); infinite without a plan, or where a constraint is not kept."""
@@ -202,31 +206,13 @@ class PlacedGuard:
         It is open towards outcomes that cannot hurt this decision: `is_bounded` says so.
         """
         problem = self.problem.at_values(self.values[row])
-        if problem.pieces is None or problem.constraint_names:
-            raise ValueError(
-                "The region of a guard is known for costs that are a maximum of affine pieces and certain constraints, "
-                'and this problem is of another kind. Use guarantee="outcome" for a set of outcomes.'
-            )
-        z, nothing = self.planned.z[[row]], np.zeros((1, problem.n_outcomes))
-        alone = problem.evaluate(z, nothing) - problem.pieces.evaluate(z, nothing)
-        W = problem.pieces.directions(z)[0]
-        h = self.planned.v[row] + radius - alone - problem.pieces.values(z, nothing)[0]
-        sees = W.any(axis=1)
-        if not sees.any():
-            raise ValueError(
-                "The cost of this decision does not depend on the outcome, so that no outcome lies outside its region. "
-                'Use guarantee="outcome" for a set of outcomes.'
-            )
-        A, known = problem.support_rows
-        support = {"support_W": A, "support_h": known} if len(A) else {}
-        return Region(Polyhedron(W[sees], -h[sees]), 0.0, nothing[0], **support)
+        return region_of_facets(
+            problem, *facets_of_plan(problem, self.planned.z[[row]], float(self.planned.v[row]) + radius)
+        )
 
     def volume(self, radii: Array) -> Volume:
         """A ValueError: the region of a guard is open towards all outcomes that cannot hurt its decision."""
-        raise ValueError(
-            "A bound on the cost of one decision has no volume: it is open towards all outcomes that cannot hurt this "
-            'decision. Use guarantee="outcome" for a set of outcomes.'
-        )
+        raise ValueError(NO_VOLUME)
 
     def take(self, rows: Indices) -> Self:
         """The plans of some of the rows."""
@@ -235,6 +221,40 @@ class PlacedGuard:
         expected = None if p.expected is None else p.expected[rows]
         some = Planned(p.z[rows], p.v[rows], p.status[rows], detail, expected)
         return replace(self, centers=self.centers[rows], values=self.values[rows], planned=some)
+
+
+def has_plan(planned: Planned) -> Mask:
+    """Rows with a decision and a planned cost (N,)."""
+    return np.asarray(np.isfinite(planned.z).all(axis=1) & np.isfinite(planned.v))
+
+
+def facets_of_plan(problem: DecisionProblem, z: Array, bound: float) -> tuple[Array, Array]:
+    """W (k, d) and h (k,): where W u <= h, the decision z (1, p) costs at most its bound and keeps all constraints."""
+    if problem.pieces is None:
+        raise ValueError(
+            "The region of a guard is known for costs that are a maximum of affine pieces, and this problem is of "
+            'another kind. Use guarantee="outcome" for a set of outcomes.'
+        )
+    nothing = np.zeros((1, problem.n_outcomes))
+    alone = problem.evaluate(z, nothing) - problem.pieces.evaluate(z, nothing)
+    limits = [(problem.pieces, bound - float(alone[0]))]
+    limits += [(p, -part) for p, part in zip(problem.uncertain_rows, problem.row_parts(z[0]), strict=True)]
+    W = [pieces.directions(z)[0] for pieces, _ in limits]
+    h = [limit - pieces.values(z, nothing)[0] for pieces, limit in limits]
+    return np.vstack(W), np.concatenate(h)
+
+
+def region_of_facets(problem: DecisionProblem, W: Array, h: Array) -> Region:
+    """The outcomes with W u <= h, cut by what is known of outcomes."""
+    sees = W.any(axis=1)
+    if not sees.any():
+        raise ValueError(
+            "The cost of this decision does not depend on the outcome, so that no outcome lies outside its region. "
+            'Use guarantee="outcome" for a set of outcomes.'
+        )
+    A, known = problem.support_rows
+    support = {"support_W": A, "support_h": known} if len(A) else {}
+    return Region(Polyhedron(W[sees], -h[sees]), 0.0, np.zeros(problem.n_outcomes), **support)
 
 
 def steady_predictions(predictor: Predictor, features: Any) -> Array:

@@ -159,6 +159,16 @@ class LinearSolver:
         if len(rows):
             self.judge = Judge(self.program, self.frame)
 
+    def solve_with(self, entries: Indices, values: Array) -> Solution:
+        """Set stored entries of the matrix, by their places in it, and solve as if it were the first time.
+
+        HiGHS gets the whole program anew: one that it has changed may stand there in another order.
+        """
+        self.program.A.data[entries] = values
+        self.judge = Judge(self.program, self.frame)
+        self.highs = self._highs()
+        return self.solve()
+
     def _pass_numbers(self) -> None:
         """Tell HiGHS the present costs, and the right-hand sides of the rows that vary."""
         n = len(self.program.c)

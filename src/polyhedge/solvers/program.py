@@ -32,6 +32,7 @@ class Status(StrEnum):
     UNBOUNDED = "unbounded: the cost can be lowered without limit"
     UNBOUNDED_SET = "unbounded set: the worst-case cost is infinite for every decision"
     EMPTY_SET = "empty set: the uncertainty set and the known support of the outcome do not meet"
+    REFUSED = "refused: no plan keeps what would be promised"
     FAILED = "failed: the solver could not solve the problem"
 
     @property
