@@ -119,7 +119,7 @@ def judge(
         own, rest = owns[k], samples.take(parts[k][1])
         law = None if rule.law is None else laws[k][rule.law]
         centers, scales = (own.centers, np.ones(len(own))) if rule.law is None else placed[k][rule.law]
-        planner = fit_planner(problem, rule, law, rest.X, rest.centers, rest.values)
+        planner = fit_planner(problem, rule, law, rest.X, rest.centers, rest.values, is_judged=True)
         z = planner.at(np.hstack([centers, own.values]), scales, own.values, n_jobs=1)
         planned = [_cost_at(problem, laws[k][name], level, z, placed[k][name], own.values)[0] for name in PLANNED_BY]
         return np.stack([problem.evaluate(z, own.outcomes, own.values), *planned])

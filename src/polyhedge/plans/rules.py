@@ -33,6 +33,8 @@ _ROWS_ON_SEGMENT, _ROWS, _ROWS_IF_COSTLY = 300, 100, 30
 _ENOUGH = 2e-4
 # What sums of costs are off by, as a share of them: a cost that no outcome enters lacks nothing.
 _ROUNDING = 1e-12
+# The same of planners that are only judged, one for each fold: choices between rules do not hang on more.
+_ROUNDS_TO_JUDGE, _ENOUGH_TO_JUDGE = 6, 5e-3
 # How many times their heights the slopes of pieces come to where every piece of the cost has its final slope.
 _FAR = 1e3
 
@@ -107,14 +109,29 @@ class Planner:
         return least_by_programs(self.problem.problem, cuts, contexts, scales, values, n_jobs, self._corners)
 
 
-def fit_planner(problem: PlanProblem, rule: Rule, law: Law | None, X: Any, centers: Array, values: Array) -> Planner:
-    """The rule with the cuts that an even choice of these rows needs, without whole decisions where there are such."""
+def fit_planner(
+    problem: PlanProblem,
+    rule: Rule,
+    law: Law | None,
+    X: Any,
+    centers: Array,
+    values: Array,
+    *,
+    is_judged: bool = False,
+) -> Planner:
+    """The rule with the cuts that an even choice of these rows needs, without whole decisions where there are such.
+
+    A planner that is only judged has cuts for fewer rows, and less sharp ones: it is made many times.
+    """
     if problem.joint is None or problem.separable is not None:
         return Planner(problem, rule, law, None)
     d = centers.shape[1] + values.shape[1]
     points = np.zeros((1, d)) if law is None else padded(law.points, values.shape[1])
     cost = JointCost(problem.joint, points)
-    few = _ROWS_ON_SEGMENT if problem.segment is not None else _ROWS_IF_COSTLY if problem.problem.parameters else _ROWS
+    few = _ROWS_ON_SEGMENT if problem.segment is not None else _ROWS
+    if problem.segment is None and (is_judged or problem.problem.parameters):
+        few = _ROWS_IF_COSTLY
+    enough = _ENOUGH_TO_JUDGE if is_judged and problem.segment is None else _ENOUGH
     rows = np.unique(np.linspace(0, len(centers) - 1, min(few, len(centers))).astype(int))
     values = values[rows]
     contexts, scales = _contexts(law, take_rows(X, rows), centers[rows], values)
@@ -122,16 +139,18 @@ def fit_planner(problem: PlanProblem, rule: Rule, law: Law | None, X: Any, cente
     # Cuts hold for whole decisions and others alike, and programs without whole decisions are quick.
     can_relax = problem.is_integer and not problem.problem.parameters
     relaxed = PlanProblem(problem.problem.relaxed()) if can_relax else problem
-    is_open, starts = np.ones(len(rows), dtype=bool), np.column_stack([contexts, scales])
-    for _ in range(_ROUNDS):
+    is_open = np.ones(len(rows), dtype=bool)
+    for _ in range(_ROUNDS_TO_JUDGE if is_judged and problem.segment is None else _ROUNDS):
         own = np.flatnonzero(is_open)
-        z = Planner(relaxed, rule, law, cuts, starts[own]).at(contexts[own], scales[own], values[own], n_jobs=1)
+        # A map of corners would be made anew with every cut: these few rows have programs of their own.
+        z = Planner(relaxed, rule, law, cuts).at(contexts[own], scales[own], values[own], n_jobs=1)
         own, z = own[np.isfinite(z).all(axis=1)], z[np.isfinite(z).all(axis=1)]
-        lacking, is_open = lacking_cuts(cuts, cost, rule.risk, z, contexts[own], scales[own]), is_open & False
+        lacking, is_open = lacking_cuts(cuts, cost, rule.risk, z, contexts[own], scales[own], enough), is_open & False
         is_open[own[np.unique(np.concatenate([rows for rows, _ in lacking]))]] = True
         if not is_open.any():
             break
         cuts = distinct_cuts(Cuts.joined([cuts, *(fresh for _, fresh in lacking)]))
+    starts = np.zeros((0, 1)) if is_judged else np.column_stack([contexts, scales])
     return Planner(problem, rule, law, cuts, starts)
 
 
@@ -169,10 +188,10 @@ def distinct_cuts(cuts: Cuts) -> Cuts:
 
 
 def lacking_cuts(
-    cuts: Cuts, cost: JointCost, risk: Risk, z: Array, contexts: Array, scales: Array
+    cuts: Cuts, cost: JointCost, risk: Risk, z: Array, contexts: Array, scales: Array, share: float = _ENOUGH
 ) -> list[tuple[Indices, Cuts]]:
-    """For each term the rows at which the cuts miss it by too much, and cuts that do not."""
-    enough = _ENOUGH * _spread(cost, z, contexts, scales)
+    """For each term the rows at which the cuts miss it by more than this share of the costs' spread, and more cuts."""
+    enough = share * _spread(cost, z, contexts, scales)
     found = []
     for term, (values, fresh) in enumerate(cost.cuts(z, contexts, scales, risk)):
         known = _known(cuts.take(np.flatnonzero(cuts.term == term)), z, contexts, scales)
