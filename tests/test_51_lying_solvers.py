@@ -277,8 +277,8 @@ PLANNED: dict[str, Callable[[], ph.DecisionProblem]] = {
 }
 
 
-# A solver's multipliers have no part in these: of whole decisions the search's bound is the proof, and a walk over corners
-# and sorted residuals have proofs of their own.
+# A solver's multipliers have no part in these: of whole decisions the search's bound is the proof, and a walk over
+# corners and sorted residuals have proofs of their own.
 OWN_PROOF = ("integers", "prices change", "limits change")
 
 
