@@ -87,7 +87,8 @@ def categories(X: Any, rows: Indices) -> dict[str, Any]:
     frame = as_pandas(X)
     if not hasattr(frame, "select_dtypes"):
         return {}
-    return {str(name): frame[name].iloc[rows] for name in frame.columns if frame[name].dtype.kind not in "fiucMm"}
+    columns = ((str(name), frame.iloc[:, j]) for j, name in enumerate(frame.columns))  # names may stand twice
+    return {name: column.iloc[rows] for name, column in columns if column.dtype.kind not in "fiucMm"}
 
 
 def _drift(model: Model, X: Any, Y: Array, labels: Any, in_time: bool) -> list[Doubt]:

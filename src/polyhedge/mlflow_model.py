@@ -7,6 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from polyhedge._files import replace_file
 from polyhedge.estimator import RobustDecider
 from polyhedge.loading import load
 
@@ -75,5 +76,5 @@ def _written(decider: RobustDecider, write: Callable[[Any, dict[str, Any]], Any]
     with TemporaryDirectory() as folder:
         file, script = Path(folder, "model.polyhedge"), Path(folder, "decider.py")
         decider.save(file)
-        script.write_text(_SCRIPT, encoding="utf-8")
+        replace_file(script, _SCRIPT.encode())
         return write(pyfunc, {"python_model": str(script), "artifacts": {"model": str(file)}})
