@@ -185,7 +185,7 @@ def test_star_inequalities_hold_at_every_selection():
 def test_the_scenario_set_attains_its_bound_and_covers_the_rank(name):
     d, make = PROBLEMS[name]
     problem, (residuals, centers) = make(), draw(25, d, 2)
-    result = Scenario(time_limit=20).learn(Samples(residuals, centers, problem, 0.2))
+    result = Scenario().learn(Samples(residuals, centers, problem, 0.2))
     objective = Samples(residuals, centers, problem, 0.2)
     assert result.status is Status.OPTIMAL
     assert result.gap == pytest.approx(0.0, abs=1e-5)
