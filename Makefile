@@ -21,7 +21,7 @@ $(READY): pyproject.toml study/pyproject.toml requirements.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e . -e study
 	@touch $@
 
-run: $(READY)  ## the study: every method on the paper's tasks, beside its figures, and a page (under 3 minutes)
+run: $(READY)  ## the study: every method on the paper's tasks, beside its figures, and a page (about 4 minutes)
 	$(BIN)/polyhedge reproduce tables --quick --page --out $(OUT)
 
 test: lint types  ## lint, type-check and run the tests

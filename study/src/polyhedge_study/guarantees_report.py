@@ -61,13 +61,13 @@ def cost_grid(rows: Sequence[GuaranteeRow], alpha: float) -> Grid:
             own = _own(rows, name, key)
             if own:
                 versus = against.get((name, key))
-                lines.append((name if key == PLAN else "", *_cells(own, key, alpha), *_versus(versus)))
+                lines.append((_short(name) if key == PLAN else "", *_cells(own, key, alpha), *_versus(versus)))
     return Grid(
-        "The cost of the decision taken: methods with the same guarantee",
-        ("setting", "method", "seeds", "premium", "equal", "covered", "law", "cost", "less ours", "p"),
+        f"The cost of the decision taken: plans with a guard, {len({row.seed for row in rows})} seeds",
+        ("setting", "method", "premium", "equal", "held", "law", "cost", "less ours", "p"),
         tuple(lines),
         "premium: mean bound above the cost of knowing the mean outcome (energy: of trusting the prediction). equal: "
-        "the same with exactly the promised share of test rows covered. covered: share of test rows that keep their "
+        "the same with exactly the promised share of test rows covered. held: share of test rows that keep their "
         "bound; law: how likely a share as odd is by the exact beta-binomial law. cost: realised. less ours: premium "
         "minus that of Polyhedge, paired over seeds, ± standard error; p: Holm-corrected over all lines.",
     )
@@ -125,6 +125,17 @@ def guarantee_words(rows: Sequence[GuaranteeRow]) -> list[str]:
     return sentences
 
 
+def _short(setting: str) -> str:
+    """A setting without its number of rows, so that the table fits a terminal.
+
+    Examples
+    --------
+    >>> _short("linear, d = 10, n = 500")
+    'linear d=10'
+    """
+    return setting.partition(", n")[0].replace(" = ", "=").replace(",", "")
+
+
 def _own(rows: Sequence[GuaranteeRow], setting: str, method: str) -> list[GuaranteeRow]:
     return [row for row in rows if row.setting == setting and row.method == method and np.isfinite(row.premium)]
 
@@ -142,11 +153,14 @@ def _cells(own: Sequence[GuaranteeRow], key: str, alpha: float) -> tuple[str, ..
     figures = [_mean(own, name) for name in ("premium", "equal", "covered")]
     counts = [round(row.covered * row.n_test) for row in own]
     law = held_p_value(counts, own[0].n_test, own[0].n_calibrate, alpha, has_ties=not GUARDED[key].has_law)
-    return (GUARDED[key].name, str(len(own)), *figures, f"{law:.2f}", _mean(own, "realised"))
+    name = GUARDED[key].name.removesuffix(" + guard").removesuffix(" calibration")
+    return (name, *figures, f"{law:.2f}", _mean(own, "realised"))
 
 
 def _versus(found: Comparison | None) -> tuple[str, str]:
     if found is None:
         return "", ""
-    error = f" ± {found.error:.3f}" if np.isfinite(found.error) else ""
-    return f"{found.difference:+.3f}{error}", f"{found.p_value:.3f}" if np.isfinite(found.p_value) else ""
+    error = f"±{found.error:.3f}" if np.isfinite(found.error) else ""
+    return f"{found.difference:+.3f}{error}".replace("0.", "."), f"{found.p_value:.2f}" if np.isfinite(
+        found.p_value
+    ) else ""
