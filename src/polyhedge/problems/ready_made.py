@@ -104,7 +104,7 @@ def newsvendor(
     nonnegative_demand : bool
         Cut demands below zero off every uncertainty set.
     names : sequence of str, optional
-        Names of the products: outcomes are called so, and decisions "order_" with the name.
+        Names of the products: outcomes are called so, and decisions ``order_`` with the name.
 
     Examples
     --------
