@@ -90,5 +90,5 @@ lock: $(READY)  ## renew requirements.lock (all at once: make lock UPGRADE=--upg
 	  $(addprefix --extra ,exact plot parquet sign dask test docs dev picnn) $(UPGRADE) --no-emit-package polyhedge -o requirements.lock pyproject.toml study/pyproject.toml
 
 clean:  ## remove everything that was installed or made
-	rm -rf $(VENV) $(VENV)-oldest $(VENV)-newest $(VENV)-extras .bench $(OUT) .mypy_cache .ruff_cache .pytest_cache .hypothesis .release build dist docs/_build docs/gallery docs/reference
+	rm -rf $(VENV) $(VENV)-oldest $(VENV)-newest $(VENV)-extras .bench $(OUT) .mypy_cache .ruff_cache .pytest_cache .hypothesis .release build dist docs/_build docs/gallery docs/reference docs/sg_execution_times.rst
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -186,13 +186,15 @@ class TestNotedDecisions:
         self, tmp_path: Path, decider: ph.RobustDecider
     ) -> None:
         log, first = OutcomeLog(tmp_path / "log.db", decider.model_), decider.decide(np.zeros((2, 2)))
-        second = replace(first, radii=np.array([50.0, 60.0]))
+        second = replace(first, radii=np.array([50.0, 60.0]), cost_bound=first.cost_bound + 50)
         log.note(["a", "b"], first)
         log.add(["a"], np.zeros((1, 2)), np.full((1, 2), 9.0))
         log.note(["a", "b"], second)
         log.add(["b"], np.zeros((1, 2)), np.full((1, 2), 9.0))
         assert first.radii is not None
         assert log.replay()[1].radii.tolist() == [float(first.radii[0]), 60.0]
+        bounds = [row.cost_bound for row in log.history()]
+        assert bounds == [float(first.cost_bound[0]), float(second.cost_bound[1])]
         with pytest.raises(ValueError, match="one key for each of 2 decisions that decide returned, got 1"):
             log.note(["a"], first)
 
