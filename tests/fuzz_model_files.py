@@ -138,12 +138,14 @@ def mutated(models: list[tuple[bytes, object]], i: int, rng: np.random.Generator
 
 
 def rows_beside(path: Path) -> object:
+    """Features, outcomes, and what calls take besides: the values of a problem's parameters."""
     said = json.loads(path.with_suffix(".json").read_text())
+    given = {"parameters": said["parameters"]} if said["parameters"] else {}
     if not said["columns"]:
-        return np.array(said["rows"]), np.array(said["outcomes"])
+        return np.array(said["rows"]), np.array(said["outcomes"]), given
     rows = pd.DataFrame(said["rows"], columns=said["columns"])
     rows[said["dates"]] = rows[said["dates"]].apply(pd.to_datetime)
-    return rows, np.array(said["outcomes"])
+    return rows, np.array(said["outcomes"]), given
 
 
 def timed_attempt(path: Path, rows: object) -> tuple[str, float]:
@@ -151,13 +153,13 @@ def timed_attempt(path: Path, rows: object) -> tuple[str, float]:
 
     A bad file is a `ModelFileError`; what loads may say that rows or numbers do not fit.
     """
-    X, Y = rows
+    X, Y, given = rows
     seconds: list[float] = []
 
-    def call(function: Callable[..., object], *arguments: object) -> object:
+    def call(function: Callable[..., object], *arguments: object, **more: object) -> object:
         began = time.process_time()
         try:
-            return function(*arguments)
+            return function(*arguments, **more)
         finally:
             seconds.append(time.process_time() - began)
 
@@ -172,38 +174,38 @@ def timed_attempt(path: Path, rows: object) -> tuple[str, float]:
         said = []
         for use in USES:
             try:
-                call(use, decider, X, Y)
+                call(use, decider, X, Y, **given)
             except ValueError:
                 said.append(use.__name__)
     return f"used, but for {', '.join(said)}" if said else "used", max(seconds)
 
 
-def decide(decider: ph.RobustDecider, X: object, Y: np.ndarray) -> None:
-    decider.decide(X)
+def decide(decider: ph.RobustDecider, X: object, Y: np.ndarray, **given: object) -> None:
+    decider.decide(X, **given)
 
 
-def region(decider: ph.RobustDecider, X: object, Y: np.ndarray) -> None:
+def region(decider: ph.RobustDecider, X: object, Y: np.ndarray, **given: object) -> None:
     decider.region(X.iloc[0] if hasattr(X, "iloc") else X[0]).volume()
 
 
-def evaluate(decider: ph.RobustDecider, X: object, Y: np.ndarray) -> None:
-    decider.evaluate(X, Y)
+def evaluate(decider: ph.RobustDecider, X: object, Y: np.ndarray, **given: object) -> None:
+    decider.evaluate(X, Y, **given)
 
 
-def recalibrate(decider: ph.RobustDecider, X: object, Y: np.ndarray) -> None:
+def recalibrate(decider: ph.RobustDecider, X: object, Y: np.ndarray, **given: object) -> None:
     many = np.arange(40) % len(Y)
-    decider.recalibrate(X.iloc[many] if hasattr(X, "iloc") else X[many], Y[many])
+    decider.recalibrate(X.iloc[many] if hasattr(X, "iloc") else X[many], Y[many], **given)
 
 
-def update(decider: ph.RobustDecider, X: object, Y: np.ndarray) -> None:
-    str(decider.update(X, Y))
+def update(decider: ph.RobustDecider, X: object, Y: np.ndarray, **given: object) -> None:
+    str(decider.update(X, Y, **given))
     decider.model_.radii.at(Rows(decider.model_.features(X), len(Y)))
 
 
-def tell(decider: ph.RobustDecider, X: object, Y: np.ndarray) -> None:
+def tell(decider: ph.RobustDecider, X: object, Y: np.ndarray, **given: object) -> None:
     """All that is said of a model: in words, of a decision, and on its page."""
     first = X.iloc[:1] if hasattr(X, "iloc") else X[:1]
-    said = [str(decider), decider.promise_, *map(str, decider.decide(first))]
+    said = [str(decider), decider.promise_, *map(str, decider.decide(first, **given))]
     with suppress(AttributeError):  # there was no contest
         said += [str(decider.plan_), decider.plan_.why(), str(decider.plan_.frontier())]
     model_report(decider)

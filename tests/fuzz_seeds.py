@@ -106,10 +106,42 @@ def charge() -> ph.DecisionProblem:
     )
 
 
-def write_seeds(folder: Path) -> None:
-    """One file a kind of predictor, set, plan, calibrator and problem."""
+def stocked() -> ph.DecisionProblem:
+    """A newsvendor whose stock and price are told with each call."""
+    z, stock, price = (
+        cp.Variable(2, nonneg=True),
+        cp.Parameter(2, name="stock", nonneg=True),
+        cp.Parameter(name="price"),
+    )
+    return ph.DecisionProblem(
+        decision=z,
+        cost=lambda z, u: price * cp.sum(z) + cp.max(cp.hstack([3 * (u - z - stock), z + stock - u])),
+        constraints=[z + stock <= 5],
+        n_outcomes=2,
+    )
+
+
+STATE = {"stock": [0.1, 0.3], "price": 0.5}
+
+
+def covering() -> ph.DecisionProblem:
+    """Amounts whose uncertain contents must suffice: planned along a path."""
+    return ph.DecisionProblem(
+        decision=cp.Variable(2, nonneg=True),
+        cost=lambda z, u: 2 * cp.sum(z) + 0.3 * (u @ z),
+        constraints=[],
+        uncertain_constraints=lambda z, u: [u @ z >= -3, z[0] + u[1] >= -2, z <= 9],
+        n_outcomes=2,
+    )
+
+
+def write_seeds(folder: Path, *, contests: bool = False) -> None:
+    """One file a kind of predictor, set, plan, calibrator and problem; with `contests` those too that need seconds."""
     write_sets(folder)
     write_plans(folder)
+    write_stateful(folder)
+    if contests:
+        write_contests(folder)
     write_calibrators(folder)
 
 
@@ -120,6 +152,23 @@ def write_plans(folder: Path) -> None:
         save(folder, f"plan_{name}", without_contest(problem))
     save(folder, "plan_set", planned(LINEAR, learner=BOX))
     save(folder, "raw", ph.RobustDecider(LINEAR, "auto", learner=BOX, random_state=0).fit(RAW[:90], Y[:90]), RAW)
+
+
+def write_stateful(folder: Path) -> None:
+    """A problem with parameters, decided by a set and by its guard."""
+    for guarantee in ("outcome", "cost"):
+        write_stocked(folder, f"state_{guarantee}", guarantee=guarantee, learner=BOX)
+
+
+def write_contests(folder: Path) -> None:
+    """Plans that a contest chose: with parameters, and along a path."""
+    write_stocked(folder, "state_law", guarantee="cost")
+    save(folder, "path", planned(covering()))
+
+
+def write_stocked(folder: Path, name: str, **settings: object) -> None:
+    decider = ph.RobustDecider(stocked(), Ridge(), alpha=0.3, random_state=0, **settings)
+    save(folder, name, decider.fit(X[:FEW], Y[:FEW], parameters=STATE), parameters=STATE)
 
 
 def write_calibrators(folder: Path) -> None:
@@ -203,7 +252,7 @@ def fitted(problem=LINEAR, predictor="precomputed", learner=BOX, X=X, **settings
     return ph.RobustDecider(problem, predictor, learner=learner, random_state=0, **settings).fit(X, Y)
 
 
-def save(folder: Path, name: str, decider: ph.RobustDecider, rows: object = X) -> None:
+def save(folder: Path, name: str, decider: ph.RobustDecider, rows: object = X, parameters: object = None) -> None:
     decider.save(folder / f"{name}.polyhedge", {"n": [1]})
     rows = Y * 0.8 if decider.predictor == "precomputed" else rows
     few = rows.iloc[:3] if hasattr(rows, "iloc") else rows[:3]
@@ -211,6 +260,7 @@ def save(folder: Path, name: str, decider: ph.RobustDecider, rows: object = X) -
     dates = [] if columns is None else list(few.select_dtypes("datetime").columns)
     values = few.astype(dict.fromkeys(dates, str)).to_numpy().tolist() if columns else few.tolist()
     beside = {"columns": columns, "dates": dates, "rows": values, "outcomes": Y[:3].tolist()}
+    beside["parameters"] = parameters
     (folder / f"{name}.json").write_text(json.dumps(beside))
 
 
