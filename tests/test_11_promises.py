@@ -407,6 +407,17 @@ class TestAlarm:
         worth = [float(each.wealth.sum()) for each in later]
         assert chance * worth[0] + (1 - chance) * worth[1] == pytest.approx(float(alarm.wealth.sum()))
 
+    def test_its_worth_is_that_of_one_bet_a_moment_and_share_of_misses(self) -> None:
+        missed = np.random.default_rng(1).uniform(size=230) < 0.25
+        alarm, worth = Alarm.of(100, conformal_rank(100, 0.1)), 1 / 6
+        after = [alarm.updated(missed[:n]) for n in range(len(missed))]
+        for moment in range(5):
+            pays = [alarm._payoff(n, after[n].n_missed, bool(missed[n])) for n in range(50 * moment, len(missed))]
+            worth += float(np.prod(pays, axis=0).mean()) / ((moment + 1) * (moment + 2))
+        last = alarm.updated(missed)
+        assert float(last.wealth.sum()) + 1 / 6 == pytest.approx(worth)
+        assert last.highest >= worth
+
     @pytest.mark.parametrize("ties", [False, True])
     def test_exchangeable_streams_raise_it_at_most_as_often_as_stated(self, ties: bool) -> None:
         rng, n_streams, rate = np.random.default_rng(0), 60, 0.05

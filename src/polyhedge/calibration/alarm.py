@@ -34,7 +34,9 @@ class Alarm:
     n_calibrate, rank : m and k of the radius.
     rate : chance that exchangeable rows ever raise the alarm, at most.
     n, n_missed : rows since, and those that were not covered.
-    wealth : (C, J) of the bets on a change at the c-th moment to the j-th share of misses, stakes included.
+    wealth : (J,) of the bets on each share of misses, over all moments at which the change may have begun: from then on
+        bets on one share pay the same, so that their sum is all that has to be kept.
+    n_moments : moments on which bets were placed so far.
     highest : the most that all bets together were worth so far.
     raised_at : number of the row at which the alarm was raised; None if it was not.
 
@@ -49,6 +51,7 @@ class Alarm:
     rank: int
     rate: float
     wealth: Array
+    n_moments: int = 0
     n: int = 0
     n_missed: int = 0
     highest: float = 1.0
@@ -59,7 +62,7 @@ class Alarm:
         """Before any row."""
         if not 0 < rate < 1:
             raise ValueError(f"rate must lie strictly between 0 and 1, got {rate!r}: the chance of a false alarm.")
-        return cls(n_calibrate, rank, rate, np.ones((0, len(_MULTIPLES))))
+        return cls(n_calibrate, rank, rate, np.zeros(len(_MULTIPLES)))
 
     @property
     def is_raised(self) -> bool:
@@ -69,14 +72,18 @@ class Alarm:
     def updated(self, missed: ArrayLike) -> Self:
         """After more rows, in order; `missed` (N,) says which were not covered."""
         n, n_missed, wealth, highest, raised = self.n, self.n_missed, self.wealth, self.highest, self.raised_at
+        n_moments = self.n_moments
         for miss in np.asarray(missed, dtype=bool).tolist():
             if n % _EVERY == 0:
-                wealth = np.vstack([wealth, _stake(len(wealth) + 1)])
+                n_moments += 1
+                wealth = wealth + _stake(n_moments)
             wealth = wealth * self._payoff(n, n_missed, miss)
             n, n_missed = n + 1, n_missed + miss
-            highest = max(highest, _total(wealth))
+            highest = max(highest, float(wealth.sum()) + _waiting(n_moments))
             raised = n if raised is None and highest >= 1 / self.rate else raised
-        return replace(self, wealth=wealth, n=n, n_missed=n_missed, highest=highest, raised_at=raised)
+        return replace(
+            self, wealth=wealth, n_moments=n_moments, n=n, n_missed=n_missed, highest=highest, raised_at=raised
+        )
 
     def _payoff(self, n: int, n_missed: int, miss: bool) -> Array:
         """By what each bet (J,) multiplies at the next row."""
@@ -98,14 +105,14 @@ class Alarm:
         )
 
 
-def _stake(moment: int) -> Array:
-    """What the bets on a change at the c-th moment start with: 1 / (c (c + 1)) together, which adds up to 1."""
-    return np.full(len(_MULTIPLES), 1 / (moment * (moment + 1) * len(_MULTIPLES)))
+def _stake(moment: int) -> float:
+    """What each bet on a change at the c-th moment starts with: 1 / (c (c + 1)) together, which adds up to 1."""
+    return 1 / (moment * (moment + 1) * len(_MULTIPLES))
 
 
-def _total(wealth: Array) -> float:
-    """What all bets are worth, with what waits for moments to come."""
-    return float(wealth.sum()) + 1 / (len(wealth) + 1)
+def _waiting(n_moments: int) -> float:
+    """What is kept for moments to come."""
+    return 1 / (n_moments + 1)
 
 
 def alarm_for(radii: Any, rate: float = 0.01) -> Alarm | None:
