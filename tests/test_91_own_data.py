@@ -222,6 +222,9 @@ def test_rows_in_time_are_split_in_time_and_drift_is_told() -> None:
     day = shuffled["day"].to_numpy()
     parts = [fitted.split.train, fitted.split.learn, fitted.split.calibrate, fitted.held_out]
     assert all(day[a].max() < day[b].min() for a, b in pairwise(parts))
+    # Contests in time rely on the order of rows within each part.
+    assert fitted.decider.split == "time"
+    assert all((np.sort(day[part]) == day[part]).all() for part in parts[:3])
     assert any(warning.startswith("Drift: the residuals of left differ") for warning in fitted.warnings)
     in_order = fit_table(
         Table(frame.drop(columns="day"), "h.csv"), problem, OUTCOMES, 0.2, TableOptions(predictor="linear")

@@ -10,7 +10,8 @@ from sklearn.linear_model import Ridge
 from polyhedge.data import Split, synthetic_mean
 from polyhedge.problems import newsvendor, simplex_linear, simplex_newsvendor
 from polyhedge.robust import decide_knowing
-from polyhedge_study.case_runs import CaseRow, case_grid, case_jobs, case_words
+from polyhedge_study.case_report import case_grid, case_words, difference
+from polyhedge_study.case_runs import CaseRow, case_jobs
 from polyhedge_study.cases import make_case
 from polyhedge_study.guarantees import GuaranteeRow, guarantee_jobs
 from polyhedge_study.guarantees_report import comparisons, cost_grid, guarantee_words, set_grid
@@ -144,19 +145,35 @@ def test_the_distance_to_the_limit_is_told_at_equal_coverage():
     assert lines[2][1:4] == ("Polyhedge (1 seeds)", "0.366", "+20.0 %")
 
 
-def test_words_say_where_a_rival_wins_on_a_real_case():
-    ours = CaseRow("charging", PLAN, "done", 300.0, 250.0, 0.9, 100, 366, 1.0, "")
-    theirs = CaseRow("charging", "nominal-guard", "done", 310.0, 240.0, 0.9, 100, 366, 1.0, "")
+def case_row(method: str, bound: float, cost: float, noise: float) -> CaseRow:
+    bounds, costs = bound + noise * np.arange(-9.5, 10), cost + noise * np.arange(-9.5, 10)
+    stretches = " ".join(f"{b}/{c}" for b, c in zip(bounds, costs, strict=True))
+    return CaseRow("charging", method, "done", bound, cost, 0.9, 100, 366, 1.0, "", stretches)
+
+
+def test_words_say_where_a_rival_wins_on_a_real_case_and_whether_it_is_noise():
+    ours, theirs = case_row(PLAN, 300.0, 250.0, 5.0), case_row("nominal-guard", 310.0, 240.0, 0.0)
     (sentence,) = case_words([ours, theirs])
-    assert "bound of Polyhedge is lowest (300.0 against 310.0)" in sentence
-    assert "realised cost of Polyhedge is above that of Nominal + guard (250.0 against 240.0)" in sentence
-    assert len(case_grid([ours, theirs]).rows) == 2
+    assert "bound of Polyhedge is lowest (300.0 against 310.0, within 2 standard errors)" in sentence
+    assert "above that of Nominal + guard (250.0 against 240.0, within 2 standard errors)" in sentence
+    (bound, error), (cost, same) = difference(theirs, ours)
+    assert (bound, cost) == (10.0, -10.0)
+    assert error == pytest.approx(5 * np.arange(20).std(ddof=1) / np.sqrt(20)) == same
+
+
+def test_differences_between_methods_are_paired_over_stretches_of_time():
+    # What both share from stretch to stretch is not noise of the difference.
+    ours, theirs = case_row(PLAN, 300.0, 250.0, 50.0), case_row("nominal-guard", 310.0, 240.0, 50.1)
+    assert "beyond 2 standard errors" in case_words([ours, theirs])[0]
+    lines = case_grid([ours, theirs]).rows
+    assert lines[0][6:] == ("", "", "298.7 / 254.7 / .842")
+    assert lines[1][6:] == ("+10 ± 0.13", "-10 ± 0.13", "303.0 / 254.2 / .855")
 
 
 def test_only_cases_that_separate_get_the_rival_that_needs_it():
     jobs = case_jobs()
     assert {job.case for job in jobs if job.method == "quantile-scaled"} == {"bakery"}
-    assert {job.case for job in jobs} == {"charging", "battery", "bakery", "portfolio", "restaurant"}
+    assert {job.case for job in jobs} == {"charging", "battery", "bakery", "portfolio", "restaurant", "bikes"}
 
 
 def test_unknown_names_are_refused_with_those_that_there_are():

@@ -62,7 +62,9 @@ def test_without_a_registry_the_error_says_so(monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("load", [real_data.day_ahead_prices, real_data.bakery_demand, real_data.share_losses])
+@pytest.mark.parametrize(
+    "load", [real_data.day_ahead_prices, real_data.bakery_demand, real_data.share_losses, real_data.bike_riders]
+)
 def test_real_tables_are_complete_and_in_time_order(load):
     try:
         X, Y = load()

@@ -279,7 +279,8 @@ class RobustDecider(FollowsOutcomes, Decides, Telling, NestedSettings):
         if is_auto:
             raw = prepare(X, Y, problem.outcome_names, split.train, labels, predictor_seed, weights)
             X, schema, template, said = raw.X, raw.schema, raw.template, raw.said
-        given = Given(problem, self.alpha, make_predictor, X, Y, values, split, labels, learn_seed, weights)
+        in_time = isinstance(self.split, (str, TimeSplit))
+        given = Given(problem, self.alpha, make_predictor, X, Y, values, split, labels, learn_seed, weights, in_time)
         family, n_learn, calibrate_rows, reference = self._family(given)
         record = Record(
             split=split,
@@ -296,7 +297,7 @@ class RobustDecider(FollowsOutcomes, Decides, Telling, NestedSettings):
         calibrator = prepared(self.calibration or Marginal(), X, split, calibrate_rows, self.alpha)
         radii = calibrated_radii(family, calibrator, *rows, self.alpha, its_labels, values[calibrate_rows])
         self.model_, self._prepared_from = fitted_model(family, record, *radii), self.calibration
-        self._doubt(self.model_, X, Y, calibrate_rows, labels, in_time=isinstance(self.split, (str, TimeSplit)))
+        self._doubt(self.model_, X, Y, calibrate_rows, labels, in_time)
 
     def _family(self, given: Given) -> tuple[RegionFamily, int, IndexArray, dict[str, Array]]:
         """What is learned, from how many rows, the rows that will calibrate it, and the parameters it is learned at."""

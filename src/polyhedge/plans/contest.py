@@ -106,7 +106,7 @@ def judge(
     problem: PlanProblem, samples: PlanRows, rules: Sequence[Rule], level: float, seed: int
 ) -> list[list[Judged]]:
     """Every rule with every law for v, cross-fitted over the samples' blocks."""
-    parts = [part for block in np.unique(samples.blocks) for part in [_fold(problem, samples, block)]]
+    parts = [(_judged(problem, own), rest) for own, rest in samples.folds()]
     jobs = [(k, rule) for k in range(len(parts)) for rule in rules]
     laws = list(in_order(lambda part: {name: fit_law(name, samples.take(part[1]), seed) for name in LAWS}, parts))
     owns = [samples.take(own) for own, _ in parts]
@@ -132,13 +132,12 @@ def judge(
     ]
 
 
-def _fold(problem: PlanProblem, samples: PlanRows, block: int) -> tuple[Indices, Indices]:
-    """Rows of a block that are judged, and all rows of the others."""
-    own, rest = np.flatnonzero(samples.blocks == block), np.flatnonzero(samples.blocks != block)
+def _judged(problem: PlanProblem, own: Indices) -> Indices:
+    """Those rows of a fold that are judged."""
     most = _JUDGED_IF_COSTLY if problem.is_costly else _JUDGED
     if problem.segment is None and problem.separable is None and len(own) > most:
         own = own[np.linspace(0, len(own) - 1, most).astype(int)]
-    return own, rest
+    return own
 
 
 def resampled(n: int, seed: int) -> list[Indices]:

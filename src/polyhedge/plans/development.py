@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from polyhedge._validation import Array
+from polyhedge._validation import Array, Indices
 from polyhedge.data import Split, take_rows
 from polyhedge.data.splits import IndexArray
+from polyhedge.plans.forward import FEWEST_FORWARD, forward_folds, forward_predictions
 from polyhedge.plans.laws import MOST_POINTS, PlanRows
 from polyhedge.plans.margin_path import fit_path
 from polyhedge.plans.margins import takes_margins
@@ -42,6 +43,7 @@ class Given:
     split, groups : the parts of the rows, and labels of near-copies; None where there are none.
     seed : of forests and resamplings.
     weights : (n,) how much each row counts when predictors are fitted; None where all count the same.
+    in_time : whether the parts of the split, and the rows within each, follow one another in time.
     """
 
     problem: DecisionProblem
@@ -54,6 +56,7 @@ class Given:
     groups: Any
     seed: int
     weights: Array | None = None
+    in_time: bool = False
 
     def weights_of(self, rows: IndexArray) -> Array | None:
         """How much these rows count when a predictor is fitted."""
@@ -67,7 +70,8 @@ def planned_guard(given: Given, policy: Any, caution: float) -> tuple[Guard | Pa
     of plans with growing margins.
 
     Training and learning rows develop it: the predictor is fitted on all of them, and plans are made from predictions
-    of models that had not seen the row. Where calibration rows are few, learning rows calibrate too.
+    of models that had not seen the row. Where calibration rows are few, learning rows calibrate too. Where the split is
+    in time, what is chosen is judged by earlier rows alone; laws for use look both ways, to have more rows.
     """
     if given.problem.constraint_names and policy is None and not takes_margins(given.problem):
         raise ValueError(
@@ -82,12 +86,14 @@ def planned_guard(given: Given, policy: Any, caution: float) -> tuple[Guard | Pa
     predictor, rows, made_of = _predicted(given, develop)
     calibrate = calibrate[~np.isin(calibrate, made_of)]
     _check_solvable(given.problem, rows)
+    is_forward = given.in_time and policy is None and made_of is develop
+    judged = _forward(given, develop, rows) if is_forward else rows
     if given.problem.constraint_names and policy is None:
-        path = fit_path(given.problem, rows, given.alpha, caution, given.seed)
+        path = fit_path(given.problem, rows, given.alpha, caution, given.seed, judged)
         return Path(given.problem, predictor, path), len(rows), calibrate
     plan: Plan
     if policy is None:
-        plan = fit_plan(given.problem, rows, given.alpha, caution, given.seed)
+        plan = fit_plan(given.problem, rows, given.alpha, caution, given.seed, judged)
     else:
         plan = fit_policy(given.problem, policy, rows, given.alpha, (given.X, given.Y, split.train), given.seed)
     return Guard(given.problem, predictor, plan), len(rows), calibrate
@@ -130,7 +136,7 @@ def _predicted(given: Given, develop: IndexArray) -> tuple[Predictor, PlanRows, 
             predictor = predictor.fit(X, Y, given.weights_of(develop))
         except ValueError as error:
             return _from_learning_rows(given, error)
-    return predictor, _plan_rows(given, develop, centers, groups), develop
+    return predictor, _plan_rows(given, develop, centers, fold_of(len(develop), _N_FOLDS, groups)), develop
 
 
 def _from_learning_rows(given: Given, error: ValueError) -> tuple[Predictor, PlanRows, IndexArray]:
@@ -144,11 +150,26 @@ def _from_learning_rows(given: Given, error: ValueError) -> tuple[Predictor, Pla
     predictor = given.make().fit(take_rows(given.X, train), given.Y[train], given.weights_of(train))
     centers = predictor.predict(take_rows(given.X, learn))
     groups = None if given.groups is None else given.groups[learn]
-    return predictor, _plan_rows(given, learn, centers, groups), learn
+    return predictor, _plan_rows(given, learn, centers, fold_of(len(learn), _N_FOLDS, groups)), learn
 
 
-def _plan_rows(given: Given, rows: IndexArray, centers: Array, groups: Any) -> PlanRows:
-    blocks = fold_of(len(rows), _N_FOLDS, groups)
+def _forward(given: Given, develop: IndexArray, rows: PlanRows) -> PlanRows:
+    """The development rows with predictions and folds that look back only; `rows` where they are too few for that."""
+    groups = None if given.groups is None else given.groups[develop]
+    folds = forward_folds(len(develop), groups)
+    if len(develop) < FEWEST_FORWARD or len(np.unique(folds)) == 1:
+        return rows
+    X, Y = take_rows(given.X, develop), given.Y[develop]
+    if not given.make().needs_training:
+        return _plan_rows(given, develop, given.make().predict(X), folds, in_time=True)
+    try:
+        centers = forward_predictions(given.make, X, Y, folds, groups, given.weights_of(develop))
+    except ValueError:  # a predictor that takes four fifths of the rows and not a third of them
+        return rows
+    return _plan_rows(given, develop, centers, folds, in_time=True)
+
+
+def _plan_rows(given: Given, rows: IndexArray, centers: Array, blocks: Indices, *, in_time: bool = False) -> PlanRows:
     kept = np.unique(np.linspace(0, len(rows) - 1, min(MOST_POINTS, len(rows))).astype(np.int64))
     own = rows[kept]
-    return PlanRows(take_rows(given.X, own), centers[kept], given.Y[own], given.values[own], blocks[kept])
+    return PlanRows(take_rows(given.X, own), centers[kept], given.Y[own], given.values[own], blocks[kept], in_time)

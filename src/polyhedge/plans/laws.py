@@ -44,6 +44,7 @@ class PlanRows:
     centers, outcomes : (n, d)
     values : (n, t) of the problem's parameters.
     blocks : (n,) number of the fold of each row; whatever is fitted is judged on folds it has not seen.
+    in_time : whether folds follow one another in time: each is then judged by earlier ones alone.
     """
 
     X: Any
@@ -51,6 +52,7 @@ class PlanRows:
     outcomes: Array
     values: Array
     blocks: Indices
+    in_time: bool = False
 
     def __len__(self) -> int:
         return len(self.centers)
@@ -58,7 +60,14 @@ class PlanRows:
     def take(self, rows: Indices) -> PlanRows:
         """Some of the rows."""
         centers, outcomes, values = (part[rows] for part in (self.centers, self.outcomes, self.values))
-        return PlanRows(take_rows(self.X, rows), centers, outcomes, values, self.blocks[rows])
+        return PlanRows(take_rows(self.X, rows), centers, outcomes, values, self.blocks[rows], self.in_time)
+
+    def folds(self) -> list[tuple[Indices, Indices]]:
+        """Rows that are judged, and those that they are judged by: all other folds, in time the earlier ones."""
+        numbers = np.unique(self.blocks)
+        if not self.in_time:
+            return [(np.flatnonzero(self.blocks == k), np.flatnonzero(self.blocks != k)) for k in numbers]
+        return [(np.flatnonzero(self.blocks == k), np.flatnonzero(self.blocks < k)) for k in numbers[1:]]
 
 
 @dataclass(frozen=True, eq=False)

@@ -239,7 +239,14 @@ class _Tried:
         return caution * bound + (1 - caution) * self.cost() if np.isfinite(bound) else np.inf
 
 
-def fit_path(problem: DecisionProblem, rows: PlanRows, alpha: float, caution: float, seed: int) -> MarginPath:
+def fit_path(
+    problem: DecisionProblem,
+    rows: PlanRows,
+    alpha: float,
+    caution: float,
+    seed: int,
+    judged_on: PlanRows | None = None,
+) -> MarginPath:
     """The path that is judged best on development rows.
 
     Parameters
@@ -249,19 +256,22 @@ def fit_path(problem: DecisionProblem, rows: PlanRows, alpha: float, caution: fl
     alpha : miscoverage level of the promise that will be calibrated.
     caution : weight of the bound against the mean cost, from 0 to 1.
     seed : of forests.
+    judged_on : the same rows with other predictions and folds, for the choice alone; by default `rows`.
     """
     seen, level = PlanProblem(problem), planned_level(alpha)
+    judged = rows if judged_on is None else judged_on
     # A program with whole decisions takes many times as long, so that fewer rows are judged there, and one law.
-    folds = [_fold(rows, block, _JUDGED_IF_COSTLY if seen.is_costly else _JUDGED) for block in np.unique(rows.blocks)]
+    most = _JUDGED_IF_COSTLY if seen.is_costly else _JUDGED
+    folds = [(_some(own, most), rest) for own, rest in judged.folds()]
     names = ("scaled",) if seen.is_costly else LAWS
 
     def planner_of(job: tuple[str, int]) -> MarginPlanner:
         name, k = job
-        return _planner(seen, name, rows.take(folds[k][1]), level, seed)
+        return _planner(seen, name, judged.take(folds[k][1]), level, seed)
 
     jobs = [(name, k) for name in names for k in range(len(folds))]
     planners = dict(zip(jobs, in_order(planner_of, jobs), strict=True))
-    owns = [rows.take(own) for own, _ in folds]
+    owns = [judged.take(own) for own, _ in folds]
 
     def tried(name: str, margins: Sequence[float]) -> list[_Tried]:
         parts = in_order(lambda k: _try(planners[name, k], owns[k], margins, level), range(len(folds)))
@@ -287,10 +297,9 @@ def _planner(seen: PlanProblem, name: str, rows: PlanRows, level: float, seed: i
     return fit_margins(seen, law, level, rows.X, rows.centers, rows.values)
 
 
-def _fold(rows: PlanRows, block: int, most: int) -> tuple[Indices, Indices]:
-    """Rows of a block that are judged, and all rows of the others."""
-    own, rest = np.flatnonzero(rows.blocks == block), np.flatnonzero(rows.blocks != block)
-    return own[np.unique(np.linspace(0, len(own) - 1, min(most, len(own))).astype(int))], rest
+def _some(own: Indices, most: int) -> Indices:
+    """Those rows of a fold that are judged."""
+    return own[np.unique(np.linspace(0, len(own) - 1, min(most, len(own))).astype(int))]
 
 
 def _try(planner: MarginPlanner, own: PlanRows, margins: Sequence[float], level: float) -> list[_Tried]:

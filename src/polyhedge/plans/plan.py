@@ -178,7 +178,14 @@ def _planned(z: Array, v: Array, expected: Array, is_best: Mask) -> Planned:
     return Planned(z, v, status, tuple(detail) if any(detail) else (), expected)
 
 
-def fit_plan(problem: DecisionProblem, rows: PlanRows, alpha: float, caution: float, seed: int) -> LawPlan:
+def fit_plan(
+    problem: DecisionProblem,
+    rows: PlanRows,
+    alpha: float,
+    caution: float,
+    seed: int,
+    judged_on: PlanRows | None = None,
+) -> LawPlan:
     """The plan that wins the contest on development rows.
 
     Parameters
@@ -188,9 +195,10 @@ def fit_plan(problem: DecisionProblem, rows: PlanRows, alpha: float, caution: fl
     alpha : miscoverage level of the bound that will be calibrated.
     caution : weight of the bound against the mean cost, from 0 to 1.
     seed : of forests and resamplings.
+    judged_on : the same rows with other predictions and folds, for the contest alone; by default `rows`.
     """
     seen, level = PlanProblem(problem), planned_level(alpha)
-    judged = judge(seen, rows, candidates(seen, alpha), level, seed)
+    judged = judge(seen, rows if judged_on is None else judged_on, candidates(seen, alpha), level, seed)
     draws = resampled(len(judged[0][0].realised), seed)
     entries = [choose_planned_by(one, alpha, draws) for one in judged]
     wins = winners(entries, alpha, caution, draws)

@@ -120,6 +120,8 @@ def fit_table(
     check_solvable(problem, rows.Y.mean(axis=0), rows.parameters)
     rng = np.random.default_rng(options.seed)
     split, held_out = partition_rows(len(rows.Y), options.shares, rng=rng, groups=rows.groups, times=rows.times)
+    if rows.times is not None:
+        split = _in_time(split, rows.times)
     predictor, reason = _predictor(schema, rows, split, options)
     guarantee = guarantee_in_force(options.guarantee, problem)
     decider = RobustDecider(
@@ -131,6 +133,7 @@ def fit_table(
         guarantee=guarantee,
         caution=options.caution,
         calibration=None if options.calibration is None else calibrator_named(options.calibration),
+        **({} if rows.times is None else {"split": "time"}),
     )
     with catch_warnings():
         # The same and more is said below, in the words of the command line.
@@ -169,6 +172,12 @@ def fit_table(
         sources=options.parameters,
         parameters=rows.parameters,
     )
+
+
+def _in_time(split: Split, times: Array) -> Split:
+    """The same parts, the rows of each in time order: what is judged in time relies on it."""
+    parts = {name: getattr(split, name) for name in ("train", "learn", "calibrate")}
+    return replace(split, **{name: part[np.argsort(times[part], kind="stable")] for name, part in parts.items()})
 
 
 def _learner(options: TableOptions) -> Certified:

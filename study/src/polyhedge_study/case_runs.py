@@ -1,4 +1,4 @@
-"""Every method with a promise about costs on the real cases, and their table beside earlier figures."""
+"""Every method with a promise about costs on the real cases: one row each, in `cases.csv`."""
 
 from __future__ import annotations
 
@@ -10,18 +10,19 @@ from time import process_time
 
 import numpy as np
 
-from polyhedge._validation import check_alpha
+from polyhedge._validation import Array, check_alpha
 from polyhedge_study.cases import CASES, make_case
 from polyhedge_study.experiment import Experiment
-from polyhedge_study.grid import Grid
 from polyhedge_study.guarantees import find_guarded
-from polyhedge_study.guarded.methods import GUARDED, PLAN, RIVALS
+from polyhedge_study.guarded.methods import GUARDED
 from polyhedge_study.jobs import Progress, Workers
 
-__all__ = ["CaseJob", "CaseRow", "case_grid", "case_jobs", "case_words", "run_cases"]
+__all__ = ["N_STRETCHES", "CaseJob", "CaseRow", "case_jobs", "run_cases"]
 
 _SEPARATE = ("bakery",)
 """Cases whose cost separates into one for each outcome."""
+N_STRETCHES = 20
+"""Stretches of test rows whose means are kept: neighbours in time are alike, so that errors are those of stretches."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,7 @@ class CaseRow:
     bound, realised : means over the test rows.
     held : share of test rows that cost no more than their bound.
     n_decisions : distinct decisions at the test rows: one says that the forecast is not followed.
+    stretches : mean bounds and costs of consecutive stretches of the test rows, "bound/cost" each.
     seconds : CPU time.
     """
 
@@ -75,6 +77,12 @@ class CaseRow:
     n_test: int
     seconds: float
     detail: str
+    stretches: str = ""
+
+    @property
+    def means(self) -> Array:
+        """Mean bounds and costs (2, N_STRETCHES) of the stretches."""
+        return np.array([[float(x) for x in one.split("/")] for one in self.stretches.split()]).reshape(-1, 2).T
 
     @property
     def job(self) -> CaseJob:
@@ -138,50 +146,10 @@ def run_job(job: CaseJob, settings: CaseSettings) -> CaseRow:
         n_test=len(costs),
         seconds=seconds,
         detail=found.detail,
+        stretches=_stretches(found.bound, costs),
     )
 
 
-def case_grid(rows: Sequence[CaseRow]) -> Grid:
-    """Bound, realised cost and held share of every method on every case."""
-    lines = []
-    for name in CASES:
-        own = [row for row in rows if row.case == name]
-        for k, row in enumerate(own):
-            figures = ("failed", "", "", "")
-            if row.status == "done":
-                figures = (_number(row.bound), _number(row.realised), f"{row.held:.3f}", str(row.n_decisions))
-            lines.append((name if k == 0 else "", GUARDED[row.method].name, *figures))
-    failures = "; ".join(
-        f"{row.case}, {GUARDED[row.method].name}: {row.detail}" for row in rows if row.status != "done"
-    )
-    return Grid(
-        "Real cases, in time order",
-        ("case", "method", "bound", "cost", "held", "decisions"),
-        tuple(lines),
-        "bound: mean of what is promised; cost: mean realised; held: share of test rows that cost no more than their "
-        "bound (drift in time moves it); decisions: distinct ones at the test rows. A battery earns where costs are "
-        "below zero. The last row of a case bounds every decision at once."
-        + (f" Failed: {failures}." if failures else ""),
-    )
-
-
-def _number(value: float) -> str:
-    return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
-
-
-def case_words(rows: Sequence[CaseRow]) -> list[str]:
-    """Where a rival with the same guarantee has a lower bound or cost than Polyhedge."""
-    sentences = []
-    for name in CASES:
-        own = {row.method: row for row in rows if row.case == name and row.status == "done"}
-        rivals = [own[key] for key in RIVALS if key in own]
-        if PLAN not in own or not rivals:
-            continue
-        parts = []
-        for what, figure in (("bound", "bound"), ("realised cost", "realised")):
-            ours, best = getattr(own[PLAN], figure), min(rivals, key=lambda row: getattr(row, figure))
-            theirs = getattr(best, figure)
-            verb = "lowest" if ours <= theirs else f"above that of {GUARDED[best.method].name}"
-            parts.append(f"the {what} of Polyhedge is {verb} ({_number(ours)} against {_number(theirs)})")
-        sentences.append(f"{name.capitalize()}: {' and '.join(parts)}.")
-    return sentences
+def _stretches(bound: Array, costs: Array) -> str:
+    parts = np.array_split(np.arange(len(costs)), N_STRETCHES)
+    return " ".join(f"{bound[part].mean():.9g}/{costs[part].mean():.9g}" for part in parts)

@@ -7,8 +7,9 @@
 | bakery | demand for 3 products, 8 shops | orders; a unit left over costs 1, one short 2 | 50 / 15 / 15 / 20 % |
 | portfolio | weekly losses of 20 shares | weights of at most 1, sum 1 | 50 / 15 / 15 / 20 % |
 | restaurant | demand for 7 dishes | portions within the kitchen's limit; left over 1, short 3 | 50 / 15 / 17 / 18 % |
+| bikes | casual, registered riders of an hour | bikes ready, within a limit; idle 1, missing 4 | 50 / 15 / 15 / 20 % |
 
-No setting of any method was chosen on the restaurant.
+No setting was chosen on the restaurant or the bikes; the restaurant showed that a rule was missing.
 """
 
 from __future__ import annotations
@@ -29,7 +30,14 @@ from sklearn.preprocessing import StandardScaler
 from polyhedge.data import Split
 from polyhedge.data.splits import IndexArray
 from polyhedge.problems import DecisionProblem, newsvendor
-from polyhedge_study.real_data import Table, bakery_demand, day_ahead_prices, restaurant_demand, share_losses
+from polyhedge_study.real_data import (
+    Table,
+    bakery_demand,
+    bike_riders,
+    day_ahead_prices,
+    restaurant_demand,
+    share_losses,
+)
 from polyhedge_study.tasks import Task
 
 __all__ = ["CASES", "make_case"]
@@ -98,12 +106,20 @@ def _restaurant() -> Task:
     return _task("restaurant", problem, table, parts, make_pipeline(StandardScaler(), Ridge(10.0)))
 
 
+def _bikes() -> Task:
+    table = bike_riders()
+    parts = _by_time(table.X, (50, 15, 15, 20))
+    limit = float(np.quantile(table.Y.to_numpy()[parts[0]].sum(axis=1), 0.9))
+    return _task("bikes", newsvendor(1.0, 4.0, 2, capacity=limit), table, parts, _trees())
+
+
 CASES: dict[str, Callable[[], Task]] = {
     "charging": _charging,
     "battery": _battery,
     "bakery": _bakery,
     "portfolio": _portfolio,
     "restaurant": _restaurant,
+    "bikes": _bikes,
 }
 """Makers of the cases by name."""
 
@@ -132,4 +148,5 @@ def _task(
     X, Y = table.X.to_numpy(dtype=np.float64), table.Y.to_numpy(dtype=np.float64)
     train, learn, calibrate, test = parts
     split = Split(train, learn, calibrate, n_rows=len(Y))
-    return Task(name, problem, X, Y, split, test, predictor, tuple(map(str, table.Y.columns)), ratios)
+    names = tuple(map(str, table.Y.columns))
+    return Task(name, problem, X, Y, split, test, predictor, names, ratios, in_time=True)

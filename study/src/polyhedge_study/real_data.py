@@ -1,4 +1,4 @@
-"""Real tables: day-ahead prices, bakery demand, stock losses, each as features and outcomes in time order.
+"""Real tables: prices, demand, losses, each as features and outcomes in time order.
 
 The files come out of published wheels (`wheels.py`), each under the licence of its package:
 
@@ -7,6 +7,7 @@ The files come out of published wheels (`wheels.py`), each under the licence of 
   is one day off its date and is not used.
 - Demand for seven dishes of a restaurant, daily, 2013 to 2015: in ddop2 0.0.22.
 - Prices of twenty shares of the S&P 500, daily, 1990 to 2022: in skfolio 1.12.2 (BSD-3-Clause).
+- Riders of the bike share of Washington, hourly, 2011: in ISLP 0.6.0 (BSD-3-Clause).
 
 A feature is only what is known when the decision is taken.
 """
@@ -21,7 +22,7 @@ import pandas as pd
 
 from polyhedge_study.wheels import Member, wheel_member
 
-__all__ = ["Table", "bakery_demand", "day_ahead_prices", "restaurant_demand", "share_losses"]
+__all__ = ["Table", "bakery_demand", "bike_riders", "day_ahead_prices", "restaurant_demand", "share_losses"]
 
 _PRICES = Member(
     "ev2gym",
@@ -55,6 +56,12 @@ _SHARES = Member(
     "1.12.2",
     "skfolio/datasets/data/sp500_dataset.csv.gz",
     "ee21cac28befb1d0a739a9ceb22184f995394726aa0cfde9a21941d1ac04ac0d",
+)
+_RIDERS = Member(
+    "ISLP",
+    "0.6.0",
+    "ISLP/data/Bikeshare.csv",
+    "ac6950ae6f11efcc69c29d6bb13e8881c001e27d36434660d59444a1414f712c",
 )
 
 
@@ -112,6 +119,23 @@ def restaurant_demand() -> Table:
     week, month = by_weekday.shift(1), sum(by_weekday.shift(k) for k in range(1, 5)) / 4
     known = rows[["is_holiday", "wind", "clouds", "rain", "sunshine", "temperature"]].astype(float)
     X = known.join(week.add_suffix("_week")).join(month.add_suffix("_month")).dropna()
+    return Table(_with_calendar(X), Y.loc[X.index])
+
+
+def bike_riders() -> Table:
+    """Casual and registered riders of each hour; features: hour, calendar, weather, riders a day and a week before."""
+    rows = pd.read_csv(BytesIO(wheel_member(_RIDERS)))
+    rows.index = pd.Index(
+        pd.Timestamp("2010-12-31") + pd.to_timedelta(rows["day"], "D") + pd.to_timedelta(rows["hr"], "h"), name="hour"
+    )
+    Y = rows[["casual", "registered"]].astype(float)
+    known = rows[["holiday", "workingday", "temp", "hum", "windspeed"]].astype(float)
+    known["wet"] = (~rows["weathersit"].isin(["clear", "cloudy/misty"])).astype(float)
+    angle = 2 * np.pi * rows["hr"] / 24
+    X = known.assign(hour=rows["hr"].astype(float), hour_sin=np.sin(angle), hour_cos=np.cos(angle))
+    # Hours without riders are missing in the file.
+    earlier = {name: Y.shift(days, freq="D").reindex(Y.index) for name, days in (("_day", 1), ("_week", 7))}
+    X = X.join([each.add_suffix(name) for name, each in earlier.items()]).dropna()
     return Table(_with_calendar(X), Y.loc[X.index])
 
 

@@ -54,6 +54,8 @@ class Task:
         What the outcomes are, for the axes of a picture.
     ratios : tuple of float, optional
         Where the cost separates into a newsvendor for each outcome, the share of demand that each should meet.
+    in_time : bool
+        Whether the parts follow one another in time.
     """
 
     name: str
@@ -65,6 +67,7 @@ class Task:
     predictor: Any
     outcome_names: tuple[str, ...]
     ratios: tuple[float, ...] | None = None
+    in_time: bool = False
 
     def rows(self, part: str) -> tuple[Array, Array]:
         """``(X, Y)`` of one part: "train", "learn", "calibrate" or "test"."""

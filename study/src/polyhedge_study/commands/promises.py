@@ -115,7 +115,9 @@ def limit(
 
 
 def cases(
-    case: Annotated[list[str] | None, typer.Option(help="charging, battery, bakery, portfolio, restaurant.")] = None,
+    case: Annotated[
+        list[str] | None, typer.Option(help="charging, battery, bakery, portfolio, restaurant, bikes.")
+    ] = None,
     method: Annotated[list[str] | None, typer.Option(help="Such as polyhedge; may be repeated.")] = None,
     alpha: Annotated[float, typer.Option(help="Share of rows whose bound may fail.")] = 0.1,
     workers: NumberOfWorkers = 0,
@@ -128,7 +130,8 @@ def cases(
 
     Example: polyhedge reproduce cases --case charging
     """
-    from polyhedge_study.case_runs import case_grid, case_jobs, case_words, run_cases
+    from polyhedge_study.case_report import case_grid, case_words
+    from polyhedge_study.case_runs import case_jobs, run_cases
     from polyhedge_study.commands.tables import show
 
     with progress_bar() as report:

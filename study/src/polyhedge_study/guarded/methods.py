@@ -40,6 +40,8 @@ class GuardedMethod:
 
 def _decided(task: Task, alpha: float, seed: int, guarantee: str) -> Bounded:
     decider = RobustDecider(task.problem, task.predictor, alpha=alpha, random_state=seed, guarantee=guarantee)
+    if task.in_time:
+        decider.set_params(split="time")
     split = task.split
     decider.fit(task.X, task.Y, train=split.train, learn=split.learn, calibrate=split.calibrate)
     detail = decider.plan_.why() if guarantee == "cost" else decider.learn_result_.detail
