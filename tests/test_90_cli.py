@@ -259,9 +259,9 @@ def test_readme_code_runs_as_written(capsys: pytest.CaptureFixture[str]) -> None
     names: dict[str, object] = {}
     exec(compile(block, "README.md", "exec"), names)
     assert "coverage" in capsys.readouterr().out
-    d = names["d"]
-    assert isinstance(d, polyhedge.Decisions)
-    assert d.is_optimal.all()
+    decider, shop = names["decider"], names["shop"]
+    assert isinstance(decider, polyhedge.RobustDecider)
+    assert decider.decide(shop.new).is_optimal.all()
 
 
 def test_readme_links_lead_to_files() -> None:

@@ -8,6 +8,13 @@ import pytest
 DOCS = Path(__file__).parents[1] / "docs"
 SNIPPET = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 PAGES = [page.name for page in sorted(DOCS.glob("*.md")) if SNIPPET.search(page.read_text(encoding="utf-8"))]
+PAGES.remove("index.md")  # shows the README's lines, which are run with the README
+
+
+def test_the_front_page_shows_the_lines_of_the_readme():
+    pages = (DOCS / "index.md", DOCS.parent / "README.md")
+    front, readme = (SNIPPET.findall(page.read_text(encoding="utf-8")) for page in pages)
+    assert front == readme
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")

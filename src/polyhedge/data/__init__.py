@@ -1,7 +1,8 @@
-"""Data: disjoint splits, the paper's synthetic generator and a shipped data set."""
+"""Data: disjoint splits, the paper's synthetic generator, a shipped data set and worked examples."""
 
 from polyhedge.data.digests import digest_rows
 from polyhedge.data.energy import EnergyEfficiency, load_energy_efficiency
+from polyhedge.data.examples import ExampleTables, make_example
 from polyhedge.data.ordered import GroupSplit, TimeSplit
 from polyhedge.data.partition import partition_rows
 from polyhedge.data.splits import Split, as_indices, split_rows, take_rows
@@ -9,12 +10,14 @@ from polyhedge.data.synthetic import make_synthetic, mixing_matrix, noise_scale,
 
 __all__ = [
     "EnergyEfficiency",
+    "ExampleTables",
     "GroupSplit",
     "Split",
     "TimeSplit",
     "as_indices",
     "digest_rows",
     "load_energy_efficiency",
+    "make_example",
     "make_synthetic",
     "mixing_matrix",
     "noise_scale",

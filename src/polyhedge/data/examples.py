@@ -93,7 +93,7 @@ def _newsvendor() -> ExampleTables:
     demand = rng.poisson(means * crowd[:, None])
     frame = pd.DataFrame(
         {
-            "date": (pd.Timestamp("2024-01-01") + pd.to_timedelta(days, unit="D")).strftime("%Y-%m-%d"),
+            "date": pd.Timestamp("2024-01-01") + pd.to_timedelta(days, unit="D"),
             "shop": np.array(_SHOPS)[shop],
             "weekday": np.array(["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"])[weekday],
             "temperature": np.where(rng.random(n) < 0.03, np.nan, temperature.round(1)),
