@@ -122,18 +122,18 @@ def outside_support(problem: DecisionProblem, Y: Array) -> Mask:
     return np.asarray((h + _ROUNDED * (np.abs(h) + usual) < Y @ A.T).any(axis=1))
 
 
-def check_compiled_cost(problem: DecisionProblem, n_points: int = 4) -> None:
+def check_compiled_cost(problem: DecisionProblem, n_points: int = 2) -> None:
     """Raise if the callable, given numbers, differs from what it said as an expression."""
     rng = np.random.default_rng(0)
     values = sample_values(problem.parameters, rng)
     z = feasible_points(problem.at_values(values), n_points, rng)
+    z = np.vstack([z, rng.dirichlet(np.ones(len(z)), n_points) @ z]) if len(z) else z  # between them as well
     if problem.parameters and not len(z):  # other values may leave room for a decision
         z = rng.normal(size=(n_points, problem.n_decisions))
-    u = _outcomes_in_support(problem, rng.normal(size=(2 * len(z), problem.n_outcomes)))
     # A callable cannot be looked into, so a few points must do here; whatever else is known of a cost, its
     # expression says.
-    low, high = u[::2], u[1::2]
-    z, u = np.tile(z, (3, 1)), np.vstack([low, high, 0.5 * (low + high)])
+    u = _outcomes_in_support(problem, rng.normal(size=(2 * len(z), problem.n_outcomes)))
+    z = np.tile(z, (2, 1))
     costs = problem.evaluate(z, u, np.tile(values, (len(z), 1)))
     size = float(np.abs(costs[np.isfinite(costs)]).max(initial=0.0))
     allowed = _SAME * size + _rounding(problem.at_values(values), z, u)

@@ -139,6 +139,23 @@ class _Walk:
         """Read base (rows, 1+p, 1+d) and the constant weights of the two kinds of cut-out parts."""
         p = sum(v.size for v in self.z)
         variables = [*self.z, *cut.maxima_variables, *cut.decision_variables]
+        n_maxima = sum(v.size for v in cut.maxima_variables)
+        stacked = self._affine(skeleton, variables) if skeleton.is_affine() else self._biaffine(skeleton, variables)
+        if stacked[:, 1 + p :, 1:].any():
+            raise _NotPiecewiseError
+        weights = stacked[:, 1 + p :, 0]
+        return stacked[:, : 1 + p], weights[:, :n_maxima], weights[:, n_maxima:]
+
+    def _affine(self, skeleton: cp.Expression, variables: Sequence[cp.Variable]) -> Array:
+        """Coefficients (rows, 1 + variables, 1 + d) where no variable is multiplied with an outcome: read at once."""
+        own = _at_zero([*variables, self.u, *self.known])
+        rows, n = _affine_map(substitute(skeleton, own), own), 1 + sum(v.size for v in variables)
+        stacked = np.zeros((len(rows), n, 1 + rows.shape[1] - n))
+        stacked[:, :, 0], stacked[:, 0, 1:] = rows[:, :n], rows[:, n:]
+        return stacked
+
+    def _biaffine(self, skeleton: cp.Expression, variables: Sequence[cp.Variable]) -> Array:
+        """The same where some are: read at one outcome after the other."""
         # Products of outcomes would be affine in z at every fixed outcome, so both sides are asked.
         if not substitute(skeleton, {v.id: cp.Parameter(v.shape) for v in variables}).is_affine():
             raise _NotPiecewiseError
@@ -151,11 +168,7 @@ class _Walk:
             at_unit.append(_affine_map(affine, own))
         stacked = np.stack(at_unit, axis=-1)
         stacked[..., 1:] = (stacked[..., 1:] - stacked[..., :1]) / _FAR
-        if stacked[:, 1 + p :, 1:].any():
-            raise _NotPiecewiseError
-        n_maxima = sum(v.size for v in cut.maxima_variables)
-        weights = stacked[:, 1 + p :, 0]
-        return stacked[:, : 1 + p], weights[:, :n_maxima], weights[:, n_maxima:]
+        return stacked
 
     def _pieces_of(self, atom: cp.Expression) -> list[SumOfMaxima]:
         """The entries of a maximum-like atom (row-major) as sums of maxima."""

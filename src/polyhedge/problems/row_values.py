@@ -47,11 +47,18 @@ class RowValues:
         n = len(rows[0])
         if expression.is_constant() and not expression.parameters():
             return np.full(n, float(expression.value))
+        met = {parameter.id for parameter in expression.parameters()}
+        shaped = [
+            (parameter, some.reshape(n, *shape))
+            for parameter, shape, some in zip(parameters, self.shapes, rows, strict=True)
+            if parameter.id in met
+        ]
         values = np.full(n, np.nan)
         with np.errstate(all="ignore"):  # outside its domain a formula is NaN
-            for i, row in enumerate(zip(*rows, strict=True)):
-                for parameter, shape, numbers in zip(parameters, self.shapes, row, strict=True):
-                    parameter.value = numbers.reshape(shape)
+            for i in range(n):
+                for parameter, numbers in shaped:
+                    # Parameters without attributes take any numbers; to be told so takes longer than most formulas.
+                    parameter.save_value(np.asarray(numbers[i]))
                 value = expression.value
                 values[i] = np.nan if value is None else float(value)
         return values
