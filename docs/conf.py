@@ -1,6 +1,7 @@
 """How the site is built: `make docs`."""
 
 import sys
+import warnings
 from pathlib import Path
 
 import polyhedge
@@ -36,6 +37,14 @@ numpydoc_show_class_members = False
 numpydoc_xref_param_type = False
 numpydoc_class_members_toctree = False
 
+
+def warned(message, category, filename, lineno, line=None):
+    """A warning in the gallery without the place where the site was built."""
+    return f"{category.__name__}: {message}\n"
+
+
+warnings.formatwarning = warned
+
 sphinx_gallery_conf = {
     "examples_dirs": "../examples",
     "gallery_dirs": "gallery",
@@ -54,6 +63,7 @@ html_theme = "pydata_sphinx_theme"
 html_title = "Polyhedge"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
+html_sidebars = {"*": []}  # pages of the guide stand side by side; gallery and reference have a list at their left
 html_show_sourcelink = False
 html_theme_options = {
     "navbar_align": "left",

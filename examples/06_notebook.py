@@ -6,6 +6,7 @@ A bakery's days as they come from a file: dates, texts, flags and gaps. What com
 and says how often its bounds hold.
 """
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 
@@ -50,3 +51,19 @@ evaluation
 # %%
 # The same fit at another level, from the same calibration rows.
 print(decider.at(alpha=0.05).decide(X[440:441])[0])
+
+# %%
+# Before each day: what it costs at most. After it: what it cost.
+days, costs = X["day"][440:], decider.measure(X[440:], Y[440:]).realised
+fig, ax = plt.subplots(figsize=(7, 2.8))
+ax.bar(days, decisions.cost_bound, color="#cfe1f2", label="bound, known before")
+kept = costs <= decisions.cost_bound
+ax.plot(days[kept], costs[kept], "o", ms=4, color="#1f6fb2", label="cost, known after")
+ax.plot(days[~kept], costs[~kept], "o", ms=4, color="#d1242f", label="above its bound")
+ax.set(ylabel="cost of a day")
+ax.legend(frameon=False, ncols=3, loc="lower left", bbox_to_anchor=(0, 1))
+fig.autofmt_xdate()
+plt.show()
+
+# %%
+# **Lesson.** Frames go in as they are and come out with your index and your names; every figure is a number.

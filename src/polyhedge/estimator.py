@@ -59,10 +59,10 @@ _TRAIL = Lock()
 class RobustDecider(FollowsOutcomes, Decides, Telling, NestedSettings):
     r"""Robust decisions whose cost bound holds with probability at least 1 - alpha.
 
-    `fit` splits the rows into three disjoint parts: one trains the predictor, one learns the shape of
-    the set from the decision problem, one sets the radius by conformal calibration. For a new x,
-    $P\{g(z(x), Y) \le \text{cost\_bound}(x)\} \ge 1 - \alpha$ in finite samples, for any predictor and any
-    distribution, as long as the rows are exchangeable.
+    `fit` splits the rows into three disjoint parts: the first trains the predictor, the second makes, with the first,
+    a plan of decisions or the shape of a set, the third sets the radius by conformal calibration and nothing else. For
+    a new x, $P\{g(z(x), Y) \le c(x)\} \ge 1 - \alpha$, c(x) being its `cost_bound`: in finite samples, for any
+    predictor and any distribution, as long as the rows are exchangeable.
 
     Parameters
     ----------
@@ -74,9 +74,9 @@ class RobustDecider(FollowsOutcomes, Decides, Telling, NestedSettings):
         why. None is a ridge regression on simple nonlinear features where X is numbers without gaps, and "auto" where
         it is a raw data frame.
     alpha : float
-        Share of outcomes that may fall outside the set.
+        Share of new rows whose bound may fail (with guarantee="outcome": whose outcome may lie outside the set).
     learner : Learner or None
-        How the shape is learned; None for the default.
+        How the shape of a set is learned; None for the default, which plans where guarantee is "cost".
     split : (train, learn, calibrate), "time", `data.TimeSplit` or `data.GroupSplit`
         Shares of the rows, which are dealt at random; "time" takes rows in the order in which they come. The training
         share is dealt to the other two where the predictor needs none.
