@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import clone
 from sklearn.frozen import FrozenEstimator
 
-from polyhedge._validation import Array
+from polyhedge._validation import Array, Mask
 from polyhedge.data import take_rows
 from polyhedge.plans.contest import PLANNED_BY, Judged, choose_planned_by, planned_cost, planned_level, resampled
 from polyhedge.plans.costs import PlanProblem
@@ -18,6 +19,7 @@ from polyhedge.plans.laws import Law, PlanRows, fit_law
 from polyhedge.plans.report import Entry, PlanReport
 from polyhedge.plans.rules import Rule
 from polyhedge.problems import DecisionProblem
+from polyhedge.problems.kept import KEPT_WITHIN, Limits
 from polyhedge.regions.family import DEFAULT_WORK, Work
 from polyhedge.regions.guard import Planned
 from polyhedge.robust.decisions import all_optimal
@@ -44,14 +46,21 @@ class PolicyPlan:
     kind: ClassVar[str] = "policy"
 
     def plan(self, features: Any, centers: Array, values: Array, work: Work = DEFAULT_WORK) -> Planned:
-        """The policy's decisions, and what they are planned to cost."""
-        z = decisions_of(self.policy, self.problem, features, len(centers))
+        """The policy's decisions, and what they are planned to cost; none where it breaks a constraint."""
+        given = decisions_of(self.policy, self.problem, features, len(centers))
+        broken = self._limits.broken_by(given, values)
+        z = np.where((broken > KEPT_WITHIN)[:, None], np.nan, given)
         v, expected = planned_cost(PlanProblem(self.problem), self.law, self.level, z, features, centers, values)
         status = all_optimal(len(z))
         status.fill(Status.FINISHED)
-        for i in np.flatnonzero(~np.isfinite(z).all(axis=1)):
-            status[i] = Status.FAILED
-        return Planned(z, v, status, (), expected)
+        status[~np.isfinite(given).all(axis=1)] = Status.FAILED
+        status[broken > KEPT_WITHIN] = Status.REFUSED
+        detail = [_broken_words(one, by) if by > KEPT_WITHIN else "" for one, by in zip(given, broken, strict=True)]
+        return Planned(z, v, status, tuple(detail) if any(detail) else (), expected)
+
+    @cached_property
+    def _limits(self) -> Limits:
+        return Limits.of(self.problem)
 
     def refitted(self, rows: PlanRows, seed: int) -> PolicyPlan:
         """The same policy, as it was trained, with a law of other development rows."""
@@ -72,6 +81,7 @@ def fit_policy(
     decide = _decide(policy, *trained_on)
     seen, level = PlanProblem(problem), planned_level(alpha)
     z = decisions_of(decide, problem, rows.X, len(rows))
+    _check_kept(z, Limits.of(problem).broken_by(z, rows.values), alpha)
     realised = seen.evaluate(z, rows.outcomes, rows.values)
     laws = [fit_law(name, rows, seed) for name in PLANNED_BY]
     judged = [
@@ -82,6 +92,28 @@ def fit_policy(
     entry = Entry("your own policy", best.planned_by, best.bound(alpha), best.cost(), 1.0)
     law = laws[PLANNED_BY.index(best.planned_by)]
     return PolicyPlan(problem, decide, law, level, PlanReport((entry,), alpha, 1.0, len(rows)))
+
+
+def _check_kept(z: Array, broken: Array, alpha: float) -> None:
+    """Raise where so many decisions break a constraint that no finite bound can be promised."""
+    is_broken: Mask = ~(broken <= KEPT_WITHIN)
+    if is_broken.mean() > alpha:
+        first = int(np.argmax(is_broken))
+        raise ValueError(
+            f"The plan must give decisions that can be taken, but in {int(is_broken.sum())} of {len(z)} training and "
+            f"learning rows it does not, the first of them: {_broken_words(z[first], broken[first])}. Such rows have "
+            f"no bound, and with alpha={alpha:g} no more than that share of rows may be without one."
+        )
+
+
+def _broken_words(z: Array, by: float) -> str:
+    shown = np.array2string(z, precision=4, threshold=6)
+    if not np.isfinite(z).all():
+        return f"The decision {shown} is not a number"
+    return (
+        f"The decision {shown} breaks the constraints by {by:.2g} of their terms: decisions must keep constraints, "
+        f"bounds and whole numbers within {KEPT_WITHIN:g}. Let the policy return the nearest that does"
+    )
 
 
 def _decide(policy: Any, X: Any, Y: Array, train: Any) -> Callable[[Any], Any]:

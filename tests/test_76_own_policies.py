@@ -1,0 +1,85 @@
+"""Decisions of a user's own policy must be ones that can be taken: others are refused, and never called optimal."""
+
+from __future__ import annotations
+
+import cvxpy as cp
+import numpy as np
+import pytest
+from sklearn.linear_model import LinearRegression
+
+import polyhedge as ph
+from polyhedge.problems.kept import KEPT_WITHIN, Limits
+from polyhedge.solvers.program import Status
+
+
+def problem_with(*constraints, cost=lambda z, u: u @ z, **attributes) -> ph.DecisionProblem:
+    z = cp.Variable(2, **attributes)
+    return ph.DecisionProblem(decision=z, cost=cost, constraints=[make(z) for make in constraints], n_outcomes=2)
+
+
+KINDS = {
+    "equation": (problem_with(lambda z: cp.sum(z) == 1, nonneg=True), [0.25, 0.75], [0.25, 0.76]),
+    "inequality": (problem_with(lambda z: z[0] + 2 * z[1] <= 3, nonneg=True), [1.0, 1.0], [1.0, 1.001]),
+    "sign": (problem_with(lambda z: cp.sum(z) <= 1, nonneg=True), [0.0, 1.0], [-0.01, 1.0]),
+    "bounds": (problem_with(bounds=[0, 1]), [0.0, 1.0], [0.0, 1.1]),
+    "whole": (problem_with(lambda z: cp.sum(z) <= 5, integer=True, nonneg=True), [2.0, 3.0], [2.0, 2.5]),
+    "cone": (problem_with(lambda z: cp.norm(z) <= 1), [0.6, 0.8], [0.6, 0.9]),
+    "absolute": (problem_with(lambda z: cp.norm1(z) <= 1), [0.5, -0.5], [0.5, -0.6]),
+    "cost of its own": (
+        problem_with(lambda z: cp.sum(z) == 1, cost=lambda z, u: u @ z + cp.sum_squares(z), nonneg=True),
+        [0.5, 0.5],
+        [0.5, 0.4],
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_a_decision_breaks_is_measured(kind):
+    problem, kept, broken = KINDS[kind]
+    nothing = np.zeros((3, 0))
+    # Rounding in the last digits breaks nothing.
+    by = Limits.of(problem).broken_by(np.array([kept, broken, np.multiply(kept, 1 + 1e-9)]), nothing)
+    assert by[0] <= KEPT_WITHIN >= by[2]
+    assert by[1] > 100 * KEPT_WITHIN
+
+
+def test_constraints_with_parameters_are_kept_row_by_row():
+    z, most = cp.Variable(2, nonneg=True), cp.Parameter(nonneg=True, name="most")
+    problem = ph.DecisionProblem(decision=z, cost=lambda z, u: u @ z, constraints=[cp.sum(z) <= most], n_outcomes=2)
+    by = Limits.of(problem).broken_by(np.ones((3, 2)), np.array([[3.0], [2.0], [1.5]]))
+    assert (by <= KEPT_WITHIN).tolist() == [True, True, False]
+
+
+def policy(X):
+    """Everything on one outcome, and too much of it in a few rows."""
+    z = np.column_stack([X[:, 0] < 0, X[:, 0] >= 0]).astype(float)
+    return np.where((X[:, 0] > 2.0)[:, None], 1.2 * z, z)
+
+
+def test_infeasible_decisions_are_refused_and_count_as_infinitely_expensive():
+    X, Y = ph.data.make_synthetic(300, rng=np.random.default_rng(2))
+    is_broken = X[:, 0] > 2.0
+    assert 2 < is_broken.sum() < 20
+    decider = ph.RobustDecider(
+        ph.problems.simplex_linear([-0.08, 0.0]), LinearRegression(), plan=policy, random_state=0
+    )
+    with pytest.warns(RuntimeWarning, match="breaks the constraints"):
+        found = decider.fit(X, Y).decide(X)
+    assert (found.status[is_broken] == Status.REFUSED).all()
+    assert (found.status[~is_broken] == Status.FINISHED).all()
+    assert not found.is_optimal.any()
+    assert np.isnan(found.cost_bound[is_broken]).all()
+    assert np.isfinite(found.cost_bound[~is_broken]).all()
+    assert "breaks the constraints by 0.0" in found.detail[int(np.argmax(is_broken))]
+    assert "within 1e-06. Let the policy return the nearest" in found.detail[int(np.argmax(is_broken))]
+    scores = decider.model_.family.at(X).scores(Y)
+    assert (np.isinf(scores) == is_broken).all()
+
+
+def test_a_policy_that_is_mostly_infeasible_is_refused_by_fit_with_a_decision_it_gave():
+    X, Y = ph.data.make_synthetic(100, rng=np.random.default_rng(2))
+    decider = ph.RobustDecider(
+        ph.problems.simplex_linear([-0.08, 0.0]), LinearRegression(), plan=lambda X: np.full((len(X), 2), 0.7)
+    )
+    with pytest.raises(ValueError, match=r"in 50 of 50 training and learning rows it does not.*\[0.7 0.7\] breaks"):
+        decider.fit(X, Y)
