@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from threading import Lock
 from typing import Any, Self
 
@@ -24,6 +25,7 @@ from polyhedge.fitted import Telling
 from polyhedge.following import FollowsOutcomes
 from polyhedge.learners import Auto, Learner, Samples, learn_with_spread
 from polyhedge.model import Record, calibrated_radii, fitted_model
+from polyhedge.plans import LeastMean
 from polyhedge.plans.development import Given, planned_guard
 from polyhedge.predictors import Predictor, as_predictor
 from polyhedge.problems import DecisionProblem
@@ -309,7 +311,7 @@ class RobustDecider(FollowsOutcomes, Decides, Telling, NestedSettings):
         sets, n_learn, calibrate_rows, reference = self._learn(given)
         family: RegionFamily = sets
         if is_cost:
-            family = Guard(given.problem, sets.predictor, SetPlan(sets))
+            family = Guard(given.problem, sets.predictor, SetPlan(replace(sets, ties=None)))
         return family, n_learn, calibrate_rows, reference
 
     def _learn(self, given: Given) -> tuple[ScaledSet, int, IndexArray, dict[str, Array]]:
@@ -332,6 +334,8 @@ class RobustDecider(FollowsOutcomes, Decides, Telling, NestedSettings):
         if self.learn_result_.interrupted and not learner.needs.keep_interrupted:
             raise KeyboardInterrupt("fit was interrupted: learn_result_ has the best set so far, without a radius.")
         sets = ScaledSet(given.problem, predictor, self.learn_result_.set, spread)
+        placed = sets.around(centers, take_rows(X, learn_rows))
+        sets = replace(sets, ties=LeastMean.of(given.problem, placed.residuals(Y[learn_rows])))
         return sets, len(learn_rows), calibrate_rows, reference
 
     @property

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from polyhedge.io.sets import set_from_state, set_to_state, spread_from_state, spread_to_state
-from polyhedge.plans import LawPlan, MarginPath, path_from, plan_from
+from polyhedge.plans import LawPlan, MarginPath, path_from, plan_from, ties_from
 from polyhedge.predictors import Predictor
 from polyhedge.problems import DecisionProblem
 from polyhedge.regions import Guard, Path, RegionFamily, ScaledSet, SetPlan
@@ -22,10 +22,11 @@ GUARANTEES = {
 def family_to_state(family: RegionFamily) -> dict[str, Any]:
     """Plain data of a family, as entries of a model's state."""
     sets = getattr(family, "sets", None)
-    state: dict[str, Any] = {"family": family.kind, "set": None, "spread": None}
+    state: dict[str, Any] = {"family": family.kind, "set": None, "spread": None, "ties": None}
     if sets is not None:
         state["set"] = set_to_state(sets.shape)
         state["spread"] = None if sets.spread is None else spread_to_state(sets.spread)
+        state["ties"] = None if sets.ties is None else sets.ties.points
     if isinstance(family, Guard | Path):
         state["plan"] = {"kind": family.plan.kind, **family.plan.state()}
     elif not isinstance(family, ScaledSet):
@@ -38,7 +39,8 @@ def family_from_state(state: Mapping[str, Any], problem: DecisionProblem, predic
     sets = None
     if state["set"] is not None:
         shape = set_from_state(state["set"])
-        sets = ScaledSet(problem, predictor, shape, spread_from_state(state.get("spread")))
+        ties = None if state.get("ties") is None else ties_from(problem, state["ties"])
+        sets = ScaledSet(problem, predictor, shape, spread_from_state(state.get("spread")), ties)
     kind = state.get("family", ScaledSet.kind)
     if kind == Guard.kind:
         return Guard(problem, predictor, _plan(state["plan"], sets, problem))

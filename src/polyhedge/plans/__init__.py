@@ -4,9 +4,11 @@ from polyhedge.plans.laws import PlanRows
 from polyhedge.plans.margin_path import MarginPath, fit_path, path_from
 from polyhedge.plans.plan import LawPlan, fit_plan, plan_from
 from polyhedge.plans.report import PlanReport, report_from
+from polyhedge.plans.ties import LeastMean, ties_from
 
 __all__ = [
     "LawPlan",
+    "LeastMean",
     "MarginPath",
     "PlanReport",
     "PlanRows",
@@ -15,4 +17,5 @@ __all__ = [
     "path_from",
     "plan_from",
     "report_from",
+    "ties_from",
 ]

@@ -6,7 +6,7 @@ This is the set of the paper, and the only place that knows centres and scales.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 
@@ -23,6 +23,17 @@ _VOLUME_REGIONS = 20
 """Regions of different form whose volumes are averaged: each may take a second."""
 
 
+class Ties(Protocol):
+    """Chooses among decisions of one row that have the same bound."""
+
+    @property
+    def points(self) -> Array:
+        """Residuals (n, d) of learning rows by which it chooses."""
+
+    def broken(self, placed: PlacedSet, radii: Array, found: Decisions) -> Decisions:
+        """The decisions with their ties broken: bounds are those that were found."""
+
+
 @dataclass(frozen=True, eq=False)
 class ScaledSet:
     """One shape of residuals around every prediction.
@@ -32,12 +43,15 @@ class ScaledSet:
     problem, predictor : what is decided, and what gives the centres.
     shape : the set of residuals; where there is a spread, of residuals divided by it.
     spread : predicts the factor by which the set is scaled at each row; None for 1.
+    ties : chooses where several decisions have the same bound; None for the one that is found first, as in files before
+        version 3 (`dataclasses.replace(family, ties=None)` is how a study compares the two).
     """
 
     problem: DecisionProblem
     predictor: Predictor
     shape: UncertaintySet
     spread: Spread | None = None
+    ties: Ties | None = None
     kind: ClassVar[str] = "set"
     scores_need_parameters: ClassVar[bool] = False
     trains_on_learning_rows: ClassVar[bool] = False
@@ -64,7 +78,7 @@ class ScaledSet:
         self, centers: Array, features: Any, values: Array | None = None, work: Work = DEFAULT_WORK
     ) -> PlacedSet:
         """The sets where the predictions are known already."""
-        return PlacedSet(self.problem, self.shape, centers, self.scales(features, centers), values, work)
+        return PlacedSet(self.problem, self.shape, centers, self.scales(features, centers), values, work, self.ties)
 
     def scales(self, features: Any, centers: Array) -> Array:
         """How many times its calibrated size the set has at each row (N,)."""
@@ -81,6 +95,7 @@ class PlacedSet:
     scales: Array
     values: Array | None = None
     work: Work = DEFAULT_WORK
+    ties: Ties | None = None
 
     def residuals(self, outcomes: Array) -> Array:
         """Outcome minus prediction over scale (N, d): what the shape is a set of."""
@@ -92,7 +107,7 @@ class PlacedSet:
 
     def decide(self, radii: Array) -> Decisions:
         """Robust decisions, each the best against the worst outcome of its set."""
-        return decide(
+        found = decide(
             self.problem,
             self.shape,
             radii,
@@ -101,7 +116,9 @@ class PlacedSet:
             parameters=None if self.values is None else by_row(self.problem.parameters, self.values),
             n_jobs=self.work.n_jobs,
             progress=self.work.progress,
+            tell_ties=self.ties is not None,
         )
+        return found if self.ties is None else self.ties.broken(self, radii, found)
 
     def region(self, row: int, radius: float) -> Region:
         """The set of outcomes around one prediction, cut by what is known of outcomes."""

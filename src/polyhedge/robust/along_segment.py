@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from polyhedge._validation import Array, Indices
+from polyhedge._validation import Array, Indices, Mask
 from polyhedge.problems.segment import Segment
 from polyhedge.robust.support import Maximiser
 from polyhedge.solvers.evidence import ROUNDING
@@ -140,6 +140,22 @@ def decide_along(segment: Segment, support: SupportAlongSegment, centers: Array)
             segment, table, centers[block], found.s[block], found.cost_bound[block], found.worst_residual[block]
         )
     return found
+
+
+def ties_along(segment: Segment, support: SupportAlongSegment, centers: Array) -> Mask:
+    """Contexts (N,) whose worst-case cost is level along a piece of the segment, up to rounding."""
+    if segment.base[2] > 0:
+        return np.zeros(len(centers), dtype=bool)
+    table, may_tie = _table(support, 0.0), np.empty(len(centers), dtype=bool)
+    # What slopes are sums of: rounding is a share of these, also where the slopes themselves cancel out.
+    largest = float(np.abs(support.points @ np.stack([segment.v0, segment.v1]).T).max()) + abs(float(segment.base[1]))
+    sizes = np.abs(segment.v0) + np.abs(segment.v1)
+    for k in range(0, len(centers), BLOCK):
+        t = _products(centers[k : k + BLOCK], segment.v0 - segment.v1)
+        t -= segment.base[1]
+        near = _SAME * (largest + _products(np.abs(centers[k : k + BLOCK]), sizes))
+        may_tie[k : k + BLOCK] = table.locate(t + near) != table.locate(t - near)
+    return may_tie
 
 
 def _decide_block(segment: Segment, table: _Table, centers: Array, s: Array, bound: Array, worst: Array) -> None:

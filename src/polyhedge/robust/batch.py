@@ -18,7 +18,8 @@ from polyhedge._validation import Array, Indices, Mask
 from polyhedge.robust.counterpart import Counterpart
 from polyhedge.robust.pairs import DenseProgram, Pairs, complementary_pairs, independent_rows, prove
 from polyhedge.robust.pivots import DualSimplex, PivotRule, PrincipalPivots, pivot_all
-from polyhedge.robust.regions import Region, is_certified, region_at
+from polyhedge.robust.regions import Region, is_certified, lies_inside, region_at
+from polyhedge.robust.uniqueness import Uniqueness
 from polyhedge.robust.workers import in_order
 from polyhedge.robust.worst_residual import WorstResidual
 from polyhedge.solvers.program import Solution
@@ -43,19 +44,20 @@ _MOST_PAIRS = 400
 
 @dataclass
 class BatchDecisions:
-    """Decisions, bounds, worst-case residuals and gaps of N contexts, and which are still to be solved."""
+    """Decisions, bounds, worst residuals and gaps of N contexts, which are still to be solved, and which may tie."""
 
     z: Array
     cost_bound: Array
     residual: Array
     gap: Array
     is_open: Mask
+    may_tie: Mask
 
     @classmethod
     def undecided(cls, n: int, p: int, d: int) -> BatchDecisions:
         """Room for N contexts, all open."""
-        nan = np.nan
-        return cls(np.full((n, p), nan), np.full(n, nan), np.full((n, d), nan), np.zeros(n), np.ones(n, dtype=bool))
+        nan, is_open = np.nan, np.ones(n, dtype=bool)
+        return cls(np.full((n, p), nan), np.full(n, nan), np.full((n, d), nan), np.zeros(n), is_open, ~is_open)
 
 
 def decide_in_batch(
@@ -83,6 +85,7 @@ class BatchEngine:
         self.counterpart, self.program, self.pairs, self.rule = counterpart, program, pairs, rule
         self.center = center
         self.worst = WorstResidual(counterpart)
+        self.unique = Uniqueness.of(counterpart.parametric)
         # As a function of the prediction the optimum is concave where costs move and convex where limits do, so
         # that tangents taken at other predictions bound it: the tightest names the most promising region.
         self.value_sign = 1.0 if counterpart.parametric.rhs_slope.nnz else -1.0
@@ -128,7 +131,8 @@ class BatchEngine:
         z = proven.x[:, self.counterpart.problem.feasible.z_columns]
         residual = self.worst.at(proven.y)
         is_open = ~(proven.is_optimal & ends.has_ended & np.isfinite(residual).all(axis=1))
-        return BatchDecisions(z, proven.value, residual, proven.gap, is_open), ends.is_flipped
+        may_tie = ~self.unique.is_seen(proven.y)
+        return BatchDecisions(z, proven.value, residual, proven.gap, is_open, may_tie), ends.is_flipped
 
 
 def batch_engine(counterpart: Counterpart, center: Array, reach: Array) -> BatchEngine | None:
@@ -189,6 +193,9 @@ class _Pool:
         # Where costs and limits both move, the weights of fixed pieces do, and the heaviest changes within a region.
         self.weights: list[Array | None] = []
         self.bounds: list[Array] = []
+        # On the edge of a region two decisions are best where its tests are of prices, not where they are of limits.
+        self.may_tie: list[bool] = []
+        self.edge = _PROVEN if engine.unique.prices_move else -np.inf
         self.scores = np.zeros((0, engine.pairs.q.shape[1]))
         self.known: set[bytes] = set()
         self.size_limit = int(min(_POOL_SIZE, max(_POOL_BYTES // engine.rule.tableau.nbytes, 16)))
@@ -208,12 +215,14 @@ class _Pool:
         for begin, end in pairwise(cuts):
             rows = order[begin:end]
             k, part = int(which[rows[0]]), F[rows]
-            inside = self.regions[k].contains(part)
+            margins = self.regions[k].margins(part)
+            inside = lies_inside(margins)
             if not inside.all():
                 outside.append(rows[~inside])
-                rows, part = rows[inside], part[inside]
+                rows, part, margins = rows[inside], part[inside], margins[inside]
             if len(rows):
                 self._fill(k, rows, part, found)
+                found.may_tie[rows] = self.may_tie[k] | (margins <= self.edge)
         return np.concatenate(outside) if outside else np.zeros(0, dtype=np.int64)
 
     def _fill(self, k: int, rows: Indices, F: Array, found: BatchDecisions) -> None:
@@ -270,6 +279,7 @@ class _Pool:
         self.regions.append(region)
         self.maps.append(np.ascontiguousarray(np.vstack([z, residual, value]).T))
         self.weights.append(weights)
+        self.may_tie.append(not bool(engine.unique.is_seen((Y @ F)[None])[0]))
         bound = engine.rule.bound(region.start.tableau)
         self.bounds.append(engine.value_sign * _tangent(U, F) if bound is None else bound)
 

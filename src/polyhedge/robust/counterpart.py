@@ -22,6 +22,7 @@ from polyhedge.problems.feasible_set import FeasibleProgram, Slopes
 from polyhedge.problems.lifted import Lifted
 from polyhedge.robust.parametric import ContextSolver, ParametricProgram
 from polyhedge.robust.support import SupportCertificate, form_at, maximise
+from polyhedge.robust.uniqueness import Uniqueness
 from polyhedge.sets import UncertaintySet
 from polyhedge.solvers.program import Cone, ConicProgram, SolverError, Status
 
@@ -45,7 +46,8 @@ class CounterpartSolution:
     `weights` are the multipliers pi of the pieces (they sum to 1 over the cost), `facet_multipliers`
     the lambda of each piece, `weighted_points` pi times the worst-case residual of each piece,
     `weighted_auxiliary` pi times its auxiliary coordinates in the set's conic form, `reach` how far these and the
-    residuals of the cost's pieces lie from 0. `size` is that of the costs at stake, see `Solution`.
+    residuals of the cost's pieces lie from 0. `size` is that of the costs at stake, see `Solution`. `may_tie` says that
+    the multipliers leave room for other decisions of the same value.
     """
 
     z: Array
@@ -58,6 +60,7 @@ class CounterpartSolution:
     weighted_points: Array
     weighted_auxiliary: Array
     size: float
+    may_tie: bool = False
 
     @property
     def reach(self) -> Array:
@@ -96,6 +99,7 @@ class Counterpart:
         self.n_support_rows = len(self.support_rows[0])
         self.blocks: list[_Block] = []
         self.parametric = self._build()
+        self.unique = Uniqueness.of(self.parametric)
         self.solver = ContextSolver(self.parametric, None if reference is None else self.parametric.frame_at(reference))
 
     def _build(self) -> ParametricProgram:
@@ -183,6 +187,7 @@ class Counterpart:
             facet_multipliers=multipliers,
             weighted_points=lifted[:, :d],
             weighted_auxiliary=lifted[:, d:],
+            may_tie=not bool(self.unique.is_seen(solution.y[None])[0]),
         )
 
     def worst_residual(self, solution: CounterpartSolution) -> Array:

@@ -28,6 +28,7 @@ def decide(
     parameters: Mapping[Any, Any] | None = None,
     n_jobs: int | None = None,
     progress: Progress | None = None,
+    tell_ties: bool = False,
 ) -> Decisions:
     """The exact robust decision around each prediction.
 
@@ -42,6 +43,7 @@ def decide(
     parameters : values of the problem's parameters, by name: one for all contexts, or one for each of them.
     n_jobs : number of threads, None for one a core; the decisions do not depend on it.
     progress : called now and then with the number of contexts decided and the number of all.
+    tell_ties : whether `may_tie` of the decisions is asked for, which costs a little.
 
     Examples
     --------
@@ -61,7 +63,7 @@ def decide(
     sizes, which = _distinct_sizes(radius, scales, len(centers))
 
     def work(k: int, rows: Any, tell: Progress | None) -> Decisions:
-        job = Job(problem, scaled(shape, sizes[k][1]), sizes[k][0], n_jobs)
+        job = Job(problem, scaled(shape, sizes[k][1]), sizes[k][0], n_jobs, tell_ties)
         return _decide(job, centers[rows], values[rows], tell)
 
     return work(0, slice(None), progress) if len(sizes) == 1 else _in_groups(which, len(sizes), work, progress)

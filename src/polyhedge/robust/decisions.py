@@ -98,6 +98,8 @@ class Decisions:
         Mean cost that a plan expects of its decision; None where the decision is robust against a set.
     radii : (N,)
         Calibrated radii that the bounds hold for, where a decider made them: what `update` counts errors against.
+    may_tie : (N,) of bool
+        Where other decisions may have the same bound; None where it is not known.
     """
 
     flat: Array
@@ -111,6 +113,7 @@ class Decisions:
     labels: Labels | None = None
     expected_cost: Array | None = None
     radii: Array | None = None
+    may_tie: NDArray[np.bool_] | None = None
 
     def __post_init__(self) -> None:
         nameless = [i for i in np.flatnonzero(np.isnan(self.cost_bound)) if self.status[i].has_solution]
@@ -239,7 +242,7 @@ class Decisions:
 
 
 _ARRAYS = ("flat", "cost_bound", "worst_outcome", "active_facets", "status", "gap")
-_IF_KNOWN = ("expected_cost", "radii")
+_IF_KNOWN = ("expected_cost", "radii", "may_tie")
 _FEW = 6  # entries of a decision that a line shows by name
 _SHOWN = 10  # rows that a printed text or table shows: they fit a screen
 
@@ -255,9 +258,10 @@ def joined(parts: Sequence[Decisions], rows: Sequence[Indices]) -> Decisions:
     arrays: dict[str, Any] = {name: np.concatenate([getattr(part, name) for part in parts])[back] for name in _ARRAYS}
     texts = [text for part in parts for text in (part.detail or ("",) * len(part))]
     detail = tuple(texts[i] for i in back) if any(texts) else ()
-    expected = [part.expected_cost for part in parts if part.expected_cost is not None]
-    known = np.concatenate(expected)[back] if len(expected) == len(parts) else None
-    return Decisions(**arrays, layout=parts[0].layout, detail=detail, expected_cost=known)
+    for name in ("expected_cost", "may_tie"):
+        known = [of_part for part in parts if (of_part := getattr(part, name)) is not None]
+        arrays[name] = np.concatenate(known)[back] if len(known) == len(parts) else None
+    return Decisions(**arrays, layout=parts[0].layout, detail=detail)
 
 
 def statuses(gaps: Array, sizes: Array) -> NDArray[np.object_]:

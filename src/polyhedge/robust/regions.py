@@ -32,9 +32,14 @@ class Region:
     Y: Array
     is_active: Mask
 
-    def contains(self, F: Array) -> Mask:
-        """Which contexts, as rows [1, f], lie in the region."""
-        return np.asarray((F @ self.tests).min(axis=1, initial=np.inf) >= -_OUTSIDE)
+    def margins(self, F: Array) -> Array:
+        """How far inside the region contexts lie, as rows [1, f]; on its edge zero, outside negative."""
+        return np.asarray((F @ self.tests).min(axis=1, initial=np.inf))
+
+
+def lies_inside(margins: Array) -> Mask:
+    """Whether contexts with these margins belong to the region."""
+    return np.asarray(margins >= -_OUTSIDE)
 
 
 def region_at(rule: PivotRule, pairs: Pairs, flipped: Indices) -> Region | None:

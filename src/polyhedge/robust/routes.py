@@ -20,7 +20,7 @@ from polyhedge._validation import Array, Indices
 from polyhedge.problems import DecisionProblem
 from polyhedge.problems.lifted import Lifted
 from polyhedge.robust.adversary import Adversary
-from polyhedge.robust.along_segment import decide_along, support_along
+from polyhedge.robust.along_segment import decide_along, support_along, ties_along
 from polyhedge.robust.batch import BatchDecisions, Progress, decide_in_batch
 from polyhedge.robust.counterpart import Counterpart, CounterpartSolution
 from polyhedge.robust.decisions import Decisions, all_optimal, numbered_facets, tight_facets
@@ -48,6 +48,7 @@ class Job:
     shape: UncertaintySet
     radius: float
     n_jobs: int | None
+    tells_ties: bool = False
 
 
 @dataclass(frozen=True)
@@ -76,6 +77,7 @@ class _Row:
     status: Status
     gap: float
     detail: str
+    may_tie: bool = False
 
 
 def is_steady(problem: DecisionProblem, shape: UncertaintySet, radius: float) -> bool:
@@ -103,8 +105,11 @@ def _along_segment(job: Job, centers: Array, progress: Progress | None) -> Decis
     z, bound = np.empty((n, problem.n_decisions)), np.empty(n)
     worst = np.empty((n, problem.n_outcomes))
     tight = np.empty((n, numbered_facets(shape)), dtype=bool)
+    may_tie = np.zeros(n, dtype=bool)
 
     def fill(chunk: slice) -> None:
+        if job.tells_ties:
+            may_tie[chunk] = ties_along(segment, support, centers[chunk])
         found = decide_along(segment, support, centers[chunk])
         for j, (low, high) in enumerate(zip(segment.z0, segment.z1, strict=True)):
             z[chunk, j] = low + found.s * (high - low)
@@ -116,7 +121,7 @@ def _along_segment(job: Job, centers: Array, progress: Progress | None) -> Decis
     for chunk, _ in zip(chunks, in_order(fill, chunks, n_jobs=job.n_jobs), strict=True):
         if progress is not None:
             progress(min(chunk.stop, n), n)
-    return Decisions(z, bound, worst, tight, all_optimal(n), np.zeros(n), problem.layout)
+    return Decisions(z, bound, worst, tight, all_optimal(n), np.zeros(n), problem.layout, may_tie=may_tie)
 
 
 def _by_pieces(job: Job, centers: Array, progress: Progress | None) -> Decisions:
@@ -195,10 +200,10 @@ def _from_counterpart(job: Job, counterpart: Counterpart, context: Array, soluti
         return _Row(solution.z, _NO_BOUND.get(status, np.nan), nothing, status, np.inf, detail)
     residual = counterpart.worst_residual(solution)
     if np.isfinite(residual).all():
-        return _Row(solution.z, solution.value, center + residual, solution.status, solution.gap, "")
+        return _Row(solution.z, solution.value, center + residual, solution.status, solution.gap, "", solution.may_tie)
     worst = Adversary(problem, job.shape, job.radius, center).worst_case(solution.z)
     gap = max(worst.value - solution.value, 0.0) + solution.gap
-    return _Row(solution.z, worst.value, worst.outcome, solution.status, gap, "")
+    return _Row(solution.z, worst.value, worst.outcome, solution.status, gap, "", solution.may_tie)
 
 
 def diagnose(
@@ -257,6 +262,7 @@ def _collect(
     for k, (i, row) in enumerate(zip(open_contexts, rows, strict=True), start=1):
         decided.z[i], decided.cost_bound[i], worst[i] = row.z, row.value, row.outcome
         status[i], decided.gap[i], detail[i] = row.status, row.gap, row.detail
+        decided.may_tie[i] = row.may_tie
         if progress is not None and (k % _PART == 0 or k == len(open_contexts)):
             progress(n - len(open_contexts) + k, n)
     decided.z += 0.0  # no negative zeros
@@ -269,6 +275,7 @@ def _collect(
         gap=decided.gap,
         layout=job.problem.layout,
         detail=tuple(detail),
+        may_tie=decided.may_tie,
     )
 
 
