@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 import polyhedge as ph
 from polyhedge import cli
 from polyhedge.learners import Auto, Descent, Samples, Spread, choose_spread, spread_choice
+from polyhedge.learners.forest import Forest
 from polyhedge.plots.curves import cost_curve
 from polyhedge.report.held_out import observe
 from polyhedge.robust import decide
@@ -74,7 +75,7 @@ def test_levels_are_few_and_larger_where_residuals_are(decider):
     assert 2.5 < ratio ** (1 / decider.spread_.power) < 5.5
 
 
-def test_the_forest_predicts_what_scikit_learn_predicts():
+def test_the_forest_predicts_what_scikit_learn_predicts_up_to_the_steps_of_its_grid():
     X, Y = uneven(400)
     X = X.astype(np.float32).astype(np.float64)  # scikit-learn rounds features before it compares
     centers, sizes = X[:, :2], np.abs(Y - X[:, :2]).mean(axis=1)
@@ -82,7 +83,21 @@ def test_the_forest_predicts_what_scikit_learn_predicts():
     forest = RandomForestRegressor(len(spread.roots), min_samples_leaf=5, max_depth=16, random_state=3)
     matrix = np.hstack([X, centers])
     expected = forest.fit(matrix, sizes / sizes.mean()).predict(matrix)
-    np.testing.assert_allclose(spread._forest(matrix), expected, rtol=1e-12)
+    np.testing.assert_allclose(spread._forest(matrix), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("unit", [1e-6, 0.3, 1e3, 1e8])
+def test_trees_are_the_same_in_all_units_although_many_splits_part_the_rows_alike(unit):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=80)
+    # Columns order the rows alike or the other way round: only the order of sums can tell their splits apart.
+    X, centers, targets = np.column_stack([x, -x, -(x**3)]), x[:, None], np.abs(rng.normal(size=(80, 2))) / 3
+    usual, unseen = Forest.fit(X, centers, targets, min_leaf=2, seed=0)
+    other, its_unseen = Forest.fit(X, unit * centers, unit * targets, min_leaf=2, seed=0)
+    for name in ("feature", "left", "right", "roots"):
+        np.testing.assert_array_equal(getattr(other, name), getattr(usual, name))
+    np.testing.assert_allclose(other.value / unit, usual.value, rtol=1e-12)
+    np.testing.assert_allclose(its_unseen / unit, unseen, rtol=1e-12)
 
 
 def test_columns_of_a_frame_are_found_by_name_and_text_is_left_out():
@@ -438,10 +453,10 @@ def test_a_stored_spread_decides_the_same_to_the_last_bit(tmp_path):
 
 
 def test_commands_tell_of_a_spread_in_a_few_words(tmp_path):
-    X, Y = uneven(900)
+    X, Y = uneven(1000)
     table = pd.DataFrame(X, columns=["a", "b", "c"]).assign(u=Y[:, 0], v=Y[:, 1], hard=X[:, 2] > 0.5)
-    table.iloc[:600].to_csv(tmp_path / "history.csv", index=False)
-    table.iloc[600:].to_csv(tmp_path / "fresh.csv", index=False)
+    table.iloc[:700].to_csv(tmp_path / "history.csv", index=False)
+    table.iloc[700:].to_csv(tmp_path / "fresh.csv", index=False)
     (tmp_path / "problem.toml").write_text(
         'kind = "simplex_linear"\noutcomes = ["u", "v"]\nc = [-0.08, 0.0]\n', encoding="utf-8"
     )

@@ -23,7 +23,7 @@ from polyhedge.data import Split
 from polyhedge.model import Model, Record, calibrated_radii, fitted_model
 from polyhedge.predictors import as_predictor
 from polyhedge.regions import Guard, RegionFamily, ScaledSet, SetPlan
-from polyhedge.regions.guard import steady_predictions
+from polyhedge.regions.steady import Grid, steady_predictions
 
 N_CATEGORIES = 2
 
@@ -249,15 +249,20 @@ class Wobbly:
         return np.asarray(X * (1 + noise))
 
 
-def test_predictions_of_a_guard_do_not_depend_on_the_batch_even_half_way_between_two_numbers() -> None:
+@pytest.mark.parametrize("shift", [None, 0.0, 1e6])
+def test_predictions_of_a_guard_do_not_depend_on_the_batch_even_half_way_between_two_numbers(
+    shift: float | None,
+) -> None:
     rng = np.random.default_rng(0)
-    middle = (rng.integers(2**31, 2**32, size=(50, 2)) + 0.5) * 2.0**-30
-    rows = np.vstack([middle, rng.normal(size=(50, 2)), [[1.0, 0.0]]])
-    together = steady_predictions(Wobbly(), rows)
+    grid = None if shift is None else Grid.of(rng.normal(size=(100, 2)) + shift)
+    origin, step = (np.zeros(2), np.full(2, 2.0**-30)) if grid is None else (grid.origin, grid.step)
+    middle = origin + (rng.integers(2**31, 2**32, size=(50, 2)) + 0.5) * step
+    rows = np.vstack([middle, rng.normal(size=(50, 2)) + origin, [[1.0, 0.0]]])
+    together = steady_predictions(Wobbly(), rows, grid)
     for size in (1, 3):
-        parts = [steady_predictions(Wobbly(), rows[k : k + size]) for k in range(0, len(rows), size)]
+        parts = [steady_predictions(Wobbly(), rows[k : k + size], grid) for k in range(0, len(rows), size)]
         np.testing.assert_array_equal(np.vstack(parts), together)
-    np.testing.assert_allclose(together, rows, rtol=1e-9)
+    np.testing.assert_allclose(together - origin, rows - origin, rtol=1e-9, atol=step.max())
 
 
 def test_guard_of_decisions_from_a_shared_pool_does_not_depend_on_the_batch() -> None:

@@ -66,6 +66,8 @@ REFUSED = {
     "a tail of nothing": ((*RULES, 1, "risk"), 1.0, r"must lie in \[0, 1\)"),
     "a hundred rules": (RULES, [RULE] * 100, "at most 3 laws and 20 rules"),
     "a level that is no number": (("plan", "level"), float("nan"), "its level lie between 0 and 1"),
+    "a grid of other outcomes": (("grid", "origin"), np.zeros(3), "must have 2 origins and steps"),
+    "a grid that goes back": (("grid", "step"), -np.ones(2), "must not be negative"),
     "a bound in words": ((*ENTRY, "bound"), "much", "could not convert string to float"),
     "no bound": ((*ENTRY, "bound"), None, "must be a string or a real number"),
     "shares beyond all": ((*ENTRY, "share"), 7.0, "must add up to 1"),

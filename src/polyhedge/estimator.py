@@ -30,7 +30,7 @@ from polyhedge.plans.development import Given, planned_guard
 from polyhedge.predictors import Predictor, as_predictor
 from polyhedge.problems import DecisionProblem
 from polyhedge.problems.parameters import from_columns, parameter_rows
-from polyhedge.regions import Guard, RegionFamily, ScaledSet, SetPlan
+from polyhedge.regions import Grid, Guard, RegionFamily, ScaledSet, SetPlan
 from polyhedge.rows import (
     at_reference,
     check_features,
@@ -311,7 +311,8 @@ class RobustDecider(FollowsOutcomes, Decides, Telling, NestedSettings):
         sets, n_learn, calibrate_rows, reference = self._learn(given)
         family: RegionFamily = sets
         if is_cost:
-            family = Guard(given.problem, sets.predictor, SetPlan(replace(sets, ties=None)))
+            learned = sets.predictor.predict(take_rows(given.X, given.split.learn))
+            family = Guard(given.problem, sets.predictor, SetPlan(replace(sets, ties=None)), Grid.of(learned))
         return family, n_learn, calibrate_rows, reference
 
     def _learn(self, given: Given) -> tuple[ScaledSet, int, IndexArray, dict[str, Array]]:

@@ -19,7 +19,7 @@ from polyhedge.metrics import Proportion, proportion
 from polyhedge.model import Model, calibrated_radii
 from polyhedge.plans.development import Given, refreshed_guard
 from polyhedge.predictors import Predictor, as_predictor
-from polyhedge.regions import Guard, RegionFamily, ScaledSet, SetPlan
+from polyhedge.regions import Grid, Guard, RegionFamily, ScaledSet, SetPlan
 from polyhedge.robust import Decisions
 from polyhedge.rows import generator, n_rows_of, outcome_names_of
 
@@ -243,5 +243,6 @@ def _refreshed_sets(model: Model, given: Given) -> RegionFamily:
         predictor.fit(take_rows(given.X, train), given.Y[train])
     moved = replace(sets, predictor=predictor)
     if isinstance(model.family, Guard):
-        return Guard(model.problem, predictor, SetPlan(moved, model.family.set_radius(0.0)))
+        grid = Grid.of(predictor.predict(take_rows(given.X, train)))
+        return Guard(model.problem, predictor, SetPlan(moved, model.family.set_radius(0.0)), grid)
     return moved

@@ -32,6 +32,8 @@ _MOST_ROWS = 2000
 """Rows on which predictors are compared: a choice between three needs no more."""
 _N_FOLDS = 3
 """The fewest folds that train on most of the rows."""
+_TIE = 1e-9
+"""Share of the variance below which errors are the same, so that rounding does not choose."""
 _RIDGE_PENALTIES = (0.01, 0.1, 1.0, 10.0, 100.0, 1000.0)
 
 
@@ -95,7 +97,7 @@ def choose_predictor(
         predicted = cross_val_predict(pipeline, X, target, groups=groups, cv=folds, params=params).reshape(Y.shape)
         squares = np.average((Y - predicted) ** 2, axis=0, weights=weights)
         errors[name] = float((squares / spread).mean())
-    best = min(errors, key=lambda name: errors[name])
+    best = next(name for name in errors if errors[name] <= min(errors.values()) + _TIE)
     compared = ", ".join(f"{name} {error:.3g}" for name, error in errors.items())
     return best, f"share of the variance left unexplained in cross-validation on the training rows: {compared}"
 

@@ -10,6 +10,7 @@ from polyhedge.plans import LawPlan, MarginPath, path_from, plan_from, ties_from
 from polyhedge.predictors import Predictor
 from polyhedge.problems import DecisionProblem
 from polyhedge.regions import Guard, Path, RegionFamily, ScaledSet, SetPlan
+from polyhedge.regions.steady import grid_from
 
 GUARANTEES = {
     "set": "the outcome lies in the set",
@@ -29,6 +30,7 @@ def family_to_state(family: RegionFamily) -> dict[str, Any]:
         state["ties"] = None if sets.ties is None else sets.ties.points
     if isinstance(family, Guard | Path):
         state["plan"] = {"kind": family.plan.kind, **family.plan.state()}
+        state["grid"] = None if family.grid is None else family.grid.state()
     elif not isinstance(family, ScaledSet):
         raise ValueError(f"A region family of type {type(family).__name__} cannot be stored.")
     return state
@@ -42,12 +44,13 @@ def family_from_state(state: Mapping[str, Any], problem: DecisionProblem, predic
         ties = None if state.get("ties") is None else ties_from(problem, state["ties"])
         sets = ScaledSet(problem, predictor, shape, spread_from_state(state.get("spread")), ties)
     kind = state.get("family", ScaledSet.kind)
+    grid = grid_from(state.get("grid"), problem.n_outcomes)
     if kind == Guard.kind:
-        return Guard(problem, predictor, _plan(state["plan"], sets, problem))
+        return Guard(problem, predictor, _plan(state["plan"], sets, problem), grid)
     if kind == Path.kind:
         if state["plan"]["kind"] != MarginPath.kind:
             raise ValueError(f"{state['plan']['kind']!r} is not a known kind of path.")
-        return Path(problem, predictor, path_from(problem, state["plan"]))
+        return Path(problem, predictor, path_from(problem, state["plan"]), grid)
     if kind != ScaledSet.kind or sets is None:
         raise ValueError(f"{kind!r} is not a known kind of region family.")
     return sets

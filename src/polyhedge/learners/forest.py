@@ -10,7 +10,6 @@ import numpy as np
 from sklearn.ensemble import RandomForestRegressor
 
 from polyhedge._validation import Array, Indices, check_count, numbers_of
-from polyhedge.solvers.scaling import power_of_two
 
 # Trees work in single precision.
 _LARGEST = 1e30
@@ -18,6 +17,10 @@ _LARGEST = 1e30
 _N_TREES = 30
 _MAX_DEPTH = 12
 _BLOCK = 4096
+_STEPS = 2.0**20
+"""Steps of the grid on which trees see columns and targets, in a usual deviation: no finer than single precision."""
+_NOISE = 2.0**-44
+"""Share of the largest number of a column that is rounding: a column that is constant but for it must look constant."""
 _MOST_TREES = 64
 """Trees that a file may have: each costs time at every row, and fits grow about thirty."""
 
@@ -130,13 +133,23 @@ def grow(
         oob_score=_no_score if unseen else False,
         random_state=seed,
     )
-    # In single precision, and with a least distance between thresholds: columns must count from their middle.
-    unit = np.array([power_of_two(size) for size in np.abs(matrix - fill).mean(axis=0)])
-    model.fit((matrix - fill) / unit, targets if targets.shape[1] > 1 else targets.ravel())
+    # Two splits that part the rows alike are the same to a tree unless rounding tells them apart. On whole numbers
+    # nothing is rounded, so that trees are the same in all units, and columns count from their middle.
+    step, size = _grid(matrix, fill), _grid(targets, np.zeros(targets.shape[1]))
+    wholes = np.round(targets / size)
+    model.fit(np.round((matrix - fill) / step), wholes if targets.shape[1] > 1 else wholes.ravel())
     nodes = _joined([tree.tree_ for tree in model.estimators_])
-    nodes["threshold"] = fill[nodes["feature"]] + unit[nodes["feature"]] * nodes["threshold"]
-    found = np.asarray(model.oob_prediction_).reshape(targets.shape) if unseen else targets
+    nodes["threshold"] = fill[nodes["feature"]] + step[nodes["feature"]] * nodes["threshold"]
+    nodes["value"] = nodes["value"] * size
+    found = np.asarray(model.oob_prediction_).reshape(targets.shape) * size if unseen else targets
     return nodes, found
+
+
+def _grid(columns: Array, middle: Array) -> Array:
+    """The step (k,) in which each column (n, k) is counted from its middle."""
+    usual, largest = np.abs(columns - middle).mean(axis=0), np.abs(columns).max(axis=0)
+    step = np.maximum(usual / _STEPS, largest * _NOISE)
+    return np.where(step > 0, step, 1.0)
 
 
 def _no_score(truth: Array, found: Array) -> float:

@@ -40,6 +40,8 @@ _N_FOLDS = 3
 # The best of several is taken, and a spread makes every decision dearer to compute: it must lead by more than a shape.
 _MARGINS = 2.0
 _FEWEST = 100
+_TIE = 1e-6
+"""Share of the premium below which two costs are the same: forests often give the same sizes, up to rounding."""
 
 
 def learn_with_spread(
@@ -132,11 +134,11 @@ class _Judge:
     def choose(self, result: LearnResult, handicap: float) -> tuple[LearnResult, Spread | None]:
         n, plain, nominal = self.samples.n, self._cost(np.ones(self.samples.n)), self._nominal
         margin = _MARGINS * handicap / np.sqrt(n) * max(plain - nominal, 0.0) if np.isfinite(plain) else 0.0
-        best, least = None, plain - margin
+        best, least, tie = None, plain - margin, _TIE * abs(plain - nominal) if np.isfinite(plain) else 0.0
         for candidate in self._candidates():
             cost = self._cost(candidate.scales)
             logger.info("%s costs %g, one size for all %g", candidate, cost, plain)
-            if cost < least:
+            if cost < least - tie:
                 best, least = candidate, cost
         if best is None:
             return result, None

@@ -28,6 +28,8 @@ _FEWEST_WINS = 2
 """A winner of one resampling of 25 is dropped: it would cost time at every row, and weigh 4 per cent."""
 _HANDICAP = 0.1
 """Share of the premium, over the square root of the number of rows, that each step of complexity must save."""
+TIE = 1e-6
+"""Share of the spread of costs below which figures are the same: rules often decide alike, up to rounding."""
 _JUDGED, _JUDGED_IF_COSTLY = 120, 30
 """Rows of a fold that are judged where each of them needs a program, and one that is made for it alone."""
 
@@ -93,6 +95,11 @@ class Judged:
         k = attained_rank(len(excess), alpha)
         return float(np.nanmean(planned) + np.partition(excess, k - 1)[k - 1])
 
+    @property
+    def tie(self) -> float:
+        """Differences of figures that are none."""
+        return TIE * float(np.nanstd(self.realised))
+
     def cost(self, rows: Indices | slice = slice(None)) -> float:
         """Mean cost."""
         return float(np.nanmean(self.realised[rows]))
@@ -152,7 +159,7 @@ def choose_planned_by(judged: Sequence[Judged], alpha: float, draws: Sequence[In
     best = judged[0]
     for other in judged[1:]:
         gains = [best.bound(alpha, rows) - other.bound(alpha, rows) for rows in draws]
-        if best.bound(alpha) - other.bound(alpha) > np.std(gains):
+        if best.bound(alpha) - other.bound(alpha) > np.std(gains) + best.tie:
             best = other
     return best
 
@@ -168,7 +175,12 @@ def handicapped(entries: Sequence[Judged], alpha: float, caution: float, rows: I
 
 def winners(entries: Sequence[Judged], alpha: float, caution: float, draws: Sequence[Indices]) -> Counter[int]:
     """How often each entry has the least figure when rows are drawn again."""
-    return Counter(int(np.argmin(handicapped(entries, alpha, caution, rows))) for rows in draws)
+    return Counter(first_least(handicapped(entries, alpha, caution, rows), entries[0].tie) for rows in draws)
+
+
+def first_least(figures: Array, tie: float) -> int:
+    """The first of the least figures; differences up to a tie are none, so that rounding does not choose."""
+    return int(np.argmax(figures <= np.nanmin(figures) + tie)) if np.isfinite(figures).any() else 0
 
 
 def fewest_wins(wins: Counter[int]) -> int:

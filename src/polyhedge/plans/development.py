@@ -20,7 +20,7 @@ from polyhedge.plans.plan import fit_plan
 from polyhedge.plans.policy import fit_policy
 from polyhedge.predictors import Predictor, fold_of, out_of_fold
 from polyhedge.problems import DecisionProblem, NoSolutionError
-from polyhedge.regions import Guard, Path, Plan
+from polyhedge.regions import Grid, Guard, Path, Plan
 from polyhedge.robust import decide_knowing
 
 _N_FOLDS, _ROWS_A_FOLD = 5, 10
@@ -87,16 +87,16 @@ def planned_guard(given: Given, policy: Any, caution: float) -> tuple[Guard | Pa
     calibrate = calibrate[~np.isin(calibrate, made_of)]
     _check_solvable(given.problem, rows)
     is_forward = given.in_time and policy is None and made_of is develop
-    judged = _forward(given, develop, rows) if is_forward else rows
+    judged, grid = _forward(given, develop, rows) if is_forward else rows, Grid.of(rows.centers)
     if given.problem.constraint_names and policy is None:
         path = fit_path(given.problem, rows, given.alpha, caution, given.seed, judged)
-        return Path(given.problem, predictor, path), len(rows), calibrate
+        return Path(given.problem, predictor, path, grid), len(rows), calibrate
     plan: Plan
     if policy is None:
         plan = fit_plan(given.problem, rows, given.alpha, caution, given.seed, judged)
     else:
         plan = fit_policy(given.problem, policy, rows, given.alpha, (given.X, given.Y, split.train), given.seed)
-    return Guard(given.problem, predictor, plan), len(rows), calibrate
+    return Guard(given.problem, predictor, plan, grid), len(rows), calibrate
 
 
 def refreshed_guard(guard: Guard | Path, given: Given) -> Guard | Path:
@@ -106,7 +106,7 @@ def refreshed_guard(guard: Guard | Path, given: Given) -> Guard | Path:
     """
     predictor, rows, _ = _predicted(given, given.split.train)
     plan: Any = guard.plan.refitted(rows, given.seed)  # type: ignore[union-attr]
-    return replace(guard, problem=given.problem, predictor=predictor, plan=plan)
+    return replace(guard, problem=given.problem, predictor=predictor, plan=plan, grid=Grid.of(rows.centers))
 
 
 def _check_solvable(problem: DecisionProblem, rows: PlanRows) -> None:

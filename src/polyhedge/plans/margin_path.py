@@ -17,7 +17,7 @@ import numpy as np
 
 from polyhedge._validation import Array, Indices
 from polyhedge.calibration import attained_rank
-from polyhedge.plans.contest import planned_level
+from polyhedge.plans.contest import TIE, first_least, planned_level
 from polyhedge.plans.costs import PlanProblem
 from polyhedge.plans.laws import LAWS, PlanRows, fit_law, law_from
 from polyhedge.plans.margins import MarginPlanner, Statuses, fit_margins, limits_of, takes_margins
@@ -338,7 +338,8 @@ def _best(entries: Sequence[_Tried], alpha: float, caution: float) -> _Tried:
         return replace(entries[0], margin=max(e.margin for e in entries))
     premium = max(known[0].bound(alpha) - known[0].cost(), 0.0)
     step = _HANDICAP / np.sqrt(len(known[0].needed)) * premium
-    return min(known, key=lambda e: e.figure(alpha, caution) + step * LAWS.index(e.law))
+    figures = np.array([e.figure(alpha, caution) + step * LAWS.index(e.law) for e in known])
+    return known[first_least(figures, TIE * float(np.nanstd(known[0].realised)))]
 
 
 def _report(entries: Sequence[_Tried], best: _Tried, alpha: float, caution: float) -> PlanReport:

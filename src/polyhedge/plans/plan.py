@@ -14,6 +14,7 @@ from polyhedge.plans.contest import (
     candidates,
     choose_planned_by,
     fewest_wins,
+    first_least,
     handicapped,
     judge,
     planned_cost,
@@ -203,7 +204,7 @@ def fit_plan(
     entries = [choose_planned_by(one, alpha, draws) for one in judged]
     wins = winners(entries, alpha, caution, draws)
     if seen.is_integer or not np.isfinite([entry.bound(alpha) for entry in entries]).all():
-        chosen = {int(np.argmin(handicapped(entries, alpha, caution))): 1}
+        chosen = {first_least(handicapped(entries, alpha, caution), entries[0].tie): 1}
     else:
         chosen = {k: n for k, n in sorted(wins.items()) if n >= fewest_wins(wins)}
     total = sum(chosen.values())

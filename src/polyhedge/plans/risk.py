@@ -23,6 +23,9 @@ import numpy as np
 from polyhedge._validation import Array, Indices
 from polyhedge.problems.pieces import SumOfMaxima
 
+# Costs nearer to each other than this share of their spread, or of what they are sums of, are the same: best decisions
+# lie where pieces and samples change places, and rounding must not choose among them.
+_TIE, _ROUNDING = 1e-9, 2.0**-44
 _BLOCK = 2**20
 """Entries of a matrix of costs that is worked on at a time: what a cache holds, and a fixed size."""
 
@@ -39,8 +42,11 @@ class Risk:
         """Whether the tail plays no part."""
         return self.weight == 0 or self.level == 0
 
-    def weights(self, costs: Array) -> Array:
-        """Weights (N, n) of the samples under which the mean of costs (N, n) is the risk."""
+    def weights(self, costs: Array, same: Array | None = None) -> Array:
+        """Weights (N, n) of the samples under which the mean of costs (N, n) is the risk.
+
+        Costs that differ by no more than `same` (N,) share what is left of the tail.
+        """
         n = costs.shape[1]
         if self.is_mean:
             return np.full(costs.shape, 1 / n)
@@ -49,8 +55,9 @@ class Risk:
         edge = (
             np.partition(costs, n - whole - 1, axis=1)[:, [n - whole - 1]] if whole < n else costs.min(axis=1)[:, None]
         )
-        above = costs > edge
-        at_edge = costs == edge
+        within = 0.0 if same is None else same[:, None]
+        above = costs > edge + within
+        at_edge = (costs >= edge - within) & ~above
         rest = (mass - above.sum(axis=1)) / np.maximum(at_edge.sum(axis=1), 1)
         tail = (above + at_edge * rest[:, None]) / mass
         return np.asarray((1 - self.weight) / n + self.weight * tail)
@@ -145,19 +152,32 @@ class JointCost:
             costs += high
         return costs
 
-    def _tops(self, z: Array, centers: Array, scales: Array, which: bool = False) -> Iterator[tuple[range, Array, Any]]:
-        """For each group the largest piece (N, n) at every point, and, where it is asked, which it is."""
+    def _same(self, z: Array, centers: Array, scales: Array) -> Array:
+        """Differences of costs at each row (N,) that rounding can explain."""
+        sizes = np.abs(self.matrices).max(axis=0)
+        at = np.abs(centers) + scales[:, None] * np.abs(self.points).max(axis=0)
+        terms = np.hstack([np.ones((len(z), 1)), np.abs(z)]) @ sizes
+        whole = terms[:, 0] + (terms[:, 1:] * at).sum(axis=1)
+        return np.asarray(_TIE * self.samples(z, centers, scales).std(axis=1) + _ROUNDING * whole)
+
+    def _tops(
+        self, z: Array, centers: Array, scales: Array, same: Array | None = None
+    ) -> Iterator[tuple[range, Array, Any]]:
+        """For each group the largest piece (N, n) at every point.
+
+        Given which differences are none, also which piece it is, the first of those that are largest together.
+        """
         v, w = self.sides(z, centers)
         v = v * scales[:, None, None]
         for group in self._groups:
             high, arg = (
                 self._piece(v, w, group[0]),
-                np.zeros((len(z), len(self.points) if which else 0), dtype=np.int16),
+                np.zeros((len(z), 0 if same is None else len(self.points)), dtype=np.int16),
             )
             for k in range(1, len(group)):
                 other = self._piece(v, w, group[k])
-                if which:
-                    arg[other > high] = k
+                if same is not None:
+                    arg[other > high + same[:, None]] = k
                 high = np.maximum(high, other)
             yield group, high, arg
 
@@ -208,14 +228,15 @@ class JointCost:
         ]
 
     def _cuts(self, z: Array, centers: Array, scales: Array, risk: Risk) -> list[tuple[Array, Cuts]]:
-        tops = list(self._tops(z, centers, scales, which=True))
+        same = self._same(z, centers, scales)
+        tops = list(self._tops(z, centers, scales, same))
         if risk.is_mean:
             even = np.full((1, len(self.points)), 1 / len(self.points))
             return [
                 (high.mean(axis=1), self._cut(group, arg, even, term)) for term, (group, high, arg) in enumerate(tops)
             ]
         costs = sum((high for _, high, _ in tops), np.zeros((len(z), len(self.points))))
-        weights = risk.weights(costs)
+        weights = risk.weights(costs, same)
         cuts = [self._cut(group, arg, weights, 0) for group, _, arg in tops]
         A, B, C = (np.sum([getattr(cut, name) for cut in cuts], axis=0) for name in "ABC")
         total = Cuts(A, B, C, cuts[0].term)

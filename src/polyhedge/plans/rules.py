@@ -155,17 +155,35 @@ def fit_planner(
 
 
 def first_cuts(problem: PlanProblem, cost: JointCost, risk: Risk, contexts: Array, scales: Array) -> Cuts:
-    """Cuts at zero and far away on all sides, so that the cuts alone have a least where the risk has one."""
-    p = problem.problem.n_decisions
+    """Cuts at a usual decision and far from it on all sides, so that the cuts alone have a least where the risk has.
+
+    Usual is the best decision at a usual context: nothing here depends on where outcomes and decisions have their zero.
+    """
+    p, usual = problem.problem.n_decisions, np.median(contexts, axis=0)
+    z0 = _usual_decision(problem, usual)
     z = np.vstack([np.zeros((1, p)), np.ones((1, p)), -np.ones((1, p)), np.eye(p), -np.eye(p)])
-    z = z * _far(cost, contexts)
-    middle, scale = np.tile(np.median(contexts, axis=0), (len(z), 1)), np.full(len(z), np.median(scales))
+    z = z0 + z * _far(cost, z0, usual, np.abs(contexts - usual).max(axis=0))
+    middle, scale = np.tile(usual, (len(z), 1)), np.full(len(z), np.median(scales))
     return distinct_cuts(Cuts.joined([cuts for _, cuts in cost.cuts(z, middle, scale, risk)]))
 
 
-def _far(cost: JointCost, contexts: Array) -> Array:
-    """For each decision (p,) a distance at which its slopes outweigh all heights, in units of the problem's own."""
-    sizes = np.abs(cost.matrices) @ np.concatenate([[1.0], np.abs(contexts).max(axis=0, initial=0.0)])
+def _usual_decision(problem: PlanProblem, context: Array) -> Array:
+    """The best decision (p,) at one context, not whole where that takes a search; zeros where there is none."""
+    decision_problem, d = problem.problem, problem.problem.n_outcomes
+    if problem.is_integer and not decision_problem.parameters:
+        decision_problem = decision_problem.relaxed()
+    z = best_knowing(decision_problem, context[None, :d], context[None, d:])[0][0]
+    return z if np.isfinite(z).all() else np.zeros(len(z))
+
+
+def _far(cost: JointCost, z: Array, context: Array, deviation: Array) -> Array:
+    """For each decision (p,) a distance from z at which its slopes outweigh all heights, in units of the problem's own.
+
+    Heights and slopes are those near a context, as far as contexts (d + t,) deviate from it.
+    """
+    M = cost.matrices
+    here = np.concatenate([(M[:, :1] + np.tensordot(M[:, 1:], z, (1, 0))[:, None]), M[:, 1:]], axis=1)
+    sizes = np.abs(here[:, :, 0] + here[:, :, 1:] @ context) + np.abs(here[:, :, 1:]) @ deviation
     height, slopes = sizes[:, 0].max(initial=0.0), sizes[:, 1:].max(axis=0, initial=0.0)
     # Without heights any distance will do: what multiplies decisions has the same slopes everywhere.
     return np.asarray((_FAR * height or 1.0) / np.where(slopes > 0, slopes, np.inf))
@@ -195,7 +213,7 @@ def lacking_cuts(
     found = []
     for term, (values, fresh) in enumerate(cost.cuts(z, contexts, scales, risk)):
         known = _known(cuts.take(np.flatnonzero(cuts.term == term)), z, contexts, scales)
-        rows = np.flatnonzero(values - known > enough + _ROUNDING * np.abs(values))
+        rows = np.flatnonzero(values - known > np.maximum(enough, _ROUNDING * np.abs(values)))
         found.append((rows, fresh.take(rows)))
     return found
 

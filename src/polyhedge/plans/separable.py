@@ -25,6 +25,8 @@ from polyhedge.solvers.program import row_kinds
 
 # Differences of coefficients below this share of them are rounding.
 _SAME = 1e-9
+# Slopes nearer to each other than this share of them are the same: an even choice of residuals often balances exactly.
+_TIE, _EQUAL = 1e-9, 1e-11
 # Halvings of the price: as many as there are digits.
 _HALVINGS = 55
 _MOST_KNOTS = 400
@@ -63,7 +65,10 @@ class Separable:
 
     def tables(self, points: Array, risk: Risk) -> list[tuple[Array, Array]]:
         """For each decision the knots (K,) of zeta, and the slopes (K + 1,) of the risk of its term between them."""
-        return [self._table(i, points[:, self.outcome[i]], risk) for i in range(len(self.slope))]
+        tables = [self._table(i, points[:, self.outcome[i]], risk) for i in range(len(self.slope))]
+        # Slopes that rounding alone tells apart are made equal: terms that are indifferent share what is left.
+        step = _EQUAL * max(float(np.abs(slopes).max()) for _, slopes in tables) or 1.0
+        return [(knots, step * np.round(slopes / step)) for knots, slopes in tables]
 
     def _table(self, i: int, residuals: Array, risk: Risk) -> tuple[Array, Array]:
         kinks, low, high = self.beta[i] * residuals, self.low[i], self.high[i]
@@ -115,7 +120,8 @@ class Separable:
         """The best decisions when the coupling row has this price (N,)."""
         z = np.empty((len(price), len(self.slope)))
         for i, (knots, slopes) in enumerate(tables):
-            passed = np.searchsorted(slopes, -(self.slope[i] + price * self.row[i]))
+            balanced = -(self.slope[i] + price * self.row[i]) - _TIE * np.abs(slopes).max()
+            passed = np.searchsorted(slopes, balanced)
             ends = np.concatenate([[-np.inf], knots, [np.inf]])
             center = self.kappa[i] + self.beta[i] * contexts[:, self.outcome[i]]
             z[:, i] = np.clip(center + scales * ends[passed], self.lower[i], self.upper[i])

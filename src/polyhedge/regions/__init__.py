@@ -4,8 +4,10 @@ from polyhedge.regions.family import PlacedRegions, RegionFamily, Work
 from polyhedge.regions.guard import Guard, PlacedGuard, Plan, Planned, SetPlan
 from polyhedge.regions.path import Path, PathPlan, PlacedPath, Steps
 from polyhedge.regions.scaled_set import PlacedSet, ScaledSet
+from polyhedge.regions.steady import Grid
 
 __all__ = [
+    "Grid",
     "Guard",
     "Path",
     "PathPlan",

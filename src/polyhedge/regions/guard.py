@@ -28,11 +28,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyhedge._validation import Array, Indices, Mask
-from polyhedge.data import take_rows
 from polyhedge.predictors import Predictor
 from polyhedge.problems import DecisionProblem
 from polyhedge.regions.family import DEFAULT_WORK, Work
 from polyhedge.regions.scaled_set import PlacedSet, ScaledSet
+from polyhedge.regions.steady import Grid, steady_predictions
 from polyhedge.robust import Decisions
 from polyhedge.robust.decisions import joined
 from polyhedge.robust.routes import is_steady
@@ -40,9 +40,6 @@ from polyhedge.robust.workers import in_order
 from polyhedge.sets import Polyhedron, Region, Volume, scaled
 from polyhedge.solvers.program import Status
 
-# Predictions are planned with 32 bits, 9 digits. Predictors are trusted to give 42 bits whatever the batch: matrix
-# products of another number of rows add up in another order and differ in the last of their 53.
-_BITS, _TRUSTED_BITS = 32, 42
 NO_VOLUME = (
     "A bound on the cost of one decision has no volume: it is open towards all outcomes that cannot hurt this "
     'decision. Use guarantee="outcome" for a set of outcomes.'
@@ -126,11 +123,18 @@ class SetPlan:
 
 @dataclass(frozen=True, eq=False)
 class Guard:
-    """The regions in which a planned decision costs no more than planned plus the radius."""
+    """The regions in which a planned decision costs no more than planned plus the radius.
+
+    Attributes
+    ----------
+    problem, predictor, plan : what is decided, and how.
+    grid : of the predictions that are planned with; None where these are rounded in shares of themselves.
+    """
 
     problem: DecisionProblem
     predictor: Predictor
     plan: Plan
+    grid: Grid | None = None
     kind: ClassVar[str] = "guard"
     scores_need_parameters: ClassVar[bool] = True
     has_quick_volume: ClassVar[bool] = False
@@ -157,7 +161,7 @@ class Guard:
 
     def at(self, features: Any, values: Array | None = None, work: Work = DEFAULT_WORK) -> PlacedGuard:
         """Planned decisions at these rows."""
-        centers = steady_predictions(self.predictor, features)
+        centers = steady_predictions(self.predictor, features, self.grid)
         known = np.zeros((len(centers), 0)) if values is None else values
         return PlacedGuard(self.problem, centers, known, self.plan.plan(features, centers, known, work))
 
@@ -255,18 +259,3 @@ def region_of_facets(problem: DecisionProblem, W: Array, h: Array) -> Region:
     A, known = problem.support_rows
     support = {"support_W": A, "support_h": known} if len(A) else {}
     return Region(Polyhedron(W[sees], -h[sees]), 0.0, np.zeros(problem.n_outcomes), **support)
-
-
-def steady_predictions(predictor: Predictor, features: Any) -> Array:
-    """Predictions (N, d) of 9 digits that do not depend on the rows around.
-
-    A prediction too near the middle between two numbers of 9 digits is made once more, for its row alone: that is a
-    function of the row, and every other batch that comes to a clear answer comes to the same.
-    """
-    centers = predictor.predict(features)
-    _, exponent = np.frexp(centers)
-    steps = np.ldexp(centers, _BITS - exponent)
-    doubtful = np.abs(steps - np.floor(steps) - 0.5) < 2.0 ** (_BITS - _TRUSTED_BITS)
-    for i in np.flatnonzero(doubtful.any(axis=1)):
-        steps[i] = np.ldexp(predictor.predict(take_rows(features, np.array([i])))[0], _BITS - exponent[i])
-    return np.asarray(np.ldexp(np.round(steps), exponent - _BITS))

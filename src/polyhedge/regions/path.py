@@ -38,8 +38,8 @@ from polyhedge.regions.guard import (
     facets_of_plan,
     has_plan,
     region_of_facets,
-    steady_predictions,
 )
+from polyhedge.regions.steady import Grid, steady_predictions
 from polyhedge.robust import Decisions
 from polyhedge.robust.decisions import all_optimal, joined
 from polyhedge.sets import Polyhedron, Region, Volume
@@ -85,11 +85,18 @@ class PathPlan(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Path:
-    """The regions in which the planned decision keeps bound and constraints, from a step of the path on."""
+    """The regions in which the planned decision keeps bound and constraints, from a step of the path on.
+
+    Attributes
+    ----------
+    problem, predictor, plan : what is decided, and how.
+    grid : of the predictions that are planned with; None where these are rounded in shares of themselves.
+    """
 
     problem: DecisionProblem
     predictor: Predictor
     plan: PathPlan
+    grid: Grid | None = None
     kind: ClassVar[str] = "path"
     scores_need_parameters: ClassVar[bool] = True
     trains_on_learning_rows: ClassVar[bool] = True
@@ -106,7 +113,7 @@ class Path:
 
     def at(self, features: Any, values: Array | None = None, work: Work = DEFAULT_WORK) -> PlacedPath:
         """The path at these rows; nothing is planned yet."""
-        centers = steady_predictions(self.predictor, features)
+        centers = steady_predictions(self.predictor, features, self.grid)
         known = np.zeros((len(centers), 0)) if values is None else values
         return PlacedPath(
             self.problem, centers, known, self.plan.at(features, centers, known, work), self.plan.n_steps, work

@@ -23,7 +23,7 @@ from polyhedge.calibration import conformal_radius
 from polyhedge.plans import PlanRows
 from polyhedge.plans.risk import JointCost, Risk
 from polyhedge.plans.rules import Planner
-from polyhedge.regions.guard import steady_predictions
+from polyhedge.regions.steady import steady_predictions
 from polyhedge_study.guarded.developed import Bounded, Developed
 from polyhedge_study.guarded.rules import fit_rule
 from polyhedge_study.tasks import Task
