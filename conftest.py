@@ -16,6 +16,16 @@ STUDY = Path(__file__).parent / "study"
 EXAMPLES_NEED = {
     "polyhedge.batches.model.decide_rows": ("dask", "distributed", "pyarrow"),
     "polyhedge.batches.parquet.decide_parquet": ("pyarrow",),
+    **dict.fromkeys(
+        (
+            "polyhedge.plots.curves.cost_coverage",
+            "polyhedge.plots.maps.decision_map",
+            "polyhedge.plots.sets.regions",
+            "polyhedge.plots.sets.residual_set",
+            "polyhedge.plots.sets.sets_over_residuals",
+        ),
+        ("matplotlib",),
+    ),
 }
 
 

@@ -70,15 +70,44 @@ def child(work: Callable[[], None]) -> int:
     return pid
 
 
+def counted_lines(work: Callable[[], None], kill_at: int | None = None) -> int:
+    """How many lines of the log's code run in `work`; the process kills itself before one of them."""
+    n = 0
+
+    def trace(frame: Any, event: str, _: Any) -> Any:
+        nonlocal n
+        if not frame.f_code.co_filename.endswith("outcome_log.py") or "tests" in frame.f_code.co_filename:
+            return None
+        n += event == "line"
+        if n == kill_at:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return trace
+
+    sys.settrace(trace)
+    try:
+        work()
+    finally:
+        sys.settrace(None)
+    return n
+
+
 def killed_runs(n_runs: int, folder: Path, decider: ph.RobustDecider) -> int:
-    """Feeds are killed at random moments and run again; how many were killed half way."""
-    feed(folder / "whole.db", decider)
+    """Feeds are killed, at a random line or moment in turn, and run again; how many were killed half way."""
+    n_lines = counted_lines(lambda: feed(folder / "whole.db", decider))
     usual, rng, half_way = replayed(folder / "whole.db", decider), np.random.default_rng(0), 0
     for run in range(n_runs):
         path = folder / f"{run}.db"
-        pid = child(lambda path=path: feed(path, decider))  # type: ignore[misc]
-        time.sleep(rng.uniform(0.0, 0.06))
-        os.kill(pid, signal.SIGKILL)
+
+        def work(path: Path = path) -> None:
+            feed(path, decider)
+
+        if run % 2:
+            pid = child(work)
+            time.sleep(rng.uniform(0.0, 0.06))
+            os.kill(pid, signal.SIGKILL)
+        else:
+            at = int(rng.integers(1, n_lines))
+            pid = child(lambda at=at, work=work: counted_lines(work, kill_at=at) and None)  # type: ignore[misc]
         os.waitpid(pid, 0)
         OutcomeLog(path, decider.model_)
         with sqlite3.connect(path) as database:
@@ -92,12 +121,12 @@ def killed_runs(n_runs: int, folder: Path, decider: ph.RobustDecider) -> int:
 
 
 def test_killed_updates_are_run_again_and_replay_bit_for_bit(tmp_path: Path, decider: ph.RobustDecider) -> None:
-    killed_runs(8, tmp_path, decider)
+    assert killed_runs(8, tmp_path, decider) > 1
 
 
 @pytest.mark.slow
 def test_two_hundred_killed_updates_replay_bit_for_bit(tmp_path: Path, decider: ph.RobustDecider) -> None:
-    assert killed_runs(200, tmp_path, decider) > 20
+    assert killed_runs(200, tmp_path, decider) > 60
 
 
 def test_two_processes_at_once_lose_and_double_nothing(tmp_path: Path, decider: ph.RobustDecider) -> None:

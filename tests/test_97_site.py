@@ -1,9 +1,13 @@
 """What the pages of the site show is run, page by page and in the order of the page."""
 
+import inspect
 import re
+from functools import reduce
 from pathlib import Path
 
 import pytest
+
+import polyhedge as ph
 
 DOCS = Path(__file__).parents[1] / "docs"
 SNIPPET = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -33,3 +37,20 @@ def test_links_between_pages_lead_somewhere(page):
     for target in re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
         if not target.startswith("gallery/"):  # made when the site is built
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+PUBLIC = re.findall(
+    r"^   ([a-z]\w*\.\w+|[A-Z]\w*|[a-z]\w*)$", (DOCS / "api.md").read_text(encoding="utf-8"), re.MULTILINE
+)
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_every_public_object_has_an_example(name):
+    assert ">>>" in inspect.getdoc(reduce(getattr, name.split("."), ph))
+
+
+def test_what_the_package_offers_is_in_the_reference():
+    modules = {"batches", "calibration", "data", "learners", "plots", "predictors", "problems", "robust", "sets"}
+    told = {name.rsplit(".", 1)[-1] for name in PUBLIC}
+    assert set(ph.__all__) - modules <= told
+    assert {name for name in dir(ph) if not name.startswith("__")} == set(ph.__all__)

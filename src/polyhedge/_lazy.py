@@ -37,7 +37,11 @@ def lazy(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
         setattr(sys.modules[package], name, found)
         return found
 
-    return get, lambda: sorted({*vars(sys.modules[package]), *_sources(package)})
+    def names() -> list[str]:
+        module = vars(sys.modules[package])
+        return sorted({*module["__all__"], *(name for name in module if name.startswith("__"))})
+
+    return get, names
 
 
 @cache

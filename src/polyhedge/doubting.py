@@ -33,7 +33,13 @@ _NOTABLE_OVERLAP = 0.02
 
 
 class DoubtWarning(UserWarning):
-    """A reason to doubt a fit, or what is measured on some rows; `decider.doubts_` keeps those of the fit."""
+    """A reason to doubt a fit, or what is measured on some rows; `decider.doubts_` keeps those of the fit.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> warnings.filterwarnings("error", category=DoubtWarning)  # a fit that is to be doubted does not pass
+    """
 
 
 class Doubts:

@@ -142,6 +142,16 @@ class Evaluation:
     nominal_constraints_held : the same for the decision that trusts the prediction.
     constraints : how each uncertain constraint fared.
     groups : how each group of rows fared, where labels were given.
+
+    Examples
+    --------
+    >>> import polyhedge as ph
+    >>> X, Y = ph.data.make_synthetic(200, rng=np.random.default_rng(0))
+    >>> problem, learner = ph.problems.simplex_linear([0.0, 0.0]), ph.learners.OneSidedBox()
+    >>> decider = ph.RobustDecider(problem, learner=learner, random_state=0)
+    >>> e = decider.fit(X[:120], Y[:120]).evaluate(X[120:], Y[120:])
+    >>> f"{e.coverage:.2f}", e.coverage > 0.5, list(e.to_frame().columns)
+    ('0.88', True, ['value', 'low', 'high', 'standard_error', 'n'])
     """
 
     coverage: Proportion

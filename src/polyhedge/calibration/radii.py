@@ -25,6 +25,17 @@ class Calibration:
     radius : the conformal radius they gave; the largest where rows have different ones.
     digest : SHA-256 of the rows.
     alpha : the miscoverage level that the radius was set for, hence what it promises.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import polyhedge as ph
+    >>> X, Y = ph.data.make_synthetic(120, rng=np.random.default_rng(0))
+    >>> problem, learner = ph.problems.simplex_linear([0.0, 0.0]), ph.learners.OneSidedBox()
+    >>> decider = ph.RobustDecider(problem, learner=learner, random_state=0).fit(X, Y)
+    >>> entry = decider.calibrations_[-1]
+    >>> entry.alpha, entry.radius == decider.radius_
+    (0.1, True)
     """
 
     date: str

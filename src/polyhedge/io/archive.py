@@ -25,7 +25,19 @@ _ZIP64_LOCATOR = b"PK\x06\x07"
 
 
 class ModelFileError(ValueError):
-    """A model file is damaged, edited, hostile or of another version; nothing of it was run."""
+    """A model file is damaged, edited, hostile or of another version; nothing of it was run.
+
+    Examples
+    --------
+    >>> import polyhedge as ph
+    >>> from tempfile import NamedTemporaryFile
+    >>> with NamedTemporaryFile(suffix=".polyhedge") as file:
+    ...     try:
+    ...         ph.load(file.name)
+    ...     except ModelFileError as error:
+    ...         print(type(error).__name__)
+    ModelFileError
+    """
 
 
 @dataclass(frozen=True)

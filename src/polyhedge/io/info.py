@@ -45,6 +45,21 @@ class ModelInfo:
     is_verified : whether the signature was checked against a key that the reader gave.
     settings, details : texts of the decider's parameters; whatever the caller stored.
     n_bytes : size of the file.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import polyhedge as ph
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> X, Y = ph.data.make_synthetic(120, rng=np.random.default_rng(0))
+    >>> problem, learner = ph.problems.simplex_linear([0.0, 0.0]), ph.learners.OneSidedBox()
+    >>> decider = ph.RobustDecider(problem, learner=learner, random_state=0).fit(X, Y)
+    >>> with TemporaryDirectory() as folder:
+    ...     decider.save(Path(folder) / "model.polyhedge")
+    ...     info = ph.inspect_model(Path(folder) / "model.polyhedge")
+    >>> info.alpha, info.n_calibrate == decider.n_calibrate_
+    (0.1, True)
     """
 
     schema: int

@@ -74,6 +74,16 @@ class Auto:
 
     Where every context needs a solver, candidates are compared on some of the left-out contexts, and one that
     leads clearly on the first fold is taken without the others.
+
+    Examples
+    --------
+    >>> import polyhedge as ph
+    >>> rng = np.random.default_rng(0)
+    >>> residuals, centers = rng.normal(size=(40, 2)), rng.normal(size=(40, 2))
+    >>> samples = ph.learners.Samples(residuals, centers, ph.problems.simplex_linear([0.0, 0.0]), 0.1)
+    >>> result = Auto().learn(samples, random_state=0)
+    >>> str(result.status), bool(result.set.scores(residuals).max() > 0)
+    ('finished: all steps were taken, without a proof that nothing is better', True)
     """
 
     n_facets: int | None = None

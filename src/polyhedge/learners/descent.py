@@ -71,6 +71,16 @@ class Descent:
         Contexts on which candidates are compared, where each needs a solver.
     time_limit : float or None
         Seconds after which the best set so far is returned.
+
+    Examples
+    --------
+    >>> import polyhedge as ph
+    >>> rng = np.random.default_rng(0)
+    >>> residuals, centers = rng.normal(size=(40, 2)), rng.normal(size=(40, 2))
+    >>> samples = ph.learners.Samples(residuals, centers, ph.problems.simplex_linear([0.0, 0.0]), 0.1)
+    >>> result = Descent(n_steps=50).learn(samples, random_state=0)
+    >>> result.objective <= ph.learners.OneSidedBox().learn(samples).objective + 1e-9
+    True
     """
 
     needs: ClassVar[Needs] = Needs()

@@ -57,6 +57,16 @@ class OneSidedBox:
     of the training split will do: `RobustDecider` takes the scales from them, because this learner does not
     learn from decisions, and calibrates on the learning and calibration rows together. Residuals that the
     predictor was trained on are smaller than fresh ones, but what counts here is their ratio between the axes.
+
+    Examples
+    --------
+    >>> import polyhedge as ph
+    >>> rng = np.random.default_rng(0)
+    >>> residuals, centers = rng.normal(size=(40, 2)), rng.normal(size=(40, 2))
+    >>> samples = ph.learners.Samples(residuals, centers, ph.problems.simplex_linear([0.0, 0.0]), 0.1)
+    >>> OneSidedBox().learn(samples).set.W[:2]
+    array([[1.02685849, 0.        ],
+           [0.        , 1.05247853]])
     """
 
     needs: ClassVar[Needs] = Needs(learning_rows=False)

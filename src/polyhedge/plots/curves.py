@@ -60,6 +60,16 @@ def cost_curve(
 
     The rows must not have been used for training or learning. Levels that need more rows than there are, are left
     out. Costs are means over at most 400 of the rows, spread evenly. `parameters` are as in `RobustDecider.decide`.
+
+    Examples
+    --------
+    >>> import polyhedge as ph
+    >>> X, Y = ph.data.make_synthetic(200, rng=np.random.default_rng(0))
+    >>> problem, learner = ph.problems.simplex_linear([0.0, 0.0]), ph.learners.OneSidedBox()
+    >>> decider = ph.RobustDecider(problem, learner=learner, random_state=0).fit(X[:120], Y[:120])
+    >>> curve = cost_curve(decider, X[120:], Y[120:], alphas=[0.3, 0.1])
+    >>> bool(curve.cost_bound[0] < curve.cost_bound[1])  # less promised, less to pay
+    True
     """
     model = decider.model_
     outcomes, problem = model.outcomes(X, Y), model.problem
@@ -113,6 +123,16 @@ def cost_coverage(
     alphas : levels.
     parameters : values of the problem's parameters, as in `RobustDecider.decide`.
     ax : matplotlib axes, new ones if None.
+
+    Examples
+    --------
+    >>> import polyhedge as ph
+    >>> X, Y = ph.data.make_synthetic(200, rng=np.random.default_rng(0))
+    >>> problem, learner = ph.problems.simplex_linear([0.0, 0.0]), ph.learners.OneSidedBox()
+    >>> decider = ph.RobustDecider(problem, learner=learner, random_state=0).fit(X[:120], Y[:120])
+    >>> ax = cost_coverage(decider, X[120:], Y[120:], alphas=[0.3, 0.1])
+    >>> len(ax.get_legend_handles_labels()[1])
+    6
     """
     curve, ax = cost_curve(decider, X, Y, alphas, parameters=parameters), new_axes(ax)
     promised = 100 * (1 - curve.alphas)

@@ -51,6 +51,16 @@ def decision_map(
     parameters : values of the problem's parameters at the rows of X, as in `RobustDecider.decide`; the map is drawn
         at typical ones, see `RobustDecider.fit`.
     ax : matplotlib axes, new ones if None.
+
+    Examples
+    --------
+    >>> import polyhedge as ph
+    >>> X, Y = ph.data.make_synthetic(200, rng=np.random.default_rng(0))
+    >>> problem, learner = ph.problems.simplex_linear([0.0, 0.0]), ph.learners.OneSidedBox()
+    >>> decider = ph.RobustDecider(problem, learner=learner, random_state=0).fit(X[:120], Y[:120])
+    >>> ax = decision_map(decider, X, features=(0, 1), resolution=5)
+    >>> ax.get_xlabel()
+    'feature 1'
     """
     resolution = check_count(resolution, "resolution", minimum=2)
     columns = [_column(X, feature) for feature in features]

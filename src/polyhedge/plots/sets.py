@@ -59,6 +59,14 @@ def sets_over_residuals(
     -------
     Axes
         Nothing is shown.
+
+    Examples
+    --------
+    >>> from polyhedge.sets import Box
+    >>> residuals = np.random.default_rng(0).normal(size=(50, 2))
+    >>> ax = sets_over_residuals({"box": (Box([1.0, 1.0]), 1.5)}, residuals)
+    >>> ax.get_ylabel()
+    'outcome 2: outcome minus prediction'
     """
     shapes = list(sets.values())
     rows = as_rows(residuals, "residuals", shapes[0][0].n_outcomes)
@@ -98,6 +106,16 @@ def residual_set(
     outcome_names : one name for each outcome.
     parameters : values of the problem's parameters, as in `RobustDecider.decide`.
     ax : matplotlib axes, new ones if None.
+
+    Examples
+    --------
+    >>> import polyhedge as ph
+    >>> X, Y = ph.data.make_synthetic(200, rng=np.random.default_rng(0))
+    >>> problem, learner = ph.problems.simplex_linear([0.0, 0.0]), ph.learners.OneSidedBox()
+    >>> decider = ph.RobustDecider(problem, learner=learner, random_state=0).fit(X[:120], Y[:120])
+    >>> ax = residual_set(decider, X[120:], Y[120:])
+    >>> ax.get_xlabel()
+    'u_1: outcome minus prediction'
     """
     names = name_outcomes(decider, outcome_names)
     residuals = decider.residuals(X, Y)
@@ -183,6 +201,16 @@ def regions(
     outcome_names : one name for each outcome.
     parameters : values of the problem's parameters, as in `RobustDecider.decide`.
     ax : matplotlib axes, new ones if None.
+
+    Examples
+    --------
+    >>> import polyhedge as ph
+    >>> X, Y = ph.data.make_synthetic(200, rng=np.random.default_rng(0))
+    >>> problem, learner = ph.problems.simplex_linear([0.0, 0.0]), ph.learners.OneSidedBox()
+    >>> decider = ph.RobustDecider(problem, learner=learner, random_state=0).fit(X[:120], Y[:120])
+    >>> ax = regions(decider, X[120])
+    >>> ax.get_xlabel()
+    'u_1'
     """
     named = {"outcomes guarded against": deciders} if isinstance(deciders, RobustDecider) else dict(deciders)
     first = next(iter(named.values()))

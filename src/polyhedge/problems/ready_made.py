@@ -39,7 +39,14 @@ def simplex_linear(c: ArrayLike, *, names: Sequence[str] = ()) -> DecisionProble
 
 
 def simplex_quadratic(c: ArrayLike, beta: float, *, names: Sequence[str] = ()) -> DecisionProblem:
-    r"""Split a unit budget evenly if it costs little: $(c + u)^\top z + \beta \sum_{i<j} (z_i - z_j)^2$."""
+    r"""Split a unit budget evenly if it costs little: $(c + u)^\top z + \beta \sum_{i<j} (z_i - z_j)^2$.
+
+    Examples
+    --------
+    >>> problem = simplex_quadratic([-0.08, 0.0], 0.08)
+    >>> problem.n_outcomes, problem.n_decisions
+    (2, 2)
+    """
     c = as_finite(c, "c", ndim=1)
     if beta < 0:
         raise ValueError(f"beta must be non-negative, got {beta!r}: the cost would not be convex in z.")
@@ -62,6 +69,12 @@ def simplex_newsvendor(
 
     $g(z, u) = \sum_j o_j \max(z_j - u_j, 0) + \underline{c}_j \max(u_j - z_j, 0)$ over the simplex;
     `overage` and `underage` are numbers or one for each product; `n_outcomes` and `names` as in `newsvendor`.
+
+    Examples
+    --------
+    >>> problem = simplex_newsvendor(1.0, 2.0, 2)
+    >>> problem.n_outcomes, problem.n_decisions
+    (2, 2)
     """
     n_outcomes = _number_of_products(n_outcomes, overage, underage, names)
     z = cp.Variable(n_outcomes, nonneg=True, name="z")
@@ -138,6 +151,14 @@ def portfolio(
     r"""Invest a budget for unknown returns u: $-u^\top z + \gamma\, z^\top \Sigma z$, bounds on each asset.
 
     `names` are those of the assets, if any.
+
+    Examples
+    --------
+    >>> problem = portfolio([[0.04, 0.01], [0.01, 0.09]], risk_aversion=2.0, names=["bonds", "shares"])
+    >>> problem.decision_names
+    ('weight_bonds', 'weight_shares')
+    >>> float(problem.evaluate(np.array([[0.5, 0.5]]), np.array([[0.02, 0.06]]))[0].round(6))
+    0.035
     """
     covariance = as_finite(covariance, "covariance", ndim=2)
     n_assets = len(covariance)

@@ -100,6 +100,16 @@ class Decisions:
         Calibrated radii that the bounds hold for, where a decider made them: what `update` counts errors against.
     may_tie : (N,) of bool
         Where other decisions may have the same bound; None where it is not known.
+
+    Examples
+    --------
+    >>> import polyhedge as ph
+    >>> problem = ph.problems.simplex_linear([0.0, 0.0])
+    >>> d = ph.robust.decide(problem, ph.Box([1.0, 1.0]), 0.5, np.array([[1.0, 2.0], [3.0, 0.0]]))
+    >>> d.z.round(6).tolist(), d.cost_bound.round(6).tolist(), [str(status) for status in d.status]
+    ([[1.0, 0.0], [0.0, 1.0]], [1.5, 0.5], ['optimal', 'optimal'])
+    >>> len(d[:1]), float(d[0].cost_bound)
+    (1, 1.5)
     """
 
     flat: Array

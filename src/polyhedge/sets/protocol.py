@@ -54,6 +54,13 @@ class UncertaintySet(Protocol):
     Here s is `scores` and r is `radius`. The shape is learned; the radius is calibrated. Any class with these members
     can be learned, calibrated, decided with and drawn. Costs that are convex but no maximum of affine functions of the
     outcome are decided over it where its conic form is polyhedral, or where it is `Round`, `Cornered` or a `Union`.
+
+    Examples
+    --------
+    >>> from polyhedge.sets import Ball
+    >>> shape: UncertaintySet = Ball(2)
+    >>> shape.scores(np.array([[3.0, 4.0]]))
+    array([5.])
     """
 
     @property

@@ -23,7 +23,13 @@ class SolverError(RuntimeError, ValueError):
 
 
 class Status(StrEnum):
-    """How a solve ended; each value is the message a user sees."""
+    """How a solve ended; each value is the message a user sees.
+
+    Examples
+    --------
+    >>> Status.OPTIMAL == "optimal", Status.INFEASIBLE.has_solution
+    (True, False)
+    """
 
     OPTIMAL = "optimal"
     FINISHED = "finished: all steps were taken, without a proof that nothing is better"

@@ -50,6 +50,16 @@ class Scenario:
         its certified gap are returned when it is done.
     time_limit : float or None
         Seconds for the search, likewise; None, so that the result never depends on the clock.
+
+    Examples
+    --------
+    >>> import polyhedge as ph
+    >>> rng = np.random.default_rng(0)
+    >>> residuals, centers = rng.normal(size=(40, 2)), rng.normal(size=(40, 2))
+    >>> samples = ph.learners.Samples(residuals, centers, ph.problems.simplex_linear([0.0, 0.0]), 0.1)
+    >>> result = Scenario().learn(samples)
+    >>> str(result.status), bool(result.lower_bound <= result.objective + 1e-9)
+    ('optimal', True)
     """
 
     needs: ClassVar[Needs] = Needs()

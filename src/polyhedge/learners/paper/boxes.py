@@ -40,6 +40,15 @@ class PcaBox:
     ----------
     max_contexts : int
         Contexts on which the reported objective is computed (it decides nothing).
+
+    Examples
+    --------
+    >>> import polyhedge as ph
+    >>> rng = np.random.default_rng(0)
+    >>> residuals, centers = rng.normal(size=(40, 2)), rng.normal(size=(40, 2))
+    >>> samples = ph.learners.Samples(residuals, centers, ph.problems.simplex_linear([0.0, 0.0]), 0.1)
+    >>> len(PcaBox().learn(samples).set.b)
+    4
     """
 
     needs: ClassVar[Needs] = Needs()
@@ -75,6 +84,15 @@ class MinVolume:
         Contexts on which the reported objective is computed (it decides nothing).
     time_limit : float or None
         Seconds after which the best box so far is returned.
+
+    Examples
+    --------
+    >>> import polyhedge as ph
+    >>> rng = np.random.default_rng(0)
+    >>> residuals, centers = rng.normal(size=(40, 2)), rng.normal(size=(40, 2))
+    >>> samples = ph.learners.Samples(residuals, centers, ph.problems.simplex_linear([0.0, 0.0]), 0.1)
+    >>> bool(MinVolume().learn(samples, random_state=0).set.is_bounded)
+    True
     """
 
     needs: ClassVar[Needs] = Needs()
@@ -110,6 +128,16 @@ class RotatedBoxGrid:
         Contexts on which boxes are compared; None for all. Costs without a piece list use 12.
     time_limit : float or None
         Seconds after which the best box so far is returned.
+
+    Examples
+    --------
+    >>> import polyhedge as ph
+    >>> rng = np.random.default_rng(0)
+    >>> residuals, centers = rng.normal(size=(40, 2)), rng.normal(size=(40, 2))
+    >>> samples = ph.learners.Samples(residuals, centers, ph.problems.simplex_linear([0.0, 0.0]), 0.1)
+    >>> result = RotatedBoxGrid().learn(samples)
+    >>> len(result.set.b)
+    4
     """
 
     needs: ClassVar[Needs] = Needs()

@@ -90,6 +90,13 @@ class MIQCP:
     cost's directions $Q_l z_i + q_l$, which attain the least cost, are among the model's sets: with a facet for
     each piece of each context (for one context and a cost affine in u, one) and `multiplier_bound` at least 1.
     Only then is it the `lower_bound` of the result; else it stands in `detail`.
+
+    Examples
+    --------
+    >>> import polyhedge as ph
+    >>> decider = ph.RobustDecider(ph.problems.simplex_linear([0.0, 0.0]), learner=MIQCP(n_facets=4, max_nodes=1000))
+    >>> decider.learner.backend
+    'auto'
     """
 
     needs: ClassVar[Needs] = Needs()

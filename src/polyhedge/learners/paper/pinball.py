@@ -65,6 +65,16 @@ class Pinball:
         Contexts on which the starts' results are compared (all, where there are fewer).
     time_limit : float or None
         Seconds after which the best set so far is returned.
+
+    Examples
+    --------
+    >>> import polyhedge as ph
+    >>> rng = np.random.default_rng(0)
+    >>> residuals, centers = rng.normal(size=(40, 2)), rng.normal(size=(40, 2))
+    >>> samples = ph.learners.Samples(residuals, centers, ph.problems.simplex_linear([0.0, 0.0]), 0.1)
+    >>> result = Pinball(n_steps=50, n_starts=2).learn(samples, random_state=0)
+    >>> result.set.n_outcomes, result.set.is_bounded
+    (2, True)
     """
 
     needs: ClassVar[Needs] = Needs()
