@@ -81,7 +81,8 @@ def _cost_picture(history: Sequence[LoggedRow]) -> list[Block]:
                 "COLUMN` notes them."
             )
         ]
-    return draw(lambda ax: _paint_costs(ax, np.arange(1, len(bound) + 1), bound, cost), "Bounds and costs.", _WIDE)
+    caption = "What each decision was said to cost at most, and what it came to cost. Crosses lie above their bounds."
+    return draw(lambda ax: _paint_costs(ax, np.arange(1, len(bound) + 1), bound, cost), caption, _WIDE)
 
 
 def _paint_costs(ax: Any, place: Any, bound: Array, cost: Array, label: str = "outcomes known") -> None:
