@@ -5,7 +5,8 @@ from __future__ import annotations
 import copy
 import itertools
 import json
-from dataclasses import replace
+import pickle
+from dataclasses import fields, replace
 
 import cvxpy as cp
 import numpy as np
@@ -20,6 +21,7 @@ import polyhedge as ph
 from polyhedge import cli
 from polyhedge.learners import Auto, Descent, Samples, Spread, choose_spread, spread_choice
 from polyhedge.learners.forest import Forest
+from polyhedge.learners.tree_walk import TreeWalk
 from polyhedge.plots.curves import cost_curve
 from polyhedge.report.held_out import observe
 from polyhedge.robust import decide
@@ -98,6 +100,36 @@ def test_trees_are_the_same_in_all_units_although_many_splits_part_the_rows_alik
         np.testing.assert_array_equal(getattr(other, name), getattr(usual, name))
     np.testing.assert_allclose(other.value / unit, usual.value, rtol=1e-12)
     np.testing.assert_allclose(its_unseen / unit, unseen, rtol=1e-12)
+
+
+def test_many_rows_end_in_the_leaves_that_steps_of_their_own_lead_to():
+    rng = np.random.default_rng(0)
+    X, centers = rng.normal(size=(600, 3)), rng.normal(size=(600, 1))
+    spread = Spread.fit(X, centers, np.abs(rng.normal(size=600)) * (1 + (X[:, 0] > 0)), min_leaf=5, seed=0)
+    matrix = rng.normal(size=(5000, 4))
+    # Values at thresholds, and next to them by less than single precision tells.
+    for j in range(4):
+        at = rng.choice(spread.threshold[spread.feature == j], 3000)
+        matrix[:3000, j] = np.concatenate([at[:1000], np.nextafter(at[1000:2000], np.inf), at[2000:] * (1 - 1e-12)])
+    walk = spread._walk
+    assert walk._compiled is not None
+    np.testing.assert_array_equal(walk.leaves(matrix), walk._by_steps(matrix))
+
+
+def test_trees_that_run_in_circles_are_walked_by_steps_alone():
+    nodes = {"feature": [0, 0, 0], "left": [1, 0, 2], "right": [2, 0, 2], "roots": [0]}
+    arrays = {name: np.array(values) for name, values in nodes.items()}
+    walk = TreeWalk(**arrays, threshold=np.zeros(3), depth=2)
+    assert walk._compiled is None
+    assert walk.leaves(np.full((5000, 1), -1.0)).max() <= 2
+
+
+def test_what_was_compiled_of_a_spread_is_not_pickled(decider):
+    spread = decider.spread_
+    spread._walk.leaves(np.zeros((5000, 8)))
+    again = pickle.loads(pickle.dumps(spread))
+    assert "_walk" not in vars(again)
+    assert vars(again).keys() <= {each.name for each in fields(Spread)}
 
 
 def test_columns_of_a_frame_are_found_by_name_and_text_is_left_out():

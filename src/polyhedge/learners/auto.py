@@ -179,7 +179,8 @@ def _certified(samples: Samples, result: LearnResult) -> tuple[LearnResult, str]
     Closed forms exclude all problems that have none.
     """
     few = _FEW_ON_SEGMENT if samples.problem.structure.segment is not None else _FEW
-    if np.isfinite(result.lower_bound) or not samples.has_closed_form or samples.n > few:
+    is_quick = samples.has_closed_form and not samples.problem.structure.has_known_support and samples.n <= few
+    if np.isfinite(result.lower_bound) or not is_quick:
         return result, ""
     bound = lower_bound(samples, max_work=_CERTIFICATE_WORK)
     # The set may have been judged on some of the contexts; the bound is for all.

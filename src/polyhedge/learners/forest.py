@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from sklearn.ensemble import RandomForestRegressor
 
 from polyhedge._validation import Array, Indices, check_count, numbers_of
+from polyhedge.learners.tree_walk import TreeWalk
 
 # Trees work in single precision.
 _LARGEST = 1e30
 # Enough trees that a second forest would predict alike; more cost time at every row.
 _N_TREES = 30
 _MAX_DEPTH = 12
-_BLOCK = 4096
+_BLOCK = 16_384
 _STEPS = 2.0**20
 """Steps of the grid on which trees see columns and targets, in a usual deviation: no finer than single precision."""
 _NOISE = 2.0**-44
@@ -68,18 +70,21 @@ class Forest:
     def __call__(self, X: Any, centers: Array) -> Array:
         """Predictions (N, k), each a function of its own row to the last bit."""
         matrix = ready(np.hstack([numbers_of_columns(X, self.names, self.columns), centers]), self.fill)
-        blocks = [self._walk(matrix[k : k + _BLOCK]) for k in range(0, len(matrix), _BLOCK)]
+        blocks = [self._mean(matrix[k : k + _BLOCK]) for k in range(0, len(matrix), _BLOCK)]
         return np.vstack([np.zeros((0, self.value.shape[1])), *blocks])
 
-    def _walk(self, matrix: Array) -> Array:
-        rows, total = np.arange(len(matrix)), np.zeros((len(matrix), self.value.shape[1]))
-        for root in self.roots:  # one after the other: the order of a sum must not depend on the number of rows
-            node = np.full(len(matrix), root)
-            for _ in range(self.depth):
-                goes_left = matrix[rows, self.feature[node]] <= self.threshold[node]
-                node = np.where(goes_left, self.left[node], self.right[node])
-            total += self.value[node]
+    def _mean(self, matrix: Array) -> Array:
+        leaves, total = self._walk.leaves(matrix), np.zeros((len(matrix), self.value.shape[1]))
+        for leaf in leaves.T:  # one after the other: the order of a sum must not depend on the number of rows
+            total += self.value[leaf]
         return total / len(self.roots)
+
+    @cached_property
+    def _walk(self) -> TreeWalk:
+        return TreeWalk(self.roots, self.feature, self.threshold, self.left, self.right, self.depth)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.state()
 
     def state(self) -> dict[str, Any]:
         """The fields by name, from which `from_state` makes the same."""

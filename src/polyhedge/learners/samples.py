@@ -13,6 +13,7 @@ import numpy as np
 
 from polyhedge._validation import Array, Indices, as_rows, check_alpha
 from polyhedge.calibration import conformal_radius, conformal_rank
+from polyhedge.learners.beside_support import cut_gradient
 from polyhedge.learners.exact.fixed_directions import ReachCost, reach_cost
 from polyhedge.learners.exact.plane import FacetGradient, segment_gradient
 from polyhedge.problems import DecisionProblem
@@ -95,6 +96,8 @@ class Samples:
         if self._plane_segment is not None:
             return segment_gradient(self._plane_segment, W, q, self.centers[contexts])
         if self._reach_cost is not None:
+            if self.problem.structure.has_known_support:
+                return cut_gradient(self.problem, self._reach_cost, W, q, self.centers, contexts)
             return self._fixed_direction_gradient(self._reach_cost, W, q, contexts)
         counterpart = Counterpart(self.problem, Polyhedron.from_halfspaces(W, q), 0.0)
         value, grad_W, grad_q = 0.0, np.zeros_like(W), np.zeros_like(q)
@@ -119,7 +122,9 @@ class Samples:
         """Whether all contexts are evaluated at once, without a solver for each."""
         if self._plane_segment is not None:
             return True
-        return self._reach_cost is not None and self._reach_cost.is_closed_form
+        if self._reach_cost is None or not self._reach_cost.is_closed_form:
+            return False
+        return self.problem.n_outcomes == 1 or not self.problem.structure.has_known_support
 
     def _fixed_direction_gradient(self, cost: ReachCost, W: Array, q: Array, contexts: Indices) -> FacetGradient:
         """The set matters only through its support along the cost's few directions."""
@@ -132,7 +137,11 @@ class Samples:
 
     @cached_property
     def _reach_cost(self) -> ReachCost | None:
-        return reach_cost(self.problem, self.centers) if self.problem.structure.has_fixed_directions else None
+        problem = self.problem
+        is_fixed = problem.structure.has_pieces and problem.structure.pieces.directions_are_fixed
+        if not is_fixed or problem.uncertain_rows or not problem.structure.is_continuous:
+            return None
+        return reach_cost(problem, self.centers)
 
     @cached_property
     def _plane_segment(self) -> Segment | None:

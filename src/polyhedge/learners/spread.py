@@ -10,12 +10,14 @@ because each of them is a set of its own, and decisions for many contexts are fa
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from polyhedge._validation import Array, Indices
 from polyhedge.learners.forest import check_nodes, grow, middle_of, numbers_of_columns, numeric_columns, ready
+from polyhedge.learners.tree_walk import TreeWalk
 
 __all__ = ["Spread"]
 
@@ -29,7 +31,7 @@ _N_TREES = 32
 """Trees whose mean is the size; every one takes time at every row that is decided."""
 _FEATURES_A_SPLIT = 32
 """With more columns a split looks at some of them only: growing must not take longer and longer with them."""
-_BLOCK = 4096
+_BLOCK = 16_384
 """Rows that go through the forest together: what is needed in between does not grow with their number."""
 _LEAST = 1e-3
 """Share of the mean size below which no leaf goes: residuals of 0 must not give a set without extent."""
@@ -108,12 +110,14 @@ class Spread:
         return np.asarray(2.0 ** (np.round(octaves * _LEVELS_AN_OCTAVE) / _LEVELS_AN_OCTAVE))
 
     def _forest(self, matrix: Array) -> Array:
-        rows = np.arange(len(matrix))[:, None]
-        node = np.tile(self.roots, (len(matrix), 1))
-        for _ in range(self.depth):
-            goes_left = matrix[rows, self.feature[node]] <= self.threshold[node]
-            node = np.where(goes_left, self.left[node], self.right[node])
-        return np.asarray(self.value[node].mean(axis=1))
+        return np.asarray(self.value[self._walk.leaves(matrix)].mean(axis=1))
+
+    @cached_property
+    def _walk(self) -> TreeWalk:
+        return TreeWalk(self.roots, self.feature, self.threshold, self.left, self.right, self.depth)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.state()
 
     def summary(self) -> dict[str, Any]:
         """What it looks at and how strongly it scales, without its trees."""

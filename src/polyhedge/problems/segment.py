@@ -83,6 +83,21 @@ def decision_segment(problem: DecisionProblem) -> tuple[Array, Array] | None:
     return (low, high) if direction @ (high - low) > shortest else None
 
 
+def decision_ray(problem: DecisionProblem) -> tuple[Array, Array] | None:
+    """The end of Z and one step from it, if Z is a line's half that goes on for ever; else None."""
+    program = problem.feasible.program
+    if problem.uncertain_rows or len(program.integer) or not all(c.kind in ("zero", "nonneg") for c in program.cones):
+        return None
+    direction = _line_of(problem.feasible)
+    if direction is None:
+        return None
+    least = _Least(problem)
+    low, high = least(direction), least(-direction)
+    if (low is None) == (high is None):
+        return None
+    return (low, low + direction) if low is not None else (high, high - direction)
+
+
 def _line_of(feasible: FeasibleProgram) -> Array | None:
     """The direction of the line that the equations of Z leave to the decision; None where they leave more or less."""
     equations, p = _equations(feasible), len(feasible.z_columns)

@@ -21,7 +21,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from polyhedge._validation import Array
-from polyhedge.problems.segment import FixedLines, Segment, decision_segment, fixed_lines_of, quadratic_base, segment_of
+from polyhedge.problems.segment import (
+    FixedLines,
+    Segment,
+    decision_ray,
+    decision_segment,
+    fixed_lines_of,
+    quadratic_base,
+    segment_of,
+)
 
 if TYPE_CHECKING:
     from polyhedge.problems.decision_problem import DecisionProblem
@@ -99,6 +107,11 @@ class Structure:
     def ends(self) -> tuple[Array, Array] | None:
         """The two ends of Z if it is a segment; else None."""
         return decision_segment(self.problem)
+
+    @cached_property
+    def ray(self) -> tuple[Array, Array] | None:
+        """The end of Z and one step from it, if it is a half-line; else None."""
+        return decision_ray(self.problem)
 
     @cached_property
     def base(self) -> Array | None:

@@ -3,6 +3,7 @@
 | way             | applies to                                             | how                                     |
 |-----------------|--------------------------------------------------------|-----------------------------------------|
 | along a segment | one piece on a segment of decisions, no round sets     | closed form, all contexts at once       |
+| beside support  | something known of outcomes; one piece, or fixed ones  | without it, then again where it binds   |
 | counterpart     | a maximum of listed pieces                             | dual program: in batch, then one by one |
 | scenarios       | any other cost, concave or convex in the outcome       | column-and-constraint generation        |
 """
@@ -21,13 +22,15 @@ from polyhedge.problems import DecisionProblem
 from polyhedge.problems.lifted import Lifted
 from polyhedge.robust.adversary import Adversary
 from polyhedge.robust.along_segment import decide_along, support_along, ties_along
-from polyhedge.robust.batch import BatchDecisions, Progress, decide_in_batch
+from polyhedge.robust.batch import WORTH_A_POOL, BatchDecisions, Progress, decide_in_batch
 from polyhedge.robust.counterpart import Counterpart, CounterpartSolution
-from polyhedge.robust.decisions import Decisions, all_optimal, numbered_facets, tight_facets
+from polyhedge.robust.cut_reach import CutReach
+from polyhedge.robust.decisions import Decisions, all_optimal, joined, numbered_facets, tight_facets
 from polyhedge.robust.parametric import ContextSolver
 from polyhedge.robust.recheck import bounds_hold
 from polyhedge.robust.scenarios import decide_by_scenarios
 from polyhedge.robust.support import form_at, is_empty, maximise
+from polyhedge.robust.within_support import ByReach, has_support_to_spare, is_proven
 from polyhedge.robust.workers import in_order
 from polyhedge.sets import UncertaintySet, facets_of
 from polyhedge.solvers.program import SolverError, Status
@@ -128,12 +131,37 @@ def _by_pieces(job: Job, centers: Array, progress: Progress | None) -> Decisions
     return by_counterpart(job, job.problem, centers, progress)
 
 
+def _beside_support(job: Job, centers: Array, progress: Progress | None) -> Decisions | None:
+    """Contexts as if nothing were known of outcomes; those where the support binds once more, with it."""
+    problem, reach = job.problem, None
+    if problem.structure.pieces.directions_are_fixed:
+        reach = CutReach.of(job.shape, job.radius, problem.structure.pieces.q, problem.support_rows)
+        if reach is None:
+            return None
+    parts, order, left = [], [], np.arange(len(centers))
+    if reach is None or (len(centers) >= WORTH_A_POOL and problem.structure.is_continuous):
+        nothing = np.zeros((0, problem.n_outcomes)), np.zeros(0)
+        found = by_counterpart(job, problem, centers, progress, support_rows=nothing)
+        is_settled = is_proven(found, reach, problem, centers)
+        parts, order, left = [found[is_settled]], [left[is_settled]], left[~is_settled]
+    if reach is not None and len(left):
+        found, proven = ByReach(problem, reach).decide(job.shape, job.radius, centers[left])
+        parts, order, left = [*parts, found], [*order, left[proven]], np.delete(left, proven)
+    if len(left) or not parts:
+        parts, order = [*parts, by_counterpart(job, problem, centers[left], None)], [*order, left]
+    return joined(parts, order)
+
+
 def by_counterpart(
-    job: Job, compiled: DecisionProblem | Lifted, contexts: Array, progress: Progress | None
+    job: Job,
+    compiled: DecisionProblem | Lifted,
+    contexts: Array,
+    progress: Progress | None,
+    support_rows: tuple[Array, Array] | None = None,
 ) -> Decisions:
     """Contexts [prediction, parameters] in batch as far as that goes, the others one by one."""
     reference = contexts.mean(axis=0) if len(contexts) else None
-    counterpart = Counterpart(compiled, job.shape, job.radius, reference=reference)
+    counterpart = Counterpart(compiled, job.shape, job.radius, support_rows=support_rows, reference=reference)
     decided = decide_in_batch(counterpart, contexts, n_jobs=job.n_jobs, progress=progress)
     rows = _one_by_one(job, counterpart, contexts[decided.is_open])
     return _collect(job, contexts[:, : job.problem.n_outcomes], decided, rows, progress)
@@ -281,6 +309,7 @@ def _collect(
 
 WAYS = (
     Way("along a segment", lambda job: job.problem.structure.segment is not None, _along_segment),
+    Way("beside support", lambda job: has_support_to_spare(job.problem), _beside_support),
     Way("counterpart", lambda job: job.problem.structure.has_pieces, _by_pieces),
     Way("scenarios", lambda job: True, _by_scenarios),
 )

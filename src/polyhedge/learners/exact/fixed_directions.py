@@ -11,15 +11,16 @@ import time
 from typing import Protocol
 
 import numpy as np
-import scipy.sparse as sp
 
 from polyhedge._validation import Array, Indices, Mask
 from polyhedge.learners.budget import Budget
 from polyhedge.learners.exact.bound import CertifiedBound, certified
 from polyhedge.learners.exact.mixing import Master, Tangent, star_inequality
 from polyhedge.problems import DecisionProblem, NoSolutionError
-from polyhedge.robust.parametric import ContextSolver, ParametricProgram
-from polyhedge.solvers.program import Cone, ConicProgram, SolverError, Status
+from polyhedge.problems.segment import quadratic_base
+from polyhedge.robust.levels import level_program
+from polyhedge.robust.parametric import ContextSolver
+from polyhedge.solvers.program import SolverError, Status
 
 _FEW_PIECES = 16
 _VIOLATED = 1e-9
@@ -30,9 +31,23 @@ def reach_cost(problem: DecisionProblem, centers: Array) -> ReachCost:
     """F for these contexts: in closed form where decisions lie on a segment, else by linear programs."""
     structure = problem.structure
     ends, base = (structure.ends, structure.base) if len(structure.pieces) <= _FEW_PIECES else (None, None)
-    if ends is None or base is None:
-        return _ProgramReachCost(problem, centers)
-    return _SegmentReachCost(problem, centers, *ends, base)
+    if ends is not None and base is not None:
+        return _SegmentReachCost(problem, centers, *ends, base)
+    return _along_ray(problem, centers) or _ProgramReachCost(problem, centers)
+
+
+def _along_ray(problem: DecisionProblem, centers: Array) -> ReachCost | None:
+    """One outcome and a decision without an upper limit (orders of one product); None for other problems."""
+    structure = problem.structure
+    # No certificate is asked for where something is known of outcomes: what is proven there would need an end.
+    if problem.n_outcomes > 1 or not structure.has_known_support or structure.ray is None:
+        return None
+    base = quadratic_base(problem, *structure.ray)
+    if base is None or len(structure.pieces) > _FEW_PIECES:
+        return None
+    rise = base[1] + (structure.pieces.p @ (structure.ray[1] - structure.ray[0])).max()
+    is_held = base[2] > 0 or rise > 0  # else costs fall for ever, which the program says
+    return _SegmentReachCost(problem, centers, *structure.ray, base, last=np.inf) if is_held else None
 
 
 class ReachCost(Protocol):
@@ -43,6 +58,9 @@ class ReachCost(Protocol):
     def tangent(self, reach: Array, contexts: Indices | None = None) -> tuple[float, Tangent]:
         """F (over some contexts) at a reach and its supporting plane there."""
 
+    def each(self, reach: Array, contexts: Indices) -> tuple[Array, Array]:
+        """Costs (m,) of some contexts, each at its own reach (m, L), and the weights of their pieces (m, L)."""
+
 
 class _ProgramReachCost:
     """One warm-started program for all contexts: only right-hand sides change."""
@@ -50,57 +68,46 @@ class _ProgramReachCost:
     is_closed_form = False
 
     def __init__(self, problem: DecisionProblem, centers: Array) -> None:
-        pieces, program = problem.structure.pieces, problem.feasible.program
-        n_columns, n_rows = len(program.c) + 1, len(program.b)
-        rows = np.zeros((len(pieces), n_columns))
-        rows[:, problem.feasible.z_columns] = pieces.p
-        rows[:, -1] = -1.0
-        padded = sp.hstack([program.A, sp.csr_array((n_rows, 1))], format="csr")
-        at_zero = ConicProgram(
-            c=np.append(program.c, 1.0),
-            A=sp.vstack([padded, sp.csr_array(rows)], format="csr"),
-            b=np.concatenate([program.b, -pieces.c]),
-            cones=(*program.cones, Cone("nonneg", len(pieces))),
-            P=None if program.P is None else sp.block_diag([program.P, sp.csr_array((1, 1))], format="csr"),
-            offset=program.offset,
-        )
-        slope = np.vstack([np.zeros((n_rows, len(pieces))), -np.eye(len(pieces))])
-        self.solver = ContextSolver(
-            ParametricProgram(
-                at_zero,
-                cost_slope=sp.csr_array((n_columns, len(pieces))),
-                entry_slope=sp.csr_array((at_zero.A.nnz, len(pieces))),
-                rhs_slope=sp.csr_array(slope),
-                offset_slope=np.zeros(len(pieces)),
-            )
-        )
-        self.shifts, self.first = centers @ pieces.q.T, n_rows
+        self.solver = ContextSolver(level_program(problem))
+        pieces = problem.structure.pieces
+        self.shifts, self.first = centers @ pieces.q.T, len(problem.feasible.program.b)
 
     def tangent(self, reach: Array, contexts: Indices | None = None) -> tuple[float, Tangent]:
         shifts = self.shifts if contexts is None else self.shifts[contexts]
         total, slopes = 0.0, np.zeros(len(reach))
         for shift in shifts:
-            solution = self.solver.solve(reach + shift)
-            if not solution.status.has_solution:
-                raise NoSolutionError(
-                    f"A context of the learning split has no best decision: {solution.status}. "
-                    "Check the feasible set and the cost; a decision that lowers the cost without limit needs bounds."
-                )
-            if not np.isfinite(solution.gap):  # its multipliers make no tangent
-                raise SolverError(f"A context of the learning split could not be solved: {solution.status}.")
-            total += solution.value
-            slopes += solution.y[self.first :]
+            value, weights = self._solve(reach + shift)
+            total += value
+            slopes += weights
         value, slopes = total / len(shifts), slopes / len(shifts)
         return value, Tangent(value - float(slopes @ reach), slopes)
 
+    def each(self, reach: Array, contexts: Indices) -> tuple[Array, Array]:
+        found = [self._solve(levels) for levels in reach + self.shifts[contexts]]
+        return np.array([value for value, _ in found]), np.array([weights for _, weights in found])
+
+    def _solve(self, levels: Array) -> tuple[float, Array]:
+        solution = self.solver.solve(levels)
+        if not solution.status.has_solution:
+            raise NoSolutionError(
+                f"A context of the learning split has no best decision: {solution.status}. "
+                "Check the feasible set and the cost; a decision that lowers the cost without limit needs bounds."
+            )
+        if not np.isfinite(solution.gap):  # its multipliers make no tangent
+            raise SolverError(f"A context of the learning split could not be solved: {solution.status}.")
+        return solution.value, solution.y[self.first :]
+
 
 class _SegmentReachCost:
-    """Decisions z(s): a maximum of lines in s plus a parabola, minimised for all contexts at once."""
+    """Decisions z(s), 0 <= s <= last: a maximum of lines in s plus a parabola, minimised for all contexts at once."""
 
     is_closed_form = True
 
-    def __init__(self, problem: DecisionProblem, centers: Array, z0: Array, z1: Array, base: Array) -> None:
+    def __init__(
+        self, problem: DecisionProblem, centers: Array, z0: Array, z1: Array, base: Array, last: float = 1.0
+    ) -> None:
         pieces = problem.structure.pieces
+        self.last = last
         self.levels = centers @ pieces.q.T + pieces.p @ z0 + pieces.c
         self.slopes = pieces.p @ (z1 - z0)
         self.base = base
@@ -108,16 +115,23 @@ class _SegmentReachCost:
 
     def tangent(self, reach: Array, contexts: Indices | None = None) -> tuple[float, Tangent]:
         levels = reach + (self.levels if contexts is None else self.levels[contexts])
+        totals, weights = self._solved(levels)
+        slopes = weights.mean(axis=0)
+        proven = self._proven(weights, levels).mean()
+        return float(totals.mean()), Tangent(float(proven - slopes @ reach), slopes)
+
+    def each(self, reach: Array, contexts: Indices) -> tuple[Array, Array]:
+        return self._solved(reach + self.levels[contexts])
+
+    def _solved(self, levels: Array) -> tuple[Array, Array]:
+        """The least maximum of each context and the weights of its pieces."""
         s = self._candidates(levels)
         parabola = self.base[0] + (self.base[1] + self.base[2] * s) * s
         heights = levels[:, None, :] + s[..., None] * self.slopes
         totals = parabola + heights.max(axis=2)
         best = totals.argmin(axis=1)
         rows = np.arange(len(levels))
-        weights = self._weights(heights[rows, best], s[rows, best])
-        slopes = weights.mean(axis=0)
-        proven = self._proven(weights, levels).mean()
-        return float(totals[rows, best].mean()), Tangent(float(proven - slopes @ reach), slopes)
+        return totals[rows, best], self._weights(heights[rows, best], s[rows, best])
 
     def _proven(self, weights: Array, levels: Array) -> Array:
         """The least of the pieces' weighted mean over s: below F at every reach, whatever the weights are."""
@@ -132,11 +146,12 @@ class _SegmentReachCost:
         rise = self.slopes[self.second] - self.slopes[self.first]
         with np.errstate(divide="ignore", invalid="ignore"):
             crossing = (levels[:, self.first] - levels[:, self.second]) / rise
-        ends = np.tile([0.0, 1.0], (n, 1))
-        parts = [ends, np.nan_to_num(crossing, nan=0.0, posinf=1.0, neginf=0.0)]
+        end = self.last if np.isfinite(self.last) else 0.0
+        ends = np.tile([0.0, end], (n, 1))
+        parts = [ends, np.nan_to_num(crossing, nan=0.0, posinf=end, neginf=0.0)]
         if self.base[2] > 0:
             parts.append(np.tile(-(self.base[1] + self.slopes) / (2 * self.base[2]), (n, 1)))
-        return np.clip(np.concatenate(parts, axis=1), 0.0, 1.0)
+        return np.clip(np.concatenate(parts, axis=1), 0.0, self.last)
 
     def _weights(self, heights: Array, s: Array) -> Array:
         """Multipliers of the pieces: the steepest rising and falling active lines, in balance."""

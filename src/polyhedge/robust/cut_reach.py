@@ -1,0 +1,109 @@
+r"""How far a set reaches along fixed directions when it is cut by what is known of outcomes.
+
+$$h_l(f) = \max \{q_l^\top e : e \in P,\ A (f + e) \le h\}$$
+
+Where a worst residual of the whole set lies within the support around a prediction, its reach is that of the cut set,
+and one search serves all predictions. Only for the others is the cut set searched.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from polyhedge._validation import Array, Indices, Mask
+from polyhedge.robust.support import SupportCertificate, form_at, maximise
+from polyhedge.sets import UncertaintySet
+from polyhedge.solvers.linear import LinearSolver
+from polyhedge.solvers.program import ConicForm, ConicProgram, SolverError, Status
+
+INSIDE = 1e-9
+"""Share of the numbers in a row of the support by which a point may miss it: a few roundings, and a solver's own."""
+
+
+@dataclass(frozen=True)
+class Reach:
+    """Along L directions at one prediction: values (L,), worst residuals (L, d), multipliers of the set's own rows."""
+
+    values: Array
+    points: Array
+    multipliers: Array
+
+
+class CutReach:
+    """The reach of one set along given directions, around any prediction.
+
+    Parameters
+    ----------
+    form : the residual set, linear.
+    directions : (L, d)
+    support_rows : A, h of the known support {u : A u <= h}.
+    """
+
+    def __init__(self, form: ConicForm, directions: Array, support_rows: tuple[Array, Array]) -> None:
+        self.form, self.directions = form, directions
+        self.A, self.h = support_rows
+        self.free: SupportCertificate = maximise(form, directions)
+        self.at_points = self.free.points @ self.A.T
+        self._solver: LinearSolver | None = None
+
+    @classmethod
+    def of(
+        cls, shape: UncertaintySet, radius: float, directions: Array, support_rows: tuple[Array, Array]
+    ) -> CutReach | None:
+        """None where the set is round, or no reach could be found."""
+        form = shape.conic_form(radius)
+        if any(cone.kind == "soc" for cone in form.cones):
+            return None
+        try:
+            return cls(form, directions, support_rows)
+        except SolverError:  # the whole program says context by context how it ended
+            return None
+
+    def is_free(self, centers: Array) -> Mask:
+        """Where the worst residual of the whole set lies within the support (N, L)."""
+        at_centers = centers @ self.A.T
+        room = self.h - at_centers + INSIDE * (np.abs(self.h) + np.abs(centers) @ np.abs(self.A).T)
+        lies_inside = np.ones((len(centers), len(self.directions)), dtype=bool)
+        for row in range(len(self.h)):
+            with np.errstate(invalid="ignore"):
+                lies_inside &= self.at_points[:, row] <= room[:, row, None]
+        return lies_inside & np.isfinite(self.free.values)
+
+    def start(self) -> Reach:
+        """The reach of the whole set."""
+        free = self.free
+        return Reach(free.values.copy(), free.points.copy(), free.multipliers[:, : len(self.form.g)].copy())
+
+    def cut(self, reach: Reach, center: Array, which: Indices) -> bool:
+        """Put the reach of the cut set at some directions; False where it is empty, unbounded or not found."""
+        n_own, d = len(self.form.g), self.directions.shape[1]
+        solver = self._cut_solver(center)
+        for k in which:
+            solver.change_costs(np.arange(d), -self.directions[k])
+            solution = solver.solve()
+            if solution.status is not Status.OPTIMAL:
+                return False
+            reach.values[k], reach.points[k] = -solution.value, solution.x[:d]
+            reach.multipliers[k] = solution.y[:n_own]
+        return True
+
+    def _cut_solver(self, center: Array) -> LinearSolver:
+        rows = len(self.form.g) + np.arange(len(self.h))
+        if self._solver is None:
+            cut = form_at(_Given(self.form), 0.0, center, (self.A, self.h))  # type: ignore[arg-type]
+            program = ConicProgram(c=np.zeros(cut.G.shape[1]), A=cut.G, b=cut.g, cones=cut.cones)
+            self._solver = LinearSolver(program, varying_rows=rows)
+        self._solver.change_rhs(rows, self.h - self.A @ center)
+        return self._solver
+
+
+@dataclass(frozen=True)
+class _Given:
+    """A set by its form alone."""
+
+    form: ConicForm
+
+    def conic_form(self, radius: float) -> ConicForm:
+        return self.form

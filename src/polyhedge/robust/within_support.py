@@ -1,0 +1,113 @@
+r"""Robust decisions where something is known of outcomes: the support enters only where it binds.
+
+A set that is not cut by the support is larger, so that its robust cost is a bound for the cut set's. It is also the
+cut set's own where a worst residual of every tight piece lies within the support: the decision's multipliers weigh
+these residuals so that no other decision does better against them. All contexts are first decided as if nothing were
+known, which one engine does for all of them; only those where the support binds are decided again.
+
+With fixed directions (newsvendors) the cut set is known by its reach along each of them, so that what is left is a
+small program whose numbers are these reaches. Integer decisions have no multipliers: every piece counts as tight.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from polyhedge._validation import Array, Indices, Mask
+from polyhedge.problems import DecisionProblem
+from polyhedge.problems.pieces import Pieces
+from polyhedge.robust.cut_reach import INSIDE, CutReach, Reach
+from polyhedge.robust.decisions import Decisions, tight_facets
+from polyhedge.robust.levels import level_program
+from polyhedge.robust.parametric import ContextSolver
+from polyhedge.sets import UncertaintySet
+from polyhedge.solvers.program import Solution, Status
+
+_TIGHT = 1e-7
+"""Share of the costs at stake up to which a piece counts as tight: more than solvers leave open."""
+
+
+def has_support_to_spare(problem: DecisionProblem) -> bool:
+    """Whether decisions can be tried without the known support: one piece, or several with fixed directions."""
+    structure = problem.structure
+    if not structure.has_known_support or not structure.has_pieces or problem.uncertain_rows:
+        return False
+    return structure.pieces.directions_are_fixed or (len(structure.pieces) == 1 and structure.is_continuous)
+
+
+def lies_within(problem: DecisionProblem, outcomes: Array) -> Mask:
+    """Which outcomes (N, d) the known support holds."""
+    A, h = problem.support_rows
+    with np.errstate(invalid="ignore"):
+        room = h - outcomes @ A.T + INSIDE * (np.abs(h) + np.abs(outcomes) @ np.abs(A).T)
+    return np.asarray((room >= 0).all(axis=1))
+
+
+def is_proven(found: Decisions, reach: CutReach | None, problem: DecisionProblem, centers: Array) -> Mask:
+    """Which decisions for the whole set are optimal for the cut set too: their worst residuals lie inside.
+
+    `reach` is that along fixed directions; None where the one worst outcome is the decision's own.
+    """
+    is_optimal = np.array([status is Status.OPTIMAL for status in found.status], dtype=bool)
+    if reach is None:
+        return is_optimal & lies_within(problem, found.worst_outcome)
+    is_free = reach.is_free(centers)
+    if problem.structure.is_continuous:
+        is_free |= ~tight_pieces(problem.structure.pieces, reach.free.values, np.nan_to_num(found.flat), centers)
+    return is_optimal & is_free.all(axis=1)
+
+
+def tight_pieces(pieces: Pieces, reach: Array, Z: Array, centers: Array) -> Mask:
+    """Pieces that attain the worst-case cost of decisions Z (N, p), for reaches (L,) or (N, L); all are (N, L)."""
+    values = reach + pieces.values(Z, centers)
+    size = np.where(np.isfinite(values), np.abs(values), 0.0).max(axis=1, keepdims=True)
+    return np.asarray(values >= values.max(axis=1, keepdims=True) - _TIGHT * size)
+
+
+class ByReach:
+    """Decisions of contexts in which the support binds, one after the other, for pieces with fixed directions."""
+
+    def __init__(self, problem: DecisionProblem, reach: CutReach) -> None:
+        self.problem, self.reach, self.pieces = problem, reach, problem.structure.pieces
+        self.solver = ContextSolver(level_program(problem))
+
+    def decide(self, shape: UncertaintySet, radius: float, centers: Array) -> tuple[Decisions, Indices]:
+        """Decisions of the contexts that could be proven, and which these are."""
+        is_free = self.reach.is_free(centers)
+        proven, found = [], []
+        for i, center in enumerate(centers):
+            row = self._row(center, is_free[i])
+            if row is not None:
+                proven.append(i)
+                found.append(row)
+        rows = np.array(proven, dtype=np.int64)
+        z = np.array([solution.x[self.problem.feasible.z_columns] for solution, _ in found]) + 0.0
+        worst = np.array([point for _, point in found]).reshape(-1, self.problem.n_outcomes) + centers[rows]
+        return Decisions(
+            flat=z.reshape(-1, self.problem.n_decisions),
+            cost_bound=np.array([solution.value for solution, _ in found]),
+            worst_outcome=worst,
+            active_facets=tight_facets(shape, radius, worst, centers[rows]),
+            status=np.array([solution.status for solution, _ in found], dtype=object),
+            gap=np.array([solution.gap for solution, _ in found]),
+            layout=self.problem.layout,
+        ), rows
+
+    def _row(self, center: Array, is_exact: Mask) -> tuple[Solution, Array] | None:
+        """The solution at one prediction and a worst residual of it; None where there is none that is proven."""
+        reach, is_exact, shift = self.reach.start(), is_exact.copy(), self.pieces.q @ center
+        due = ~is_exact if not self.problem.structure.is_continuous else ~np.isfinite(reach.values)
+        while True:
+            if due.any() and not self.reach.cut(reach, center, np.flatnonzero(due)):
+                return None
+            is_exact |= due
+            solution = self.solver.solve(reach.values + shift)
+            if solution.status is not Status.OPTIMAL:
+                return None
+            z = solution.x[self.problem.feasible.z_columns]
+            due = tight_pieces(self.pieces, reach.values, z[None], center[None])[0] & ~is_exact
+            if not due.any():
+                return solution, self._worst(reach, z, shift)
+
+    def _worst(self, reach: Reach, z: Array, shift: Array) -> Array:
+        return reach.points[int(np.argmax(reach.values + shift + self.pieces.p @ z + self.pieces.c))]

@@ -1,0 +1,108 @@
+"""What is known of outcomes enters only where it binds, and decisions stay those of the whole program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import cvxpy as cp
+import numpy as np
+import pytest
+
+from polyhedge.learners import Samples
+from polyhedge.problems import DecisionProblem, newsvendor
+from polyhedge.robust import Counterpart
+from polyhedge.robust.routes import WAYS, Job
+from polyhedge.sets import Polyhedron
+from polyhedge.solvers.program import Status
+
+_WAYS = {way.name: way for way in WAYS}
+
+
+def _some_set(rng: np.random.Generator, d: int, reach: float) -> Polyhedron:
+    W = rng.normal(size=(3 * d, d))
+    W = np.vstack([W / np.linalg.norm(W, axis=1, keepdims=True), np.eye(d), -np.eye(d)])
+    return Polyhedron(W, -reach * rng.uniform(0.5, 1.5, len(W)))
+
+
+def _priced(d: int) -> DecisionProblem:
+    """One piece whose direction is the decision; prices lie between 0 and 4."""
+    z = cp.Variable(d, nonneg=True)
+    return DecisionProblem(
+        decision=z,
+        cost=lambda z, u: u @ z,
+        constraints=[cp.sum(z) == 1],
+        n_outcomes=d,
+        outcome_support=lambda u: [u >= 0, u <= 4],
+    )
+
+
+PROBLEMS: dict[str, tuple[Callable[[], DecisionProblem], int]] = {
+    "one product": (lambda: newsvendor(1.0, 3.0, 1), 40),
+    "products within a capacity": (lambda: newsvendor(1.0, 3.0, 3, capacity=5.0), 12),
+    "so many contexts that an engine serves them": (lambda: newsvendor(1.0, 2.0, 2, capacity=5.0), 80),
+    "whole numbers": (lambda: newsvendor(1.0, 3.0, 2, capacity=4.0, integer=True), 6),
+    "one piece that turns": (lambda: _priced(3), 12),
+    "one piece, many contexts": (lambda: _priced(3), 80),
+}
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("name", list(PROBLEMS))
+def test_decisions_beside_the_support_are_those_of_the_whole_program(name: str, seed: int) -> None:
+    make, n = PROBLEMS[name]
+    problem, rng = make(), np.random.default_rng(seed)
+    centers = rng.uniform(0.0, 3.5, size=(n, problem.n_outcomes))
+    shape = _some_set(rng, problem.n_outcomes, 1.2)
+    job, way = Job(problem, shape, 0.3, 1), _WAYS["beside support"]
+    assert way.applies(job)
+    found, whole = way.decide(job, centers, None), _WAYS["counterpart"].decide(job, centers, None)
+    assert found is not None and whole is not None
+    assert list(found.status) == list(whole.status)
+    np.testing.assert_allclose(found.cost_bound, whole.cost_bound, rtol=1e-8, atol=1e-8)
+    # Of several best decisions either may come; both have the bound, against outcomes that the support holds.
+    A, h = problem.support_rows
+    assert (found.worst_outcome @ A.T <= h + 1e-7).all()
+    attained = problem.evaluate(found.flat, found.worst_outcome)
+    np.testing.assert_allclose(attained, found.cost_bound, rtol=1e-6, atol=1e-6)
+
+
+def test_a_support_that_leaves_nothing_is_told_context_by_context() -> None:
+    problem, shape = newsvendor(1.0, 3.0, 2, capacity=5.0), _some_set(np.random.default_rng(0), 2, 1.0)
+    centers = np.array([[2.0, 2.0], [-50.0, 2.0]])
+    found = _WAYS["beside support"].decide(Job(problem, shape, 0.1, 1), centers, None)
+    assert found is not None
+    assert list(found.status) == [Status.OPTIMAL, Status.EMPTY_SET]
+
+
+@pytest.mark.parametrize("reach", [0.5, 2.5])
+@pytest.mark.parametrize(("d", "capacity"), [(1, None), (1, 2.0), (2, None), (3, 5.0)])
+def test_gradients_beside_the_support_are_those_of_the_whole_program(
+    d: int, capacity: float | None, reach: float
+) -> None:
+    rng = np.random.default_rng(d)
+    problem, shape = newsvendor(1.0, 3.0, d, capacity=capacity), _some_set(rng, d, reach)
+    samples = Samples(rng.normal(size=(20, d)), rng.uniform(0.2, 3.0, size=(20, d)), problem, 0.1)
+    contexts, q = np.arange(8), -shape.b
+    found = samples.facet_gradient(shape.W, q, contexts)
+    counterpart = Counterpart(problem, Polyhedron.from_halfspaces(shape.W, q), 0.0)
+    whole = [counterpart.solve(center) for center in samples.centers[contexts]]
+    assert found.value == pytest.approx(np.mean([solution.value for solution in whole]), rel=1e-9)
+    _agrees_with_differences(samples, shape.W, q, contexts)
+
+
+def _agrees_with_differences(samples: Samples, W: np.ndarray, q: np.ndarray, contexts: np.ndarray) -> None:
+    """Along a random direction the cost is between the gradients of its two ends, as of a convex function in q."""
+    rng, step = np.random.default_rng(0), 1e-4
+    for _ in range(3):
+        along = rng.normal(size=len(q))
+        here = samples.facet_gradient(W, q, contexts)
+        there = samples.facet_gradient(W, q + step * along, contexts)
+        slopes = sorted([here.q @ along, there.q @ along])
+        assert slopes[0] - 1e-6 <= (there.value - here.value) / step <= slopes[1] + 1e-6
+
+
+def test_one_outcome_with_a_support_needs_no_solver() -> None:
+    rng = np.random.default_rng(0)
+    for capacity in (None, 4.0):
+        problem = newsvendor(1.0, 3.0, 1, capacity=capacity)
+        assert Samples(rng.normal(size=(20, 1)), rng.uniform(size=(20, 1)), problem, 0.1).has_closed_form
