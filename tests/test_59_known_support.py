@@ -1,8 +1,10 @@
-"""What is known of outcomes enters only where it binds, and decisions stay those of the whole program."""
+"""What is known of outcomes enters only where it binds, and what models keep changes no decision."""
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import cvxpy as cp
 import numpy as np
@@ -10,7 +12,8 @@ import pytest
 
 from polyhedge.learners import Samples
 from polyhedge.problems import DecisionProblem, newsvendor
-from polyhedge.robust import Counterpart
+from polyhedge.robust import Counterpart, decide
+from polyhedge.robust.kept import Kept
 from polyhedge.robust.routes import WAYS, Job
 from polyhedge.sets import Polyhedron
 from polyhedge.solvers.program import Status
@@ -106,3 +109,57 @@ def test_one_outcome_with_a_support_needs_no_solver() -> None:
     for capacity in (None, 4.0):
         problem = newsvendor(1.0, 3.0, 1, capacity=capacity)
         assert Samples(rng.normal(size=(20, 1)), rng.uniform(size=(20, 1)), problem, 0.1).has_closed_form
+
+
+# --- what models keep -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["products within a capacity", "whole numbers", "one piece that turns"])
+def test_rows_are_decided_alike_whatever_was_decided_before(name: str) -> None:
+    problem, rng = PROBLEMS[name][0](), np.random.default_rng(0)
+    shape, centers = _some_set(rng, problem.n_outcomes, 1.2), rng.uniform(0.0, 3.5, size=(5, problem.n_outcomes))
+    alone = [decide(problem, shape, 0.3, row[None], kept=Kept()) for row in centers]
+    kept = Kept()
+    for _ in range(2):
+        for row, expected in zip(centers, alone, strict=True):
+            found = decide(problem, shape, 0.3, row[None], kept=kept)
+            np.testing.assert_array_equal(found.flat, expected.flat)
+            np.testing.assert_array_equal(found.cost_bound, expected.cost_bound)
+    without = decide(problem, shape, 0.3, centers)
+    np.testing.assert_allclose(without.cost_bound, [found.cost_bound[0] for found in alone], rtol=1e-8, atol=1e-8)
+    assert len(kept) > 0
+
+
+def test_radius_and_scale_tell_what_is_kept_apart() -> None:
+    problem, rng = newsvendor(1.0, 3.0, 2, capacity=5.0), np.random.default_rng(0)
+    shape, centers, kept = _some_set(rng, 2, 1.0), rng.uniform(1.0, 3.0, size=(3, 2)), Kept()
+    for radius in (0.1, 0.4):
+        for scale in (1.0, 1.5):
+            found = decide(problem, shape, radius, centers, scales=np.full(3, scale), kept=kept)
+            expected = decide(problem, shape.scaled(scale), radius, centers)
+            np.testing.assert_allclose(found.cost_bound, expected.cost_bound, rtol=1e-8)
+
+
+def test_threads_that_share_a_store_do_not_share_a_solver() -> None:
+    problem, rng = newsvendor(1.0, 3.0, 3, capacity=5.0), np.random.default_rng(0)
+    shape, centers, kept = _some_set(rng, 3, 1.0), rng.uniform(0.5, 3.0, size=(40, 3)), Kept()
+    expected = [decide(problem, shape, 0.2, row[None], kept=Kept()).cost_bound[0] for row in centers]
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda row: decide(problem, shape, 0.2, row[None], kept=kept).cost_bound[0], centers))
+    assert found == expected
+
+
+def test_a_store_is_bounded_and_empty_after_pickling() -> None:
+    kept = Kept()
+    for key in range(100):
+        with kept.borrowed(key, list):
+            pass
+    assert 0 < len(kept) < 100
+    assert len(pickle.loads(pickle.dumps(kept))) == 0
+
+
+def test_what_failed_its_user_is_not_kept() -> None:
+    kept = Kept()
+    with pytest.raises(RuntimeError, match="broken"), kept.borrowed("key", list):
+        raise RuntimeError("broken")
+    assert len(kept) == 0

@@ -33,6 +33,9 @@ from polyhedge.data import take_rows
 
 __all__ = ["FeatureRidge", "Predictor", "all_features", "as_predictor", "out_of_fold", "paper_features", "takes_nan"]
 
+_BLOCK = 65_536
+"""Rows that a fitted model predicts together: what it needs in between stays in the cache, and within bounds."""
+
 
 class Predictor(Protocol):
     """What the rest of the library asks of a predictor; `as_predictor` makes one."""
@@ -339,7 +342,11 @@ class _TrainedPredictor:
     def predict(self, X: Any) -> Array:
         if self.model is None:
             raise NotFittedError("The predictor is not fitted: call fit on the training split first.")
-        return _check_prediction(self.model.predict(X), X, self.n_outcomes, "The prediction")
+        n = X.shape[0] if hasattr(X, "shape") else len(X)
+        if n <= _BLOCK:
+            return _check_prediction(self.model.predict(X), X, self.n_outcomes, "The prediction")
+        parts = (take_rows(X, np.arange(k, min(k + _BLOCK, n))) for k in range(0, n, _BLOCK))
+        return np.vstack([self.predict(part) for part in parts])
 
 
 def _identity(X: Any) -> Any:

@@ -93,9 +93,9 @@ def decision_ray(problem: DecisionProblem) -> tuple[Array, Array] | None:
         return None
     least = _Least(problem)
     low, high = least(direction), least(-direction)
-    if (low is None) == (high is None):
-        return None
-    return (low, low + direction) if low is not None else (high, high - direction)
+    if low is not None and high is None:
+        return low, low + direction
+    return (high, high - direction) if high is not None and low is None else None
 
 
 def _line_of(feasible: FeasibleProgram) -> Array | None:

@@ -5,7 +5,7 @@ This is the set of the paper, and the only place that knows centres and scales.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
@@ -17,6 +17,7 @@ from polyhedge.problems import DecisionProblem
 from polyhedge.problems.parameters import by_row
 from polyhedge.regions.family import DEFAULT_WORK, Work
 from polyhedge.robust import Decisions, decide
+from polyhedge.robust.kept import Kept
 from polyhedge.sets import Region, UncertaintySet, Volume, has_quick_volume, mean_volume, scaled
 
 _VOLUME_REGIONS = 20
@@ -45,6 +46,7 @@ class ScaledSet:
     spread : predicts the factor by which the set is scaled at each row; None for 1.
     ties : chooses where several decisions have the same bound; None for the one that is found first, as in files before
         version 3 (`dataclasses.replace(family, ties=None)` is how a study compares the two).
+    kept : programs that calls with few rows have compiled; no part of the model, and not pickled.
     """
 
     problem: DecisionProblem
@@ -52,6 +54,7 @@ class ScaledSet:
     shape: UncertaintySet
     spread: Spread | None = None
     ties: Ties | None = None
+    kept: Kept = field(default_factory=Kept, init=False, repr=False)
     kind: ClassVar[str] = "set"
     scores_need_parameters: ClassVar[bool] = False
     trains_on_learning_rows: ClassVar[bool] = False
@@ -78,7 +81,8 @@ class ScaledSet:
         self, centers: Array, features: Any, values: Array | None = None, work: Work = DEFAULT_WORK
     ) -> PlacedSet:
         """The sets where the predictions are known already."""
-        return PlacedSet(self.problem, self.shape, centers, self.scales(features, centers), values, work, self.ties)
+        scales = self.scales(features, centers)
+        return PlacedSet(self.problem, self.shape, centers, scales, values, work, self.ties, self.kept)
 
     def scales(self, features: Any, centers: Array) -> Array:
         """How many times its calibrated size the set has at each row (N,)."""
@@ -96,6 +100,7 @@ class PlacedSet:
     values: Array | None = None
     work: Work = DEFAULT_WORK
     ties: Ties | None = None
+    kept: Kept | None = None
 
     def residuals(self, outcomes: Array) -> Array:
         """Outcome minus prediction over scale (N, d): what the shape is a set of."""
@@ -117,6 +122,7 @@ class PlacedSet:
             n_jobs=self.work.n_jobs,
             progress=self.work.progress,
             tell_ties=self.ties is not None,
+            kept=self.kept,
         )
         return found if self.ties is None else self.ties.broken(self, radii, found)
 

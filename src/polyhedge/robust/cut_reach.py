@@ -89,10 +89,16 @@ class CutReach:
             reach.multipliers[k] = solution.y[:n_own]
         return True
 
+    def forget(self) -> None:
+        """Begin anew: what comes next does not depend on what was searched before."""
+        if self._solver is not None:
+            self._solver.highs.clearSolver()
+
     def _cut_solver(self, center: Array) -> LinearSolver:
         rows = len(self.form.g) + np.arange(len(self.h))
         if self._solver is None:
-            cut = form_at(_Given(self.form), 0.0, center, (self.A, self.h))  # type: ignore[arg-type]
+            nowhere = np.zeros(self.directions.shape[1])
+            cut = form_at(_Given(self.form), 0.0, nowhere, (self.A, self.h))  # type: ignore[arg-type]
             program = ConicProgram(c=np.zeros(cut.G.shape[1]), A=cut.G, b=cut.g, cones=cut.cones)
             self._solver = LinearSolver(program, varying_rows=rows)
         self._solver.change_rhs(rows, self.h - self.A @ center)

@@ -13,6 +13,7 @@ from polyhedge.problems import DecisionProblem
 from polyhedge.problems.parameters import parameter_rows
 from polyhedge.robust.batch import WORTH_A_POOL, Progress
 from polyhedge.robust.decisions import Decisions, all_optimal, joined, tight_facets
+from polyhedge.robust.kept import Kept
 from polyhedge.robust.routes import Job, by_counterpart, decide_by_first
 from polyhedge.sets import UncertaintySet, scaled
 from polyhedge.solvers.program import Status
@@ -29,6 +30,7 @@ def decide(
     n_jobs: int | None = None,
     progress: Progress | None = None,
     tell_ties: bool = False,
+    kept: Kept | None = None,
 ) -> Decisions:
     """The exact robust decision around each prediction.
 
@@ -44,6 +46,7 @@ def decide(
     n_jobs : number of threads, None for one a core; the decisions do not depend on it.
     progress : called now and then with the number of contexts decided and the number of all.
     tell_ties : whether `may_tie` of the decisions is asked for, which costs a little.
+    kept : where programs for this problem and this shape are kept for further calls with few contexts.
 
     Examples
     --------
@@ -63,7 +66,8 @@ def decide(
     sizes, which = _distinct_sizes(radius, scales, len(centers))
 
     def work(k: int, rows: Any, tell: Progress | None) -> Decisions:
-        job = Job(problem, scaled(shape, sizes[k][1]), sizes[k][0], n_jobs, tell_ties)
+        reuse = None if problem.parameters else kept
+        job = Job(problem, scaled(shape, sizes[k][1]), sizes[k][0], n_jobs, tell_ties, reuse, sizes[k][1])
         return _decide(job, centers[rows], values[rows], tell)
 
     return work(0, slice(None), progress) if len(sizes) == 1 else _in_groups(which, len(sizes), work, progress)

@@ -76,6 +76,11 @@ class ContextSolver:
         else:
             self.conic = ConicSolver(program, frame=self.frame)
 
+    def forget(self) -> None:
+        """Begin anew: what comes next does not depend on what was solved before."""
+        if hasattr(self, "solver"):
+            self.solver.highs.clearSolver()
+
     def solve(self, center: Array) -> Solution:
         """The solution at one prediction."""
         program = self.parametric.at(center)

@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import repeat
 from typing import Any
@@ -26,6 +27,7 @@ from polyhedge.robust.batch import WORTH_A_POOL, BatchDecisions, Progress, decid
 from polyhedge.robust.counterpart import Counterpart, CounterpartSolution
 from polyhedge.robust.cut_reach import CutReach
 from polyhedge.robust.decisions import Decisions, all_optimal, joined, numbered_facets, tight_facets
+from polyhedge.robust.kept import Kept
 from polyhedge.robust.parametric import ContextSolver
 from polyhedge.robust.recheck import bounds_hold
 from polyhedge.robust.scenarios import decide_by_scenarios
@@ -34,11 +36,14 @@ from polyhedge.robust.within_support import ByReach, has_support_to_spare, is_pr
 from polyhedge.robust.workers import in_order
 from polyhedge.sets import UncertaintySet, facets_of
 from polyhedge.solvers.program import SolverError, Status
+from polyhedge.solvers.scaling import power_of_two
 
 _SEGMENT_CHUNK = 65_536
 """Contexts of one task: enough to be worth a thread, few enough to tell of progress."""
 _PART = 32
 """Contexts that one solver takes from warm start to warm start: fixed, so that workers do not change results."""
+_FEW = 16
+"""Contexts of a call up to which compiled programs are taken from the last one: fewer than make a part."""
 _NO_PROOF = "The solver's value is not the worst-case cost of its decision"
 _NO_BOUND = {Status.UNBOUNDED_SET: np.inf, Status.UNBOUNDED: -np.inf}
 
@@ -52,6 +57,25 @@ class Job:
     radius: float
     n_jobs: int | None
     tells_ties: bool = False
+    kept: Kept | None = None
+    """Where programs for this problem and shape are kept between calls."""
+    scale: float = 1.0
+    """How many times its own size the shape has, of those that are kept."""
+
+    @contextmanager
+    def lent(self, contexts: Array, kind: str, make: Callable[[Array | None], Any]) -> Iterator[Any]:
+        """What was made for an earlier call with few contexts, or is made now: `make` takes a usual context.
+
+        What is kept is seen from a context that is the same for all calls of one size, so that no answer depends on
+        the calls before.
+        """
+        if self.kept is None or not 0 < len(contexts) <= _FEW:
+            yield make(contexts.mean(axis=0) if len(contexts) else None)
+            return
+        usual = np.full(contexts.shape[1], np.copysign(power_of_two(float(np.abs(contexts).mean())), contexts.mean()))
+        key = kind, self.radius, self.scale, float(usual[0])
+        with self.kept.borrowed(key, lambda: make(usual)) as thing:
+            yield thing
 
 
 @dataclass(frozen=True)
@@ -133,19 +157,28 @@ def _by_pieces(job: Job, centers: Array, progress: Progress | None) -> Decisions
 
 def _beside_support(job: Job, centers: Array, progress: Progress | None) -> Decisions | None:
     """Contexts as if nothing were known of outcomes; those where the support binds once more, with it."""
-    problem, reach = job.problem, None
-    if problem.structure.pieces.directions_are_fixed:
+    problem = job.problem
+    if not problem.structure.pieces.directions_are_fixed:
+        return _settled(job, centers, None, progress)
+
+    def make(reference: Array | None) -> ByReach | None:
         reach = CutReach.of(job.shape, job.radius, problem.structure.pieces.q, problem.support_rows)
-        if reach is None:
-            return None
-    parts, order, left = [], [], np.arange(len(centers))
-    if reach is None or (len(centers) >= WORTH_A_POOL and problem.structure.is_continuous):
+        return None if reach is None or reference is None else ByReach(problem, reach, reference)
+
+    with job.lent(centers, "reach", make) as by_reach:
+        return None if by_reach is None else _settled(job, centers, by_reach, progress)
+
+
+def _settled(job: Job, centers: Array, by_reach: ByReach | None, progress: Progress | None) -> Decisions:
+    """Without the support where that is quick, by reach where directions are fixed, else by the whole program."""
+    problem, parts, order, left = job.problem, [], [], np.arange(len(centers))
+    if by_reach is None or (len(centers) >= WORTH_A_POOL and problem.structure.is_continuous):
         nothing = np.zeros((0, problem.n_outcomes)), np.zeros(0)
         found = by_counterpart(job, problem, centers, progress, support_rows=nothing)
-        is_settled = is_proven(found, reach, problem, centers)
+        is_settled = is_proven(found, None if by_reach is None else by_reach.reach, problem, centers)
         parts, order, left = [found[is_settled]], [left[is_settled]], left[~is_settled]
-    if reach is not None and len(left):
-        found, proven = ByReach(problem, reach).decide(job.shape, job.radius, centers[left])
+    if by_reach is not None and len(left):
+        found, proven = by_reach.decide(job.shape, job.radius, centers[left])
         parts, order, left = [*parts, found], [*order, left[proven]], np.delete(left, proven)
     if len(left) or not parts:
         parts, order = [*parts, by_counterpart(job, problem, centers[left], None)], [*order, left]
@@ -160,22 +193,28 @@ def by_counterpart(
     support_rows: tuple[Array, Array] | None = None,
 ) -> Decisions:
     """Contexts [prediction, parameters] in batch as far as that goes, the others one by one."""
-    reference = contexts.mean(axis=0) if len(contexts) else None
-    counterpart = Counterpart(compiled, job.shape, job.radius, support_rows=support_rows, reference=reference)
-    decided = decide_in_batch(counterpart, contexts, n_jobs=job.n_jobs, progress=progress)
-    rows = _one_by_one(job, counterpart, contexts[decided.is_open])
-    return _collect(job, contexts[:, : job.problem.n_outcomes], decided, rows, progress)
+
+    def make(reference: Array | None) -> Counterpart:
+        return Counterpart(compiled, job.shape, job.radius, support_rows=support_rows, reference=reference)
+
+    kind = "counterpart" if support_rows is None else "counterpart beside support"
+    with job.lent(contexts, kind, make) as counterpart:
+        decided = decide_in_batch(counterpart, contexts, n_jobs=job.n_jobs, progress=progress)
+        rows = _one_by_one(job, counterpart, contexts[decided.is_open])
+        return _collect(job, contexts[:, : job.problem.n_outcomes], decided, rows, progress)
 
 
 def _one_by_one(job: Job, counterpart: Counterpart, contexts: Array) -> Iterator[_Row]:
     """One solve for each context on all cores; what a solution means is read here, in order."""
+    own = counterpart.solver if job.kept is not None and len(contexts) <= _FEW else None
     nothing = _nothing_for_anyone(job, counterpart, contexts)
     if nothing is not None:
         yield from repeat(nothing, len(contexts))
         return
 
     def solve_part(part: Array) -> list[CounterpartSolution]:
-        solver = ContextSolver(counterpart.parametric, counterpart.solver.frame)
+        solver = ContextSolver(counterpart.parametric, counterpart.solver.frame) if own is None else own
+        solver.forget()
         solutions = [counterpart.solve(context, solver) for context in part]
         for i in _doubtful(job, counterpart, part, solutions):
             # Once more, set up for this context alone and seen from its own solution.

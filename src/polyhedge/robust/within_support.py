@@ -11,6 +11,8 @@ small program whose numbers are these reaches. Integer decisions have no multipl
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import numpy as np
 
 from polyhedge._validation import Array, Indices, Mask
@@ -67,13 +69,22 @@ def tight_pieces(pieces: Pieces, reach: Array, Z: Array, centers: Array) -> Mask
 class ByReach:
     """Decisions of contexts in which the support binds, one after the other, for pieces with fixed directions."""
 
-    def __init__(self, problem: DecisionProblem, reach: CutReach) -> None:
+    def __init__(self, problem: DecisionProblem, reach: CutReach, reference: Array) -> None:
         self.problem, self.reach, self.pieces = problem, reach, problem.structure.pieces
-        self.solver = ContextSolver(level_program(problem))
+        self.reference = reference
+
+    @cached_property
+    def solver(self) -> ContextSolver:
+        """The program of the levels, seen from a usual prediction."""
+        program, free = level_program(self.problem), self.reach.free.values
+        usual = np.where(np.isfinite(free), free, 0.0) + self.pieces.q @ self.reference
+        return ContextSolver(program, program.frame_at(usual))
 
     def decide(self, shape: UncertaintySet, radius: float, centers: Array) -> tuple[Decisions, Indices]:
         """Decisions of the contexts that could be proven, and which these are."""
         is_free = self.reach.is_free(centers)
+        self.solver.forget()
+        self.reach.forget()
         proven, found = [], []
         for i, center in enumerate(centers):
             row = self._row(center, is_free[i])
