@@ -8,7 +8,7 @@ OUT ?= results
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-slow test-oldest test-newest test-extras bench docs docs-open release-check lint types format licences lock clean
+.PHONY: help run test test-slow test-oldest test-newest test-extras bench bench-compare docs docs-open release-check lint types format licences lock clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
@@ -61,6 +61,9 @@ docs-open: docs  ## the same, opened in a browser
 
 bench: $(READY)  ## measured ratios of speed; also: polyhedge bench learning, polyhedge bench peers
 	$(BIN)/polyhedge bench decisions --out $(OUT)
+
+bench-compare: $(READY)  ## how many times as fast as a commit: make bench-compare REV=9679687 (hours for an old one)
+	$(BIN)/polyhedge bench compare $(REV) --out $(OUT)
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -59,7 +59,8 @@ def test_decisions_beside_the_support_are_those_of_the_whole_program(name: str, 
     job, way = Job(problem, shape, 0.3, 1), _WAYS["beside support"]
     assert way.applies(job)
     found, whole = way.decide(job, centers, None), _WAYS["counterpart"].decide(job, centers, None)
-    assert found is not None and whole is not None
+    assert found is not None
+    assert whole is not None
     assert list(found.status) == list(whole.status)
     np.testing.assert_allclose(found.cost_bound, whole.cost_bound, rtol=1e-8, atol=1e-8)
     # Of several best decisions either may come; both have the bound, against outcomes that the support holds.

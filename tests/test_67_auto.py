@@ -15,7 +15,7 @@ from sklearn.preprocessing import OneHotEncoder
 
 import polyhedge as ph
 import shared
-from polyhedge.learners import Auto, Descent, OneSidedBox, Samples, auto, lower_bound
+from polyhedge.learners import Auto, Descent, OneSidedBox, Samples, auto, learn_with_spread, lower_bound
 from polyhedge.learners.cross_fit import Contest, half_way
 from polyhedge.robust import decide
 from polyhedge.solvers.program import Status
@@ -332,3 +332,26 @@ def test_the_default_beats_the_one_sided_box_where_learning_can_help(make):
             premiums.append(decider.fit(task.X, task.Y, **rows).evaluate(*task.rows("test")).premium.value)
         differences.append(premiums[0] - premiums[1])
     assert np.mean(differences) + np.std(differences, ddof=1) / np.sqrt(5) < 0
+
+
+# --- many rows --------------------------------------------------------------------------------------------
+
+
+def test_of_many_rows_an_even_choice_is_learned_from_and_the_detail_says_so():
+    rng = np.random.default_rng(0)
+    residuals, centers, X = rng.normal(size=(300, 2)), rng.normal(size=(300, 2)), rng.normal(size=(300, 1))
+    problem = ph.problems.simplex_linear([0.0, 0.0])
+    some, every = Auto(samples_an_outcome=60, n_folds=2), Auto(samples_an_outcome=None, n_folds=2)
+    found, _ = learn_with_spread(some, Samples(residuals, centers, problem, 0.1), X, seed=0)
+    rows = np.linspace(0, 299, 120).astype(int)
+    alone, _ = learn_with_spread(every, Samples(residuals[rows], centers[rows], problem, 0.1), X[rows], seed=0)
+    np.testing.assert_array_equal(found.set.W, alone.set.W)
+    np.testing.assert_array_equal(found.set.b, alone.set.b)
+    assert "from 120 of 300 rows, evenly chosen" in found.detail
+    assert "evenly chosen" not in alone.detail
+
+
+def test_a_choice_of_no_rows_is_refused():
+    samples = Samples(np.ones((30, 2)), np.ones((30, 2)), ph.problems.simplex_linear([0.0, 0.0]), 0.1)
+    with pytest.raises(ValueError, match="samples_an_outcome"):
+        Auto(samples_an_outcome=0).learn(samples)

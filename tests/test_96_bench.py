@@ -18,10 +18,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner, Result
 
+import polyhedge as ph
 from polyhedge import cli
 from polyhedge.robust import decide
 from polyhedge_study.speed import peers as peers_module
 from polyhedge_study.speed.cases import PARAMETERS, PRODUCT, REGIMES, WARM, Regime, draw
+from polyhedge_study.speed.compare import (
+    WaitRow,
+    WaitsRun,
+    _measured,
+    _Worker,
+    measure_waits,
+    save_waits,
+    waits_grids,
+)
 from polyhedge_study.speed.decisions import OURS, DecisionsRun, DecisionsSettings, check_values, run_decisions
 from polyhedge_study.speed.growth import GrowthPoint, exponent, lines
 from polyhedge_study.speed.learning import METHODS, LearningMethod, LearningSettings, run_learning
@@ -320,3 +330,56 @@ def test_an_unknown_part_is_one_line_and_exit_code_2(command: str, message: str,
     assert result.exit_code == 2
     assert message in result.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+# --- what a user waits for --------------------------------------------------------------------------------
+
+
+def test_a_case_is_measured_in_a_process_of_its_own_with_the_package_it_is_given(tmp_path: Path) -> None:
+    source = Path(ph.__file__).resolve().parents[1]
+    worker = _Worker(source, tmp_path)
+    answer = worker.ask("import polyhedge")
+    worker.close()
+    assert answer["seconds"] > 0
+    assert worker.process.returncode == 0
+
+
+def test_a_measuring_process_that_ends_is_an_error_that_names_the_case(tmp_path: Path) -> None:
+    (tmp_path / "numpy.py").write_text("raise SystemExit(3)")
+    worker = _Worker(tmp_path, tmp_path)
+    with pytest.raises(RuntimeError, match="measures 'import polyhedge' ended with code 3"):
+        worker.ask("import polyhedge")
+    worker.close()
+
+
+def test_waits_are_shown_as_ratios_with_their_growth_and_written_whole(tmp_path: Path) -> None:
+    rows = (
+        WaitRow("fit", "fit this", 2.0, 8.0, (3.5, 4.5), 1e-12),
+        *(WaitRow("growth", f"n = {n}", n / 100, n / 50, parameter="n", size=n) for n in (100, 1000)),
+    )
+    run = WaitsRun("0123456", 5, {"cores": 2}, rows)
+    table, growth = waits_grids(run)
+    assert table.rows[0][3] == "4.00"
+    assert [row[-1] for row in growth.rows] == ["1.00", "1.00"]
+    text, figures = save_waits(tmp_path, "bench_compare", run)
+    assert "fit this" in text.read_text()
+    assert json.loads(figures.read_text())["rows"][0]["before"] == 8.0
+
+
+def test_measured_with_both_packages_the_older_one_is_before() -> None:
+    answers = {"old": [4.0, 2.0, 6.0], "new": [1.0, 1.0, 2.0]}
+
+    class Recorded:
+        def __init__(self, name: str) -> None:
+            self.seconds = iter([0.0, *answers[name]])
+
+        def ask(self, case: str) -> dict[str, Any]:
+            return {"seconds": next(self.seconds), "numbers": [1.0]}
+
+    row = _measured(Recorded("new"), Recorded("old"), 3, WaitRow("latency", "case", 0.0))  # type: ignore[arg-type]
+    assert (row.before, row.seconds, row.ratio, row.spread) == (4.0, 1.0, 4.0, (2.0, 4.0))
+
+
+def test_an_unknown_case_is_refused_with_those_that_are_known() -> None:
+    with pytest.raises(ValueError, match=r"There is no case nothing\. Known are import polyhedge"):
+        measure_waits(("startup",), {}, only=["nothing"])

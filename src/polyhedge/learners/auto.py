@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 
+from polyhedge._validation import check_count
 from polyhedge.learners.cross_fit import Contest, half_way, until
 from polyhedge.learners.descent import Descent
 from polyhedge.learners.exact.bound import below
@@ -62,6 +63,11 @@ class Auto:
     training_folds : int
         Folds of the training rows whose out-of-fold residuals `RobustDecider` adds to the learning rows; the
         predictor is fitted that many times more. 0 for the learning rows alone.
+    samples_an_outcome : int or None
+        Samples for each outcome that `RobustDecider` learns from, since a set has more to learn the more outcomes
+        there are. Of more rows it takes an even choice in their order, at
+        ``numpy.linspace(0, n - 1, samples_an_outcome * d)`` rounded down. Calibration takes all of its rows. None
+        for all.
     spread : bool
         Whether `RobustDecider` may scale the set by a spread that it predicts from the features, where
         cross-fitting on the learning samples says that this lowers the cost; see `Spread`. False for one set
@@ -91,6 +97,7 @@ class Auto:
     handicap: float = 0.7
     time_limit: float | None = None
     training_folds: int = 5
+    samples_an_outcome: int | None = 2500
     spread: bool = True
 
     @property
@@ -98,6 +105,7 @@ class Auto:
         """Out-of-fold residuals of training rows, and a spread where it pays."""
         return Needs(
             training_folds=self.training_folds,
+            samples_an_outcome=self.samples_an_outcome,
             may_scale=self.spread,
             handicap=self.handicap,
             time_limit=self.time_limit,
@@ -107,6 +115,8 @@ class Auto:
     def learn(self, samples: Samples, random_state: Any = None) -> LearnResult:
         """Learn from the given samples only; see `Learner`."""
         began = time.perf_counter()
+        if self.samples_an_outcome is not None:
+            check_count(self.samples_an_outcome, "samples_an_outcome", minimum=1)
         if self.n_facets is not None:
             check_n_facets(self.n_facets, samples.problem.n_outcomes)
         deadline = np.inf if self.time_limit is None else began + self.time_limit

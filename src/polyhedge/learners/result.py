@@ -85,6 +85,8 @@ class Needs:
     learning_rows : False where the residuals of the training rows serve as well, because nothing is learned from
         decisions: learning and calibration rows then set the radius together.
     training_folds : folds of the training rows whose out-of-fold residuals join the samples; 0 for none.
+    samples_an_outcome : samples for each outcome that are learned from, an even choice where there are more; None for
+        all.
     may_scale : whether the set may be scaled by a spread that is predicted from the features, where that pays.
     handicap : what a more complex choice must save, as a share of the premium times the square root of n.
     time_limit : seconds after which nothing more is tried; None for no limit.
@@ -93,6 +95,7 @@ class Needs:
 
     learning_rows: bool = True
     training_folds: int = 0
+    samples_an_outcome: int | None = None
     may_scale: bool = False
     handicap: float = 0.0
     time_limit: float | None = None

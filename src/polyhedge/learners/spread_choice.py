@@ -58,7 +58,9 @@ def learn_with_spread(
     groups : labels of rows that are near-copies of each other.
     """
     began, limit = time.perf_counter(), learner.needs.time_limit
+    samples, X, groups, said = _some(learner.needs.samples_an_outcome, samples, X, groups)
     result = learner.learn(samples, random_state=seed)
+    result = replace(result, detail=result.detail + said) if said else result
     if not learner.needs.may_scale:
         return result, None
     return choose_spread(
@@ -70,6 +72,18 @@ def learn_with_spread(
         groups=groups,
         deadline=np.inf if limit is None else began + limit,
     )
+
+
+def _some(each: int | None, samples: Samples, X: Any, groups: Any) -> tuple[Samples, Any, Any, str]:
+    """An even choice of the rows where there are more than so many for each outcome, and a word about it."""
+    n, most = samples.n, samples.n if each is None else each * samples.problem.n_outcomes
+    if n <= most:
+        return samples, X, groups, ""
+    rows = np.linspace(0, n - 1, most).astype(np.int64)
+    centers = samples.centers if samples.n_contexts == 1 else samples.centers[rows]
+    chosen = Samples(samples.residuals[rows], centers, samples.problem, samples.alpha)
+    said = f"; from {most} of {n} rows, evenly chosen"
+    return chosen, take_rows(X, rows), None if groups is None else np.asarray(groups)[rows], said
 
 
 def choose_spread(

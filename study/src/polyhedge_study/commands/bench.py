@@ -107,6 +107,76 @@ def peers(
         raise typer.Exit(1)
 
 
+Against = Annotated[str, typer.Option(help="Commit whose package is built and measured in turns with this one.")]
+Repeats = Annotated[int, typer.Option(min=1, help="Measurements of each case; their median counts.")]
+
+
+@bench.command()
+def fit(out: Out = Path("results"), only: Only = None, against: Against = "", repeats: Repeats = 5) -> None:
+    """CPU seconds of whole fits, sets and plans; --only names a case, such as "fit newsvendor-4".
+
+    Example: polyhedge bench fit --only "fit one-product" --repeats 1
+    """
+    _waits(("fit",), out, only, against, repeats)
+
+
+@bench.command()
+def latency(out: Out = Path("results"), only: Only = None, against: Against = "", repeats: Repeats = 5) -> None:
+    """CPU seconds of one row, of some and of a million, with models out of files; --only names a case.
+
+    Example: polyhedge bench latency --only "one row of newsvendor-4"
+    """
+    _waits(("latency",), out, only, against, repeats)
+
+
+@bench.command()
+def startup(out: Out = Path("results"), only: Only = None, against: Against = "", repeats: Repeats = 5) -> None:
+    """CPU seconds until the package is there for Python, and until the command line answers.
+
+    Example: polyhedge bench startup --repeats 3
+    """
+    _waits(("startup",), out, only, against, repeats)
+
+
+@bench.command()
+def compare(
+    commit: Annotated[str, typer.Argument(help="Commit to compare with: its package is built beside this one.")],
+    out: Out = Path("results"),
+    only: Only = None,
+    repeats: Repeats = 5,
+) -> None:
+    """How many times as fast as a commit: fits, latency, start-up and growth, in turns within one run.
+
+    Both packages are built as wheels and measured through their public names, with the same Python and dependencies.
+    Takes about an hour for a commit before 0.2.0; --only names a case.
+
+    Example: polyhedge bench compare HEAD~1 --only "import polyhedge"
+    """
+    _waits(("fit", "latency", "startup"), out, only, commit, repeats, growth=True)
+
+
+def _waits(
+    kinds: tuple[str, ...], out: Path, only: list[str] | None, against: str, repeats: int, growth: bool = False
+) -> None:
+    from polyhedge_study.commands.tables import show
+    from polyhedge_study.machine import environment
+    from polyhedge_study.speed.compare import WaitsRun, measure_waits, save_waits, waits_grids
+
+    stem = "bench_compare" if growth else f"bench_{kinds[0]}"
+
+    def report(run: WaitsRun, coming: str) -> None:
+        if coming:
+            say(coming, err=True)
+        if run.rows:
+            save_waits(out, stem, run)
+
+    run = measure_waits(kinds, environment(), against=against, repeats=repeats, only=only, growth=growth, report=report)
+    for grid in waits_grids(run):
+        show(grid, dense=True)
+    for path in save_waits(out, stem, run):
+        say(f"Written: {path}")
+
+
 def _chosen(known: Sequence[Any], only: list[str] | None, kind: str) -> list[Any]:
     wanted = [item.name for item in known] if only is None else only
     unknown = sorted(set(wanted) - {item.name for item in known})

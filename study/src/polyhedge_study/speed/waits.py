@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 import time
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,8 +19,12 @@ from typing import Any
 import numpy as np
 
 ALPHA = 0.1
-Case = Callable[[], Callable[[], Any]]
-"""Prepares a case, untimed, and gives what is timed."""
+_LONG_ENOUGH = 0.05
+"""Seconds that a measurement takes at least: quick calls are repeated."""
+Timed = tuple[Callable[[], Any], Callable[[Any], list[float]]]
+"""What is timed, and the numbers of its result that are compared."""
+Case = Callable[[Path], Timed]
+"""Prepares a case, untimed, in a folder of models."""
 
 
 def demand(n: int, d: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -63,6 +69,7 @@ def split_evenly(d: int) -> Any:
 def charging(d: int = 24) -> Any:
     """Energy within a day: at most 1 in an hour, 10 in all."""
     import cvxpy as cp
+
     from polyhedge.problems import DecisionProblem
 
     z = cp.Variable(d, bounds=[0, 1], name="charge")
@@ -85,8 +92,12 @@ TASKS: dict[str, tuple[Callable[[], Any], Callable[[], tuple[np.ndarray, np.ndar
     "charging-24": (charging, lambda: prices(1500, 24)),
     "linear-5": (lambda: split_evenly(5), lambda: prices(20_000, 5)),
     "linear-2": (lambda: split_evenly(2), lambda: prices(100_000, 2)),
-    "linear-2-small": (lambda: split_evenly(2), lambda: prices(10_000, 2)),
+    "linear-2-n1000": (lambda: split_evenly(2), lambda: prices(1000, 2)),
+    "linear-2-n10000": (lambda: split_evenly(2), lambda: prices(10_000, 2)),
+    "linear-5-n1000": (lambda: split_evenly(5), lambda: prices(1000, 5)),
+    "linear-10-n1000": (lambda: split_evenly(10), lambda: prices(1000, 10)),
 }
+"""Problems with the rows that a decider is fitted on."""
 
 
 def fitted(task: str, guarantee: str, folder: Path) -> Any:
@@ -98,3 +109,136 @@ def fitted(task: str, guarantee: str, folder: Path) -> Any:
         problem, rows = TASKS[task]
         decider(problem(), guarantee).fit(*rows()).save(path)
     return ph.load(path)
+
+
+def fit_case(task: str, guarantee: str, **settings: Any) -> Case:
+    """Fitting a decider, and its bounds at ten rows."""
+
+    def prepare(folder: Path) -> Timed:
+        import polyhedge as ph
+
+        problem, (X, Y) = TASKS[task][0](), TASKS[task][1]()
+        learner = ph.learners.Auto(**settings) if settings else None
+
+        def run() -> Any:
+            chosen = ph.RobustDecider(problem, alpha=ALPHA, guarantee=guarantee, learner=learner, random_state=0)
+            return chosen.fit(X, Y)
+
+        return run, lambda found: [float(found.radius_)]
+
+    return prepare
+
+
+def decide_case(task: str, guarantee: str, n: int) -> Case:
+    """Deciding n rows with a model out of a file: the same file for all that are compared."""
+
+    def prepare(folder: Path) -> Timed:
+        model, X = fitted(task, guarantee, folder), TASKS[task][1]()[0]
+        rows = np.resize(X, (n, X.shape[1]))
+        return lambda: model.decide(rows), lambda found: found.cost_bound[:100].tolist()
+
+    return prepare
+
+
+def start_case(command: str) -> Case:
+    """A Python of its own that runs one line; seconds of the child."""
+
+    def prepare(folder: Path) -> Timed:
+        def run() -> None:
+            subprocess.run([sys.executable, "-c", command], check=True, capture_output=True)
+
+        return run, lambda found: []
+
+    return prepare
+
+
+def large_cases() -> dict[str, Case]:
+    """Decisions with a set alone, without predictor and calibration: contexts of d outcomes."""
+    return {f"decide contexts, d = {d}, 2000 of them": many_contexts(d, 2000) for d in (10, 20)}
+
+
+def many_contexts(d: int, n: int) -> Case:
+    """Random facets and predictions that vary as much as the set is wide."""
+
+    def prepare(folder: Path) -> Timed:
+        from polyhedge.robust import decide
+        from polyhedge.sets import Polyhedron
+
+        rng = np.random.default_rng(0)
+        W = rng.normal(size=(2 * d, d))
+        W = np.vstack([W / np.linalg.norm(W, axis=1, keepdims=True), np.eye(d), -np.eye(d)])
+        shape, centers = Polyhedron(W, -rng.uniform(0.5, 1.5, len(W))), rng.normal(size=(n, d))
+        problem = split_evenly(d)
+        return lambda: decide(problem, shape, 1.0, centers), lambda found: found.cost_bound[:100].tolist()
+
+    return prepare
+
+
+_SUPPORTED = ("newsvendor-4", "newsvendor-7", "shifts-6", "one-product")
+_OTHERS = ("portfolio-20", "charging-24", "linear-5", "linear-2")
+KINDS: dict[str, dict[str, Case]] = {
+    "fit": {
+        **{f"fit {task}": fit_case(task, "outcome") for task in (*_SUPPORTED, *_OTHERS)},
+        **{f"plan {task}": fit_case(task, "cost") for task in ("newsvendor-4", "charging-24", "linear-2-n10000")},
+    },
+    "latency": {
+        **{
+            f"one row of {task}": decide_case(task, "outcome", 1)
+            for task in ("newsvendor-4", "newsvendor-7", "shifts-6", "charging-24")
+        },
+        "147 rows of newsvendor-7": decide_case("newsvendor-7", "outcome", 147),
+        "100 rows of charging-24": decide_case("charging-24", "outcome", 100),
+        "a million rows of linear-2-n10000": decide_case("linear-2-n10000", "outcome", 1_000_000),
+        **{f"planned row of {task}": decide_case(task, "cost", 1) for task in ("newsvendor-4", "charging-24")},
+        "a million planned rows of linear-2-n10000": decide_case("linear-2-n10000", "cost", 1_000_000),
+        **large_cases(),
+    },
+    "startup": {
+        "import polyhedge": start_case("import polyhedge"),
+        "import the decider": start_case("import polyhedge as ph; ph.RobustDecider"),
+        "polyhedge --version": start_case(
+            "import sys; sys.argv = ['polyhedge', '--version']; "
+            "from polyhedge.cli import app; app(standalone_mode=False)"
+        ),
+    },
+}
+"""Cases by the command that measures them."""
+GROWTH: dict[str, tuple[str, int, Case]] = {
+    **{f"fit, n = {n}": ("n", n, fit_case(f"linear-2-n{n}", "outcome")) for n in (1000, 10_000)},
+    **{f"fit, d = {d}": ("d", d, fit_case(f"linear-{d}-n1000", "outcome")) for d in (2, 5, 10)},
+    **{f"fit, K = {K}": ("K", K, fit_case("linear-5-n1000", "outcome", n_facets=K)) for K in (10, 20, 40)},
+    **{f"decide, N = {N}": ("N", N, decide_case("linear-5-n1000", "outcome", N)) for N in (1000, 10_000, 100_000)},
+}
+"""Cases along which a time grows: the parameter, its value, and the case."""
+
+
+def main() -> None:
+    """Answer one case a line: seconds of the processor, and numbers that must be equal whoever computes them."""
+    folder = Path(sys.argv[1])
+    known = {name: case for cases in KINDS.values() for name, case in cases.items()}
+    known |= {name: case for name, (_, _, case) in GROWTH.items()}
+    ready: dict[str, Timed] = {}
+    warnings.simplefilter("ignore")
+    for line in sys.stdin:
+        name = json.loads(line)
+        if name not in ready:
+            ready.clear()  # what another case holds must not slow this one
+            ready[name] = known[name](folder)
+        run, numbers = ready[name]
+        began, n_calls = _seconds(), 0
+        while True:
+            found, n_calls = run(), n_calls + 1
+            seconds = _seconds() - began
+            if seconds >= _LONG_ENOUGH:
+                break
+        print(json.dumps({"seconds": seconds / n_calls, "numbers": numbers(found)}), flush=True)
+
+
+def _seconds() -> float:
+    """Seconds of the processor, of this process and of children that ended."""
+    times = os.times()
+    return time.process_time() + times.children_user + times.children_system
+
+
+if __name__ == "__main__":
+    main()
