@@ -22,6 +22,7 @@ from polyhedge.robust.cut_reach import INSIDE, CutReach, Reach
 from polyhedge.robust.decisions import Decisions, tight_facets
 from polyhedge.robust.levels import level_program
 from polyhedge.robust.parametric import ContextSolver
+from polyhedge.robust.uniqueness import Uniqueness
 from polyhedge.sets import UncertaintySet
 from polyhedge.solvers.program import Solution, Status
 
@@ -80,6 +81,15 @@ class ByReach:
         usual = np.where(np.isfinite(free), free, 0.0) + self.pieces.q @ self.reference
         return ContextSolver(program, program.frame_at(usual))
 
+    @cached_property
+    def unique(self) -> Uniqueness:
+        """Whether multipliers tell that there is one solution.
+
+        The multipliers of a decision that is proven weigh pieces whose reach is the cut set's own, so that they hold
+        for every decision as good.
+        """
+        return Uniqueness.of(self.solver.parametric)
+
     def decide(self, shape: UncertaintySet, radius: float, centers: Array) -> tuple[Decisions, Indices]:
         """Decisions of the contexts that could be proven, and which these are."""
         is_free = self.reach.is_free(centers)
@@ -102,6 +112,7 @@ class ByReach:
             status=np.array([solution.status for solution, _ in found], dtype=object),
             gap=np.array([solution.gap for solution, _ in found]),
             layout=self.problem.layout,
+            may_tie=np.array([not self.unique.is_seen(solution.y[None])[0] for solution, _ in found], dtype=bool),
         ), rows
 
     def _row(self, center: Array, is_exact: Mask) -> tuple[Solution, Array] | None:
