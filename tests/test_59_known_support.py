@@ -9,11 +9,13 @@ from concurrent.futures import ThreadPoolExecutor
 import cvxpy as cp
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from polyhedge.learners import Samples
 from polyhedge.problems import DecisionProblem, newsvendor
 from polyhedge.robust import Counterpart, decide
 from polyhedge.robust.kept import Kept
+from polyhedge.robust.one_blas_thread import one_blas_thread
 from polyhedge.robust.routes import WAYS, Job
 from polyhedge.sets import Polyhedron
 from polyhedge.solvers.program import Status
@@ -164,3 +166,23 @@ def test_what_failed_its_user_is_not_kept() -> None:
     with pytest.raises(RuntimeError, match="broken"), kept.borrowed("key", list):
         raise RuntimeError("broken")
     assert len(kept) == 0
+
+
+# --- threads for matrix products --------------------------------------------------------------------------
+
+
+def _blas_threads() -> set[int]:
+    return {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"}
+
+
+def test_calls_that_overlap_restore_the_threads_that_were_set_before_all_of_them() -> None:
+    with threadpool_limits(limits=2, user_api="blas"):
+        before = _blas_threads()
+        first, second = one_blas_thread(), one_blas_thread()
+        first.__enter__()
+        second.__enter__()
+        assert _blas_threads() == {1}
+        first.__exit__(None, None, None)  # the one that saw what was set ends first
+        assert _blas_threads() == {1}
+        second.__exit__(None, None, None)
+        assert _blas_threads() == before

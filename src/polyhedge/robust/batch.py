@@ -9,6 +9,7 @@ open for the solver. Contexts are taken in chunks, so that the memory in use doe
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -16,6 +17,7 @@ import numpy as np
 
 from polyhedge._validation import Array, Indices, Mask
 from polyhedge.robust.counterpart import Counterpart
+from polyhedge.robust.one_blas_thread import one_blas_thread
 from polyhedge.robust.pairs import DenseProgram, Pairs, complementary_pairs, independent_rows, prove
 from polyhedge.robust.pivots import DualSimplex, PivotRule, PrincipalPivots, pivot_all
 from polyhedge.robust.regions import Region, is_certified, lies_inside, region_at
@@ -70,7 +72,8 @@ def decide_in_batch(
         engine = batch_engine(counterpart, middle, np.abs(centers - middle).mean(axis=0))
     if engine is None:
         return BatchDecisions.undecided(len(centers), counterpart.problem.n_decisions, counterpart.problem.n_outcomes)
-    return engine.decide(centers, n_jobs=n_jobs, progress=progress)
+    with one_blas_thread() if len(centers) <= _TASK else nullcontext():
+        return engine.decide(centers, n_jobs=n_jobs, progress=progress)
 
 
 class BatchEngine:
