@@ -140,12 +140,13 @@ def decide_case(task: str, guarantee: str, n: int) -> Case:
     return prepare
 
 
-def start_case(command: str) -> Case:
-    """A Python of its own that runs one line; seconds of the child."""
+def start_case(command: str = "", *, module: str = "", arguments: tuple[str, ...] = ()) -> Case:
+    """A Python of its own that runs one line, or a module; seconds of the child."""
+    what = ["-m", module, *arguments] if module else ["-c", command]
 
     def prepare(folder: Path) -> Timed:
         def run() -> None:
-            subprocess.run([sys.executable, "-c", command], check=True, capture_output=True)
+            subprocess.run([sys.executable, *what], check=True, capture_output=True)
 
         return run, lambda found: []
 
@@ -196,10 +197,7 @@ KINDS: dict[str, dict[str, Case]] = {
     "startup": {
         "import polyhedge": start_case("import polyhedge"),
         "import the decider": start_case("import polyhedge as ph; ph.RobustDecider"),
-        "polyhedge --version": start_case(
-            "import sys; sys.argv = ['polyhedge', '--version']; "
-            "from polyhedge.cli import app; app(standalone_mode=False)"
-        ),
+        "python -m polyhedge --version": start_case(module="polyhedge", arguments=("--version",)),
     },
 }
 """Cases by the command that measures them."""
