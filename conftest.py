@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import os
 import sys
@@ -30,7 +31,10 @@ EXAMPLES_NEED = {
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Let the study's commands be found where it was not installed, in this process and in its children."""
+    """One thread a process; and the study's commands are found where it was not installed, here and in children."""
+    # Workers that are started later, and commands in processes of their own, share few cores: their threads would wait.
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ.setdefault(name, "1")
     if tuple(metadata.distributions(name="polyhedge-study")):
         return
     project = tomllib.loads((STUDY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -44,6 +48,12 @@ def pytest_configure(config: pytest.Config) -> None:
     places = [str(STUDY.parent / "src"), str(STUDY / "src"), str(found.parent)]
     sys.path[:0] = places
     os.environ["PYTHONPATH"] = os.pathsep.join([*places, *filter(None, [os.environ.get("PYTHONPATH")])])
+
+
+def pytest_collection_finish() -> None:
+    """What was imported stays to the end: no search for garbage has to look at it again."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -538,13 +538,14 @@ LEARNERS = {
     "descent": ph.learners.Descent(n_steps=10, max_contexts=10),
     "scenario": ph.learners.Scenario(),
 }
-POWERS = [(2.0**20, 1.0, 1.0), (1.0, 2.0**-18, 1.0), (2.0**-19, 2.0**23, 2.0**12)]
+ALL_AT_ONCE = (2.0**-19, 2.0**23, 2.0**12)
+POWERS = [(2.0**20, 1.0, 1.0), (1.0, 2.0**-18, 1.0), ALL_AT_ONCE]
 
 
 @pytest.mark.parametrize("name", LEARNERS)
 @pytest.mark.parametrize("make", [in_two_parts, orders])
 def test_a_learned_set_is_the_same_to_the_last_bit_in_units_of_powers_of_two(name: str, make: Any) -> None:
-    residuals, centers = np.random.default_rng(1).normal(size=(2, 40, 2))
+    residuals, centers = np.random.default_rng(1).normal(size=(2, 25, 2))
 
     def learned(outcome: float, cost: float, decision: float) -> list[Any]:
         samples = outcome * residuals, outcome * centers
@@ -603,5 +604,4 @@ def test_whole_fits_are_the_same_to_the_last_bit_in_units_of_powers_of_two(predi
         arrays = found.cost_bound / cost, found.z / decision, found.worst_outcome / outcome
         return [array.tolist() for array in arrays]
 
-    usual = decided(1.0, 1.0, 1.0)
-    assert all(decided(*units) == usual for units in POWERS)
+    assert decided(*ALL_AT_ONCE) == decided(1.0, 1.0, 1.0)

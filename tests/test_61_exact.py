@@ -115,8 +115,8 @@ def test_the_certified_bound_equals_hull_values_over_all_selections(name, n):
 @pytest.mark.parametrize("name", ["segment, linear", "segment, quadratic", "fixed directions", "user's maximum"])
 def test_the_general_search_agrees_with_the_special_methods(name):
     d, make = PROBLEMS[name]
-    problem, (residuals, centers) = make(), draw(30, d, 3)
-    rank = conformal_rank(30, 0.15)
+    problem, (residuals, centers) = make(), draw(20, d, 3)
+    rank = conformal_rank(20, 0.15)
     search = SelectionSearch(HullOracle(problem, residuals, centers), rank, 1e-6, Budget(np.inf)).run(None, 0.0)
     special = lower_bound(Samples(residuals, centers, problem, 0.15))
     assert search.lower == pytest.approx(special.lower, abs=1e-5)
@@ -153,7 +153,7 @@ def test_only_one_dimensional_decisions_are_segments():
 @pytest.mark.parametrize("name", ["simplex, d=3", "user's maximum", "fixed directions"])
 def test_disjoint_mixtures_have_disjoint_members_and_falling_values_that_prove_a_floor(name):
     d, make = PROBLEMS[name]
-    problem, (residuals, centers) = make(), draw(14, d, 5)
+    problem, (residuals, centers) = make(), draw(10, d, 5)
     mixtures = disjoint_mixtures(problem, residuals, centers[0], 4)
     members = [j for mixture in mixtures for j in mixture.members]
     assert len(members) == len(set(members))
@@ -161,8 +161,8 @@ def test_disjoint_mixtures_have_disjoint_members_and_falling_values_that_prove_a
     assert values == sorted(values, reverse=True)
     assert len(mixtures) == 4 or not mixtures[-1].members
     oracle = HullOracle(problem, residuals, centers[:1])
-    for dropped in combinations(range(14), 3):
-        kept = np.ones(14, dtype=bool)
+    for dropped in combinations(range(10), 3):
+        kept = np.ones(10, dtype=bool)
         kept[list(dropped)] = False
         assert oracle.evaluate(kept).values[0] >= values[-1] - 1e-7
 
@@ -184,7 +184,7 @@ def test_star_inequalities_hold_at_every_selection():
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_the_scenario_set_attains_its_bound_and_covers_the_rank(name):
     d, make = PROBLEMS[name]
-    problem, (residuals, centers) = make(), draw(25, d, 2)
+    problem, (residuals, centers) = make(), draw(15, d, 2)
     result = Scenario().learn(Samples(residuals, centers, problem, 0.2))
     objective = Samples(residuals, centers, problem, 0.2)
     assert result.status is Status.OPTIMAL
@@ -197,10 +197,10 @@ def test_the_scenario_set_attains_its_bound_and_covers_the_rank(name):
 @pytest.mark.parametrize("name", ["segment, linear", "fixed directions", "simplex, d=3"])
 def test_no_learner_comes_below_the_certified_bound(name):
     d, make = PROBLEMS[name]
-    problem, (residuals, centers) = make(), draw(25, d, 8)
+    problem, (residuals, centers) = make(), draw(15, d, 8)
     bound = lower_bound(Samples(residuals, centers, problem, 0.15)).lower
     for n_facets in (d + 1, 2 * d):
-        result = Descent(n_facets=n_facets, n_steps=60).learn(
+        result = Descent(n_facets=n_facets, n_steps=20).learn(
             Samples(residuals, centers, problem, 0.15), random_state=0
         )
         assert result.objective >= bound - 1e-7
@@ -208,7 +208,7 @@ def test_no_learner_comes_below_the_certified_bound(name):
 
 
 def test_fewer_facets_cost_more_and_never_change_the_bound():
-    problem, (residuals, centers) = PROBLEMS["simplex, d=3"][1](), draw(16, 3, 4)
+    problem, (residuals, centers) = PROBLEMS["simplex, d=3"][1](), draw(11, 3, 4)
     results = [Scenario(n_facets=k).learn(Samples(residuals, centers, problem, 0.2)) for k in (4, 6, None)]
     assert len({round(result.lower_bound, 6) for result in results}) == 1
     objectives = [result.objective for result in results]
@@ -227,17 +227,17 @@ def test_removing_a_facet_never_lowers_the_cost_at_a_fixed_radius():
 
 
 def test_out_of_time_gives_a_valid_bound_and_set_with_their_gap():
-    problem, (residuals, centers) = PROBLEMS["simplex, d=3"][1](), draw(20, 3, 9)
+    problem, (residuals, centers) = PROBLEMS["simplex, d=3"][1](), draw(14, 3, 9)
     exact = lower_bound(Samples(residuals, centers, problem, 0.2))
     hurried = Scenario(time_limit=0.0).learn(Samples(residuals, centers, problem, 0.2))
     assert hurried.status is Status.STOPPED_EARLY
     assert hurried.lower_bound <= exact.lower + 1e-7
     assert hurried.objective >= exact.lower - 1e-7
-    assert hurried.set.contains(residuals, 1e-9).sum() >= conformal_rank(20, 0.2)
+    assert hurried.set.contains(residuals, 1e-9).sum() >= conformal_rank(14, 0.2)
 
 
 def test_an_interrupted_search_returns_what_it_has(monkeypatch):
-    problem, (residuals, centers) = PROBLEMS["simplex, d=3"][1](), draw(30, 3, 9)
+    problem, (residuals, centers) = PROBLEMS["simplex, d=3"][1](), draw(16, 3, 9)
 
     def interrupt(self):
         raise KeyboardInterrupt
@@ -247,7 +247,7 @@ def test_an_interrupted_search_returns_what_it_has(monkeypatch):
     bound = lower_bound(Samples(residuals, centers, problem, 0.2))
     assert bound.status is Status.STOPPED_EARLY
     assert np.isfinite(bound.upper)
-    assert bound.kept.sum() >= conformal_rank(30, 0.2)
+    assert bound.kept.sum() >= conformal_rank(16, 0.2)
 
 
 @pytest.mark.parametrize("curvature", [0.0, 0.08])
@@ -318,7 +318,7 @@ def test_too_few_residuals_for_alpha_is_an_error():
 
 def test_a_bound_without_time_is_valid_and_says_so():
     rng = np.random.default_rng(0)
-    residuals, centers = rng.normal(size=(30, 3)), rng.normal(size=(30, 3))
+    residuals, centers = rng.normal(size=(20, 3)), rng.normal(size=(20, 3))
     problem = ph.problems.simplex_linear([0.0, 0.0, 0.0])
     exact = lower_bound(Samples(residuals, centers[:6], problem, 0.1), 60.0)
     hasty = lower_bound(Samples(residuals, centers[:6], problem, 0.1), 0.0)

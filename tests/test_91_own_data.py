@@ -141,11 +141,10 @@ def test_planned_decisions_are_fitted_decided_and_evaluated(folder: Path) -> Non
 
 
 def test_same_seed_same_model_and_other_seed_other_split(folder: Path) -> None:
+    history(80).to_csv(folder / "short.csv", index=False)
     radii = []
     for seed in (3, 3, 4):
-        radii.append(
-            json.loads(fit(folder, folder / "history.csv", "--seed", seed, "--json", out="s").stdout)["radius"]
-        )
+        radii.append(json.loads(fit(folder, folder / "short.csv", "--seed", seed, "--json", out="s").stdout)["radius"])
     assert radii[0] == radii[1] != radii[2]
 
 
@@ -248,14 +247,14 @@ def test_useless_predictor_and_ties_are_told() -> None:
 
 
 def test_missing_values_in_history_are_filled_and_missing_outcomes_left_out(folder: Path) -> None:
-    frame = history()
+    frame = history(80)
     frame.loc[::7, "a"] = np.nan
     frame.loc[3, "town"] = None
     frame.loc[[5, 6], "left"] = np.nan
     frame.to_csv(folder / "gaps.csv", index=False)
     done = fit(folder, folder / "gaps.csv", out="gaps.polyhedge")
     assert done.exit_code == 0, done.output
-    assert "2 of 200 rows have a missing outcome and were left out" in done.stderr
+    assert "2 of 80 rows have a missing outcome and were left out" in done.stderr
     frame.head(8).drop(columns=OUTCOMES).to_csv(folder / "new.csv", index=False)
     done = run("decide", folder / "gaps.polyhedge", folder / "new.csv", "--out", folder / "gaps_out.csv")
     assert done.exit_code == 0, done.output
@@ -263,7 +262,7 @@ def test_missing_values_in_history_are_filled_and_missing_outcomes_left_out(fold
 
 
 def test_constant_column_is_left_out_with_a_note(folder: Path) -> None:
-    history().assign(country="CH", level=3).to_csv(folder / "constant.csv", index=False)
+    history(80).assign(country="CH", level=3).to_csv(folder / "constant.csv", index=False)
     done = fit(folder, folder / "constant.csv", out="constant.polyhedge")
     assert done.exit_code == 0
     assert "Column 'country' was left out: it has the same value in every row" in done.stderr
@@ -272,20 +271,20 @@ def test_constant_column_is_left_out_with_a_note(folder: Path) -> None:
 
 
 def test_copied_rows_stay_together_count_once_and_are_told(folder: Path) -> None:
-    frame = history()
-    pd.concat([frame, frame.head(40)]).to_csv(folder / "copies.csv", index=False)
+    frame = history(90)
+    pd.concat([frame, frame.head(30)]).to_csv(folder / "copies.csv", index=False)
     done = fit(folder, folder / "copies.csv", "--json", out="copies.polyhedge")
     told = json.loads(done.stdout)
     assert done.exit_code == 0
-    assert any("40 rows are equal to an earlier one" in warning for warning in told["warnings"])
+    assert any("30 rows are equal to an earlier one" in warning for warning in told["warnings"])
     assert told["n_groups"] < told["split"]["calibrate"]
     table = read_table(folder / "copies.csv")
     fitted = fit_table(
         table, ph.problems.from_toml(folder / "problem.toml"), OUTCOMES, 0.1, TableOptions(predictor="linear")
     )
-    number = np.concatenate([np.arange(200), np.arange(40)])
+    number = np.concatenate([np.arange(90), np.arange(30)])
     parts = [fitted.split.train, fitted.split.learn, fitted.split.calibrate, fitted.held_out]
-    assert sum(len(set(number[part])) for part in parts) == 200
+    assert sum(len(set(number[part])) for part in parts) == 90
     apart = json.loads(fit(folder, folder / "copies.csv", "--copies", "independent", "--json", out="c").stdout)
     assert apart["n_groups"] is None
 
@@ -309,7 +308,7 @@ def test_text_in_a_number_column_is_an_error_that_names_the_rows(folder: Path) -
 def test_other_separators_decimals_and_encodings_give_the_same_model(
     folder: Path, separator: str, decimal: str, encoding: str
 ) -> None:
-    frame = history().replace({"town": {"Bern": "Zürich"}})
+    frame = history(80).replace({"town": {"Bern": "Zürich"}})
     frame.to_csv(folder / "odd.csv", index=False, sep=separator, decimal=decimal, encoding=encoding)
     assert fit(folder, folder / "odd.csv", "--seed", 1, out="odd.polyhedge").exit_code == 0
     frame.to_parquet(folder / "odd.parquet")

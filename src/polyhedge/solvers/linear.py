@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from polyhedge._validation import Array, Indices, Mask
 from polyhedge.solvers.conic import solve_conic
 from polyhedge.solvers.evidence import Judge, nothing_known, settled
-from polyhedge.solvers.program import TOLERANCE, ConicProgram, Solution, Status, row_kinds
+from polyhedge.solvers.program import TOLERANCE, ConicProgram, Solution, Status
 from polyhedge.solvers.scaling import Frame, power_of_two, scaled
 
 _STATUS = {
@@ -83,7 +83,7 @@ class LinearSolver:
     def _split_rows(self, varying_rows: Indices) -> None:
         """Tell bounds (rows with one entry that never change) from proper rows."""
         A = scaled(self.program.A, self.frame.rows, self.frame.columns)
-        self.is_equation, self.varying = row_kinds(self.program.cones) == "zero", varying_rows
+        self.is_equation, self.varying = self.judge.is_equation, varying_rows
         entries = np.diff(A.indptr)
         column = np.full(A.shape[0], -1, dtype=np.int64)
         single = (entries == 1) & ~self.is_equation
@@ -100,7 +100,10 @@ class LinearSolver:
     def _bounds(self, b: Array) -> tuple[Array, Array]:
         n = len(self.program.c)
         lower, upper = np.full(n, -highspy.kHighsInf), np.full(n, highspy.kHighsInf)
+        self._is_tightest = np.zeros(len(b), dtype=bool)
         rows = np.flatnonzero(self.is_bound)
+        if not len(rows):
+            return lower, upper
         column, coefficient = self.bound_column[rows], self.bound_coefficient[rows]
         limit = b[rows] / coefficient
         positive = coefficient > 0
@@ -109,13 +112,14 @@ class LinearSolver:
         # Of several rows that bound one column from one side, the first tightest carries the multiplier.
         order = np.lexsort((np.where(positive, limit, -limit), positive, column))
         side = 2 * column[order] + positive[order]
-        self._is_tightest = np.zeros(len(b), dtype=bool)
         self._is_tightest[rows[order[np.flatnonzero(np.diff(side, prepend=-1))]]] = True
         return lower, upper
 
     def _model(self, sharper: float) -> highspy.HighsLp:
         program = self.program
-        A = sp.csr_array(scaled(program.A, self.frame.rows, self.frame.columns)[self.rows])
+        A = scaled(program.A, self.frame.rows, self.frame.columns)
+        if len(self.rows) < A.shape[0]:
+            A = sp.csr_array(A[self.rows])
         limits = sharper * self.judge.limits(program.b)
         b = limits[self.rows]
         lp = highspy.HighsLp()
@@ -264,6 +268,8 @@ class LinearSolver:
     def _duals(self, row_dual: Array, col_dual: Array) -> Array:
         y = np.zeros(self.program.A.shape[0])
         y[self.rows] = -row_dual
+        if len(self.rows) == len(y):
+            return y
         bounds = np.flatnonzero(self.is_bound)
         multiplier = -col_dual[self.bound_column[bounds]] / self.bound_coefficient[bounds]
         y[bounds] = np.where(self._is_tightest[bounds], np.maximum(multiplier, 0.0), 0.0)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -171,14 +172,18 @@ def make_task(name: str, seed: int) -> Task:
     return energy_task(seed) if name == "energy" else synthetic_task(seed, name)
 
 
+# A problem never changes, so all seeds and methods share one: to compile it takes longer than many of them.
+@cache
 def _linear(n_outcomes: int) -> DecisionProblem:
     return simplex_linear(_advantage(n_outcomes))
 
 
+@cache
 def _quadratic(n_outcomes: int) -> DecisionProblem:
     return simplex_quadratic(_advantage(n_outcomes), beta=0.08)
 
 
+@cache
 def _newsvendor(n_outcomes: int) -> DecisionProblem:
     return simplex_newsvendor(overage=0.3, underage=0.7, n_outcomes=n_outcomes)
 

@@ -115,13 +115,14 @@ class ConvexNets:
         """Scores with a subgradient in the residual: that of the units which are on."""
         first = (residuals * self.g1) @ self.A1.T + self.k1
         first_on = first > 0
-        second = (first * first_on * self.m2) @ self.C2.T + (residuals * self.g2) @ self.A2.T + self.k2
+        second = (np.maximum(first, 0.0) * self.m2) @ self.C2.T + (residuals * self.g2) @ self.A2.T + self.k2
         second_on = second > 0
         rows, largest = np.arange(len(residuals)), np.abs(residuals).argmax(axis=1)
-        scores = (second * second_on * self.m3) @ self.w3 + self.k3
+        scores = (np.maximum(second, 0.0) * self.m3) @ self.w3 + self.k3
         scores = scores + self.slope * np.abs(residuals[rows, largest])
-        back_second = second_on * self.m3 * self.w3
-        back_first = (back_second @ self.C2) * self.m2 * first_on
+        # Where, and not a product with what is on: NumPy would make numbers of that first.
+        back_second = np.where(second_on, self.m3, 0.0) * self.w3
+        back_first = (back_second @ self.C2) * np.where(first_on, self.m2, 0.0)
         gradients = (back_first @ self.A1) * self.g1 + (back_second @ self.A2) * self.g2
         gradients[rows, largest] += self.slope * np.sign(residuals[rows, largest])
         return NetValues(scores, gradients, first_on, second_on)
@@ -146,7 +147,8 @@ class ConvexNets:
                 break
             rate = np.einsum("nd,nd->n", values.gradients[todo], rays[todo])
             t[todo] -= (values.scores[todo] - radii[todo]) / rate
-            fresh = self[todo].evaluate(origins[todo] + t[todo, None] * rays[todo])
+            some = self if len(todo) == len(self) else self[todo]
+            fresh = some.evaluate(origins[todo] + t[todo, None] * rays[todo])
             for old, new in (
                 (values.scores, fresh.scores),
                 (values.gradients, fresh.gradients),

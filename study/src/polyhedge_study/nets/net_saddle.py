@@ -134,10 +134,11 @@ class _Arc:
         return Saddle(s, line.value(s, corner), residual, _times(self.gap, size), weights, self.low, self.high)
 
     def _meet(self, rays: Array, start: Array | None, rows: Mask | None = None) -> tuple[Array, NetValues]:
-        rows = np.ones(len(self.nets), dtype=bool) if rows is None else rows
         start = np.ones(len(rays)) if start is None else start
-        origins = self.origins[rows]
-        t, values = self.nets[rows].boundary(origins, rays, self.radii[rows], start)
+        nets, origins, radii = self.nets, self.origins, self.radii
+        if rows is not None and not rows.all():
+            nets, origins, radii = nets[rows], origins[rows], radii[rows]
+        t, values = nets.boundary(origins, rays, radii, start)
         return origins + t[:, None] * rays, values
 
     def _corners(self, todo: Mask) -> tuple[Array, Mask]:
