@@ -355,3 +355,21 @@ def test_a_choice_of_no_rows_is_refused():
     samples = Samples(np.ones((30, 2)), np.ones((30, 2)), ph.problems.simplex_linear([0.0, 0.0]), 0.1)
     with pytest.raises(ValueError, match="samples_an_outcome"):
         Auto(samples_an_outcome=0).learn(samples)
+
+
+@pytest.mark.parametrize("is_limited", [False, True])
+def test_gradients_of_contexts_that_are_solved_together_are_those_of_each_alone(is_limited, monkeypatch):
+    rng, d = np.random.default_rng(0), 4
+    problem = ph.problems.portfolio(np.eye(d) + 0.2, risk_aversion=0.3, upper=0.4 if is_limited else 1.0)
+    samples = Samples(rng.normal(size=(30, d)), rng.normal(size=(30, d)), problem, 0.1)
+    W = np.vstack([np.eye(d), -np.ones((1, d)), rng.normal(size=(d, d))])
+    q, contexts = rng.uniform(0.5, 1.5, len(W)), np.arange(20)
+    together = samples.facet_gradient(W, q, contexts)
+    asked = []
+    monkeypatch.setattr("polyhedge.learners.samples._WORTH_A_BATCH", 1000)
+    monkeypatch.setattr("polyhedge.learners.samples.batch_engine", lambda *given: asked.append(given))
+    alone = samples.facet_gradient(W, q, contexts)
+    assert not asked
+    assert together.value == pytest.approx(alone.value, rel=1e-9)
+    np.testing.assert_allclose(together.W, alone.W, atol=1e-8)
+    np.testing.assert_allclose(together.q, alone.q, atol=1e-8)

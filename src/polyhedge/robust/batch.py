@@ -127,6 +127,13 @@ class BatchEngine:
             np.concatenate([f for f, _ in flips]), np.concatenate([f for _, f in flips]), len(found.gap) - chunk.stop
         )
 
+    def with_multipliers(self, centers: Array) -> tuple[Array, Array, Array, Mask]:
+        """Values (N,), columns (N, n) and multipliers (N, m) of the programs at some contexts, and which are proven."""
+        F = np.concatenate([np.ones((len(centers), 1)), centers - self.center], axis=1)
+        ends = pivot_all(self.rule, [self.pool.regions[0].start], np.zeros(len(F), dtype=np.int64), F)
+        proven = prove(self.program, self.pairs, F, ends.v, _PROVEN)
+        return proven.value, proven.x, proven.y, proven.is_optimal & ends.has_ended
+
     def _pivot(self, F: Array, which: Indices) -> tuple[BatchDecisions, Mask]:
         used, start = np.unique(which, return_inverse=True)
         ends = pivot_all(self.rule, [self.pool.regions[k].start for k in used], start, F)

@@ -45,13 +45,6 @@ def prices(n: int, d: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     return X, 3 + level + (0.3 + 0.2 * (X[:, :1] > 0)) * mixed
 
 
-def decider(problem: Any, guarantee: str) -> Any:
-    """The default decider that promises this."""
-    import polyhedge as ph
-
-    return ph.RobustDecider(problem, alpha=ALPHA, guarantee=guarantee, random_state=0)
-
-
 def orders(d: int, **settings: Any) -> Any:
     """A newsvendor with d products that share a capacity."""
     from polyhedge.problems import newsvendor
@@ -100,6 +93,10 @@ TASKS: dict[str, tuple[Callable[[], Any], Callable[[], tuple[np.ndarray, np.ndar
 """Problems with the rows that a decider is fitted on."""
 
 
+FACETS = {"newsvendor-4": 32, "newsvendor-7": 56, "shifts-6": 48, "charging-24": 25}
+"""Facets of the default's sets: for the time of a decision, sets that were learned in few steps will do."""
+
+
 def fitted(task: str, guarantee: str, folder: Path) -> Any:
     """The model of a task out of the folder; fitted and kept there if it is missing."""
     import polyhedge as ph
@@ -107,7 +104,11 @@ def fitted(task: str, guarantee: str, folder: Path) -> Any:
     path = folder / f"{task}-{guarantee}.phg"
     if not path.exists():
         problem, rows = TASKS[task]
-        decider(problem(), guarantee).fit(*rows()).save(path)
+        learner = None
+        if guarantee == "outcome" and task in FACETS:
+            learner = ph.learners.Descent(FACETS[task], n_steps=2, starts=("one-sided",), max_contexts=20)
+        chosen = ph.RobustDecider(problem(), alpha=ALPHA, guarantee=guarantee, learner=learner, random_state=0)
+        chosen.fit(*rows()).save(path)
     return ph.load(path)
 
 
