@@ -32,10 +32,18 @@ from polyhedge_study.speed.compare import (
     save_waits,
     waits_grids,
 )
-from polyhedge_study.speed.decisions import OURS, DecisionsRun, DecisionsSettings, check_values, run_decisions
+from polyhedge_study.speed.decisions import (
+    OURS,
+    DecisionsRun,
+    DecisionsSettings,
+    check_values,
+    measure_plan,
+    run_decisions,
+)
 from polyhedge_study.speed.growth import GrowthPoint, exponent, lines
 from polyhedge_study.speed.learning import METHODS, LearningMethod, LearningSettings, run_learning
 from polyhedge_study.speed.peers import Peer, PeersSettings, run_peers
+from polyhedge_study.speed.plans import PLAN_REGIMES, draw_plan
 from polyhedge_study.speed.report import decisions_grids, draw_growth, learning_grids, peers_grids, save
 from polyhedge_study.speed.rivals import RIVALS, Rival
 
@@ -135,6 +143,18 @@ def test_a_rival_that_fails_is_a_row_with_its_reason() -> None:
     assert reasons["absent"] == "no such solver"
     assert reasons["broken"] == "numerical trouble"
     assert "numerical trouble" in decisions_grids(run)[0].markdown()
+
+
+@pytest.mark.parametrize("regime", PLAN_REGIMES, ids=lambda regime: regime.name)
+def test_plans_are_timed_in_the_same_table_and_solve_the_rivals_program(regime: Regime) -> None:
+    small = replace(regime, n_contexts=12, K=60)
+    rows, check = measure_plan(draw_plan(small, seed=1), TINY)
+    assert [row.tool for row in rows] == [OURS, PARAMETERS]
+    assert rows[1].target == regime.targets[PARAMETERS]
+    assert check.passed, check
+    assert rows[1].timed >= 3
+    # A plan minimises the risk as its cuts know it; with few outcomes they know it well.
+    assert rows[1].difference < (1e-6 if regime.cost == "newsvendor" else 1e-3 if regime.d == 2 else 0.5)
 
 
 def test_an_unknown_regime_is_refused() -> None:

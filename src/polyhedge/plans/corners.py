@@ -30,7 +30,7 @@ _DEPENDENT = 1e-9
 _SMALLEST_RATE = 1e-9
 _MOST_STEPS = 500
 """Corners after which a row is given up; walks from the best of the fixed corners are a few steps long."""
-_MOST_BYTES = 2**27
+_MOST_BYTES = 2**28
 """Memory for corners; beyond it they are forgotten, and found again where they are needed."""
 _BLOCK = 2**20
 """Entries of a matrix that is worked on at a time."""
@@ -120,9 +120,9 @@ class Corners:
         if not self.starts:
             return z, found
         corners, own = self._walk(theta)
-        for k, corner in enumerate(corners):
+        for rows in _by_corner(np.arange(len(theta)), own):
+            corner = corners[own[rows[0]]]
             if corner is not None:
-                rows = np.flatnonzero(own == k)
                 z[rows], found[rows] = corner.x[self.program.columns], True
         return z, found
 
@@ -135,8 +135,8 @@ class Corners:
         is_open = np.arange(len(theta))
         for _ in range(_MOST_STEPS):
             still = []
-            for k in np.unique(own[is_open]).tolist():
-                rows, corner = is_open[own[is_open] == k], seen[k]
+            for rows in _by_corner(is_open, own):
+                corner = seen[own[rows[0]]]
                 if corner is None:
                     continue
                 for label, some in _leaving(corner, theta, limit, rows):
@@ -198,11 +198,18 @@ class Corners:
         return corner.beyond[label]
 
 
+def _by_corner(rows: Indices, own: Indices) -> list[Indices]:
+    """The rows of each corner, corner after corner; the numbers of their corners are own[row]."""
+    order = rows[np.argsort(own[rows], kind="stable")]
+    return np.split(order, np.flatnonzero(np.diff(own[order])) + 1) if len(order) else []
+
+
 def _at(matrix: Array, theta: Array) -> Array:
-    """Matrix (k, 1 + q) at [1; theta] (N, q): one column after the other, so that no sum depends on N."""
-    total = np.tile(matrix[:, 0], (len(theta), 1))
-    for j in range(theta.shape[1]):
-        total += theta[:, [j]] * matrix[:, 1 + j]
+    """Matrix (k, 1 + q) at [1; theta] (N, q): every product adds up its own row, so that no sum depends on N."""
+    slopes, total, step = matrix[:, 1:], np.empty((len(theta), len(matrix))), max(_BLOCK // max(matrix.size, 1), 1)
+    for k in range(0, len(theta), step):
+        np.sum(theta[k : k + step, None, :] * slopes, axis=2, out=total[k : k + step])
+    total += matrix[:, 0]
     return total
 
 
@@ -245,11 +252,13 @@ def _swapped(program: MovingProgram, corner: _Corner, label: int) -> Indices | N
     rates = program.A @ direction
     can_enter = (rates > _SMALLEST_RATE * np.abs(direction).max()) & ~program.is_equation
     can_enter[corner.rows] = False
-    rows = np.flatnonzero(can_enter)
-    if not len(rows):
+    met = np.flatnonzero(can_enter)
+    if not len(met):
         return None
-    slacks = np.maximum(program.b[rows] - program.A[rows] @ corner.x, 0.0)
-    return np.append(np.delete(corner.rows, leaving), rows[_first_met(slacks, rates[rows])])
+    rows = corner.rows.copy()
+    slacks = np.maximum((program.b - program.A @ corner.x)[met], 0.0)
+    rows[leaving] = met[_first_met(slacks, rates[met])]
+    return rows
 
 
 def _first_met(slacks: Array, rates: Array) -> int:

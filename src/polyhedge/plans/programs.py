@@ -49,10 +49,13 @@ def least_by_programs(
     values: Array,
     n_jobs: int | None = None,
     corners: Corners | None = None,
+    is_steady: bool = True,
 ) -> tuple[Array, Mask]:
     """Decisions (N, p) with the least cost over the cuts, NaN where there is none, and where this is proven (N,).
 
-    No solver is believed: a point that breaks a limit is none, and only multipliers prove that it is the least.
+    Where they need not be steady, a linear program begins where the one of the row before ended: many times faster, and
+    ties are broken by the row's neighbours in its part. No solver is believed: a point that breaks a limit is none, and
+    only multipliers prove that it is the least.
     """
     z, is_best = np.full((len(centers), problem.n_decisions), np.nan), np.zeros(len(centers), dtype=bool)
     if corners is not None:
@@ -65,7 +68,7 @@ def least_by_programs(
     parts = [rest[k : k + _PART] for k in range(0, len(rest), _PART)]
 
     def work(part: Indices) -> list[tuple[Array, bool]]:
-        return _solve_part(problem, cuts, centers[part], scales[part], values[part])
+        return _solve_part(problem, cuts, centers[part], scales[part], values[part], is_steady)
 
     for part, found in zip(parts, in_order(work, parts, n_jobs=n_jobs), strict=True):
         for i, (one, is_proven) in zip(part, found, strict=True):
@@ -74,10 +77,11 @@ def least_by_programs(
 
 
 def _solve_part(
-    problem: DecisionProblem, cuts: Cuts, centers: Array, scales: Array, values: Array
+    problem: DecisionProblem, cuts: Cuts, centers: Array, scales: Array, values: Array, is_steady: bool
 ) -> list[tuple[Array, bool]]:
     if not problem.parameters:
         way = _way(problem, cuts)
+        way.is_steady = is_steady
         return [way(c, float(s)) for c, s in zip(centers, scales, strict=True)]
     ways = {}
     found = []
@@ -102,6 +106,8 @@ def _way(problem: DecisionProblem, cuts: Cuts) -> _Program:
 
 class _Program:
     """Any convex or mixed-integer program, made anew for each row."""
+
+    is_steady = True
 
     def __init__(self, problem: DecisionProblem, cuts: Cuts) -> None:
         self.program, self.columns = problem.feasible.program, problem.feasible.z_columns
@@ -132,7 +138,7 @@ class _Linear(_Program):
 
     def __call__(self, center: Array, scale: float) -> tuple[Array, bool]:
         self.change(center, scale)
-        return self._read(self.solver.solve_anew())
+        return self._read(self.solver.solve_anew() if self.is_steady else self.solver.solve())
 
 
 class _PricesChange(_Linear):

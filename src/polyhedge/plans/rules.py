@@ -61,6 +61,7 @@ class Planner:
     problem, rule, law : what is decided, and how.
     cuts : lower bounds of the risk; None where the cost has no pieces, or falls apart into a term a decision.
     starts : (J, d + t + 1) contexts and spreads of rows near whose plans those of others are looked for.
+    is_steady : whether a plan must not depend on the rows around, to the last bit: not where it is only judged.
     """
 
     problem: PlanProblem
@@ -68,6 +69,7 @@ class Planner:
     law: Law | None
     cuts: Cuts | None
     starts: Array = field(default_factory=lambda: np.zeros((0, 1)))
+    is_steady: bool = True
 
     def __call__(self, X: Any, centers: Array, values: Array, n_jobs: int | None = None) -> Array:
         """Decisions (N, p); NaN where there is none."""
@@ -106,7 +108,9 @@ class Planner:
             z0, z1, base = self.problem.segment
             t = least_on_segment(cuts, base, z0, z1, contexts, scales)
             return np.asarray(z0 + t[:, None] * (z1 - z0)), np.ones(len(t), dtype=bool)
-        return least_by_programs(self.problem.problem, cuts, contexts, scales, values, n_jobs, self._corners)
+        return least_by_programs(
+            self.problem.problem, cuts, contexts, scales, values, n_jobs, self._corners, self.is_steady
+        )
 
 
 def fit_planner(
@@ -143,7 +147,7 @@ def fit_planner(
     for _ in range(_ROUNDS_TO_JUDGE if is_judged and problem.segment is None else _ROUNDS):
         own = np.flatnonzero(is_open)
         # A map of corners would be made anew with every cut: these few rows have programs of their own.
-        z = Planner(relaxed, rule, law, cuts).at(contexts[own], scales[own], values[own], n_jobs=1)
+        z = Planner(relaxed, rule, law, cuts, is_steady=False).at(contexts[own], scales[own], values[own], n_jobs=1)
         own, z = own[np.isfinite(z).all(axis=1)], z[np.isfinite(z).all(axis=1)]
         lacking, is_open = lacking_cuts(cuts, cost, rule.risk, z, contexts[own], scales[own], enough), is_open & False
         is_open[own[np.unique(np.concatenate([rows for rows, _ in lacking]))]] = True
@@ -151,7 +155,7 @@ def fit_planner(
             break
         cuts = distinct_cuts(Cuts.joined([cuts, *(fresh for _, fresh in lacking)]))
     starts = np.zeros((0, 1)) if is_judged else np.column_stack([contexts, scales])
-    return Planner(problem, rule, law, cuts, starts)
+    return Planner(problem, rule, law, cuts, starts, not is_judged)
 
 
 def first_cuts(problem: PlanProblem, cost: JointCost, risk: Risk, contexts: Array, scales: Array) -> Cuts:
@@ -219,8 +223,10 @@ def lacking_cuts(
 
 
 def _known(cuts: Cuts, z: Array, contexts: Array, scales: Array) -> Array:
+    """What the cuts know of the risk at each row (N,)."""
     z1 = np.hstack([np.ones((len(z), 1)), z])
-    return np.array([(cuts.at(c, s) @ one).max() for c, s, one in zip(contexts, scales, z1, strict=True)])
+    moved = (z1[:, :, None] * contexts[:, None, :]).reshape(len(z), -1) @ cuts.C.reshape(len(cuts), -1).T
+    return np.asarray((z1 @ cuts.A.T + scales[:, None] * (z1 @ cuts.B.T) + moved).max(axis=1))
 
 
 def _spread(cost: JointCost, z: Array, contexts: Array, scales: Array) -> Array:

@@ -34,7 +34,7 @@ def _bench() -> None:
 
 @bench.command()
 def decisions(quick: Quick = False, out: Out = Path("results"), seed: Seed = 0, only: Only = None) -> None:
-    """Decisions for many contexts against CVXPY, HiGHS, SciPy and Clarabel, one context at a time.
+    """Decisions for many contexts against CVXPY, HiGHS, SciPy and Clarabel, one context at a time; plans likewise.
 
     Checks that all optimal values agree with an independent solver's; fails if they do not. Writes Markdown, CSV, JSON
     and log-log plots. --only names a regime, such as d10-K40-hard. Takes about 10 minutes.

@@ -21,7 +21,7 @@ from polyhedge.calibration import conformal_radius
 from polyhedge.problems import DecisionProblem, simplex_linear, simplex_newsvendor, simplex_quadratic
 from polyhedge.sets import Polyhedron
 
-__all__ = ["REGIMES", "Instance", "LinearForm", "Regime", "draw"]
+__all__ = ["REGIMES", "Instance", "LinearForm", "Regime", "draw", "problem_of"]
 
 ALPHA, BETA, OVERAGE, UNDERAGE = 0.1, 0.08, 0.3, 0.7
 PARAMETERS, WARM, PRODUCT = "CVXPY with parameters", "HiGHS warm-started", "one matrix product"
@@ -37,7 +37,7 @@ class Regime:
     cost : "linear", "quadratic" or "newsvendor", over the simplex.
     d, K, n_contexts : outcomes, facets, predictions.
     spread : standard deviation of the predictions over that of the residuals.
-    facets : "one-sided", "two-sided" or "random", see above.
+    facets : "one-sided", "two-sided" or "random", see above; "residuals" where plans are made from K of them.
     targets : least ratio of a rival's time to ours; for the matrix product, largest ratio of ours to its.
     """
 
@@ -185,7 +185,7 @@ def draw(regime: Regime, seed: int) -> Instance:
         scale = 0.2 / d
         shape, centers = Polyhedron(W, -reach * scale), 1.0 / d + scale * centers
         radius *= scale
-    return Instance(regime, _problem(regime), shape, float(radius), centers)
+    return Instance(regime, problem_of(regime), shape, float(radius), centers)
 
 
 def _normals(regime: Regime, rng: np.random.Generator) -> Array:
@@ -198,7 +198,8 @@ def _normals(regime: Regime, rng: np.random.Generator) -> Array:
     return np.vstack([np.eye(d), behind, mixtures])
 
 
-def _problem(regime: Regime) -> DecisionProblem:
+def problem_of(regime: Regime) -> DecisionProblem:
+    """What is decided in a regime."""
     if regime.cost == "newsvendor":
         return simplex_newsvendor(OVERAGE, UNDERAGE, regime.d)
     if regime.cost == "quadratic":

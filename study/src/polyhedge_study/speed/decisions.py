@@ -12,8 +12,17 @@ import numpy as np
 
 from polyhedge._validation import Array
 from polyhedge.robust import decide
-from polyhedge_study.speed.cases import PRODUCT, REGIMES, Instance, Regime, draw
+from polyhedge_study.speed.cases import PARAMETERS, PRODUCT, REGIMES, Instance, Regime, draw
 from polyhedge_study.speed.growth import GrowthPoint
+from polyhedge_study.speed.plans import (
+    PLAN_REGIMES,
+    PlanInstance,
+    draw_plan,
+    largest_excess,
+    plan_rows,
+    planning_in_cvxpy,
+    risks,
+)
 from polyhedge_study.speed.rivals import RIVALS, Rival, Solve, reference_solver
 
 __all__ = ["Check", "DecisionsRun", "DecisionsSettings", "SpeedRow", "check_values", "run_decisions"]
@@ -22,6 +31,9 @@ logger = logging.getLogger(__name__)
 
 OURS = "polyhedge"
 TOLERANCE = 1e-7
+ALL_REGIMES = (*REGIMES, *PLAN_REGIMES)
+_PLANS_CHECKED = 100
+"""Plans that are compared with a solver's: each takes it some milliseconds."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +42,7 @@ class DecisionsSettings:
 
     Attributes
     ----------
-    regimes : names of `REGIMES`.
+    regimes : names of `ALL_REGIMES`: robust decisions over sets, and plans.
     most_contexts : larger regimes are cut to so many predictions.
     rounds : each round times ours and every rival once; the fastest round of each counts.
     budget : seconds for a rival in each round; it solves as many contexts as it can, at least three.
@@ -39,7 +51,7 @@ class DecisionsSettings:
     seed : of all draws.
     """
 
-    regimes: tuple[str, ...] = tuple(regime.name for regime in REGIMES)
+    regimes: tuple[str, ...] = tuple(regime.name for regime in ALL_REGIMES)
     most_contexts: int = 1_000_000
     rounds: int = 3
     budget: float = 1.0
@@ -50,9 +62,9 @@ class DecisionsSettings:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        unknown = sorted(set(self.regimes) - {regime.name for regime in REGIMES})
+        unknown = sorted(set(self.regimes) - {regime.name for regime in ALL_REGIMES})
         if unknown:
-            known = ", ".join(regime.name for regime in REGIMES)
+            known = ", ".join(regime.name for regime in ALL_REGIMES)
             raise ValueError(f"There is no regime {', '.join(unknown)}. The regimes are {known}.")
 
     @classmethod
@@ -151,12 +163,15 @@ def run_decisions(
     """
     run = DecisionsRun(settings, machine)
     say: Report = report if report is not None else lambda run, text: None
-    for regime in REGIMES:
+    for regime in ALL_REGIMES:
         if regime.name not in settings.regimes:
             continue
         say(run, regime.name)
-        instance = draw(regime.with_contexts(min(regime.n_contexts, settings.most_contexts)), settings.seed)
-        rows, check = measure(instance, rivals, settings)
+        cut = regime.with_contexts(min(regime.n_contexts, settings.most_contexts))
+        if regime in PLAN_REGIMES:
+            rows, check = measure_plan(draw_plan(cut, settings.seed), settings)
+        else:
+            rows, check = measure(draw(cut, settings.seed), rivals, settings)
         run = DecisionsRun(settings, machine, (*run.rows, *rows), (*run.checks, check), run.growth)
     for regime in _growth_regimes(settings):
         say(run, f"growth: {_setting(regime)}")
@@ -191,6 +206,27 @@ def measure(
     return tuple(rows), replace(check, distinct=len(np.unique(found.z.round(7), axis=0)))
 
 
+def measure_plan(instance: PlanInstance, settings: DecisionsSettings) -> tuple[tuple[SpeedRow, ...], Check]:
+    """One regime of plans, as `measure`; each round begins with a planner that knows its cuts and no corner."""
+    stopwatch = _Stopwatch.of(Rival(PARAMETERS, lambda _: planning_in_cvxpy(instance)), instance)
+    ours: list[float] = []
+    for _ in range(settings.rounds):
+        fresh = replace(instance, planner=replace(instance.planner))
+        began = time.perf_counter()
+        z, _ = plan_rows(fresh)
+        ours.append((time.perf_counter() - began) / len(z))
+        stopwatch.run(instance.rows, settings.budget)
+    values = risks(instance, z[: len(stopwatch.values)])
+    row = _Row(instance.regime, min(ours))
+    rows = (
+        row.of(OURS, len(z), min(ours), 0.0),
+        row.of(PARAMETERS, stopwatch.timed, stopwatch.seconds, stopwatch.difference(values), stopwatch.reason),
+    )
+    checked = z[: min(settings.checked, _PLANS_CHECKED)]
+    solver, worst = largest_excess(instance, checked)
+    return rows, Check(instance.regime.name, solver, len(checked), worst, len(np.unique(z.round(7), axis=0)))
+
+
 @dataclass(frozen=True)
 class _Row:
     regime: Regime
@@ -222,7 +258,7 @@ class _Stopwatch:
         self.timed, self.seconds = 0, np.nan
 
     @classmethod
-    def of(cls, rival: Rival, instance: Instance) -> _Stopwatch:
+    def of(cls, rival: Rival, instance: Any) -> _Stopwatch:
         stopwatch = cls(rival.name)
         try:
             stopwatch.solve = rival.prepare(instance)
