@@ -15,7 +15,6 @@ import pytest
 STUDY = Path(__file__).parent / "study"
 # Examples in docstrings cannot be marked. They need the packages of an extra, as their modules say.
 EXAMPLES_NEED = {
-    "polyhedge.batches.model.decide_rows": ("dask", "distributed", "pyarrow"),
     "polyhedge.batches.parquet.decide_parquet": ("pyarrow",),
     **dict.fromkeys(
         (

@@ -212,7 +212,7 @@ def test_region_of_a_guard_holds_the_outcomes_that_cost_at_most_the_bound(fitted
     assert (region.contains(Y) == (costs <= found.cost_bound[0])).all()
 
 
-def test_region_of_a_guard_has_facets_support_and_a_picture_and_says_that_it_is_open(fitted):
+def test_region_of_a_guard_has_facets_and_support_and_says_that_it_is_open(fitted):
     decider, X, _ = fitted
     region, found = decider.region(X[0]), decider.decide(X[:1])
     assert not region.is_bounded
@@ -221,8 +221,13 @@ def test_region_of_a_guard_has_facets_support_and_a_picture_and_says_that_it_is_
     # The dearest outcome of the region costs the bound; the problem's own term is -0.08 for a whole first action.
     np.testing.assert_allclose(region.support(own) - 0.08 * own[0], found.cost_bound[0])
     assert region.support(-own) == np.inf
+
+
+@pytest.mark.needs("matplotlib")
+def test_region_of_a_guard_is_drawn_within_a_frame(fitted):
+    decider, X, _ = fitted
     with pytest.raises(ValueError, match=r"Draw it within a frame with plots\.regions"):
-        region.plot()
+        decider.region(X[0]).plot()
     assert ph.plots.regions(decider, X[0]).patches
 
 

@@ -167,6 +167,7 @@ def end(runs: Runs, job: str) -> None:
         assert {name: found.get(name) for name in runs.whole[job]} == runs.whole[job]
 
 
+@pytest.mark.needs("pyarrow")
 @pytest.mark.parametrize(("job", "n"), [("save", 8), ("fit", 2), ("decide", 6), ("study", 4)])
 def test_killed_runs_leave_whole_files_lose_nothing_and_end_with_the_same_bytes(runs: Runs, job: str, n: int) -> None:
     kill_often(runs, job, n)
@@ -222,6 +223,7 @@ def disk(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
     disk.remove()
 
 
+@pytest.mark.needs("pyarrow")
 @pytest.mark.parametrize(
     ("command", "name"),
     [
@@ -229,7 +231,7 @@ def disk(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
         (("decide", "MODEL", "history.csv"), "d.parquet"),
         (("recalibrate", "MODEL", "history.csv"), "m.polyhedge"),
         (("report", "MODEL"), "page.html"),
-        (("plot", "MODEL", "curve", "history.csv"), "curve.svg"),
+        pytest.param(("plot", "MODEL", "curve", "history.csv"), "curve.svg", marks=pytest.mark.needs("matplotlib")),
     ],
     ids=lambda part: part if isinstance(part, str) else part[0],
 )
@@ -249,6 +251,7 @@ def test_command_says_why_it_could_not_write_and_leaves_the_old_file(
     assert sorted(os.listdir(disk.folder)) == before
 
 
+@pytest.mark.needs("pyarrow")
 def test_model_parquet_and_study_say_why_they_could_not_be_written(runs: Runs, disk: Disk) -> None:
     decider = ph.load(runs.folder / "base.polyhedge")
     study = {"folder": disk.folder / "study", "settings": StudySettings()}
@@ -271,6 +274,7 @@ def test_model_parquet_and_study_say_why_they_could_not_be_written(runs: Runs, d
     assert read_rows(disk.folder / "study" / "study.csv", StudyRow)[:1] == rows  # on a full disk one more may fit in
 
 
+@pytest.mark.needs("pyarrow")
 def test_parquet_that_stands_there_is_replaced_only_when_the_new_one_is_whole(runs: Runs) -> None:
     decider, target = ph.load(runs.folder / "base.polyhedge"), runs.folder / "again.parquet"
     ph.batches.decide_parquet(decider, runs.folder / "new.parquet", target)

@@ -214,7 +214,9 @@ def _table(problem: DecisionProblem, index: Any, found: Decisions | None, usable
         texts[usable] = _explanations(found)
     columns = dict(zip(result_columns(problem)[:-2], numbers.T, strict=True))
     columns["status"] = pd.Categorical.from_codes(codes, categories=list(_STATUSES))
-    columns["note"] = pd.array(texts, dtype=pd.StringDtype("pyarrow"))
+    columns["note"] = pd.array(
+        texts, dtype=pd.StringDtype("pyarrow" if importlib.util.find_spec("pyarrow") else "python")
+    )
     return pd.DataFrame(columns, index=index)
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import cvxpy as cp
 
+from polyhedge.problems.violations import as_written
 from polyhedge.problems.written import substitute, substitute_in
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ def _subtracted(text: str) -> str:
 
 
 def _short(formula: Any) -> str:
-    text = " ".join(str(formula).split())
+    text = " ".join(as_written(str(formula)).split())
     return text if len(text) <= _LONG else f"{text[:_LONG]}..."
 
 

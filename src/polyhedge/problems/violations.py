@@ -64,13 +64,21 @@ def constraint_texts(written: Written) -> list[str]:
     """What to call uncertain constraints that nobody named: their own text, each once."""
     named = {v.id: cp.Variable(v.shape, name=n) for v, n in zip(written.variables, written.layout.names, strict=True)}
     named[written.outcome.id] = cp.Variable(written.outcome.shape, name="u")
-    texts = [_as_written(str(substitute_in(constraint, named))) for constraint in written.uncertain]
+    texts = [as_written(str(substitute_in(constraint, named))) for constraint in written.uncertain]
     return each_once([text if len(text) <= _LONGEST_NAME else f"{text[: _LONGEST_NAME - 3]}..." for text in texts])
 
 
-def _as_written(text: str) -> str:
-    """CVXPY's text of a constraint without what it puts around numbers and powers."""
-    return re.sub(r"Promote\(([^(),]+), \([\d, ]+\)\)", r"\1", text).replace("PowerApprox(", "power(")
+def as_written(text: str) -> str:
+    """CVXPY's text of a formula without what it puts around numbers and powers, whatever its version.
+
+    Examples
+    --------
+    >>> as_written("Promote(2.0, (3,)) <= 0.5 @ z[1]")
+    '2.0 <= 0.5 * z[1]'
+    """
+    text = re.sub(r"Promote\(([^(),]+), \([\d, ]+\)\)", r"\1", text).replace("PowerApprox(", "power(")
+    # CVXPY 1.7 writes a number times an entry as a product of matrices.
+    return re.sub(r"(?<![\w.\])])(\d+(?:\.\d+)?(?:e[+-]?\d+)?) @ ", r"\1 * ", text)
 
 
 def each_once(names: Sequence[str]) -> list[str]:
