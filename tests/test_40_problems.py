@@ -485,3 +485,27 @@ class TestFeasibleSet:
         assert np.all(A @ inside <= h + 1e-12)
         assert not np.all(A @ outside <= h)
         assert problem.outcomes_are_nonneg
+
+
+def test_a_first_power_is_what_it_is_the_power_of():
+    # CVXPY has no gradient of it at 0, where coefficients are read.
+    rng, price, z = np.random.default_rng(0), cp.Parameter(name="price", nonneg=True), cp.Variable(2, nonneg=True)
+
+    def problem(raised):
+        return DecisionProblem(
+            decision=z,
+            cost=lambda z, u: (
+                cp.maximum(raised(z[0]) - raised(u[0]), 3 * raised(u[1]) + z[1])
+                + cp.sum(2 * raised(z) + z)
+                + raised(price)
+            ),
+            constraints=[raised(z) >= 1],
+            n_outcomes=2,
+        )
+
+    plain, powers = problem(lambda x: x), problem(lambda x: x**1)
+    centers, prices = rng.normal(size=(6, 2)), rng.uniform(1, 3, size=6)
+    bounds = [decide(one, Box([0.3, 0.2]), 1.0, centers, parameters={"price": prices}) for one in (plain, powers)]
+    np.testing.assert_allclose(bounds[1].cost_bound, bounds[0].cost_bound, rtol=1e-9)
+    rows = rng.uniform(0, 3, size=(5, 2)), rng.normal(size=(5, 2)), rng.uniform(size=(5, 1))
+    np.testing.assert_allclose(powers.evaluate(*rows), plain.evaluate(*rows))

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import cvxpy as cp
 import numpy as np
@@ -245,12 +246,13 @@ def _at_zero(variables: Sequence[cp.Variable]) -> dict[int, cp.Variable]:
 def _affine_map(expression: cp.Expression, variables: Mapping[int, cp.Variable]) -> Array:
     """Rows [constant, coefficients...] of an affine vector expression; variables, all at 0, in row-major order."""
     constant = np.asarray(expression.value, dtype=float).reshape(-1, 1)
-    gradient = expression.grad
+    gradient, met = _gradient(expression), {variable.id for variable in expression.variables()}
     columns = [constant]
     for variable in variables.values():
         jacobian = gradient.get(variable)
         if jacobian is None:
-            columns.append(np.zeros((len(constant), variable.size)))
+            found = _slopes(expression, variable) if variable.id in met else np.zeros((len(constant), variable.size))
+            columns.append(found)
             continue
         dense = jacobian.toarray() if hasattr(jacobian, "toarray") else np.atleast_2d(np.asarray(jacobian))
         dense = dense.reshape(variable.size, len(constant))
@@ -259,6 +261,28 @@ def _affine_map(expression: cp.Expression, variables: Mapping[int, cp.Variable])
     if not np.isfinite(rows).all():
         raise ValueError(f"The coefficients of {expression} must be finite numbers, and some are not. Correct them.")
     return rows
+
+
+def _gradient(expression: cp.Expression) -> dict[cp.Variable, Any]:
+    """CVXPY's gradient; without an entry, or with None, where it cannot tell: a first power at 0 is such a place."""
+    try:
+        found: dict[cp.Variable, Any] = expression.grad
+    except TypeError:  # it adds what it cannot tell to other terms
+        return {}
+    return found
+
+
+def _slopes(expression: cp.Expression, variable: cp.Variable) -> Array:
+    """The coefficients (rows, size) of one variable of an affine expression, from its values at units."""
+    zero, found = np.zeros(variable.shape), []
+    at_zero = np.asarray(expression.value, dtype=float).ravel()
+    for k in range(variable.size):
+        unit = np.zeros(variable.size)
+        unit[k] = 1.0
+        variable.value = unit.reshape(variable.shape)
+        found.append(np.asarray(expression.value, dtype=float).ravel() - at_zero)
+    variable.value = zero
+    return np.stack(found, axis=1)
 
 
 def _row_major(shape: tuple[int, ...]) -> Indices:
