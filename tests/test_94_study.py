@@ -92,6 +92,17 @@ def test_printed_tables_have_eleven_methods_for_each_task_and_the_papers_words_h
     assert all(set(row.mean) == set(row.sd) == set(METRICS) for row in printed.values())
 
 
+def test_seeds_come_one_after_the_other_and_none_ends_with_a_method_that_takes_long() -> None:
+    jobs = study_jobs(methods=QUICK, seeds=2)
+    assert [job.seed for job in jobs] == sorted(job.seed for job in jobs)
+    assert len(set(jobs)) == len(jobs) == 2 * len(TASKS) * len(QUICK)
+    n_long = len(TASKS) * len({"picnn", POLYHEDGE})
+    for seed in range(2):
+        of_seed = [job.method for job in jobs if job.seed == seed]
+        assert set(of_seed[:n_long]) == {"picnn", POLYHEDGE}
+        assert not {"picnn", POLYHEDGE} & set(of_seed[n_long:])
+
+
 def test_unknown_names_are_refused_with_the_known_ones() -> None:
     with pytest.raises(ValueError, match=r"method must be one of polyhedge, .*, got 'magic'"):
         find_methods(("polyhedge", "magic"))

@@ -48,10 +48,14 @@ from polyhedge._validation import check_alpha, check_count
 from polyhedge_study.experiment import Experiment
 from polyhedge_study.jobs import Progress, Workers
 from polyhedge_study.measure import Measured
-from polyhedge_study.methods import METHODS, QUICK, Method, find_methods
+from polyhedge_study.methods import METHODS, POLYHEDGE, QUICK, Method, find_methods
 from polyhedge_study.tasks import SYNTHETIC_SIZES, TASKS, Task, make_task, synthetic_task
 
 __all__ = ["StudyJob", "StudyRow", "StudySettings", "nothing", "plain", "run_study", "study_jobs"]
+
+
+_LONGEST = ("picnn", "picnn-realised", POLYHEDGE)
+"""Methods that come first in each seed: several times as long as others, and no worker should wait for the last."""
 
 
 @dataclass(frozen=True)
@@ -118,7 +122,7 @@ class StudyJob:
 
 
 def study_jobs(tasks: Sequence[str] = (), methods: Sequence[str] = (), seeds: int = 5) -> list[StudyJob]:
-    """All rows of the study, seed by seed; none named means all of them.
+    """All rows of the study, seed by seed, the longest first; none named means all of them.
 
     Examples
     --------
@@ -129,13 +133,14 @@ def study_jobs(tasks: Sequence[str] = (), methods: Sequence[str] = (), seeds: in
     if unknown:
         raise ValueError(f"task must be one of {', '.join(TASKS)}, got {', '.join(map(repr, unknown))}.")
     chosen = [method.key for method in find_methods(tuple(methods))]
-    return [
+    jobs = [
         StudyJob(task, key, seed)
         for seed in range(check_count(seeds, "seeds", minimum=1))
         for task in TASKS
         if not tasks or task in tasks
         for key in chosen
     ]
+    return sorted(jobs, key=lambda job: (job.seed, job.method not in _LONGEST))
 
 
 def run_study(
