@@ -120,9 +120,8 @@ class ConvexNets:
         rows, largest = np.arange(len(residuals)), np.abs(residuals).argmax(axis=1)
         scores = (np.maximum(second, 0.0) * self.m3) @ self.w3 + self.k3
         scores = scores + self.slope * np.abs(residuals[rows, largest])
-        # Where, and not a product with what is on: NumPy would make numbers of that first.
-        back_second = np.where(second_on, self.m3, 0.0) * self.w3
-        back_first = (back_second @ self.C2) * np.where(first_on, self.m2, 0.0)
+        back_second = second_on * self.m3 * self.w3
+        back_first = (back_second @ self.C2) * self.m2 * first_on
         gradients = (back_first @ self.A1) * self.g1 + (back_second @ self.A2) * self.g2
         gradients[rows, largest] += self.slope * np.sign(residuals[rows, largest])
         return NetValues(scores, gradients, first_on, second_on)
