@@ -185,6 +185,31 @@ def test_planned_cost_is_the_quantile_of_the_cost_under_the_law():
         assert np.isclose(mean[i], costs.mean())
 
 
+def test_planned_cost_of_a_formula_without_pieces_is_the_quantile_over_the_outcomes_that_can_come():
+    z = cp.Variable(2, nonneg=True)
+    problem = DecisionProblem(
+        decision=z,
+        cost=lambda z, u: cp.sum(z) + 4 * cp.sqrt(u[0] + 1) - 0.1 * u @ z,
+        constraints=[cp.sum(z) == 1],
+        n_outcomes=2,
+        outcome_support=lambda u: [u >= -1],
+    )
+    rows = rows_of(40)
+    law = fit_law("scaled", rows, seed=0)
+    decided = np.random.default_rng(0).dirichlet(np.ones(2), size=40)
+    at = (PlanProblem(problem), law, 0.8, decided, rows.X, rows.centers, rows.values)
+    v, mean = planned_cost(*at)
+    moved, scales = law.at(rows.X, rows.centers)
+    for i in (0, 17):
+        u = moved[i] + scales[i] * law.points
+        u = u[u[:, 0] >= -1]
+        costs = np.sort(1 + 4 * np.sqrt(u[:, 0] + 1) - 0.1 * u @ decided[i])
+        assert np.isclose(v[i], costs[int(np.ceil(0.8 * len(costs))) - 1])
+        assert np.isclose(mean[i], costs.mean())
+    alone = planned_cost(*at[:3], decided[5:6], rows.X[5:6], rows.centers[5:6], rows.values[5:6])
+    assert alone[0][0] == v[5]
+
+
 @pytest.mark.parametrize("level", [0.0, 0.5, 0.73])
 def test_weights_of_a_risk_are_those_of_its_tail(level):
     costs = np.random.default_rng(0).integers(4, size=(5, 11)).astype(float)

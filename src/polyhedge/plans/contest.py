@@ -71,8 +71,7 @@ def _cost_at(
     """The same where centres and spreads of the law are known."""
     moved, scales = placed
     if problem.joint is None:
-        at_center = problem.evaluate(z, moved, values)
-        return at_center, at_center
+        return problem.sampled_costs(z, moved, scales, values, law.points, level)
     cost = JointCost(problem.joint, padded(law.points, values.shape[1]))
     quantile, mean = cost.quantile(z, np.hstack([moved, values]), scales, level)
     alone = problem.alone(z, values)

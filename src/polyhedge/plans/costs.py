@@ -79,6 +79,26 @@ class PlanProblem:
             return costs
         return self.joint.evaluate(z, np.hstack([outcomes, values])) + self.alone(z, values)
 
+    def sampled_costs(
+        self, z: Array, centers: Array, scales: Array, values: Array, points: Array, level: float
+    ) -> tuple[Array, Array]:
+        """Quantile of this level and mean (N,) of the cost of each decision at centers + scales * points.
+
+        For costs that are known by their formula alone. Row by row, so that no row depends on the others. Outcomes at
+        which the formula has no value cannot come, and do not count; where none is left, there is no plan.
+        """
+        quantile, mean = np.full(len(z), np.nan), np.full(len(z), np.nan)
+        for i in np.flatnonzero(np.isfinite(z).all(axis=1)):
+            outcomes = centers[i] + scales[i] * points
+            own, known = (np.tile(row, (len(points), 1)) for row in (z[i], values[i]))
+            with np.errstate(invalid="ignore"):
+                costs = self.evaluate(own, outcomes, known)
+            costs = np.sort(costs[np.isfinite(costs)])
+            if len(costs):
+                rank = int(np.clip(np.ceil(level * len(costs) - 1e-9), 1, len(costs)))
+                quantile[i], mean[i] = costs[rank - 1], costs.mean()
+        return quantile, mean
+
 
 def _evaluate(cost: QuadraticCost, z: Array) -> Array:
     """One column after the other, so that a sum does not depend on the number of rows."""
