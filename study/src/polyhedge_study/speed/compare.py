@@ -32,7 +32,7 @@ class WaitRow:
     """Median seconds of the processor for one case, of this package and of the other; 0 where there is no other.
 
     `difference` is the largest between the numbers that both found, over the largest of them; `spread` are the least
-    and the largest ratio of the repetitions.
+    and the largest ratio of the repetitions, of which there were `repeats`.
     """
 
     kind: str
@@ -43,6 +43,7 @@ class WaitRow:
     difference: float = 0.0
     parameter: str = ""
     size: int = 0
+    repeats: int = 0
 
     @property
     def ratio(self) -> float:
@@ -191,6 +192,7 @@ def _measured(now: _Worker, before: _Worker | None, repeats: int, row: WaitRow) 
         difference=_difference(*(answers["numbers"] for answers in found[0])),
         parameter=row.parameter,
         size=row.size,
+        repeats=repeats,
     )
 
 
