@@ -168,7 +168,7 @@ def end(runs: Runs, job: str) -> None:
 
 
 @pytest.mark.needs("pyarrow")
-@pytest.mark.parametrize(("job", "n"), [("save", 8), ("fit", 2), ("decide", 6), ("study", 4)])
+@pytest.mark.parametrize(("job", "n"), [("save", 6), ("fit", 2), ("decide", 3), ("study", 2)])
 def test_killed_runs_leave_whole_files_lose_nothing_and_end_with_the_same_bytes(runs: Runs, job: str, n: int) -> None:
     kill_often(runs, job, n)
 
