@@ -124,7 +124,9 @@ def test_planned_decisions_are_fitted_decided_and_evaluated(folder: Path) -> Non
     assert model.plan_.caution == 1
     found = run("decide", folder / "planned.polyhedge", folder / "history.csv", "--out", folder / "planned.csv")
     assert found.exit_code == 0, found.output
-    assert pd.read_csv(folder / "planned.csv")["cost_bound"].notna().all()
+    decided = pd.read_csv(folder / "planned.csv")
+    assert decided.columns.tolist() == ["go_left", "go_right", "cost_bound", "expected_cost", "status", "note"]
+    assert (decided["expected_cost"] <= decided["cost_bound"]).all()
     told = run("evaluate", folder / "planned.polyhedge", folder / "history.csv")
     assert told.exit_code == 0, told.output
     assert "from the fifth with the lowest premium" in told.stdout

@@ -190,6 +190,8 @@ class Decisions:
     def to_frame(self, backend: str | None = None) -> Any:
         """The decisions by name, the bound, the worst outcome, status and note of each row.
 
+        Plans tell the expected cost of their decisions, and no worst outcome.
+
         Parameters
         ----------
         backend : "pandas", "polars" or "pyarrow"; None for the kind of frame that came in, pandas for arrays. A pandas
@@ -205,14 +207,13 @@ class Decisions:
         ['z_1', 'z_2', 'cost_bound', 'worst_u_1', 'worst_u_2', 'status', 'note']
         """
         labels = self.labels or _numbered(self)
-        worst = [f"worst_{name}" for name in labels.outcomes]
-        expected = [] if self.expected_cost is None else [self.expected_cost]
-        columns = [*self.flat[:, : self.layout.given_size].T, self.cost_bound, *expected, *self.worst_outcome.T]
+        told = dict(zip((f"worst_{name}" for name in labels.outcomes), self.worst_outcome.T, strict=True))
+        if self.expected_cost is not None:
+            told = {"expected_cost": self.expected_cost}
+        columns = [*self.flat[:, : self.layout.given_size].T, self.cost_bound, *told.values()]
         columns.append(np.array([status.name.lower() for status in self.status], dtype=object))
         columns.append(np.array(self.detail or [""] * len(self), dtype=object))
-        names = distinct_names(
-            [*labels.decisions, "cost_bound", *["expected_cost"][: len(expected)], *worst, "status", "note"]
-        )
+        names = distinct_names([*labels.decisions, "cost_bound", *told, "status", "note"])
         return as_frame(dict(zip(names, columns, strict=True)), backend or labels.frame, labels.index)
 
     def __str__(self) -> str:

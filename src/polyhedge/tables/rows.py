@@ -64,6 +64,8 @@ def decisions_frame(
 ) -> Any:
     """One row for each input row, in its order: the decision, its bound, the worst outcome, status and note.
 
+    Where the decision taken is guarded there is no worst outcome; its expected cost stands there instead.
+
     Parameters
     ----------
     decider : fitted.
@@ -75,20 +77,24 @@ def decisions_frame(
     import pandas as pd
 
     decided = np.array([not reason for reason in reasons], dtype=bool)
-    names = [*decider.problem_.decision_names, "cost_bound", *(f"worst_{name}" for name in outcomes)]
+    is_guarded = decider.model_.guarantee == "cost"
+    told = ["expected_cost"] if is_guarded else [f"worst_{name}" for name in outcomes]
+    names = [*decider.problem_.decision_names, "cost_bound", *told]
     values = np.full((len(reasons), len(names)), np.nan)
     status = np.full(len(reasons), "not decided", dtype=object)
     remarks = np.array([reason or note for reason, note in zip(reasons, notes, strict=True)], dtype=object)
     if decisions is not None:
         z = decisions.z.reshape(len(decisions), -1)
-        values[decided] = np.column_stack([z, decisions.cost_bound, decisions.worst_outcome])
+        expected = np.nan if decisions.expected_cost is None else decisions.expected_cost
+        more = np.broadcast_to(expected, len(decisions)) if is_guarded else decisions.worst_outcome
+        values[decided] = np.column_stack([z, decisions.cost_bound, more])
         # The first words of a status are its name; what follows explains it.
         status[decided] = [str(s).partition(":")[0] for s in decisions.status]
         # Details are optional and come for every row or for none.
         details = decisions.detail or ("",) * len(decisions)
         for row, s, gap, detail in zip(np.flatnonzero(decided), decisions.status, decisions.gap, details, strict=True):
             size = f"gap {gap:.2g}" if s == Status.STOPPED_EARLY else ""
-            more = [str(s).partition(": ")[2], size, detail, remarks[row]]
-            remarks[row] = "; ".join(text for text in more if text)
+            texts = [str(s).partition(": ")[2], size, detail, remarks[row]]
+            remarks[row] = "; ".join(text for text in texts if text)
     frame = pd.DataFrame(values, columns=distinct_names([*names, "status", "note"])[:-2])
     return frame.assign(status=status, note=remarks)
