@@ -112,7 +112,10 @@ def test_the_certified_bound_equals_hull_values_over_all_selections(name, n):
     assert lower_bound(Samples(residuals, centers, problem, 0.2)).lower == pytest.approx(best, abs=2e-6)
 
 
-@pytest.mark.parametrize("name", ["segment, linear", "segment, quadratic", "fixed directions", "user's maximum"])
+SLOWER = [pytest.param(name, marks=pytest.mark.slow) for name in ("segment, quadratic", "user's maximum")]
+
+
+@pytest.mark.parametrize("name", ["segment, linear", "fixed directions", *SLOWER])
 def test_the_general_search_agrees_with_the_special_methods(name):
     d, make = PROBLEMS[name]
     problem, (residuals, centers) = make(), draw(20, d, 3)
@@ -194,7 +197,9 @@ def test_the_scenario_set_attains_its_bound_and_covers_the_rank(name):
     assert result.set.is_bounded
 
 
-@pytest.mark.parametrize("name", ["segment, linear", "fixed directions", "simplex, d=3"])
+@pytest.mark.parametrize(
+    "name", ["segment, linear", "fixed directions", pytest.param("simplex, d=3", marks=pytest.mark.slow)]
+)
 def test_no_learner_comes_below_the_certified_bound(name):
     d, make = PROBLEMS[name]
     problem, (residuals, centers) = make(), draw(15, d, 8)
@@ -207,6 +212,7 @@ def test_no_learner_comes_below_the_certified_bound(name):
         assert decide(problem, result.set, 0.0, centers).cost_bound.mean() >= bound - 1e-7
 
 
+@pytest.mark.slow
 def test_fewer_facets_cost_more_and_never_change_the_bound():
     problem, (residuals, centers) = PROBLEMS["simplex, d=3"][1](), draw(11, 3, 4)
     results = [Scenario(n_facets=k).learn(Samples(residuals, centers, problem, 0.2)) for k in (4, 6, None)]

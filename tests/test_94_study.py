@@ -220,6 +220,7 @@ def test_workers_must_be_counted() -> None:
         Workers(0)
 
 
+@pytest.mark.slow
 def test_job_that_kills_its_worker_is_reported_and_the_others_are_done(tmp_path, monkeypatch) -> None:
     # Worker processes get the parent's import path, so they find this module.
     (tmp_path / "crashing_work.py").write_text(
@@ -309,6 +310,7 @@ def test_an_address_without_a_port_is_refused_at_once(address) -> None:
         Workers(cluster=address)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("default")
 def test_dask_cluster_gives_the_same_numbers_although_a_worker_is_killed(small, tmp_path) -> None:
     distributed = pytest.importorskip("distributed")

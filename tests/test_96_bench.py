@@ -227,6 +227,7 @@ def test_exact_ways_to_learn_for_one_context_agree() -> None:
     assert not found["SciPy milp"].reason
 
 
+@pytest.mark.slow
 def test_a_run_of_learners_has_all_rows_and_says_what_was_not_run() -> None:
     def slow(data: Any) -> Any:
         raise TimeoutError("too slow")
