@@ -11,6 +11,11 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# No test depends on the clock: a busy machine may take as long as it likes over an example.
+settings.register_profile("polyhedge", deadline=None)
+settings.load_profile("polyhedge")
 
 STUDY = Path(__file__).parent / "study"
 # Examples in docstrings cannot be marked. They need the packages of an extra, as their modules say.
