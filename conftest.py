@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import importlib.util
 import os
 import sys
@@ -52,12 +51,6 @@ def pytest_configure(config: pytest.Config) -> None:
     places = [str(STUDY.parent / "src"), str(STUDY / "src"), str(found.parent)]
     sys.path[:0] = places
     os.environ["PYTHONPATH"] = os.pathsep.join([*places, *filter(None, [os.environ.get("PYTHONPATH")])])
-
-
-def pytest_collection_finish() -> None:
-    """What was imported stays to the end: no search for garbage has to look at it again."""
-    gc.collect()
-    gc.freeze()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
