@@ -392,3 +392,27 @@ def test_words_of_the_command_line_name_calibrators(text: str, calibrator: Calib
 def test_words_that_name_no_calibrator_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match="calibration "):
         calibrator_named(text)
+
+
+def test_refresh_and_recalibrate_keep_groups_of_near_copies_whole() -> None:
+    rng = np.random.default_rng(0)
+
+    def rows(first: int) -> tuple[Any, Any]:
+        """40 groups of 10 near-copies, whose errors are those of the group."""
+        group = np.repeat(np.arange(first, first + 40), 10)
+        x, error = rng.normal(size=40), rng.normal(size=40)
+        features = np.column_stack([group, np.repeat(x, 10) + 1e-3 * rng.normal(size=400)])
+        return features, (20 + np.repeat(x + error, 10) + 1e-3 * rng.normal(size=400))[:, None]
+
+    problem, learner = ph.problems.newsvendor(1.0, 3.0, 1), ph.learners.OneSidedBox()
+    decider = ph.RobustDecider(problem, learner=learner, split=ph.data.GroupSplit(0), random_state=0).fit(*rows(0))
+    fresh = rows(40)
+    decider.refresh(*fresh)
+    assert "a row of a new group" in decider.promise_
+    assert decider.n_calibrate_ == 200  # 20 whole groups
+    assert "a row of a new group" in decider.recalibrate(*rows(80)).promise_
+    plain = ph.RobustDecider(problem, learner=learner, random_state=0)
+    plain.fit(*fresh, groups=fresh[0][:, 0])
+    with pytest.raises(ValueError, match="calibrated with groups of near-copies"):
+        plain.refresh(*fresh)
+    assert plain.refresh(*fresh, groups=fresh[0][:, 0]).n_calibrate_ == 200

@@ -74,11 +74,11 @@ class Backtest:
     def __str__(self) -> str:
         lines = [f"{'from':>20} {'rows':>6} {'covered':>8} {'bound':>10} {'realised':>10} {'no bound':>8}"]
         lines += [
-            f"{p.start!s:>20} {p.n:>6} {p.coverage:>8.3f} {p.cost_bound:>10.4g} {p.realised:>10.4g} "
+            f"{in_days(p.start):>20} {p.n:>6} {p.coverage:>8.3f} {p.cost_bound:>10.4g} {p.realised:>10.4g} "
             f"{p.n_without_bound:>8}"
             for p in self.periods
         ]
-        worst = f"worst period {self.worst.coverage:.3f} from {self.worst.start}"
+        worst = f"worst period {self.worst.coverage:.3f} from {in_days(self.worst.start)}"
         return "\n".join([*lines, f"covered {self.coverage}  (promised {self.promised:.3g}); {worst}"])
 
     def report(self, path: str | Path, title: str = "Promise and reality over history") -> None:
@@ -88,7 +88,7 @@ class Backtest:
 
     def _repr_html_(self) -> str:
         """The table of the periods, and what was promised and covered over all of them."""
-        worst = f"The worst period was covered in {self.worst.coverage:.3f}, from {self.worst.start}."
+        worst = f"The worst period was covered in {self.worst.coverage:.3f}, from {in_days(self.worst.start)}."
         return as_html(f"Covered {self.coverage}, promised {self.promised:.3g}. {worst}", self.to_frame())
 
     def to_frame(self) -> Any:
@@ -213,3 +213,14 @@ class _InForce:
 
 def _mean(values: Array) -> float:
     return float(estimate(values))
+
+
+def in_days(start: Any) -> str:
+    """A date without the hours that are all zero.
+
+    Examples
+    --------
+    >>> in_days("2024-05-01T00:00:00.000000"), in_days(12)
+    ('2024-05-01', '12')
+    """
+    return str(start).partition("T00:00")[0].removesuffix(" 00:00:00")

@@ -353,7 +353,8 @@ class RobustDecider(FollowsOutcomes, Decides, Telling, NestedSettings):
         """Set the radius anew from fresh rows, for the present `alpha`; the shape stays.
 
         `calibrations_` keeps the old radii. The rows must not have been used for training or learning, otherwise the
-        guarantee is void. Labels in `groups` mark rows that are near-copies of each other, as in `fit`. These groups
+        guarantee is void. Labels in `groups` mark rows that are near-copies of each other, as in `fit`; with a
+        `GroupSplit` they are read from its column. These groups
         must be new as well: the decider does not keep the labels of `fit`, so it cannot tell a group that it has been
         trained on.
 
@@ -369,6 +370,8 @@ class RobustDecider(FollowsOutcomes, Decides, Telling, NestedSettings):
                 raise ValueError("groups cannot be given for a Dask DataFrame. Recalibrate on one row of each group.")
             self._take_over(*distributed_radius(model, X, list(Y), self._calibrator, alpha, parameters))
             return self
+        if groups is None and isinstance(self.split, GroupSplit):
+            groups = self.split.labels(X)
         check_rows(X, Y, groups)
         values = model.values(X, parameters)
         features, outcomes = model.features(X), model.outcomes(X, Y)

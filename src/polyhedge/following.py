@@ -14,14 +14,14 @@ from sklearn.base import clone
 from polyhedge._validation import Array, Mask
 from polyhedge.calibration import Calibrator, FollowingRadii, Rows
 from polyhedge.calibration.alarm import Alarm, alarm_for
-from polyhedge.data import Split, TimeSplit, digest_rows, take_rows
+from polyhedge.data import GroupSplit, Split, TimeSplit, digest_rows, take_rows
 from polyhedge.metrics import Proportion, proportion
 from polyhedge.model import Model, calibrated_radii
 from polyhedge.plans.development import Given, refreshed_guard
 from polyhedge.predictors import Predictor, as_predictor
 from polyhedge.regions import Grid, Guard, RegionFamily, ScaledSet, SetPlan
 from polyhedge.robust import Decisions
-from polyhedge.rows import generator, n_rows_of, outcome_names_of
+from polyhedge.rows import generator, group_labels, n_rows_of, outcome_names_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,13 +90,18 @@ class FollowsOutcomes:
         self.model_, self.followed_ = followed(model, so_far, X, Y, bounds, parameters)
         return self.followed_
 
-    def refresh(self, X: Any, Y: Any, *, parameters: Mapping[Any, Any] | None = None) -> Self:
+    def refresh(
+        self, X: Any, Y: Any, *, groups: ArrayLike | None = None, parameters: Mapping[Any, Any] | None = None
+    ) -> Self:
         """Fit the predictor on one half of newer rows and calibrate on the other; shape, rules and settings stay.
 
         This takes a fit of the predictor and no learning. A plan keeps the rules that its contest chose, with laws of
         the newer residuals. With a split in time the older half trains; otherwise halves are random. Where nothing is
         trained all rows calibrate. A learned shape is that of residuals of the old predictor: the promise does not
         depend on it, only how low bounds are.
+
+        Labels in `groups` mark near-copies, as in `fit`: a group is in one half, and counts once. With a `GroupSplit`
+        they are read from its column; a decider that was calibrated with groups is not refreshed without them.
         """
         decider: Any = self
         model = decider._fitted("refresh")
@@ -111,10 +116,15 @@ class FollowsOutcomes:
 
         n = n_rows_of(X)
         in_time = isinstance(decider.split, (str, TimeSplit))
-        order = np.arange(n) if in_time else rng.permutation(n)
-        half = n // 2 if make().needs_training or _is_refitted(model) else 0
-        parts = Split(order[:half], order[:0], order[half:])
-        self.model_ = refreshed(model, make, decider._calibrator, X, Y, parameters, parts, seeds[0])
+        is_trained = make().needs_training or _is_refitted(model)
+        labels = group_labels(decider.split.labels(X) if _is_by_group(decider, groups) else groups, n)
+        if labels is None and getattr(model.radii, "is_grouped", False):
+            raise ValueError(
+                "This decider was calibrated with groups of near-copies, and rows that are dealt one by one would tear "
+                "them apart. Give groups=, one label a row."
+            )
+        parts = _halves(n, labels, None if in_time else rng, is_trained)
+        self.model_ = refreshed(model, make, decider._calibrator, X, Y, parameters, parts, seeds[0], labels)
         self._followed_anew()
         return self
 
@@ -209,6 +219,7 @@ def refreshed(
     parameters: Mapping[Any, Any] | None,
     parts: Split,
     seed: int,
+    labels: Array | None = None,
 ) -> Model:
     """The model with what is trained fitted on one part of newer rows, recalibrated on the other."""
     features, outcomes, values = model.features(X), model.outcomes(X, Y), model.values(X, parameters)
@@ -223,10 +234,28 @@ def refreshed(
         take_rows(features, calibrate),
         outcomes[calibrate],
         model.radii.alpha,
-        None,
+        None if labels is None else labels[calibrate],
         None if values is None else values[calibrate],
     )
     return replace(model, family=family).with_radii(radii, digest)
+
+
+def _halves(n: int, labels: Any, rng: np.random.Generator | None, is_trained: bool) -> Split:
+    """Rows to train on and rows to calibrate on, whole groups each; in the order they come in where rng is None."""
+    unit = np.arange(n)
+    if labels is not None:
+        _, first, which = np.unique(labels, return_index=True, return_inverse=True)
+        unit = np.argsort(np.argsort(first))[which]
+    n_units = int(unit.max(initial=-1)) + 1
+    place = unit if rng is None else np.argsort(rng.permutation(n_units))[unit]
+    rows = np.argsort(place, kind="stable")
+    n_first = int((place < (n_units // 2 if is_trained else 0)).sum())
+    return Split(rows[:n_first], rows[:0], rows[n_first:])
+
+
+def _is_by_group(decider: Any, groups: ArrayLike | None) -> bool:
+    """Whether groups are to be read from the column of the split."""
+    return groups is None and isinstance(decider.split, GroupSplit)
 
 
 def _is_refitted(model: Model) -> bool:

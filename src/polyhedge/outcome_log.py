@@ -229,7 +229,8 @@ def _names_of(problem: DecisionProblem) -> list[str]:
 
 
 def _as_json(names: Sequence[str], values: Array) -> str:
-    return json.dumps(dict(zip(names, np.asarray(values).ravel().tolist(), strict=True)))
+    """An object by name; what is not a number is null, because JSON has no NaN."""
+    return json.dumps(dict(zip(names, map(_finite, np.asarray(values).ravel().tolist()), strict=True)))
 
 
 def _finite(value: float) -> float | None:

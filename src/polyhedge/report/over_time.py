@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from polyhedge._validation import Array
-from polyhedge.backtesting import Backtest
+from polyhedge.backtesting import Backtest, in_days
 from polyhedge.following import Followed
 from polyhedge.outcome_log import LoggedRow
 from polyhedge.plots.style import BLUE, GREY, ORANGE, RED, tidy
@@ -100,13 +100,13 @@ def backtest_report(found: Backtest, title: str = "Promise and reality over hist
     cards = [
         Card("covered", f"{float(found.coverage):.3f}", f"of {found.coverage.n} rows"),
         Card("promised", f"{found.promised:.3g}"),
-        Card("worst period", f"{worst.coverage:.3f}", f"from {_day(worst.start)}, {worst.n} rows"),
+        Card("worst period", f"{worst.coverage:.3f}", f"from {in_days(worst.start)}, {worst.n} rows"),
         Card("rows without a bound", str(sum(period.n_without_bound for period in periods))),
     ]
     columns = ["from", "rows", "covered", "mean bound", "mean cost", "without a bound", "radius"]
     rows = [
         [
-            Cell(_day(p.start), float(k)),
+            Cell(in_days(p.start), float(k)),
             Cell(str(p.n), float(p.n)),
             Cell(f"{p.coverage:.3f}", p.coverage),
             Cell(f"{p.cost_bound:.4g}", p.cost_bound),
@@ -148,8 +148,3 @@ def _period_costs(found: Backtest) -> list[Block]:
 def _places(found: Backtest) -> list[Any]:
     """Where periods begin, as matplotlib takes it: dates or numbers."""
     return [p.start if isinstance(p.start, np.datetime64) else float(p.start) for p in found.periods]
-
-
-def _day(start: Any) -> str:
-    """A date without the hours that are all zero."""
-    return str(start).partition("T00:00")[0].removesuffix(" 00:00:00")
