@@ -10,6 +10,7 @@ What a user would do instead: make what the forecast says, or a quantile of it.
 
 import matplotlib.pyplot as plt
 import numpy as np
+from sklearn.base import BaseEstimator, clone
 from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.linear_model import Ridge
 from sklearn.multioutput import MultiOutputRegressor
@@ -33,15 +34,32 @@ quantile = MultiOutputRegressor(
 
 # %%
 # Four ways, each with a bound that was calibrated on rows which did nothing else. `plan=` takes any policy: an
-# estimator is trained on the training rows, a function is taken as it is.
+# estimator is trained on the training rows, a function is taken as it is. A policy must give decisions that can be
+# taken, and a forecast may fall below zero.
 
+
+class NotBelowZero(BaseEstimator):
+    """Make what a model says, and never less than nothing."""
+
+    def __init__(self, model):
+        self.model = model
+
+    def fit(self, X, Y):
+        """Fit the model."""
+        self.model_ = clone(self.model).fit(X, Y)
+        return self
+
+    def predict(self, X):
+        """What to make."""
+        return np.maximum(self.model_.predict(X), 0.0)
+
+
+own = {"split": "time", "random_state": 0}
 ways = {
-    "planned (default)": ph.RobustDecider(problem, forecast, guarantee="cost", split="time", random_state=0),
-    "set, every order": ph.RobustDecider(
-        problem, forecast, guarantee="outcome", learner=ph.learners.OneSidedBox(), split="time", random_state=0
-    ),
-    "make the forecast": ph.RobustDecider(problem, forecast, plan=forecast, split="time", random_state=0),
-    "quantile boosting": ph.RobustDecider(problem, forecast, plan=quantile, split="time", random_state=0),
+    "planned (default)": ph.RobustDecider(problem, forecast, guarantee="cost", **own),
+    "set, every order": ph.RobustDecider(problem, forecast, learner=ph.learners.OneSidedBox(), **own),
+    "make the forecast": ph.RobustDecider(problem, forecast, plan=NotBelowZero(forecast), **own),
+    "quantile boosting": ph.RobustDecider(problem, forecast, plan=NotBelowZero(quantile), **own),
 }
 found = {}
 print(f"{'':20} {'bound':>7} {'cost':>7} {'held':>6}")
@@ -69,6 +87,6 @@ fig.tight_layout()
 plt.show()
 
 # %%
-# **Lesson.** Making what the forecast says costs more than it seems, because a shortage is dearer than waste. Among
-# decisions that know this, the one that is planned for its own bound has the lowest promise; a good quantile model
-# can come close in what it costs in the mean.
+# **Lesson.** Making what the forecast says costs more than it seems, because a shortage is dearer than waste. A quantile
+# model that is made for these costs does better still on this bakery, in bound and cost, with a few days fewer held:
+# where such a model is at hand, guard it.
