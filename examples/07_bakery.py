@@ -87,6 +87,6 @@ fig.tight_layout()
 plt.show()
 
 # %%
-# **Lesson.** Making what the forecast says costs more than it seems, because a shortage is dearer than waste. A quantile
-# model that is made for these costs does better still on this bakery, in bound and cost, with a few days fewer held:
-# where such a model is at hand, guard it.
+# **Lesson.** Making what the forecast says costs more than it seems, because a shortage is dearer than waste. A
+# quantile model that is made for these costs does better still on this bakery, in bound and cost, with a few days fewer
+# held: where such a model is at hand, guard it.
