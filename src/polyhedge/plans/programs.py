@@ -8,6 +8,7 @@ cost has one piece, cuts are the same at all rows and only prices change: then r
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import replace
 
 import numpy as np
@@ -122,7 +123,7 @@ class _Program:
         return z, solution.status is Status.OPTIMAL
 
 
-class _Linear(_Program):
+class _Linear(_Program, ABC):
     """A linear program of which few numbers change."""
 
     def __init__(self, problem: DecisionProblem, cuts: Cuts, slopes: Array, heights: Array) -> None:
@@ -132,9 +133,9 @@ class _Linear(_Program):
         self.cut_rows = np.arange(len(whole.b) - len(cuts), len(whole.b))
         self.solver = LinearSolver(whole, varying_rows=self.cut_rows)
 
+    @abstractmethod
     def change(self, center: Array, scale: float) -> None:
         """Give the solver the numbers of a row."""
-        raise NotImplementedError
 
     def __call__(self, center: Array, scale: float) -> tuple[Array, bool]:
         self.change(center, scale)
