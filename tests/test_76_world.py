@@ -180,8 +180,11 @@ class TestLifeAfterFit:
         assert found.missed.tolist() == missed.tolist()
         assert not found.was_recomputed
         assert found.coverage == 1 - missed.mean()
-        assert fitted.update(X, Y, np.full(40, -1e9)).missed[40:].all()
-        assert fitted.update(X, Y).was_recomputed
+        with pytest.warns(
+            ph.DoubtWarning, match=r"all of these 40 rows were fed to update before, and now count twice"
+        ):
+            assert fitted.update(X, Y, radii=np.full(40, -1e9)).missed[40:].all()
+        assert fitted.update(*rows(40, seed=9)).was_recomputed
 
     def test_rows_fed_late_and_in_batches_give_the_same_radius(self) -> None:
         X, Y = rows(60, seed=1)
@@ -255,8 +258,10 @@ class TestLifeAfterFit:
     def test_decisions_from_elsewhere_are_refused(self) -> None:
         fitted = decider().fit(*rows())
         X, Y = rows(4, seed=1)
-        with pytest.raises(ValueError, match=r"radii, of these 4 rows, got shape \(3,\)"):
+        with pytest.raises(ValueError, match=r"bounds on the costs, of these 4 rows, got shape \(3,\)"):
             fitted.update(X, Y, np.ones(3))
+        with pytest.raises(ValueError, match=r"radii must be those of these 4 rows, got shape \(4,\) with 1 NaN"):
+            fitted.update(X, Y, radii=[1.0, 2.0, np.nan, 3.0])
         with pytest.raises(ValueError, match="do not know their radii"):
             fitted.update(X, Y, replace(fitted.decide(X), radii=None))
 

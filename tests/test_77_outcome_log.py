@@ -251,7 +251,7 @@ class TestNotedDecisions:
         fitted = ph.RobustDecider(
             ph.problems.simplex_linear([0.0, 0.0]),
             learner=ph.learners.OneSidedBox(),
-            calibration=Online(step=0.05),
+            calibration=Online(step=0.005),
             split="time",
         ).fit(frame[["x"]], frame[["u", "v"]])
         model, data, out = (str(tmp_path / name) for name in ("m.polyhedge", "new.csv", "z.csv"))

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from polyhedge.learners import lower_bound
     from polyhedge.loading import load
     from polyhedge.metrics import Evaluation
+    from polyhedge.outcome_log import OutcomeLog
     from polyhedge.problems import DecisionProblem
     from polyhedge.robust import Decisions
     from polyhedge.sets import Ball, Box, Ellipsoid, Polyhedron, Region
@@ -37,6 +38,7 @@ __all__ = [
     "Evaluation",
     "ModelFileError",
     "ModelInfo",
+    "OutcomeLog",
     "Polyhedron",
     "Region",
     "RobustDecider",

@@ -34,7 +34,7 @@ class Period:
     ----------
     start : time of the first row; its number where there are no times.
     n : rows.
-    coverage : share of outcomes that were covered.
+    coverage : share of outcomes that were covered, among rows with a bound; NaN where none has one.
     cost_bound, realised : means of the bounds and of what decisions cost.
     n_without_bound : rows whose bound was infinite, or that had no decision; they are not in the mean of the bounds.
     radius : the radius in force, the largest where rows have different ones.
@@ -56,20 +56,23 @@ class Backtest:
     Attributes
     ----------
     periods : in the order of time.
-    coverage : of all rows. Its interval takes rows for independent.
+    coverage : of all rows with a bound. Its interval takes rows for independent.
     promised : 1 - alpha.
     decider : as it is after the last period.
+    not_missed : share of all rows that were not missed, where those without a bound count as held: what the promise of
+        `Online` is about.
     """
 
     periods: tuple[Period, ...]
     coverage: Proportion
     promised: float
     decider: RobustDecider
+    not_missed: Proportion
 
     @property
     def worst(self) -> Period:
         """The period with the least coverage."""
-        return min(self.periods, key=lambda period: period.coverage)
+        return min(self.periods, key=lambda period: np.nan_to_num(period.coverage, nan=np.inf))
 
     def __str__(self) -> str:
         lines = [f"{'from':>20} {'rows':>6} {'covered':>8} {'bound':>10} {'realised':>10} {'no bound':>8}"]
@@ -79,7 +82,13 @@ class Backtest:
             for p in self.periods
         ]
         worst = f"worst period {self.worst.coverage:.3f} from {in_days(self.worst.start)}"
-        return "\n".join([*lines, f"covered {self.coverage}  (promised {self.promised:.3g}); {worst}"])
+        covered = f"covered {self.coverage}{self._counted_held()}  (promised {self.promised:.3g})"
+        return "\n".join([*lines, f"{covered}; {worst}"])
+
+    def _counted_held(self) -> str:
+        """What the coverage is where rows without a bound count as held; nothing where all have one."""
+        n, n_none = self.not_missed.n, self.not_missed.n - self.coverage.n
+        return f" of rows with a bound, or {self.not_missed} if the {n_none} of {n} without one count" * (n_none > 0)
 
     def report(self, path: str | Path, title: str = "Promise and reality over history") -> None:
         """Write a page of all periods, one HTML file that works offline."""
@@ -89,7 +98,8 @@ class Backtest:
     def _repr_html_(self) -> str:
         """The table of the periods, and what was promised and covered over all of them."""
         worst = f"The worst period was covered in {self.worst.coverage:.3f}, from {in_days(self.worst.start)}."
-        return as_html(f"Covered {self.coverage}, promised {self.promised:.3g}. {worst}", self.to_frame())
+        covered = f"Covered {self.coverage}{self._counted_held()}"
+        return as_html(f"{covered}, promised {self.promised:.3g}. {worst}", self.to_frame())
 
     def to_frame(self) -> Any:
         """One row a period (pandas)."""
@@ -153,8 +163,9 @@ def backtest(
             period, found = _period(tested, take_rows(X, now), take_rows(Y, now), begin)
             periods.append(period)
             measured.append(found)
-    inside = np.concatenate([found.inside for found in measured])
-    return Backtest(tuple(periods), proportion(inside), 1 - tested.alpha_, tested)
+    inside, has_bound = (np.concatenate([getattr(m, name) for m in measured]) for name in ("inside", "has_bound"))
+    covered, not_missed = proportion(inside[has_bound]), proportion(inside | ~has_bound)
+    return Backtest(tuple(periods), covered, 1 - tested.alpha_, tested, not_missed)
 
 
 def _starts(clock: NDArray[Any], every: Any, start: Any) -> NDArray[Any]:
@@ -181,7 +192,7 @@ def _period(decider: RobustDecider, X: Any, Y: Any, start: Any) -> tuple[Period,
     return Period(
         start,
         n,
-        float(measured.inside.mean()),
+        float(proportion(measured.inside[measured.has_bound])),
         _mean(bounds),
         _mean(measured.realised),
         int((~np.isfinite(bounds)).sum()),

@@ -134,7 +134,7 @@ class Decides(FittedAttributes, Doubts, OutputSetting):
         return -float(np.mean(self.decide(X).cost_bound))
 
     def mean_volume(self, X: Any, *, parameters: Mapping[Any, Any] | None = None) -> Volume:
-        """Volume of the set, the mean over the rows; over an even choice of them where support is known."""
+        """Volume of the set, the mean over the rows that have one; over an even choice where support is known."""
         return self._fitted("mean_volume").mean_volume(X, parameters)
 
     def save(

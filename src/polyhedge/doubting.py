@@ -32,6 +32,10 @@ _NOTABLE_OVERLAP = 0.02
 """Share of rows that were seen before beyond which they are no fresh ones: fewer may be alike by chance."""
 
 
+_NOTABLE_REPEAT = 10
+"""Rows that are no repetition by chance where all of them came before: single rows may well be equal."""
+
+
 class DoubtWarning(UserWarning):
     """A reason to doubt a fit, or what is measured on some rows; `decider.doubts_` keeps those of the fit.
 
@@ -59,6 +63,19 @@ class Doubts:
         seen = vars(self).get("_seen")
         if seen is not None:
             _warn(seen_doubt(seen, row_hashes(model.features(X), model.outcomes(X, Y))), stacklevel=4)
+
+    def _doubt_fed(self, model: Model, X: Any, Y: Any) -> None:
+        """Warn where all rows of a call were fed to `update` before, so that they count twice; keep what is fed."""
+        hashes, fed = row_hashes(model.features(X), model.outcomes(X, Y)), vars(self).get("_fed")
+        if hashes is None:
+            return
+        if fed is not None and len(hashes) >= _NOTABLE_REPEAT and np.isin(hashes, fed).all():
+            text = (
+                f"Fed before: all of these {len(hashes)} rows were fed to update before, and now count twice. Feed "
+                "each row once, or give keys=, so that rows that are known are left as they are."
+            )
+            _warn([Doubt(Code.COPIES, text)], stacklevel=4)
+        self._fed = hashes if fed is None else np.concatenate([fed, hashes])
 
 
 def _warn(doubts: Sequence[Doubt], stacklevel: int) -> None:

@@ -126,8 +126,8 @@ def drift_along_file(residuals: Array, names: Sequence[str]) -> list[Doubt]:
     return _about(
         Code.ORDER,
         f"{found[0]} differ between the first and the second half of the file (p = {found[3]:.1g}; {_alarm()}). "
-        "If the rows are in the order of time, give --time-column; if they are sorted by something else, shuffling "
-        "took care of it.",
+        'If the rows are in the order of time, split them in time: split="time" or a TimeSplit, on the command line '
+        "--time-column. If they are sorted by something else, shuffling took care of it.",
     )
 
 
@@ -231,6 +231,8 @@ def coverage_doubt(coverage: Proportion, n_calibrate: int, alpha: float) -> list
     The number of covered rows is compared with its exact law if all rows are exchangeable, a beta-binomial one, so
     that the warning is false in `FALSE_ALARMS` of all tables at most.
     """
+    if not coverage.n:
+        return []
     k = conformal_rank(n_calibrate, alpha)
     law = stats.betabinom(coverage.n, k, n_calibrate + 1 - k)
     if law.cdf(round(coverage.value * coverage.n)) > FALSE_ALARMS:

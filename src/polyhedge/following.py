@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import clone
 
-from polyhedge._validation import Array, Mask
+from polyhedge._frames import as_pandas
+from polyhedge._validation import Array, Indices, Mask
 from polyhedge.calibration import Calibrator, FollowingRadii, Rows
 from polyhedge.calibration.alarm import Alarm, alarm_for
 from polyhedge.data import GroupSplit, Split, TimeSplit, digest_rows, take_rows
+from polyhedge.issued import issued_radii
 from polyhedge.metrics import Proportion, proportion
 from polyhedge.model import Model, calibrated_radii
 from polyhedge.plans.development import Given, refreshed_guard
 from polyhedge.predictors import Predictor, as_predictor
+from polyhedge.problems.parameters import by_row, from_columns, parameter_rows
 from polyhedge.regions import Grid, Guard, RegionFamily, ScaledSet, SetPlan
 from polyhedge.robust import Decisions
+from polyhedge.row_keys import row_keys
 from polyhedge.rows import generator, group_labels, n_rows_of, outcome_names_of
 
 
@@ -30,8 +34,9 @@ class Followed:
 
     Attributes
     ----------
-    missed : (n,) whether each row's outcome lay outside what its bound was for, in the order in which they were fed.
-    radii : (n,) the radii that the rows were held to.
+    missed : (n,) whether each row's outcome lay outside what its bound was for, in the order in which they were fed;
+        False for rows without a bound, which cannot be missed.
+    radii : (n,) the radii that the rows were held to, infinite where a row had no bound.
     promised : 1 - alpha.
     alarm : whether this is more than chance; None where the promise has no exact law, such as by category.
     was_recomputed : whether some rows came without the bounds that were issued, so that radii were computed anew.
@@ -44,14 +49,63 @@ class Followed:
     was_recomputed: bool = False
 
     @property
+    def has_bound(self) -> Mask:
+        """Which rows (n,) had a finite bound."""
+        return np.isfinite(self.radii)
+
+    @property
     def coverage(self) -> Proportion | None:
-        """Share of rows that were covered; None before any row. Its interval holds at a moment chosen beforehand."""
+        """Share of the rows with a bound that were covered; None before any such row.
+
+        Its interval holds at a moment chosen beforehand.
+        """
+        held_to = ~self.missed[self.has_bound]
+        return proportion(held_to) if len(held_to) else None
+
+    @property
+    def without_bound(self) -> Proportion | None:
+        """Share of all rows that had no finite bound; None before any row."""
+        return proportion(~self.has_bound) if len(self.missed) else None
+
+    @property
+    def not_missed(self) -> Proportion | None:
+        """Share of all rows that were not missed, where those without a bound count as held; None before any row.
+
+        The promises of `Online` and `Weighted` are about this share.
+        """
         return proportion(~self.missed) if len(self.missed) else None
 
     def __str__(self) -> str:
-        said = f"covered {self.coverage} of {len(self.missed)} rows  (promised {self.promised:.3g})"
         how = "; bounds were not given for all rows and were computed anew" if self.was_recomputed else ""
-        return f"{said}{how}" + ("" if self.alarm is None else f"\n{self.alarm}")
+        return f"{self.in_words()}{how}" + ("" if self.alarm is None else f"\n{self.alarm}")
+
+    def in_words(self) -> str:
+        """How many rows were covered, and how many had no bound."""
+        n, n_bounded = len(self.missed), int(self.has_bound.sum())
+        promised = f"(promised {self.promised:.3g})"
+        if not n:
+            return f"no outcome is known yet  {promised}"
+        if n == n_bounded:
+            return f"covered {self.coverage} of {n} rows  {promised}"
+        covered = f"covered {self.coverage} of {n_bounded} rows with a bound" if n_bounded else "no row had a bound"
+        return (
+            f"{covered}  {promised}; {n - n_bounded} of {n} rows had no bound, and where these count as held "
+            f"{self.not_missed} of all rows did"
+        )
+
+
+class Log(Protocol):
+    """What keeps decisions and outcomes by key, such as `OutcomeLog`."""
+
+    @property
+    def model(self) -> Model:
+        """As it was before any outcome."""
+
+    def add(self, keys: Sequence[Any], X: Any, Y: Any, radii: Array | None = None, *, parameters: Any = None) -> int:
+        """Note outcomes that are not known yet; how many these were."""
+
+    def replay(self) -> tuple[Model, Followed]:
+        """The model after all outcomes, and what came of its bounds."""
 
 
 class FollowsOutcomes:
@@ -63,6 +117,9 @@ class FollowsOutcomes:
         Y: Any,
         bounds: Decisions | ArrayLike | None = None,
         *,
+        radii: ArrayLike | None = None,
+        keys: Sequence[Any] | None = None,
+        log: Log | None = None,
         parameters: Mapping[Any, Any] | None = None,
     ) -> Followed:
         """Feed outcomes as they become known, late and in batches too, in the order of time.
@@ -73,9 +130,13 @@ class FollowsOutcomes:
         Parameters
         ----------
         X, Y : rows whose outcomes are known now; each row once.
-        bounds : what `decide` returned for these rows, or the `radii` in it. None computes radii anew, row by row in
-            this order, which is the same where the decider was not recalibrated or updated in between; the result says
-            so.
+        bounds : what `decide` returned for these rows. With guarantee="cost" also the bounds (N,) on their costs: a row
+            is missed where its decision came to cost more. None takes those that `log` has noted under the keys;
+            otherwise radii are computed anew, row by row in this order, which is the same where the decider was not
+            recalibrated or updated in between, and the result says so.
+        radii : (N,) those of the decisions, where they were kept without them; instead of `bounds`.
+        keys : N names of rows, each once. Rows whose keys were fed before are left as they are.
+        log : `OutcomeLog` of this decider, a database that outlives the process; needs `keys`.
         parameters : as in `decide`.
 
         Returns
@@ -85,10 +146,44 @@ class FollowsOutcomes:
         """
         decider: Any = self
         model = decider._fitted("update")
-        so_far = vars(self).get("followed_") or not_followed(model)
+        names = None if keys is None else row_keys(keys, n_rows_of(X))
+        issued = issued_radii(model, X, bounds, radii, parameters)
         decider._doubt_rows(model, X, Y)
-        self.model_, self.followed_ = followed(model, so_far, X, Y, bounds, parameters)
+        if log is not None:
+            if names is None:
+                raise ValueError("A log needs keys, one for each row: they find what was decided. Give keys=.")
+            self._check_log(log, model)
+            log.add(names, X, Y, issued, parameters=parameters)
+            return self.follow(log)
+        so_far = vars(self).get("followed_") or not_followed(model)
+        if names is None:
+            decider._doubt_fed(model, X, Y)
+        else:
+            known = vars(self).setdefault("_fed_keys", set())
+            fresh = np.array([i for i, name in enumerate(names) if name not in known], dtype=np.int64)
+            parameters = _taken(model, X, parameters, fresh)
+            X, Y = take_rows(as_pandas(X), fresh), take_rows(as_pandas(Y), fresh)
+            issued = None if issued is None else issued[fresh]
+            known.update(names)
+        if n_rows_of(X):
+            model, so_far = followed(model, so_far, X, Y, issued, parameters)
+        self.model_, self.followed_ = model, so_far
         return self.followed_
+
+    def follow(self, log: Log) -> Followed:
+        """Take over what a log knows: the radius after its last outcome, and what came of all bounds in it."""
+        decider: Any = self
+        self._check_log(log, decider._fitted("follow"))
+        self.model_, self.followed_ = log.replay()
+        return self.followed_
+
+    def _check_log(self, log: Log, model: Model) -> None:
+        """Raise where a log belongs to another calibration: its scores are not this decider's."""
+        if log.model.trail not in (model.trail, model.trail[:-1]):
+            raise ValueError(
+                "This log belongs to another calibration of the decider: its scores are not this one's. Begin a new "
+                "one, OutcomeLog(path, decider), after each fit, recalibrate and refresh."
+            )
 
     def refresh(
         self, X: Any, Y: Any, *, groups: ArrayLike | None = None, parameters: Mapping[Any, Any] | None = None
@@ -129,8 +224,8 @@ class FollowsOutcomes:
         return self
 
     def _followed_anew(self) -> None:
-        if hasattr(self, "followed_"):
-            del self.followed_
+        for name in ("followed_", "_fed_keys", "_fed"):
+            vars(self).pop(name, None)
 
 
 def not_followed(model: Model) -> Followed:
@@ -143,12 +238,14 @@ def followed(
     so_far: Followed,
     X: Any,
     Y: Any,
-    bounds: Decisions | ArrayLike | None,
+    issued: Array | None,
     parameters: Mapping[Any, Any] | None,
 ) -> tuple[Model, Followed]:
-    """The model and what came of its bounds, after the outcomes Y of the rows X became known."""
+    """The model and what came of its bounds, after the outcomes Y of the rows X became known.
+
+    `issued` (N,) are the radii of these bounds; None where they are to be computed anew.
+    """
     scores = model.scores(X, Y, parameters)
-    issued = issued_radii(bounds, len(scores))
     at = issued
     if issued is None and not isinstance(model.radii, FollowingRadii):
         at = model.radii.at(Rows(model.features(X), len(scores)))
@@ -170,22 +267,17 @@ def after_scores(
         so_far,
         missed=np.concatenate([so_far.missed, missed]),
         radii=np.concatenate([so_far.radii, held_to]),
-        alarm=None if so_far.alarm is None else so_far.alarm.updated(missed),
+        alarm=None if so_far.alarm is None else so_far.alarm.updated(missed[np.isfinite(held_to)]),
         was_recomputed=was_recomputed,
     )
 
 
-def issued_radii(bounds: Decisions | ArrayLike | None, n: int) -> Array | None:
-    """The radii (n,) of bounds that were issued; None where they are to be computed anew."""
-    radii = bounds.radii if isinstance(bounds, Decisions) else bounds
-    if bounds is not None and radii is None:
-        raise ValueError("These decisions do not know their radii. Give those that decide returned, as they are.")
-    if radii is None:
-        return None
-    array = np.asarray(radii, dtype=np.float64)
-    if array.shape != (n,) or np.isnan(array).any():
-        raise ValueError(f"bounds must be the decisions, or the radii, of these {n} rows, got shape {array.shape}.")
-    return array
+def _taken(model: Model, X: Any, parameters: Mapping[Any, Any] | None, rows: Indices) -> Mapping[Any, Any] | None:
+    """Values of parameters at some of the rows."""
+    if parameters is None or not model.problem.parameters:
+        return parameters
+    values = parameter_rows(model.problem.parameters, from_columns(parameters, X), n_rows_of(X))
+    return by_row(model.problem.parameters, values[rows])
 
 
 def one_by_one(radii: Any, scores: Array, issued: Array | None) -> tuple[Any, Array]:

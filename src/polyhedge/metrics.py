@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Self
 
@@ -11,83 +11,29 @@ from scipy import stats
 
 from polyhedge._frames import as_frame, as_html
 from polyhedge._validation import Array, Mask
+from polyhedge.estimates import Estimate, Proportion, estimate, proportion
 from polyhedge.problems import DecisionProblem
 from polyhedge.problems.parameters import parameter_rows
 from polyhedge.robust import Decisions, decide_knowing
 from polyhedge.sets import Volume
 
+__all__ = [
+    "ConstraintMeasure",
+    "Estimate",
+    "Evaluation",
+    "GroupMeasure",
+    "Proportion",
+    "RowMeasures",
+    "by_group",
+    "estimate",
+    "evaluate_decisions",
+    "measure_rows",
+    "proportion",
+    "shortfalls",
+]
+
 _LOOKS = 0.05
 """Chance that any of many groups looks worse than it is: that of the 95 % intervals elsewhere."""
-
-
-class _Number(float):
-    """A number that knows how sure it is: it compares, rounds, formats and computes as a float."""
-
-    def __new__(cls, value: float, *args: float, **kwargs: float) -> Self:
-        return super().__new__(cls, value)
-
-
-@dataclass(frozen=True, eq=False)
-class Proportion(_Number):
-    """A share of `n` trials with its exact (Clopper-Pearson) 95 % interval; a float.
-
-    Examples
-    --------
-    >>> held = Proportion(0.9, 0.555, 0.997, n=10)
-    >>> print(held, f"{held:.1%}", held > 0.8)
-    0.900 [0.555, 0.997] 90.0% True
-    """
-
-    value: float
-    low: float
-    high: float
-    n: int
-
-    def __str__(self) -> str:
-        return f"{self:.3f} [{self.low:.3f}, {self.high:.3f}]"
-
-
-def proportion(hits: Mask, level: float = 0.95) -> Proportion:
-    """The share of true entries of `hits` with its exact binomial interval.
-
-    Examples
-    --------
-    >>> print(proportion(np.array([True] * 9 + [False])))
-    0.900 [0.555, 0.997]
-    """
-    n, k = len(hits), int(np.sum(hits))
-    if n == 0:
-        raise ValueError("A share needs at least one row, got none.")
-    interval = stats.binomtest(k, n).proportion_ci(confidence_level=level, method="exact")
-    return Proportion(k / n, float(interval.low), float(interval.high), n)
-
-
-@dataclass(frozen=True, eq=False)
-class Estimate(_Number):
-    """A mean with its standard error; a float.
-
-    Examples
-    --------
-    >>> print(Estimate(0.97013, 0.0123), Estimate(0.97013, 1.7e-17))
-    0.9701 ± 0.012 0.9701
-    """
-
-    value: float
-    standard_error: float
-
-    def __str__(self) -> str:
-        # Rows that all cost the same leave an error of rounding only.
-        exact = self.standard_error <= 1e-12 * abs(self)
-        return f"{self:.4g}" if exact else f"{self:.4g} ± {self.standard_error:.2g}"
-
-
-def estimate(values: Array) -> Estimate:
-    """The mean of the finite entries of `values` and its standard error."""
-    finite = values[np.isfinite(values)]
-    if not len(finite):
-        return Estimate(np.nan, np.nan)
-    error = float(finite.std(ddof=1) / np.sqrt(len(finite))) if len(finite) > 1 else np.nan
-    return Estimate(float(finite.mean()), error)
 
 
 @dataclass(frozen=True)
@@ -124,18 +70,26 @@ class Evaluation:
     What is promised is that bound and uncertain constraints hold *together*: `promise_held` is the share to compare
     with `promised`. Where there are uncertain constraints, `bound_held` alone says little.
 
+    A row with an infinite radius has no bound, so that nothing can be held against it: shares of what held are among
+    rows with a bound, and `without_bound` tells how many have none.
+
     Attributes
     ----------
     coverage : share of outcomes inside their sets.
     bound_held : share of rows whose realised cost was at most the bound (at least the coverage).
     promise_held : share of rows for which the bound and all uncertain constraints held (at least the coverage).
+    without_bound : share of all rows that have no finite bound.
+    not_missed : share of all rows whose outcome was not outside of what it was promised, where rows without a bound
+        count as held: the share that the promises of `Online` and `Weighted` are about.
+    n_unpromised : rows with a bound for which nothing is promised, such as those of an unseen category that were given
+        the radius of all rows; they are among the rows above.
     worst_case_cost : mean of the bounds.
     premium : mean of the bounds minus the cost of deciding as if the prediction were true.
     realised_cost : mean of g(z(x), y).
     regret : mean of g(z(x), y) - min_z g(z, y).
     volume : mean Lebesgue volume of the sets; None where it was not asked for and is not quick and exact.
     promised : 1 - alpha.
-    n_undecided : rows without a decision; they count as not covered by the bound.
+    n_undecided : rows without a decision; those with a finite radius count as not held.
     over_nominal : mean of g(z(x), y) - g(z'(x), y) for z'(x), the decision that trusts the prediction; negative
         where robustness paid.
     constraints_held : share of rows for which all uncertain constraints held; None where there are none.
@@ -161,10 +115,13 @@ class Evaluation:
     premium: Estimate
     realised_cost: Estimate
     regret: Estimate
+    over_nominal: Estimate
     promised: float
+    without_bound: Proportion
+    not_missed: Proportion
+    n_unpromised: int = 0
     volume: Volume | None = None
     n_undecided: int = 0
-    over_nominal: Estimate = Estimate(np.nan, np.nan)
     constraints_held: Proportion | None = None
     nominal_constraints_held: Proportion | None = None
     constraints: tuple[ConstraintMeasure, ...] = ()
@@ -174,6 +131,7 @@ class Evaluation:
         lines = [
             f"coverage         {self.coverage}  (promised {self.promised:.3g})",
             *self._held_lines(),
+            *self._unbounded_lines(),
             f"worst-case cost  {self.worst_case_cost}",
             f"premium          {self.premium}",
             f"realised cost    {self.realised_cost}",
@@ -186,6 +144,15 @@ class Evaluation:
             lines.append(f"undecided rows   {self.n_undecided}")
         lines += [f"  {group}" for group in self.groups]
         return "\n".join(lines)
+
+    def _unbounded_lines(self) -> list[str]:
+        lines = []
+        if self.without_bound > 0:
+            lines.append(f"without a bound  {self.without_bound} of all rows, which are left out above")
+            lines.append(f"not missed       {self.not_missed} of all rows: those without a bound count as held")
+        if self.n_unpromised:
+            lines.append(f"without promise  {self.n_unpromised} of the rows with a bound")
+        return lines
 
     def to_frame(self) -> Any:
         """Each figure in a row (pandas): its value, its interval or standard error, and the number of rows."""
@@ -219,10 +186,12 @@ class GroupMeasure:
     Attributes
     ----------
     label : of the group.
-    coverage, promise_held : shares whose intervals hold for all groups at once, in 95 % of cases (Bonferroni).
+    coverage, promise_held : shares of the rows with a bound, whose intervals hold for all groups at once, in 95 % of
+        cases (Bonferroni).
     worst_case_cost, realised_cost : means of the bounds and of what the decisions cost.
     p_value : of so few rows covered if this model covers at least 1 - alpha of the group's rows, corrected by Holm's
         method: naming every group below 0.05 names one wrongly in at most 5 % of cases. Rows must be independent.
+    n_without_bound : rows of the group that have no finite bound.
     """
 
     label: str
@@ -231,6 +200,7 @@ class GroupMeasure:
     worst_case_cost: Estimate
     realised_cost: Estimate
     p_value: float
+    n_without_bound: int = 0
 
     @property
     def is_short(self) -> bool:
@@ -239,7 +209,8 @@ class GroupMeasure:
 
     def __str__(self) -> str:
         short = "  covered less than promised" if self.is_short else ""
-        return f"{self.label} (n={self.coverage.n}): {self.coverage}, cost {self.realised_cost}{short}"
+        none = f", {self.n_without_bound} more rows without a bound" if self.n_without_bound else ""
+        return f"{self.label} (n={self.coverage.n}): {self.coverage}, cost {self.realised_cost}{none}{short}"
 
 
 def by_group(measures: RowMeasures, labels: Any, alpha: float) -> tuple[GroupMeasure, ...]:
@@ -250,18 +221,20 @@ def by_group(measures: RowMeasures, labels: Any, alpha: float) -> tuple[GroupMea
     labels = labels.astype(str)
     names = np.unique(labels)
     members = [labels == name for name in names]
-    p_values = shortfalls([measures.inside[rows] for rows in members], alpha)
+    bounded = [rows & measures.has_bound for rows in members]
+    p_values = shortfalls([measures.inside[rows] for rows in bounded], alpha)
     level = 1 - _LOOKS / len(names)
     return tuple(
         GroupMeasure(
             str(name),
-            proportion(measures.inside[rows], level),
-            proportion(measures.promise_held[rows], level),
+            proportion(measures.inside[held_to], level),
+            proportion(measures.promise_held[held_to], level),
             estimate(measures.cost_bound[rows]),
             estimate(measures.realised[rows]),
             float(p),
+            int(rows.sum() - held_to.sum()),
         )
-        for name, rows, p in zip(names, members, p_values, strict=True)
+        for name, rows, held_to, p in zip(names, members, bounded, p_values, strict=True)
     )
 
 
@@ -300,7 +273,8 @@ class RowMeasures:
 
     `violations` and `nominal_violations` (N, n_constraints) say by how much each of the uncertain constraints was
     exceeded, by the decision and by the one that trusts the prediction: 0 where it held. `complaint` says what went
-    wrong in deciding.
+    wrong in deciding. `has_bound` is False where the radius is infinite, so that `inside` and `held` say nothing;
+    `has_promise` also where a row has a bound that is not promised.
     """
 
     inside: Mask
@@ -313,6 +287,8 @@ class RowMeasures:
     over_nominal: Array
     violations: Array
     nominal_violations: Array
+    has_bound: Mask
+    has_promise: Mask
     constraint_names: tuple[str, ...] = ()
     complaint: str = ""
 
@@ -327,11 +303,13 @@ class RowMeasures:
         return self.held & self.constraints_held
 
     def held_by_width(self, n: int = 5) -> list[Proportion]:
-        """How often the bound held among rows with the narrowest premium, up to those with the widest.
+        """How often the bound held among rows with the narrowest premium, up to those with the widest finite one.
 
         A mean bound can be lowered by giving up contexts: where it was, these shares differ.
         """
-        order = np.argsort(np.where(np.isfinite(self.premium), self.premium, np.inf), kind="stable")
+        rows = np.flatnonzero(self.has_bound)
+        premium = self.premium[rows]
+        order = rows[np.argsort(np.where(np.isfinite(premium), premium, np.inf), kind="stable")]
         return [proportion(self.held[part]) for part in np.array_split(order, n) if len(part)]
 
     @classmethod
@@ -345,10 +323,14 @@ class RowMeasures:
     def summary(self, alpha: float, rows: Mask | None = None, *, volume: Volume | None = None) -> Evaluation:
         """The evaluation of the chosen rows, all of them by default; the volume is taken over."""
         chosen = np.ones(len(self.inside), dtype=bool) if rows is None else rows
+        held_to = chosen & self.has_bound
         return Evaluation(
-            coverage=proportion(self.inside[chosen]),
-            bound_held=proportion(self.held[chosen]),
-            promise_held=proportion(self.promise_held[chosen]),
+            coverage=proportion(self.inside[held_to]),
+            bound_held=proportion(self.held[held_to]),
+            promise_held=proportion(self.promise_held[held_to]),
+            without_bound=proportion(~self.has_bound[chosen]),
+            not_missed=proportion((self.inside | ~self.has_bound)[chosen]),
+            n_unpromised=int((held_to & ~self.has_promise).sum()),
             worst_case_cost=estimate(self.cost_bound[chosen]),
             premium=estimate(self.premium[chosen]),
             realised_cost=estimate(self.realised[chosen]),
@@ -357,7 +339,7 @@ class RowMeasures:
             promised=1 - alpha,
             n_undecided=int((~self.decided[chosen]).sum()),
             over_nominal=estimate(self.over_nominal[chosen]),
-            **self._constraint_summary(chosen),
+            **self._constraint_summary(held_to),
         )
 
     def _constraint_summary(self, chosen: Mask) -> dict[str, Any]:
@@ -385,8 +367,12 @@ def measure_rows(
     centers: Array,
     outcomes: Array,
     parameters: Mapping[Any, Any] | None = None,
+    unpromised: Collection[int] = (),
 ) -> RowMeasures:
-    """Bound, realised cost, regret and the like of each row, at the problem's parameters; test data only."""
+    """Bound, realised cost, regret and the like of each row, at the problem's parameters; test data only.
+
+    Rows by these numbers are `unpromised`, although they may have a bound.
+    """
     z, values = decisions.flat, parameter_rows(problem.parameters, parameters, len(outcomes))
     trusting, nominal = decide_knowing(problem, centers, values)
     realised = _realised(problem, z, outcomes, values)
@@ -395,6 +381,7 @@ def measure_rows(
     over_nominal = realised - _realised(problem, trusting, outcomes, values)
     slack = _rounding(decisions, (premium, regret, over_nominal))
     decided = np.asarray(np.isfinite(z).all(axis=1), dtype=bool)
+    has_bound = np.ones(len(z), dtype=bool) if decisions.radii is None else np.isfinite(decisions.radii)
     return RowMeasures(
         inside=inside,
         held=decided & (realised <= decisions.cost_bound + slack),
@@ -406,6 +393,8 @@ def measure_rows(
         over_nominal=over_nominal,
         violations=problem.violations(z, outcomes, values),
         nominal_violations=problem.violations(trusting, outcomes, values),
+        has_bound=has_bound,
+        has_promise=has_bound & ~np.isin(np.arange(len(z)), list(unpromised)),
         constraint_names=tuple(problem.constraint_names),
         complaint=decisions.complaint(),
     )

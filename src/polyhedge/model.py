@@ -184,6 +184,10 @@ class Model:
         if n_rows_of(row) != 1:
             raise ValueError(f"region takes one row, got {n_rows_of(row)}. Call it for each row.")
         placed = self.placed(row, parameters, to_decide=False)
+        if not np.isfinite(placed.radii[0]):
+            raise ValueError(
+                f"This row has no region, because its radius is infinite. {placed.notes.get(0, 'Nothing is promised')}."
+            )
         return placed.regions.region(0, float(placed.radii[0]))
 
     def measure(self, X: Any, Y: Any, parameters: Mapping[Any, Any] | None = None) -> RowMeasures:
@@ -197,6 +201,7 @@ class Model:
             placed.regions.centers,
             outcomes,
             from_columns(parameters, X),
+            placed.notes,
         )
 
     def outcomes(self, X: Any, Y: Any) -> Array:
@@ -208,9 +213,12 @@ class Model:
         return outcomes
 
     def mean_volume(self, X: Any, parameters: Mapping[Any, Any] | None = None) -> Volume:
-        """Volume of the regions, the mean over the rows."""
+        """Volume of the regions, the mean over the rows that have one; infinite where none has."""
         placed = self.placed(X, parameters, to_decide=False)
-        return placed.regions.volume(placed.radii)
+        rows = np.flatnonzero(np.isfinite(placed.radii))
+        if len(rows) == len(placed.radii):
+            return placed.regions.volume(placed.radii)
+        return placed.regions.take(rows).volume(placed.radii[rows]) if len(rows) else Volume(np.inf)
 
     def with_radii(self, radii: Radii, digest: str) -> Self:
         """The model with other radii, and an entry for them in its audit trail."""

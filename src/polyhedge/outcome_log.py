@@ -36,6 +36,7 @@ from polyhedge.following import Followed, after_scores, not_followed
 from polyhedge.model import Model
 from polyhedge.problems import DecisionProblem
 from polyhedge.robust import Decisions
+from polyhedge.row_keys import row_keys
 
 _PATIENCE = 60.0
 """Seconds that a process waits for another to finish writing."""
@@ -71,11 +72,26 @@ class OutcomeLog:
     Parameters
     ----------
     path : of the database; it is made where it is missing.
-    model : as it stands in its file, before any of these rows.
+    model : the fitted decider, or its model, as it stands in its file: before any of these rows.
+
+    Examples
+    --------
+    >>> import polyhedge as ph
+    >>> from tempfile import TemporaryDirectory
+    >>> X, Y = ph.data.make_synthetic(200, rng=np.random.default_rng(0))
+    >>> problem, learner = ph.problems.simplex_linear([0.0, 0.0]), ph.learners.OneSidedBox()
+    >>> decider = ph.RobustDecider(problem, learner=learner, random_state=0).fit(X[:150], Y[:150])
+    >>> with TemporaryDirectory() as folder:
+    ...     log = ph.OutcomeLog(f"{folder}/outcomes.db", decider)
+    ...     log.note(["mon", "tue"], decider.decide(X[150:152]))
+    ...     found = decider.update(X[150:152], Y[150:152], keys=["mon", "tue"], log=log)
+    >>> len(found.missed), found.was_recomputed
+    (2, False)
     """
 
-    def __init__(self, path: str | Path, model: Model) -> None:
-        self.path, self.model = Path(path), model
+    def __init__(self, path: str | Path, model: Model | Any) -> None:
+        self.path, self.model = Path(path), _model_of(model)
+        model = self.model
         with self._writing() as database:
             for statement in _SCHEMA:
                 database.execute(statement)
@@ -88,18 +104,19 @@ class OutcomeLog:
                 "to begin a new log."
             )
 
-    def note(self, keys: Sequence[str], decisions: Decisions) -> None:
+    def note(self, keys: Sequence[Any], decisions: Decisions) -> None:
         """Note what was decided, whole or not at all, so that outcomes count against the bounds that were issued.
 
-        Whoever decides a key again before its outcome is known replaces what was decided before.
+        Keys are texts or numbers, each once. Whoever decides a key again before its outcome is known replaces what was
+        decided before.
         """
         if decisions.radii is None or len(keys) != len(decisions):
             raise ValueError(
                 f"There must be one key for each of {len(decisions)} decisions that decide returned, got {len(keys)}."
             )
-        names, now = _names_of(self.model.problem), _now()
+        names, now, keys = _names_of(self.model.problem), _now(), row_keys(keys)
         rows = [
-            (str(key), _as_json(names, z), _finite(bound), radius, now)
+            (key, _as_json(names, z), _finite(bound), radius, now)
             for key, z, bound, radius in zip(
                 keys, decisions.flat, decisions.cost_bound.tolist(), decisions.radii.tolist(), strict=True
             )
@@ -111,14 +128,14 @@ class OutcomeLog:
 
     def add(
         self,
-        keys: Sequence[str],
+        keys: Sequence[Any],
         X: Any,
         Y: Any,
         radii: Array | None = None,
         *,
         parameters: Mapping[Any, Any] | None = None,
     ) -> int:
-        """Note outcomes of rows, one a key, whole or not at all; how many were new.
+        """Note outcomes of rows, whole or not at all; how many were new. Keys are texts or numbers, each once.
 
         `radii` (N,) are those of the bounds that were issued; without them, those that were noted under the keys, and
         where nothing was noted, those that the model gives. `parameters` are as in `RobustDecider.decide`. Rows whose
@@ -126,8 +143,7 @@ class OutcomeLog:
         """
         model = self.model
         scores, outcomes, values = model.scores(X, Y, parameters), model.outcomes(X, Y), model.values(X, parameters)
-        if len(keys) != len(scores):
-            raise ValueError(f"There must be one key for each of {len(scores)} rows, got {len(keys)}.")
+        keys = row_keys(keys, len(scores))
         anew: list[float | None] = [None] * len(scores)
         if not isinstance(model.radii, FollowingRadii):
             anew = model.radii.at(Rows(model.features(X), len(scores))).tolist()
@@ -135,7 +151,7 @@ class OutcomeLog:
         with self._writing() as database:
             (batch,) = database.execute("SELECT COALESCE(MAX(batch), 0) FROM outcomes").fetchone()
             decided, was_followed, rows = _decided(database, keys), None, list[tuple[Any, ...]]()
-            for i, key in enumerate(map(str, keys)):
+            for i, key in enumerate(keys):
                 decision, noted = decided.get(key, (None, None))
                 radius, origin = _radius(None if radii is None else float(radii[i]), noted, anew[i])
                 # Rows that follow from those before are replayed without radii, so they have batches of their own.
@@ -207,8 +223,7 @@ class OutcomeLog:
 def _decided(database: sqlite3.Connection, keys: Sequence[str]) -> dict[str, tuple[str, float]]:
     """Decision and radius that were noted under these keys."""
     rows = {
-        str(key): database.execute("SELECT decision, radius FROM decided WHERE key = ?", (str(key),)).fetchone()
-        for key in keys
+        key: database.execute("SELECT decision, radius FROM decided WHERE key = ?", (key,)).fetchone() for key in keys
     }
     return {key: row for key, row in rows.items() if row is not None}
 
@@ -220,6 +235,12 @@ def _radius(given: float | None, noted: float | None, anew: float | None) -> tup
     if noted is not None:
         return noted, "log"
     return anew, "followed" if anew is None else "computed"
+
+
+def _model_of(fitted: Any) -> Model:
+    """The model of a fitted decider, or the model itself."""
+    model: Model = fitted if isinstance(fitted, Model) else fitted.model_
+    return model
 
 
 def _names_of(problem: DecisionProblem) -> list[str]:

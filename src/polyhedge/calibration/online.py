@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, ClassVar, Self
@@ -17,7 +17,7 @@ from polyhedge.calibration.marginal import conformal_radius
 from polyhedge.calibration.radii import Rows
 from polyhedge.calibration.rank import attained_rank, exact
 
-_COUNTS = ("n_steps", "n_rows", "n_missed", "n_infinite")
+_COUNTS = ("n_rows", "n_missed", "n_infinite")
 
 
 @dataclass(frozen=True)
@@ -25,35 +25,44 @@ class Online:
     r"""One radius, which every outcome that becomes known moves: up after a miss, down after a hit.
 
     Adaptive conformal inference keeps a level $\alpha_t$, starts at $\alpha$, and takes the conformal radius at that
-    level of the last `window` scores: $\alpha_{t+1} = \alpha_t + \text{step}(\alpha - \mathrm{err}_t)$. For *any*
-    sequence of outcomes the share of misses after T steps differs from alpha by at most
-    $(\max(\alpha, 1 - \alpha) + \text{step}) / (\text{step}\, T)$. Nothing is promised for one row by itself.
+    level of the last `window` scores: $\alpha_{t+1} = \alpha_t + \text{step}(\alpha - \mathrm{err}_t)$, one step a row,
+    with the error of the bound that the row was *issued*. For *any* sequence of T outcomes the number of misses is at
+    most $\alpha T + \alpha / \text{step} + (1 - \alpha)(D + 1)$, where at most D other outcomes became known between
+    the decision of a row and its own outcome: D is 0 where each is fed before the next row is decided, and b - 1 where
+    b rows are decided at once. Nothing is promised for one row by itself.
 
-    A level of 0 or less means an infinite radius, hence no bound; the note of such a row has the largest score of the
-    window. A level of 1 or more counts as a miss, as the empty set would, and the smallest score is the radius.
+    A level of 0 or less means an infinite radius, hence no bound, and nothing to miss; the note of such a row has the
+    largest score of the window. While the level is 1 or more each row counts as missed in the step, as the empty set
+    would, and the smallest score is the radius: so the level follows as fast when things get worse again.
 
     Parameters
     ----------
     step : "auto" or float
         "auto" mixes levels that follow at eight speeds by how well each would have done (Gibbs and Candes 2024), and
-        takes the infinite radius, or counts a miss, where errors have run further from alpha than with a step of 0.01
-        they ever could. So it has the bound above with 0.01 for the step, and follows faster where that pays.
+        takes the infinite radius, or counts a miss, where misses have run by $M = \max(\alpha, 1 - \alpha) / 0.01$ away
+        from $\alpha T$. So there are at most $\alpha T + M + (1 - \alpha)(D + 1)$ of them.
     window : int or None
         Scores that are ranked; None for as many as there were calibration rows.
     follow : {"level", "radius"}
         What moves. "radius" is quantile tracking, $r_{t+1} = r_t + \eta(\mathrm{err}_t - \alpha)$, with eta the step
-        times the range of the calibration scores: never infinite, and the share of misses differs from alpha by at most
-        $(B / \eta + 1) / T$ where all scores, and the first radius, lie in an interval of length B.
+        times the range of the calibration scores: never infinite. Where all scores, and the first radius, lie in an
+        interval of length B, misses are at most $\alpha T + B / \eta + (1 - \alpha)(D + 1)$, and at least
+        $\alpha T - B / \eta - \alpha (D + 1)$.
 
     Notes
     -----
     Calibration rows should be older than those to come, and in their order. `updated` takes the scores of rows whose
-    outcomes became known. Rows that were issued the same radius one after another are one step, whose error is the
-    share of them that missed.
+    outcomes became known, in any order and number.
+
+    Why misses are bounded: a row misses only if it was decided at a level above 0. Let s be the last row before whose
+    step the level was above 0. Rows after s + D were decided after that step, at levels of 0 or less, and raise the
+    level; so at most D + 1 rows have lowered it below 0, by step (1 - alpha) each, and the level never falls to
+    -step (1 - alpha)(D + 1). The steps add up to alpha - step (misses - alpha T), which gives the bound.
 
     References
     ----------
-    .. [1] I. Gibbs and E. Candes, "Adaptive conformal inference under distribution shift", NeurIPS 2021, proposition 1.
+    .. [1] I. Gibbs and E. Candes, "Adaptive conformal inference under distribution shift", NeurIPS 2021, proposition 1
+       (there for D = 0, and with the looser constant of both sides).
     .. [2] I. Gibbs and E. Candes, "Conformal inference for online prediction with arbitrary distribution shifts",
        Journal of Machine Learning Research 25, 2024.
     .. [3] A. Angelopoulos, E. Candes and R. J. Tibshirani, "Conformal PID control for time series prediction",
@@ -106,9 +115,9 @@ class OnlineRadii:
     scores : (n,) the last scores, the newest last.
     levels, weights : (K,) levels that follow at different speeds, and how much each counts.
     tracked, unit : the radius that quantile tracking moves, and the range of scores that its step is a share of.
-    n_steps, n_rows : steps so far, and rows in them.
-    n_missed, n_infinite : rows that were not covered, and rows without a bound.
-    surplus : misses as counted beyond alpha, added up over steps.
+    n_rows : rows whose outcomes are known so far, one step each.
+    n_missed, n_infinite : rows that were not covered, and rows without a bound, which cannot be missed.
+    surplus : misses as counted beyond alpha, added up over rows.
     """
 
     calibrator: Online
@@ -119,7 +128,6 @@ class OnlineRadii:
     tracked: float
     unit: float
     window: int
-    n_steps: int = 0
     n_rows: int = 0
     n_missed: int = 0
     n_infinite: int = 0
@@ -164,34 +172,38 @@ class OnlineRadii:
         scores = np.atleast_1d(np.asarray(scores, dtype=np.float64))
         if scores.ndim != 1 or np.isnan(scores).any():
             raise ValueError(f"scores must be (N,) without NaN, got shape {scores.shape}. Leave such rows out.")
-        if issued is None:
-            return _fold(self, [(score, None) for score in np.split(scores, scores.size)])
-        given = np.asarray(issued, dtype=np.float64)
-        if given.shape != scores.shape or np.isnan(given).any():
-            raise ValueError(f"issued must have one radius for each of {scores.size} scores, got shape {given.shape}.")
-        ends = np.flatnonzero(given[1:] != given[:-1]) + 1
-        return _fold(self, list(zip(np.split(scores, ends), np.split(given, ends), strict=True)))
+        given: Sequence[float | None] = [None] * scores.size
+        if issued is not None:
+            radii = np.asarray(issued, dtype=np.float64)
+            if radii.shape != scores.shape or np.isnan(radii).any():
+                raise ValueError(
+                    f"issued must have one radius for each of {scores.size} scores, got shape {radii.shape}."
+                )
+            given = radii.tolist()
+        later = self
+        for score, radius in zip(scores.tolist(), given, strict=True):
+            later = later._stepped(score, later.issued if radius is None else radius)
+        return later
 
-    def _stepped(self, scores: Array, given: Array | None) -> Self:
-        """After one step: rows that were issued one radius."""
-        radius = self.issued if given is None else float(given[0])
-        missed = scores > radius
+    def _stepped(self, score: float, radius: float) -> Self:
+        """After one row that was issued this radius: a step for each, however many were decided at once."""
+        missed = score > radius
+        # By the level of now and not by that of the decision: so no delay lets the level run further above 1.
         is_empty = self.calibrator.follow == "level" and self.level >= 1
-        error = 1.0 if is_empty else float(missed.mean())
+        error = 1.0 if is_empty else float(missed)
         if self.calibrator.step == "auto":
-            levels, weights = step_sizes.followed(self.levels, self.weights, self.alpha, self.scores, scores)
+            levels, weights = step_sizes.followed(self.levels, self.weights, self.alpha, self.scores, score)
         else:
             levels, weights = self.levels + float(self.calibrator.step) * (self.alpha - error), self.weights
         return replace(
             self,
-            scores=np.concatenate([self.scores, scores])[-self.window :],
+            scores=np.append(self.scores, score)[-self.window :],
             levels=levels,
             weights=weights,
             tracked=self.tracked + self._eta * (error - self.alpha),
-            n_steps=self.n_steps + 1,
-            n_rows=self.n_rows + scores.size,
-            n_missed=self.n_missed + int(missed.sum()),
-            n_infinite=self.n_infinite + (scores.size if radius == math.inf else 0),
+            n_rows=self.n_rows + 1,
+            n_missed=self.n_missed + missed,
+            n_infinite=self.n_infinite + (radius == math.inf),
             surplus=self.surplus + (error - self.alpha),
         )
 
@@ -215,23 +227,29 @@ class OnlineRadii:
 
     def promise(self) -> str:
         """What holds, in words."""
+        most = f"at most {self.alpha:g} T + {self.excess():.6g}"
+        scores = ""
         if self.calibrator.follow == "radius":
-            return (
-                f"holds for {1 - self.alpha:g} of all rows in the long run, whatever comes, as long as scores stay in "
-                f"an interval: with one of length B the share of misses after T steps is within "
-                f"(B / {self._eta:.6g} + 1) / T of alpha; nothing is promised for one row by itself"
-            )
+            most = f"at most {self.alpha:g} T + B / {self._eta:.6g} + {1 - self.alpha:g}"
+            scores = ", as long as all scores stay in an interval of some length B"
         return (
-            f"holds for {1 - self.alpha:g} of all rows in the long run, whatever comes: the share of misses after T "
-            f"steps exceeds {self.alpha:g} by at most {self.excess:.6g} / T, if each outcome is fed to update; nothing "
-            "is promised for one row by itself"
+            f"holds for {1 - self.alpha:g} of all rows in the long run, whatever comes{scores}: of T rows {most} are "
+            f"missed, and {1 - self.alpha:g} more for each other outcome that became known between the decision of a "
+            "row and its own outcome, if every outcome is fed to update with the bound that was issued; rows without a "
+            "bound count as held, and nothing is promised for one row by itself"
         )
 
+    def excess(self, delay: int = 0) -> float:
+        """Of T rows at most alpha T plus so many are missed, for any sequence of outcomes, where levels are followed.
+
+        `delay` is the most other outcomes that became known between the decision of a row and its own outcome.
+        """
+        room = self.alpha / float(self.calibrator.step) if self.calibrator.step != "auto" else self._most
+        return room + (1 - self.alpha) * (delay + 1)
+
     @property
-    def excess(self) -> float:
-        """After T steps misses differ from alpha T by at most so many, for any sequence, where levels are followed."""
-        step = step_sizes.SATURATION if self.calibrator.step == "auto" else float(self.calibrator.step)
-        return (max(self.alpha, 1 - self.alpha) + step) / step
+    def _most(self) -> float:
+        return step_sizes.most_surplus(self.alpha)
 
     def law(self) -> Any:
         """None: any sequence is allowed."""
@@ -273,13 +291,6 @@ class OnlineRadii:
             surplus=numbers["surplus"],
             **counts,
         )
-
-
-def _fold(radii: Any, steps: list[tuple[Array, Array | None]]) -> Any:
-    for scores, given in steps:
-        if scores.size:
-            radii = radii._stepped(scores, given)
-    return radii
 
 
 def radius_at(level: float, scores: Array) -> float:

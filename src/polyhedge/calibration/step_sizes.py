@@ -16,19 +16,18 @@ _INTERVAL = 100
 """Steps over which the mixture should be nearly as good as the best speed: about a quarter of daily rows."""
 
 
-def followed(levels: Array, weights: Array, alpha: float, window: Array, scores: Array) -> tuple[Array, Array]:
-    """Levels and weights (K,) after scores (B,) that were all issued one radius, ranked among those of the window.
+def followed(levels: Array, weights: Array, alpha: float, window: Array, score: float) -> tuple[Array, Array]:
+    """Levels and weights (K,) after a score, ranked among those of the window.
 
     A score is covered at levels below 1 - #{smaller scores} / (n + 1). The pinball loss between this and a level says
     how well the level did.
     """
-    smaller = (window[None, :] < scores[:, None]).sum(axis=1)
-    gap = (1 - smaller / (len(window) + 1))[:, None] - levels[None, :]
-    losses = (alpha * gap - np.minimum(gap, 0.0)).mean(axis=0)
+    gap = 1 - float((window < score).sum()) / (len(window) + 1) - levels
+    losses = alpha * gap - np.minimum(gap, 0.0)
     tilted = weights * np.exp(-_learning_rate(alpha) * (losses - losses.min()))
     share = 1 / (2 * _INTERVAL)
     mixed = (1 - share) * tilted / tilted.sum() + share / len(weights)
-    return levels + np.array(SPEEDS) * (alpha - (gap <= 0).mean(axis=0)), mixed / mixed.sum()
+    return levels + np.array(SPEEDS) * (alpha - (gap <= 0)), mixed / mixed.sum()
 
 
 def _learning_rate(alpha: float) -> float:
@@ -37,11 +36,16 @@ def _learning_rate(alpha: float) -> float:
     return math.sqrt(3 / _INTERVAL * (math.log(len(SPEEDS) * _INTERVAL) + 2) / size)
 
 
+def most_surplus(alpha: float) -> float:
+    """Misses beyond alpha T from which on bounds are infinite, or beneath it from which on rows count as missed."""
+    return max(alpha, 1 - alpha) / SATURATION
+
+
 def saturated(level: float, surplus: float, alpha: float) -> float:
     """The level, but 0 where misses have run too far above alpha and 1 where too far below.
 
-    The next step then counts as a hit or as a miss, so that misses never differ from alpha T by more than
-    max(alpha, 1 - alpha) / SATURATION + 1, whatever the level was.
+    Rows that are decided from then on count as hits, or as misses, so that the surplus goes back whatever the level
+    was.
     """
-    most = max(alpha, 1 - alpha) / SATURATION
+    most = most_surplus(alpha)
     return 0.0 if surplus >= most else 1.0 if surplus <= -most else level

@@ -132,13 +132,15 @@ def plain(value: Any) -> Any:
 def evaluation_lines(evaluation: Evaluation, thinned: Proportion | None = None) -> list[tuple[str, str]]:
     """What held on rows that were not used for fitting; `thinned` is the coverage of one row a group."""
     n = evaluation.coverage.n
-    observed = f"{evaluation.coverage} on {n} rows"
+    rows = f"{n} rows" if not evaluation.without_bound > 0 else f"{n} rows with a bound"
+    observed = f"{evaluation.coverage} on {rows}"
     if thinned is not None:
         # Near-copies are no independent evidence, so an interval from all rows would be too narrow.
-        observed = f"{evaluation.coverage.value:.3f} on {n} rows, {thinned} on one row of each of {thinned.n} groups"
+        observed = f"{evaluation.coverage.value:.3f} on {rows}, {thinned} on one row of each of {thinned.n} groups"
     return [
         ("coverage", f"promised {evaluation.promised:.6g}, observed {observed}"),
         *_held_lines(evaluation),
+        *_unbounded_lines(evaluation),
         ("cost", f"bound {_estimate(evaluation.worst_case_cost)}, realised {evaluation.realised_cost}"),
         ("regret", f"{evaluation.regret} above the best decision in hindsight"),
         (
@@ -161,6 +163,17 @@ def _held_lines(evaluation: Evaluation) -> list[tuple[str, str]]:
         ("constraints held", f"{evaluation.constraints_held} of these rows kept to all of them, {nominal}"),
         *(("", f"{one.name}: {one}") for one in evaluation.constraints),
     ]
+
+
+def _unbounded_lines(evaluation: Evaluation) -> list[tuple[str, str]]:
+    """Rows that are in no share of what held."""
+    lines = []
+    if evaluation.without_bound > 0:
+        lines.append(("no bound", f"{evaluation.without_bound} of all rows, for which nothing is promised"))
+        lines.append(("not missed", f"{evaluation.not_missed} of all rows, where those without a bound count as held"))
+    if evaluation.n_unpromised:
+        lines.append(("no promise", f"{evaluation.n_unpromised} of the rows have a bound that is not promised"))
+    return lines
 
 
 def check_statuses(statuses: Sequence[Status]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -26,6 +26,7 @@ from polyhedge.cli.common import (
 from polyhedge.cli.fresh import fresh_rows
 from polyhedge.cli.models import CodedProblem, MaxBytes, ModelFile, VerifyKey, open_model, read_model
 from polyhedge.io.archive import MAX_BYTES
+from polyhedge.row_keys import row_keys
 from polyhedge.tables.limits import MAX_VALUES
 
 if TYPE_CHECKING:
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
     from polyhedge.model import Model
     from polyhedge.outcome_log import OutcomeLog
     from polyhedge.tables import Table
+
+_WHOLE = re.compile(r"^([+-]?\d+)\.0+$")
+"""A whole number with a fraction of zeros."""
 
 __all__ = ["KeyColumn", "LogFile", "keys_of", "log_beside", "log_of"]
 
@@ -114,11 +118,9 @@ def monitor(
 def keys_of(table: Table, column: str) -> list[str]:
     """What rows are called, one name each."""
     table.check_columns([column])
-    keys = [str(name) for name in table.frame[column]]
-    key, count = Counter(keys).most_common(1)[0] if keys else ("", 0)
-    if count > 1:
-        raise ValueError(f"The column {column} must name each row once, but {key!r} stands there {count} times.")
-    return keys
+    # Files hold texts: what one program writes as 7 another writes as 7.0.
+    names = [_WHOLE.sub(r"\1", name) if isinstance(name, str) else name for name in table.frame[column].to_list()]
+    return row_keys(names, what=f"The column {column}")
 
 
 def log_of(model: Path, log: Path | None, fitted: Model) -> OutcomeLog:
@@ -137,13 +139,14 @@ def _tell(model: Model, found: Followed, as_json: bool, counts: dict[str, Any]) 
     coverage, alarm = found.coverage, found.alarm
     if as_json:
         alarmed = None if alarm is None else alarm.raised_at
-        share = None if coverage is None else float(coverage)
-        numbers = {"n": len(found.missed), "coverage": share, "promised": found.promised, "alarm_at": alarmed}
+        shares = {"coverage": coverage, "without_bound": found.without_bound, "not_missed": found.not_missed}
+        numbers: dict[str, Any] = {name: None if share is None else float(share) for name, share in shares.items()}
+        numbers |= {"n": len(found.missed), "promised": found.promised, "alarm_at": alarmed}
         numbers["recomputed"] = found.was_recomputed
         tell_json({**counts, **numbers, "radius": model.radii.radius})
         return
     lines = [(name, str(number)) for name, number in counts.items()]
-    lines.append(("coverage", f"{coverage} of {len(found.missed)} rows  (promised {found.promised:.3g})"))
+    lines.append(("coverage", found.in_words()))
     lines.append(("alarm", "none for this kind of promise" if alarm is None else str(alarm)))
     if found.was_recomputed:
         lines.append(("bounds", "some were not noted by polyhedge decide --key, and were computed anew"))

@@ -212,7 +212,8 @@ def evaluate(
         for label in ([] if labels is None else _most_common(labels))
         for own in [np.asarray(labels == label)]
     }
-    warnings += tables.coverage_doubt(thinned or whole.coverage, n_units(decider, kept), decider.alpha_)
+    if decider.model_.radii.kind == "marginal":  # the law that this is held against is that of one radius for all
+        warnings += tables.coverage_doubt(thinned or whole.coverage, n_units(decider, kept), decider.alpha_)
     warnings += seen_before(kept, table)
     if as_json:
         counts = {"n_rows": len(table), "n_used": len(usable)}
@@ -259,11 +260,14 @@ def _most_common(labels: NDArray[np.str_]) -> list[str]:
 def _tell_groups(by: str, groups: dict[str, Evaluation]) -> None:
     has_constraints = any(found.constraints for found in groups.values())
     held = ["constraints"] if has_constraints else []
-    heads = [by, "rows", "coverage", *held, "bound", "realised", "regret", "vs nominal"]
+    is_bounded = not any(found.without_bound > 0 for found in groups.values())
+    heads = [by, "rows", *([] if is_bounded else ["no bound"]), "coverage", *held]
+    heads += ["bound", "realised", "regret", "vs nominal"]
     rows = [
         [
             label,
-            str(found.coverage.n),
+            str(found.without_bound.n),
+            *([] if is_bounded else [str(found.without_bound.n - found.coverage.n)]),
             str(found.coverage),
             *([str(found.constraints_held)] if has_constraints else []),
             f"{found.worst_case_cost.value:.4g}",

@@ -188,6 +188,17 @@ class PlacedGuard:
         scores[rows] = np.where((self.problem.violations(*at) == 0).all(axis=1), excess, np.inf)
         return scores
 
+    def radii_of(self, bounds: Array, own: Array) -> Array:
+        """The radii (N,) at which rows have these bounds: `own` where they give them to the last bit.
+
+        Elsewhere a difference of floats is rounded up, so that a cost that is equal to its bound keeps to it. A row
+        without a plan has no bound, and no radius covers it.
+        """
+        v = np.where(self.has_plan, self.planned.v, 0.0)
+        bounds = np.where(self.has_plan, bounds, 0.0)
+        rounding = np.finfo(float).eps * (np.abs(np.where(np.isfinite(bounds), bounds, 0.0)) + np.abs(v))
+        return np.asarray(np.where(v + own == bounds, own, bounds - v + 2 * rounding))
+
     def decide(self, radii: Array) -> Decisions:
         """The planned decisions, each with its planned cost plus its radius as the bound."""
         n, planned = len(radii), self.planned

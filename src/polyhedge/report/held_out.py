@@ -143,8 +143,9 @@ def _sentence(held_out: HeldOut) -> str:
         inside, held = (f"{100 * share.value:.1f} %" for share in (found.coverage, found.bound_held))
     groups = f" {evidence_in_words(held_out)}" if held_out.has_groups else ""
     within = f"{inside} of the outcomes lay inside their set, and " if held_out.has_set else ""
+    rows = "rows" if not found.without_bound > 0 else "rows with a bound"
     return (
-        f"On {n} rows that the model had not seen, {within}{held} of the "
+        f"On {n} {rows} that the model had not seen, {within}{held} of the "
         f"rows cost at most their bound.{_constraints_in_words(found)}{groups} "
         f"The bound was {found.worst_case_cost} in the mean, the cost that came {found.realised_cost}. "
         f"The bound lies {found.premium} above the cost if the prediction were true."

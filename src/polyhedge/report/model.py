@@ -188,6 +188,8 @@ def _held_card(found: Evaluation) -> Card:
 def _verdict(decider: RobustDecider, held_out: HeldOut, n_units: int) -> str:
     coverage, promised = held_out.evidence, held_out.evaluation.promised
     rows = "groups" if held_out.has_groups else "rows"
+    if not coverage.n:
+        return "Nothing is promised for any of the held-out rows: none has a finite bound."
     if _is_too_low(decider, held_out, n_units):
         return f"Observed coverage lies below the promised {_percent(promised)} by more than chance explains."
     if coverage.low > promised:
@@ -199,6 +201,8 @@ def _verdict(decider: RobustDecider, held_out: HeldOut, n_units: int) -> str:
 
 def _is_too_low(decider: RobustDecider, held_out: HeldOut, n_units: int) -> bool:
     """By the exact law, which knows that the radius came from few rows too; an interval of these rows does not."""
+    if decider.model_.radii.kind != "marginal":  # another law, or none that is known
+        return bool(held_out.evidence.high < held_out.evaluation.promised)
     return bool(coverage_doubt(held_out.evidence, n_units, decider.alpha_))
 
 
@@ -218,6 +222,14 @@ def _own_warnings(decider: RobustDecider, held_out: HeldOut | None, n_units: int
                 f"{'outcomes were inside the set' if _has_set(decider) else 'rows cost at most their bound'}, promised "
                 f"were {_percent(found.promised)}. The data may have drifted: recalibrate on fresh rows."
             )
+        if found.without_bound > 0:
+            warnings.append(
+                f"{_percent(found.without_bound)} of {found.without_bound.n} held-out rows have no finite bound: "
+                "nothing is promised for them, and they are left out of the shares of what held. Where they count as "
+                f"held, {_percent(found.not_missed)} of all rows did."
+            )
+        if found.n_unpromised:
+            warnings.append(f"{found.n_unpromised} held-out rows have a bound that is not promised for their kind.")
         if found.n_undecided:
             warnings.append(f"{found.n_undecided} held-out rows have no decision. {held_out.complaint}")
     if decider.n_calibrate_ < 100 and not is_few_told:

@@ -26,10 +26,20 @@ _WIDE = (8.4, 3.4)
 
 def followed_report(title: str, found: Followed, history: Sequence[LoggedRow], radius: float) -> str:
     """The page of a model whose outcomes are followed: coverage, alarm, bounds and costs in the order of the rows."""
-    n, alarm = len(found.missed), found.alarm
+    n, n_bounded, alarm = len(found.missed), int(found.has_bound.sum()), found.alarm
+    of_rows = f"of {n} rows" if n == n_bounded else f"of {n_bounded} rows with a bound"
+    unbounded = (
+        []
+        if n == n_bounded or found.not_missed is None
+        else [
+            Card("rows without a bound", str(n - n_bounded), f"of {n} rows"),
+            Card("not missed", f"{float(found.not_missed):.3f}", "of all rows; those without a bound count as held"),
+        ]
+    )
     cards = [
-        Card("covered", "no rows yet" if found.coverage is None else f"{float(found.coverage):.3f}", f"of {n} rows"),
+        Card("covered", "no rows yet" if found.coverage is None else f"{float(found.coverage):.3f}", of_rows),
         Card("promised", f"{found.promised:.3g}"),
+        *unbounded,
         Card("alarm", "none kept" if alarm is None else "raised" if alarm.is_raised else "no"),
         Card("radius in force", f"{radius:.4g}"),
     ]
@@ -51,9 +61,11 @@ def followed_report(title: str, found: Followed, history: Sequence[LoggedRow], r
 
 
 def _coverage_picture(found: Followed) -> list[Block]:
-    covered, n = ~found.missed, len(found.missed)
-    row = np.arange(1, n + 1)
-    running = np.cumsum(covered) / row
+    row = np.flatnonzero(found.has_bound) + 1
+    covered, n = ~found.missed[row - 1], len(row)
+    if not n:
+        return [Text("No row had a bound, so that there is no coverage to show.")]
+    running = np.cumsum(covered) / np.arange(1, n + 1)
     moving = np.convolve(covered, np.ones(_WINDOW) / _WINDOW, mode="valid") if n >= _WINDOW else np.zeros(0)
 
     def paint(ax: Any) -> None:
@@ -66,7 +78,7 @@ def _coverage_picture(found: Followed) -> list[Block]:
         ax.set(xlabel="outcomes known", ylabel="share covered", ylim=(min(0.5, float(running.min())) - 0.02, 1.02))
         tidy(ax)
 
-    return draw(paint, "Share of rows that were covered by what they were promised.", _WIDE)
+    return draw(paint, "Share of the rows with a bound that were covered by what they were promised.", _WIDE)
 
 
 def _cost_picture(history: Sequence[LoggedRow]) -> list[Block]:
@@ -98,7 +110,7 @@ def backtest_report(found: Backtest, title: str = "Promise and reality over hist
     """The page of a backtest: coverage, bounds and costs period by period."""
     worst, periods = found.worst, found.periods
     cards = [
-        Card("covered", f"{float(found.coverage):.3f}", f"of {found.coverage.n} rows"),
+        Card("covered", f"{float(found.coverage):.3f}", f"of {found.coverage.n} rows with a bound"),
         Card("promised", f"{found.promised:.3g}"),
         Card("worst period", f"{worst.coverage:.3f}", f"from {in_days(worst.start)}, {worst.n} rows"),
         Card("rows without a bound", str(sum(period.n_without_bound for period in periods))),
@@ -116,7 +128,10 @@ def backtest_report(found: Backtest, title: str = "Promise and reality over hist
         ]
         for k, p in enumerate(periods)
     ]
-    note = "Each period was decided with what was known before it. Means of bounds leave out rows without one."
+    note = (
+        "Each period was decided with what was known before it. Shares covered and means of bounds leave out rows "
+        f"without one; where these count as held, {float(found.not_missed):.3f} of all rows were not missed."
+    )
     sections = [
         Section("In short", [Cards(cards)]),
         Section("Coverage over time", _period_coverage(found)),
@@ -136,7 +151,7 @@ def _period_coverage(found: Backtest) -> list[Block]:
         ax.set(ylabel="share covered")
         tidy(ax)
 
-    return draw(paint, "Share of rows of each period that were covered.", _WIDE)
+    return draw(paint, "Share of the rows with a bound of each period that were covered.", _WIDE)
 
 
 def _period_costs(found: Backtest) -> list[Block]:

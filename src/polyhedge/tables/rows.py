@@ -49,8 +49,9 @@ def quick_volume(decider: RobustDecider, X: Any) -> Volume | None:
 
 
 def thinned_coverage(measures: RowMeasures, groups: Any, rng: np.random.Generator) -> Proportion:
-    """Coverage of one random row of each group: these are independent, so that its interval is exact."""
+    """Coverage of one random row with a bound of each group: these are independent, so that its interval is exact."""
     order = rng.permutation(len(groups))
+    order = order[measures.has_bound[order]]
     chosen = order[np.unique(np.asarray(groups)[order], return_index=True)[1]]
     return proportion(measures.inside[chosen])
 

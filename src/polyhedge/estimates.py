@@ -1,0 +1,87 @@
+"""Shares and means that know how sure they are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from scipy import stats
+
+from polyhedge._validation import Array, Mask
+
+__all__ = ["Estimate", "Proportion", "estimate", "proportion"]
+
+
+class _Number(float):
+    """A number that knows how sure it is: it compares, rounds, formats and computes as a float."""
+
+    def __new__(cls, value: float, *args: float, **kwargs: float) -> Self:
+        return super().__new__(cls, value)
+
+
+@dataclass(frozen=True, eq=False)
+class Proportion(_Number):
+    """A share of `n` trials with its exact (Clopper-Pearson) 95 % interval; a float.
+
+    Examples
+    --------
+    >>> held = Proportion(0.9, 0.555, 0.997, n=10)
+    >>> print(held, f"{held:.1%}", held > 0.8)
+    0.900 [0.555, 0.997] 90.0% True
+    """
+
+    value: float
+    low: float
+    high: float
+    n: int
+
+    def __str__(self) -> str:
+        return f"{self:.3f} [{self.low:.3f}, {self.high:.3f}]" if self.n else "unknown (no rows)"
+
+
+def proportion(hits: Mask, level: float = 0.95) -> Proportion:
+    """The share of true entries of `hits` with its exact binomial interval; of no entries nothing is known.
+
+    Examples
+    --------
+    >>> print(proportion(np.array([True] * 9 + [False])))
+    0.900 [0.555, 0.997]
+    >>> print(proportion(np.zeros(0, dtype=bool)))
+    unknown (no rows)
+    """
+    n, k = len(hits), int(np.sum(hits))
+    if n == 0:
+        return Proportion(np.nan, 0.0, 1.0, 0)
+    interval = stats.binomtest(k, n).proportion_ci(confidence_level=level, method="exact")
+    return Proportion(k / n, float(interval.low), float(interval.high), n)
+
+
+@dataclass(frozen=True, eq=False)
+class Estimate(_Number):
+    """A mean with its standard error; a float.
+
+    Examples
+    --------
+    >>> print(Estimate(0.97013, 0.0123), Estimate(0.97013, 1.7e-17))
+    0.9701 ± 0.012 0.9701
+    """
+
+    value: float
+    standard_error: float
+
+    def __str__(self) -> str:
+        if np.isnan(self):
+            return "unknown"
+        # Rows that all cost the same leave an error of rounding only.
+        exact = self.standard_error <= 1e-12 * abs(self)
+        return f"{self:.4g}" if exact else f"{self:.4g} ± {self.standard_error:.2g}"
+
+
+def estimate(values: Array) -> Estimate:
+    """The mean of the finite entries of `values` and its standard error."""
+    finite = values[np.isfinite(values)]
+    if not len(finite):
+        return Estimate(np.nan, np.nan)
+    error = float(finite.std(ddof=1) / np.sqrt(len(finite))) if len(finite) > 1 else np.nan
+    return Estimate(float(finite.mean()), error)

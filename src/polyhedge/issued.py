@@ -1,0 +1,54 @@
+"""The radii behind bounds that were issued: what outcomes are held against once they become known."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from polyhedge._validation import Array
+from polyhedge.model import Model
+from polyhedge.regions import Guard
+from polyhedge.robust import Decisions
+from polyhedge.rows import n_rows_of
+
+__all__ = ["issued_radii"]
+
+
+def issued_radii(
+    model: Model,
+    X: Any,
+    bounds: Decisions | ArrayLike | None,
+    radii: ArrayLike | None = None,
+    parameters: Mapping[Any, Any] | None = None,
+) -> Array | None:
+    """The radii (N,) of bounds that were issued; None where they are to be computed anew."""
+    if bounds is not None and radii is not None:
+        raise ValueError("Give bounds or radii, not both: they say the same.")
+    if isinstance(bounds, Decisions):
+        if bounds.radii is None:
+            raise ValueError("These decisions do not know their radii. Give those that decide returned, as they are.")
+        return _one_a_row(bounds.radii, n_rows_of(X), "bounds must be the decisions")
+    if bounds is None:
+        return None if radii is None else _one_a_row(radii, n_rows_of(X), "radii must be those")
+    costs = _one_a_row(bounds, n_rows_of(X), "bounds must be the decisions, or the bounds on the costs,", has_nan=True)
+    if not isinstance(model.family, Guard):
+        raise ValueError(
+            "Bounds on costs do not say which outcomes these rows were guarded against: the promise is about a "
+            f"{'set of outcomes' if model.guarantee == 'outcome' else 'step of a path of plans'}. Give what decide "
+            "returned, bounds=decisions, or radii=decisions.radii."
+        )
+    placed: Any = model.placed(X, parameters, to_decide=False)
+    if np.isnan(costs[placed.regions.has_plan]).any():
+        raise ValueError("bounds must be numbers, or infinite where a row had none, got NaN for rows with a decision.")
+    return np.asarray(placed.regions.radii_of(costs, placed.radii))
+
+
+def _one_a_row(values: ArrayLike, n: int, must: str, *, has_nan: bool = False) -> Array:
+    array = np.asarray(values, dtype=np.float64)
+    if array.shape != (n,) or (np.isnan(array).any() and not has_nan):
+        missing = int(np.isnan(array).sum())
+        raise ValueError(f"{must} of these {n} rows, got shape {array.shape} with {missing} NaN.")
+    return array

@@ -1,0 +1,49 @@
+"""What rows are called: one text a row, so that what was decided and what came find each other."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from numbers import Integral, Number
+from typing import Any
+
+__all__ = ["row_keys"]
+
+
+def row_keys(keys: Iterable[Any], n: int | None = None, what: str = "keys") -> list[str]:
+    """Keys as texts; an error where there is not one for each of `n` rows, one is missing, or one stands twice.
+
+    A number is the same key however it is stored: a column of whole numbers becomes one of floats where a value is
+    missing in another file.
+
+    Examples
+    --------
+    >>> row_keys([7, 8.0, 0.5, "007"])
+    ['7', '8', '0.5', '007']
+    """
+    values = list(keys)
+    if n is not None and len(values) != n:
+        raise ValueError(f"There must be one key for each of {n} rows, got {len(values)}.")
+    missing = [i for i, value in enumerate(values) if _is_missing(value)]
+    if missing:
+        raise ValueError(
+            f"{what} must name every row, but {len(missing)} row(s) have no name, the first is row {missing[0] + 1}. "
+            "Give each a name of its own, or leave these rows out."
+        )
+    texts = [_text(value) for value in values]
+    key, count = Counter(texts).most_common(1)[0] if texts else ("", 0)
+    if count > 1:
+        raise ValueError(f"{what} must name each row once, but {key!r} stands there {count} times.")
+    return texts
+
+
+def _is_missing(value: Any) -> bool:
+    # A value that is not itself is NaN or NaT; pandas' own missing value answers neither way.
+    return value is None or type(value).__name__ == "NAType" or bool(value != value) or value == ""
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, Number) and not isinstance(value, (bool, Integral, complex)):
+        number = float(value)  # type: ignore[arg-type]
+        return str(int(number)) if number.is_integer() else str(value)
+    return str(value)
