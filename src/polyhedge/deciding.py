@@ -36,6 +36,7 @@ class Decides(FittedAttributes, Doubts, OutputSetting):
         X: Any,
         *,
         parameters: Mapping[Any, Any] | None = None,
+        beside: ArrayLike | None = None,
         n_jobs: int | None = None,
         progress: Callable[[int, int], None] | bool = False,
     ) -> Decisions:
@@ -48,6 +49,8 @@ class Decides(FittedAttributes, Doubts, OutputSetting):
         parameters : dict, optional
             Values of the problem's parameters, by name: one for all rows, one a row, or the name of a column of X (a
             list of names where the parameter has several entries).
+        beside : (N,) labels or weights, optional
+            What `calibration` was given for the rows of `fit` beside X, for these rows.
         n_jobs : int, optional
             Number of threads, by default one a core; the decisions do not depend on it.
         progress : bool or callable
@@ -68,7 +71,7 @@ class Decides(FittedAttributes, Doubts, OutputSetting):
         X = model.as_rows(X)
         work = Work(n_jobs, progress if callable(progress) else lambda done, total: tell(_LOG, "deciding", done, total))
         with bar("deciding", progress is True):
-            decisions = model.decide(X, parameters, work)
+            decisions = model.decide(X, parameters, work, beside)
         complaint = decisions.complaint()
         if complaint:
             warnings.warn(complaint, RuntimeWarning, stacklevel=2)
@@ -84,12 +87,12 @@ class Decides(FittedAttributes, Doubts, OutputSetting):
         self._fitted("frontier")
         return self.plan_.frontier(n)
 
-    def region(self, x: Any, *, parameters: Mapping[Any, Any] | None = None) -> Region:
+    def region(self, x: Any, *, parameters: Mapping[Any, Any] | None = None, beside: ArrayLike | None = None) -> Region:
         """The set of outcomes that the decision at one row guards against.
 
         A set of outcomes is the same whatever the problem's parameters are; one that guards a cost is not.
         """
-        return self._fitted("region").region(x, parameters)
+        return self._fitted("region").region(x, parameters, beside)
 
     def evaluate(
         self,
@@ -99,13 +102,14 @@ class Decides(FittedAttributes, Doubts, OutputSetting):
         parameters: Mapping[Any, Any] | None = None,
         volume: bool | None = None,
         by: Any = None,
+        beside: ArrayLike | None = None,
     ) -> Evaluation:
         """Coverage, bounds, constraints and costs on rows that were not used for fitting.
 
         Parameters
         ----------
         X, Y : as in `fit`.
-        parameters : as in `decide`.
+        parameters, beside : as in `decide`.
         volume : whether to tell the mean volume of the sets; None where it is quick: for bounded sets of at most 3
             outcomes. With many outcomes it can take minutes and says little.
         by : a column of X by name or position, or labels (N,): `groups` of the result then tells coverage and cost of
@@ -114,14 +118,22 @@ class Decides(FittedAttributes, Doubts, OutputSetting):
         model = self._fitted("evaluate")  # read once: another thread may recalibrate meanwhile
         asked = model.family.has_quick_volume if volume is None else volume
         self._doubt_rows(model, X, Y)
-        measured = model.measure(X, Y, parameters)
-        summary = measured.summary(model.radii.alpha, volume=model.mean_volume(X, parameters) if asked else None)
+        measured = model.measure(X, Y, parameters, beside)
+        size = model.mean_volume(X, parameters, beside) if asked else None
+        summary = measured.summary(model.radii.alpha, volume=size)
         groups = () if by is None else by_group(measured, labels_by(X, by), model.radii.alpha)
         return replace(summary, groups=groups)
 
-    def measure(self, X: Any, Y: ArrayLike, *, parameters: Mapping[Any, Any] | None = None) -> RowMeasures:
+    def measure(
+        self,
+        X: Any,
+        Y: ArrayLike,
+        *,
+        parameters: Mapping[Any, Any] | None = None,
+        beside: ArrayLike | None = None,
+    ) -> RowMeasures:
         """Bound, constraints, realised cost and regret row by row, on rows that were not used for fitting."""
-        return self._fitted("evaluate").measure(X, Y, parameters)
+        return self._fitted("evaluate").measure(X, Y, parameters, beside)
 
     def score(self, X: Any, y: ArrayLike | None = None) -> float:
         """Minus the mean cost bound at rows that were not used for fitting: larger is better, as searches want it.
@@ -133,9 +145,11 @@ class Decides(FittedAttributes, Doubts, OutputSetting):
         """
         return -float(np.mean(self.decide(X).cost_bound))
 
-    def mean_volume(self, X: Any, *, parameters: Mapping[Any, Any] | None = None) -> Volume:
+    def mean_volume(
+        self, X: Any, *, parameters: Mapping[Any, Any] | None = None, beside: ArrayLike | None = None
+    ) -> Volume:
         """Volume of the set, the mean over the rows that have one; over an even choice where support is known."""
-        return self._fitted("mean_volume").mean_volume(X, parameters)
+        return self._fitted("mean_volume").mean_volume(X, parameters, beside)
 
     def save(
         self,

@@ -126,8 +126,8 @@ def drift_along_file(residuals: Array, names: Sequence[str]) -> list[Doubt]:
     return _about(
         Code.ORDER,
         f"{found[0]} differ between the first and the second half of the file (p = {found[3]:.1g}; {_alarm()}). "
-        'If the rows are in the order of time, split them in time: split="time" or a TimeSplit, on the command line '
-        "--time-column. If they are sorted by something else, shuffling took care of it.",
+        'If the rows are in the order of time, split them in time: split="time" or a TimeSplit; on the command line, '
+        "give --time-column. If they are sorted by something else, shuffling took care of it.",
     )
 
 

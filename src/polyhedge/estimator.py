@@ -33,6 +33,8 @@ from polyhedge.problems.parameters import from_columns, parameter_rows
 from polyhedge.regions import Grid, Guard, RegionFamily, ScaledSet, SetPlan
 from polyhedge.rows import (
     at_reference,
+    beside_in_fit,
+    check_beside,
     check_features,
     check_plan,
     check_rows,
@@ -259,6 +261,7 @@ class RobustDecider(FollowsOutcomes, Decides, Telling, NestedSettings):
         warn_if_fitted(self.predictor)
         check_rows(X, Y, groups, train=train, learn=learn, calibrate=calibrate)
         values = parameter_rows(self.problem.parameters, from_columns(parameters, X), n_rows_of(X))
+        beside = beside_in_fit(self.calibration, X)
         X, Y, weights = rows_for(self.predictor, X), as_pandas(Y), check_weights(sample_weight, n_rows_of(X))
         precomputed = isinstance(self.predictor, str) and self.predictor == "precomputed"
         problem, X, Y = named_rows(self.problem, X, Y, precomputed=precomputed)
@@ -297,8 +300,9 @@ class RobustDecider(FollowsOutcomes, Decides, Telling, NestedSettings):
         )
         rows = take_rows(X, calibrate_rows), Y[calibrate_rows]
         its_labels = None if labels is None else labels[calibrate_rows]
-        calibrator = prepared(self.calibration or Marginal(), X, split, calibrate_rows, self.alpha)
-        radii = calibrated_radii(family, calibrator, *rows, self.alpha, its_labels, values[calibrate_rows])
+        calibrator = prepared(self.calibration or Marginal(), X, split, calibrate_rows, self.alpha, labels, beside)
+        its_own = None if beside is None else beside[calibrate_rows]
+        radii = calibrated_radii(family, calibrator, *rows, self.alpha, its_labels, values[calibrate_rows], its_own)
         self.model_, self._prepared_from = fitted_model(family, record, *radii), self.calibration
         self._doubt(self.model_, X, Y, calibrate_rows, labels, in_time)
 
@@ -348,7 +352,13 @@ class RobustDecider(FollowsOutcomes, Decides, Telling, NestedSettings):
         return self.calibration or Marginal()
 
     def recalibrate(
-        self, X: Any, Y: Any, *, groups: ArrayLike | None = None, parameters: Mapping[Any, Any] | None = None
+        self,
+        X: Any,
+        Y: Any,
+        *,
+        groups: ArrayLike | None = None,
+        parameters: Mapping[Any, Any] | None = None,
+        beside: ArrayLike | None = None,
     ) -> Self:
         """Set the radius anew from fresh rows, for the present `alpha`; the shape stays.
 
@@ -358,7 +368,8 @@ class RobustDecider(FollowsOutcomes, Decides, Telling, NestedSettings):
         must be new as well: the decider does not keep the labels of `fit`, so it cannot tell a group that it has been
         trained on.
 
-        A radius is about outcomes alone, so `parameters` are not needed; those that are given are checked.
+        A radius is about outcomes alone, so `parameters` are not needed; those that are given are checked. `beside` are
+        labels or weights of these rows, as in `decide`.
 
         Where X is a Dask DataFrame, Y names its outcome columns, in the order of the outcomes where they are not called
         like them; the radius is computed from scores that stay with the
@@ -376,8 +387,11 @@ class RobustDecider(FollowsOutcomes, Decides, Telling, NestedSettings):
         values = model.values(X, parameters)
         features, outcomes = model.features(X), model.outcomes(X, Y)
         labels = group_labels(groups, len(outcomes))
+        check_beside(self._calibrator, X, beside)
         self._doubt_rows(model, X, Y)
-        self._take_over(*calibrated_radii(model.family, self._calibrator, features, outcomes, alpha, labels, values))
+        self._take_over(
+            *calibrated_radii(model.family, self._calibrator, features, outcomes, alpha, labels, values, beside)
+        )
         return self
 
     def _take_over(self, radii: Radii, digest: str) -> None:

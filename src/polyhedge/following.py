@@ -25,7 +25,7 @@ from polyhedge.problems.parameters import by_row, from_columns, parameter_rows
 from polyhedge.regions import Grid, Guard, RegionFamily, ScaledSet, SetPlan
 from polyhedge.robust import Decisions
 from polyhedge.row_keys import row_keys
-from polyhedge.rows import generator, group_labels, n_rows_of, outcome_names_of
+from polyhedge.rows import check_beside, generator, group_labels, n_rows_of, outcome_names_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,7 +101,16 @@ class Log(Protocol):
     def model(self) -> Model:
         """As it was before any outcome."""
 
-    def add(self, keys: Sequence[Any], X: Any, Y: Any, radii: Array | None = None, *, parameters: Any = None) -> int:
+    def add(
+        self,
+        keys: Sequence[Any],
+        X: Any,
+        Y: Any,
+        radii: Array | None = None,
+        *,
+        parameters: Any = None,
+        beside: Any = None,
+    ) -> int:
         """Note outcomes that are not known yet; how many these were."""
 
     def replay(self) -> tuple[Model, Followed]:
@@ -121,6 +130,7 @@ class FollowsOutcomes:
         keys: Sequence[Any] | None = None,
         log: Log | None = None,
         parameters: Mapping[Any, Any] | None = None,
+        beside: ArrayLike | None = None,
     ) -> Followed:
         """Feed outcomes as they become known, late and in batches too, in the order of time.
 
@@ -137,7 +147,7 @@ class FollowsOutcomes:
         radii : (N,) those of the decisions, where they were kept without them; instead of `bounds`.
         keys : N names of rows, each once. Rows whose keys were fed before are left as they are.
         log : `OutcomeLog` of this decider, a database that outlives the process; needs `keys`.
-        parameters : as in `decide`.
+        parameters, beside : as in `decide`.
 
         Returns
         -------
@@ -147,26 +157,37 @@ class FollowsOutcomes:
         decider: Any = self
         model = decider._fitted("update")
         names = None if keys is None else row_keys(keys, n_rows_of(X))
-        issued = issued_radii(model, X, bounds, radii, parameters)
+        issued = issued_radii(model, X, bounds, radii, parameters, beside)
         decider._doubt_rows(model, X, Y)
         if log is not None:
             if names is None:
                 raise ValueError("A log needs keys, one for each row: they find what was decided. Give keys=.")
             self._check_log(log, model)
-            log.add(names, X, Y, issued, parameters=parameters)
+            log.add(names, X, Y, issued, parameters=parameters, beside=beside)
             return self.follow(log)
-        so_far = vars(self).get("followed_") or not_followed(model)
         if names is None:
             decider._doubt_fed(model, X, Y)
-        else:
-            known = vars(self).setdefault("_fed_keys", set())
-            fresh = np.array([i for i, name in enumerate(names) if name not in known], dtype=np.int64)
-            parameters = _taken(model, X, parameters, fresh)
-            X, Y = take_rows(as_pandas(X), fresh), take_rows(as_pandas(Y), fresh)
-            issued = None if issued is None else issued[fresh]
-            known.update(names)
+            return self._count(model, X, Y, issued, parameters, beside)
+        known = vars(self).get("_fed_keys", frozenset())
+        fresh = np.array([i for i, name in enumerate(names) if name not in known], dtype=np.int64)
+        found = self._count(
+            model,
+            take_rows(as_pandas(X), fresh),
+            take_rows(as_pandas(Y), fresh),
+            None if issued is None else issued[fresh],
+            _taken(model, X, parameters, fresh),
+            None if beside is None else np.asarray(beside)[fresh],
+        )
+        self._fed_keys = known.union(names)
+        return found
+
+    def _count(
+        self, model: Model, X: Any, Y: Any, issued: Array | None, parameters: Any, beside: ArrayLike | None
+    ) -> Followed:
+        """Count outcomes of rows, all of which are new."""
+        so_far = vars(self).get("followed_") or not_followed(model)
         if n_rows_of(X):
-            model, so_far = followed(model, so_far, X, Y, issued, parameters)
+            model, so_far = followed(model, so_far, X, Y, issued, parameters, beside)
         self.model_, self.followed_ = model, so_far
         return self.followed_
 
@@ -179,14 +200,21 @@ class FollowsOutcomes:
 
     def _check_log(self, log: Log, model: Model) -> None:
         """Raise where a log belongs to another calibration: its scores are not this decider's."""
-        if log.model.trail not in (model.trail, model.trail[:-1]):
+        has_followed = getattr(model.radii, "n_rows", 0) > 0  # then the last entry stands for the outcomes since
+        if log.model.trail != (model.trail[:-1] if has_followed else model.trail):
             raise ValueError(
                 "This log belongs to another calibration of the decider: its scores are not this one's. Begin a new "
                 "one, OutcomeLog(path, decider), after each fit, recalibrate and refresh."
             )
 
     def refresh(
-        self, X: Any, Y: Any, *, groups: ArrayLike | None = None, parameters: Mapping[Any, Any] | None = None
+        self,
+        X: Any,
+        Y: Any,
+        *,
+        groups: ArrayLike | None = None,
+        parameters: Mapping[Any, Any] | None = None,
+        beside: ArrayLike | None = None,
     ) -> Self:
         """Fit the predictor on one half of newer rows and calibrate on the other; shape, rules and settings stay.
 
@@ -197,6 +225,7 @@ class FollowsOutcomes:
 
         Labels in `groups` mark near-copies, as in `fit`: a group is in one half, and counts once. With a `GroupSplit`
         they are read from its column; a decider that was calibrated with groups is not refreshed without them.
+        `beside` are labels or weights of these rows, as in `decide`.
         """
         decider: Any = self
         model = decider._fitted("refresh")
@@ -218,8 +247,9 @@ class FollowsOutcomes:
                 "This decider was calibrated with groups of near-copies, and rows that are dealt one by one would tear "
                 "them apart. Give groups=, one label a row."
             )
+        check_beside(model.radii, X, beside)
         parts = _halves(n, labels, None if in_time else rng, is_trained)
-        self.model_ = refreshed(model, make, decider._calibrator, X, Y, parameters, parts, seeds[0], labels)
+        self.model_ = refreshed(model, make, decider._calibrator, X, Y, parameters, parts, seeds[0], labels, beside)
         self._followed_anew()
         return self
 
@@ -240,6 +270,7 @@ def followed(
     Y: Any,
     issued: Array | None,
     parameters: Mapping[Any, Any] | None,
+    beside: ArrayLike | None = None,
 ) -> tuple[Model, Followed]:
     """The model and what came of its bounds, after the outcomes Y of the rows X became known.
 
@@ -248,7 +279,7 @@ def followed(
     scores = model.scores(X, Y, parameters)
     at = issued
     if issued is None and not isinstance(model.radii, FollowingRadii):
-        at = model.radii.at(Rows(model.features(X), len(scores)))
+        at = model.radii.at(model.rows(X, beside))
     later, found = after_scores(model, so_far, scores, at, digest_rows(X, model.outcomes(X, Y)))
     return later, replace(found, was_recomputed=so_far.was_recomputed or issued is None)
 
@@ -312,6 +343,7 @@ def refreshed(
     parts: Split,
     seed: int,
     labels: Array | None = None,
+    beside: ArrayLike | None = None,
 ) -> Model:
     """The model with what is trained fitted on one part of newer rows, recalibrated on the other."""
     features, outcomes, values = model.features(X), model.outcomes(X, Y), model.values(X, parameters)
@@ -328,6 +360,7 @@ def refreshed(
         model.radii.alpha,
         None if labels is None else labels[calibrate],
         None if values is None else values[calibrate],
+        None if beside is None else np.asarray(beside)[calibrate],
     )
     return replace(model, family=family).with_radii(radii, digest)
 

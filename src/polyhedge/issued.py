@@ -23,6 +23,7 @@ def issued_radii(
     bounds: Decisions | ArrayLike | None,
     radii: ArrayLike | None = None,
     parameters: Mapping[Any, Any] | None = None,
+    beside: ArrayLike | None = None,
 ) -> Array | None:
     """The radii (N,) of bounds that were issued; None where they are to be computed anew."""
     if bounds is not None and radii is not None:
@@ -40,7 +41,7 @@ def issued_radii(
             f"{'set of outcomes' if model.guarantee == 'outcome' else 'step of a path of plans'}. Give what decide "
             "returned, bounds=decisions, or radii=decisions.radii."
         )
-    placed: Any = model.placed(X, parameters, to_decide=False)
+    placed: Any = model.placed(X, parameters, to_decide=False, beside=beside)
     if np.isnan(costs[placed.regions.has_plan]).any():
         raise ValueError("bounds must be numbers, or infinite where a row had none, got NaN for rows with a decision.")
     return np.asarray(placed.regions.radii_of(costs, placed.radii))

@@ -29,7 +29,7 @@ from polyhedge.regions import PlacedRegions, RegionFamily, ScaledSet, Work
 from polyhedge.regions.family import DEFAULT_WORK
 from polyhedge.robust import Decisions
 from polyhedge.robust.decisions import Labels
-from polyhedge.rows import check_features, check_rows, n_rows_of, one_row
+from polyhedge.rows import check_beside, check_features, check_rows, n_rows_of, one_row
 from polyhedge.sets import Region, Volume
 
 _BLOCK = 262_144
@@ -135,16 +135,27 @@ class Model:
         return features
 
     def placed(
-        self, X: Any, parameters: Mapping[Any, Any] | None = None, work: Work = DEFAULT_WORK, *, to_decide: bool = True
+        self,
+        X: Any,
+        parameters: Mapping[Any, Any] | None = None,
+        work: Work = DEFAULT_WORK,
+        *,
+        to_decide: bool = True,
+        beside: Any = None,
     ) -> Placed:
         """The regions at the rows of X; `parameters` are needed to decide, and where scores depend on them."""
-        values = self.values(X, parameters, needed=to_decide)
-        return self.place(self.features(X), n_rows_of(X), values, work)
+        values, rows = self.values(X, parameters, needed=to_decide), self.rows(X, beside)
+        return Placed(self.family.at(rows.X, values, work), self.radii.at(rows), self.radii.notes(rows))
 
     def place(self, features: Any, n: int, values: Array | None, work: Work = DEFAULT_WORK) -> Placed:
         """The regions at n rows of checked features and flat values (n, t) of the problem's parameters."""
         rows = Rows(features, n)
         return Placed(self.family.at(features, values, work), self.radii.at(rows), self.radii.notes(rows))
+
+    def rows(self, X: Any, beside: Any = None) -> Rows:
+        """What radii may know of new rows: checked features, and what `calibration` asks for beside them."""
+        check_beside(self.radii, X, beside)
+        return Rows(self.features(X), n_rows_of(X), beside=beside)
 
     def values(self, X: Any, parameters: Mapping[Any, Any] | None, *, needed: bool = False) -> Array | None:
         """Flat values (N, t) of the problem's parameters; None where nothing depends on them and none are given."""
@@ -157,9 +168,11 @@ class Model:
         outcomes = self.outcomes(X, Y)
         return scores_of(self.family, self.features(X), outcomes, self.values(X, parameters))
 
-    def decide(self, X: Any, parameters: Mapping[Any, Any] | None = None, work: Work = DEFAULT_WORK) -> Decisions:
+    def decide(
+        self, X: Any, parameters: Mapping[Any, Any] | None = None, work: Work = DEFAULT_WORK, beside: Any = None
+    ) -> Decisions:
         """Decisions with bounds for new rows."""
-        return self.placed(X, parameters, work).decide()
+        return self.placed(X, parameters, work, beside=beside).decide()
 
     def as_rows(self, X: Any) -> Any:
         """X, or one row of it where it is a series by the names of the features; not where it is a column."""
@@ -178,22 +191,22 @@ class Model:
         names = tuple(self.problem.decision_names), tuple(self.problem.outcome_names)
         return Labels(*names, row_labels(X), frame or backend_of(X), promise)
 
-    def region(self, x: Any, parameters: Mapping[Any, Any] | None = None) -> Region:
+    def region(self, x: Any, parameters: Mapping[Any, Any] | None = None, beside: Any = None) -> Region:
         """The region of one row."""
         row = one_row(x)
         if n_rows_of(row) != 1:
             raise ValueError(f"region takes one row, got {n_rows_of(row)}. Call it for each row.")
-        placed = self.placed(row, parameters, to_decide=False)
+        placed = self.placed(row, parameters, to_decide=False, beside=beside)
         if not np.isfinite(placed.radii[0]):
             raise ValueError(
                 f"This row has no region, because its radius is infinite. {placed.notes.get(0, 'Nothing is promised')}."
             )
         return placed.regions.region(0, float(placed.radii[0]))
 
-    def measure(self, X: Any, Y: Any, parameters: Mapping[Any, Any] | None = None) -> RowMeasures:
+    def measure(self, X: Any, Y: Any, parameters: Mapping[Any, Any] | None = None, beside: Any = None) -> RowMeasures:
         """Bound, constraints, realised cost and regret row by row; rows that were not used for fitting."""
         outcomes = self.outcomes(X, Y)
-        placed = self.placed(X, parameters)
+        placed = self.placed(X, parameters, beside=beside)
         return measure_rows(
             self.problem,
             placed.decide(),
@@ -212,9 +225,9 @@ class Model:
             raise ValueError(f"X and Y must have the same number of rows, got {n_rows_of(X)} and {len(outcomes)}.")
         return outcomes
 
-    def mean_volume(self, X: Any, parameters: Mapping[Any, Any] | None = None) -> Volume:
+    def mean_volume(self, X: Any, parameters: Mapping[Any, Any] | None = None, beside: Any = None) -> Volume:
         """Volume of the regions, the mean over the rows that have one; infinite where none has."""
-        placed = self.placed(X, parameters, to_decide=False)
+        placed = self.placed(X, parameters, to_decide=False, beside=beside)
         rows = np.flatnonzero(np.isfinite(placed.radii))
         if len(rows) == len(placed.radii):
             return placed.regions.volume(placed.radii)
@@ -238,13 +251,15 @@ def calibrated_radii(
     alpha: float,
     groups: Any = None,
     values: Array | None = None,
+    beside: Any = None,
 ) -> tuple[Radii, str]:
     """Radii of a family, and a digest of the rows that set them: the one place where radii are set.
 
     The rows must not have trained, learned or chosen anything in the family.
     """
     scores = scores_of(family, features, outcomes, values)
-    return calibrator.calibrate(scores, Rows(features, len(scores), groups), alpha), digest_rows(features, outcomes)
+    rows = Rows(features, len(scores), groups, beside)
+    return calibrator.calibrate(scores, rows, alpha), digest_rows(features, outcomes)
 
 
 def scores_of(family: RegionFamily, features: Any, outcomes: Array, values: Array | None) -> Array:

@@ -31,7 +31,7 @@ from typing import Any
 import numpy as np
 
 from polyhedge._validation import Array
-from polyhedge.calibration import FollowingRadii, Rows
+from polyhedge.calibration import FollowingRadii
 from polyhedge.following import Followed, after_scores, not_followed
 from polyhedge.model import Model
 from polyhedge.problems import DecisionProblem
@@ -134,19 +134,20 @@ class OutcomeLog:
         radii: Array | None = None,
         *,
         parameters: Mapping[Any, Any] | None = None,
+        beside: Any = None,
     ) -> int:
         """Note outcomes of rows, whole or not at all; how many were new. Keys are texts or numbers, each once.
 
         `radii` (N,) are those of the bounds that were issued; without them, those that were noted under the keys, and
-        where nothing was noted, those that the model gives. `parameters` are as in `RobustDecider.decide`. Rows whose
-        keys are known already are left as they are.
+        where nothing was noted, those that the model gives. `parameters` and `beside` are as in `RobustDecider.decide`.
+        Rows whose keys are known already are left as they are.
         """
         model = self.model
         scores, outcomes, values = model.scores(X, Y, parameters), model.outcomes(X, Y), model.values(X, parameters)
         keys = row_keys(keys, len(scores))
         anew: list[float | None] = [None] * len(scores)
         if not isinstance(model.radii, FollowingRadii):
-            anew = model.radii.at(Rows(model.features(X), len(scores))).tolist()
+            anew = model.radii.at(model.rows(X, beside)).tolist()
         now, names = _now(), model.problem.outcome_names
         with self._writing() as database:
             (batch,) = database.execute("SELECT COALESCE(MAX(batch), 0) FROM outcomes").fetchone()

@@ -17,7 +17,15 @@ from scipy import sparse
 from polyhedge._columns import check_same_rows, column_of, names_of
 from polyhedge._frames import as_pandas
 from polyhedge._validation import Array, as_finite, check_alpha, numbers_of
-from polyhedge.calibration import Calibrator, PreparedCalibrator, check_groups, check_labels, minimum_samples
+from polyhedge.calibration import (
+    Calibrator,
+    PreparedCalibrator,
+    beside_of,
+    check_groups,
+    check_labels,
+    minimum_samples,
+    takes_beside,
+)
 from polyhedge.columns.missing import takes_sparse
 from polyhedge.data import GroupSplit, Split, TimeSplit, as_indices, partition_rows, split_rows, take_rows
 from polyhedge.data.ordered import dealt
@@ -240,12 +248,43 @@ def learning_samples(
     return learn_rows, centers, calibrate_rows
 
 
-def prepared(calibrator: Calibrator, X: Any, split: Split, calibrate_rows: IndexArray, alpha: float) -> Calibrator:
+def prepared(
+    calibrator: Calibrator,
+    X: Any,
+    split: Split,
+    calibrate_rows: IndexArray,
+    alpha: float,
+    groups: Any = None,
+    beside: Any = None,
+) -> Calibrator:
     """The calibrator after a look at features of rows that calibrate nothing, where it wants one."""
     if not isinstance(calibrator, PreparedCalibrator):
         return calibrator
-    others = np.setdiff1d(np.concatenate([split.train, split.learn]), calibrate_rows)
-    return calibrator.prepared(take_rows(X, others), len(calibrate_rows), alpha)
+    others, n = np.setdiff1d(np.concatenate([split.train, split.learn]), calibrate_rows), len(calibrate_rows)
+    if groups is not None:  # near-copies count as one, so that one row of each group tells how often categories come
+        others, n = others[np.unique(groups[others], return_index=True)[1]], len(np.unique(groups[calibrate_rows]))
+    known = {} if beside is None else {"beside": beside[others]}
+    return calibrator.prepared(take_rows(X, others), n, alpha, **known)
+
+
+def check_beside(calibrated: Any, X: Any, beside: Any) -> None:
+    """Raise where values beside X are not asked for by the radii, or the calibrator, or are of other rows."""
+    if beside is None:
+        return
+    if not takes_beside(calibrated):
+        raise ValueError(
+            "Nothing is asked for beside X: only calibration=ByCategory(labels) and Weighted(weights), with one value "
+            "for each row of fit, take it. Leave beside= out."
+        )
+    check_same_rows({"X": X, "beside": beside})
+
+
+def beside_in_fit(calibrator: Any, X: Any) -> Any:
+    """What came with the calibrator for the rows of a fit (n,); None where it reads X."""
+    if not takes_beside(calibrator):
+        return None
+    check_same_rows({"X": X, "calibration": calibrator.source.given})
+    return beside_of(calibrator, n_rows_of(X))
 
 
 def training_rows_to_learn_from(

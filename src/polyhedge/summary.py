@@ -30,21 +30,26 @@ def promise_of(model: Model) -> tuple[str, ...]:
         () if is_set else ("It is about the decision that is returned. One that is altered afterwards has no bound.",)
     )
     keeps = " and all uncertain constraints hold" if model.problem.constraint_names else ""
-    whom = (
-        "It is an average over cases. One particular kind of case may be covered less often."
-        if model.radii.kind == "marginal"
-        else f"More exactly, the bound {model.radii.promise()}."
-    )
+    costs = f"{covers}cost is at most the bound that comes with the decision{keeps}"
+    rests = f"This rests on {model.radii.n} calibration rows that did nothing else"
+    lowness = "It says nothing about how low the bound is: poor predictions give bounds that hold but are costly."
+    if model.radii.kind != "marginal":
+        return (
+            f"The promise is that the {costs}. More exactly, it {model.radii.promise()}.",
+            f"{rests}. It needs no assumption on how good the predictions are.",
+            *alone,
+            "It is void if calibration rows were used for anything else.",
+            lowness,
+        )
     return (
-        f"In at least {100 * (1 - model.radii.alpha):.6g} % of cases like those it was calibrated on, the "
-        f"{covers}cost is at most the bound that comes with the decision{keeps}.",
-        f"This rests on {model.radii.n} calibration rows that did nothing else, and on one assumption: new "
+        f"In at least {100 * (1 - model.radii.alpha):.6g} % of cases like those it was calibrated on, the {costs}.",
+        f"{rests}, and on one assumption: new "
         "cases come from the same source as these rows. It needs no assumption on how good the predictions are.",
-        whom,
+        "It is an average over cases. One particular kind of case may be covered less often.",
         *alone,
         "It is void if the world has changed since, or if calibration rows were used for anything else. "
         "Recalibrating on fresh rows restores it for cases that look like them.",
-        "It says nothing about how low the bound is: poor predictions give bounds that hold but are costly.",
+        lowness,
     )
 
 

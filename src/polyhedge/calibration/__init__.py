@@ -9,6 +9,7 @@ nothing else was chosen on the calibration split, then a new score is at most th
 from collections.abc import Mapping
 from typing import Any
 
+from polyhedge.calibration.beside import beside_of, takes_beside
 from polyhedge.calibration.by_category import ByCategory, CategoryRadii
 from polyhedge.calibration.grouped import check_groups, check_labels, grouped_radius
 from polyhedge.calibration.law import coverage_law
@@ -40,6 +41,7 @@ __all__ = [
     "Weighted",
     "WeightedRadii",
     "attained_rank",
+    "beside_of",
     "check_groups",
     "check_labels",
     "conformal_radius",
@@ -48,6 +50,7 @@ __all__ = [
     "grouped_radius",
     "minimum_samples",
     "radii_from_state",
+    "takes_beside",
     "this_model_minimum",
     "this_model_rank",
 ]

@@ -15,8 +15,9 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from polyhedge._columns import column_of, listed
+from polyhedge._columns import listed
 from polyhedge._validation import Array, Mask, check_alpha
+from polyhedge.calibration.beside import BESIDE, Beside, source_of, takes_beside, values_of
 from polyhedge.calibration.marginal import radius_of
 from polyhedge.calibration.radii import Rows
 from polyhedge.calibration.rank import attained_rank, minimum_samples
@@ -27,12 +28,14 @@ _SAFETY = 2
 
 @dataclass(frozen=True)
 class ByCategory:
-    """A radius for each value of one column of X.
+    """A radius for each value of one column of X, or for each of the labels that come beside it.
 
     Parameters
     ----------
-    column : str or int
-        Name of the column, or its position where X is an array. It must be known before the outcome is.
+    column : str, int or labels (n,)
+        Name of the column, or its position where X is an array. It must be known before the outcome is. Or the labels
+        of the rows of `fit`, one each, where the predictor is not to see them; new rows then bring theirs,
+        `decide(X, beside=labels)`.
     otherwise : {"refuse", "marginal"}
         What rows get whose category has too few calibration rows, or none: no bound ("refuse"), or the radius of all
         rows together ("marginal"), which promises nothing for that category. Such rows are marked either way.
@@ -53,38 +56,57 @@ class ByCategory:
     array([38., 18., inf])
     """
 
-    column: str | int
+    column: Any
     otherwise: str = "refuse"
     merged: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "column", source_of(self.column, "column"))
+        object.__setattr__(self, "merged", tuple(map(as_label, self.merged)))
         if self.otherwise not in ("refuse", "marginal"):
             raise ValueError(f'otherwise must be "refuse" or "marginal", got {self.otherwise!r}.')
 
-    def prepared(self, features: Any, n_calibrate: int, alpha: float) -> ByCategory:
+    @property
+    def source(self) -> Any:
+        """Where labels come from."""
+        return self.column
+
+    def prepared(self, features: Any, n_calibrate: int, alpha: float, beside: Any = None) -> ByCategory:
         """The same with rare categories merged, by how often they are among rows that calibrate nothing."""
+        n = len(features) if beside is None else len(beside)
+        labels, counts = np.unique(labels_of(Rows(features, n, beside=beside), self.column), return_counts=True)
+        column = BESIDE if takes_beside(self) else self.column
         if self.merged:
-            return self
-        labels, counts = np.unique(labels_of(features, self.column), return_counts=True)
+            unknown = [label for label in self.merged if label not in set(labels.tolist())]
+            if len(unknown) == len(self.merged):
+                raise ValueError(
+                    f"merged must name categories of {self.column!r}, but none of {listed(self.merged)} is among its "
+                    f"values: {listed(labels.tolist())}. Write them as they stand there."
+                )
+            if unknown:
+                said = f"merged names {listed(unknown)}, which no training row has among {listed(labels.tolist())}."
+                warnings.warn(f"{said} Check how they are written.", RuntimeWarning, stacklevel=4)
+            return self if column is self.column else replace(self, column=column)
         # Calibration rows have no say: a category that is merged because few of them came would be a biased sample.
         expected, order = counts * (n_calibrate / counts.sum()), np.argsort(counts, kind="stable")
         needed = _SAFETY * minimum_samples(alpha)
         n_rare = int((expected < needed).sum())
         if not n_rare:
-            return self
+            return self if column is self.column else replace(self, column=column)
         together = int(np.searchsorted(np.cumsum(expected[order]), needed)) + 1
-        return replace(self, merged=tuple(labels[order[: max(n_rare, together)]].tolist()))
+        return replace(self, column=column, merged=tuple(labels[order[: max(n_rare, together)]].tolist()))
 
     def calibrate(self, scores: Array, rows: Rows, alpha: float) -> CategoryRadii:
         """The conformal radius within each category; calibration rows only."""
-        labels, alpha = labels_of(rows.X, self.column, self.merged), check_alpha(alpha)
+        labels, alpha = labels_of(rows, self.column, self.merged), check_alpha(alpha)
         categories = np.unique(labels)
         members = [labels == category for category in categories]
         enough = [_n_independent(rows.groups, part) >= minimum_samples(alpha) for part in members]
-        self._complain(categories[~np.array(enough)], len(categories), alpha)
+        unit = "rows" if rows.groups is None else "groups"
+        self._complain(categories[~np.array(enough)], len(categories), alpha, unit)
         known = [part for part, is_enough in zip(members, enough, strict=True) if is_enough]
         return CategoryRadii(
-            column=self.column,
+            column=BESIDE if takes_beside(self) else self.column,
             categories=tuple(str(category) for category in categories[enough]),
             radii=np.array([_radius(scores, rows.groups, part, alpha) for part in known]),
             counts=tuple(int(part.sum()) for part in known),
@@ -92,14 +114,15 @@ class ByCategory:
             other=radius_of(scores, rows.groups, alpha) if self.otherwise == "marginal" else np.inf,
             n=len(scores),
             merged=self.merged,
+            is_grouped=rows.groups is not None,
         )
 
-    def _complain(self, few: Any, n_categories: int, alpha: float) -> None:
+    def _complain(self, few: Any, n_categories: int, alpha: float, unit: str) -> None:
         if not len(few):
             return
         said = (
-            f"alpha={alpha} needs at least {minimum_samples(alpha)} calibration rows in each category of "
-            f"{self.column!r}, and {listed(few)} has fewer"
+            f"alpha={alpha} needs at least {minimum_samples(alpha)} calibration {unit} in each category"
+            f"{_of(self.column)}, and {listed(few)} {'has' if len(few) == 1 else 'have'} fewer"
         )
         if len(few) == n_categories:
             raise ValueError(f"{said}. Merge categories, raise alpha or bring more rows.")
@@ -111,7 +134,7 @@ class ByCategory:
 class CategoryRadii:
     """A conformal radius for each category, with the number of rows behind each, and one for all other rows."""
 
-    column: str | int
+    column: Any
     categories: tuple[str, ...]
     radii: Array
     counts: tuple[int, ...]
@@ -119,7 +142,13 @@ class CategoryRadii:
     other: float
     n: int
     merged: tuple[str, ...] = ()
+    is_grouped: bool = False
     kind: ClassVar[str] = "by category"
+
+    @property
+    def source(self) -> Any:
+        """Where labels come from."""
+        return self.column
 
     @property
     def radius(self) -> float:
@@ -138,20 +167,22 @@ class CategoryRadii:
 
     def notes(self, rows: Rows) -> Mapping[int, str]:
         """Rows of categories that have no radius of their own."""
-        labels = self._labels(rows).tolist()
-        text = "The category {!r} of {!r} has too few calibration rows: nothing is promised"
-        known = set(self.categories)
-        return {i: text.format(label, self.column) for i, label in enumerate(labels) if label not in known}
+        labels, known = self._labels(rows).tolist(), set(self.categories)
+        gets = "it has no bound" if np.isinf(self.other) else "its bound is that of all rows together"
+        text = "The category {!r}{} had too few calibration rows, or none, so that nothing is promised for it: {}"
+        return {i: text.format(label, _of(self.column), gets) for i, label in enumerate(labels) if label not in known}
 
     def _labels(self, rows: Rows) -> Any:
-        return labels_of(rows.X, self.column, self.merged)
+        return labels_of(rows, self.column, self.merged)
 
     def promise(self) -> str:
         """What holds, in words."""
         together = f"; {listed(self.merged)} are one category together" if self.merged else ""
+        whose, among = ("a row of a new group", "groups") if self.is_grouped else ("a new row", "rows")
         return (
-            f"holds for a new row of each category of {self.column!r} with probability at least {1 - self.alpha:g}, if "
-            f"it is exchangeable with the calibration rows of that category{together}"
+            f"holds for {whose} in each of {len(self.categories)} categories{_of(self.column)} with probability at "
+            f"least {1 - self.alpha:g}, if it is exchangeable with the calibration {among} of that category{together}; "
+            "nothing is promised for other categories"
         )
 
     def law(self) -> Any:
@@ -160,9 +191,10 @@ class CategoryRadii:
 
     def state(self) -> dict[str, Any]:
         """Plain numbers and texts."""
-        names = ("column", "radii", "alpha", "other", "n")
+        names = ("radii", "alpha", "other", "n", "is_grouped")
         lists = {name: list(getattr(self, name)) for name in ("categories", "counts", "merged")}
-        return {**{name: getattr(self, name) for name in names}, **lists}
+        column = None if takes_beside(self) else self.column
+        return {"column": column, **{name: getattr(self, name) for name in names}, **lists}
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> Self:
@@ -175,20 +207,26 @@ class CategoryRadii:
             raise ValueError("There must be one radius and one number of rows for each category.")
         if not np.isfinite(radii).all() or np.isnan(float(state["other"])) or sum(counts) > int(state["n"]):
             raise ValueError("Radii of categories must be finite, and from no more rows than there are.")
-        column = state["column"] if isinstance(state["column"], int) else str(state["column"])
-        merged = tuple(map(str, state.get("merged", ())))
-        return cls(column, categories, radii, counts, alpha, float(state["other"]), int(state["n"]), merged)
+        column = state["column"]
+        column = BESIDE if column is None else column if isinstance(column, int) else str(column)
+        merged, is_grouped = tuple(map(str, state.get("merged", ()))), state.get("is_grouped") is True
+        return cls(column, categories, radii, counts, alpha, float(state["other"]), int(state["n"]), merged, is_grouped)
 
 
-def labels_of(X: Any, column: str | int, merged: tuple[str, ...] = ()) -> np.ndarray[Any, Any]:
-    """The values of a column as texts (N,), the first of those that are merged for all of them.
-
-    A number is the same category however it is written.
-    """
-    values = column_of(X, column)
-    labels = [f"{value:.17g}" if isinstance(value, Number) else str(value) for value in values]
-    together = set(merged)
+def labels_of(rows: Rows, column: Any, merged: tuple[str, ...] = ()) -> np.ndarray[Any, Any]:
+    """The categories of rows as texts (N,), the first of those that are merged for all of them."""
+    labels, together = map(as_label, values_of(rows, column, "labels")), set(merged)
     return np.array([merged[0] if label in together else label for label in labels], dtype=str)
+
+
+def as_label(value: Any) -> str:
+    """The name of a category: a number is the same however it is written."""
+    return f"{value:.17g}" if isinstance(value, Number) else str(value)
+
+
+def _of(column: Any) -> str:
+    """Of which column, where they are of one."""
+    return "" if isinstance(column, Beside) else f" of {column!r}"
 
 
 def _radius(scores: Array, groups: Any, part: Mask, alpha: float) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from polyhedge.calibration.by_category import ByCategory
 from polyhedge.calibration.marginal import Marginal
@@ -15,16 +16,24 @@ from polyhedge.calibration.weighted import Weighted
 _MAKERS: dict[str, tuple[Callable[[str], Calibrator], str, bool]] = {
     "marginal": (lambda _: Marginal(), "", False),
     "by-category": (ByCategory, "COLUMN", True),
-    "this-model": (lambda delta: ThisModel(float(delta or 0.05)), "DELTA", False),
+    "this-model": (lambda delta: ThisModel(_number(delta or "0.05")), "DELTA", False),
     "weighted": (lambda column: Weighted(weights=column), "COLUMN", True),
-    "recent": (lambda half_life: Recent(float(half_life)), "HALF_LIFE", True),
-    "online": (lambda step: Online(float(step) if step else "auto"), "STEP", False),
+    "recent": (lambda half_life: Recent(_number(half_life)), "HALF_LIFE", True),
+    "online": (lambda step: Online(_number(step) if step else "auto"), "STEP", False),
 }
 """For each word: what it makes, what may follow a colon, and whether it must."""
 WORDS = ", ".join(
     name + (f":{more}" if needed else f"[:{more}]" if more else "") for name, (_, more, needed) in _MAKERS.items()
 )
 """What can be asked for."""
+
+
+def _number(text: str) -> Any:
+    """The number that a text holds, or the text: the calibrator says what it must be."""
+    try:
+        return float(text)
+    except ValueError:
+        return text
 
 
 def calibrator_named(text: str) -> Calibrator:

@@ -54,11 +54,13 @@ class Rows:
     X : features, as the predictor takes them: a data frame, or an array without names.
     n : how many rows they are.
     groups : (n,) labels of calibration rows that are near-copies of each other; None where there are none.
+    beside : (n,) what the calibrator asks of rows beside X, such as labels of categories; None where it asks nothing.
     """
 
     X: Any
     n: int
     groups: Any = None
+    beside: Any = None
 
 
 class Radii(Protocol):
@@ -116,8 +118,11 @@ class Calibrator(Protocol):
 class PreparedCalibrator(Calibrator, Protocol):
     """A calibrator that first looks at features of rows that calibrate nothing."""
 
-    def prepared(self, features: Any, n_calibrate: int, alpha: float) -> Calibrator:
-        """What calibrates, after a look at features of training and learning rows; `n_calibrate` rows will."""
+    def prepared(self, features: Any, n_calibrate: int, alpha: float, beside: Any = None) -> Calibrator:
+        """What calibrates, after a look at features of training and learning rows; `n_calibrate` rows will.
+
+        `beside` are values of the same rows that came with the calibrator.
+        """
 
 
 @runtime_checkable

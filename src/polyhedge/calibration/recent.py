@@ -46,8 +46,12 @@ class Recent:
     half_life: float
 
     def __post_init__(self) -> None:
-        if isinstance(self.half_life, bool) or not 0 < self.half_life < math.inf:
-            raise ValueError(f"half_life must be a number of rows above zero, got {self.half_life!r}.")
+        is_number = isinstance(self.half_life, (int, float, np.integer, np.floating)) and self.half_life is not True
+        if not is_number or not 0 < self.half_life < math.inf:
+            raise ValueError(
+                f"half_life must be a number of rows above zero, got {self.half_life!r}. Spans of time are not known "
+                "here: count the rows that they hold, 30 for 30 days of one row each."
+            )
 
     def calibrate(self, scores: Array, rows: Rows, alpha: float) -> RecentRadius:
         """The radius of scores in time order, the newest last; calibration rows only."""

@@ -8,13 +8,13 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from polyhedge._columns import column_of
 from polyhedge._validation import Array, check_alpha, check_count
+from polyhedge.calibration.beside import BESIDE, Beside, source_of, takes_beside, values_of
 from polyhedge.calibration.density_ratio import ClassifierRatio, LogisticRatio, fitted_ratio
 from polyhedge.calibration.radii import Rows
 from polyhedge.calibration.weighted_rank import WeightedScores, as_weights
 
-_Source = str | int | Callable[[Any], Any]
+_Source = str | int | Callable[[Any], Any] | Beside
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,8 +27,9 @@ class Weighted:
 
     Parameters
     ----------
-    weights : str, int or callable
-        The likelihood ratio, where it is known: a column of X by name or position, or a function of X.
+    weights : str, int, callable or numbers (n,)
+        The likelihood ratio, where it is known: a column of X by name or position, or a function of X. Or the weights
+        of the rows of `fit`, one each; new rows then bring theirs, `decide(X, beside=weights)`, in the same unit.
     density_ratio : "logistic" or classifier with predict_proba
         What estimates it otherwise, from features only: those of `fit` that calibrate nothing, and of `target`. The
         promise is then approximate, as good as the estimate.
@@ -48,7 +49,7 @@ class Weighted:
     array([94., 95., inf])
     """
 
-    weights: _Source | None = None
+    weights: Any = None
     density_ratio: Any = None
     target: Any = field(default=None, repr=False)
 
@@ -57,11 +58,18 @@ class Weighted:
             raise ValueError("Give either weights, where the likelihood ratio is known, or density_ratio and target.")
         if self.density_ratio is not None and self.target is None:
             raise ValueError("density_ratio needs target, features like those of the rows to decide.")
+        if self.weights is not None:
+            object.__setattr__(self, "weights", source_of(self.weights, "weights"))
 
-    def prepared(self, features: Any, n_calibrate: int, alpha: float) -> Weighted:
+    @property
+    def source(self) -> Any:
+        """Where weights come from; None where they are yet to be estimated."""
+        return self.weights
+
+    def prepared(self, features: Any, n_calibrate: int, alpha: float, beside: Any = None) -> Weighted:
         """The same with the ratio estimated from rows that calibrate nothing; itself where the ratio is known."""
         if self.weights is not None:
-            return self
+            return Weighted(BESIDE) if takes_beside(self) else self
         return Weighted(fitted_ratio(self.density_ratio, features, self.target))
 
     def calibrate(self, scores: Array, rows: Rows, alpha: float) -> WeightedRadii:
@@ -75,13 +83,23 @@ class Weighted:
                 "The density ratio is not estimated yet. fit does so; before recalibrate alone, call "
                 "prepared(X, n, alpha) with features of rows that do not calibrate."
             )
-        counted = WeightedScores.of(scores, weights_of(rows.X, self.weights))
-        return WeightedRadii(self.weights, counted, check_alpha(alpha), len(scores))
+        counted = WeightedScores.of(scores, weights_of(rows, self.weights))
+        source = BESIDE if takes_beside(self) else self.weights
+        return WeightedRadii(source, counted, check_alpha(alpha), len(scores))
 
 
-def weights_of(X: Any, source: _Source) -> Array:
+def weights_of(rows: Rows, source: _Source) -> Array:
     """Weights (N,) of rows."""
-    return as_weights(np.asarray(source(X) if callable(source) else column_of(X, source), dtype=np.float64))
+    values = source(rows.X) if callable(source) else values_of(rows, source, "weights")
+    try:
+        weights = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        where = "" if callable(source) or isinstance(source, Beside) else f" in the column {source!r}"
+        raise ValueError(
+            f"Weights{where} must be numbers, which say how much more often a row comes among those to decide than it "
+            f"came in the past: {error}. Name a column of numbers, or calibrate by-category where it holds kinds."
+        ) from error
+    return as_weights(weights)
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,7 +129,7 @@ class WeightedRadii:
 
     def at(self, rows: Rows) -> Array:
         """The radius of each row (N,), infinite where the calibration rows weigh too little beside it."""
-        return self.counted.radii(weights_of(rows.X, self.source), self.alpha)
+        return self.counted.radii(weights_of(rows, self.source), self.alpha)
 
     def notes(self, rows: Rows) -> Mapping[int, str]:
         """Rows without a bound."""
@@ -127,7 +145,7 @@ class WeightedRadii:
         return (
             f"{held} under another law of the features, {told or 'if the weights are its likelihood ratio'} and "
             "outcomes depend on features as in the calibration rows, which count as "
-            f"{self.counted.n_effective:.0f} equal ones"
+            f"{self.counted.n_effective:.0f} equal ones; rows without a bound count as held"
         )
 
     def law(self) -> Any:
@@ -137,6 +155,8 @@ class WeightedRadii:
     def state(self) -> dict[str, Any]:
         """Arrays, numbers and texts; a ValueError where weights come from code."""
         kept = {"alpha": self.alpha, "n": self.n, **self.counted.state()}
+        if isinstance(self.source, Beside):
+            return {**kept, "column": None}
         if isinstance(self.source, (str, int)):
             return {**kept, "column": self.source}
         if isinstance(self.source, (LogisticRatio, ClassifierRatio)):
@@ -150,7 +170,10 @@ class WeightedRadii:
         counted.radii([1.0], 0.5)  # weights that cannot be added are refused here and not at the first row
         if len(counted.scores) > n:
             raise ValueError(f"{len(counted.scores)} scores cannot come from {n} rows.")
-        source: _Source = LogisticRatio.from_state(state["ratio"]) if "ratio" in state else state["column"]
-        if not callable(source) and (isinstance(source, bool) or not isinstance(source, (str, int))):
+        source: Any = LogisticRatio.from_state(state["ratio"]) if "ratio" in state else state["column"]
+        source = BESIDE if source is None else source
+        if not (callable(source) or source is BESIDE) and (
+            isinstance(source, bool) or not isinstance(source, (str, int))
+        ):
             raise ValueError(f"Weights must be in a column by name or position, got {source!r}.")
         return cls(source, counted, check_alpha(state["alpha"]), n)

@@ -248,6 +248,8 @@ class Decisions:
         fine = self.is_optimal | (self.status == Status.FINISHED)
         counts = Counter(str(status) for status in self.status[~fine])
         parts = [f"{count} of {len(self)} decisions: {message}" for message, count in counts.most_common()]
+        n_unbounded = int((np.isposinf(self.cost_bound) & fine).sum())
+        parts += [f"{n_unbounded} of {len(self)} decisions: no finite bound"] * (n_unbounded > 0)
         details = sorted({text for text in self.detail if text})
         return ". ".join(parts + details[:3])
 

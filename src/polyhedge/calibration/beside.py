@@ -1,0 +1,83 @@
+"""Labels and weights beside X, one a row: those of fit's rows come with the calibrator, later ones with the rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from numbers import Integral
+from typing import Any, Self
+
+import numpy as np
+
+from polyhedge._columns import column_of
+from polyhedge.calibration.radii import Rows
+
+__all__ = ["BESIDE", "Beside", "beside_of", "source_of", "takes_beside", "values_of"]
+
+
+@dataclass(frozen=True, repr=False)
+class Beside:
+    """One value a row that is no column of X; none where new rows bring their own.
+
+    `given` is what they were read from: it may have an index, which must be that of X.
+    """
+
+    values: tuple[Any, ...] = ()
+    given: Any = field(default=None, compare=False)
+
+    @classmethod
+    def of(cls, given: Any, what: str) -> Self:
+        """Those of an array, a series or a list."""
+        array = np.asarray(given)
+        if array.ndim != 1 or not array.size:
+            raise ValueError(
+                f"{what} must be a column of X, by its name or position, or one value for each row of fit, got "
+                f"{'nothing' if given is None else f'an array of shape {array.shape}'}."
+            )
+        return cls(tuple(array.tolist()), given)
+
+    def __repr__(self) -> str:
+        return f"<{len(self.values)} values beside X>" if self.values else "<values beside X>"
+
+
+BESIDE = Beside()
+"""New rows bring their own."""
+
+
+def source_of(given: Any, what: str) -> Any:
+    """A column by name or position as it is, a function too, and one value a row as `Beside`."""
+    is_column = isinstance(given, str) or (isinstance(given, Integral) and not isinstance(given, bool))
+    return given if is_column or isinstance(given, Beside) or callable(given) else Beside.of(given, what)
+
+
+def values_of(rows: Rows, source: Any, what: str) -> Sequence[Any]:
+    """The values of rows: from a column of X, or those that came beside it; `what` they are called."""
+    if not isinstance(source, Beside):
+        return column_of(rows.X, source)
+    found = source.values if rows.beside is None else rows.beside
+    if rows.beside is None and not source.values:
+        raise ValueError(
+            f"The {what} were given to fit beside X, so that new rows need theirs: give them with the rows, as in "
+            f"decide(X, beside={what}), or make them a column of X and name it in calibration."
+        )
+    if np.shape(found) != (rows.n,):
+        raise ValueError(f"{what} must be one value for each of these {rows.n} rows, got shape {np.shape(found)}.")
+    return list(np.asarray(found).tolist())
+
+
+def takes_beside(calibrated: Any) -> bool:
+    """Whether a calibrator, or the radii that it made, need values beside X."""
+    return isinstance(getattr(calibrated, "source", None), Beside)
+
+
+def beside_of(calibrator: Any, n: int) -> Any:
+    """What came with the calibrator for the n rows of a fit; None where it reads X."""
+    source = getattr(calibrator, "source", None)
+    if not isinstance(source, Beside):
+        return None
+    if len(source.values) != n:
+        raise ValueError(
+            f"{type(calibrator).__name__} must have one value for each of the {n} rows of this fit, got "
+            f"{len(source.values)}. Where rows are split or left out before fit, make them a column of X."
+        )
+    return np.array(source.values)
