@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from numbers import Integral
 from typing import Any
 
-__all__ = ["check_same_rows", "column_of", "listed", "names_of", "select_columns"]
+__all__ = ["check_same_rows", "column_of", "is_missing", "listed", "names_of", "select_columns"]
 
 
 def names_of(table: Any) -> tuple[str, ...] | None:
@@ -124,6 +124,18 @@ def column_of(X: Any, column: str | int) -> list[Any]:
             "or a data frame."
         )
     return list(X[:, column].tolist())
+
+
+def is_missing(value: Any) -> bool:
+    """Whether a value of a column stands for none: None, NaN, or what pandas has for it.
+
+    Examples
+    --------
+    >>> [is_missing(value) for value in (None, float("nan"), 0.0, "")]
+    [True, True, False, False]
+    """
+    # A value that is not itself is NaN or NaT; pandas' own missing value answers neither way.
+    return value is None or type(value).__name__ == "NAType" or bool(value != value)
 
 
 def listed(names: Sequence[Any], most: int = 8) -> str:

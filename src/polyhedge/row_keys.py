@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from numbers import Integral, Number
 from typing import Any
 
+from polyhedge._columns import is_missing
+
 __all__ = ["row_keys"]
 
 
@@ -24,7 +26,7 @@ def row_keys(keys: Iterable[Any], n: int | None = None, what: str = "keys") -> l
     values = list(keys)
     if n is not None and len(values) != n:
         raise ValueError(f"There must be one key for each of {n} rows, got {len(values)}.")
-    missing = [i for i, value in enumerate(values) if _is_missing(value)]
+    missing = [i for i, value in enumerate(values) if is_missing(value) or value == ""]
     if missing:
         raise ValueError(
             f"{what} must name every row, but {len(missing)} row(s) have no name, the first is row {missing[0] + 1}. "
@@ -35,11 +37,6 @@ def row_keys(keys: Iterable[Any], n: int | None = None, what: str = "keys") -> l
     if count > 1:
         raise ValueError(f"{what} must name each row once, but {key!r} stands there {count} times.")
     return texts
-
-
-def _is_missing(value: Any) -> bool:
-    # A value that is not itself is NaN or NaT; pandas' own missing value answers neither way.
-    return value is None or type(value).__name__ == "NAType" or bool(value != value) or value == ""
 
 
 def _text(value: Any) -> str:

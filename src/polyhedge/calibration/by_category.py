@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from polyhedge._columns import listed
+from polyhedge._columns import is_missing, listed
 from polyhedge._validation import Array, Mask, check_alpha
 from polyhedge.calibration.beside import BESIDE, Beside, source_of, takes_beside, values_of
 from polyhedge.calibration.marginal import radius_of
@@ -220,7 +220,9 @@ def labels_of(rows: Rows, column: Any, merged: tuple[str, ...] = ()) -> np.ndarr
 
 
 def as_label(value: Any) -> str:
-    """The name of a category: a number is the same however it is written."""
+    """The name of a category: a number is the same however it is written, and missing values are one category."""
+    if is_missing(value):
+        return "(missing)"
     return f"{value:.17g}" if isinstance(value, Number) else str(value)
 
 

@@ -152,6 +152,7 @@ def _decided(frame: Any, reasons: Any, notes: Any, out: str) -> dict[str, Any]:
         "n_rows": len(frame),
         "status": dict(Counter(frame["status"])),
         "mean_cost_bound": float(finite.mean()) if len(finite) else None,
+        "without_bound": int(np.isposinf(bounds).sum()),
         "reasons": dict(Counter(reason for reason in reasons if reason).most_common(5)),
         "oddities": dict(Counter(note for note in notes if note).most_common(5)),
     }
@@ -162,6 +163,8 @@ def _tell_decided(summary: dict[str, Any], to_stderr: bool) -> None:
     say(f"{summary['n_rows']} rows: {counts}", err=to_stderr)
     if not to_stderr:
         say(f"Decisions: {summary['decisions']}")
+    if summary["without_bound"]:
+        say(f"without a bound ({summary['without_bound']} row(s)): nothing is promised; their notes say why", err=True)
     for text, count in summary["reasons"].items():
         say(f"not decided ({count} row(s)): {text}", err=True)
     for text, count in summary["oddities"].items():
