@@ -185,7 +185,7 @@ def write_calibrators(folder: Path) -> None:
         "tracking": Online(0.05, follow="radius"),
     }
     for name, calibrator in others.items():
-        save(folder, name, fitted(predictor=Ridge(), calibration=calibrator))
+        save(folder, name, fitted(predictor=Ridge(), calibration=calibrator, split="time"))
     online = fitted(predictor=Ridge(), calibration=Online(window=60))
     online.update(X[:20], Y[:20])
     save(folder, "online", online)

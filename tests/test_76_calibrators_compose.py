@@ -147,7 +147,7 @@ def test_near_copies_are_counted_once_or_refused_with_the_reason(
     calibration: Calibrator, reason: str | None, guarantee: str
 ) -> None:
     settings: Any = {"calibration": calibration, "guarantee": guarantee, "learner": ph.learners.OneSidedBox()}
-    decider = ph.RobustDecider(PROBLEM, "precomputed", alpha=0.2, random_state=0, **settings)
+    decider = ph.RobustDecider(PROBLEM, "precomputed", alpha=0.2, split="time", **settings)
     if reason is not None:
         with pytest.raises(ValueError, match=reason):
             decider.fit(X, Y, groups=GROUPS)
@@ -202,6 +202,15 @@ class TestWords:
     def test_wrong_settings_of_calibrators(self, make: Any, said: str) -> None:
         with pytest.raises(ValueError, match=said):
             make()
+
+    def test_rows_weighed_by_their_age_without_an_order_of_time_are_warned_of(self) -> None:
+        learner = ph.learners.OneSidedBox()
+        decider = ph.RobustDecider(PROBLEM, "precomputed", learner=learner, calibration=Recent(60), random_state=0)
+        with pytest.warns(
+            RuntimeWarning, match=r"Recent\(half_life=60\) weighs calibration rows by their age, but a random"
+        ):
+            decider.fit(X, Y)
+        decider.fit(X, Y, learn=np.arange(120), calibrate=np.arange(120, 240))
 
     def test_categories_merged_by_hand_are_the_same_however_they_are_written(self) -> None:
         past = np.repeat([[1.0], [2.0], [3.0]], 30, axis=0)

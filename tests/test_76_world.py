@@ -43,7 +43,7 @@ SHIFT = Weighted(density_ratio="logistic", target=rows(100, seed=5)[0] + [1.0, 0
 )
 def test_fit_decide_recalibrate_and_a_file_keep_one_promise(calibration: Calibrator, tmp_path: Path) -> None:
     X, Y = rows()
-    fitted = decider(calibration=calibration).fit(X, Y)
+    fitted = decider(calibration=calibration, split="time").fit(X, Y)
     new = rows(5, seed=1)[0]
     fitted.save(tmp_path / "model.phm")
     twin = ph.load(tmp_path / "model.phm")

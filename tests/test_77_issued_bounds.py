@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 import polyhedge as ph
 from polyhedge import cli
 from polyhedge.calibration import Calibrator, Marginal, Online
+from polyhedge.regions.guard import PlacedGuard, Planned
 from polyhedge.row_keys import row_keys
 
 
@@ -41,18 +42,18 @@ def _fitted(calibration: Calibrator | None, guarantee: str) -> ph.RobustDecider:
 
 @pytest.mark.parametrize("calibration", [Marginal(), Online(0.05), Online()], ids=str)
 def test_bounds_on_costs_count_as_the_decisions_that_have_them(calibration: Calibrator) -> None:
-    X, Y = rows(120, 1)
+    X, Y = rows(60, 1)
     by_decisions, by_costs, by_radii = (fitted(calibration) for _ in range(3))
-    issued = [by_decisions.decide(X[:60])]
+    issued = [by_decisions.decide(X[:30])]
     for each in (by_decisions, by_costs, by_radii):  # the radius moves on while outcomes are awaited
         each.update(*rows(15, 3))
-    issued.append(by_decisions.decide(X[60:]))
-    for part, decisions in zip((slice(60), slice(60, None)), issued, strict=True):
+    issued.append(by_decisions.decide(X[30:]))
+    for part, decisions in zip((slice(30), slice(30, None)), issued, strict=True):
         told = by_decisions.update(X[part], Y[part], decisions)
         by_costs.update(X[part], Y[part], decisions.cost_bound)
         by_radii.update(X[part], Y[part], radii=decisions.radii)
         realised = by_decisions.problem_.evaluate(decisions.flat, Y[part])
-        assert told.missed[-60:].tolist() == (realised > decisions.cost_bound + 1e-9).tolist()
+        assert told.missed[-30:].tolist() == (realised > decisions.cost_bound + 1e-9).tolist()
     for other in (by_costs, by_radii):
         assert other.followed_.missed.tolist() == by_decisions.followed_.missed.tolist()
         assert other.radius_ == by_decisions.radius_
@@ -60,11 +61,24 @@ def test_bounds_on_costs_count_as_the_decisions_that_have_them(calibration: Cali
 
 
 def test_cost_equal_to_its_bound_keeps_to_it() -> None:
-    decider, (X, Y) = fitted(), rows(200, 2)
+    decider, (X, Y) = fitted(), rows(60, 2)
     costs = decider.problem_.evaluate(decider.decide(X).flat, Y)
     assert not decider.update(X, Y, costs).missed.any()
     assert fitted().update(X, Y, np.nextafter(costs, -np.inf) - 1e-9).missed.all()
-    assert fitted().update(X, Y, np.full(200, np.inf)).coverage is None
+    assert fitted().update(X, Y, np.full(60, np.inf)).coverage is None
+
+
+def test_radius_behind_a_bound_is_never_too_small_by_rounding() -> None:
+    """A row whose score is the radius itself is covered, although v + r - v may be less than r in floats."""
+    rng, n = np.random.default_rng(0), 2000
+    v, r = 1e3 * rng.normal(size=n), rng.normal(size=n)
+    planned = Planned(np.zeros((n, 1)), v, np.full(n, ph.Status.FINISHED, dtype=object))
+    placed = PlacedGuard(fitted().problem_, np.zeros((n, 1)), np.zeros((n, 0)), planned)
+    found = placed.radii_of(v + r, own=np.zeros(n))
+    assert (v + r - v < r).any()
+    assert (found >= r).all()
+    assert found == pytest.approx(r, abs=1e-11)
+    assert (placed.radii_of(v + r, own=r) == r).all()
 
 
 def test_bounds_that_cannot_be_held_against_outcomes_are_refused() -> None:

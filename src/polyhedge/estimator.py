@@ -52,7 +52,7 @@ from polyhedge.rows import (
     rows_for,
     split_into_parts,
 )
-from polyhedge.settings import NestedSettings, guarantee_in_force, warn_if_fitted
+from polyhedge.settings import NestedSettings, guarantee_in_force, warn_if_fitted, warn_if_unordered
 
 _SETTINGS = ("predictor", "learner", "split", "random_state", "calibration", "guarantee", "plan", "caution")
 _LOG = logging.getLogger(__name__)
@@ -259,6 +259,7 @@ class RobustDecider(FollowsOutcomes, Decides, Telling, NestedSettings):
         check_settings(self.problem, self.alpha, self.learner, self.split, self.calibration, self.guarantee)
         check_plan(self.plan, self.caution, self.guarantee, self.learner)
         warn_if_fitted(self.predictor)
+        warn_if_unordered(self.calibration, self.split, calibrate)
         check_rows(X, Y, groups, train=train, learn=learn, calibrate=calibrate)
         values = parameter_rows(self.problem.parameters, from_columns(parameters, X), n_rows_of(X))
         beside = beside_in_fit(self.calibration, X)

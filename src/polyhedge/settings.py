@@ -13,6 +13,7 @@ from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted
 
 from polyhedge.columns.missing import takes_nan, takes_sparse
+from polyhedge.data import TimeSplit
 from polyhedge.problems import DecisionProblem
 
 __all__ = ["NestedSettings", "guarantee_in_force", "warn_if_fitted"]
@@ -88,6 +89,18 @@ def _fields(part: Any) -> list[str]:
 def _is_settings(part: Any) -> bool:
     """Learners, plans and calibrators are frozen records; a problem is one too, but is no setting."""
     return is_dataclass(part) and not isinstance(part, type) and not hasattr(part, "written")
+
+
+def warn_if_unordered(calibration: Any, split: Any, calibrate: Any) -> None:
+    """Warn where rows that are weighed by their age come in no order of time."""
+    in_time = isinstance(split, (str, TimeSplit)) or calibrate is not None  # rows that are given are in an order
+    if getattr(calibration, "needs_order", False) and not in_time:
+        warnings.warn(
+            f"{calibration!r} weighs calibration rows by their age, but a random split has no order of time, so that "
+            'the weights mean nothing. Take split="time" or a TimeSplit, or Marginal().',
+            RuntimeWarning,
+            stacklevel=4,
+        )
 
 
 def warn_if_fitted(predictor: Any) -> None:

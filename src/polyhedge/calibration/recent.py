@@ -29,7 +29,8 @@ class Recent:
     Parameters
     ----------
     half_life : float
-        In rows. Shorter follows faster and needs larger radii: the weights must add up to (1 - alpha) / alpha.
+        In rows, which must be in time order: `split="time"` or a `TimeSplit`. Shorter follows faster and needs larger
+        radii: the weights must add up to (1 - alpha) / alpha.
 
     References
     ----------
@@ -44,6 +45,7 @@ class Recent:
     """
 
     half_life: float
+    needs_order: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         is_number = isinstance(self.half_life, (int, float, np.integer, np.floating)) and self.half_life is not True

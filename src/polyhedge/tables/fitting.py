@@ -223,6 +223,9 @@ def _doubts(
             *doubts.few_rows_doubt(n_units, decider.alpha_, rows.unit),
             *([] if rows.groups is not None else doubts.groups_doubt(inside, categories(rows.X, split.calibrate))),
         ]
+    if rows.times is None and getattr(decider.calibration, "needs_order", False):
+        text = "rows are weighed by their age, but without --time-column they have none: the weights mean nothing."
+        about_radius.append(Doubt(doubts.Code.ORDER, f"{doubts.Code.ORDER}: {text} Give --time-column."))
     return [
         *_drift(decider, rows, split, held_out, outcomes),
         *about_radius,
