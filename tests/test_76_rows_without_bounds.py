@@ -91,6 +91,15 @@ def test_where_no_row_has_a_bound_everything_says_so(guarantee: str, tmp_path: P
     assert "unknown (no rows)" in str(found)
     with pytest.raises(ValueError, match=r"has no region, because its radius is infinite. So many of the last bounds"):
         decider.region(X[0])
+    decider.report(tmp_path / "page.html", X, Y)
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "None of 30 rows that the model had not seen has a finite bound" in page
+    assert "of 30 held-out rows have no finite bound" in page
+    assert "nan %" not in page
+
+
+def test_backtest_tells_both_shares() -> None:
+    decider = fitted(Online(0.5), "cost")
     backtest = ph.backtest(decider, *rows(200, 4), every=100)
     assert backtest.coverage.n + sum(period.n_without_bound for period in backtest.periods) == 100
     assert backtest.not_missed.n == 100
@@ -127,14 +136,13 @@ def test_commands_and_pages_tell_rows_without_a_bound(tmp_path: Path) -> None:
     told = json.loads(run("evaluate", model, data, "--json"))["all"]
     assert told["without_bound"]["value"] == N_NONE / (N + N_NONE)
     assert told["coverage"]["n"] == N
-    assert "no bound" in run("evaluate", model, data, "--by", "store")
-    assert f"on {N} rows with a bound" in run("evaluate", model, data)
+    by_store = run("evaluate", model, data, "--by", "store")
+    assert f"on {N} rows with a bound" in by_store
+    assert "rows  no bound  " in by_store
     run("update", model, data, "--key", "id")
     assert f"{N_NONE} of {N + N_NONE} rows had no bound" in run("monitor", model, "--out", page)
     assert "rows without a bound" in Path(page).read_text(encoding="utf-8")
     assert json.loads(run("monitor", model, "--json"))["coverage"] == told["coverage"]["value"]
-    run("report", model, "--data", data, "--out", page)
-    assert "of 50 held-out rows have no finite bound" in Path(page).read_text(encoding="utf-8")
 
 
 def test_share_of_no_rows_is_unknown() -> None:

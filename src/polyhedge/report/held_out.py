@@ -138,6 +138,9 @@ def _row(name: str, cost: Array, oracle: Array, level: float) -> list[Cell]:
 
 def _sentence(held_out: HeldOut) -> str:
     found = held_out.evaluation
+    if not found.coverage.n:
+        n_rows = found.without_bound.n
+        return f"None of {n_rows} rows that the model had not seen has a finite bound, so that nothing was promised."
     n, inside, held = found.coverage.n, _share(found.coverage), _share(found.bound_held)
     if held_out.has_groups:
         inside, held = (f"{100 * share.value:.1f} %" for share in (found.coverage, found.bound_held))

@@ -408,4 +408,4 @@ def _number(value: float) -> str:
 
 
 def _percent(share: float) -> str:
-    return f"{100 * share:.1f} %".replace(".0 %", " %")
+    return "unknown" if share != share else f"{100 * share:.1f} %".replace(".0 %", " %")
