@@ -15,6 +15,8 @@ from scipy.optimize import linprog
 from sklearn.linear_model import LinearRegression
 
 import polyhedge as ph
+from polyhedge.learners import Samples
+from polyhedge.learners.own_units import OwnUnits
 from polyhedge.problems.checks import outside_support
 from polyhedge.robust import Adversary, decide
 from polyhedge.sets import Ball, Box, Ellipsoid, Polyhedron, UnionOfBalls
@@ -561,6 +563,26 @@ def test_a_learned_set_is_the_same_to_the_last_bit_in_units_of_powers_of_two(nam
 
 
 @pytest.mark.parametrize("make", [in_two_parts, orders])
+def test_a_learner_sees_the_same_numbers_in_every_unit(make: Any) -> None:
+    residuals, centers = np.random.default_rng(1).normal(size=(2, 25, 2))
+    residuals[:, 1] *= 0.01  # an outcome that is small beside the other keeps its digits
+
+    def seen(outcome: float, cost: float) -> tuple[Samples, np.ndarray]:
+        samples = OwnUnits.of(Samples(outcome * residuals, outcome * centers, make(outcome, cost, 1.0), 0.2)).samples
+        return samples, np.concatenate([np.ravel(part) for part in vars(samples.problem.pieces).values()])
+
+    usual, coefficients = seen(1.0, 1.0)
+    size = np.abs(usual.residuals).mean(axis=0)
+    unit = np.abs(residuals).mean()
+    assert (np.abs(usual.residuals - residuals / unit).max(axis=0) <= 1e-9 * size).all()
+    for units in ((1e3, 0.01), (3.7, 1e-6), (1e8, 1.0), (1e-6, 7e7)):
+        found, others = seen(*units)
+        assert np.array_equal(found.residuals, usual.residuals)
+        assert np.array_equal(found.centers, usual.centers)
+        assert np.array_equal(others, coefficients)
+
+
+@pytest.mark.parametrize("make", [in_two_parts, orders])
 def test_a_certificate_is_the_same_wherever_outcomes_lie_and_in_any_unit(make: Any) -> None:
     residuals, centers = np.random.default_rng(2).normal(size=(2, 30, 2))
     usual = ph.learners.lower_bound(ph.learners.Samples(residuals, centers, make(1.0, 1.0, 1.0), 0.2))
@@ -588,7 +610,7 @@ def test_a_learner_that_proves_nothing_does_not_call_its_set_optimal() -> None:
 
 @pytest.mark.parametrize("predictor", [None, LinearRegression(), "precomputed"], ids=["default", "linear", "given"])
 @pytest.mark.parametrize("make", [in_two_parts, pytest.param(orders, marks=pytest.mark.slow)])
-def test_whole_fits_are_the_same_to_the_last_bit_in_units_of_powers_of_two(predictor: Any, make: Any) -> None:
+def test_whole_fits_are_the_same_in_all_units(predictor: Any, make: Any) -> None:
     rng = np.random.default_rng(0)
     X, B = rng.normal(size=(240, 3)), rng.normal(size=(3, 2))
     Y = X @ B + rng.normal(size=(240, 2)) * (0.3 + np.abs(X[:, :1]))
@@ -604,4 +626,6 @@ def test_whole_fits_are_the_same_to_the_last_bit_in_units_of_powers_of_two(predi
         arrays = found.cost_bound / cost, found.z / decision, found.worst_outcome / outcome
         return [array.tolist() for array in arrays]
 
-    assert decided(*ALL_AT_ONCE) == decided(1.0, 1.0, 1.0)
+    usual = decided(1.0, 1.0, 1.0)
+    assert decided(*ALL_AT_ONCE) == usual
+    assert decided(1e3, 0.01, 1.0)[0] == pytest.approx(usual[0], rel=1e-9)

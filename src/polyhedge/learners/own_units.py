@@ -1,7 +1,9 @@
 """Samples and problem in units of their own, so that no learner's tolerance depends on the user's.
 
-Residuals are of size 1 there, outcomes count from their middle where that is far from 0, and so do costs, which differ
-by about 1 over the residuals. All units are powers of two: samples in other units give the same set to the last bit.
+Residuals are of mean size 1 there, outcomes count from their middle where that is far from 0, and so do costs, which
+differ by about 1 over the residuals. A search may turn at the last bit of a number, and that is what another unit
+changes: samples are rounded to nine digits of their size, so that a learner sees the same numbers in every unit. In
+units that are powers of two times others it gives the same set to the last bit.
 """
 
 from __future__ import annotations
@@ -29,6 +31,9 @@ _FEW = 256
 """Residuals from which the spread of costs is read."""
 _TRIES = 8
 """Outcomes whose best decisions are tried where the usual one costs the same whatever happens."""
+_BITS = 32
+"""Bits of the mean size of residuals and of centres that learners see, of 53: what the others say is below any noise,
+and another unit moves one of some thousand numbers to its neighbour in one of a hundred fits."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +51,7 @@ class OwnUnits:
             return cls(Units(), replace(samples))
         units = _units_of(residuals, centers, problem)
         seen = residuals / units.outcome, (centers - units.shift) / units.outcome
-        return cls(units, Samples(*seen, problem_in(problem, units), samples.alpha))
+        return cls(units, Samples(*map(_rounded, seen), problem_in(problem, units), samples.alpha))
 
     def result(self, found: LearnResult) -> LearnResult:
         """A learner's result in the user's units."""
@@ -92,13 +97,19 @@ def in_own_units(learn: Learn) -> Learn:
     return wrapped
 
 
+def _rounded(rows: Array) -> Array:
+    """Rows (n, d) to the bits of each column's mean size that learners see."""
+    step = np.array([power_of_two(size) for size in np.abs(rows).mean(axis=0)]) * 2.0**-_BITS
+    return np.asarray(step * np.round(rows / step))
+
+
 def _units_of(residuals: Array, centers: Array, problem: DecisionProblem) -> Units:
     sizes = [float(np.abs(rows).mean()) for rows in (residuals, centers)]
-    outcome = power_of_two(next((size for size in sizes if size > 0), 0.0))
+    outcome = next((size for size in sizes if size > 0), 1.0)
     middle = centers.mean(axis=0)
     shift = outcome * np.round(middle / outcome) if np.abs(middle).max() > _FAR * outcome else None
     spread, value = _costs_around(problem.relaxed(), middle, residuals)
-    cost = power_of_two(spread)
+    cost = spread or 1.0
     is_far = np.isfinite(value) and abs(value) > _FAR * cost
     return Units(
         outcome=outcome,

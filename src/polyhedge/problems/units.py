@@ -1,8 +1,8 @@
-r"""A problem in other units: $u = s + a u'$ and $g = t + k g'$, with powers of two a and k.
+r"""A problem in other units: $u = s + a u'$ and $g = t + k g'$.
 
 Algorithms with tolerances of their own, such as those that learn a set, see residuals of about 1, outcomes not far from
-0 and costs that differ by about 1. Powers of two change no digit, so that data in other units give the same results to
-the last bit. Decisions keep their units: programs are solved in units of their own (`solvers.scaling`).
+0 and costs that differ by about 1. Numbers that another unit changes in their last bits only are the same here: they
+are rounded to twelve digits. Decisions keep their units: programs are solved in units of their own (`solvers.scaling`).
 """
 
 from __future__ import annotations
@@ -16,6 +16,10 @@ from polyhedge.problems.decision_problem import DecisionProblem
 from polyhedge.problems.decompose import Decomposition
 from polyhedge.problems.pieces import Pieces, SumOfMaxima
 from polyhedge.problems.written import Written, substitute, substitute_in
+
+
+_BITS = 40
+"""Bits of a coefficient that are kept, of 53: the rest is what changes of unit add."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +62,8 @@ def _problem_in(problem: DecisionProblem, units: Units) -> DecisionProblem:
         program = feasible.program
         offset = (program.offset - units.cost_shift) / units.cost
         P = None if program.P is None else program.P / units.cost
-        feasible = replace(feasible, program=replace(program, c=program.c / units.cost, P=P, offset=offset))
+        c = rounded(program.c / units.cost)
+        feasible = replace(feasible, program=replace(program, c=c, P=P, offset=offset))
         parts = Decomposition(
             (parts.decision_part - units.cost_shift) / units.cost, _joint_in(parts.joint_part, units, units.cost)
         )
@@ -96,14 +101,14 @@ def _matrix_in(M: Array, units: Units, cost: float) -> Array:
     changed[..., 1:] *= units.outcome
     if units.outcome_shift:
         changed[..., 0] += (M[..., 1:] @ units.shift) / cost
-    return np.asarray(changed)
+    return rounded(changed)
 
 
 def _rows_in(problem: DecisionProblem, units: Units) -> tuple[Pieces, ...]:
     return tuple(
         Pieces(
-            Q=units.outcome * pieces.Q,
-            q=units.outcome * pieces.q,
+            Q=rounded(units.outcome * pieces.Q),
+            q=rounded(units.outcome * pieces.q),
             p=pieces.p + (np.einsum("ldp,d->lp", pieces.Q, units.shift) if units.outcome_shift else 0.0),
             c=pieces.c + (pieces.q @ units.shift if units.outcome_shift else 0.0),
         )
@@ -117,4 +122,16 @@ def _row_parts_in(problem: DecisionProblem, units: Units) -> list[Decomposition]
 
 def _support_in(problem: DecisionProblem, units: Units) -> tuple[Array, Array]:
     A, h = problem.support_rows
-    return units.outcome * A, h - (A @ units.shift if units.outcome_shift else 0.0)
+    return rounded(units.outcome * A), h - (A @ units.shift if units.outcome_shift else 0.0)
+
+
+def rounded(numbers: Array) -> Array:
+    """Each number to the bits that are kept.
+
+    Examples
+    --------
+    >>> rounded(np.array([3.0, 3.0 + 1e-15])).tolist()
+    [3.0, 3.0]
+    """
+    fractions, exponents = np.frexp(numbers)
+    return np.asarray(np.ldexp(np.round(np.ldexp(fractions, _BITS)), exponents - _BITS))

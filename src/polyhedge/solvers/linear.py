@@ -210,6 +210,11 @@ class LinearSolver:
             solution = other if is_none or other.gap < solution.gap else solution
         return settled(self.program, solution)
 
+    def solve_otherwise(self) -> Solution:
+        """Solve whole numbers without presolve, where the answer of `solve` contradicts what is known."""
+        self.highs.clearSolver()
+        return self._read(self.highs, self._without_presolve())
+
     def _sharpened(self, solution: Solution) -> Solution:
         """Go on from the last basis with all numbers so large that the tolerances are next to rounding errors."""
         highs = self._highs(_SHARPER)
