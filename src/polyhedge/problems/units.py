@@ -17,7 +17,6 @@ from polyhedge.problems.decompose import Decomposition
 from polyhedge.problems.pieces import Pieces, SumOfMaxima
 from polyhedge.problems.written import Written, substitute, substitute_in
 
-
 _BITS = 40
 """Bits of a coefficient that are kept, of 53: the rest is what changes of unit add."""
 

@@ -194,7 +194,7 @@ class _LinearRelaxation:
                 self._add_row(np.append((y / y[0]) @ block, 0.0), float((y / y[0]) @ b))
 
     def bound_all_sides(self) -> bool:
-        """Add tangents on both sides of 0 wherever the quadratic term rises, once: slopes that outweigh all rounding."""
+        """Add tangents on both sides of 0 wherever the quadratic term rises, once: their slopes outweigh rounding."""
         if self.program.P is None or self.has_sides:
             return False
         self.has_sides = True
