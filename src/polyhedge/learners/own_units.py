@@ -50,8 +50,8 @@ class OwnUnits:
         if problem.parameters or problem.is_in_own_units or not len(residuals) or not len(centers):
             return cls(Units(), replace(samples))
         units = _units_of(residuals, centers, problem)
-        seen = residuals / units.outcome, (centers - units.shift) / units.outcome
-        return cls(units, Samples(*map(_rounded, seen), problem_in(problem, units), samples.alpha))
+        seen = _rounded(residuals / units.outcome), _rounded((centers - units.shift) / units.outcome)
+        return cls(units, Samples(*seen, problem_in(problem, units), samples.alpha))
 
     def result(self, found: LearnResult) -> LearnResult:
         """A learner's result in the user's units."""

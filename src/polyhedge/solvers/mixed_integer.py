@@ -198,7 +198,7 @@ class _LinearRelaxation:
         if self.program.P is None or self.has_sides:
             return False
         self.has_sides = True
-        for j in np.flatnonzero(self.program.P.diagonal() > 0):
+        for j in np.flatnonzero(self.program.P.diagonal() > 0).tolist():
             for side in (-1.0, 1.0):
                 self._quadratic_cut(side * np.eye(1, self.n, j)[0])
         return True
