@@ -14,6 +14,7 @@ import polyhedge as ph
 from polyhedge import cli
 from polyhedge.calibration import ByCategory, Calibrator, Online, Weighted
 from polyhedge.metrics import proportion
+from polyhedge.plots.curves import cost_curve
 
 PROBLEM = ph.problems.simplex_linear([0.0, 0.1])
 N, N_NONE = 40, 10
@@ -79,6 +80,11 @@ def test_outcomes_of_rows_without_a_bound_are_counted_apart(guarantee: str) -> N
     assert found.not_missed == (inside[has_bound].sum() + N_NONE) / (N + N_NONE)
     assert f"of {N} rows with a bound" in str(found)
     assert f"{N_NONE} of {N + N_NONE} rows had no bound" in str(found)
+
+
+def test_curve_of_costs_leaves_rows_without_a_bound_out_of_the_own_level() -> None:
+    decider, (X, Y, has_bound) = fitted(ByCategory(1), "outcome"), mixed()
+    assert cost_curve(decider, X, Y).own_bound == pytest.approx(decider.decide(X[has_bound]).cost_bound.mean())
 
 
 @GUARANTEES

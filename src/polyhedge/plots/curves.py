@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 
 from polyhedge._validation import Array, check_alpha
 from polyhedge.calibration import conformal_radius, minimum_samples
+from polyhedge.estimates import estimate
 from polyhedge.estimator import RobustDecider
 from polyhedge.plots.style import BLUE, GREEN, GREY, ORANGE, new_axes, tidy
 from polyhedge.robust import decide_knowing
@@ -76,7 +77,8 @@ def cost_curve(
     placed, values = model.placed(X, parameters), model.values(X, parameters, needed=True)
     regions, own = placed.regions, placed.decide()
     scores = regions.scores(outcomes)
-    own_costs = float(own.cost_bound.mean()), float(problem.evaluate(own.flat, outcomes, values).mean())
+    # Rows without a bound or a decision of their own have no say in what the decider's own level costs.
+    own_costs = float(estimate(own.cost_bound)), float(estimate(problem.evaluate(own.flat, outcomes, values)))
     kept = [check_alpha(a) for a in sorted(set(alphas), reverse=True) if len(scores) >= minimum_samples(a)]
     if not kept:
         raise ValueError(
