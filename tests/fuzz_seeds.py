@@ -189,6 +189,9 @@ def write_calibrators(folder: Path) -> None:
     online = fitted(predictor=Ridge(), calibration=Online(window=60))
     online.update(X[:20], Y[:20])
     save(folder, "online", online)
+    in_time = fitted(predictor=Ridge(), split=ph.data.TimeSplit(0, gap=0.001))
+    in_time.refresh(X[:80] + 1, Y[:80]).update(X[:20], Y[:20] * 9)
+    save(folder, "in_time", in_time)
 
 
 def planned(problem: ph.DecisionProblem, X: object = X, **settings: object) -> ph.RobustDecider:

@@ -43,6 +43,8 @@ ORDER = (
     "row_keys",
     "issued",
     "following",
+    "continuing",
+    "refreshing",
     "outcome_log",
     "fitted",
     "deciding",

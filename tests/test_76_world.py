@@ -18,7 +18,6 @@ from polyhedge.calibration import ByCategory, Calibrator, Online, Recent, ThisMo
 from polyhedge.calibration.named import calibrator_named
 from polyhedge.data import GroupSplit, TimeSplit
 from polyhedge.doubts import FALSE_ALARMS, Code, groups_doubt
-from polyhedge.following import _halves
 from polyhedge.metrics import shortfalls
 
 PROBLEM = ph.problems.simplex_linear([0.0, 0.1])
@@ -422,15 +421,3 @@ def test_refresh_and_recalibrate_keep_groups_of_near_copies_whole() -> None:
     with pytest.raises(ValueError, match="calibrated with groups of near-copies"):
         plain.refresh(*fresh)
     assert plain.refresh(*fresh, groups=fresh[0][:, 0]).n_calibrate_ == 200
-
-
-@pytest.mark.parametrize("is_random", [False, True])
-def test_halves_of_a_refresh_tear_no_group_and_leave_no_row_out(is_random: bool) -> None:
-    labels = np.random.default_rng(1).integers(15, size=90)
-    parts = _halves(90, labels, np.random.default_rng(2) if is_random else None, is_trained=True)
-    assert sorted([*parts.train, *parts.calibrate]) == list(range(90))
-    assert not set(labels[parts.train]) & set(labels[parts.calibrate])
-    assert len(set(labels[parts.train])) == 7
-    if not is_random:  # groups in the order in which they first come
-        first = {label: int(np.argmax(labels == label)) for label in set(labels)}
-        assert max(first[k] for k in labels[parts.train]) < min(first[k] for k in labels[parts.calibrate])

@@ -8,22 +8,27 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 
 from polyhedge._files import replace_file
 from polyhedge._frames import as_frame, as_html, as_pandas
 from polyhedge._validation import Array, check_count
 from polyhedge.calibration import FollowingRadii, Rows
-from polyhedge.data import take_rows
-from polyhedge.data.ordered import as_span, as_times
+from polyhedge.data import GroupSplit, TimeSplit, take_rows
+from polyhedge.data.ordered import in_order
+from polyhedge.data.partition import last_times
+from polyhedge.data.splits import IndexArray
+from polyhedge.data.times import as_span, as_times, months_in
 from polyhedge.estimator import RobustDecider
 from polyhedge.following import one_by_one
 from polyhedge.metrics import Proportion, RowMeasures, estimate, proportion
 from polyhedge.model import Model
-from polyhedge.rows import labels_by, n_rows_of
+from polyhedge.rows import labels_by, labels_for, n_rows_of
 
 _BETWEEN = ("none", "refresh", "fit")
+_MOST_PERIODS = 100_000
+"""More are a mistake in the length of a period; each would be a row of the table."""
 
 
 @dataclass(frozen=True)
@@ -116,20 +121,29 @@ def backtest(
     times: Any = None,
     start: Any = None,
     between: str = "none",
+    groups: ArrayLike | None = None,
 ) -> Backtest:
     """Fit on the first rows, then decide period by period, with what is known before each.
 
     A radius that follows outcomes (`calibration=Online()`) follows them row by row, also within a period.
 
+    Rows are split in time, whatever the decider's split: its shares stay, and so do starts and gap of a `TimeSplit`.
+    Groups of near-copies (given, or in the column of a `GroupSplit`) stay whole: their rows train, learn and calibrate
+    only once the last of them is past, so that a decided row has no near-copy among those.
+
     Parameters
     ----------
-    decider : settings to test; it is left as it is, and rows are split in time.
+    decider : settings to test; it is left as it is.
     X, Y : history, as in `fit`; in the order of time where there are no `times`.
-    every : length of a period: rows, or with `times` a number or a text such as "30D".
-    times : column of X, or (n,) numbers or dates.
-    start : number of rows, or time, at which the first period begins; by default after half of the rows.
-    between : "none" only feeds outcomes to `update`; "refresh" fits the predictor and calibrates anew on the rows so
-        far before each period, "fit" learns everything anew; an online radius then begins anew as well.
+    every : length of a period: rows, or with `times` a number or a text such as "30D", or "1M" and "1Y" for months and
+        years of the calendar.
+    times : column of X, or (n,) numbers or dates; by default those of the decider's `TimeSplit`.
+    start : number of rows, or time, at which the first period begins; by default after half of the rows, with months
+        and years of the calendar at the first of the month after that.
+    between : "none" only feeds outcomes to `update`; before each period, "refresh" calibrates anew on the newer half of
+        the rows that learned nothing so far and fits the predictor on all rows before these, "fit" learns everything
+        anew; an online radius then begins anew as well.
+    groups : (n,) labels of near-copies, as in `fit`.
 
     Examples
     --------
@@ -144,42 +158,124 @@ def backtest(
     """
     if between not in _BETWEEN:
         raise ValueError(f"between must be one of {', '.join(_BETWEEN)}, got {between!r}.")
-    X, Y = as_pandas(X), as_pandas(Y)
-    n = n_rows_of(X)
-    clock = np.arange(n) if times is None else as_times(labels_by(X, times))
-    order = np.argsort(clock, kind="stable")
-    starts = _starts(clock[order], every, start)
-    tested = clone(decider).set_params(split="time")
-    before = order[clock[order] < starts[0]]
-    tested.fit(take_rows(X, before), take_rows(Y, before))
+    history = _History.of(decider.split, as_pandas(X), as_pandas(Y), times, groups)
+    starts = _starts(np.sort(history.clock), every, start)
+    tested = clone(decider)
+    learned = history.fit(tested, history.known(starts[0]))
     periods, measured = list[Period](), list[RowMeasures]()
-    for k, begin in enumerate(starts):
-        is_now = (clock[order] >= begin) & (clock[order] < starts[k + 1] if k + 1 < len(starts) else True)
-        now, past = order[is_now], order[clock[order] < begin]
-        if k and between != "none":
-            rows = take_rows(X, past), take_rows(Y, past)
-            tested.refresh(*rows) if between == "refresh" else tested.fit(*rows)
-        if len(now):
-            period, found = _period(tested, take_rows(X, now), take_rows(Y, now), begin)
-            periods.append(period)
-            measured.append(found)
+    for begin, end in zip(starts, [*starts[1:], None], strict=True):
+        now = history.during(begin, end)
+        if not len(now):
+            continue
+        if periods and between == "fit":
+            history.fit(tested, history.known(begin))
+        elif periods and between == "refresh":
+            history.refresh(tested, history.known(begin), learned)
+        period, found = _period(tested, *history.rows(now), begin)
+        periods.append(period)
+        measured.append(found)
     inside, has_bound = (np.concatenate([getattr(m, name) for m in measured]) for name in ("inside", "has_bound"))
     covered, not_missed = proportion(inside[has_bound]), proportion(inside | ~has_bound)
+    tested.set_params(split=decider.split if isinstance(decider.split, TimeSplit) else "time")
     return Backtest(tuple(periods), covered, 1 - tested.alpha_, tested, not_missed)
+
+
+@dataclass(frozen=True, eq=False)
+class _History:
+    """Rows with their times, how they are split, and labels of near-copies."""
+
+    X: Any
+    Y: Any
+    clock: NDArray[Any]
+    split: TimeSplit
+    labels: Any
+
+    @classmethod
+    def of(cls, split: Any, X: Any, Y: Any, times: Any, groups: ArrayLike | None) -> _History:
+        n, labels = n_rows_of(X), labels_for(split, groups, X, n_rows_of(X))
+        how = split
+        if not isinstance(split, TimeSplit):
+            shares = split.shares if isinstance(split, GroupSplit) else split
+            how = TimeSplit() if isinstance(split, str) else TimeSplit(shares=shares)
+        clock = how.clock(X, n) if times is None else as_times(labels_by(X, times))
+        if clock.shape != (n,):
+            raise ValueError(f"times must have one entry for each of the {n} rows, got shape {clock.shape}.")
+        return cls(X, Y, clock, replace(how, column=None, times=None), labels)
+
+    def rows(self, numbers: IndexArray) -> tuple[Any, Any]:
+        return take_rows(self.X, numbers), take_rows(self.Y, numbers)
+
+    def known(self, begin: Any) -> IndexArray:
+        """Rows that may be learned from at a time: those whose groups have no row from then on."""
+        ends = self.clock if self.labels is None else last_times(self.labels, self.clock)
+        return in_order(np.flatnonzero(ends < begin), self.clock)
+
+    def during(self, begin: Any, end: Any) -> IndexArray:
+        is_now = (self.clock >= begin) & (True if end is None else self.clock < end)
+        return in_order(np.flatnonzero(is_now), self.clock)
+
+    def fit(self, decider: RobustDecider, rows: IndexArray) -> IndexArray:
+        """Fit on these rows; those that trained or learned, and those in a gap after them."""
+        own = replace(self.split, times=self.clock[rows])
+        decider.set_params(split=own).fit(*self.rows(rows), groups=self._labels(rows))
+        return np.delete(rows, decider.split_.calibrate)
+
+    def refresh(self, decider: RobustDecider, rows: IndexArray, learned: IndexArray) -> None:
+        """Calibrate on the newer half of the rows that learned nothing, train on all before it."""
+        fresh = rows[~np.isin(rows, learned)]
+        own = replace(self.split, times=self.clock[fresh], gap=0)
+        newer = fresh[own.halves(None, len(fresh), groups=self._labels(fresh))[1]]
+        before = self.split.before(rows[~np.isin(rows, newer)], newer, self.clock)
+        train, calibrate = np.isin(rows, before), np.isin(rows, newer)
+        decider.refresh(*self.rows(rows), train=train, calibrate=calibrate, groups=self._labels(rows))
+
+    def _labels(self, rows: IndexArray) -> Any:
+        return None if self.labels is None else self.labels[rows]
 
 
 def _starts(clock: NDArray[Any], every: Any, start: Any) -> NDArray[Any]:
     """First times of the periods; `clock` is in order."""
-    first = clock[len(clock) // 2] if start is None else as_times([start], clock.dtype)[0].astype(clock.dtype)
+    months = months_in(every) if clock.dtype.kind == "M" else None
+    middle = clock[len(clock) // 2]
+    if start is not None:
+        first = as_times([start], clock.dtype)[0].astype(clock.dtype)
+    else:
+        first = middle if months is None else _month_after(middle)
     if clock.dtype.kind == "i":
         check_count(every, "every", minimum=1)
-    span = as_span(every, clock, "every")
+    span = as_span(every, clock, "every") if months is None else months
     if not span > span * 0 or not clock[0] < first <= clock[-1]:
         raise ValueError(
             f"every must be above zero and start lie after the first row, at most at the last one; got {every!r} and "
             f"{start!r} for rows from {clock[0]} to {clock[-1]}."
         )
-    return np.asarray(first + np.arange(int((clock[-1] - first) / span) + 1) * span)
+    if months is not None:
+        return _by_month(first, months, clock[-1])
+    n_periods = int((clock[-1] - first) / span) + 1
+    if n_periods > _MOST_PERIODS:
+        raise ValueError(
+            f"every={every!r} makes {n_periods} periods, at most {_MOST_PERIODS} can be. Take longer ones."
+        )
+    return np.asarray(first + np.arange(n_periods) * span)
+
+
+def _month_after(time: Any) -> Any:
+    """The first of the month at this time or next after it."""
+    month = time.astype("datetime64[M]")
+    return (month if month == time else month + 1).astype(time.dtype)
+
+
+def _by_month(first: Any, months: int, last: Any) -> NDArray[Any]:
+    """Times on the same day of the calendar, this many months apart, up to the last."""
+    month = first.astype("datetime64[M]")
+    into = first - month.astype(first.dtype)
+    if into >= np.timedelta64(28, "D"):
+        raise ValueError(
+            f"With months or years, start must lie on one of the first 28 days of a month, which every month has, got "
+            f"{first}. Begin earlier or on the first of the next month."
+        )
+    found = np.arange(month, last.astype("datetime64[M]") + 1, months).astype(first.dtype) + into
+    return np.asarray(found[found <= last])
 
 
 def _period(decider: RobustDecider, X: Any, Y: Any, start: Any) -> tuple[Period, RowMeasures]:

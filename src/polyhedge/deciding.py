@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike
 from polyhedge._bar import progress as bar
 from polyhedge._progress import tell
 from polyhedge.batches import decide_frame, is_dask_frame
+from polyhedge.continuing import life_of
 from polyhedge.doubting import Doubts
 from polyhedge.fitted import FittedAttributes, OutputSetting
 from polyhedge.io import Key, write_model
@@ -161,6 +162,8 @@ class Decides(FittedAttributes, Doubts, OutputSetting):
     ) -> None:
         """Write the fitted decider to one file that `polyhedge.load` reads without running code from it.
 
+        How rows are split and what came of bounds (`followed_`) travel along; of the rows only fingerprints do.
+
         Parameters
         ----------
         path : where to write; the file is replaced whole or not at all.
@@ -172,4 +175,5 @@ class Decides(FittedAttributes, Doubts, OutputSetting):
         model = self._fitted("save")
         if details is not None:
             model = replace(model, record=replace(model.record, details=details))
-        write_model(path, model, trusted, sign)
+        decider: Any = self
+        write_model(path, model, trusted, sign, life_of(decider.split, vars(self).get("followed_")))

@@ -1,4 +1,4 @@
-"""What a careful statistician would say of a fit, as warnings: few rows, ties, drift, rows that were seen before."""
+"""What a careful statistician would say of a fit, as warnings: few rows, ties, drift, copies, rows seen before."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from polyhedge._frames import as_pandas
 from polyhedge._validation import Array, Indices
-from polyhedge.calibration import OneRadius
+from polyhedge.calibration import OneRadius, Radii
 from polyhedge.data import take_rows
 from polyhedge.doubts import (
     Code,
@@ -23,10 +22,20 @@ from polyhedge.doubts import (
     one_of_each_group,
     ties_doubt,
 )
-from polyhedge.model import Model
+from polyhedge.model import Model, Prints
 from polyhedge.regions import Path
 
-__all__ = ["DoubtWarning", "Doubts", "categories", "doubts_of_fit", "row_hashes", "seen_doubt"]
+__all__ = [
+    "DoubtWarning",
+    "Doubts",
+    "categories",
+    "copies_doubt",
+    "doubts_of_fit",
+    "doubts_of_radii",
+    "row_hashes",
+    "seen_doubt",
+    "seen_rows",
+]
 
 _NOTABLE_OVERLAP = 0.02
 """Share of rows that were seen before beyond which they are no fresh ones: fewer may be alike by chance."""
@@ -47,20 +56,43 @@ class DoubtWarning(UserWarning):
 
 
 class Doubts:
-    """What a decider says of its own fit, and of rows that it knows already."""
+    """What a decider says of its own fit and calibration, and of rows that it knows already."""
 
     doubts_: tuple[Doubt, ...]
 
     def _doubt(self, model: Model, X: Any, Y: Array, calibrate: Indices, labels: Any, in_time: bool) -> None:
         """Look at the rows of a fit; features as the predictor takes them, outcomes in the problem's order."""
-        split = model.record.split
         self.doubts_ = doubts_of_fit(model, X, Y, calibrate, labels, in_time)
-        self._seen = row_hashes(X, Y, np.setdiff1d(np.concatenate([split.train, split.learn]), calibrate))
         _warn(self.doubts_, stacklevel=5)
+
+    def _doubt_radii(
+        self,
+        model: Model,
+        X: Any,
+        Y: Array,
+        labels: Any,
+        in_time: bool,
+        *,
+        kept: Prints | None,
+        trained: Prints | None = None,
+    ) -> None:
+        """Look at rows that set radii anew: features as the predictor takes them, outcomes in the problem's order.
+
+        `kept` are rows that made what stays of the model, `trained` those that were given with these to train on.
+        """
+        hashes = row_hashes(X, Y)
+        about = [*doubts_of_radii(model, X, labels), *_drift_within(model, X, Y, labels, in_time)]
+        self.doubts_ = (*seen_doubt(kept, hashes), *copies_doubt(hashes, trained, labels), *about)
+        _warn(self.doubts_, stacklevel=4)
+
+    def _doubt_size(self, radii: Radii) -> None:
+        """Look at radii whose rows are elsewhere."""
+        self.doubts_ = tuple(_few_rows(radii, radii.n, "rows"))
+        _warn(self.doubts_, stacklevel=4)
 
     def _doubt_rows(self, model: Model, X: Any, Y: Any) -> None:
         """Warn where rows that should be fresh have trained or shaped the model."""
-        seen = vars(self).get("_seen")
+        seen = seen_rows(model)
         if seen is not None:
             _warn(seen_doubt(seen, row_hashes(model.features(X), model.outcomes(X, Y))), stacklevel=4)
 
@@ -84,7 +116,7 @@ def _warn(doubts: Sequence[Doubt], stacklevel: int) -> None:
 
 
 def doubts_of_fit(model: Model, X: Any, Y: Array, calibrate: Indices, labels: Any, in_time: bool) -> tuple[Doubt, ...]:
-    """Few calibration rows, tied scores, drift; from rows that the predictor of the model has not seen.
+    """Copies, few calibration rows, tied scores, drift; from rows that the predictor of the model has not seen.
 
     Parameters
     ----------
@@ -94,24 +126,42 @@ def doubts_of_fit(model: Model, X: Any, Y: Array, calibrate: Indices, labels: An
     labels : (n,) of near-copies, or None.
     in_time : whether parts follow one another in time.
     """
-    radii, said = model.radii, list[Doubt]()
-    if isinstance(radii, OneRadius) and radii.kind == "marginal":
-        n_units = radii.n if labels is None else len(np.unique(np.asarray(labels)[calibrate]))
-        said += few_rows_doubt(n_units, radii.alpha, "rows" if labels is None else "groups")
-        if radii.scores is not None:
-            # Scores of a path are steps: that many are equal says nothing of the rows.
-            said += [] if isinstance(model.family, Path) else ties_doubt(radii.scores, radii.radius)
-            said += [] if labels is not None else groups_doubt(radii.scores <= radii.radius, categories(X, calibrate))
-    return (*said, *_drift(model, X, Y, labels, in_time))
+    own = None if labels is None else np.asarray(labels)[calibrate]
+    copies = copies_doubt(row_hashes(X, Y, calibrate), model.record.seen, own)
+    about = doubts_of_radii(model, take_rows(X, calibrate), own)
+    return (*copies, *about, *_drift(model, X, Y, labels, in_time))
 
 
-def categories(X: Any, rows: Indices) -> dict[str, Any]:
-    """The columns of a data frame that name kinds, at these rows; none of an array."""
+def doubts_of_radii(model: Model, X: Any, labels: Any) -> list[Doubt]:
+    """Few calibration rows, tied scores, categories that are covered less often; features and labels of these rows."""
+    radii: Any = model.radii
+    if not _is_marginal(radii):
+        return []
+    n_units, unit = (radii.n, "rows") if labels is None else (len(np.unique(labels)), "groups")
+    said = _few_rows(radii, n_units, unit)
+    if radii.scores is not None:
+        # Scores of a path are steps: that many are equal says nothing of the rows.
+        said += [] if isinstance(model.family, Path) else ties_doubt(radii.scores, radii.radius)
+        said += [] if labels is not None else groups_doubt(radii.scores <= radii.radius, categories(X))
+    return said
+
+
+def _few_rows(radii: Radii, n_units: int, unit: str) -> list[Doubt]:
+    return few_rows_doubt(n_units, radii.alpha, unit) if _is_marginal(radii) else []
+
+
+def _is_marginal(radii: Radii) -> bool:
+    return isinstance(radii, OneRadius) and radii.kind == "marginal"
+
+
+def categories(X: Any, rows: Indices | None = None) -> dict[str, Any]:
+    """The columns of a data frame that name kinds, at these rows or at all; none of an array."""
     frame = as_pandas(X)
     if not hasattr(frame, "select_dtypes"):
         return {}
+    frame = frame if rows is None else frame.iloc[rows]
     columns = ((str(name), frame.iloc[:, j]) for j, name in enumerate(frame.columns))  # names may stand twice
-    return {name: column.iloc[rows] for name, column in columns if column.dtype.kind not in "fiucMm"}
+    return {name: column for name, column in columns if column.dtype.kind not in "fiucMm"}
 
 
 def _drift(model: Model, X: Any, Y: Array, labels: Any, in_time: bool) -> list[Doubt]:
@@ -131,13 +181,26 @@ def _drift(model: Model, X: Any, Y: Array, labels: Any, in_time: bool) -> list[D
     return drift_along_file(residuals(unseen if in_time else np.sort(unseen)), names)
 
 
-def row_hashes(X: Any, Y: Array, rows: Indices | None = None) -> NDArray[np.uint64] | None:
+def _drift_within(model: Model, X: Any, Y: Array, labels: Any, in_time: bool) -> list[Doubt]:
+    """Whether the first half of calibration rows differs from the second."""
+    residuals = one_of_each_group(Y - model.family.predictor.predict(X), labels)
+    if not in_time:
+        return drift_along_file(residuals, model.problem.outcome_names)
+    half = len(residuals) // 2
+    parts = [("older half", residuals[:half]), ("newer half of the calibration", residuals[half:])]
+    return drift_between_parts(parts, (), model.problem.outcome_names)
+
+
+def row_hashes(X: Any, Y: Array, rows: Indices | None = None) -> Prints | None:
     """A number for each row by its features and outcomes; None where they cannot be hashed."""
     import pandas as pd
 
     try:
-        frame = as_pandas(X) if hasattr(as_pandas(X), "iloc") else pd.DataFrame(np.asarray(X))
+        found = as_pandas(X)
+        frame = pd.DataFrame(found if hasattr(found, "iloc") else np.asarray(found))
         frame = frame if rows is None else frame.iloc[rows]
+        # 3 and 3.0 are one number, whatever a column is made of elsewhere.
+        frame = frame.astype(dict.fromkeys(_whole_numbers(frame), np.float64))
         outcomes = Y if rows is None else Y[rows]
         hashes = [pd.util.hash_pandas_object(part, index=False) for part in (frame, pd.DataFrame(outcomes))]
     except (TypeError, ValueError):
@@ -146,9 +209,20 @@ def row_hashes(X: Any, Y: Array, rows: Indices | None = None) -> NDArray[np.uint
     return np.asarray(3 * hashes[0].to_numpy() + 5 * hashes[1].to_numpy(), dtype=np.uint64)
 
 
-def seen_doubt(seen: NDArray[np.uint64], hashes: NDArray[np.uint64] | None) -> list[Doubt]:
+def _whole_numbers(frame: Any) -> list[Any]:
+    """Columns of whole numbers; none where names stand twice."""
+    return [name for name, kind in frame.dtypes.items() if kind.kind in "iu"] if frame.columns.is_unique else []
+
+
+def seen_rows(model: Model) -> Prints | None:
+    """The rows that trained, learned or chose anything in the model; None where that is not known."""
+    known = [prints for prints in (model.record.seen, model.record.trained) if prints is not None]
+    return np.concatenate(known) if known else None
+
+
+def seen_doubt(seen: Prints | None, hashes: Prints | None) -> list[Doubt]:
     """Whether rows trained or shaped the model: then nothing that is measured or promised with them can be trusted."""
-    if hashes is None or not len(hashes):
+    if seen is None or hashes is None or not len(hashes):
         return []
     share = float(np.isin(hashes, seen).mean())
     if share <= _NOTABLE_OVERLAP:
@@ -158,5 +232,25 @@ def seen_doubt(seen: NDArray[np.uint64], hashes: NDArray[np.uint64] | None) -> l
             Code.SEEN,
             f"{Code.SEEN}: {share:.0%} of these rows trained or shaped the model. Coverage measured or promised with "
             "them is not to be trusted. Use rows that it has not seen.",
+        )
+    ]
+
+
+def copies_doubt(calibrate: Prints | None, others: Prints | None, labels: Any) -> list[Doubt]:
+    """Whether calibration rows are copies of rows that trained or learned; without groups, also of one another."""
+    if calibrate is None or not len(calibrate):
+        return []
+    is_copy = np.zeros(len(calibrate), dtype=bool) if others is None else np.isin(calibrate, others)
+    if labels is None:
+        _, place, count = np.unique(calibrate, return_inverse=True, return_counts=True)
+        is_copy |= count[place] > 1
+    if is_copy.mean() <= _NOTABLE_OVERLAP:
+        return []
+    return [
+        Doubt(
+            Code.COPIES,
+            f"{Code.COPIES}: {is_copy.mean():.0%} of the calibration rows are equal to another row in every column. "
+            "Copies in two parts make a model look better than it is. Leave them out, or give groups=, one label for "
+            "each row and its copies; if they are separate events, all is well.",
         )
     ]

@@ -8,6 +8,7 @@ from dataclasses import replace
 from threading import Lock
 from typing import Any, Self
 
+import numpy as np
 from numpy.typing import ArrayLike
 
 from polyhedge._bar import log_lines
@@ -19,8 +20,10 @@ from polyhedge.calibration import Calibrator, Marginal, PreparedCalibrator, Radi
 from polyhedge.columns.raw import chooses_predictor, number_columns, prepare
 from polyhedge.columns.weights import check_weights
 from polyhedge.data import GroupSplit, TimeSplit, digest_rows, take_rows
+from polyhedge.data.ordered import in_order
 from polyhedge.data.splits import IndexArray
 from polyhedge.deciding import Decides
+from polyhedge.doubting import row_hashes, seen_rows
 from polyhedge.fitted import Telling
 from polyhedge.following import FollowsOutcomes
 from polyhedge.learners import Auto, Learner, Samples, learn_with_spread
@@ -30,6 +33,7 @@ from polyhedge.plans.development import Given, planned_guard
 from polyhedge.predictors import Predictor, as_predictor
 from polyhedge.problems import DecisionProblem
 from polyhedge.problems.parameters import from_columns, parameter_rows
+from polyhedge.refreshing import Refreshes
 from polyhedge.regions import Grid, Guard, RegionFamily, ScaledSet, SetPlan
 from polyhedge.rows import (
     at_reference,
@@ -43,6 +47,7 @@ from polyhedge.rows import (
     feature_names,
     generator,
     group_labels,
+    in_time,
     labels_for,
     learning_samples,
     n_rows_of,
@@ -51,6 +56,7 @@ from polyhedge.rows import (
     prepared,
     rows_for,
     split_into_parts,
+    warn_of_level,
 )
 from polyhedge.settings import NestedSettings, guarantee_in_force, warn_if_fitted, warn_if_unordered
 
@@ -60,7 +66,7 @@ _TRAIL = Lock()
 """Held while radii join the audit trail: two that are set at once must both be in it."""
 
 
-class RobustDecider(FollowsOutcomes, Decides, Telling, NestedSettings):
+class RobustDecider(FollowsOutcomes, Refreshes, Decides, Telling, NestedSettings):
     r"""Robust decisions whose cost bound holds with probability at least 1 - alpha.
 
     `fit` splits the rows into three disjoint parts: the first trains the predictor, the second makes, with the first,
@@ -120,7 +126,8 @@ class RobustDecider(FollowsOutcomes, Decides, Telling, NestedSettings):
     split_ : the row indices of the three parts.
     n_learn_, n_calibrate_ : samples that shaped the set, and that set its radius.
     calibrations_ : the audit trail: one `Calibration` for each radius so far, the newest last.
-    doubts_ : what to worry about in this fit, in words: few calibration rows, ties, drift; each was a `DoubtWarning`.
+    doubts_ : what to worry about in the last fit, refresh or recalibration, in words: few calibration rows, ties,
+        drift, copies, rows seen before; each was a `DoubtWarning`.
     followed_ : what came of the bounds since, after `update`: coverage, and an alarm where it is worse than chance.
     settings_ : how predictor, learner, split and random_state printed when the decider was fitted.
     data_digest_ : SHA-256 of the rows and their split.
@@ -286,8 +293,8 @@ class RobustDecider(FollowsOutcomes, Decides, Telling, NestedSettings):
         if is_auto:
             raw = prepare(X, Y, problem.outcome_names, split.train, labels, predictor_seed, weights)
             X, schema, template, said = raw.X, raw.schema, raw.template, raw.said
-        in_time = isinstance(self.split, (str, TimeSplit))
-        given = Given(problem, self.alpha, make_predictor, X, Y, values, split, labels, learn_seed, weights, in_time)
+        is_in_time = in_time(self.split)
+        given = Given(problem, self.alpha, make_predictor, X, Y, values, split, labels, learn_seed, weights, is_in_time)
         family, n_learn, calibrate_rows, reference = self._family(given)
         record = Record(
             split=split,
@@ -298,6 +305,7 @@ class RobustDecider(FollowsOutcomes, Decides, Telling, NestedSettings):
             parameters=reference,
             settings={name: repr(getattr(self, name)) for name in _SETTINGS} | said,
             schema=schema,
+            seen=row_hashes(X, Y, np.setdiff1d(np.concatenate([split.train, split.learn]), calibrate_rows)),
         )
         rows = take_rows(X, calibrate_rows), Y[calibrate_rows]
         its_labels = None if labels is None else labels[calibrate_rows]
@@ -305,7 +313,7 @@ class RobustDecider(FollowsOutcomes, Decides, Telling, NestedSettings):
         its_own = None if beside is None else beside[calibrate_rows]
         radii = calibrated_radii(family, calibrator, *rows, self.alpha, its_labels, values[calibrate_rows], its_own)
         self.model_, self._prepared_from = fitted_model(family, record, *radii), self.calibration
-        self._doubt(self.model_, X, Y, calibrate_rows, labels, in_time)
+        self._doubt(self.model_, X, Y, calibrate_rows, labels, is_in_time)
 
     def _family(self, given: Given) -> tuple[RegionFamily, int, IndexArray, dict[str, Array]]:
         """What is learned, from how many rows, the rows that will calibrate it, and the parameters it is learned at."""
@@ -364,23 +372,26 @@ class RobustDecider(FollowsOutcomes, Decides, Telling, NestedSettings):
         """Set the radius anew from fresh rows, for the present `alpha`; the shape stays.
 
         `calibrations_` keeps the old radii. The rows must not have been used for training or learning, otherwise the
-        guarantee is void. Labels in `groups` mark rows that are near-copies of each other, as in `fit`; with a
-        `GroupSplit` they are read from its column. These groups
-        must be new as well: the decider does not keep the labels of `fit`, so it cannot tell a group that it has been
-        trained on.
+        guarantee is void, and a `DoubtWarning` tells of them. With a column in a `TimeSplit` they are taken in its
+        order, otherwise as they come. Labels in `groups` mark rows that are near-copies of each other, as in `fit`;
+        with a `GroupSplit` they are read from its column. These groups must be new as well: the decider does not keep
+        the labels of `fit`, so it cannot tell a group that it has been trained on.
 
         A radius is about outcomes alone, so `parameters` are not needed; those that are given are checked. `beside` are
         labels or weights of these rows, as in `decide`.
 
         Where X is a Dask DataFrame, Y names its outcome columns, in the order of the outcomes where they are not called
-        like them; the radius is computed from scores that stay with the
-        workers, and is exactly that of the same rows in memory.
+        like them; the radius is computed from scores that stay with the workers, and is exactly that of the same rows
+        in memory.
         """
         model, alpha = self._fitted("recalibrate"), check_alpha(self.alpha)
+        warn_of_level(alpha)
         if is_dask_frame(X):
             if groups is not None:
                 raise ValueError("groups cannot be given for a Dask DataFrame. Recalibrate on one row of each group.")
-            self._take_over(*distributed_radius(model, X, list(Y), self._calibrator, alpha, parameters))
+            found = distributed_radius(model, X, list(Y), self._calibrator, alpha, parameters)
+            self._take_over(*found)
+            self._doubt_size(found[0])
             return self
         if groups is None and isinstance(self.split, GroupSplit):
             groups = self.split.labels(X)
@@ -389,10 +400,17 @@ class RobustDecider(FollowsOutcomes, Decides, Telling, NestedSettings):
         features, outcomes = model.features(X), model.outcomes(X, Y)
         labels = group_labels(groups, len(outcomes))
         check_beside(self._calibrator, X, beside)
-        self._doubt_rows(model, X, Y)
-        self._take_over(
-            *calibrated_radii(model.family, self._calibrator, features, outcomes, alpha, labels, values, beside)
-        )
+        beside = None if beside is None else np.asarray(beside)
+        if isinstance(self.split, TimeSplit) and self.split.column is not None:
+            # What weighs rows by age, or follows them, takes them in the order of time.
+            order = in_order(np.arange(len(outcomes)), self.split.clock(as_pandas(X), len(outcomes)))
+            features, outcomes = take_rows(features, order), outcomes[order]
+            labels, values, beside = (None if each is None else each[order] for each in (labels, values, beside))
+        rows = features, outcomes, alpha, labels, values, beside
+        radii, digest = calibrated_radii(model.family, self._calibrator, *rows)
+        self._take_over(radii, digest)
+        own = replace(model, radii=radii)  # another thread may have set others meanwhile
+        self._doubt_radii(own, features, outcomes, labels, in_time(self.split), kept=seen_rows(model))
         return self
 
     def _take_over(self, radii: Radii, digest: str) -> None:

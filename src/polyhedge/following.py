@@ -1,31 +1,27 @@
-"""Life after fit: outcomes become known, radii follow them, an alarm watches, the predictor is refreshed."""
+"""Life after fit: outcomes become known, radii follow them, an alarm watches."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
-from typing import Any, Protocol, Self
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.base import clone
 
 from polyhedge._frames import as_pandas
 from polyhedge._validation import Array, Indices, Mask
-from polyhedge.calibration import Calibrator, FollowingRadii, Rows
+from polyhedge.calibration import FollowingRadii, Rows
 from polyhedge.calibration.alarm import Alarm, alarm_for
-from polyhedge.data import GroupSplit, Split, TimeSplit, digest_rows, take_rows
+from polyhedge.data import digest_rows, take_rows
 from polyhedge.issued import issued_radii
 from polyhedge.metrics import Proportion, proportion
-from polyhedge.model import Model, calibrated_radii
-from polyhedge.plans.development import Given, refreshed_guard
-from polyhedge.predictors import Predictor, as_predictor
+from polyhedge.model import Model
 from polyhedge.problems.parameters import by_row, from_columns, parameter_rows
-from polyhedge.regions import Grid, Guard, RegionFamily, ScaledSet, SetPlan
 from polyhedge.robust import Decisions
 from polyhedge.row_keys import row_keys
-from polyhedge.rows import check_beside, generator, group_labels, n_rows_of, outcome_names_of
+from polyhedge.rows import n_rows_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -207,52 +203,6 @@ class FollowsOutcomes:
                 "one, OutcomeLog(path, decider), after each fit, recalibrate and refresh."
             )
 
-    def refresh(
-        self,
-        X: Any,
-        Y: Any,
-        *,
-        groups: ArrayLike | None = None,
-        parameters: Mapping[Any, Any] | None = None,
-        beside: ArrayLike | None = None,
-    ) -> Self:
-        """Fit the predictor on one half of newer rows and calibrate on the other; shape, rules and settings stay.
-
-        This takes a fit of the predictor and no learning. A plan keeps the rules that its contest chose, with laws of
-        the newer residuals. With a split in time the older half trains; otherwise halves are random. Where nothing is
-        trained all rows calibrate. A learned shape is that of residuals of the old predictor: the promise does not
-        depend on it, only how low bounds are.
-
-        Labels in `groups` mark near-copies, as in `fit`: a group is in one half, and counts once. With a `GroupSplit`
-        they are read from its column; a decider that was calibrated with groups is not refreshed without them.
-        `beside` are labels or weights of these rows, as in `decide`.
-        """
-        decider: Any = self
-        model = decider._fitted("refresh")
-        rng = generator(decider.random_state)
-        seeds = [int(seed) for seed in rng.integers(2**31, size=2)]
-        # A predictor that was chosen among several stays the one that was chosen.
-        chosen = decider.predictor if model.schema is None else clone(model.family.predictor.model)
-
-        def make() -> Predictor:
-            names = outcome_names_of(model.problem)
-            return as_predictor(chosen, model.problem.n_outcomes, random_state=seeds[1], outcome_names=names)
-
-        n = n_rows_of(X)
-        in_time = isinstance(decider.split, (str, TimeSplit))
-        is_trained = make().needs_training or _is_refitted(model)
-        labels = group_labels(decider.split.labels(X) if _is_by_group(decider, groups) else groups, n)
-        if labels is None and getattr(model.radii, "is_grouped", False):
-            raise ValueError(
-                "This decider was calibrated with groups of near-copies, and rows that are dealt one by one would tear "
-                "them apart. Give groups=, one label a row."
-            )
-        check_beside(model.radii, X, beside)
-        parts = _halves(n, labels, None if in_time else rng, is_trained)
-        self.model_ = refreshed(model, make, decider._calibrator, X, Y, parameters, parts, seeds[0], labels, beside)
-        self._followed_anew()
-        return self
-
     def _followed_anew(self) -> None:
         for name in ("followed_", "_fed_keys", "_fed"):
             vars(self).pop(name, None)
@@ -331,72 +281,3 @@ def _with_followed(model: Model, radii: Any, digest: str) -> Model:
     chained = sha256(f"{model.trail[-1].digest}{digest}".encode()).hexdigest()
     entered = model.with_radii(radii, chained)
     return replace(entered, trail=(*model.trail[:-1], entered.trail[-1])) if has_followed else entered
-
-
-def refreshed(
-    model: Model,
-    make: Callable[[], Predictor],
-    calibrator: Calibrator,
-    X: Any,
-    Y: Any,
-    parameters: Mapping[Any, Any] | None,
-    parts: Split,
-    seed: int,
-    labels: Array | None = None,
-    beside: ArrayLike | None = None,
-) -> Model:
-    """The model with what is trained fitted on one part of newer rows, recalibrated on the other."""
-    features, outcomes, values = model.features(X), model.outcomes(X, Y), model.values(X, parameters)
-    calibrate = parts.calibrate
-    known = np.zeros((len(outcomes), 0)) if values is None else values
-    given = Given(model.problem, model.radii.alpha, make, features, outcomes, known, parts, None, seed)
-    old: Any = model.family
-    family = refreshed_guard(old, given) if _is_refitted(model) else _refreshed_sets(model, given)
-    radii, digest = calibrated_radii(
-        family,
-        calibrator,
-        take_rows(features, calibrate),
-        outcomes[calibrate],
-        model.radii.alpha,
-        None if labels is None else labels[calibrate],
-        None if values is None else values[calibrate],
-        None if beside is None else np.asarray(beside)[calibrate],
-    )
-    return replace(model, family=family).with_radii(radii, digest)
-
-
-def _halves(n: int, labels: Any, rng: np.random.Generator | None, is_trained: bool) -> Split:
-    """Rows to train on and rows to calibrate on, whole groups each; in the order they come in where rng is None."""
-    unit = np.arange(n)
-    if labels is not None:
-        _, first, which = np.unique(labels, return_index=True, return_inverse=True)
-        unit = np.argsort(np.argsort(first))[which]
-    n_units = int(unit.max(initial=-1)) + 1
-    place = unit if rng is None else np.argsort(rng.permutation(n_units))[unit]
-    rows = np.argsort(place, kind="stable")
-    n_first = int((place < (n_units // 2 if is_trained else 0)).sum())
-    return Split(rows[:n_first], rows[:0], rows[n_first:])
-
-
-def _is_by_group(decider: Any, groups: ArrayLike | None) -> bool:
-    """Whether groups are to be read from the column of the split."""
-    return groups is None and isinstance(decider.split, GroupSplit)
-
-
-def _is_refitted(model: Model) -> bool:
-    """Whether the family is the guard of a plan that can be made anew from newer rows."""
-    return hasattr(getattr(model.family, "plan", None), "refitted")
-
-
-def _refreshed_sets(model: Model, given: Given) -> RegionFamily:
-    """The learned sets, or the guard of their decisions, around another predictor."""
-    sets, predictor, train = getattr(model.family, "sets", None), given.make(), given.split.train
-    if not isinstance(sets, ScaledSet):
-        raise ValueError("A plan of this kind is made for the residuals of its own predictor. Fit it anew.")
-    if predictor.needs_training:
-        predictor.fit(take_rows(given.X, train), given.Y[train])
-    moved = replace(sets, predictor=predictor)
-    if isinstance(model.family, Guard):
-        grid = Grid.of(predictor.predict(take_rows(given.X, train)))
-        return Guard(model.problem, predictor, SetPlan(moved, model.family.set_radius(0.0)), grid)
-    return moved

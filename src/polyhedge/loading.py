@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from polyhedge.calibration import Marginal
+from polyhedge.continuing import followed_from, split_from
 from polyhedge.estimator import RobustDecider
-from polyhedge.io import MAX_BYTES, Key, read_model
+from polyhedge.following import Followed
+from polyhedge.io import MAX_BYTES, Key, ModelFileError, read_model
+from polyhedge.model import Model
 from polyhedge.problems import DecisionProblem
 
 __all__ = ["load"]
@@ -39,7 +43,9 @@ def load(
     Returns
     -------
     RobustDecider
-        Fitted, with `details_`. Its learner is None; what learned the set is told by `learn_result_`.
+        Fitted, with `details_`. Its learner is None; what learned the set is told by `learn_result_`. It goes on where
+        the saved one stood: `update` counts on from `followed_`, `refresh` splits as before, and rows that it was
+        trained on are still known. A `TimeSplit` does not keep the times it was given.
 
     Examples
     --------
@@ -54,7 +60,8 @@ def load(
     >>> bool((twin.decide(Y).cost_bound == decider.decide(Y).cost_bound).all()), twin.details_
     (True, {'columns': ['a', 'b']})
     """
-    model, template = read_model(path, problem=problem, trusted=trusted, max_bytes=max_bytes, verify=verify)
+    model, template, life = read_model(path, problem=problem, trusted=trusted, max_bytes=max_bytes, verify=verify)
+    split, followed = _life(life, model)
     calibrator = model.radii.calibrator
     decider = RobustDecider(
         model.problem,
@@ -62,8 +69,21 @@ def load(
         alpha=model.radii.alpha,
         calibration=None if calibrator == Marginal() else calibrator,
         guarantee=model.guarantee,
+        **({} if split is None else {"split": split}),
     )
     decider.model_ = model
+    if followed is not None:
+        decider.followed_ = followed
     if model.record.learn_result is not None:
         decider.learn_result_ = model.record.learn_result
     return decider
+
+
+def _life(life: Any, model: Model) -> tuple[Any, Followed | None]:
+    """How rows are split and what came of bounds; a file may say anything of them."""
+    try:
+        return split_from(life), followed_from(life, model)
+    except ModelFileError:
+        raise
+    except Exception as error:  # edited content fails wherever it is first used
+        raise ModelFileError(f"What the decider goes on with is not as expected: {error}") from error

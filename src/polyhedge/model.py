@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from typing import Any, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from polyhedge._columns import names_of, select_columns
 from polyhedge._frames import as_pandas, backend_of, row_labels
@@ -32,6 +33,8 @@ from polyhedge.robust.decisions import Labels
 from polyhedge.rows import check_beside, check_features, check_rows, n_rows_of, one_row
 from polyhedge.sets import Region, Volume
 
+Prints = NDArray[np.uint64]
+"""Fingerprints of rows, a number each."""
 _BLOCK = 262_144
 """Rows that are scored at once: what is needed in between does not grow with their number."""
 
@@ -50,6 +53,8 @@ class Record:
     details : what was stored beside it in a file.
     schema : the columns of X and their kinds; None where it had no names, or a predictor of one's own takes more than
         numbers.
+    seen : a number for each row that trained, learned or chose anything in `fit`; None where that is not known.
+    trained : the same for the rows on which the predictor was fitted since, by `refresh`.
     """
 
     split: Split
@@ -61,6 +66,8 @@ class Record:
     settings: Mapping[str, str] = field(default_factory=dict)
     details: Mapping[str, Any] = field(default_factory=dict)
     schema: Schema | None = None
+    seen: Prints | None = None
+    trained: Prints | None = None
 
 
 @dataclass(frozen=True, eq=False)

@@ -50,13 +50,7 @@ def check_settings(
     problem: Any, alpha: float, learner: Any, split: Any, calibration: Any = None, guarantee: Any = None
 ) -> None:
     """Raise where a setting of a decider is not what it must be."""
-    if check_alpha(alpha) > _HALF:
-        warnings.warn(
-            f"alpha={alpha} looks like a coverage level, but it is the share of bounds that may fail: only "
-            f"{1 - alpha:.3g} is promised. Take alpha={1 - alpha:.3g} for a coverage of {alpha}.",
-            RuntimeWarning,
-            stacklevel=3,
-        )
+    warn_of_level(check_alpha(alpha), stacklevel=5)
     if not isinstance(problem, DecisionProblem):
         raise TypeError(f"problem must be a DecisionProblem, got {type(problem).__name__}.")
     if learner is not None and (isinstance(learner, type) or not isinstance(learner, Learner)):
@@ -73,6 +67,17 @@ def check_settings(
         raise TypeError(f"calibration must be an object with a method calibrate, got {calibration!r}. Call the class.")
     if guarantee not in (None, "outcome", "cost"):
         raise ValueError(f'guarantee must be "outcome" or "cost", got {guarantee!r}.')
+
+
+def warn_of_level(alpha: float, stacklevel: int = 3) -> None:
+    """Warn where alpha looks like a coverage level, such as 0.9 for 0.1."""
+    if alpha > _HALF:
+        warnings.warn(
+            f"alpha={alpha} looks like a coverage level, but it is the share of bounds that may fail: only "
+            f"{1 - alpha:.3g} is promised. Take alpha={1 - alpha:.3g} for a coverage of {alpha}.",
+            RuntimeWarning,
+            stacklevel=stacklevel,
+        )
 
 
 def check_plan(plan: Any, caution: Any, guarantee: Any, learner: Any) -> None:
@@ -146,7 +151,7 @@ def split_into_parts(
         )
     trained = np.zeros(0, dtype=np.int64) if train is None else train
     split = Split(as_indices(trained, n), as_indices(learn, n), as_indices(calibrate, n), n_rows=n)
-    _check_whole(split, groups)
+    check_whole(split, groups)
     return split
 
 
@@ -161,7 +166,7 @@ def _own_parts(X: Any, n: int, how: Any, needs_training: bool, rng: np.random.Ge
     return split_rows(n, shares, rng=rng)
 
 
-def _check_whole(split: Split, groups: Any) -> None:
+def check_whole(split: Split, groups: Any) -> None:
     """Raise where a group has rows in two parts: the promise for a row of a new group would be void."""
     if groups is None:
         return
@@ -214,6 +219,11 @@ def labels_for(split: Any, groups: ArrayLike | None, X: Any, n: int) -> Any:
 def labels_by(X: Any, by: Any) -> Any:
     """Labels of rows: a column of X by its name or position, or the labels themselves."""
     return column_of(as_pandas(X), by) if isinstance(by, (str, int)) else by
+
+
+def in_time(split: Any) -> bool:
+    """Whether parts follow one another in time."""
+    return isinstance(split, (str, TimeSplit))
 
 
 def group_labels(groups: ArrayLike | None, n: int) -> Any:

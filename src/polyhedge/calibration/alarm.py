@@ -85,6 +85,14 @@ class Alarm:
             self, wealth=wealth, n_moments=n_moments, n=n, n_missed=n_missed, highest=highest, raised_at=raised
         )
 
+    def after(self, missed: ArrayLike, wealth: Array, highest: float, raised_at: int | None) -> Self:
+        """After these rows, with what bets had come to by then: as a file keeps it."""
+        n, n_missed = np.size(missed), int(np.sum(missed))
+        moments = -(-n // _EVERY)
+        return replace(
+            self, wealth=wealth, n_moments=moments, n=n, n_missed=n_missed, highest=highest, raised_at=raised_at
+        )
+
     def _payoff(self, n: int, n_missed: int, miss: bool) -> Array:
         """By what each bet (J,) multiplies at the next row."""
         size, planned = self.n_calibrate + 1, self.n_calibrate + 1 - self.rank

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
+from warnings import catch_warnings, simplefilter
 
 import typer
 
@@ -319,6 +320,8 @@ def recalibrate(
     """
     import numpy as np
 
+    from polyhedge.doubting import DoubtWarning
+
     check_writable(out)
     decider, kept = read_model(model, problem, max_bytes, verify)
     table = with_rows(read(data, separator, encoding, decimal, missing, max_values))
@@ -328,11 +331,14 @@ def recalibrate(
     rows = tables.UsableRows.of(table, kept.schema, decider.problem_, options)
     check_any(rows.kept, table)
     before, n_before = decider.radius_, decider.n_calibrate_
-    decider.recalibrate(rows.X, rows.Y, groups=rows.groups, parameters=rows.parameters)
+    with catch_warnings():
+        simplefilter("ignore", DoubtWarning)  # told below, with what the table adds
+        decider.recalibrate(rows.X, rows.Y, groups=rows.groups, parameters=rows.parameters)
     n_groups = None if rows.groups is None else len(np.unique(rows.groups))
     decider.save(out, {**decider.details_, "n_groups": n_groups}, sign=sign)
     few = tables.few_rows_doubt(n_groups or decider.n_calibrate_, decider.alpha_, rows.unit)
-    warnings = [*rows.warnings, *few, *seen_before(kept, table)]
+    other = [doubt for doubt in decider.doubts_ if doubt.code in (tables.Code.TIES, tables.Code.DRIFT)]
+    warnings = [*rows.warnings, *few, *seen_before(kept, table), *other]
     if as_json:
         trail = [asdict(entry) for entry in decider.calibrations_]
         found = {

@@ -1,4 +1,10 @@
-"""Data: disjoint splits, the paper's synthetic generator, a shipped data set and worked examples."""
+"""Data: disjoint splits, the paper's synthetic generator, a shipped data set and worked examples.
+
+`backtest` replays a history; it lives in `polyhedge.backtesting`, because it works with deciders.
+"""
+
+from importlib import import_module
+from typing import Any
 
 from polyhedge.data.digests import digest_rows
 from polyhedge.data.energy import EnergyEfficiency, load_energy_efficiency
@@ -15,6 +21,7 @@ __all__ = [
     "Split",
     "TimeSplit",
     "as_indices",
+    "backtest",
     "digest_rows",
     "load_energy_efficiency",
     "make_example",
@@ -26,3 +33,10 @@ __all__ = [
     "synthetic_mean",
     "take_rows",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name != "backtest":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    # Deciders are made from data, not the other way round: looked up when it is asked for.
+    return import_module("polyhedge.backtesting").backtest

@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from polyhedge._columns import column_of
-from polyhedge.data.partition import partition_rows
+from polyhedge.data.partition import halve_rows, last_times, partition_rows
 from polyhedge.data.splits import IndexArray, Split
+from polyhedge.data.times import as_span, as_times, check_gap
 
 __all__ = ["GroupSplit", "TimeSplit"]
 
@@ -22,6 +23,8 @@ _SHARES = (0.5, 0.25, 0.25)
 @dataclass(frozen=True)
 class TimeSplit:
     """The oldest rows train, later ones learn, the newest calibrate; rows of one time stay together.
+
+    Groups of near-copies stay whole: a group counts as being at the time of its last row, with shares and with starts.
 
     Parameters
     ----------
@@ -34,7 +37,8 @@ class TimeSplit:
         First times of the two later parts, instead of shares.
     gap : number or text
         How far before each of the two cuts rows are left out, so that what was learned knows nothing of what calibrates
-        through lagged features: in units of the time, such as "7D" or "12h" for dates; in rows without times.
+        through lagged features: in units of the time, such as "7D" or "12h" for dates; in rows without times. `refresh`
+        keeps it between the rows that train and those that calibrate.
 
     Examples
     --------
@@ -49,33 +53,69 @@ class TimeSplit:
     starts: tuple[Any, Any] | None = None
     gap: Any = 0
 
+    def __post_init__(self) -> None:
+        """Refuse what is wrong whatever the rows are."""
+        check_gap(self.gap)
+        if self.starts is not None and (isinstance(self.starts, str) or np.shape(self.starts) != (2,)):
+            raise ValueError(
+                "starts must be two times, those at which learning rows and calibration rows begin, got "
+                f"{self.starts!r}. Give both, or shares instead."
+            )
+
     def parts(self, X: Any, n: int, *, groups: ArrayLike | None = None, needs_training: bool = True) -> Split:
         """The split of n rows; where nothing is to train, its share goes to the others."""
-        times = self._times(X, n)
+        times = self.clock(X, n)
         if self.starts is None:
             shares = (*dealt(self.shares, needs_training), 0.0)
             split = partition_rows(n, shares, rng=np.random.default_rng(0), groups=groups, times=times)[0]
             parts = [split.train, split.learn, split.calibrate]
         else:
             starts = as_times(self.starts, times.dtype)
-            part_of = np.searchsorted(starts, times, side="right")
+            if not starts[0] < starts[1]:
+                raise ValueError(f"Calibration rows must begin after learning rows, got starts={self.starts!r}.")
+            at = times if groups is None else last_times(groups, times)
+            part_of = np.searchsorted(starts, at, side="right")
             parts = [np.flatnonzero(part_of == k) for k in range(3)]
-        kept = [_before(rows, later, times, as_span(self.gap, times, "gap")) for rows, later in pairwise(parts)]
-        in_order = [rows[np.argsort(times[rows], kind="stable")] for rows in (*kept, parts[2])]
-        if not len(in_order[1]) or not len(in_order[2]) or (needs_training and not len(in_order[0])):
+        kept = [self.before(rows, later, times) for rows, later in pairwise(parts)]
+        train, learn, calibrate = (in_order(rows, times) for rows in (*kept, parts[2]))
+        if not len(learn) or not len(calibrate) or (needs_training and not len(train)):
             raise ValueError(
-                f"A split in time with {self} leaves {', '.join(str(len(rows)) for rows in in_order)} rows for train, "
+                f"A split in time with {self} leaves {len(train)}, {len(learn)}, {len(calibrate)} rows for train, "
                 "learn and calibrate. Change its shares, starts or gap."
             )
-        return Split(in_order[0], in_order[1], in_order[2], n_rows=n)
+        return Split(train, learn, calibrate, n_rows=n)
 
-    def _times(self, X: Any, n: int) -> NDArray[Any]:
+    def halves(self, X: Any, n: int, *, groups: ArrayLike | None = None) -> tuple[IndexArray, IndexArray]:
+        """The older and the newer half of n rows, each in time order, with the gap between them.
+
+        Examples
+        --------
+        >>> TimeSplit(gap=1).halves(None, 6)
+        (array([0, 1]), array([3, 4, 5]))
+        """
+        times = self.clock(X, n)
+        older, newer = halve_rows(n, rng=np.random.default_rng(0), groups=groups, times=times)
+        kept = self.before(older, newer, times)
+        if not len(kept):
+            raise ValueError(
+                f"A gap of {self.gap!r} leaves none of the older {len(older)} of {n} rows. Bring rows of a longer "
+                "time, or a shorter gap."
+            )
+        return in_order(kept, times), in_order(newer, times)
+
+    def clock(self, X: Any, n: int) -> NDArray[Any]:
+        """The times (n,) of the rows: those given, those of the column, or else the numbers of the rows."""
         if self.times is None and self.column is None:
             return np.arange(n)
         times = as_times(column_of(X, self.column) if self.times is None else self.times)  # type: ignore[arg-type]
         if times.shape != (n,):
             raise ValueError(f"times must have one entry for each of the {n} rows, got shape {times.shape}.")
         return times
+
+    def before(self, rows: IndexArray, later: IndexArray, times: NDArray[Any]) -> IndexArray:
+        """Those of the rows that lie more than the gap before the later ones; all of them where there is no gap."""
+        gap = as_span(self.gap, times, "gap")
+        return rows[times[rows] < times[later].min() - gap] if gap and len(later) else rows
 
 
 @dataclass(frozen=True)
@@ -118,34 +158,6 @@ def dealt(shares: Sequence[float], needs_training: bool) -> tuple[float, ...]:
     return (0.0, *(parts[1:] / parts[1:].sum()).tolist())
 
 
-def as_times(values: Any, dtype: Any = None) -> NDArray[Any]:
-    """Times as numbers or as dates, none of them missing."""
-    array = np.asarray(values if isinstance(values, np.ndarray) else list(values))
-    try:
-        wants_dates = array.dtype.kind not in "iuf" if dtype is None else np.dtype(dtype).kind == "M"
-        times = array.astype("datetime64[us]") if wants_dates else array.astype(np.float64)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"Times must be numbers, or dates such as 2024-12-31: {error}.") from error
-    if np.isnan(times).any() if times.dtype.kind == "f" else np.isnat(times).any():
-        raise ValueError("Times must not be missing. Leave rows without a time out.")
-    return times
-
-
-def as_span(amount: Any, times: NDArray[Any], name: str) -> Any:
-    """A length of time to add to these times: a number, or a duration where they are dates."""
-    if times.dtype.kind != "M":
-        return float(amount) if times.dtype.kind == "f" else int(amount)
-    text = str(amount).strip()
-    digits = text.rstrip("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ ")
-    unit: Any = text[len(digits) :].strip()
-    if digits == "0":
-        return np.timedelta64(0, "us")
-    try:
-        return np.timedelta64(int(digits), unit).astype("timedelta64[us]")
-    except (TypeError, ValueError) as error:
-        raise ValueError(f'{name} must be a number with a unit, such as "7D" or "12h", got {amount!r}.') from error
-
-
-def _before(rows: IndexArray, later: IndexArray, times: NDArray[Any], gap: Any) -> IndexArray:
-    """Rows that lie more than the gap before the later part."""
-    return rows[times[rows] < times[later].min() - gap] if gap and len(later) else rows
+def in_order(rows: IndexArray, times: NDArray[Any]) -> IndexArray:
+    """The rows by their times; those of one time as they come."""
+    return rows[np.argsort(times[rows], kind="stable")]

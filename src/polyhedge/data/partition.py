@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from polyhedge._validation import check_count, check_rng
 from polyhedge.data.splits import IndexArray, Split
 
-__all__ = ["partition_rows"]
+__all__ = ["halve_rows", "last_times", "partition_rows"]
 
 _PARTS = ("train", "learn", "calibrate", "held-out")
 
@@ -68,10 +68,7 @@ def partition_rows(
     """
     n = check_count(n, "n", minimum=2)
     wanted = _check_shares(shares)
-    group_of = np.arange(n) if groups is None else _codes(groups, n, "groups")
-    block_of = _blocks(group_of, times, check_rng(rng))
-    # One row of each group stands for it, so that its size has no say in where the cuts are.
-    ends = np.cumsum(np.bincount(block_of[np.unique(group_of, return_index=True)[1]]))
+    block_of, ends = _blocks(n, groups, times, check_rng(rng))
     # The first cut that is nearest; where two are equally near the later part gets the block.
     cuts = [_nearest(ends, ends[-1] * share) for share in np.cumsum(wanted)[:3]]
     part_of = np.searchsorted(np.array(cuts), block_of, side="right")
@@ -86,14 +83,55 @@ def partition_rows(
     return Split(train, learn, calibrate, n_rows=n), held_out
 
 
-def _blocks(group_of: NDArray[np.intp], times: Any, rng: np.random.Generator) -> NDArray[np.intp]:
-    """The place of each row's block in the order in which the parts are cut."""
+def halve_rows(
+    n: int, *, rng: np.random.Generator, groups: ArrayLike | None = None, times: ArrayLike | None = None
+) -> tuple[IndexArray, IndexArray]:
+    """Two halves of the rows ``0, ..., n - 1`` by the rules of `partition_rows`; with times the older one comes first.
+
+    Examples
+    --------
+    >>> halve_rows(6, rng=np.random.default_rng(0), groups=list("abacbc"), times=range(6))
+    (array([0, 2]), array([1, 4, 3, 5]))
+    """
+    n = check_count(n, "n", minimum=2)
+    block_of, ends = _blocks(n, groups, times, check_rng(rng))
+    in_order = np.argsort(block_of, kind="stable")
+    n_first = int((block_of < _nearest(ends, ends[-1] / 2)).sum())
+    if not 0 < n_first < n:
+        raise ValueError(
+            f"{n} rows in {len(ends)} block(s) that stay together have no halves. Bring more rows or groups."
+        )
+    return in_order[:n_first], in_order[n_first:]
+
+
+def last_times(groups: ArrayLike, times: NDArray[Any]) -> NDArray[Any]:
+    """The time (n,) of the last row of each row's group.
+
+    Examples
+    --------
+    >>> last_times(["a", "b", "a"], np.array([1.0, 2.0, 3.0]))
+    array([3., 2., 3.])
+    """
+    values, code = np.unique(times, return_inverse=True)
+    return np.asarray(values[_last(_codes(groups, len(times), "groups"), code)])
+
+
+def _blocks(n: int, groups: Any, times: Any, rng: np.random.Generator) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """The place of each row's block in the order in which parts are cut, and how many groups lie up to each block."""
+    group_of = np.arange(n) if groups is None else _codes(groups, n, "groups")
     if times is None:
-        return rng.permutation(group_of.max() + 1)[group_of]
-    time_of = _codes(times, len(group_of), "times")
+        block_of = rng.permutation(group_of.max() + 1)[group_of]
+    else:
+        block_of = np.unique(_last(group_of, _codes(times, n, "times")), return_inverse=True)[1]
+    # One row of each group stands for it, so that its size has no say in where the cuts are.
+    return block_of, np.cumsum(np.bincount(block_of[np.unique(group_of, return_index=True)[1]]))
+
+
+def _last(group_of: NDArray[np.intp], time_of: NDArray[np.intp]) -> NDArray[np.intp]:
+    """The number of the time of the last row of each row's group (n,)."""
     last = np.zeros(group_of.max() + 1, dtype=np.intp)
     np.maximum.at(last, group_of, time_of)
-    return np.unique(last[group_of], return_inverse=True)[1]
+    return last[group_of]
 
 
 def _codes(values: Any, n: int, name: str) -> NDArray[np.intp]:

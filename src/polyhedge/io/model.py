@@ -27,7 +27,7 @@ from polyhedge.io.families import family_from_state, family_to_state, n_outcomes
 from polyhedge.io.predictor import predictor_from_members, predictor_to_members
 from polyhedge.io.signatures import Key, check_signature, read_signature, signature_of
 from polyhedge.learners import LearnResult
-from polyhedge.model import Model, Record
+from polyhedge.model import Model, Prints, Record
 from polyhedge.problems import DecisionProblem
 from polyhedge.problems.expression_tree import NotPortableError
 from polyhedge.problems.stored import problem_from_state, problem_to_state
@@ -43,8 +43,18 @@ _PACKAGES = ("polyhedge", "numpy", "scipy", "scikit-learn", "cvxpy", "highspy", 
 _MAX_CALIBRATIONS = 10_000
 
 
-def write_model(path: str | Path, model: Model, trusted: Sequence[str] = (), sign: Key | None = None) -> None:
-    """Write a model file, whole or not at all; signed with a private key where there is one."""
+def write_model(
+    path: str | Path,
+    model: Model,
+    trusted: Sequence[str] = (),
+    sign: Key | None = None,
+    life: Mapping[str, Any] | None = None,
+) -> None:
+    """Write a model file, whole or not at all; signed with a private key where there is one.
+
+    `life` is what its decider goes on with, numbers, texts, lists and finite arrays: `read_model` gives it back as it
+    is, and whoever uses it checks it.
+    """
     record, family = model.record, model.family
     kind, types, members = predictor_to_members(family.predictor, model.problem.n_outcomes, trusted)
     state = {
@@ -65,6 +75,8 @@ def write_model(path: str | Path, model: Model, trusted: Sequence[str] = (), sig
         "data_digest": record.data_digest,
         "feature_names": list(record.feature_names),
         "columns": None if record.schema is None else record.schema.as_json(),
+        "seen": [None if prints is None else prints.view(np.int64) for prints in (record.seen, record.trained)],
+        "life": dict(life or {}),
     }
     text, arrays = encode(state)
     members.update({"model.json": text, "details.json": _details_text(record.details), **arrays})
@@ -85,8 +97,8 @@ def read_model(
     trusted: Sequence[str] = (),
     max_bytes: int = MAX_BYTES,
     verify: Key | Sequence[Key] | None = None,
-) -> tuple[Model, Any]:
-    """Read a model file: the model, and what `RobustDecider` takes as its predictor.
+) -> tuple[Model, Any, Any]:
+    """Read a model file: the model, what `RobustDecider` takes as its predictor, and what it goes on with, unchecked.
 
     `ModelFileError` where the file is not what `write_model` wrote.
     """
@@ -98,7 +110,7 @@ def read_model(
             raise ValueError(f"the set has {d} outcomes, the problem {its_problem.n_outcomes}")
         template, predictor = predictor_from_members(state["predictor"]["kind"], members, d, trusted)
         family = family_from_state(state, its_problem, predictor)
-        details = details_of(members)
+        details, (seen, trained) = details_of(members), state.get("seen", (None, None))
         record = Record(
             split=_split(state["split"], state["n_rows"]),
             n_learn=check_count(state["n_learn"], "n_learn", minimum=0),
@@ -108,10 +120,12 @@ def read_model(
             settings={str(key): str(value) for key, value in state["settings"].items()},
             details=details,
             schema=_schema(details.get("columns"), state.get("columns")),
+            seen=_prints(seen),
+            trained=_prints(trained),
         )
         model = Model(family, record, radii_of(state), calibrations_of(state))
         check_claims(model)
-        return model, template
+        return model, template, state.get("life", {})
     except ModelFileError:
         raise
     except Exception as error:  # edited content fails wherever it is first used
@@ -258,6 +272,15 @@ def _names(names: Any) -> tuple[str, ...]:
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise ModelFileError("The names of features must be a list of texts.")
     return tuple(names)
+
+
+def _prints(stored: Any) -> Prints | None:
+    """Fingerprints of rows, which a file holds as signed numbers."""
+    if stored is None:
+        return None
+    if not isinstance(stored, np.ndarray) or stored.dtype != np.int64 or stored.ndim != 1:
+        raise ModelFileError("Fingerprints of rows must be a list of whole numbers.")
+    return stored.view(np.uint64)
 
 
 def _split(parts: Sequence[Any], n_rows: int | None) -> Split:
