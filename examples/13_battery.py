@@ -39,8 +39,8 @@ problem = ph.DecisionProblem(
 forecast = make_pipeline(StandardScaler(), Ridge(10.0))
 
 # %%
-# Guarding the trades that are made, guarding all trades at once, and a policy of our own: the best trades if the forecast
-# were true. Its forecast is fitted to the training rows, and to no others.
+# Guarding the trades that are made, a policy of our own, and all trades at once. The policy makes the best trades if
+# the forecast were true; its forecast is fitted to the training rows, and to no others.
 
 own_forecast = make_pipeline(StandardScaler(), Ridge(10.0)).fit(X[parts["train"]], Y[parts["train"]])
 level = np.tril(np.ones((24, 24))) @ np.hstack([0.9 * np.eye(24), -np.eye(24)])
@@ -54,10 +54,10 @@ def trust_the_forecast(rows):
 
 ways = {
     "plan, these trades": ph.RobustDecider(problem, forecast, guarantee="cost", split="time", random_state=0),
-    "the forecast's trades": ph.RobustDecider(
-        problem, forecast, plan=trust_the_forecast, split="time", random_state=0
+    "the forecast's trades": ph.RobustDecider(problem, forecast, plan=trust_the_forecast, split="time", random_state=0),
+    "set, all trades": ph.RobustDecider(
+        problem, forecast, learner=ph.learners.OneSidedBox(), split="time", random_state=0
     ),
-    "set, all trades": ph.RobustDecider(problem, forecast, learner=ph.learners.OneSidedBox(), split="time", random_state=0),
 }
 decisions = {}
 print(f"{'2020, EUR a day':22} {'earns at least':>14} {'earned':>7} {'held':>6}")
@@ -83,5 +83,6 @@ fig.tight_layout()
 plt.show()
 
 # %%
-# **Lesson.** A set of 24 prices that must hold at once leaves hardly a trade that is safe against all of it. Whoever
-# asks only about the trades that are made gets to make them, with a floor under what they earn.
+# **Lesson.** No trade is safe against all prices of a set in 24 dimensions, and so it makes none. Whoever asks
+# only about the trades that are made gets to make them, with a floor under what they earn. Trades on the
+# forecast, guarded as they are, earn nearly as much here; the plan's gain over them is a few euros a day.
