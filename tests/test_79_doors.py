@@ -9,8 +9,10 @@ import pandas as pd
 import pytest
 
 import polyhedge as ph
+from polyhedge.cli.common import read_problem
 from polyhedge.robust import decide
 from polyhedge.sets import Box
+from shared import run
 
 # Two fuels, one of which comes in whole barrels, for a demand and under a limit.
 FUEL = """NAME fuel
@@ -103,6 +105,51 @@ def test_a_decider_of_a_file_is_saved_and_loaded(fuel, tmp_path):
 def test_names_that_are_not_in_the_file_are_refused_with_those_that_are(fuel, uncertain, said):
     with pytest.raises(ValueError, match=re.escape(said)):
         ph.problems.from_mps(fuel, uncertain=uncertain)
+
+
+class TestOnTheCommandLine:
+    """An MPS file as --problem."""
+
+    @pytest.fixture
+    def arguments(self, tmp_path):
+        (tmp_path / "fuel.mps").write_text(re.sub(r" M .*\n", "", FUEL.format(sense="")))
+        rng = np.random.default_rng(0)
+        frame = pd.DataFrame({"winter": rng.normal(size=60)})
+        frame["gas"], frame["oil"] = 2 + 0.3 * frame["winter"] + rng.uniform(-0.3, 0.3, 60), rng.uniform(2, 4, 60)
+        frame.to_csv(tmp_path / "history.csv", index=False)
+        data, problem, out = (tmp_path / name for name in ("history.csv", "fuel.mps", "m.polyhedge"))
+        return ["fit", "--data", data, "--problem", problem, "--out", out, "--predictor", "ridge"]
+
+    def test_it_is_fitted_with_its_own_names_and_decides_without_its_file(self, arguments, tmp_path):
+        done = run(*arguments, "--uncertain", "oil,gas", "--alpha", "0.2")
+        assert done.exit_code == 0, done.output
+        assert "oil, gas" in done.stdout
+        (tmp_path / "fuel.mps").unlink()
+        done = run("decide", tmp_path / "m.polyhedge", tmp_path / "history.csv", "--out", tmp_path / "d.csv")
+        assert done.exit_code == 0, done.output
+        assert {"oil", "gas", "barrels"} <= {name.rpartition(".")[2] for name in pd.read_csv(tmp_path / "d.csv")}
+
+    def test_a_name_that_is_a_column_and_a_row_is_told_apart(self, fuel):
+        fuel.write_text(fuel.read_text().replace("store", "oil"))
+        with pytest.raises(ValueError, match=r"'oil' is a column and a row. Say which is uncertain: {"):
+            read_problem(str(fuel), "oil")
+        assert read_problem(str(fuel), "{'columns': ['oil']}").constraint_names == ()
+        assert read_problem(str(fuel), '{"rows": ["oil"]}').constraint_names == ("oil",)
+
+    @pytest.mark.parametrize(
+        ("more", "said"),
+        [
+            ([], "does not say what is uncertain in it. Name columns whose costs, and rows whose right-hand sides are"),
+            (["--uncertain", "coal"], "There is neither a column nor a row 'coal'. The columns are: barrels, oil, gas"),
+            (["--uncertain", "{columns"], "--uncertain must be NAME,NAME or {"),
+            (["--uncertain", "oil", "--problem", "p.toml"], "--uncertain is for MPS files, and 'p.toml' says itself"),
+        ],
+    )
+    def test_what_is_missing_or_wrong_is_one_line(self, arguments, more, said):
+        done = run(*arguments, *more)
+        assert done.exit_code == 2
+        assert said in done.stderr
+        assert len(done.stderr.splitlines()) == 1
 
 
 def test_files_that_are_no_models_are_refused(tmp_path):

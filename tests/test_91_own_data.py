@@ -589,7 +589,7 @@ def test_python_problem_is_given_by_reference(folder: Path) -> None:
         (["fit", "--data", "{0}/history.csv", "--problem", "{0}/none.toml", "--out", "{0}/m"], "There is no file"),
         (
             ["fit", "--data", "{0}/history.csv", "--problem", "linear", "--out", "{0}/m"],
-            "must be a .toml file or FILE.py:NAME",
+            "must be a .toml or .mps file, or FILE.py:NAME",
         ),
         (["decide", "{0}/none", "{0}/history.csv", "--out", "{0}/d.csv"], "Write one with polyhedge fit"),
         (["decide", "{0}/history.csv", "{0}/history.csv", "--out", "{0}/d.csv"], "not a whole polyhedge model file"),

@@ -24,6 +24,7 @@ from polyhedge.regions import Work
 from polyhedge.robust import Decisions
 from polyhedge.rows import labels_by
 from polyhedge.sets import Region, Volume
+from polyhedge.solvers.choice import solver_of
 from polyhedge.summary import held_in_words
 
 _LOG = logging.getLogger(__name__)
@@ -68,10 +69,11 @@ class Decides(FittedAttributes, Doubts, OutputSetting):
         """
         model = self._fitted("decide")
         if is_dask_frame(X):
-            return decide_frame(model, X, parameters)
+            with solver_of(self):
+                return decide_frame(model, X, parameters)
         X = model.as_rows(X)
         work = Work(n_jobs, progress if callable(progress) else lambda done, total: tell(_LOG, "deciding", done, total))
-        with bar("deciding", progress is True):
+        with bar("deciding", progress is True), solver_of(self):
             decisions = model.decide(X, parameters, work, beside)
         complaint = decisions.complaint()
         if complaint:
@@ -93,7 +95,8 @@ class Decides(FittedAttributes, Doubts, OutputSetting):
 
         A set of outcomes is the same whatever the problem's parameters are; one that guards a cost is not.
         """
-        return self._fitted("region").region(x, parameters, beside)
+        with solver_of(self):
+            return self._fitted("region").region(x, parameters, beside)
 
     def evaluate(
         self,
@@ -119,8 +122,9 @@ class Decides(FittedAttributes, Doubts, OutputSetting):
         model = self._fitted("evaluate")  # read once: another thread may recalibrate meanwhile
         asked = model.family.has_quick_volume if volume is None else volume
         self._doubt_rows(model, X, Y)
-        measured = model.measure(X, Y, parameters, beside)
-        size = model.mean_volume(X, parameters, beside) if asked else None
+        with solver_of(self):
+            measured = model.measure(X, Y, parameters, beside)
+            size = model.mean_volume(X, parameters, beside) if asked else None
         summary = measured.summary(model.radii.alpha, volume=size)
         groups = () if by is None else by_group(measured, labels_by(X, by), model.radii.alpha)
         return replace(summary, groups=groups)
@@ -134,7 +138,8 @@ class Decides(FittedAttributes, Doubts, OutputSetting):
         beside: ArrayLike | None = None,
     ) -> RowMeasures:
         """Bound, constraints, realised cost and regret row by row, on rows that were not used for fitting."""
-        return self._fitted("evaluate").measure(X, Y, parameters, beside)
+        with solver_of(self):
+            return self._fitted("evaluate").measure(X, Y, parameters, beside)
 
     def score(self, X: Any, y: ArrayLike | None = None) -> float:
         """Minus the mean cost bound at rows that were not used for fitting: larger is better, as searches want it.
@@ -150,7 +155,8 @@ class Decides(FittedAttributes, Doubts, OutputSetting):
         self, X: Any, *, parameters: Mapping[Any, Any] | None = None, beside: ArrayLike | None = None
     ) -> Volume:
         """Volume of the set, the mean over the rows that have one; over an even choice where support is known."""
-        return self._fitted("mean_volume").mean_volume(X, parameters, beside)
+        with solver_of(self):
+            return self._fitted("mean_volume").mean_volume(X, parameters, beside)
 
     def save(
         self,

@@ -59,8 +59,9 @@ from polyhedge.rows import (
     warn_of_level,
 )
 from polyhedge.settings import NestedSettings, guarantee_in_force, warn_if_fitted, warn_if_unordered
+from polyhedge.solvers.choice import Solver, solver_of
 
-_SETTINGS = ("predictor", "learner", "split", "random_state", "calibration", "guarantee", "plan", "caution")
+_SETTINGS = ("predictor", "learner", "split", "random_state", "calibration", "guarantee", "plan", "caution", "solver")
 _LOG = logging.getLogger(__name__)
 _TRAIL = Lock()
 """Held while radii join the audit trail: two that are set at once must both be in it."""
@@ -110,6 +111,9 @@ class RobustDecider(FollowsOutcomes, Refreshes, Decides, Telling, NestedSettings
         bound, and counts as infinitely expensive where it calibrates.
     caution : float
         From 0 to 1: how much the bound counts against the mean cost when plans compete; `frontier` shows the choice.
+    solver : Solver or None
+        Options and another back-end for whole numbers, where the solvers that are chosen by themselves do not serve;
+        not kept in files.
 
     Attributes
     ----------
@@ -181,6 +185,7 @@ class RobustDecider(FollowsOutcomes, Refreshes, Decides, Telling, NestedSettings
         guarantee: str | None = None,
         plan: Any = None,
         caution: float = 0.5,
+        solver: Solver | None = None,
     ) -> None:
         self.problem = problem
         self.predictor = predictor
@@ -192,6 +197,7 @@ class RobustDecider(FollowsOutcomes, Refreshes, Decides, Telling, NestedSettings
         self.guarantee = guarantee
         self.plan = plan
         self.caution = caution
+        self.solver = solver
 
     def fit(
         self,
@@ -247,7 +253,7 @@ class RobustDecider(FollowsOutcomes, Refreshes, Decides, Telling, NestedSettings
         verbose : bool
             Whether to write what the loggers tell (see Notes) to standard error, a line each: for scripts and files.
         """
-        with log_lines(verbose), bar("fitting", progress):
+        with log_lines(verbose), bar("fitting", progress), solver_of(self):
             self._fit(X, Y, train, learn, calibrate, groups, parameters, sample_weight)
         return self
 
@@ -389,7 +395,8 @@ class RobustDecider(FollowsOutcomes, Refreshes, Decides, Telling, NestedSettings
         if is_dask_frame(X):
             if groups is not None:
                 raise ValueError("groups cannot be given for a Dask DataFrame. Recalibrate on one row of each group.")
-            found = distributed_radius(model, X, list(Y), self._calibrator, alpha, parameters)
+            with solver_of(self):
+                found = distributed_radius(model, X, list(Y), self._calibrator, alpha, parameters)
             self._take_over(*found)
             self._doubt_size(found[0])
             return self
@@ -407,7 +414,8 @@ class RobustDecider(FollowsOutcomes, Refreshes, Decides, Telling, NestedSettings
             features, outcomes = take_rows(features, order), outcomes[order]
             labels, values, beside = (None if each is None else each[order] for each in (labels, values, beside))
         rows = features, outcomes, alpha, labels, values, beside
-        radii, digest = calibrated_radii(model.family, self._calibrator, *rows)
+        with solver_of(self):
+            radii, digest = calibrated_radii(model.family, self._calibrator, *rows)
         self._take_over(radii, digest)
         own = replace(model, radii=radii)  # another thread may have set others meanwhile
         self._doubt_radii(own, features, outcomes, labels, in_time(self.split), kept=seen_rows(model))

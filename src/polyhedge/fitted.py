@@ -25,6 +25,7 @@ from polyhedge.predictors import Predictor
 from polyhedge.problems import DecisionProblem
 from polyhedge.regions import ScaledSet
 from polyhedge.sets import UncertaintySet
+from polyhedge.solvers.choice import solver_of
 from polyhedge.summary import summary_of
 
 
@@ -267,7 +268,8 @@ class Telling:
         if not hasattr(self, "model_"):
             raise NotFittedError("This RobustDecider is not fitted yet. Call fit(X, Y) before report.")
         # Pages are made from deciders, not the other way round: looked up when one is asked for.
-        page = import_module("polyhedge.report").model_report(self, X, Y, parameters=parameters)
+        with solver_of(self):
+            page = import_module("polyhedge.report").model_report(self, X, Y, parameters=parameters)
         replace_file(Path(path), page.encode())
 
 

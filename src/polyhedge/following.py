@@ -22,6 +22,7 @@ from polyhedge.problems.parameters import by_row, from_columns, parameter_rows
 from polyhedge.robust import Decisions
 from polyhedge.row_keys import row_keys
 from polyhedge.rows import n_rows_of
+from polyhedge.solvers.choice import solver_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,7 +160,8 @@ class FollowsOutcomes:
             if names is None:
                 raise ValueError("A log needs keys, one for each row: they find what was decided. Give keys=.")
             self._check_log(log, model)
-            log.add(names, X, Y, issued, parameters=parameters, beside=beside)
+            with solver_of(self):
+                log.add(names, X, Y, issued, parameters=parameters, beside=beside)
             return self.follow(log)
         if names is None:
             decider._doubt_fed(model, X, Y)
@@ -183,7 +185,8 @@ class FollowsOutcomes:
         """Count outcomes of rows, all of which are new."""
         so_far = vars(self).get("followed_") or not_followed(model)
         if n_rows_of(X):
-            model, so_far = followed(model, so_far, X, Y, issued, parameters, beside)
+            with solver_of(self):
+                model, so_far = followed(model, so_far, X, Y, issued, parameters, beside)
         self.model_, self.followed_ = model, so_far
         return self.followed_
 

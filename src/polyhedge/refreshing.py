@@ -32,6 +32,7 @@ from polyhedge.rows import (
     outcome_names_of,
     warn_of_level,
 )
+from polyhedge.solvers.choice import solver_of
 
 
 class Refreshes:
@@ -97,7 +98,8 @@ class Refreshes:
         features, outcomes, values = model.features(X), model.outcomes(X, Y), model.values(X, parameters)
         known = np.zeros((len(outcomes), 0)) if values is None else values
         given = Given(model.problem, alpha, make, features, outcomes, known, parts, labels, seeds[0])
-        self.model_ = refreshed(model, given, decider._calibrator, beside, needs_values=values is not None)
+        with solver_of(self):
+            self.model_ = refreshed(model, given, decider._calibrator, beside, needs_values=values is not None)
         decider._followed_anew()
         own, record = parts.calibrate, self.model_.record
         its_labels = None if labels is None else labels[own]

@@ -16,6 +16,7 @@ from polyhedge.data import digest_rows
 from polyhedge.model import Model, scores_of
 from polyhedge.problems.checks import check_outcomes
 from polyhedge.problems.names import order_outcomes
+from polyhedge.solvers.choice import Solver, solver_in_force
 
 _BINS = 4096
 _FEW = 1_000_000
@@ -46,22 +47,23 @@ def decide_frame(model: Model, frame: Any, parameters: Parameters | None = None)
     require("dask", ["dask", "pyarrow"])
     # The frame's own example of no rows shows whether its columns fit, before any work is done.
     meta = decide_rows(model, frame._meta, parameters)
-    return frame.map_partitions(_decide_partition, _sent_once((model, parameters)), meta=meta)
+    return frame.map_partitions(_decide_partition, _sent_once(model, parameters), meta=meta)
+
+
+_Sent = tuple[Model, Parameters | None, Solver]
 
 
 def _decide_partition(rows: Any, sent: _Sent) -> Any:
-    # Dask has a worker for each core already.
-    return decide_rows(sent[0], rows, sent[1], n_jobs=1)
+    model, parameters, solver = sent
+    with solver.in_force():
+        return decide_rows(model, rows, parameters, n_jobs=1)  # Dask has a worker for each core already
 
 
-_Sent = tuple[Model, Parameters | None]
-
-
-def _sent_once(sent: _Sent) -> Any:
+def _sent_once(model: Model, parameters: Parameters | None) -> Any:
     import dask
 
     # Not traversed, and under a name of its own: a model is opaque to Dask and need not be hashed.
-    return dask.delayed(sent, pure=False, traverse=False)
+    return dask.delayed((model, parameters, solver_in_force()), pure=False, traverse=False)
 
 
 def distributed_radius(
@@ -101,7 +103,7 @@ def distributed_radius(
             f"Y must name {model.problem.n_outcomes} outcome column(s) of the Dask DataFrame, got "
             f"{', '.join(names) or 'none'}."
         )
-    scores = _Scores.of((model, parameters), frame, list(order_outcomes(model.problem.outcome_names, names)))
+    scores = _Scores.of(_sent_once(model, parameters), frame, list(order_outcomes(model.problem.outcome_names, names)))
     radius = scores.of_rank(attained_rank(scores.n, alpha))
     if not np.isfinite(radius):
         raise ValueError(f"The conformal radius would be {radius}. Check the scores or raise alpha.")
@@ -119,10 +121,10 @@ class _Scores:
     digest: str = ""
 
     @classmethod
-    def of(cls, model: _Sent, frame: Any, outcomes: list[str]) -> _Scores:
+    def of(cls, sent: Any, frame: Any, outcomes: list[str]) -> _Scores:
         import dask
 
-        sent, score = _sent_once(model), dask.delayed(_score_partition)
+        score = dask.delayed(_score_partition)
         scored = dask.persist(*(score(part, sent, outcomes) for part in frame.to_delayed()))
         parts = tuple(pair[0] for pair in scored)
         counts, lows, highs, digests = zip(
@@ -156,10 +158,12 @@ def _score_partition(rows: Any, sent: _Sent, outcomes: list[str]) -> tuple[Array
     """The scores of a partition, and a digest of its rows."""
     if not len(rows):
         return np.zeros(0), ""
-    model, parameters = sent
+    model, parameters, solver = sent
     X, Y = rows.drop(columns=outcomes), rows[outcomes].to_numpy(dtype=np.float64)
     features, values = table_features(model, X, parameters), model.values(X, parameters)
-    return scores_of(model.family, features, check_outcomes(model.problem, Y), values), digest_rows(X, Y)
+    with solver.in_force():
+        scores = scores_of(model.family, features, check_outcomes(model.problem, Y), values)
+    return scores, digest_rows(X, Y)
 
 
 def _summary(scored: tuple[Array, str]) -> tuple[int, float, float, str]:

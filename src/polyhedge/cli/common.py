@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, is_dataclass
 from enum import Enum
@@ -70,17 +71,38 @@ def read(
     )
 
 
-def read_problem(reference: str) -> DecisionProblem:
-    """A problem from a TOML file, or from Python code as FILE.py:NAME."""
+def read_problem(reference: str, uncertain: str | None = None) -> DecisionProblem:
+    """A problem from a TOML file, an MPS file and what is uncertain in it, or Python code as FILE.py:NAME."""
     from polyhedge import problems
 
+    if reference.endswith((".mps", ".mps.gz")):
+        return problems.from_mps(reference, _uncertain(reference, uncertain))
+    if uncertain is not None:
+        raise ValueError(f"--uncertain is for MPS files, and {reference!r} says itself what is. Leave it out.")
     if ".py:" in reference:
         return problems.from_reference(reference)
     if not reference.endswith(".toml"):
-        raise ValueError(f"The problem must be a .toml file or FILE.py:NAME, got {reference!r}.")
+        raise ValueError(f"The problem must be a .toml or .mps file, or FILE.py:NAME, got {reference!r}.")
     if not Path(reference).is_file():
         raise FileNotFoundError(f"There is no file {reference}. Check the path.")
     return problems.from_toml(reference)
+
+
+def _uncertain(path: str, text: str | None) -> Any:
+    """Names of columns and rows, or a dictionary of them where a name is both."""
+    if not (text or "").strip():
+        raise ValueError(
+            f"{path} does not say what is uncertain in it. Name columns whose costs, and rows whose right-hand sides "
+            "are: --uncertain NAME,NAME"
+        )
+    if not str(text).lstrip().startswith("{"):
+        return names_in(str(text))
+    try:
+        return json.loads(str(text).replace("'", '"'))
+    except json.JSONDecodeError as error:
+        raise ValueError(
+            f'--uncertain must be NAME,NAME or {{"columns": [...], "rows": [...]}}, got {text!r}.'
+        ) from error
 
 
 def tell(lines: Sequence[tuple[str, str]]) -> None:

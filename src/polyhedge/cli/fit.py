@@ -47,12 +47,20 @@ _MODEL_SUFFIX = ".polyhedge"
 def fit(
     data: Annotated[Path, typer.Option(help="History: a CSV or Parquet file, one row an observation.")],
     problem: Annotated[
-        str, typer.Option(help="The decision problem: a .toml file, or FILE.py:NAME, which runs the code in that file.")
+        str,
+        typer.Option(
+            help="The decision problem: a .toml file, an .mps file with --uncertain, or FILE.py:NAME, which runs the "
+            "code in that file."
+        ),
     ],
     out: Annotated[Path, typer.Option(help=f"Model file to write, for example model{_MODEL_SUFFIX}.")],
     outcomes: Annotated[
         str, typer.Option(help="Outcome columns, separated by commas; by default the problem's outcome names.")
     ] = "",
+    uncertain: Annotated[
+        str | None,
+        typer.Option(help="Of an .mps file: columns whose costs, rows whose right-hand sides are the outcomes."),
+    ] = None,
     alpha: Annotated[float, typer.Option(help="Share of outcomes that may fall outside the set.")] = 0.1,
     features: Annotated[
         str | None, typer.Option(help="Feature columns; by default all columns without another role.")
@@ -135,7 +143,7 @@ def fit(
     table = read(data, separator, encoding, decimal, missing, max_values)
     try:
         with progress("fitting"):
-            fitted = tables.fit_table(table, read_problem(problem), names_in(outcomes), alpha, options)
+            fitted = tables.fit_table(table, read_problem(problem, uncertain), names_in(outcomes), alpha, options)
             facets = _facets(fitted)
     except KeyboardInterrupt:
         warn(["No model was saved. With --keep-interrupted the best set so far is calibrated and saved."])

@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from threading import Lock
 from typing import Any
 
+from polyhedge.solvers.choice import solver_in_force
+
 _MOST = 32
 """Programs that a model keeps: each level of a spread is one, and a program may take megabytes."""
 
@@ -34,6 +36,7 @@ class Kept:
     @contextmanager
     def borrowed(self, key: Hashable, make: Callable[[], Any]) -> Iterator[Any]:
         """The thing of this key, made if there is none; one that failed its user is not kept."""
+        key = key, solver_in_force()  # programs are set up with the options in force
         with self._lock:
             thing = self._things.pop(key, None)
         thing = make() if thing is None else thing

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from typing import TypeVar
 
 Part = TypeVar("Part")
@@ -21,8 +22,9 @@ def in_order(work: Callable[[Part], Result], parts: Sequence[Part], *, n_jobs: i
     if n_threads <= 1:
         yield from map(work, parts)
         return
+    here = copy_context()  # what is in force here is in force in the threads, each with a copy of its own
     with ThreadPoolExecutor(n_threads) as pool:
-        yield from pool.map(work, parts)
+        yield from pool.map(lambda part: here.copy().run(work, part), parts)
 
 
 def check_jobs(n_jobs: int | None) -> int:

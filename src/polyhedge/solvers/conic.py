@@ -9,6 +9,7 @@ import clarabel
 import numpy as np
 import scipy.sparse as sp
 
+from polyhedge.solvers.choice import seconds_allowed, solver_in_force
 from polyhedge.solvers.evidence import Judge, nothing_known, settled
 from polyhedge.solvers.program import Cone, ConicProgram, Solution, Status
 from polyhedge.solvers.scaling import Frame, scaled
@@ -89,7 +90,7 @@ def _set_up(program: ConicProgram, time_limit: float | None, tolerance: float, *
     n = len(program.c)
     P = sp.csc_matrix((n, n)) if program.P is None else sp.triu(program.P, format="csc")
     settings = _settings(time_limit, tolerance)
-    settings.presolve_enable = not can_change
+    settings.presolve_enable = settings.presolve_enable and not can_change
     return clarabel.DefaultSolver(
         sp.csc_matrix(P),
         program.c,
@@ -117,8 +118,11 @@ def _settings(time_limit: float | None, tolerance: float) -> clarabel.DefaultSet
     settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = tolerance
     settings.reduced_tol_gap_abs = settings.reduced_tol_gap_rel = settings.reduced_tol_feas = 1e-7
     settings.max_threads = 1
-    if time_limit is not None:
-        settings.time_limit = float(time_limit)
+    limit = seconds_allowed(time_limit)
+    if limit is not None:
+        settings.time_limit = limit
+    for name, value in solver_in_force().clarabel.items():
+        setattr(settings, name, value)
     return settings
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from polyhedge._validation import Array, Indices, Mask
+from polyhedge.solvers.choice import seconds_allowed, solver_in_force
 from polyhedge.solvers.conic import solve_conic
 from polyhedge.solvers.evidence import Judge, nothing_known, settled
 from polyhedge.solvers.program import TOLERANCE, ConicProgram, Solution, Status
@@ -64,10 +65,8 @@ class LinearSolver:
             "mip_feasibility_tolerance": _FINE,
             "primal_feasibility_tolerance": _FINE,
             "dual_feasibility_tolerance": _FINE,
-        }
-        self.time_limit = time_limit
-        if time_limit is not None:
-            self.options["time_limit"] = float(time_limit)
+        } | dict(solver_in_force().highs)
+        self.time_limit = seconds_allowed(time_limit)
         if max_nodes is not None:
             self.options["mip_max_nodes"] = min(max_nodes, 2**31 - 1)
         self.highs = self._highs()
@@ -191,7 +190,7 @@ class LinearSolver:
     def solve(self) -> Solution:
         """Solve from the last basis if there is one; what cannot be proven is solved another way, then failed."""
         self._pass_numbers()
-        self.highs.run()
+        self._run(self.highs)
         status = self.highs.getModelStatus()
         if status == highspy.HighsModelStatus.kUnboundedOrInfeasible:
             status = self._without_presolve()
@@ -220,7 +219,7 @@ class LinearSolver:
         highs = self._highs(_SHARPER)
         highs.setOptionValue("presolve", "off")
         highs.setBasis(self.highs.getBasis())
-        highs.run()
+        self._run(highs)
         status = highs.getModelStatus()
         if status != highspy.HighsModelStatus.kOptimal:
             return solution
@@ -247,9 +246,15 @@ class LinearSolver:
 
     def _without_presolve(self) -> highspy.HighsModelStatus:
         self.highs.setOptionValue("presolve", "off")
-        self.highs.run()
-        self.highs.setOptionValue("presolve", "choose")
+        self._run(self.highs)
+        self.highs.setOptionValue("presolve", self.options.get("presolve", "choose"))
         return self.highs.getModelStatus()
+
+    def _run(self, highs: highspy.Highs) -> None:
+        """Run with the whole time limit: HiGHS counts the seconds of all runs together."""
+        if self.time_limit is not None:
+            highs.setOptionValue("time_limit", highs.getRunTime() + self.time_limit)
+        highs.run()
 
     def _read(self, highs: highspy.Highs, highs_status: highspy.HighsModelStatus, sharper: float = 1.0) -> Solution:
         status = _STATUS.get(highs_status, Status.FAILED)

@@ -33,13 +33,8 @@ def solve_mixed_integer(
 
     `max_nodes` limits the nodes of all searches together.
     """
-    unsupported = {c.kind for c in program.cones if c.size} - {"zero", "nonneg", "soc"}
-    if unsupported:
-        raise ValueError(
-            f"Integer decisions with {sorted(unsupported)} cones are not supported, only with linear, quadratic "
-            "and second-order-cone parts. Rewrite the feasible set or drop integrality."
-        )
-    frame, continuous = Frame.of(program), _relaxed(program, time_limit)
+    check_cones(program)
+    frame, continuous = Frame.of(program), relaxed(program, time_limit)
     frame = frame.around(program, continuous.x, continuous.y)
     if program.is_linear:
         return LinearSolver(program, time_limit=time_limit, max_nodes=max_nodes, frame=frame).solve()
@@ -53,7 +48,17 @@ def solve_mixed_integer(
     return replace(whole, n_nodes=found.n_nodes)
 
 
-def _relaxed(program: ConicProgram, time_limit: float | None) -> Solution:
+def check_cones(program: ConicProgram) -> None:
+    """Raise where whole numbers meet cones that have no tangents here."""
+    unsupported = {c.kind for c in program.cones if c.size} - {"zero", "nonneg", "soc"}
+    if unsupported:
+        raise ValueError(
+            f"Integer decisions with {sorted(unsupported)} cones are not supported, only with linear, quadratic "
+            "and second-order-cone parts. Rewrite the feasible set or drop integrality."
+        )
+
+
+def relaxed(program: ConicProgram, time_limit: float | None) -> Solution:
     """The solution without integrality."""
     continuous = replace(program, integer=np.zeros(0, dtype=np.int64))
     if continuous.is_linear:
@@ -67,7 +72,7 @@ def _by_tangents(program: ConicProgram, time_limit: float | None, max_nodes: int
     relaxation = _LinearRelaxation(program)
     best, lower, n_nodes = replace(nothing_known(program, Status.FAILED, ""), value=np.inf), -np.inf, 0
     # Tangents at the optimum without integrality keep the first linear relaxation bounded.
-    relaxation.support_at(_relaxed(program, time_limit))
+    relaxation.support_at(relaxed(program, time_limit))
     for _ in range(_MAX_ROUNDS):
         left = None if time_limit is None else max(time_limit - (time.perf_counter() - start), 0.01)
         outer = relaxation.solve(left, None if max_nodes is None else max(max_nodes - n_nodes, 1), best.value)

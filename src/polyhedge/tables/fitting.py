@@ -124,6 +124,7 @@ def fit_table(
         split = _in_time(split, rows.times)
     predictor, reason = _predictor(schema, rows, split, options)
     guarantee = guarantee_in_force(options.guarantee, problem)
+    in_order: dict[str, Any] = {} if rows.times is None else {"split": "time"}
     decider = RobustDecider(
         problem,
         predictor=make_predictor(predictor, schema, random_state=options.seed),
@@ -133,7 +134,7 @@ def fit_table(
         guarantee=guarantee,
         caution=options.caution,
         calibration=None if options.calibration is None else calibrator_named(options.calibration),
-        **({} if rows.times is None else {"split": "time"}),
+        **in_order,
     )
     with catch_warnings():
         # The same and more is said below, in the words of the command line.
