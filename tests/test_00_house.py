@@ -39,6 +39,7 @@ ORDER = (
     "summary",
     "batches",
     "io",
+    "scored",
     "doubting",
     "row_keys",
     "issued",

@@ -3,6 +3,8 @@
 import io
 import logging
 import time
+import warnings
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -10,8 +12,8 @@ from rich.console import Console
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
-from sklearn.linear_model import LinearRegression
-from sklearn.model_selection import GridSearchCV
+from sklearn.linear_model import LinearRegression, Ridge
+from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
@@ -151,3 +153,51 @@ def test_one_fit_serves_several_levels_as_far_as_the_calibration_rows_allow(tmp_
     robust.save(tmp_path / "model.polyhedge")
     with pytest.raises(ValueError, match="does not keep the scores of its calibration rows"):
         ph.load(tmp_path / "model.polyhedge").at(alpha=0.05)
+
+
+class TestRowsThatChooseSettings:
+    """What a search has chosen by scores on its rows is not calibrated by them without a word."""
+
+    GRID: ClassVar = {"learner__max_contexts": [20, 40, 60]}
+
+    def test_the_choice_of_a_search_warns_when_it_is_used_and_not_within_its_folds(self, tmp_path):
+        with warnings.catch_warnings():
+            warnings.filterwarnings("error", message="Chosen")
+            best = GridSearchCV(decider(), self.GRID, cv=2).fit(X, Y).best_estimator_
+        for use in (lambda: best.decide(X[:2]), lambda: best.save(tmp_path / "m.polyhedge")):
+            with pytest.warns(ph.DoubtWarning, match=r"Chosen: 100% of the calibration rows have scored .*recalibrate"):
+                use()
+        assert best.doubts_[0].code == "Chosen"
+
+    def test_rows_that_the_search_has_not_seen_end_it(self):
+        search = GridSearchCV(decider(), self.GRID, cv=2).fit(X[:150], Y[:150])
+        with warnings.catch_warnings():
+            warnings.filterwarnings("error", message="Chosen")
+            search.best_estimator_.recalibrate(X[150:], Y[150:]).decide(X[:2])
+            # This learner has learning rows calibrate as well.
+            given = {"train": np.arange(150), "learn": np.arange(150, 180), "calibrate": np.arange(180, 240)}
+            clone(search.best_estimator_).fit(X, Y, **given).decide(X[:2])
+        with pytest.warns(ph.DoubtWarning, match="Chosen"):
+            search.best_estimator_.recalibrate(X[:150], Y[:150])
+
+    def test_scores_of_one_setting_choose_nothing(self):
+        one = decider(predictor=Opaque())
+        cross_val_score(one, X, Y, cv=2)
+        cross_val_score(clone(one).set_params(random_state=np.random.default_rng(3)), X, Y, cv=2)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("error", message="Chosen")
+            one.fit(X, Y).decide(X[:2])
+            other = decider(alpha=0.2).fit(X, Y)
+            other.score(X, Y)
+            other.decide(X[:2])
+
+
+class Opaque:
+    """A predictor whose text tells where it is."""
+
+    def fit(self, X, Y):
+        self.model = Ridge().fit(X, Y)
+        return self
+
+    def predict(self, X):
+        return self.model.predict(X)

@@ -16,13 +16,14 @@ from polyhedge._bar import progress as bar
 from polyhedge._progress import tell
 from polyhedge.batches import decide_frame, is_dask_frame
 from polyhedge.continuing import life_of
-from polyhedge.doubting import Doubts
+from polyhedge.doubting import Doubts, row_hashes
 from polyhedge.fitted import FittedAttributes, OutputSetting
 from polyhedge.io import Key, write_model
 from polyhedge.metrics import Evaluation, RowMeasures, by_group
 from polyhedge.regions import Work
 from polyhedge.robust import Decisions
 from polyhedge.rows import labels_by
+from polyhedge.scored import note_scored
 from polyhedge.sets import Region, Volume
 from polyhedge.solvers.choice import solver_of
 from polyhedge.summary import held_in_words
@@ -67,6 +68,18 @@ class Decides(FittedAttributes, Doubts, OutputSetting):
             There a row with missing values keeps its place with a note; here it is an error. Dask's own
             workers and progress bars take the place of `n_jobs` and `progress`.
         """
+        found: Decisions = self._decided(X, parameters, beside, n_jobs, progress)
+        self._doubt_choice()
+        return found
+
+    def _decided(
+        self,
+        X: Any,
+        parameters: Mapping[Any, Any] | None = None,
+        beside: ArrayLike | None = None,
+        n_jobs: int | None = None,
+        progress: Callable[[int, int], None] | bool = False,
+    ) -> Any:
         model = self._fitted("decide")
         if is_dask_frame(X):
             with solver_of(self):
@@ -77,7 +90,7 @@ class Decides(FittedAttributes, Doubts, OutputSetting):
             decisions = model.decide(X, parameters, work, beside)
         complaint = decisions.complaint()
         if complaint:
-            warnings.warn(complaint, RuntimeWarning, stacklevel=2)
+            warnings.warn(complaint, RuntimeWarning, stacklevel=3)
         labels = model.labels(X, self._output_library, held_in_words(model.radii.alpha))
         return replace(decisions.noted(model.oddities(X)), labels=labels)
 
@@ -146,10 +159,16 @@ class Decides(FittedAttributes, Doubts, OutputSetting):
 
         Scores compare only at one alpha: a lower promise has lower bounds. A search such as `GridSearchCV` fits and
         calibrates within its own folds, so that the setting it finds is free to use; but rows that chose a setting
-        must not calibrate it. Fit the chosen setting with `calibrate` rows that the search has not seen, or
-        `recalibrate` it on fresh ones. `y` is not needed: a bound is a promise, not an observation.
+        must not calibrate it. Fit the chosen setting with `calibrate` rows that the search has not seen (and such
+        `learn` rows, where these calibrate too), or `recalibrate` it on fresh ones: `best_estimator_`, fitted on all
+        rows of the search, warns when it decides or is saved, where the search ran in this process. `y` is not needed for the score, which is a promise and no
+        observation, but tells which rows these are.
         """
-        return -float(np.mean(self.decide(X).cost_bound))
+        found = self._decided(X)
+        if y is not None:
+            model = self._fitted("score")
+            note_scored(self, row_hashes(model.features(X), model.outcomes(X, y)))
+        return -float(np.mean(found.cost_bound))
 
     def mean_volume(
         self, X: Any, *, parameters: Mapping[Any, Any] | None = None, beside: ArrayLike | None = None
@@ -179,6 +198,7 @@ class Decides(FittedAttributes, Doubts, OutputSetting):
             key then refuses every other file.
         """
         model = self._fitted("save")
+        self._doubt_choice()
         if details is not None:
             model = replace(model, record=replace(model.record, details=details))
         decider: Any = self

@@ -24,11 +24,13 @@ from polyhedge.doubts import (
 )
 from polyhedge.model import Model, Prints
 from polyhedge.regions import Path
+from polyhedge.scored import scored_at_several
 
 __all__ = [
     "DoubtWarning",
     "Doubts",
     "categories",
+    "chosen_doubt",
     "copies_doubt",
     "doubts_of_fit",
     "doubts_of_radii",
@@ -62,8 +64,10 @@ class Doubts:
 
     def _doubt(self, model: Model, X: Any, Y: Array, calibrate: Indices, labels: Any, in_time: bool) -> None:
         """Look at the rows of a fit; features as the predictor takes them, outcomes in the problem's order."""
-        self.doubts_ = doubts_of_fit(model, X, Y, calibrate, labels, in_time)
-        _warn(self.doubts_, stacklevel=5)
+        found = doubts_of_fit(model, X, Y, calibrate, labels, in_time)
+        _warn(found, stacklevel=5)
+        # Told when it is used: a search fits in its folds on rows that other folds have scored, which does no harm.
+        self.doubts_ = (*chosen_doubt(scored_at_several(self), row_hashes(X, Y, calibrate)), *found)
 
     def _doubt_radii(
         self,
@@ -82,7 +86,8 @@ class Doubts:
         """
         hashes = row_hashes(X, Y)
         about = [*doubts_of_radii(model, X, labels), *_drift_within(model, X, Y, labels, in_time)]
-        self.doubts_ = (*seen_doubt(kept, hashes), *copies_doubt(hashes, trained, labels), *about)
+        chosen = chosen_doubt(scored_at_several(self), hashes)
+        self.doubts_ = (*chosen, *seen_doubt(kept, hashes), *copies_doubt(hashes, trained, labels), *about)
         _warn(self.doubts_, stacklevel=4)
 
     def _doubt_size(self, radii: Radii) -> None:
@@ -95,6 +100,10 @@ class Doubts:
         seen = seen_rows(model)
         if seen is not None:
             _warn(seen_doubt(seen, row_hashes(model.features(X), model.outcomes(X, Y))), stacklevel=4)
+
+    def _doubt_choice(self) -> None:
+        """Warn that rows which chose the settings have calibrated what is to be used."""
+        _warn([doubt for doubt in vars(self).get("doubts_", ()) if doubt.code is Code.CHOSEN], stacklevel=4)
 
     def _doubt_fed(self, model: Model, X: Any, Y: Any) -> None:
         """Warn where all rows of a call were fed to `update` before, so that they count twice; keep what is fed."""
@@ -232,6 +241,21 @@ def seen_doubt(seen: Prints | None, hashes: Prints | None) -> list[Doubt]:
             Code.SEEN,
             f"{Code.SEEN}: {share:.0%} of these rows trained or shaped the model. Coverage measured or promised with "
             "them is not to be trusted. Use rows that it has not seen.",
+        )
+    ]
+
+
+def chosen_doubt(scored: Prints, hashes: Prints | None) -> list[Doubt]:
+    """Whether calibration rows have scored several settings: a radius from rows that chose is too small."""
+    share = 0.0 if hashes is None or not len(hashes) else float(np.isin(hashes, scored).mean())
+    if share <= _NOTABLE_OVERLAP:
+        return []
+    return [
+        Doubt(
+            Code.CHOSEN,
+            f"{Code.CHOSEN}: {share:.0%} of the calibration rows have scored several settings. What they chose has a "
+            "lower bound on them than on new rows. recalibrate on rows that have not, or fit with such rows as "
+            "calibrate= (and learn=, where these calibrate too).",
         )
     ]
 

@@ -131,7 +131,7 @@ class RobustDecider(FollowsOutcomes, Refreshes, Decides, Telling, NestedSettings
     n_learn_, n_calibrate_ : samples that shaped the set, and that set its radius.
     calibrations_ : the audit trail: one `Calibration` for each radius so far, the newest last.
     doubts_ : what to worry about in the last fit, refresh or recalibration, in words: few calibration rows, ties,
-        drift, copies, rows seen before; each was a `DoubtWarning`.
+        drift, copies, rows seen before, rows that chose settings; each was or will be a `DoubtWarning`.
     followed_ : what came of the bounds since, after `update`: coverage, and an alarm where it is worse than chance.
     settings_ : how predictor, learner, split and random_state printed when the decider was fitted.
     data_digest_ : SHA-256 of the rows and their split.

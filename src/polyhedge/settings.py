@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from polyhedge.columns.missing import takes_nan, takes_sparse
 from polyhedge.data import TimeSplit
 from polyhedge.problems import DecisionProblem
+from polyhedge.scored import hand_on
 
 __all__ = ["NestedSettings", "guarantee_in_force", "warn_if_fitted"]
 
@@ -55,6 +56,12 @@ class NestedSettings(BaseEstimator):
         tags.target_tags.required = True
         tags.target_tags.multi_output, tags.target_tags.single_output = n_outcomes > 1, n_outcomes == 1
         return tags
+
+    def __sklearn_clone__(self) -> Self:
+        """What scikit-learn's `clone` makes; it knows which rows scored the settings that a search tries."""
+        twin: Self = super().__sklearn_clone__()
+        hand_on(self, twin)
+        return twin
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """The settings by name; with `deep` also those of learner, plan, calibrator and predictor."""
