@@ -161,8 +161,9 @@ class Decides(FittedAttributes, Doubts, OutputSetting):
         calibrates within its own folds, so that the setting it finds is free to use; but rows that chose a setting
         must not calibrate it. Fit the chosen setting with `calibrate` rows that the search has not seen (and such
         `learn` rows, where these calibrate too), or `recalibrate` it on fresh ones: `best_estimator_`, fitted on all
-        rows of the search, warns when it decides or is saved, where the search ran in this process. `y` is not needed for the score, which is a promise and no
-        observation, but tells which rows these are.
+        rows of the search, warns when it decides or is saved, where the search ran in this process.
+
+        `y` is not needed for the score, which is a promise and no observation, but tells which rows these are.
         """
         found = self._decided(X)
         if y is not None:
