@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import polyhedge as ph
+from polyhedge.problems.stored import problem_from_state, problem_to_state
 from polyhedge.robust import decide
 
 DOCS = Path(__file__).parents[1] / "docs" / "problem-file.md"
@@ -365,3 +366,50 @@ def test_references_that_lead_nowhere_say_why(name, module):
     reference, error, message = REFERENCES[name]
     with pytest.raises(error, match=message):
         ph.problems.from_reference(f"{module.parent}/{reference}")
+
+
+class TestUnits:
+    """What things are measured in is told, and changes nothing."""
+
+    BREAD = """
+outcomes = ["demand"]
+decisions = ["order"]
+cost = "max(3 * (demand - order), order - demand)"
+units = { cost = "EUR", demand = "loaves" }
+"""
+
+    def test_they_are_in_formulas_on_pages_and_in_model_files(self, read, tmp_path):
+        problem = read(self.BREAD)
+        assert problem.units == {"cost": "EUR", "demand": "loaves"}
+        assert repr(problem).endswith("; cost in EUR, demand in loaves>")
+        Y = np.random.default_rng(0).uniform(1.0, 4.0, (60, 1))
+        learner = ph.learners.OneSidedBox()
+        ph.RobustDecider(problem, "precomputed", learner=learner, random_state=0).fit(Y, Y).save(
+            tmp_path / "m.polyhedge"
+        )
+        again = ph.load(tmp_path / "m.polyhedge")
+        assert again.problem_.units == problem.units
+        again.report(tmp_path / "page.html")
+        said = "Units: cost in EUR, demand in loaves; others are those of the data."
+        assert said in (tmp_path / "page.html").read_text()
+
+    def test_they_go_with_names_that_change(self, read):
+        problem = read('kind = "newsvendor"\noverage = 1\nunderage = 4\nn_outcomes = 1\nunits = { u_1 = "loaves" }')
+        assert problem.labelled(outcome_names=["bread"]).units == {"bread": "loaves"}
+
+    @pytest.mark.parametrize(
+        ("units", "said"),
+        [
+            ('{ price = "EUR" }', "units has 'price', but the names are: cost, demand, order"),
+            ("{ cost = 3 }", 'units must be texts by name, such as {"cost": "EUR"}'),
+            ('"EUR"', 'units must be texts by name, such as {"cost": "EUR"}'),
+        ],
+    )
+    def test_what_is_no_unit_is_refused(self, read, units, said):
+        with pytest.raises(ValueError, match=re.escape(said)):
+            read(self.BREAD.replace('{ cost = "EUR", demand = "loaves" }', units))
+
+    def test_a_file_that_was_edited_is_checked(self, read):
+        state = problem_to_state(read(self.BREAD)) | {"units": {"cost": ["EUR"]}}
+        with pytest.raises(ValueError, match="units must be texts by name"):
+            problem_from_state(state)

@@ -18,7 +18,7 @@ from polyhedge.problems.feasible_set import FeasibleProgram, compile_feasible_pr
 from polyhedge.problems.in_words import formula_of
 from polyhedge.problems.layout import Layout, in_structure, leaves_of
 from polyhedge.problems.lifted import KeptProblems, Lifted, LiftedParts, lift, split_with_parameters
-from polyhedge.problems.names import Source, check_names, default_outcome_names, entry_names
+from polyhedge.problems.names import Source, check_names, default_outcome_names, entry_names, units_of
 from polyhedge.problems.parameters import ProblemParameter, layout_of, parameter_rows
 from polyhedge.problems.pickling import pickled
 from polyhedge.problems.pieces import Pieces, SumOfMaxima
@@ -70,6 +70,8 @@ class DecisionProblem:
         and z_1, z_2, ..., or the variables' own names, where nothing is given.
     constraint_names : sequence of str, optional
         What to call the uncertain constraints, in their order; their own text where nothing is given.
+    units : dict, optional
+        What the "cost", outcomes, decisions and parameters are measured in, texts by name, for pages and formulas.
     source : Source, optional
         Where the problem was written, if it came from a file.
     constants : list of cvxpy.Parameter
@@ -118,6 +120,7 @@ class DecisionProblem:
     outcome_names: Sequence[str] = ()
     decision_names: Sequence[str] = ()
     constraint_names: Sequence[str] = ()
+    units: Mapping[str, str] | None = None
     source: Source | None = None
     constants: Sequence[Any] = ()
 
@@ -152,8 +155,9 @@ class DecisionProblem:
 
     def labelled(self, **labels: Any) -> DecisionProblem:
         """The same problem with another name, source or names of its parts; nothing is compiled again."""
-        twin = self.with_parts(**labels)
+        twin = self.with_parts(**{"units": None} | labels)
         twin._set_names()
+        twin._set(units=units_of(twin, self))
         return twin
 
     def with_parts(self, anew: Sequence[str] = (), **parts: Any) -> DecisionProblem:
@@ -196,6 +200,7 @@ class DecisionProblem:
             "constraint_names": check_names(given, n_uncertain, "constraint_names", constraint_texts(self.written)),
         }
         self._set(**names)
+        self._set(units=units_of(self))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> DecisionProblem:
         """A problem never changes, so copies share it (CVXPY variables would lose their identity)."""

@@ -32,7 +32,7 @@ _MAX_ENTRIES = 10_000
 MAX_PAIRS = 1_000_000
 """Pairs of an outcome and a decision: every piece of the cost has a coefficient for each, which makes 8 MB."""
 _LIMITS = ["lower", "upper", "integer"]
-_TOP = ["kind", "name", "outcomes", "decisions", "parameters", "cost", "constraints", "support", *_LIMITS]
+_TOP = ["kind", "name", "outcomes", "decisions", "parameters", "cost", "constraints", "support", "units", *_LIMITS]
 
 _ANY = {"lower": -np.inf, "upper": np.inf}
 _SIGNED = ((-np.inf, np.inf), (0.0, np.inf), (-np.inf, 0.0))
@@ -103,7 +103,8 @@ def _ready_made(kind: str, table: Table) -> DecisionProblem:
     if "n_outcomes" in parameters and "outcome_names" in names:
         given.setdefault("n_outcomes", len(names["outcome_names"]))
     title = table.text("name", kind.replace("_", " "))
-    table.finish(["kind", "name", "outcomes", "decisions", *parameters])
+    units = table.take("units")
+    table.finish(["kind", "name", "outcomes", "decisions", "units", *parameters])
     counts = [given.get("n_outcomes", 1), *(len(value) for value in given.values() if isinstance(value, list))]
     _check_size(max(counts), max(counts))
     needed = [k for k, p in parameters.items() if p.default is inspect.Parameter.empty and k not in given]
@@ -113,7 +114,7 @@ def _ready_made(kind: str, table: Table) -> DecisionProblem:
     if "outcome_names" in names:
         stem = problem.layout.names[0]
         names.setdefault("decision_names", tuple(f"{stem}_{name}" for name in names["outcome_names"]))
-    return problem.labelled(name=title, **names)
+    return problem.labelled(name=title, **names).labelled(units=units)
 
 
 def _setting(table: Table, key: str) -> Any:
@@ -148,7 +149,7 @@ def _program(table: Table) -> DecisionProblem:
     z = _variable(table, decisions)
     cost = _cost(table, decisions, outcomes, parameters)
     rows = read_rows(table, "constraints", decisions, outcomes, parameters)
-    support = read_rows(table, "support", (), outcomes)
+    support, units = read_rows(table, "support", (), outcomes), table.take("units")
     table.finish(_TOP)
     certain = [row for row in rows if not row.sees_outcome]
     uncertain = tuple(row for row in rows if row.sees_outcome)
@@ -164,6 +165,7 @@ def _program(table: Table) -> DecisionProblem:
         outcome_names=outcomes,
         decision_names=decisions,
         constraint_names=_constraint_names(uncertain, z, cp.Variable(len(outcomes))),
+        units=units,
     )
     used = {parameter.name for parameter in problem.parameters}
     idle = [parameter.name() for parameter in parameters if parameter.name() not in used]

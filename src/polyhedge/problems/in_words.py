@@ -13,7 +13,7 @@ from polyhedge.problems.written import substitute, substitute_in
 if TYPE_CHECKING:
     from polyhedge.problems.decision_problem import DecisionProblem
 
-__all__ = ["formula_of", "formulas_by_name"]
+__all__ = ["formula_of", "formulas_by_name", "units_in_words"]
 
 _LONG = 200
 """Letters of one formula beyond which a reader has seen enough."""
@@ -35,7 +35,21 @@ maximum(u + -order, 0.0) subject to [1. 1.] @ order <= 10.0; 0.0 <= u>
     limits = [_short(substitute_in(row, leaves)) for row in rows]
     under = f" subject to {'; '.join(limits)}" if limits else ""
     chosen = ", ".join(map(_variable, written.variables[: written.layout.n_given]))
-    return f"<{problem.name}: minimise over {chosen} the cost {_short(substitute(written.cost, leaves))}{under}>"
+    units = f"; {units_in_words(problem)}" if problem.units else ""
+    cost = _short(substitute(written.cost, leaves))
+    return f"<{problem.name}: minimise over {chosen} the cost {cost}{under}{units}>"
+
+
+def units_in_words(problem: DecisionProblem) -> str:
+    """What is measured in what; empty where nothing is said.
+
+    Examples
+    --------
+    >>> from polyhedge.problems import newsvendor
+    >>> units_in_words(newsvendor(1.0, 4.0, names=["rolls"]).labelled(units={"cost": "EUR", "rolls": "pieces"}))
+    'cost in EUR, rolls in pieces'
+    """
+    return ", ".join(f"{name} in {unit}" for name, unit in (problem.units or {}).items())
 
 
 def formulas_by_name(problem: DecisionProblem) -> tuple[str, list[str]]:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+
+from polyhedge._columns import listed
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,37 @@ def check_names(names: Sequence[str], size: int, what: str, default: Sequence[st
     if len(set(names)) < size:
         raise ValueError(f"{what} must be distinct, got {list(names)}.")
     return tuple(names)
+
+
+def check_units(units: Any, names: Sequence[str]) -> dict[str, str] | None:
+    """What the "cost" and the entries of these names are measured in, as texts; None where nothing is said.
+
+    Examples
+    --------
+    >>> check_units({"cost": "EUR", "demand": "loaves"}, ["demand", "order"])
+    {'cost': 'EUR', 'demand': 'loaves'}
+    """
+    if units is None:
+        return None
+    if not isinstance(units, Mapping) or not all(isinstance(text, str) and text for text in units.values()):
+        raise ValueError(f'units must be texts by name, such as {{"cost": "EUR"}}, got {units!r}.')
+    unknown = [name for name in units if name not in ("cost", *names)]
+    if unknown:
+        raise ValueError(f"units has {unknown[0]!r}, but the names are: {listed(['cost', *names])}.")
+    return dict(units)
+
+
+def units_of(problem: Any, before: Any = None) -> dict[str, str] | None:
+    """The units of a problem, checked; where it has none, those that it had before, by the names of now."""
+    names = _all_names(problem)
+    if problem.units is None and before is not None and before.units is not None:
+        now = dict(zip(_all_names(before), names, strict=True))
+        return {now.get(name, name): unit for name, unit in before.units.items()}
+    return check_units(problem.units, names)
+
+
+def _all_names(problem: Any) -> list[str]:
+    return [*problem.outcome_names, *problem.decision_names, *(parameter.name for parameter in problem.parameters)]
 
 
 def order_outcomes(names: Sequence[str], given: Sequence[str]) -> tuple[str, ...]:

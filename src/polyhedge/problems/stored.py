@@ -24,7 +24,7 @@ from polyhedge.problems.decision_problem import Curvature, DecisionProblem
 from polyhedge.problems.expression_tree import FormulaWork, NotPortableError, from_tree, to_tree
 from polyhedge.problems.feasible_set import FeasibleProgram
 from polyhedge.problems.layout import Layout, check_variable_names, leaves_of, own_name
-from polyhedge.problems.names import Source, check_names
+from polyhedge.problems.names import Source, check_names, check_units
 from polyhedge.problems.parameters import ProblemParameter, parameter_names, sample_values
 from polyhedge.problems.pieces import Pieces, SumOfMaxima
 from polyhedge.problems.stored_checks import check_stored
@@ -85,6 +85,7 @@ def problem_to_state(problem: DecisionProblem) -> dict[str, Any]:
         "outcome_names": list(problem.outcome_names),
         "decision_names": list(problem.decision_names),
         **({"constraint_names": list(problem.constraint_names)} if problem.constraint_names else {}),
+        **({"units": dict(problem.units)} if problem.units else {}),
         "source": None if problem.source is None else [problem.source.reference, problem.source.digest],
         "decision": _decision_state(problem),
         **({"auxiliary": [_leaf_state(v) for v in auxiliary]} if auxiliary else {}),
@@ -199,6 +200,8 @@ def problem_from_state(state: Mapping[str, Any]) -> DecisionProblem:
         "constants": (),
         "written": written,
     }
+    named = [*values["outcome_names"], *values["decision_names"], *(parameter.name for parameter in parameters)]
+    values["units"] = check_units(state.get("units"), named)
     # Not by its constructor, which would compile the formulas again.
     if parameters:
         problem = DecisionProblem.assembled(**values)

@@ -8,7 +8,7 @@ import numpy as np
 
 from polyhedge.data import take_rows
 from polyhedge.estimator import RobustDecider
-from polyhedge.problems.in_words import formulas_by_name
+from polyhedge.problems.in_words import formulas_by_name, units_in_words
 from polyhedge.report.blocks import Block, Code, Text
 from polyhedge.report.held_out import HeldOut
 from polyhedge.report.tables import Cell, Column, Table
@@ -24,8 +24,10 @@ def formulas(decider: RobustDecider) -> list[Block]:
     """The cost that is minimised, and what a decision must satisfy, in the names of decisions and outcomes."""
     cost, limits = formulas_by_name(decider.problem_)
     lines = [f"cost        {cost}", *(f"subject to  {limit}" for limit in limits)]
+    units = units_in_words(decider.problem_)
+    said = f"Units: {units}; others are those of the data." if units else "All is in the units of the data."
     return [
-        Text("Costs, decisions and outcomes are in the units of the data; the formulas are:"),
+        Text(f"{said} The formulas are:"),
         Code("\n".join(lines)),
     ]
 
