@@ -174,7 +174,7 @@ class TestByCategory:
         assert radii.categories == ("a",)
 
     def test_no_category_with_enough_rows_is_an_error(self) -> None:
-        with pytest.raises(ValueError, match=r"and 32 more has fewer\. Merge categories"):
+        with pytest.raises(ValueError, match=r"and 32 more have fewer\. Merge categories"):
             ByCategory(0).calibrate(self.scores, Rows(np.arange(40.0)[:, None], 40), 0.1)
 
     def test_groups_are_counted_within_a_category(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from importlib import import_module
 from pathlib import Path
@@ -15,6 +16,7 @@ from polyhedge._files import replace_file
 from polyhedge._frames import as_frame, as_html, as_pandas
 from polyhedge._validation import Array, check_count
 from polyhedge.calibration import FollowingRadii, Rows
+from polyhedge.calibration.beside import with_values
 from polyhedge.data import GroupSplit, TimeSplit, take_rows
 from polyhedge.data.ordered import in_order
 from polyhedge.data.partition import last_times
@@ -24,7 +26,8 @@ from polyhedge.estimator import RobustDecider
 from polyhedge.following import one_by_one
 from polyhedge.metrics import Proportion, RowMeasures, estimate, proportion
 from polyhedge.model import Model
-from polyhedge.rows import labels_by, labels_for, n_rows_of
+from polyhedge.problems.parameters import ProblemParameter, by_row, from_columns, parameter_rows
+from polyhedge.rows import beside_in_fit, labels_by, labels_for, n_rows_of
 
 _BETWEEN = ("none", "refresh", "fit")
 _MOST_PERIODS = 100_000
@@ -122,6 +125,7 @@ def backtest(
     start: Any = None,
     between: str = "none",
     groups: ArrayLike | None = None,
+    parameters: Mapping[Any, Any] | None = None,
 ) -> Backtest:
     """Fit on the first rows, then decide period by period, with what is known before each.
 
@@ -144,6 +148,9 @@ def backtest(
         the rows that learned nothing so far and fits the predictor on all rows before these, "fit" learns everything
         anew; an online radius then begins anew as well.
     groups : (n,) labels of near-copies, as in `fit`.
+    parameters : values of the problem's parameters, as in `fit`: one for all rows, one a row, or columns of X.
+
+    Labels and weights beside X, `calibration=ByCategory(labels)` or `Weighted(weights)`, are those of these n rows.
 
     Examples
     --------
@@ -158,7 +165,7 @@ def backtest(
     """
     if between not in _BETWEEN:
         raise ValueError(f"between must be one of {', '.join(_BETWEEN)}, got {between!r}.")
-    history = _History.of(decider.split, as_pandas(X), as_pandas(Y), times, groups)
+    history = _History.of(decider, as_pandas(X), as_pandas(Y), times, groups, parameters)
     starts = _starts(np.sort(history.clock), every, start)
     tested = clone(decider)
     learned = history.fit(tested, history.known(starts[0]))
@@ -171,7 +178,7 @@ def backtest(
             history.fit(tested, history.known(begin))
         elif periods and between == "refresh":
             history.refresh(tested, history.known(begin), learned)
-        period, found = _period(tested, *history.rows(now), begin)
+        period, found = _period(tested, history, now, begin)
         periods.append(period)
         measured.append(found)
     inside, has_bound = (np.concatenate([getattr(m, name) for m in measured]) for name in ("inside", "has_bound"))
@@ -182,28 +189,44 @@ def backtest(
 
 @dataclass(frozen=True, eq=False)
 class _History:
-    """Rows with their times, how they are split, and labels of near-copies."""
+    """Rows with their times, how they are split, labels of near-copies, values of parameters, and what is beside X."""
 
     X: Any
     Y: Any
     clock: NDArray[Any]
     split: TimeSplit
     labels: Any
+    parameters: Sequence[ProblemParameter]
+    values: Array
+    calibrator: Any
+    beside: Any
 
     @classmethod
-    def of(cls, split: Any, X: Any, Y: Any, times: Any, groups: ArrayLike | None) -> _History:
-        n, labels = n_rows_of(X), labels_for(split, groups, X, n_rows_of(X))
-        how = split
+    def of(cls, decider: RobustDecider, X: Any, Y: Any, times: Any, groups: Any, parameters: Any) -> _History:
+        split, n, calibrator = decider.split, n_rows_of(X), decider.calibration
+        if not n:
+            raise ValueError("X has no rows. Bring a history.")
+        labels, how, known = labels_for(split, groups, X, n), split, decider.problem.parameters
         if not isinstance(split, TimeSplit):
             shares = split.shares if isinstance(split, GroupSplit) else split
             how = TimeSplit() if isinstance(split, str) else TimeSplit(shares=shares)
-        clock = how.clock(X, n) if times is None else as_times(labels_by(X, times))
+        clock = how.clock(X, n) if times is None else as_times(labels_by(X, times, "times"))
         if clock.shape != (n,):
             raise ValueError(f"times must have one entry for each of the {n} rows, got shape {clock.shape}.")
-        return cls(X, Y, clock, replace(how, column=None, times=None), labels)
+        values = parameter_rows(known, from_columns(parameters, X), n)
+        in_time, beside = replace(how, column=None, times=None), beside_in_fit(calibrator, X)
+        return cls(X, Y, clock, in_time, labels, known, values, calibrator, beside)
 
     def rows(self, numbers: IndexArray) -> tuple[Any, Any]:
         return take_rows(self.X, numbers), take_rows(self.Y, numbers)
+
+    def more(self, numbers: IndexArray) -> dict[str, Any]:
+        """Values of parameters, and what calibrators ask for beside X, of some rows."""
+        beside = None if self.beside is None else self.beside[numbers]
+        return {"parameters": self._parameters(numbers), "beside": beside}
+
+    def _parameters(self, numbers: IndexArray) -> Any:
+        return by_row(self.parameters, self.values[numbers]) if self.parameters else None
 
     def known(self, begin: Any) -> IndexArray:
         """Rows that may be learned from at a time: those whose groups have no row from then on."""
@@ -217,7 +240,10 @@ class _History:
     def fit(self, decider: RobustDecider, rows: IndexArray) -> IndexArray:
         """Fit on these rows; those that trained or learned, and those in a gap after them."""
         own = replace(self.split, times=self.clock[rows])
-        decider.set_params(split=own).fit(*self.rows(rows), groups=self._labels(rows))
+        if self.beside is not None:
+            decider.set_params(calibration=with_values(self.calibrator, self.beside[rows]))
+        given = {"groups": self._labels(rows), "parameters": self._parameters(rows)}
+        decider.set_params(split=own).fit(*self.rows(rows), **given)
         return np.delete(rows, decider.split_.calibrate)
 
     def refresh(self, decider: RobustDecider, rows: IndexArray, learned: IndexArray) -> None:
@@ -227,7 +253,8 @@ class _History:
         newer = fresh[own.halves(None, len(fresh), groups=self._labels(fresh))[1]]
         before = self.split.before(rows[~np.isin(rows, newer)], newer, self.clock)
         train, calibrate = np.isin(rows, before), np.isin(rows, newer)
-        decider.refresh(*self.rows(rows), train=train, calibrate=calibrate, groups=self._labels(rows))
+        given = {"groups": self._labels(rows), **self.more(rows)}
+        decider.refresh(*self.rows(rows), train=train, calibrate=calibrate, **given)
 
     def _labels(self, rows: IndexArray) -> Any:
         return None if self.labels is None else self.labels[rows]
@@ -278,12 +305,12 @@ def _by_month(first: Any, months: int, last: Any) -> NDArray[Any]:
     return np.asarray(found[found <= last])
 
 
-def _period(decider: RobustDecider, X: Any, Y: Any, start: Any) -> tuple[Period, RowMeasures]:
+def _period(decider: RobustDecider, history: _History, now: IndexArray, start: Any) -> tuple[Period, RowMeasures]:
     """Decide a period with what is known before it, then learn its outcomes."""
-    model, n = decider.model_, n_rows_of(X)
-    radii: Any = _InForce(_radii(model, X, Y), model.radii.alpha)
-    measured = replace(model, radii=radii).measure(X, Y)
-    decider.update(X, Y)
+    model, n, (X, Y), more = decider.model_, len(now), history.rows(now), history.more(now)
+    radii: Any = _InForce(_radii(model, X, Y, **more), model.radii.alpha)
+    measured = replace(model, radii=radii).measure(X, Y, more["parameters"])
+    decider.update(X, Y, **more)
     bounds = measured.cost_bound
     return Period(
         start,
@@ -296,12 +323,12 @@ def _period(decider: RobustDecider, X: Any, Y: Any, start: Any) -> tuple[Period,
     ), measured
 
 
-def _radii(model: Model, X: Any, Y: Any) -> Array:
+def _radii(model: Model, X: Any, Y: Any, parameters: Any, beside: Any) -> Array:
     """The radius in force at each row; one that follows outcomes knows those of all rows before."""
     radii: Any = model.radii
     if not isinstance(radii, FollowingRadii):
-        return radii.at(Rows(model.features(X), n_rows_of(X)))
-    return one_by_one(radii, model.scores(X, Y), None)[1]
+        return radii.at(model.rows(X, beside))
+    return one_by_one(radii, model.scores(X, Y, parameters), None)[1]
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,6 +17,7 @@ from polyhedge._frames import as_pandas
 from polyhedge._validation import Array, check_alpha
 from polyhedge.batches import distributed_radius, is_dask_frame
 from polyhedge.calibration import Calibrator, Marginal, PreparedCalibrator, Radii
+from polyhedge.calibration.beside import as_values
 from polyhedge.columns.raw import chooses_predictor, number_columns, prepare
 from polyhedge.columns.weights import check_weights
 from polyhedge.data import GroupSplit, TimeSplit, digest_rows, take_rows
@@ -269,11 +270,12 @@ class RobustDecider(FollowsOutcomes, Refreshes, Decides, Telling, NestedSettings
         sample_weight: ArrayLike | None,
     ) -> None:
         self._forget()
+        self._followed_anew()
         check_settings(self.problem, self.alpha, self.learner, self.split, self.calibration, self.guarantee)
         check_plan(self.plan, self.caution, self.guarantee, self.learner)
         warn_if_fitted(self.predictor)
         warn_if_unordered(self.calibration, self.split, calibrate)
-        check_rows(X, Y, groups, train=train, learn=learn, calibrate=calibrate)
+        check_rows(X, Y, groups, sample_weight, train=train, learn=learn, calibrate=calibrate)
         values = parameter_rows(self.problem.parameters, from_columns(parameters, X), n_rows_of(X))
         beside = beside_in_fit(self.calibration, X)
         X, Y, weights = rows_for(self.predictor, X), as_pandas(Y), check_weights(sample_weight, n_rows_of(X))
@@ -407,7 +409,7 @@ class RobustDecider(FollowsOutcomes, Refreshes, Decides, Telling, NestedSettings
         features, outcomes = model.features(X), model.outcomes(X, Y)
         labels = group_labels(groups, len(outcomes))
         check_beside(self._calibrator, X, beside)
-        beside = None if beside is None else np.asarray(beside)
+        beside = None if beside is None else as_values(beside)
         if isinstance(self.split, TimeSplit) and self.split.column is not None:
             # What weighs rows by age, or follows them, takes them in the order of time.
             order = in_order(np.arange(len(outcomes)), self.split.clock(as_pandas(X), len(outcomes)))

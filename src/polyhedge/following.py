@@ -10,10 +10,12 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import ArrayLike
 
+from polyhedge._columns import check_same_rows
 from polyhedge._frames import as_pandas
 from polyhedge._validation import Array, Indices, Mask
 from polyhedge.calibration import FollowingRadii, Rows
 from polyhedge.calibration.alarm import Alarm, alarm_for
+from polyhedge.calibration.beside import as_values
 from polyhedge.data import digest_rows, take_rows
 from polyhedge.issued import issued_radii
 from polyhedge.metrics import Proportion, proportion
@@ -143,7 +145,8 @@ class FollowsOutcomes:
             recalibrated or updated in between, and the result says so.
         radii : (N,) those of the decisions, where they were kept without them; instead of `bounds`.
         keys : N names of rows, each once. Rows whose keys were fed before are left as they are.
-        log : `OutcomeLog` of this decider, a database that outlives the process; needs `keys`.
+        log : `OutcomeLog` of this decider, a database that outlives the process; needs `keys`. It must know all
+            outcomes: once some were fed without it, it is refused.
         parameters, beside : as in `decide`.
 
         Returns
@@ -153,6 +156,7 @@ class FollowsOutcomes:
         """
         decider: Any = self
         model = decider._fitted("update")
+        check_same_rows({"X": X, "keys": keys})
         names = None if keys is None else row_keys(keys, n_rows_of(X))
         issued = issued_radii(model, X, bounds, radii, parameters, beside)
         decider._doubt_rows(model, X, Y)
@@ -160,6 +164,11 @@ class FollowsOutcomes:
             if names is None:
                 raise ValueError("A log needs keys, one for each row: they find what was decided. Give keys=.")
             self._check_log(log, model)
+            if vars(self).get("_fed_alone", False):
+                raise ValueError(
+                    "Outcomes were fed to this decider without a log, which does not know them: they would be "
+                    "forgotten. Feed all through the log, or drop them with follow(log) first."
+                )
             with solver_of(self):
                 log.add(names, X, Y, issued, parameters=parameters, beside=beside)
             return self.follow(log)
@@ -174,7 +183,7 @@ class FollowsOutcomes:
             take_rows(as_pandas(Y), fresh),
             None if issued is None else issued[fresh],
             _taken(model, X, parameters, fresh),
-            None if beside is None else np.asarray(beside)[fresh],
+            None if beside is None else as_values(beside)[fresh],
         )
         self._fed_keys = known.union(names)
         return found
@@ -187,6 +196,7 @@ class FollowsOutcomes:
         if n_rows_of(X):
             with solver_of(self):
                 model, so_far = followed(model, so_far, X, Y, issued, parameters, beside)
+            self._fed_alone = True
         self.model_, self.followed_ = model, so_far
         return self.followed_
 
@@ -195,6 +205,7 @@ class FollowsOutcomes:
         decider: Any = self
         self._check_log(log, decider._fitted("follow"))
         self.model_, self.followed_ = log.replay()
+        self._fed_alone = False
         return self.followed_
 
     def _check_log(self, log: Log, model: Model) -> None:
@@ -207,7 +218,7 @@ class FollowsOutcomes:
             )
 
     def _followed_anew(self) -> None:
-        for name in ("followed_", "_fed_keys", "_fed"):
+        for name in ("followed_", "_fed_keys", "_fed", "_fed_alone"):
             vars(self).pop(name, None)
 
 

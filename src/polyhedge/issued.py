@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from polyhedge._columns import check_same_rows
 from polyhedge._validation import Array
 from polyhedge.model import Model
 from polyhedge.regions import Guard
@@ -28,6 +29,7 @@ def issued_radii(
     """The radii (N,) of bounds that were issued; None where they are to be computed anew."""
     if bounds is not None and radii is not None:
         raise ValueError("Give bounds or radii, not both: they say the same.")
+    check_same_rows({"X": X, "bounds": bounds, "radii": radii})
     if isinstance(bounds, Decisions):
         if bounds.radii is None:
             raise ValueError("These decisions do not know their radii. Give those that decide returned, as they are.")
@@ -48,7 +50,10 @@ def issued_radii(
 
 
 def _one_a_row(values: ArrayLike, n: int, must: str, *, has_nan: bool = False) -> Array:
-    array = np.asarray(values, dtype=np.float64)
+    try:
+        array = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{must} of these {n} rows, got a {type(values).__name__}: {error}.") from error
     if array.shape != (n,) or (np.isnan(array).any() and not has_nan):
         missing = int(np.isnan(array).sum())
         raise ValueError(f"{must} of these {n} rows, got shape {array.shape} with {missing} NaN.")

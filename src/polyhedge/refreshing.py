@@ -13,6 +13,7 @@ from sklearn.base import clone
 from polyhedge._frames import as_pandas
 from polyhedge._validation import check_alpha
 from polyhedge.calibration import Calibrator
+from polyhedge.calibration.beside import as_values
 from polyhedge.data import GroupSplit, Split, TimeSplit, as_indices, take_rows
 from polyhedge.data.ordered import in_order
 from polyhedge.data.partition import halve_rows
@@ -29,6 +30,7 @@ from polyhedge.rows import (
     group_labels,
     in_time,
     n_rows_of,
+    ordered,
     outcome_names_of,
     warn_of_level,
 )
@@ -95,6 +97,9 @@ class Refreshes:
             parts = _halves(_clock(decider.split, times), as_pandas(X), labels, rng, is_trained)
         else:
             parts = _given_parts(train, calibrate, n_rows_of(X), labels, is_trained)
+            split = decider.split if times is None else TimeSplit(times=times)
+            # A TimeSplit(times=...) knows the times of other rows.
+            parts = parts if times is None and getattr(split, "times", None) is not None else ordered(parts, split, X)
         features, outcomes, values = model.features(X), model.outcomes(X, Y), model.values(X, parameters)
         known = np.zeros((len(outcomes), 0)) if values is None else values
         given = Given(model.problem, alpha, make, features, outcomes, known, parts, labels, seeds[0])
@@ -126,7 +131,7 @@ def refreshed(model: Model, given: Given, calibrator: Calibrator, beside: Any, *
         given.alpha,
         None if given.groups is None else given.groups[calibrate],
         given.values[calibrate] if needs_values else None,
-        None if beside is None else np.asarray(beside)[calibrate],
+        None if beside is None else as_values(beside)[calibrate],
     )
     record = replace(model.record, trained=row_hashes(given.X, given.Y, train) if len(train) else None)
     return replace(model, family=family, record=record).with_radii(radii, digest)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from datetime import datetime
 from numbers import Integral, Number
 from typing import Any
+
+import numpy as np
 
 from polyhedge._columns import is_missing
 
@@ -16,12 +19,14 @@ def row_keys(keys: Iterable[Any], n: int | None = None, what: str = "keys") -> l
     """Keys as texts; an error where there is not one for each of `n` rows, one is missing, or one stands twice.
 
     A number is the same key however it is stored: a column of whole numbers becomes one of floats where a value is
-    missing in another file.
+    missing in another file. A date is too, in NumPy, in pandas and as a text, without an hour where it is midnight.
 
     Examples
     --------
     >>> row_keys([7, 8.0, 0.5, "007"])
     ['7', '8', '0.5', '007']
+    >>> row_keys([np.datetime64("2024-05-01"), datetime(2024, 5, 2, 12)])
+    ['2024-05-01', '2024-05-02 12:00:00']
     """
     values = list(keys)
     if n is not None and len(values) != n:
@@ -40,6 +45,10 @@ def row_keys(keys: Iterable[Any], n: int | None = None, what: str = "keys") -> l
 
 
 def _text(value: Any) -> str:
+    if isinstance(value, np.datetime64):
+        value = value.astype("datetime64[us]").item()
+    if isinstance(value, datetime):
+        return str(value).removesuffix(" 00:00:00")
     if isinstance(value, Number) and not isinstance(value, (bool, Integral, complex)):
         number = float(value)  # type: ignore[arg-type]
         return str(int(number)) if number.is_integer() else str(value)

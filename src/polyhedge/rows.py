@@ -28,7 +28,7 @@ from polyhedge.calibration import (
 )
 from polyhedge.columns.missing import takes_sparse
 from polyhedge.data import GroupSplit, Split, TimeSplit, as_indices, partition_rows, split_rows, take_rows
-from polyhedge.data.ordered import dealt
+from polyhedge.data.ordered import dealt, in_order
 from polyhedge.data.splits import IndexArray
 from polyhedge.learners import Learner
 from polyhedge.predictors import Predictor, out_of_fold
@@ -122,10 +122,10 @@ def feature_names(problem: DecisionProblem, X: Any, *, precomputed: bool) -> tup
     return tuple(problem.outcome_names) if known is None and precomputed and is_named(problem) else known
 
 
-def check_rows(X: Any, Y: Any, groups: Any = None, **parts: Any) -> None:
-    """Raise where outcomes, groups or masks of parts have another index than X."""
+def check_rows(X: Any, Y: Any, groups: Any = None, sample_weight: Any = None, **parts: Any) -> None:
+    """Raise where outcomes, groups, weights or masks of parts have another index than X."""
     masks = {name: part for name, part in parts.items() if getattr(part, "dtype", None) == np.bool_}
-    check_same_rows({"X": X, "Y": Y, "groups": groups, **masks})
+    check_same_rows({"X": X, "Y": Y, "groups": groups, "sample_weight": sample_weight, **masks})
 
 
 def split_into_parts(
@@ -152,7 +152,16 @@ def split_into_parts(
     trained = np.zeros(0, dtype=np.int64) if train is None else train
     split = Split(as_indices(trained, n), as_indices(learn, n), as_indices(calibrate, n), n_rows=n)
     check_whole(split, groups)
-    return split
+    return ordered(split, how, X)
+
+
+def ordered(split: Split, how: Any, X: Any) -> Split:
+    """Given parts, each in the order of time where a `TimeSplit` knows it: what weighs rows by age asks for it."""
+    if not isinstance(how, TimeSplit) or (how.column is None and how.times is None):
+        return split
+    clock = how.clock(as_pandas(X), n_rows_of(X))
+    train, learn, calibrate = (in_order(rows, clock) for rows in (split.train, split.learn, split.calibrate))
+    return Split(train, learn, calibrate, n_rows=len(clock))
 
 
 def _own_parts(X: Any, n: int, how: Any, needs_training: bool, rng: np.random.Generator, groups: Any = None) -> Split:
@@ -216,9 +225,12 @@ def labels_for(split: Any, groups: ArrayLike | None, X: Any, n: int) -> Any:
     return group_labels(split.labels(X), n)
 
 
-def labels_by(X: Any, by: Any) -> Any:
-    """Labels of rows: a column of X by its name or position, or the labels themselves."""
-    return column_of(as_pandas(X), by) if isinstance(by, (str, int)) else by
+def labels_by(X: Any, by: Any, what: str = "by") -> Any:
+    """Labels of rows: a column of X by its name or position, or the labels themselves, which must be of its rows."""
+    if isinstance(by, (str, int)):
+        return column_of(as_pandas(X), by)
+    check_same_rows({"X": X, what: by})
+    return by
 
 
 def in_time(split: Any) -> bool:

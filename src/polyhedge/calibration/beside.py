@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from numbers import Integral
 from typing import Any, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from polyhedge._columns import column_of
 from polyhedge.calibration.radii import Rows
 
-__all__ = ["BESIDE", "Beside", "beside_of", "source_of", "takes_beside", "values_of"]
+__all__ = ["BESIDE", "Beside", "as_values", "beside_of", "source_of", "takes_beside", "values_of", "with_values"]
 
 
 @dataclass(frozen=True, repr=False)
@@ -28,7 +29,7 @@ class Beside:
     @classmethod
     def of(cls, given: Any, what: str) -> Self:
         """Those of an array, a series or a list."""
-        array = np.asarray(given)
+        array = as_values(given)
         if array.ndim != 1 or not array.size:
             raise ValueError(
                 f"{what} must be a column of X, by its name or position, or one value for each row of fit, got "
@@ -38,6 +39,21 @@ class Beside:
 
     def __repr__(self) -> str:
         return f"<{len(self.values)} values beside X>" if self.values else "<values beside X>"
+
+
+def as_values(given: Any) -> NDArray[Any]:
+    """One value a row as an array, each of its own kind.
+
+    Examples
+    --------
+    >>> as_values(["a", None, 1.0]).tolist(), as_values([1, 2]).dtype.kind
+    (['a', None, 1.0], 'i')
+    """
+    array = np.asarray(given)
+    if array.dtype.kind not in "US" or isinstance(given, np.ndarray):
+        return array
+    # Beside a text NumPy makes a text of each number, and of NaN too: a row without a label would have one.
+    return np.asarray(given, dtype=object)
 
 
 BESIDE = Beside()
@@ -62,12 +78,18 @@ def values_of(rows: Rows, source: Any, what: str) -> Sequence[Any]:
         )
     if np.shape(found) != (rows.n,):
         raise ValueError(f"{what} must be one value for each of these {rows.n} rows, got shape {np.shape(found)}.")
-    return list(np.asarray(found).tolist())
+    return list(as_values(found).tolist())
 
 
 def takes_beside(calibrated: Any) -> bool:
     """Whether a calibrator, or the radii that it made, need values beside X."""
     return isinstance(getattr(calibrated, "source", None), Beside)
+
+
+def with_values(calibrator: Any, values: Any) -> Any:
+    """The same calibrator for other rows of a fit, with the values beside these."""
+    (name,) = (each.name for each in fields(calibrator) if isinstance(getattr(calibrator, each.name), Beside))
+    return replace(calibrator, **{name: values})
 
 
 def beside_of(calibrator: Any, n: int) -> Any:
@@ -80,4 +102,4 @@ def beside_of(calibrator: Any, n: int) -> Any:
             f"{type(calibrator).__name__} must have one value for each of the {n} rows of this fit, got "
             f"{len(source.values)}. Where rows are split or left out before fit, make them a column of X."
         )
-    return np.array(source.values)
+    return np.fromiter(source.values, dtype=object, count=n)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from numbers import Number
+from numbers import Integral, Number
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -223,6 +223,8 @@ def as_label(value: Any) -> str:
     """The name of a category: a number is the same however it is written, and missing values are one category."""
     if is_missing(value):
         return "(missing)"
+    if isinstance(value, Integral):
+        return str(int(value))  # a float would take long numbers of customers for one another
     return f"{value:.17g}" if isinstance(value, Number) else str(value)
 
 

@@ -8,6 +8,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from polyhedge._columns import names_of, select_columns
 from polyhedge._validation import Array, as_finite, numbers_of
 
 _FIELDS = ("means", "scales", "slopes")
@@ -16,8 +17,11 @@ _FIELDS = ("means", "scales", "slopes")
 def fitted_ratio(classifier: Any, past: Any, target: Any) -> LogisticRatio | ClassifierRatio:
     """The ratio that tells rows of the target from rows of the past, which must not calibrate anything.
 
-    `classifier` is "logistic", or a scikit-learn classifier with `predict_proba`, which is fitted as a copy.
+    `classifier` is "logistic", or a scikit-learn classifier with `predict_proba`, which is fitted as a copy. Columns of
+    the target are put in the order of the past's, and others left out, where both have names.
     """
+    names = names_of(past)
+    target = target if names is None else select_columns(target, names, "target")
     if isinstance(classifier, str) and classifier == "logistic":
         return LogisticRatio.fitted(past, target)
     if isinstance(classifier, (str, type)) or not hasattr(classifier, "predict_proba"):
@@ -107,4 +111,4 @@ def _together(past: Any, target: Any) -> tuple[Any, Any]:
         return np.concatenate([np.asarray(past), np.asarray(target)]), is_target
     import pandas as pd
 
-    return pd.concat([past, target[past.columns]], ignore_index=True), is_target
+    return pd.concat([past, pd.DataFrame(target, columns=past.columns)], ignore_index=True), is_target

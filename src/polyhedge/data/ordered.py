@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from polyhedge._columns import column_of
+from polyhedge._columns import check_same_rows, column_of
 from polyhedge.data.partition import halve_rows, last_times, partition_rows
 from polyhedge.data.splits import IndexArray, Split
 from polyhedge.data.times import as_span, as_times, check_gap
@@ -29,7 +29,8 @@ class TimeSplit:
     Parameters
     ----------
     column : str, int or None
-        Column of X that holds the time, as numbers or dates. None where rows come in the order of time.
+        Column of X that holds the time, as numbers or dates. None where rows come in the order of time. Dates with a
+        time zone are taken in UTC, and starts without one too.
     times : (n,) array-like, optional
         The times instead of a column, where the predictor should not see them.
     shares : (train, learn, calibrate)
@@ -107,6 +108,7 @@ class TimeSplit:
         """The times (n,) of the rows: those given, those of the column, or else the numbers of the rows."""
         if self.times is None and self.column is None:
             return np.arange(n)
+        check_same_rows({"X": X, "times": self.times})
         times = as_times(column_of(X, self.column) if self.times is None else self.times)  # type: ignore[arg-type]
         if times.shape != (n,):
             raise ValueError(f"times must have one entry for each of the {n} rows, got shape {times.shape}.")

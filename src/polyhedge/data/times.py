@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import math
 import re
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from polyhedge._columns import is_missing
+
 _TEXT = re.compile(r"\s*(-?\d{1,30})\s*([A-Za-z]*)\s*")
+_ZONED = re.compile(r":\d\d.*(Z|[+-]\d\d(:?\d\d)?)\s*$")
+"""The end of a text with an hour and a time zone."""
 _SECOND = 10**6
 _UNITS = {"W": 604_800 * _SECOND, "D": 86_400 * _SECOND, "h": 3600 * _SECOND, "m": 60 * _SECOND, "s": _SECOND}
 _UNITS |= {"ms": 1000, "us": 1}
@@ -20,16 +24,33 @@ _MONTHS = {"M": 1, "Y": 12}
 
 
 def as_times(values: Any, dtype: Any = None) -> NDArray[Any]:
-    """Times as numbers or as dates, none of them missing."""
+    """Times as numbers or as dates, none of them missing; those with a time zone as they are in UTC.
+
+    Examples
+    --------
+    >>> as_times(["2024-03-31T01:30+01:00", "2024-03-31T03:30+02:00"]).astype(str).tolist()
+    ['2024-03-31T00:30:00.000000', '2024-03-31T01:30:00.000000']
+    """
     array = np.asarray(values if isinstance(values, np.ndarray) else list(values))
     try:
         wants_dates = array.dtype.kind not in "iuf" if dtype is None else np.dtype(dtype).kind == "M"
+        if wants_dates and array.dtype.kind in "OU" and array.ndim == 1:
+            array = np.fromiter(map(_in_utc, array.tolist()), dtype=object, count=len(array))
         times = array.astype("datetime64[us]") if wants_dates else array.astype(np.float64)
     except (TypeError, ValueError) as error:
         raise ValueError(f"Times must be numbers, or dates such as 2024-12-31: {error}.") from error
     if np.isnan(times).any() if times.dtype.kind == "f" else np.isnat(times).any():
         raise ValueError("Times must not be missing. Leave rows without a time out.")
     return times
+
+
+def _in_utc(time: Any) -> Any:
+    """A date without a time zone: NumPy has none, and warns of each that it drops."""
+    if is_missing(time):
+        return np.datetime64("NaT")
+    if isinstance(time, str) and _ZONED.search(time):
+        time = datetime.fromisoformat(time.strip())
+    return time.astimezone(UTC).replace(tzinfo=None) if getattr(time, "tzinfo", None) is not None else time
 
 
 def as_span(amount: Any, times: NDArray[Any], name: str) -> Any:
