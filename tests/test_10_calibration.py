@@ -185,7 +185,7 @@ class TestByCategory:
     def test_a_number_is_one_category_however_it_is_written(self) -> None:
         pd = pytest.importorskip("pandas")
         whole, broken = pd.DataFrame({"k": [1, 2]}), pd.DataFrame({"k": [1.0, 2.0]})
-        assert labels_of(whole, "k").tolist() == labels_of(broken, "k").tolist()
+        assert labels_of(Rows(whole, 2), "k").tolist() == labels_of(Rows(broken, 2), "k").tolist()
 
     def test_missing_column_is_an_error_that_lists_the_columns(self) -> None:
         pd = pytest.importorskip("pandas")

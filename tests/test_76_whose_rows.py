@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import polyhedge as ph
 from polyhedge.calibration import ByCategory, Online, Recent, Weighted
 from polyhedge.calibration.by_category import as_label
 from polyhedge.data import TimeSplit
+from shared import run
 
 PROBLEM = ph.problems.simplex_linear([0.0, 0.1])
 N, FRESH = 400, slice(300, 400)
@@ -185,3 +187,41 @@ def test_history_is_replayed_with_the_parameters_of_each_row() -> None:
 def test_history_without_rows_is_refused() -> None:
     with pytest.raises(ValueError, match="X has no rows"):
         ph.backtest(decider(), X[:0], Y[:0], every=1)
+
+
+def test_a_table_is_recalibrated_in_the_order_of_its_time_column(tmp_path: Path) -> None:
+    table = X[["heat", "clock"]].assign(demand=500 + Y["a"] * (1 + X["clock"] / 20))
+    model, out = tmp_path / "model.polyhedge", tmp_path / "newer.polyhedge"
+    (tmp_path / "problem.toml").write_text(
+        'kind = "newsvendor"\noutcomes = ["demand"]\ndecisions = ["order"]\noverage = [1.0]\nunderage = [3.0]\n'
+    )
+    files = {"old": table[:300], "newer": table[300:], "mixed": table[300:].sample(frac=1, random_state=0)}
+    for name, rows_of in files.items():
+        rows_of.to_csv(tmp_path / f"{name}.csv", index=False)
+    asked = ["--predictor", "linear", "--guarantee", "outcome", "--features", "heat", "--time-column", "clock"]
+    problem = ["--problem", tmp_path / "problem.toml"]
+    done = run("fit", "--data", tmp_path / "old.csv", *problem, "--out", model, *asked, "--calibration", "recent:15")
+    assert done.exit_code == 0, done.output
+    radii = [
+        json.loads(run("recalibrate", model, tmp_path / f"{name}.csv", "--out", out, "--json").stdout)["radius"]
+        for name in ("newer", "mixed")
+    ]
+    assert radii[0] == radii[1]
+
+
+def test_a_log_is_opened_with_the_model_before_its_outcomes_and_says_so(tmp_path: Path) -> None:
+    follows = decider(calibration=Online(), split="time").fit(X[:300], Y[:300])
+    follows.save(tmp_path / "before.polyhedge")
+    log = ph.OutcomeLog(tmp_path / "log.db", follows)
+    follows.update(X[300:310], Y[300:310], keys=range(10), log=log)
+    follows.save(tmp_path / "after.polyhedge")
+    with pytest.raises(ValueError, match="this one has followed 10 already"):
+        ph.OutcomeLog(tmp_path / "log.db", ph.load(tmp_path / "after.polyhedge"))
+    again = ph.load(tmp_path / "before.polyhedge")
+    again.follow(ph.OutcomeLog(tmp_path / "log.db", again))
+    assert again.radius_ == follows.radius_
+
+
+def test_one_row_is_too_few_to_refresh_with() -> None:
+    with pytest.raises(ValueError, match=r"trains on some rows and calibrates on others, got 1 row"):
+        fitted().refresh(X[300:301], Y[300:301])

@@ -203,7 +203,8 @@ class _History:
 
     @classmethod
     def of(cls, decider: RobustDecider, X: Any, Y: Any, times: Any, groups: Any, parameters: Any) -> _History:
-        split, n, calibrator = decider.split, n_rows_of(X), decider.calibration
+        split: Any = decider.split
+        n, calibrator = n_rows_of(X), decider.calibration
         if not n:
             raise ValueError("X has no rows. Bring a history.")
         labels, how, known = labels_for(split, groups, X, n), split, decider.problem.parameters

@@ -98,6 +98,13 @@ class OutcomeLog:
             digest = model.trail[-1].digest
             database.execute("INSERT OR IGNORE INTO about VALUES ('calibration', ?)", (digest,))
             (found,) = database.execute("SELECT value FROM about WHERE name = 'calibration'").fetchone()
+        n_followed = int(getattr(model.radii, "n_rows", 0))
+        if found != digest and n_followed:
+            raise ValueError(
+                f"{self.path} replays all outcomes on the model as it was before them, and this one has followed "
+                f"{n_followed} already. Open it with the file that was saved before any outcome; follow(log) then "
+                "takes over what the log knows."
+            )
         if found != digest:
             raise ValueError(
                 f"{self.path} belongs to another calibration of the model: its scores are not this one's. Move it away "

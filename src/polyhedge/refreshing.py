@@ -170,6 +170,8 @@ def _halves(how: TimeSplit | None, X: Any, labels: Any, rng: np.random.Generator
     if not is_trained:
         rows = np.arange(n)
         return Split(rows[:0], rows[:0], rows if how is None else in_order(rows, how.clock(X, n)), n_rows=n)
+    if n < 2:
+        raise ValueError(f"refresh trains on some rows and calibrates on others, got {n} row(s). Bring more.")
     if how is not None:
         train, calibrate = how.halves(X, n, groups=labels)
     else:

@@ -231,7 +231,7 @@ def evaluate(
     lines += [("volume", f"{whole.volume:.4g} in the mean")] if volume and whole.volume is not None else []
     tell([("data", f"{table.source}: {len(usable)} of {len(table)} rows used"), *lines])
     if by is not None:
-        _tell_groups(by, groups)
+        _tell_groups(by, groups, is_promised=getattr(decider.model_.radii, "column", None) == by)
     warn(warnings)
 
 
@@ -261,7 +261,7 @@ def _most_common(labels: NDArray[np.str_]) -> list[str]:
     return [label for label, _ in counts.most_common()]
 
 
-def _tell_groups(by: str, groups: dict[str, Evaluation]) -> None:
+def _tell_groups(by: str, groups: dict[str, Evaluation], *, is_promised: bool) -> None:
     has_constraints = any(found.constraints for found in groups.values())
     held = ["constraints"] if has_constraints else []
     is_bounded = not any(found.without_bound > 0 for found in groups.values())
@@ -286,6 +286,9 @@ def _tell_groups(by: str, groups: dict[str, Evaluation]) -> None:
     for row in [heads, *rows]:
         cells = [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
         say("  ".join(cells))
+    if is_promised:
+        say("The promise is for each of these categories that had enough calibration rows, and for no other.")
+        return
     say("The promise is an average over all rows. A group may be covered less often without breaking it.")
 
 
@@ -314,7 +317,8 @@ def recalibrate(
 ) -> None:
     """Set the size of the set anew from fresh rows, for example after a change; its shape stays.
 
-    The rows must not have been used to fit the model. The file keeps all old radii with their dates.
+    The rows must not have been used to fit the model, and are taken in the order of its time column, where they have
+    it. The file keeps all old radii with their dates.
 
     Example: polyhedge recalibrate model.polyhedge fresh.csv --out model.polyhedge
     """
@@ -327,8 +331,9 @@ def recalibrate(
     table = with_rows(read(data, separator, encoding, decimal, missing, max_values))
     columns = kept.group if group is None else names_in(group)
     sources = sources_in(decider, kept, parameter)
-    options = tables.TableOptions(group=columns, copies=copies or kept.copies, parameters=sources)
-    rows = tables.UsableRows.of(table, kept.schema, decider.problem_, options)
+    clock = kept.time_column if kept.time_column in table.frame.columns else None
+    options = tables.TableOptions(group=columns, copies=copies or kept.copies, parameters=sources, time_column=clock)
+    rows = tables.UsableRows.of(table, kept.schema, decider.problem_, options).in_time()
     check_any(rows.kept, table)
     before, n_before = decider.radius_, decider.n_calibrate_
     with catch_warnings():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -117,6 +117,21 @@ class UsableRows:
             groups, about_copies = _copies(table, kept, options.copies)
             warnings += about_copies
         return cls(X, Y, kept, groups, times, unit, tuple(warnings), values)
+
+    def in_time(self) -> UsableRows:
+        """The same in the order of time, those of one time as they come; as they are where they have no times."""
+        if self.times is None:
+            return self
+        order = np.argsort(self.times, kind="stable")
+        return replace(
+            self,
+            X=self.X.iloc[order].reset_index(drop=True),
+            Y=self.Y[order],
+            kept=self.kept[order],
+            groups=None if self.groups is None else self.groups[order],
+            times=self.times[order],
+            parameters=take_parameters(dict(self.parameters), order),
+        )
 
     def check_size(self, source: str, alpha: float, shares: Sequence[float]) -> None:
         """Raise where the learning or the calibration part would be too small for this alpha."""
