@@ -190,7 +190,7 @@ class TestByCategory:
     def test_missing_column_is_an_error_that_lists_the_columns(self) -> None:
         pd = pytest.importorskip("pandas")
         with pytest.raises(ValueError, match=r"no column 'shop'.*It has day"):
-            labels_of(pd.DataFrame({"day": [1]}), "shop")
+            labels_of(Rows(pd.DataFrame({"day": [1]}), 1), "shop")
 
 
 @pytest.mark.parametrize("calibrator", [Marginal(), ByCategory(0), ByCategory(0, otherwise="marginal")], ids=str)

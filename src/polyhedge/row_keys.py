@@ -8,8 +8,6 @@ from datetime import datetime
 from numbers import Integral, Number
 from typing import Any
 
-import numpy as np
-
 from polyhedge._columns import is_missing
 
 __all__ = ["row_keys"]
@@ -25,6 +23,7 @@ def row_keys(keys: Iterable[Any], n: int | None = None, what: str = "keys") -> l
     --------
     >>> row_keys([7, 8.0, 0.5, "007"])
     ['7', '8', '0.5', '007']
+    >>> import numpy as np
     >>> row_keys([np.datetime64("2024-05-01"), datetime(2024, 5, 2, 12)])
     ['2024-05-01', '2024-05-02 12:00:00']
     """
@@ -45,7 +44,7 @@ def row_keys(keys: Iterable[Any], n: int | None = None, what: str = "keys") -> l
 
 
 def _text(value: Any) -> str:
-    if isinstance(value, np.datetime64):
+    if type(value).__name__ == "datetime64":  # of NumPy, which is not imported for a command's help
         value = value.astype("datetime64[us]").item()
     if isinstance(value, datetime):
         return str(value).removesuffix(" 00:00:00")
