@@ -485,10 +485,10 @@ def lying_bomb(members: dict[str, bytes]) -> bytes:
 
 
 def heavy(members: dict[str, bytes]) -> bytes:
-    """A predictor, or else a set, of the largest size that is let in, packed into few bytes."""
+    """A predictor, or else a set, of the largest size that is let in when it is packed into few bytes."""
     names = [name for name in members if name.endswith(".npy")]
     name = max(names, key=lambda name: (name.startswith("predictor/"), len(members[name])))
-    n = (MAX_BYTES - sum(map(len, members.values())) - 1024) // 8
+    n = (MAX_BYTES // 4 - sum(map(len, members.values())) - 1024) // 8
     return pack({**members, name: npy(f"{{'descr': '<f8', 'fortran_order': False, 'shape': ({n},), }}", bytes(8 * n))})
 
 

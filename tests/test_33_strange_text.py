@@ -283,6 +283,16 @@ def test_value_as_long_as_a_book_in_a_parquet_file_is_refused(tmp_path: Path) ->
         read_table(tmp_path / "t.parquet")
 
 
+@pytest.mark.parametrize("rows_before", [0, 3])
+def test_rows_far_longer_than_the_first_line_are_refused_before_they_become_columns(
+    tmp_path: Path, rows_before: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "t.csv").write_text("a,b\n" + "1,2\n" * rows_before + "," * 100_000 + "\n")
+    monkeypatch.setattr(pd, "read_csv", lambda *_, **__: pytest.fail("pandas was asked"))
+    with pytest.raises(ValueError, match=r"a row has 100001 values, the first line has 2 names\. Every row needs"):
+        read_table(tmp_path / "t.csv")
+
+
 def test_table_of_many_columns_is_refused_and_told_how_to_be_read(tmp_path: Path) -> None:
     n = 20_000
     (tmp_path / "t.csv").write_text("\n".join([",".join(f"c{i}" for i in range(n)), *[",".join(["1.5"] * n)] * 20]))

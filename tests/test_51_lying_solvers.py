@@ -29,10 +29,10 @@ from polyhedge.robust import decide
 from polyhedge.robust.each_context import decide_each
 from polyhedge.robust.parametric import ContextSolver
 from polyhedge.sets import Ball, Box, Ellipsoid, Polyhedron
-from polyhedge.solvers import bilinear
+from polyhedge.solvers import bilinear, conic
 from polyhedge.solvers.cones import in_dual_cone, outside
-from polyhedge.solvers.evidence import Judge
-from polyhedge.solvers.program import Cone, ConicProgram, Solution
+from polyhedge.solvers.evidence import Judge, nothing_known
+from polyhedge.solvers.program import Cone, ConicProgram, Solution, Status
 from polyhedge.solvers.scaling import Frame
 
 OPTIMAL = highspy.HighsModelStatus.kOptimal
@@ -486,3 +486,23 @@ def test_facets_with_tiny_entries_and_fixed_decisions_have_small_gaps_or_are_not
     for problem in problems:
         found = decide(problem, Polyhedron(W, -np.ones(8)), 0.3, CENTERS)
         assert (found.gap[found.is_optimal] <= 2e-6 * np.maximum(1.0, np.abs(found.cost_bound[found.is_optimal]))).all()
+
+
+@pytest.mark.parametrize(
+    "cost", [lambda z, u: cp.sum_squares(z - u), lambda z, u: u @ z + cp.sum_squares(z)], ids=["scenarios", "pieces"]
+)
+def test_a_problem_that_has_decisions_is_never_called_infeasible_for_what_they_cost(
+    cost: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    z = cp.Variable(2)
+    problem = ph.DecisionProblem(decision=z, cost=cost, constraints=[cp.norm(z) <= 1], n_outcomes=2)
+    honest = conic._read
+
+    def lie(program: ConicProgram, *found: object) -> Solution:
+        is_asked_for_any = not program.c.any() and program.P is None
+        return honest(program, *found) if is_asked_for_any else nothing_known(program, Status.INFEASIBLE, "a lie")
+
+    monkeypatch.setattr(conic, "_read", lie)
+    found = decide(problem, ph.Box([1.0, 1.3]), 1.0, np.zeros((3, 2)))
+    assert set(found.status) == {Status.FAILED}
+    assert "a lie was said, but there are decisions" in found.detail[0]

@@ -343,8 +343,10 @@ class TestIndices:
         with pytest.raises(ValueError, match=r"row 50 is .*2024-02-20.* in X and .*2024-02-21.* in Y"):
             decider().fit(CENTER_FRAME.set_index(dates), Y_FRAME.set_index(late))
 
-    def test_groups_and_masks_must_have_the_index_of_the_rows(self):
+    def test_groups_weights_and_masks_must_have_the_index_of_the_rows(self):
         labels = pd.Series(np.arange(120) // 2)
+        with pytest.raises(ValueError, match=r"X and sample_weight must hold the same rows"):
+            decider().fit(CENTER_FRAME, Y, sample_weight=1.0 + labels.iloc[::-1])
         with pytest.raises(ValueError, match=r"X and groups must hold the same rows"):
             decider().fit(CENTER_FRAME, Y, groups=labels.iloc[::-1])
         with pytest.raises(ValueError, match=r"X and groups must hold the same rows"):
@@ -353,6 +355,14 @@ class TestIndices:
         with pytest.raises(ValueError, match=r"X and learn must hold the same rows"):
             decider().fit(CENTER_FRAME, Y, learn=mask.iloc[::-1], calibrate=~mask)
         decider().fit(CENTER_FRAME, Y, learn=mask, calibrate=~mask, groups=labels)
+
+
+def test_complex_numbers_are_refused_and_not_halved():
+    robust = decider(predictor=by_position).fit(X_FRAME, Y_FRAME)
+    with pytest.raises(ValueError, match=r"(?s)Y must be real numbers, got .*take real or imaginary parts first"):
+        robust.evaluate(X_FRAME, Y + 1j)
+    with pytest.raises(ValueError, match=r"must be real numbers"):
+        decider().fit(CENTER_FRAME.to_numpy() * 1j, Y)
 
 
 class TestBatches:

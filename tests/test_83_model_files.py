@@ -32,7 +32,7 @@ from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, Polynomial
 from sklearn.svm import SVR
 
 import polyhedge as ph
-from polyhedge.io.archive import pack, unpack
+from polyhedge.io.archive import MAX_BYTES, pack, unpack
 from polyhedge.problems.stored import problem_from_state, problem_to_state
 from shared import Given
 
@@ -479,6 +479,42 @@ def test_files_beyond_the_permitted_size_are_refused_until_it_is_raised(path):
     with pytest.raises(ph.ModelFileError, match=r"larger than .* bytes"):
         ph.load(path, max_bytes=size // 2)
     assert ph.load(path, max_bytes=100 * size).radius_ == fitted().radius_
+
+
+def packed_zeros(share):
+    """An archive of zeros, of this share of the permitted size."""
+    n = int(share * MAX_BYTES)
+    return pack({"arrays/0.npy": fuzz.npy(f"{{'descr': '|u1', 'fortran_order': False, 'shape': ({n},), }}", bytes(n))})
+
+
+def test_a_small_file_that_unpacks_to_much_is_refused_before_anything_is_unpacked(path, monkeypatch):
+    path.write_bytes(packed_zeros(0.26))
+    monkeypatch.setattr("zipfile.ZipFile.open", lambda *_, **__: pytest.fail("a member was unpacked"))
+    message = r"unpacks to \d+, more than 100 times.*pass a larger max_bytes"
+    for read in (ph.load, ph.inspect_model):
+        with pytest.raises(ph.ModelFileError, match=message) as told:
+            read(path)
+    needed = int(str(told.value).split("max_bytes: ")[1].split()[0])
+    monkeypatch.undo()
+    with pytest.raises(ph.ModelFileError, match=r"not proper JSON"):  # the size is no matter any more
+        ph.load(path, max_bytes=needed)
+    path.write_bytes(packed_zeros(0.24))
+    with pytest.raises(ph.ModelFileError, match=r"not proper JSON"):
+        ph.load(path)
+
+
+def test_arrays_of_a_loaded_model_are_its_own(path):
+    """They are read where they were unpacked, and still no two models share numbers that one could change."""
+    fitted(predictor=make_pipeline(StandardScaler(), Ridge())).save(path)
+    first, second = ph.load(path), ph.load(path)
+    for one, other in (
+        (first.predictor_.model[-1].coef_, second.predictor_.model[-1].coef_),
+        (first.predictor_.model[0].mean_, second.predictor_.model[0].mean_),
+    ):
+        assert one.flags.writeable
+        assert one.flags.aligned
+        one += 1
+        assert not np.array_equal(one, other)
 
 
 def test_a_model_that_load_would_refuse_for_its_size_says_so_when_it_is_saved(path, monkeypatch):

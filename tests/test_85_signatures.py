@@ -208,3 +208,12 @@ def test_the_same_model_gives_the_same_signed_bytes(keys):
     members = {"model.json": b"{}"}
     sign = partial(signature_of, key=keys / "team")
     assert pack(members, sign) == pack(members, sign)
+
+
+@pytest.mark.parametrize("front", [b"#!/bin/sh\n", b"<html>", bytes(4)])
+def test_a_signed_file_with_something_in_front_is_refused(decider, keys, path, front):
+    decider.save(path, sign=keys / "team")
+    path.write_bytes(front + path.read_bytes())
+    for read in (ph.load, ph.inspect_model):
+        with pytest.raises(ph.ModelFileError, match=r"something in front of the model"):
+            read(path, verify=keys / "team.pub")

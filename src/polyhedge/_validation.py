@@ -14,6 +14,11 @@ Mask = NDArray[np.bool_]
 
 def as_finite(values: ArrayLike, name: str, *, ndim: int) -> Array:
     """Return `values` as a float array of `ndim` dimensions without NaN or infinity."""
+    if np.iscomplexobj(values):  # NumPy would take the real part with a warning
+        raise ValueError(
+            f"{name} must be real numbers, got {_describe(values)}. Complex data not supported: take real or imaginary "
+            "parts first."
+        )
     try:
         array = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError) as error:

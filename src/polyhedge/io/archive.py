@@ -9,12 +9,16 @@ import struct
 import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import BinaryIO
+from typing import BinaryIO, cast
 
 MAX_BYTES = 128 * 2**20
 """Unpacked size that `load` accepts unless told otherwise; it takes three times as much memory while it is read."""
 _JSON_SHARE = 16
 """One part in so many may be JSON, which takes far more memory when it is read than arrays do."""
+_PACKED_FREELY = 4
+"""Up to one part in so many of `max_bytes`, it does not matter how small a file is; zeros pack a thousandfold."""
+_MOST_PACKED = 100
+"""Beyond that, a file may unpack to so many times its size; forests and tables of numbers do to ten times."""
 _MAX_MEMBERS = 20_000
 _MAX_DIRECTORY_BYTES = 4 * 2**20
 _DIGEST = "digest.txt"
@@ -22,6 +26,7 @@ _SIGNATURE = "signature.json"
 _NAME = re.compile(r"(?:[a-z]+/)?[A-Za-z0-9_-]+\.(?:json|npy|txt)")
 _END_OF_DIRECTORY = struct.Struct("<4sHHHHIIH")
 _ZIP64_LOCATOR = b"PK\x06\x07"
+_PART = 2**16
 
 
 class ModelFileError(ValueError):
@@ -54,8 +59,8 @@ def pack(members: Mapping[str, bytes], sign: Callable[[str], bytes] | None = Non
 
     Examples
     --------
-    >>> unpack(io.BytesIO(pack({"note.json": b"{}"})))
-    {'note.json': b'{}'}
+    >>> bytes(unpack(io.BytesIO(pack({"note.json": b"{}"})))["note.json"])
+    b'{}'
     """
     digest = digest_of(members)
     beside = {_DIGEST: digest.encode()} | ({} if sign is None else {_SIGNATURE: sign(digest)})
@@ -86,10 +91,11 @@ def open_archive(stream: BinaryIO, max_bytes: int = MAX_BYTES) -> Archive:
 
     Sizes are limited before and while members are unpacked, because a header may lie about them.
     """
-    _check_directory(stream, max_bytes)
+    n_bytes = _check_directory(stream, max_bytes)
     try:
         with zipfile.ZipFile(stream) as archive:
-            members = _read_members(archive, max_bytes)
+            _check_sizes(archive.infolist(), n_bytes, max_bytes)
+            members = _read_members(archive)
     except ModelFileError:
         raise
     except Exception as error:  # zipfile raises many kinds for damaged input; all mean the same here
@@ -103,14 +109,18 @@ def open_archive(stream: BinaryIO, max_bytes: int = MAX_BYTES) -> Archive:
     return Archive(members, digest, signature)
 
 
-def bytes_needed(members: Mapping[str, bytes]) -> int:
-    """The least `max_bytes` with which these members are accepted, a few bytes for the digest included."""
+def bytes_needed(members: Mapping[str, bytes], n_bytes: int) -> int:
+    """The least `max_bytes` with which these members, packed into `n_bytes`, are accepted.
+
+    A few bytes for the digest are included.
+    """
     n_json = sum(len(member) for name, member in members.items() if name.endswith(".json"))
-    return max(sum(map(len, members.values())) + 64, _JSON_SHARE * n_json)
+    unpacked = sum(map(len, members.values())) + 64
+    return max(unpacked * (_PACKED_FREELY if unpacked > _MOST_PACKED * n_bytes else 1), _JSON_SHARE * n_json)
 
 
-def _check_directory(stream: BinaryIO, max_bytes: int) -> None:
-    """The end record must be the last thing in the file and announce a small directory."""
+def _check_directory(stream: BinaryIO, max_bytes: int) -> int:
+    """The size of the file; its end record must be the last thing in it and announce a small directory."""
     size = stream.seek(0, io.SEEK_END)
     if size > max_bytes:
         raise ModelFileError(_too_large(max_bytes))
@@ -122,36 +132,55 @@ def _check_directory(stream: BinaryIO, max_bytes: int) -> None:
     is_zip64 = tail[: -_END_OF_DIRECTORY.size].startswith(_ZIP64_LOCATOR)
     if is_zip64 or end[4] > _MAX_MEMBERS or end[5] > _MAX_DIRECTORY_BYTES:
         raise ModelFileError(f"A model file has at most {_MAX_MEMBERS} members, this one announces more.")
+    return size
 
 
-def _read_members(archive: zipfile.ZipFile, max_bytes: int) -> dict[str, bytes]:
-    entries = archive.infolist()
-    names = [entry.filename for entry in entries]
-    if len(set(names)) < len(names):
-        raise ModelFileError("The file has two members of the same name. Save the model again.")
-    strange = [name for name in names if not _NAME.fullmatch(name)]
-    if strange:
-        raise ModelFileError(f"The file has a member with the unexpected name {strange[0][:80]!r}.")
-    if sum(entry.file_size for entry in entries) > max_bytes:
+def _check_sizes(entries: list[zipfile.ZipInfo], n_bytes: int, max_bytes: int) -> None:
+    """What a file of `n_bytes` says it unpacks to; nothing has been unpacked yet."""
+    unpacked = sum(entry.file_size for entry in entries)
+    if unpacked > max_bytes:
         raise ModelFileError(_too_large(max_bytes))
+    if unpacked > max(max_bytes // _PACKED_FREELY, _MOST_PACKED * n_bytes):
+        raise ModelFileError(
+            f"The file has {n_bytes} bytes and unpacks to {unpacked}, more than {_MOST_PACKED} times as many and more "
+            f"than {max_bytes // _PACKED_FREELY}. If you expect that, pass a larger max_bytes: "
+            f"{_PACKED_FREELY * unpacked} (--max-bytes)."
+        )
     n_json = sum(entry.file_size for entry in entries if entry.filename.endswith(".json"))
     if n_json > max_bytes // _JSON_SHARE:
         raise ModelFileError(
             f"The descriptions in the file have {n_json} bytes, more than {max_bytes // _JSON_SHARE}. "
             "If you expect that, pass a larger max_bytes (--max-bytes)."
         )
+
+
+def _read_members(archive: zipfile.ZipFile) -> dict[str, bytes]:
+    entries = archive.infolist()
+    if min((entry.header_offset for entry in entries), default=0):
+        # Nothing of it would be read, but a signed model must not be a script or a page of somebody else as well.
+        raise ModelFileError("The file has something in front of the model. Get it again from its author.")
+    names = [entry.filename for entry in entries]
+    if len(set(names)) < len(names):
+        raise ModelFileError("The file has two members of the same name. Save the model again.")
+    strange = [name for name in names if not _NAME.fullmatch(name)]
+    if strange:
+        raise ModelFileError(f"The file has a member with the unexpected name {strange[0][:80]!r}.")
     return {entry.filename: _read_member(archive, entry) for entry in entries}
 
 
 def _read_member(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> bytes:
     if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         raise ModelFileError(f"The member {entry.filename} is compressed in an unexpected way.")
+    content = bytearray()
     with archive.open(entry) as stream:
-        # With a limit: without one, all of a stream that is longer than it says would be unpacked.
-        content = stream.read(entry.file_size)
+        # With a limit: without one, all of a stream that is longer than it says would be unpacked. In parts: they are
+        # put where they stay, while the room for all at once would be taken twice.
+        while part := stream.read(min(_PART, entry.file_size - len(content))):
+            content += part
     if len(content) != entry.file_size:
         raise ModelFileError(f"The member {entry.filename} is shorter than it says.")
-    return content
+    # All that takes bytes takes these too; being no copies, arrays can be read from them without another copy.
+    return cast("bytes", content)
 
 
 def _too_large(max_bytes: int) -> str:

@@ -17,6 +17,8 @@ _MAX_CONTAINERS = 400_000
 """Lists and dictionaries of one JSON member: each takes a hundred bytes and more, in a file only two."""
 _MAX_VALUES = 4_000_000
 """Values of one JSON member; the fingerprints of a million rows have a million."""
+_MOST_HEADER = 16_384
+"""Bytes in which the header of an array ends; NumPy refuses longer ones than 10 000."""
 _TYPES = (np.dtype("<f8"), np.dtype("<i8"))
 
 
@@ -78,7 +80,7 @@ def parse_json(text: bytes, name: str) -> Any:
 
 def npy_header(content: bytes, name: str) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
     """Shape, memory order, type and start of the numbers of a .npy member whose size fits its header."""
-    stream = io.BytesIO(content)
+    stream = io.BytesIO(content[:_MOST_HEADER])
     try:
         version = np.lib.format.read_magic(stream)
         read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}[version]
@@ -107,7 +109,14 @@ def _finite_array(name: str, members: dict[str, bytes]) -> np.ndarray[Any, Any]:
     shape, is_fortran, dtype, start = npy_header(content, name)
     if dtype not in _TYPES:
         raise ModelFileError(f"The array {name} holds {dtype}; only 64-bit floats and integers are allowed.")
-    flat = np.frombuffer(content, dtype=dtype, offset=start).copy()
-    if not np.isfinite(flat).all():
+    flat = numbers_at(content, dtype, start)
+    # The extremes tell, without a second array: NaN is the least and the greatest of whatever it is among.
+    if len(flat) and not np.isfinite([flat.min(), flat.max()]).all():
         raise ModelFileError(f"The array {name} has NaN or infinite entries. Save the model again.")
     return flat.reshape(shape, order="F" if is_fortran else "C")
+
+
+def numbers_at(content: bytes, dtype: np.dtype[Any], start: int) -> np.ndarray[Any, Any]:
+    """Numbers that may be written to: those of the member itself, unless it is read-only or they lie askew in it."""
+    flat = np.frombuffer(content, dtype=dtype, offset=start)
+    return flat if flat.flags.writeable and flat.flags.aligned else flat.copy()

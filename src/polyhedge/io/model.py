@@ -80,10 +80,12 @@ def write_model(
     }
     text, arrays = encode(state)
     members.update({"model.json": text, "details.json": _details_text(record.details), **arrays})
-    replace_file(Path(path), pack(members, None if sign is None else partial(signature_of, key=sign)))
-    if bytes_needed(members) > MAX_BYTES:
+    packed = pack(members, None if sign is None else partial(signature_of, key=sign))
+    replace_file(Path(path), packed)
+    needed = bytes_needed(members, len(packed))
+    if needed > MAX_BYTES:
         warnings.warn(
-            f"The model is large: load it with max_bytes={bytes_needed(members)}, or use a smaller predictor. "
+            f"The model is large: load it with max_bytes={needed}, or use a smaller predictor. "
             "The commands take --max-bytes.",
             RuntimeWarning,
             stacklevel=3,

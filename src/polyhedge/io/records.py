@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from polyhedge.io.archive import ModelFileError
-from polyhedge.io.encode import npy_header
+from polyhedge.io.encode import npy_header, numbers_at
 from polyhedge.io.tree_checks import NODE_TYPES
 
 FOLDER = "predictor/"
@@ -182,7 +182,7 @@ def read_array(content: bytes, name: str) -> np.ndarray[Any, Any]:
         raise ModelFileError(f"The array {name} holds {str(dtype)[:200]}, which no known predictor has.")
     # Truth values other than 0 and 1 would lead NumPy's own counting of them astray.
     as_read = np.dtype(np.uint8) if dtype.kind == "b" else dtype
-    flat = np.frombuffer(content, dtype=as_read, offset=start).copy()
+    flat = numbers_at(content, as_read, start)
     if dtype.kind == "b":
         if len(flat) and flat.max() > 1:
             raise ModelFileError(f"The array {name} holds truth values that are neither 0 nor 1.")

@@ -54,13 +54,23 @@ def check_curvature(problem: DecisionProblem) -> None:
 
 def check_feasible(problem: DecisionProblem) -> None:
     """Raise if no decision satisfies the constraints that do not depend on the outcome."""
-    program = problem.feasible.program
-    nothing = replace(program, c=np.zeros_like(program.c), P=None, offset=0.0)
-    if solve(nothing).status is Status.INFEASIBLE:
+    if is_empty_of_decisions(problem):
         raise NoSolutionError(
             "The feasible set of the decision problem is empty: no decision satisfies its constraints. "
             "Relax or remove the constraints that contradict each other."
         )
+
+
+def is_empty_of_decisions(problem: DecisionProblem) -> bool:
+    """Whether the constraints that do not depend on the outcome contradict each other, whatever anything costs."""
+    program = problem.feasible.program
+    nothing = replace(program, c=np.zeros_like(program.c), P=None, offset=0.0)
+    return solve(nothing).status is Status.INFEASIBLE
+
+
+def may_be_infeasible(problem: DecisionProblem) -> bool:
+    """Whether a solver can be right that no decision is robust: only constraints can exclude all, never the cost."""
+    return problem.uncertain_constraints is not None or is_empty_of_decisions(problem)
 
 
 def check_with_parameters(problem: DecisionProblem) -> None:

@@ -20,6 +20,7 @@ import numpy as np
 
 from polyhedge._validation import Array, Indices
 from polyhedge.problems import DecisionProblem
+from polyhedge.problems.checks import may_be_infeasible
 from polyhedge.problems.lifted import Lifted
 from polyhedge.robust.adversary import Adversary
 from polyhedge.robust.along_segment import decide_along, support_along, ties_along
@@ -289,6 +290,8 @@ def diagnose(
     axes = np.eye(problem.n_outcomes)
     reach = maximise(form, np.vstack([axes, -axes])).values
     if np.isfinite(reach).all():
+        if not may_be_infeasible(problem):
+            return Status.FAILED, f"{solution.detail} was said, but there are decisions"
         return Status.INFEASIBLE, "No decision satisfies uncertain_constraints for all outcomes of the set"
     direction = np.vstack([axes, -axes])[int(np.argmax(reach))].tolist()
     facets = facets_of(shape)

@@ -15,6 +15,7 @@ import scipy.sparse as sp
 
 from polyhedge._validation import Array
 from polyhedge.problems import Curvature, DecisionProblem
+from polyhedge.problems.checks import may_be_infeasible
 from polyhedge.problems.feasible_set import FeasibleProgram, compile_feasible_program
 from polyhedge.robust.adversary import Adversary
 from polyhedge.robust.support import maximise
@@ -75,7 +76,7 @@ def decide_by_scenarios(
         if is_far:  # perhaps only for want of scenarios: ask the adversary about a far decision
             master, z = best_against(problem, scenarios, reach=_FAR)
         if not master.status.has_solution:
-            return _no_decision(problem, master.status, _why_no_master(problem, master))
+            return _no_decision(problem, *_why_no_master(problem, master))
         worst = adversary.worst_case(z)
         violated = _violations(problem, adversary, z)
         lower = -np.inf if is_far else master.value - master.gap
@@ -113,10 +114,12 @@ def _with(best: ScenarioSolution, gap: float, status: Status, scenarios: Array) 
     return ScenarioSolution(best.z, best.value, best.outcome, status, gap, best.detail, scenarios)
 
 
-def _why_no_master(problem: DecisionProblem, master: Solution) -> str:
+def _why_no_master(problem: DecisionProblem, master: Solution) -> tuple[Status, str]:
     if master.status is Status.INFEASIBLE and problem.uncertain_constraints is not None:
-        return "No decision satisfies uncertain_constraints for all outcomes of the set"
-    return master.detail
+        return master.status, "No decision satisfies uncertain_constraints for all outcomes of the set"
+    if master.status is Status.INFEASIBLE and not may_be_infeasible(problem):
+        return Status.FAILED, f"{master.detail} was said, but there are decisions"
+    return master.status, master.detail
 
 
 def _no_decision(problem: DecisionProblem, status: Status, detail: str = "") -> ScenarioSolution:

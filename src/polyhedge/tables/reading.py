@@ -26,6 +26,10 @@ _COMMA_NUMBER = re.compile(r"[+-]?\d+,\d+")
 _DOT_NUMBER = re.compile(r"[+-]?\d+\.\d+")
 _COMMA_CELL = r"^\s*[+-]?(?:\d+|\d{1,3}(?:\.\d{3})+)?(?:,\d+)?(?:[eE][+-]?\d+)?\s*$"
 _SAMPLE_LINES = 200
+_EVERY_ROW = (
+    "Every row needs as many values as the first line has names; put values that contain the separator in quotes, or "
+    "give --separator."
+)
 
 
 def read_table(
@@ -76,6 +80,7 @@ def read_table(
     separator = _separator(text) if separator is None else separator
     sample = _sample(text, separator, path)
     _check_header(sample, path)
+    _check_widths(sample, separator, path)
     frame = _parse(text, separator, missing, path)
     decimal = _decimal(sample) if decimal is None else decimal
     if decimal not in (".", ","):
@@ -165,6 +170,17 @@ def _check_header(sample: list[list[str]], path: Path) -> None:
         raise ValueError(f"The first line of {path} holds numbers. Write the names of the columns into the first line.")
 
 
+def _check_widths(sample: list[list[str]], separator: str, path: Path) -> None:
+    """Pandas makes as many columns as the first row has values, before it compares; it may forgive one too many."""
+    rows = [row for row in sample if row]
+    widest = max(map(len, rows))
+    if widest > len(rows[0]) + 1:
+        raise ValueError(
+            f"{path} cannot be read with the separator {separator!r}: a row has {widest} values, the first line has "
+            f"{len(rows[0])} names. {_EVERY_ROW}"
+        )
+
+
 def _parse(text: str, separator: str, missing: Sequence[str], path: Path) -> Any:
     import pandas as pd
 
@@ -183,8 +199,7 @@ def _parse(text: str, separator: str, missing: Sequence[str], path: Path) -> Any
         except (pd.errors.ParserError, pd.errors.ParserWarning) as error:
             reason = str(error).removeprefix("Error tokenizing data. C error: ").strip().rstrip(".")
             raise ValueError(
-                f"{path} cannot be read with the separator {separator!r}: {reason}. Every row needs as many values as "
-                "the first line has names; put values that contain the separator in quotes, or give --separator."
+                f"{path} cannot be read with the separator {separator!r}: {reason}. {_EVERY_ROW}"
             ) from error
     words = {*_MISSING, *missing}
     frame = frame.apply(lambda column: column.str.strip()).rename(columns=lambda name: str(name).strip())
