@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,13 @@ import cvxpy as cp
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
 
 import polyhedge as ph
 from polyhedge.calibration import ByCategory, Online, Recent, Weighted
 from polyhedge.calibration.by_category import as_label
-from polyhedge.data import TimeSplit
+from polyhedge.data import GroupSplit, TimeSplit
 from shared import run
 
 PROBLEM = ph.problems.simplex_linear([0.0, 0.1])
@@ -225,3 +227,34 @@ def test_a_log_is_opened_with_the_model_before_its_outcomes_and_says_so(tmp_path
 def test_one_row_is_too_few_to_refresh_with() -> None:
     with pytest.raises(ValueError, match=r"trains on some rows and calibrates on others, got 1 row"):
         fitted().refresh(X[300:301], Y[300:301])
+
+
+def test_outcomes_that_threads_feed_at_once_are_all_counted() -> None:
+    follows = decider(calibration=Online(), split="time").fit(X[:300], Y[:300])
+    parts = [slice(start, start + 10) for start in range(300, 400, 10)]
+    with ThreadPoolExecutor(5) as threads:
+        list(threads.map(lambda part: follows.update(X[part], Y[part]), parts))
+    radii: Any = follows.model_.radii
+    assert len(follows.followed_.missed) == radii.n_rows == 100
+
+
+def test_rows_without_a_group_are_refused_also_in_a_column() -> None:
+    groups = pd.Series(np.arange(N) // 2.0).where(np.arange(N) > 3)
+    for split, given in ((GroupSplit("group"), {}), ((0.5, 0.25, 0.25), {"groups": groups})):
+        with pytest.raises(ValueError, match=r"4 row\(s\) have none, the first is row 0"):
+            decider(split=split).fit(X.assign(group=groups), Y, **given)
+
+
+def test_positions_of_columns_may_be_numbers_of_numpy(tmp_path: Path) -> None:
+    table, kind = np.column_stack([X["heat"], np.arange(N) % 2, np.arange(N)]), np.int64(1)
+    found = decider(calibration=ByCategory(kind), split=TimeSplit(np.int64(2))).fit(table, Y)
+    found.save(tmp_path / "model.polyhedge")
+    again = ph.load(tmp_path / "model.polyhedge")
+    assert again.promise_ == found.promise_
+    assert [group.coverage.n for group in again.evaluate(table[:9], Y[:9], by=kind).groups] == [5, 4]
+    assert len(ph.backtest(decider(), table, Y, times=np.int64(2), every=100).periods) == 2
+
+
+def test_a_log_of_a_decider_without_a_fit_says_what_is_missing(tmp_path: Path) -> None:
+    with pytest.raises(NotFittedError, match="not fitted yet"):
+        ph.OutcomeLog(tmp_path / "log.db", decider())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
+from threading import Lock
 from typing import Any, Protocol
 
 import numpy as np
@@ -25,6 +26,9 @@ from polyhedge.robust import Decisions
 from polyhedge.row_keys import row_keys
 from polyhedge.rows import n_rows_of
 from polyhedge.solvers.choice import solver_of
+
+_COUNTING = Lock()
+"""Held while outcomes are counted: those of two threads must both be."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,9 +176,17 @@ class FollowsOutcomes:
             with solver_of(self):
                 log.add(names, X, Y, issued, parameters=parameters, beside=beside)
             return self.follow(log)
-        if names is None:
-            decider._doubt_fed(model, X, Y)
-            return self._count(model, X, Y, issued, parameters, beside)
+        with _COUNTING:
+            model = decider._fitted("update")  # another thread may have fed outcomes meanwhile
+            if names is None:
+                decider._doubt_fed(model, X, Y)
+                return self._count(model, X, Y, issued, parameters, beside)
+            return self._count_new(model, names, X, Y, issued, parameters, beside)
+
+    def _count_new(
+        self, model: Model, names: Sequence[str], X: Any, Y: Any, issued: Array | None, parameters: Any, beside: Any
+    ) -> Followed:
+        """Count outcomes of those rows whose keys were not fed before."""
         known = vars(self).get("_fed_keys", frozenset())
         fresh = np.array([i for i, name in enumerate(names) if name not in known], dtype=np.int64)
         found = self._count(

@@ -247,7 +247,7 @@ def _radius(given: float | None, noted: float | None, anew: float | None) -> tup
 
 def _model_of(fitted: Any) -> Model:
     """The model of a fitted decider, or the model itself."""
-    model: Model = fitted if isinstance(fitted, Model) else fitted.model_
+    model: Model = fitted if isinstance(fitted, Model) else fitted._fitted("OutcomeLog")
     return model
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from itertools import combinations
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -227,8 +228,8 @@ def labels_for(split: Any, groups: ArrayLike | None, X: Any, n: int) -> Any:
 
 def labels_by(X: Any, by: Any, what: str = "by") -> Any:
     """Labels of rows: a column of X by its name or position, or the labels themselves, which must be of its rows."""
-    if isinstance(by, (str, int)):
-        return column_of(as_pandas(X), by)
+    if isinstance(by, (str, Integral)):
+        return column_of(as_pandas(X), by if isinstance(by, str) else int(by))
     check_same_rows({"X": X, what: by})
     return by
 

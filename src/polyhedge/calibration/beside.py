@@ -62,8 +62,9 @@ BESIDE = Beside()
 
 def source_of(given: Any, what: str) -> Any:
     """A column by name or position as it is, a function too, and one value a row as `Beside`."""
-    is_column = isinstance(given, str) or (isinstance(given, Integral) and not isinstance(given, bool))
-    return given if is_column or isinstance(given, Beside) or callable(given) else Beside.of(given, what)
+    if isinstance(given, Integral) and not isinstance(given, bool):
+        return int(given)  # files hold plain numbers, not those of NumPy
+    return given if isinstance(given, (str, Beside)) or callable(given) else Beside.of(given, what)
 
 
 def values_of(rows: Rows, source: Any, what: str) -> Sequence[Any]:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from numbers import Integral
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from polyhedge._columns import check_same_rows, column_of
+from polyhedge._columns import check_same_rows, column_of, is_missing
 from polyhedge.data.partition import halve_rows, last_times, partition_rows
 from polyhedge.data.splits import IndexArray, Split
 from polyhedge.data.times import as_span, as_times, check_gap
@@ -56,6 +57,8 @@ class TimeSplit:
 
     def __post_init__(self) -> None:
         """Refuse what is wrong whatever the rows are."""
+        if isinstance(self.column, Integral):
+            object.__setattr__(self, "column", int(self.column))  # files hold plain numbers
         check_gap(self.gap)
         if self.starts is not None and (isinstance(self.starts, str) or np.shape(self.starts) != (2,)):
             raise ValueError(
@@ -143,8 +146,15 @@ class GroupSplit:
     shares: Sequence[float] = _SHARES
 
     def labels(self, X: Any) -> NDArray[Any]:
-        """The labels of the groups (n,)."""
-        return np.asarray([str(label) for label in column_of(X, self.column)])
+        """The labels of the groups (n,); none may be missing."""
+        labels = column_of(X, self.column)
+        missing = [row for row, label in enumerate(labels) if is_missing(label)]
+        if missing:
+            raise ValueError(
+                f"The column {self.column!r} must name the group of each row, but {len(missing)} row(s) have none, the "
+                f"first is row {missing[0]}. Give rows without a group a label of their own."
+            )
+        return np.asarray([str(label) for label in labels])
 
     def parts(self, X: Any, n: int, *, rng: np.random.Generator, needs_training: bool = True) -> Split:
         """The split of n rows; where nothing is to train, its share goes to the others."""
