@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
+import os
 import stat
 import sys
 import zipfile
@@ -217,3 +219,21 @@ def test_a_signed_file_with_something_in_front_is_refused(decider, keys, path, f
     for read in (ph.load, ph.inspect_model):
         with pytest.raises(ph.ModelFileError, match=r"something in front of the model"):
             read(path, verify=keys / "team.pub")
+
+
+@pytest.mark.parametrize("n_written", [0, 1])
+def test_keys_that_could_not_be_written_leave_nothing_in_the_way_of_the_next_attempt(tmp_path, monkeypatch, n_written):
+    pytest.importorskip("cryptography")
+    synced = iter([None] * n_written)
+
+    def full(descriptor):
+        if next(synced, "full") == "full":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match=r"team could not be written: No space left.*Make room"):
+        make_keys(tmp_path / "team")
+    assert list(tmp_path.iterdir()) == []
+    monkeypatch.undo()
+    make_keys(tmp_path / "team")
+    assert len(list(tmp_path.iterdir())) == 2

@@ -19,7 +19,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-__all__ = ["append_to_file", "check_writable", "new_file", "new_folder", "replace_file", "sole_writer"]
+__all__ = ["append_to_file", "check_writable", "explained", "new_file", "new_folder", "replace_file", "sole_writer"]
 
 _OURS = re.compile(r"\.polyhedge-.+\.(?:part|lock)")
 _IS_WINDOWS = sys.platform == "win32"
@@ -76,14 +76,14 @@ def new_file(path: Path) -> Iterator[BinaryIO]:
         with path.open("wb") as stream:
             yield stream
         return
-    with _explained(path):
+    with explained(path):
         target = _place(path)
         part, handle = _begin_file(target)
     stream = os.fdopen(handle, "wb")
     try:
-        with _explained(path, _FULL):
+        with explained(path, _FULL):
             yield stream
-        with _explained(path):
+        with explained(path):
             stream.flush()
             os.fsync(handle)
             if _IS_WINDOWS:
@@ -113,15 +113,15 @@ def new_folder(path: Path) -> Iterator[Path]:
     >>> [file.name for file in target.iterdir()]
     ['note.txt']
     """
-    with _explained(path):
+    with explained(path):
         target = _place(path)
         if target.exists():
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
         part, handle = _locked(target, _begin_folder)
     try:
-        with _explained(path, _FULL):
+        with explained(path, _FULL):
             yield part
-        with _explained(path):
+        with explained(path):
             _sync_below(part)
             _rename(part, target)
     finally:
@@ -134,7 +134,7 @@ def append_to_file(path: Path, content: bytes) -> None:
 
     A kill may leave a part of the content: it must be such that a reader can tell.
     """
-    with _explained(path), path.open("r+b", buffering=0) as stream:
+    with explained(path), path.open("r+b", buffering=0) as stream:
         length = stream.seek(0, os.SEEK_END)
         try:
             left = memoryview(content)
@@ -149,7 +149,7 @@ def append_to_file(path: Path, content: bytes) -> None:
 @contextmanager
 def sole_writer(path: Path) -> Iterator[None]:
     """Raise where another process is inside such a block for the same file, which grows and has one writer."""
-    with _explained(path):
+    with explained(path):
         handle, lock = _sole_lock(_place(path))
     try:
         yield
@@ -171,7 +171,7 @@ def check_writable(path: str | Path) -> Path:
     path = Path(path)
     if path.is_dir():
         raise IsADirectoryError(f"{path} is a folder. Name a file in it.")
-    with _explained(path):
+    with explained(path):
         target = path if _is_stream(path) else Path(os.path.realpath(path))
         there = next(place for place in (target, *target.parents) if place.exists())
         if there != target and not there.is_dir():
@@ -184,7 +184,7 @@ def check_writable(path: str | Path) -> Path:
 
 
 @contextmanager
-def _explained(path: Path, only: Container[int] | None = None) -> Iterator[None]:
+def explained(path: Path, only: Container[int] | None = None) -> Iterator[None]:
     """Say which file could not be written and why, and that nothing is lost."""
     try:
         yield

@@ -9,11 +9,13 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from polyhedge._files import explained
 from polyhedge.io.archive import ModelFileError
 
 __all__ = ["Key", "Signature", "check_signature", "key_fingerprint", "make_keys", "read_signature", "signature_of"]
@@ -55,19 +57,30 @@ def make_keys(path: str | Path) -> tuple[Path, str]:
     plain = serialization.NoEncryption()
     pem, pkcs8 = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
     public = key.public_key().public_bytes(pem, serialization.PublicFormat.SubjectPublicKeyInfo)
-    private_path.parent.mkdir(parents=True, exist_ok=True)
-    _write_new(private_path, key.private_bytes(pem, pkcs8, plain), 0o600)
-    _write_new(public_path, public, 0o644)
+    with explained(private_path):
+        private_path.parent.mkdir(parents=True, exist_ok=True)
+        private = key.private_bytes(pem, pkcs8, plain)
+        with _new_file(private_path, private, 0o600), _new_file(public_path, public, 0o644):
+            pass
     return public_path, key_fingerprint(public)
 
 
-def _write_new(path: Path, content: bytes, mode: int) -> None:
-    """Write a file that must not exist, with its permissions from the first byte on."""
+@contextmanager
+def _new_file(path: Path, content: bytes, mode: int) -> Iterator[None]:
+    """Write a file that must not exist, with its permissions from the first byte on; gone if anything fails.
+
+    Half a key would be in the way of the next attempt, since keys are never replaced.
+    """
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-    with os.fdopen(descriptor, "wb") as stream:
-        stream.write(content)
-        stream.flush()
-        os.fsync(descriptor)
+    try:
+        with os.fdopen(descriptor, "wb") as stream:
+            stream.write(content)
+            stream.flush()
+            os.fsync(descriptor)
+        yield
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
 
 
 def signature_of(digest: str, key: Key) -> bytes:
