@@ -19,6 +19,7 @@ import polyhedge as ph
 from polyhedge.calibration import ByCategory, Online, Recent, Weighted
 from polyhedge.calibration.by_category import as_label
 from polyhedge.data import GroupSplit, TimeSplit
+from polyhedge.solvers.choice import Solver, solver_in_force
 from shared import run
 
 PROBLEM = ph.problems.simplex_linear([0.0, 0.1])
@@ -258,3 +259,14 @@ def test_positions_of_columns_may_be_numbers_of_numpy(tmp_path: Path) -> None:
 def test_a_log_of_a_decider_without_a_fit_says_what_is_missing(tmp_path: Path) -> None:
     with pytest.raises(NotFittedError, match="not fitted yet"):
         ph.OutcomeLog(tmp_path / "log.db", decider())
+
+
+def test_history_is_replayed_with_the_solver_that_was_named() -> None:
+    seen, named = list[Solver](), Solver(time_limit=60.0)
+
+    def policy(table: Any) -> Any:
+        seen.append(solver_in_force())
+        return np.tile([0.5, 0.5], (len(table), 1))
+
+    ph.backtest(ph.RobustDecider(PROBLEM, plan=policy, solver=named, random_state=0), X, Y, every=100)
+    assert {str(each) for each in seen} == {str(named)}

@@ -28,6 +28,7 @@ from polyhedge.metrics import Proportion, RowMeasures, estimate, proportion
 from polyhedge.model import Model
 from polyhedge.problems.parameters import ProblemParameter, by_row, from_columns, parameter_rows
 from polyhedge.rows import beside_in_fit, labels_by, labels_for, n_rows_of
+from polyhedge.solvers.choice import solver_of
 
 _BETWEEN = ("none", "refresh", "fit")
 _MOST_PERIODS = 100_000
@@ -309,8 +310,9 @@ def _by_month(first: Any, months: int, last: Any) -> NDArray[Any]:
 def _period(decider: RobustDecider, history: _History, now: IndexArray, start: Any) -> tuple[Period, RowMeasures]:
     """Decide a period with what is known before it, then learn its outcomes."""
     model, n, (X, Y), more = decider.model_, len(now), history.rows(now), history.more(now)
-    radii: Any = _InForce(_radii(model, X, Y, **more), model.radii.alpha)
-    measured = replace(model, radii=radii).measure(X, Y, more["parameters"])
+    with solver_of(decider):
+        radii: Any = _InForce(_radii(model, X, Y, **more), model.radii.alpha)
+        measured = replace(model, radii=radii).measure(X, Y, more["parameters"])
     decider.update(X, Y, **more)
     bounds = measured.cost_bound
     return Period(
