@@ -14,15 +14,17 @@ Mask = NDArray[np.bool_]
 
 def as_finite(values: ArrayLike, name: str, *, ndim: int) -> Array:
     """Return `values` as a float array of `ndim` dimensions without NaN or infinity."""
-    if np.iscomplexobj(values):  # NumPy would take the real part with a warning
+    try:
+        array = np.asarray(values)
+        is_complex = array.dtype.kind == "c"  # of which NumPy would take the real part with a warning
+        array = np.asarray(array, dtype=None if is_complex else np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name} must be numeric, got {_describe(values)}. Encode text first.") from error
+    if is_complex:
         raise ValueError(
             f"{name} must be real numbers, got {_describe(values)}. Complex data not supported: take real or imaginary "
             "parts first."
         )
-    try:
-        array = np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{name} must be numeric, got {_describe(values)}. Encode text first.") from error
     if array.ndim != ndim:
         raise ValueError(f"{name} must have {ndim} dimension(s), got shape {array.shape}.")
     bad = int(array.size - np.isfinite(array).sum())
