@@ -28,6 +28,7 @@ import polyhedge as ph
 from polyhedge import _bar, cli, tables
 from polyhedge._progress import tell
 from polyhedge.calibration import grouped_radius
+from polyhedge.cli.common import plain
 from polyhedge.predictors import as_predictor
 from polyhedge.solvers.program import Status
 from polyhedge.tables import Table, TableOptions, decisions_frame, fit_table, read_table
@@ -478,9 +479,21 @@ def test_evaluation_by_group_agrees_with_the_library(folder: Path) -> None:
         part = model.evaluate(rows[["a", "town"]], rows[OUTCOMES])
         assert found["coverage"]["n"] == len(rows)
         np.testing.assert_allclose(found["over_nominal"]["value"], part.over_nominal.value, atol=1e-9)
+    by_town = model.evaluate(fresh[["a", "town"]], fresh[OUTCOMES], by="town").groups
+    assert len(by_town) > 1
+    assert told["all"]["groups"] == plain(by_town)
+    for group in by_town:  # corrected for the number of towns, as in Python
+        assert told["by"][group.label]["coverage"] == plain(group.coverage)
+        assert told["by"][group.label]["promise_held"] == plain(group.promise_held)
     done = run("evaluate", folder / "model.polyhedge", folder / "fresh.csv", "--by", "town")
     assert re.search(r"Oslo +\d+ +\d\.\d+ \[\d\.\d+, \d\.\d+\]", done.stdout)
     assert "against trusting the prediction" in done.stdout
+    assert "The intervals hold for all groups at once, in 95 % of cases (Bonferroni)." in done.stdout
+    assert "Covered less than promised" not in done.stdout
+    worse = fresh.assign(**{name: fresh[name] + 2.0 * (fresh["town"] == "Oslo") for name in OUTCOMES})
+    worse.to_csv(folder / "fresh.csv", index=False)
+    done = run("evaluate", folder / "model.polyhedge", folder / "fresh.csv", "--by", "town")
+    assert "Covered less than promised, beyond chance: Oslo." in done.stdout
 
 
 def test_coverage_far_below_the_promise_is_told_and_as_promised_is_not(folder: Path) -> None:

@@ -27,6 +27,7 @@ __all__ = [
     "by_group",
     "estimate",
     "evaluate_decisions",
+    "level_of_each",
     "measure_rows",
     "proportion",
     "shortfalls",
@@ -223,7 +224,7 @@ def by_group(measures: RowMeasures, labels: Any, alpha: float) -> tuple[GroupMea
     members = [labels == name for name in names]
     bounded = [rows & measures.has_bound for rows in members]
     p_values = shortfalls([measures.inside[rows] for rows in bounded], alpha)
-    level = 1 - _LOOKS / len(names)
+    level = level_of_each(len(names))
     return tuple(
         GroupMeasure(
             str(name),
@@ -236,6 +237,11 @@ def by_group(measures: RowMeasures, labels: Any, alpha: float) -> tuple[GroupMea
         )
         for name, rows, held_to, p in zip(names, members, bounded, p_values, strict=True)
     )
+
+
+def level_of_each(n: int) -> float:
+    """The level of the intervals of n groups that hold for all of them at once, in 95 % of cases (Bonferroni)."""
+    return 1 - _LOOKS / n
 
 
 def shortfalls(hits: Sequence[Mask], alpha: float) -> Array:
@@ -320,16 +326,18 @@ class RowMeasures:
         complaints = dict.fromkeys(part.complaint for part in parts if part.complaint)
         return cls(**rows, constraint_names=parts[0].constraint_names, complaint=". ".join(complaints))
 
-    def summary(self, alpha: float, rows: Mask | None = None, *, volume: Volume | None = None) -> Evaluation:
-        """The evaluation of the chosen rows, all of them by default; the volume is taken over."""
+    def summary(
+        self, alpha: float, rows: Mask | None = None, *, volume: Volume | None = None, level: float = 0.95
+    ) -> Evaluation:
+        """The evaluation of the chosen rows, all by default, with intervals of this level; the volume is taken over."""
         chosen = np.ones(len(self.inside), dtype=bool) if rows is None else rows
         held_to = chosen & self.has_bound
         return Evaluation(
-            coverage=proportion(self.inside[held_to]),
-            bound_held=proportion(self.held[held_to]),
-            promise_held=proportion(self.promise_held[held_to]),
-            without_bound=proportion(~self.has_bound[chosen]),
-            not_missed=proportion((self.inside | ~self.has_bound)[chosen]),
+            coverage=proportion(self.inside[held_to], level),
+            bound_held=proportion(self.held[held_to], level),
+            promise_held=proportion(self.promise_held[held_to], level),
+            without_bound=proportion(~self.has_bound[chosen], level),
+            not_missed=proportion((self.inside | ~self.has_bound)[chosen], level),
             n_unpromised=int((held_to & ~self.has_promise).sum()),
             worst_case_cost=estimate(self.cost_bound[chosen]),
             premium=estimate(self.premium[chosen]),
@@ -339,25 +347,25 @@ class RowMeasures:
             promised=1 - alpha,
             n_undecided=int((~self.decided[chosen]).sum()),
             over_nominal=estimate(self.over_nominal[chosen]),
-            **self._constraint_summary(held_to),
+            **self._constraint_summary(held_to, level),
         )
 
-    def _constraint_summary(self, chosen: Mask) -> dict[str, Any]:
+    def _constraint_summary(self, chosen: Mask, level: float) -> dict[str, Any]:
         if not self.constraint_names:
             return {}
         own, nominal = self.violations[chosen], self.nominal_violations[chosen]
         return {
-            "constraints_held": proportion(self.constraints_held[chosen]),
-            "nominal_constraints_held": proportion((nominal == 0).all(axis=1)),
+            "constraints_held": proportion(self.constraints_held[chosen], level),
+            "nominal_constraints_held": proportion((nominal == 0).all(axis=1), level),
             "constraints": tuple(
-                ConstraintMeasure(name, *_of_constraint(own[:, k]), *_of_constraint(nominal[:, k]))
+                ConstraintMeasure(name, *_of_constraint(own[:, k], level), *_of_constraint(nominal[:, k], level))
                 for k, name in enumerate(self.constraint_names)
             ),
         }
 
 
-def _of_constraint(violations: Array) -> tuple[Proportion, float]:
-    return proportion(violations == 0), float(violations.max(initial=0.0, where=np.isfinite(violations)))
+def _of_constraint(violations: Array, level: float) -> tuple[Proportion, float]:
+    return proportion(violations == 0, level), float(violations.max(initial=0.0, where=np.isfinite(violations)))
 
 
 def measure_rows(

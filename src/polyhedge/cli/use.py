@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -194,11 +194,14 @@ def evaluate(
     """Compare promise and reality on rows that the model has not seen.
 
     Coverage with its exact 95 % interval, realised cost against the bound, uncertain constraints, and regret against
-    the best decision in hindsight and against trusting the prediction; for each value of a column with --by.
+    the best decision in hindsight and against trusting the prediction; for each value of a column with --by, with
+    intervals that hold for all of them at once.
 
     Example: polyhedge evaluate model.polyhedge fresh.csv --by season
     """
     import numpy as np
+
+    from polyhedge.metrics import by_group, level_of_each
 
     decider, kept = read_model(model, problem, max_bytes, verify)
     table = with_rows(read(data, separator, encoding, decimal, missing, max_values))
@@ -211,11 +214,13 @@ def evaluate(
     volume_of = partial(_volume, decider, X, values, volume)
     whole = measures.summary(decider.alpha_, volume=volume_of(slice(None)))
     thinned = _thinned(kept, measures, table, usable)
+    names = [] if labels is None else _most_common(labels)
     groups = {
-        label: measures.summary(decider.alpha_, own, volume=volume_of(own))
-        for label in ([] if labels is None else _most_common(labels))
+        label: measures.summary(decider.alpha_, own, volume=volume_of(own), level=level_of_each(len(names)))
+        for label in names
         for own in [np.asarray(labels == label)]
     }
+    whole = replace(whole, groups=by_group(measures, labels, decider.alpha_) if names else ())
     if decider.model_.radii.kind == "marginal":  # the law that this is held against is that of one radius for all
         warnings += tables.coverage_doubt(thinned or whole.coverage, n_units(decider, kept), decider.alpha_)
     warnings += seen_before(kept, table)
@@ -232,6 +237,7 @@ def evaluate(
     tell([("data", f"{table.source}: {len(usable)} of {len(table)} rows used"), *lines])
     if by is not None:
         _tell_groups(by, groups, is_promised=getattr(decider.model_.radii, "column", None) == by)
+        _tell_short(whole, are_independent=thinned is None)
     warn(warnings)
 
 
@@ -290,6 +296,17 @@ def _tell_groups(by: str, groups: dict[str, Evaluation], *, is_promised: bool) -
         say("The promise is for each of these categories that had enough calibration rows, and for no other.")
         return
     say("The promise is an average over all rows. A group may be covered less often without breaking it.")
+
+
+def _tell_short(whole: Evaluation, *, are_independent: bool) -> None:
+    """How intervals of many groups are to be read, and which groups fall short beyond chance."""
+    say("The intervals hold for all groups at once, in 95 % of cases (Bonferroni).")
+    if not are_independent:
+        say("They take rows for independent; rows that belong together make them too narrow.")
+        return
+    short = [group.label for group in whole.groups if group.is_short]
+    if short:
+        say(f"Covered less than promised, beyond chance: {', '.join(short)}.")
 
 
 @app.command()
