@@ -235,6 +235,61 @@ def test_rows_in_time_are_split_in_time_and_drift_is_told() -> None:
     assert any("give --time-column" in warning for warning in in_order.warnings)
 
 
+def test_gap_and_starts_of_a_fit_are_those_of_a_time_split(folder: Path) -> None:
+    frame = history(400).assign(day=pd.date_range("2024-01-01", periods=400).strftime("%Y-%m-%d"))
+    frame = frame.sample(frac=1.0, random_state=0).reset_index(drop=True)
+    problem, day = ph.problems.simplex_linear([0.0, 0.0]), frame["day"].to_numpy(dtype="datetime64[D]")
+
+    def parts(frame: pd.DataFrame = frame, **options: object) -> list[list[int]]:
+        chosen = TableOptions(predictor="linear", guarantee="outcome", **options)  # type: ignore[arg-type]
+        made = fit_table(Table(frame, "history.csv"), problem, OUTCOMES, 0.2, chosen)
+        return [part.tolist() for part in (made.split.train, made.split.learn, made.split.calibrate, made.held_out)]
+
+    whole, with_gap = parts(time_column="day"), parts(time_column="day", gap="7D")
+    split, held_out = ph.data.partition_rows(400, rng=np.random.default_rng(0), times=day)
+    assert [sorted(part) for part in whole] == [
+        part.tolist() for part in (split.train, split.learn, split.calibrate, held_out)
+    ]
+    for earlier, later, before in zip(with_gap, whole[1:], whole, strict=False):
+        near = day[before] >= day[later].min() - np.timedelta64(7, "D")
+        assert near.sum() == 7
+        assert earlier == [row for row, is_near in zip(before, near, strict=True) if not is_near]
+    numbered = frame.assign(day=(day - np.datetime64("2024-01-01")).astype(int))
+    assert parts(numbered, time_column="day", gap=7.0) == with_gap
+    starts = ("2024-06-01", "2024-10-01", "2024-12-01")
+    by_date = parts(time_column="day", starts=starts)
+    assert [str(day[part].min()) for part in by_date[1:]] == list(starts)
+    assert parts(time_column="day", starts=starts[:2])[3] == []
+    python = ph.data.TimeSplit(times=day, starts=starts[:2], gap="7D").parts(None, 400)
+    assert parts(time_column="day", starts=starts[:2], gap="7D")[:3] == [
+        part.tolist() for part in (python.train, python.learn, python.calibrate)
+    ]
+    frame.to_csv(folder / "dated.csv", index=False)
+    more = ("--time-column", "day", "--gap", "7D", "--starts", ",".join(starts), "--predictor", "linear", "--json")
+    told = json.loads(fit(folder, folder / "dated.csv", *more, out="dated.polyhedge").stdout)
+    assert told["n_between"] == 21
+    assert sum(told["split"].values()) == 400 - 21
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (("--gap", "7D"), "--gap is about the time of rows.*Give --time-column"),
+        (("--starts", "1,2"), "--starts is about the time of rows.*Give --time-column"),
+        (("--time-column", "a", "--starts", "0,1", "--shares", "0.5,0.2,0.2,0.1"), "--starts and --shares both say"),
+        (("--time-column", "a", "--starts", "0"), "starts must be two times"),
+        (("--time-column", "a", "--starts", "0,1,0.5"), "held-out rows after these"),
+        (("--time-column", "a", "--starts", "2024-01-01,2024-02-01"), "Times must be numbers, or dates"),
+        (("--time-column", "a", "--gap", "7D"), "gap must be a number of at least 0 in the unit of the times"),
+        (("--time-column", "a", "--gap", "-1"), "gap must be at least 0"),
+    ],
+)
+def test_gap_and_starts_that_make_no_sense_are_refused(folder: Path, more: tuple[str, ...], said: str) -> None:
+    done = fit(folder, folder / "history.csv", "--predictor", "linear", *more, out="never.polyhedge")
+    assert done.exit_code == 2
+    assert re.search(said, " ".join(done.output.split()))
+
+
 def test_useless_predictor_and_ties_are_told() -> None:
     frame = history(300)
     coins = np.random.default_rng(0).integers(0, 2, (300, 2))

@@ -72,6 +72,21 @@ def fit(
     time_column: Annotated[
         str | None, typer.Option(help="Column with the time: the split is then by time, the latest rows held out.")
     ] = None,
+    gap: Annotated[
+        str,
+        typer.Option(
+            help="With --time-column: how far before each cut rows are left out, a number in the unit of the times or, "
+            "for dates, such as 7D or 12h."
+        ),
+    ] = "0",
+    starts: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LEARN,CALIBRATE[,HELD_OUT]",
+            help="With --time-column, instead of --shares: first times of the later parts, dates such as 2025-09-01 "
+            "or numbers. Without the third no rows are held out.",
+        ),
+    ] = None,
     group: Annotated[
         str, typer.Option(help="Columns that mark rows which belong together; such rows stay in one part.")
     ] = "",
@@ -129,6 +144,8 @@ def fit(
         categorical=names_in(categorical),
         predictor=predictor,
         time_column=time_column,
+        starts=None if starts is None else names_in(starts),
+        gap=_number(gap),
         group=names_in(group),
         shares=_numbers(shares),
         copies=copies,
@@ -176,6 +193,7 @@ def _print(fitted: FittedTable, options: TableOptions, facets: tuple[str, ...], 
     decider, sizes = fitted.decider, fitted.sizes
     unit = "" if fitted.n_groups is None else f" in {fitted.n_groups} groups"
     how = f"by {options.time_column}" if options.time_column else f"at random, seed {options.seed}"
+    how += f", {fitted.n_between} left out in gaps" if options.gap else ""
     lines = [
         ("data", f"{source}: {n_rows} rows, {len(fitted.schema.features)} features"),
         ("outcomes", ", ".join(fitted.schema.outcomes)),
@@ -249,6 +267,7 @@ def _summary(fitted: FittedTable, facets: tuple[str, ...], out: Path, n_rows: in
         "outcomes": fitted.schema.outcomes,
         "parameters": fitted.sources,
         "split": fitted.sizes,
+        "n_between": fitted.n_between,
         "n_groups": fitted.n_groups,
         "predictor": {"name": fitted.predictor, "reason": fitted.reason},
         **_how(decider),
@@ -283,3 +302,11 @@ def _numbers(text: str) -> tuple[float, ...]:
         return tuple(float(part) for part in names_in(text))
     except ValueError as error:
         raise ValueError(f"--shares must be four numbers such as 0.4,0.2,0.2,0.2, got {text!r}.") from error
+
+
+def _number(text: str) -> float | str:
+    """The number that a text holds, or the text: the split says what it must be."""
+    try:
+        return float(text)
+    except ValueError:
+        return text

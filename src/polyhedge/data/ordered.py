@@ -34,11 +34,11 @@ class TimeSplit:
         time zone are taken in UTC, and starts without one too.
     times : (n,) array-like, optional
         The times instead of a column, where the predictor should not see them.
-    shares : (train, learn, calibrate)
+    shares : (train, learn, calibrate), or with a fourth share of the newest rows, which are then in no part
     starts : (learn, calibrate), optional
-        First times of the two later parts, instead of shares.
+        First times of the two later parts, instead of shares; a third is that from which on rows are in no part.
     gap : number or text
-        How far before each of the two cuts rows are left out, so that what was learned knows nothing of what calibrates
+        How far before each of the cuts rows are left out, so that what was learned knows nothing of what calibrates
         through lagged features: in units of the time, such as "7D" or "12h" for dates; in rows without times. `refresh`
         keeps it between the rows that train and those that calibrate.
 
@@ -52,7 +52,7 @@ class TimeSplit:
     column: str | int | None = None
     times: Any = field(default=None, repr=False, compare=False)
     shares: Sequence[float] = _SHARES
-    starts: tuple[Any, Any] | None = None
+    starts: tuple[Any, ...] | None = None
     gap: Any = 0
 
     def __post_init__(self) -> None:
@@ -60,34 +60,47 @@ class TimeSplit:
         if isinstance(self.column, Integral):
             object.__setattr__(self, "column", int(self.column))  # files hold plain numbers
         check_gap(self.gap)
-        if self.starts is not None and (isinstance(self.starts, str) or np.shape(self.starts) != (2,)):
+        if self.starts is not None and (isinstance(self.starts, str) or np.shape(self.starts) not in [(2,), (3,)]):
             raise ValueError(
                 "starts must be two times, those at which learning rows and calibration rows begin, got "
-                f"{self.starts!r}. Give both, or shares instead."
+                f"{self.starts!r}. Give both, or shares instead; a third time is where held-out rows begin."
             )
 
     def parts(self, X: Any, n: int, *, groups: ArrayLike | None = None, needs_training: bool = True) -> Split:
         """The split of n rows; where nothing is to train, its share goes to the others."""
+        return self.partition(X, n, groups=groups, needs_training=needs_training)[0]
+
+    def partition(
+        self, X: Any, n: int, *, groups: ArrayLike | None = None, needs_training: bool = True
+    ) -> tuple[Split, IndexArray]:
+        """The split of n rows, and those that a fourth share or a third start holds out; these are in no part."""
         times = self.clock(X, n)
-        if self.starts is None:
-            shares = (*dealt(self.shares, needs_training), 0.0)
-            split = partition_rows(n, shares, rng=np.random.default_rng(0), groups=groups, times=times)[0]
-            parts = [split.train, split.learn, split.calibrate]
-        else:
-            starts = as_times(self.starts, times.dtype)
-            if not starts[0] < starts[1]:
-                raise ValueError(f"Calibration rows must begin after learning rows, got starts={self.starts!r}.")
-            at = times if groups is None else last_times(groups, times)
-            part_of = np.searchsorted(starts, at, side="right")
-            parts = [np.flatnonzero(part_of == k) for k in range(3)]
+        parts = self._cut(times, groups, needs_training)
         kept = [self.before(rows, later, times) for rows, later in pairwise(parts)]
-        train, learn, calibrate = (in_order(rows, times) for rows in (*kept, parts[2]))
+        train, learn, calibrate = (in_order(rows, times) for rows in kept)
         if not len(learn) or not len(calibrate) or (needs_training and not len(train)):
             raise ValueError(
                 f"A split in time with {self} leaves {len(train)}, {len(learn)}, {len(calibrate)} rows for train, "
                 "learn and calibrate. Change its shares, starts or gap."
             )
-        return Split(train, learn, calibrate, n_rows=n)
+        return Split(train, learn, calibrate, n_rows=n), parts[3]
+
+    def _cut(self, times: NDArray[Any], groups: ArrayLike | None, needs_training: bool) -> list[IndexArray]:
+        """Rows of train, learn and calibrate, and those held out, without a gap."""
+        if self.starts is None:
+            shares = dealt(self.shares, needs_training)
+            shares = shares if len(shares) == 4 else (*shares, 0.0)
+            rng = np.random.default_rng(0)  # not used: rows have times
+            split, held_out = partition_rows(len(times), shares, rng=rng, groups=groups, times=times)
+            return [split.train, split.learn, split.calibrate, held_out]
+        starts = as_times(self.starts, times.dtype)
+        if not (starts[:-1] < starts[1:]).all():
+            and_others = ", and held-out rows after these" if len(starts) == 3 else ""
+            raise ValueError(
+                f"Calibration rows must begin after learning rows{and_others}, got starts={self.starts!r}."
+            )
+        part_of = np.searchsorted(starts, times if groups is None else last_times(groups, times), side="right")
+        return [np.flatnonzero(part_of == k) for k in range(4)]
 
     def halves(self, X: Any, n: int, *, groups: ArrayLike | None = None) -> tuple[IndexArray, IndexArray]:
         """The older and the newer half of n rows, each in time order, with the gap between them.
@@ -163,11 +176,12 @@ class GroupSplit:
 
 
 def dealt(shares: Sequence[float], needs_training: bool) -> tuple[float, ...]:
-    """Shares of train, learn and calibrate; that of train goes to the others where nothing is to train."""
+    """Shares of train, learn, calibrate, perhaps of held-out rows; without training the others get its share."""
     parts = np.asarray(shares, dtype=float)
-    if needs_training or len(parts) != 3 or not parts[1:].sum() > 0:
+    if needs_training or len(parts) not in (3, 4) or not parts[1:3].sum() > 0:
         return tuple(parts.tolist())
-    return (0.0, *(parts[1:] / parts[1:].sum()).tolist())
+    held_out = parts[3:]
+    return (0.0, *(parts[1:3] / parts[1:3].sum() * (1 - held_out.sum())).tolist(), *held_out.tolist())
 
 
 def in_order(rows: IndexArray, times: NDArray[Any]) -> IndexArray:

@@ -15,7 +15,7 @@ from polyhedge.calibration.named import calibrator_named
 from polyhedge.columns.pipelines import choose_predictor, make_predictor
 from polyhedge.columns.schema import Schema, choose_columns
 from polyhedge.columns.table import Table
-from polyhedge.data import Split, partition_rows
+from polyhedge.data import Split, TimeSplit, partition_rows
 from polyhedge.data.splits import IndexArray
 from polyhedge.doubting import DoubtWarning, categories
 from polyhedge.doubts import Doubt
@@ -26,7 +26,7 @@ from polyhedge.problems import DecisionProblem
 from polyhedge.settings import guarantee_in_force
 from polyhedge.tables.options import TableOptions
 from polyhedge.tables.parameters import Sources, columns_in, sources_of, take_parameters
-from polyhedge.tables.roles import row_prints
+from polyhedge.tables.roles import holds_dates, row_prints
 from polyhedge.tables.rows import measure_table, quick_volume, thinned_coverage
 from polyhedge.tables.usable import UsableRows, check_solvable, order_outcomes
 
@@ -74,6 +74,11 @@ class FittedTable:
         parts = {name: len(getattr(self.split, name)) for name in ("train", "learn", "calibrate")}
         return {**parts, "held_out": len(self.held_out)}
 
+    @property
+    def n_between(self) -> int:
+        """Rows in no part, because they lie in a gap between two."""
+        return len(self.Y) - sum(self.sizes.values())
+
 
 def fit_table(
     table: Table,
@@ -116,12 +121,11 @@ def fit_table(
         table, outcomes, features=options.features, categorical=options.categorical, set_aside=aside
     )
     rows = UsableRows.of(table, schema, problem, options)
-    rows.check_size(table.source, alpha, options.shares)
+    if options.starts is None:
+        rows.check_size(table.source, alpha, options.shares)
     check_solvable(problem, rows.Y.mean(axis=0), rows.parameters)
     rng = np.random.default_rng(options.seed)
-    split, held_out = partition_rows(len(rows.Y), options.shares, rng=rng, groups=rows.groups, times=rows.times)
-    if rows.times is not None:
-        split = _in_time(split, rows.times)
+    split, held_out = _parts(table, rows, options, rng)
     predictor, reason = _predictor(schema, rows, split, options)
     guarantee = guarantee_in_force(options.guarantee, problem)
     in_order: dict[str, Any] = {} if rows.times is None else {"split": "time"}
@@ -175,10 +179,14 @@ def fit_table(
     )
 
 
-def _in_time(split: Split, times: Array) -> Split:
-    """The same parts, the rows of each in time order: what is judged in time relies on it."""
-    parts = {name: getattr(split, name) for name in ("train", "learn", "calibrate")}
-    return replace(split, **{name: part[np.argsort(times[part], kind="stable")] for name, part in parts.items()})
+def _parts(table: Table, rows: UsableRows, options: TableOptions, rng: np.random.Generator) -> tuple[Split, IndexArray]:
+    """Train, learn and calibrate rows, and those held out: by time where rows have one, else at random."""
+    if rows.times is None or options.time_column is None:
+        return partition_rows(len(rows.Y), options.shares, rng=rng, groups=rows.groups)
+    is_dated = holds_dates(table, options.time_column)
+    times = rows.times.astype("datetime64[us]") if is_dated else rows.times
+    how = TimeSplit(times=times, shares=options.shares, starts=options.starts, gap=options.gap)
+    return how.partition(rows.X, len(rows.Y), groups=rows.groups)
 
 
 def _learner(options: TableOptions) -> Certified:

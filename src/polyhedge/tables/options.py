@@ -20,6 +20,8 @@ class TableOptions:
     features, categorical : see `choose_columns`.
     predictor : "auto" (the best by cross-validation on the training rows) or one of `polyhedge.columns.PREDICTORS`.
     time_column : column that orders the rows; the split is then by time instead of at random.
+    starts, gap : first times of learning, calibration and held-out rows, instead of shares, and how far before each cut
+        rows are left out; see `polyhedge.data.TimeSplit`. Both need a time column.
     group : columns whose combinations of values stay together in one part.
     shares : of train, learn, calibrate and held-out.
     copies : what to do with rows that are equal in all columns: "together" keeps them in one part and counts them
@@ -36,6 +38,8 @@ class TableOptions:
     categorical: tuple[str, ...] = ()
     predictor: str = "auto"
     time_column: str | None = None
+    starts: tuple[Any, ...] | None = None
+    gap: Any = 0
     group: tuple[str, ...] = ()
     shares: tuple[float, ...] = SHARES
     copies: str = "together"
@@ -46,3 +50,11 @@ class TableOptions:
     calibration: str | None = None
     caution: float = 0.5
     parameters: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Refuse what would otherwise be passed over."""
+        if self.time_column is None and (self.starts is not None or self.gap):
+            name = "--gap" if self.starts is None else "--starts"
+            raise ValueError(f"{name} is about the time of rows, and no column with it was named. Give --time-column.")
+        if self.starts is not None and tuple(self.shares) != SHARES:
+            raise ValueError("--starts and --shares both say where parts are cut. Give one of them.")

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from polyhedge._validation import Array
 from polyhedge.columns.table import Table, text_of, values_of
 
-__all__ = ["copies_of", "groups_of", "row_prints", "times_of"]
+__all__ = ["copies_of", "groups_of", "holds_dates", "row_prints", "times_of"]
 
 
 def times_of(table: Table, name: str) -> Array:
@@ -38,6 +38,11 @@ def times_of(table: Table, name: str) -> Array:
         )
     seconds = dates.astype("datetime64[us]").astype(np.float64)
     return np.where(np.isnat(dates), np.nan, seconds)
+
+
+def holds_dates(table: Table, name: str) -> bool:
+    """Whether the times of a column are dates, which `times_of` counts in microseconds, instead of numbers."""
+    return bool(values_of(table.column(name))[1].any())
 
 
 def groups_of(table: Table, names: Sequence[str]) -> NDArray[np.intp]:
