@@ -241,7 +241,7 @@ def test_gap_and_starts_of_a_fit_are_those_of_a_time_split(folder: Path) -> None
     problem, day = ph.problems.simplex_linear([0.0, 0.0]), frame["day"].to_numpy(dtype="datetime64[D]")
 
     def parts(frame: pd.DataFrame = frame, **options: object) -> list[list[int]]:
-        chosen = TableOptions(predictor="linear", guarantee="outcome", **options)  # type: ignore[arg-type]
+        chosen = TableOptions(predictor="linear", guarantee="outcome", time_limit=0.0, **options)  # type: ignore[arg-type]
         made = fit_table(Table(frame, "history.csv"), problem, OUTCOMES, 0.2, chosen)
         return [part.tolist() for part in (made.split.train, made.split.learn, made.split.calibrate, made.held_out)]
 
@@ -265,7 +265,7 @@ def test_gap_and_starts_of_a_fit_are_those_of_a_time_split(folder: Path) -> None
         part.tolist() for part in (python.train, python.learn, python.calibrate)
     ]
     frame.to_csv(folder / "dated.csv", index=False)
-    more = ("--time-column", "day", "--gap", "7D", "--starts", ",".join(starts), "--predictor", "linear", "--json")
+    more = ("--time-column", "day", "--gap", "7D", "--starts", ",".join(starts), "--time-limit", "0", "--json")
     told = json.loads(fit(folder, folder / "dated.csv", *more, out="dated.polyhedge").stdout)
     assert told["n_between"] == 21
     assert sum(told["split"].values()) == 400 - 21
@@ -549,6 +549,65 @@ def test_evaluation_by_group_agrees_with_the_library(folder: Path) -> None:
     worse.to_csv(folder / "fresh.csv", index=False)
     done = run("evaluate", folder / "model.polyhedge", folder / "fresh.csv", "--by", "town")
     assert "Covered less than promised, beyond chance: Oslo." in done.stdout
+
+
+@pytest.mark.parametrize("word", ["by-category:shop", "weighted:weight"])
+def test_what_calibration_asks_for_may_be_a_column_that_is_no_feature(folder: Path, tmp_path: Path, word: str) -> None:
+    rng, frame = np.random.default_rng(5), history(500)
+    frame["shop"] = rng.choice(["1", "7"], 500)
+    frame["weight"] = np.where(frame["shop"] == "7", 3.0, 1.0)
+    frame["id"] = [f"r{i}" for i in range(500)]
+    frame["left"] += np.where(frame["shop"] == "7", 1.0, 0.0) * rng.normal(size=500)
+    past, fresh = frame[:350], frame[350:].reset_index(drop=True)
+    past.to_csv(tmp_path / "past.csv", index=False)
+    fresh.to_csv(tmp_path / "fresh.csv", index=False)
+    model, features = tmp_path / "m.polyhedge", ("--features", "a,town")
+    problem = ("--problem", folder / "problem.toml")
+    done = fit(
+        tmp_path,
+        tmp_path / "past.csv",
+        *problem,
+        *features,
+        "--calibration",
+        word,
+        "--time-limit",
+        0,
+        out="m.polyhedge",
+    )
+    assert done.exit_code in (0, 4), done.output  # the learner may stop early
+    loaded, X = ph.load(model), fresh[["a", "town"]]
+    beside = fresh[word.partition(":")[2]].to_numpy()
+    decisions = tmp_path / "z.csv"
+    assert run("decide", model, tmp_path / "fresh.csv", "--out", decisions, "--key", "id").exit_code == 0
+    promised = loaded.decide(X, beside=beside)
+    np.testing.assert_allclose(pd.read_csv(decisions)["cost_bound"], promised.cost_bound, rtol=1e-9)
+    assert len(np.unique(promised.radii)) == 2  # each of its own: what came beside X is in use
+    told = json.loads(run("evaluate", model, tmp_path / "fresh.csv", "--by", "shop", "--json").stdout)
+    assert told["all"]["coverage"]["value"] == loaded.evaluate(X, fresh[OUTCOMES], beside=beside).coverage.value
+    is_told = (
+        "promise is for each of these categories"
+        in run("evaluate", model, tmp_path / "fresh.csv", "--by", word.partition(":")[2]).stdout
+    )
+    assert is_told == word.startswith("by-category")
+    noted = json.loads(run("update", model, tmp_path / "fresh.csv", "--key", "id", "--json").stdout)
+    assert (noted["new"], noted["coverage"]) == (150, told["all"]["coverage"]["value"])
+    again = run("recalibrate", model, tmp_path / "fresh.csv", "--out", tmp_path / "n.polyhedge")
+    assert again.exit_code == 0, again.output
+    loaded.recalibrate(X, fresh[OUTCOMES], beside=beside)
+    np.testing.assert_array_equal(
+        ph.load(tmp_path / "n.polyhedge").decide(X[:9], beside=beside[:9]).radii,
+        loaded.decide(X[:9], beside=beside[:9]).radii,
+    )
+    fresh.drop(columns=word.partition(":")[2]).to_csv(tmp_path / "without.csv", index=False)
+    done = run("decide", model, tmp_path / "without.csv", "--out", decisions)
+    assert done.exit_code == 2
+    assert f"no column {word.partition(':')[2]!r}" in done.output
+
+
+def test_outcomes_are_no_categories(folder: Path) -> None:
+    done = fit(folder, folder / "history.csv", "--calibration", "by-category:left", out="never.polyhedge")
+    assert done.exit_code == 2
+    assert "known before the outcome is" in " ".join(done.output.split())
 
 
 def test_coverage_far_below_the_promise_is_told_and_as_promised_is_not(folder: Path) -> None:

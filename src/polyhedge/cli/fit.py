@@ -111,7 +111,7 @@ def fit(
         str | None,
         typer.Option(
             help="Whom the promise is for: marginal, by-category:COLUMN, this-model[:DELTA], weighted:COLUMN, "
-            "recent:HALF_LIFE or online[:STEP]."
+            "recent:HALF_LIFE or online[:STEP]. COLUMN need not be a feature."
         ),
     ] = None,
     keep_interrupted: Annotated[
@@ -186,7 +186,10 @@ def _facets(fitted: FittedTable) -> tuple[str, ...]:
         return ()
     rows = fitted.held_out if len(fitted.held_out) else fitted.split.calibrate
     values = tables.take_parameters(fitted.parameters, rows)
-    return facets_in_words(fitted.decider, fitted.X.iloc[rows], fitted.schema.outcomes, parameters=values)
+    X = fitted.X.iloc[rows]
+    own = None if fitted.beside is None else fitted.beside[rows]
+    found = None if own is None else tables.decide_table(fitted.decider, X, values, own)
+    return facets_in_words(fitted.decider, X, fitted.schema.outcomes, decisions=found, parameters=values)
 
 
 def _print(fitted: FittedTable, options: TableOptions, facets: tuple[str, ...], source: str, n_rows: int) -> None:
@@ -254,6 +257,7 @@ def _details(fitted: FittedTable, options: TableOptions, data: Path, n_rows: int
         coverage=None if fitted.evaluation is None else str(fitted.thinned or fitted.evaluation.coverage),
         warnings=fitted.warnings,
         seen=fitted.prints,
+        beside=fitted.beside_column,
         parameters=fitted.sources,
     ).as_json()
 

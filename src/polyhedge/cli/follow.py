@@ -81,7 +81,8 @@ def update(
     names = keys_of(table, key)
     rows = fresh_rows(decider, kept, table, parameter)
     outcomes = log_of(model, log, decider.model_)
-    n_new = outcomes.add([names[i] for i in rows.numbers], rows.X, rows.Y, parameters=rows.parameters)
+    called = [names[i] for i in rows.numbers]
+    n_new = outcomes.add(called, rows.X, rows.Y, parameters=rows.parameters, beside=rows.beside)
     _tell(*outcomes.replay(), as_json, {"rows": len(rows.numbers), "new": n_new})
     if not as_json:
         warn(rows.warnings)

@@ -24,6 +24,7 @@ class FreshRows(NamedTuple):
     numbers: Any
     groups: Any
     parameters: dict[str, Array]
+    beside: Any
     warnings: list[Doubt]
 
 
@@ -36,12 +37,21 @@ def fresh_rows(
     check_any(usable, table)
     groups = groups_in(kept, table)
     groups = None if groups is None else groups[usable]
-    return FreshRows(X, Y, usable, groups, values, [*warnings, *seen_before(kept, table)])
+    beside = beside_in(decider, kept, table, usable)
+    return FreshRows(X, Y, usable, groups, values, beside, [*warnings, *seen_before(kept, table)])
 
 
 def sources_in(decider: RobustDecider, kept: FitRecord, parameter: Sequence[str] | None) -> Sources:
     """Where the values of the problem's parameters come from: as asked now, else as in the fit."""
     return tables.sources_of(decider.problem_, kept.parameters, tables.read_sources(parameter or []))
+
+
+def beside_in(decider: RobustDecider, kept: FitRecord, table: Table, numbers: Any) -> Any:
+    """Labels or weights of rows by their numbers, where the model was calibrated by a column that is no feature."""
+    if kept.beside is None:
+        return None
+    are_weights = decider.model_.radii.kind == "weighted"
+    return tables.labels_or_weights(table, kept.beside, are_weights=are_weights)[numbers]
 
 
 def sources_in_words(sources: Sources) -> str:

@@ -201,7 +201,7 @@ def plot(
     decider, kept = read_model(model, problem, max_bytes, verify)
     schema = kept.schema
     table = read(data, separator, encoding, decimal, missing, max_values)
-    X, Y, _, _, values, warnings = fresh_rows(decider, kept, table, parameter)
+    X, Y, _, _, values, _, warnings = fresh_rows(decider, kept, table, parameter)
     from polyhedge import plots
 
     with progress("drawing"):

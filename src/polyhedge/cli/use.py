@@ -15,6 +15,7 @@ from polyhedge import io, tables
 from polyhedge._bar import progress
 from polyhedge._files import check_writable
 from polyhedge.cli.app import app
+from polyhedge.cli.by_group import tell_groups, tell_short
 from polyhedge.cli.common import (
     BAD_INPUT,
     AsJson,
@@ -33,7 +34,16 @@ from polyhedge.cli.common import (
     warn,
 )
 from polyhedge.cli.follow import KeyColumn, LogFile, keys_of, log_beside, log_of
-from polyhedge.cli.fresh import check_any, groups_in, n_units, seen_before, sources_in, sources_in_words, with_rows
+from polyhedge.cli.fresh import (
+    beside_in,
+    check_any,
+    groups_in,
+    n_units,
+    seen_before,
+    sources_in,
+    sources_in_words,
+    with_rows,
+)
 from polyhedge.cli.models import CodedProblem, MaxBytes, ModelFile, SignKey, VerifyKey, opened, read_model
 from polyhedge.cli.output import say, say_csv
 from polyhedge.io.archive import MAX_BYTES
@@ -44,7 +54,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from polyhedge.estimator import RobustDecider
-    from polyhedge.metrics import Evaluation, Proportion, RowMeasures
+    from polyhedge.metrics import Proportion, RowMeasures
     from polyhedge.outcome_log import OutcomeLog
     from polyhedge.sets import Volume
     from polyhedge.tables import FitRecord, Table
@@ -101,9 +111,10 @@ def decide(
     values, lacking = tables.parameters_of(table, decider.problem_, sources_in(decider, kept, parameter))
     reasons = np.where(reasons == "", lacking, reasons)
     usable = np.flatnonzero([not reason for reason in reasons])
+    beside = beside_in(decider, kept, table, usable)
     outcomes = _followed(model, log, decider, needed=names is not None)
     with progress("deciding"):
-        decisions = tables.decide_table(decider, X.iloc[usable], tables.take_parameters(values, usable))
+        decisions = tables.decide_table(decider, X.iloc[usable], tables.take_parameters(values, usable), beside)
     if names is not None and decisions is not None and outcomes is not None:
         outcomes.note([names[i] for i in usable], decisions)
     frame = tables.decisions_frame(decider, decisions, kept.schema.outcomes, reasons, notes)
@@ -209,9 +220,10 @@ def evaluate(
     X, Y, usable, values, warnings = tables.usable_rows(table, kept.schema, decider.problem_, sources)
     check_any(usable, table)
     labels = None if by is None else _labels(table, by)[usable]
+    beside = beside_in(decider, kept, table, usable)
     with progress("evaluating"):
-        measures = tables.measure_table(decider, X, Y, values)
-    volume_of = partial(_volume, decider, X, values, volume)
+        measures = tables.measure_table(decider, X, Y, values, beside)
+    volume_of = partial(_volume, decider, X, values, volume, beside)
     whole = measures.summary(decider.alpha_, volume=volume_of(slice(None)))
     thinned = _thinned(kept, measures, table, usable)
     names = [] if labels is None else _most_common(labels)
@@ -236,15 +248,20 @@ def evaluate(
     lines += [("volume", f"{whole.volume:.4g} in the mean")] if volume and whole.volume is not None else []
     tell([("data", f"{table.source}: {len(usable)} of {len(table)} rows used"), *lines])
     if by is not None:
-        _tell_groups(by, groups, is_promised=getattr(decider.model_.radii, "column", None) == by)
-        _tell_short(whole, are_independent=thinned is None)
+        radii = decider.model_.radii
+        is_promised = radii.kind == "by category" and by in (getattr(radii, "column", None), kept.beside)
+        tell_groups(by, groups, is_promised=is_promised)
+        tell_short(whole, are_independent=thinned is None)
     warn(warnings)
 
 
-def _volume(decider: RobustDecider, X: Any, values: dict[str, Any], is_asked: bool, rows: Any) -> Volume | None:
+def _volume(
+    decider: RobustDecider, X: Any, values: dict[str, Any], is_asked: bool, beside: Any, rows: Any
+) -> Volume | None:
+    own = None if beside is None else beside[rows]
     if not is_asked:
-        return tables.quick_volume(decider, X[rows])
-    return decider.mean_volume(X[rows], parameters=tables.take_parameters(values, rows))
+        return tables.quick_volume(decider, X[rows], own)
+    return decider.mean_volume(X[rows], parameters=tables.take_parameters(values, rows), beside=own)
 
 
 def _labels(table: Table, name: str) -> NDArray[np.str_]:
@@ -265,48 +282,6 @@ def _most_common(labels: NDArray[np.str_]) -> list[str]:
     if len(counts) > _MOST_GROUPS:
         raise ValueError(f"--by gives {len(counts)} groups, more than {_MOST_GROUPS}. Choose a coarser column.")
     return [label for label, _ in counts.most_common()]
-
-
-def _tell_groups(by: str, groups: dict[str, Evaluation], *, is_promised: bool) -> None:
-    has_constraints = any(found.constraints for found in groups.values())
-    held = ["constraints"] if has_constraints else []
-    is_bounded = not any(found.without_bound > 0 for found in groups.values())
-    heads = [by, "rows", *([] if is_bounded else ["no bound"]), "coverage", *held]
-    heads += ["bound", "realised", "regret", "vs nominal"]
-    rows = [
-        [
-            label,
-            str(found.without_bound.n),
-            *([] if is_bounded else [str(found.without_bound.n - found.coverage.n)]),
-            str(found.coverage),
-            *([str(found.constraints_held)] if has_constraints else []),
-            f"{found.worst_case_cost.value:.4g}",
-            f"{found.realised_cost.value:.4g}",
-            f"{found.regret.value:.4g}",
-            f"{found.over_nominal.value:+.3g}",
-        ]
-        for label, found in groups.items()
-    ]
-    widths = [max(len(row[i]) for row in [heads, *rows]) for i in range(len(heads))]
-    say()
-    for row in [heads, *rows]:
-        cells = [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
-        say("  ".join(cells))
-    if is_promised:
-        say("The promise is for each of these categories that had enough calibration rows, and for no other.")
-        return
-    say("The promise is an average over all rows. A group may be covered less often without breaking it.")
-
-
-def _tell_short(whole: Evaluation, *, are_independent: bool) -> None:
-    """How intervals of many groups are to be read, and which groups fall short beyond chance."""
-    say("The intervals hold for all groups at once, in 95 % of cases (Bonferroni).")
-    if not are_independent:
-        say("They take rows for independent; rows that belong together make them too narrow.")
-        return
-    short = [group.label for group in whole.groups if group.is_short]
-    if short:
-        say(f"Covered less than promised, beyond chance: {', '.join(short)}.")
 
 
 @app.command()
@@ -355,7 +330,8 @@ def recalibrate(
     before, n_before = decider.radius_, decider.n_calibrate_
     with catch_warnings():
         simplefilter("ignore", DoubtWarning)  # told below, with what the table adds
-        decider.recalibrate(rows.X, rows.Y, groups=rows.groups, parameters=rows.parameters)
+        beside = beside_in(decider, kept, table, rows.kept)
+        decider.recalibrate(rows.X, rows.Y, groups=rows.groups, parameters=rows.parameters, beside=beside)
     n_groups = None if rows.groups is None else len(np.unique(rows.groups))
     decider.save(out, {**decider.details_, "n_groups": n_groups}, sign=sign)
     few = tables.few_rows_doubt(n_groups or decider.n_calibrate_, decider.alpha_, rows.unit)

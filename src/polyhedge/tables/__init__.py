@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from polyhedge.columns.table import Table, text_of, values_of
     from polyhedge.doubts import Code, Doubt, coverage_doubt, few_rows_doubt
     from polyhedge.tables.as_csv import csv_text
+    from polyhedge.tables.beside import labels_or_weights
     from polyhedge.tables.fitting import FittedTable, fit_table
     from polyhedge.tables.kept import FitRecord
     from polyhedge.tables.limits import MAX_VALUES
@@ -49,6 +50,7 @@ __all__ = [
     "few_rows_doubt",
     "fit_table",
     "groups_of",
+    "labels_or_weights",
     "make_predictor",
     "measure_table",
     "order_outcomes",

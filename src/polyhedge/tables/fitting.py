@@ -11,6 +11,7 @@ import numpy as np
 
 from polyhedge import doubts
 from polyhedge._validation import Array, check_alpha
+from polyhedge.calibration import Weighted
 from polyhedge.calibration.named import calibrator_named
 from polyhedge.columns.pipelines import choose_predictor, make_predictor
 from polyhedge.columns.schema import Schema, choose_columns
@@ -24,6 +25,7 @@ from polyhedge.learners import Auto, Certified
 from polyhedge.metrics import Evaluation, Proportion
 from polyhedge.problems import DecisionProblem
 from polyhedge.settings import guarantee_in_force
+from polyhedge.tables.beside import beside_column, labels_or_weights, with_column
 from polyhedge.tables.options import TableOptions
 from polyhedge.tables.parameters import Sources, columns_in, sources_of, take_parameters
 from polyhedge.tables.roles import holds_dates, row_prints
@@ -49,6 +51,7 @@ class FittedTable:
     n_groups : groups among the calibration rows; None where rows count one by one.
     prints : fingerprints of rows used for training and learning.
     sources, parameters : where the values of the problem's parameters come from, and those of the usable rows.
+    beside_column, beside : column with what calibration asks for where it is no feature, and its values at these rows.
     """
 
     decider: RobustDecider
@@ -67,6 +70,8 @@ class FittedTable:
     prints: tuple[str, ...] = field(repr=False)
     sources: Sources
     parameters: Mapping[str, Array]
+    beside_column: str | None = None
+    beside: Any = None
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -123,6 +128,11 @@ def fit_table(
     rows = UsableRows.of(table, schema, problem, options)
     if options.starts is None:
         rows.check_size(table.source, alpha, options.shares)
+    calibrator = None if options.calibration is None else calibrator_named(options.calibration)
+    column, beside = beside_column(calibrator, table, rows.X, outcomes), None
+    if column is not None:
+        beside = labels_or_weights(table, column, are_weights=isinstance(calibrator, Weighted))[rows.kept]
+        calibrator = with_column(calibrator, beside)
     check_solvable(problem, rows.Y.mean(axis=0), rows.parameters)
     rng = np.random.default_rng(options.seed)
     split, held_out = _parts(table, rows, options, rng)
@@ -137,7 +147,7 @@ def fit_table(
         random_state=options.seed,
         guarantee=guarantee,
         caution=options.caution,
-        calibration=None if options.calibration is None else calibrator_named(options.calibration),
+        calibration=calibrator,
         **in_order,
     )
     with catch_warnings():
@@ -152,7 +162,7 @@ def fit_table(
             groups=rows.groups,
             parameters=rows.parameters,
         )
-    evaluation, thinned = _held_out(decider, rows, held_out, rng)
+    evaluation, thinned = _held_out(decider, rows, held_out, rng, None if beside is None else beside[held_out])
     observed = evaluation.coverage if evaluation is not None and thinned is None else thinned
     n_groups = None if rows.groups is None else len(np.unique(rows.groups[split.calibrate]))
     n_units = decider.n_calibrate_ if n_groups is None else n_groups
@@ -176,6 +186,8 @@ def fit_table(
         prints=row_prints(Table(table.frame.iloc[seen], table.source), [*schema.source_names, *outcomes]),
         sources=options.parameters,
         parameters=rows.parameters,
+        beside_column=column,
+        beside=beside,
     )
 
 
@@ -203,14 +215,14 @@ def _predictor(schema: Schema, rows: UsableRows, split: Split, options: TableOpt
 
 
 def _held_out(
-    decider: RobustDecider, rows: UsableRows, held_out: IndexArray, rng: np.random.Generator
+    decider: RobustDecider, rows: UsableRows, held_out: IndexArray, rng: np.random.Generator, beside: Any
 ) -> tuple[Evaluation | None, Proportion | None]:
     if not len(held_out):
         return None, None
     X = rows.X.iloc[held_out]
-    measures = measure_table(decider, X, rows.Y[held_out], take_parameters(rows.parameters, held_out))
+    measures = measure_table(decider, X, rows.Y[held_out], take_parameters(rows.parameters, held_out), beside)
     thinned = None if rows.groups is None else thinned_coverage(measures, rows.groups[held_out], rng)
-    return measures.summary(decider.alpha_, volume=quick_volume(decider, X)), thinned
+    return measures.summary(decider.alpha_, volume=quick_volume(decider, X, beside)), thinned
 
 
 def _doubts(

@@ -28,6 +28,7 @@ class FitRecord:
     coverage : what was observed on held-out rows, in words; None where there were none.
     warnings : doubts about the fit.
     seen : fingerprints of rows used for training and learning.
+    beside : column with the labels or weights of calibration, where it is no feature.
     parameters : where the values of the problem's parameters came from: columns or numbers, see `tables.Sources`.
     """
 
@@ -43,6 +44,7 @@ class FitRecord:
     coverage: str | None = None
     warnings: tuple[Doubt, ...] = ()
     seen: tuple[str, ...] = ()
+    beside: str | None = None
     parameters: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
@@ -59,6 +61,7 @@ class FitRecord:
             "warnings": [str(doubt) for doubt in self.warnings],
             "codes": [str(doubt.code) for doubt in self.warnings],
             "seen": list(self.seen),
+            "beside": self.beside,
             "parameters": {name: list(source) for name, source in self.parameters.items()},
         }
 
@@ -128,5 +131,6 @@ _KINDS: dict[str, Callable[[Any], bool]] = {
     "warnings": _are_texts,
     "codes": _are_codes,
     "seen": _are_texts,
+    "beside": _is_text,
     "parameters": _are_sources,
 }

@@ -25,27 +25,30 @@ __all__ = ["decide_table", "decisions_frame", "measure_table", "quick_volume", "
 _log = logging.getLogger(__name__)
 
 
-def decide_table(decider: RobustDecider, X: Any, parameters: Mapping[str, Array] | None = None) -> Decisions | None:
+def decide_table(
+    decider: RobustDecider, X: Any, parameters: Mapping[str, Array] | None = None, beside: Any = None
+) -> Decisions | None:
     """Decisions for the rows of a data frame, with progress in the log; None where there are no rows."""
     work = Work(progress=lambda done, total: tell(_log, "deciding", done, total))
-    return decider.model_.decide(X, parameters, work) if len(X) else None
+    return decider.model_.decide(X, parameters, work, beside) if len(X) else None
 
 
 def measure_table(
-    decider: RobustDecider, X: Any, Y: Array, parameters: Mapping[str, Array] | None = None
+    decider: RobustDecider, X: Any, Y: Array, parameters: Mapping[str, Array] | None = None, beside: Any = None
 ) -> RowMeasures:
     """What happened row by row, with progress in the log. Rows that were not used for fitting only."""
     parts = []
     for batch in batches_of(len(X)):
         values = take_parameters(parameters or {}, batch)
-        parts.append(decider.measure(X.iloc[batch], Y[batch], parameters=values))
+        own = None if beside is None else beside[batch]
+        parts.append(decider.measure(X.iloc[batch], Y[batch], parameters=values, beside=own))
         tell(_log, "evaluating", batch.stop, len(X))
     return RowMeasures.joined(parts)
 
 
-def quick_volume(decider: RobustDecider, X: Any) -> Volume | None:
+def quick_volume(decider: RobustDecider, X: Any, beside: Any = None) -> Volume | None:
     """The mean volume of the sets at these rows where it is quick, as in `RobustDecider.evaluate`."""
-    return decider.mean_volume(X) if decider.model_.family.has_quick_volume else None
+    return decider.mean_volume(X, beside=beside) if decider.model_.family.has_quick_volume else None
 
 
 def thinned_coverage(measures: RowMeasures, groups: Any, rng: np.random.Generator) -> Proportion:
