@@ -36,11 +36,11 @@ ways = {
     "one-sided box": ph.RobustDecider(problem, mean, learner=ph.learners.OneSidedBox(), split="time", random_state=0),
     "a twentieth each": ph.RobustDecider(problem, mean, plan=even, split="time", random_state=0),
 }
-weights, bounds, losses = {}, {}, {}
+bounds, losses = {}, {}
 print(f"{'':20} {'bound':>6} {'mean loss':>9} {'held':>6} {'bound if 9 of 10 had held':>26}")
 for name, decider in ways.items():
     decisions = decider.fit(*past).decide(test[0])
-    weights[name], bounds[name] = decisions.z.mean(axis=0), decisions.cost_bound
+    bounds[name] = decisions.cost_bound
     losses[name] = (decisions.z * test[1].to_numpy()).sum(axis=1)
     excess = losses[name] - bounds[name]
     level = bounds[name].mean() + np.quantile(excess, 0.9)
