@@ -29,6 +29,7 @@ from polyhedge import _bar, cli, tables
 from polyhedge._progress import tell
 from polyhedge.calibration import grouped_radius
 from polyhedge.cli.common import plain
+from polyhedge.data import TimeSplit
 from polyhedge.predictors import as_predictor
 from polyhedge.solvers.program import Status
 from polyhedge.tables import Table, TableOptions, decisions_frame, fit_table, read_table
@@ -226,7 +227,7 @@ def test_rows_in_time_are_split_in_time_and_drift_is_told() -> None:
     parts = [fitted.split.train, fitted.split.learn, fitted.split.calibrate, fitted.held_out]
     assert all(day[a].max() < day[b].min() for a, b in pairwise(parts))
     # Contests in time rely on the order of rows within each part.
-    assert fitted.decider.split == "time"
+    assert isinstance(fitted.decider.split, TimeSplit)
     assert all((np.sort(day[part]) == day[part]).all() for part in parts[:3])
     assert any(warning.startswith("Drift: the residuals of left differ") for warning in fitted.warnings)
     in_order = fit_table(
@@ -738,7 +739,7 @@ def test_wrong_arguments_are_one_line_and_exit_code_2(folder: Path, arguments: l
     assert "Traceback" not in done.output
 
 
-@pytest.mark.parametrize("command", ["fit", "decide", "evaluate", "recalibrate", "inspect", "example"])
+@pytest.mark.parametrize("command", ["fit", "decide", "evaluate", "recalibrate", "refresh", "inspect", "example"])
 def test_every_command_has_help_with_an_example(command: str) -> None:
     done = run(command, "--help")
     assert done.exit_code == 0

@@ -1,10 +1,11 @@
-"""What a decider goes on with once its file is read: how its rows are split, and what came of its bounds so far."""
+"""What a decider goes on with once its file is read: how rows are split, its seed, what came of its bounds so far."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
 from datetime import timedelta
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -16,15 +17,27 @@ from polyhedge.following import Followed, not_followed
 from polyhedge.io import ModelFileError
 from polyhedge.model import Model
 
-__all__ = ["followed_from", "life_of", "split_from"]
+__all__ = ["followed_from", "life_of", "seed_from", "split_from"]
 
 
-def life_of(split: Any, followed: Followed | None) -> dict[str, Any]:
-    """The split and what came of bounds, as numbers, texts, lists and finite arrays.
+def life_of(split: Any, followed: Followed | None, random_state: Any = None) -> dict[str, Any]:
+    """The split, the seed and what came of bounds, as numbers, texts, lists and finite arrays.
 
-    Times that a split was given are data, which stay outside: `refresh` then asks for those of its rows.
+    Times that a split was given are of rows that are no more needed, and stay outside: `refresh` asks for those of its
+    own rows. A generator has a state and no seed: then none is kept.
     """
-    return {"split": _split_state(split), "followed": None if followed is None else _followed_state(followed)}
+    is_seed = isinstance(random_state, Integral) and not isinstance(random_state, bool)
+    return {
+        "split": _split_state(split),
+        "seed": int(random_state) if is_seed else None,
+        "followed": None if followed is None else _followed_state(followed),
+    }
+
+
+def seed_from(life: Any) -> int | None:
+    """The seed that `life_of` was given; None where a file knows none. A ValueError where it is no seed."""
+    seed = life.get("seed") if isinstance(life, dict) else None
+    return None if seed is None else check_count(seed, "The seed", minimum=0)
 
 
 def split_from(life: Any) -> Any:
@@ -47,7 +60,7 @@ def split_from(life: Any) -> Any:
         raise ModelFileError(f"The file has a split of the kind {str(kind)[:40]!r}, which is not known.")
     column = None if state["column"] is None else _column(state["column"])
     starts = None if state["starts"] is None else tuple(_time(start) for start in state["starts"])
-    times = () if state["has_times"] is True else None
+    times = () if state["has_times"] is True and column is None else None
     return TimeSplit(column, times, shares, starts, _time(state["gap"]))
 
 

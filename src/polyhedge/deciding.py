@@ -188,7 +188,7 @@ class Decides(FittedAttributes, Doubts, OutputSetting):
     ) -> None:
         """Write the fitted decider to one file that `polyhedge.load` reads without running code from it.
 
-        How rows are split and what came of bounds (`followed_`) travel along; of the rows only fingerprints do.
+        How rows are split, a seed and what came of bounds (`followed_`) travel along; of the rows only fingerprints do.
 
         Parameters
         ----------
@@ -203,4 +203,5 @@ class Decides(FittedAttributes, Doubts, OutputSetting):
         if details is not None:
             model = replace(model, record=replace(model.record, details=details))
         decider: Any = self
-        write_model(path, model, trusted, sign, life_of(decider.split, vars(self).get("followed_")))
+        life = life_of(decider.split, vars(self).get("followed_"), decider.random_state)
+        write_model(path, model, trusted, sign, life)

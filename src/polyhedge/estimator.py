@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from threading import Lock
 from typing import Any, Self
 
 import numpy as np
@@ -14,17 +13,15 @@ from numpy.typing import ArrayLike
 from polyhedge._bar import log_lines
 from polyhedge._bar import progress as bar
 from polyhedge._frames import as_pandas
-from polyhedge._validation import Array, check_alpha
-from polyhedge.batches import distributed_radius, is_dask_frame
-from polyhedge.calibration import Calibrator, Marginal, PreparedCalibrator, Radii
-from polyhedge.calibration.beside import as_values
+from polyhedge._validation import Array
+from polyhedge.calibration import Calibrator, Marginal, PreparedCalibrator
 from polyhedge.columns.raw import chooses_predictor, number_columns, prepare
 from polyhedge.columns.weights import check_weights
 from polyhedge.data import GroupSplit, TimeSplit, digest_rows, take_rows
-from polyhedge.data.ordered import in_order
+from polyhedge.data.ordered import in_time
 from polyhedge.data.splits import IndexArray
 from polyhedge.deciding import Decides
-from polyhedge.doubting import row_hashes, seen_rows
+from polyhedge.doubting import row_hashes
 from polyhedge.fitted import Telling
 from polyhedge.following import FollowsOutcomes
 from polyhedge.learners import Auto, Learner, Samples, learn_with_spread
@@ -39,7 +36,6 @@ from polyhedge.regions import Grid, Guard, RegionFamily, ScaledSet, SetPlan
 from polyhedge.rows import (
     at_reference,
     beside_in_fit,
-    check_beside,
     check_features,
     check_plan,
     check_rows,
@@ -47,8 +43,6 @@ from polyhedge.rows import (
     check_sizes,
     feature_names,
     generator,
-    group_labels,
-    in_time,
     labels_for,
     learning_samples,
     n_rows_of,
@@ -57,15 +51,12 @@ from polyhedge.rows import (
     prepared,
     rows_for,
     split_into_parts,
-    warn_of_level,
 )
 from polyhedge.settings import NestedSettings, guarantee_in_force, warn_if_fitted, warn_if_unordered
 from polyhedge.solvers.choice import Solver, solver_of
 
 _SETTINGS = ("predictor", "learner", "split", "random_state", "calibration", "guarantee", "plan", "caution", "solver")
 _LOG = logging.getLogger(__name__)
-_TRAIL = Lock()
-"""Held while radii join the audit trail: two that are set at once must both be in it."""
 
 
 class RobustDecider(FollowsOutcomes, Refreshes, Decides, Telling, NestedSettings):
@@ -128,7 +119,7 @@ class RobustDecider(FollowsOutcomes, Refreshes, Decides, Telling, NestedSettings
     spread_ : the predicted `Spread` that scales the set at each row; None where one size serves all rows.
     learn_result_ : the learner's evidence.
     plan_ : with guarantee="cost" and no learner, a `PlanReport`: which rules make the plan, how they were judged, why.
-    split_ : the row indices of the three parts.
+    split_, refreshed_split_ : the row indices of the three parts, and of those of the last `refresh`.
     n_learn_, n_calibrate_ : samples that shaped the set, and that set its radius.
     calibrations_ : the audit trail: one `Calibration` for each radius so far, the newest last.
     doubts_ : what to worry about in the last fit, refresh or recalibration, in words: few calibration rows, ties,
@@ -367,63 +358,3 @@ class RobustDecider(FollowsOutcomes, Refreshes, Decides, Telling, NestedSettings
         if is_prepared and self.calibration is getattr(self, "_prepared_from", None):
             return self.model_.radii.calibrator
         return self.calibration or Marginal()
-
-    def recalibrate(
-        self,
-        X: Any,
-        Y: Any,
-        *,
-        groups: ArrayLike | None = None,
-        parameters: Mapping[Any, Any] | None = None,
-        beside: ArrayLike | None = None,
-    ) -> Self:
-        """Set the radius anew from fresh rows, for the present `alpha`; the shape stays.
-
-        `calibrations_` keeps the old radii. The rows must not have been used for training or learning, otherwise the
-        guarantee is void, and a `DoubtWarning` tells of them. With a column in a `TimeSplit` they are taken in its
-        order, otherwise as they come. Labels in `groups` mark rows that are near-copies of each other, as in `fit`;
-        with a `GroupSplit` they are read from its column. These groups must be new as well: the decider does not keep
-        the labels of `fit`, so it cannot tell a group that it has been trained on.
-
-        A radius is about outcomes alone, so `parameters` are not needed; those that are given are checked. `beside` are
-        labels or weights of these rows, as in `decide`.
-
-        Where X is a Dask DataFrame, Y names its outcome columns, in the order of the outcomes where they are not called
-        like them; the radius is computed from scores that stay with the workers, and is exactly that of the same rows
-        in memory.
-        """
-        model, alpha = self._fitted("recalibrate"), check_alpha(self.alpha)
-        warn_of_level(alpha)
-        if is_dask_frame(X):
-            if groups is not None:
-                raise ValueError("groups cannot be given for a Dask DataFrame. Recalibrate on one row of each group.")
-            with solver_of(self):
-                found = distributed_radius(model, X, list(Y), self._calibrator, alpha, parameters)
-            self._take_over(*found)
-            self._doubt_size(found[0])
-            return self
-        if groups is None and isinstance(self.split, GroupSplit):
-            groups = self.split.labels(X)
-        check_rows(X, Y, groups)
-        values = model.values(X, parameters)
-        features, outcomes = model.features(X), model.outcomes(X, Y)
-        labels = group_labels(groups, len(outcomes))
-        check_beside(self._calibrator, X, beside)
-        beside = None if beside is None else as_values(beside)
-        if isinstance(self.split, TimeSplit) and self.split.column is not None:
-            # What weighs rows by age, or follows them, takes them in the order of time.
-            order = in_order(np.arange(len(outcomes)), self.split.clock(as_pandas(X), len(outcomes)))
-            features, outcomes = take_rows(features, order), outcomes[order]
-            labels, values, beside = (None if each is None else each[order] for each in (labels, values, beside))
-        rows = features, outcomes, alpha, labels, values, beside
-        with solver_of(self):
-            radii, digest = calibrated_radii(model.family, self._calibrator, *rows)
-        self._take_over(radii, digest)
-        own = replace(model, radii=radii)  # another thread may have set others meanwhile
-        self._doubt_radii(own, features, outcomes, labels, in_time(self.split), kept=seen_rows(model))
-        return self
-
-    def _take_over(self, radii: Radii, digest: str) -> None:
-        with _TRAIL:
-            self.model_ = self.model_.with_radii(radii, digest)
-            self._followed_anew()

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from polyhedge.calibration import Marginal
-from polyhedge.continuing import followed_from, split_from
+from polyhedge.continuing import followed_from, seed_from, split_from
 from polyhedge.estimator import RobustDecider
 from polyhedge.following import Followed
 from polyhedge.io import MAX_BYTES, Key, ModelFileError, read_model
@@ -45,7 +45,8 @@ def load(
     RobustDecider
         Fitted, with `details_`. Its learner is None; what learned the set is told by `learn_result_`. It goes on where
         the saved one stood: `update` counts on from `followed_`, `refresh` splits as before, and rows that it was
-        trained on are still known. A `TimeSplit` does not keep the times it was given.
+        trained on are still known. The times that a `TimeSplit` was given stay outside: `refresh` asks for those of
+        its rows.
 
     Examples
     --------
@@ -61,7 +62,7 @@ def load(
     (True, {'columns': ['a', 'b']})
     """
     model, template, life = read_model(path, problem=problem, trusted=trusted, max_bytes=max_bytes, verify=verify)
-    split, followed = _life(life, model)
+    split, seed, followed = _life(life, model)
     calibrator = model.radii.calibrator
     decider = RobustDecider(
         model.problem,
@@ -69,6 +70,7 @@ def load(
         alpha=model.radii.alpha,
         calibration=None if calibrator == Marginal() else calibrator,
         guarantee=model.guarantee,
+        random_state=seed,
         **({} if split is None else {"split": split}),
     )
     decider.model_ = model
@@ -79,10 +81,10 @@ def load(
     return decider
 
 
-def _life(life: Any, model: Model) -> tuple[Any, Followed | None]:
-    """How rows are split and what came of bounds; a file may say anything of them."""
+def _life(life: Any, model: Model) -> tuple[Any, int | None, Followed | None]:
+    """How rows are split, the seed and what came of bounds; a file may say anything of them."""
     try:
-        return split_from(life), followed_from(life, model)
+        return split_from(life), seed_from(life), followed_from(life, model)
     except ModelFileError:
         raise
     except Exception as error:  # edited content fails wherever it is first used

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from threading import Lock
 from typing import Any, Self
 
 import numpy as np
@@ -12,12 +13,13 @@ from sklearn.base import clone
 
 from polyhedge._frames import as_pandas
 from polyhedge._validation import check_alpha
-from polyhedge.calibration import Calibrator
+from polyhedge.batches import distributed_radius, is_dask_frame
+from polyhedge.calibration import Calibrator, Radii, minimum_samples
 from polyhedge.calibration.beside import as_values
 from polyhedge.data import GroupSplit, Split, TimeSplit, as_indices, take_rows
-from polyhedge.data.ordered import in_order
+from polyhedge.data.ordered import clock_for, in_order, in_time
 from polyhedge.data.partition import halve_rows
-from polyhedge.doubting import row_hashes
+from polyhedge.doubting import row_hashes, seen_rows
 from polyhedge.model import Model, calibrated_radii
 from polyhedge.plans.development import Given, refreshed_guard
 from polyhedge.predictors import Predictor, as_predictor
@@ -28,13 +30,17 @@ from polyhedge.rows import (
     check_whole,
     generator,
     group_labels,
-    in_time,
     n_rows_of,
     ordered,
     outcome_names_of,
     warn_of_level,
 )
 from polyhedge.solvers.choice import solver_of
+
+_LEAST_TO_TRAIN = 2
+"""One row is left out of the fit of the other, so that there is a residual."""
+_TRAIL = Lock()
+"""Held while radii join the audit trail: two that are set at once must both be in it."""
 
 
 class Refreshes:
@@ -73,7 +79,8 @@ class Refreshes:
         times : (n,) numbers or dates, optional
             With a split in time the older half trains, the newer one calibrates, and the gap of a `TimeSplit` is kept
             between them. Times are read from its column; a `TimeSplit(times=...)` knows those of other rows, so
-            that those of these rows must be given here. Without a split in time halves are random.
+            that those of these rows must be given here. Without a split in time halves are random. `refreshed_split_`
+            has the rows of both parts.
         parameters : as in `decide`.
         beside : labels or weights of these rows, as in `decide`.
         """
@@ -97,21 +104,87 @@ class Refreshes:
             parts = _halves(_clock(decider.split, times), as_pandas(X), labels, rng, is_trained)
         else:
             parts = _given_parts(train, calibrate, n_rows_of(X), labels, is_trained)
-            split = decider.split if times is None else TimeSplit(times=times)
-            # A TimeSplit(times=...) knows the times of other rows.
-            parts = parts if times is None and getattr(split, "times", None) is not None else ordered(parts, split, X)
+            parts = ordered(parts, clock_for(decider.split, times), X)
+        _check_sizes(parts, alpha, is_trained)
         features, outcomes, values = model.features(X), model.outcomes(X, Y), model.values(X, parameters)
         known = np.zeros((len(outcomes), 0)) if values is None else values
         given = Given(model.problem, alpha, make, features, outcomes, known, parts, labels, seeds[0])
         with solver_of(self):
             self.model_ = refreshed(model, given, decider._calibrator, beside, needs_values=values is not None)
         decider._followed_anew()
+        decider.refreshed_split_ = parts
         own, record = parts.calibrate, self.model_.record
         its_labels = None if labels is None else labels[own]
         is_in_time = in_time(decider.split) or times is not None
         rows = take_rows(features, own), outcomes[own], its_labels, is_in_time
         decider._doubt_radii(self.model_, *rows, kept=record.seen, trained=record.trained)
         return self
+
+    def recalibrate(
+        self,
+        X: Any,
+        Y: Any,
+        *,
+        groups: ArrayLike | None = None,
+        times: Any = None,
+        parameters: Mapping[Any, Any] | None = None,
+        beside: ArrayLike | None = None,
+    ) -> Self:
+        """Set the radius anew from fresh rows, for the present `alpha`; the shape stays.
+
+        `calibrations_` keeps the old radii. The rows must not have been used for training or learning, otherwise the
+        guarantee is void, and a `DoubtWarning` tells of them. They are taken in the order of `times`, else of the
+        column of a `TimeSplit`, otherwise as they come. Labels in `groups` mark rows that are near-copies of each
+        other, as in `fit`; with a `GroupSplit` they are read from its column. These groups must be new as well: the
+        decider does not keep the labels of `fit`, so it cannot tell a group that it has been trained on.
+
+        A radius is about outcomes alone, so `parameters` are not needed; those that are given are checked. `beside` are
+        labels or weights of these rows, as in `decide`.
+
+        Where X is a Dask DataFrame, Y names its outcome columns, in the order of the outcomes where they are not called
+        like them; the radius is computed from scores that stay with the workers, and is exactly that of the same rows
+        in memory.
+        """
+        decider: Any = self
+        model, alpha = decider._fitted("recalibrate"), check_alpha(decider.alpha)
+        warn_of_level(alpha)
+        if is_dask_frame(X):
+            if groups is not None:
+                raise ValueError("groups cannot be given for a Dask DataFrame. Recalibrate on one row of each group.")
+            if times is not None:
+                raise ValueError("times cannot be given for a Dask DataFrame, whose radius depends on no order.")
+            with solver_of(self):
+                found = distributed_radius(model, X, list(Y), decider._calibrator, alpha, parameters)
+            self._take_over(*found)
+            decider._doubt_size(found[0])
+            return self
+        if groups is None and isinstance(decider.split, GroupSplit):
+            groups = decider.split.labels(X)
+        check_rows(X, Y, groups)
+        values = model.values(X, parameters)
+        features, outcomes = model.features(X), model.outcomes(X, Y)
+        labels = group_labels(groups, len(outcomes))
+        check_beside(decider._calibrator, X, beside)
+        beside = None if beside is None else as_values(beside)
+        clock = clock_for(decider.split, times)
+        if clock is not None and (clock.column is not None or clock.times is not None):
+            # What weighs rows by age, or follows them, takes them in the order of time.
+            order = in_order(np.arange(len(outcomes)), clock.clock(as_pandas(X), len(outcomes)))
+            features, outcomes = take_rows(features, order), outcomes[order]
+            labels, values, beside = (None if each is None else each[order] for each in (labels, values, beside))
+        rows = features, outcomes, alpha, labels, values, beside
+        with solver_of(self):
+            radii, digest = calibrated_radii(model.family, decider._calibrator, *rows)
+        self._take_over(radii, digest)
+        own = replace(model, radii=radii)  # another thread may have set others meanwhile
+        decider._doubt_radii(own, features, outcomes, labels, in_time(decider.split), kept=seen_rows(model))
+        return self
+
+    def _take_over(self, radii: Radii, digest: str) -> None:
+        decider: Any = self
+        with _TRAIL:
+            self.model_ = self.model_.with_radii(radii, digest)
+            decider._followed_anew()
 
 
 def refreshed(model: Model, given: Given, calibrator: Calibrator, beside: Any, *, needs_values: bool) -> Model:
@@ -153,15 +226,12 @@ def _labels(decider: Any, groups: ArrayLike | None, X: Any) -> Any:
 
 def _clock(split: Any, times: Any) -> TimeSplit | None:
     """How newer rows are ordered in time; None where the split is not in time."""
-    how = TimeSplit() if isinstance(split, str) else split if isinstance(split, TimeSplit) else None
-    if times is not None:
-        return TimeSplit(times=times, gap=0 if how is None else how.gap)
-    if how is not None and how.times is not None:
+    if in_time(split) and clock_for(split, times) is None:
         raise ValueError(
             f"split={split!r} was given the times of other rows. Give times=, one for each of these rows, or refresh "
             "with a TimeSplit that names a column."
         )
-    return how
+    return clock_for(split, times)
 
 
 def _halves(how: TimeSplit | None, X: Any, labels: Any, rng: np.random.Generator, is_trained: bool) -> Split:
@@ -190,6 +260,16 @@ def _given_parts(train: Any, calibrate: Any, n: int, labels: Any, is_trained: bo
     parts = Split(none if train is None else as_indices(train, n), none, as_indices(calibrate, n), n_rows=n)
     check_whole(parts, labels)
     return parts
+
+
+def _check_sizes(parts: Split, alpha: float, is_trained: bool) -> None:
+    """Raise before anything is trained where no radius, or no residual of rows that were left out, can come of it."""
+    needed, n_train = minimum_samples(alpha), len(parts.train)
+    if len(parts.calibrate) < needed or (is_trained and n_train < _LEAST_TO_TRAIN):
+        raise ValueError(
+            f"A refresh for alpha={alpha!r} needs at least {needed} newer rows to calibrate and {_LEAST_TO_TRAIN} to "
+            f"train with, got {len(parts.calibrate)} and {n_train}. Bring more rows, or raise alpha."
+        )
 
 
 def _is_refitted(model: Model) -> bool:

@@ -234,11 +234,6 @@ def labels_by(X: Any, by: Any, what: str = "by") -> Any:
     return by
 
 
-def in_time(split: Any) -> bool:
-    """Whether parts follow one another in time."""
-    return isinstance(split, (str, TimeSplit))
-
-
 def group_labels(groups: ArrayLike | None, n: int) -> Any:
     """Labels as an array, one for each row; None where there are none."""
     labels = None if groups is None else np.asarray(groups)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 # Importing a file adds its sub-commands to the application.
-from polyhedge.cli import example, fit, follow, keys, pages, use
+from polyhedge.cli import example, fit, follow, keys, newer, pages, use
 from polyhedge.cli.app import app
 from polyhedge.cli.output import guard_streams
 
-__all__ = ["app", "example", "fit", "follow", "keys", "main", "pages", "use"]
+__all__ = ["app", "example", "fit", "follow", "keys", "main", "newer", "pages", "use"]
 
 
 def main() -> None:

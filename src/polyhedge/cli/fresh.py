@@ -83,11 +83,15 @@ def groups_in(kept: FitRecord, table: Table) -> Any:
     return tables.groups_of(table, columns) if columns else None
 
 
+def prints_of(kept: FitRecord, table: Table, **most: int) -> tuple[str, ...]:
+    """Fingerprints of what the model knows of the rows of a table."""
+    return tables.row_prints(table, [*kept.schema.source_names, *kept.schema.outcomes], **most)
+
+
 def seen_before(kept: FitRecord, table: Table) -> list[Doubt]:
     """Whether rows of the table trained or shaped the model: then nothing it says about them can be trusted."""
-    known, schema = set(kept.seen), kept.schema
-    there = set(tables.row_prints(table, [*schema.source_names, *schema.outcomes], most=0))
-    share = len(known & there) / max(len(known), 1)
+    there = set(prints_of(kept, table, most=0))
+    share = max(len(there.intersection(known)) / max(len(known), 1) for known in (kept.seen, kept.trained))
     if share <= _NOTABLE_OVERLAP:
         return []
     return [

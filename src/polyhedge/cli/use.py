@@ -1,19 +1,17 @@
-"""Commands that use a model: `decide`, `evaluate`, `recalibrate` and `inspect`."""
+"""Commands that use a model: `decide`, `evaluate` and `inspect`."""
 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
-from warnings import catch_warnings, simplefilter
 
 import typer
 
 from polyhedge import io, tables
 from polyhedge._bar import progress
-from polyhedge._files import check_writable
 from polyhedge.cli.app import app
 from polyhedge.cli.by_group import tell_groups, tell_short
 from polyhedge.cli.common import (
@@ -44,7 +42,7 @@ from polyhedge.cli.fresh import (
     sources_in_words,
     with_rows,
 )
-from polyhedge.cli.models import CodedProblem, MaxBytes, ModelFile, SignKey, VerifyKey, opened, read_model
+from polyhedge.cli.models import CodedProblem, MaxBytes, ModelFile, VerifyKey, opened, read_model
 from polyhedge.cli.output import say, say_csv
 from polyhedge.io.archive import MAX_BYTES
 from polyhedge.tables.limits import MAX_VALUES
@@ -285,81 +283,6 @@ def _most_common(labels: NDArray[np.str_]) -> list[str]:
 
 
 @app.command()
-def recalibrate(
-    model: ModelFile,
-    data: Annotated[Path, typer.Argument(help="Fresh rows with features and outcomes: a CSV or Parquet file.")],
-    out: Annotated[Path, typer.Option(help="Model file to write; may be the old one.")],
-    group: Annotated[
-        str | None, typer.Option(help="Columns that mark rows which belong together; by default those of the fit.")
-    ] = None,
-    copies: Annotated[
-        str | None, typer.Option(help="Rows equal in all columns: together or independent; as in the fit.")
-    ] = None,
-    parameter: Parameter = None,
-    problem: CodedProblem = None,
-    max_bytes: MaxBytes = MAX_BYTES,
-    verify: VerifyKey = None,
-    sign: SignKey = None,
-    separator: Separator = None,
-    encoding: Encoding = None,
-    decimal: Decimal = None,
-    missing: Missing = None,
-    max_values: MaxValues = MAX_VALUES,
-    as_json: AsJson = False,
-) -> None:
-    """Set the size of the set anew from fresh rows, for example after a change; its shape stays.
-
-    The rows must not have been used to fit the model, and are taken in the order of its time column, where they have
-    it. The file keeps all old radii with their dates.
-
-    Example: polyhedge recalibrate model.polyhedge fresh.csv --out model.polyhedge
-    """
-    import numpy as np
-
-    from polyhedge.doubting import DoubtWarning
-
-    check_writable(out)
-    decider, kept = read_model(model, problem, max_bytes, verify)
-    table = with_rows(read(data, separator, encoding, decimal, missing, max_values))
-    columns = kept.group if group is None else names_in(group)
-    sources = sources_in(decider, kept, parameter)
-    clock = kept.time_column if kept.time_column in table.frame.columns else None
-    options = tables.TableOptions(group=columns, copies=copies or kept.copies, parameters=sources, time_column=clock)
-    rows = tables.UsableRows.of(table, kept.schema, decider.problem_, options).in_time()
-    check_any(rows.kept, table)
-    before, n_before = decider.radius_, decider.n_calibrate_
-    with catch_warnings():
-        simplefilter("ignore", DoubtWarning)  # told below, with what the table adds
-        beside = beside_in(decider, kept, table, rows.kept)
-        decider.recalibrate(rows.X, rows.Y, groups=rows.groups, parameters=rows.parameters, beside=beside)
-    n_groups = None if rows.groups is None else len(np.unique(rows.groups))
-    decider.save(out, {**decider.details_, "n_groups": n_groups}, sign=sign)
-    few = tables.few_rows_doubt(n_groups or decider.n_calibrate_, decider.alpha_, rows.unit)
-    other = [doubt for doubt in decider.doubts_ if doubt.code in (tables.Code.TIES, tables.Code.DRIFT)]
-    warnings = [*rows.warnings, *few, *seen_before(kept, table), *other]
-    if as_json:
-        trail = [asdict(entry) for entry in decider.calibrations_]
-        found = {
-            "model": out,
-            "alpha": decider.alpha_,
-            "radius": decider.radius_,
-            "radius_before": before,
-            "n_calibrate": decider.n_calibrate_,
-        }
-        tell_json({**found, "calibrations": trail, "notes": table.notes, "warnings": warnings})
-        return
-    tell(
-        [
-            ("radius", f"{before:.4g} from {n_before} rows -> {decider.radius_:.4g} from {decider.n_calibrate_} rows"),
-            ("coverage", f"promised {1 - decider.alpha_:.6g} for rows like these"),
-            ("history", f"{len(decider.calibrations_)} radii are kept in the file"),
-        ]
-    )
-    say(f"Model: {out}")
-    warn(warnings)
-
-
-@app.command()
 def inspect(
     model: ModelFile, max_bytes: MaxBytes = MAX_BYTES, verify: VerifyKey = None, as_json: AsJson = False
 ) -> None:
@@ -395,4 +318,8 @@ def _kept_lines(info: io.ModelInfo) -> list[tuple[str, str]]:
         lines.append(("parameters", sources_in_words(kept.parameters)))
     if kept.file:
         lines.append(("fitted on", f"{kept.file}, {kept.n_rows} rows"))
+    if kept.refreshed is not None:
+        lines.append(
+            ("refreshed", "on {file}, {n_rows} rows: {train} train, {calibrate} calibrate".format(**kept.refreshed))
+        )
     return [*lines, ("observed", "no rows were held out" if kept.coverage is None else f"coverage {kept.coverage}")]

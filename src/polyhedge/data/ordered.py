@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from numbers import Integral
 from typing import Any
@@ -33,7 +33,8 @@ class TimeSplit:
         Column of X that holds the time, as numbers or dates. None where rows come in the order of time. Dates with a
         time zone are taken in UTC, and starts without one too.
     times : (n,) array-like, optional
-        The times instead of a column, where the predictor should not see them.
+        The times instead of a column, where the predictor should not see them. With a column as well, times of other
+        rows (in `refresh` and `recalibrate`) are read from it.
     shares : (train, learn, calibrate), or with a fourth share of the newest rows, which are then in no part
     starts : (learn, calibrate), optional
         First times of the two later parts, instead of shares; a third is that from which on rows are in no part.
@@ -173,6 +174,22 @@ class GroupSplit:
         """The split of n rows; where nothing is to train, its share goes to the others."""
         shares = (*dealt(self.shares, needs_training), 0.0)
         return partition_rows(n, shares, rng=rng, groups=self.labels(X))[0]
+
+
+def in_time(split: Any) -> bool:
+    """Whether parts follow one another in time."""
+    return isinstance(split, (str, TimeSplit))
+
+
+def clock_for(split: Any, times: Any = None) -> TimeSplit | None:
+    """How rows that a fit has not seen are ordered in time; None where that is not known, or not of importance.
+
+    `times` are those of these rows; a split that was given times knows those of others.
+    """
+    how = TimeSplit() if isinstance(split, str) else split if isinstance(split, TimeSplit) else None
+    if times is not None:
+        return TimeSplit(times=times, gap=0 if how is None else how.gap)
+    return None if how is None or (how.times is not None and how.column is None) else replace(how, times=None)
 
 
 def dealt(shares: Sequence[float], needs_training: bool) -> tuple[float, ...]:

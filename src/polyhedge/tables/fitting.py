@@ -28,7 +28,7 @@ from polyhedge.settings import guarantee_in_force
 from polyhedge.tables.beside import beside_column, labels_or_weights, with_column
 from polyhedge.tables.options import TableOptions
 from polyhedge.tables.parameters import Sources, columns_in, sources_of, take_parameters
-from polyhedge.tables.roles import holds_dates, row_prints
+from polyhedge.tables.roles import row_prints
 from polyhedge.tables.rows import measure_table, quick_volume, thinned_coverage
 from polyhedge.tables.usable import UsableRows, check_solvable, order_outcomes
 
@@ -135,10 +135,11 @@ def fit_table(
         calibrator = with_column(calibrator, beside)
     check_solvable(problem, rows.Y.mean(axis=0), rows.parameters)
     rng = np.random.default_rng(options.seed)
-    split, held_out = _parts(table, rows, options, rng)
+    how = _how(rows, options)
+    split, held_out = _parts(rows, how, options, rng)
     predictor, reason = _predictor(schema, rows, split, options)
     guarantee = guarantee_in_force(options.guarantee, problem)
-    in_order: dict[str, Any] = {} if rows.times is None else {"split": "time"}
+    in_order: dict[str, Any] = {} if how is None else {"split": how}
     decider = RobustDecider(
         problem,
         predictor=make_predictor(predictor, schema, random_state=options.seed),
@@ -191,13 +192,19 @@ def fit_table(
     )
 
 
-def _parts(table: Table, rows: UsableRows, options: TableOptions, rng: np.random.Generator) -> tuple[Split, IndexArray]:
-    """Train, learn and calibrate rows, and those held out: by time where rows have one, else at random."""
-    if rows.times is None or options.time_column is None:
+def _how(rows: UsableRows, options: TableOptions) -> TimeSplit | None:
+    """The split in time, which a model file keeps, so that newer rows are split as these; None for one at random."""
+    if rows.times is None:
+        return None
+    return TimeSplit(options.time_column, rows.times, options.shares, options.starts, options.gap)
+
+
+def _parts(
+    rows: UsableRows, how: TimeSplit | None, options: TableOptions, rng: np.random.Generator
+) -> tuple[Split, IndexArray]:
+    """Train, learn and calibrate rows, and those held out."""
+    if how is None:
         return partition_rows(len(rows.Y), options.shares, rng=rng, groups=rows.groups)
-    is_dated = holds_dates(table, options.time_column)
-    times = rows.times.astype("datetime64[us]") if is_dated else rows.times
-    how = TimeSplit(times=times, shares=options.shares, starts=options.starts, gap=options.gap)
     return how.partition(rows.X, len(rows.Y), groups=rows.groups)
 
 

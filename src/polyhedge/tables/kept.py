@@ -27,7 +27,8 @@ class FitRecord:
     predictor : its name.
     coverage : what was observed on held-out rows, in words; None where there were none.
     warnings : doubts about the fit.
-    seen : fingerprints of rows used for training and learning.
+    seen, trained : fingerprints of rows used for training and learning, and of those on which a refresh trained.
+    refreshed : file and number of rows of the last refresh, and how many of them trained and calibrated; None without.
     beside : column with the labels or weights of calibration, where it is no feature.
     parameters : where the values of the problem's parameters came from: columns or numbers, see `tables.Sources`.
     """
@@ -44,6 +45,8 @@ class FitRecord:
     coverage: str | None = None
     warnings: tuple[Doubt, ...] = ()
     seen: tuple[str, ...] = ()
+    trained: tuple[str, ...] = ()
+    refreshed: Mapping[str, Any] | None = None
     beside: str | None = None
     parameters: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
 
@@ -61,6 +64,8 @@ class FitRecord:
             "warnings": [str(doubt) for doubt in self.warnings],
             "codes": [str(doubt.code) for doubt in self.warnings],
             "seen": list(self.seen),
+            "trained": list(self.trained),
+            "refreshed": None if self.refreshed is None else dict(self.refreshed),
             "beside": self.beside,
             "parameters": {name: list(source) for name, source in self.parameters.items()},
         }
@@ -86,6 +91,7 @@ class FitRecord:
             warnings=tuple(Doubt(Code(code), text) for code, text in zip(codes, warnings, strict=True)),
             group=tuple(known.pop("group", ())),
             seen=tuple(known.pop("seen", ())),
+            trained=tuple(known.pop("trained", ())),
             parameters={name: tuple(source) for name, source in known.pop("parameters", {}).items()},
             **known,
         )
@@ -113,6 +119,11 @@ def _is_data(value: Any) -> bool:
     return isinstance(value, dict) and _is_text(value.get("file")) and isinstance(value.get("n_rows"), int)
 
 
+def _is_refresh(value: Any) -> bool:
+    counts = ("n_rows", "train", "calibrate")
+    return isinstance(value, dict) and _is_text(value.get("file")) and all(type(value.get(k)) is int for k in counts)
+
+
 def _are_sources(value: Any) -> bool:
     return isinstance(value, dict) and all(
         isinstance(source, list) and source and (_are_texts(source) or all(type(entry) is float for entry in source))
@@ -131,6 +142,8 @@ _KINDS: dict[str, Callable[[Any], bool]] = {
     "warnings": _are_texts,
     "codes": _are_codes,
     "seen": _are_texts,
+    "trained": _are_texts,
+    "refreshed": _is_refresh,
     "beside": _is_text,
     "parameters": _are_sources,
 }

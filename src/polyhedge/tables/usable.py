@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ from polyhedge.robust import decide_knowing
 from polyhedge.rows import reference_values
 from polyhedge.tables.options import TableOptions
 from polyhedge.tables.parameters import Sources, parameters_of, sources_of, take_parameters
-from polyhedge.tables.roles import copies_of, groups_of, times_of
+from polyhedge.tables.roles import copies_of, groups_of, holds_dates, times_of
 
 __all__ = ["UsableRows", "check_solvable", "order_outcomes", "usable_rows"]
 
@@ -111,27 +111,13 @@ class UsableRows:
             X, Y, kept = X.iloc[np.flatnonzero(dated)].reset_index(drop=True), Y[dated], kept[dated]
             values = take_parameters(values, dated)
             times = all_times[kept]
+            times = times.astype("datetime64[us]") if holds_dates(table, options.time_column) else times
         groups = groups_of(table, options.group)[kept] if options.group else None
         unit = "groups" if groups is not None else "rows"
         if groups is None:
             groups, about_copies = _copies(table, kept, options.copies)
             warnings += about_copies
         return cls(X, Y, kept, groups, times, unit, tuple(warnings), values)
-
-    def in_time(self) -> UsableRows:
-        """The same in the order of time, those of one time as they come; as they are where they have no times."""
-        if self.times is None:
-            return self
-        order = np.argsort(self.times, kind="stable")
-        return replace(
-            self,
-            X=self.X.iloc[order].reset_index(drop=True),
-            Y=self.Y[order],
-            kept=self.kept[order],
-            groups=None if self.groups is None else self.groups[order],
-            times=self.times[order],
-            parameters=take_parameters(dict(self.parameters), order),
-        )
 
     def check_size(self, source: str, alpha: float, shares: Sequence[float]) -> None:
         """Raise where the learning or the calibration part would be too small for this alpha."""

@@ -1,0 +1,274 @@
+"""Commands that bring newer rows into a model: `recalibrate` and `refresh`."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+from warnings import catch_warnings, simplefilter
+
+import typer
+
+from polyhedge import tables
+from polyhedge._bar import progress
+from polyhedge._files import check_writable
+from polyhedge.cli.app import app
+from polyhedge.cli.common import (
+    AsJson,
+    Decimal,
+    Encoding,
+    MaxValues,
+    Missing,
+    Parameter,
+    Separator,
+    names_in,
+    read,
+    tell,
+    tell_json,
+    warn,
+)
+from polyhedge.cli.fresh import beside_in, check_any, prints_of, seen_before, sources_in, with_rows
+from polyhedge.cli.models import CodedProblem, MaxBytes, ModelFile, SignKey, VerifyKey, read_model
+from polyhedge.cli.output import say
+from polyhedge.data import GroupSplit, TimeSplit
+from polyhedge.io.archive import MAX_BYTES
+from polyhedge.tables.limits import MAX_VALUES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from polyhedge.estimator import RobustDecider
+    from polyhedge.tables import Doubt, FitRecord, Table, UsableRows
+
+Group = Annotated[
+    str | None, typer.Option(help="Columns that mark rows which belong together; by default those of the fit.")
+]
+Copies = Annotated[str | None, typer.Option(help="Rows equal in all columns: together or independent; as in the fit.")]
+
+
+@app.command()
+def recalibrate(
+    model: ModelFile,
+    data: Annotated[Path, typer.Argument(help="Fresh rows with features and outcomes: a CSV or Parquet file.")],
+    out: Annotated[Path, typer.Option(help="Model file to write; may be the old one.")],
+    group: Group = None,
+    copies: Copies = None,
+    parameter: Parameter = None,
+    problem: CodedProblem = None,
+    max_bytes: MaxBytes = MAX_BYTES,
+    verify: VerifyKey = None,
+    sign: SignKey = None,
+    separator: Separator = None,
+    encoding: Encoding = None,
+    decimal: Decimal = None,
+    missing: Missing = None,
+    max_values: MaxValues = MAX_VALUES,
+    as_json: AsJson = False,
+) -> None:
+    """Set the size of the set anew from fresh rows, for example after a change; its shape stays.
+
+    The rows must not have been used to fit the model, and are taken in the order of its time column, where they have
+    it. The file keeps all old radii with their dates.
+
+    Example: polyhedge recalibrate model.polyhedge fresh.csv --out model.polyhedge
+    """
+    import numpy as np
+
+    check_writable(out)
+    decider, kept = read_model(model, problem, max_bytes, verify)
+    table = with_rows(read(data, separator, encoding, decimal, missing, max_values))
+    clock = _time_column(decider, kept)
+    clock = clock if clock in table.frame.columns else None
+    rows = _newer_rows(decider, kept, table, group, copies, parameter, clock)
+    before = _radius(decider)
+    with _quietly():
+        decider.recalibrate(
+            rows.X,
+            rows.Y,
+            groups=rows.groups,
+            # Without its column rows are taken as they come.
+            times=np.arange(len(rows.Y)) if rows.times is None else rows.times,
+            parameters=rows.parameters,
+            beside=beside_in(decider, kept, table, rows.kept),
+        )
+    n_groups = None if rows.groups is None else len(np.unique(rows.groups))
+    decider.save(out, {**decider.details_, "n_groups": n_groups}, sign=sign)
+    warnings = [*rows.warnings, *_few(decider, rows, n_groups), *seen_before(kept, table), *_of_radii(decider)]
+    _tell(decider, before, table, warnings, out, as_json, [], {})
+
+
+@app.command()
+def refresh(
+    model: ModelFile,
+    data: Annotated[Path, typer.Argument(help="Newer rows with features and outcomes: a CSV or Parquet file.")],
+    out: Annotated[Path, typer.Option(help="Model file to write; may be the old one.")],
+    group: Group = None,
+    copies: Copies = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="Seed of the halves and of the predictor; by default that of the fit.")
+    ] = None,
+    parameter: Parameter = None,
+    problem: CodedProblem = None,
+    max_bytes: MaxBytes = MAX_BYTES,
+    verify: VerifyKey = None,
+    sign: SignKey = None,
+    separator: Separator = None,
+    encoding: Encoding = None,
+    decimal: Decimal = None,
+    missing: Missing = None,
+    max_values: MaxValues = MAX_VALUES,
+    as_json: AsJson = False,
+) -> None:
+    """Fit the predictor and the plan on newer rows, and set the bound from other newer rows; all choices stay.
+
+    One half of the rows trains, the other calibrates. Where the model was fitted with --time-column the older half
+    trains, and the gap of the fit stays between them; otherwise halves are random. Rows that belong together stay in
+    one half. Rows of the fit may train again, but must not calibrate. The promise is the one of the fit, for rows
+    like the newer half; the shape of a set stays that of the fit. It takes a fraction of the time of a fit.
+
+    Example: polyhedge refresh model.polyhedge newer.csv --out refreshed.polyhedge
+    """
+    import numpy as np
+
+    check_writable(out)
+    decider, kept = read_model(model, problem, max_bytes, verify)
+    table = with_rows(read(data, separator, encoding, decimal, missing, max_values))
+    clock = _time_column(decider, kept)
+    if clock is None and _has_unknown_times(decider):
+        raise ValueError(
+            "The model was fitted with times that were given beside the rows, and no column of the table is known to "
+            "hold them. Use refresh(X, Y, times=...) in Python."
+        )
+    rows = _newer_rows(decider, kept, table, group, copies, parameter, clock)
+    if seed is not None or decider.random_state is None:
+        decider.random_state = seed or 0
+    groups, before = rows.groups, _radius(decider)
+    if groups is None and getattr(decider.model_.radii, "is_grouped", False):
+        groups = np.arange(len(rows.Y))  # no row is a copy of another, so that each stands for itself
+    with _quietly(), progress("refreshing"):
+        decider.refresh(
+            rows.X,
+            rows.Y,
+            groups=groups,
+            times=rows.times,
+            parameters=rows.parameters,
+            beside=beside_in(decider, kept, table, rows.kept),
+        )
+    split = decider.refreshed_split_
+    trained, calibrated = (_part_of(table, rows.kept[part]) for part in (split.train, split.calibrate))
+    n_groups = None if groups is None else len(np.unique(groups[split.calibrate]))
+    few = _few(decider, rows, n_groups)
+    warnings = [*rows.warnings, *few, *seen_before(replace(kept, trained=()), calibrated), *_of_radii(decider)]
+    sizes = {"n_rows": len(table), "train": len(split.train), "calibrate": len(split.calibrate)}
+    record = replace(
+        kept,
+        n_groups=n_groups,
+        coverage=None,
+        warnings=tuple(warnings),
+        trained=prints_of(kept, trained) if len(split.train) else (),
+        refreshed={"file": data.name, **sizes},
+    )
+    decider.save(out, {**decider.details_, **record.as_json()}, sign=sign)
+    left_out = len(rows.Y) - len(split.train) - len(split.calibrate)
+    how = f"at random, seed {decider.random_state}" if clock is None else f"by {clock}"
+    told = f"{len(split.train)} train, {len(split.calibrate)} calibrate ({how}"
+    told += f", {left_out} left out in the gap)" if left_out else ")"
+    lines = [("data", f"{table.source}: {len(rows.Y)} of {len(table)} rows used"), ("split", told)]
+    _tell(decider, before, table, warnings, out, as_json, lines, {"split": {**sizes, "left_out": left_out}})
+
+
+def _time_column(decider: RobustDecider, kept: FitRecord) -> str | None:
+    """The column that orders rows: that of the fit from a table, or of the split of a fit in Python."""
+    column = decider.split.column if isinstance(decider.split, TimeSplit) else None
+    return kept.time_column or (None if column is None else str(column))
+
+
+def _has_unknown_times(decider: RobustDecider) -> bool:
+    return isinstance(decider.split, TimeSplit) and decider.split.times is not None
+
+
+def _newer_rows(
+    decider: RobustDecider,
+    kept: FitRecord,
+    table: Table,
+    group: str | None,
+    copies: str | None,
+    parameter: Sequence[str] | None,
+    time_column: str | None,
+) -> UsableRows:
+    columns = kept.group if group is None else names_in(group)
+    if group is None and not columns and isinstance(decider.split, GroupSplit):
+        columns = (str(decider.split.column),)
+    options = tables.TableOptions(
+        group=columns,
+        copies=copies or kept.copies,
+        parameters=sources_in(decider, kept, parameter),
+        time_column=time_column,
+    )
+    rows = tables.UsableRows.of(table, kept.schema, decider.problem_, options)
+    check_any(rows.kept, table)
+    return rows
+
+
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """Doubts are told at the end, with what the table adds."""
+    from polyhedge.doubting import DoubtWarning
+
+    with catch_warnings():
+        simplefilter("ignore", DoubtWarning)
+        yield
+
+
+def _radius(decider: RobustDecider) -> tuple[float, int]:
+    return decider.radius_, decider.n_calibrate_
+
+
+def _in_words(radius: tuple[float, int]) -> str:
+    return f"{radius[0]:.4g} from {radius[1]} rows"
+
+
+def _part_of(table: Table, numbers: Any) -> Table:
+    return tables.Table(table.frame.iloc[numbers], table.source)
+
+
+def _few(decider: RobustDecider, rows: UsableRows, n_groups: int | None) -> list[Doubt]:
+    return tables.few_rows_doubt(n_groups or decider.n_calibrate_, decider.alpha_, rows.unit)
+
+
+def _of_radii(decider: RobustDecider) -> list[Doubt]:
+    return [doubt for doubt in decider.doubts_ if doubt.code in (tables.Code.TIES, tables.Code.DRIFT)]
+
+
+def _tell(
+    decider: RobustDecider,
+    before: tuple[float, int],
+    table: Table,
+    warnings: Sequence[Doubt],
+    out: Path,
+    as_json: bool,
+    lines: list[tuple[str, str]],
+    more: dict[str, Any],
+) -> None:
+    if as_json:
+        found = {
+            "model": out,
+            "alpha": decider.alpha_,
+            "radius": decider.radius_,
+            "radius_before": before[0],
+            "n_calibrate": decider.n_calibrate_,
+            "calibrations": [asdict(entry) for entry in decider.calibrations_],
+        }
+        tell_json({**found, **more, "notes": table.notes, "warnings": warnings})
+        return
+    tell(
+        [
+            *lines,
+            ("radius", f"{_in_words(before)} -> {_in_words(_radius(decider))}"),
+            ("coverage", f"promised {1 - decider.alpha_:.6g} for rows like these"),
+            ("history", f"{len(decider.calibrations_)} radii are kept in the file"),
+        ]
+    )
+    say(f"Model: {out}")
+    warn(warnings)
