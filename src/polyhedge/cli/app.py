@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import inspect
+import re
 import sys
 import warnings
 from typing import Annotated, Any
@@ -16,6 +18,8 @@ from polyhedge.cli.output import say
 
 # What a wrong argument or a wrong file raises; anything else is a fault of the library.
 _USER_ERRORS = (ValueError, TypeError, OSError, ImportError)
+_BREAK = re.compile(r"(?<!\n)\n(?!\n)")
+"""The end of a line inside a paragraph."""
 
 
 class _Commands(TyperGroup):
@@ -27,12 +31,7 @@ class _Commands(TyperGroup):
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """A command of the library, or else one that another package adds."""
-        command = super().get_command(ctx, cmd_name) or added_command(cmd_name)
-        for option in getattr(command, "params", ()):
-            # A flag takes no value, so that its help must not ask for one.
-            if getattr(option, "is_flag", False) and option.metavar is None:
-                option.metavar = ""
-        return command
+        return _with_plain_help(super().get_command(ctx, cmd_name) or added_command(cmd_name))
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Say where a command can be had that is not installed."""
@@ -63,6 +62,20 @@ class _Commands(TyperGroup):
     @staticmethod
     def _say(message: str) -> None:
         say(f"polyhedge: error: {' '.join(message.split())}", err=True)
+
+
+def _with_plain_help(command: Any) -> Any:
+    """The command and those below it, with help that a terminal of any width breaks into lines of its own."""
+    if command is None:
+        return None
+    command.help = _BREAK.sub(" ", inspect.cleandoc(command.help or ""))
+    for option in command.params:
+        # A flag takes no value, so that its help must not ask for one.
+        if getattr(option, "is_flag", False) and option.metavar is None:
+            option.metavar = ""
+    for below in getattr(command, "commands", {}).values():
+        _with_plain_help(below)
+    return command
 
 
 def _has_no_solution(error: BaseException | None) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, is_dataclass
+from dataclasses import asdict, dataclass, is_dataclass
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,6 +13,7 @@ import typer
 
 from polyhedge import tables
 from polyhedge.cli.output import say, say_json
+from polyhedge.tables.limits import MAX_VALUES
 
 if TYPE_CHECKING:
     from polyhedge.metrics import Estimate, Evaluation, Proportion
@@ -20,13 +21,6 @@ if TYPE_CHECKING:
     from polyhedge.solvers.program import Status
     from polyhedge.tables import Table
 
-Separator = Annotated[str | None, typer.Option(help="Character between values of a CSV file; found out if not given.")]
-Encoding = Annotated[str | None, typer.Option(help="Encoding of a CSV file, such as utf-8 or cp1252.")]
-Decimal = Annotated[str | None, typer.Option(help="Decimal sign of a CSV file: '.' or ','; found out if not given.")]
-Missing = Annotated[str | None, typer.Option(help="More words for a missing value, separated by commas.")]
-MaxValues = Annotated[
-    int, typer.Option(min=1, help="Values (rows times columns) beyond which a table is refused, to spare the memory.")
-]
 Parameter = Annotated[
     list[str] | None,
     typer.Option(
@@ -52,23 +46,33 @@ def names_in(text: str | None) -> tuple[str, ...]:
     return tuple(name.strip() for name in (text or "").split(",") if name.strip())
 
 
-def read(
-    path: Path,
-    separator: str | None,
-    encoding: str | None,
-    decimal: str | None,
-    missing: str | None,
-    max_values: int,
-) -> Table:
-    """A table from a file, as the five reading options say."""
-    return tables.read_table(
-        path,
-        separator=separator,
-        encoding=encoding,
-        decimal=decimal,
-        missing=names_in(missing),
-        max_values=max_values,
-    )
+@dataclass(frozen=True)
+class Reading:
+    """How the user's table is read."""
+
+    separator: Annotated[
+        str | None, typer.Option(help="Character between values of a CSV file; found out if not given.")
+    ] = None
+    encoding: Annotated[str | None, typer.Option(help="Encoding of a CSV file, such as utf-8 or cp1252.")] = None
+    decimal: Annotated[
+        str | None, typer.Option(help="Decimal sign of a CSV file: '.' or ','; found out if not given.")
+    ] = None
+    missing: Annotated[str | None, typer.Option(help="More words for a missing value, separated by commas.")] = None
+    max_values: Annotated[
+        int,
+        typer.Option(min=1, help="Values (rows times columns) beyond which a table is refused, to spare the memory."),
+    ] = MAX_VALUES
+
+    def table(self, path: Path) -> Table:
+        """The table in a file."""
+        return tables.read_table(
+            path,
+            separator=self.separator,
+            encoding=self.encoding,
+            decimal=self.decimal,
+            missing=names_in(self.missing),
+            max_values=self.max_values,
+        )
 
 
 def read_problem(reference: str, uncertain: str | None = None) -> DecisionProblem:

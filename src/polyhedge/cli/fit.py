@@ -11,18 +11,14 @@ from polyhedge import tables
 from polyhedge._bar import progress
 from polyhedge._files import check_writable
 from polyhedge.cli.app import app
+from polyhedge.cli.bundles import with_bundles
 from polyhedge.cli.common import (
     AsJson,
-    Decimal,
-    Encoding,
-    MaxValues,
-    Missing,
     Parameter,
-    Separator,
+    Reading,
     check_statuses,
     evaluation_lines,
     names_in,
-    read,
     read_problem,
     tell,
     tell_json,
@@ -32,7 +28,6 @@ from polyhedge.cli.fresh import sources_in_words
 from polyhedge.cli.models import SignKey
 from polyhedge.cli.output import say
 from polyhedge.columns import PREDICTORS
-from polyhedge.tables.limits import MAX_VALUES
 from polyhedge.tables.options import TableOptions
 
 if TYPE_CHECKING:
@@ -44,7 +39,9 @@ _MODEL_SUFFIX = ".polyhedge"
 
 
 @app.command()
+@with_bundles
 def fit(
+    *,
     data: Annotated[Path, typer.Option(help="History: a CSV or Parquet file, one row an observation.")],
     problem: Annotated[
         str,
@@ -61,7 +58,7 @@ def fit(
         str | None,
         typer.Option(help="Of an .mps file: columns whose costs, rows whose right-hand sides are the outcomes."),
     ] = None,
-    alpha: Annotated[float, typer.Option(help="Share of outcomes that may fall outside the set.")] = 0.1,
+    alpha: Annotated[float, typer.Option(help="Share of cases in which the bound may fail.")] = 0.1,
     features: Annotated[
         str | None, typer.Option(help="Feature columns; by default all columns without another role.")
     ] = None,
@@ -120,18 +117,15 @@ def fit(
     ] = False,
     parameter: Parameter = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the split, the predictor and the learner.")] = 0,
-    separator: Separator = None,
-    encoding: Encoding = None,
-    decimal: Decimal = None,
-    missing: Missing = None,
     sign: SignKey = None,
-    max_values: MaxValues = MAX_VALUES,
+    reading: Reading,
     as_json: AsJson = False,
 ) -> None:
-    """Learn from a table which outcomes a decision must guard against, and save the model.
+    """Learn from a table what to decide and what it will cost at most, and save the model.
 
-    The rows are split into four parts: one trains a predictor, one learns the shape of the set of outcomes, one sets
-    its size so that it holds the promised share of outcomes, and one checks the promise.
+    The rows are split into four parts: one trains a predictor, one plans decisions (with --guarantee outcome it learns
+    the shape of a set of outcomes), one sets the bound so that it holds in the promised share of cases, and one checks
+    the promise.
 
     Example: polyhedge fit --data history.csv --outcomes heating_load,cooling_load --problem problem.toml --alpha 0.1
     --out model.polyhedge
@@ -157,7 +151,7 @@ def fit(
         calibration=calibration,
         parameters=tables.read_sources(parameter or []),
     )
-    table = read(data, separator, encoding, decimal, missing, max_values)
+    table = reading.table(data)
     try:
         with progress("fitting"):
             fitted = tables.fit_table(table, read_problem(problem, uncertain), names_in(outcomes), alpha, options)

@@ -10,24 +10,18 @@ import typer
 
 from polyhedge._files import check_writable, replace_file
 from polyhedge.cli.app import app
+from polyhedge.cli.bundles import with_bundles
 from polyhedge.cli.common import (
     AsJson,
-    Decimal,
-    Encoding,
-    MaxValues,
-    Missing,
     Parameter,
-    Separator,
-    read,
+    Reading,
     tell,
     tell_json,
     warn,
 )
 from polyhedge.cli.fresh import fresh_rows
-from polyhedge.cli.models import CodedProblem, MaxBytes, ModelFile, VerifyKey, open_model, read_model
-from polyhedge.io.archive import MAX_BYTES
+from polyhedge.cli.models import ModelFile, Opening
 from polyhedge.row_keys import row_keys
-from polyhedge.tables.limits import MAX_VALUES
 
 if TYPE_CHECKING:
     from polyhedge.following import Followed
@@ -51,20 +45,16 @@ KeyColumn = Annotated[
 
 
 @app.command()
+@with_bundles
 def update(
+    *,
     model: ModelFile,
     data: Annotated[Path, typer.Argument(help="Rows whose outcomes are known now: a CSV or Parquet file.")],
     key: Annotated[str, typer.Option(help="Column that names each row, so that none is counted twice.")],
     log: LogFile = None,
     parameter: Parameter = None,
-    problem: CodedProblem = None,
-    max_bytes: MaxBytes = MAX_BYTES,
-    verify: VerifyKey = None,
-    separator: Separator = None,
-    encoding: Encoding = None,
-    decimal: Decimal = None,
-    missing: Missing = None,
-    max_values: MaxValues = MAX_VALUES,
+    opening: Opening,
+    reading: Reading,
     as_json: AsJson = False,
 ) -> None:
     """Note outcomes that became known, and say whether the promise still holds.
@@ -76,8 +66,8 @@ def update(
 
     Example: polyhedge update model.polyhedge today.csv --key id
     """
-    decider, kept = read_model(model, problem, max_bytes, verify)
-    table = read(data, separator, encoding, decimal, missing, max_values)
+    decider, kept = opening.model_and_record(model)
+    table = reading.table(data)
     names = keys_of(table, key)
     rows = fresh_rows(decider, kept, table, parameter)
     outcomes = log_of(model, log, decider.model_)
@@ -89,13 +79,13 @@ def update(
 
 
 @app.command()
+@with_bundles
 def monitor(
+    *,
     model: ModelFile,
     log: LogFile = None,
     out: Annotated[Path | None, typer.Option(help="Page to write: coverage, bounds and costs over time.")] = None,
-    problem: CodedProblem = None,
-    max_bytes: MaxBytes = MAX_BYTES,
-    verify: VerifyKey = None,
+    opening: Opening,
     as_json: AsJson = False,
 ) -> None:
     """Say what came of a model's bounds so far: coverage, and whether it is worse than chance allows.
@@ -106,7 +96,7 @@ def monitor(
     if not path.is_file():
         raise FileNotFoundError(f"There is no database {path}. Write one with polyhedge update.")
     page = None if out is None else check_writable(out)
-    outcomes = log_of(model, log, open_model(model, problem, max_bytes, verify).model_)
+    outcomes = log_of(model, log, opening.model(model).model_)
     now, found = outcomes.replay()
     if page is not None:
         from polyhedge.report import followed_report

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,34 +12,27 @@ import typer
 
 from polyhedge import io, tables
 from polyhedge.cli.common import read_problem
+from polyhedge.io.archive import MAX_BYTES
 
 if TYPE_CHECKING:
     from polyhedge.estimator import RobustDecider
     from polyhedge.tables import FitRecord
 
 __all__ = [
-    "CodedProblem",
     "MaxBytes",
     "ModelFile",
+    "Opening",
     "SignKey",
     "VerifyKey",
-    "open_model",
     "opened",
-    "read_model",
 ]
 
 ModelFile = Annotated[Path, typer.Argument(help="Model file, written by polyhedge fit.")]
-CodedProblem = Annotated[
-    str | None,
-    typer.Option(
-        "--problem", help="FILE.py:NAME, for a model whose problem is Python code outside the file; runs that code."
-    ),
+SignKey = Annotated[
+    Path | None, typer.Option("--sign", help="Private key to sign the model file with; polyhedge keygen makes one.")
 ]
 MaxBytes = Annotated[
     int, typer.Option(min=1, help="Unpacked size beyond which a model file is refused, against files that are traps.")
-]
-SignKey = Annotated[
-    Path | None, typer.Option("--sign", help="Private key to sign the model file with; polyhedge keygen makes one.")
 ]
 VerifyKey = Annotated[
     Path | None,
@@ -46,34 +40,44 @@ VerifyKey = Annotated[
 ]
 
 
-def read_model(path: Path, problem: str | None, max_bytes: int, verify: Path | None) -> tuple[RobustDecider, FitRecord]:
-    """A fitted decider and the record of its fit."""
-    decider = open_model(path, problem, max_bytes, verify)
-    with opened(path):
-        kept = tables.FitRecord.read(decider.details_)
-        if kept is None:
-            schema = decider.model_.record.schema
-            if schema is None:
+@dataclass(frozen=True)
+class Opening:
+    """How a model file is opened."""
+
+    problem: Annotated[
+        str | None,
+        typer.Option(help="FILE.py:NAME, for a model whose problem is Python code outside the file; runs that code."),
+    ] = None
+    max_bytes: MaxBytes = MAX_BYTES
+    verify: VerifyKey = None
+
+    def model(self, path: Path) -> RobustDecider:
+        """A fitted decider, also one that Python code has saved."""
+        from polyhedge.loading import load
+
+        with opened(path):
+            coded = None if self.problem is None else read_problem(self.problem)
+            return load(path, problem=coded, max_bytes=self.max_bytes, verify=self.verify)
+
+    def model_and_record(self, path: Path) -> tuple[RobustDecider, FitRecord]:
+        """A fitted decider and the record of its fit."""
+        decider = self.model(path)
+        with opened(path):
+            kept = tables.FitRecord.read(decider.details_)
+            if kept is None:
+                schema = decider.model_.record.schema
+                if schema is None:
+                    raise io.ModelFileError(
+                        "the file does not say which columns it takes: its model was fitted on arrays, or with a "
+                        "predictor of its own for more than numbers. Use ph.load in Python, or fit it on a data frame."
+                    )
+                kept = tables.FitRecord(schema)
+            if len(kept.schema.outcomes) != decider.problem_.n_outcomes:
                 raise io.ModelFileError(
-                    "the file does not say which columns it takes: its model was fitted on arrays, or with a predictor "
-                    "of its own for more than numbers. Use ph.load in Python, or fit it on a data frame."
+                    f"The file names {len(kept.schema.outcomes)} outcome columns for {decider.problem_.n_outcomes} "
+                    "outcomes. Fit the model again."
                 )
-            kept = tables.FitRecord(schema)
-        if len(kept.schema.outcomes) != decider.problem_.n_outcomes:
-            raise io.ModelFileError(
-                f"The file names {len(kept.schema.outcomes)} outcome columns for {decider.problem_.n_outcomes} "
-                "outcomes. Fit the model again."
-            )
-    return decider, kept
-
-
-def open_model(path: Path, problem: str | None, max_bytes: int, verify: Path | None) -> RobustDecider:
-    """A fitted decider, also one that Python code has saved."""
-    from polyhedge.loading import load
-
-    with opened(path):
-        coded = None if problem is None else read_problem(problem)
-        return load(path, problem=coded, max_bytes=max_bytes, verify=verify)
+        return decider, kept
 
 
 @contextmanager

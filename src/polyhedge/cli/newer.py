@@ -14,26 +14,19 @@ from polyhedge import tables
 from polyhedge._bar import progress
 from polyhedge._files import check_writable
 from polyhedge.cli.app import app
+from polyhedge.cli.bundles import with_bundles
 from polyhedge.cli.common import (
     AsJson,
-    Decimal,
-    Encoding,
-    MaxValues,
-    Missing,
     Parameter,
-    Separator,
+    Reading,
     names_in,
-    read,
     tell,
     tell_json,
     warn,
 )
 from polyhedge.cli.fresh import beside_in, check_any, prints_of, seen_before, sources_in, with_rows
-from polyhedge.cli.models import CodedProblem, MaxBytes, ModelFile, SignKey, VerifyKey, read_model
+from polyhedge.cli.models import ModelFile, Opening, SignKey
 from polyhedge.cli.output import say
-from polyhedge.data import GroupSplit, TimeSplit
-from polyhedge.io.archive import MAX_BYTES
-from polyhedge.tables.limits import MAX_VALUES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -48,22 +41,18 @@ Copies = Annotated[str | None, typer.Option(help="Rows equal in all columns: tog
 
 
 @app.command()
+@with_bundles
 def recalibrate(
+    *,
     model: ModelFile,
     data: Annotated[Path, typer.Argument(help="Fresh rows with features and outcomes: a CSV or Parquet file.")],
     out: Annotated[Path, typer.Option(help="Model file to write; may be the old one.")],
     group: Group = None,
     copies: Copies = None,
     parameter: Parameter = None,
-    problem: CodedProblem = None,
-    max_bytes: MaxBytes = MAX_BYTES,
-    verify: VerifyKey = None,
+    opening: Opening,
     sign: SignKey = None,
-    separator: Separator = None,
-    encoding: Encoding = None,
-    decimal: Decimal = None,
-    missing: Missing = None,
-    max_values: MaxValues = MAX_VALUES,
+    reading: Reading,
     as_json: AsJson = False,
 ) -> None:
     """Set the size of the set anew from fresh rows, for example after a change; its shape stays.
@@ -76,8 +65,8 @@ def recalibrate(
     import numpy as np
 
     check_writable(out)
-    decider, kept = read_model(model, problem, max_bytes, verify)
-    table = with_rows(read(data, separator, encoding, decimal, missing, max_values))
+    decider, kept = opening.model_and_record(model)
+    table = with_rows(reading.table(data))
     clock = _time_column(decider, kept)
     clock = clock if clock in table.frame.columns else None
     rows = _newer_rows(decider, kept, table, group, copies, parameter, clock)
@@ -99,7 +88,9 @@ def recalibrate(
 
 
 @app.command()
+@with_bundles
 def refresh(
+    *,
     model: ModelFile,
     data: Annotated[Path, typer.Argument(help="Newer rows with features and outcomes: a CSV or Parquet file.")],
     out: Annotated[Path, typer.Option(help="Model file to write; may be the old one.")],
@@ -109,15 +100,9 @@ def refresh(
         int | None, typer.Option(min=0, help="Seed of the halves and of the predictor; by default that of the fit.")
     ] = None,
     parameter: Parameter = None,
-    problem: CodedProblem = None,
-    max_bytes: MaxBytes = MAX_BYTES,
-    verify: VerifyKey = None,
+    opening: Opening,
     sign: SignKey = None,
-    separator: Separator = None,
-    encoding: Encoding = None,
-    decimal: Decimal = None,
-    missing: Missing = None,
-    max_values: MaxValues = MAX_VALUES,
+    reading: Reading,
     as_json: AsJson = False,
 ) -> None:
     """Fit the predictor and the plan on newer rows, and set the bound from other newer rows; all choices stay.
@@ -132,8 +117,8 @@ def refresh(
     import numpy as np
 
     check_writable(out)
-    decider, kept = read_model(model, problem, max_bytes, verify)
-    table = with_rows(read(data, separator, encoding, decimal, missing, max_values))
+    decider, kept = opening.model_and_record(model)
+    table = with_rows(reading.table(data))
     clock = _time_column(decider, kept)
     if clock is None and _has_unknown_times(decider):
         raise ValueError(
@@ -180,11 +165,15 @@ def refresh(
 
 def _time_column(decider: RobustDecider, kept: FitRecord) -> str | None:
     """The column that orders rows: that of the fit from a table, or of the split of a fit in Python."""
+    from polyhedge.data import TimeSplit
+
     column = decider.split.column if isinstance(decider.split, TimeSplit) else None
     return kept.time_column or (None if column is None else str(column))
 
 
 def _has_unknown_times(decider: RobustDecider) -> bool:
+    from polyhedge.data import TimeSplit
+
     return isinstance(decider.split, TimeSplit) and decider.split.times is not None
 
 
@@ -197,6 +186,8 @@ def _newer_rows(
     parameter: Sequence[str] | None,
     time_column: str | None,
 ) -> UsableRows:
+    from polyhedge.data import GroupSplit
+
     columns = kept.group if group is None else names_in(group)
     if group is None and not columns and isinstance(decider.split, GroupSplit):
         columns = (str(decider.split.column),)

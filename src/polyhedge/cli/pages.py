@@ -15,33 +15,23 @@ from polyhedge import tables
 from polyhedge._bar import progress
 from polyhedge._files import check_writable, replace_file
 from polyhedge.cli.app import app
+from polyhedge.cli.bundles import with_bundles
 from polyhedge.cli.common import (
     AsJson,
-    Decimal,
-    Encoding,
-    MaxValues,
-    Missing,
     Parameter,
-    Separator,
+    Reading,
     names_in,
-    read,
     tell_json,
     warn,
 )
 from polyhedge.cli.extensions import page_writer
 from polyhedge.cli.fresh import fresh_rows, n_units
 from polyhedge.cli.models import (
-    CodedProblem,
-    MaxBytes,
     ModelFile,
-    VerifyKey,
-    open_model,
+    Opening,
     opened,
-    read_model,
 )
 from polyhedge.cli.output import say
-from polyhedge.io.archive import MAX_BYTES
-from polyhedge.tables.limits import MAX_VALUES
 
 if TYPE_CHECKING:
     from polyhedge._validation import Array
@@ -64,20 +54,16 @@ class Picture(StrEnum):
 
 
 @app.command()
+@with_bundles
 def report(
+    *,
     path: Annotated[Path, typer.Argument(help="A folder with results, or a model file written by polyhedge fit.")],
     data: HeldOutFile = None,
     out: Annotated[Path | None, typer.Option(help="Page to write; report.html in the folder, or MODEL.html.")] = None,
     title: Annotated[str, typer.Option(help="Title of a model's page.")] = "",
     parameter: Parameter = None,
-    problem: CodedProblem = None,
-    max_bytes: MaxBytes = MAX_BYTES,
-    verify: VerifyKey = None,
-    separator: Separator = None,
-    encoding: Encoding = None,
-    decimal: Decimal = None,
-    missing: Missing = None,
-    max_values: MaxValues = MAX_VALUES,
+    opening: Opening,
+    reading: Reading,
     as_json: AsJson = False,
 ) -> None:
     """Write one HTML page that needs no network: of a study's results, or of a model.
@@ -95,9 +81,9 @@ def report(
             page = page_writer()(path, out)
     else:
         page = check_writable(path.with_suffix(".html") if out is None else out)
-        table = None if data is None else read(data, separator, encoding, decimal, missing, max_values)
+        table = None if data is None else reading.table(data)
         with progress("writing the page"):
-            content = _model_page(path, problem, max_bytes, verify, table, data, title, parameter)
+            content = _model_page(path, opening, table, data, title, parameter)
             replace_file(page, content.encode())
     if as_json:
         tell_json({"page": page})
@@ -112,9 +98,7 @@ def _check_study_options(data: Path | None, title: str) -> None:
 
 def _model_page(
     path: Path,
-    problem: str | None,
-    max_bytes: int,
-    verify: Path | None,
+    opening: Opening,
     table: Table | None,
     data: Path | None,
     title: str,
@@ -123,7 +107,7 @@ def _model_page(
     from polyhedge.report.model import model_report
 
     if table is not None:
-        decider, kept = read_model(path, problem, max_bytes, verify)
+        decider, kept = opening.model_and_record(path)
         rows = fresh_rows(decider, kept, table, parameter)
         details = _details(decider, path, title, rows.warnings, data)
         details = replace(details, groups=rows.groups, n_units=n_units(decider, kept))
@@ -131,7 +115,7 @@ def _model_page(
     if not path.is_file():
         raise FileNotFoundError(f"There is no folder and no file {path}. Write a model with polyhedge fit.")
     # Without rows to read, a model that Python code has saved will do as well.
-    decider = open_model(path, problem, max_bytes, verify)
+    decider = opening.model(path)
     return model_report(decider, details=_details(decider, path, title, [], None))
 
 
@@ -170,7 +154,9 @@ def _still_true(decider: RobustDecider, warnings: Sequence[Doubt]) -> list[Doubt
 
 
 @app.command()
+@with_bundles
 def plot(
+    *,
     model: ModelFile,
     what: Annotated[Picture, typer.Argument(help="set: over residuals; curve: cost of coverage; map: decisions.")],
     data: Annotated[Path, typer.Argument(help="Rows that the model has not seen: a CSV or Parquet file.")],
@@ -181,14 +167,8 @@ def plot(
     ] = "",
     pair: Annotated[str, typer.Option(help="Two outcomes of a set, separated by a comma; all pairs by default.")] = "",
     parameter: Parameter = None,
-    problem: CodedProblem = None,
-    max_bytes: MaxBytes = MAX_BYTES,
-    verify: VerifyKey = None,
-    separator: Separator = None,
-    encoding: Encoding = None,
-    decimal: Decimal = None,
-    missing: Missing = None,
-    max_values: MaxValues = MAX_VALUES,
+    opening: Opening,
+    reading: Reading,
     as_json: AsJson = False,
 ) -> None:
     """Draw a model's set over residuals, what more certainty would cost, or what is decided where.
@@ -200,9 +180,9 @@ def plot(
     if out.suffix.lower() not in _SUFFIXES:
         raise ValueError(f"--out must end in {', '.join(_SUFFIXES)}, got {out.name!r}.")
     check_writable(out)
-    decider, kept = read_model(model, problem, max_bytes, verify)
+    decider, kept = opening.model_and_record(model)
     schema = kept.schema
-    table = read(data, separator, encoding, decimal, missing, max_values)
+    table = reading.table(data)
     X, Y, _, _, values, _, warnings = fresh_rows(decider, kept, table, parameter)
     from polyhedge import plots
 

@@ -13,20 +13,16 @@ import typer
 from polyhedge import io, tables
 from polyhedge._bar import progress
 from polyhedge.cli.app import app
+from polyhedge.cli.bundles import with_bundles
 from polyhedge.cli.by_group import tell_groups, tell_short
 from polyhedge.cli.common import (
     BAD_INPUT,
     AsJson,
-    Decimal,
-    Encoding,
-    MaxValues,
-    Missing,
     Parameter,
-    Separator,
+    Reading,
     check_statuses,
     evaluation_lines,
     names_in,
-    read,
     tell,
     tell_json,
     warn,
@@ -42,10 +38,9 @@ from polyhedge.cli.fresh import (
     sources_in_words,
     with_rows,
 )
-from polyhedge.cli.models import CodedProblem, MaxBytes, ModelFile, VerifyKey, opened, read_model
+from polyhedge.cli.models import MaxBytes, ModelFile, Opening, VerifyKey, opened
 from polyhedge.cli.output import say, say_csv
 from polyhedge.io.archive import MAX_BYTES
-from polyhedge.tables.limits import MAX_VALUES
 
 if TYPE_CHECKING:
     import numpy as np
@@ -62,7 +57,9 @@ _ROUNDING = 1e-9
 
 
 @app.command()
+@with_bundles
 def decide(
+    *,
     model: ModelFile,
     data: Annotated[Path, typer.Argument(help="New rows: a CSV or Parquet file with the feature columns.")],
     out: Annotated[str, typer.Option(help="Decisions to write: a .csv or .parquet file, or - for standard output.")],
@@ -74,14 +71,8 @@ def decide(
     key: KeyColumn = None,
     log: LogFile = None,
     parameter: Parameter = None,
-    problem: CodedProblem = None,
-    max_bytes: MaxBytes = MAX_BYTES,
-    verify: VerifyKey = None,
-    separator: Separator = None,
-    encoding: Encoding = None,
-    decimal: Decimal = None,
-    missing: Missing = None,
-    max_values: MaxValues = MAX_VALUES,
+    opening: Opening,
+    reading: Reading,
     as_json: AsJson = False,
 ) -> None:
     """Decide for new rows: one decision a row, in the same order, with the most it will cost.
@@ -101,8 +92,8 @@ def decide(
     import numpy as np
 
     target = None if out == "-" else tables.check_target(out)
-    decider, kept = read_model(model, problem, max_bytes, verify)
-    table = read(data, separator, encoding, decimal, missing, max_values)
+    decider, kept = opening.model_and_record(model)
+    table = reading.table(data)
     table.check_columns(names_in(keep))
     names = None if key is None else keys_of(table, key)
     X, reasons, notes = tables.features_of(table, kept.schema)
@@ -182,7 +173,9 @@ def _tell_decided(summary: dict[str, Any], to_stderr: bool) -> None:
 
 
 @app.command()
+@with_bundles
 def evaluate(
+    *,
     model: ModelFile,
     data: Annotated[Path, typer.Argument(help="Fresh rows with features and outcomes: a CSV or Parquet file.")],
     by: Annotated[str | None, typer.Option(help="Column by which to break the results down.")] = None,
@@ -190,14 +183,8 @@ def evaluate(
         bool, typer.Option("--volume", help="Tell the mean volume of the sets; slow with many outcomes.")
     ] = False,
     parameter: Parameter = None,
-    problem: CodedProblem = None,
-    max_bytes: MaxBytes = MAX_BYTES,
-    verify: VerifyKey = None,
-    separator: Separator = None,
-    encoding: Encoding = None,
-    decimal: Decimal = None,
-    missing: Missing = None,
-    max_values: MaxValues = MAX_VALUES,
+    opening: Opening,
+    reading: Reading,
     as_json: AsJson = False,
 ) -> None:
     """Compare promise and reality on rows that the model has not seen.
@@ -212,8 +199,8 @@ def evaluate(
 
     from polyhedge.metrics import by_group, level_of_each
 
-    decider, kept = read_model(model, problem, max_bytes, verify)
-    table = with_rows(read(data, separator, encoding, decimal, missing, max_values))
+    decider, kept = opening.model_and_record(model)
+    table = with_rows(reading.table(data))
     sources = sources_in(decider, kept, parameter)
     X, Y, usable, values, warnings = tables.usable_rows(table, kept.schema, decider.problem_, sources)
     check_any(usable, table)
