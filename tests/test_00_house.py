@@ -32,6 +32,7 @@ ORDER = (
     "regions",
     "plans",
     "estimates",
+    "evaluation",
     "metrics",
     "doubts",
     "rows",

@@ -244,4 +244,4 @@ class TestWords:
     def test_before_any_outcome_there_is_no_coverage_of_none(self) -> None:
         from polyhedge.following import not_followed
 
-        assert str(not_followed(fitted("labels").model_)) == "no outcome is known yet  (promised 0.9)"
+        assert str(not_followed(fitted("labels").model_)) == "no outcome is known yet (promised 0.9)"

@@ -11,6 +11,9 @@ import polyhedge as ph
 
 DOCS = Path(__file__).parents[1] / "docs"
 SNIPPET = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+OUTPUT = re.compile(r"\n+```text\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+"""What a snippet prints, where the page shows it right below."""
+NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 PAGES = [page.name for page in sorted(DOCS.glob("*.md")) if SNIPPET.search(page.read_text(encoding="utf-8"))]
 PAGES.remove("index.md")  # shows the README's lines, which are run with the README
 
@@ -30,6 +33,27 @@ def test_the_snippets_of_a_page_run(name, capsys, monkeypatch, tmp_path):
     for found in SNIPPET.finditer(page):
         lines_before = page[: found.start(1)].count("\n")
         exec(compile("\n" * lines_before + found[1], str(DOCS / name), "exec"), names)
+        shown, printed = OUTPUT.match(page, found.end()), capsys.readouterr().out
+        if shown is not None:
+            assert NUMBER.split(printed) == NUMBER.split(shown[1])
+            values, expected = ([float(number) for number in NUMBER.findall(text)] for text in (printed, shown[1]))
+            # Other versions of solvers and of scikit-learn may move a row across a bound.
+            assert values == pytest.approx(expected, rel=0.02, abs=0.02)
+
+
+def test_each_guarantee_has_a_page_with_an_example_and_its_output():
+    names = re.findall(r"^   calibration\.(\w+)$", (DOCS / "api.md").read_text(encoding="utf-8"), re.MULTILINE)
+    overview = (DOCS / "groups-shift-time.md").read_text(encoding="utf-8")
+    for name in names:
+        page = f"calibration-{re.sub('(?<!^)(?=[A-Z])', '-', name).lower()}.md"
+        text = (DOCS / page).read_text(encoding="utf-8")
+        assert f"]({page})" in overview
+        assert f"polyhedge.calibration.{name}`" in text
+        assert all(
+            f"**{part}" in text for part in ("What it promises", "The formula", "When to use", "What goes wrong")
+        )
+        assert OUTPUT.match(text, next(SNIPPET.finditer(text)).end())
+    assert len(names) == 6
 
 
 @pytest.mark.parametrize("page", sorted(DOCS.glob("*.md")), ids=lambda page: page.name)

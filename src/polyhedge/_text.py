@@ -1,10 +1,10 @@
-"""Text of strangers: names, categories and messages that a terminal must not take as commands."""
+"""Text for readers: names of strangers that a terminal must not take as commands, and numbers with their units."""
 
 from __future__ import annotations
 
 import unicodedata
 
-__all__ = ["printable"]
+__all__ = ["amount", "printable", "with_unit"]
 
 
 def printable(text: str) -> str:
@@ -23,3 +23,25 @@ def _shown(letter: str) -> str:
     if letter.isprintable() or unicodedata.category(letter) == "Zs":
         return letter
     return letter.encode("unicode_escape").decode()
+
+
+def with_unit(name: str, unit: str | None) -> str:
+    """The head of a column, with the unit of what stands below it where that is known.
+
+    Examples
+    --------
+    >>> with_unit("cost", "EUR"), with_unit("cost", None)
+    ('cost [EUR]', 'cost')
+    """
+    return f"{name} [{unit}]" if unit else name
+
+
+def amount(number: object, unit: str | None) -> str:
+    """A number in words, with its unit where that is known.
+
+    Examples
+    --------
+    >>> amount("3 ± 0.1", "EUR"), amount(3, "")
+    ('3 ± 0.1 EUR', '3')
+    """
+    return f"{number} {unit}" if unit else str(number)

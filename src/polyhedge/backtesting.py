@@ -14,6 +14,7 @@ from sklearn.base import clone
 
 from polyhedge._files import replace_file
 from polyhedge._frames import as_frame, as_html, as_pandas
+from polyhedge._text import with_unit
 from polyhedge._validation import Array, check_count
 from polyhedge.calibration import FollowingRadii, Rows
 from polyhedge.calibration.beside import with_values
@@ -31,6 +32,7 @@ from polyhedge.rows import beside_in_fit, labels_by, labels_for, n_rows_of
 from polyhedge.solvers.choice import solver_of
 
 _BETWEEN = ("none", "refresh", "fit")
+_COSTS = ("cost_bound", "realised")
 _MOST_PERIODS = 100_000
 """More are a mistake in the length of a period; each would be a row of the table."""
 
@@ -79,14 +81,21 @@ class Backtest:
     not_missed: Proportion
 
     @property
+    def cost_unit(self) -> str:
+        """The unit of the costs, where the problem says it."""
+        return (self.decider.problem_.units or {}).get("cost", "")
+
+    @property
     def worst(self) -> Period:
         """The period with the least coverage."""
         return min(self.periods, key=lambda period: np.nan_to_num(period.coverage, nan=np.inf))
 
     def __str__(self) -> str:
-        lines = [f"{'from':>20} {'rows':>6} {'covered':>8} {'bound':>10} {'realised':>10} {'no bound':>8}"]
+        bound, realised = (with_unit(head, self.cost_unit) for head in ("bound", "realised"))
+        b, r = max(10, len(bound)), max(10, len(realised))
+        lines = [f"{'from':>20} {'rows':>6} {'covered':>8} {bound:>{b}} {realised:>{r}} {'no bound':>8}"]
         lines += [
-            f"{in_days(p.start):>20} {p.n:>6} {p.coverage:>8.3f} {p.cost_bound:>10.4g} {p.realised:>10.4g} "
+            f"{in_days(p.start):>20} {p.n:>6} {p.coverage:>8.3f} {p.cost_bound:>{b}.4g} {p.realised:>{r}.4g} "
             f"{p.n_without_bound:>8}"
             for p in self.periods
         ]
@@ -108,7 +117,9 @@ class Backtest:
         """The table of the periods, and what was promised and covered over all of them."""
         worst = f"The worst period was covered in {self.worst.coverage:.3f}, from {in_days(self.worst.start)}."
         covered = f"Covered {self.coverage}{self._counted_held()}"
-        return as_html(f"{covered}, promised {self.promised:.3g}. {worst}", self.to_frame())
+        shown = self.to_frame()
+        shown.columns = [with_unit(name, self.cost_unit if name in _COSTS else None) for name in shown.columns]
+        return as_html(f"{covered}, promised {self.promised:.3g}. {worst}", shown)
 
     def to_frame(self) -> Any:
         """One row a period (pandas)."""

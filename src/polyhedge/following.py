@@ -87,12 +87,12 @@ class Followed:
         n, n_bounded = len(self.missed), int(self.has_bound.sum())
         promised = f"(promised {self.promised:.3g})"
         if not n:
-            return f"no outcome is known yet  {promised}"
+            return f"no outcome is known yet {promised}"
         if n == n_bounded:
-            return f"covered {self.coverage} of {n} rows  {promised}"
+            return f"covered {self.coverage} of {n} rows {promised}"
         covered = f"covered {self.coverage} of {n_bounded} rows with a bound" if n_bounded else "no row had a bound"
         return (
-            f"{covered}  {promised}; {n - n_bounded} of {n} rows had no bound, and where these count as held "
+            f"{covered} {promised}; {n - n_bounded} of {n} rows had no bound, and where these count as held "
             f"{self.not_missed} of all rows did"
         )
 

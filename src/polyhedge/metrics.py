@@ -9,9 +9,9 @@ from typing import Any, Self
 import numpy as np
 from scipy import stats
 
-from polyhedge._frames import as_frame, as_html
 from polyhedge._validation import Array, Mask
 from polyhedge.estimates import Estimate, Proportion, estimate, proportion
+from polyhedge.evaluation import LOOKS, ConstraintMeasure, Evaluation, GroupMeasure
 from polyhedge.problems import DecisionProblem
 from polyhedge.problems.parameters import parameter_rows
 from polyhedge.robust import Decisions, decide_knowing
@@ -32,186 +32,6 @@ __all__ = [
     "proportion",
     "shortfalls",
 ]
-
-_LOOKS = 0.05
-"""Chance that any of many groups looks worse than it is: that of the 95 % intervals elsewhere."""
-
-
-@dataclass(frozen=True)
-class ConstraintMeasure:
-    """How an uncertain constraint fared on a test split.
-
-    Attributes
-    ----------
-    name : of the constraint.
-    held : share of rows where it held; rows without a decision count as if it had not.
-    largest_violation : the most by which it was exceeded, in its own units; 0 if it never was.
-    nominal_held, nominal_largest_violation : the same for the decision that trusts the prediction.
-    """
-
-    name: str
-    held: Proportion
-    largest_violation: float
-    nominal_held: Proportion
-    nominal_largest_violation: float
-
-    def __str__(self) -> str:
-        nominal = f"{self.nominal_held.value:.3f}{_by(self.nominal_largest_violation)}"
-        return f"{self.held}{_by(self.largest_violation)}  (nominal {nominal})"
-
-
-def _by(violation: float) -> str:
-    return f", exceeded by up to {violation:.3g}" if violation > 0 else ""
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """What held on a test split.
-
-    What is promised is that bound and uncertain constraints hold *together*: `promise_held` is the share to compare
-    with `promised`. Where there are uncertain constraints, `bound_held` alone says little.
-
-    A row with an infinite radius has no bound, so that nothing can be held against it: shares of what held are among
-    rows with a bound, and `without_bound` tells how many have none.
-
-    Attributes
-    ----------
-    coverage : share of outcomes inside their sets.
-    bound_held : share of rows whose realised cost was at most the bound (at least the coverage).
-    promise_held : share of rows for which the bound and all uncertain constraints held (at least the coverage).
-    without_bound : share of all rows that have no finite bound.
-    not_missed : share of all rows whose outcome was not outside of what it was promised, where rows without a bound
-        count as held: the share that the promises of `Online` and `Weighted` are about.
-    n_unpromised : rows with a bound for which nothing is promised, such as those of an unseen category that were given
-        the radius of all rows; they are among the rows above.
-    worst_case_cost : mean of the bounds.
-    premium : mean of the bounds minus the cost of deciding as if the prediction were true.
-    realised_cost : mean of g(z(x), y).
-    regret : mean of g(z(x), y) - min_z g(z, y).
-    volume : mean Lebesgue volume of the sets; None where it was not asked for and is not quick and exact.
-    promised : 1 - alpha.
-    n_undecided : rows without a decision; those with a finite radius count as not held.
-    over_nominal : mean of g(z(x), y) - g(z'(x), y) for z'(x), the decision that trusts the prediction; negative
-        where robustness paid.
-    constraints_held : share of rows for which all uncertain constraints held; None where there are none.
-    nominal_constraints_held : the same for the decision that trusts the prediction.
-    constraints : how each uncertain constraint fared.
-    groups : how each group of rows fared, where labels were given.
-
-    Examples
-    --------
-    >>> import polyhedge as ph
-    >>> X, Y = ph.data.make_synthetic(200, rng=np.random.default_rng(0))
-    >>> problem, learner = ph.problems.simplex_linear([0.0, 0.0]), ph.learners.OneSidedBox()
-    >>> decider = ph.RobustDecider(problem, learner=learner, random_state=0)
-    >>> e = decider.fit(X[:120], Y[:120]).evaluate(X[120:], Y[120:])
-    >>> f"{e.coverage:.2f}", e.coverage > 0.5, list(e.to_frame().columns)
-    ('0.88', True, ['value', 'low', 'high', 'standard_error', 'n'])
-    """
-
-    coverage: Proportion
-    bound_held: Proportion
-    promise_held: Proportion
-    worst_case_cost: Estimate
-    premium: Estimate
-    realised_cost: Estimate
-    regret: Estimate
-    over_nominal: Estimate
-    promised: float
-    without_bound: Proportion
-    not_missed: Proportion
-    n_unpromised: int = 0
-    volume: Volume | None = None
-    n_undecided: int = 0
-    constraints_held: Proportion | None = None
-    nominal_constraints_held: Proportion | None = None
-    constraints: tuple[ConstraintMeasure, ...] = ()
-    groups: tuple[GroupMeasure, ...] = ()
-
-    def __str__(self) -> str:
-        lines = [
-            f"coverage         {self.coverage}  (promised {self.promised:.3g})",
-            *self._held_lines(),
-            *self._unbounded_lines(),
-            f"worst-case cost  {self.worst_case_cost}",
-            f"premium          {self.premium}",
-            f"realised cost    {self.realised_cost}",
-            f"regret           {self.regret}",
-            f"over nominal     {self.over_nominal}",
-        ]
-        if self.volume is not None:
-            lines.append(f"volume           {float(self.volume):.4g}")
-        if self.n_undecided:
-            lines.append(f"undecided rows   {self.n_undecided}")
-        lines += [f"  {group}" for group in self.groups]
-        return "\n".join(lines)
-
-    def _unbounded_lines(self) -> list[str]:
-        lines = []
-        if self.without_bound > 0:
-            lines.append(f"without a bound  {self.without_bound} of all rows, which are left out above")
-            lines.append(f"not missed       {self.not_missed} of all rows: those without a bound count as held")
-        if self.n_unpromised:
-            lines.append(f"without promise  {self.n_unpromised} of the rows with a bound")
-        return lines
-
-    def to_frame(self) -> Any:
-        """Each figure in a row (pandas): its value, its interval or standard error, and the number of rows."""
-        figures = {field.name: getattr(self, field.name) for field in fields(self)}
-        numbers = {name: value for name, value in figures.items() if isinstance(value, float)}
-        parts = ("low", "high", "standard_error", "n")
-        rows = [[float(value), *(getattr(value, part, np.nan) for part in parts)] for value in numbers.values()]
-        columns = dict(zip(("value", *parts), np.array(rows, dtype=float).T, strict=True))
-        return as_frame(columns, "pandas", list(numbers))
-
-    def _repr_html_(self) -> str:
-        """The figures as a table."""
-        return as_html(f"Promised: {self.promised:.3g} of rows keep to their bound.", self.to_frame())
-
-    def _held_lines(self) -> list[str]:
-        bound = f"bound held       {self.bound_held}"
-        if self.constraints_held is None:
-            return [bound]
-        return [
-            f"promise held     {self.promise_held}  (bound and constraints together)",
-            bound,
-            f"constraints held {self.constraints_held}  (nominal {self.nominal_constraints_held})",
-            *(f"  {constraint.name}: {constraint}" for constraint in self.constraints),
-        ]
-
-
-@dataclass(frozen=True)
-class GroupMeasure:
-    """How one group of rows fared, with a correction for looking at all of them.
-
-    Attributes
-    ----------
-    label : of the group.
-    coverage, promise_held : shares of the rows with a bound, whose intervals hold for all groups at once, in 95 % of
-        cases (Bonferroni).
-    worst_case_cost, realised_cost : means of the bounds and of what the decisions cost.
-    p_value : of so few rows covered if this model covers at least 1 - alpha of the group's rows, corrected by Holm's
-        method: naming every group below 0.05 names one wrongly in at most 5 % of cases. Rows must be independent.
-    n_without_bound : rows of the group that have no finite bound.
-    """
-
-    label: str
-    coverage: Proportion
-    promise_held: Proportion
-    worst_case_cost: Estimate
-    realised_cost: Estimate
-    p_value: float
-    n_without_bound: int = 0
-
-    @property
-    def is_short(self) -> bool:
-        """Whether the group is covered less than promised, beyond chance."""
-        return self.p_value <= _LOOKS
-
-    def __str__(self) -> str:
-        short = "  covered less than promised" if self.is_short else ""
-        none = f", {self.n_without_bound} more rows without a bound" if self.n_without_bound else ""
-        return f"{self.label} (n={self.coverage.n}): {self.coverage}, cost {self.realised_cost}{none}{short}"
 
 
 def by_group(measures: RowMeasures, labels: Any, alpha: float) -> tuple[GroupMeasure, ...]:
@@ -234,6 +54,7 @@ def by_group(measures: RowMeasures, labels: Any, alpha: float) -> tuple[GroupMea
             estimate(measures.realised[rows]),
             float(p),
             int(rows.sum() - held_to.sum()),
+            measures.cost_unit,
         )
         for name, rows, held_to, p in zip(names, members, bounded, p_values, strict=True)
     )
@@ -241,7 +62,7 @@ def by_group(measures: RowMeasures, labels: Any, alpha: float) -> tuple[GroupMea
 
 def level_of_each(n: int) -> float:
     """The level of the intervals of n groups that hold for all of them at once, in 95 % of cases (Bonferroni)."""
-    return 1 - _LOOKS / n
+    return 1 - LOOKS / n
 
 
 def shortfalls(hits: Sequence[Mask], alpha: float) -> Array:
@@ -297,6 +118,7 @@ class RowMeasures:
     has_promise: Mask
     constraint_names: tuple[str, ...] = ()
     complaint: str = ""
+    cost_unit: str = ""
 
     @property
     def constraints_held(self) -> Mask:
@@ -321,10 +143,12 @@ class RowMeasures:
     @classmethod
     def joined(cls, parts: Sequence[RowMeasures]) -> Self:
         """The rows of several parts, one below the other."""
-        names = [field.name for field in fields(cls) if field.name not in ("constraint_names", "complaint")]
-        rows = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
+        of_all = ("constraint_names", "complaint", "cost_unit")
+        arrays = [field.name for field in fields(cls) if field.name not in of_all]
+        rows = {name: np.concatenate([getattr(part, name) for part in parts]) for name in arrays}
         complaints = dict.fromkeys(part.complaint for part in parts if part.complaint)
-        return cls(**rows, constraint_names=parts[0].constraint_names, complaint=". ".join(complaints))
+        names, unit = parts[0].constraint_names, parts[0].cost_unit
+        return cls(**rows, constraint_names=names, complaint=". ".join(complaints), cost_unit=unit)
 
     def summary(
         self, alpha: float, rows: Mask | None = None, *, volume: Volume | None = None, level: float = 0.95
@@ -347,6 +171,7 @@ class RowMeasures:
             promised=1 - alpha,
             n_undecided=int((~self.decided[chosen]).sum()),
             over_nominal=estimate(self.over_nominal[chosen]),
+            cost_unit=self.cost_unit,
             **self._constraint_summary(held_to, level),
         )
 
@@ -405,6 +230,7 @@ def measure_rows(
         has_promise=has_bound & ~np.isin(np.arange(len(z)), list(unpromised)),
         constraint_names=tuple(problem.constraint_names),
         complaint=decisions.complaint(),
+        cost_unit=(problem.units or {}).get("cost", ""),
     )
 
 

@@ -196,7 +196,7 @@ class Model:
     def labels(self, X: Any, frame: str | None = None, promise: str = "") -> Labels:
         """What rows and columns of decisions at X are called; `frame` is a library, by default the one of X."""
         names = tuple(self.problem.decision_names), tuple(self.problem.outcome_names)
-        return Labels(*names, row_labels(X), frame or backend_of(X), promise)
+        return Labels(*names, row_labels(X), frame or backend_of(X), promise, self.problem.units or {})
 
     def region(self, x: Any, parameters: Mapping[Any, Any] | None = None, beside: Any = None) -> Region:
         """The region of one row."""

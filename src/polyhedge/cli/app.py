@@ -7,6 +7,7 @@ import inspect
 import re
 import sys
 import warnings
+from contextvars import copy_context
 from typing import Annotated, Any
 
 import typer
@@ -43,7 +44,8 @@ class _Commands(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         """Run the sub-command; exit code 2 or 3 for what the user can mend, 4 if stopped, 1 for what we must."""
         try:
-            return super().invoke(ctx)
+            # In a context of its own, so that what a command asks of solvers ends with it.
+            return copy_context().run(super().invoke, ctx)
         except (typer.Abort, BrokenPipeError):  # typer ends these quietly
             raise
         except KeyboardInterrupt:

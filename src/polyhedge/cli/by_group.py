@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from polyhedge._text import with_unit
 from polyhedge.cli.output import say
 
 if TYPE_CHECKING:
@@ -18,7 +19,8 @@ def tell_groups(by: str, groups: dict[str, Evaluation], *, is_promised: bool) ->
     held = ["constraints"] if has_constraints else []
     is_bounded = not any(found.without_bound > 0 for found in groups.values())
     heads = [by, "rows", *([] if is_bounded else ["no bound"]), "coverage", *held]
-    heads += ["bound", "realised", "regret", "vs nominal"]
+    unit = next((found.cost_unit for found in groups.values()), "")
+    heads += [with_unit(name, unit) for name in ("bound", "realised", "regret", "vs nominal")]
     rows = [
         [
             label,

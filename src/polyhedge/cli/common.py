@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from polyhedge import tables
+from polyhedge._text import amount
 from polyhedge.cli.output import say, say_json
 from polyhedge.tables.limits import MAX_VALUES
 
@@ -163,17 +164,15 @@ def evaluation_lines(evaluation: Evaluation, thinned: Proportion | None = None) 
     if thinned is not None:
         # Near-copies are no independent evidence, so an interval from all rows would be too narrow.
         observed = f"{evaluation.coverage.value:.3f} on {rows}, {thinned} on one row of each of {thinned.n} groups"
+    unit, over = evaluation.cost_unit, evaluation.over_nominal
+    realised, difference = amount(evaluation.realised_cost, unit), f"{over.value:+.4g} ± {over.standard_error:.2g}"
     return [
         ("coverage", f"promised {evaluation.promised:.6g}, observed {observed}"),
         *_held_lines(evaluation),
         *_unbounded_lines(evaluation),
-        ("cost", f"bound {_estimate(evaluation.worst_case_cost)}, realised {evaluation.realised_cost}"),
-        ("regret", f"{evaluation.regret} above the best decision in hindsight"),
-        (
-            "vs nominal",
-            f"{_signed(evaluation.over_nominal.value)} ± {evaluation.over_nominal.standard_error:.2g} "
-            "against trusting the prediction",
-        ),
+        ("cost", f"bound {amount(_estimate(evaluation.worst_case_cost), unit)}, realised {realised}"),
+        ("regret", f"{amount(evaluation.regret, unit)} above the best decision in hindsight"),
+        ("vs nominal", f"{amount(difference, unit)} against trusting the prediction"),
     ]
 
 
@@ -219,7 +218,3 @@ def _estimate(estimate: Estimate) -> str:
     # A bound that is the same for all rows has no error worth telling.
     is_constant = estimate.standard_error <= 1e-9 * abs(estimate.value)
     return f"{estimate.value:.4g}" if is_constant else str(estimate)
-
-
-def _signed(value: float) -> str:
-    return f"{value:+.4g}"

@@ -27,6 +27,7 @@ from polyhedge.cli.common import (
 from polyhedge.cli.fresh import sources_in_words
 from polyhedge.cli.models import SignKey
 from polyhedge.cli.output import say
+from polyhedge.cli.solving import Solving
 from polyhedge.columns import PREDICTORS
 from polyhedge.tables.options import TableOptions
 
@@ -119,6 +120,7 @@ def fit(
     seed: Annotated[int, typer.Option(min=0, help="Seed of the split, the predictor and the learner.")] = 0,
     sign: SignKey = None,
     reading: Reading,
+    solving: Solving,
     as_json: AsJson = False,
 ) -> None:
     """Learn from a table what to decide and what it will cost at most, and save the model.
@@ -130,6 +132,7 @@ def fit(
     Example: polyhedge fit --data history.csv --outcomes heating_load,cooling_load --problem problem.toml --alpha 0.1
     --out model.polyhedge
     """
+    solving.begin()
     if out.is_dir():
         raise ValueError(f"{out} is a folder. Name the file in it, for example {out / ('model' + _MODEL_SUFFIX)}.")
     check_writable(out)

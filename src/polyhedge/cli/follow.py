@@ -21,6 +21,7 @@ from polyhedge.cli.common import (
 )
 from polyhedge.cli.fresh import fresh_rows
 from polyhedge.cli.models import ModelFile, Opening
+from polyhedge.cli.solving import Solving
 from polyhedge.row_keys import row_keys
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ def update(
     parameter: Parameter = None,
     opening: Opening,
     reading: Reading,
+    solving: Solving,
     as_json: AsJson = False,
 ) -> None:
     """Note outcomes that became known, and say whether the promise still holds.
@@ -66,6 +68,7 @@ def update(
 
     Example: polyhedge update model.polyhedge today.csv --key id
     """
+    solving.begin()
     decider, kept = opening.model_and_record(model)
     table = reading.table(data)
     names = keys_of(table, key)
@@ -101,7 +104,8 @@ def monitor(
     if page is not None:
         from polyhedge.report import followed_report
 
-        text = followed_report(f"Bounds of {model.name}", found, outcomes.history(), now.radii.radius)
+        unit = (now.problem.units or {}).get("cost", "")
+        text = followed_report(f"Bounds of {model.name}", found, outcomes.history(), now.radii.radius, unit)
         replace_file(page, text.encode())
     _tell(now, found, as_json, {} if page is None else {"page": str(page)})
 

@@ -27,6 +27,7 @@ from polyhedge.cli.common import (
 from polyhedge.cli.fresh import beside_in, check_any, prints_of, seen_before, sources_in, with_rows
 from polyhedge.cli.models import ModelFile, Opening, SignKey
 from polyhedge.cli.output import say
+from polyhedge.cli.solving import Solving
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -53,6 +54,7 @@ def recalibrate(
     opening: Opening,
     sign: SignKey = None,
     reading: Reading,
+    solving: Solving,
     as_json: AsJson = False,
 ) -> None:
     """Set the size of the set anew from fresh rows, for example after a change; its shape stays.
@@ -62,6 +64,7 @@ def recalibrate(
 
     Example: polyhedge recalibrate model.polyhedge fresh.csv --out model.polyhedge
     """
+    solving.begin()
     import numpy as np
 
     check_writable(out)
@@ -103,6 +106,7 @@ def refresh(
     opening: Opening,
     sign: SignKey = None,
     reading: Reading,
+    solving: Solving,
     as_json: AsJson = False,
 ) -> None:
     """Fit the predictor and the plan on newer rows, and set the bound from other newer rows; all choices stay.
@@ -114,6 +118,7 @@ def refresh(
 
     Example: polyhedge refresh model.polyhedge newer.csv --out refreshed.polyhedge
     """
+    solving.begin()
     import numpy as np
 
     check_writable(out)

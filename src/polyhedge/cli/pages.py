@@ -32,6 +32,7 @@ from polyhedge.cli.models import (
     opened,
 )
 from polyhedge.cli.output import say
+from polyhedge.cli.solving import Solving
 
 if TYPE_CHECKING:
     from polyhedge._validation import Array
@@ -64,6 +65,7 @@ def report(
     parameter: Parameter = None,
     opening: Opening,
     reading: Reading,
+    solving: Solving,
     as_json: AsJson = False,
 ) -> None:
     """Write one HTML page that needs no network: of a study's results, or of a model.
@@ -75,6 +77,7 @@ def report(
 
     Example: polyhedge report model.polyhedge --data fresh.csv --out model.html
     """
+    solving.begin()
     if path.is_dir():
         _check_study_options(data, title)
         with progress("writing the page"):
@@ -169,6 +172,7 @@ def plot(
     parameter: Parameter = None,
     opening: Opening,
     reading: Reading,
+    solving: Solving,
     as_json: AsJson = False,
 ) -> None:
     """Draw a model's set over residuals, what more certainty would cost, or what is decided where.
@@ -177,6 +181,7 @@ def plot(
 
     Example: polyhedge plot model.polyhedge map fresh.csv --features area,height --out map.svg
     """
+    solving.begin()
     if out.suffix.lower() not in _SUFFIXES:
         raise ValueError(f"--out must end in {', '.join(_SUFFIXES)}, got {out.name!r}.")
     check_writable(out)

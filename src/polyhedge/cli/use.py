@@ -40,6 +40,7 @@ from polyhedge.cli.fresh import (
 )
 from polyhedge.cli.models import MaxBytes, ModelFile, Opening, VerifyKey, opened
 from polyhedge.cli.output import say, say_csv
+from polyhedge.cli.solving import Solving
 from polyhedge.io.archive import MAX_BYTES
 
 if TYPE_CHECKING:
@@ -73,6 +74,7 @@ def decide(
     parameter: Parameter = None,
     opening: Opening,
     reading: Reading,
+    solving: Solving,
     as_json: AsJson = False,
 ) -> None:
     """Decide for new rows: one decision a row, in the same order, with the most it will cost.
@@ -89,6 +91,7 @@ def decide(
 
     Example: polyhedge decide model.polyhedge new.csv --out decisions.csv
     """
+    solving.begin()
     import numpy as np
 
     target = None if out == "-" else tables.check_target(out)
@@ -185,6 +188,7 @@ def evaluate(
     parameter: Parameter = None,
     opening: Opening,
     reading: Reading,
+    solving: Solving,
     as_json: AsJson = False,
 ) -> None:
     """Compare promise and reality on rows that the model has not seen.
@@ -195,6 +199,7 @@ def evaluate(
 
     Example: polyhedge evaluate model.polyhedge fresh.csv --by season
     """
+    solving.begin()
     import numpy as np
 
     from polyhedge.metrics import by_group, level_of_each

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from polyhedge._text import with_unit
 from polyhedge.data import take_rows
 from polyhedge.estimator import RobustDecider
 from polyhedge.problems.in_words import formulas_by_name, units_in_words
@@ -40,13 +41,14 @@ def decided_rows(decider: RobustDecider, held_out: HeldOut) -> list[Block]:
     decisions = decider.model_.decide(X, values)
     names = [str(name) for name in getattr(X, "columns", ())][:_FEATURES]
     inputs = {name: value for name, value in list(values.items())[:_FEATURES] if value.ndim == 1}
-    decided = list(decider.problem_.decision_names)[:_DECISIONS]
+    decided, units = list(decider.problem_.decision_names)[:_DECISIONS], decider.problem_.units or {}
     columns = [
         Column("row"),
-        *(Column(name, "known") for name in [*names, *inputs]),
-        *(Column(name, "decided") for name in decided),
-        Column("costs at most", "promised"),
-        Column("cost that came", "observed"),
+        *(Column(name, "known") for name in names),
+        *(Column(with_unit(name, units.get(name)), "known") for name in inputs),
+        *(Column(with_unit(name, units.get(name)), "decided") for name in decided),
+        Column(with_unit("costs at most", units.get("cost")), "promised"),
+        Column(with_unit("cost that came", units.get("cost")), "observed"),
     ]
     labels = list(X.index) if hasattr(X, "index") else list(range(n))
     z = decisions.z.reshape(n, -1)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from polyhedge._text import amount, with_unit
 from polyhedge._validation import Array
 from polyhedge.estimator import RobustDecider
 from polyhedge.metrics import Evaluation, Proportion, RowMeasures, estimate
@@ -76,15 +77,15 @@ def observe(
 
 def observed_blocks(held_out: HeldOut) -> list[Block]:
     """A table of the three ways to decide, and the bounds against what came."""
-    level = 100 * held_out.evaluation.promised
+    level, unit = 100 * held_out.evaluation.promised, held_out.evaluation.cost_unit
     costs = held_out.costs
     rows = [_row(name, cost, costs["Knowing the outcome"], level) for name, cost in costs.items()]
     columns = [
         Column("how it is decided"),
-        Column("mean cost"),
-        Column("regret"),
-        Column(f"cost on a bad day ({level:.3g} % quantile)"),
-        Column("highest cost"),
+        Column(with_unit("mean cost", unit)),
+        Column(with_unit("regret", unit)),
+        Column(with_unit(f"cost on a bad day ({level:.3g} % quantile)", unit)),
+        Column(with_unit("highest cost", unit)),
     ]
     note = (
         "± standard error. Regret: mean cost above what knowing the outcome would have cost. What a robust decision "
@@ -147,11 +148,14 @@ def _sentence(held_out: HeldOut) -> str:
     groups = f" {evidence_in_words(held_out)}" if held_out.has_groups else ""
     within = f"{inside} of the outcomes lay inside their set, and " if held_out.has_set else ""
     rows = "rows" if not found.without_bound > 0 else "rows with a bound"
+    bound, came, premium = (
+        amount(each, found.cost_unit) for each in (found.worst_case_cost, found.realised_cost, found.premium)
+    )
     return (
         f"On {n} {rows} that the model had not seen, {within}{held} of the "
         f"rows cost at most their bound.{_constraints_in_words(found)}{groups} "
-        f"The bound was {found.worst_case_cost} in the mean, the cost that came {found.realised_cost}. "
-        f"The bound lies {found.premium} above the cost if the prediction were true."
+        f"The bound was {bound} in the mean, the cost that came {came}. "
+        f"The bound lies {premium} above the cost if the prediction were true."
     )
 
 

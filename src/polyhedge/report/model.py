@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from polyhedge import __version__
+from polyhedge._text import amount, with_unit
 from polyhedge._validation import Array
 from polyhedge._versions import versions
 from polyhedge.data import take_rows
@@ -158,7 +159,7 @@ def _short(decider: RobustDecider, held_out: HeldOut | None, n_units: int) -> li
     if held_out is None:
         return [Cards(cards), Missing("Nothing was observed yet: no held-out rows were given.", _COMMAND)]
     found = held_out.evaluation
-    n, evidence = found.coverage.n, held_out.evidence
+    n, evidence, unit = found.coverage.n, held_out.evidence, found.cost_unit
     low, high = (_percent(value) for value in (evidence.low, evidence.high))
     alone = f" by one row of each of {evidence.n} groups" if held_out.has_groups else ""
     interval = f"of {n} held-out rows; 95 % interval {low} to {high}{alone}"
@@ -167,8 +168,8 @@ def _short(decider: RobustDecider, held_out: HeldOut | None, n_units: int) -> li
     else:
         cards.append(Card("Bound held", _percent(found.promise_held.value), interval))
     cards += [
-        Card("Mean cost bound", _number(found.worst_case_cost.value), "known before the outcome"),
-        Card("Mean realised cost", _number(found.realised_cost.value), _against_nominal(held_out)),
+        Card("Mean cost bound", amount(_number(found.worst_case_cost.value), unit), "known before the outcome"),
+        Card("Mean realised cost", amount(_number(found.realised_cost.value), unit), _against_nominal(held_out)),
     ]
     return [Cards(cards), Text(_verdict(decider, held_out, n_units))]
 
@@ -330,7 +331,9 @@ def _frontier(decider: RobustDecider) -> Table:
         f"This plan was made with caution {decider.plan_.caution:g}. The figures are judged on training and learning "
         "rows, each by rules that had not seen it; none is calibrated, so that a caution may be chosen by them."
     )
-    columns = [Column("caution"), Column("best rule", is_text=True), Column("judged bound"), Column("judged mean cost")]
+    unit = (decider.problem_.units or {}).get("cost")
+    judged = [Column(with_unit(head, unit)) for head in ("judged bound", "judged mean cost")]
+    columns = [Column("caution"), Column("best rule", is_text=True), *judged]
     return Table("Bound against mean cost", columns, rows, note)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from polyhedge._text import with_unit
 from polyhedge._validation import Array
 from polyhedge.backtesting import Backtest, in_days
 from polyhedge.following import Followed
@@ -24,7 +25,9 @@ _WINDOW = 50
 _WIDE = (8.4, 3.4)
 
 
-def followed_report(title: str, found: Followed, history: Sequence[LoggedRow], radius: float) -> str:
+def followed_report(
+    title: str, found: Followed, history: Sequence[LoggedRow], radius: float, cost_unit: str = ""
+) -> str:
     """The page of a model whose outcomes are followed: coverage, alarm, bounds and costs in the order of the rows."""
     n, n_bounded, alarm = len(found.missed), int(found.has_bound.sum()), found.alarm
     of_rows = f"of {n} rows" if n == n_bounded else f"of {n_bounded} rows with a bound"
@@ -55,7 +58,7 @@ def followed_report(title: str, found: Followed, history: Sequence[LoggedRow], r
     sections = [Section("What came", said)]
     if n:
         sections.append(Section("Coverage over time", _coverage_picture(found)))
-        sections.append(Section("Bounds and costs over time", _cost_picture(history)))
+        sections.append(Section("Bounds and costs over time", _cost_picture(history, cost_unit)))
     lead = "What was promised, and what came, in the order in which outcomes became known."
     return Page(title, lead, sections).html()
 
@@ -81,7 +84,7 @@ def _coverage_picture(found: Followed) -> list[Block]:
     return draw(paint, "Share of the rows with a bound that were covered by what they were promised.", _WIDE)
 
 
-def _cost_picture(history: Sequence[LoggedRow]) -> list[Block]:
+def _cost_picture(history: Sequence[LoggedRow], unit: str) -> list[Block]:
     bound, cost = (
         np.array([np.nan if value is None else value for value in values], dtype=np.float64)
         for values in ([row.cost_bound for row in history], [row.cost for row in history])
@@ -94,15 +97,16 @@ def _cost_picture(history: Sequence[LoggedRow]) -> list[Block]:
             )
         ]
     caption = "What each decision was said to cost at most, and what it came to cost. Crosses lie above their bounds."
-    return draw(lambda ax: _paint_costs(ax, np.arange(1, len(bound) + 1), bound, cost), caption, _WIDE)
+    place = np.arange(1, len(bound) + 1)
+    return draw(lambda ax: _paint_costs(ax, place, bound, cost, "outcomes known", unit), caption, _WIDE)
 
 
-def _paint_costs(ax: Any, place: Any, bound: Array, cost: Array, label: str = "outcomes known") -> None:
+def _paint_costs(ax: Any, place: Any, bound: Array, cost: Array, label: str, unit: str) -> None:
     ax.plot(place, bound, color=BLUE, linewidth=1.0, label="bound, known before")
     ax.plot(place, cost, color=GREY, linewidth=0.8, marker=".", markersize=3, label="cost that came")
     broken = cost > bound
     ax.plot(np.asarray(place)[broken], cost[broken], color=RED, linestyle="", marker="x", label="above its bound")
-    ax.set(xlabel=label, ylabel="cost")
+    ax.set(xlabel=label, ylabel=with_unit("cost", unit))
     tidy(ax)
 
 
@@ -115,7 +119,8 @@ def backtest_report(found: Backtest, title: str = "Promise and reality over hist
         Card("worst period", f"{worst.coverage:.3f}", f"from {in_days(worst.start)}, {worst.n} rows"),
         Card("rows without a bound", str(sum(period.n_without_bound for period in periods))),
     ]
-    columns = ["from", "rows", "covered", "mean bound", "mean cost", "without a bound", "radius"]
+    costs = [with_unit(head, found.cost_unit) for head in ("mean bound", "mean cost")]
+    columns = ["from", "rows", "covered", *costs, "without a bound", "radius"]
     rows = [
         [
             Cell(in_days(p.start), float(k)),
@@ -157,7 +162,8 @@ def _period_coverage(found: Backtest) -> list[Block]:
 def _period_costs(found: Backtest) -> list[Block]:
     bound, cost = (np.array([getattr(p, name) for p in found.periods]) for name in ("cost_bound", "realised"))
     caption = "Mean bound and mean cost of each period."
-    return draw(lambda ax: _paint_costs(ax, _places(found), bound, cost, ""), caption, _WIDE)
+    unit = found.cost_unit
+    return draw(lambda ax: _paint_costs(ax, _places(found), bound, cost, "", unit), caption, _WIDE)
 
 
 def _places(found: Backtest) -> list[Any]:

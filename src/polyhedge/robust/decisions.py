@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Self, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
 from polyhedge._frames import as_frame, as_html, distinct_names
+from polyhedge._text import amount, with_unit
 from polyhedge._validation import Array, Indices
 from polyhedge.problems.layout import Layout
 from polyhedge.robust.along_segment import BLOCK
@@ -24,6 +25,8 @@ class Labels:
 
     `index` labels the rows (None: 0, 1, ...), `decisions` and `outcomes` name the columns, and `frame` is the library
     ("pandas", "polars" or "pyarrow") whose frame the caller gave. `promise` says how often bounds hold, in words.
+    `units` are those of decisions, outcomes and "cost" by name, where they are known: tables for readers show them,
+    frames have plain names.
     """
 
     decisions: tuple[str, ...]
@@ -31,6 +34,7 @@ class Labels:
     index: Any = None
     frame: str = "pandas"
     promise: str = ""
+    units: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -43,7 +47,7 @@ class Decision:
     cost_bound, worst_outcome, status, gap, detail : as in `Decisions`.
     label : what the row is called in the caller's frame; its position where it has no name.
     promise : how often the bound holds, in words; empty where nothing is promised.
-    names : of the entries of the decision; none where they have none.
+    names, units : of the entries of the decision; none where they have none.
     """
 
     z: Array
@@ -55,16 +59,20 @@ class Decision:
     label: Any
     promise: str = ""
     names: tuple[str, ...] = ()
+    units: Mapping[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
         if not np.isfinite(self.z).all():
             return f"{self.label}: no decision. {self.status}"
         z = f"z = {np.array2string(self.z, precision=4, suppress_small=True, separator=', ')}"
         if 0 < len(self.names) <= _FEW:
-            z = ", ".join(f"{name} = {value:.4g}" for name, value in zip(self.names, self.z.ravel(), strict=True))
+            values = [f"{value:.4g}" for value in self.z.ravel()]
+            told = [amount(value, self.units.get(name)) for name, value in zip(self.names, values, strict=True)]
+            z = ", ".join(f"{name} = {value}" for name, value in zip(self.names, told, strict=True))
         doubt = "" if self.status == Status.OPTIMAL else f" ({self.status.name.lower()}, gap {self.gap:.2g})"
         promise = f", {self.promise}" if self.promise else ""
-        return f"{self.label}: {z} costs at most {self.cost_bound:.4g}{promise}{doubt}"
+        bound = amount(f"{self.cost_bound:.4g}", self.units.get("cost"))
+        return f"{self.label}: {z} costs at most {bound}{promise}{doubt}"
 
 
 @dataclass(frozen=True)
@@ -165,6 +173,7 @@ class Decisions:
             label=i if self.labels is None or self.labels.index is None else self.labels.index[i],
             promise="" if self.labels is None else self.labels.promise,
             names=() if self.labels is None else self.labels.decisions,
+            units={} if self.labels is None else self.labels.units,
         )
 
     def take(self, rows: Indices) -> Self:
@@ -232,7 +241,11 @@ class Decisions:
         if self.labels and self.labels.promise:
             said += f" Each costs at most its bound, {self.labels.promise}."
         more = f"{len(self) - _SHOWN} more rows: to_frame() has all." if len(self) > _SHOWN else ""
-        return as_html(said, self[:_SHOWN].to_frame("pandas"), more)
+        shown, labels = self[:_SHOWN].to_frame("pandas"), self.labels or _numbered(self)
+        told = labels.outcomes if self.expected_cost is None else ("cost",)
+        whose = (*labels.decisions, "cost", *told, *("",) * 2)  # status and note have no unit
+        shown.columns = [with_unit(*head) for head in zip(shown.columns, map(labels.units.get, whose), strict=True)]
+        return as_html(said, shown, more)
 
     def __len__(self) -> int:
         return len(self.cost_bound)

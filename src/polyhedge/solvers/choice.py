@@ -96,6 +96,10 @@ class Solver:
         finally:
             _IN_FORCE.reset(token)
 
+    def keep_in_force(self) -> None:
+        """The same until the present context (`contextvars`) ends, for whoever made one."""
+        _IN_FORCE.set(self)
+
 
 def _check_highs(options: Mapping[str, Any]) -> None:
     if not options:

@@ -1,0 +1,142 @@
+"""On the command line a solver can be chosen where one must, and tables for readers show units where there are any."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import polyhedge as ph
+from polyhedge.solvers.choice import solver_in_force
+from shared import run
+
+PROBLEM = """\
+kind = "newsvendor"
+outcomes = ["rolls"]
+decisions = ["bake"]
+overage = [1.0]
+underage = [4.0]
+units = { cost = "EUR", rolls = "pieces", bake = "trays" }
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("units")
+    (made / "problem.toml").write_text(PROBLEM)
+    rng = np.random.default_rng(0)
+    for name, n in (("history", 200), ("fresh", 60)):
+        a = rng.normal(size=n).round(6)
+        frame = pd.DataFrame({"a": a, "town": rng.choice(["Bern", "Oslo"], n), "rolls": 30 + a + rng.normal(size=n)})
+        frame.to_csv(made / f"{name}.csv", index=False)
+    fixed = ("--problem", made / "problem.toml", "--predictor", "linear", "--guarantee", "outcome", "--features", "a")
+    done = run("fit", "--data", made / "history.csv", "--out", made / "model.polyhedge", *fixed)
+    assert done.exit_code == 0, done.output
+    assert "EUR" in done.stdout
+    return made
+
+
+class TestSolver:
+    """--solver and --solver-option."""
+
+    @pytest.fixture
+    def seen(self, monkeypatch: pytest.MonkeyPatch) -> list:
+        """What is asked of solvers wherever a row is decided."""
+        found: list = []
+        decide = ph.model.Model.decide
+
+        def spy(*given: object, **named: object) -> object:
+            found.append(solver_in_force())
+            return decide(*given, **named)
+
+        monkeypatch.setattr(ph.model.Model, "decide", spy)
+        return found
+
+    def test_what_is_asked_is_in_force_for_one_command_and_no_longer(self, folder: Path, seen: list) -> None:
+        given = ("decide", folder / "model.polyhedge", folder / "fresh.csv", "--out", folder / "out.csv")
+        options = ("time_limit=7", "highs.mip_rel_gap=1e-4", "clarabel.max_iter=500", "highs.presolve=off")
+        asked = [word for option in options for word in ("--solver-option", option)]
+        assert run(*given, *asked).exit_code == 0
+        expected = ph.Solver(time_limit=7, highs={"mip_rel_gap": 1e-4, "presolve": "off"}, clarabel={"max_iter": 500})
+        assert seen == [expected]
+        assert run(*given).exit_code == 0
+        assert seen[1] == solver_in_force() == ph.Solver()
+
+    @pytest.mark.needs("pyscipopt")
+    def test_options_of_a_back_end_reach_it(self, folder: Path, seen: list) -> None:
+        given = ("decide", folder / "model.polyhedge", folder / "fresh.csv", "--out", folder / "out.csv")
+        assert run(*given, "--solver", "scip", "--solver-option", "limits/time=60").exit_code == 0
+        assert seen[0].backend == "scip"
+        assert seen[0].options == {"scip_params": {"limits/time": 60}}
+
+    @pytest.mark.parametrize(
+        ("asked", "said"),
+        [
+            (("--solver", "excel"), "backend must be one of 'auto', 'scip'"),
+            (("--solver-option", "mip_rel_gap=1"), "name whose option it is with --solver"),
+            (("--solver-option", "highs.speed=1"), "HiGHS has no option 'speed'"),
+            (("--solver-option", "time_limit"), "must be KEY=VALUE, such as highs.mip_rel_gap=1e-4, got 'time_limit'"),
+            (("--solver-option", "time_limit=soon"), "time_limit must be a positive number of seconds"),
+        ],
+    )
+    def test_what_no_solver_knows_is_refused_before_anything_is_read(self, asked: tuple, said: str) -> None:
+        done = run("decide", "no.polyhedge", "no.csv", "--out", "no.csv", *asked)
+        assert done.exit_code == 2
+        assert said in done.stderr
+
+    @pytest.mark.parametrize(
+        "command", ["fit", "decide", "evaluate", "recalibrate", "refresh", "update", "report", "plot"]
+    )
+    def test_every_command_that_decides_takes_it(self, command: str) -> None:
+        shown = run(command, "--help").stdout
+        assert "--solver NAME" in " ".join(shown.split())
+        assert "--solver-option" in shown
+
+
+class TestUnits:
+    """Frames and files have plain names; what is read by people has units."""
+
+    def test_texts_and_notebooks_show_them_and_frames_do_not(self, folder: Path) -> None:
+        decider, fresh = ph.load(folder / "model.polyhedge"), pd.read_csv(folder / "fresh.csv")
+        decisions = decider.decide(fresh)
+        assert "trays costs at most" in str(decisions[0])
+        assert " EUR, " in str(decisions[0])
+        for head in ("bake [trays]", "cost_bound [EUR]", "worst_rolls [pieces]"):
+            assert f"<th>{head}</th>" in decisions._repr_html_()
+        assert decisions.to_frame().columns[:3].tolist() == ["bake", "cost_bound", "worst_rolls"]
+        found = decider.evaluate(fresh, fresh[["rolls"]], by="town")
+        assert str(found).count(" EUR") == 7  # five figures, and the cost of each of two towns
+        assert "<th>regret [EUR]</th>" in found._repr_html_()
+        assert "regret" in found.to_frame().index
+        planned = ph.robust.Decisions(
+            decisions.flat, decisions.cost_bound, decisions.worst_outcome, decisions.active_facets, decisions.status,
+            decisions.gap, decisions.layout, labels=decisions.labels, expected_cost=decisions.cost_bound,
+        )  # fmt: skip
+        assert "<th>expected_cost [EUR]</th>" in planned._repr_html_()
+
+    def test_commands_and_pages_show_them_and_files_do_not(self, folder: Path) -> None:
+        done = run("evaluate", folder / "model.polyhedge", folder / "fresh.csv", "--by", "town")
+        assert "realised [EUR]" in done.stdout
+        assert "EUR above the best decision in hindsight" in done.stdout
+        page = folder / "page.html"
+        done = run("report", folder / "model.polyhedge", "--data", folder / "fresh.csv", "--out", page)
+        assert done.exit_code == 0, done.output
+        for head in ("mean cost [EUR]", "bake [trays]", "costs at most [EUR]"):
+            assert head in page.read_text()
+        run("decide", folder / "model.polyhedge", folder / "fresh.csv", "--out", folder / "out.csv")
+        assert pd.read_csv(folder / "out.csv").columns[:2].tolist() == ["bake", "cost_bound"]
+
+    def test_backtests_show_them(self, folder: Path) -> None:
+        problem, history = ph.problems.from_toml(folder / "problem.toml"), pd.read_csv(folder / "history.csv")
+        decider = ph.RobustDecider(problem, learner=ph.learners.OneSidedBox(), random_state=0)
+        found = ph.backtest(decider, history[["a"]], history[["rolls"]], every=50)
+        assert "realised [EUR]" in str(found)
+        assert "<th>cost_bound [EUR]</th>" in found._repr_html_()
+        assert "cost_bound" in found.to_frame().columns
+
+    def test_problems_without_units_are_shown_as_ever(self) -> None:
+        decisions = ph.robust.decide(ph.problems.simplex_linear([0.0, 0.0]), ph.Box([1.0, 1.0]), 0.5, np.zeros((1, 2)))
+        assert "<th>z_1</th>" in decisions._repr_html_()
+        assert "[" not in str(decisions[0]).partition("costs")[2]
