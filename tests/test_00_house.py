@@ -6,6 +6,7 @@ import ast
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -19,6 +20,8 @@ import polyhedge_study
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "src" / "polyhedge"
+NUMBERS = (ast.Constant, ast.Tuple, ast.UnaryOp, ast.BinOp, ast.operator, ast.unaryop, ast.expr_context)
+NUMBER_LINE = re.compile(r"^[A-Z_, ]+( = |: ).*\d")
 
 ORDER = (
     "data",
@@ -249,3 +252,28 @@ def test_no_learner_asks_a_problem_for_what_its_structure_says() -> None:
     guilty = [str(path.relative_to(PACKAGE)) for path in MODULES if "learners" in path.parts]
     guilty = [name for name in guilty if asked.search((PACKAGE / name).read_text(encoding="utf-8"))]
     assert guilty == []
+
+
+def numeric_constants(path: Path) -> Iterator[tuple[ast.stmt, ast.stmt | None]]:
+    """Constants of a module that are numbers, each with the statement after it."""
+    body = ast.parse(path.read_text(encoding="utf-8")).body
+    for node, after in zip(body, [*body[1:], None], strict=True):
+        value = node.value if isinstance(node, (ast.Assign, ast.AnnAssign)) else None
+        parts = () if value is None else tuple(ast.walk(value))
+        numbers = [part for part in parts if isinstance(part, ast.Constant) and type(part.value) in (int, float)]
+        if numbers and all(isinstance(part, NUMBERS) for part in parts):
+            yield node, after
+
+
+def test_a_number_has_its_reason_beside_it() -> None:
+    bare = []
+    for path in sorted(PACKAGE.rglob("*.py")):
+        lines = path.read_text(encoding="utf-8").splitlines()
+        for node, after in numeric_constants(path):
+            own = lines[node.lineno - 1 : node.end_lineno]
+            # One reason may do for several constants below it.
+            above = next((line for line in reversed(lines[: node.lineno - 1]) if not NUMBER_LINE.match(line)), "")
+            is_documented = isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)
+            if not (is_documented or above.startswith("#") or "#" in "".join(own)):
+                bare.append(f"{path.name}:{node.lineno}: {own[0]}")
+    assert not bare

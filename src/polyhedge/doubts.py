@@ -33,6 +33,7 @@ FALSE_ALARMS = 0.01
 _NOTABLE_TIES = 0.05
 _MOST_CATEGORIES = 30
 """A column of more names rows rather than kinds of rows."""
+# A coverage that one model in twenty misses by more than this is worth a sentence.
 _NOTABLE_SPREAD = 0.05
 
 

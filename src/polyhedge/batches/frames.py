@@ -18,6 +18,7 @@ from polyhedge.problems.checks import check_outcomes
 from polyhedge.problems.names import order_outcomes
 from polyhedge.solvers.choice import Solver, solver_in_force
 
+# Each pass over a frame narrows the radius 4096-fold, for one small array a part.
 _BINS = 4096
 _FEW = 1_000_000
 """So many scores may travel to the caller; more are narrowed down by counting where they are."""

@@ -16,6 +16,7 @@ from polyhedge._validation import check_count
 from polyhedge.batches.rows import check_parameters, decide_rows, empty_result, model_of, parameter_columns, require
 from polyhedge.model import Model
 
+# Large enough that a block costs no more than its rows, small enough for a few hundred megabytes with many columns.
 _BLOCK = 131_072
 
 

@@ -14,6 +14,7 @@ from polyhedge.calibration.radii import Rows
 from polyhedge.calibration.rank import minimum_samples
 from polyhedge.calibration.weighted_rank import WeightedScores
 
+# Sums of thousands of weights differ by rounding; a promise does not hang on a millionth.
 _ROUNDING = 1e-6
 
 

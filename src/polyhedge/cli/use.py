@@ -53,7 +53,9 @@ if TYPE_CHECKING:
     from polyhedge.sets import Volume
     from polyhedge.tables import FitRecord, Table
 
+# Lines that a reader takes in; more are the sign of a column that names rows.
 _MOST_GROUPS = 50
+# Below what solvers prove, so that nothing real is rounded away.
 _ROUNDING = 1e-9
 
 

@@ -13,6 +13,7 @@ from polyhedge._validation import Array
 
 __all__ = ["EnergyEfficiency", "load_energy_efficiency"]
 
+# Heating and cooling load, the last two columns.
 _N_OUTCOMES = 2
 
 

@@ -11,9 +11,13 @@ from polyhedge.data.energy import load_energy_efficiency
 
 __all__ = ["EXAMPLES", "ExampleTables", "make_example"]
 
+# A fifth of the buildings stays unseen, so that the promise can be checked.
 _N_FRESH_BUILDINGS = 40
+# Each building was simulated facing four ways: four near-copies.
 _ORIENTATIONS = 4
+# As many rows as fit on a screen.
 _N_NEW = 12
+# Enough rows for all four parts, and a fit within seconds.
 _N_DAYS = 500
 _SHOPS = ("airport", "centre", "station")
 

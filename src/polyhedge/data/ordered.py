@@ -18,6 +18,7 @@ from polyhedge.data.times import as_span, as_times, check_gap
 
 __all__ = ["GroupSplit", "TimeSplit"]
 
+# Train, learn, calibrate: as in `split_indices`.
 _SHARES = (0.5, 0.25, 0.25)
 
 

@@ -10,6 +10,7 @@ from polyhedge._validation import Array, as_finite, check_count, check_rng
 
 __all__ = ["make_synthetic", "mixing_matrix", "noise_scale", "synthetic_mean"]
 
+# The mixing matrix A for two outcomes, fitted to the rows that the paper prints.
 _BLOCK = ((0.26, 0.08), (0.08, 0.13))
 
 

@@ -15,11 +15,13 @@ from polyhedge._columns import is_missing
 _TEXT = re.compile(r"\s*(-?\d{1,30})\s*([A-Za-z]*)\s*")
 _ZONED = re.compile(r":\d\d.*(Z|[+-]\d\d(:?\d\d)?)\s*$")
 """The end of a text with an hour and a time zone."""
+# Times are counted in microseconds, as Python's own dates are.
 _SECOND = 10**6
 _UNITS = {"W": 604_800 * _SECOND, "D": 86_400 * _SECOND, "h": 3600 * _SECOND, "m": 60 * _SECOND, "s": _SECOND}
 _UNITS |= {"ms": 1000, "us": 1}
 _LONGEST = 2**62
 """Microseconds: a date and a length of time below have a sum."""
+# Months have no fixed length and are counted by the calendar.
 _MONTHS = {"M": 1, "Y": 12}
 
 

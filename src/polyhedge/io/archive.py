@@ -19,13 +19,16 @@ _PACKED_FREELY = 4
 """Up to one part in so many of `max_bytes`, it does not matter how small a file is; zeros pack a thousandfold."""
 _MOST_PACKED = 100
 """Beyond that, a file may unpack to so many times its size; forests and tables of numbers do to ten times."""
+# A model has some dozens of arrays, and a predictor's forest a few for each tree.
 _MAX_MEMBERS = 20_000
+# Two hundred bytes for each member.
 _MAX_DIRECTORY_BYTES = 4 * 2**20
 _DIGEST = "digest.txt"
 _SIGNATURE = "signature.json"
 _NAME = re.compile(r"(?:[a-z]+/)?[A-Za-z0-9_-]+\.(?:json|npy|txt)")
 _END_OF_DIRECTORY = struct.Struct("<4sHHHHIIH")
 _ZIP64_LOCATOR = b"PK\x06\x07"
+# Members are unpacked in parts of 64 KiB, so that one that lies about its size is caught early.
 _PART = 2**16
 
 

@@ -16,6 +16,7 @@ from polyhedge.sets import UncertaintySet
 from polyhedge.solvers.program import SolverError
 
 _DIGEST = re.compile("[0-9a-f]{64}")
+# What a stored objective may differ by from the one its bound is compared with.
 _ROUNDING = 1e-6
 _MOST_AXES = 16
 """Each costs two linear programs."""

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+# Two rows show whether a predictor gives a row of outcomes for each row of features.
 _N = 2
 
 

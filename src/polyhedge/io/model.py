@@ -35,11 +35,13 @@ from polyhedge.sets import UncertaintySet
 from polyhedge.solvers.program import Status
 
 FORMAT = "polyhedge model"
+# Formats 1 and 2 are still read.
 SCHEMA = 3
 _READABLE = (1, 2, 3)
 """Version 1 knows no spread, version 2 no predictors as plain data and one level for all radii: an older reader would
 decide wrongly, or not."""
 _PACKAGES = ("polyhedge", "numpy", "scipy", "scikit-learn", "cvxpy", "highspy", "clarabel", "skops")
+# A calibration a day for 27 years.
 _MAX_CALIBRATIONS = 10_000
 
 

@@ -12,7 +12,9 @@ from sklearn.pipeline import Pipeline
 
 from polyhedge.io.known import TYPES, name_of_function
 
+# More columns than any table that polyhedge reads; each costs memory before the first row comes.
 _MAX_COLUMNS = 100_000
+# The number of polynomial features grows with this power of the columns.
 _MAX_DEGREE = 10
 _MISSING = (float, int, str, type(None))
 

@@ -25,6 +25,7 @@ Key = str | Path | bytes
 
 _PURPOSE = b"polyhedge model file, signature 1\n"
 """Signed with the digest, so that a signature for something else never fits."""
+# A key has some hundred bytes; whatever is longer is none.
 _MOST_BYTES = 10_000
 
 

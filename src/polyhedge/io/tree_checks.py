@@ -12,6 +12,7 @@ from sklearn.tree._tree import NODE_DTYPE, Tree
 
 NODE_TYPES = (np.dtype(NODE_DTYPE), np.dtype(PREDICTOR_RECORD_DTYPE))
 """The nodes of a tree, and of a tree of histogram boosting, in the installed scikit-learn."""
+# scikit-learn's mark of a node without children, and words of 32 bits in its sets of 256 categories.
 _LEAF = -1
 _BITSET = 8
 MAX_TREE_DEPTH = 4096

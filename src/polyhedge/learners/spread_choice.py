@@ -33,6 +33,7 @@ __all__ = ["choose_spread", "learn_with_spread"]
 
 logger = logging.getLogger(__name__)
 
+# Leaves that follow the data and leaves that smooth; and the square root of a spread between none and all of it.
 _LEAVES = (5, 20)
 _POWERS = (0.5, 1.0)
 _N_FOLDS = 3

@@ -15,6 +15,7 @@ from polyhedge.sets import Polyhedron
 
 _FAR = 2.0
 """How many times as far as the largest residual closing facets stand: they hardly ever decide a score."""
+# Residuals that may be dropped together, where the first of them alone would gain nothing.
 _LOOK_AHEAD = 8
 _TILT = 0.5
 """Standard deviation of the logarithm by which costs of facets vary, so that trims differ from each other."""

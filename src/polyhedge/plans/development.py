@@ -23,6 +23,7 @@ from polyhedge.problems import DecisionProblem, NoSolutionError
 from polyhedge.regions import Grid, Guard, Path, Plan
 from polyhedge.robust import decide_knowing
 
+# Each predictor sees four fifths of the rows, and some rows are left to say how far it is off.
 _N_FOLDS, _ROWS_A_FOLD = 5, 10
 _FEW_ROWS = 5
 """Rows at which a problem is tried before plans are made: where none has a solution, the problem is at fault."""

@@ -17,6 +17,7 @@ from polyhedge.predictors import Predictor, out_of_fold
 
 _PARTS = 6
 """Rows are cut into so many equal parts, of which the first two are the first fold: a law needs some to begin with."""
+# The first rows have none before them: they predict one another in as few folds as keep most of them in use.
 _FOLDS_OF_FIRST = 3
 FEWEST_FORWARD = 150
 """Rows below which folds look both ways: predictors of a third of fewer say little about one of all."""

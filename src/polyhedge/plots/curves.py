@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
 __all__ = ["CostCurve", "cost_coverage", "cost_curve"]
 
+# Denser where promises are usually made.
 ALPHAS = (0.5, 0.4, 0.3, 0.25, 0.2, 0.15, 0.1, 0.075, 0.05, 0.025, 0.01)
+# The mean of 400 rows is known to a twentieth of their spread, finer than the curve is drawn.
 _MOST_ROWS = 400
 
 

@@ -18,7 +18,9 @@ import numpy as np
 import scipy.sparse as sp
 from cvxpy.atoms.atom import Atom
 
+# Far deeper than anything written by hand, and below Python's own limit of recursion.
 MAX_DEPTH = 200
+# A second's work; what is larger is written with matrices.
 MAX_NODES = 50_000
 MAX_SIZE = 1_000_000
 """Entries that one node of a tree may have; larger formulas cannot be solved anyway."""

@@ -32,6 +32,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "pos": cp.pos,
     "square": cp.square,
 }
+# Several pages of formula: longer ones are tables of numbers in disguise.
 _MAX_LENGTH = 20_000
 # Names that are no identifiers stand in backquotes, such as `Heating Load`.
 _QUOTED = re.compile("`([^`]*)`")

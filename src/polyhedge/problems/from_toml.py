@@ -28,6 +28,7 @@ _READY_MADE: dict[str, Callable[..., DecisionProblem]] = {
     for name in ("newsvendor", "portfolio", "simplex_linear", "simplex_newsvendor", "simplex_quadratic")
 }
 _SWITCHES = ("integer", "nonnegative_demand")
+# Entries of one variable: more are a matter for CVXPY itself.
 _MAX_ENTRIES = 10_000
 MAX_PAIRS = 1_000_000
 """Pairs of an outcome and a decision: every piece of the cost has a coefficient for each, which makes 8 MB."""

@@ -36,6 +36,7 @@ _ATTRIBUTES = ("nonneg", "nonpos", "pos", "neg", "boolean", "integer", "bounds")
 _OF_MATRICES = ("PSD", "NSD", "symmetric", "diag")
 """Attributes that parameters may have, too."""
 _CONES = ("zero", "nonneg", "soc", "psd", "exp", "pow")
+# The same limit as for problems in TOML files.
 _MAX_ENTRIES = 10_000
 _MAX_PRODUCTS = 4_000_000
 """Products of a decision and an outcome in one piece of a cost: 2000 of each."""

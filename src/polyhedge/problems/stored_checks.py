@@ -26,7 +26,9 @@ _SCALES = (0.0, 0.1, 1.0, 10.0, 1000.0)
 """Sizes of outcomes: pieces differ far from zero, constants near it."""
 _N_DECISIONS = 3
 """Each costs two or more solves of the feasible set."""
+# Seconds of a solve in a check: loading as a whole must take no longer than two.
 _TIME_LIMIT = 1.0
+# The compiled and the written cost are sums of the same terms in another order.
 _EXACT = 1e-9
 _SOLVED = 1e-4
 """Solvers stop at 1e-8 of a program's own units, which may be far from those of a value."""

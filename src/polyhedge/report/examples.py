@@ -18,6 +18,7 @@ from polyhedge.tables import take_parameters
 
 __all__ = ["decided_rows", "formulas", "predictor_name"]
 
+# What fits the width of a page; the table says that there are more.
 _ROWS, _FEATURES, _DECISIONS = 5, 4, 6
 
 

@@ -22,6 +22,7 @@ __all__ = ["backtest_report", "followed_report"]
 
 _WINDOW = 50
 """Rows of the moving share: with fewer, one miss in ten rows would look like a change."""
+# Inches: the whole width of the page.
 _WIDE = (8.4, 3.4)
 
 

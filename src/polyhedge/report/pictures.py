@@ -20,7 +20,9 @@ from polyhedge.report.figures import Drawing, Figures, as_svg, settings_for_page
 
 __all__ = ["bound_picture", "curve_picture", "draw", "set_pictures"]
 
+# Each dot is a line in the page's own code.
 _MOST_DOTS = 1500
+# One row of pictures.
 _MOST_PAIRS = 3
 
 

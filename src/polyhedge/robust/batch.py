@@ -29,18 +29,25 @@ from polyhedge.solvers.program import Solution
 Progress = Callable[[int, int], None]
 """Called with the number of contexts decided so far and the number of all."""
 
+# Below this, setting up the engine costs more than solving row by row.
 WORTH_A_POOL = 64
 _PROVEN, _TIGHT = 1e-8, 1e-6
 """In units of the program's frame."""
+# Few rows first, to fill the pool; later ones in large blocks, four times as many each time.
 _FIRST_CHUNK, _CHUNK = 256, 65_536
+# Rows of one worker's task: some milliseconds of work.
 _TASK = 8192
+# A pool is searched for each row, so it must fit the cache and be worth its search.
 _POOL_BYTES, _POOL_SIZE = 32e6, 4096
+# Regions that a young pool takes in although few contexts share them: neighbours are reached from them by few pivots.
 _ANCHORS = 256
 _SHARED = 4
 """Contexts of a chunk that must share an active set for it to join a pool that has its anchors."""
 _WORTH = 12
 """Contexts that must fall into a region for it to be worth making."""
+# Entries of one matrix product: 16 MB.
 _BLOCK = 2**21
+# Inequalities of a program whose sides all move: its tableau is dense and grows with their square.
 _MOST_PAIRS = 400
 
 

@@ -20,6 +20,7 @@ from polyhedge.sets.protocol import Round
 from polyhedge.solvers.evidence import ROUNDING
 from polyhedge.solvers.program import TOLERANCE
 
+# What is not proven by then is reported with its gap.
 _MAX_CONES = 20_000
 
 

@@ -25,6 +25,7 @@ from polyhedge.sets.protocol import (
 )
 from polyhedge.solvers.program import Cone, ConicForm
 
+# What rounding makes of a product of matrices that is symmetric in exact arithmetic.
 SYMMETRY_TOLERANCE = 1e-8
 
 

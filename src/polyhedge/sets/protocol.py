@@ -19,6 +19,7 @@ N_SAMPLES = 10_000
 SCORE_BLOCK = 32_768
 """Rows that are scored together: what is needed in between does not grow with their number."""
 
+# Exact by corners within milliseconds; beyond this a volume is sampled, and only on request.
 _QUICK_OUTCOMES, _QUICK_FACETS = 3, 256
 
 

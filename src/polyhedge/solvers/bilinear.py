@@ -33,7 +33,9 @@ GRACE = 10.0
 """Seconds after the time limit before a child that has not answered is ended."""
 
 _PACKAGES = {"scip": "pyscipopt", "gurobi": "gurobipy"}
+# Gurobi's code for a model that is too large for its free licence.
 _GUROBI_SIZE_LIMIT = 10010
+# Solvers write 1e20 for infinity.
 _INFINITE = 1e19
 _FEASIBLE = 1e-5
 """Share of its terms by which a row may be broken: ten times what SCIP and Gurobi are asked for."""

@@ -21,6 +21,7 @@ from polyhedge.solvers.linear import LinearSolver
 from polyhedge.solvers.program import TOLERANCE, Cone, ConicProgram, Solution, Status, status_at
 from polyhedge.solvers.scaling import Frame
 
+# Usual problems take fewer than twenty rounds of tangents.
 _MAX_ROUNDS = 200
 _TANGENT_BITS = 30
 """Bits after the point, in the program's own units, of where tangents touch: they miss 2^-60 of what they bound."""

@@ -8,6 +8,7 @@ from typing import Any
 
 __all__ = ["SHARES", "TableOptions"]
 
+# As `split_indices` deals rows, with a fifth kept to check the promise.
 SHARES = (0.4, 0.2, 0.2, 0.2)
 
 

@@ -25,6 +25,7 @@ _MISSING = ("", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "NULL", "null"
 _COMMA_NUMBER = re.compile(r"[+-]?\d+,\d+")
 _DOT_NUMBER = re.compile(r"[+-]?\d+\.\d+")
 _COMMA_CELL = r"^\s*[+-]?(?:\d+|\d{1,3}(?:\.\d{3})+)?(?:,\d+)?(?:[eE][+-]?\d+)?\s*$"
+# Enough lines to tell separator and decimal sign, and read at once.
 _SAMPLE_LINES = 200
 _EVERY_ROW = (
     "Every row needs as many values as the first line has names; put values that contain the separator in quotes, or "

@@ -22,6 +22,7 @@ from polyhedge.robust.levels import level_program
 from polyhedge.robust.parametric import ContextSolver
 from polyhedge.solvers.program import SolverError, Status
 
+# The closed form looks at every pair of pieces for each context.
 _FEW_PIECES = 16
 _VIOLATED = 1e-9
 """Violations below this share of the levels' unit are the solver's rounding."""

@@ -27,6 +27,7 @@ from polyhedge.solvers.program import Status
 
 logger = logging.getLogger(__name__)
 
+# Without pieces each of some hundred boxes takes a conic program a context.
 _FEW_CONTEXTS = 12
 
 

@@ -28,6 +28,7 @@ from polyhedge.sets import Polyhedron
 from polyhedge.solvers.program import Solution, Status
 from polyhedge.solvers.solve import solve
 
+# Corners double with each decision.
 MAX_CORNER_DECISIONS = 10
 
 

@@ -40,6 +40,7 @@ from polyhedge.solvers.program import Solution, Status
 
 logger = logging.getLogger(__name__)
 
+# A block of multipliers for each piece: the program is hopeless long before.
 MAX_PIECES = 64
 Contexts = str | int | Sequence[int] | Indices | None
 
