@@ -13,6 +13,7 @@ from polyhedge.learners.exact.fixed_directions import ReachCost
 from polyhedge.learners.exact.plane import FacetGradient
 from polyhedge.problems import DecisionProblem
 from polyhedge.robust.cut_reach import CutReach, Reach
+from polyhedge.robust.sharp_vertices import SharpVertices
 from polyhedge.sets import Polyhedron
 
 _WEIGHS = 1e-9
@@ -20,13 +21,19 @@ _WEIGHS = 1e-9
 
 
 def cut_gradient(
-    problem: DecisionProblem, cost: ReachCost, W: Array, q: Array, centers: Array, contexts: Indices
+    problem: DecisionProblem,
+    cost: ReachCost,
+    supports: SharpVertices,
+    W: Array,
+    q: Array,
+    centers: Array,
+    contexts: Indices,
 ) -> FacetGradient:
-    """Mean cost over the contexts, and its gradient; inf where a context has none."""
+    """Mean cost over the contexts, and its gradient; inf where a context has none. `supports` are of the whole set."""
     if problem.n_outcomes == 1:
         return _on_a_line(problem, cost, W[:, 0], q, centers[contexts, 0], contexts)
     form = Polyhedron.from_halfspaces(W, q).conic_form(0.0)
-    reach = CutReach(form, problem.structure.pieces.q, problem.support_rows)
+    reach = CutReach(form, problem.structure.pieces.q, problem.support_rows, supports(W, q))
     own = [reach.start() for _ in contexts]
     is_exact = reach.is_free(centers[contexts])
     due = np.tile(~np.isfinite(reach.free.values), (len(contexts), 1))

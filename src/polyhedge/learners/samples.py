@@ -20,7 +20,7 @@ from polyhedge.problems import DecisionProblem
 from polyhedge.problems.segment import Segment
 from polyhedge.robust import Counterpart, decide, decide_knowing
 from polyhedge.robust.batch import batch_engine
-from polyhedge.robust.support import maximise
+from polyhedge.robust.sharp_vertices import SharpVertices
 from polyhedge.sets import Polyhedron, UncertaintySet, facets_of
 
 _WORTH_A_BATCH = 8
@@ -101,7 +101,7 @@ class Samples:
             return segment_gradient(self._plane_segment, W, q, self.centers[contexts])
         if self._reach_cost is not None:
             if self.problem.structure.has_known_support:
-                return cut_gradient(self.problem, self._reach_cost, W, q, self.centers, contexts)
+                return cut_gradient(self.problem, self._reach_cost, self._supports, W, q, self.centers, contexts)
             return self._fixed_direction_gradient(self._reach_cost, W, q, contexts)
         counterpart = Counterpart(self.problem, Polyhedron.from_halfspaces(W, q), 0.0)
         centers = self.centers[contexts]
@@ -133,7 +133,7 @@ class Samples:
 
     def _fixed_direction_gradient(self, cost: ReachCost, W: Array, q: Array, contexts: Indices) -> FacetGradient:
         """The set matters only through its support along the cost's few directions."""
-        certificate = maximise(Polyhedron.from_halfspaces(W, q).conic_form(0.0), self.problem.structure.pieces.q)
+        certificate = self._supports(W, q)
         if not np.isfinite(certificate.values).all():
             return FacetGradient(np.inf, np.zeros_like(W), np.zeros_like(q))
         value, tangent = cost.tangent(certificate.values, contexts)
@@ -147,6 +147,11 @@ class Samples:
         if not is_fixed or problem.uncertain_rows or not problem.structure.is_continuous:
             return None
         return reach_cost(problem, self.centers)
+
+    @cached_property
+    def _supports(self) -> SharpVertices:
+        """Supports along the cost's fixed directions."""
+        return SharpVertices(self.problem.structure.pieces.q)
 
     @cached_property
     def _plane_segment(self) -> Segment | None:

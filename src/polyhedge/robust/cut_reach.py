@@ -39,12 +39,19 @@ class CutReach:
     form : the residual set, linear.
     directions : (L, d)
     support_rows : A, h of the known support {u : A u <= h}.
+    free : the reach of the whole set, where it is known.
     """
 
-    def __init__(self, form: ConicForm, directions: Array, support_rows: tuple[Array, Array]) -> None:
+    def __init__(
+        self,
+        form: ConicForm,
+        directions: Array,
+        support_rows: tuple[Array, Array],
+        free: SupportCertificate | None = None,
+    ) -> None:
         self.form, self.directions = form, directions
         self.A, self.h = support_rows
-        self.free: SupportCertificate = maximise(form, directions)
+        self.free = maximise(form, directions) if free is None else free
         self.at_points = self.free.points @ self.A.T
         self._solver: LinearSolver | None = None
 

@@ -128,11 +128,15 @@ class _SegmentReachCost:
         """The least maximum of each context and the weights of its pieces."""
         s = self._candidates(levels)
         parabola = self.base[0] + (self.base[1] + self.base[2] * s) * s
-        heights = levels[:, None, :] + s[..., None] * self.slopes
-        totals = parabola + heights.max(axis=2)
+        # Piece by piece: a maximum over a short last axis takes several times as long.
+        highest = levels[:, :1] + s * self.slopes[0]
+        for level, slope in zip(levels.T[1:], self.slopes[1:], strict=True):
+            np.maximum(highest, level[:, None] + s * slope, out=highest)
+        totals = parabola + highest
         best = totals.argmin(axis=1)
         rows = np.arange(len(levels))
-        return totals[rows, best], self._weights(heights[rows, best], s[rows, best])
+        s = s[rows, best]
+        return totals[rows, best], self._weights(levels + s[:, None] * self.slopes, s)
 
     def _proven(self, weights: Array, levels: Array) -> Array:
         """The least of the pieces' weighted mean over s: below F at every reach, whatever the weights are."""
