@@ -547,7 +547,7 @@ POWERS = [(2.0**20, 1.0, 1.0), (1.0, 2.0**-18, 1.0), ALL_AT_ONCE]
 @pytest.mark.parametrize("name", LEARNERS)
 @pytest.mark.parametrize("make", [in_two_parts, orders])
 def test_a_learned_set_is_the_same_to_the_last_bit_in_units_of_powers_of_two(name: str, make: Any) -> None:
-    residuals, centers = np.random.default_rng(1).normal(size=(2, 25, 2))
+    residuals, centers = np.random.default_rng(1).normal(size=(2, 15, 2))
 
     def learned(outcome: float, cost: float, decision: float) -> list[Any]:
         samples = outcome * residuals, outcome * centers
@@ -584,7 +584,7 @@ def test_a_learner_sees_the_same_numbers_in_every_unit(make: Any) -> None:
 
 @pytest.mark.parametrize("make", [in_two_parts, orders])
 def test_a_certificate_is_the_same_wherever_outcomes_lie_and_in_any_unit(make: Any) -> None:
-    residuals, centers = np.random.default_rng(2).normal(size=(2, 30, 2))
+    residuals, centers = np.random.default_rng(2).normal(size=(2, 16, 2))
     usual = ph.learners.lower_bound(ph.learners.Samples(residuals, centers, make(1.0, 1.0, 1.0), 0.2))
     for outcome, cost in ((1e8, 1.0), (1.0, 1e-6), (1e-6, 1e8)):
         found = ph.learners.lower_bound(

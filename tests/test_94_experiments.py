@@ -176,15 +176,15 @@ def theory(tmp_path_factory: pytest.TempPathFactory) -> tuple[TheoryRun, Path]:
     for name in ("n", "K", "d"):
         patch.setitem(REUSE, name, REUSE[name][:2])
     patch.setattr("polyhedge_study.theory_runs.GAP_SIZES", GAP_SIZES[:3])
-    coverage = run_coverage(6, folder, settings=POOL)
-    done = TheoryRun(POOL, coverage, run_reuse(2, folder, settings=POOL), run_gap(4, folder, settings=POOL))
+    coverage = run_coverage(4, folder, settings=POOL)
+    done = TheoryRun(POOL, coverage, run_reuse(2, folder, settings=POOL), run_gap(2, folder, settings=POOL))
     patch.undo()
     return done, folder
 
 
 def test_gap_is_the_sum_of_its_parts_and_learning_never_beats_the_oracle(theory) -> None:
     done, _ = theory
-    assert len(done.gap) == 12
+    assert len(done.gap) == 6
     for row in done.gap:
         assert row.gap == pytest.approx(row.learning_gap + row.calibration_gap)
         assert row.learning_gap >= -1e-4
