@@ -406,6 +406,9 @@ def members(rng: np.random.Generator, cone: Cone) -> np.ndarray:
     if cone.kind == "soc":
         tail = rng.normal(size=cone.size - 1)
         return np.append(np.linalg.norm(tail) + rng.exponential(), tail)
+    if cone.kind == "rotated":
+        tail, side = rng.normal(size=cone.size - 2), 0.1 + rng.exponential()
+        return np.append([side, float(tail @ tail) / side + rng.exponential()], tail)
     if cone.kind == "psd":
         root = rng.normal(size=(cone.size, 2))
         columns, rows = np.tril_indices(cone.size)
@@ -417,7 +420,7 @@ def members(rng: np.random.Generator, cone: Cone) -> np.ndarray:
     return np.array([abs(x), y, rng.uniform(-top, top)])
 
 
-CONES = [Cone("soc", 4), Cone("psd", 3), Cone("exp", 3), Cone("pow", 3, 0.3), Cone("pow", 3, 0.8)]
+CONES = [Cone("soc", 4), Cone("rotated", 5), Cone("psd", 3), Cone("exp", 3), Cone("pow", 3, 0.3), Cone("pow", 3, 0.8)]
 
 
 @pytest.mark.parametrize("cone", CONES, ids=str)

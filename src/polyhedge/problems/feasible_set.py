@@ -15,6 +15,7 @@ import scipy.sparse as sp
 from polyhedge._validation import Array, Indices, Mask
 from polyhedge.problems.written import substitute, substitute_in
 from polyhedge.solvers.program import Cone, ConicProgram
+from polyhedge.solvers.rotated import as_rotated, products, rotation, with_products
 
 _ATTRIBUTES_WITHOUT_CONSTRAINT = {"name", "value"}
 # CVXPY's canonicalisation keeps settings in module globals (before 1.9) and holds the interpreter all the while, so
@@ -178,9 +179,19 @@ def _conic_arrays(
     )
     columns = dict(data["param_prob"].var_id_to_col)
     if not parameters:
-        return program, columns, None
+        return with_products(program), columns, None
+    program, moved = _products_of_all(program, moved)
     program, slopes = _with_slopes(program, moved)
     return program, columns, slopes
+
+
+def _products_of_all(program: ConicProgram, moved: Sequence[Any]) -> tuple[ConicProgram, list[Any]]:
+    """The program, and its numbers at units of the parameters, with products instead of second-order cones."""
+    chosen = products(program.A, program.b, program.cones)
+    turn = rotation(program.cones, chosen)
+    turned = [(c, offset, sp.csr_array(turn @ A), turn @ b) for c, offset, A, b in moved]
+    cones = as_rotated(program.cones, chosen)
+    return replace(program, A=sp.csr_array(turn @ program.A), b=turn @ program.b, cones=cones), turned
 
 
 def _units(parameters: Sequence[cp.Parameter]) -> Iterator[dict[int, Array]]:

@@ -31,11 +31,14 @@ from polyhedge.problems.stored_checks import check_stored
 from polyhedge.problems.violations import constraint_texts
 from polyhedge.problems.written import Written, substitute, substitute_in
 from polyhedge.solvers.program import Cone, ConicProgram, n_rows
+from polyhedge.solvers.rotated import with_products
 
 _ATTRIBUTES = ("nonneg", "nonpos", "pos", "neg", "boolean", "integer", "bounds")
 _OF_MATRICES = ("PSD", "NSD", "symmetric", "diag")
 """Attributes that parameters may have, too."""
-_CONES = ("zero", "nonneg", "soc", "psd", "exp", "pow")
+_CONES = ("zero", "nonneg", "soc", "rotated", "psd", "exp", "pow")
+_SIZES = {"rotated": (3, np.inf), "exp": (3, 3), "pow": (3, 3)}
+"""Least and most rows of those that have any."""
 # The same limit as for problems in TOML files.
 _MAX_ENTRIES = 10_000
 _MAX_PRODUCTS = 4_000_000
@@ -351,7 +354,7 @@ def _compiled(state: Mapping[str, Any], d: int, p: int) -> dict[str, Any]:
     A, h = state["support_rows"]
     A = _shaped(A, (None, d))
     return {
-        "feasible": FeasibleProgram(program, z_columns, epigraphs),
+        "feasible": FeasibleProgram(with_products(program), z_columns, epigraphs),
         "curvature": Curvature[state["curvature"]],
         "sum_of_maxima": _sum_of_maxima(state["base"], state["groups"], d, p),
         "uncertain_rows": uncertain,
@@ -366,7 +369,8 @@ def _finite(value: Any) -> float:
 
 
 def _cone(kind: str, size: int, exponent: float) -> Cone:
-    if kind not in _CONES or type(size) is not int or not 1 <= size <= _MAX_ROWS or not 0 < exponent < 1:
+    least, most = _SIZES.get(kind, (1, np.inf)) if kind in _CONES else (1, 0)
+    if type(size) is not int or not least <= size <= min(most, _MAX_ROWS) or not 0 < exponent < 1:
         raise ValueError(f"Unknown cone {kind!r} of size {size!r}.")
     return Cone(kind, size, float(exponent))
 

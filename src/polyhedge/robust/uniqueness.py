@@ -43,7 +43,7 @@ class Uniqueness:
         curvature = int(np.linalg.matrix_rank(zero.P.toarray())) if is_curved and zero.P is not None else 0
         missing = len(zero.c) - int((kinds == "zero").sum()) - curvature
         # A round set or limit has no two decisions of one worst case but along a ray.
-        missing = 0 if (kinds == "soc").any() else missing
+        missing = 0 if np.isin(kinds, ("soc", "rotated")).any() else missing
         moves = bool(parametric.cost_slope.nnz or parametric.entry_slope.nnz or is_curved)
         return cls(np.flatnonzero(kinds == "nonneg"), missing, not len(zero.integer), moves)
 

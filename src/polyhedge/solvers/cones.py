@@ -2,6 +2,7 @@ r"""Membership in cones in closed form: how far a slack lies outside, and multip
 
 Distances are those to a nearby point of the cone, at least as large as to the nearest one, and scale with the point.
 
+- rotated: $s_0 s_1 \ge \lVert s_{2:} \rVert^2$ with $s_0, s_1 \ge 0$: a soc of half their sum and difference.
 - soc: $s_0 \ge \lVert s_{1:} \rVert$; psd: symmetric matrices without negative eigenvalues. Both are their own duals.
 - exp: closure of $s_1 e^{s_0 / s_1} \le s_2$, $s_1 > 0$. Dual: closure of $-y_0 e^{y_1 / y_0 - 1} \le y_2$, $y_0 < 0$.
 - pow: $s_0^a s_1^{1-a} \ge |s_2|$ with $s_0, s_1 \ge 0$. Dual: the same of $y_0 / a$, $y_1 / (1 - a)$ and $y_2$.
@@ -25,6 +26,9 @@ def outside(cone: Cone, slack: Array) -> float:
     """
     if cone.kind == "soc":
         return max(float(np.linalg.norm(slack[1:])) - float(slack[0]), 0.0)
+    if cone.kind == "rotated":
+        half, apart = (slack[0] + slack[1]) / 2, (slack[0] - slack[1]) / 2
+        return max(float(np.linalg.norm(np.append(apart, slack[2:]))) - float(half), 0.0)
     if cone.kind == "psd":
         return max(-float(np.linalg.eigvalsh(_matrix(slack, cone.size)).min()), 0.0)
     if cone.kind == "exp":
@@ -57,6 +61,9 @@ def in_dual_cone(cone: Cone, y: Array) -> Array:
         return y
     if cone.kind == "soc":
         return np.append(max(float(y[0]), float(np.linalg.norm(y[1:]))), y[1:])
+    if cone.kind == "rotated":
+        missing = float(np.linalg.norm(np.append(y[0] - y[1], y[2:]))) - float(y[0] + y[1])
+        return np.append(y[:2] + missing / 2, y[2:]) if missing > 0 else y
     if cone.kind == "psd":
         values, vectors = np.linalg.eigh(_matrix(y, cone.size))
         return y if values.min() >= 0 else _triangle((vectors * np.maximum(values, 0.0)) @ vectors.T)

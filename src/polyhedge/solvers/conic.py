@@ -11,7 +11,8 @@ import scipy.sparse as sp
 
 from polyhedge.solvers.choice import seconds_allowed, solver_in_force
 from polyhedge.solvers.evidence import Judge, nothing_known, settled
-from polyhedge.solvers.program import Cone, ConicProgram, Solution, Status
+from polyhedge.solvers.program import Cone, ConicProgram, Solution, Status, status_at
+from polyhedge.solvers.rotated import SecondOrder
 from polyhedge.solvers.scaling import Frame, scaled
 
 _STATUS = {
@@ -47,15 +48,26 @@ def solve_conic(program: ConicProgram, *, time_limit: float | None = None, frame
             break
         frame = finer
         solution = _in_frame(program, frame, time_limit)
-        best = solution if solution.gap < best.gap else best
+        best = _better(best, solution)
     return settled(program, best)
+
+
+def _better(before: Solution, finer: Solution) -> Solution:
+    """The one with the smaller gap; one that was found before is optimal too if it is so beside the costs seen now."""
+    if finer.gap < before.gap:
+        return finer
+    if finer.status is not Status.OPTIMAL or not before.status.has_solution:
+        return before
+    status = status_at(max(before.gap, before.broken * finer.size), finer.size)
+    return replace(before, status=status, size=finer.size)
 
 
 def _in_frame(program: ConicProgram, frame: Frame, time_limit: float | None) -> Solution:
     """The first attempt that ends well; else the best of what was found."""
-    attempts, judge, seen = [], Judge(program, frame), frame.seen(program)
+    attempts, judge, form = [], Judge(program, frame), SecondOrder(program.cones)
+    seen = form.of(frame.seen(program))
     for tolerance in (_TIGHT, _USUAL):
-        attempts.append(_read(program, _set_up(seen, time_limit, tolerance).solve(), judge))
+        attempts.append(_read(program, _set_up(seen, time_limit, tolerance).solve(), judge, form))
         if attempts[-1].status not in (Status.FAILED, Status.STOPPED_EARLY):
             return attempts[-1]
     best = min(attempts, key=lambda solution: solution.gap)
@@ -72,16 +84,17 @@ class ConicSolver:
         self.time_limit = time_limit
         self.entries = program.A.data
         self.frame = Frame.of(program) if frame is None else frame
-        self.judge = Judge(program, self.frame)
-        self.solver = _set_up(self.frame.seen(program), time_limit, _TIGHT, can_change=True)
+        self.judge, self.form = Judge(program, self.frame), SecondOrder(program.cones)
+        self.solver = _set_up(self.form.of(self.frame.seen(program)), time_limit, _TIGHT, can_change=True)
 
     def solve(self, program: ConicProgram) -> Solution:
         """Solve a program that differs from the first in its numbers only."""
         if program.A.data is not self.entries and not np.array_equal(program.A.data, self.entries):
             self.entries, self.judge = program.A.data, Judge(program, self.frame)
-            self.solver.update(A=sp.csc_matrix(scaled(program.A, self.frame.rows, self.frame.columns)))
-        self.solver.update(q=self.judge.costs(program.c), b=self.judge.limits(program.b))
-        solution = _read(program, self.solver.solve(), self.judge)
+            seen = self.form.matrix(scaled(program.A, self.frame.rows, self.frame.columns))
+            self.solver.update(A=sp.csc_matrix(seen))
+        self.solver.update(q=self.judge.costs(program.c), b=self.form.limits(self.judge.limits(program.b)))
+        solution = _read(program, self.solver.solve(), self.judge, self.form)
         is_clear = solution.status not in (Status.FAILED, Status.STOPPED_EARLY)
         return solution if is_clear else solve_conic(program, time_limit=self.time_limit)
 
@@ -101,14 +114,14 @@ def _set_up(program: ConicProgram, time_limit: float | None, tolerance: float, *
     )
 
 
-def _read(program: ConicProgram, found: Any, judge: Judge) -> Solution:
+def _read(program: ConicProgram, found: Any, judge: Judge, form: SecondOrder) -> Solution:
     name = str(found.status)
     status = _STATUS.get(name, Status.FAILED)
     if status.has_solution and not np.all(np.isfinite(found.x)):
         status = Status.FAILED
     if not status.has_solution:
         return nothing_known(program, status, name)
-    point = Solution(np.array(found.x), np.array(found.z), np.nan, status, detail=name)
+    point = Solution(np.array(found.x), form.multipliers(np.array(found.z)), np.nan, status, detail=name)
     return judge.judged(program, judge.frame.back(point))
 
 

@@ -21,6 +21,8 @@ _FEASIBLE = TOLERANCE
 """Share of its terms, or of a unit, by which a limit may be broken, and by which a whole number may be missed."""
 _ROUGH = 1e-3
 """Share of the costs at stake up to which costs that are not balanced, and limits that are broken, leave a proof."""
+_FAINT = 1e-3
+"""Share of a unit that is at stake where all costs vanish: solvers tell no less than `TOLERANCE` of it from 0."""
 _SMALL = 40_000
 """Entries up to which products with a dense matrix are the quickest."""
 
@@ -74,13 +76,21 @@ class Judge:
         off = float((broken / (1 / frame.rows + row_terms)).max(initial=0.0))
         terms = float(np.abs(program.c * x).sum() + np.abs(curved * x).sum())
         size = self._at_stake(x, force - self.At @ np.where(self.is_equation, 0.0, y), unit)
-        if terms + float(np.abs(y) @ row_terms) > NOISE * unit:
-            size = min(size, terms + float(np.abs(y) @ row_terms))
+        whole = terms + float(np.abs(y) @ row_terms)
+        is_faint = whole < _FAINT * unit and self._left(program, x, y, curved) <= NOISE * unit
+        size = _FAINT * unit if is_faint else min(size, whole)
         size += ROUNDING / TOLERANCE * (terms + float(np.abs(b) @ np.abs(y)))
         # How far a better point may lie is a guess, which does for small forces; large ones prove nothing.
         gap = open_ + doubt if doubt <= _ROUGH * size and np.isfinite(open_) else np.inf
         status = status_at(max(gap, off * size), size)
         return replace(solution, value=value, gap=gap, status=status, size=size, broken=off)
+
+    def _left(self, program: ConicProgram, x: Array, y: Array, curved: Array) -> float:
+        """The sum of all terms as seen from the frame: nothing, at a cost of 0, however far from 0 it is measured."""
+        frame, step = self.frame, np.abs(x - self.frame.origin)
+        costs = np.abs(frame.cost / frame.columns * self.costs(program.c)) @ step + np.abs(curved) @ step
+        limits = np.abs(self.limits(np.where(np.isposinf(program.b), 0.0, program.b)) / frame.rows) + self.size @ step
+        return float(costs + np.abs(y - frame.prices) @ limits)
 
     def _at_stake(self, x: Array, reduced: Array, unit: float) -> float:
         """The largest part of the costs at the answer, at least a unit.
@@ -95,7 +105,8 @@ class Judge:
         wrong = (self.is_limit & (y < 0)) | (is_none & (y != 0))
         moved = np.where(wrong, 0.0, y) if wrong.any() else y
         for cone, rows in self.others:
-            inside = in_dual_cone(cone, y[rows])
+            unit = self._units_of(cone, rows)
+            inside = unit * in_dual_cone(cone, y[rows] / unit)
             if not np.array_equal(inside, y[rows]):
                 moved = moved.copy() if moved is y else moved
                 moved[rows] = inside
@@ -149,8 +160,14 @@ class Judge:
         open_ = float(y[self.is_limit] @ np.maximum(slack[self.is_limit], 0.0))
         for cone, rows in self.others:
             open_ += abs(float(y[rows] @ slack[rows]))
-            broken[rows.start + int(np.argmax(np.abs(y[rows])))] = outside(cone, slack[rows])
+            unit = self._units_of(cone, rows)
+            dearest = int(np.argmax(np.abs(y[rows] / unit)))
+            broken[rows.start + dearest] = outside(cone, unit * slack[rows]) / unit[dearest]
         return open_, broken
+
+    def _units_of(self, cone: Cone, rows: slice) -> Array:
+        """The units in which distances of a cone's rows are alike: those of products differ, others are the same."""
+        return self.frame.rows[rows] if cone.kind == "rotated" else np.ones(cone.n_rows)
 
 
 def _quick(matrix: sp.csr_array) -> Any:

@@ -19,6 +19,7 @@ from polyhedge.solvers.conic import solve_conic
 from polyhedge.solvers.evidence import Judge, nothing_known
 from polyhedge.solvers.linear import LinearSolver
 from polyhedge.solvers.program import TOLERANCE, Cone, ConicProgram, Solution, Status, status_at
+from polyhedge.solvers.rotated import SecondOrder
 from polyhedge.solvers.scaling import Frame
 
 # Usual problems take fewer than twenty rounds of tangents.
@@ -42,7 +43,7 @@ def solve_mixed_integer(
     if continuous.status in (Status.INFEASIBLE, Status.UNBOUNDED):
         return nothing_known(program, continuous.status, continuous.detail)
     # All tolerances below are in the program's own units.
-    found = _by_tangents(frame.seen(program), time_limit, max_nodes)
+    found = _by_tangents(SecondOrder(program.cones).of(frame.seen(program)), time_limit, max_nodes)
     if not found.status.has_solution:
         return nothing_known(program, found.status, found.detail)
     whole = Judge(program, frame).whole(program, frame.back(found).x, frame.cost * found.gap, frame.cost)
@@ -51,7 +52,7 @@ def solve_mixed_integer(
 
 def check_cones(program: ConicProgram) -> None:
     """Raise where whole numbers meet cones that have no tangents here."""
-    unsupported = {c.kind for c in program.cones if c.size} - {"zero", "nonneg", "soc"}
+    unsupported = {c.kind for c in program.cones if c.size} - {"zero", "nonneg", "soc", "rotated"}
     if unsupported:
         raise ValueError(
             f"Integer decisions with {sorted(unsupported)} cones are not supported, only with linear, quadratic "

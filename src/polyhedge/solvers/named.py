@@ -13,6 +13,7 @@ from polyhedge._validation import Array
 from polyhedge.solvers.evidence import Judge, nothing_known
 from polyhedge.solvers.mixed_integer import check_cones, relaxed, solve_mixed_integer, with_fixed_integers
 from polyhedge.solvers.program import ConicProgram, Solution, SolverError, Status
+from polyhedge.solvers.rotated import SecondOrder
 from polyhedge.solvers.scaling import Frame
 
 _FINE = 1e-9
@@ -74,7 +75,7 @@ def solve_named(program: ConicProgram, backend: str, options: Mapping[str, Any])
     if not continuous.status.has_solution:  # nothing to search: why, is told as ever
         return solve_mixed_integer(program)
     frame = frame.around(program, continuous.x, continuous.y)
-    seen = frame.seen(program)
+    seen = SecondOrder(program.cones).of(frame.seen(program))
     found = _asked(seen, backend, _with_options(_FINER.get(backend, {}), options))
     if found.x is None:
         return nothing_known(program, found.status, f"{backend}: {found.words}")

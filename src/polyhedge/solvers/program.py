@@ -63,7 +63,8 @@ class Cone:
     """A block of consecutive rows and the cone their slack lies in.
 
     Kinds: `zero` (equations), `nonneg` (inequalities), `soc` (first entry bounds the norm of the
-    others), and, for feasible sets a user writes, `exp`, `psd` (order in `size`) and `pow`.
+    others), `rotated` (the product of the first two, which are not negative, bounds the square of that norm), and, for
+    feasible sets a user writes, `exp`, `psd` (order in `size`) and `pow`.
     """
 
     kind: str
@@ -89,7 +90,7 @@ def row_kinds(cones: Iterable[Cone]) -> np.ndarray[tuple[int], np.dtype[np.str_]
     >>> row_kinds([Cone("zero", 1), Cone("soc", 2)]).tolist()
     ['zero', 'soc', 'soc']
     """
-    return np.array([kind for cone in cones for kind in [cone.kind] * cone.n_rows], dtype="<U6")
+    return np.array([kind for cone in cones for kind in [cone.kind] * cone.n_rows], dtype="<U7")
 
 
 @dataclass(frozen=True)

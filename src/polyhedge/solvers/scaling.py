@@ -4,6 +4,8 @@ Rows, columns and costs are multiplied by powers of two, which change no digit, 
 are as near to 0 as can be in the mean square (Curtis and Reid, 1972). Multiplying the outcomes, costs or decisions of a
 problem multiplies rows and columns of its programs, so that the scaled program is the same to the last bit.
 
+The two sides of a product that bounds a square (see `rotated`) have units of their own, their square the mean of both.
+
 Numbers that are large only because the origin lies far away are dealt with by another origin, see `Frame.around`.
 """
 
@@ -132,52 +134,66 @@ def balance(program: ConicProgram, before: Frame | None = None) -> tuple[Array, 
 
     What the program says nothing of stays as it was before.
     """
-    group = _groups(program.cones)
-    n_groups, n = int(group.max(initial=-1)) + 1, len(program.c)
+    group, turn, sign = _groups(program.cones)
+    n_groups, n = int(max(group.max(initial=-1), turn.max(initial=-1))) + 1, len(program.c)
     size = n_groups + n + 1
+    turn = np.where(sign == 0, size, turn)
     equations = _Equations(size)
     A = program.A.tocoo()
-    equations.add(A.data, 1.0, group[A.row], n_groups + A.col)
-    equations.add(program.b, 1.0, group)
+    equations.add(A.data, 1.0, group[A.row], n_groups + A.col, turn[A.row], sign=sign[A.row])
+    equations.add(program.b, 1.0, group, np.full(len(group), size), turn, sign=sign)
     columns = n_groups + np.arange(n)
     equations.add(program.c, _LIGHT, columns, np.full(n, size - 1))
     if program.P is not None:
         P = program.P.tocoo()
         equations.add(P.data, _LIGHT, n_groups + P.row, n_groups + P.col, np.full(P.nnz, size - 1))
     if before is not None:
-        first = np.concatenate([[0], np.flatnonzero(np.diff(group)) + 1])[:n_groups]
-        units = np.concatenate([before.rows[first], before.columns, [1 / before.cost]])
-        equations.add(1 / units, _PULL, np.arange(size))
-    exponents = equations.solve(fixed=n_groups + program.integer)
+        units, upper = np.ones(n_groups), sign > 0
+        units[group[sign == 0]] = before.rows[sign == 0]
+        units[turn[upper]] = before.rows[upper] / units[group[upper]]
+        equations.add(1 / np.concatenate([units, before.columns, [1 / before.cost]]), _PULL, np.arange(size))
+    exponents = np.append(equations.solve(fixed=n_groups + program.integer), 0.0)
     powers = 2.0 ** np.floor(exponents + 0.5 + _NEITHER)
-    return powers[group], powers[n_groups:-1], float(1 / powers[-1])
+    return powers[group] * powers[turn] ** sign, powers[n_groups:-2], float(1 / powers[-2])
 
 
-def _groups(cones: Iterable[Cone]) -> Indices:
-    """The number of the scale of each row: one for each linear row, one for each other cone."""
-    groups, start = [np.zeros(0, dtype=np.int64)], 0
+def _groups(cones: Iterable[Cone]) -> tuple[Indices, Indices, Array]:
+    """The number of the scale of each row: one for each linear row, one for each other cone.
+
+    The sides of a product have a second one, by which one is multiplied and the other divided: its number and, as 1 or
+    -1, which of both; 0 for all other rows.
+    """
+    groups, turns, signs = [np.zeros(0, dtype=np.int64)], [np.zeros(0, dtype=np.int64)], [np.zeros(0)]
+    start = 0
     for cone in cones:
         own = cone.kind in ("zero", "nonneg")
+        is_product = cone.kind == "rotated"
         groups.append(start + (np.arange(cone.n_rows) if own else np.zeros(cone.n_rows, dtype=np.int64)))
-        start += cone.n_rows if own else 1
-    return np.concatenate(groups)
+        turns.append(np.full(cone.n_rows, start + 1 if is_product else 0))
+        signs.append(np.concatenate([[1.0, -1.0], np.zeros(cone.n_rows - 2)]) if is_product else np.zeros(cone.n_rows))
+        start += cone.n_rows if own else 1 + is_product
+    return np.concatenate(groups), np.concatenate(turns), np.concatenate(signs)
 
 
 class _Equations:
-    """Least squares: for every number that is not 0, its binary logarithm plus up to three unknowns should vanish."""
+    """Least squares: for every number that is not 0, its binary logarithm plus up to three unknowns should vanish.
+
+    The third may be subtracted instead.
+    """
 
     def __init__(self, size: int) -> None:
         self.size = size
-        self.logs, self.weights = [np.zeros(0)], [np.zeros(0)]
+        self.logs, self.weights, self.signs = [np.zeros(0)], [np.zeros(0)], [np.zeros(0)]
         self.unknowns = [np.zeros((0, 3), dtype=np.int64)]
 
-    def add(self, numbers: Array, weight: float, *unknowns: Indices) -> None:
+    def add(self, numbers: Array, weight: float, *unknowns: Indices, sign: Array | None = None) -> None:
         there = (numbers != 0) & np.isfinite(numbers)
         self.logs.append(np.log2(np.abs(numbers[there])))
         self.weights.append(np.full(len(self.logs[-1]), weight))
         # The unknown behind the last one is 0.
         filled = [*unknowns, *[np.full(len(numbers), self.size)] * (3 - len(unknowns))]
         self.unknowns.append(np.stack(filled, axis=1)[there])
+        self.signs.append(np.ones(len(self.logs[-1])) if sign is None else np.where(sign < 0, -1.0, 1.0)[there])
 
     def solve(self, fixed: Indices) -> Array:
         """The unknowns; 0 where they are fixed or where nothing is said of them.
@@ -185,22 +201,24 @@ class _Equations:
         Numbers that are tiny beside the others in the units found, such as rounding errors, are left out.
         """
         logs, weights, unknowns = np.concatenate(self.logs), np.concatenate(self.weights), np.vstack(self.unknowns)
+        signs = np.ones(unknowns.shape)
+        signs[:, 2] = np.concatenate(self.signs)
         free = np.ones(self.size + 1, dtype=bool)
         free[fixed] = free[self.size] = False
         kept = np.ones(len(logs), dtype=bool)
         for _ in range(_MOST_ROUNDS):
-            found = self._fitted(logs[kept], weights[kept], unknowns[kept], free)
-            tiny = kept & (weights > _PULL) & (logs + found[unknowns].sum(axis=1) < _TINY)
+            found = self._fitted(logs[kept], weights[kept], unknowns[kept], signs[kept], free)
+            tiny = kept & (weights > _PULL) & (logs + (signs * found[unknowns]).sum(axis=1) < _TINY)
             if not tiny.any():
                 break
             kept &= ~tiny
         return found[: self.size]
 
-    def _fitted(self, logs: Array, weights: Array, unknowns: Indices, free: Mask) -> Array:
+    def _fitted(self, logs: Array, weights: Array, unknowns: Indices, signs: Array, free: Mask) -> Array:
         size, found = self.size + 1, np.zeros(self.size + 1)
-        rhs = -np.bincount(unknowns.ravel(), np.repeat(weights * logs, 3), size)
+        rhs = -np.bincount(unknowns.ravel(), signs.ravel() * np.repeat(weights * logs, 3), size)
         first, second = np.repeat(unknowns, 3, axis=1).ravel(), np.tile(unknowns, 3).ravel()
-        each = np.repeat(weights, 9)
+        each = np.repeat(weights, 9) * np.repeat(signs, 3, axis=1).ravel() * np.tile(signs, 3).ravel()
         if size <= _FEW:
             dense = np.bincount(first * size + second, each, size**2).reshape(size, size)[np.ix_(free, free)]
             found[free] = np.linalg.solve(dense + _RIDGE * np.eye(len(dense)), rhs[free])
