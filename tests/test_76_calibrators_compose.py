@@ -95,6 +95,51 @@ class TestBesideX:
             renew(X, Y * 2, beside=LABELS if kind == "labels" else WEIGHTS)
             assert (decider.decide(rows[0], beside=beside).cost_bound != bounds).all()
 
+    @pytest.mark.needs("matplotlib")
+    @pytest.mark.parametrize("kind", ["labels", "weights"])
+    @GUARANTEES
+    def test_pages_and_pictures_take_them(self, kind: str, guarantee: str, tmp_path: Path) -> None:
+        decider, beside = fitted(kind, guarantee), LABELS if kind == "labels" else WEIGHTS
+        page = tmp_path / "page.html"
+        decider.report(page, X, Y, beside=beside)
+        bound = decider.decide(X[:1], beside=beside[:1]).cost_bound[0]
+        assert f"{bound:.4g}" in page.read_text(encoding="utf-8")
+        curve = ph.plots.cost_curve(decider, X, Y, [0.2], beside=beside)
+        assert curve.own_bound == pytest.approx(decider.decide(X, beside=beside).cost_bound.mean())
+        spread = X + RNG.normal(size=X.shape)
+        ax = ph.plots.decision_map(decider, spread, resolution=3, beside=beside)
+        common = max("ab", key=LABELS.tolist().count)
+        assert (
+            ax.get_title(loc="left")
+            == f"held at: {f'label = {common}' if kind == 'labels' else f'weight = {np.median(WEIGHTS):.4g}'}"
+        )
+        if guarantee == "outcome":
+            assert ph.plots.regions(decider, X[0], beside=beside[:1]).get_xlabel() == "u_1"
+
+    @pytest.mark.needs("pyarrow")
+    def test_tables_name_the_column_that_holds_them(self, tmp_path: Path) -> None:
+        decider = fitted("labels")
+        frame = pd.DataFrame(X, columns=["u_1", "u_2"]).assign(who=LABELS)
+        expected = decider.decide(X, beside=LABELS).cost_bound
+        frame.loc[3, "u_1"] = np.nan
+        found = ph.batches.decide_rows(decider.model_, frame, beside="who")["cost_bound"].to_numpy()
+        assert np.isnan(found[3])
+        assert np.delete(found, 3).tolist() == np.delete(expected, 3).tolist()
+        frame.to_parquet(tmp_path / "new.parquet")
+        ph.batches.decide_parquet(decider, tmp_path / "new.parquet", tmp_path / "out.parquet", beside="who")
+        assert np.array_equal(pd.read_parquet(tmp_path / "out.parquet")["cost_bound"], found, equal_nan=True)
+        with pytest.raises(ValueError, match="beside must name the column that holds them, one of u_1, u_2, who, got"):
+            ph.batches.decide_rows(decider.model_, frame)
+
+    @pytest.mark.needs("dask")
+    def test_dask_frames_name_the_column_that_holds_them(self) -> None:
+        import dask.dataframe as dd
+
+        decider = fitted("labels")
+        frame = pd.DataFrame(X, columns=["u_1", "u_2"]).assign(who=LABELS)
+        found = decider.decide(dd.from_pandas(frame, npartitions=2), beside="who").compute()
+        assert found["cost_bound"].tolist() == decider.decide(X, beside=LABELS).cost_bound.tolist()
+
     def test_rows_without_their_values_are_refused_with_what_to_do(self) -> None:
         labels, weights = fitted("labels"), fitted("weights")
         for call in (lambda: labels.decide(X), lambda: labels.evaluate(X, Y), lambda: labels.recalibrate(X, Y)):

@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sklearn.base import clone
 from typer.testing import CliRunner
 
 import polyhedge as ph
@@ -144,6 +145,36 @@ class TestKeys:
             decider.update(X[25:], Y[25:], keys=range(25, 40), log=log)
         with pytest.raises(ValueError, match="must name each row once, but '7' stands there 2 times"):
             log.note([7, 7.0], twin.decide(X[:2]))
+
+    def test_rows_of_a_log_are_known_after_it_was_left_and_those_fed_alone_after_a_file(self, tmp_path: Path) -> None:
+        decider, (X, Y) = fitted(Marginal()), rows(40, 1)
+        log = ph.OutcomeLog(tmp_path / "log.db", decider)
+        decider.update(X[:20], Y[:20], keys=range(20), log=log)
+        assert len(decider.update(X[10:30], Y[10:30], keys=range(10, 30)).missed) == 30
+        decider.save(tmp_path / "m.polyhedge")
+        twin = ph.load(tmp_path / "m.polyhedge")
+        assert len(twin.update(X, Y, keys=range(40)).missed) == 40
+        with pytest.raises(ValueError, match="Outcomes were fed to this decider without a log"):
+            ph.load(tmp_path / "m.polyhedge").update(X, Y, keys=range(40), log=log)
+        assert len(decider.follow(log).missed) == 20
+        assert len(decider.update(X, Y, keys=range(40)).missed) == 40  # what was fed alone was dropped with it
+
+    @pytest.mark.parametrize("outcome", ["series", "list", "number"])
+    def test_one_row_may_be_a_series_with_its_outcome(self, outcome: str) -> None:
+        (X, Y), twins = rows(200, 0), []
+        frame, outcomes = pd.DataFrame(X, columns=["x", "y"]), pd.DataFrame(Y, columns=["u"])
+        for _ in range(2):
+            made = clone(fitted(Online(0.05))).set_params(split="time")
+            twins.append(made.fit(frame[:150], outcomes[:150]))
+        one, other = twins
+        for i in range(150, 160):
+            row, came = frame.iloc[i], outcomes.iloc[i]
+            came = {"series": came, "list": came.tolist(), "number": float(came.iloc[0])}[outcome]
+            one.update(row, came, one.decide(row), keys=i)
+            other.update(frame[i : i + 1], outcomes[i : i + 1], other.decide(frame[i : i + 1]), keys=[i])
+        assert one.radius_ == other.radius_
+        assert one.followed_.missed.tolist() == other.followed_.missed.tolist()
+        assert len(one.update(frame.iloc[150], outcomes.iloc[150], keys=150).missed) == 10
 
     def test_commands_find_a_row_by_its_number_in_whatever_column_it_stands(self, tmp_path: Path) -> None:
         X, Y = rows(200, 0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import timedelta
 from numbers import Integral
 from typing import Any
@@ -17,20 +17,29 @@ from polyhedge.following import Followed, not_followed
 from polyhedge.io import ModelFileError
 from polyhedge.model import Model
 
-__all__ = ["followed_from", "life_of", "seed_from", "split_from"]
+__all__ = ["fed_from", "followed_from", "life_of", "seed_from", "split_from"]
 
 
-def life_of(split: Any, followed: Followed | None, random_state: Any = None) -> dict[str, Any]:
+def life_of(
+    split: Any,
+    followed: Followed | None,
+    random_state: Any = None,
+    keys: Collection[str] = (),
+    *,
+    are_alone: bool = False,
+) -> dict[str, Any]:
     """The split, the seed and what came of bounds, as numbers, texts, lists and finite arrays.
 
     Times that a split was given are of rows that are no more needed, and stay outside: `refresh` asks for those of its
-    own rows. A generator has a state and no seed: then none is kept.
+    own rows. A generator has a state and no seed: then none is kept. `keys` are those of rows that were fed, and
+    `are_alone` says whether outcomes were fed that no log knows.
     """
     is_seed = isinstance(random_state, Integral) and not isinstance(random_state, bool)
     return {
         "split": _split_state(split),
         "seed": int(random_state) if is_seed else None,
         "followed": None if followed is None else _followed_state(followed),
+        "fed": {"keys": sorted(keys), "alone": bool(are_alone)},
     }
 
 
@@ -38,6 +47,17 @@ def seed_from(life: Any) -> int | None:
     """The seed that `life_of` was given; None where a file knows none. A ValueError where it is no seed."""
     seed = life.get("seed") if isinstance(life, dict) else None
     return None if seed is None else check_count(seed, "The seed", minimum=0)
+
+
+def fed_from(life: Any) -> tuple[frozenset[str], bool]:
+    """The keys that `life_of` was given, and whether outcomes were fed alone; none where a file knows of none."""
+    state = _part(life, "fed")
+    if state is None:
+        return frozenset(), _part(life, "followed") is not None
+    keys, alone = state["keys"], state["alone"]
+    if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys) or type(alone) is not bool:
+        raise ModelFileError("The rows that were fed must have names that are texts.")
+    return frozenset(keys), alone
 
 
 def split_from(life: Any) -> Any:

@@ -53,7 +53,8 @@ class Decides(FittedAttributes, Doubts, OutputSetting):
             Values of the problem's parameters, by name: one for all rows, one a row, or the name of a column of X (a
             list of names where the parameter has several entries).
         beside : (N,) labels or weights, optional
-            What `calibration` was given for the rows of `fit` beside X, for these rows.
+            What `calibration` was given for the rows of `fit` beside X, for these rows; of a Dask DataFrame the name
+            of the column that holds them.
         n_jobs : int, optional
             Number of threads, by default one a core; the decisions do not depend on it.
         progress : bool or callable
@@ -83,7 +84,7 @@ class Decides(FittedAttributes, Doubts, OutputSetting):
         model = self._fitted("decide")
         if is_dask_frame(X):
             with solver_of(self):
-                return decide_frame(model, X, parameters)
+                return decide_frame(model, X, parameters, beside)
         X = model.as_rows(X)
         work = Work(n_jobs, progress if callable(progress) else lambda done, total: tell(_LOG, "deciding", done, total))
         with bar("deciding", progress is True), solver_of(self):
@@ -203,5 +204,12 @@ class Decides(FittedAttributes, Doubts, OutputSetting):
         if details is not None:
             model = replace(model, record=replace(model.record, details=details))
         decider: Any = self
-        life = life_of(decider.split, vars(self).get("followed_"), decider.random_state)
+        fed = vars(self)
+        life = life_of(
+            decider.split,
+            fed.get("followed_"),
+            decider.random_state,
+            fed.get("_fed_keys", ()),
+            are_alone=fed.get("_fed_alone", False),
+        )
         write_model(path, model, trusted, sign, life)

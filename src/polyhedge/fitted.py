@@ -255,7 +255,13 @@ class Telling:
         return self._repr_mimebundle_()["text/html"]
 
     def report(
-        self, path: str | Path, X: Any = None, Y: Any = None, *, parameters: Mapping[Any, Any] | None = None
+        self,
+        path: str | Path,
+        X: Any = None,
+        Y: Any = None,
+        *,
+        parameters: Mapping[Any, Any] | None = None,
+        beside: Any = None,
     ) -> None:
         """Write the page of a fitted decider, one HTML file that works offline.
 
@@ -263,13 +269,13 @@ class Telling:
         ----------
         path : where to write; the file is replaced whole or not at all.
         X, Y : rows that were not used for fitting; the page then says what was observed on them.
-        parameters : values of the problem's parameters at these rows, as in `decide`.
+        parameters, beside : of these rows, as in `decide`.
         """
         if not hasattr(self, "model_"):
             raise NotFittedError("This RobustDecider is not fitted yet. Call fit(X, Y) before report.")
         # Pages are made from deciders, not the other way round: looked up when one is asked for.
         with solver_of(self):
-            page = import_module("polyhedge.report").model_report(self, X, Y, parameters=parameters)
+            page = import_module("polyhedge.report").model_report(self, X, Y, parameters=parameters, beside=beside)
         replace_file(Path(path), page.encode())
 
 

@@ -24,7 +24,7 @@ from polyhedge.model import Model
 from polyhedge.problems.parameters import by_row, from_columns, parameter_rows
 from polyhedge.robust import Decisions
 from polyhedge.row_keys import row_keys
-from polyhedge.rows import n_rows_of
+from polyhedge.rows import n_rows_of, one_row
 from polyhedge.solvers.choice import solver_of
 
 _COUNTING = Lock()
@@ -116,6 +116,9 @@ class Log(Protocol):
     ) -> int:
         """Note outcomes that are not known yet; how many these were."""
 
+    def keys(self) -> list[str]:
+        """The names of all rows whose outcomes are known."""
+
     def replay(self) -> tuple[Model, Followed]:
         """The model after all outcomes, and what came of its bounds."""
 
@@ -142,13 +145,15 @@ class FollowsOutcomes:
 
         Parameters
         ----------
-        X, Y : rows whose outcomes are known now; each row once.
+        X, Y : rows whose outcomes are known now; each row once. One row may be a series, as in `decide`, with its
+            outcome as a series, a list or a number.
         bounds : what `decide` returned for these rows. With guarantee="cost" also the bounds (N,) on their costs: a row
             is missed where its decision came to cost more. None takes those that `log` has noted under the keys;
             otherwise radii are computed anew, row by row in this order, which is the same where the decider was not
             recalibrated or updated in between, and the result says so.
         radii : (N,) those of the decisions, where they were kept without them; instead of `bounds`.
-        keys : N names of rows, each once. Rows whose keys were fed before are left as they are.
+        keys : N names of rows, each once. Rows whose keys were fed before, also through a log that was left since, are
+            left as they are.
         log : `OutcomeLog` of this decider, a database that outlives the process; needs `keys`. It must know all
             outcomes: once some were fed without it, it is refused.
         parameters, beside : as in `decide`.
@@ -160,6 +165,7 @@ class FollowsOutcomes:
         """
         decider: Any = self
         model = decider._fitted("update")
+        X, Y, keys = _as_rows(model, X, Y, keys)
         check_same_rows({"X": X, "keys": keys})
         names = None if keys is None else row_keys(keys, n_rows_of(X))
         issued = issued_radii(model, X, bounds, radii, parameters, beside)
@@ -217,6 +223,7 @@ class FollowsOutcomes:
         decider: Any = self
         self._check_log(log, decider._fitted("follow"))
         self.model_, self.followed_ = log.replay()
+        self._fed_keys = frozenset(log.keys())  # should the log be left, its rows are still known
         self._fed_alone = False
         return self.followed_
 
@@ -232,6 +239,18 @@ class FollowsOutcomes:
     def _followed_anew(self) -> None:
         for name in ("followed_", "_fed_keys", "_fed", "_fed_alone"):
             vars(self).pop(name, None)
+
+
+def _as_rows(model: Model, X: Any, Y: Any, keys: Any) -> tuple[Any, Any, Any]:
+    """One row that came as a series in the form of many, with its outcome and its key; others as they came."""
+    rows = model.as_rows(X)
+    if rows is X:
+        return X, Y, keys
+    if hasattr(Y, "to_frame"):  # a row of outcomes by name; one row cannot be that of another
+        Y = one_row(Y).set_axis(rows.index)
+    elif not hasattr(Y, "columns"):
+        Y = np.reshape(Y, (1, -1))
+    return rows, Y, [keys] if keys is not None and np.ndim(keys) == 0 else keys
 
 
 def not_followed(model: Model) -> Followed:

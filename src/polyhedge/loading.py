@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from polyhedge.calibration import Marginal
-from polyhedge.continuing import followed_from, seed_from, split_from
+from polyhedge.continuing import fed_from, followed_from, seed_from, split_from
 from polyhedge.estimator import RobustDecider
 from polyhedge.following import Followed
 from polyhedge.io import MAX_BYTES, Key, ModelFileError, read_model
@@ -44,9 +44,9 @@ def load(
     -------
     RobustDecider
         Fitted, with `details_`. Its learner is None; what learned the set is told by `learn_result_`. It goes on where
-        the saved one stood: `update` counts on from `followed_`, `refresh` splits as before, and rows that it was
-        trained on are still known. The times that a `TimeSplit` was given stay outside: `refresh` asks for those of
-        its rows.
+        the saved one stood: `update` counts on from `followed_` and knows the keys that were fed, `refresh` splits as
+        before, and rows that it was trained on are still known. The times that a `TimeSplit` was given stay outside:
+        `refresh` asks for those of its rows.
 
     Examples
     --------
@@ -62,7 +62,7 @@ def load(
     (True, {'columns': ['a', 'b']})
     """
     model, template, life = read_model(path, problem=problem, trusted=trusted, max_bytes=max_bytes, verify=verify)
-    split, seed, followed = _life(life, model)
+    split, seed, followed, (keys, are_alone) = _life(life, model)
     calibrator = model.radii.calibrator
     decider = RobustDecider(
         model.problem,
@@ -76,15 +76,16 @@ def load(
     decider.model_ = model
     if followed is not None:
         decider.followed_ = followed
+        decider._fed_keys, decider._fed_alone = keys, are_alone
     if model.record.learn_result is not None:
         decider.learn_result_ = model.record.learn_result
     return decider
 
 
-def _life(life: Any, model: Model) -> tuple[Any, int | None, Followed | None]:
+def _life(life: Any, model: Model) -> tuple[Any, int | None, Followed | None, tuple[frozenset[str], bool]]:
     """How rows are split, the seed and what came of bounds; a file may say anything of them."""
     try:
-        return split_from(life), seed_from(life), followed_from(life, model)
+        return split_from(life), seed_from(life), followed_from(life, model), fed_from(life)
     except ModelFileError:
         raise
     except Exception as error:  # edited content fails wherever it is first used

@@ -154,9 +154,11 @@ class Model:
         values, rows = self.values(X, parameters, needed=to_decide), self.rows(X, beside)
         return Placed(self.family.at(rows.X, values, work), self.radii.at(rows), self.radii.notes(rows))
 
-    def place(self, features: Any, n: int, values: Array | None, work: Work = DEFAULT_WORK) -> Placed:
+    def place(
+        self, features: Any, n: int, values: Array | None, work: Work = DEFAULT_WORK, beside: Any = None
+    ) -> Placed:
         """The regions at n rows of checked features and flat values (n, t) of the problem's parameters."""
-        rows = Rows(features, n)
+        rows = Rows(features, n, beside=beside)
         return Placed(self.family.at(features, values, work), self.radii.at(rows), self.radii.notes(rows))
 
     def rows(self, X: Any, beside: Any = None) -> Rows:

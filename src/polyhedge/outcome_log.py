@@ -193,6 +193,11 @@ class OutcomeLog:
             so_far = replace(so_far, was_recomputed=so_far.was_recomputed or "computed" in origins)
         return model, so_far
 
+    def keys(self) -> list[str]:
+        """The names of the rows whose outcomes are known, in the order in which they were noted."""
+        with self._open() as database:
+            return [key for (key,) in database.execute("SELECT key FROM outcomes ORDER BY position")]
+
     def history(self) -> list[LoggedRow]:
         """The rows whose outcomes are known, in the order in which they were noted."""
         query = "SELECT key, known, cost_bound, cost FROM outcomes LEFT JOIN decided USING (key) ORDER BY position"

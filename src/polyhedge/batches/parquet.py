@@ -38,6 +38,7 @@ def decide_parquet(
     columns: Sequence[str] | None = None,
     keep: Sequence[str] = (),
     parameters: Mapping[Any, Any] | None = None,
+    beside: str | None = None,
     workers: int = 1,
     block_rows: int = _BLOCK,
     progress: Callable[[int, int], None] | None = None,
@@ -57,6 +58,7 @@ def decide_parquet(
     keep : columns to copy into the results, such as keys.
     parameters : values of the problem's parameters, by name: a column of the file (a list of columns where the
         parameter has several entries), or one value for all rows.
+    beside : column of the file with the labels or weights that calibration asks for beside X.
     workers : processes that decide, by default this one with a thread for each core. The model is sent to each once.
     block_rows : rows decided at a time by each worker; memory grows with it.
     progress : called with the rows done and the rows in all after each block.
@@ -83,7 +85,7 @@ def decide_parquet(
     require("dask", ["pyarrow"] if workers == 1 else ["pyarrow", "distributed"])
     check_count(block_rows, "block_rows", minimum=1)
     model, source, target = model_of(decider), Path(source), Path(target)
-    sent = _Sent(model, check_parameters(model.problem, parameters))
+    sent = _Sent(model, check_parameters(model.problem, parameters), beside)
     files = _files(source, target)
     plan = [_plan(sent, path, columns, keep) for path in files]
     total, done, decided = sum(file.rows for file in plan), 0, 0
@@ -137,6 +139,7 @@ class _Sent:
 
     model: Model
     parameters: Mapping[str, Any]
+    beside: str | None
 
 
 @dataclass(frozen=True)
@@ -162,7 +165,8 @@ def _plan(sent: _Sent, path: Path, columns: Sequence[str] | None, keep: Sequence
         raise ValueError(f"{path} is not a Parquet file: {error}") from error
     known = columns if columns is not None else sent.model.names
     features = list(known) if known is not None else [name for name in schema.names if name not in keep]
-    features = list(dict.fromkeys([*features, *parameter_columns(sent.parameters)]))
+    own = [] if sent.beside is None else [sent.beside]
+    features = list(dict.fromkeys([*features, *parameter_columns(sent.parameters), *own]))
     absent = [name for name in [*features, *keep] if name not in schema.names]
     if absent:
         raise ValueError(f"{path} has no column {', '.join(absent)}. It has {', '.join(schema.names)}.")
@@ -244,5 +248,5 @@ def _decide_block(sent: _Sent, block: Any, n_jobs: int | None = None) -> Any:
     import pyarrow as pa
 
     # NaN stands for "no decision" in a data frame; a file has a word of its own for a value that is missing.
-    found = decide_rows(sent.model, block.to_pandas(), sent.parameters, n_jobs=n_jobs)
+    found = decide_rows(sent.model, block.to_pandas(), sent.parameters, beside=sent.beside, n_jobs=n_jobs)
     return pa.RecordBatch.from_pandas(found, preserve_index=False)

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 from sklearn.exceptions import NotFittedError
 
-from polyhedge._columns import names_of, select_columns
+from polyhedge._columns import listed, names_of, select_columns
 from polyhedge._frames import distinct_names
 from polyhedge._validation import Array, Indices, Mask, numbers_of
+from polyhedge.calibration.beside import as_values, takes_beside
 from polyhedge.model import Model, Placed
 from polyhedge.problems import DecisionProblem
 from polyhedge.problems.parameters import by_name, column_names, from_columns, parameter_rows
@@ -57,11 +58,11 @@ def parameter_columns(parameters: Parameters | None) -> list[str]:
     return list(dict.fromkeys(name for value in (parameters or {}).values() for name in column_names(value)))
 
 
-def table_features(model: Model, rows: Any, parameters: Parameters | None) -> Any:
-    """The columns of a data frame as the predictor knows them: by name, or as an array without parameters."""
+def table_features(model: Model, rows: Any, parameters: Parameters | None, beside: str | None = None) -> Any:
+    """The columns of a data frame as the predictor knows them: by name, or as an array without those of other roles."""
     if model.names is None:
         names_of(rows)  # numbers that are out of order are no names, and no order either
-        return rows.drop(columns=parameter_columns(parameters)).to_numpy()
+        return rows.drop(columns=[*parameter_columns(parameters), *([] if beside is None else [beside])]).to_numpy()
     return select_columns(rows, model.names, "The table")
 
 
@@ -78,7 +79,27 @@ def require(extra: str, packages: Sequence[str]) -> None:
         raise ImportError(f"This needs {' and '.join(missing)}. Get it with: pip install 'polyhedge[{extra}]'")
 
 
-def decide_rows(model: Model, rows: Any, parameters: Parameters | None = None, *, n_jobs: int | None = None) -> Any:
+def check_column(model: Model, beside: Any, columns: Any) -> None:
+    """Raise unless the labels or weights that calibration asks for beside X are a column of the table."""
+    if beside is None and not takes_beside(model.radii):
+        return
+    if not takes_beside(model.radii):
+        raise ValueError(f"Nothing is asked for beside X, and beside={str(beside)[:40]!r} is given. Leave it out.")
+    if not isinstance(beside, str) or beside not in columns:
+        raise ValueError(
+            "The model was calibrated by labels or weights beside X, and rows of tables come in parts: beside must "
+            f"name the column that holds them, one of {listed(list(columns))}, got {str(beside)[:40]!r}."
+        )
+
+
+def decide_rows(
+    model: Model,
+    rows: Any,
+    parameters: Parameters | None = None,
+    *,
+    beside: str | None = None,
+    n_jobs: int | None = None,
+) -> Any:
     """One row of results for each row of a data frame, in the same order and with the same index.
 
     Rows with missing or infinite numbers, and rows that the predictor refuses, keep their place: their
@@ -92,6 +113,8 @@ def decide_rows(model: Model, rows: Any, parameters: Parameters | None = None, *
     parameters : dict, optional
         Values of the problem's parameters, by name: a column of the table (a list of columns where the parameter has
         several entries), or one value for all rows.
+    beside : str, optional
+        Column with the labels or weights that calibration asks for beside X.
     n_jobs : int, optional
         Number of threads, by default one a core.
 
@@ -112,7 +135,8 @@ def decide_rows(model: Model, rows: Any, parameters: Parameters | None = None, *
     ['optimal', 'not decided']
     """
     given = check_parameters(model.problem, parameters)
-    features = table_features(model, rows, given)
+    check_column(model, beside, rows.columns)
+    features = table_features(model, rows, given, beside)
     usable, reasons = _usable(model, features)
     wanted = parameter_columns(given)
     for row in np.flatnonzero(usable & _has_no_value(rows, wanted)):
@@ -120,7 +144,8 @@ def decide_rows(model: Model, rows: Any, parameters: Parameters | None = None, *
     found = None
     if usable.any():
         values = _values(model.problem, rows, given, usable)
-        placed = _place(model, features, values, usable, reasons, Work(n_jobs))
+        own = None if beside is None else as_values(rows[beside].to_list())
+        placed = _place(model, features, values, usable, reasons, Work(n_jobs), own)
         found = None if placed is None else placed.decide()
     return _table(model.problem, rows.index, found, usable, reasons)
 
@@ -158,11 +183,16 @@ def _usable(model: Model, features: Any) -> tuple[Mask, dict[int, str]]:
 
 
 def _place(
-    model: Model, features: Any, values: Array, usable: Mask, reasons: dict[int, str], work: Work
+    model: Model, features: Any, values: Array, usable: Mask, reasons: dict[int, str], work: Work, beside: Any
 ) -> Placed | None:
     """The regions at the usable rows; rows that the predictor refuses are marked, with its reason, and left out."""
+
+    def place() -> Placed:
+        own = None if beside is None else beside[usable]
+        return model.place(_take(features, usable), int(usable.sum()), values[usable], work, own)
+
     try:
-        return model.place(_take(features, usable), int(usable.sum()), values[usable], work)
+        return place()
     except ValueError:
         refused: dict[int, str] = {}
         _find_refused(model, features, values, np.flatnonzero(usable), refused)
@@ -170,9 +200,7 @@ def _place(
             raise
     usable[list(refused)] = False
     reasons |= refused
-    if not usable.any():
-        return None
-    return model.place(_take(features, usable), int(usable.sum()), values[usable], work)
+    return place() if usable.any() else None
 
 
 def _find_refused(model: Model, features: Any, values: Array, rows: Indices, refused: dict[int, str]) -> None:

@@ -17,6 +17,7 @@ from polyhedge.cli.bundles import with_bundles
 from polyhedge.cli.by_group import tell_groups, tell_short
 from polyhedge.cli.common import (
     BAD_INPUT,
+    NO_SOLUTION,
     AsJson,
     Parameter,
     Reading,
@@ -128,6 +129,8 @@ def decide(
     if len(table) and not len(usable):
         raise typer.Exit(BAD_INPUT)
     check_statuses([] if decisions is None else list(decisions.status))
+    if summary["without_bound"]:  # decided by a plan, but promised nothing: a set has no decision there
+        raise typer.Exit(NO_SOLUTION)
 
 
 def _followed(model: Path, log: Path | None, decider: RobustDecider, needed: bool) -> OutcomeLog | None:

@@ -58,11 +58,13 @@ def cost_curve(
     alphas: Sequence[float] = ALPHAS,
     *,
     parameters: Mapping[Any, Any] | None = None,
+    beside: ArrayLike | None = None,
 ) -> CostCurve:
     """Mean cost bound and realised cost of a decider's shape, recalibrated on (X, Y) for each level.
 
     The rows must not have been used for training or learning. Levels that need more rows than there are, are left
-    out. Costs are means over at most 400 of the rows, spread evenly. `parameters` are as in `RobustDecider.decide`.
+    out. Costs are means over at most 400 of the rows, spread evenly. `parameters` and `beside` are as in
+    `RobustDecider.decide`.
 
     Examples
     --------
@@ -76,7 +78,7 @@ def cost_curve(
     """
     model = decider.model_
     outcomes, problem = model.outcomes(X, Y), model.problem
-    placed, values = model.placed(X, parameters), model.values(X, parameters, needed=True)
+    placed, values = model.placed(X, parameters, beside=beside), model.values(X, parameters, needed=True)
     regions, own = placed.regions, placed.decide()
     scores = regions.scores(outcomes)
     # Rows without a bound or a decision of their own have no say in what the decider's own level costs.
@@ -116,6 +118,7 @@ def cost_coverage(
     *,
     alphas: Sequence[float] = ALPHAS,
     parameters: Mapping[Any, Any] | None = None,
+    beside: ArrayLike | None = None,
     ax: Axes | None = None,
 ) -> Axes:
     """Draw what it would cost to promise more or less, with the decider's own level marked.
@@ -125,7 +128,7 @@ def cost_coverage(
     decider : RobustDecider, fitted.
     X, Y : rows that were not used for training or learning; each level's radius is calibrated on them.
     alphas : levels.
-    parameters : values of the problem's parameters, as in `RobustDecider.decide`.
+    parameters, beside : as in `RobustDecider.decide`.
     ax : matplotlib axes, new ones if None.
 
     Examples
@@ -138,7 +141,7 @@ def cost_coverage(
     >>> len(ax.get_legend_handles_labels()[1])
     6
     """
-    curve, ax = cost_curve(decider, X, Y, alphas, parameters=parameters), new_axes(ax)
+    curve, ax = cost_curve(decider, X, Y, alphas, parameters=parameters, beside=beside), new_axes(ax)
     promised = 100 * (1 - curve.alphas)
     ax.plot(promised, curve.cost_bound, color=BLUE, marker="o", markersize=5, label="cost bound (mean)")
     ax.plot(

@@ -35,6 +35,7 @@ class HeldOut:
     has_groups : whether there are such groups.
     has_set : whether outcomes are promised to lie in a set; otherwise costs are promised to be at most their bound.
     parameters : values (n, *shape) of the problem's parameters at these rows, by name.
+    beside : labels or weights (n,) that calibration asks for beside X; None where it asks for none.
     """
 
     X: Any
@@ -46,6 +47,7 @@ class HeldOut:
     has_groups: bool
     has_set: bool
     parameters: Mapping[str, Array]
+    beside: Any = None
 
     @property
     def costs(self) -> dict[str, Array]:
@@ -64,15 +66,17 @@ def observe(
     Y: ArrayLike,
     groups: Any = None,
     parameters: Mapping[str, Array] | None = None,
+    beside: Any = None,
 ) -> HeldOut:
     """Decide held-out rows in all three ways; nothing flows back to the decider."""
     parameters = {} if parameters is None else parameters
     model = decider.model_
-    outcomes, rows = model.outcomes(X, Y), model.measure(X, Y, parameters)
+    outcomes, rows = model.outcomes(X, Y), model.measure(X, Y, parameters, beside)
     evaluation = rows.summary(model.radii.alpha)
     evidence = evaluation.coverage if groups is None else thinned_coverage(rows, groups, np.random.default_rng(0))
     has_set = model.guarantee == "outcome"
-    return HeldOut(X, outcomes, rows, evaluation, rows.complaint, evidence, groups is not None, has_set, parameters)
+    are_grouped, told = groups is not None, rows.complaint
+    return HeldOut(X, outcomes, rows, evaluation, told, evidence, are_grouped, has_set, parameters, beside)
 
 
 def observed_blocks(held_out: HeldOut) -> list[Block]:

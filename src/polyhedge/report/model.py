@@ -14,6 +14,7 @@ from polyhedge import __version__
 from polyhedge._text import amount, with_unit
 from polyhedge._validation import Array
 from polyhedge._versions import versions
+from polyhedge.calibration.beside import as_values
 from polyhedge.data import take_rows
 from polyhedge.data.splits import IndexArray
 from polyhedge.doubts import Code as DoubtCode
@@ -82,6 +83,7 @@ def model_report(
     Y: ArrayLike | None = None,
     details: ModelDetails | None = None,
     parameters: Mapping[Any, Any] | None = None,
+    beside: ArrayLike | None = None,
 ) -> str:
     """The page of a fitted decider as HTML: one file that works offline.
 
@@ -92,9 +94,9 @@ def model_report(
         Without them the page says what is promised, but not what was observed. Of more than 5 000 rows, 5 000 are
         looked at, spread evenly.
     details : what the decider itself does not know.
-    parameters : values of the problem's parameters, as in `RobustDecider.decide`.
+    parameters, beside : as in `RobustDecider.decide`.
     """
-    return model_page(decider, X, Y, details, parameters).html()
+    return model_page(decider, X, Y, details, parameters, beside).html()
 
 
 def model_page(
@@ -103,6 +105,7 @@ def model_page(
     Y: ArrayLike | None = None,
     details: ModelDetails | None = None,
     parameters: Mapping[Any, Any] | None = None,
+    beside: ArrayLike | None = None,
 ) -> Page:
     """The page of a fitted decider; see `model_report`."""
     details = ModelDetails() if details is None else details
@@ -111,12 +114,13 @@ def model_page(
     values = take_parameters(_values(decider, X, parameters), chosen)
     X, Y = (None if rows is None else take_rows(rows, chosen) for rows in (X, None if Y is None else np.asarray(Y)))
     groups = None if details.groups is None else np.asarray(details.groups)[chosen]
-    held_out = None if X is None or Y is None else observe(decider, X, Y, groups, values)
+    own = None if beside is None else as_values(beside)[chosen]
+    held_out = None if X is None or Y is None else observe(decider, X, Y, groups, values, own)
     n_units = decider.n_calibrate_ if details.n_units is None else details.n_units
-    own = _own_warnings(
+    doubted = _own_warnings(
         decider, held_out, n_units, is_few_told=any(is_about(text, DoubtCode.FEW_ROWS) for text in details.warnings)
     )
-    warnings = [*details.warnings, *own]
+    warnings = [*details.warnings, *doubted]
     sections = [
         Section("In short", [*_short(decider, held_out, n_units), *(Note(text, warning=True) for text in warnings)]),
         Section("What is decided", _decided(decider, names, details, held_out)),
@@ -309,9 +313,11 @@ def _guarded(
     if held_out is not None:
         blocks += set_pictures(decider, held_out.X, held_out.Y, names, parameters)
     if X is not None:
+        own = None if held_out is None else held_out.beside
+        found = None if own is None else decider.model_.decide(X, parameters, beside=own)
         blocks += [
             Text("The sides of the set in words, those that hold the cost bound up most often first:"),
-            Points(facets_in_words(decider, X, names, parameters=parameters)),
+            Points(facets_in_words(decider, X, names, decisions=found, parameters=parameters)),
         ]
     else:
         blocks.append(Missing("Which sides of the set matter is counted over decisions.", _COMMAND))
@@ -342,7 +348,7 @@ def _frontier(decider: RobustDecider) -> Table:
 def _curve(decider: RobustDecider, held_out: HeldOut | None) -> list[Block]:
     if held_out is None:
         return [Missing("The cost of other levels is measured on held-out rows.", _COMMAND)]
-    return curve_picture(decider, held_out.X, held_out.Y, held_out.parameters)
+    return curve_picture(decider, held_out.X, held_out.Y, held_out.parameters, held_out.beside)
 
 
 def _made(decider: RobustDecider, details: ModelDetails) -> list[Block]:

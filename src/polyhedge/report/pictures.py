@@ -115,7 +115,9 @@ def bound_picture(rows: RowMeasures) -> list[Block]:
     return draw(paint, caption)
 
 
-def curve_picture(decider: RobustDecider, X: Any, Y: Array, parameters: Mapping[Any, Any] | None = None) -> list[Block]:
+def curve_picture(
+    decider: RobustDecider, X: Any, Y: Array, parameters: Mapping[Any, Any] | None = None, beside: Any = None
+) -> list[Block]:
     """Cost bound and realised cost against the level."""
     caption = (
         "What it would cost to promise more or less: the shape stays, and its size is calibrated on the held-out rows "
@@ -123,6 +125,6 @@ def curve_picture(decider: RobustDecider, X: Any, Y: Array, parameters: Mapping[
         "near the curves, and not on them."
     )
     try:
-        return draw(lambda ax: cost_coverage(decider, X, Y, parameters=parameters, ax=ax), caption)
+        return draw(lambda ax: cost_coverage(decider, X, Y, parameters=parameters, beside=beside, ax=ax), caption)
     except ValueError as error:
         return [Text(f"No curve: {error}")]
