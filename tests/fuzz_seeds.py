@@ -148,7 +148,8 @@ def write_seeds(folder: Path, *, contests: bool = False) -> None:
 def write_plans(folder: Path) -> None:
     """A guard of each way to plan, and a raw frame."""
     save(folder, "plan_line", planned(LINEAR))
-    for name, problem in {"shop": shop(), "charge": charge(), "whole": shop(whole=True), "curved": curved()}.items():
+    shops = {"shop": shop(), "whole": shop(whole=True), "apart": ph.problems.newsvendor(1.0, 3.0, 2, capacity=5.0)}
+    for name, problem in {**shops, "charge": charge(), "curved": curved()}.items():
         save(folder, f"plan_{name}", without_contest(problem))
     save(folder, "plan_set", planned(LINEAR, learner=BOX))
     save(folder, "raw", ph.RobustDecider(LINEAR, "auto", learner=BOX, random_state=0).fit(RAW[:90], Y[:90]), RAW)
@@ -205,14 +206,16 @@ def without_contest(problem: ph.DecisionProblem) -> ph.RobustDecider:
     decider = planned(LINEAR, learner=BOX)
     predictor, record = decider.predictor_, decider.model_.record
     centers, values, seen = predictor.predict(X[:FEW]), np.zeros((FEW, 0)), PlanProblem(problem)
-    law = fit_law("corrected", PlanRows(X[:FEW], centers, Y[:FEW], values, np.arange(FEW) % 3), 0)
-    rules = [Rule("corrected", Risk(0.5))] if seen.is_integer else [Rule(), Rule("corrected")]
+    # Residuals are weighed where that is exact.
+    name = "corrected" if seen.separable is None else "weighted"
+    law = fit_law(name, PlanRows(X[:FEW], centers, Y[:FEW], values, np.arange(FEW) % 3), 0)
+    rules = [Rule(name, Risk(0.5))] if seen.is_integer else [Rule(), Rule(name)]
     planners = tuple(
         fit_planner(seen, rule, law if rule.law else None, X[:20], centers[:20], values[:20]) for rule in rules
     )
     weights = (1 / len(rules),) * len(rules)
     report = PlanReport(
-        tuple(Entry(str(r), "corrected", 3.0, 2.0, w) for r, w in zip(rules, weights, strict=True)), 0.3, 0.5, FEW
+        tuple(Entry(str(r), name, 3.0, 2.0, w) for r, w in zip(rules, weights, strict=True)), 0.3, 0.5, FEW
     )
     plan = LawPlan(problem, planners, weights, (law,), (1.0,), 0.5, report)
     family = Guard(problem, predictor, plan)

@@ -9,7 +9,7 @@ from sklearn.linear_model import LinearRegression
 
 import polyhedge as ph
 from polyhedge.plans import PlanRows
-from polyhedge.plans.contest import judge
+from polyhedge.plans.contest import Contest
 from polyhedge.plans.costs import PlanProblem
 from polyhedge.plans.forward import forward_folds, forward_predictions
 from polyhedge.plans.risk import Risk
@@ -64,7 +64,7 @@ def test_later_outcomes_do_not_change_how_earlier_rows_are_judged():
     is_last = forward_folds(N) == 4
     other = np.where(is_last[:, None], 5 - 2 * Y, Y)
     seen = PlanProblem(simplex_linear([-0.08, 0.0]))
-    before, after = (judge(seen, forward_rows(X, one), RULES, 0.8, 0) for one in (Y, other))
+    before, after = (Contest(seen, forward_rows(X, one), RULES, 0.8, 0).judged for one in (Y, other))
     n_earlier = int((~is_last & (forward_folds(N) > 0)).sum())
     for own, changed in zip(before, after, strict=True):
         for one, same in zip(own, changed, strict=True):

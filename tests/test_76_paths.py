@@ -65,7 +65,7 @@ HISTORY = rows(110)
 def decider() -> ph.RobustDecider:
     own = ph.RobustDecider(PROBLEM, LinearRegression(), guarantee="cost", alpha=0.2, random_state=0)
     with pytest.MonkeyPatch.context() as patch:  # a short contest: the choice is looked at elsewhere
-        patch.setattr(margin_path, "LAWS", ("scaled",))
+        patch.setattr(margin_path, "EVEN_LAWS", ("scaled",))
         return own.fit(*HISTORY)
 
 

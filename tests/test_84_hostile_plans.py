@@ -64,7 +64,7 @@ REFUSED = {
     "starts of another size": ((*RULES, 1, "starts"), np.zeros((2, 9)), "must be rows of 3 numbers"),
     "no cuts": (CUTS, None, "A rule must have cuts"),
     "a tail of nothing": ((*RULES, 1, "risk"), 1.0, r"must lie in \[0, 1\)"),
-    "a hundred rules": (RULES, [RULE] * 100, "at most 3 laws and 20 rules"),
+    "a hundred rules": (RULES, [RULE] * 100, "at most 5 laws and 20 rules"),
     "a level that is no number": (("plan", "level"), float("nan"), "its level lie between 0 and 1"),
     "a grid of other outcomes": (("grid",), {"origin": np.zeros(3), "step": np.ones(3)}, "2 origins and steps"),
     "a grid that goes back": (("grid",), {"origin": np.zeros(2), "step": -np.ones(2)}, "must not be negative"),

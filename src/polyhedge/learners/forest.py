@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any
@@ -69,9 +69,17 @@ class Forest:
 
     def __call__(self, X: Any, centers: Array) -> Array:
         """Predictions (N, k), each a function of its own row to the last bit."""
-        matrix = ready(np.hstack([numbers_of_columns(X, self.names, self.columns), centers]), self.fill)
-        blocks = [self._mean(matrix[k : k + _BLOCK]) for k in range(0, len(matrix), _BLOCK)]
+        blocks = [self._mean(block) for block in self._blocks(X, centers)]
         return np.vstack([np.zeros((0, self.value.shape[1])), *blocks])
+
+    def leaves(self, X: Any, centers: Array) -> Indices:
+        """The node (N, n_trees) at which each row ends in each tree."""
+        blocks = [self._walk.leaves(block) for block in self._blocks(X, centers)]
+        return np.vstack([np.zeros((0, len(self.roots)), dtype=np.int64), *blocks])
+
+    def _blocks(self, X: Any, centers: Array) -> Iterator[Array]:
+        matrix = ready(np.hstack([numbers_of_columns(X, self.names, self.columns), centers]), self.fill)
+        return (matrix[k : k + _BLOCK] for k in range(0, len(matrix), _BLOCK))
 
     def _mean(self, matrix: Array) -> Array:
         leaves, total = self._walk.leaves(matrix), np.zeros((len(matrix), self.value.shape[1]))

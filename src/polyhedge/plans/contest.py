@@ -7,7 +7,7 @@ v, and its mean cost, weighed by `caution`. Development rows only: the rows that
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,13 +16,16 @@ import numpy as np
 from polyhedge._validation import Array, Indices
 from polyhedge.calibration import attained_rank
 from polyhedge.plans.costs import PlanProblem
-from polyhedge.plans.laws import LAWS, Law, PlanRows, fit_law
+from polyhedge.plans.laws import EVEN_LAWS, LAWS, Law, PlacedLaw, PlanRows, fit_law
 from polyhedge.plans.risk import JointCost, Risk
 from polyhedge.plans.rules import Rule, fit_planner, padded
 from polyhedge.robust.workers import in_order
 
-PLANNED_BY = ("scaled", "corrected")
+PLANNED_BY = ("scaled", "corrected", "weighted")
 """Laws that may plan a cost; the first unless another is clearly lower."""
+_PLANNED_BY_FIRST = PLANNED_BY[:2]
+"""Those that every rule is judged with: weighted residuals must be sorted at every row, so that they are tried for the
+rules alone that do best with these."""
 # Shares of wins then come in steps of 4 per cent, finer than any choice between rules.
 _RESAMPLINGS = 25
 _FEWEST_WINS = 2
@@ -40,13 +43,19 @@ def candidates(problem: PlanProblem, alpha: float) -> list[Rule]:
 
     Tails of costs with maxima are left out where decisions do not lie on a segment and the cost does not fall apart
     into a term a decision: a tail of a sum does not split, so that cuts found at some rows say little at others.
+    Weighted residuals plan where the cost falls apart: elsewhere every row would need all of them in a program. Where
+    nothing couples its terms either, outcomes have laws of their own: a quantile model each.
     """
     if problem.joint is None:
         return [Rule(), Rule("corrected")]
-    tails = [0.5, 0.7] + ([0.9] if alpha < 0.1 else [])
+    tails = sorted({0.5, 0.7, round(1 - alpha, 12)} | ({0.9} if alpha < 0.1 else set()))
     if problem.joint.groups and problem.segment is None and problem.separable is None:
         tails = []
-    return [Rule(), *(Rule(law, Risk(level)) for law in LAWS for level in (0.0, *tails))]
+    even = [Rule(law, Risk(level)) for law in EVEN_LAWS for level in (0.0, *tails)]
+    weighted = [] if problem.separable is None else [Rule("weighted")]
+    if problem.separable is not None and problem.problem.n_outcomes > 1 and not problem.separable.row.any():
+        weighted.append(Rule("marginal"))
+    return [Rule(), *even, *weighted]
 
 
 def planned_level(alpha: float) -> float:
@@ -63,18 +72,21 @@ def planned_cost(
     problem: PlanProblem, law: Law, level: float, z: Array, X: Any, centers: Array, values: Array
 ) -> tuple[Array, Array]:
     """v(x), the quantile of this level of g(z(x), .) under a law (N,), and its mean (N,)."""
-    return _cost_at(problem, law, level, z, law.at(X, centers), values)
+    quantile, mean = np.empty(len(z)), np.empty(len(z))
+    for part, at in law.parts(X, centers):
+        quantile[part], mean[part] = _cost_at(problem, law, level, z[part], at, values[part])
+    return quantile, mean
 
 
 def _cost_at(
-    problem: PlanProblem, law: Law, level: float, z: Array, placed: tuple[Array, Array], values: Array
+    problem: PlanProblem, law: Law, level: float, z: Array, at: PlacedLaw, values: Array
 ) -> tuple[Array, Array]:
-    """The same where centres and spreads of the law are known."""
-    moved, scales = placed
+    """The same where centres, spreads and weights of the law are known."""
     if problem.joint is None:
-        return problem.sampled_costs(z, moved, scales, values, law.points, level)
+        return problem.sampled_costs(z, at, values, law.points, level)
     cost = JointCost(problem.joint, padded(law.points, values.shape[1]))
-    quantile, mean = cost.quantile(z, np.hstack([moved, values]), scales, level)
+    weights = at.weights[0] if at.weights else None
+    quantile, mean = cost.quantile(z, np.hstack([at.centers, values]), at.scales, level, weights)
     alone = problem.alone(z, values)
     return quantile + alone, mean + alone
 
@@ -109,34 +121,71 @@ class Judged:
         return caution * self.bound(alpha, rows) + (1 - caution) * self.cost(rows)
 
 
-def judge(
-    problem: PlanProblem, samples: PlanRows, rules: Sequence[Rule], level: float, seed: int
-) -> list[list[Judged]]:
-    """Every rule with every law for v, cross-fitted over the samples' blocks."""
-    parts = [(_judged(problem, own), rest) for own, rest in samples.folds()]
-    jobs = [(k, rule) for k in range(len(parts)) for rule in rules]
-    laws = list(in_order(lambda part: {name: fit_law(name, samples.take(part[1]), seed) for name in LAWS}, parts))
-    owns = [samples.take(own) for own, _ in parts]
-    # What laws say of the judged rows is asked once, for all rules.
-    pairs = zip(owns, laws, strict=True)
-    placed = [{name: law.at(own.X, own.centers) for name, law in its.items()} for own, its in pairs]
+class Contest:
+    """Rules judged on the folds of development rows by laws of the others.
 
-    def work(job: tuple[int, Rule]) -> Array:
-        k, rule = job
-        own, rest = owns[k], samples.take(parts[k][1])
-        law = None if rule.law is None else laws[k][rule.law]
-        centers, scales = (own.centers, np.ones(len(own))) if rule.law is None else placed[k][rule.law]
-        planner = fit_planner(problem, rule, law, rest.X, rest.centers, rest.values, is_judged=True)
-        z = planner.at(np.hstack([centers, own.values]), scales, own.values, n_jobs=1)
-        planned = [_cost_at(problem, laws[k][name], level, z, placed[k][name], own.values)[0] for name in PLANNED_BY]
-        return np.stack([problem.evaluate(z, own.outcomes, own.values), *planned])
+    Attributes
+    ----------
+    judged : for each rule its figures, by each law that planned the cost.
+    """
 
-    found = dict(zip(jobs, in_order(work, jobs), strict=True))
-    joined = [np.concatenate([found[k, rule] for k in range(len(parts))], axis=1) for rule in rules]
-    return [
-        [Judged(rule, name, rows[1 + j], rows[0]) for j, name in enumerate(PLANNED_BY)]
-        for rule, rows in zip(rules, joined, strict=True)
-    ]
+    def __init__(self, problem: PlanProblem, samples: PlanRows, rules: Sequence[Rule], level: float, seed: int) -> None:
+        self._problem, self._rules, self._level, self._seed = problem, rules, level, seed
+        parts = [(_judged(problem, own), rest) for own, rest in samples.folds()]
+        self._owns = [samples.take(own) for own, _ in parts]
+        self._rests = [samples.take(rest) for _, rest in parts]
+        names = {*EVEN_LAWS, *(rule.law for rule in rules if rule.law is not None)}
+        self._laws: list[dict[str, tuple[Law, PlacedLaw]]] = [{} for _ in parts]
+        self._fit([name for name in LAWS if name in names])
+        jobs = [(k, rule) for rule in rules for k in range(len(parts))]
+        found = list(in_order(lambda job: self._decided(*job), jobs))
+        self._z = [found[i : i + len(parts)] for i in range(0, len(found), len(parts))]
+        realised = [np.concatenate([self._realised(k, z) for k, z in enumerate(zs)]) for zs in self._z]
+        self.judged: list[list[Judged]] = [[] for _ in rules]
+        self._plan(range(len(rules)), _PLANNED_BY_FIRST, realised)
+
+    def weigh(self, chosen: Iterable[int]) -> None:
+        """Judge some of the rules with their cost planned by weighted residuals too."""
+        self._fit(["weighted"])
+        self._plan(sorted(chosen), PLANNED_BY[2:], [one[0].realised for one in self.judged])
+
+    def _fit(self, names: Sequence[str]) -> None:
+        """Laws of each fold's other rows, and what they say of its own: asked once, for all rules."""
+
+        def work(k: int) -> dict[str, tuple[Law, PlacedLaw]]:
+            own, rest = self._owns[k], self._rests[k]
+            laws = {name: fit_law(name, rest, self._seed) for name in names if name not in self._laws[k]}
+            return {name: (law, law.placed(own.X, own.centers)) for name, law in laws.items()}
+
+        for known, new in zip(self._laws, list(in_order(work, range(len(self._owns)))), strict=True):
+            known.update(new)
+
+    def _decided(self, k: int, rule: Rule) -> Array:
+        own, rest = self._owns[k], self._rests[k]
+        law, at = (None, PlacedLaw(own.centers, np.ones(len(own))))
+        if rule.law is not None:
+            law, at = self._laws[k][rule.law]
+        planner = fit_planner(self._problem, rule, law, rest.X, rest.centers, rest.values, is_judged=True)
+        return planner.at(at, own.values, n_jobs=1)
+
+    def _realised(self, k: int, z: Array) -> Array:
+        return self._problem.evaluate(z, self._owns[k].outcomes, self._owns[k].values)
+
+    def _plan(self, chosen: Sequence[int], names: Sequence[str], realised: Sequence[Array]) -> None:
+        """Judge rules with their costs planned by these laws."""
+
+        def work(job: tuple[int, str, int]) -> Array:
+            i, name, k = job
+            law, at = self._laws[k][name]
+            return _cost_at(self._problem, law, self._level, self._z[i][k], at, self._owns[k].values)[0]
+
+        folds = range(len(self._owns))
+        jobs = [(i, name, k) for i in chosen for name in names for k in folds]
+        found = dict(zip(jobs, in_order(work, jobs), strict=True))
+        for i in chosen:
+            for name in names:
+                planned = np.concatenate([found[i, name, k] for k in folds])
+                self.judged[i].append(Judged(self._rules[i], name, planned, realised[i]))
 
 
 def _judged(problem: PlanProblem, own: Indices) -> Indices:

@@ -8,6 +8,8 @@ from functools import cached_property
 import numpy as np
 
 from polyhedge._validation import Array
+from polyhedge.plans.laws import PlacedLaw
+from polyhedge.plans.leaf_weights import weighted_quantile
 from polyhedge.plans.separable import Separable, separable_of
 from polyhedge.problems import DecisionProblem
 from polyhedge.problems.parameters import layout_of
@@ -79,24 +81,32 @@ class PlanProblem:
             return costs
         return self.joint.evaluate(z, np.hstack([outcomes, values])) + self.alone(z, values)
 
-    def sampled_costs(
-        self, z: Array, centers: Array, scales: Array, values: Array, points: Array, level: float
-    ) -> tuple[Array, Array]:
-        """Quantile of this level and mean (N,) of the cost of each decision at centers + scales * points.
+    def sampled_costs(self, z: Array, at: PlacedLaw, values: Array, points: Array, level: float) -> tuple[Array, Array]:
+        """Quantile of this level and mean (N,) of the cost of each decision under the law with these points.
 
         For costs that are known by their formula alone. Row by row, so that no row depends on the others. Outcomes at
         which the formula has no value cannot come, and do not count; where none is left, there is no plan.
         """
         quantile, mean = np.full(len(z), np.nan), np.full(len(z), np.nan)
         for i in np.flatnonzero(np.isfinite(z).all(axis=1)):
-            outcomes = centers[i] + scales[i] * points
+            outcomes = at.centers[i] + at.scales[i] * points
             own, known = (np.tile(row, (len(points), 1)) for row in (z[i], values[i]))
             with np.errstate(invalid="ignore"):
                 costs = self.evaluate(own, outcomes, known)
-            costs = np.sort(costs[np.isfinite(costs)])
-            if len(costs):
-                rank = int(np.clip(np.ceil(level * len(costs) - 1e-9), 1, len(costs)))
-                quantile[i], mean[i] = costs[rank - 1], costs.mean()
+            can_come = np.isfinite(costs)
+            if at.weights:
+                weights = at.weights[0][[i]].toarray()[0] * can_come
+                can_come &= weights > 0
+                weights = weights[can_come] / (weights.sum() or 1.0)
+            costs = costs[can_come]
+            if not len(costs):
+                continue
+            if at.weights:
+                quantile[i], mean[i] = weighted_quantile(costs[None], weights[None], level)[0], weights @ costs
+                continue
+            rank = int(np.clip(np.ceil(level * len(costs) - 1e-9), 1, len(costs)))
+            costs.sort()
+            quantile[i], mean[i] = costs[rank - 1], costs.mean()
         return quantile, mean
 
 

@@ -1,35 +1,43 @@
 r"""Laws of the outcome at a row, made from residuals of rows that the predictor had not seen.
 
-A law says that the outcome at x is one of $f(x) + m(x) + s(x)\,e_i$, all equally likely, where the points $e_i$ are
-residuals $y_i - f(x_i) - m(x_i)$ divided by $s(x_i)$. Members differ in what they let depend on x:
+A law says that the outcome at x is one of $f(x) + m(x) + s(x)\,e_i$, with probabilities $w_i(x)$, where the points
+$e_i$ are residuals $y_i - f(x_i) - m(x_i)$ divided by $s(x_i)$. Members differ in what they let depend on x:
 
-| name | centre m(x) | spread s(x) |
-|---|---|---|
-| uniform   | 0 | 1 |
-| scaled    | 0 | a forest of the residuals' size |
-| corrected | a forest of the residuals | a forest of what it leaves |
+| name | centre m(x) | spread s(x) | weights w(x) |
+|---|---|---|---|
+| uniform   | 0 | 1 | equal |
+| scaled    | 0 | a forest of the residuals' size | equal |
+| corrected | a forest of the residuals | a forest of what it leaves | equal |
+| weighted  | 0 | 1 | leaves shared in a forest of the residuals and their sizes (`leaf_weights.py`) |
+| marginal  | 0 | 1 | the same by a forest an outcome: a law of each outcome by itself, which says nothing of sums |
 
 Nothing here may see calibration rows: a law shapes the plan that they guard.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
+import scipy.sparse as sp
 
 from polyhedge._validation import Array, Indices
 from polyhedge.data import take_rows
 from polyhedge.learners.forest import Forest
+from polyhedge.plans.leaf_weights import LeafWeights
 
-LAWS = ("uniform", "scaled", "corrected")
-"""From simple to complex."""
+EVEN_LAWS = ("uniform", "scaled", "corrected")
+"""Laws whose points are all equally likely, from simple to complex."""
+LAWS = (*EVEN_LAWS, "weighted", "marginal")
+"""All of them, from simple to complex."""
 # Rows that a leaf must have: fewer make sharp local laws, which overfit where nothing is to be found.
-_LEAF_OF_SPREAD, _LEAF_OF_CENTER = 10, 5
+_LEAF_OF_SPREAD, _LEAF_OF_CENTER, _LEAF_OF_WEIGHTS = 10, 5, 10
 # Sizes beyond these shares of the mean are held to be chance.
 _LEAST_SIZE, _LARGEST_SIZE = 1 / 8, 8.0
+_WEIGHTED_ROWS = 4096
+"""Rows whose weights are looked at together: some hundred numbers each."""
 MOST_POINTS = 3000
 """Residuals that a law keeps at most, evenly chosen: all of them are needed at every row, and stored."""
 
@@ -70,21 +78,46 @@ class PlanRows:
         return [(np.flatnonzero(self.blocks == k), np.flatnonzero(self.blocks < k)) for k in numbers[1:]]
 
 
+class PlacedLaw(NamedTuple):
+    """A law at N rows: centres (N, d), spreads (N,) and weights (N, n) of its points.
+
+    There are no weights where all points are equally likely, one matrix of them, or one an outcome.
+    """
+
+    centers: Array
+    scales: Array
+    weights: tuple[sp.csr_array, ...] = ()
+
+
 @dataclass(frozen=True, eq=False)
 class Law:
-    """The outcome at x is f(x) + m(x) + s(x) e_i, each i with the same probability.
+    """The outcome at x is f(x) + m(x) + s(x) e_i with probability w_i(x).
 
     Attributes
     ----------
     name : one of `LAWS`.
     points : (n, d) the e_i.
     center, spread : forests for m and s; None for 0 and 1.
+    weights : for w; none where all points are equally likely, one for all outcomes, or one for each.
     """
 
     name: str
     points: Array
     center: Forest | None = None
     spread: Forest | None = None
+    weights: tuple[LeafWeights, ...] = ()
+
+    def placed(self, X: Any, centers: Array) -> PlacedLaw:
+        """The law at rows with predictions `centers`."""
+        return PlacedLaw(*self.at(X, centers), tuple(each(X, centers) for each in self.weights))
+
+    def parts(self, X: Any, centers: Array) -> Iterator[tuple[slice, PlacedLaw]]:
+        """The law at stretches of the rows: weights of all of them at once might not fit into memory."""
+        step = _WEIGHTED_ROWS if self.weights else max(len(centers), 1)
+        for k in range(0, len(centers), step):
+            part = slice(k, k + step)
+            own = X if step >= len(centers) else take_rows(X, np.arange(*part.indices(len(centers))))
+            yield part, self.placed(own, centers[part])
 
     def at(self, X: Any, centers: Array) -> tuple[Array, Array]:
         """Centres f + m (N, d) and spreads s (N,) at rows with predictions `centers`."""
@@ -95,7 +128,8 @@ class Law:
     def state(self) -> dict[str, Any]:
         """Plain values from which `law_from` makes the same law."""
         forests = {"center": self.center, "spread": self.spread}
-        return {"name": self.name, "points": self.points} | {
+        weights = {"weights": [each.state() for each in self.weights]} if self.weights else {}
+        return {"name": self.name, "points": self.points, **weights} | {
             name: None if forest is None else forest.state() for name, forest in forests.items()
         }
 
@@ -108,26 +142,59 @@ def law_from(state: Mapping[str, Any], n_outcomes: int) -> Law:
     if state["name"] not in LAWS or not is_sample:
         raise ValueError(f"A law must have a known name and at most {MOST_POINTS} residuals of {n_outcomes} outcomes.")
     forests = {name: None if state[name] is None else Forest.from_state(state[name]) for name in outputs}
+    weights = tuple(LeafWeights.from_state(one, len(points)) for one in state.get("weights", ()))
+    if len(weights) != n_weights(state["name"], n_outcomes):
+        raise ValueError("A law must have weights of its residuals as its name says: none, one, or one an outcome.")
+    for k, each in enumerate(weights):
+        name = f"weights {k}"
+        forests[name], outputs[name] = each.forest, 2 * (n_outcomes if len(weights) == 1 else 1)
     for name, forest in forests.items():
         if forest is not None and (
             forest.value.shape[1] != outputs[name] or len(forest.fill) != len(forest.columns) + n_outcomes
         ):
             raise ValueError("A forest of a law must look at the prediction of each outcome, and predict as many.")
-    return Law(state["name"], points, **forests)
+    return Law(state["name"], points, forests["center"], forests["spread"], weights)
+
+
+def n_weights(name: str, n_outcomes: int) -> int:
+    """How many forests weigh the residuals of a law of this name."""
+    return {"weighted": 1, "marginal": n_outcomes}.get(name, 0)
 
 
 def fit_law(name: str, samples: PlanRows, seed: int) -> Law:
     """The law of this name from development rows."""
     residuals, center, spread = samples.outcomes - samples.centers, None, None
-    if name == "corrected":
-        center, found = Forest.fit(samples.X, samples.centers, residuals, min_leaf=_LEAF_OF_CENTER, seed=seed)
-        residuals = residuals - found
-    if name != "uniform":
-        sizes = _residual_sizes(residuals)[:, None]
-        spread, found = Forest.fit(samples.X, samples.centers, sizes, min_leaf=_LEAF_OF_SPREAD, seed=seed)
-        residuals = residuals / _sizes_within(found)[:, None]
     kept = np.unique(np.linspace(0, len(residuals) - 1, min(MOST_POINTS, len(residuals))).astype(int))
+    if name not in EVEN_LAWS:
+        X, centers, points = take_rows(samples.X, kept), samples.centers[kept], residuals[kept]
+        parts = [points] if name == "weighted" else np.split(points, points.shape[1], axis=1)
+        # Trees part rows by the centre and by the spread of their residuals, whichever tells more.
+        targets = [np.hstack([part, np.abs(part)]) for part in parts]
+        weights = [LeafWeights.fit(X, centers, one, min_leaf=_LEAF_OF_WEIGHTS, seed=seed) for one in targets]
+        return Law(name, points, weights=tuple(weights))
+    if name == "corrected":
+        forest, found = Forest.fit(samples.X, samples.centers, residuals, min_leaf=_LEAF_OF_CENTER, seed=seed)
+        center, found = _held_back(forest, found, residuals, np.zeros(residuals.shape[1]))
+        residuals = residuals - found
+    if name in ("scaled", "corrected"):
+        sizes = _residual_sizes(residuals)[:, None]
+        forest, found = Forest.fit(samples.X, samples.centers, sizes, min_leaf=_LEAF_OF_SPREAD, seed=seed)
+        spread, found = _held_back(forest, found, sizes, np.ones(1))
+        residuals = residuals / _sizes_within(found)[:, None]
     return Law(name, residuals[kept], center, spread)
+
+
+def _held_back(forest: Forest, found: Array, targets: Array, middle: Array) -> tuple[Forest, Array]:
+    """The forest drawn towards `middle` (k,) by as much as it overstates, and what it then says of unseen rows (n, k).
+
+    The slope of the targets on what trees say that had not seen them is 1 for a forest that is right, and 0 for one
+    that tells chance: kept is the share of each output that this slope leaves, so that a law is no worse for looking.
+    """
+    told, true = found - middle, targets - middle
+    told, true = told - told.mean(axis=0), true - true.mean(axis=0)
+    size = (told**2).sum(axis=0)
+    kept = np.clip((told * true).sum(axis=0) / np.where(size > 0, size, 1.0), 0.0, 1.0)
+    return replace(forest, value=middle + kept * (forest.value - middle)), middle + kept * (found - middle)
 
 
 def _residual_sizes(residuals: Array) -> Array:

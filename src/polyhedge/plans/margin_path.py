@@ -19,7 +19,7 @@ from polyhedge._validation import Array, Indices
 from polyhedge.calibration import attained_rank
 from polyhedge.plans.contest import TIE, first_least, planned_level
 from polyhedge.plans.costs import PlanProblem
-from polyhedge.plans.laws import LAWS, PlanRows, fit_law, law_from
+from polyhedge.plans.laws import EVEN_LAWS, PlanRows, fit_law, law_from
 from polyhedge.plans.margins import MarginPlanner, Statuses, fit_margins, limits_of, takes_margins
 from polyhedge.plans.report import Entry, PlanReport, report_from
 from polyhedge.plans.risk import Cuts
@@ -111,6 +111,8 @@ def path_from(problem: DecisionProblem, state: Mapping[str, Any]) -> MarginPath:
     if not takes_margins(problem) or not problem.constraint_names or len(state["laws"]) != 1:
         raise ValueError("A path has one law, and a problem with uncertain constraints and a cost of affine pieces.")
     law, cuts, limits = law_from(state["laws"][0], problem.n_outcomes), Cuts(**state["cuts"]), Cuts(**state["limits"])
+    if law.name not in EVEN_LAWS:
+        raise ValueError(f"The law of a path must be one of {', '.join(EVEN_LAWS)}, got {law.name}.")
     n_rows = len(limits_of(problem))
     p, d = problem.n_decisions, problem.n_outcomes + sum(int(np.prod(each.shape)) for each in problem.parameters)
     for one in (cuts, limits):
@@ -263,7 +265,7 @@ def fit_path(
     # A program with whole decisions takes many times as long, so that fewer rows are judged there, and one law.
     most = _JUDGED_IF_COSTLY if seen.is_costly else _JUDGED
     folds = [(_some(own, most), rest) for own, rest in judged.folds()]
-    names = ("scaled",) if seen.is_costly else LAWS
+    names = ("scaled",) if seen.is_costly else EVEN_LAWS
 
     def planner_of(job: tuple[str, int]) -> MarginPlanner:
         name, k = job
@@ -338,7 +340,7 @@ def _best(entries: Sequence[_Tried], alpha: float, caution: float) -> _Tried:
         return replace(entries[0], margin=max(e.margin for e in entries))
     premium = max(known[0].bound(alpha) - known[0].cost(), 0.0)
     step = _HANDICAP / np.sqrt(len(known[0].needed)) * premium
-    figures = np.array([e.figure(alpha, caution) + step * LAWS.index(e.law) for e in known])
+    figures = np.array([e.figure(alpha, caution) + step * EVEN_LAWS.index(e.law) for e in known])
     return known[first_least(figures, TIE * float(np.nanstd(known[0].realised)))]
 
 

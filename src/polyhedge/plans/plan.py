@@ -10,23 +10,24 @@ import numpy as np
 
 from polyhedge._validation import Array, Indices, Mask
 from polyhedge.plans.contest import (
+    PLANNED_BY,
+    Contest,
     Judged,
     candidates,
     choose_planned_by,
     fewest_wins,
     first_least,
     handicapped,
-    judge,
     planned_cost,
     planned_level,
     resampled,
     winners,
 )
 from polyhedge.plans.costs import PlanProblem
-from polyhedge.plans.laws import LAWS, Law, PlanRows, fit_law, law_from
+from polyhedge.plans.laws import EVEN_LAWS, LAWS, Law, PlanRows, fit_law, law_from
 from polyhedge.plans.report import Entry, PlanReport, report_from
 from polyhedge.plans.risk import Cuts, Risk
-from polyhedge.plans.rules import Planner, Rule, fit_planner
+from polyhedge.plans.rules import Planner, Rule, fit_planner, has_cuts
 from polyhedge.problems import DecisionProblem
 from polyhedge.regions.family import DEFAULT_WORK, Work
 from polyhedge.regions.guard import Planned
@@ -120,15 +121,19 @@ def plan_from(problem: DecisionProblem, state: Mapping[str, Any]) -> LawPlan:
     if not all(np.isclose(sum(w), 1.0) and min(w) > 0 for w in (weights, by_law)) or not 0 < level < 1:
         raise ValueError("The weights of a plan must be positive with sum 1, and its level lie between 0 and 1.")
     kept = tuple(laws[one["law"]] for one in state["planned_by"])
+    if any(law.name not in PLANNED_BY for law in kept):
+        raise ValueError(f"The cost of a plan must be planned by one of these laws: {', '.join(PLANNED_BY)}.")
     return LawPlan(problem, tuple(planners), tuple(weights), kept, tuple(by_law), level, report_from(state["report"]))
 
 
 def _planner(seen: PlanProblem, state: Mapping[str, Any], laws: Mapping[str, Law], shape: tuple[int, int]) -> Planner:
     law, cuts = state["law"], None
-    if (state["cuts"] is None) != (seen.joint is None or seen.separable is not None):
+    if (state["cuts"] is not None) != has_cuts(seen):
         raise ValueError(
             "A rule must have cuts where the cost of the problem has pieces and does not fall apart, and only there."
         )
+    if not (law is None or law in EVEN_LAWS or (seen.separable is not None and float(state["risk"]) == 0)):
+        raise ValueError("A rule may weigh residuals for the mean of a cost that falls apart, and for nothing else.")
     if state["cuts"] is not None:
         cuts, (p, d) = Cuts(**state["cuts"]), shape
         k = len(cuts)
@@ -199,9 +204,11 @@ def fit_plan(
     judged_on : the same rows with other predictions and folds, for the contest alone; by default `rows`.
     """
     seen, level = PlanProblem(problem), planned_level(alpha)
-    judged = judge(seen, rows if judged_on is None else judged_on, candidates(seen, alpha), level, seed)
-    draws = resampled(len(judged[0][0].realised), seed)
-    entries = [choose_planned_by(one, alpha, draws) for one in judged]
+    contest = Contest(seen, rows if judged_on is None else judged_on, candidates(seen, alpha), level, seed)
+    draws = resampled(len(contest.judged[0][0].realised), seed)
+    entries = [choose_planned_by(one, alpha, draws) for one in contest.judged]
+    contest.weigh(winners(entries, alpha, caution, draws))
+    entries = [choose_planned_by(one, alpha, draws) for one in contest.judged]
     wins = winners(entries, alpha, caution, draws)
     if seen.is_integer or not np.isfinite([entry.bound(alpha) for entry in entries]).all():
         chosen = {first_least(handicapped(entries, alpha, caution), entries[0].tie): 1}
@@ -215,7 +222,7 @@ def fit_plan(
         ),
         alpha,
         caution,
-        len(judged[0][0].realised),
+        len(entries[0].realised),
     )
     return _frozen(seen, rows, {entries[k]: n / total for k, n in chosen.items()}, level, seed, report)
 

@@ -83,15 +83,23 @@ def fit_policy(
     z = decisions_of(decide, problem, rows.X, len(rows))
     _check_kept(z, Limits.of(problem).broken_by(z, rows.values), alpha)
     realised = seen.evaluate(z, rows.outcomes, rows.values)
-    laws = [fit_law(name, rows, seed) for name in PLANNED_BY]
-    judged = [
-        Judged(Rule(), law.name, planned_cost(seen, law, level, z, rows.X, rows.centers, rows.values)[0], realised)
-        for law in laws
-    ]
-    best = choose_planned_by(judged, alpha, resampled(len(rows), seed))
+    judged = _judged(seen, rows, z, realised, level, seed)
+    best = choose_planned_by(judged, alpha, resampled(len(judged[0].realised), seed))
     entry = Entry("your own policy", best.planned_by, best.bound(alpha), best.cost(), 1.0)
-    law = laws[PLANNED_BY.index(best.planned_by)]
+    law = fit_law(best.planned_by, rows, seed)
     return PolicyPlan(problem, decide, law, level, PlanReport((entry,), alpha, 1.0, len(rows)))
+
+
+def _judged(seen: PlanProblem, rows: PlanRows, z: Array, realised: Array, level: float, seed: int) -> list[Judged]:
+    """The policy with each law that may plan its cost, on folds that the law had not seen."""
+    found = []
+    for name in PLANNED_BY:
+        v = np.full(len(rows), np.nan)
+        for own, rest in rows.folds():
+            law, at = fit_law(name, rows.take(rest), seed), rows.take(own)
+            v[own] = planned_cost(seen, law, level, z[own], at.X, at.centers, at.values)[0]
+        found.append(Judged(Rule(), name, v, realised))
+    return found
 
 
 def _check_kept(z: Array, broken: Array, alpha: float) -> None:

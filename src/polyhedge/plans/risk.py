@@ -19,8 +19,10 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 
 from polyhedge._validation import Array, Indices
+from polyhedge.plans.leaf_weights import weighted_quantile
 from polyhedge.problems.pieces import SumOfMaxima
 
 # Costs nearer to each other than this share of their spread, or of what they are sums of, are the same: best decisions
@@ -124,7 +126,8 @@ class JointCost:
         return np.concatenate([self.total.base[None], *self.total.groups])
 
     @cached_property
-    def _groups(self) -> list[range]:
+    def groups(self) -> list[range]:
+        """The pieces of each maximum; the base is one of its own."""
         ends = 1 + np.cumsum([0, *(len(group) for group in self.total.groups)])
         return [range(0, 1), *(range(a, b) for a, b in zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True))]
 
@@ -169,7 +172,7 @@ class JointCost:
         """
         v, w = self.sides(z, centers)
         v = v * scales[:, None, None]
-        for group in self._groups:
+        for group in self.groups:
             high, arg = (
                 self._piece(v, w, group[0]),
                 np.zeros((len(z), 0 if same is None else len(self.points)), dtype=np.int16),
@@ -192,12 +195,18 @@ class JointCost:
         step = max(_BLOCK // len(self.points), 1)
         return [slice(k, k + step) for k in range(0, n_rows, step)]
 
-    def quantile(self, z: Array, centers: Array, scales: Array, level: float) -> tuple[Array, Array]:
+    def quantile(
+        self, z: Array, centers: Array, scales: Array, level: float, weights: sp.csr_array | None = None
+    ) -> tuple[Array, Array]:
         """The quantile of this level (N,) of the costs of each row, an order statistic, and their mean (N,).
+
+        Points are equally likely, or have weights (N, n).
 
         A cost of one piece is w + s v'e with v a function of the decision alone, so that each decision is looked at
         once, however many rows share it.
         """
+        if weights is not None:
+            return self._weighted_quantile(z, centers, scales, level, weights)
         if self.total.groups:
             return self._quantile(z, centers, scales, level)
         first, own = _shared(z)
@@ -217,6 +226,15 @@ class JointCost:
             mean[part] = costs.mean(axis=1)
             costs.partition(rank, axis=1)
             quantile[part] = costs[:, rank]
+        return quantile, mean
+
+    def _weighted_quantile(
+        self, z: Array, centers: Array, scales: Array, level: float, weights: sp.csr_array
+    ) -> tuple[Array, Array]:
+        quantile, mean = np.empty(len(z)), np.empty(len(z))
+        for part in self.blocks(len(z)):
+            costs, own = self.samples(z[part], centers[part], scales[part]), weights[part].toarray()
+            quantile[part], mean[part] = weighted_quantile(costs, own, level), (own * costs).sum(axis=1)
         return quantile, mean
 
     def cuts(self, z: Array, centers: Array, scales: Array, risk: Risk) -> list[tuple[Array, Cuts]]:

@@ -20,10 +20,11 @@ from polyhedge._validation import Array, Indices, Mask
 from polyhedge.data import take_rows
 from polyhedge.plans.corners import Corners
 from polyhedge.plans.costs import PlanProblem
-from polyhedge.plans.laws import Law
+from polyhedge.plans.laws import Law, PlacedLaw
 from polyhedge.plans.line import least_on_segment
 from polyhedge.plans.programs import corners_of, least_by_programs
 from polyhedge.plans.risk import Cuts, JointCost, Risk
+from polyhedge.plans.weighted import least_weighted
 from polyhedge.robust.nominal import best_knowing
 
 # Rounds in which cuts are looked for, and rows they are looked for at.
@@ -77,11 +78,16 @@ class Planner:
 
     def proven(self, X: Any, centers: Array, values: Array, n_jobs: int | None = None) -> tuple[Array, Mask]:
         """Decisions (N, p), NaN where there is none, and where it is proven that the rule has no better one (N,)."""
-        return self._found(self.cuts, *_contexts(self.law, X, centers, values), values, n_jobs)
+        if self.law is None:
+            return self._found(PlacedLaw(centers, np.ones(len(centers))), values, n_jobs)
+        z, is_best = np.empty((len(centers), self.problem.problem.n_decisions)), np.empty(len(centers), dtype=bool)
+        for part, at in self.law.parts(X, centers):
+            z[part], is_best[part] = self._found(at, values[part], n_jobs)
+        return z, is_best
 
-    def at(self, contexts: Array, scales: Array, values: Array, n_jobs: int | None = None) -> Array:
-        """Decisions where centres and spreads of the law are known: contexts (N, d + t) are [centre, parameters]."""
-        return self._found(self.cuts, contexts, scales, values, n_jobs)[0]
+    def at(self, at: PlacedLaw, values: Array, n_jobs: int | None = None) -> Array:
+        """Decisions at rows where centres, spreads and weights of the law are known."""
+        return self._found(at, values, n_jobs)[0]
 
     @cached_property
     def _tables(self) -> list[tuple[Array, Array]]:
@@ -94,15 +100,16 @@ class Planner:
         is_walked = self.cuts is not None and self.problem.segment is None
         return corners_of(self.problem.problem, self.cuts, self.starts) if is_walked and self.cuts is not None else None
 
-    def _found(
-        self, cuts: Cuts | None, contexts: Array, scales: Array, values: Array, n_jobs: int | None = None
-    ) -> tuple[Array, Mask]:
+    def _found(self, at: PlacedLaw, values: Array, n_jobs: int | None = None) -> tuple[Array, Mask]:
+        cuts, contexts, scales = self.cuts, np.hstack([at.centers, values]), at.scales
+        if at.weights and self.law is not None and self.problem.separable is not None:
+            z = least_weighted(self.problem.separable, self.law.points, contexts, at.weights)
+            return z, np.asarray(np.isfinite(z).all(axis=1))
         if cuts is None and self.problem.separable is not None:
             z = self.problem.separable.least(self._tables, contexts, scales)
             return z, np.asarray(np.isfinite(z).all(axis=1))
         if cuts is None:
-            outcomes = contexts[:, : contexts.shape[1] - values.shape[1]]
-            z, _, is_best = best_knowing(self.problem.problem, outcomes, values)
+            z, _, is_best = best_knowing(self.problem.problem, at.centers, values)
             return z, is_best
         if self.problem.segment is not None:
             z0, z1, base = self.problem.segment
@@ -127,7 +134,7 @@ def fit_planner(
 
     A planner that is only judged has cuts for fewer rows, and less sharp ones: it is made many times.
     """
-    if problem.joint is None or problem.separable is not None:
+    if problem.joint is None or not has_cuts(problem):
         return Planner(problem, rule, law, None)
     d = centers.shape[1] + values.shape[1]
     points = np.zeros((1, d)) if law is None else padded(law.points, values.shape[1])
@@ -147,7 +154,8 @@ def fit_planner(
     for _ in range(_ROUNDS_TO_JUDGE if is_judged and problem.segment is None else _ROUNDS):
         own = np.flatnonzero(is_open)
         # A map of corners would be made anew with every cut: these few rows have programs of their own.
-        z = Planner(relaxed, rule, law, cuts, is_steady=False).at(contexts[own], scales[own], values[own], n_jobs=1)
+        at = PlacedLaw(contexts[own, : centers.shape[1]], scales[own])
+        z = Planner(relaxed, rule, law, cuts, is_steady=False).at(at, values[own], n_jobs=1)
         own, z = own[np.isfinite(z).all(axis=1)], z[np.isfinite(z).all(axis=1)]
         lacking, is_open = lacking_cuts(cuts, cost, rule.risk, z, contexts[own], scales[own], enough), is_open & False
         is_open[own[np.unique(np.concatenate([rows for rows, _ in lacking]))]] = True
@@ -156,6 +164,11 @@ def fit_planner(
         cuts = distinct_cuts(Cuts.joined([cuts, *(fresh for _, fresh in lacking)]))
     starts = np.zeros((0, 1)) if is_judged else np.column_stack([contexts, scales])
     return Planner(problem, rule, law, cuts, starts, not is_judged)
+
+
+def has_cuts(problem: PlanProblem) -> bool:
+    """Whether the rule decides by cuts: not where the cost has no pieces or falls apart."""
+    return problem.joint is not None and problem.separable is None
 
 
 def first_cuts(problem: PlanProblem, cost: JointCost, risk: Risk, contexts: Array, scales: Array) -> Cuts:

@@ -12,7 +12,7 @@ came to all terms at once: more careful than the tail of the sum, and judged lik
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -90,19 +90,32 @@ class Separable:
         return np.vstack([np.zeros((0, len(self.slope))), *found])
 
     def _least(self, tables: Sequence[tuple[Array, Array]], contexts: Array, scales: Array) -> Array:
-        n = len(contexts)
+        return self._at_price(
+            lambda price: self._place(tables, price, contexts, scales), [slopes for _, slopes in tables], len(contexts)
+        )
+
+    def least_of_shares(self, tables: Sequence[tuple[Array, Array]], contexts: Array) -> Array:
+        """Decisions (N, p) of least mean cost where every row has weights of its own.
+
+        Tables have for each decision the knots (n,), sorted, and the weight (N, n + 1) of the first 0 to n of them.
+        """
+        ends = [np.array(pair) for pair in zip(self.low, self.high, strict=True)]
+        return self._at_price(lambda price: self._place_by_shares(tables, price, contexts), ends, len(contexts))
+
+    def _at_price(self, place: Callable[[Array], Array], slopes: Sequence[Array], n: int) -> Array:
+        """What is placed (n, p) at the price at which the coupling row is just kept."""
         if not self.row.any():
-            return self._place(tables, np.zeros(n), contexts, scales)
-        ends = [-(s + k) / a for (_, s), k, a in zip(tables, self.slope, self.row, strict=True) if a]
+            return place(np.zeros(n))
+        ends = [-(s + k) / a for s, k, a in zip(slopes, self.slope, self.row, strict=True) if a]
         # A share of the slopes and nothing absolute: in other units the same halvings find the same price.
         reach = 2 * max(float(np.abs(end).max()) for end in ends) or 1.0
         low, high = np.full(n, -reach if self.is_equation else 0.0), np.full(n, reach)
-        free = self._place(tables, low, contexts, scales)
+        free = place(low)
         for _ in range(_HALVINGS):
             middle = (low + high) / 2
-            is_over = self._used(self._place(tables, middle, contexts, scales)) > self.limit
+            is_over = self._used(place(middle)) > self.limit
             low, high = np.where(is_over, middle, low), np.where(is_over, high, middle)
-        more, less = (self._place(tables, price, contexts, scales) for price in (low, high))
+        more, less = place(low), place(high)
         above, below = self._used(more), self._used(less)
         with np.errstate(divide="ignore", invalid="ignore"):
             share = np.clip((self.limit - below) / (above - below), 0.0, 1.0)
@@ -126,6 +139,31 @@ class Separable:
             center = self.kappa[i] + self.beta[i] * contexts[:, self.outcome[i]]
             z[:, i] = np.clip(center + scales * ends[passed], self.lower[i], self.upper[i])
         return z
+
+    def _place_by_shares(self, tables: Sequence[tuple[Array, Array]], price: Array, contexts: Array) -> Array:
+        z = np.empty((len(price), len(self.slope)))
+        for i, (knots, shares) in enumerate(tables):
+            low, rise = self.low[i], self.high[i] - self.low[i]
+            balanced = -(self.slope[i] + price * self.row[i]) - low
+            level = balanced / rise if rise > 0 else np.where(balanced > 0, np.inf, -np.inf)
+            ends = np.concatenate([[-np.inf], knots, [np.inf]])
+            center = self.kappa[i] + self.beta[i] * contexts[:, self.outcome[i]]
+            z[:, i] = np.clip(center + ends[_passed(shares, level - _TIE)], self.lower[i], self.upper[i])
+        return z
+
+
+def _passed(shares: Array, level: Array) -> Indices:
+    """How many of the growing shares (N, k) of each row are below its level (N,), by halving."""
+    low, high, rows = (
+        np.zeros(len(shares), dtype=np.int64),
+        np.full(len(shares), shares.shape[1]),
+        np.arange(len(shares)),
+    )
+    for _ in range(shares.shape[1].bit_length()):
+        middle = (low + high) // 2
+        is_below = (middle < high) & (shares[rows, np.minimum(middle, shares.shape[1] - 1)] < level)
+        low, high = np.where(is_below, middle + 1, low), np.where(is_below, high, middle)
+    return low
 
 
 def separable_of(problem: DecisionProblem, joint: SumOfMaxima | None) -> Separable | None:

@@ -10,7 +10,7 @@ from scipy.optimize import linprog
 
 from polyhedge._validation import Array
 from polyhedge.plans.costs import PlanProblem
-from polyhedge.plans.laws import Law
+from polyhedge.plans.laws import Law, PlacedLaw
 from polyhedge.plans.risk import JointCost, Risk
 from polyhedge.plans.rules import Planner, Rule, fit_planner
 from polyhedge_study.speed.cases import OVERAGE, PARAMETERS, UNDERAGE, Regime, advantage, problem_of
@@ -72,7 +72,7 @@ def draw_plan(regime: Regime, seed: int) -> PlanInstance:
 def plan_rows(instance: PlanInstance) -> tuple[Array, Array]:
     """Decisions (N, p) and planned costs (N,) of all rows: what is timed."""
     contexts, spreads, nothing = instance.rows[:, :-1], instance.rows[:, -1], np.zeros((len(instance.rows), 0))
-    z = instance.planner.at(contexts, spreads, nothing)
+    z = instance.planner.at(PlacedLaw(contexts, spreads), nothing)
     v, _ = instance.cost.quantile(z, contexts, spreads, PLANNED_LEVEL)
     return z, v + instance.planner.problem.alone(z, nothing)
 
