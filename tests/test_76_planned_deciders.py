@@ -22,6 +22,7 @@ from polyhedge.plans.risk import Risk
 from polyhedge.plans.rules import Rule, fit_planner
 from polyhedge.predictors import as_predictor
 from polyhedge.regions import Guard, PlacedGuard, Planned
+from polyhedge.regions.cost_levels import dearest_within
 from polyhedge.report import model_report
 from polyhedge.settings import guarantee_in_force
 
@@ -223,12 +224,59 @@ def test_region_of_a_guard_has_facets_and_support_and_says_that_it_is_open(fitte
     assert region.support(-own) == np.inf
 
 
+def test_illustrated_outcome_can_come_and_costs_nearly_the_bound(fitted):
+    decider, X, _ = fitted
+    found, worst = decider.decide(X[:5]), decider.worst_outcomes(X[:5])
+    law = decider.model_.family.plan.laws[0]
+    costs = decider.problem_.evaluate(found.flat, worst)
+    for i, own in enumerate(law.outcomes(X[:5], decider.centers(X[:5]))):
+        all_costs = decider.problem_.evaluate(np.tile(found.flat[i], (len(own), 1)), own)
+        assert costs[i] == pytest.approx(all_costs[all_costs <= found.cost_bound[i]].max())
+        assert decider.region(X[i]).contains(worst[i])
+    assert np.isnan(found.worst_outcome).all()  # a bound on a cost has no worst outcome
+
+
+def by_formula() -> ph.DecisionProblem:
+    z = cp.Variable(2, nonneg=True)
+    return ph.DecisionProblem(
+        decision=z,
+        cost=lambda z, u: cp.sum(z) + 4 * cp.sqrt(u[0] + 1) - 0.1 * u @ z,
+        constraints=[cp.sum(z) == 1],
+        n_outcomes=2,
+        outcome_support=lambda u: [u >= -1],
+    )
+
+
+def test_region_of_a_cost_without_pieces_contains_what_costs_at_most_the_bound():
+    problem, z, Y = by_formula(), np.array([[0.3, 0.7]]), np.random.default_rng(0).uniform(-1.5, 3, size=(40, 2))
+    planned = Planned(z, np.array([6.0]), np.array([ph.Status.FINISHED], dtype=object))
+    region = PlacedGuard(problem, np.zeros((1, 2)), np.zeros((1, 0)), planned).region(0, 0.5)
+    can_come = (Y >= -1).all(axis=1)
+    costs = problem.evaluate(np.tile(z, (can_come.sum(), 1)), Y[can_come])
+    assert 0 < (costs <= 6.5).sum() < len(costs)
+    assert (region.contains(Y)[can_come] == (costs <= 6.5)).all()
+    assert not region.contains(Y)[~can_come].any()
+    with pytest.raises(ValueError, match=r"known by its formula alone.*guarantee=\"outcome\""):
+        region.support([1.0, 0.0])
+
+
+def test_illustrated_outcome_is_within_the_known_support_and_the_bound():
+    problem, z = by_formula(), np.array([0.3, 0.7])
+    outcomes = np.array([[-2.0, 0.0], [0.0, 0.0], [1.0, 0.0], [9.0, 0.0]])
+    costs = problem.evaluate(np.tile(z, (3, 1)), outcomes[1:])
+    found = dearest_within(problem, z, float(costs[1]) + 1e-9, outcomes, np.zeros(0))
+    assert (found == outcomes[2]).all()
+    assert np.isnan(dearest_within(problem, z, -99.0, outcomes, np.zeros(0))).all()
+
+
 @pytest.mark.needs("matplotlib")
 def test_region_of_a_guard_is_drawn_within_a_frame(fitted):
     decider, X, _ = fitted
     with pytest.raises(ValueError, match=r"Draw it within a frame with plots\.regions"):
         decider.region(X[0]).plot()
-    assert ph.plots.regions(decider, X[0]).patches
+    drawn = ph.plots.regions(decider, X[0])
+    assert drawn.patches
+    assert "a dear outcome, as an illustration" in [text.get_text() for text in drawn.get_legend().get_texts()]
 
 
 def test_region_of_a_guard_is_cut_by_what_is_known_of_outcomes():

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike
 
 from polyhedge._bar import progress as bar
 from polyhedge._progress import tell
+from polyhedge._validation import Array
 from polyhedge.batches import decide_frame, is_dask_frame
 from polyhedge.continuing import life_of
 from polyhedge.doubting import Doubts, row_hashes
@@ -111,6 +112,19 @@ class Decides(FittedAttributes, Doubts, OutputSetting):
         """
         with solver_of(self):
             return self._fitted("region").region(x, parameters, beside)
+
+    def worst_outcomes(
+        self, X: Any, *, parameters: Mapping[Any, Any] | None = None, beside: ArrayLike | None = None
+    ) -> Array:
+        """For each row an outcome (N, d) at which its decision costs about its bound.
+
+        With `guarantee="outcome"` it is the worst outcome of the set around the prediction. With "cost" it is an
+        illustration: among the outcomes that the plan holds possible there (residuals of training and learning rows
+        around the prediction, within the known support) the dearest one at which the bound holds. Many outcomes cost as
+        much, and the promise is about none of them. NaN where there is none, and along a path of plans.
+        """
+        with solver_of(self):
+            return self._fitted("worst_outcomes").worst_outcomes(X, parameters, beside)
 
     def evaluate(
         self,

@@ -26,7 +26,7 @@ from polyhedge.metrics import RowMeasures, measure_rows
 from polyhedge.problems import DecisionProblem
 from polyhedge.problems.checks import check_outcomes
 from polyhedge.problems.parameters import from_columns, parameter_rows
-from polyhedge.regions import PlacedRegions, RegionFamily, ScaledSet, Work
+from polyhedge.regions import Guard, PlacedRegions, RegionFamily, ScaledSet, Work
 from polyhedge.regions.family import DEFAULT_WORK
 from polyhedge.robust import Decisions
 from polyhedge.robust.decisions import Labels
@@ -182,6 +182,15 @@ class Model:
     ) -> Decisions:
         """Decisions with bounds for new rows."""
         return self.placed(X, parameters, work, beside=beside).decide()
+
+    def worst_outcomes(self, X: Any, parameters: Mapping[Any, Any] | None = None, beside: Any = None) -> Array:
+        """For each row (N, d) an outcome at which the decision costs what it may: of the set, or an illustration."""
+        decided = self.decide(X, parameters, beside=beside)
+        if not isinstance(self.family, Guard) or len(decided) == 0:
+            return decided.worst_outcome
+        values = self.values(X, parameters, needed=True)
+        known = np.zeros((len(decided), 0)) if values is None else values
+        return self.family.worst_outcomes(self.features(X), decided, known)
 
     def as_rows(self, X: Any) -> Any:
         """X, or one row of it where it is a series by the names of the features; not where it is a column."""

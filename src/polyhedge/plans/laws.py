@@ -119,6 +119,13 @@ class Law:
             own = X if step >= len(centers) else take_rows(X, np.arange(*part.indices(len(centers))))
             yield part, self.placed(own, centers[part])
 
+    def outcomes(self, X: Any, centers: Array) -> Iterator[Array]:
+        """Row by row the outcomes (n, d) that the law holds possible."""
+        for _, at in self.parts(X, centers):
+            for i, (center, scale) in enumerate(zip(at.centers, at.scales, strict=True)):
+                seen = self.points[at.weights[0][[i]].indices] if at.weights else self.points
+                yield center + scale * seen
+
     def at(self, X: Any, centers: Array) -> tuple[Array, Array]:
         """Centres f + m (N, d) and spreads s (N,) at rows with predictions `centers`."""
         moved = centers if self.center is None else centers + self.center(X, centers)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -74,6 +74,10 @@ class LawPlan:
         if work.progress is not None:
             work.progress(len(z), len(z))
         return _planned(z, v, expected, is_best)
+
+    def outcomes(self, features: Any, centers: Array) -> Iterator[Array]:
+        """Row by row the outcomes (n, d) that are possible by the law that weighs most in the planned cost."""
+        return self.laws[int(np.argmax(self.law_weights))].outcomes(features, centers)
 
     def refitted(self, rows: PlanRows, seed: int) -> LawPlan:
         """The same rules with the same weights, on laws and cuts of other development rows: nothing is chosen again."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar
@@ -61,6 +61,10 @@ class PolicyPlan:
     @cached_property
     def _limits(self) -> Limits:
         return Limits.of(self.problem)
+
+    def outcomes(self, features: Any, centers: Array) -> Iterator[Array]:
+        """Row by row the outcomes (n, d) that are possible by the law."""
+        return self.law.outcomes(features, centers)
 
     def refitted(self, rows: PlanRows, seed: int) -> PolicyPlan:
         """The same policy, as it was trained, with a law of other development rows."""

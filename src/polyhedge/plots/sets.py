@@ -227,7 +227,9 @@ def regions(
     for k, (label, shape) in enumerate(placed.items()):
         draw_set(ax, shape, 0.0, (i, j), frame, label, k)
         color = CYCLE[k % len(CYCLE)]
-        worst = "worst outcome" if len(named) == 1 else f"worst outcome, {label}"
+        # A guarded cost has no worst outcome; one that is nearly as dear as the bound allows shows what it means.
+        worst = "worst outcome" if named[label].model_.guarantee == "outcome" else "a dear outcome, as an illustration"
+        worst = worst if len(named) == 1 else f"{worst}, {label}"
         ax.plot(*points[k].worst[[i, j]], marker="X", color=color, markersize=9, linestyle="none", label=worst)
     for k, center in enumerate(np.unique([p.center[[i, j]] for p in points], axis=0)):
         label = "prediction" if k == 0 else "_"
@@ -241,7 +243,7 @@ def regions(
 
 @dataclass(frozen=True, eq=False)
 class _Decided:
-    """A prediction and the worst outcome (NaN if there is none) that the decision there guards against."""
+    """A prediction, and an outcome at which the decision there costs about its bound (NaN if there is none)."""
 
     center: Array
     worst: Array
@@ -249,7 +251,7 @@ class _Decided:
     @classmethod
     def at(cls, decider: RobustDecider, x: Any, parameters: Mapping[Any, Any] | None, beside: Any) -> _Decided:
         row = one_row(x)
-        return cls(decider.centers(row)[0], decider.model_.decide(row, parameters, beside=beside).worst_outcome[0])
+        return cls(decider.centers(row)[0], decider.model_.worst_outcomes(row, parameters, beside)[0])
 
 
 def _frame_of_regions(shapes: Sequence[UncertaintySet], centers: Array, pair: tuple[int, int]) -> Frame:

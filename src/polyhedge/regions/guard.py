@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 from polyhedge._validation import Array, Indices, Mask
 from polyhedge.predictors import Predictor
 from polyhedge.problems import DecisionProblem
+from polyhedge.regions.cost_levels import CostLevels, dearest_within
 from polyhedge.regions.family import DEFAULT_WORK, Work
 from polyhedge.regions.scaled_set import PlacedSet, ScaledSet
 from polyhedge.regions.steady import Grid, steady_predictions
@@ -159,6 +160,21 @@ class Guard:
         """The radius at which the plan's set decides, whatever the calibrated one is."""
         return float(self.plan.radius)  # type: ignore[attr-defined]
 
+    def worst_outcomes(self, features: Any, decided: Decisions, values: Array) -> Array:
+        """For each row (N, d) the dearest outcome of the plan's law that keeps to its bound; NaN where there is none.
+
+        An illustration: the bound is about the cost, and many outcomes cost the same.
+        """
+        worst, outcomes = np.full((len(decided), self.problem.n_outcomes), np.nan), getattr(self.plan, "outcomes", None)
+        if outcomes is None:
+            return worst
+        centers = steady_predictions(self.predictor, features, self.grid)
+        for i, own in enumerate(outcomes(features, centers)):
+            if np.isfinite(decided.flat[i]).all():
+                at = decided.flat[i], float(decided.cost_bound[i]), own, values[i]
+                worst[i] = dearest_within(self.problem, *at)
+        return worst
+
     def at(self, features: Any, values: Array | None = None, work: Work = DEFAULT_WORK) -> PlacedGuard:
         """Planned decisions at these rows."""
         centers = steady_predictions(self.predictor, features, self.grid)
@@ -218,9 +234,13 @@ class PlacedGuard:
     def region(self, row: int, radius: float) -> Region:
         """The outcomes at which the decision of one row costs no more than its bound, cut by what is known of outcomes.
 
-        It is open towards outcomes that cannot hurt this decision: `is_bounded` says so.
+        It is open towards outcomes that cannot hurt this decision: `is_bounded` says so. Where the cost is known by its
+        formula alone, the region tells which outcomes it contains and nothing else.
         """
         problem = self.problem.at_values(self.values[row])
+        if problem.pieces is None:
+            bound, known = float(self.planned.v[row]) + radius, _known_support(problem)
+            return Region(CostLevels(problem, self.planned.z[row]), bound, np.zeros(problem.n_outcomes), **known)
         return region_of_facets(
             problem, *facets_of_plan(problem, self.planned.z[[row]], float(self.planned.v[row]) + radius)
         )
@@ -267,6 +287,9 @@ def region_of_facets(problem: DecisionProblem, W: Array, h: Array) -> Region:
             "The cost of this decision does not depend on the outcome, so that no outcome lies outside its region. "
             'Use guarantee="outcome" for a set of outcomes.'
         )
+    return Region(Polyhedron(W[sees], -h[sees]), 0.0, np.zeros(problem.n_outcomes), **_known_support(problem))
+
+
+def _known_support(problem: DecisionProblem) -> dict[str, Array]:
     A, known = problem.support_rows
-    support = {"support_W": A, "support_h": known} if len(A) else {}
-    return Region(Polyhedron(W[sees], -h[sees]), 0.0, np.zeros(problem.n_outcomes), **support)
+    return {"support_W": A, "support_h": known} if len(A) else {}
