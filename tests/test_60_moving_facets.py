@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import cvxpy as cp
 import numpy as np
 import pytest
 
-from polyhedge.robust import sharp_vertices
+from polyhedge.learners import Samples
+from polyhedge.problems import DecisionProblem, simplex_linear
+from polyhedge.robust import Counterpart, sharp_vertices
 from polyhedge.robust.sharp_vertices import SharpVertices
 from polyhedge.robust.support import maximise
 from polyhedge.sets import Polyhedron
@@ -72,3 +75,61 @@ def test_ties_and_sets_without_end_are_the_solver_s():
         generic(box, q)
     assert np.isposinf(generic(box[2:], np.ones(2)).values).all()
     assert np.isneginf(generic(box, np.array([1.0, 1.0, -2.0, 1.0])).values).all()
+
+
+def charging(d):
+    """Energy for d hours: at most 1 in an hour, d / 2 in all, at most d / 3 in the first half."""
+    z = cp.Variable(d, bounds=[0, 1])
+    rows = [cp.sum(z) == d / 2, cp.sum(z[: d // 2]) <= d / 3]
+    return DecisionProblem(decision=z, cost=lambda z, u: u @ z + cp.sum(z) / 5, constraints=rows, n_outcomes=d)
+
+
+@pytest.mark.parametrize("problem", [simplex_linear([0.1, 0.0, 0.0]), charging(6)], ids=["shares", "charging"])
+def test_gradients_of_moving_facets_are_those_of_a_solver(problem, monkeypatch):
+    d, rng = problem.n_outcomes, np.random.default_rng(1)
+    residuals, centers = rng.normal(size=(40, d)), rng.normal(size=(40, d))
+    quick, slow = (Samples(residuals, centers, problem, 0.1) for _ in range(2))
+    slow.__dict__["_sharp_programs"] = None
+    asked = []
+    monkeypatch.setattr(Counterpart, "solve", _counted(Counterpart.solve, asked))
+    for W, q in moving(d, d, rng, n_steps=10, step=0.02):
+        contexts = rng.choice(40, size=16, replace=False)
+        found, n_asked = quick.facet_gradient(W, q, contexts), len(asked)
+        known = slow.facet_gradient(W, q, contexts)
+        del asked[n_asked:]
+        assert found.value == pytest.approx(known.value, rel=1e-9)
+        np.testing.assert_allclose(found.q, known.q, atol=1e-8)
+        np.testing.assert_allclose(found.W, known.W, atol=1e-7)
+    assert len(asked) <= 40  # of 160
+
+
+def _counted(method, asked):
+    def solve(self, center):
+        asked.append(center)
+        return method(self, center)
+
+    return solve
+
+
+def test_gradients_of_moving_facets_do_not_depend_on_what_was_asked_before():
+    problem, rng = charging(4), np.random.default_rng(2)
+    residuals, centers = rng.normal(size=(30, 4)), rng.normal(size=(30, 4))
+    seen, contexts = Samples(residuals, centers, problem, 0.1), np.arange(12)
+    for W, q in moving(4, 4, rng, n_steps=6, step=0.02):
+        seen.facet_gradient(W, q, rng.choice(30, size=9, replace=False))
+        fresh = Samples(residuals, centers, problem, 0.1)
+        for _ in range(2):
+            known = seen.facet_gradient(W, q, contexts), fresh.facet_gradient(W, q, contexts)
+        assert known[0].value == known[1].value
+        np.testing.assert_array_equal(known[0].W, known[1].W)
+
+
+def test_a_cost_that_falls_without_end_is_infinite_however_facets_moved():
+    z = cp.Variable(2)
+    problem = DecisionProblem(decision=z, cost=lambda z, u: u @ z, constraints=[cp.sum(z) == 1], n_outcomes=2)
+    samples = Samples(np.zeros((4, 2)), np.array([[0.0, 0.0], [0.0, 9.0], [1.0, 0.0], [0.0, 0.1]]), problem, 0.25)
+    box = np.vstack([np.eye(2), -np.eye(2)])
+    turned = box @ np.array([[0.8, 0.6], [-0.5, 0.9]])
+    for q in (np.full(4, 2.0), np.full(4, 2.1)):
+        assert np.isfinite(samples.facet_gradient(turned, q, np.array([0, 2, 3])).value)
+        assert np.isposinf(samples.facet_gradient(turned, q, np.arange(4)).value)

@@ -11,7 +11,7 @@ from functools import cached_property
 
 import numpy as np
 
-from polyhedge._validation import Array, Indices, Mask, as_rows, check_alpha
+from polyhedge._validation import Array, Indices, as_rows, check_alpha
 from polyhedge.calibration import conformal_radius, conformal_rank
 from polyhedge.learners.beside_support import cut_gradient
 from polyhedge.learners.exact.fixed_directions import ReachCost, reach_cost
@@ -20,6 +20,7 @@ from polyhedge.problems import DecisionProblem
 from polyhedge.problems.segment import Segment
 from polyhedge.robust import Counterpart, decide, decide_knowing
 from polyhedge.robust.batch import batch_engine
+from polyhedge.robust.sharp_programs import SharpPrograms, sharp_programs
 from polyhedge.robust.sharp_vertices import SharpVertices
 from polyhedge.sets import Polyhedron, UncertaintySet, facets_of
 
@@ -103,19 +104,23 @@ class Samples:
             if self.problem.structure.has_known_support:
                 return cut_gradient(self.problem, self._reach_cost, self._supports, W, q, self.centers, contexts)
             return self._fixed_direction_gradient(self._reach_cost, W, q, contexts)
+        total, left, sharp = _Total(W, q), self.centers[contexts], self._sharp_programs
+        if sharp is not None:
+            left = total.add_sharp(sharp, left)
+        if not len(left):
+            return total.mean(len(contexts))
         counterpart = Counterpart(self.problem, Polyhedron.from_halfspaces(W, q), 0.0)
-        centers = self.centers[contexts]
-        value, grad_W, grad_q, is_open = _in_batch(counterpart, centers, W, q)
-        for center in centers[is_open]:
-            solution = counterpart.solve(center)
+        if sharp is None:
+            left = total.add_batch(counterpart, left)
+        while len(left):
+            solution, left = counterpart.solve(left[0]), left[1:]
             if not solution.status.has_solution:
-                return FacetGradient(np.inf, grad_W, grad_q)
+                return FacetGradient(np.inf, np.zeros_like(W), np.zeros_like(q))
             facets = solution.facet_multipliers[:, : len(q)]
-            value += solution.value
-            grad_q += solution.weights @ facets
-            grad_W -= facets.T @ solution.weighted_points
-        n = len(contexts)
-        return FacetGradient(value / n, grad_W / n, grad_q / n)
+            total.add(solution.value, solution.weights @ facets, facets.T @ solution.weighted_points)
+            if sharp is not None and sharp.remember(solution.z, facets[0]):
+                left = total.add_sharp(sharp, left)
+        return total.mean(len(contexts))
 
     @cached_property
     def nominal_cost(self) -> float:
@@ -154,6 +159,11 @@ class Samples:
         return SharpVertices(self.problem.structure.pieces.q)
 
     @cached_property
+    def _sharp_programs(self) -> SharpPrograms | None:
+        """Programs of a cost that is affine in outcome and decision."""
+        return sharp_programs(self.problem)
+
+    @cached_property
     def _plane_segment(self) -> Segment | None:
         """Decisions on a segment with two outcomes have closed forms."""
         return self.problem.structure.segment if self.problem.n_outcomes == 2 else None
@@ -165,23 +175,46 @@ class Samples:
         return Polyhedron(shape.W / size[:, None], -q)
 
 
-def _in_batch(counterpart: Counterpart, centers: Array, W: Array, q: Array) -> tuple[float, Array, Array, Mask]:
-    """Sums of values and gradients over the contexts that are solved together, and which are left for a solver.
+class _Total:
+    """Sums of values and gradients over contexts, which are left for a solver where nothing quicker knows them."""
 
-    One piece whose direction is the decision's: its multipliers are columns of the program, its worst residual is the
-    multiplier of the equations. Only where the cost bends with the decision: elsewhere facets along the axes, where
-    learning starts, have many worst residuals, and which of them makes a better start was not measured.
-    """
-    nothing = 0.0, np.zeros_like(W), np.zeros_like(q), np.ones(len(centers), dtype=bool)
-    block = counterpart.blocks[0]
-    is_bent, is_single = counterpart.parametric.at_zero.P is not None, len(counterpart.blocks) == 1
-    if len(centers) < _WORTH_A_BATCH or not (is_bent and is_single) or block.certificate is not None:
-        return nothing
-    middle = centers.mean(axis=0)
-    engine = batch_engine(counterpart, middle, np.abs(centers - middle).mean(axis=0))
-    if engine is None:
-        return nothing
-    values, x, y, is_proven = engine.with_multipliers(centers)
-    facets = x[is_proven][:, block.multiplier_columns[: len(q)]]
-    residuals = -y[is_proven][:, block.equation_rows[: W.shape[1]]]
-    return float(values[is_proven].sum()), -facets.T @ residuals, facets.sum(axis=0), ~is_proven
+    def __init__(self, W: Array, q: Array) -> None:
+        self.facets, self.value, self.W, self.q = (W, q), 0.0, np.zeros_like(W), np.zeros_like(q)
+
+    def add(self, value: float, multipliers: Array, products: Array) -> None:
+        """Values, multipliers of the facets, and products of these with worst residuals."""
+        self.value += value
+        self.q += multipliers
+        self.W -= products
+
+    def mean(self, n: int) -> FacetGradient:
+        """Over n contexts."""
+        return FacetGradient(self.value / n, self.W / n, self.q / n)
+
+    def add_sharp(self, sharp: SharpPrograms, centers: Array) -> Array:
+        """Add the contexts that have one solution alone, as found by pivots from what is known; return the others."""
+        found = sharp(*self.facets, centers)
+        facets = found.multipliers[found.is_sharp]
+        self.add(float(found.values[found.is_sharp].sum()), facets.sum(axis=0), facets.T @ found.points[found.is_sharp])
+        return centers[~found.is_sharp]
+
+    def add_batch(self, counterpart: Counterpart, centers: Array) -> Array:
+        """Add the contexts that are solved together where the cost bends with the decision; return the others.
+
+        One piece whose direction is the decision's: its multipliers are columns of the program, its worst residual is
+        the multiplier of the equations. A cost that does not bend has many worst residuals where facets lie along the
+        axes, as they do where learning starts, and which of them makes a better start was not measured.
+        """
+        (W, q), block = self.facets, counterpart.blocks[0]
+        is_bent, is_single = counterpart.parametric.at_zero.P is not None, len(counterpart.blocks) == 1
+        if len(centers) < _WORTH_A_BATCH or not (is_bent and is_single) or block.certificate is not None:
+            return centers
+        middle = centers.mean(axis=0)
+        engine = batch_engine(counterpart, middle, np.abs(centers - middle).mean(axis=0))
+        if engine is None:
+            return centers
+        values, x, y, is_proven = engine.with_multipliers(centers)
+        facets = x[is_proven][:, block.multiplier_columns[: len(q)]]
+        residuals = -y[is_proven][:, block.equation_rows[: W.shape[1]]]
+        self.add(float(values[is_proven].sum()), facets.sum(axis=0), facets.T @ residuals)
+        return centers[~is_proven]
