@@ -66,6 +66,21 @@ class Planned:
     detail: tuple[str, ...] = ()
     expected: Array | None = None
 
+    def decisions(self, problem: DecisionProblem, bounds: Array) -> Decisions:
+        """What is decided, with these bounds (N,); of a guard no facet binds and no one outcome is the worst."""
+        n = len(bounds)
+        return Decisions(
+            flat=self.z,
+            cost_bound=bounds,
+            worst_outcome=np.full((n, problem.n_outcomes), np.nan),
+            active_facets=np.zeros((n, 0), dtype=bool),
+            status=self.status,
+            gap=np.where(np.isfinite(bounds) & (self.status != Status.STOPPED_EARLY), 0.0, np.inf),
+            layout=problem.layout,
+            detail=self.detail if any(self.detail) else (),
+            expected_cost=self.expected,
+        )
+
 
 class Plan(Protocol):
     """A decision and a planned cost for each row, as functions of the row alone."""
@@ -217,19 +232,7 @@ class PlacedGuard:
 
     def decide(self, radii: Array) -> Decisions:
         """The planned decisions, each with its planned cost plus its radius as the bound."""
-        n, planned = len(radii), self.planned
-        bound = np.where(self.has_plan, planned.v + radii, np.nan)
-        return Decisions(
-            flat=planned.z,
-            cost_bound=bound,
-            worst_outcome=np.full((n, self.problem.n_outcomes), np.nan),
-            active_facets=np.zeros((n, 0), dtype=bool),
-            status=planned.status,
-            gap=np.where(np.isfinite(bound) & (planned.status != Status.STOPPED_EARLY), 0.0, np.inf),
-            layout=self.problem.layout,
-            detail=planned.detail if any(planned.detail) else (),
-            expected_cost=planned.expected,
-        )
+        return self.planned.decisions(self.problem, np.where(self.has_plan, self.planned.v + radii, np.nan))
 
     def region(self, row: int, radius: float) -> Region:
         """The outcomes at which the decision of one row costs no more than its bound, cut by what is known of outcomes.

@@ -170,30 +170,14 @@ class PlacedPath:
 
     def _decided(self, step: int, rows: Indices) -> Decisions:
         planned = self.steps.plan(step, rows)
-        bound = np.where(has_plan(planned), planned.v, np.nan)
-        return self._decisions(planned, bound)
+        return planned.decisions(self.problem, np.where(has_plan(planned), planned.v, np.nan))
 
     def _refused(self, n: int) -> Decisions:
         status = all_optimal(n)
         status.fill(Status.REFUSED)
         nothing = np.full((n, self.problem.n_decisions), np.nan)
-        return self._decisions(
-            Planned(nothing, np.full(n, np.inf), status, (REFUSED,) * n, np.full(n, np.nan)), np.full(n, np.inf)
-        )
-
-    def _decisions(self, planned: Planned, bound: Array) -> Decisions:
-        n = len(bound)
-        return Decisions(
-            flat=planned.z,
-            cost_bound=bound,
-            worst_outcome=np.full((n, self.problem.n_outcomes), np.nan),
-            active_facets=np.zeros((n, 0), dtype=bool),
-            status=planned.status,
-            gap=np.where(np.isfinite(bound) & (planned.status != Status.STOPPED_EARLY), 0.0, np.inf),
-            layout=self.problem.layout,
-            detail=planned.detail if any(planned.detail) else (),
-            expected_cost=planned.expected,
-        )
+        refused = Planned(nothing, np.full(n, np.inf), status, (REFUSED,) * n, np.full(n, np.nan))
+        return refused.decisions(self.problem, np.full(n, np.inf))
 
     def region(self, row: int, radius: float) -> Region:
         """The outcomes at which the row keeps bound and constraints at all steps from that of the radius on."""
