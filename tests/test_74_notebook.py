@@ -3,6 +3,7 @@
 import copy
 import pickle
 import re
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -10,6 +11,7 @@ import pytest
 from sklearn import config_context
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
+from sklearn.linear_model import LinearRegression
 
 import polyhedge as ph
 from polyhedge.metrics import Estimate, Proportion
@@ -221,3 +223,45 @@ def test_the_report_of_a_plan_and_a_backtest_are_tables():
     tested = ph.backtest(decider, X, Y, every=50, start=200)
     assert tested._repr_html_().count("<tr") == 1 + len(tested.periods)
     assert "promised 0.9" in tested._repr_html_()
+
+
+@pytest.fixture(scope="module")
+def worked(tmp_path_factory) -> dict[str, Any]:
+    """What a notebook shows after a fit, a decision, an evaluation, an update and a backtest."""
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame({"x": rng.normal(size=300), "town": rng.choice(["a", "b"], 300)})
+    Y = pd.DataFrame({"u": X["x"] + rng.normal(size=300), "v": rng.normal(size=300)})
+    problem, learner = ph.problems.simplex_linear([0.0, 0.1]), ph.learners.OneSidedBox()
+    fitted = ph.RobustDecider(problem, LinearRegression(), learner=learner, random_state=0).fit(X[["x"]][:200], Y[:200])
+    rows, came = X[["x"]][200:], Y[200:]
+    return {
+        "decision": fitted.decide(rows)[0],
+        "decisions": fitted.decide(rows),
+        "evaluation": fitted.evaluate(rows, came, by=X["town"][200:]),
+        "measured": fitted.measure(rows, came),
+        "followed": fitted.update(rows, came),
+        "learned": fitted.learn_result_,
+        "model": fitted.model_,
+        "region": fitted.region(rows.iloc[0]),
+        "split": fitted.split_,
+        "backtest": ph.backtest(fitted, X[["x"]], Y, every=50),
+        "log": ph.OutcomeLog(tmp_path_factory.mktemp("log") / "log.db", fitted),
+    }
+
+
+def test_nothing_prints_a_wall_of_numbers(worked):
+    for name, thing in worked.items():
+        shown = repr(thing)
+        assert shown.startswith("<"), name
+        assert len(shown) < 300, name
+        assert "\n" not in shown, name
+        assert "array(" not in shown, name
+
+
+def test_notebooks_show_groups_and_what_came_of_bounds(worked):
+    page = worked["evaluation"]._repr_html_()
+    assert "By group, with intervals that hold for all of them at once:" in page
+    for group in worked["evaluation"].groups:
+        assert f"<th>{group.label}</th>" in page
+        assert f"<td>{group.coverage.low:.4g}</td>" in page
+    assert str(worked["followed"].coverage) in worked["followed"]._repr_html_()

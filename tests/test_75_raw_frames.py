@@ -174,3 +174,24 @@ def test_a_model_of_arrays_is_refused_on_the_command_line_with_the_reason(tmp_pa
     ran = CliRunner().invoke(app, ["decide", *args, "--out", "-"])
     assert ran.exit_code == 2
     assert "does not say which columns it takes: its model was fitted on arrays" in ran.output
+
+
+def test_density_ratios_see_the_kinds_of_raw_rows(tmp_path):
+    def drawn(n: int, share: float, seed: int) -> tuple[pd.DataFrame, pd.DataFrame]:
+        rng = np.random.default_rng(seed)
+        kind = rng.choice(["calm", "wild"], n, p=[1 - share, share])
+        day = pd.Timestamp("2024-01-01") + pd.to_timedelta(rng.integers(365, size=n), unit="D")
+        Y = 50 + rng.normal(size=(n, 2)) * np.where(kind == "wild", 6.0, 1.0)[:, None]
+        return pd.DataFrame({"kind": kind, "day": day}), pd.DataFrame(Y, columns=["rolls", "bread"])
+
+    (X, Y), (target, came) = drawn(600, 0.2, 0), drawn(400, 0.9, 1)
+    weighted = ph.calibration.Weighted(density_ratio="logistic", target=target)
+    decider = ph.RobustDecider(ph.problems.newsvendor(**COSTS), learner=ph.learners.OneSidedBox(), random_state=0)
+    decider.set_params(calibration=weighted).fit(X, Y).save(tmp_path / "m.polyhedge")
+    twin = ph.load(tmp_path / "m.polyhedge")
+    assert twin.decide(target).radii.tolist() == decider.decide(target).radii.tolist()
+    held = decider.evaluate(target, came).coverage
+    # One radius for all covers few wild rows, because most of the past was calm.
+    marginal = decider.set_params(calibration=None).recalibrate(*drawn(300, 0.2, 2)).evaluate(target, came).coverage
+    assert marginal < 0.8
+    assert held > 0.84

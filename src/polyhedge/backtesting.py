@@ -103,6 +103,9 @@ class Backtest:
         covered = f"covered {self.coverage}{self._counted_held()}  (promised {self.promised:.3g})"
         return "\n".join([*lines, f"{covered}; {worst}"])
 
+    def __repr__(self) -> str:
+        return f"<Backtest: {len(self.periods)} periods, covered {self.coverage}, promised {self.promised:.3g}>"
+
     def _counted_held(self) -> str:
         """What the coverage is where rows without a bound count as held; nothing where all have one."""
         n, n_none = self.not_missed.n, self.not_missed.n - self.coverage.n

@@ -308,7 +308,9 @@ class RobustDecider(FollowsOutcomes, Refreshes, Decides, Telling, NestedSettings
         )
         rows = take_rows(X, calibrate_rows), Y[calibrate_rows]
         its_labels = None if labels is None else labels[calibrate_rows]
-        calibrator = prepared(self.calibration or Marginal(), X, split, calibrate_rows, self.alpha, labels, beside)
+        reads = schema if is_auto else None
+        asked = self.calibration or Marginal()
+        calibrator = prepared(asked, X, split, calibrate_rows, self.alpha, labels, beside, reads)
         its_own = None if beside is None else beside[calibrate_rows]
         radii = calibrated_radii(family, calibrator, *rows, self.alpha, its_labels, values[calibrate_rows], its_own)
         self.model_, self._prepared_from = fitted_model(family, record, *radii), self.calibration

@@ -132,6 +132,10 @@ class Evaluation:
         lines += [f"  {group}" for group in self.groups]
         return "\n".join(lines)
 
+    def __repr__(self) -> str:
+        costs = amount(f"bound {self.worst_case_cost:.4g}, realised {self.realised_cost:.4g}", self.cost_unit)
+        return f"<Evaluation: coverage {self.coverage}, promised {self.promised:.3g}; {costs}>"
+
     def _unbounded_lines(self) -> list[str]:
         lines = []
         if self.without_bound > 0:
@@ -154,7 +158,26 @@ class Evaluation:
         """The figures as a table."""
         shown = self.to_frame()
         shown.index = [with_unit(name, self.cost_unit if name in _COSTS else None) for name in shown.index]
-        return as_html(f"Promised: {self.promised:.3g} of rows keep to their bound.", shown)
+        whole = as_html(f"Promised: {self.promised:.3g} of rows keep to their bound.", shown)
+        if not self.groups:
+            return whole
+        return whole + as_html("By group, with intervals that hold for all of them at once:", self._by_group())
+
+    def _by_group(self) -> Any:
+        """A row for each group (pandas), for a reader."""
+        shares = ("coverage", "low", "high")
+        columns: dict[str, Any] = {
+            "n": [group.coverage.n for group in self.groups],
+            **{
+                name: [float(getattr(group.coverage, name, group.coverage)) for group in self.groups] for name in shares
+            },
+            **{
+                with_unit(name, self.cost_unit): [float(getattr(group, name)) for group in self.groups]
+                for name in ("worst_case_cost", "realised_cost")
+            },
+            "p_value": [group.p_value for group in self.groups],
+        }
+        return as_frame(columns, "pandas", [group.label for group in self.groups])
 
     def _held_lines(self) -> list[str]:
         bound = f"bound held       {self.bound_held}"
@@ -203,3 +226,6 @@ class GroupMeasure:
         none = f", {self.n_without_bound} more rows without a bound" if self.n_without_bound else ""
         cost = amount(self.realised_cost, self.cost_unit)
         return f"{self.label} (n={self.coverage.n}): {self.coverage}, cost {cost}{none}{short}"
+
+    def __repr__(self) -> str:
+        return f"<GroupMeasure {self}>"

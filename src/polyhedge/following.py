@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
+from html import escape
 from threading import Lock
 from typing import Any, Protocol
 
@@ -81,6 +82,14 @@ class Followed:
     def __str__(self) -> str:
         how = "; bounds were not given for all rows and were computed anew" if self.was_recomputed else ""
         return f"{self.in_words()}{how}" + ("" if self.alarm is None else f"\n{self.alarm}")
+
+    def __repr__(self) -> str:
+        raised = "; alarm raised" if self.alarm is not None and self.alarm.is_raised else ""
+        return f"<Followed: {self.in_words()}{raised}>"
+
+    def _repr_html_(self) -> str:
+        """What came so far, and the alarm."""
+        return "".join(f"<p>{escape(line)}</p>" for line in str(self).splitlines())
 
     def in_words(self) -> str:
         """How many rows were covered, and how many had no bound."""

@@ -120,6 +120,9 @@ class RowMeasures:
     complaint: str = ""
     cost_unit: str = ""
 
+    def __repr__(self) -> str:
+        return f"<RowMeasures: {len(self.inside)} rows, {int(self.held.sum())} of them kept to their bound>"
+
     @property
     def constraints_held(self) -> Mask:
         """Whether all uncertain constraints held."""

@@ -18,6 +18,7 @@ from polyhedge._columns import names_of, select_columns
 from polyhedge._frames import as_pandas, backend_of, row_labels
 from polyhedge._validation import Array, Indices
 from polyhedge.calibration import Calibration, Calibrator, Radii, Rows
+from polyhedge.calibration.beside import check_beside
 from polyhedge.columns.raw import oddities, read_features
 from polyhedge.columns.schema import Schema
 from polyhedge.data import Split, digest_rows, take_rows
@@ -30,7 +31,7 @@ from polyhedge.regions import Guard, PlacedRegions, RegionFamily, ScaledSet, Wor
 from polyhedge.regions.family import DEFAULT_WORK
 from polyhedge.robust import Decisions
 from polyhedge.robust.decisions import Labels
-from polyhedge.rows import check_beside, check_features, check_rows, n_rows_of, one_row
+from polyhedge.rows import check_features, check_rows, n_rows_of, one_row
 from polyhedge.sets import Region, Volume
 
 Prints = NDArray[np.uint64]
@@ -100,6 +101,10 @@ class Model:
     record: Record
     radii: Radii
     trail: tuple[Calibration, ...]
+
+    def __repr__(self) -> str:
+        promise = f"{self.radii.kind} promise, alpha {self.radii.alpha:g}"
+        return f"<Model: {self.family.kind} for {self.problem.name}, {promise}>"
 
     @property
     def problem(self) -> DecisionProblem:

@@ -111,6 +111,9 @@ class OutcomeLog:
                 "to begin a new log."
             )
 
+    def __repr__(self) -> str:
+        return f"<OutcomeLog {self.path}>"
+
     def note(self, keys: Sequence[Any], decisions: Decisions) -> None:
         """Note what was decided, whole or not at all, so that outcomes count against the bounds that were issued.
 

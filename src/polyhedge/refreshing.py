@@ -15,7 +15,7 @@ from polyhedge._frames import as_pandas
 from polyhedge._validation import check_alpha
 from polyhedge.batches import distributed_radius, is_dask_frame
 from polyhedge.calibration import Calibrator, Radii, minimum_samples
-from polyhedge.calibration.beside import as_values
+from polyhedge.calibration.beside import as_values, check_beside
 from polyhedge.data import GroupSplit, Split, TimeSplit, as_indices, take_rows
 from polyhedge.data.ordered import clock_for, in_order, in_time
 from polyhedge.data.partition import halve_rows
@@ -25,7 +25,6 @@ from polyhedge.plans.development import Given, refreshed_guard
 from polyhedge.predictors import Predictor, as_predictor
 from polyhedge.regions import Grid, Guard, RegionFamily, ScaledSet, SetPlan
 from polyhedge.rows import (
-    check_beside,
     check_rows,
     check_whole,
     generator,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import combinations
 from numbers import Integral
 from typing import Any
@@ -28,6 +29,8 @@ from polyhedge.calibration import (
     takes_beside,
 )
 from polyhedge.columns.missing import takes_sparse
+from polyhedge.columns.raw import read_features
+from polyhedge.columns.schema import Schema
 from polyhedge.data import GroupSplit, Split, TimeSplit, as_indices, partition_rows, split_rows, take_rows
 from polyhedge.data.ordered import dealt, in_order
 from polyhedge.data.splits import IndexArray
@@ -274,27 +277,20 @@ def prepared(
     alpha: float,
     groups: Any = None,
     beside: Any = None,
+    schema: Schema | None = None,
 ) -> Calibrator:
-    """The calibrator after a look at features of rows that calibrate nothing, where it wants one."""
+    """The calibrator after a look at features of rows that calibrate nothing; `schema` reads raw ones, if these are."""
     if not isinstance(calibrator, PreparedCalibrator):
         return calibrator
+    target = as_pandas(getattr(calibrator, "target", None))
+    if target is not None:  # rows to come are raw where those of fit were
+        target = target if schema is None else read_features(target, schema)
+        calibrator = replace(calibrator, target=target)  # type: ignore[type-var]
     others, n = np.setdiff1d(np.concatenate([split.train, split.learn]), calibrate_rows), len(calibrate_rows)
     if groups is not None:  # near-copies count as one, so that one row of each group tells how often categories come
         others, n = others[np.unique(groups[others], return_index=True)[1]], len(np.unique(groups[calibrate_rows]))
     known = {} if beside is None else {"beside": beside[others]}
     return calibrator.prepared(take_rows(X, others), n, alpha, **known)
-
-
-def check_beside(calibrated: Any, X: Any, beside: Any) -> None:
-    """Raise where values beside X are not asked for by the radii, or the calibrator, or are of other rows."""
-    if beside is None:
-        return
-    if not takes_beside(calibrated):
-        raise ValueError(
-            "Nothing is asked for beside X: only calibration=ByCategory(labels) and Weighted(weights), with one value "
-            "for each row of fit, take it. Leave beside= out."
-        )
-    check_same_rows({"X": X, "beside": beside})
 
 
 def beside_in_fit(calibrator: Any, X: Any) -> Any:

@@ -10,10 +10,20 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from polyhedge._columns import column_of
+from polyhedge._columns import check_same_rows, column_of
 from polyhedge.calibration.radii import Rows
 
-__all__ = ["BESIDE", "Beside", "as_values", "beside_of", "source_of", "takes_beside", "values_of", "with_values"]
+__all__ = [
+    "BESIDE",
+    "Beside",
+    "as_values",
+    "beside_of",
+    "check_beside",
+    "source_of",
+    "takes_beside",
+    "values_of",
+    "with_values",
+]
 
 
 @dataclass(frozen=True, repr=False)
@@ -85,6 +95,18 @@ def values_of(rows: Rows, source: Any, what: str) -> Sequence[Any]:
 def takes_beside(calibrated: Any) -> bool:
     """Whether a calibrator, or the radii that it made, need values beside X."""
     return isinstance(getattr(calibrated, "source", None), Beside)
+
+
+def check_beside(calibrated: Any, X: Any, beside: Any) -> None:
+    """Raise where values beside X are not asked for by the radii, or the calibrator, or are of other rows."""
+    if beside is None:
+        return
+    if not takes_beside(calibrated):
+        raise ValueError(
+            "Nothing is asked for beside X: only calibration=ByCategory(labels) and Weighted(weights), with one value "
+            "for each row of fit, take it. Leave beside= out."
+        )
+    check_same_rows({"X": X, "beside": beside})
 
 
 def with_values(calibrator: Any, values: Any) -> Any:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 
-from polyhedge._columns import names_of, select_columns
+from polyhedge._columns import is_missing, names_of, select_columns
 from polyhedge._validation import Array, as_finite, numbers_of
 
 _FIELDS = ("means", "scales", "slopes")
+_MOST_LEVELS = 30
+"""Levels of a column of kinds that are told apart, as in the predictors; rarer ones are none of them."""
 
 
 def fitted_ratio(classifier: Any, past: Any, target: Any) -> LogisticRatio | ClassifierRatio:
@@ -57,37 +60,48 @@ class ClassifierRatio:
 
 @dataclass(frozen=True, eq=False)
 class LogisticRatio:
-    """exp(slopes' (x - means) / scales + intercept) of the numeric features x, from a logistic regression."""
+    """exp(slopes' (x - means) / scales + intercept) of features x, from a logistic regression.
+
+    x holds the numeric features, then a 1 for the level of each column of kinds; `kinds` are these with their levels.
+    """
 
     means: Array
     scales: Array
     slopes: Array
     intercept: float
+    kinds: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
     @classmethod
     def fitted(cls, past: Any, target: Any) -> Self:
-        """Penalised logistic regression on standardised features; missing ones are taken as their mean."""
+        """Penalised logistic regression on standardised features; missing numbers are taken as their mean."""
         from sklearn.linear_model import LogisticRegression
 
-        old, new = _numbers(past), _numbers(target)
+        kinds = _kinds(past, target)
+        old, new = _numbers(past, kinds), _numbers(target, kinds)
+        if not old.shape[1]:
+            raise ValueError("A logistic density ratio needs features, got none. Give a classifier that takes X.")
         if old.shape[1] != new.shape[1]:
             raise ValueError(f"target must have the {old.shape[1]} numeric features of X, got {new.shape[1]}.")
         means, spreads = np.nanmean(old, axis=0), np.nanstd(old, axis=0)
         scales = np.where(spreads > 0, spreads, 1.0)
         X = np.nan_to_num((np.vstack([old, new]) - means) / scales)
         model = LogisticRegression(max_iter=1000).fit(X, np.arange(len(X)) >= len(old))
-        return cls(means, scales, model.coef_[0], float(model.intercept_[0]))
+        return cls(means, scales, model.coef_[0], float(model.intercept_[0]), kinds)
 
     def __call__(self, X: Any) -> Array:
         """Odds (N,), the ratio but for a factor that does not matter."""
-        x = np.nan_to_num((_numbers(X) - self.means) / self.scales)
+        numbers = _numbers(X, self.kinds)
+        if numbers.shape[1] != len(self.means):
+            raise ValueError(f"The density ratio takes {len(self.means)} features, got {numbers.shape[1]}.")
+        x = np.nan_to_num((numbers - self.means) / self.scales)
         # A sum for each row by itself: a matrix product may round a row otherwise in another batch.
         exponent = (x * self.slopes).sum(axis=1) + self.intercept
         return np.exp(np.clip(exponent, -500.0, 500.0))  # beyond this a float overflows, and one row outweighs all
 
     def state(self) -> dict[str, Any]:
-        """Arrays and a number."""
-        return {**{name: getattr(self, name) for name in _FIELDS}, "intercept": self.intercept}
+        """Arrays, a number and texts."""
+        kinds = [[name, list(levels)] for name, levels in self.kinds]
+        return {**{name: getattr(self, name) for name in _FIELDS}, "intercept": self.intercept, "kinds": kinds}
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> Self:
@@ -95,14 +109,39 @@ class LogisticRatio:
         means, scales, slopes = (as_finite(state[name], name, ndim=1) for name in _FIELDS)
         if not means.shape == scales.shape == slopes.shape or not (scales > 0).all():
             raise ValueError("A density ratio needs a mean, a positive scale and a slope for each feature.")
-        return cls(means, scales, slopes, float(as_finite(state["intercept"], "intercept", ndim=0)))
+        kinds = tuple((name, tuple(levels)) for name, levels in state.get("kinds", []))
+        if not all(isinstance(text, str) for name, levels in kinds for text in (name, *levels)):
+            raise ValueError("Columns of kinds and their levels must be texts.")
+        return cls(means, scales, slopes, float(as_finite(state["intercept"], "intercept", ndim=0)), kinds)
 
 
-def _numbers(X: Any) -> Array:
+def _kinds(past: Any, target: Any) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """Columns of a frame that hold texts, categories or truth values, each with its most frequent levels."""
+    if not hasattr(past, "select_dtypes"):
+        return ()
+    found = []
+    for name, dtype in past.dtypes.items():
+        if dtype.kind in "ObSU" and name in target.columns:
+            counts = Counter([*_labels(past[name]), *_labels(target[name])])
+            found.append((str(name), tuple(sorted(label for label, _ in counts.most_common(_MOST_LEVELS)))))
+    return tuple(found)
+
+
+def _labels(column: Any) -> list[str]:
+    return ["(missing)" if is_missing(value) else str(value) for value in column.to_list()]
+
+
+def _numbers(X: Any, kinds: tuple[tuple[str, tuple[str, ...]], ...]) -> Array:
+    """The numeric features (N, k), then a column for each level of each of the kinds."""
     numbers = numbers_of(X)
-    if numbers is None or not numbers.shape[1]:
+    if numbers is None:
         raise ValueError("A logistic density ratio needs numeric features, got none. Give a classifier that takes X.")
-    return numbers
+    named = {str(name): name for name in getattr(X, "columns", ())}
+    encoded = [
+        np.array([[label == level for level in levels] for label in _labels(X[named[name]])], dtype=np.float64)
+        for name, levels in kinds
+    ]
+    return np.hstack([numbers, *(part.reshape(len(numbers), -1) for part in encoded)])
 
 
 def _together(past: Any, target: Any) -> tuple[Any, Any]:

@@ -55,6 +55,9 @@ class Split:
     calibrate: IndexArray
     n_rows: int | None = None
 
+    def __repr__(self) -> str:
+        return f"<Split: {', '.join(f'{len(getattr(self, part))} {part}' for part in _PARTS)}>"
+
     def __post_init__(self) -> None:
         n_rows = None if self.n_rows is None else check_count(self.n_rows, "n_rows", minimum=0)
         for part in _PARTS:

@@ -54,6 +54,12 @@ class LearnResult:
     interrupted: bool = False
     scores_in: str = "outcomes"
 
+    def __repr__(self) -> str:
+        gap = f"gap {self.gap:.3g}" if np.isfinite(self.gap) else "not certified"
+        detail = f"; {self.detail}" if self.detail else ""
+        kind, status = type(self.set).__name__, str(self.status).partition(":")[0]
+        return f"<LearnResult: {kind}, objective {self.objective:.4g}, {gap}, {status}{detail}>"
+
     def __post_init__(self) -> None:
         if self.status is Status.OPTIMAL and not np.isfinite(self.lower_bound):  # nothing is proven
             object.__setattr__(self, "status", Status.FINISHED)

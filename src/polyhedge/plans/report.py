@@ -62,6 +62,10 @@ class PlanReport:
         )
         return "\n".join([head, *(self._line(entry) for entry in self.chosen)])
 
+    def __repr__(self) -> str:
+        rules = ", ".join(f"{entry.rule} ({entry.share:.0%})" for entry in self.chosen)
+        return f"<PlanReport: {rules}; judged on {self.n_judged} rows>"
+
     def to_frame(self) -> Any:
         """One row a rule (pandas): how it was judged, and its weight in the plan."""
         names = [field.name for field in fields(Entry)]

@@ -74,6 +74,9 @@ class Decision:
         bound = amount(f"{self.cost_bound:.4g}", self.units.get("cost"))
         return f"{self.label}: {z} costs at most {bound}{promise}{doubt}"
 
+    def __repr__(self) -> str:
+        return f"<Decision {self}>"
+
 
 @dataclass(frozen=True)
 class Decisions:

@@ -21,6 +21,8 @@ SCORE_BLOCK = 32_768
 
 # Exact by corners within milliseconds; beyond this a volume is sampled, and only on request.
 _QUICK_OUTCOMES, _QUICK_FACETS = 3, 256
+_ROUNDING = 1e-12
+"""Share of a volume below which its standard error is rounding."""
 
 
 class Volume(float):
@@ -40,7 +42,8 @@ class Volume(float):
 
     def __new__(cls, value: float, standard_error: float = 0.0) -> Volume:  # noqa: D102
         volume = super().__new__(cls, value)
-        volume.standard_error = float(standard_error)
+        # What rounding leaves of equal volumes is no error.
+        volume.standard_error = float(standard_error) if standard_error > _ROUNDING * abs(value) else 0.0
         return volume
 
     def __repr__(self) -> str:

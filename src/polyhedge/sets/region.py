@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 # Relative slack of `contains`, so that computed vertices and maximisers count as inside.
 TOLERANCE = 1e-9
 N_OUTLINE = 360
+_MOST_SHOWN = 8  # outcomes of a prediction that fit a line
 
 
 @dataclass(frozen=True, eq=False, init=False)
@@ -89,6 +90,10 @@ class Region:
             ("support_h", offsets),
         ):
             object.__setattr__(self, name, value)
+
+    def __repr__(self) -> str:
+        middle = np.array2string(self.center, precision=4, separator=", ", threshold=_MOST_SHOWN)
+        return f"<Region: {type(self.shape).__name__} of radius {self.radius:.4g} around {middle}>"
 
     @property
     def n_outcomes(self) -> int:
