@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from polyhedge.learners import Samples
-from polyhedge.problems import DecisionProblem, simplex_linear
+from polyhedge.learners.exact.fixed_directions import reach_cost
+from polyhedge.problems import DecisionProblem, newsvendor, simplex_linear
 from polyhedge.robust import Counterpart, sharp_vertices
 from polyhedge.robust.sharp_vertices import SharpVertices
 from polyhedge.robust.support import maximise
@@ -133,3 +134,19 @@ def test_a_cost_that_falls_without_end_is_infinite_however_facets_moved():
     for q in (np.full(4, 2.0), np.full(4, 2.1)):
         assert np.isfinite(samples.facet_gradient(turned, q, np.array([0, 2, 3])).value)
         assert np.isposinf(samples.facet_gradient(turned, q, np.arange(4)).value)
+
+
+def test_levels_of_moving_pieces_are_those_of_a_solver():
+    problem, rng = newsvendor(1.0, 3.0, 3, capacity=4.0), np.random.default_rng(4)
+    centers, contexts = rng.uniform(1.0, 2.0, size=(30, 3)), np.arange(30)
+    quick, slow = reach_cost(problem, centers), reach_cost(problem, centers)
+    slow.sharp, asked = None, []
+    solve = quick._solve
+    quick._solve = lambda levels: (asked.append(levels), solve(levels))[1]
+    for _ in range(6):
+        reach = rng.uniform(0.5, 2.0, size=(30, len(problem.structure.pieces)))
+        (values, weights), known = quick.each(reach, contexts), slow.each(reach, contexts)
+        np.testing.assert_allclose(values, known[0], rtol=1e-9)
+        np.testing.assert_allclose(weights, known[1], atol=1e-7)
+        assert quick.tangent(reach[0])[0] == pytest.approx(slow.tangent(reach[0])[0], rel=1e-9)
+    assert len(asked) <= 180  # of 360

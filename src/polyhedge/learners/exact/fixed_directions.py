@@ -20,6 +20,7 @@ from polyhedge.problems import DecisionProblem, NoSolutionError
 from polyhedge.problems.segment import quadratic_base
 from polyhedge.robust.levels import level_program
 from polyhedge.robust.parametric import ContextSolver
+from polyhedge.robust.sharp_levels import sharp_levels
 from polyhedge.solvers.program import SolverError, Status
 
 # The closed form looks at every pair of pieces for each context.
@@ -64,28 +65,35 @@ class ReachCost(Protocol):
 
 
 class _ProgramReachCost:
-    """One warm-started program for all contexts: only right-hand sides change."""
+    """One warm-started program for all contexts: only right-hand sides change, and bases serve many of them."""
 
     is_closed_form = False
 
     def __init__(self, problem: DecisionProblem, centers: Array) -> None:
-        self.solver = ContextSolver(level_program(problem))
+        parametric = level_program(problem)
+        self.solver, self.sharp = ContextSolver(parametric), sharp_levels(parametric)
+        self.zero = parametric.at_zero
         pieces = problem.structure.pieces
         self.shifts, self.first = centers @ pieces.q.T, len(problem.feasible.program.b)
 
     def tangent(self, reach: Array, contexts: Indices | None = None) -> tuple[float, Tangent]:
-        shifts = self.shifts if contexts is None else self.shifts[contexts]
-        total, slopes = 0.0, np.zeros(len(reach))
-        for shift in shifts:
-            value, weights = self._solve(reach + shift)
-            total += value
-            slopes += weights
-        value, slopes = total / len(shifts), slopes / len(shifts)
+        values, weights = self._each(reach + (self.shifts if contexts is None else self.shifts[contexts]))
+        value, slopes = float(values.mean()), weights.mean(axis=0)
         return value, Tangent(value - float(slopes @ reach), slopes)
 
     def each(self, reach: Array, contexts: Indices) -> tuple[Array, Array]:
-        found = [self._solve(levels) for levels in reach + self.shifts[contexts]]
-        return np.array([value for value, _ in found]), np.array([weights for _, weights in found])
+        return self._each(reach + self.shifts[contexts])
+
+    def _each(self, levels: Array) -> tuple[Array, Array]:
+        values, weights, is_open = np.empty(len(levels)), np.empty(levels.shape), np.ones(len(levels), dtype=bool)
+        if self.sharp is not None:
+            b = np.tile(self.zero.b, (len(levels), 1))
+            b[:, self.first :] -= levels
+            found, y, is_sharp = self.sharp(b)
+            values, weights, is_open = found + self.zero.offset, y[:, self.first :], ~is_sharp
+        for i in np.flatnonzero(is_open):
+            values[i], weights[i] = self._solve(levels[i])
+        return values, weights
 
     def _solve(self, levels: Array) -> tuple[float, Array]:
         solution = self.solver.solve(levels)
@@ -96,6 +104,8 @@ class _ProgramReachCost:
             )
         if not np.isfinite(solution.gap):  # its multipliers make no tangent
             raise SolverError(f"A context of the learning split could not be solved: {solution.status}.")
+        if self.sharp is not None:
+            self.sharp.remember(self.solver.solver.active_rows())
         return solution.value, solution.y[self.first :]
 
 
