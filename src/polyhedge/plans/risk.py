@@ -13,9 +13,9 @@ at every other. For one piece this says that CVaR is the support function of a f
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import Any
 
 import numpy as np
@@ -150,39 +150,22 @@ class JointCost:
 
     def samples(self, z: Array, centers: Array, scales: Array) -> Array:
         """Costs (N, n) of decisions z (N, p) at centers + scales * points."""
-        costs = np.zeros((len(z), len(self.points)))
-        for _, high, _ in self._tops(z, centers, scales):
+        v, w = self.sides(z, centers)
+        v, costs = v * scales[:, None, None], np.zeros((len(z), len(self.points)))
+        for group in self.groups:
+            high = self._piece(v, w, group[0])
+            for piece in group[1:]:
+                high = np.maximum(high, self._piece(v, w, piece))
             costs += high
         return costs
 
-    def _same(self, z: Array, centers: Array, scales: Array) -> Array:
-        """Differences of costs at each row (N,) that rounding can explain."""
+    def _same(self, z: Array, centers: Array, scales: Array, spread: Array) -> Array:
+        """Differences of costs at each row (N,) that rounding can explain, where costs differ by a `spread` (N,)."""
         sizes = np.abs(self.matrices).max(axis=0)
         at = np.abs(centers) + scales[:, None] * np.abs(self.points).max(axis=0)
         terms = np.hstack([np.ones((len(z), 1)), np.abs(z)]) @ sizes
         whole = terms[:, 0] + (terms[:, 1:] * at).sum(axis=1)
-        return np.asarray(_TIE * self.samples(z, centers, scales).std(axis=1) + _ROUNDING * whole)
-
-    def _tops(
-        self, z: Array, centers: Array, scales: Array, same: Array | None = None
-    ) -> Iterator[tuple[range, Array, Any]]:
-        """For each group the largest piece (N, n) at every point.
-
-        Given which differences are none, also which piece it is, the first of those that are largest together.
-        """
-        v, w = self.sides(z, centers)
-        v = v * scales[:, None, None]
-        for group in self.groups:
-            high, arg = (
-                self._piece(v, w, group[0]),
-                np.zeros((len(z), 0 if same is None else len(self.points)), dtype=np.int16),
-            )
-            for k in range(1, len(group)):
-                other = self._piece(v, w, group[k])
-                if same is not None:
-                    arg[other > high + same[:, None]] = k
-                high = np.maximum(high, other)
-            yield group, high, arg
+        return np.asarray(_TIE * spread + _ROUNDING * whole)
 
     def _piece(self, v: Array, w: Array, piece: int) -> Array:
         side = np.broadcast_to(w[:, [piece]], (len(w), len(self.points)))
@@ -239,26 +222,40 @@ class JointCost:
 
     def cuts(self, z: Array, centers: Array, scales: Array, risk: Risk) -> list[tuple[Array, Cuts]]:
         """The terms of the risk (N,) of the joint cost at each row, and for each term the cut that each row gives."""
-        parts = [self._cuts(z[part], centers[part], scales[part], risk) for part in self.blocks(len(z))]
-        return [
-            (np.concatenate([values for values, _ in blocks]), Cuts.joined([cuts for _, cuts in blocks]))
-            for blocks in zip(*parts, strict=True)
-        ]
+        return self.cuts_and_spread(z, centers, scales, risk)[0]
 
-    def _cuts(self, z: Array, centers: Array, scales: Array, risk: Risk) -> list[tuple[Array, Cuts]]:
-        same = self._same(z, centers, scales)
-        tops = list(self._tops(z, centers, scales, same))
+    def cuts_and_spread(
+        self, z: Array, centers: Array, scales: Array, risk: Risk
+    ) -> tuple[list[tuple[Array, Cuts]], Array]:
+        """The same, and how far costs differ over the points at each row (N,)."""
+        parts = [self._cuts(z[part], centers[part], scales[part], risk) for part in self.blocks(len(z))]
+        terms = [
+            (np.concatenate([values for values, _ in blocks]), Cuts.joined([cuts for _, cuts in blocks]))
+            for blocks in zip(*(terms for terms, _ in parts), strict=True)
+        ]
+        return terms, np.concatenate([spread for _, spread in parts])
+
+    def _cuts(self, z: Array, centers: Array, scales: Array, risk: Risk) -> tuple[list[tuple[Array, Cuts]], Array]:
+        v, w = self.sides(z, centers)
+        v = v * scales[:, None, None]
+        # All pieces are kept: their sum says which differences are none, and only then is known which are on top.
+        pieces = [[self._piece(v, w, piece) for piece in group] for group in self.groups]
+        highs = [reduce(np.maximum, own) for own in pieces]
+        costs = sum(highs, np.zeros((len(z), len(self.points))))
+        spread = np.asarray(costs.std(axis=1))
+        same = self._same(z, centers, scales, spread)
+        tops = [_first_on_top(own, same) for own in pieces]
         if risk.is_mean:
             even = np.full((1, len(self.points)), 1 / len(self.points))
             return [
-                (high.mean(axis=1), self._cut(group, arg, even, term)) for term, (group, high, arg) in enumerate(tops)
-            ]
-        costs = sum((high for _, high, _ in tops), np.zeros((len(z), len(self.points))))
+                (high.mean(axis=1), self._cut(group, arg, even, term))
+                for term, (group, high, arg) in enumerate(zip(self.groups, highs, tops, strict=True))
+            ], spread
         weights = risk.weights(costs, same)
-        cuts = [self._cut(group, arg, weights, 0) for group, _, arg in tops]
+        cuts = [self._cut(group, arg, weights, 0) for group, arg in zip(self.groups, tops, strict=True)]
         A, B, C = (np.sum([getattr(cut, name) for cut in cuts], axis=0) for name in "ABC")
         total = Cuts(A, B, C, cuts[0].term)
-        return [((weights * costs).sum(axis=1), total)]
+        return [((weights * costs).sum(axis=1), total)], spread
 
     def _cut(self, group: range, arg: Any, weights: Array, term: int) -> Cuts:
         """What the largest pieces of a group come to under these weights."""
@@ -274,6 +271,15 @@ class JointCost:
             B += (share @ self.points) @ M[piece, :, 1:].T
             C += W[:, None, None] * M[piece, :, 1:]
         return Cuts(A, B, C, np.full(n, term))
+
+
+def _first_on_top(pieces: Sequence[Array], same: Array) -> Any:
+    """Which of the pieces (N, n) is the largest, the first of those that differ by no more than `same` (N,)."""
+    high, arg = pieces[0], np.zeros(pieces[0].shape, dtype=np.int16)
+    for k, other in enumerate(pieces[1:], start=1):
+        arg[other > high + same[:, None]] = k
+        high = np.maximum(high, other)
+    return arg
 
 
 def _shared(z: Array) -> tuple[Indices, Indices]:

@@ -36,6 +36,9 @@ _ENOUGH = 2e-4
 _ROUNDING = 1e-12
 # The same of planners that are only judged, one for each fold: choices between rules do not hang on more.
 _ROUNDS_TO_JUDGE, _ENOUGH_TO_JUDGE = 6, 5e-3
+# On a segment cuts are quick and sharper ones worth their time: with these, figures of rules are off by less than 0.001
+# on the newsvendor task, a tenth of their noise, in two thirds of the time.
+_ROWS_TO_JUDGE_ON_SEGMENT, _ENOUGH_TO_JUDGE_ON_SEGMENT = 120, 4e-4
 # How many times their heights the slopes of pieces come to where every piece of the cost has its final slope.
 _FAR = 1e3
 
@@ -143,6 +146,8 @@ def fit_planner(
     if problem.segment is None and (is_judged or problem.problem.parameters):
         few = _ROWS_IF_COSTLY
     enough = _ENOUGH_TO_JUDGE if is_judged and problem.segment is None else _ENOUGH
+    if is_judged and problem.segment is not None:
+        few, enough = _ROWS_TO_JUDGE_ON_SEGMENT, _ENOUGH_TO_JUDGE_ON_SEGMENT
     rows = np.unique(np.linspace(0, len(centers) - 1, min(few, len(centers))).astype(int))
     values = values[rows]
     contexts, scales = _contexts(law, take_rows(X, rows), centers[rows], values)
@@ -226,9 +231,9 @@ def lacking_cuts(
     cuts: Cuts, cost: JointCost, risk: Risk, z: Array, contexts: Array, scales: Array, share: float = _ENOUGH
 ) -> list[tuple[Indices, Cuts]]:
     """For each term the rows at which the cuts miss it by more than this share of the costs' spread, and more cuts."""
-    enough = share * _spread(cost, z, contexts, scales)
-    found = []
-    for term, (values, fresh) in enumerate(cost.cuts(z, contexts, scales, risk)):
+    terms, spread = cost.cuts_and_spread(z, contexts, scales, risk)
+    enough, found = share * spread, []
+    for term, (values, fresh) in enumerate(terms):
         known = _known(cuts.take(np.flatnonzero(cuts.term == term)), z, contexts, scales)
         rows = np.flatnonzero(values - known > np.maximum(enough, _ROUNDING * np.abs(values)))
         found.append((rows, fresh.take(rows)))
@@ -240,11 +245,3 @@ def _known(cuts: Cuts, z: Array, contexts: Array, scales: Array) -> Array:
     z1 = np.hstack([np.ones((len(z), 1)), z])
     moved = (z1[:, :, None] * contexts[:, None, :]).reshape(len(z), -1) @ cuts.C.reshape(len(cuts), -1).T
     return np.asarray((z1 @ cuts.A.T + scales[:, None] * (z1 @ cuts.B.T) + moved).max(axis=1))
-
-
-def _spread(cost: JointCost, z: Array, contexts: Array, scales: Array) -> Array:
-    """How far costs differ over the law at each row."""
-    found = np.empty(len(z))
-    for part in cost.blocks(len(z)):
-        found[part] = cost.samples(z[part], contexts[part], scales[part]).std(axis=1)
-    return np.asarray(found)
