@@ -87,6 +87,11 @@ def curved() -> ph.DecisionProblem:
     )
 
 
+def apart() -> ph.DecisionProblem:
+    """A newsvendor whose cost falls apart into terms, so that residuals may have weights."""
+    return ph.problems.newsvendor(1.0, 3.0, 2, capacity=5.0, nonnegative_demand=False)
+
+
 def shop(*, whole: bool = False) -> ph.DecisionProblem:
     """A newsvendor that two rows couple, so that its plans need a program a row."""
     z = cp.Variable(2, integer=whole)
@@ -148,7 +153,7 @@ def write_seeds(folder: Path, *, contests: bool = False) -> None:
 def write_plans(folder: Path) -> None:
     """A guard of each way to plan, and a raw frame."""
     save(folder, "plan_line", planned(LINEAR))
-    shops = {"shop": shop(), "whole": shop(whole=True), "apart": ph.problems.newsvendor(1.0, 3.0, 2, capacity=5.0)}
+    shops = {"shop": shop(), "whole": shop(whole=True), "apart": apart()}
     for name, problem in {**shops, "charge": charge(), "curved": curved()}.items():
         save(folder, f"plan_{name}", without_contest(problem))
     save(folder, "plan_set", planned(LINEAR, learner=BOX))
