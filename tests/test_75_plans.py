@@ -393,3 +393,48 @@ def test_learning_rows_that_make_a_plan_do_not_calibrate_it_where_calibration_ro
         split = decider.model_.record.split
         assert (len(split.train), len(split.learn), len(split.calibrate)) == (60, 30, 30)
         assert decider.model_.radii.n == n
+
+
+BUDGETS = {
+    "one budget": lambda z: [z >= 0, cp.sum(z) == 1],
+    "two coupled budgets": lambda z: [z >= 0, cp.sum(z[:2]) == 1, cp.sum(z[2:]) == 1, z[0] + z[2] <= 1.2],
+}
+
+
+def budget_problem(name: str) -> DecisionProblem:
+    z = cp.Variable(4)
+    return DecisionProblem(decision=z, cost=lambda z, u: u @ z, constraints=BUDGETS[name](z), n_outcomes=4)
+
+
+@pytest.mark.parametrize("name", sorted(BUDGETS))
+@pytest.mark.parametrize("is_judged", [True, False])
+def test_where_outcomes_have_their_zero_changes_no_plan_under_a_budget(name: str, is_judged: bool) -> None:
+    rng = np.random.default_rng(5)
+    seen, law = PlanProblem(budget_problem(name)), Law("uniform", rng.normal(size=(60, 4)))
+    X, nothing, centers = np.zeros((25, 1)), np.zeros((25, 0)), np.round(rng.normal(size=(25, 4)), 6)
+    rule = Rule("uniform", Risk(0.8))
+
+    def plan(shift: float) -> np.ndarray:
+        planner = fit_planner(seen, rule, law, X, centers + shift, nothing, is_judged=is_judged)
+        return planner(X, centers + shift, nothing)
+
+    usual = plan(0.0)
+    for shift in (10.0, -1e6):
+        assert plan(shift) == pytest.approx(usual, abs=1e-7)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(BUDGETS))
+def test_whole_fits_under_budgets_promise_the_same_wherever_outcomes_have_their_zero(name: str) -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 3))
+    Y = X @ rng.normal(size=(3, 4)) + rng.normal(size=(200, 4)) * rng.uniform(0.3, 1, size=4)
+    fixed = 1.0 if name == "one budget" else 2.0
+
+    def bounds(shift: float) -> np.ndarray:
+        decider = RobustDecider(budget_problem(name), alpha=0.2, guarantee="cost", random_state=0).fit(X, Y + shift)
+        return decider.decide(X[:30]).cost_bound - fixed * shift
+
+    usual = bounds(0.0)
+    for shift, allowed in ((10.0, 1e-9), (1e3, 1e-7), (1e6, 1e-4)):
+        assert bounds(shift) == pytest.approx(usual, abs=allowed)

@@ -38,7 +38,7 @@ _BLOCK = 2**20
 
 @dataclass(frozen=True, eq=False)
 class MovingProgram:
-    """A linear program with costs c [1; theta].
+    """A linear program with costs c [1; theta - origin].
 
     Attributes
     ----------
@@ -47,6 +47,7 @@ class MovingProgram:
     c : (n, 1 + q)
     is_equation : (m,)
     columns : (p,) of the decision in x.
+    origin : (q,) where theta is counted from.
     """
 
     A: Array
@@ -54,14 +55,15 @@ class MovingProgram:
     c: Array
     is_equation: Mask
     columns: Indices
+    origin: Array
 
     @classmethod
-    def of(cls, program: ConicProgram, columns: Indices, cost_slope: Array) -> MovingProgram:
-        """The program whose costs move by (n, q), with rows of length 1."""
+    def of(cls, program: ConicProgram, columns: Indices, cost_slope: Array, origin: Array) -> MovingProgram:
+        """The program whose costs move by (n, q) with theta - origin, with rows of length 1."""
         A = program.A.toarray()
         unit = 1 / np.maximum(np.linalg.norm(A, axis=1), np.finfo(float).tiny)
         costs = np.column_stack([program.c, cost_slope])
-        return cls(A * unit[:, None], program.b * unit, costs, row_kinds(program.cones) == "zero", columns)
+        return cls(A * unit[:, None], program.b * unit, costs, row_kinds(program.cones) == "zero", columns, origin)
 
 
 @dataclass(eq=False)
@@ -111,7 +113,7 @@ class Corners:
         if first is None:
             return
         self.starts = [first]
-        corners, own = self._walk(starts)
+        corners, own = self._walk(starts - program.origin)
         self.starts = [corner for k in np.unique(own).tolist() if (corner := corners[k]) is not None] or [first]
 
     def __call__(self, theta: Array) -> tuple[Array, Mask]:
@@ -119,7 +121,7 @@ class Corners:
         z, found = np.full((len(theta), len(self.program.columns)), np.nan), np.zeros(len(theta), dtype=bool)
         if not self.starts:
             return z, found
-        corners, own = self._walk(theta)
+        corners, own = self._walk(theta - self.program.origin)
         for rows in _by_corner(np.arange(len(theta)), own):
             corner = corners[own[rows[0]]]
             if corner is not None:
@@ -235,6 +237,9 @@ def _make(program: MovingProgram, rows: Indices) -> _Corner | None:
     except np.linalg.LinAlgError:
         return None
     x, y = inverse @ program.b[rows], -inverse.T @ program.c
+    x = x + inverse @ (
+        program.b[rows] - program.A[rows] @ x
+    )  # a budget that is missed costs as much as outcomes are far
     excess = program.A @ x - program.b
     wrong = np.where(program.is_equation, np.abs(excess), excess).max(initial=0.0)
     doubt = np.abs(program.A[rows] @ inverse - np.eye(len(rows))).max(initial=0.0)

@@ -20,13 +20,15 @@ from polyhedge.plans.risk import Cuts
 from polyhedge.problems import DecisionProblem
 from polyhedge.robust.workers import in_order
 from polyhedge.solvers.linear import LinearSolver
-from polyhedge.solvers.program import Cone, ConicProgram, Solution, Status
+from polyhedge.solvers.program import Cone, ConicProgram, Solution, Status, row_kinds
 from polyhedge.solvers.solve import solve
 
 _PART = 64
 """Rows that one solver takes, one after the other, each from its beginning."""
 
 
+_MOSTLY_FIXED = 2.0**-7
+"""Share of costs up to which what is decided counts as little beside what is fixed: solvers tell nine digits."""
 _WALKED = 2**16
 """Rows that walk together: all that end at a corner are looked at in one go."""
 
@@ -148,12 +150,30 @@ class _PricesChange(_Linear):
     def __init__(self, problem: DecisionProblem, cuts: Cuts) -> None:
         super().__init__(problem, cuts, cuts.B[:, 1:], cuts.B[:, 0])
         self.level = np.array([len(self.prices) - 1])
+        frame, whole = self.solver.frame, self.solver.program
+        is_equation = row_kinds(whole.cones) == "zero"
+        self.units = frame.columns
+        self.equations = frame.rows[is_equation, None] * whole.A[is_equation].toarray() * self.units
+        self.inverse = np.linalg.pinv(self.equations)
 
     def change(self, center: Array, scale: float) -> None:
         common = self.cuts.take(np.array([0]))
-        slope = replace_b(common).at(center, 0.0)[0, 1:]
-        self.solver.change_costs(self.columns, self.prices[self.columns] + slope)
-        self.solver.change_costs(self.level, np.array([scale]))
+        costs = self.prices.copy()
+        costs[self.level] = 0.0
+        costs[self.columns] += replace_b(common).at(center, 0.0)[0, 1:]
+        bare = self._bare(costs)
+        costs = bare if self._is_far(costs, bare) else costs
+        costs[self.level] = scale
+        self.solver.change_costs(np.arange(len(costs)), costs)
+
+    def _bare(self, costs: Array) -> Array:
+        """Costs (n, ...) without what equations fix whatever is decided, such as outcomes far from 0 under a budget."""
+        seen = (self.units * costs.T).T
+        return np.asarray(((seen - self.equations.T @ (self.inverse.T @ seen)).T / self.units).T)
+
+    def _is_far(self, costs: Array, bare: Array) -> bool:
+        """Whether nearly all of the costs is fixed, so that a tolerance of the rest would be lost in them."""
+        return float(np.abs(self.units * bare).max()) < _MOSTLY_FIXED * float(np.abs(self.units * costs).max())
 
     def corners(self, starts: Array) -> Corners:
         """The corners of all rows' common program, found from the first of some."""
@@ -163,9 +183,15 @@ class _PricesChange(_Linear):
         slope[self.columns, :-1] = self.cuts.C[0, 1:]
         slope[self.level, -1] = 1.0
         self.change(starts[0, :-1], float(starts[0, -1]))
-        return Corners(
-            MovingProgram.of(replace(self.solver.program, c=costs), self.columns, slope), self.solver, starts
-        )
+        origin = np.append(np.median(starts[:, :-1], axis=0), 0.0)
+        there = costs + slope @ origin
+        bare = self._bare(there)
+        if self._is_far(there, bare):
+            costs, slope = bare, self._bare(slope)
+        else:
+            origin = np.zeros_like(origin)
+        moving = MovingProgram.of(replace(self.solver.program, c=costs), self.columns, slope, origin)
+        return Corners(moving, self.solver, starts)
 
 
 class _LimitsChange(_Linear):

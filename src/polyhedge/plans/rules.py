@@ -184,7 +184,8 @@ def first_cuts(problem: PlanProblem, cost: JointCost, risk: Risk, contexts: Arra
     p, usual = problem.problem.n_decisions, np.median(contexts, axis=0)
     z0 = _usual_decision(problem, usual)
     z = np.vstack([np.zeros((1, p)), np.ones((1, p)), -np.ones((1, p)), np.eye(p), -np.eye(p)])
-    z = z0 + z * _far(cost, z0, usual, np.abs(contexts - usual).max(axis=0))
+    deviation = np.abs(contexts - usual).max(axis=0) + np.median(scales) * np.abs(cost.points).max(axis=0)
+    z = z0 + z * _far(cost, z0, usual, deviation)
     middle, scale = np.tile(usual, (len(z), 1)), np.full(len(z), np.median(scales))
     return distinct_cuts(Cuts.joined([cuts for _, cuts in cost.cuts(z, middle, scale, risk)]))
 
@@ -201,11 +202,13 @@ def _usual_decision(problem: PlanProblem, context: Array) -> Array:
 def _far(cost: JointCost, z: Array, context: Array, deviation: Array) -> Array:
     """For each decision (p,) a distance from z at which its slopes outweigh all heights, in units of the problem's own.
 
-    Heights and slopes are those near a context, as far as contexts (d + t,) deviate from it.
+    Heights and slopes are those by which the pieces of a group differ near a context, and by which outcomes move each,
+    as far as they deviate from it (d + t,): what all have in common, such as outcomes far from 0, changes no order.
     """
     M = cost.matrices
     here = np.concatenate([(M[:, :1] + np.tensordot(M[:, 1:], z, (1, 0))[:, None]), M[:, 1:]], axis=1)
-    sizes = np.abs(here[:, :, 0] + here[:, :, 1:] @ context) + np.abs(here[:, :, 1:]) @ deviation
+    apart = np.concatenate([here[group] - here[group].mean(axis=0) for group in cost.groups])
+    sizes = np.abs(apart[:, :, 0] + apart[:, :, 1:] @ context) + np.abs(here[:, :, 1:]) @ deviation
     height, slopes = sizes[:, 0].max(initial=0.0), sizes[:, 1:].max(axis=0, initial=0.0)
     # Without heights any distance will do: what multiplies decisions has the same slopes everywhere.
     return np.asarray((_FAR * height or 1.0) / np.where(slopes > 0, slopes, np.inf))
