@@ -33,6 +33,7 @@ X.head()
 # A roll or a loaf too many costs 1, one too few costs 4. The columns are understood from the training rows, and the
 # predictor is chosen on them.
 problem = ph.problems.newsvendor(overage=1.0, underage=4.0, names=["rolls", "bread"])
+problem = problem.labelled(units={"cost": "EUR", "order_rolls": "pieces", "order_bread": "loaves"})
 decider = ph.RobustDecider(problem, learner=ph.learners.OneSidedBox(), random_state=0)
 decider.fit(X[:440], Y[:440])
 
@@ -42,9 +43,10 @@ decisions = decider.decide(X[440:])
 decisions
 
 # %%
-# One of them in words, and how promise and reality compare. Every figure is a number with its error.
+# One of them in words, and how promise and reality compare, over all days and by the weather. Every figure is a number
+# with its error.
 print(decisions[0])
-evaluation = decider.evaluate(X[440:], Y[440:])
+evaluation = decider.evaluate(X[440:], Y[440:], by="weather")
 print(f"covered {evaluation.coverage:.1%}", "as promised" if evaluation.coverage.high > 0.9 else "less than promised")
 evaluation
 

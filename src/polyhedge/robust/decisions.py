@@ -248,7 +248,7 @@ class Decisions:
         told = labels.outcomes if self.expected_cost is None else ("cost",)
         whose = (*labels.decisions, "cost", *told, *("",) * 2)  # status and note have no unit
         shown.columns = [with_unit(*head) for head in zip(shown.columns, map(labels.units.get, whose), strict=True)]
-        return as_html(said, shown, more)
+        return as_html(said, shown if any(self[:_SHOWN].detail) else shown.iloc[:, :-1], more)
 
     def __len__(self) -> int:
         return len(self.cost_bound)
