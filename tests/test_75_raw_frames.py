@@ -6,6 +6,7 @@ import re
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.base import clone
 from typer.testing import CliRunner
 
 import polyhedge as ph
@@ -195,3 +196,18 @@ def test_density_ratios_see_the_kinds_of_raw_rows(tmp_path):
     marginal = decider.set_params(calibration=None).recalibrate(*drawn(300, 0.2, 2)).evaluate(target, came).coverage
     assert marginal < 0.8
     assert held > 0.84
+
+
+def test_columns_that_are_no_features_are_named_before_anything_is_learned(baked):
+    X, Y = bakery(120, 2)
+    for name in ("day", "town"):  # a date becomes its parts, and a constant is left out
+        decider = clone(baked[0]).set_params(calibration=ph.calibration.ByCategory(name))
+        with pytest.raises(
+            ValueError, match=rf"{name!r}, which is no feature as it is\. Name one of day \(weekday\), .*"
+        ):
+            decider.fit(X, Y)
+        assert not hasattr(decider, "learn_result_")
+    with pytest.raises(ValueError, match="X has no column 'shops'"):
+        clone(baked[0]).set_params(calibration=ph.calibration.ByCategory("shops")).fit(X, Y)
+    months = ph.calibration.ByCategory("day (weekday)", otherwise="marginal")
+    assert "day (weekday)" in clone(baked[0]).set_params(calibration=months, alpha=0.3).fit(X, Y).promise_

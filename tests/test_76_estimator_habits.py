@@ -4,6 +4,7 @@ import io
 import logging
 import time
 import warnings
+from copy import copy
 from typing import ClassVar
 
 import numpy as np
@@ -20,10 +21,12 @@ from sklearn.preprocessing import StandardScaler
 import polyhedge as ph
 from polyhedge import _bar
 from polyhedge._progress import tell
+from polyhedge.calibration import ByCategory, Online, Recent, ThisModel, Weighted
 
 X, Y = ph.data.make_synthetic(240, rng=np.random.default_rng(0))
 PROBLEM = ph.problems.simplex_linear([0.0, 0.0])
 QUICK = ph.learners.OneSidedBox()
+LABELS = np.arange(len(X)) % 2
 
 
 def decider(**settings):
@@ -153,6 +156,29 @@ def test_one_fit_serves_several_levels_as_far_as_the_calibration_rows_allow(tmp_
     robust.save(tmp_path / "model.polyhedge")
     with pytest.raises(ValueError, match="does not keep the scores of its calibration rows"):
         ph.load(tmp_path / "model.polyhedge").at(alpha=0.05)
+
+
+@pytest.mark.parametrize(
+    "calibration",
+    [ByCategory(0), ByCategory(LABELS), ThisModel(0.2), Recent(60), Weighted(weights=lambda X: 1 + (X[:, 0] > 0))],
+    ids=lambda one: type(one).__name__,
+)
+def test_other_promises_serve_several_levels_too(calibration):
+    rows = np.column_stack([LABELS, X[:, 1:]])
+    robust = decider(alpha=0.3, calibration=calibration, split="time").fit(rows, Y)
+    strict = robust.at(alpha=0.2)
+    own = np.sort(np.concatenate([robust.split_.learn, robust.split_.calibrate]))
+    beside = {"beside": LABELS[own]} if calibration.__class__ is ByCategory and calibration.column != 0 else {}
+    again = copy(robust).set_params(alpha=0.2).recalibrate(rows[own], Y[own], **beside)
+    more = {name: value[:20] for name, value in (("beside", LABELS),) if beside}
+    assert strict.decide(rows[:20], **more).radii.tolist() == again.decide(rows[:20], **more).radii.tolist()
+    assert (strict.decide(rows[:20], **more).radii >= robust.decide(rows[:20], **more).radii).all()
+    assert strict.promise_ == again.promise_
+
+
+def test_a_radius_that_follows_outcomes_has_no_other_level():
+    with pytest.raises(ValueError, match="follows outcomes has a level of its own after each of them, got online"):
+        decider(calibration=Online(), split="time").fit(X, Y).at(alpha=0.2)
 
 
 class TestRowsThatChooseSettings:

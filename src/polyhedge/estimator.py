@@ -15,6 +15,7 @@ from polyhedge._bar import progress as bar
 from polyhedge._frames import as_pandas
 from polyhedge._validation import Array
 from polyhedge.calibration import Calibrator, Marginal, PreparedCalibrator
+from polyhedge.calibration.beside import check_source
 from polyhedge.columns.raw import chooses_predictor, number_columns, prepare
 from polyhedge.columns.weights import check_weights
 from polyhedge.data import GroupSplit, TimeSplit, digest_rows, take_rows
@@ -291,7 +292,9 @@ class RobustDecider(FollowsOutcomes, Refreshes, Decides, Telling, NestedSettings
         schema = number_columns(X, problem.outcome_names, split.train)
         if is_auto:
             raw = prepare(X, Y, problem.outcome_names, split.train, labels, predictor_seed, weights)
+            check_source(self.calibration, raw.X, X)
             X, schema, template, said = raw.X, raw.schema, raw.template, raw.said
+        check_source(self.calibration, X, X)
         is_in_time = in_time(self.split)
         given = Given(problem, self.alpha, make_predictor, X, Y, values, split, labels, learn_seed, weights, is_in_time)
         family, n_learn, calibrate_rows, reference = self._family(given)

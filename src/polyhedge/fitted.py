@@ -16,7 +16,7 @@ from sklearn.exceptions import NotFittedError
 
 from polyhedge._files import replace_file
 from polyhedge._validation import Array
-from polyhedge.calibration import Calibration, OneRadius
+from polyhedge.calibration import Calibration
 from polyhedge.data import Split
 from polyhedge.learners import Spread
 from polyhedge.model import Model
@@ -157,13 +157,14 @@ class FittedAttributes:
         """A decider of the same shape whose bounds hold at another level, as far as its calibration rows allow.
 
         Each level's promise holds by itself. A level that is chosen by looking at these bounds has no promise: choose
-        it beforehand, or recalibrate on fresh rows. Radii by category, over time and the like have levels of their
-        own, and files do not keep the scores that this needs: recalibrate there.
+        it beforehand, or recalibrate on fresh rows. A radius that follows outcomes has levels of its own, and files do
+        not keep the scores that this needs: recalibrate there.
         """
-        radii = self._model.radii
-        if not isinstance(radii, OneRadius):
+        radii: Any = self._model.radii
+        if not hasattr(radii, "at_level"):
             raise ValueError(
-                f"Only radii that are the same for all rows can be set for another alpha, got {radii.kind}."
+                f"A radius that follows outcomes has a level of its own after each of them, got {radii.kind}. Set "
+                "alpha and recalibrate on fresh rows, or fit anew."
             )
         twin = copy(self)
         twin.alpha, twin.model_ = alpha, self._model.with_radii(radii.at_level(alpha), self._model.trail[-1].digest)

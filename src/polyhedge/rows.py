@@ -296,8 +296,6 @@ def prepared(
 def beside_in_fit(calibrator: Any, X: Any) -> Any:
     """What came with the calibrator for the rows of a fit (n,); None where it reads X."""
     if not takes_beside(calibrator):
-        if isinstance(getattr(calibrator, "source", None), (str, int)):
-            column_of(as_pandas(X), calibrator.source)  # a column that is not there is told before hours of learning
         return None
     check_same_rows({"X": X, "calibration": calibrator.source.given})
     return beside_of(calibrator, n_rows_of(X))

@@ -10,7 +10,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from polyhedge._columns import check_same_rows, column_of
+from polyhedge._columns import check_same_rows, column_of, listed
+from polyhedge._frames import as_pandas
 from polyhedge.calibration.radii import Rows
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "as_values",
     "beside_of",
     "check_beside",
+    "check_source",
     "source_of",
     "takes_beside",
     "values_of",
@@ -107,6 +109,21 @@ def check_beside(calibrated: Any, X: Any, beside: Any) -> None:
             "for each row of fit, take it. Leave beside= out."
         )
     check_same_rows({"X": X, "beside": beside})
+
+
+def check_source(calibrator: Any, X: Any, raw: Any) -> None:
+    """Raise before hours of learning where a calibrator names a column that is not among the features X.
+
+    `raw` is X as it came: dates become parts, and columns that say nothing are left out.
+    """
+    name = getattr(calibrator, "source", None)
+    if isinstance(name, str) and X is not raw and name in getattr(raw, "columns", ()) and name not in X.columns:
+        raise ValueError(
+            f"calibration names the column {name!r}, which is no feature as it is. Name one of "
+            f"{listed(list(X.columns))}, or give its values beside X: {type(calibrator).__name__}(X[{name!r}])."
+        )
+    if isinstance(name, (str, int)):
+        column_of(as_pandas(X), name)
 
 
 def with_values(calibrator: Any, values: Any) -> Any:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from numbers import Integral, Number
 from typing import Any, ClassVar, Self
 
@@ -19,7 +19,7 @@ from polyhedge._columns import is_missing, listed
 from polyhedge._validation import Array, Mask, check_alpha
 from polyhedge.calibration.beside import BESIDE, Beside, source_of, takes_beside, values_of
 from polyhedge.calibration.marginal import radius_of
-from polyhedge.calibration.radii import Rows
+from polyhedge.calibration.radii import Rows, kept_scores
 from polyhedge.calibration.rank import attained_rank, minimum_samples
 
 _SAFETY = 2
@@ -115,6 +115,7 @@ class ByCategory:
             n=len(scores),
             merged=self.merged,
             is_grouped=rows.groups is not None,
+            kept=(scores, labels, rows.groups),
         )
 
     def _complain(self, few: Any, n_categories: int, alpha: float, unit: str) -> None:
@@ -143,6 +144,7 @@ class CategoryRadii:
     n: int
     merged: tuple[str, ...] = ()
     is_grouped: bool = False
+    kept: tuple[Array, Any, Any] | None = field(default=None, repr=False, compare=False)
     kind: ClassVar[str] = "by category"
 
     @property
@@ -159,6 +161,13 @@ class CategoryRadii:
     def calibrator(self) -> ByCategory:
         """By the same column, with the same rule for other rows."""
         return ByCategory(self.column, "marginal" if np.isfinite(self.other) else "refuse", self.merged)
+
+    def at_level(self, alpha: float) -> CategoryRadii:
+        """The radii for another level, from the same calibration rows; what is merged stays so."""
+        scores, labels, groups = (None, None, None) if self.kept is None else self.kept
+        rows = Rows(None, self.n, groups, labels)
+        found = replace(self.calibrator, column=BESIDE, merged=()).calibrate(kept_scores(scores), rows, alpha)
+        return replace(found, column=self.column, merged=self.merged)
 
     def at(self, rows: Rows) -> Array:
         """The radius of each row's category (N,)."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 from polyhedge._validation import Array, check_alpha, check_count
 from polyhedge.calibration.grouped import grouped_radius
 from polyhedge.calibration.law import coverage_law
-from polyhedge.calibration.radii import Rows
+from polyhedge.calibration.radii import Rows, kept_scores
 from polyhedge.calibration.rank import attained_rank
 
 
@@ -112,12 +112,7 @@ class OneRadius:
 
     def at_level(self, alpha: float) -> OneRadius:
         """The radius for another level, from the same calibration rows."""
-        if self.scores is None:
-            raise ValueError(
-                "A model file does not keep the scores of its calibration rows, so there is no radius for another "
-                "alpha. Set alpha and recalibrate on fresh rows."
-            )
-        return replace(self, radius=radius_of(self.scores, self.groups, alpha), alpha=check_alpha(alpha))
+        return self.calibrator.calibrate(kept_scores(self.scores), Rows(None, self.n, self.groups), alpha)
 
     def at(self, rows: Rows) -> Array:
         """The radius, once for each row (N,)."""

@@ -63,6 +63,16 @@ class Rows:
     beside: Any = None
 
 
+def kept_scores(scores: Array | None) -> Array:
+    """Scores of calibration rows that stay in memory, for radii at other levels; an error where a file lacks them."""
+    if scores is None:
+        raise ValueError(
+            "A model file does not keep the scores of its calibration rows, so there is no radius for another "
+            "alpha. Set alpha and recalibrate on fresh rows."
+        )
+    return scores
+
+
 class Radii(Protocol):
     """A radius for each new row."""
 

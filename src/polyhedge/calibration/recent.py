@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from polyhedge._validation import Array, check_alpha, check_count
-from polyhedge.calibration.radii import Rows
+from polyhedge.calibration.radii import Rows, kept_scores
 from polyhedge.calibration.rank import minimum_samples
 from polyhedge.calibration.weighted_rank import WeightedScores
 
@@ -73,7 +73,7 @@ class Recent:
                 f"infinite. Take a half-life of at least {_shortest(alpha):.3g} and at least {minimum_samples(alpha)} "
                 "rows, or raise alpha."
             )
-        return RecentRadius(radius, alpha, n, float(self.half_life), counted.n_effective)
+        return RecentRadius(radius, alpha, n, float(self.half_life), counted.n_effective, scores)
 
     def weights(self, n: int) -> Array:
         """Weights (n,) of rows in time order; the row to come has weight 1."""
@@ -99,12 +99,17 @@ class RecentRadius:
     n: int
     half_life: float
     n_effective: float
+    scores: Array | None = field(default=None, repr=False, compare=False)
     kind: ClassVar[str] = "recent"
 
     @property
     def calibrator(self) -> Recent:
         """With the same half-life."""
         return Recent(self.half_life)
+
+    def at_level(self, alpha: float) -> RecentRadius:
+        """The radius for another level, from the same calibration rows."""
+        return self.calibrator.calibrate(kept_scores(self.scores), Rows(None, self.n), alpha)
 
     def at(self, rows: Rows) -> Array:
         """The radius, once for each row (N,)."""
@@ -133,7 +138,7 @@ class RecentRadius:
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> Self:
         """The radius of a file."""
-        numbers = {name: float(state[name]) for name in ("radius", "half_life", "n_effective")}
+        numbers: dict[str, Any] = {name: float(state[name]) for name in ("radius", "half_life", "n_effective")}
         n = check_count(state["n"], "n", minimum=1)
         if not all(map(math.isfinite, numbers.values())) or not 0 < numbers["n_effective"] <= n + 1e-6 * n:
             raise ValueError(f"A recent radius must be finite and count as at most {n} rows, got {numbers}.")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, ClassVar, Self
 
@@ -16,7 +16,7 @@ import numpy as np
 from scipy import stats
 
 from polyhedge._validation import Array, check_alpha, check_count
-from polyhedge.calibration.radii import Rows
+from polyhedge.calibration.radii import Rows, kept_scores
 from polyhedge.calibration.rank import conformal_rank, exact, minimum_samples
 
 _NEAR = 1e-9
@@ -124,7 +124,7 @@ class ThisModel:
         radius = float(np.partition(scores, k - 1)[k - 1])
         if not math.isfinite(radius):
             raise ValueError(f"The radius would be {radius}: the score of rank {k} of {n} is not finite. Raise alpha.")
-        return ThisModelRadius(radius, alpha, n, float(self.delta))
+        return ThisModelRadius(radius, alpha, n, float(self.delta), scores)
 
 
 def _attained(n: int, alpha: float, delta: float) -> int:
@@ -145,12 +145,17 @@ class ThisModelRadius:
     alpha: float
     n: int
     delta: float
+    scores: Array | None = field(default=None, repr=False, compare=False)
     kind: ClassVar[str] = "this model"
 
     @property
     def calibrator(self) -> ThisModel:
         """With the same share of unlucky models."""
         return ThisModel(self.delta)
+
+    def at_level(self, alpha: float) -> ThisModelRadius:
+        """The radius for another level, from the same calibration rows."""
+        return self.calibrator.calibrate(kept_scores(self.scores), Rows(None, self.n), alpha)
 
     def at(self, rows: Rows) -> Array:
         """The radius, once for each row (N,)."""

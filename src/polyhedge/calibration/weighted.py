@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -126,6 +126,10 @@ class WeightedRadii:
     def is_estimated(self) -> bool:
         """Whether the likelihood ratio is an estimate."""
         return isinstance(self.source, (LogisticRatio, ClassifierRatio))
+
+    def at_level(self, alpha: float) -> WeightedRadii:
+        """The radii for another level, from the same calibration rows."""
+        return replace(self, alpha=check_alpha(alpha))
 
     def at(self, rows: Rows) -> Array:
         """The radius of each row (N,), infinite where the calibration rows weigh too little beside it."""
