@@ -1,8 +1,8 @@
 """Load and use mutated model files in a process of its own, and tell what happened as one line of JSON.
 
-Usage: python fuzz_model_files.py DIRECTORY N SEED [FIRST]. The directory holds whole models, each with rows to decide
-for beside it (`write_seeds` makes them). Mutation i of a seed is always the same, so that one can be looked at alone:
-FIRST = i and N = i + 1. The process watches itself for anything that a file could make it run, and limits its memory
+Usage: python fuzz_model_files.py DIRECTORY N SEED [FIRST [USES]]. The directory holds whole models, each with rows to
+decide for beside it (`write_seeds` makes them, here those without contests where there are none). Mutation i of a seed is always the same, so that one can be looked at
+alone: FIRST = i and N = i + 1. What loads is used in all ways, or in USES of them in turn. The process watches itself for anything that a file could make it run, and limits its memory
 and time; the number of the mutation at work stands in `at_work.txt`, for whoever finds it dead.
 """
 
@@ -44,13 +44,19 @@ SECONDS = 2.0
 PATIENCE = 120
 
 
-def main(directory: str, n: int, seed: int, first: int = 0) -> dict[str, object]:
+def main(directory: str, n: int, seed: int, first: int = 0, uses: int = 6) -> dict[str, object]:
     folder = Path(directory)
+    if not any(folder.glob("*.polyhedge")):
+        import fuzz_seeds
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            fuzz_seeds.write_seeds(folder, contests=False)
     models = [(path.read_bytes(), rows_beside(path)) for path in sorted(folder.glob("*.polyhedge"))]
     target, at_work = folder / f"mutated_{seed}.bin", folder / f"at_work_{seed}.txt"
-    for content, rows in models:  # warm: what is imported now is not imported by a mutated file
+    for i, (content, rows) in enumerate(models):  # warm: what is imported now is not imported by a mutated file
         target.write_bytes(content)
-        assert timed_attempt(target, rows)[0] in ("used", "used, but for region"), "a seed is none"
+        assert timed_attempt(target, rows, in_turn(i, uses))[0] in ("used", "used, but for region"), "a seed is none"
     events = watched()
     limit_memory()
     outcomes: Counter[str] = Counter()
@@ -64,7 +70,7 @@ def main(directory: str, n: int, seed: int, first: int = 0) -> dict[str, object]
         before = memory("VmRSS", reset=True)
         events["now"], spent = True, 0.0
         try:
-            told, spent = timed_attempt(target, rows)
+            told, spent = timed_attempt(target, rows, in_turn(i, uses))
             outcomes[f"{kind}: {told}"] += 1
         except BaseException as error:  # anything here is a finding
             findings.append(f"number {i}, {kind}: {type(error).__name__}: {str(error)[:300]}")
@@ -150,7 +156,12 @@ def rows_beside(path: Path) -> object:
     return rows, np.array(said["outcomes"]), given
 
 
-def timed_attempt(path: Path, rows: object) -> tuple[str, float]:
+def in_turn(i: int, n: int) -> list[Callable[..., None]]:
+    """The n ways to use a model whose turn it is."""
+    return [USES[(i + k * len(USES) // n) % len(USES)] for k in range(n)]
+
+
+def timed_attempt(path: Path, rows: object, uses: list[Callable[..., None]]) -> tuple[str, float]:
     """Inspect, load and use; what came of it, and the seconds of the slowest call.
 
     A bad file is a `ModelFileError`; what loads may say that rows or numbers do not fit.
@@ -174,7 +185,7 @@ def timed_attempt(path: Path, rows: object) -> tuple[str, float]:
         except ph.ModelFileError:
             return "refused", max(seconds)
         said = []
-        for use in USES:
+        for use in uses:
             try:
                 call(use, decider, X, Y, **given)
             except ValueError:
