@@ -1,9 +1,10 @@
 """Load and use mutated model files in a process of its own, and tell what happened as one line of JSON.
 
 Usage: python fuzz_model_files.py DIRECTORY N SEED [FIRST [USES]]. The directory holds whole models, each with rows to
-decide for beside it (`write_seeds` makes them, here those without contests where there are none). Mutation i of a seed is always the same, so that one can be looked at
-alone: FIRST = i and N = i + 1. What loads is used in all ways, or in USES of them in turn. The process watches itself for anything that a file could make it run, and limits its memory
-and time; the number of the mutation at work stands in `at_work.txt`, for whoever finds it dead.
+decide for beside it (`write_seeds` makes them, here those without contests where there are none). Mutation i of a seed
+is always the same, so that one can be looked at alone: FIRST = i and N = i + 1. What loads is used in all ways, or in
+USES of them in turn. The process watches itself for anything that a file could make it run, and limits its memory and
+time; the number of the mutation at work stands in `at_work.txt`, for whoever finds it dead.
 """
 
 from __future__ import annotations
