@@ -154,6 +154,14 @@ def test_labels_must_be_one_for_each_row() -> None:
         decider().fit(*rows()).evaluate(*rows(30), by=np.zeros(29))
 
 
+def test_rows_without_a_label_are_one_group_that_is_called_so() -> None:
+    fitted = decider().fit(*rows())
+    for labels in (["a", None] * 15, [1.0, np.nan] * 15, np.array(["2024-01-01", "NaT"] * 15, dtype="datetime64[ns]")):
+        names = [group.label for group in fitted.evaluate(*rows(30), by=labels).groups]
+        assert names[0] == "(missing)"
+        assert names[1].partition("T")[0] in ("a", "1.0", "2024-01-01")
+
+
 @pytest.mark.parametrize("n_groups", [1, 4])
 def test_correction_for_many_groups_names_one_wrongly_as_rarely_as_stated(n_groups: int) -> None:
     """All groups are covered exactly as promised; some are named in at most 5 % of evaluations."""
@@ -303,6 +311,7 @@ class TestBacktest:
         [
             ({"every": 50, "between": "often"}, "between must be one of none, refresh, fit"),
             ({"every": 0}, "every must be an integer of at least 1"),
+            ({"every": "30D"}, "every='30D' is a length of time, and rows have no times. Give times="),
             ({"every": 50, "start": 700}, "start lie after the first row"),
         ],
     )

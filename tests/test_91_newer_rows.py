@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 import polyhedge as ph
-from polyhedge.calibration import Recent
+from polyhedge.calibration import Online, Recent
 from polyhedge.data import GroupSplit, TimeSplit
 from polyhedge.data.times import as_times
 from shared import run
@@ -156,6 +156,24 @@ def test_rows_that_cannot_refresh_are_refused_in_one_line(folder: Path, model: s
     assert said in done.stderr
     assert len(done.stderr.splitlines()) == 1
     assert not (folder / "never.polyhedge").exists()
+
+
+def test_outcomes_of_the_old_radius_are_named_where_the_file_is_replaced(folder: Path) -> None:
+    model = folder / "replaced.polyhedge"
+    model.write_bytes((folder / "timed.polyhedge").read_bytes())
+    data = pd.read_csv(folder / "newer.csv").assign(id=np.arange(160))
+    data.to_csv(folder / "keyed.csv", index=False)
+    assert run("update", model, folder / "keyed.csv", "--key", "id").exit_code == 0
+    for command in ("recalibrate", "refresh"):
+        done = run(command, model, folder / "newer.csv", "--out", model)
+        assert f"{model}.outcomes.db holds what was decided and what came with another radius" in done.stderr
+    assert "outcomes.db" not in run("refresh", model, folder / "newer.csv", "--out", folder / "out.polyhedge").stderr
+
+
+def test_few_rows_are_told_in_the_words_of_the_promise(folder: Path) -> None:
+    model = saved(folder, TimeSplit("t"), calibration=Online())
+    done = run("refresh", model, folder / "newer.csv", "--out", folder / "out.polyhedge")
+    assert "the coverage of this one model lies between" not in done.stderr
 
 
 def saved(folder: Path, split: object, **given: object) -> Path:

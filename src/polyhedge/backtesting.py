@@ -284,6 +284,10 @@ def _starts(clock: NDArray[Any], every: Any, start: Any) -> NDArray[Any]:
         first = as_times([start], clock.dtype)[0].astype(clock.dtype)
     else:
         first = middle if months is None else _month_after(middle)
+    if clock.dtype.kind == "i" and isinstance(every, str):
+        raise ValueError(
+            f"every={every!r} is a length of time, and rows have no times. Give times=, or a number of rows."
+        )
     if clock.dtype.kind == "i":
         check_count(every, "every", minimum=1)
     span = as_span(every, clock, "every") if months is None else months

@@ -9,6 +9,7 @@ from typing import Any, Self
 import numpy as np
 from scipy import stats
 
+from polyhedge._columns import is_missing
 from polyhedge._validation import Array, Mask
 from polyhedge.estimates import Estimate, Proportion, estimate, proportion
 from polyhedge.evaluation import LOOKS, ConstraintMeasure, Evaluation, GroupMeasure
@@ -39,7 +40,7 @@ def by_group(measures: RowMeasures, labels: Any, alpha: float) -> tuple[GroupMea
     labels = np.asarray(labels)
     if labels.shape != measures.inside.shape:
         raise ValueError(f"by must have one label for each of {len(measures.inside)} rows, got shape {labels.shape}.")
-    labels = labels.astype(str)
+    labels = np.where([is_missing(label) for label in labels], "(missing)", labels.astype(str))
     names = np.unique(labels)
     members = [labels == name for name in names]
     bounded = [rows & measures.has_bound for rows in members]

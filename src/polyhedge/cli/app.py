@@ -32,7 +32,10 @@ class _Commands(TyperGroup):
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """A command of the library, or else one that another package adds."""
-        return _with_plain_help(super().get_command(ctx, cmd_name) or added_command(cmd_name))
+        command = _with_plain_help(super().get_command(ctx, cmd_name) or added_command(cmd_name))
+        if command is not None and ctx is not None:
+            command.get_help_option(ctx).metavar = ""  # made where it is first asked for, and a flag too
+        return command
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Say where a command can be had that is not installed."""

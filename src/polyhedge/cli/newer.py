@@ -24,6 +24,7 @@ from polyhedge.cli.common import (
     tell_json,
     warn,
 )
+from polyhedge.cli.follow import log_beside
 from polyhedge.cli.fresh import beside_in, check_any, prints_of, seen_before, sources_in, with_rows
 from polyhedge.cli.models import ModelFile, Opening, SignKey
 from polyhedge.cli.output import say
@@ -230,7 +231,21 @@ def _part_of(table: Table, numbers: Any) -> Table:
 
 
 def _few(decider: RobustDecider, rows: UsableRows, n_groups: int | None) -> list[Doubt]:
+    """Whether few rows calibrate: in the table's words where one radius serves all rows, else as the promise has it."""
+    if decider.model_.radii.kind != "marginal":
+        return [doubt for doubt in decider.doubts_ if doubt.code is tables.Code.FEW_ROWS]
     return tables.few_rows_doubt(n_groups or decider.n_calibrate_, decider.alpha_, rows.unit)
+
+
+def _old_log(out: Path) -> list[str]:
+    """What to do with outcomes that were noted for another radius of the same file."""
+    log = log_beside(out)
+    if not log.is_file():
+        return []
+    return [
+        f"{log} holds what was decided and what came with another radius. Move it away: polyhedge decide --key and "
+        "polyhedge update begin a new one."
+    ]
 
 
 def _of_radii(decider: RobustDecider) -> list[Doubt]:
@@ -256,7 +271,7 @@ def _tell(
             "n_calibrate": decider.n_calibrate_,
             "calibrations": [asdict(entry) for entry in decider.calibrations_],
         }
-        tell_json({**found, **more, "notes": table.notes, "warnings": warnings})
+        tell_json({**found, **more, "notes": table.notes, "warnings": [*warnings, *_old_log(out)]})
         return
     tell(
         [
@@ -267,4 +282,4 @@ def _tell(
         ]
     )
     say(f"Model: {out}")
-    warn(warnings)
+    warn([*warnings, *_old_log(out)])
