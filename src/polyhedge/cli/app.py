@@ -34,8 +34,14 @@ class _Commands(TyperGroup):
         """A command of the library, or else one that another package adds."""
         command = _with_plain_help(super().get_command(ctx, cmd_name) or added_command(cmd_name))
         if command is not None and ctx is not None:
-            command.get_help_option(ctx).metavar = ""  # made where it is first asked for, and a flag too
+            _ask_for_no_value([command.get_help_option(ctx)])  # made where it is first asked for
         return command
+
+    def get_params(self, ctx: Any) -> Any:
+        """The options that stand before a command."""
+        options = super().get_params(ctx)
+        _ask_for_no_value(options)
+        return options
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Say where a command can be had that is not installed."""
@@ -74,13 +80,17 @@ def _with_plain_help(command: Any) -> Any:
     if command is None:
         return None
     command.help = _BREAK.sub(" ", inspect.cleandoc(command.help or ""))
-    for option in command.params:
-        # A flag takes no value, so that its help must not ask for one.
-        if getattr(option, "is_flag", False) and option.metavar is None:
-            option.metavar = ""
+    _ask_for_no_value(command.params)
     for below in getattr(command, "commands", {}).values():
         _with_plain_help(below)
     return command
+
+
+def _ask_for_no_value(options: Any) -> None:
+    """A flag takes no value, so that its help must not ask for one."""
+    for option in options:
+        if getattr(option, "is_flag", False) and option.metavar is None:
+            option.metavar = ""
 
 
 def _has_no_solution(error: BaseException | None) -> bool:
