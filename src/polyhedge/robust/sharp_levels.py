@@ -64,7 +64,7 @@ class SharpLevels:
         slack, size = b - x @ self.A.T, np.abs(x) @ np.abs(self.A).T + np.abs(b)
         others = slack > _CLEARLY * size
         np.put_along_axis(others, bases, True, axis=1)
-        return x, others.all(axis=1)
+        return x, np.asarray(others.all(axis=1))
 
     def remember(self, tight: Mask | None) -> None:
         """Take over the basis of a solver, given by its tight rows (m,)."""
