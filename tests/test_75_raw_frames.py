@@ -211,3 +211,13 @@ def test_columns_that_are_no_features_are_named_before_anything_is_learned(baked
         clone(baked[0]).set_params(calibration=ph.calibration.ByCategory("shops")).fit(X, Y)
     months = ph.calibration.ByCategory("day (weekday)", otherwise="marginal")
     assert "day (weekday)" in clone(baked[0]).set_params(calibration=months, alpha=0.3).fit(X, Y).promise_
+
+
+def test_lengths_of_time_are_numbers_and_periods_are_dates():
+    X, Y = bakery(120, 3)
+    age = pd.to_timedelta(np.arange(120.0), unit="h")
+    plain = X[["temperature", "day"]].assign(age=age / pd.Timedelta("1D"))
+    strange = plain.assign(age=age, day=pd.PeriodIndex(X["day"], freq="D"))
+    ready = [prepare(frame, Y.to_numpy(), ["rolls", "bread"], np.arange(60), None, 0) for frame in (plain, strange)]
+    assert ready[0].schema == ready[1].schema
+    pd.testing.assert_frame_equal(ready[0].X, ready[1].X)

@@ -2,6 +2,7 @@
 
 import io
 import logging
+import re
 import time
 import warnings
 from copy import copy
@@ -139,6 +140,12 @@ def test_progress_is_logged_and_handed_to_a_callable(caplog):
     assert caplog.records[-1].getMessage() == f"deciding: {len(X)} of {len(X)}"
     robust.decide(X, progress=lambda done, total: seen.append((done, total)))
     assert seen[-1] == (len(X), len(X))
+
+
+def test_a_plan_is_told_on_the_way_and_written_where_that_is_asked(capsys):
+    ph.RobustDecider(PROBLEM, random_state=0).fit(X[:120], Y[:120], verbose=True)
+    done, total = re.findall(r"polyhedge\.plans\.contest: planning: (\d+) of (\d+)", capsys.readouterr().err)[-1]
+    assert int(done) == int(total) > 1
 
 
 def test_one_fit_serves_several_levels_as_far_as_the_calibration_rows_allow(tmp_path):

@@ -28,6 +28,7 @@ class WaysOut:
     features: str = "name the features with --features"
 
 
+_SECONDS_A_DAY = 86_400
 IN_PYTHON = WaysOut(
     missing="put a missing value in their place",
     kinds=", or make the column a category if it names kinds: X[{name!r}].astype('category')",
@@ -45,7 +46,8 @@ class Table:
     Attributes
     ----------
     frame : pandas.DataFrame
-        Text as written in a CSV file (missing values as NaN), typed columns of a Parquet file.
+        Text as written in a CSV file (missing values as NaN), typed columns of a Parquet file. Lengths of time become
+        numbers of days, and periods the dates at which they begin.
     source : str
         Name of the file, for messages.
     ways_out : WaysOut
@@ -58,6 +60,9 @@ class Table:
     source: str
     notes: tuple[str, ...] = ()
     ways_out: WaysOut = field(default_factory=WaysOut)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "frame", _with_plain_times(self.frame))
 
     def __len__(self) -> int:
         return len(self.frame)
@@ -74,6 +79,16 @@ class Table:
             raise ValueError(
                 f"{self.source} has no column {listed(missing)}. Its columns are: {_few(self.frame.columns)}."
             )
+
+
+def _with_plain_times(frame: Any) -> Any:
+    """The frame with lengths of time as days and periods as dates; as it is where it has neither."""
+    lengths = [name for name, dtype in frame.dtypes.items() if getattr(dtype, "kind", "") == "m"]
+    periods = [name for name, dtype in frame.dtypes.items() if type(dtype).__name__ == "PeriodDtype"]
+    if not (lengths or periods) or not frame.columns.is_unique:
+        return frame
+    days = {name: frame[name].dt.total_seconds().astype("float64") / _SECONDS_A_DAY for name in lengths}
+    return frame.assign(**days, **{name: frame[name].dt.to_timestamp() for name in periods})
 
 
 def values_of(column: Any) -> tuple[Array, Mask]:

@@ -6,6 +6,7 @@ v, and its mean cost, weighed by `caution`. Development rows only: the rows that
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from polyhedge._progress import tell
 from polyhedge._validation import Array, Indices
 from polyhedge.calibration import attained_rank
 from polyhedge.plans.costs import PlanProblem
@@ -36,6 +38,8 @@ TIE = 1e-6
 """Share of the spread of costs below which figures are the same: rules often decide alike, up to rounding."""
 _JUDGED, _JUDGED_IF_COSTLY = 120, 30
 """Rows of a fold that are judged where each of them needs a program, and one that is made for it alone."""
+
+_LOG = logging.getLogger(__name__)
 
 
 def candidates(problem: PlanProblem, alpha: float) -> list[Rule]:
@@ -138,7 +142,10 @@ class Contest:
         self._laws: list[dict[str, tuple[Law, PlacedLaw]]] = [{} for _ in parts]
         self._fit([name for name in LAWS if name in names])
         jobs = [(k, rule) for rule in rules for k in range(len(parts))]
-        found = list(in_order(lambda job: self._decided(*job), jobs))
+        found = []
+        for z in in_order(lambda job: self._decided(*job), jobs):
+            found.append(z)
+            tell(_LOG, "planning", len(found), len(jobs))
         self._z = [found[i : i + len(parts)] for i in range(0, len(found), len(parts))]
         realised = [np.concatenate([self._realised(k, z) for k, z in enumerate(zs)]) for zs in self._z]
         self.judged: list[list[Judged]] = [[] for _ in rules]
