@@ -29,6 +29,7 @@ class WaysOut:
 
 
 _SECONDS_A_DAY = 86_400
+"""Lengths of time are read in days: most of those in tables are of some days or hours."""
 IN_PYTHON = WaysOut(
     missing="put a missing value in their place",
     kinds=", or make the column a category if it names kinds: X[{name!r}].astype('category')",
