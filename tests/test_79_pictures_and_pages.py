@@ -9,6 +9,7 @@ import pytest
 import polyhedge as ph
 from polyhedge.learners import OneSidedBox
 from polyhedge.plots.directions import cost_directions
+from polyhedge.report import model_report
 from polyhedge.words import facets_in_words
 from shared import run
 
@@ -124,3 +125,20 @@ def test_help_asks_for_no_value_of_a_flag(command):
     assert "--help" in shown
     assert "<bool>" not in shown
     assert "BOOLEAN" not in shown
+
+
+def test_outcomes_of_a_page_are_known_by_name_and_must_be_of_its_rows(plant):
+    decider, X, Y = plant
+    page = model_report(decider, X[:40], Y[:40])
+    assert model_report(decider, X[:40], Y[:40][["cooling", "heating"]]) == page
+    with pytest.raises(ValueError, match="X and Y must hold the same rows in the same order"):
+        model_report(decider, X[:40], Y[40:80])
+
+
+@pytest.mark.needs("polars")
+def test_pages_take_frames_of_polars(plant, tmp_path):
+    import polars as pl
+
+    decider, X, Y = plant
+    decider.report(tmp_path / "page.html", pl.from_pandas(X[:40]), pl.from_pandas(Y[:40]))
+    assert "Bound held" in (tmp_path / "page.html").read_text(encoding="utf-8")

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from polyhedge import __version__
+from polyhedge._frames import as_pandas
 from polyhedge._text import amount, with_unit
 from polyhedge._validation import Array
 from polyhedge._versions import versions
@@ -112,7 +113,9 @@ def model_page(
     names = name_outcomes(decider, details.outcome_names)
     chosen = _evenly(X)
     values = take_parameters(_values(decider, X, parameters), chosen)
-    X, Y = (None if rows is None else take_rows(rows, chosen) for rows in (X, None if Y is None else np.asarray(Y)))
+    X = as_pandas(X)
+    outcomes = None if X is None or Y is None else decider.model_.outcomes(X, Y)  # by name, where there are names
+    X, Y = (None if rows is None else take_rows(rows, chosen) for rows in (X, outcomes))
     groups = None if details.groups is None else np.asarray(details.groups)[chosen]
     own = None if beside is None else as_values(beside)[chosen]
     held_out = None if X is None or Y is None else observe(decider, X, Y, groups, values, own)
