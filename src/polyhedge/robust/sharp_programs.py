@@ -161,9 +161,9 @@ class _Program:
         if not is_feasible.any():
             return None
         bases, at_upper, inverses, x = (part[is_feasible] for part in (bases, at_upper, inverses, x))
-        best = (self.costs @ x.T).argmin(axis=1)
-        bases, at_upper, x = bases[best], at_upper[best], x[best]
-        tableaus = (inverses @ self.M)[best]
+        used, best = np.unique((self.costs @ x.T).argmin(axis=1), return_inverse=True)
+        bases, at_upper, x = (part[used][best] for part in (bases, at_upper, x))
+        tableaus = (inverses[used] @ self.M)[best]
         each = np.arange(len(best))
         limit = _ZERO * np.abs(self.costs).max(axis=1)
         for _ in range(_MAX_PIVOTS):
@@ -206,7 +206,11 @@ class _Program:
         leaves, enters, column = leaves[g], enters[g], column[g]
         row = T[g, leaves] / column[np.arange(len(g)), leaves][:, None]
         column[np.arange(len(g)), leaves] = 0.0
-        T[g] -= column[:, :, None] * row[:, None, :]
+        change = column[:, :, None] * row[:, None, :]
+        if len(g) == len(T):  # without a copy of all tableaus, which would take as long as the rest
+            T -= change
+        else:
+            T[g] -= change
         T[g, leaves] = row
         out = basis[g, leaves]
         at_upper[each[g], out] = fall[g, leaves] < 0
