@@ -9,7 +9,10 @@ import os
 import pickle
 import subprocess
 import sys
+import time
+import zipfile
 import warnings
+from contextlib import nullcontext
 from dataclasses import fields
 from pathlib import Path
 
@@ -501,6 +504,26 @@ def test_a_small_file_that_unpacks_to_much_is_refused_before_anything_is_unpacke
     path.write_bytes(packed_zeros(0.24))
     with pytest.raises(ph.ModelFileError, match=r"not proper JSON"):
         ph.load(path)
+
+
+@pytest.mark.parametrize("step", [1, 1000])
+def test_a_split_of_very_many_rows_is_checked_or_refused_at_once(path, step):
+    """NumPy's own search for repeated numbers takes minutes for as many as a file can hold."""
+    fitted().save(path)
+    members, rng = members_of(path), np.random.default_rng(0)
+    state = json.loads(members["model.json"])
+    rows, n = rng.permutation(2**21), 0
+    for share, part in zip((2**20, 2**19, 2**19), state["split"], strict=True):
+        members[part["$array"]] = fuzz.saved(step * rows[n : n + share])
+        n += share
+    state["n_rows"] = step * n
+    members["model.json"] = json.dumps(state).encode()
+    members["digest.txt"] = fuzz.digest_of(members).encode()
+    path.write_bytes(fuzz.zipped(members, zipfile.ZIP_STORED))
+    began = time.process_time()
+    with pytest.raises(ph.ModelFileError, match="row numbers up to") if step > 1 else nullcontext():
+        assert len(ph.load(path).split_.train) == 2**20
+    assert time.process_time() - began < 2
 
 
 def test_arrays_of_a_loaded_model_are_its_own(path):

@@ -20,6 +20,7 @@ from polyhedge._versions import versions
 from polyhedge.calibration import Calibration, OneRadius, Radii, radii_from_state
 from polyhedge.columns.schema import Schema
 from polyhedge.data import Split
+from polyhedge.data.splits import are_marked
 from polyhedge.io.archive import MAX_BYTES, ModelFileError, bytes_needed, open_archive, pack
 from polyhedge.io.claims import check_claims, check_ranks, checked_digest
 from polyhedge.io.encode import decode, encode, parse_json
@@ -43,6 +44,8 @@ decide wrongly, or not."""
 _PACKAGES = ("polyhedge", "numpy", "scipy", "scikit-learn", "cvxpy", "highspy", "clarabel", "skops")
 # A calibration a day for 27 years.
 _MAX_CALIBRATIONS = 10_000
+_FAR_APART = 2**20
+"""Rows of a split that may have any numbers: more must be sorted, which takes a second for ten times as many."""
 
 
 def write_model(
@@ -289,6 +292,10 @@ def _prints(stored: Any) -> Prints | None:
 
 def _split(parts: Sequence[Any], n_rows: int | None) -> Split:
     train, learn, calibrate = parts
+    n = sum(np.size(part) for part in parts)
+    ends = [int(np.max(part, initial=0)) + 1 for part in parts if np.asarray(part).dtype.kind in "iu"]
+    if n > _FAR_APART and not are_marked(max(ends, default=0), n):
+        raise ModelFileError(f"A split of {n} rows has row numbers up to {max(ends)}, which no data set of ours has.")
     return Split(train, learn, calibrate, n_rows=n_rows)
 
 
