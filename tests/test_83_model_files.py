@@ -10,8 +10,8 @@ import pickle
 import subprocess
 import sys
 import time
-import zipfile
 import warnings
+import zipfile
 from contextlib import nullcontext
 from dataclasses import fields
 from pathlib import Path
