@@ -194,6 +194,9 @@ def test_page_and_words_of_a_plan_speak_of_the_decision_and_of_no_set(fitted):
         page = model_report(decider, *rows)
         assert "inside the set" not in page
         assert "inside their set" not in page
+        assert "shaped the set" not in page
+        assert "the shape stays" not in page
+        assert f"{decider.n_learn_} made the plan, {decider.n_calibrate_} set its margin" in page
         assert "judged bound" in page
     assert words.plan_in_words(decider)[0] == decider.plan_.why()
     assert any("altered afterwards has no bound" in one for one in words.promise_in_words(decider))

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from numbers import Integral
 from typing import Any
 
-__all__ = ["check_same_rows", "column_of", "is_missing", "listed", "names_of", "select_columns"]
+__all__ = ["check_same_rows", "column_of", "is_missing", "listed", "names_of", "refuse_outcomes", "select_columns"]
 
 
 def names_of(table: Any) -> tuple[str, ...] | None:
@@ -124,6 +124,41 @@ def column_of(X: Any, column: str | int) -> list[Any]:
             "or a data frame."
         )
     return list(X[:, column].tolist())
+
+
+def refuse_outcomes(X: Any, names: Sequence[str], outcomes: Sequence[Any]) -> None:
+    """Raise where a frame holds its own outcomes: a column of an outcome's name with the outcome's values.
+
+    Yesterday's price under the name of today's is a feature like others. `outcomes` has the values of each name.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> refuse_outcomes(pd.DataFrame({"price": [2.0, 3.0]}), ["price"], [[2.0, 3.0]])
+    Traceback (most recent call last):
+        ...
+    ValueError: X holds the outcome(s) price, which are not known when a decision is taken. Leave them out: ...
+    """
+    if not hasattr(X, "iloc") or names_of(X) is None:
+        return
+    known = [
+        name
+        for name, values in zip(names, outcomes, strict=True)
+        for column in X.columns
+        if str(column) == name and _holds(X[[column]], values)
+    ]
+    if known:
+        raise ValueError(
+            f"X holds the outcome(s) {listed(known)}, which are not known when a decision is taken. Leave them out: "
+            f"fit(X.drop(columns={known}), Y)."
+        )
+
+
+def _holds(column: Any, values: Any) -> bool:
+    try:
+        return bool((column.to_numpy(dtype=float, na_value=float("nan"))[:, 0] == values).all())
+    except (TypeError, ValueError):  # texts and dates are no outcomes
+        return False
 
 
 def is_missing(value: Any) -> bool:

@@ -49,8 +49,8 @@ def check_alpha(alpha: float) -> float:
     """Return the miscoverage level if it lies strictly between 0 and 1."""
     if isinstance(alpha, bool) or not isinstance(alpha, (int, float, np.floating)) or not 0 < alpha < 1:
         raise ValueError(
-            f"alpha must lie strictly between 0 and 1, got {alpha!r}. It is the share of outcomes that may "
-            "fall outside the set: alpha=0.1 gives 90 % coverage."
+            f"alpha must lie strictly between 0 and 1, got {alpha!r}. It is the share of bounds that may "
+            "fail: with alpha=0.1 nine of ten hold."
         )
     return float(alpha)
 

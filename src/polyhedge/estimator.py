@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 
 from polyhedge._bar import log_lines
 from polyhedge._bar import progress as bar
+from polyhedge._columns import refuse_outcomes
 from polyhedge._frames import as_pandas
 from polyhedge._validation import Array
 from polyhedge.calibration import Calibrator, Marginal, PreparedCalibrator
@@ -121,7 +122,7 @@ class RobustDecider(FollowsOutcomes, Refreshes, Decides, Telling, NestedSettings
     learn_result_ : the learner's evidence.
     plan_ : with guarantee="cost" and no learner, a `PlanReport`: which rules make the plan, how they were judged, why.
     split_, refreshed_split_ : the row indices of the three parts, and of those of the last `refresh`.
-    n_learn_, n_calibrate_ : samples that shaped the set, and that set its radius.
+    n_learn_, n_calibrate_ : samples that made the plan or shaped the set, and that set its radius.
     calibrations_ : the audit trail: one `Calibration` for each radius so far, the newest last.
     doubts_ : what to worry about in the last fit, refresh or recalibration, in words: few calibration rows, ties,
         drift, copies, rows seen before, rows that chose settings; each was or will be a `DoubtWarning`.
@@ -286,6 +287,8 @@ class RobustDecider(FollowsOutcomes, Refreshes, Decides, Telling, NestedSettings
 
         predictor = make_predictor()
         check_features(X, Y, may_be_missing=is_auto or predictor.takes_nan)
+        if predictor.needs_training:  # one that is trained already may read predictions by these names
+            refuse_outcomes(X, problem.outcome_names, Y.T)
         parts = (train, learn, calibrate)
         split = split_into_parts(X, len(Y), self.split, parts, predictor.needs_training, split_rng, labels)
         check_sizes(split, self.alpha)

@@ -119,7 +119,7 @@ class Evaluation:
             f"coverage         {self.coverage}  (promised {self.promised:.3g})",
             *self._held_lines(),
             *self._unbounded_lines(),
-            f"worst-case cost  {costs['worst_case_cost']}",
+            f"mean bound       {costs['worst_case_cost']}",
             f"premium          {costs['premium']}",
             f"realised cost    {costs['realised_cost']}",
             f"regret           {costs['regret']}",

@@ -123,7 +123,7 @@ class FittedAttributes:
 
     @property
     def n_learn_(self) -> int:
-        """Samples that shaped the set."""
+        """Samples that made the plan or shaped the set."""
         return self._model.record.n_learn
 
     @property

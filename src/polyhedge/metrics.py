@@ -34,6 +34,9 @@ __all__ = [
     "shortfalls",
 ]
 
+_SAME_COST = 1e-12
+"""Costs of one decision may differ by this share of them, where its sums are added up in another order."""
+
 
 def by_group(measures: RowMeasures, labels: Any, alpha: float) -> tuple[GroupMeasure, ...]:
     """How the rows of each label fared, in the order of the labels; test data only."""
@@ -216,6 +219,7 @@ def measure_rows(
     premium = decisions.cost_bound - nominal
     regret = realised - decide_knowing(problem, outcomes, values)[1]
     over_nominal = realised - _realised(problem, trusting, outcomes, values)
+    over_nominal[np.abs(over_nominal) <= _SAME_COST * np.abs(realised)] = 0.0
     slack = _rounding(decisions, (premium, regret, over_nominal))
     decided = np.asarray(np.isfinite(z).all(axis=1), dtype=bool)
     has_bound = np.ones(len(z), dtype=bool) if decisions.radii is None else np.isfinite(decisions.radii)

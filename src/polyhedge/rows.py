@@ -68,7 +68,10 @@ def check_settings(
             f'split must be three shares (train, learn, calibrate), "time", a TimeSplit or a GroupSplit, got {split!r}.'
         )
     if calibration is not None and (isinstance(calibration, type) or not isinstance(calibration, Calibrator)):
-        raise TypeError(f"calibration must be an object with a method calibrate, got {calibration!r}. Call the class.")
+        raise TypeError(
+            f"calibration must be an object with a method calibrate, got {calibration!r}. Make one of a class of "
+            'polyhedge.calibration, such as calibration=ByCategory("store").'
+        )
     if guarantee not in (None, "outcome", "cost"):
         raise ValueError(f'guarantee must be "outcome" or "cost", got {guarantee!r}.')
 

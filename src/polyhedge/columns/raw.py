@@ -100,7 +100,7 @@ def read_features(X: Any, schema: Schema) -> Any:
     bad = np.flatnonzero([bool(reason) for reason in reasons])
     if len(bad):
         raise ValueError(
-            f"{len(bad)} of {len(reasons)} rows of X cannot be used, the first is row {X.index[bad[0]]!r}: "
+            f"{len(bad)} of {len(reasons)} rows of X cannot be used, the first is row {X.index.tolist()[bad[0]]!r}: "
             f"{reasons[bad[0]]}. Correct or drop these rows; gaps are filled in only where rows of fit had some."
         )
     return features

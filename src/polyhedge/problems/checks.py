@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import cvxpy as cp
 import numpy as np
 import scipy.sparse as sp
+from numpy.typing import NDArray
 
-from polyhedge._columns import names_of, select_columns
+from polyhedge._columns import listed, names_of, select_columns
 from polyhedge._validation import Array, Mask, as_rows
 from polyhedge.problems.layout import in_structure
 from polyhedge.problems.names import default_outcome_names
@@ -111,7 +112,12 @@ def check_outcomes(problem: DecisionProblem, Y: Any) -> Array:
     Columns with names are put in the order of the problem's outcome names.
     """
     values = np.asarray(in_outcome_order(problem, Y, "Y"))
-    if values.ndim == 1 and problem.n_outcomes == 1:
+    if _are_words(values):
+        raise ValueError(
+            f"Y must hold the outcomes of each row, got the text(s) {listed(values.reshape(-1).tolist())}. Where these "
+            "are names of columns of a frame, pass fit(frame.drop(columns=names), frame[names])."
+        )
+    if values.ndim == 1:
         values = values[:, None]
     # One layout in memory: sums over rows would differ in the last bits between layouts.
     outcomes = np.ascontiguousarray(as_rows(values, "Y", problem.n_outcomes))
@@ -122,6 +128,17 @@ def check_outcomes(problem: DecisionProblem, Y: Any) -> Array:
             f"{int(np.flatnonzero(outside)[0])}. Correct the data or the problem's outcome_support."
         )
     return outcomes
+
+
+def _are_words(values: NDArray[Any]) -> bool:
+    """Whether texts that are no numbers stand where a column of outcomes should be."""
+    if values.ndim > 1 or values.dtype.kind not in "OU" or not all(isinstance(v, str) for v in values.reshape(-1)):
+        return False
+    try:
+        values.astype(np.float64)
+    except ValueError:
+        return True
+    return False
 
 
 def outside_support(problem: DecisionProblem, Y: Array) -> Mask:

@@ -15,6 +15,7 @@ import numpy as np
 from cvxpy.lin_ops import lin_utils
 from cvxpy.transforms.partial_optimize import PartialProblem
 
+from polyhedge._columns import listed
 from polyhedge._validation import Array
 from polyhedge.problems.layout import Layout, check_variable_names, declared_variables, in_structure, own_name
 from polyhedge.problems.parameters import ProblemParameter, layout_of, parameter_names
@@ -143,16 +144,27 @@ def read_problem(problem: Any) -> Written:
     )
 
 
+def _advice(error: Exception, z: Any) -> tuple[type[Exception], str]:
+    """What to raise where a cost cannot be called, and what to do about it."""
+    if isinstance(error, KeyError) and isinstance(z, Mapping):
+        return ValueError, f"The decision has the variable(s) {listed(list(z))}."
+    if isinstance(error, (ValueError, IndexError)):
+        return ValueError, "Check n_outcomes and the shapes in the cost."
+    return TypeError, (
+        "It is called once, with CVXPY variables: take two arguments, and CVXPY's functions (cp.maximum, cp.pos, "
+        "cp.abs, cp.sum) instead of max, if and NumPy's."
+    )
+
+
 def call_cost(cost: Callable[[Any, Any], Any], z: Any, u: Any) -> cp.Expression:
     """The cost as a scalar CVXPY expression; what is wrong with it is said in terms of the problem."""
     try:
         value = cost(z, u)
-    except (ValueError, IndexError) as error:
+    except Exception as error:  # whatever a user's function raises; CVXPY alone knows five kinds
         shapes = ", ".join(str(leaf.shape) for leaf in _all_leaves(z))
-        raise ValueError(
-            f"cost(z, u) failed for z of shape {shapes} and u of shape {u.shape}: {error} "
-            "Check n_outcomes and the shapes in the cost."
-        ) from error
+        kind, advice = _advice(error, z)
+        said = " ".join(str(error).split()).rstrip(".") or type(error).__name__
+        raise kind(f"cost(z, u) failed for z of shape {shapes} and u of shape {u.shape}: {said}. {advice}") from error
     if not isinstance(value, (cp.Expression, int, float, np.number, np.ndarray)):
         raise ValueError(f"cost(z, u) must return a number or a CVXPY expression, got {value!r}.")
     expression = value if isinstance(value, cp.Expression) else cp.Constant(value)

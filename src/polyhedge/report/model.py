@@ -218,6 +218,8 @@ def _is_too_low(decider: RobustDecider, held_out: HeldOut, n_units: int) -> bool
 
 def _against_nominal(held_out: HeldOut) -> str:
     difference = held_out.evaluation.over_nominal
+    if difference == 0 and difference.standard_error == 0:
+        return "the same as trusting the prediction"
     size = f"{_number(abs(difference.value))} ± {difference.standard_error:.2g}"
     return f"{size} {'more' if difference.value >= 0 else 'less'} than trusting the prediction"
 
@@ -359,7 +361,9 @@ def _made(decider: RobustDecider, details: ModelDetails) -> list[Block]:
     facts = dict(details.facts)
     if split is not None:
         facts["Rows"] = (
-            f"{len(split.train)} trained the predictor, {len(split.learn)} shaped the set, "
+            f"{decider.n_learn_} made the plan, {decider.n_calibrate_} set its margin"
+            if hasattr(decider, "plan_")
+            else f"{len(split.train)} trained the predictor, {len(split.learn)} shaped the set, "
             f"{len(split.calibrate)} were kept for calibration"
         )
     facts["Level alpha"] = f"{decider.alpha_:g}"

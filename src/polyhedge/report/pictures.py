@@ -119,8 +119,9 @@ def curve_picture(
     decider: RobustDecider, X: Any, Y: Array, parameters: Mapping[Any, Any] | None = None, beside: Any = None
 ) -> list[Block]:
     """Cost bound and realised cost against the level."""
+    kept = "the plan stays, and its margin" if hasattr(decider, "plan_") else "the shape stays, and its size"
     caption = (
-        "What it would cost to promise more or less: the shape stays, and its size is calibrated on the held-out rows "
+        f"What it would cost to promise more or less: {kept} is calibrated on the held-out rows "
         "for each level. Diamonds are this model as it is, the mean costs above: other rows calibrated it, so they lie "
         "near the curves, and not on them."
     )

@@ -99,7 +99,7 @@ def fit_table(
     table : the history, one row an observation.
     problem : what is to be decided.
     outcomes : names of the columns with the problem's outcomes.
-    alpha : share of outcomes that may fall outside the set.
+    alpha : share of bounds that may fail.
     options : see `TableOptions`.
 
     Examples
