@@ -78,3 +78,21 @@ def test_what_the_package_offers_is_in_the_reference():
     told = {name.rsplit(".", 1)[-1] for name in PUBLIC}
     assert set(ph.__all__) - modules <= told
     assert {name for name in dir(ph) if not name.startswith("__")} == set(ph.__all__)
+
+
+def test_the_map_from_the_paper_names_files_that_are_there():
+    text, root = (DOCS / "paper-map.md").read_text(encoding="utf-8"), DOCS.parent
+    named = [name for name in re.findall(r"`([a-z_]+/[\w/]*(?:\.py)?)`", text) if "/" in name]
+    assert len(named) > 15
+    for name in named:
+        assert any((folder / name).exists() for folder in (root, root / "src" / "polyhedge")), name
+
+
+def test_links_to_headings_lead_to_one():
+    """Anchors as the site makes them: small letters, words joined by dashes."""
+    for page in DOCS.glob("*.md"):
+        for target, anchor in re.findall(r"\]\(([^)#:\s]*)#([^)\s]+)\)", page.read_text(encoding="utf-8")):
+            text = ((DOCS / target) if target else page).read_text(encoding="utf-8")
+            headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+            anchors = {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+            assert anchor in anchors, f"{page.name} links to {target}#{anchor}"

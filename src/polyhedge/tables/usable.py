@@ -129,7 +129,7 @@ class UsableRows:
             possible = f", or raise alpha to {_rounded_up(1 / (1 + np.floor(n * min(shares[1:3]))))}" if n >= 5 else ""
             raise ValueError(
                 f"{source} has {n} usable {self.unit}{lost}, but alpha={alpha:g} needs at least {least}: {needed} to "
-                f"learn the set from and {needed} to calibrate it, each {min(shares[1:3]):.0%} of them. "
+                f"learn from and {needed} to calibrate with, each {min(shares[1:3]):.0%} of them. "
                 f"Bring more {self.unit}{possible}."
             )
 
