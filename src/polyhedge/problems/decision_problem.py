@@ -128,11 +128,6 @@ class DecisionProblem:
     """The formulas, read once when the problem was written."""
 
     def __post_init__(self) -> None:
-        if not callable(self.cost):
-            raise TypeError(
-                f"cost must be a callable cost(z, u), got {self.cost!r}. Write a function of decision and outcome, "
-                "such as cost=lambda z, u: u @ z; to maximise a profit, return minus the profit."
-            )
         if (
             isinstance(self.n_outcomes, bool)
             or not isinstance(self.n_outcomes, (int, np.integer))

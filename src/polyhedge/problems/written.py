@@ -158,6 +158,11 @@ def _advice(error: Exception, z: Any) -> tuple[type[Exception], str]:
 
 def call_cost(cost: Callable[[Any, Any], Any], z: Any, u: Any) -> cp.Expression:
     """The cost as a scalar CVXPY expression; what is wrong with it is said in terms of the problem."""
+    if not callable(cost):
+        raise TypeError(
+            f"cost must be a callable cost(z, u), got {cost!r}. Write a function of decision and outcome, such as "
+            "cost=lambda z, u: u @ z; to maximise a profit, return minus the profit."
+        )
     try:
         value = cost(z, u)
     except Exception as error:  # whatever a user's function raises; CVXPY alone knows five kinds

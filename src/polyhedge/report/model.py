@@ -218,7 +218,7 @@ def _is_too_low(decider: RobustDecider, held_out: HeldOut, n_units: int) -> bool
 
 def _against_nominal(held_out: HeldOut) -> str:
     difference = held_out.evaluation.over_nominal
-    if difference == 0 and difference.standard_error == 0:
+    if difference.value == 0 and difference.standard_error == 0:
         return "the same as trusting the prediction"
     size = f"{_number(abs(difference.value))} ± {difference.standard_error:.2g}"
     return f"{size} {'more' if difference.value >= 0 else 'less'} than trusting the prediction"
