@@ -1,6 +1,7 @@
 """Write the model files of this release and the decisions they must give, for all later versions to read.
 
-One has a set of one size, one a set scaled by a predicted spread.
+One has a set of one size, one a set scaled by a predicted spread, one a guarded plan whose decisions and planned costs
+use every kind of law, one a path of plans for uncertain constraints.
 Run `python tests/files/make_model.py` once when a release is made.
 """
 
@@ -10,9 +11,14 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import cvxpy as cp
 import numpy as np
 
 import polyhedge as ph
+from polyhedge.plans.costs import PlanProblem
+from polyhedge.plans.laws import LAWS, PlanRows, fit_law
+from polyhedge.plans.risk import Risk
+from polyhedge.plans.rules import Rule, fit_planner
 
 HERE = Path(__file__).parent
 
@@ -25,11 +31,50 @@ def main() -> None:
     spread = ph.learners.Spread.fit(X, scaled.predictor_.predict(X), np.exp(X[:, 0]), min_leaf=40, seed=0)
     scaled.model_ = replace(scaled.model_, family=replace(scaled.model_.family, spread=spread))
     write(scaled, X, Y, f"{stem}_spread")
+    demand = np.abs(Y)
+    write(planned(X, demand), X, demand, f"{stem}_plan")
+    write(path(X, demand), X, demand, f"{stem}_path")
 
 
 def fitted(X: np.ndarray, Y: np.ndarray) -> ph.RobustDecider:
     problem = ph.problems.simplex_quadratic([-0.08, 0.0], 0.1)
     return ph.RobustDecider(problem, learner=ph.learners.OneSidedBox(), random_state=0).fit(X[:120], Y[:120])
+
+
+def planned(X: np.ndarray, Y: np.ndarray) -> ph.RobustDecider:
+    """Rules of three laws and two more that plan the cost: a file knows them all, whichever a contest would choose."""
+    problem = ph.problems.newsvendor(1.0, 3.0, 2)
+    decider = ph.RobustDecider(problem, random_state=0).fit(X[:120], Y[:120])
+    guard = decider.model_.family
+    rows = PlanRows(X[:120], decider.predictor_.predict(X[:120]), Y[:120], np.zeros((120, 0)), np.arange(120) % 5)
+    laws = {name: fit_law(name, rows, 0) for name in LAWS}
+    rules = [Rule("marginal"), Rule("scaled", Risk(0.5)), Rule("uniform", Risk(0.9))]
+    planners = tuple(
+        fit_planner(PlanProblem(problem), rule, laws[str(rule.law)], rows.X, rows.centers, rows.values)
+        for rule in rules
+    )
+    plan = replace(
+        guard.plan,
+        planners=planners,
+        weights=(0.5, 0.25, 0.25),
+        laws=(laws["corrected"], laws["weighted"]),
+        law_weights=(0.5, 0.5),
+    )
+    decider.model_ = replace(decider.model_, family=replace(guard, plan=plan))
+    return decider
+
+
+def path(X: np.ndarray, Y: np.ndarray) -> ph.RobustDecider:
+    """Enough of each product for its demand."""
+    z = cp.Variable(2, nonneg=True)
+    problem = ph.DecisionProblem(
+        decision=z,
+        cost=lambda z, u: cp.sum(z),
+        constraints=[z <= 50],
+        n_outcomes=2,
+        uncertain_constraints=lambda z, u: [z >= u],
+    )
+    return ph.RobustDecider(problem, guarantee="cost", random_state=0).fit(X[:120], Y[:120])
 
 
 def write(decider: ph.RobustDecider, X: np.ndarray, Y: np.ndarray, stem: str) -> None:
