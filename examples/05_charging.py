@@ -67,5 +67,8 @@ fig.tight_layout()
 plt.show()
 
 # %%
-# **Lesson.** Whoever takes one schedule should guard one schedule. In 2020 prices fell, and bounds from 2019 were high
-# enough; what happened when they rose in 2021 is a matter of calibration over time.
+# **Lesson.** Whoever takes one schedule should guard one schedule: the set pays for guarding all of them in bound and
+# in cost. The plan does not win against the simplest rule here. For a cost that is linear in the prices the cheapest
+# hours are nearly the best that can be done, and guarded they are as good or a little better. In 2020 prices fell,
+# and bounds from 2019 held about as often as promised; what happened when they rose in 2021 is a matter of
+# calibration over time.

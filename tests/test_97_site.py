@@ -96,3 +96,11 @@ def test_links_to_headings_lead_to_one():
             headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
             anchors = {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
             assert anchor in anchors, f"{page.name} links to {target}#{anchor}"
+
+
+@pytest.mark.parametrize("path", sorted((DOCS.parent / "examples").glob("*.py")), ids=lambda path: path.stem)
+def test_an_example_ends_in_a_picture_and_a_lesson(path):
+    text = path.read_text(encoding="utf-8")
+    picture, lesson = text.rfind("plt.show()"), text.rfind("# **Lesson.**")
+    assert 0 < picture < lesson
+    assert all(line.startswith("# ") for line in text[lesson:].splitlines())
