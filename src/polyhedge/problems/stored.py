@@ -31,7 +31,7 @@ from polyhedge.problems.stored_checks import check_stored
 from polyhedge.problems.violations import constraint_texts
 from polyhedge.problems.written import Written, substitute, substitute_in
 from polyhedge.solvers.program import Cone, ConicProgram, n_rows
-from polyhedge.solvers.rotated import with_products
+from polyhedge.solvers.rotated import with_products, without_products
 
 _ATTRIBUTES = ("nonneg", "nonpos", "pos", "neg", "boolean", "integer", "bounds")
 _OF_MATRICES = ("PSD", "NSD", "symmetric", "diag")
@@ -304,7 +304,7 @@ def _compiled_state(problem: DecisionProblem) -> dict[str, Any]:
     if problem.parameters:
         some = problem.at_values(sample_values(problem.parameters, np.random.default_rng(0)))
         return {"curvature": some.curvature.name}
-    program, total = problem.feasible.program, problem.sum_of_maxima
+    program, total = without_products(problem.feasible.program), problem.sum_of_maxima
     return {
         "curvature": problem.curvature.name,
         "c": program.c,

@@ -62,6 +62,20 @@ def with_products(program: ConicProgram) -> ConicProgram:
     return replace(program, A=A, b=turn @ program.b, cones=as_rotated(program.cones, chosen))
 
 
+def without_products(program: ConicProgram) -> ConicProgram:
+    """The program with second-order cones alone, where `with_products` makes the same of it to the last bit.
+
+    So files can be read by what knows no products.
+    """
+    plain = SecondOrder(program.cones).of(program)
+    if plain is program:
+        return program
+    plain.A.eliminate_zeros()
+    again = with_products(plain)
+    is_same = again.cones == program.cones and np.array_equal(again.b, program.b)
+    return plain if is_same and np.array_equal(again.A.toarray(), program.A.toarray()) else program
+
+
 def as_rotated(cones: Sequence[Cone], chosen: Iterable[int]) -> tuple[Cone, ...]:
     """The cones with other names for the chosen ones."""
     among = set(chosen)
@@ -77,8 +91,16 @@ class SecondOrder:
         self.cones = tuple(replace(cone, kind="soc") if cone.kind == "rotated" else cone for cone in cones)
 
     def matrix(self, A: sp.csr_array) -> sp.csr_array:
-        """The rows of a matrix; the pattern of stored entries follows from that of A alone."""
-        return A if self.turn is None else sp.csr_array(self.turn @ A)
+        """The rows of a matrix; the pattern of stored entries follows from that of A alone, zeros stay in it."""
+        if self.turn is None:
+            return A
+        # A product of sparse matrices leaves out what comes to 0, where another parameter's entry may not be 0.
+        stored = sp.csr_array((np.ones(A.nnz), A.indices, A.indptr), shape=A.shape)
+        turned = sp.csr_array(abs(self.turn) @ stored)
+        turned.sort_indices()
+        rows = np.repeat(np.arange(turned.shape[0]), np.diff(turned.indptr))
+        entries = np.asarray(sp.csr_array(self.turn @ A)[rows, turned.indices]).ravel()
+        return sp.csr_array((entries, turned.indices, turned.indptr), shape=turned.shape)
 
     def limits(self, b: Array) -> Array:
         """Right-hand sides."""
