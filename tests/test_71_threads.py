@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import polyhedge as ph
+from polyhedge.calibration import Marginal
 from polyhedge.problems import DecisionProblem, newsvendor, simplex_linear, simplex_quadratic
 from polyhedge.problems.stored import problem_from_state, problem_to_state
 from polyhedge.sets import Box
@@ -152,3 +153,28 @@ def test_deciders_that_share_a_problem_are_recalibrated_at_once():
     assert radii == [radii[i % 4] for i in range(N_CALLS)]
     assert len(set(radii)) == 4
     assert [len(decider.calibrations_) for decider in deciders] == [1 + N_CALLS // 4] * 4
+
+
+class _Interrupted(Marginal):
+    """A marginal radius, before which something else happens once."""
+
+    def calibrate(self, scores, rows, alpha):
+        vars(self).pop("meanwhile", lambda: None)()
+        return super().calibrate(scores, rows, alpha)
+
+
+def test_radii_of_a_set_that_was_refreshed_meanwhile_are_dropped():
+    calibrator, (X, Y) = _Interrupted(), _rows(0, 120)
+    learner = Given(Box([1.0, 1.0]).as_polyhedron())
+    decider = ph.RobustDecider(KINDS["affine"](), alpha=0.2, learner=learner, calibration=calibrator, random_state=0)
+    decider.fit(X, Y)
+
+    def meanwhile():  # as a thread would that ends between scores and radius
+        with ThreadPoolExecutor(1) as other:
+            other.submit(decider.refresh, X, 10 * Y).result()
+
+    vars(calibrator)["meanwhile"] = meanwhile
+    with pytest.raises(RuntimeError, match="refreshed by another thread while it was recalibrated"):
+        decider.recalibrate(*_rows(1, 120))
+    assert len(decider.calibrations_) == 2
+    assert decider.evaluate(X, 10 * Y).coverage > 0.7

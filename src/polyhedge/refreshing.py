@@ -109,14 +109,16 @@ class Refreshes:
         known = np.zeros((len(outcomes), 0)) if values is None else values
         given = Given(model.problem, alpha, make, features, outcomes, known, parts, labels, seeds[0])
         with solver_of(self):
-            self.model_ = refreshed(model, given, decider._calibrator, beside, needs_values=values is not None)
-        decider._followed_anew()
+            fresh = refreshed(model, given, decider._calibrator, beside, needs_values=values is not None)
+        with _TRAIL:
+            self.model_ = fresh
+            decider._followed_anew()
         decider.refreshed_split_ = parts
-        own, record = parts.calibrate, self.model_.record
+        own, record = parts.calibrate, fresh.record
         its_labels = None if labels is None else labels[own]
         is_in_time = in_time(decider.split) or times is not None
         rows = take_rows(features, own), outcomes[own], its_labels, is_in_time
-        decider._doubt_radii(self.model_, *rows, kept=record.seen, trained=record.trained)
+        decider._doubt_radii(fresh, *rows, kept=record.seen, trained=record.trained)
         return self
 
     def recalibrate(
@@ -154,7 +156,7 @@ class Refreshes:
                 raise ValueError("times cannot be given for a Dask DataFrame, whose radius depends on no order.")
             with solver_of(self):
                 found = distributed_radius(model, X, list(Y), decider._calibrator, alpha, parameters)
-            self._take_over(*found)
+            self._take_over(model, *found)
             decider._doubt_size(found[0])
             return self
         if groups is None and isinstance(decider.split, GroupSplit):
@@ -174,14 +176,20 @@ class Refreshes:
         rows = features, outcomes, alpha, labels, values, beside
         with solver_of(self):
             radii, digest = calibrated_radii(model.family, decider._calibrator, *rows)
-        self._take_over(radii, digest)
+        self._take_over(model, radii, digest)
         own = replace(model, radii=radii)  # another thread may have set others meanwhile
         decider._doubt_radii(own, features, outcomes, labels, in_time(decider.split), kept=seen_rows(model))
         return self
 
-    def _take_over(self, radii: Radii, digest: str) -> None:
+    def _take_over(self, scored: Model, radii: Radii, digest: str) -> None:
+        """The radii of the model that scored their rows; an error where another thread has put another one there."""
         decider: Any = self
         with _TRAIL:
+            if getattr(vars(self).get("model_"), "family", None) is not scored.family:
+                raise RuntimeError(
+                    "This decider was fitted or refreshed by another thread while it was recalibrated, so that the new "
+                    "radii are not those of its plan or set, and were dropped. Recalibrate once more."
+                )
             self.model_ = self.model_.with_radii(radii, digest)
             decider._followed_anew()
 
