@@ -24,7 +24,7 @@ def rows(n: int, rng: np.random.Generator, X: np.ndarray | None = None) -> tuple
     """Steps that a line misses, with noise that grows: a corrected centre and a spread pay."""
     X = rng.normal(size=(n, 2)) if X is None else X
     noise = (0.2 + np.abs(X[:, [1]])) * rng.normal(size=(n, 2))
-    return X, 5 + np.column_stack([3.0 * (X[:, 0] > 0), np.zeros(n)]) + noise
+    return X, 3 + np.column_stack([6.0 * (X[:, 0] > 0), np.zeros(n)]) + noise
 
 
 def simplex() -> ph.DecisionProblem:
@@ -43,7 +43,7 @@ def coverages(decider: ph.RobustDecider, draw, m: int, rng: np.random.Generator,
 @pytest.fixture(scope="module")
 def contested():
     rng = np.random.default_rng(5)
-    X, Y = rows(200, rng)
+    X, Y = rows(300, rng)
     return ph.RobustDecider(simplex(), LinearRegression(), alpha=0.2, random_state=0).fit(X, Y), rng
 
 
