@@ -6,10 +6,12 @@ import cvxpy as cp
 import numpy as np
 import pytest
 
+import polyhedge as ph
 from polyhedge.learners import Samples
 from polyhedge.learners.exact.fixed_directions import reach_cost
 from polyhedge.problems import DecisionProblem, newsvendor, simplex_linear
 from polyhedge.robust import Counterpart, sharp_vertices
+from polyhedge.robust.sharp_programs import sharp_programs
 from polyhedge.robust.sharp_vertices import SharpVertices
 from polyhedge.robust.support import maximise
 from polyhedge.sets import Polyhedron
@@ -150,3 +152,26 @@ def test_levels_of_moving_pieces_are_those_of_a_solver():
         np.testing.assert_allclose(weights, known[1], atol=1e-7)
         assert quick.tangent(reach[0])[0] == pytest.approx(slow.tangent(reach[0])[0], rel=1e-9)
     assert len(asked) <= 180  # of 360
+
+
+@pytest.mark.parametrize("unit", [2.0**-30, 2.0**30])
+def test_bases_of_a_solver_are_taken_over_in_every_unit_of_the_decision(unit: float) -> None:
+    def sharp(unit: float) -> tuple[np.ndarray, np.ndarray]:
+        rng, z = np.random.default_rng(1), cp.Variable(4)
+        problem = ph.DecisionProblem(
+            decision=z, constraints=[z >= 0, cp.sum(z) == unit], cost=lambda z, u: u @ z, n_outcomes=4
+        )
+        W, q = np.vstack([rng.normal(size=(6, 4)), np.eye(4), -np.eye(4)]), 1 + np.abs(rng.normal(size=14))
+        centers, programs = 2 * rng.normal(size=(10, 4)), sharp_programs(problem)
+        assert programs is not None
+        counterpart = Counterpart(problem, Polyhedron.from_halfspaces(W, q), 0.0)
+        for center in centers[:4]:
+            solution = counterpart.solve(center)
+            programs.remember(solution.z, solution.facet_multipliers[0][: len(q)])
+        found = programs(W, q, centers)
+        return found.is_sharp, found.values / unit
+
+    (is_sharp, values), (as_usual, usual) = sharp(unit), sharp(1.0)
+    assert as_usual.any()
+    assert is_sharp.tolist() == as_usual.tolist()
+    assert values[is_sharp].tolist() == usual[is_sharp].tolist()

@@ -93,7 +93,7 @@ class SharpPrograms:
         x = np.concatenate([z, self.b_slack - self.A_slack @ z, multipliers])
         lower = np.concatenate([self.lower, np.zeros(len(multipliers))])
         upper = np.concatenate([self.upper, np.full(len(multipliers), np.inf)])
-        room = _CLEARLY * (1 + np.abs(x).max())
+        room = _CLEARLY * np.abs(x).max()
         basic, at_upper = (x > lower + room) & (x < upper - room), x >= upper - room
         if basic.sum() != len(self.right):
             return False
@@ -156,7 +156,7 @@ class _Program:
     def pivoted(self, bases: Indices, at_upper: Mask) -> tuple[Indices, Mask] | None:
         """The optimal basis of each context, from the best of some; None where none of these is feasible."""
         inverses, x = self.at(bases, at_upper)
-        room = _ZERO * (1 + np.abs(x).max(axis=1, keepdims=True))
+        room = _ZERO * np.abs(x).max(axis=1, keepdims=True)
         is_feasible = ((x >= self.lower - room) & (x <= self.upper + room)).all(axis=1)
         if not is_feasible.any():
             return None
