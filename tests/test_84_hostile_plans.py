@@ -58,6 +58,7 @@ REFUSED = {
     "whole residuals": (("plan", "laws", 0, "points"), np.zeros((5, 2), dtype=int), "at most 3000 residuals"),
     "too many residuals": (("plan", "laws", 0, "points"), np.zeros((3001, 2)), "at most 3000 residuals"),
     "a law of another name": (("plan", "laws", 0, "name"), "mine", "a known name"),
+    "a forest that its law does not know": (("plan", "laws", 0, "name"), "uniform", "as its name says"),
     "cuts of another size": ((*CUTS, "A"), np.zeros((2, 9)), "must fit the decisions and outcomes"),
     "more terms than the cost has": ((*CUTS, "term"), None, "one term of the cost"),
     "whole slopes": ((*CUTS, "B"), None, "The cuts of a rule must be numbers"),

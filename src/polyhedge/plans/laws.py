@@ -152,6 +152,9 @@ def law_from(state: Mapping[str, Any], n_outcomes: int) -> Law:
     weights = tuple(LeafWeights.from_state(one, len(points)) for one in state.get("weights", ()))
     if len(weights) != n_weights(state["name"], n_outcomes):
         raise ValueError("A law must have weights of its residuals as its name says: none, one, or one an outcome.")
+    known = {"scaled": {"spread"}, "corrected": {"center", "spread"}}.get(state["name"], set())
+    if known != {name for name, forest in forests.items() if forest is not None}:
+        raise ValueError("A law must have forests for its centre and its spread as its name says, and no others.")
     for k, each in enumerate(weights):
         name = f"weights {k}"
         forests[name], outputs[name] = each.forest, 2 * (n_outcomes if len(weights) == 1 else 1)
