@@ -106,7 +106,8 @@ def _paint_costs(ax: Any, place: Any, bound: Array, cost: Array, label: str, uni
     ax.plot(place, bound, color=BLUE, linewidth=1.0, label="bound, known before")
     ax.plot(place, cost, color=GREY, linewidth=0.8, marker=".", markersize=3, label="cost that came")
     broken = cost > bound
-    ax.plot(np.asarray(place)[broken], cost[broken], color=RED, linestyle="", marker="x", label="above its bound")
+    if broken.any():
+        ax.plot(np.asarray(place)[broken], cost[broken], color=RED, linestyle="", marker="x", label="above its bound")
     ax.set(xlabel=label, ylabel=with_unit("cost", unit))
     tidy(ax)
 
