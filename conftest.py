@@ -60,3 +60,9 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     missing = [name for name in needed if importlib.util.find_spec(name) is None]
     if missing:
         pytest.skip(f"needs {', '.join(missing)}")
+
+
+def pytest_runtest_teardown() -> None:
+    """Close the pictures of a test: pyplot keeps them all, and warns of many, whichever test opens the last."""
+    if "matplotlib.pyplot" in sys.modules:
+        sys.modules["matplotlib.pyplot"].close("all")

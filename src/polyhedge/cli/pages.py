@@ -241,6 +241,9 @@ def _shown(decider: RobustDecider, show: str) -> int | str | None:
 
 
 def _save(figure: Any, out: Path) -> None:
+    from matplotlib import pyplot
+
     buffer = io.BytesIO()
     figure.savefig(buffer, format=out.suffix[1:].lower(), dpi=160)
+    pyplot.close(figure)
     replace_file(out, buffer.getvalue())
