@@ -28,6 +28,7 @@ from polyhedge.io.archive import pack, unpack
 from polyhedge.plans import LawPlan, PlanReport, PlanRows
 from polyhedge.plans.costs import PlanProblem
 from polyhedge.plans.laws import fit_law
+from polyhedge.plans.levels import PlannedBy, PlannedCost
 from polyhedge.plans.report import Entry
 from polyhedge.plans.risk import Risk
 from polyhedge.plans.rules import Rule, fit_planner
@@ -222,7 +223,9 @@ def without_contest(problem: ph.DecisionProblem) -> ph.RobustDecider:
     report = PlanReport(
         tuple(Entry(str(r), name, 3.0, 2.0, w) for r, w in zip(rules, weights, strict=True)), 0.3, 0.5, FEW
     )
-    plan = LawPlan(problem, planners, weights, (law,), (1.0,), 0.5, report)
+    levels = (0.5,) if law.weights else (0.5, 0.7, 0.9)
+    cost = PlannedCost(law, PlannedBy(law.name, levels, 1.5))
+    plan = LawPlan(problem, planners, weights, (cost,), (1.0,), report)
     family = Guard(problem, predictor, plan)
     decider.model_ = replace(decider.model_, family=family, record=replace(record, learn_result=None))
     return decider.recalibrate(X[FEW : 2 * FEW], Y[FEW : 2 * FEW])

@@ -21,6 +21,7 @@ from polyhedge.learners import Samples, lower_bound
 from polyhedge.plans import LawPlan, PlanReport
 from polyhedge.plans.costs import PlanProblem
 from polyhedge.plans.laws import Law
+from polyhedge.plans.levels import PlannedCost
 from polyhedge.plans.report import Entry
 from polyhedge.plans.rules import Rule, fit_planner
 from polyhedge.regions import ScaledSet, SetPlan
@@ -290,7 +291,7 @@ def plan_of(problem: ph.DecisionProblem, is_robust: bool) -> Any:
     law, seen = Law("uniform", MANY[:9]), PlanProblem(problem)
     planner = fit_planner(seen, Rule("uniform"), law, MANY[:5], MANY[:5], np.zeros((5, 0)))
     report = PlanReport((Entry("mean", "uniform", 0.0, 0.0, 1.0),), 0.1, 0.5, 5)
-    return LawPlan(problem, (planner,), (1.0,), (law,), (1.0,), 0.8, report)
+    return LawPlan(problem, (planner,), (1.0,), (PlannedCost.at_level(law, 0.8),), (1.0,), report)
 
 
 @pytest.mark.parametrize("way", sorted(PLANNED))

@@ -13,9 +13,10 @@ from sklearn.linear_model import LinearRegression
 from polyhedge import RobustDecider
 from polyhedge.data import make_synthetic
 from polyhedge.plans import LawPlan, PlanReport, PlanRows, fit_plan, plan_from
-from polyhedge.plans.contest import Judged, handicapped, planned_cost, resampled
+from polyhedge.plans.contest import Judged, handicapped, resampled
 from polyhedge.plans.costs import PlanProblem
 from polyhedge.plans.laws import Law, fit_law, law_from
+from polyhedge.plans.levels import PlannedBy, PlannedCost, planned_cost
 from polyhedge.plans.programs import least_by_programs
 from polyhedge.plans.report import Entry, report_from
 from polyhedge.plans.risk import JointCost, Risk
@@ -160,7 +161,7 @@ def test_decision_that_many_rows_share_is_costed_once_and_right():
     z = rng.dirichlet(np.ones(3), size=4)[rng.integers(4, size=50)]
     centers, scales = rng.standard_normal((50, 3)), rng.uniform(0.5, 2, size=50)
     for mine, plain in zip(
-        cost.quantile(z, centers, scales, 0.8), cost._quantile(z, centers, scales, 0.8), strict=True
+        cost.quantiles(z, centers, scales, (0.8, 0.9)), cost._quantiles(z, centers, scales, (0.8, 0.9)), strict=True
     ):
         assert np.allclose(mine, plain)
 
@@ -245,12 +246,13 @@ def planned(request):
     problem = PLANNED[request.param]()
     rows, seen = rows_of(60, problem.n_outcomes), PlanProblem(problem)
     laws = tuple(fit_law(name, rows, seed=0) for name in ("scaled", "corrected"))
-    rules = [Rule("scaled", Risk(0.0 if request.param == "limits change" else 0.7)), Rule("corrected")]
+    rules = [Rule("scaled", Risk(0.7)), Rule("corrected")]
     report = PlanReport((Entry("two rules", "scaled", 1.0, 0.5, 1.0),), 0.1, 0.5, 60)
+    costs = PlannedCost(laws[0], PlannedBy("scaled", (0.6, 0.8, 0.95), 0.4)), PlannedCost.at_level(laws[1], 0.8)
     planners = [
         fit_planner(seen, rule, law, rows.X, rows.centers, rows.values) for rule, law in zip(rules, laws, strict=True)
     ]
-    return problem, rows, LawPlan(problem, tuple(planners), (0.3, 0.7), laws, (0.5, 0.5), 0.8, report)
+    return problem, rows, LawPlan(problem, tuple(planners), (0.3, 0.7), costs, (0.5, 0.5), report)
 
 
 def test_plans_are_functions_of_the_row_to_the_last_bit(planned):
@@ -293,17 +295,21 @@ def test_more_caution_never_judges_a_higher_bound_or_a_lower_cost():
     assert costs[0] == min(entry.cost for entry in entries)
 
 
+BY = PlannedBy("scaled", (0.8,))
+
+
 def test_a_judged_row_without_a_decision_counts_as_infinitely_expensive():
     costs = np.arange(20.0)
-    fine = Judged(Rule(), "scaled", np.zeros(20), costs)
-    failed = Judged(Rule(), "scaled", np.where(costs < 4, np.nan, 0.0), np.where(costs < 4, np.nan, costs))
+    fine = Judged(Rule(), BY, np.zeros(20), costs)
+    is_there = costs >= 4
+    failed = Judged(Rule(), BY, np.where(is_there, 0.0, np.nan), np.where(is_there, costs, np.nan))
     assert fine.bound(0.1) == 18.0
     assert np.isinf(failed.bound(0.1))
 
 
 def test_complex_rules_have_a_handicap():
     costs = np.arange(100.0)
-    simple, complex_ = (Judged(rule, "scaled", np.zeros(100), costs) for rule in (Rule(), Rule("corrected")))
+    simple, complex_ = (Judged(rule, BY, np.zeros(100), costs) for rule in (Rule(), Rule("corrected")))
     figures = handicapped([simple, complex_], 0.1, 0.5)
     assert figures[0] < figures[1]
     assert np.isclose(figures[0], simple.figure(0.1, 0.5))

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from polyhedge.plans import LawPlan, PlanReport, PlanRows, plan_from
-from polyhedge.plans.contest import Contest, candidates, planned_cost
+from polyhedge.plans.contest import Contest, candidates
 from polyhedge.plans.costs import PlanProblem
 from polyhedge.plans.laws import fit_law, law_from
+from polyhedge.plans.levels import PlannedCost, planned_cost
 from polyhedge.plans.report import Entry
 from polyhedge.plans.rules import Rule, fit_planner
 from polyhedge.problems import DecisionProblem, newsvendor, simplex_linear, simplex_newsvendor
@@ -109,7 +110,7 @@ def plan(request, rows, laws):
     problem = request.param()
     seen, report = PlanProblem(problem), PlanReport((Entry("two rules", "weighted", 1.0, 0.5, 1.0),), 0.1, 0.5, 90)
     planners = [fit_planner(seen, Rule(n), laws[n], rows.X, rows.centers, rows.values) for n in WEIGHTED]
-    return LawPlan(problem, tuple(planners), (0.4, 0.6), (laws["weighted"],), (1.0,), 0.8, report)
+    return LawPlan(problem, tuple(planners), (0.4, 0.6), (PlannedCost.at_level(laws["weighted"], 0.8),), (1.0,), report)
 
 
 def test_weighted_plans_are_functions_of_the_row_to_the_last_bit(plan, rows):
@@ -187,9 +188,10 @@ def test_weighted_costs_are_judged_on_folds_that_their_forest_had_not_seen(rows)
     problem, noise = PlanProblem(free()), np.random.default_rng(1)
     chance = replace(rows, outcomes=rows.centers + noise.normal(size=rows.centers.shape))
     contest = Contest(problem, chance, [Rule()], 0.8, 0)
-    contest.weigh([0])
-    by_law = {one.planned_by: one.bound(0.2) for one in contest.judged[0]}
-    assert list(by_law) == ["scaled", "corrected", "weighted"]
+    contest.look_closer([0], 0.2)
+    by_law = {str(one.planned_by): one.bound(0.2) for one in contest.judged[0]}
+    assert list(by_law)[:3] == ["scaled", "corrected", "weighted"]
+    assert all("shared" in name for name in list(by_law)[3:])
     # Where nothing is to be found, weights that had seen the judged rows would seem to lower the bound.
     assert by_law["weighted"] > by_law["scaled"] - 0.1
 

@@ -17,6 +17,7 @@ from polyhedge.calibration import conformal_radius, conformal_rank
 from polyhedge.plans import LawPlan, PlanReport
 from polyhedge.plans.costs import PlanProblem
 from polyhedge.plans.laws import PlanRows, fit_law
+from polyhedge.plans.levels import PlannedCost
 from polyhedge.plans.report import Entry
 from polyhedge.plans.risk import Risk
 from polyhedge.plans.rules import Rule, fit_planner
@@ -230,7 +231,7 @@ def test_region_of_a_guard_has_facets_and_support_and_says_that_it_is_open(fitte
 def test_illustrated_outcome_can_come_and_costs_nearly_the_bound(fitted):
     decider, X, _ = fitted
     found, worst = decider.decide(X[:5]), decider.worst_outcomes(X[:5])
-    law = decider.model_.family.plan.laws[0]
+    law = decider.model_.family.plan.costs[0].law
     costs = decider.problem_.evaluate(found.flat, worst)
     for i, own in enumerate(law.outcomes(X[:5], decider.centers(X[:5]))):
         all_costs = decider.problem_.evaluate(np.tile(found.flat[i], (len(own), 1)), own)
@@ -361,7 +362,8 @@ def test_coverage_of_a_planned_decision_follows_its_exact_law():
     law, seen = fit_law("corrected", rows, seed=0), PlanProblem(problem)
     planner = fit_planner(seen, Rule("corrected", Risk(0.5)), law, X, rows.centers, rows.values)
     report = PlanReport((Entry("one rule", "corrected", 0.0, 0.0, 1.0),), 0.1, 0.5, 200)
-    guard = Guard(problem, predictor, LawPlan(problem, (planner,), (1.0,), (law,), (1.0,), 0.8, report))
+    plan = LawPlan(problem, (planner,), (1.0,), (PlannedCost.at_level(law, 0.8),), (1.0,), report)
+    guard = Guard(problem, predictor, plan)
     n, m = 400, 19
     scores = guard.at((fresh := ph.data.make_synthetic(n * (m + 1), rng=rng))[0]).scores(fresh[1]).reshape(n, m + 1)
     # The new row is held where its rank is at most k = 18 of 20: a binomial number of times.

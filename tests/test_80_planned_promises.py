@@ -119,7 +119,7 @@ def test_calibration_rows_of_their_own_choose_nothing():
     assert (plan.z == its.z).all()
     assert (plan.v == its.v).all()
     assert one.plan_ == two.plan_
-    for law, other_law in zip(one.model_.family.plan.laws, two.model_.family.plan.laws, strict=True):
+    for law, other_law in zip(one.model_.family.plan.laws.values(), two.model_.family.plan.laws.values(), strict=True):
         assert (law.points == other_law.points).all()
     assert (one.decide(X).cost_bound == plan.v + one.radius_).all()
     radius, order = one.radius_, np.random.default_rng(0).permutation(parts["calibrate"])

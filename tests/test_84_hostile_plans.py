@@ -45,6 +45,7 @@ def rewritten(folder: Path, name: str, *place: object, value: object) -> Path:
 
 
 CENTER, CUTS, RULES = ("plan", "laws", 0, "center"), ("plan", "planners", 1, "cuts"), ("plan", "planners")
+PLANNED = ("plan", "planned_by", 0)
 ENTRY = ("plan", "report", "entries", 0)
 RULE = {"law": None, "risk": 0.0, "weight": 1e-9, "cuts": None, "starts": np.zeros((0, 1))}
 REFUSED = {
@@ -65,8 +66,13 @@ REFUSED = {
     "starts of another size": ((*RULES, 1, "starts"), np.zeros((2, 9)), "must be rows of 3 numbers"),
     "no cuts": (CUTS, None, "A rule must have cuts"),
     "a tail of nothing": ((*RULES, 1, "risk"), 1.0, r"must lie in \[0, 1\)"),
-    "a hundred rules": (RULES, [RULE] * 100, "at most 5 laws and 20 rules"),
-    "a level that is no number": (("plan", "level"), float("nan"), "its level lie between 0 and 1"),
+    "a hundred rules": (RULES, [RULE] * 100, "at most 5 laws, and 20 rules"),
+    "a level that is no number": ((*PLANNED, "levels"), [float("nan")], "growing levels between 0 and 1"),
+    "levels that fall": ((*PLANNED, "levels"), [0.9, 0.8], "growing levels between 0 and 1"),
+    "no level": ((*PLANNED, "levels"), [], "1 to 20 growing levels"),
+    "a thousand levels": ((*PLANNED, "levels"), np.linspace(0.1, 0.9, 1000).tolist(), "1 to 20 growing levels"),
+    "a price below zero": ((*PLANNED, "price"), -1.0, "a price from 0 upwards"),
+    "a price that is no number": ((*PLANNED, "price"), float("nan"), "a price from 0 upwards"),
     "a grid of other outcomes": (("grid",), {"origin": np.zeros(3), "step": np.ones(3)}, "2 origins and steps"),
     "a grid that goes back": (("grid",), {"origin": np.zeros(2), "step": -np.ones(2)}, "must not be negative"),
     "a bound in words": ((*ENTRY, "bound"), "much", "could not convert string to float"),
@@ -96,7 +102,7 @@ def test_a_set_that_plans_at_a_radius_where_it_is_empty_is_refused(radius, folde
 
 
 def test_a_forest_whose_nodes_lead_in_a_circle_still_ends(folder):
-    forest = ph.load(folder / "shop.polyhedge").model_.family.plan.laws[0].center
+    forest = ph.load(folder / "shop.polyhedge").model_.family.plan.costs[0].law.center
     path = rewritten(folder, "shop", *CENTER, "left", value=np.zeros(len(forest.left), dtype=int))
     assert len(ph.load(path).decide(seeds.X[:3])) == 3
 

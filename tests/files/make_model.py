@@ -17,6 +17,7 @@ import numpy as np
 import polyhedge as ph
 from polyhedge.plans.costs import PlanProblem
 from polyhedge.plans.laws import LAWS, PlanRows, fit_law
+from polyhedge.plans.levels import PlannedBy, PlannedCost
 from polyhedge.plans.risk import Risk
 from polyhedge.plans.rules import Rule, fit_planner
 
@@ -57,8 +58,12 @@ def planned(X: np.ndarray, Y: np.ndarray) -> ph.RobustDecider:
         guard.plan,
         planners=planners,
         weights=(0.5, 0.25, 0.25),
-        laws=(laws["corrected"], laws["weighted"]),
-        law_weights=(0.5, 0.5),
+        costs=(
+            PlannedCost(laws["scaled"], PlannedBy("scaled", (0.6, 0.8, 0.9), 2.0)),
+            PlannedCost(laws["corrected"], PlannedBy("corrected", (0.8,))),
+            PlannedCost(laws["weighted"], PlannedBy("weighted", (0.8,))),
+        ),
+        cost_weights=(0.5, 0.25, 0.25),
     )
     decider.model_ = replace(decider.model_, family=replace(guard, plan=plan))
     return decider

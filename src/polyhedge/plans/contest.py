@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -19,15 +18,16 @@ from polyhedge._validation import Array, Indices
 from polyhedge.calibration import attained_rank
 from polyhedge.plans.costs import PlanProblem
 from polyhedge.plans.laws import EVEN_LAWS, LAWS, Law, PlacedLaw, PlanRows, fit_law
-from polyhedge.plans.risk import JointCost, Risk
-from polyhedge.plans.rules import Rule, fit_planner, padded
+from polyhedge.plans.levels import PlannedBy, levels_to_share, quantiles_at, shared_out
+from polyhedge.plans.risk import Risk
+from polyhedge.plans.rules import Rule, fit_planner
 from polyhedge.robust.workers import in_order
 
 PLANNED_BY = ("scaled", "corrected", "weighted")
 """Laws that may plan a cost; the first unless another is clearly lower."""
 _PLANNED_BY_FIRST = PLANNED_BY[:2]
-"""Those that every rule is judged with: weighted residuals must be sorted at every row, so that they are tried for the
-rules alone that do best with these."""
+"""Those that every rule is judged with, at one level for all rows. Weighted residuals must be sorted at every row, and
+so must costs whose levels are shared out: these are tried for the rules alone that do best with the first."""
 # Shares of wins then come in steps of 4 per cent, finer than any choice between rules.
 _RESAMPLINGS = 25
 _FEWEST_WINS = 2
@@ -45,16 +45,15 @@ _LOG = logging.getLogger(__name__)
 def candidates(problem: PlanProblem, alpha: float) -> list[Rule]:
     """Rules from simple to complex.
 
-    Tails of costs with maxima are left out where decisions do not lie on a segment and the cost does not fall apart
-    into a term a decision: a tail of a sum does not split, so that cuts found at some rows say little at others.
-    Weighted residuals plan where the cost falls apart: elsewhere every row would need all of them in a program. Where
+    Where every row needs a program made for it alone, the most careful tail is left out for the sake of time. Weighted
+    residuals plan where the cost falls apart: elsewhere every row would need all of them in a program. Where
     nothing couples its terms either, outcomes have laws of their own: a quantile model each.
     """
     if problem.joint is None:
         return [Rule(), Rule("corrected")]
     tails = sorted({0.5, 0.7, round(1 - alpha, 12)} | ({0.9} if alpha < 0.1 else set()))
-    if problem.joint.groups and problem.segment is None and problem.separable is None:
-        tails = []
+    if problem.is_costly and problem.joint.groups:
+        tails = tails[:2]
     even = [Rule(law, Risk(level)) for law in EVEN_LAWS for level in (0.0, *tails)]
     weighted = [] if problem.separable is None else [Rule("weighted")]
     if problem.separable is not None and problem.problem.n_outcomes > 1 and not problem.separable.row.any():
@@ -62,45 +61,17 @@ def candidates(problem: PlanProblem, alpha: float) -> list[Rule]:
     return [Rule(), *even, *weighted]
 
 
-def planned_level(alpha: float) -> float:
-    """The level of the planned cost: below 1 - alpha, so that a common margin is added where the law is wide."""
-    return max(1 - 2 * alpha, 0.5)
-
-
 def complexity(rule: Rule) -> int:
     """How much a rule may overfit: forests of its law count, a sample of residuals does not."""
     return 0 if rule.law is None else LAWS.index(rule.law)
 
 
-def planned_cost(
-    problem: PlanProblem, law: Law, level: float, z: Array, X: Any, centers: Array, values: Array
-) -> tuple[Array, Array]:
-    """v(x), the quantile of this level of g(z(x), .) under a law (N,), and its mean (N,)."""
-    quantile, mean = np.empty(len(z)), np.empty(len(z))
-    for part, at in law.parts(X, centers):
-        quantile[part], mean[part] = _cost_at(problem, law, level, z[part], at, values[part])
-    return quantile, mean
-
-
-def _cost_at(
-    problem: PlanProblem, law: Law, level: float, z: Array, at: PlacedLaw, values: Array
-) -> tuple[Array, Array]:
-    """The same where centres, spreads and weights of the law are known."""
-    if problem.joint is None:
-        return problem.sampled_costs(z, at, values, law.points, level)
-    cost = JointCost(problem.joint, padded(law.points, values.shape[1]))
-    weights = at.weights[0] if at.weights else None
-    quantile, mean = cost.quantile(z, np.hstack([at.centers, values]), at.scales, level, weights)
-    alone = problem.alone(z, values)
-    return quantile + alone, mean + alone
-
-
 @dataclass(frozen=True, eq=False)
 class Judged:
-    """Planned and realised costs (n,) of one rule on rows that it had not seen, by the law that planned the cost."""
+    """Planned and realised costs (n,) of one rule on rows that it had not seen, by what planned the cost."""
 
     rule: Rule
-    planned_by: str
+    planned_by: PlannedBy
     planned: Array
     realised: Array
 
@@ -151,10 +122,19 @@ class Contest:
         self.judged: list[list[Judged]] = [[] for _ in rules]
         self._plan(range(len(rules)), _PLANNED_BY_FIRST, realised)
 
-    def weigh(self, chosen: Iterable[int]) -> None:
-        """Judge some of the rules with their cost planned by weighted residuals too."""
+    def look_closer(self, chosen: Iterable[int], alpha: float) -> None:
+        """Judge some of the rules with costs planned by weighted residuals, and at levels that are shared out too."""
+        rules, realised = sorted(chosen), [one[0].realised for one in self.judged]
         self._fit(["weighted"])
-        self._plan(sorted(chosen), PLANNED_BY[2:], [one[0].realised for one in self.judged])
+        self._plan(rules, PLANNED_BY[2:], realised)
+        if self._problem.joint is None:  # every row would sort a formula's costs by itself
+            return
+        levels = levels_to_share(alpha)
+        for i in rules:
+            for name in _PLANNED_BY_FIRST:
+                quantiles = np.concatenate(list(self._quantiles([i], [name], levels)))
+                by = shared_out(name, levels, quantiles, realised[i], alpha)
+                self.judged[i].append(Judged(self._rules[i], by, by.taken(quantiles), realised[i]))
 
     def _fit(self, names: Sequence[str]) -> None:
         """Laws of each fold's other rows, and what they say of its own: asked once, for all rules."""
@@ -179,20 +159,23 @@ class Contest:
         return self._problem.evaluate(z, self._owns[k].outcomes, self._owns[k].values)
 
     def _plan(self, chosen: Sequence[int], names: Sequence[str], realised: Sequence[Array]) -> None:
-        """Judge rules with their costs planned by these laws."""
+        """Judge rules with their costs planned by these laws, at one level."""
+        n, found = len(self._owns), iter(self._quantiles(chosen, names, (self._level,)))
+        for i in chosen:
+            for name in names:
+                planned = np.concatenate([next(found)[:, 0] for _ in range(n)])
+                by = PlannedBy(name, (self._level,))
+                self.judged[i].append(Judged(self._rules[i], by, planned, realised[i]))
+
+    def _quantiles(self, chosen: Sequence[int], names: Sequence[str], levels: tuple[float, ...]) -> Iterator[Array]:
+        """Quantiles (n, T) of costs: for each rule, for each law, for each fold."""
 
         def work(job: tuple[int, str, int]) -> Array:
             i, name, k = job
             law, at = self._laws[k][name]
-            return _cost_at(self._problem, law, self._level, self._z[i][k], at, self._owns[k].values)[0]
+            return quantiles_at(self._problem, law, levels, self._z[i][k], at, self._owns[k].values)[0]
 
-        folds = range(len(self._owns))
-        jobs = [(i, name, k) for i in chosen for name in names for k in folds]
-        found = dict(zip(jobs, in_order(work, jobs), strict=True))
-        for i in chosen:
-            for name in names:
-                planned = np.concatenate([found[i, name, k] for k in folds])
-                self.judged[i].append(Judged(self._rules[i], name, planned, realised[i]))
+        return in_order(work, [(i, name, k) for i in chosen for name in names for k in range(len(self._owns))])
 
 
 def _judged(problem: PlanProblem, own: Indices) -> Indices:
@@ -211,7 +194,7 @@ def resampled(n: int, seed: int) -> list[Indices]:
 
 
 def choose_planned_by(judged: Sequence[Judged], alpha: float, draws: Sequence[Indices]) -> Judged:
-    """The first law for v, or the one that is lower by more than a standard error of the paired difference."""
+    """The first way to plan the cost, or one that is lower by more than a standard error of the paired difference."""
     best = judged[0]
     for other in judged[1:]:
         gains = [best.bound(alpha, rows) - other.bound(alpha, rows) for rows in draws]

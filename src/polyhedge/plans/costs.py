@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -9,7 +10,8 @@ import numpy as np
 
 from polyhedge._validation import Array
 from polyhedge.plans.laws import PlacedLaw
-from polyhedge.plans.leaf_weights import weighted_quantile
+from polyhedge.plans.leaf_weights import weighted_quantiles
+from polyhedge.plans.risk import ranks_of
 from polyhedge.plans.separable import Separable, separable_of
 from polyhedge.problems import DecisionProblem
 from polyhedge.problems.parameters import layout_of
@@ -81,13 +83,15 @@ class PlanProblem:
             return costs
         return self.joint.evaluate(z, np.hstack([outcomes, values])) + self.alone(z, values)
 
-    def sampled_costs(self, z: Array, at: PlacedLaw, values: Array, points: Array, level: float) -> tuple[Array, Array]:
-        """Quantile of this level and mean (N,) of the cost of each decision under the law with these points.
+    def sampled_costs(
+        self, z: Array, at: PlacedLaw, values: Array, points: Array, levels: Sequence[float]
+    ) -> tuple[Array, Array]:
+        """Quantiles of these levels (N, T) and mean (N,) of the cost of each decision under the law with these points.
 
         For costs that are known by their formula alone. Row by row, so that no row depends on the others. Outcomes at
         which the formula has no value cannot come, and do not count; where none is left, there is no plan.
         """
-        quantile, mean = np.full(len(z), np.nan), np.full(len(z), np.nan)
+        quantiles, mean = np.full((len(z), len(levels)), np.nan), np.full(len(z), np.nan)
         for i in np.flatnonzero(np.isfinite(z).all(axis=1)):
             outcomes = at.centers[i] + at.scales[i] * points
             own, known = (np.tile(row, (len(points), 1)) for row in (z[i], values[i]))
@@ -102,12 +106,11 @@ class PlanProblem:
             if not len(costs):
                 continue
             if at.weights:
-                quantile[i], mean[i] = weighted_quantile(costs[None], weights[None], level)[0], weights @ costs
+                quantiles[i], mean[i] = weighted_quantiles(costs[None], weights[None], levels)[0], weights @ costs
                 continue
-            rank = int(np.clip(np.ceil(level * len(costs) - 1e-9), 1, len(costs)))
             costs.sort()
-            quantile[i], mean[i] = costs[rank - 1], costs.mean()
-        return quantile, mean
+            quantiles[i], mean[i] = costs[ranks_of(levels, len(costs))], costs.mean()
+        return quantiles, mean
 
 
 def _evaluate(cost: QuadraticCost, z: Array) -> Array:

@@ -166,6 +166,11 @@ def law_from(state: Mapping[str, Any], n_outcomes: int) -> Law:
     return Law(state["name"], points, forests["center"], forests["spread"], weights)
 
 
+def padded(points: Array, n_values: int) -> Array:
+    """Points of a law over [outcome, parameters]: parameters are known, no residual moves them."""
+    return np.hstack([points, np.zeros((len(points), n_values))])
+
+
 def n_weights(name: str, n_outcomes: int) -> int:
     """How many forests weigh the residuals of a law of this name."""
     return {"weighted": 1, "marginal": n_outcomes}.get(name, 0)

@@ -9,7 +9,7 @@ price of fewer residuals that count (Meinshausen 2006).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -78,15 +78,15 @@ class LeafWeights:
         return cls(forest, leaves)
 
 
-def weighted_quantile(costs: Array, weights: Array, level: float) -> Array:
-    """The least (N,) of the costs (N, n) of each row that are not exceeded with weight `level`; weights add up to 1.
+def weighted_quantiles(costs: Array, weights: Array, levels: Sequence[float]) -> Array:
+    """For each level (N, T) the least of a row's costs (N, n) that are not exceeded with this weight; weights sum to 1.
 
     Examples
     --------
-    >>> weighted_quantile(np.array([[3.0, 1.0, 2.0]]), np.array([[0.5, 0.3, 0.2]]), 0.5)
-    array([2.])
+    >>> weighted_quantiles(np.array([[3.0, 1.0, 2.0]]), np.array([[0.5, 0.3, 0.2]]), [0.3, 0.5])
+    array([[1., 2.]])
     """
     order = np.argsort(costs, axis=1)
-    reached = np.cumsum(np.take_along_axis(weights, order, axis=1), axis=1) >= level - _REACHED
-    at = np.take_along_axis(order, reached.argmax(axis=1)[:, None], axis=1)
-    return np.asarray(np.take_along_axis(costs, at, axis=1)[:, 0])
+    reached = np.cumsum(np.take_along_axis(weights, order, axis=1), axis=1)
+    first = [(reached >= level - _REACHED).argmax(axis=1) for level in levels]
+    return np.asarray(np.take_along_axis(costs, np.take_along_axis(order, np.stack(first, axis=1), axis=1), axis=1))

@@ -17,9 +17,10 @@ import numpy as np
 
 from polyhedge._validation import Array, Indices
 from polyhedge.calibration import attained_rank
-from polyhedge.plans.contest import TIE, first_least, planned_level
+from polyhedge.plans.contest import TIE, first_least
 from polyhedge.plans.costs import PlanProblem
 from polyhedge.plans.laws import EVEN_LAWS, PlanRows, fit_law, law_from
+from polyhedge.plans.levels import planned_level
 from polyhedge.plans.margins import MarginPlanner, Statuses, fit_margins, limits_of, takes_margins
 from polyhedge.plans.report import Entry, PlanReport, report_from
 from polyhedge.plans.risk import Cuts

@@ -23,10 +23,10 @@ from numpy.typing import NDArray
 from polyhedge._validation import Array, Indices
 from polyhedge.data import take_rows
 from polyhedge.plans.costs import PlanProblem
-from polyhedge.plans.laws import Law
+from polyhedge.plans.laws import Law, padded
 from polyhedge.plans.programs import with_cuts
 from polyhedge.plans.risk import Cuts, JointCost, Risk
-from polyhedge.plans.rules import distinct_cuts, first_cuts, lacking_cuts, padded
+from polyhedge.plans.rules import distinct_cuts, first_cuts, lacking_cuts
 from polyhedge.problems import DecisionProblem
 from polyhedge.problems.feasible_set import FeasibleProgram
 from polyhedge.robust.workers import in_order

@@ -18,13 +18,12 @@ from polyhedge.plans.contest import (
     fewest_wins,
     first_least,
     handicapped,
-    planned_cost,
-    planned_level,
     resampled,
     winners,
 )
 from polyhedge.plans.costs import PlanProblem
 from polyhedge.plans.laws import EVEN_LAWS, LAWS, Law, PlanRows, fit_law, law_from
+from polyhedge.plans.levels import PlannedBy, PlannedCost, planned_level
 from polyhedge.plans.report import Entry, PlanReport, report_from
 from polyhedge.plans.risk import Cuts, Risk
 from polyhedge.plans.rules import Planner, Rule, fit_planner, has_cuts
@@ -34,8 +33,8 @@ from polyhedge.regions.guard import Planned
 from polyhedge.robust.decisions import all_optimal
 from polyhedge.solvers.program import Status
 
-_MOST_RULES, _MOST_CUTS = 20, 20_000
-"""Rules and cuts of each that a file may have; contests have a dozen rules, and fits found some thousand cuts."""
+_MOST_RULES, _MOST_CUTS, _MOST_LEVELS = 20, 20_000, 20
+"""Rules, cuts of each and levels that a file may have; contests have a dozen rules, fits found some thousand cuts."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,18 +46,16 @@ class LawPlan:
     problem : what is decided.
     planners : rules with their laws and cuts.
     weights : (k,) of their decisions, with sum 1.
-    laws : laws that plan the cost.
-    law_weights : of these.
-    level : of the quantile.
+    costs : what plans the cost.
+    cost_weights : of these, with sum 1.
     report : how it was chosen.
     """
 
     problem: DecisionProblem
     planners: tuple[Planner, ...]
     weights: tuple[float, ...]
-    laws: tuple[Law, ...]
-    law_weights: tuple[float, ...]
-    level: float
+    costs: tuple[PlannedCost, ...]
+    cost_weights: tuple[float, ...]
     report: PlanReport
     kind: ClassVar[str] = "laws"
 
@@ -70,32 +67,39 @@ class LawPlan:
         for weight, planner in zip(self.weights, self.planners, strict=True):
             own, is_proven = planner.proven(features, centers, values, work.n_jobs)
             z, is_best = z + weight * own, is_best & is_proven
-        v, expected = costs_under(self.problem, self.laws, self.law_weights, self.level, z, features, centers, values)
+        v, expected, seen = np.zeros(len(z)), np.zeros(len(z)), PlanProblem(self.problem)
+        for weight, cost in zip(self.cost_weights, self.costs, strict=True):
+            quantile, mean = cost(seen, z, features, centers, values)
+            v, expected = v + weight * quantile, expected + weight * mean
         if work.progress is not None:
             work.progress(len(z), len(z))
         return _planned(z, v, expected, is_best)
 
     def outcomes(self, features: Any, centers: Array) -> Iterator[Array]:
         """Row by row the outcomes (n, d) that are possible by the law that weighs most in the planned cost."""
-        return self.laws[int(np.argmax(self.law_weights))].outcomes(features, centers)
+        return self.costs[int(np.argmax(self.cost_weights))].law.outcomes(features, centers)
+
+    @property
+    def laws(self) -> dict[str, Law]:
+        """All laws of the plan by name."""
+        used = [*(cost.law for cost in self.costs), *(p.law for p in self.planners if p.law is not None)]
+        return {law.name: law for law in used}
 
     def refitted(self, rows: PlanRows, seed: int) -> LawPlan:
         """The same rules with the same weights, on laws and cuts of other development rows: nothing is chosen again."""
-        seen, used = PlanProblem(self.problem), [*self.laws, *(p.law for p in self.planners if p.law is not None)]
-        laws = {name: fit_law(name, rows, seed) for name in {law.name for law in used}}
+        seen, laws = PlanProblem(self.problem), {name: fit_law(name, rows, seed) for name in self.laws}
         planners = [
             fit_planner(seen, old.rule, old.law and laws[old.law.name], rows.X, rows.centers, rows.values)
             for old in self.planners
         ]
-        return replace(self, planners=tuple(planners), laws=tuple(laws[law.name] for law in self.laws))
+        costs = tuple(PlannedCost(laws[cost.law.name], cost.by) for cost in self.costs)
+        return replace(self, planners=tuple(planners), costs=costs)
 
     def state(self) -> Mapping[str, Any]:
         """Numbers, texts and arrays from which `plan_from` makes the same plan."""
-        laws = {law.name: law for law in [*self.laws, *(p.law for p in self.planners if p.law is not None)]}
         return {
-            "level": self.level,
             "report": self.report.state(),
-            "laws": [law.state() for law in laws.values()],
+            "laws": [law.state() for law in self.laws.values()],
             "planners": [
                 {
                     "law": planner.rule.law,
@@ -106,28 +110,41 @@ class LawPlan:
                 }
                 for weight, planner in zip(self.weights, self.planners, strict=True)
             ],
-            "planned_by": [{"law": law.name, "weight": w} for w, law in zip(self.law_weights, self.laws, strict=True)],
+            "planned_by": [
+                {"law": cost.law.name, "weight": weight, "levels": list(cost.by.levels), "price": cost.by.price}
+                for weight, cost in zip(self.cost_weights, self.costs, strict=True)
+            ],
         }
 
 
 def plan_from(problem: DecisionProblem, state: Mapping[str, Any]) -> LawPlan:
     """The plan of this problem with this state; a ValueError where no fit can have made it."""
-    if max(len(state["laws"]), len(state["planned_by"])) > len(LAWS) or len(state["planners"]) > _MOST_RULES:
-        raise ValueError(f"A plan has at most {len(LAWS)} laws and {_MOST_RULES} rules.")
+    if len(state["laws"]) > len(LAWS) or max(len(state["planners"]), len(state["planned_by"])) > _MOST_RULES:
+        raise ValueError(f"A plan has at most {len(LAWS)} laws, and {_MOST_RULES} rules and ways to plan its cost.")
     laws = {one["name"]: law_from(one, problem.n_outcomes) for one in state["laws"]}
     seen, n_values = PlanProblem(problem), sum(int(np.prod(each.shape)) for each in problem.parameters)
     shape = problem.n_decisions, problem.n_outcomes + n_values
     planners = [_planner(seen, one, laws, shape) for one in state["planners"]]
     weights, by_law = ([float(one["weight"]) for one in state[name]] for name in ("planners", "planned_by"))
-    level = float(state["level"])
     if seen.is_integer and len(planners) > 1:
         raise ValueError("A plan of whole decisions has one rule: a mean of whole decisions is not whole.")
-    if not all(np.isclose(sum(w), 1.0) and min(w) > 0 for w in (weights, by_law)) or not 0 < level < 1:
-        raise ValueError("The weights of a plan must be positive with sum 1, and its level lie between 0 and 1.")
-    kept = tuple(laws[one["law"]] for one in state["planned_by"])
-    if any(law.name not in PLANNED_BY for law in kept):
+    if not all(np.isclose(sum(w), 1.0) and min(w) > 0 for w in (weights, by_law)):
+        raise ValueError("The weights of a plan must be positive with sum 1.")
+    costs = tuple(_planned_cost(one, laws, state.get("level")) for one in state["planned_by"])
+    return LawPlan(problem, tuple(planners), tuple(weights), costs, tuple(by_law), report_from(state["report"]))
+
+
+def _planned_cost(state: Mapping[str, Any], laws: Mapping[str, Law], level: Any) -> PlannedCost:
+    """What plans the cost; a file of an early 0.2.0 has one level for all of them."""
+    levels, price = tuple(float(t) for t in state.get("levels", [level])), float(state.get("price", 0.0))
+    if state["law"] not in PLANNED_BY:
         raise ValueError(f"The cost of a plan must be planned by one of these laws: {', '.join(PLANNED_BY)}.")
-    return LawPlan(problem, tuple(planners), tuple(weights), kept, tuple(by_law), level, report_from(state["report"]))
+    is_growing = list(levels) == sorted(set(levels)) and all(0 < level < 1 for level in levels)
+    if not 0 < len(levels) <= _MOST_LEVELS or not is_growing:
+        raise ValueError(f"A planned cost must have 1 to {_MOST_LEVELS} growing levels between 0 and 1.")
+    if not 0 <= price < np.inf or (len(levels) > 1 and state["law"] == PLANNED_BY[-1]):
+        raise ValueError("Levels are shared out at a price from 0 upwards, and not by a law of weighted residuals.")
+    return PlannedCost(laws[state["law"]], PlannedBy(state["law"], levels, price))
 
 
 def _planner(seen: PlanProblem, state: Mapping[str, Any], laws: Mapping[str, Law], shape: tuple[int, int]) -> Planner:
@@ -158,25 +175,6 @@ def _planner(seen: PlanProblem, state: Mapping[str, Any], laws: Mapping[str, Law
 def _are_terms(seen: PlanProblem, term: Indices) -> bool:
     """Whether these are numbers of terms of the cost: the base, and one for each group of pieces."""
     return seen.joint is not None and term.min() >= 0 and int(term.max()) <= len(seen.joint.groups)
-
-
-def costs_under(
-    problem: DecisionProblem,
-    laws: tuple[Law, ...],
-    weights: tuple[float, ...],
-    level: float,
-    z: Array,
-    features: Any,
-    centers: Array,
-    values: Array,
-) -> tuple[Array, Array]:
-    """Planned and expected costs (N,) of decisions under some laws; NaN where there is no decision."""
-    v, expected = np.full(len(z), 0.0), np.full(len(z), 0.0)
-    seen = PlanProblem(problem)
-    for weight, law in zip(weights, laws, strict=True):
-        quantile, mean = planned_cost(seen, law, level, z, features, centers, values)
-        v, expected = v + weight * quantile, expected + weight * mean
-    return v, expected
 
 
 def _planned(z: Array, v: Array, expected: Array, is_best: Mask) -> Planned:
@@ -211,7 +209,7 @@ def fit_plan(
     contest = Contest(seen, rows if judged_on is None else judged_on, candidates(seen, alpha), level, seed)
     draws = resampled(len(contest.judged[0][0].realised), seed)
     entries = [choose_planned_by(one, alpha, draws) for one in contest.judged]
-    contest.weigh(winners(entries, alpha, caution, draws))
+    contest.look_closer(winners(entries, alpha, caution, draws), alpha)
     entries = [choose_planned_by(one, alpha, draws) for one in contest.judged]
     wins = winners(entries, alpha, caution, draws)
     if seen.is_integer or not np.isfinite([entry.bound(alpha) for entry in entries]).all():
@@ -221,37 +219,34 @@ def fit_plan(
     total = sum(chosen.values())
     report = PlanReport(
         tuple(
-            Entry(str(e.rule), e.planned_by, e.bound(alpha), e.cost(), chosen.get(k, 0) / total)
+            Entry(str(e.rule), str(e.planned_by), e.bound(alpha), e.cost(), chosen.get(k, 0) / total)
             for k, e in enumerate(entries)
         ),
         alpha,
         caution,
         len(entries[0].realised),
     )
-    return _frozen(seen, rows, {entries[k]: n / total for k, n in chosen.items()}, level, seed, report)
+    return _frozen(seen, rows, {entries[k]: n / total for k, n in chosen.items()}, seed, report)
 
 
-def _frozen(
-    seen: PlanProblem, rows: PlanRows, chosen: dict[Judged, float], level: float, seed: int, report: PlanReport
-) -> LawPlan:
+def _frozen(seen: PlanProblem, rows: PlanRows, chosen: dict[Judged, float], seed: int, report: PlanReport) -> LawPlan:
     """The chosen rules with laws and cuts from all rows."""
-    names = {entry.rule.law for entry in chosen} | {entry.planned_by for entry in chosen}
+    names = {entry.rule.law for entry in chosen} | {entry.planned_by.law for entry in chosen}
     laws = {name: fit_law(name, rows, seed) for name in LAWS if name in names}
     planners = [
         fit_planner(seen, e.rule, None if e.rule.law is None else laws[e.rule.law], rows.X, rows.centers, rows.values)
         for e in chosen
     ]
-    by_law = {
-        name: sum(w for e, w in chosen.items() if e.planned_by == name)
-        for name in LAWS
-        if any(e.planned_by == name for e in chosen)
-    }
-    return LawPlan(
-        seen.problem,
-        tuple(planners),
-        tuple(chosen.values()),
-        tuple(laws[name] for name in by_law),
-        tuple(by_law.values()),
-        level,
-        report,
-    )
+    shares = _merged([(entry.planned_by, share) for entry, share in chosen.items()])
+    costs = tuple(PlannedCost(laws[by.law], by) for by in shares)
+    return LawPlan(seen.problem, tuple(planners), tuple(chosen.values()), costs, tuple(shares.values()), report)
+
+
+def _merged(planned: list[tuple[PlannedBy, float]]) -> dict[PlannedBy, float]:
+    """Ways to plan the cost with their shares: those that differ in their price alone have one, the mean of theirs."""
+    shares: dict[PlannedBy, float] = {}
+    for law, levels in sorted({(by.law, by.levels) for by, _ in planned}):
+        own = [(by.price, share) for by, share in planned if (by.law, by.levels) == (law, levels)]
+        total = sum(share for _, share in own)
+        shares[PlannedBy(law, levels, sum(price * share for price, share in own) / total)] = total
+    return shares

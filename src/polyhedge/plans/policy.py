@@ -13,9 +13,10 @@ from sklearn.frozen import FrozenEstimator
 
 from polyhedge._validation import Array, Mask
 from polyhedge.data import take_rows
-from polyhedge.plans.contest import PLANNED_BY, Judged, choose_planned_by, planned_cost, planned_level, resampled
+from polyhedge.plans.contest import PLANNED_BY, Judged, choose_planned_by, resampled
 from polyhedge.plans.costs import PlanProblem
 from polyhedge.plans.laws import Law, PlanRows, fit_law
+from polyhedge.plans.levels import PlannedBy, planned_cost, planned_level
 from polyhedge.plans.report import Entry, PlanReport
 from polyhedge.plans.rules import Rule
 from polyhedge.problems import DecisionProblem
@@ -89,8 +90,8 @@ def fit_policy(
     realised = seen.evaluate(z, rows.outcomes, rows.values)
     judged = _judged(seen, rows, z, realised, level, seed)
     best = choose_planned_by(judged, alpha, resampled(len(judged[0].realised), seed))
-    entry = Entry("your own policy", best.planned_by, best.bound(alpha), best.cost(), 1.0)
-    law = fit_law(best.planned_by, rows, seed)
+    entry = Entry("your own policy", str(best.planned_by), best.bound(alpha), best.cost(), 1.0)
+    law = fit_law(best.planned_by.law, rows, seed)
     return PolicyPlan(problem, decide, law, level, PlanReport((entry,), alpha, 1.0, len(rows)))
 
 
@@ -102,7 +103,7 @@ def _judged(seen: PlanProblem, rows: PlanRows, z: Array, realised: Array, level:
         for own, rest in rows.folds():
             law, at = fit_law(name, rows.take(rest), seed), rows.take(own)
             v[own] = planned_cost(seen, law, level, z[own], at.X, at.centers, at.values)[0]
-        found.append(Judged(Rule(), name, v, realised))
+        found.append(Judged(Rule(), PlannedBy(name, (level,)), v, realised))
     return found
 
 

@@ -22,7 +22,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from polyhedge._validation import Array, Indices
-from polyhedge.plans.leaf_weights import weighted_quantile
+from polyhedge.plans.leaf_weights import weighted_quantiles
 from polyhedge.problems.pieces import SumOfMaxima
 
 # Costs nearer to each other than this share of their spread, or of what they are sums of, are the same: best decisions
@@ -115,10 +115,18 @@ class Cuts:
 
 @dataclass(frozen=True, eq=False)
 class JointCost:
-    """The part of the cost that mixes decision and outcome, over all points (n, d) of a law."""
+    """The part of the cost that mixes decision and outcome, over all points (n, d) of a law.
+
+    Attributes
+    ----------
+    total, points : its pieces, and the points.
+    tails_by_term : whether the tail of a sum is taken for the sum of its terms' tails, as if the worst came to all
+        terms at once. That is more careful, and a term's tail is known by a few cuts, which the tail of a sum is not.
+    """
 
     total: SumOfMaxima
     points: Array
+    tails_by_term: bool = False
 
     @cached_property
     def matrices(self) -> Array:
@@ -178,10 +186,10 @@ class JointCost:
         step = max(_BLOCK // len(self.points), 1)
         return [slice(k, k + step) for k in range(0, n_rows, step)]
 
-    def quantile(
-        self, z: Array, centers: Array, scales: Array, level: float, weights: sp.csr_array | None = None
+    def quantiles(
+        self, z: Array, centers: Array, scales: Array, levels: Sequence[float], weights: sp.csr_array | None = None
     ) -> tuple[Array, Array]:
-        """The quantile of this level (N,) of the costs of each row, an order statistic, and their mean (N,).
+        """The quantiles of these levels (N, T) of the costs of each row, order statistics, and their mean (N,).
 
         Points are equally likely, or have weights (N, n).
 
@@ -189,36 +197,37 @@ class JointCost:
         once, however many rows share it.
         """
         if weights is not None:
-            return self._weighted_quantile(z, centers, scales, level, weights)
+            return self._weighted_quantiles(z, centers, scales, levels, weights)
         if self.total.groups:
-            return self._quantile(z, centers, scales, level)
+            return self._quantiles(z, centers, scales, levels)
         first, own = _shared(z)
         nowhere, evenly = np.zeros((len(first), centers.shape[1])), np.ones(len(first))
         v, w = self.sides(z[first], nowhere)
-        quantile, mean = (part - w[:, 0] for part in self._quantile(z[first], nowhere, evenly, level))
+        quantiles, mean = self._quantiles(z[first], nowhere, evenly, levels)
+        quantiles, mean = quantiles - w[:, :1], mean - w[:, 0]
         heights = w[own, 0]
         for j in range(centers.shape[1]):
             heights = heights + v[own, 0, j] * centers[:, j]
-        return heights + scales * quantile[own], heights + scales * mean[own]
+        return heights[:, None] + scales[:, None] * quantiles[own], heights + scales * mean[own]
 
-    def _quantile(self, z: Array, centers: Array, scales: Array, level: float) -> tuple[Array, Array]:
-        rank = int(np.clip(np.ceil(level * len(self.points) - 1e-9), 1, len(self.points))) - 1
-        quantile, mean = np.empty(len(z)), np.empty(len(z))
+    def _quantiles(self, z: Array, centers: Array, scales: Array, levels: Sequence[float]) -> tuple[Array, Array]:
+        ranks = ranks_of(levels, len(self.points))
+        quantiles, mean = np.empty((len(z), len(ranks))), np.empty(len(z))
         for part in self.blocks(len(z)):
             costs = self.samples(z[part], centers[part], scales[part])
             mean[part] = costs.mean(axis=1)
-            costs.partition(rank, axis=1)
-            quantile[part] = costs[:, rank]
-        return quantile, mean
+            costs.partition(ranks, axis=1)
+            quantiles[part] = costs[:, ranks]
+        return quantiles, mean
 
-    def _weighted_quantile(
-        self, z: Array, centers: Array, scales: Array, level: float, weights: sp.csr_array
+    def _weighted_quantiles(
+        self, z: Array, centers: Array, scales: Array, levels: Sequence[float], weights: sp.csr_array
     ) -> tuple[Array, Array]:
-        quantile, mean = np.empty(len(z)), np.empty(len(z))
+        quantiles, mean = np.empty((len(z), len(levels))), np.empty(len(z))
         for part in self.blocks(len(z)):
             costs, own = self.samples(z[part], centers[part], scales[part]), weights[part].toarray()
-            quantile[part], mean[part] = weighted_quantile(costs, own, level), (own * costs).sum(axis=1)
-        return quantile, mean
+            quantiles[part], mean[part] = weighted_quantiles(costs, own, levels), (own * costs).sum(axis=1)
+        return quantiles, mean
 
     def cuts(self, z: Array, centers: Array, scales: Array, risk: Risk) -> list[tuple[Array, Cuts]]:
         """The terms of the risk (N,) of the joint cost at each row, and for each term the cut that each row gives."""
@@ -245,11 +254,15 @@ class JointCost:
         spread = np.asarray(costs.std(axis=1))
         same = self._same(z, centers, scales, spread)
         tops = [_first_on_top(own, same) for own in pieces]
-        if risk.is_mean:
+        if risk.is_mean or self.tails_by_term:
             even = np.full((1, len(self.points)), 1 / len(self.points))
+            each = [even if risk.is_mean else risk.weights(high, same) for high in highs]
             return [
-                (high.mean(axis=1), self._cut(group, arg, even, term))
-                for term, (group, high, arg) in enumerate(zip(self.groups, highs, tops, strict=True))
+                (
+                    high.mean(axis=1) if risk.is_mean else (weights * high).sum(axis=1),
+                    self._cut(group, arg, weights, term),
+                )
+                for term, (group, high, arg, weights) in enumerate(zip(self.groups, highs, tops, each, strict=True))
             ], spread
         weights = risk.weights(costs, same)
         cuts = [self._cut(group, arg, weights, 0) for group, arg in zip(self.groups, tops, strict=True)]
@@ -271,6 +284,11 @@ class JointCost:
             B += (share @ self.points) @ M[piece, :, 1:].T
             C += W[:, None, None] * M[piece, :, 1:]
         return Cuts(A, B, C, np.full(n, term))
+
+
+def ranks_of(levels: Sequence[float], n: int) -> list[int]:
+    """Where the quantiles of these levels stand among n sorted costs, counted from 0."""
+    return [int(np.clip(np.ceil(level * n - 1e-9), 1, n)) - 1 for level in levels]
 
 
 def _first_on_top(pieces: Sequence[Array], same: Array) -> Any:

@@ -20,7 +20,7 @@ from polyhedge._validation import Array, Indices, Mask
 from polyhedge.data import take_rows
 from polyhedge.plans.corners import Corners
 from polyhedge.plans.costs import PlanProblem
-from polyhedge.plans.laws import Law, PlacedLaw
+from polyhedge.plans.laws import Law, PlacedLaw, padded
 from polyhedge.plans.line import least_on_segment
 from polyhedge.plans.programs import corners_of, least_by_programs
 from polyhedge.plans.risk import Cuts, JointCost, Risk
@@ -141,7 +141,7 @@ def fit_planner(
         return Planner(problem, rule, law, None)
     d = centers.shape[1] + values.shape[1]
     points = np.zeros((1, d)) if law is None else padded(law.points, values.shape[1])
-    cost = JointCost(problem.joint, points)
+    cost = JointCost(problem.joint, points, tails_by_term=problem.segment is None)
     few = _ROWS_ON_SEGMENT if problem.segment is not None else _ROWS
     if problem.segment is None and (is_judged or problem.problem.parameters):
         few = _ROWS_IF_COSTLY
@@ -217,11 +217,6 @@ def _far(cost: JointCost, z: Array, context: Array, deviation: Array) -> Array:
 def _contexts(law: Law | None, X: Any, centers: Array, values: Array) -> tuple[Array, Array]:
     moved, scales = (centers, np.ones(len(centers))) if law is None else law.at(X, centers)
     return np.hstack([moved, values]), scales
-
-
-def padded(points: Array, n_values: int) -> Array:
-    """Parameters are known: no residual moves them."""
-    return np.hstack([points, np.zeros((len(points), n_values))])
 
 
 def distinct_cuts(cuts: Cuts) -> Cuts:

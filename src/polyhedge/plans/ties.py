@@ -118,7 +118,7 @@ class LeastMean:
     def mean_costs(self, placed: PlacedSet, z: Array) -> Array:
         """Mean costs (N,) of decisions (N, p) over the residuals around the predictions."""
         contexts, values = _contexts(placed)
-        mean = self._cost.quantile(z, contexts, placed.scales, 0.5)[1]
+        mean = self._cost.quantiles(z, contexts, placed.scales, (0.5,))[1]
         return mean + self._seen.alone(z, values)
 
     def _spreads(self, tied: _Tied) -> Array:

@@ -16,9 +16,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from polyhedge._validation import Array
-from polyhedge.plans.contest import planned_cost
 from polyhedge.plans.costs import PlanProblem
 from polyhedge.plans.laws import fit_law
+from polyhedge.plans.levels import planned_cost
 from polyhedge.plans.risk import Risk
 from polyhedge.plans.rules import Planner, Rule, fit_planner
 from polyhedge.problems import DecisionProblem

@@ -73,8 +73,8 @@ def plan_rows(instance: PlanInstance) -> tuple[Array, Array]:
     """Decisions (N, p) and planned costs (N,) of all rows: what is timed."""
     contexts, spreads, nothing = instance.rows[:, :-1], instance.rows[:, -1], np.zeros((len(instance.rows), 0))
     z = instance.planner.at(PlacedLaw(contexts, spreads), nothing)
-    v, _ = instance.cost.quantile(z, contexts, spreads, PLANNED_LEVEL)
-    return z, v + instance.planner.problem.alone(z, nothing)
+    v, _ = instance.cost.quantiles(z, contexts, spreads, (PLANNED_LEVEL,))
+    return z, v[:, 0] + instance.planner.problem.alone(z, nothing)
 
 
 def risks(instance: PlanInstance, z: Array) -> Array:
