@@ -45,13 +45,17 @@ _LOG = logging.getLogger(__name__)
 def candidates(problem: PlanProblem, alpha: float) -> list[Rule]:
     """Rules from simple to complex.
 
+    Tails of a sum of several maxima are left out where decisions do not lie on a segment and the cost does not fall
+    apart into a term a decision: such a tail does not split, so that cuts found at some rows say little at others.
     Where every row needs a program made for it alone, the most careful tail is left out for the sake of time. Weighted
-    residuals plan where the cost falls apart: elsewhere every row would need all of them in a program. Where
-    nothing couples its terms either, outcomes have laws of their own: a quantile model each.
+    residuals plan where the cost falls apart: elsewhere every row would need all of them in a program. Where nothing
+    couples its terms either, outcomes have laws of their own: a quantile model each.
     """
     if problem.joint is None:
         return [Rule(), Rule("corrected")]
     tails = sorted({0.5, 0.7, round(1 - alpha, 12)} | ({0.9} if alpha < 0.1 else set()))
+    if len(problem.joint.groups) > 1 and problem.segment is None and problem.separable is None:
+        tails = []
     if problem.is_costly and problem.joint.groups:
         tails = tails[:2]
     even = [Rule(law, Risk(level)) for law in EVEN_LAWS for level in (0.0, *tails)]

@@ -18,6 +18,7 @@ from polyhedge.problems.parameters import layout_of
 from polyhedge.problems.pieces import SumOfMaxima
 from polyhedge.problems.quadratic import QuadraticCost, quadratic_cost
 from polyhedge.problems.segment import decision_segment, quadratic_base
+from polyhedge.robust.nominal import best_knowing
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,6 +64,24 @@ class PlanProblem:
         if self.joint is None or self.problem.parameters:
             return None
         return quadratic_cost(self.problem.feasible)
+
+    @cached_property
+    def _usual(self) -> dict[bytes, Array]:
+        return {}
+
+    def usual_decision(self, context: Array) -> Array:
+        """The best decision (p,) at one context, not whole where that takes a search; zeros where there is none.
+
+        It is kept: rules of one law ask for the same.
+        """
+        key = context.tobytes()
+        if key not in self._usual:
+            problem, d = self.problem, self.problem.n_outcomes
+            if self.is_integer and not problem.parameters:
+                problem = problem.relaxed()
+            z = best_knowing(problem, context[None, :d], context[None, d:])[0][0]
+            self._usual[key] = z if np.isfinite(z).all() else np.zeros(len(z))
+        return self._usual[key]
 
     def alone(self, z: Array, values: Array) -> Array:
         """g_0 (N,): the cost of each decision (N, p) that no outcome enters, each row by itself; NaN without one."""

@@ -115,18 +115,10 @@ class Cuts:
 
 @dataclass(frozen=True, eq=False)
 class JointCost:
-    """The part of the cost that mixes decision and outcome, over all points (n, d) of a law.
-
-    Attributes
-    ----------
-    total, points : its pieces, and the points.
-    tails_by_term : whether the tail of a sum is taken for the sum of its terms' tails, as if the worst came to all
-        terms at once. That is more careful, and a term's tail is known by a few cuts, which the tail of a sum is not.
-    """
+    """The part of the cost that mixes decision and outcome, over all points (n, d) of a law."""
 
     total: SumOfMaxima
     points: Array
-    tails_by_term: bool = False
 
     @cached_property
     def matrices(self) -> Array:
@@ -254,15 +246,11 @@ class JointCost:
         spread = np.asarray(costs.std(axis=1))
         same = self._same(z, centers, scales, spread)
         tops = [_first_on_top(own, same) for own in pieces]
-        if risk.is_mean or self.tails_by_term:
+        if risk.is_mean:
             even = np.full((1, len(self.points)), 1 / len(self.points))
-            each = [even if risk.is_mean else risk.weights(high, same) for high in highs]
             return [
-                (
-                    high.mean(axis=1) if risk.is_mean else (weights * high).sum(axis=1),
-                    self._cut(group, arg, weights, term),
-                )
-                for term, (group, high, arg, weights) in enumerate(zip(self.groups, highs, tops, each, strict=True))
+                (high.mean(axis=1), self._cut(group, arg, even, term))
+                for term, (group, high, arg) in enumerate(zip(self.groups, highs, tops, strict=True))
             ], spread
         weights = risk.weights(costs, same)
         cuts = [self._cut(group, arg, weights, 0) for group, arg in zip(self.groups, tops, strict=True)]

@@ -141,7 +141,7 @@ def fit_planner(
         return Planner(problem, rule, law, None)
     d = centers.shape[1] + values.shape[1]
     points = np.zeros((1, d)) if law is None else padded(law.points, values.shape[1])
-    cost = JointCost(problem.joint, points, tails_by_term=problem.segment is None)
+    cost = JointCost(problem.joint, points)
     few = _ROWS_ON_SEGMENT if problem.segment is not None else _ROWS
     if problem.segment is None and (is_judged or problem.problem.parameters):
         few = _ROWS_IF_COSTLY
@@ -182,21 +182,12 @@ def first_cuts(problem: PlanProblem, cost: JointCost, risk: Risk, contexts: Arra
     Usual is the best decision at a usual context: nothing here depends on where outcomes and decisions have their zero.
     """
     p, usual = problem.problem.n_decisions, np.median(contexts, axis=0)
-    z0 = _usual_decision(problem, usual)
+    z0 = problem.usual_decision(usual)
     z = np.vstack([np.zeros((1, p)), np.ones((1, p)), -np.ones((1, p)), np.eye(p), -np.eye(p)])
     deviation = np.abs(contexts - usual).max(axis=0) + np.median(scales) * np.abs(cost.points).max(axis=0)
     z = z0 + z * _far(cost, z0, usual, deviation)
     middle, scale = np.tile(usual, (len(z), 1)), np.full(len(z), np.median(scales))
     return distinct_cuts(Cuts.joined([cuts for _, cuts in cost.cuts(z, middle, scale, risk)]))
-
-
-def _usual_decision(problem: PlanProblem, context: Array) -> Array:
-    """The best decision (p,) at one context, not whole where that takes a search; zeros where there is none."""
-    decision_problem, d = problem.problem, problem.problem.n_outcomes
-    if problem.is_integer and not decision_problem.parameters:
-        decision_problem = decision_problem.relaxed()
-    z = best_knowing(decision_problem, context[None, :d], context[None, d:])[0][0]
-    return z if np.isfinite(z).all() else np.zeros(len(z))
 
 
 def _far(cost: JointCost, z: Array, context: Array, deviation: Array) -> Array:
