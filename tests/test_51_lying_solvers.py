@@ -214,6 +214,20 @@ QUICK = [(route, "highs" if route == "batch" else "both") for route in sorted(RO
 REST = [(route, who) for route in sorted(ROUTES) for who in ("highs", "clarabel", "both") if (route, who) not in QUICK]
 
 
+def _short(answer: SimpleNamespace) -> None:
+    answer.x = answer.x[:-1]
+
+
+@pytest.mark.parametrize("route", ["quadratic", "conic", "counterpart", "integers"])
+def test_an_answer_with_too_few_numbers_is_no_answer(route: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    make, run = ROUTES[route]
+    problem = make()
+    problem.pieces, problem.feasible, problem.support_rows  # noqa: B018 (compiled while solvers are honest)
+    monkeypatch.setitem(LIES, "short", _short)
+    with lying(monkeypatch, "both", "short"):
+        assert set(run(problem).status) == {ph.Status.FAILED}
+
+
 @pytest.mark.parametrize(("route", "who"), [*QUICK, *(pytest.param(*case, marks=pytest.mark.slow) for case in REST)])
 def test_what_a_lying_solver_says_is_never_a_wrong_bound_called_optimal(
     route: str, who: str, monkeypatch: pytest.MonkeyPatch

@@ -13,7 +13,7 @@ from polyhedge.problems import DecisionProblem, newsvendor, simplex_linear
 from polyhedge.robust import Counterpart, sharp_vertices
 from polyhedge.robust.sharp_programs import sharp_programs
 from polyhedge.robust.sharp_vertices import SharpVertices
-from polyhedge.robust.support import maximise
+from polyhedge.robust.support import SupportCertificate, maximise
 from polyhedge.sets import Polyhedron
 
 
@@ -175,3 +175,13 @@ def test_bases_of_a_solver_are_taken_over_in_every_unit_of_the_decision(unit: fl
     assert as_usual.any()
     assert is_sharp.tolist() == as_usual.tolist()
     assert values[is_sharp].tolist() == usual[is_sharp].tolist()
+
+
+def test_parallel_facets_that_share_a_multiplier_are_left_to_the_solver(monkeypatch):
+    W, q, directions = np.array([[1.0, 0.0], [1.0, 0.0]]), np.ones(2), np.array([[2.0, 0.0]])
+    # What an interior-point solver answers: both facets hold the maximum, each by half.
+    shared = SupportCertificate(np.array([2.0]), np.array([[1.0, 0.0]]), np.array([[1.0, 1.0]]), 2)
+    monkeypatch.setattr(sharp_vertices, "maximise", lambda form, directions: shared)
+    supports = SharpVertices(directions)
+    assert supports(W, q) is shared
+    assert supports(W, q) is shared

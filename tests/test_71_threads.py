@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import polyhedge as ph
+from polyhedge import following
 from polyhedge.calibration import Marginal
 from polyhedge.problems import DecisionProblem, newsvendor, simplex_linear, simplex_quadratic
 from polyhedge.problems.stored import problem_from_state, problem_to_state
@@ -178,3 +179,27 @@ def test_radii_of_a_set_that_was_refreshed_meanwhile_are_dropped():
         decider.recalibrate(*_rows(1, 120))
     assert len(decider.calibrations_) == 2
     assert decider.evaluate(X, 10 * Y).coverage > 0.7
+
+
+@pytest.mark.parametrize("change", ["fit", "refresh", "recalibrate"])
+@pytest.mark.parametrize("keys", [None, [f"row {i}" for i in range(20)]])
+def test_outcomes_counted_meanwhile_do_not_bring_an_old_model_back(monkeypatch, change, keys):
+    (X, Y), learner = _rows(0, 120), Given(Box([1.0, 1.0]).as_polyhedron())
+    decider = ph.RobustDecider(KINDS["affine"](), alpha=0.2, learner=learner, random_state=0).fit(X, Y)
+    newer, counted = _rows(1, 120), following.followed
+
+    def counted_late(*arguments):  # as a thread would that is overtaken between reading the model and counting
+        monkeypatch.setattr(following, "followed", counted)
+        with ThreadPoolExecutor(1) as other:
+            other.submit(getattr(decider, change), *newer).result()
+        return counted(*arguments)
+
+    monkeypatch.setattr(following, "followed", counted_late)
+    with pytest.raises(RuntimeError, match=r"by another thread while outcomes were counted.*Update once more"):
+        decider.update(*_rows(2, 20), keys=keys)
+    expected = ph.RobustDecider(KINDS["affine"](), alpha=0.2, learner=learner, random_state=0).fit(X, Y)
+    getattr(expected, change)(*newer)
+    assert decider.radius_ == expected.radius_
+    assert len(decider.calibrations_) == len(expected.calibrations_)
+    assert not hasattr(decider, "followed_")
+    assert len(decider.update(*_rows(2, 20), keys=keys).missed) == 20

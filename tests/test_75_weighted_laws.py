@@ -149,7 +149,16 @@ HOSTILE = {
     "leaves in fractions": (lambda s: s["weights"][0].update(leaves=s["weights"][0]["leaves"] * 1.0), "leaf of each"),
     "leaves that are not there": (lambda s: s["weights"][0].update(leaves=s["weights"][0]["leaves"] + 10**6), "exist"),
     "one leaf for all": (lambda s: s["weights"][0].update(leaves=0 * s["weights"][0]["leaves"]), "without one"),
+    "a way that ends before a leaf": (lambda s: s["weights"][0]["forest"].update(depth=0), "lead every row to a leaf"),
+    "a way in a circle": (lambda s: in_a_circle(s["weights"][0]["forest"]), "lead every row to a leaf"),
 }
+
+
+def in_a_circle(forest):
+    """The first inner node below the root leads back to the root; every leaf is still one."""
+    inner = np.flatnonzero((forest["left"] != np.arange(len(forest["left"]))) & (forest["left"] > 1))
+    forest["left"] = forest["left"].copy()
+    forest["left"][inner[0]] = 0
 
 
 @pytest.mark.parametrize("name", HOSTILE)

@@ -575,3 +575,14 @@ def test_a_file_does_not_choose_how_many_processes_and_threads_its_predictor_sta
     twin = from_record(to_record(model))
     assert twin[0].n_jobs is None
     assert twin[1].n_jobs == os.cpu_count()
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes with names")
+def test_what_has_no_end_is_refused_without_being_read(path):
+    os.mkfifo(path)
+    for endless in (path, Path("/dev/zero")):
+        for look in (ph.load, ph.inspect_model):
+            with pytest.raises(ph.ModelFileError, match=r"is a pipe or a device\. Copy what it holds to a file"):
+                look(endless)
+    with Path("/dev/zero").open("rb") as stream, pytest.raises(ph.ModelFileError, match="not a whole polyhedge model"):
+        unpack(stream)

@@ -153,6 +153,25 @@ def test_the_wrong_half_of_a_key_is_an_error_that_says_so(decider, keys, path):
         ph.load(path, verify=keys / "nobody.pub")
 
 
+def test_a_key_may_be_a_text_and_no_error_quotes_it(decider, keys, path):
+    private, public = ((keys / name).read_text() for name in ("team", "team.pub"))
+    decider.save(path, sign=f"\n{private}\n")
+    assert ph.load(path, verify=[f"{public}\n\n"]).radius_ == decider.radius_
+    halves = private.splitlines()
+    for spoiled in (halves[0], "\n".join(halves[:2]), private.replace("PRIVATE", "STRANGE")):
+        with pytest.raises(ValueError, match="sign must be a private key") as raised:
+            decider.save(path, sign=spoiled)
+        assert halves[1] not in str(raised.value)
+
+
+@pytest.mark.parametrize("verify", [[], (), False, 7])
+def test_no_key_at_all_verifies_nothing(decider, keys, path, verify):
+    for sign in (keys / "team", None):
+        decider.save(path, sign=sign)
+        with pytest.raises(ValueError, match="verify must be a public key, a list of them, or None, got"):
+            ph.load(path, verify=verify)
+
+
 def test_inspecting_says_who_can_have_made_the_file(decider, keys, path):
     decider.save(path)
     assert "author     anybody: the file is not signed" in str(ph.inspect_model(path))

@@ -25,7 +25,7 @@ from polyhedge.data.splits import IndexArray
 from polyhedge.deciding import Decides
 from polyhedge.doubting import row_hashes
 from polyhedge.fitted import Telling
-from polyhedge.following import FollowsOutcomes
+from polyhedge.following import EXCHANGE, FollowsOutcomes
 from polyhedge.learners import Auto, Learner, Samples, learn_with_spread
 from polyhedge.model import Record, calibrated_radii, fitted_model
 from polyhedge.plans import LeastMean
@@ -319,8 +319,11 @@ class RobustDecider(FollowsOutcomes, Refreshes, Decides, Telling, NestedSettings
         calibrator = prepared(asked, X, split, calibrate_rows, self.alpha, labels, beside, reads)
         its_own = None if beside is None else beside[calibrate_rows]
         radii = calibrated_radii(family, calibrator, *rows, self.alpha, its_labels, values[calibrate_rows], its_own)
-        self.model_, self._prepared_from = fitted_model(family, record, *radii), self.calibration
-        self._doubt(self.model_, X, Y, calibrate_rows, labels, is_in_time)
+        model = fitted_model(family, record, *radii)
+        with EXCHANGE:
+            self.model_, self._prepared_from = model, self.calibration
+            self._followed_anew()
+        self._doubt(model, X, Y, calibrate_rows, labels, is_in_time)
 
     def _family(self, given: Given) -> tuple[RegionFamily, int, IndexArray, dict[str, Array]]:
         """What is learned, from how many rows, the rows that will calibrate it, and the parameters it is learned at."""

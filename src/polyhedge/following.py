@@ -30,6 +30,8 @@ from polyhedge.solvers.choice import solver_of
 
 _COUNTING = Lock()
 """Held while outcomes are counted: those of two threads must both be."""
+EXCHANGE = Lock()
+"""Held, and not for long, while a decider gets another model: what was made for the old one must not replace it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -192,7 +194,9 @@ class FollowsOutcomes:
                 log.add(names, X, Y, issued, parameters=parameters, beside=beside)
             return self.follow(log)
         with _COUNTING:
-            model = decider._fitted("update")  # another thread may have fed outcomes meanwhile
+            begun, model = model, decider._fitted("update")  # another thread may have fed outcomes meanwhile
+            if model.family is not begun.family:
+                raise _exchanged()
             if names is None:
                 decider._doubt_fed(model, X, Y)
                 return self._count(model, X, Y, issued, parameters, beside)
@@ -204,37 +208,51 @@ class FollowsOutcomes:
         """Count outcomes of those rows whose keys were not fed before."""
         known = vars(self).get("_fed_keys", frozenset())
         fresh = np.array([i for i, name in enumerate(names) if name not in known], dtype=np.int64)
-        found = self._count(
+        return self._count(
             model,
             take_rows(as_pandas(X), fresh),
             take_rows(as_pandas(Y), fresh),
             None if issued is None else issued[fresh],
             _taken(model, X, parameters, fresh),
             None if beside is None else as_values(beside)[fresh],
+            known.union(names),
         )
-        self._fed_keys = known.union(names)
-        return found
 
     def _count(
-        self, model: Model, X: Any, Y: Any, issued: Array | None, parameters: Any, beside: ArrayLike | None
+        self,
+        begun: Model,
+        X: Any,
+        Y: Any,
+        issued: Array | None,
+        parameters: Any,
+        beside: ArrayLike | None,
+        keys: frozenset[str] | None = None,
     ) -> Followed:
-        """Count outcomes of rows, all of which are new."""
-        so_far = vars(self).get("followed_") or not_followed(model)
+        """Count outcomes of rows, all of which are new; `keys` are then those of all rows that were fed."""
+        model, so_far = begun, vars(self).get("followed_") or not_followed(begun)
         if n_rows_of(X):
             with solver_of(self):
-                model, so_far = followed(model, so_far, X, Y, issued, parameters, beside)
-            self._fed_alone = True
-        self.model_, self.followed_ = model, so_far
-        return self.followed_
+                model, so_far = followed(begun, so_far, X, Y, issued, parameters, beside)
+        with EXCHANGE:
+            if vars(self).get("model_") is not begun:
+                raise _exchanged()
+            self.model_, self.followed_ = model, so_far
+            self._fed_alone = vars(self).get("_fed_alone", False) or n_rows_of(X) > 0
+            if keys is not None:
+                self._fed_keys = keys
+        return so_far
 
     def follow(self, log: Log) -> Followed:
         """Take over what a log knows: the radius after its last outcome, and what came of all bounds in it."""
         decider: Any = self
         self._check_log(log, decider._fitted("follow"))
-        self.model_, self.followed_ = log.replay()
-        self._fed_keys = frozenset(log.keys())  # should the log be left, its rows are still known
-        self._fed_alone = False
-        return self.followed_
+        with _COUNTING:
+            model, so_far = log.replay()
+            keys = frozenset(log.keys())  # should the log be left, its rows are still known
+            with EXCHANGE:
+                self._check_log(log, decider._fitted("follow"))  # another thread may have recalibrated meanwhile
+                self.model_, self.followed_, self._fed_keys, self._fed_alone = model, so_far, keys, False
+        return so_far
 
     def _check_log(self, log: Log, model: Model) -> None:
         """Raise where a log belongs to another calibration: its scores are not this decider's."""
@@ -248,6 +266,13 @@ class FollowsOutcomes:
     def _followed_anew(self) -> None:
         for name in ("followed_", "_fed_keys", "_fed", "_fed_alone"):
             vars(self).pop(name, None)
+
+
+def _exchanged() -> RuntimeError:
+    return RuntimeError(
+        "This decider was fitted, refreshed or recalibrated by another thread while outcomes were counted, so that "
+        "they were held against bounds that are no more in force, and none of them was counted. Update once more."
+    )
 
 
 def _as_rows(model: Model, X: Any, Y: Any, keys: Any) -> tuple[Any, Any, Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from threading import Lock
 from typing import Any, Self
 
 import numpy as np
@@ -20,6 +19,7 @@ from polyhedge.data import GroupSplit, Split, TimeSplit, as_indices, take_rows
 from polyhedge.data.ordered import clock_for, in_order, in_time
 from polyhedge.data.partition import halve_rows
 from polyhedge.doubting import row_hashes, seen_rows
+from polyhedge.following import EXCHANGE
 from polyhedge.model import Model, calibrated_radii
 from polyhedge.plans.development import Given, refreshed_guard
 from polyhedge.predictors import Predictor, as_predictor
@@ -38,8 +38,6 @@ from polyhedge.solvers.choice import solver_of
 
 _LEAST_TO_TRAIN = 2
 """One row is left out of the fit of the other, so that there is a residual."""
-_TRAIL = Lock()
-"""Held while radii join the audit trail: two that are set at once must both be in it."""
 
 
 class Refreshes:
@@ -110,7 +108,7 @@ class Refreshes:
         given = Given(model.problem, alpha, make, features, outcomes, known, parts, labels, seeds[0])
         with solver_of(self):
             fresh = refreshed(model, given, decider._calibrator, beside, needs_values=values is not None)
-        with _TRAIL:
+        with EXCHANGE:
             self.model_ = fresh
             decider._followed_anew()
         decider.refreshed_split_ = parts
@@ -154,6 +152,11 @@ class Refreshes:
                 raise ValueError("groups cannot be given for a Dask DataFrame. Recalibrate on one row of each group.")
             if times is not None:
                 raise ValueError("times cannot be given for a Dask DataFrame, whose radius depends on no order.")
+            if beside is not None:
+                raise ValueError(
+                    "beside cannot be given for a Dask DataFrame, from which only one radius for all rows can be set. "
+                    "Leave it out, or recalibrate on rows in memory."
+                )
             with solver_of(self):
                 found = distributed_radius(model, X, list(Y), decider._calibrator, alpha, parameters)
             self._take_over(model, *found)
@@ -184,7 +187,7 @@ class Refreshes:
     def _take_over(self, scored: Model, radii: Radii, digest: str) -> None:
         """The radii of the model that scored their rows; an error where another thread has put another one there."""
         decider: Any = self
-        with _TRAIL:
+        with EXCHANGE:  # radii that are set at once must both join the audit trail
             if getattr(vars(self).get("model_"), "family", None) is not scored.family:
                 raise RuntimeError(
                     "This decider was fitted or refreshed by another thread while it was recalibrated, so that the new "

@@ -127,8 +127,9 @@ def _check_directory(stream: BinaryIO, max_bytes: int) -> int:
     size = stream.seek(0, io.SEEK_END)
     if size > max_bytes:
         raise ModelFileError(_too_large(max_bytes))
-    stream.seek(max(size - _END_OF_DIRECTORY.size - 20, 0))
-    tail = stream.read()
+    last = min(size, _END_OF_DIRECTORY.size + 20)
+    stream.seek(size - last)
+    tail = stream.read(last)  # with a limit: a device says that it is empty, and has no end
     end = _END_OF_DIRECTORY.unpack(tail[-_END_OF_DIRECTORY.size :]) if size >= _END_OF_DIRECTORY.size else (b"",) * 8
     if end[0] != b"PK\x05\x06" or end[7] != 0:
         raise ModelFileError("This is not a whole polyhedge model file. Was it cut off, or is it another file?")

@@ -155,7 +155,10 @@ class OpenedModel:
 
 def open_model(path: str | Path, max_bytes: int = MAX_BYTES, verify: Key | Sequence[Key] | None = None) -> OpenedModel:
     """The checked members of a file and its decoded description; its signature is checked before anything is read."""
-    with Path(path).open("rb") as stream:
+    path = Path(path)
+    if path.exists() and not (path.is_file() or path.is_dir()):  # opening a pipe waits until somebody writes to it
+        raise ModelFileError(f"A model must be a file, and {path} is a pipe or a device. Copy what it holds to a file.")
+    with path.open("rb") as stream:
         archive = open_archive(stream, max_bytes)
     members, signature = archive.members, read_signature(archive.signature)
     if verify is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +25,8 @@ Key = str | Path | bytes
 
 _PURPOSE = b"polyhedge model file, signature 1\n"
 """Signed with the digest, so that a signature for something else never fits."""
+_BEGINS = "-----BEGIN "
+"""How the text of every key begins."""
 # A key has some hundred bytes; whatever is longer is none.
 _MOST_BYTES = 10_000
 
@@ -162,10 +164,16 @@ def _raw_public_key(key: Key) -> bytes:
 
 
 def _as_list(keys: Key | Sequence[Key]) -> list[Key]:
-    return [keys] if isinstance(keys, (str, Path, bytes)) else list(keys)
+    one = isinstance(keys, (str, Path, bytes))
+    several: list[Any] = [keys] if one else list(keys) if isinstance(keys, Iterable) else []
+    if not several:
+        raise ValueError(f"verify must be a public key, a list of them, or None, got {keys!r}.")
+    return several
 
 
 def _read_key(key: Key, load: Any, kind: str, argument: str) -> Any:
+    if isinstance(key, str) and key.lstrip().startswith(_BEGINS):
+        key = key.encode()  # a text, and no name of a file: an error that quotes it would tell a private key
     if not isinstance(key, bytes):
         path = Path(key)
         if not path.is_file():

@@ -77,6 +77,11 @@ class Forest:
         blocks = [self._walk.leaves(block) for block in self._blocks(X, centers)]
         return np.vstack([np.zeros((0, len(self.roots)), dtype=np.int64), *blocks])
 
+    @property
+    def has_ends(self) -> bool:
+        """Whether every row surely ends in a leaf, as in trees that were grown."""
+        return self._walk.is_in_order()
+
     def _blocks(self, X: Any, centers: Array) -> Iterator[Array]:
         matrix = ready(np.hstack([numbers_of_columns(X, self.names, self.columns), centers]), self.fill)
         return (matrix[k : k + _BLOCK] for k in range(0, len(matrix), _BLOCK))

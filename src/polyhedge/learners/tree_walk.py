@@ -53,7 +53,7 @@ class TreeWalk:
             np.add(tree.apply(ranks), root, out=found[:, k])
         return found
 
-    def _is_in_order(self) -> bool:
+    def is_in_order(self) -> bool:
         """Whether every tree has its nodes in a row and children behind their parents, within `depth` of the root.
 
         The C code follows links until it comes to a leaf: only then does it surely come to one, and the same one.
@@ -74,7 +74,7 @@ class TreeWalk:
     @cached_property
     def _compiled(self) -> tuple[list[Array], list[Any]] | None:
         """Thresholds of each column and the trees on ranks among them; None where the nodes are not in order."""
-        if not self._is_in_order():
+        if not self.is_in_order():
             return None
         own = np.arange(len(self.left))
         is_inner = (self.left != own) | (self.right != own)

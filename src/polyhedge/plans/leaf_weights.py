@@ -75,6 +75,8 @@ class LeafWeights:
         is_leaf = (forest.left == np.arange(len(forest.left))) & (forest.right == forest.left)
         if leaves.min() < 0 or not np.array_equal(np.unique(leaves), np.flatnonzero(is_leaf)):
             raise ValueError("Weights of residuals must know leaves that exist, and no leaf may be without one.")
+        if not forest.has_ends:  # a row that ends elsewhere would have no weights at all
+            raise ValueError("Trees that weigh residuals must have nodes in order, and lead every row to a leaf.")
         return cls(forest, leaves)
 
 

@@ -19,7 +19,7 @@ from polyhedge.problems.decision_problem import DecisionProblem
 from polyhedge.problems.names import Source
 from polyhedge.problems.tabled import Row, Rows, TabledCost, read_cost, read_rows
 from polyhedge.problems.toml_table import Table, is_number
-from polyhedge.problems.toml_text import read_toml
+from polyhedge.problems.toml_text import MAX_BYTES, read_toml
 from polyhedge.problems.violations import each_once
 
 _GENERAL = "program"
@@ -69,7 +69,8 @@ def from_toml(path: str | Path) -> DecisionProblem:
     (('order',), 'maximum of affine functions')
     """
     path = Path(path)
-    content = path.read_bytes()
+    with path.open("rb") as stream:
+        content = stream.read(MAX_BYTES + 1)  # one more is too many, and so are all that may follow
     try:
         table = Table(read_toml(content), "")
         problem = _problem(table)

@@ -40,9 +40,7 @@ def read_toml(content: bytes) -> dict[str, Any]:
     ValueError: it is nested more than 32 levels deep. A problem file needs five: look for brackets that are not closed.
     """
     if len(content) > MAX_BYTES:
-        raise ValueError(
-            f"it has {len(content)} bytes, more than {MAX_BYTES}. Write a large problem in Python, as FILE.py:NAME."
-        )
+        raise ValueError(f"it has more than {MAX_BYTES} bytes. Write a large problem in Python, as FILE.py:NAME.")
     text = content.decode("utf-8")
     _check_depth(text)
     try:

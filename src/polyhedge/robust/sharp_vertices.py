@@ -50,9 +50,13 @@ class SharpVertices:
         meet = certificate.multipliers > 0
         if (meet.sum(axis=1) != self.directions.shape[1]).any():  # nan where there is no maximiser
             return certificate
-        self._bases = np.nonzero(meet)[1].reshape(self.directions.shape)
-        # Once more from the facets alone: a solver's last digits depend on where it began.
-        found = _Corners(W, q, self.directions, self._bases)
+        bases = np.nonzero(meet)[1].reshape(self.directions.shape)
+        try:
+            # Once more from the facets alone: a solver's last digits depend on where it began.
+            found = _Corners(W, q, self.directions, bases)
+        except np.linalg.LinAlgError:  # parallel facets share a multiplier, and meet in no point
+            return certificate
+        self._bases = bases
         return found.certificate(W, q, self.directions) if found.is_sharp(W, q, self.directions).all() else certificate
 
 

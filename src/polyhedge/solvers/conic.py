@@ -117,7 +117,7 @@ def _set_up(program: ConicProgram, time_limit: float | None, tolerance: float, *
 def _read(program: ConicProgram, found: Any, judge: Judge, form: SecondOrder) -> Solution:
     name = str(found.status)
     status = _STATUS.get(name, Status.FAILED)
-    if status.has_solution and not np.all(np.isfinite(found.x)):
+    if status.has_solution and not (len(found.x) == len(program.c) and np.all(np.isfinite(found.x))):
         status = Status.FAILED
     if not status.has_solution:
         return nothing_known(program, status, name)
