@@ -162,6 +162,8 @@ def fit_planner(
         at = PlacedLaw(contexts[own, : centers.shape[1]], scales[own])
         z = Planner(relaxed, rule, law, cuts, is_steady=False).at(at, values[own], n_jobs=1)
         own, z = own[np.isfinite(z).all(axis=1)], z[np.isfinite(z).all(axis=1)]
+        if not len(own):  # no row has a decision: its failure is told where it is decided
+            break
         lacking, is_open = lacking_cuts(cuts, cost, rule.risk, z, contexts[own], scales[own], enough), is_open & False
         is_open[own[np.unique(np.concatenate([rows for rows, _ in lacking]))]] = True
         if not is_open.any():
