@@ -1,9 +1,10 @@
-"""Planned costs whose levels are shared out over rows: least mean at their coverage, in every unit, and kept in files."""
+"""Planned costs whose levels are shared out over rows: least mean at their coverage, in every unit, kept in files."""
 
 from __future__ import annotations
 
 from itertools import product
 
+import cvxpy as cp
 import numpy as np
 import pytest
 
@@ -32,9 +33,7 @@ def test_no_other_choice_of_levels_with_as_high_a_mean_has_a_lower_mean_cost():
     all_choices = np.array(list(product(range(3), repeat=6)))
     for price in (0.5, 2.0, 8.0):
         taken = PlannedBy("scaled", levels, price).taken(quantiles)
-        mean_level = np.mean(
-            [levels[int(np.flatnonzero(row == v)[0])] for row, v in zip(quantiles, taken, strict=True)]
-        )
+        mean_level = np.take(levels, (quantiles == taken[:, None]).argmax(axis=1)).mean()
         is_as_high = np.take(levels, all_choices).mean(axis=1) >= mean_level - 1e-12
         costs = quantiles[np.arange(6), all_choices[is_as_high]].mean(axis=1)
         assert taken.mean() <= costs.min() + 1e-12
@@ -77,15 +76,15 @@ def heavy(n: int = 90, unit: float = 1.0) -> PlanRows:
 def test_one_of_the_levels_plans_each_cost_and_batches_do_not_matter():
     problem, rows = PlanProblem(simplex_newsvendor(0.3, 0.7, 2)), heavy()
     law, z, levels = fit_law("scaled", rows, 0), np.full((90, 2), 0.5), (0.6, 0.8, 0.9)
-    at = rows.X, rows.centers, rows.values
-    v, mean = PlannedCost(law, PlannedBy("scaled", levels, 2.0))(problem, z, *at)
+    at, by = (rows.X, rows.centers, rows.values), PlannedBy("scaled", levels, 9.0)
+    v, mean = PlannedCost(law, by)(problem, z, *at)
     each = np.column_stack([planned_cost(problem, law, level, z, *at)[0] for level in levels])
-    best = np.argmin(each - 2.0 * np.array(levels), axis=1)
+    best = np.argmin(each - by.price * np.array(levels), axis=1)
     assert (v == each[np.arange(90), best]).all()
     assert len(np.unique(best)) > 1
     assert (mean == planned_cost(problem, law, 0.8, z, *at)[1]).all()
     few = [part[7:9] for part in at]
-    assert (PlannedCost(law, PlannedBy("scaled", levels, 2.0))(problem, z[7:9], *few)[0] == v[7:9]).all()
+    assert (PlannedCost(law, by)(problem, z[7:9], *few)[0] == v[7:9]).all()
 
 
 @pytest.mark.parametrize("unit", [2.0**-20, 2.0**17, 1e-5, 3e6])
@@ -117,8 +116,6 @@ def test_a_plan_with_shared_levels_is_the_same_when_it_is_read_again():
 
 
 def test_tails_are_planned_for_where_one_maximum_couples_all_decisions():
-    import cvxpy as cp
-
     on, power = cp.Variable(2, boolean=True), cp.Variable(2, nonneg=True)
     plants = DecisionProblem(
         decision={"on": on, "power": power},
