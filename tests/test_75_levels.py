@@ -115,6 +115,15 @@ def test_a_plan_with_shared_levels_is_the_same_when_it_is_read_again():
     assert [cost.by for cost in again.costs] == [cost.by for cost in plan.costs]
 
 
+def test_a_file_with_one_level_for_the_whole_plan_is_still_read():
+    problem, rows = simplex_newsvendor(0.3, 0.7, 2), heavy()
+    plan = fit_plan(problem, rows, alpha=0.2, caution=0.5, seed=0)
+    state = dict(plan.state(), planned_by=[{"law": plan.costs[0].law.name, "weight": 1.0}])
+    assert plan_from(problem, {**state, "level": 0.7}).costs[0].by.levels == (0.7,)
+    with pytest.raises(TypeError, match="NoneType"):
+        plan_from(problem, state)
+
+
 def test_tails_are_planned_for_where_one_maximum_couples_all_decisions():
     on, power = cp.Variable(2, boolean=True), cp.Variable(2, nonneg=True)
     plants = DecisionProblem(

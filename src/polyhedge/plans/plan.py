@@ -130,12 +130,13 @@ def plan_from(problem: DecisionProblem, state: Mapping[str, Any]) -> LawPlan:
         raise ValueError("A plan of whole decisions has one rule: a mean of whole decisions is not whole.")
     if not all(np.isclose(sum(w), 1.0) and min(w) > 0 for w in (weights, by_law)):
         raise ValueError("The weights of a plan must be positive with sum 1.")
-    costs = tuple(_planned_cost(one, laws) for one in state["planned_by"])
+    costs = tuple(_planned_cost(one, laws, state.get("level")) for one in state["planned_by"])
     return LawPlan(problem, tuple(planners), tuple(weights), costs, tuple(by_law), report_from(state["report"]))
 
 
-def _planned_cost(state: Mapping[str, Any], laws: Mapping[str, Law]) -> PlannedCost:
-    levels, price = tuple(float(level) for level in state["levels"]), float(state["price"])
+def _planned_cost(state: Mapping[str, Any], laws: Mapping[str, Law], level: Any) -> PlannedCost:
+    """What plans the cost; files from before levels were shared out have one level for the whole plan."""
+    levels, price = tuple(float(t) for t in state.get("levels", [level])), float(state.get("price", 0.0))
     if state["law"] not in PLANNED_BY:
         raise ValueError(f"The cost of a plan must be planned by one of these laws: {', '.join(PLANNED_BY)}.")
     is_growing = list(levels) == sorted(set(levels)) and all(0 < level < 1 for level in levels)

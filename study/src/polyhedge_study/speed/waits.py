@@ -45,6 +45,13 @@ def prices(n: int, d: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     return X, 3 + level + (0.3 + 0.2 * (X[:, :1] > 0)) * mixed
 
 
+def uneven(n: int, d: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Prices (n, d) that half of the rows know five times as well as the others: a set is scaled by their spread."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 6))
+    return X, 3 + X[:, :d] + np.where(X[:, :1] > 0, 1.0, 0.2) * rng.normal(size=(n, d))
+
+
 def orders(d: int, **settings: Any) -> Any:
     """A newsvendor with d products that share a capacity."""
     from polyhedge.problems import newsvendor
@@ -87,6 +94,7 @@ TASKS: dict[str, tuple[Callable[[], Any], Callable[[], tuple[np.ndarray, np.ndar
     "linear-2": (lambda: split_evenly(2), lambda: prices(100_000, 2)),
     "linear-2-n1000": (lambda: split_evenly(2), lambda: prices(1000, 2)),
     "linear-2-n10000": (lambda: split_evenly(2), lambda: prices(10_000, 2)),
+    "uneven-2": (lambda: split_evenly(2), lambda: uneven(2000, 2)),
     "linear-5-n1000": (lambda: split_evenly(5), lambda: prices(1000, 5)),
     "linear-10-n1000": (lambda: split_evenly(10), lambda: prices(1000, 10)),
 }
@@ -191,6 +199,7 @@ KINDS: dict[str, dict[str, Case]] = {
         "147 rows of newsvendor-7": decide_case("newsvendor-7", "outcome", 147),
         "100 rows of charging-24": decide_case("charging-24", "outcome", 100),
         "a million rows of linear-2-n10000": decide_case("linear-2-n10000", "outcome", 1_000_000),
+        "a million rows of uneven-2, scaled by a spread": decide_case("uneven-2", "outcome", 1_000_000),
         **{f"planned row of {task}": decide_case(task, "cost", 1) for task in ("newsvendor-4", "charging-24")},
         "a million planned rows of linear-2-n10000": decide_case("linear-2-n10000", "cost", 1_000_000),
         **large_cases(),
