@@ -185,7 +185,7 @@ def test_printing_a_decider_tells_in_words_what_was_learned_and_promised(fitted)
         "problem    simplex linear: decides z_1, z_2",
         "outcomes   steel, oil",
         "predictor  a ridge regression on smooth features",
-        "rows       125 train, ",
+        "rows       125 train and learn, 125 calibrate",
         "promise    each decision costs at most its bound, held in 9 of 10",
         "exactly    the bound holds for a new row with probability at least 0.9",
     ):

@@ -28,8 +28,9 @@ import polyhedge as ph
 from polyhedge import _bar, cli, tables
 from polyhedge._progress import tell
 from polyhedge.calibration import grouped_radius
-from polyhedge.cli.common import plain
+from polyhedge.cli.common import evaluation_lines, plain
 from polyhedge.data import TimeSplit
+from polyhedge.estimates import estimate, proportion
 from polyhedge.predictors import as_predictor
 from polyhedge.solvers.program import Status
 from polyhedge.tables import Table, TableOptions, decisions_frame, fit_table, read_table
@@ -461,6 +462,36 @@ def test_decisions_as_parquet_json_and_on_standard_output(folder: Path) -> None:
     assert done.stdout.splitlines()[0].startswith("go_left,go_right,cost_bound")
     assert len(done.stdout.splitlines()) == 6
     assert done.stderr.splitlines() == ["5 rows: 5 optimal"]
+    both = run("decide", model, data, "--out", "-", "--json")
+    assert both.stdout == done.stdout
+    assert json.loads(both.stderr)["status"] == {"optimal": 5}
+
+
+def test_an_argument_that_cannot_be_read_is_quoted(folder: Path) -> None:
+    done = fit(folder, folder / "history.csv", "--alpha", "a tenth")
+    assert done.exit_code == 2
+    assert "got 'a tenth'" in " ".join(done.stderr.replace("│", " ").split())
+
+
+def test_a_difference_that_is_the_same_in_every_row_has_no_error() -> None:
+    rows = {"coverage": proportion(np.ones(9, dtype=bool)), "over_nominal": estimate(np.full(9, 0.1) + 8.81)}
+    told = ph.RobustDecider(ph.problems.simplex_linear([0.0, 0.0]), "precomputed", random_state=0)
+    evaluation = told.fit(*np.random.default_rng(0).normal(size=(2, 100, 2))).evaluate(np.eye(2), np.eye(2))
+    lines = dict(evaluation_lines(replace(evaluation, **rows)))
+    assert lines["vs nominal"] == "+8.91 against trusting the prediction"
+
+
+def test_a_model_of_the_command_line_names_its_predictor_in_python(folder: Path) -> None:
+    assert "predictor  linear\n" in str(ph.load(folder / "model.polyhedge"))
+
+
+def test_a_picture_of_a_set_that_there_is_not_is_refused_in_the_words_of_the_command_line(folder: Path) -> None:
+    model = "guard.polyhedge"
+    assert fit(folder, folder / "history.csv", "--guarantee", "cost", out=model).exit_code == 0
+    done = run("plot", folder / model, "set", folder / "history.csv", "--out", folder / "set.png")
+    assert done.exit_code == 2
+    assert "has no set to draw" in done.stderr
+    assert "--guarantee outcome, or draw curve or map" in done.stderr
 
 
 def test_decision_that_stopped_early_tells_its_gap(folder: Path) -> None:
