@@ -245,7 +245,8 @@ class RobustDecider(FollowsOutcomes, Refreshes, Decides, Telling, NestedSettings
         progress : bool
             Whether to show a bar with the time left, in a terminal or a notebook, where it takes over two seconds.
         verbose : bool
-            Whether to write what the loggers tell (see Notes) to standard error, a line each: for scripts and files.
+            Whether to write what the loggers tell (see Notes) to standard error, a line for each tenth of the way and
+            for what was chosen: for scripts and files.
         """
         with log_lines(verbose), bar("fitting", progress), solver_of(self):
             self._fit(X, Y, train, learn, calibrate, groups, parameters, sample_weight)
@@ -297,6 +298,7 @@ class RobustDecider(FollowsOutcomes, Refreshes, Decides, Telling, NestedSettings
             raw = prepare(X, Y, problem.outcome_names, split.train, labels, predictor_seed, weights)
             check_source(self.calibration, raw.X, X)
             X, schema, template, said = raw.X, raw.schema, raw.template, raw.said
+            _LOG.info("predictor: %s", said["chosen predictor"])
         check_source(self.calibration, X, X)
         is_in_time = in_time(self.split)
         given = Given(problem, self.alpha, make_predictor, X, Y, values, split, labels, learn_seed, weights, is_in_time)

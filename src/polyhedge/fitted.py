@@ -288,9 +288,11 @@ class OutputSetting:
 
         Parameters
         ----------
-        transform : "pandas", "polars" or "default", the library of X; None leaves it as it is. Without a setting
-            of its own, a decider follows `sklearn.set_config(transform_output=...)`.
+        transform : "pandas", "polars", "pyarrow" or "default", the library of X; None leaves it as it is. Without a
+            setting of its own, a decider follows `sklearn.set_config(transform_output=...)`.
         """
+        if transform not in (None, "default", "pandas", "polars", "pyarrow"):
+            raise ValueError(f'transform must be "pandas", "polars", "pyarrow", "default" or None, got {transform!r}.')
         if transform is not None:
             # Where scikit-learn keeps it: `clone` takes it along.
             self._sklearn_output_config = {"transform": transform}
