@@ -116,6 +116,7 @@ class RobustDecider(FollowsOutcomes, Refreshes, Decides, Telling, NestedSettings
     problem_, predictor_ : the problem as it was fitted, and the fitted predictor.
     parameters_ : the values of the problem's parameters for which the set was learned, by name.
     set_ : the learned shape, in residuals; where there is a spread, in residuals divided by it.
+    promise_ : what is promised, to whom and on which assumption, in words.
     radius_, alpha_ : its calibrated radius, the largest where rows have different ones, and the level that it was set
         for. Setting `alpha` after `fit` promises nothing until `recalibrate` sets a radius for it.
     spread_ : the predicted `Spread` that scales the set at each row; None where one size serves all rows.
@@ -130,6 +131,7 @@ class RobustDecider(FollowsOutcomes, Refreshes, Decides, Telling, NestedSettings
     settings_ : how predictor, learner, split and random_state printed when the decider was fitted.
     data_digest_ : SHA-256 of the rows and their split.
     details_ : what was stored beside a model that was loaded from a file.
+    n_features_in_ : how many columns X had.
     feature_names_in_ : names of the columns of X, where it was a data frame; of the outcomes, where predictions of a
         problem with outcome names came as an array.
 
