@@ -21,10 +21,10 @@ $(READY): pyproject.toml study/pyproject.toml requirements.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e . -e study
 	@touch $@
 
-run: $(READY)  ## the study: every method on the paper's tasks, beside its figures, and a page (about 4 minutes)
+run: $(READY)  ## the study: every method on the paper's tasks, beside its figures, and a page (about 2 minutes on two cores)
 	$(BIN)/polyhedge reproduce tables --quick --page --out $(OUT)
 
-test: lint types  ## lint, type-check and run the tests
+test: lint types  ## lint, type-check and run the tests (about 8 minutes on two cores)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 test-slow: $(READY)  ## the longer checks
