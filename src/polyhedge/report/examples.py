@@ -78,9 +78,10 @@ def decided_rows(decider: RobustDecider, held_out: HeldOut) -> list[Block]:
 
 def predictor_name(decider: RobustDecider) -> str:
     """What predicts: how it was chosen, or the class of the model at the end of a pipeline."""
-    chosen = decider.settings_.get("chosen predictor")
+    # `polyhedge fit` chooses by itself, and keeps the name beside the model.
+    chosen = decider.settings_.get("chosen predictor") or decider.details_.get("predictor")
     if chosen:
-        return chosen
+        return str(chosen)
     given = decider.settings_.get("predictor", "None")
     if given in ("None", "'precomputed'"):
         return "given with the rows" if given != "None" else "ridge regression on simple nonlinear features"
