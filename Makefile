@@ -76,13 +76,15 @@ format: $(READY)  ## format the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-release-check: $(READY)  ## build both archives, install the wheel alone into an empty environment and run the ten lines
+release-check: $(READY)  ## build and check both archives, install the wheel alone into an empty environment and run the ten lines
 	rm -rf dist .release
 	$(BIN)/uv build --quiet --no-build-isolation --python $(BIN)/python --out-dir dist .
 	$(BIN)/uv venv --quiet .release
 	$(BIN)/uv pip install --quiet --python .release dist/*.whl
 	.release/bin/python tests/ten_lines.py
 	.release/bin/polyhedge --version
+	$(BIN)/uv pip install --quiet --python .release twine
+	.release/bin/python -m twine check --strict dist/*
 	rm -rf .release
 
 licences: $(READY)  ## the licences of everything that polyhedge brings; none may be of the GPL family
