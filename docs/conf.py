@@ -26,6 +26,7 @@ extensions = [
 templates_path = ["_templates"]
 exclude_patterns = ["_build", "sg_execution_times.rst", "gallery/sg_execution_times.rst"]
 nitpicky = False
+default_role = "literal"  # `name` in the gallery, as in docstrings and pages
 
 source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
 myst_enable_extensions = ["dollarmath", "colon_fence", "deflist"]
