@@ -143,10 +143,11 @@ class RobustDecider(FollowsOutcomes, Refreshes, Decides, Telling, NestedSettings
     order. Data frames and series with unequal indices are refused, never aligned. Frames of polars and pyarrow reach
     the predictor as pandas frames.
 
-    scikit-learn's `check_estimator` passes but for three checks. `check_estimators_overwrite_params` compares pickles,
-    and a problem, which no fit changes, keeps what is compiled of it on first use, so that its pickle grows.
-    `check_sample_weight_equivalence_on_dense_data` takes a row of weight 2 for two rows, but weights are for the
-    predictor only, and two rows may train and calibrate. `check_sample_weights_not_an_array` passes rows that have
+    scikit-learn's `check_estimator`, whose few rows promise one in two (`alpha=0.5`), passes but for three checks.
+    `check_estimators_overwrite_params` compares pickles, and a problem, which no fit changes, keeps what is compiled of
+    it on first use, so that its pickle grows. `check_sample_weight_equivalence_on_dense_data` calls the outcomes `y`
+    and takes a row of weight 2 for two rows, but weights are for the predictor only, and two rows may train and
+    calibrate. `check_sample_weights_not_an_array` passes rows that have
     neither a shape nor a length.
 
     `pickle` is for the same versions of all packages; `save` writes a file that other versions read, without running
