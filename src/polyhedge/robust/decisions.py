@@ -83,7 +83,8 @@ class Decisions:
     """Robust decisions for N contexts and what proves them.
 
     `decisions[3]` is one row, `decisions[2:5]`, `decisions[mask]` and `decisions[rows]` are decisions of some rows,
-    `decisions["power"]` is a variable by its name; iterating goes over the rows. `to_frame` gives a data frame.
+    `decisions["power"]` is a variable, or a column of the frame, by its name; iterating goes over the rows. `to_frame`
+    gives a data frame.
 
     Attributes
     ----------
@@ -155,10 +156,15 @@ class Decisions:
     @overload
     def __getitem__(self, key: slice | Sequence[int] | NDArray[Any]) -> Self: ...
     def __getitem__(self, key: Any) -> Any:
-        """A variable by its name, one row by its position, or the decisions of some rows."""
+        """A variable or a column of the decisions by name, one row by its position, or the decisions of some rows."""
         if isinstance(key, str):
+            columns = () if self.labels is None else self.labels.decisions
+            if key in columns and key not in self.layout.names:
+                return self.flat[:, columns.index(key)]
             return self.layout.of(self.flat, key)
         if isinstance(key, int | np.integer):
+            if not -len(self) <= key < len(self):
+                raise IndexError(f"There are {counted(len(self), 'decision')}, counted from 0, got {key}.")
             return self._row(range(len(self))[key])
         return self.take(np.arange(len(self))[key])
 
