@@ -322,6 +322,20 @@ def test_missing_values_in_history_are_filled_and_missing_outcomes_left_out(fold
     assert pd.read_csv(folder / "gaps_out.csv")["status"].tolist() == ["optimal"] * 8
 
 
+def test_dates_in_a_file_are_used_by_their_weekday_where_they_are_named(folder: Path) -> None:
+    table = history(300)
+    day = pd.Series(pd.date_range("2024-01-01", periods=300))
+    table = table.assign(day=day.dt.strftime("%Y-%m-%d"), left=table["left"] + 5.0 * (day.dt.day_of_week >= 5))
+    table.to_csv(folder / "dated.csv", index=False)
+    assert "(of dates such as 2024-02-29 their weekday and month)" in fit(folder, folder / "dated.csv").stderr
+    done = fit(folder, folder / "dated.csv", "--features", "a,town,day", out="dated.polyhedge")
+    assert "4 features" in done.stdout
+    model = ph.load(folder / "dated.polyhedge")
+    assert model.feature_names_in_.tolist() == ["a", "town", "day (weekday)", "day (month)"]
+    weekend, monday = model.centers(table.assign(a=0.0, town="Bern").iloc[[5, 7]])[:, 0]
+    assert weekend > monday + 3.0
+
+
 def test_constant_column_is_left_out_with_a_note(folder: Path) -> None:
     history(80).assign(country="CH", level=3).to_csv(folder / "constant.csv", index=False)
     done = fit(folder, folder / "constant.csv", out="constant.polyhedge")
