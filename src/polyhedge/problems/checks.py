@@ -42,8 +42,8 @@ def check_curvature(problem: DecisionProblem) -> None:
         raise ValueError(
             "The cost must be convex in the decision for every outcome, and CVXPY cannot see that it is: "
             f"{formulas_by_name(problem)[0]}. Rewrite it by CVXPY's rules, without products of decisions and without "
-            "minus a maximum or square; if it needs u >= 0, say so in outcome_support (support, in a file); declare parameters with "
-            "known signs nonneg=True (lower = 0)."
+            "minus a maximum or square; if it needs u >= 0, say so in outcome_support (support, in a file); declare "
+            "parameters with known signs nonneg=True (lower = 0)."
         )
     if problem.cost_split is not None:
         return
