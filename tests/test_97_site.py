@@ -97,6 +97,18 @@ def test_sentences_in_docstrings_are_not_shown_as_types(name):
     assert [text for text in types if text.endswith(".") or "; " in text] == []
 
 
+@pytest.mark.needs("latex2mathml", "sphinx")
+def test_formulas_of_the_pages_are_rendered_whole():
+    """What the converter does not know it shows as it was written, with a backslash."""
+    to_mathml = runpy.run_path(str(DOCS / "_ext" / "mathml.py"))["to_mathml"]
+    texts = [page.read_text(encoding="utf-8") for page in DOCS.glob("*.md")]
+    texts += [inspect.getdoc(reduce(getattr, name.split("."), ph)) for name in PUBLIC]
+    written = [re.sub(r"```.*?```|``.*?``|`[^`]*`", "", text, flags=re.DOTALL) for text in texts]
+    found = [one or two for text in written for one, two in re.findall(r"\$\$(.+?)\$\$|\$([^$]+)\$", text, re.DOTALL)]
+    assert len(found) > 50
+    assert [formula for formula in found if "\\" in re.sub(r"<[^>]*>", "", to_mathml(formula))] == []
+
+
 def test_what_the_package_offers_is_in_the_reference():
     modules = {"batches", "calibration", "data", "learners", "plots", "predictors", "problems", "robust", "sets"}
     told = {name.rsplit(".", 1)[-1] for name in PUBLIC}
