@@ -21,10 +21,10 @@ $(READY): pyproject.toml study/pyproject.toml requirements.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e . -e study
 	@touch $@
 
-run: $(READY)  ## the study: every method on the paper's tasks, beside its figures, and a page (about 4 minutes)
+run: $(READY)  ## the study: every method on the paper's tasks, beside its figures, and a page (about 2 minutes on two cores)
 	$(BIN)/polyhedge reproduce tables --quick --page --out $(OUT)
 
-test: lint types  ## lint, type-check and run the tests
+test: lint types  ## lint, type-check and run the tests (about 8 minutes on two cores)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 test-slow: $(READY)  ## the longer checks
@@ -76,13 +76,15 @@ format: $(READY)  ## format the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-release-check: $(READY)  ## build both archives, install the wheel alone into an empty environment and run the ten lines
+release-check: $(READY)  ## build and check both archives, install the wheel alone into an empty environment and run the ten lines
 	rm -rf dist .release
 	$(BIN)/uv build --quiet --no-build-isolation --python $(BIN)/python --out-dir dist .
 	$(BIN)/uv venv --quiet .release
 	$(BIN)/uv pip install --quiet --python .release dist/*.whl
 	.release/bin/python tests/ten_lines.py
 	.release/bin/polyhedge --version
+	$(BIN)/uv pip install --quiet --python .release twine
+	.release/bin/python -m twine check --strict dist/*
 	rm -rf .release
 
 licences: $(READY)  ## the licences of everything that polyhedge brings; none may be of the GPL family

@@ -21,10 +21,12 @@ extensions = [
     "sphinx_gallery.gen_gallery",
     "mathml",  # formulas as MathML: no script from elsewhere, so that the site reads offline
     "dollar_math",  # docstrings write $...$
+    "entries",  # and `name : what it is`
 ]
 templates_path = ["_templates"]
 exclude_patterns = ["_build", "sg_execution_times.rst", "gallery/sg_execution_times.rst"]
 nitpicky = False
+default_role = "literal"  # `name` in the gallery, as in docstrings and pages
 
 source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
 myst_enable_extensions = ["dollarmath", "colon_fence", "deflist"]

@@ -3,7 +3,8 @@ A model that is fitted already
 ==============================
 
 Often the forecast exists: it was trained last year, by another team, on other rows. Wrapped as it is, it costs no rows:
-all of them learn and calibrate. A biased forecast stays valid; it only costs more, and the region shows how much.
+all of them learn and calibrate. A biased forecast is as valid, and costs little more, because the plan learns the bias;
+what costs is a forecast that knows less.
 """
 
 import matplotlib.pyplot as plt
@@ -55,5 +56,6 @@ fig.tight_layout()
 plt.show()
 
 # %%
-# **Lesson.** Validity does not depend on the forecast, the price does. The forest must not have seen the 1000 rows that
-# learn and calibrate: that is why it was trained on others.
+# **Lesson.** Validity does not depend on the forecast; the price depends on what it knows, and hardly on a bias, which
+# the learning rows show. The forest must not have seen the 1000 rows that learn and calibrate: that is why it was
+# trained on others.

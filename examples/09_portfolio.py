@@ -60,6 +60,6 @@ plt.show()
 
 # %%
 # **Lesson.** A set that guards each share by itself promises little: the worst weeks of twenty shares do not come
-# together. A twentieth each has gained a little more, and lost more in bad weeks: its bound looks lower only because it
-# held less often, which is why the last column compares bounds that would have held alike. In time order the promise is
-# as good as the past resembles the future: 2020 was in nobody's past, and the share of weeks that held says so.
+# together. A twentieth each has gained a little more, and lost more in bad weeks: its bound is higher and held less
+# often. The last column compares bounds that would have held alike. In time order the promise is as good as the past
+# resembles the future: 2020 was in nobody's past, and the share of weeks that held says so.

@@ -25,7 +25,7 @@ problem = ph.problems.newsvendor(overage=1.0, underage=[3.0, 3.0])
 decider = ph.RobustDecider(problem, guarantee="cost", random_state=0).fit(*draw(1600))
 
 # %%
-# Ten batches arrive. Each is decided first; its outcomes become known later.
+# Sixteen batches arrive. Each is decided first; its outcomes become known later.
 
 history, alarm_at = [], None
 for batch in range(16):

@@ -229,6 +229,16 @@ def project_files() -> list[Path]:
     return [ROOT / name for name in listed.stdout.splitlines() if (ROOT / name).is_file()]
 
 
+def test_what_the_targets_make_is_ignored_by_git() -> None:
+    project_files()  # skips where there is no git
+    removed = re.search(r"^clean:.*\n\trm -rf (.*)$", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    assert removed
+    made = removed[1].replace("$(VENV)", ".venv").replace("$(OUT)", "results").split()
+    names = [name if "." in Path(name).name[1:] else f"{name}/" for name in made]
+    ignored = subprocess.run(["git", "check-ignore", *names], cwd=ROOT, capture_output=True, text=True)
+    assert sorted(set(names) - set(ignored.stdout.splitlines())) == []
+
+
 def test_no_file_contains_an_absolute_path_of_this_machine() -> None:
     homes = re.compile(r"(?<![\w.~-])/(?:home|Users|root|work)/[\w.]")
     here = str(ROOT)

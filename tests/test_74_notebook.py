@@ -35,10 +35,16 @@ def test_rows_slices_masks_and_names_select(decisions):
     np.testing.assert_array_equal(decisions[[4, 1]].gap, decisions.gap[[4, 1]])
     assert decisions[-1].cost_bound == decisions.cost_bound[-1]
     np.testing.assert_array_equal(decisions[np.int64(2)].z, decisions.z[2])
-    with pytest.raises(IndexError, match="range"):
+    with pytest.raises(IndexError, match=r"There are 25 decisions, counted from 0, got 25"):
         decisions[25]
     with pytest.raises(KeyError, match="There is no variable 'power'"):
         decisions["power"]
+
+
+def test_a_column_is_selected_by_the_name_that_it_has_in_the_frame(fitted):
+    decider, X, _ = fitted
+    decisions = decider.decide(X[:5])
+    np.testing.assert_array_equal(decisions["z_2"], decisions.to_frame()["z_2"])
 
 
 def test_iterating_goes_over_all_rows_once(decisions):
@@ -185,7 +191,7 @@ def test_printing_a_decider_tells_in_words_what_was_learned_and_promised(fitted)
         "problem    simplex linear: decides z_1, z_2",
         "outcomes   steel, oil",
         "predictor  a ridge regression on smooth features",
-        "rows       125 train, ",
+        "rows       125 train and learn, 125 calibrate",
         "promise    each decision costs at most its bound, held in 9 of 10",
         "exactly    the bound holds for a new row with probability at least 0.9",
     ):

@@ -47,6 +47,20 @@ def baked():
     return decider.fit(X, Y), bakery(40, 1)
 
 
+@pytest.mark.parametrize(
+    ("as_given", "advice"),
+    [
+        (lambda X: X.to_numpy(), r"got ndarray\. Make one: pd.DataFrame\(X, columns=\['day', .*'temperature'\]\)\."),
+        (lambda X: X.iloc[0].to_dict(), r"got dict\. Make one: pd.DataFrame\(\[X\]\)\."),
+        (lambda X: X.to_dict("records"), r"got list\. Make one: pd.DataFrame\(X\)\."),
+    ],
+)
+def test_raw_rows_without_names_are_refused_with_a_frame_that_has_them(baked, as_given, advice):
+    decider, (X, _) = baked
+    with pytest.raises(ValueError, match=f"Raw rows must come as a data frame with names of columns, {advice}"):
+        decider.decide(as_given(X))
+
+
 def test_a_raw_frame_gives_named_decisions_with_bounds_that_hold(baked):
     decider, (X, Y) = baked
     frame = decider.decide(X).to_frame()
@@ -153,7 +167,7 @@ def test_numbers_without_gaps_keep_the_smooth_ridge():
 def test_arrays_are_refused_where_columns_are_to_be_understood():
     X, Y = ph.data.make_synthetic(200, rng=np.random.default_rng(0))
     decider = ph.RobustDecider(ph.problems.simplex_linear([0.0, 0.0]), "auto")
-    with pytest.raises(ValueError, match="must come as a data frame with names of columns, got ndarray without"):
+    with pytest.raises(ValueError, match=r"must come as a data frame with names of columns, got ndarray\. Make one"):
         decider.fit(X, Y)
 
 

@@ -3,12 +3,14 @@
 import io
 import logging
 import re
+import sys
 import time
 import warnings
 from copy import copy
 from typing import ClassVar
 
 import numpy as np
+import pandas as pd
 import pytest
 from rich.console import Console
 from sklearn.base import clone
@@ -84,7 +86,7 @@ def test_the_size_of_a_newsvendor_is_read_from_costs_or_names():
 
 def test_a_problem_prints_as_one_formula():
     assert repr(PROBLEM).startswith("<simplex linear: minimise over z (2, at least 0) the cost ")
-    assert repr(PROBLEM).endswith("@ z subject to Sum(z, None, False) == 1.0>")
+    assert repr(PROBLEM).endswith("@ z subject to sum(z) == 1>")
     whole = repr(ph.problems.newsvendor(1.0, 4.0, 1, integer=True))
     assert "minimise over order (1, at least 0, whole numbers) the cost" in whole
     assert len(repr(ph.problems.simplex_linear(np.linspace(0.0, 1.0, 400)))) < 700
@@ -131,6 +133,61 @@ def test_a_verbose_fit_writes_what_is_logged_and_leaves_nothing_behind(capsys):
     assert (logger.level, list(logger.handlers)) == before
     decider().fit(X, Y)
     assert capsys.readouterr().err == ""
+
+
+def test_a_verbose_fit_writes_a_line_for_each_tenth_of_the_way_and_what_was_chosen(capsys):
+    with _bar.log_lines(True):
+        for done in range(1, 501):
+            tell(logging.getLogger("polyhedge.plans"), "planning", done, 500)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0].endswith("planning: 1 of 500")
+    assert lines[-1].endswith("planning: 500 of 500")
+    assert len(lines) == 11
+    frame = pd.DataFrame(X).add_prefix("x")
+    decider(predictor="auto").fit(frame, Y, verbose=True)
+    assert re.search(r"polyhedge.estimator: predictor: \w+ \(share of the variance", capsys.readouterr().err)
+
+
+def test_rows_that_learning_did_not_need_are_told_as_calibration_rows():
+    assert "rows       120 train and learn, 120 calibrate" in str(decider().fit(X, Y))
+    shared = decider(learner=ph.learners.Descent(n_steps=5)).fit(X, Y)
+    assert "rows       120 train, 60 learn, 60 calibrate" in str(shared)
+
+
+def test_frames_are_asked_for_by_a_name_that_is_known(monkeypatch):
+    robust = decider().fit(X, Y)
+    with pytest.raises(ValueError, match=r'transform must be "pandas", "polars", "pyarrow", .*got \'pands\''):
+        robust.set_output(transform="pands")
+    decisions = robust.set_output(transform="polars").decide(X[:1])
+    monkeypatch.setitem(sys.modules, "polars", None)
+    with pytest.raises(ModuleNotFoundError, match=r"polars is not installed: pip install polars, or ask for another"):
+        decisions.to_frame()
+
+
+def test_one_decision_is_one():
+    one = decider().fit(X, Y).decide(X[:1])
+    assert str(one).startswith("1 decision\n")
+    assert repr(one).startswith("<Decisions: 1 row, ")
+    assert "1 decision, 1 of them optimal" in one._repr_html_()
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"predictor": "rige"}, r"predictor must be a regressor, .*\"auto\" for a choice .*got 'rige'"),
+        ({"problem": "newsvendor"}, r"problem must be a DecisionProblem, got str\. Write one, or take one of"),
+    ],
+)
+def test_a_setting_that_is_no_setting_is_refused_with_those_that_are(settings, said):
+    with pytest.raises((ValueError, TypeError), match=said):
+        decider().set_params(**settings).fit(X, Y)
+
+
+def test_an_outcome_that_is_no_number_is_quoted_with_its_place():
+    wrong = Y.astype(object)
+    wrong[3, 1] = "many"
+    with pytest.raises(ValueError, match=r"Y must be numeric, got 'many' at index \(3, 1\)\. Encode text first"):
+        decider().fit(X, wrong)
 
 
 def test_progress_is_logged_and_handed_to_a_callable(caplog):

@@ -28,8 +28,9 @@ import polyhedge as ph
 from polyhedge import _bar, cli, tables
 from polyhedge._progress import tell
 from polyhedge.calibration import grouped_radius
-from polyhedge.cli.common import plain
+from polyhedge.cli.common import evaluation_lines, plain
 from polyhedge.data import TimeSplit
+from polyhedge.estimates import estimate, proportion
 from polyhedge.predictors import as_predictor
 from polyhedge.solvers.program import Status
 from polyhedge.tables import Table, TableOptions, decisions_frame, fit_table, read_table
@@ -142,7 +143,7 @@ def test_planned_decisions_are_fitted_decided_and_evaluated(folder: Path) -> Non
         asked = run(name, folder / "planned.polyhedge", *what, folder / "history.csv", *options)
         is_of_sets = "curve" not in what
         assert asked.exit_code == (2 if is_of_sets else 0), asked.output
-        assert ('guarantee="outcome"' in asked.output) is is_of_sets
+        assert bool(re.search(r'guarantee="outcome"|--guarantee outcome', asked.output)) is is_of_sets
 
 
 def test_same_seed_same_model_and_other_seed_other_split(folder: Path) -> None:
@@ -321,6 +322,20 @@ def test_missing_values_in_history_are_filled_and_missing_outcomes_left_out(fold
     assert pd.read_csv(folder / "gaps_out.csv")["status"].tolist() == ["optimal"] * 8
 
 
+def test_dates_in_a_file_are_used_by_their_weekday_where_they_are_named(folder: Path) -> None:
+    table = history(300)
+    day = pd.Series(pd.date_range("2024-01-01", periods=300))
+    table = table.assign(day=day.dt.strftime("%Y-%m-%d"), left=table["left"] + 5.0 * (day.dt.day_of_week >= 5))
+    table.to_csv(folder / "dated.csv", index=False)
+    assert "(of dates such as 2024-02-29 their weekday and month)" in fit(folder, folder / "dated.csv").stderr
+    done = fit(folder, folder / "dated.csv", "--features", "a,town,day", out="dated.polyhedge")
+    assert "4 features" in done.stdout
+    model = ph.load(folder / "dated.polyhedge")
+    assert model.feature_names_in_.tolist() == ["a", "town", "day (weekday)", "day (month)"]
+    weekend, monday = model.centers(table.assign(a=0.0, town="Bern").iloc[[5, 7]])[:, 0]
+    assert weekend > monday + 3.0
+
+
 def test_constant_column_is_left_out_with_a_note(folder: Path) -> None:
     history(80).assign(country="CH", level=3).to_csv(folder / "constant.csv", index=False)
     done = fit(folder, folder / "constant.csv", out="constant.polyhedge")
@@ -461,6 +476,29 @@ def test_decisions_as_parquet_json_and_on_standard_output(folder: Path) -> None:
     assert done.stdout.splitlines()[0].startswith("go_left,go_right,cost_bound")
     assert len(done.stdout.splitlines()) == 6
     assert done.stderr.splitlines() == ["5 rows: 5 optimal"]
+    both = run("decide", model, data, "--out", "-", "--json")
+    assert both.stdout == done.stdout
+    assert json.loads(both.stderr)["status"] == {"optimal": 5}
+
+
+def test_an_argument_that_cannot_be_read_is_quoted(folder: Path) -> None:
+    done = fit(folder, folder / "history.csv", "--alpha", "a tenth")
+    assert done.exit_code == 2
+    assert "got 'a tenth'" in " ".join(done.stderr.replace("│", " ").split())
+
+
+def test_a_difference_that_is_the_same_in_every_row_has_no_error() -> None:
+    costs = np.random.default_rng(0).uniform(50.0, 90.0, 9)
+    assert str(estimate((costs + 0.1) - costs - 0.1, among=costs)) == "0"
+    rows = {"coverage": proportion(np.ones(9, dtype=bool)), "over_nominal": estimate(np.full(9, 0.1) + 8.81)}
+    told = ph.RobustDecider(ph.problems.simplex_linear([0.0, 0.0]), "precomputed", random_state=0)
+    evaluation = told.fit(*np.random.default_rng(0).normal(size=(2, 100, 2))).evaluate(np.eye(2), np.eye(2))
+    lines = dict(evaluation_lines(replace(evaluation, **rows)))
+    assert lines["vs nominal"] == "+8.91 against trusting the prediction"
+
+
+def test_a_model_of_the_command_line_names_its_predictor_in_python(folder: Path) -> None:
+    assert "predictor  linear\n" in str(ph.load(folder / "model.polyhedge"))
 
 
 def test_decision_that_stopped_early_tells_its_gap(folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 import inspect
 import re
+import runpy
 from functools import reduce
 from pathlib import Path
 
@@ -71,6 +72,41 @@ PUBLIC = re.findall(
 @pytest.mark.parametrize("name", PUBLIC)
 def test_every_public_object_has_an_example(name):
     assert ">>>" in inspect.getdoc(reduce(getattr, name.split("."), ph))
+
+
+@pytest.mark.parametrize("verb", ["decide", "evaluate", "region", "recalibrate", "update", "at", "summary"])
+def test_a_verb_of_the_decider_has_an_example(verb):
+    assert ">>>" in inspect.getdoc(getattr(ph.RobustDecider, verb))
+
+
+def test_the_reference_has_verbs_that_a_class_inherits():
+    """Those of the decider stand in classes of their own, which the reference does not show."""
+    template = (DOCS / "_templates" / "class.rst").read_text(encoding="utf-8")
+    left_out = re.search(r":inherited-members: (.*)", template)[1].split(", ")
+    owners = {c.__name__ for c in ph.RobustDecider.__mro__ for verb in ("decide", "save", "update") if verb in vars(c)}
+    assert len(owners) > 1
+    assert not owners & set(left_out)
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_sentences_in_docstrings_are_not_shown_as_types(name):
+    described = runpy.run_path(str(DOCS / "_ext" / "entries.py"))["described"]
+    lines = described(inspect.getdoc(reduce(getattr, name.split("."), ph)).splitlines())
+    start = next((k for k, line in enumerate(lines) if line in ("Attributes", "Parameters")), len(lines))
+    types = [line.split(" : ", 1)[1] for line in lines[start:] if re.match(r"[\w, *]+ : ", line)]
+    assert [text for text in types if text.endswith(".") or "; " in text] == []
+
+
+@pytest.mark.needs("latex2mathml", "sphinx")
+def test_formulas_of_the_pages_are_rendered_whole():
+    """What the converter does not know it shows as it was written, with a backslash."""
+    to_mathml = runpy.run_path(str(DOCS / "_ext" / "mathml.py"))["to_mathml"]
+    texts = [page.read_text(encoding="utf-8") for page in DOCS.glob("*.md")]
+    texts += [inspect.getdoc(reduce(getattr, name.split("."), ph)) for name in PUBLIC]
+    written = [re.sub(r"```.*?```|``.*?``|`[^`]*`", "", text, flags=re.DOTALL) for text in texts]
+    found = [one or two for text in written for one, two in re.findall(r"\$\$(.+?)\$\$|\$([^$]+)\$", text, re.DOTALL)]
+    assert len(found) > 50
+    assert [formula for formula in found if "\\" in re.sub(r"<[^>]*>", "", to_mathml(formula))] == []
 
 
 def test_what_the_package_offers_is_in_the_reference():

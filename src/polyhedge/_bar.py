@@ -58,11 +58,12 @@ def progress(doing: str, is_wanted: bool = True, console: Console | None = None)
 
 @contextmanager
 def log_lines(is_wanted: bool) -> Iterator[None]:
-    """Write what the library logs to standard error while this lasts; nothing where it is not wanted."""
+    """Write what the library logs to standard error while this lasts, of each kind of work about ten lines."""
     if not is_wanted:
         yield
         return
     handler = logging.StreamHandler()
+    handler.addFilter(_Tenths())
     handler.setFormatter(logging.Formatter("%(name)s: %(message)s"))
     level = _LOGGER.level
     _LOGGER.addHandler(handler)
@@ -72,6 +73,22 @@ def log_lines(is_wanted: bool) -> Iterator[None]:
     finally:
         _LOGGER.setLevel(level)
         _LOGGER.removeHandler(handler)
+
+
+class _Tenths:
+    """Lets pass what is no progress, and of progress the first and the last step and each tenth of the way."""
+
+    def __init__(self) -> None:
+        self.told = ("", -1)
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether a record tells more than the one before."""
+        doing, done, total = (getattr(record, name, None) for name in ("doing", "done", "total"))
+        if doing is None or done is None or not total:
+            return True
+        now = (doing, int(10 * done / total))
+        is_new, self.told = now != self.told, now
+        return is_new
 
 
 class _Handler(logging.Handler):

@@ -54,7 +54,14 @@ def as_frame(columns: Mapping[str, Any], backend: str, index: Any = None) -> Any
     """A frame of named columns; the row labels are kept where the library has any."""
     if backend not in _MAKERS:
         raise ValueError(f"backend must be one of {', '.join(_MAKERS)}, got {backend!r}.")
-    make = getattr(import_module(backend), _MAKERS[backend])
+    try:
+        library = import_module(backend)
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            f"A frame of {backend} was asked for, but {backend} is not installed: pip install {backend}, or ask for "
+            "another one."
+        ) from error
+    make = getattr(library, _MAKERS[backend])
     return make(dict(columns), index=index) if backend == "pandas" else make(dict(columns))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 
-__all__ = ["amount", "printable", "with_unit"]
+__all__ = ["amount", "counted", "printable", "with_unit"]
 
 
 def printable(text: str) -> str:
@@ -23,6 +23,17 @@ def _shown(letter: str) -> str:
     if letter.isprintable() or unicodedata.category(letter) == "Zs":
         return letter
     return letter.encode("unicode_escape").decode()
+
+
+def counted(n: int, what: str) -> str:
+    """How many there are of something.
+
+    Examples
+    --------
+    >>> counted(1, "row"), counted(3, "more row")
+    ('1 row', '3 more rows')
+    """
+    return f"{n} {what}{'' if n == 1 else 's'}"
 
 
 def with_unit(name: str, unit: str | None) -> str:

@@ -19,7 +19,7 @@ def as_finite(values: ArrayLike, name: str, *, ndim: int) -> Array:
         is_complex = array.dtype.kind == "c"  # of which NumPy would take the real part with a warning
         array = np.asarray(array, dtype=None if is_complex else np.float64)
     except (TypeError, ValueError) as error:
-        raise ValueError(f"{name} must be numeric, got {_describe(values)}. Encode text first.") from error
+        raise ValueError(f"{name} must be numeric, got {_not_a_number(values)}. Encode text first.") from error
     if is_complex:
         raise ValueError(
             f"{name} must be real numbers, got {_describe(values)}. Complex data not supported: take real or imaginary "
@@ -53,6 +53,20 @@ def check_alpha(alpha: float) -> float:
             "fail: with alpha=0.1 nine of ten hold."
         )
     return float(alpha)
+
+
+def _not_a_number(values: Any) -> str:
+    """The first entry that is none, and where it stands; the whole where rows have different lengths."""
+    try:
+        array = np.asarray(values, dtype=object)
+    except ValueError:
+        return _describe(values)
+    for place, entry in np.ndenumerate(array):
+        try:
+            float(entry)
+        except (TypeError, ValueError):
+            return f"{_describe(entry)} at index {place}" if array.ndim else _describe(entry)
+    return _describe(values)
 
 
 def _describe(values: Any) -> str:

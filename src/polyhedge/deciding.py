@@ -69,6 +69,19 @@ class Decides(FittedAttributes, Doubts, OutputSetting):
             X. Or a lazy Dask DataFrame where X is one: `polyhedge.batches.decide_rows` says with which columns.
             There a row with missing values keeps its place with a note; here it is an error. Dask's own
             workers and progress bars take the place of `n_jobs` and `progress`.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import polyhedge as ph
+        >>> X, Y = ph.data.make_synthetic(600, rng=np.random.default_rng(0))
+        >>> problem, box = ph.problems.simplex_linear([0.0, 0.0]), ph.learners.OneSidedBox()
+        >>> decider = ph.RobustDecider(problem, learner=box, random_state=0).fit(X[:400], Y[:400])
+        >>> decisions = decider.decide(X[400:])
+        >>> print(decisions[0])
+        0: z_1 = ..., z_2 = ... costs at most ..., held in 9 of 10
+        >>> list(decisions.to_frame().columns[:3])
+        ['z_1', 'z_2', 'cost_bound']
         """
         found: Decisions = self._decided(X, parameters, beside, n_jobs, progress)
         self._doubt_choice()
@@ -109,6 +122,17 @@ class Decides(FittedAttributes, Doubts, OutputSetting):
         """The set of outcomes that the decision at one row guards against.
 
         A set of outcomes is the same whatever the problem's parameters are; one that guards a cost is not.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import polyhedge as ph
+        >>> X, Y = ph.data.make_synthetic(600, rng=np.random.default_rng(0))
+        >>> problem, box = ph.problems.simplex_linear([0.0, 0.0]), ph.learners.OneSidedBox()
+        >>> decider = ph.RobustDecider(problem, learner=box, random_state=0).fit(X[:400], Y[:400])
+        >>> region = decider.region(X[400])
+        >>> region.contains(decider.centers(X[400:401])).tolist()
+        [True]
         """
         with solver_of(self):
             return self._fitted("region").region(x, parameters, beside)
@@ -146,6 +170,17 @@ class Decides(FittedAttributes, Doubts, OutputSetting):
             outcomes. With many outcomes it can take minutes and says little.
         by : a column of X by name or position, or labels (N,): `groups` of the result then tells coverage and cost of
             each, with intervals and p-values that are corrected for the number of groups.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import polyhedge as ph
+        >>> X, Y = ph.data.make_synthetic(600, rng=np.random.default_rng(0))
+        >>> problem, box = ph.problems.simplex_linear([0.0, 0.0]), ph.learners.OneSidedBox()
+        >>> decider = ph.RobustDecider(problem, learner=box, random_state=0).fit(X[:400], Y[:400])
+        >>> found = decider.evaluate(X[400:], Y[400:])
+        >>> print(f"{found.bound_held:.0%} of {found.bound_held.n} rows cost no more than their bound")
+        9... of 200 rows cost no more than their bound
         """
         model = self._fitted("evaluate")  # read once: another thread may recalibrate meanwhile
         asked = model.family.has_quick_volume if volume is None else volume

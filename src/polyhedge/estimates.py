@@ -13,6 +13,10 @@ from polyhedge._validation import Array, Mask
 __all__ = ["Estimate", "Proportion", "estimate", "proportion"]
 
 
+_ROUNDING = 1e-12
+"""Standard errors below this share of the values are what adding them up leaves behind."""
+
+
 class _Number(float):
     """A number that knows how sure it is: it compares, rounds, formats and computes as a float."""
 
@@ -73,15 +77,33 @@ class Estimate(_Number):
     def __str__(self) -> str:
         if np.isnan(self):
             return "unknown"
-        # Rows that all cost the same leave an error of rounding only.
-        exact = self.standard_error <= 1e-12 * abs(self)
-        return f"{self:.4g}" if exact else f"{self:.4g} ± {self.standard_error:.2g}"
+        return f"{self:.4g} {self.error_text}".rstrip()
+
+    @property
+    def error_text(self) -> str:
+        """The error behind its sign; empty where rows that are all the same leave an error of rounding only."""
+        return "" if self.standard_error <= _ROUNDING * abs(self) else f"± {self.standard_error:.2g}"
 
 
-def estimate(values: Array) -> Estimate:
-    """The mean of the finite entries of `values` and its standard error."""
+def estimate(values: Array, among: Array | None = None) -> Estimate:
+    """The mean of the finite entries of `values` and its standard error.
+
+    `among` are the numbers of which the values are differences: what their rounding leaves behind counts as 0.
+
+    Examples
+    --------
+    >>> costs = np.array([0.1 + 0.2, 0.3, 0.3])
+    >>> print(estimate(np.array([1.0, 2.0, 6.0])), estimate(costs - 0.3, among=costs))
+    3 ± 1.5 0
+    """
     finite = values[np.isfinite(values)]
+    if among is not None:
+        size = np.abs(among[np.isfinite(among)]).max(initial=0.0)
+        finite = np.where(np.abs(finite) <= _ROUNDING * size, 0.0, finite)
     if not len(finite):
         return Estimate(np.nan, np.nan)
     error = float(finite.std(ddof=1) / np.sqrt(len(finite))) if len(finite) > 1 else np.nan
+    # Values that differ by rounding alone are one value.
+    if error <= _ROUNDING * np.abs(finite).max():
+        error = 0.0
     return Estimate(float(finite.mean()), error)

@@ -116,6 +116,7 @@ class RobustDecider(FollowsOutcomes, Refreshes, Decides, Telling, NestedSettings
     problem_, predictor_ : the problem as it was fitted, and the fitted predictor.
     parameters_ : the values of the problem's parameters for which the set was learned, by name.
     set_ : the learned shape, in residuals; where there is a spread, in residuals divided by it.
+    promise_ : what is promised, to whom and on which assumption, in words.
     radius_, alpha_ : its calibrated radius, the largest where rows have different ones, and the level that it was set
         for. Setting `alpha` after `fit` promises nothing until `recalibrate` sets a radius for it.
     spread_ : the predicted `Spread` that scales the set at each row; None where one size serves all rows.
@@ -130,6 +131,7 @@ class RobustDecider(FollowsOutcomes, Refreshes, Decides, Telling, NestedSettings
     settings_ : how predictor, learner, split and random_state printed when the decider was fitted.
     data_digest_ : SHA-256 of the rows and their split.
     details_ : what was stored beside a model that was loaded from a file.
+    n_features_in_ : how many columns X had.
     feature_names_in_ : names of the columns of X, where it was a data frame; of the outcomes, where predictions of a
         problem with outcome names came as an array.
 
@@ -141,10 +143,11 @@ class RobustDecider(FollowsOutcomes, Refreshes, Decides, Telling, NestedSettings
     order. Data frames and series with unequal indices are refused, never aligned. Frames of polars and pyarrow reach
     the predictor as pandas frames.
 
-    scikit-learn's `check_estimator` passes but for three checks. `check_estimators_overwrite_params` compares pickles,
-    and a problem, which no fit changes, keeps what is compiled of it on first use, so that its pickle grows.
-    `check_sample_weight_equivalence_on_dense_data` takes a row of weight 2 for two rows, but weights are for the
-    predictor only, and two rows may train and calibrate. `check_sample_weights_not_an_array` passes rows that have
+    scikit-learn's `check_estimator`, whose few rows promise one in two (`alpha=0.5`), passes but for three checks.
+    `check_estimators_overwrite_params` compares pickles, and a problem, which no fit changes, keeps what is compiled of
+    it on first use, so that its pickle grows. `check_sample_weight_equivalence_on_dense_data` calls the outcomes `y`
+    and takes a row of weight 2 for two rows, but weights are for the predictor only, and two rows may train and
+    calibrate. `check_sample_weights_not_an_array` passes rows that have
     neither a shape nor a length.
 
     `pickle` is for the same versions of all packages; `save` writes a file that other versions read, without running
@@ -245,7 +248,8 @@ class RobustDecider(FollowsOutcomes, Refreshes, Decides, Telling, NestedSettings
         progress : bool
             Whether to show a bar with the time left, in a terminal or a notebook, where it takes over two seconds.
         verbose : bool
-            Whether to write what the loggers tell (see Notes) to standard error, a line each: for scripts and files.
+            Whether to write what the loggers tell (see Notes) to standard error, a line for each tenth of the way and
+            for what was chosen: for scripts and files.
         """
         with log_lines(verbose), bar("fitting", progress), solver_of(self):
             self._fit(X, Y, train, learn, calibrate, groups, parameters, sample_weight)
@@ -297,6 +301,7 @@ class RobustDecider(FollowsOutcomes, Refreshes, Decides, Telling, NestedSettings
             raw = prepare(X, Y, problem.outcome_names, split.train, labels, predictor_seed, weights)
             check_source(self.calibration, raw.X, X)
             X, schema, template, said = raw.X, raw.schema, raw.template, raw.said
+            _LOG.info("predictor: %s", said["chosen predictor"])
         check_source(self.calibration, X, X)
         is_in_time = in_time(self.split)
         given = Given(problem, self.alpha, make_predictor, X, Y, values, split, labels, learn_seed, weights, is_in_time)

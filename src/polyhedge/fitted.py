@@ -159,6 +159,18 @@ class FittedAttributes:
         Each level's promise holds by itself. A level that is chosen by looking at these bounds has no promise: choose
         it beforehand, or recalibrate on fresh rows. A radius that follows outcomes has levels of its own, and files do
         not keep the scores that this needs: recalibrate there.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import polyhedge as ph
+        >>> X, Y = ph.data.make_synthetic(600, rng=np.random.default_rng(0))
+        >>> problem, box = ph.problems.simplex_linear([0.0, 0.0]), ph.learners.OneSidedBox()
+        >>> decider = ph.RobustDecider(problem, learner=box, random_state=0).fit(X[:400], Y[:400])
+        >>> [round(1 - decider.at(alpha=alpha).alpha_, 2) for alpha in (0.2, 0.05)]
+        [0.8, 0.95]
+        >>> bool(decider.at(alpha=0.05).radius_ > decider.radius_ > decider.at(alpha=0.2).radius_)
+        True
         """
         radii: Any = self._model.radii
         if not hasattr(radii, "at_level"):
@@ -288,9 +300,11 @@ class OutputSetting:
 
         Parameters
         ----------
-        transform : "pandas", "polars" or "default", the library of X; None leaves it as it is. Without a setting
-            of its own, a decider follows `sklearn.set_config(transform_output=...)`.
+        transform : "pandas", "polars", "pyarrow" or "default", the library of X; None leaves it as it is. Without a
+            setting of its own, a decider follows `sklearn.set_config(transform_output=...)`.
         """
+        if transform not in (None, "default", "pandas", "polars", "pyarrow"):
+            raise ValueError(f'transform must be "pandas", "polars", "pyarrow", "default" or None, got {transform!r}.')
         if transform is not None:
             # Where scikit-learn keeps it: `clone` takes it along.
             self._sklearn_output_config = {"transform": transform}

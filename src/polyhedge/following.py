@@ -173,6 +173,18 @@ class FollowsOutcomes:
         -------
         Followed
             What came of all bounds since the last calibration; also in `followed_`.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import polyhedge as ph
+        >>> X, Y = ph.data.make_synthetic(600, rng=np.random.default_rng(0))
+        >>> problem, box = ph.problems.simplex_linear([0.0, 0.0]), ph.learners.OneSidedBox()
+        >>> decider = ph.RobustDecider(problem, learner=box, random_state=0).fit(X[:400], Y[:400])
+        >>> issued = decider.decide(X[400:])
+        >>> print(decider.update(X[400:], Y[400:], issued))
+        covered 0.8... of 200 rows (promised 0.9)
+        no alarm: 2... of 200 rows were not covered
         """
         decider: Any = self
         model = decider._fitted("update")

@@ -173,11 +173,11 @@ class RowMeasures:
             worst_case_cost=estimate(self.cost_bound[chosen]),
             premium=estimate(self.premium[chosen]),
             realised_cost=estimate(self.realised[chosen]),
-            regret=estimate(self.regret[chosen]),
+            regret=estimate(self.regret[chosen], among=self.realised[chosen]),
             volume=volume,
             promised=1 - alpha,
             n_undecided=int((~self.decided[chosen]).sum()),
-            over_nominal=estimate(self.over_nominal[chosen]),
+            over_nominal=estimate(self.over_nominal[chosen], among=self.realised[chosen]),
             cost_unit=self.cost_unit,
             **self._constraint_summary(held_to, level),
         )

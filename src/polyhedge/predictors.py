@@ -107,8 +107,9 @@ def as_predictor(
     predicts = not is_class and (hasattr(predictor, "predict") or _is_regressor(predictor))
     if is_class or not (predicts or callable(predictor)):
         raise ValueError(
-            'predictor must be a regressor, a callable X -> (n_samples, n_outcomes), "precomputed" or None, '
-            f"got {predictor!r}."
+            'predictor must be a regressor, a callable X -> (n_samples, n_outcomes), "auto" for a choice on the '
+            f'training rows, "precomputed" where X holds predictions, or None, got {predictor!r}. A class has to be '
+            "called, such as Ridge()."
         )
     if not predicts:
         return _GivenPredictor(predictor, d, "The value of the predictor", takes_nan(predictor), tuple(outcome_names))

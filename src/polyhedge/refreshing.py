@@ -143,6 +143,17 @@ class Refreshes:
         Where X is a Dask DataFrame, Y names its outcome columns, in the order of the outcomes where they are not called
         like them; the radius is computed from scores that stay with the workers, and is exactly that of the same rows
         in memory.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import polyhedge as ph
+        >>> X, Y = ph.data.make_synthetic(600, rng=np.random.default_rng(0))
+        >>> problem, box = ph.problems.simplex_linear([0.0, 0.0]), ph.learners.OneSidedBox()
+        >>> decider = ph.RobustDecider(problem, learner=box, random_state=0).fit(X[:400], Y[:400])
+        >>> decider = decider.recalibrate(X[400:], Y[400:])
+        >>> [entry.n for entry in decider.calibrations_]
+        [200, 200]
         """
         decider: Any = self
         model, alpha = decider._fitted("recalibrate"), check_alpha(decider.alpha)

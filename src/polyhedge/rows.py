@@ -56,7 +56,10 @@ def check_settings(
     """Raise where a setting of a decider is not what it must be."""
     warn_of_level(check_alpha(alpha), stacklevel=5)
     if not isinstance(problem, DecisionProblem):
-        raise TypeError(f"problem must be a DecisionProblem, got {type(problem).__name__}.")
+        raise TypeError(
+            f"problem must be a DecisionProblem, got {type(problem).__name__}. Write one, or take "
+            "one of polyhedge.problems, such as newsvendor."
+        )
     if learner is not None and (isinstance(learner, type) or not isinstance(learner, Learner)):
         raise TypeError(
             f"learner must be an object with a method learn and a record needs, got {learner!r}. Call the class, or "

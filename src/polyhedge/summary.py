@@ -56,13 +56,12 @@ def promise_of(model: Model) -> tuple[str, ...]:
 def summary_of(model: Model) -> str:
     """What was learned and promised, a line each."""
     record, problem = model.record, model.problem
-    sizes = [f"{len(getattr(record.split, part))} {part}" for part in ("train", "learn", "calibrate")]
     lines = {
         "problem": f"{problem.name}: decides {', '.join(problem.decision_names)}",
         "outcomes": ", ".join(problem.outcome_names),
         "predictor": _predictor(model),
         "left out": record.settings.get("left out", ""),
-        "rows": ", ".join(sizes),
+        "rows": _rows(model),
         "learned": _learned(model),
         "promise": f"each decision {_kept(model)}, {held_in_words(model.radii.alpha)}",
         "exactly": f"the bound {model.radii.promise()}",
@@ -72,15 +71,24 @@ def summary_of(model: Model) -> str:
     return "\n".join(["A fitted RobustDecider", *shown])
 
 
+def _rows(model: Model) -> str:
+    """The parts in the roles that they had: rows that learning did not need have calibrated with the others."""
+    train, learn, calibrate = (len(getattr(model.record.split, part)) for part in ("train", "learn", "calibrate"))
+    if learn and model.trail and model.trail[0].n == learn + calibrate:
+        return f"{train} train and learn, {learn + calibrate} calibrate"
+    return f"{train} train, {learn} learn, {calibrate} calibrate"
+
+
 def _kept(model: Model) -> str:
     bound = "costs at most its bound"
     return f"{bound} and keeps all uncertain constraints" if model.problem.constraint_names else bound
 
 
 def _predictor(model: Model) -> str:
-    chosen = model.record.settings.get("chosen predictor")
+    # `polyhedge fit` chooses by itself, and keeps the name beside the model.
+    chosen = model.record.settings.get("chosen predictor") or model.record.details.get("predictor")
     if chosen:
-        return chosen
+        return str(chosen)
     given = model.record.settings.get("predictor", "None")
     return "a ridge regression on smooth features" if given == "None" else " ".join(given.split())
 

@@ -63,6 +63,7 @@ class _Commands(TyperGroup):
         except Exception as error:
             # What typer raises itself, to exit or to explain the usage, carries an exit code.
             if ctx.params["debug"] or hasattr(error, "exit_code"):
+                _add_what_came(error)
                 raise
             if isinstance(error, _USER_ERRORS):
                 self._say(str(error) or type(error).__name__)
@@ -73,6 +74,14 @@ class _Commands(TyperGroup):
     @staticmethod
     def _say(message: str) -> None:
         say(f"polyhedge: error: {' '.join(message.split())}", err=True)
+
+
+def _add_what_came(error: Any) -> None:
+    """Quote the value that was refused: what reads arguments says only what they should be."""
+    details = getattr(error.__cause__, "errors", None)
+    came = [one["input"] for one in details() if "input" in one] if callable(details) else []
+    if came and hasattr(error, "message") and repr(came[0]) not in error.message:
+        error.message = f"{error.message}, got {came[0]!r}"
 
 
 def _with_plain_help(command: Any) -> Any:

@@ -123,9 +123,9 @@ def warn(messages: Sequence[str]) -> None:
         say(f"warning: {message}", err=True)
 
 
-def tell_json(payload: Mapping[str, Any]) -> None:
+def tell_json(payload: Mapping[str, Any], *, err: bool = False) -> None:
     """Print one JSON object; numbers that JSON cannot write become null."""
-    say_json(plain(payload))
+    say_json(plain(payload), err=err)
 
 
 def plain(value: Any) -> Any:
@@ -165,7 +165,7 @@ def evaluation_lines(evaluation: Evaluation, thinned: Proportion | None = None) 
         # Near-copies are no independent evidence, so an interval from all rows would be too narrow.
         observed = f"{evaluation.coverage.value:.3f} on {rows}, {thinned} on one row of each of {thinned.n} groups"
     unit, over = evaluation.cost_unit, evaluation.over_nominal
-    realised, difference = amount(evaluation.realised_cost, unit), f"{over.value:+.4g} ± {over.standard_error:.2g}"
+    realised, difference = amount(evaluation.realised_cost, unit), f"{'+' if over > 0 else ''}{over}"
     return [
         ("coverage", f"promised {evaluation.promised:.6g}, observed {observed}"),
         *_held_lines(evaluation),

@@ -10,6 +10,7 @@ import typer
 from polyhedge import tables
 from polyhedge._bar import progress
 from polyhedge._files import check_writable
+from polyhedge._text import counted
 from polyhedge.cli.app import app
 from polyhedge.cli.bundles import with_bundles
 from polyhedge.cli.common import (
@@ -195,7 +196,7 @@ def _print(fitted: FittedTable, options: TableOptions, facets: tuple[str, ...], 
     how = f"by {options.time_column}" if options.time_column else f"at random, seed {options.seed}"
     how += f", {fitted.n_between} left out in gaps" if options.gap else ""
     lines = [
-        ("data", f"{source}: {n_rows} rows, {len(fitted.schema.features)} features"),
+        ("data", f"{source}: {n_rows} rows, {counted(len(fitted.schema.features), 'feature')}"),
         ("outcomes", ", ".join(fitted.schema.outcomes)),
         (
             "split",

@@ -212,6 +212,11 @@ def _draw_set(
 ) -> Any:
     from polyhedge import plots
 
+    if decider.model_.guarantee != "outcome":
+        raise ValueError(
+            "The model has no set to draw: it guards the cost of the decision that it returns. Fit it with --guarantee "
+            "outcome, or draw curve or map."
+        )
     outcomes = list(schema.outcomes)
     if not pair and len(outcomes) > 2:
         return plots.residual_pairs(decider, X, Y, outcome_names=outcomes, parameters=values)[0]

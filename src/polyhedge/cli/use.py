@@ -85,7 +85,8 @@ def decide(
     Writes the decision under the problem's own names, cost_bound, the worst outcome it guards against, status and
     note. A row that cannot be decided, because a value is missing, keeps its place, and the note says why; it also
     tells of values unlike any in the history. In a CSV file an apostrophe stands before texts that a spreadsheet would
-    run as formulas, unless --raw is given.
+    run as formulas, unless --raw is given. With --out - the table is alone on standard output, and what there is to say
+    of it goes to standard error.
 
     With --key, decisions and bounds are noted in a database beside the model, so that polyhedge update counts outcomes
     against the bounds that were issued. A radius that follows outcomes is the one that the database has led to.
@@ -122,8 +123,8 @@ def decide(
     else:
         tables.write_table(frame, target, raw=raw)
     summary = _decided(frame, reasons, notes, out)
-    if as_json and target is not None:
-        tell_json({**summary, "notes": table.notes})
+    if as_json:
+        tell_json({**summary, "notes": table.notes}, err=target is None)
     else:
         _tell_decided(summary, target is None)
     if len(table) and not len(usable):

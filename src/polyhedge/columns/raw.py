@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -96,7 +96,7 @@ def prepare(
 
 def read_features(X: Any, schema: Schema) -> Any:
     """The features of a raw frame as numbers and texts; an error names the first row that cannot be used."""
-    features, reasons, _ = features_of(_as_table(X), schema)
+    features, reasons, _ = features_of(_as_table(X, schema.source_names), schema)
     bad = np.flatnonzero([bool(reason) for reason in reasons])
     if len(bad):
         raise ValueError(
@@ -108,7 +108,7 @@ def read_features(X: Any, schema: Schema) -> Any:
 
 def oddities(X: Any, schema: Schema) -> NDArray[np.object_]:
     """What is unlike the training rows in each row; empty texts where nothing is."""
-    return features_of(_as_table(X), schema)[2]
+    return features_of(_as_table(X, schema.source_names), schema)[2]
 
 
 def number_columns(X: Any, outcomes: Sequence[str], train: Indices) -> Schema | None:
@@ -124,11 +124,15 @@ def number_columns(X: Any, outcomes: Sequence[str], train: Indices) -> Schema | 
     return Schema(tuple(found), tuple(outcomes))
 
 
-def _as_table(X: Any) -> Table:
+def _as_table(X: Any, known: Sequence[str] = ()) -> Table:
+    """The frame with names as texts; `known` are the columns that a model was fitted with."""
     if names_of(X) is None or not hasattr(X, "select_dtypes"):
+        frame = "pd.DataFrame([X])" if isinstance(X, Mapping) else "pd.DataFrame(X)"
+        named = f"{frame[:-1]}, columns=[{', '.join(map(repr, known))}])" if known else f'{frame}.add_prefix("x")'
+        is_named = isinstance(X, Mapping) or (isinstance(X, Sequence) and any(isinstance(row, Mapping) for row in X))
         raise ValueError(
-            f"Raw rows must come as a data frame with names of columns, got {type(X).__name__} without. Wrap them: "
-            'pd.DataFrame(X).add_prefix("x").'
+            f"Raw rows must come as a data frame with names of columns, got {type(X).__name__}. Make one: "
+            f"{frame if is_named else named}."
         )
     frame = X.rename(columns=str)
     twice = sorted({name for name in frame.columns if list(frame.columns).count(name) > 1})

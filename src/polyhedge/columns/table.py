@@ -23,7 +23,10 @@ class WaysOut:
     missing: str = "give --missing WORD for a word that stands for a missing value"
     kinds: str = ", or --categorical {name} if the column names kinds"
     decimal: str = " If the comma is a decimal comma, give --decimal ','."
-    names: str = "Name it in --features to use it, or in --group if rows of one name belong together."
+    names: str = (
+        "Name it in --features to use it (of dates such as 2024-02-29 their weekday and month), or in --group if rows "
+        "of one name belong together."
+    )
     rows: str = " (rows are counted below the header)"
     features: str = "name the features with --features"
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from polyhedge._columns import listed, names_of, select_columns
 from polyhedge._validation import Array, Mask, as_rows
+from polyhedge.problems.in_words import formulas_by_name
 from polyhedge.problems.layout import in_structure
 from polyhedge.problems.names import default_outcome_names
 from polyhedge.problems.parameters import layout_of, sample_values
@@ -40,9 +41,9 @@ def check_curvature(problem: DecisionProblem) -> None:
     if not in_decision.is_convex():
         raise ValueError(
             "The cost must be convex in the decision for every outcome, and CVXPY cannot see that it is: "
-            f"{in_decision}. Rewrite it by CVXPY's rules, without products of decisions and without minus a maximum "
-            "or square; if it needs u >= 0, say so in outcome_support (support, in a file); declare parameters with "
-            "known signs nonneg=True (lower = 0)."
+            f"{formulas_by_name(problem)[0]}. Rewrite it by CVXPY's rules, without products of decisions and without "
+            "minus a maximum or square; if it needs u >= 0, say so in outcome_support (support, in a file); declare "
+            "parameters with known signs nonneg=True (lower = 0)."
         )
     if problem.cost_split is not None:
         return
@@ -50,7 +51,8 @@ def check_curvature(problem: DecisionProblem) -> None:
     if not (in_outcome.is_convex() or in_outcome.is_concave()):
         raise ValueError(
             "The cost is neither affine, concave nor convex in the outcome, so its worst case cannot be computed "
-            f"exactly: {in_outcome}. Rewrite it by CVXPY's rules; if it needs z >= 0, declare the variable nonneg=True."
+            f"exactly: {formulas_by_name(problem)[0]}. Rewrite it by CVXPY's rules; if it needs z >= 0, declare the "
+            "variable nonneg=True."
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -85,7 +86,7 @@ def _places(
     model: MpsModel, uncertain: Sequence[str] | Mapping[str, Sequence[str]]
 ) -> tuple[dict[int, int], dict[int, int], tuple[str, ...]]:
     """Which outcome stands at which column, at which row, and what outcomes are called."""
-    if isinstance(uncertain, str) or not uncertain:
+    if isinstance(uncertain, str) or not isinstance(uncertain, (Sequence, Mapping)) or not uncertain:
         raise ValueError(f"uncertain must be a list of names of columns or rows, got {uncertain!r}.")
     if isinstance(uncertain, Mapping):
         known = {"columns": model.columns, "rows": model.rows}
@@ -128,10 +129,11 @@ def _variable(size: int, *, is_whole: bool) -> cp.Variable:
 def _limits(model: MpsModel, parts: Sequence[Indices], variables: Sequence[cp.Variable]) -> list[cp.Constraint]:
     found = []
     for part, z in zip(parts, variables, strict=True):
-        for bound, sign in ((model.low[part], -1), (model.high[part], 1)):
+        for bound, is_lower in ((model.low[part], True), (model.high[part], False)):
             kept = np.flatnonzero(np.isfinite(bound))
             if len(kept):
-                found.append(sign * z[kept] <= sign * bound[kept])
+                own = z if len(kept) == len(part) else z[kept]
+                found.append(own >= bound[kept] if is_lower else own <= bound[kept])
     return found
 
 
@@ -176,7 +178,7 @@ class _Sides:
                 f"({low:g} and {high:g}), and no decision keeps to both for every outcome. Write it as inequalities, "
                 "with a variable for what is short or left over."
             )
-        value = self._values(np.array([row]), variables)[0]
+        value = self._values(row, variables)
         return value >= side if np.isfinite(low) else value <= side
 
     def known(self, variables: Sequence[Any]) -> list[cp.Constraint]:
@@ -185,17 +187,16 @@ class _Sides:
         free[[row for row, _ in self.uncertain]] = False
         equal = free & (model.row_low == model.row_high)
         found = []
-        for kept, side, sign in (
-            (equal, model.row_low, 0),
-            (free & ~equal & np.isfinite(model.row_low), model.row_low, -1),
-            (free & ~equal & np.isfinite(model.row_high), model.row_high, 1),
+        for kept, side, holds in (
+            (equal, model.row_low, operator.eq),
+            (free & ~equal & np.isfinite(model.row_low), model.row_low, operator.ge),
+            (free & ~equal & np.isfinite(model.row_high), model.row_high, operator.le),
         ):
             if kept.any():
-                value = self._values(kept, variables)
-                found.append(value == side[kept] if sign == 0 else sign * value <= sign * side[kept])
+                found.append(holds(self._values(kept, variables), side[kept]))
         return found
 
-    def _values(self, rows: Indices | Mask, variables: Sequence[Any]) -> Any:
-        A = self.model.A[np.arange(len(self.model.rows))[rows]].toarray()
-        parts: list[Array] = [A[:, part] for part in self.parts]
+    def _values(self, rows: int | Mask, variables: Sequence[Any]) -> Any:
+        A = self.model.A[np.atleast_1d(np.arange(len(self.model.rows))[rows])].toarray()
+        parts: list[Array] = [A[0, part] if isinstance(rows, int) else A[:, part] for part in self.parts]
         return sum((own @ z for own, z in zip(parts[1:], variables[1:], strict=True)), parts[0] @ variables[0])

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import cvxpy as cp
 
-from polyhedge.problems.violations import as_written
-from polyhedge.problems.written import substitute, substitute_in
+from polyhedge.problems.formula_text import constraint_text, expression_text
 
 if TYPE_CHECKING:
     from polyhedge.problems.decision_problem import DecisionProblem
@@ -17,27 +16,31 @@ __all__ = ["formula_of", "formulas_by_name", "units_in_words"]
 
 _LONG = 200
 """Letters of one formula beyond which a reader has seen enough."""
+_MANY = 12
+"""Constraints beyond which the rest is counted."""
 
 
 def formula_of(problem: DecisionProblem) -> str:
-    """What is minimised over which decisions, and under which constraints; u is the outcome.
+    """What is minimised over which decisions, under which constraints, and what is known of the outcome u.
 
     Examples
     --------
     >>> from polyhedge.problems import newsvendor
     >>> print(formula_of(newsvendor(1.0, [4.0, 5.0], capacity=10.0)))
-    <newsvendor: minimise over order (2, at least 0) the cost [1. 1.] @ maximum(order + -u, 0.0) + [4. 5.] @ \
-maximum(u + -order, 0.0) subject to [1. 1.] @ order <= 10.0; 0.0 <= u>
+    <newsvendor: minimise over order (2, at least 0) the cost [1, 1] @ maximum(order - u, 0) + [4, 5] @ \
+maximum(u - order, 0) subject to [1, 1] @ order <= 10; known of u: 0 <= u>
     """
-    written = problem.written
-    leaves = {written.outcome.id: cp.Variable(written.outcome.shape, name="u")}
-    rows = [*written.certain, *written.uncertain, *written.support]
-    limits = [_short(substitute_in(row, leaves)) for row in rows]
-    under = f" subject to {'; '.join(limits)}" if limits else ""
-    chosen = ", ".join(map(_variable, written.variables[: written.layout.n_given]))
-    units = f"; {units_in_words(problem)}" if problem.units else ""
-    cost = _short(substitute(written.cost, leaves))
-    return f"<{problem.name}: minimise over {chosen} the cost {cost}{under}{units}>"
+    written, names = problem.written, _letters(problem)
+    cost = _short(expression_text(written.cost, names))
+    limits = _listed([*written.certain, *written.uncertain], names)
+    known = _listed(written.support, names)
+    chosen = ", ".join(_variable(v, names) for v in written.variables[: written.layout.n_given])
+    parts = [
+        f"minimise over {chosen} the cost {cost}{' subject to ' if limits else ''}{'; '.join(limits)}",
+        f"known of u: {'; '.join(known)}" if known else "",
+        units_in_words(problem),
+    ]
+    return f"<{problem.name}: {'; '.join(part for part in parts if part)}>"
 
 
 def units_in_words(problem: DecisionProblem) -> str:
@@ -52,8 +55,8 @@ def units_in_words(problem: DecisionProblem) -> str:
     return ", ".join(f"{name} in {unit}" for name, unit in (problem.units or {}).items())
 
 
-def formulas_by_name(problem: DecisionProblem) -> tuple[str, list[str]]:
-    """The cost and the constraints, with entries of decisions and outcomes by their names.
+def formulas_by_name(problem: DecisionProblem) -> tuple[str, list[str], list[str]]:
+    """The cost, the constraints and what is known of outcomes, with entries of both by their names.
 
     Examples
     --------
@@ -67,36 +70,35 @@ def formulas_by_name(problem: DecisionProblem) -> tuple[str, list[str]]:
     ...     outcome_names=["asked for"],
     ... )
     >>> formulas_by_name(problem)[0]
-    'maximum(rolls - asked for, 4.0 * (asked for - rolls)) + bread'
+    'maximum(rolls - asked for, 4 * (asked for - rolls)) + bread'
     """
-    written = problem.written
-    leaves = {written.outcome.id: cp.Variable(written.outcome.shape, name="u")}
-    rows = [*written.certain, *written.uncertain, *written.support]
-    texts = [_short(substitute(written.cost, leaves)), *(_short(substitute_in(row, leaves)) for row in rows)]
-    names = {f"u[{k}]": name for k, name in enumerate(problem.outcome_names)}
+    written, names = problem.written, _letters(problem)
+    names |= {f"u[{k}]": name for k, name in enumerate(problem.outcome_names)}
     if written.layout.n_given == 1 and len(written.variables[0].shape) == 1:
-        variable = written.variables[0].name()
+        variable = names[written.variables[0].name()]
         names |= {f"{variable}[{k}]": name for k, name in enumerate(problem.decision_names)}
-    named = [_subtracted(_ENTRY.sub(lambda found: names.get(found.group(), found.group()), text)) for text in texts]
-    return named[0], named[1:]
+    limits = _listed([*written.certain, *written.uncertain], names)
+    return _short(expression_text(written.cost, names)), limits, _listed(written.support, names)
 
 
-_ENTRY = re.compile(r"\b\w+\[\d+\]")
+def _letters(problem: DecisionProblem) -> dict[str, str]:
+    """What variables are called: CVXPY gives those without a name a number."""
+    written = problem.written
+    own = {v.name(): name for v, name in zip(written.variables, written.layout.names, strict=True)}
+    return own | {written.outcome.name(): "u"}
 
 
-def _subtracted(text: str) -> str:
-    """`a + -(b)` as a reader writes it."""
-    return re.sub(r"\+ -(?:\(([^()]*)\)|(\w[\w ]*))", lambda found: f"- {found.group(1) or found.group(2)}", text)
+def _listed(rows: Sequence[cp.Constraint], names: Mapping[str, str]) -> list[str]:
+    shown = [_short(constraint_text(row, names)) for row in rows[:_MANY]]
+    return shown if len(rows) <= _MANY else [*shown, f"{len(rows) - _MANY} more"]
 
 
-def _short(formula: Any) -> str:
-    text = " ".join(as_written(str(formula)).split())
+def _short(text: str) -> str:
     return text if len(text) <= _LONG else f"{text[:_LONG]}..."
 
 
-def _variable(variable: cp.Variable) -> str:
+def _variable(variable: cp.Variable, names: Mapping[str, str]) -> str:
     words = {"nonneg": "at least 0", "nonpos": "at most 0", "integer": "whole numbers", "boolean": "0 or 1"}
     size = " x ".join(map(str, variable.shape)) or "a number"
-    return (
-        f"{variable.name()} ({', '.join([size, *(said for key, said in words.items() if variable.attributes[key])])})"
-    )
+    facts = [said for key, said in words.items() if variable.attributes[key]]
+    return f"{names[variable.name()]} ({', '.join([size, *facts])})"

@@ -23,9 +23,13 @@ _ROWS, _FEATURES, _DECISIONS = 5, 4, 6
 
 
 def formulas(decider: RobustDecider) -> list[Block]:
-    """The cost that is minimised, and what a decision must satisfy, in the names of decisions and outcomes."""
-    cost, limits = formulas_by_name(decider.problem_)
-    lines = [f"cost        {cost}", *(f"subject to  {limit}" for limit in limits)]
+    """The cost, what a decision must satisfy and what is known of outcomes, in the names of both."""
+    cost, limits, known = formulas_by_name(decider.problem_)
+    lines = [
+        f"cost        {cost}",
+        *(f"subject to  {limit}" for limit in limits),
+        *(f"known       {fact}" for fact in known),
+    ]
     units = units_in_words(decider.problem_)
     said = f"Units: {units}; others are those of the data." if units else "All is in the units of the data."
     return [
@@ -74,9 +78,10 @@ def decided_rows(decider: RobustDecider, held_out: HeldOut) -> list[Block]:
 
 def predictor_name(decider: RobustDecider) -> str:
     """What predicts: how it was chosen, or the class of the model at the end of a pipeline."""
-    chosen = decider.settings_.get("chosen predictor")
+    # `polyhedge fit` chooses by itself, and keeps the name beside the model.
+    chosen = decider.settings_.get("chosen predictor") or decider.details_.get("predictor")
     if chosen:
-        return chosen
+        return str(chosen)
     given = decider.settings_.get("predictor", "None")
     if given in ("None", "'precomputed'"):
         return "given with the rows" if given != "None" else "ridge regression on simple nonlinear features"

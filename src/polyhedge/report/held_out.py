@@ -134,8 +134,8 @@ def _row(name: str, cost: Array, oracle: Array, level: float) -> list[Cell]:
     bad, highest = (float(np.percentile(finite, q)) if len(finite) else np.nan for q in (level, 100.0))
     return [
         Cell(name),
-        Cell(f"{mean.value:.4g}", mean.value, detail=f"± {mean.standard_error:.2g}"),
-        Cell(f"{regret.value:.4g}", regret.value, detail=f"± {regret.standard_error:.2g}"),
+        Cell(f"{mean.value:.4g}", mean.value, detail=mean.error_text),
+        Cell(f"{regret.value:.4g}", regret.value, detail=regret.error_text),
         Cell(f"{bad:.4g}", bad),
         Cell(f"{highest:.4g}", highest),
     ]

@@ -220,7 +220,7 @@ def _against_nominal(held_out: HeldOut) -> str:
     difference = held_out.evaluation.over_nominal
     if difference.value == 0 and difference.standard_error == 0:
         return "the same as trusting the prediction"
-    size = f"{_number(abs(difference.value))} ± {difference.standard_error:.2g}"
+    size = f"{_number(abs(difference.value))} {difference.error_text}".rstrip()
     return f"{size} {'more' if difference.value >= 0 else 'less'} than trusting the prediction"
 
 

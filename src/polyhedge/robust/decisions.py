@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyhedge._frames import as_frame, as_html, distinct_names
-from polyhedge._text import amount, with_unit
+from polyhedge._text import amount, counted, with_unit
 from polyhedge._validation import Array, Indices
 from polyhedge.problems.layout import Layout
 from polyhedge.robust.along_segment import BLOCK
@@ -83,7 +83,8 @@ class Decisions:
     """Robust decisions for N contexts and what proves them.
 
     `decisions[3]` is one row, `decisions[2:5]`, `decisions[mask]` and `decisions[rows]` are decisions of some rows,
-    `decisions["power"]` is a variable by its name; iterating goes over the rows. `to_frame` gives a data frame.
+    `decisions["power"]` is a variable, or a column of the frame, by its name; iterating goes over the rows. `to_frame`
+    gives a data frame.
 
     Attributes
     ----------
@@ -155,10 +156,15 @@ class Decisions:
     @overload
     def __getitem__(self, key: slice | Sequence[int] | NDArray[Any]) -> Self: ...
     def __getitem__(self, key: Any) -> Any:
-        """A variable by its name, one row by its position, or the decisions of some rows."""
+        """A variable or a column of the decisions by name, one row by its position, or the decisions of some rows."""
         if isinstance(key, str):
+            columns = () if self.labels is None else self.labels.decisions
+            if key in columns and key not in self.layout.names:
+                return self.flat[:, columns.index(key)]
             return self.layout.of(self.flat, key)
         if isinstance(key, int | np.integer):
+            if not -len(self) <= key < len(self):
+                raise IndexError(f"There are {counted(len(self), 'decision')}, counted from 0, got {key}.")
             return self._row(range(len(self))[key])
         return self.take(np.arange(len(self))[key])
 
@@ -230,20 +236,20 @@ class Decisions:
 
     def __str__(self) -> str:
         shown = [str(row) for row in self[:_SHOWN]]
-        more = [f"... {len(self) - _SHOWN} more rows: to_frame() has all"] if len(self) > _SHOWN else []
-        return "\n".join([f"{len(self)} decisions", *shown, *more])
+        more = [f"... {counted(len(self) - _SHOWN, 'more row')}: to_frame() has all"] if len(self) > _SHOWN else []
+        return "\n".join([counted(len(self), "decision"), *shown, *more])
 
     def __repr__(self) -> str:
         optimal = int(self.is_optimal.sum())
         bounds = self.cost_bound[np.isfinite(self.cost_bound)]
         extent = f", cost bounds {bounds.min():.4g} to {bounds.max():.4g}" if len(bounds) else ""
-        return f"<Decisions: {len(self)} rows, {optimal} optimal{extent}>"
+        return f"<Decisions: {counted(len(self), 'row')}, {optimal} optimal{extent}>"
 
     def _repr_html_(self) -> str:
-        said = f"{len(self)} decisions, {int(self.is_optimal.sum())} of them optimal."
+        said = f"{counted(len(self), 'decision')}, {int(self.is_optimal.sum())} of them optimal."
         if self.labels and self.labels.promise:
             said += f" Each costs at most its bound, {self.labels.promise}."
-        more = f"{len(self) - _SHOWN} more rows: to_frame() has all." if len(self) > _SHOWN else ""
+        more = f"{counted(len(self) - _SHOWN, 'more row')}: to_frame() has all." if len(self) > _SHOWN else ""
         shown, labels = self[:_SHOWN].to_frame("pandas"), self.labels or _numbered(self)
         told = labels.outcomes if self.expected_cost is None else ("cost",)
         whose = (*labels.decisions, "cost", *told, *("",) * 2)  # status and note have no unit
