@@ -42,9 +42,9 @@ def cheapest_hours(rows):
 
 
 ways = {
-    "set, every schedule": ph.RobustDecider(problem, forecast, guarantee="outcome", random_state=0),
-    "plan, this schedule": ph.RobustDecider(problem, forecast, guarantee="cost", random_state=0),
-    "cheapest hours, guarded": ph.RobustDecider(problem, forecast, plan=cheapest_hours, random_state=0),
+    "set, every schedule": ph.RobustDecider(problem, forecast, guarantee="outcome", split="time", random_state=0),
+    "plan, this schedule": ph.RobustDecider(problem, forecast, guarantee="cost", split="time", random_state=0),
+    "cheapest hours, guarded": ph.RobustDecider(problem, forecast, plan=cheapest_hours, split="time", random_state=0),
 }
 schedules = {}
 print(f"{'2020':24} {'bound':>7} {'realised':>9} {'held':>6}")

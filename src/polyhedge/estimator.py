@@ -35,6 +35,7 @@ from polyhedge.problems import DecisionProblem
 from polyhedge.problems.parameters import from_columns, parameter_rows
 from polyhedge.refreshing import Refreshes
 from polyhedge.regions import Grid, Guard, RegionFamily, ScaledSet, SetPlan
+from polyhedge.robust.one_blas_thread import one_blas_thread
 from polyhedge.rows import (
     at_reference,
     beside_in_fit,
@@ -353,13 +354,12 @@ class RobustDecider(FollowsOutcomes, Refreshes, Decides, Telling, NestedSettings
             learner, predictor, given.make, X, Y, split, self.alpha, labels, given.weights
         )
         learned_at, reference = at_reference(given.problem, given.values, split)
-        self.learn_result_, spread = learn_with_spread(
-            learner,
-            Samples(Y[learn_rows] - centers, centers, learned_at, self.alpha),
-            take_rows(X, learn_rows),
-            seed=given.seed,
-            groups=None if labels is None else labels[learn_rows],
-        )
+        samples = Samples(Y[learn_rows] - centers, centers, learned_at, self.alpha)
+        groups = None if labels is None else labels[learn_rows]
+        with one_blas_thread():
+            self.learn_result_, spread = learn_with_spread(
+                learner, samples, take_rows(X, learn_rows), seed=given.seed, groups=groups
+            )
         if self.learn_result_.interrupted and not learner.needs.keep_interrupted:
             raise KeyboardInterrupt("fit was interrupted: learn_result_ has the best set so far, without a radius.")
         sets = ScaledSet(given.problem, predictor, self.learn_result_.set, spread)

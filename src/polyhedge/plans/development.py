@@ -22,6 +22,7 @@ from polyhedge.predictors import Predictor, fold_of, out_of_fold
 from polyhedge.problems import DecisionProblem, NoSolutionError
 from polyhedge.regions import Grid, Guard, Path, Plan
 from polyhedge.robust import decide_knowing
+from polyhedge.robust.one_blas_thread import one_blas_thread
 
 # Each predictor sees four fifths of the rows, and some rows are left to say how far it is off.
 _N_FOLDS, _ROWS_A_FOLD = 5, 10
@@ -90,11 +91,13 @@ def planned_guard(given: Given, policy: Any, caution: float) -> tuple[Guard | Pa
     is_forward = given.in_time and policy is None and made_of is develop
     judged, grid = _forward(given, develop, rows) if is_forward else rows, Grid.of(rows.centers)
     if given.problem.constraint_names and policy is None:
-        path = fit_path(given.problem, rows, given.alpha, caution, given.seed, judged)
+        with one_blas_thread():
+            path = fit_path(given.problem, rows, given.alpha, caution, given.seed, judged)
         return Path(given.problem, predictor, path, grid), len(rows), calibrate
     plan: Plan
     if policy is None:
-        plan = fit_plan(given.problem, rows, given.alpha, caution, given.seed, judged)
+        with one_blas_thread():
+            plan = fit_plan(given.problem, rows, given.alpha, caution, given.seed, judged)
     else:
         plan = fit_policy(given.problem, policy, rows, given.alpha, (given.X, given.Y, split.train), given.seed)
     return Guard(given.problem, predictor, plan, grid), len(rows), calibrate
@@ -106,7 +109,8 @@ def refreshed_guard(guard: Guard | Path, given: Given) -> Guard | Path:
     Nothing is chosen again. The training rows of `given` develop it, and its calibration rows are left for the radius.
     """
     predictor, rows, _ = _predicted(given, given.split.train)
-    plan: Any = guard.plan.refitted(rows, given.seed)  # type: ignore[union-attr]
+    with one_blas_thread():
+        plan: Any = guard.plan.refitted(rows, given.seed)  # type: ignore[union-attr]
     return replace(guard, problem=given.problem, predictor=predictor, plan=plan, grid=Grid.of(rows.centers))
 
 
