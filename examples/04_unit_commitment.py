@@ -85,5 +85,6 @@ plt.show()
 # %%
 # **Lesson.** Both keep a margin above the forecast, and plants start where the margin needs them; whoever trusts the
 # forecast has the highest bound, and the highest mean cost as well. The default does not win everything: its plan has
-# the least mean cost, but the set has the lower bound. Where a cost with maxima couples whole numbers, plans minimise
-# means and no tails; if the bound is what counts, ask for ``guarantee="outcome"``, before you look at bounds.
+# the least mean cost, but the set has the lower bound. A plan of whole numbers is one rule, chosen on few rows because
+# each takes a search, and cannot be a mean of several; if the bound is what counts, ask for
+# ``guarantee="outcome"``, before you look at bounds.
