@@ -454,3 +454,9 @@ def test_every_file_is_written_at_one_place() -> None:
     found = [call for package, path in files for call in writes(path, package)]
     # Inside a hidden folder of ours, and in a folder of the system for what is handed to a child.
     assert found == ["batches/parquet.py: open", "speed/peers.py: write_text"]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a device that is always full")
+def test_a_device_that_takes_no_more_is_named():
+    with pytest.raises(OSError, match=r"/dev/full could not be written: No space left on device"):
+        replace_file(Path("/dev/full"), b"x" * 100_000)

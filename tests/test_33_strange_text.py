@@ -114,6 +114,15 @@ def test_escape_codes_in_data_do_not_reach_the_terminal(folder: Path, command: t
         assert CODES in "".join(texts_in(json.loads(done.stdout)))
 
 
+def test_pages_show_escape_codes_instead_of_holding_them(folder: Path) -> None:
+    page = folder / "page.html"
+    done = run("report", folder / "model.polyhedge", "--data", folder / "history.csv", "--out", page)
+    assert done.exit_code == 0, done.output
+    text = page.read_text(encoding="utf-8")
+    assert r"heat \x1b[2J" in text
+    assert [repr(letter) for letter in "\x1b\x07\x9b\u202e" if letter in text] == []
+
+
 def texts_in(value: object) -> list[str]:
     if isinstance(value, dict):
         return [*value, *texts_in(list(value.values()))]

@@ -73,7 +73,7 @@ def new_file(path: Path) -> Iterator[BinaryIO]:
     b'whole'
     """
     if _is_stream(path):
-        with path.open("wb") as stream:
+        with explained(path, _FULL), path.open("wb") as stream:
             yield stream
         return
     with explained(path):

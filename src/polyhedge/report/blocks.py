@@ -8,7 +8,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-__all__ = ["Block", "Card", "Cards", "Code", "Facts", "Heading", "Missing", "Note", "Points", "Text", "inline"]
+from polyhedge._text import printable
+
+__all__ = [
+    "Block",
+    "Card",
+    "Cards",
+    "Code",
+    "Facts",
+    "Heading",
+    "Missing",
+    "Note",
+    "Points",
+    "Text",
+    "escaped",
+    "inline",
+]
 
 
 class Block(Protocol):
@@ -16,6 +31,11 @@ class Block(Protocol):
 
     def html(self) -> str:
         """The block as HTML, with all text escaped."""
+
+
+def escaped(text: str) -> str:
+    """Text that is no markup, and no command of a terminal either, should somebody print the page there."""
+    return html.escape("\n".join(map(printable, text.split("\n"))))
 
 
 def inline(text: str) -> str:
@@ -26,7 +46,7 @@ def inline(text: str) -> str:
     >>> inline("a < b, run `make`")
     'a &lt; b, run <code>make</code>'
     """
-    text = re.sub(r"(?<=\d) (?=%)", "\u00a0", html.escape(text))
+    text = re.sub(r"(?<=\d) (?=%)", "\u00a0", escaped(text))
     return re.sub(r"`([^`]+)`", r"<code>\1</code>", text)
 
 
@@ -85,7 +105,7 @@ class Missing:
 
     def html(self) -> str:
         """A line in soft ink."""
-        return f'<p class="missing">{inline(self.what)} Make it with <code>{html.escape(self.command)}</code>.</p>'
+        return f'<p class="missing">{inline(self.what)} Make it with <code>{escaped(self.command)}</code>.</p>'
 
 
 @dataclass(frozen=True)
@@ -96,7 +116,7 @@ class Code:
 
     def html(self) -> str:
         """Preformatted text."""
-        return f"<pre><code>{html.escape(self.text)}</code></pre>"
+        return f"<pre><code>{escaped(self.text)}</code></pre>"
 
 
 @dataclass(frozen=True)

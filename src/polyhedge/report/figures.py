@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import html
 import io
 import json
 import re
@@ -14,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from polyhedge.report.blocks import Block, inline
+from polyhedge.report.blocks import Block, escaped, inline
 
 __all__ = ["Chart", "Drawing", "Figures", "Picture", "as_svg", "plotly_library", "settings_for_pages"]
 
@@ -75,7 +74,7 @@ class Drawing:
     def html(self) -> str:
         """The element itself, so that it takes the page's colours; the caption is read aloud in its place."""
         svg = _own_names(self.svg, f"d{hashlib.sha256(self.svg.encode()).hexdigest()[:8]}-")
-        svg = re.sub(r"<svg ", f'<svg role="img" aria-label="{html.escape(self.caption)}" ', svg, count=1)
+        svg = re.sub(r"<svg ", f'<svg role="img" aria-label="{escaped(self.caption)}" ', svg, count=1)
         return f"<figure>{svg}<figcaption>{inline(self.caption)}</figcaption></figure>"
 
 
@@ -106,9 +105,9 @@ class Picture:
     def html(self) -> str:
         """An image whose bytes are part of the page; as an image, an SVG file can run no script."""
         data = base64.b64encode(self.data).decode()
-        image = f'<img alt="{html.escape(self.caption)}" src="data:image/{self.kind};base64,{data}">'
+        image = f'<img alt="{escaped(self.caption)}" src="data:image/{self.kind};base64,{data}">'
         if self.wide:
-            label = html.escape(self.caption)
+            label = escaped(self.caption)
             image = f'<div class="scroll sheet" tabindex="0" role="region" aria-label="{label}">{image}</div>'
         return f"<figure>{image}<figcaption>{inline(self.caption)}</figcaption></figure>"
 
@@ -143,9 +142,9 @@ class Chart:
     def html(self) -> str:
         """An empty box and the numbers; the page's script draws."""
         return (
-            f'<figure><div class="chart" id="{html.escape(self.name)}" data-source="{html.escape(self.name)}-data" '
-            f'role="img" aria-label="{html.escape(self.caption)}"></div><figcaption>{inline(self.caption)}</figcaption>'
-            f'<script type="application/json" id="{html.escape(self.name)}-data">{self._json}</script></figure>'
+            f'<figure><div class="chart" id="{escaped(self.name)}" data-source="{escaped(self.name)}-data" '
+            f'role="img" aria-label="{escaped(self.caption)}"></div><figcaption>{inline(self.caption)}</figcaption>'
+            f'<script type="application/json" id="{escaped(self.name)}-data">{self._json}</script></figure>'
         )
 
     @cached_property

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from polyhedge._files import replace_file
-from polyhedge.report.blocks import Block, inline
+from polyhedge.report.blocks import Block, escaped, inline
 from polyhedge.report.figures import Chart, plotly_library
 
 __all__ = ["Page", "Section", "write_page"]
@@ -63,7 +63,7 @@ class Page:
         )
         return _PAGE.format(
             policy=html.escape(_POLICY),
-            title=html.escape(self.title),
+            title=escaped(self.title),
             style=_asset("page.css"),
             heading=inline(self.title),
             lead=inline(self.lead),

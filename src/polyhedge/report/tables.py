@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import html
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from polyhedge.report.blocks import inline
+from polyhedge.report.blocks import escaped, inline
 
 __all__ = ["Cell", "Column", "Table"]
 
@@ -77,7 +76,7 @@ class Table:
         kinds = [name for name, on in (("sortable", self.sortable), ("wide", len(self.columns) > _WIDE)) if on]
         # Focusable, so that it can be scrolled without a mouse.
         return (
-            f'<div class="scroll" tabindex="0" role="region" aria-label="{html.escape(self.title)}">'
+            f'<div class="scroll" tabindex="0" role="region" aria-label="{escaped(self.title)}">'
             f'<table class="{" ".join(kinds)}"><caption class="hidden">{inline(self.title)}</caption>'
             f"<thead>{head}</thead><tbody>{body}</tbody></table></div>{note}"
         )
@@ -109,7 +108,7 @@ def _heads(columns: Sequence[Column], starts: Sequence[bool], sortable: bool) ->
         head = f"{group}{inline(column.head)}"
         # Chromium leaves buttons out on the further pages of a printed table, so that the style sheet writes the head.
         head = f'<button type="button" data-column="{k}">{head}</button>' if sortable else head
-        kind += f' data-head="{html.escape(column.head)}"' if sortable else ""
+        kind += f' data-head="{escaped(column.head)}"' if sortable else ""
         cells.append(f'<th scope="col"{kind}>{head}</th>')
     return f"<tr>{''.join(cells)}</tr>"
 
