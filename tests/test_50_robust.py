@@ -24,6 +24,7 @@ from polyhedge.sets import Ball, Box, Ellipsoid, Polyhedron, Region
 from polyhedge.solvers.linear import LinearSolver
 from polyhedge.solvers.mixed_integer import solve_mixed_integer
 from polyhedge.solvers.program import Cone, ConicProgram, Status
+from polyhedge.solvers.scaling import Frame
 
 RADIUS = 0.8
 
@@ -677,6 +678,27 @@ class TestSolvers:
         warm.change_coefficients(np.array([2, 4]), np.array([1, 0]), np.array([A[2, 1], A[4, 0]]))
         fresh = LinearSolver(ConicProgram(c, sp.csr_array(A), b, program.cones, offset=1.0)).solve()
         assert warm.solve().value == pytest.approx(fresh.value)
+
+    @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # NumPy counts with what is no number
+    @pytest.mark.parametrize("odd", [np.nan, np.inf, -np.inf, 1e300])
+    @pytest.mark.parametrize("at_once", [True, False])
+    def test_numbers_that_are_none_fail_and_once_they_are_some_again_the_program_is_solved(self, odd, at_once):
+        program = random_program(np.random.default_rng(0), 4, 3)
+        rows, columns, usual = np.array([2, 2]), np.array([0, 1]), program.A.toarray()[2, :2]
+        wrong, limits = program.A.toarray(), program.b.copy()
+        wrong[2, 0], limits[2] = odd, odd
+        strange = ConicProgram(program.c, sp.csr_array(wrong), limits, program.cones, offset=1.0)
+        warm = LinearSolver(strange if at_once else program, varying_rows=np.array([2]), frame=Frame.of(program))
+        for _ in range(2):
+            warm.change_rhs(np.array([2]), np.array([odd]))
+            warm.change_coefficients(rows, columns, np.array([odd, usual[1]]))
+            if not np.isfinite(odd):
+                assert warm.solve().status is Status.FAILED
+            warm.change_rhs(np.array([2]), program.b[[2]])
+            warm.change_coefficients(rows, columns, usual)
+            found = warm.solve()
+            assert found.status is Status.OPTIMAL
+            assert found.value == pytest.approx(LinearSolver(program).solve().value)
 
     def test_cones_are_no_business_of_the_linear_solver(self):
         program = ConicProgram(np.ones(2), sp.csr_array(np.eye(2)), np.ones(2), (Cone("soc", 2),))

@@ -72,12 +72,23 @@ class LinearSolver:
         self.highs = self._highs()
 
     def _highs(self, sharper: float = 1.0) -> highspy.Highs:
-        """HiGHS with the program's present numbers, costs and limits `sharper` times as large."""
+        """HiGHS with the present numbers, costs and limits `sharper` times as large; empty where it refuses them.
+
+        HiGHS keeps half of a program that it refuses, and dies of a later change to it.
+        """
+        highs = self._empty()
+        is_refused = highs.passModel(self._model(sharper)) == highspy.HighsStatus.kError
+        return self._empty() if is_refused else highs
+
+    def _empty(self) -> highspy.Highs:
         highs = highspy.Highs()
         for option, value in self.options.items():
             highs.setOptionValue(option, value)
-        highs.passModel(self._model(sharper))
         return highs
+
+    @property
+    def _knows_program(self) -> bool:
+        return bool(self.highs.getNumCol() == len(self.program.c))
 
     def _split_rows(self, varying_rows: Indices) -> None:
         """Tell bounds (rows with one entry that never change) from proper rows."""
@@ -153,12 +164,16 @@ class LinearSolver:
         """Set single entries of varying rows."""
         A = self.program.A
         scaled = self.frame.rows[rows] * values * self.frame.columns[columns]
+        is_told = self._knows_program and bool(np.isfinite(scaled).all())
+        if not is_told:  # the next solve passes the whole program, should it be one again
+            self.highs = self._empty()
         for row, column, value, inside in zip(
             rows.tolist(), columns.tolist(), values.tolist(), scaled.tolist(), strict=True
         ):
             begin, end = A.indptr[row], A.indptr[row + 1]
             A.data[begin + np.searchsorted(A.indices[begin:end], column)] = value
-            self.highs.changeCoeff(int(self.row_position[row]), column, inside)
+            if is_told:
+                self.highs.changeCoeff(int(self.row_position[row]), column, inside)
         if len(rows):
             self.judge = Judge(self.program, self.frame)
 
@@ -189,6 +204,11 @@ class LinearSolver:
 
     def solve(self) -> Solution:
         """Solve from the last basis if there is one; what cannot be proven is solved another way, then failed."""
+        if not self._knows_program:
+            self.highs = self._highs()
+        if not self._knows_program:
+            refused = nothing_known(self.program, Status.FAILED, "HiGHS refuses the numbers of the program")
+            return refused if len(self.program.integer) else settled(self.program, self._by_cones(refused))
         self._pass_numbers()
         self._run(self.highs)
         status = self.highs.getModelStatus()
@@ -204,10 +224,14 @@ class LinearSolver:
         if status == highspy.HighsModelStatus.kOptimal and not self.judge.is_sharp(self.program, solution):
             solution = self._sharpened(solution)
         if _STATUS.get(status, Status.OPTIMAL) is Status.OPTIMAL and solution.status is not Status.OPTIMAL:
-            other = solve_conic(self.program, time_limit=self.time_limit)
-            is_none = other.status in (Status.INFEASIBLE, Status.UNBOUNDED)
-            solution = other if is_none or other.gap < solution.gap else solution
+            solution = self._by_cones(solution)
         return settled(self.program, solution)
+
+    def _by_cones(self, solution: Solution) -> Solution:
+        """What Clarabel finds, where that is better than this solution."""
+        other = solve_conic(self.program, time_limit=self.time_limit)
+        is_none = other.status in (Status.INFEASIBLE, Status.UNBOUNDED)
+        return other if is_none or other.gap < solution.gap else solution
 
     def solve_otherwise(self) -> Solution:
         """Solve whole numbers without presolve, where the answer of `solve` contradicts what is known."""
