@@ -534,6 +534,59 @@ def orders(outcome: float, cost: float, decision: float) -> ph.DecisionProblem:
     )
 
 
+def bent(outcome: float, cost: float, decision: float) -> ph.DecisionProblem:
+    z = cp.Variable(2, nonneg=True)
+    return ph.DecisionProblem(
+        decision=z,
+        cost=lambda z, u: cost * ((u / outcome) @ z / decision + 0.7 * cp.sum_squares(z / decision - 0.1) + 0.3),
+        constraints=[cp.sum(z) == decision],
+        n_outcomes=2,
+    )
+
+
+def kinked(outcome: float, cost: float, decision: float) -> ph.DecisionProblem:
+    """Three parts of a budget, and a kink that compiles to columns beside the decision."""
+    z = cp.Variable(3, nonneg=True)
+    return ph.DecisionProblem(
+        decision=z,
+        cost=lambda z, u: cost * ((u / outcome) @ z / decision + 3 * cp.abs(z[0] / decision - 0.5)),
+        constraints=[cp.sum(z) == decision],
+        n_outcomes=3,
+    )
+
+
+def with_a_fee(outcome: float, cost: float, decision: float) -> ph.DecisionProblem:
+    """A fee that is decided with the parts: the decision has columns in units of decisions and of costs."""
+    z, fee = cp.Variable(3, nonneg=True), cp.Variable()
+    return ph.DecisionProblem(
+        decision=[z, fee],
+        cost=lambda parts, u: cost * ((u / outcome) @ parts[0] / decision) + parts[1],
+        constraints=[
+            cp.sum(z) == decision,
+            fee >= cost * (z[0] - z[1]) / decision,
+            fee >= 2 * cost * (z[1] / decision - 0.3),
+        ],
+        n_outcomes=3,
+    )
+
+
+def orders_alike(outcome: float, cost: float, decision: float) -> ph.DecisionProblem:
+    """Orders that should differ little: fixed directions, and a kink beside them."""
+    z = cp.Variable(2, nonneg=True)
+    return ph.DecisionProblem(
+        decision=z,
+        cost=lambda z, u: (
+            cost
+            * (
+                cp.sum(cp.pos(z / decision - u / outcome) + 3 * cp.pos(u / outcome - z / decision))
+                + cp.abs(z[0] / decision - z[1] / decision)
+            )
+        ),
+        constraints=[cp.sum(z) <= 3 * decision],
+        n_outcomes=2,
+    )
+
+
 AXES = np.vstack([np.eye(2), -np.eye(2)])
 LEARNERS = {
     "box": ph.learners.OneSidedBox(),
@@ -562,14 +615,16 @@ def test_a_learned_set_is_the_same_to_the_last_bit_in_units_of_powers_of_two(nam
     assert numbers == pytest.approx(usual[1:], abs=1e-6)
 
 
-@pytest.mark.parametrize("make", [in_two_parts, orders])
+@pytest.mark.parametrize("make", [in_two_parts, orders, bent])
 def test_a_learner_sees_the_same_numbers_in_every_unit(make: Any) -> None:
     residuals, centers = np.random.default_rng(1).normal(size=(2, 25, 2))
     residuals[:, 1] *= 0.01  # an outcome that is small beside the other keeps its digits
 
     def seen(outcome: float, cost: float) -> tuple[Samples, np.ndarray]:
         samples = OwnUnits.of(Samples(outcome * residuals, outcome * centers, make(outcome, cost, 1.0), 0.2)).samples
-        return samples, np.concatenate([np.ravel(part) for part in vars(samples.problem.pieces).values()])
+        program = samples.problem.feasible.program
+        base = [program.c, program.offset, *(() if program.P is None else (program.P.data,))]
+        return samples, np.concatenate([np.ravel(part) for part in (*vars(samples.problem.pieces).values(), *base)])
 
     usual, coefficients = seen(1.0, 1.0)
     size = np.abs(usual.residuals).mean(axis=0)
@@ -629,3 +684,31 @@ def test_whole_fits_are_the_same_in_all_units(predictor: Any, make: Any) -> None
     usual = decided(1.0, 1.0, 1.0)
     assert decided(*ALL_AT_ONCE) == usual
     assert decided(1e3, 0.01, 1.0)[0] == pytest.approx(usual[0], rel=1e-9)
+
+
+DECISIONS_ALONE = (1.0, 1.0, 2.0**-5)
+
+
+@pytest.mark.parametrize("make", [kinked, with_a_fee, orders_alike])
+@pytest.mark.parametrize("guarantee", ["cost", "outcome"])
+def test_whole_fits_are_the_same_to_the_last_bit_where_the_program_has_columns_beside_the_parts(
+    guarantee: Any, make: Any
+) -> None:
+    rng, d = np.random.default_rng(0), make(1.0, 1.0, 1.0).n_outcomes
+    X = rng.normal(size=(100, 2))
+    Y = 1 + X @ rng.normal(size=(2, d)) + rng.normal(size=(100, d))
+
+    def decided(outcome: float, cost: float, decision: float) -> list[Any]:
+        problem = make(outcome, cost, decision)
+        learner = ph.learners.Descent(n_steps=40) if guarantee == "outcome" else None
+        decider = ph.RobustDecider(
+            problem, LinearRegression(), learner=learner, guarantee=guarantee, random_state=0
+        ).fit(X, outcome * Y)
+        found = decider.decide(X[:20])
+        units = np.full(problem.n_decisions, decision)
+        units[d:] = cost
+        return [(found.flat / units).tolist(), (found.cost_bound / cost).tolist()]
+
+    usual = decided(1.0, 1.0, 1.0)
+    for units in (ALL_AT_ONCE, DECISIONS_ALONE):
+        assert decided(*units) == usual

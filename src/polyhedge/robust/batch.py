@@ -148,7 +148,7 @@ class BatchEngine:
         z = proven.x[:, self.counterpart.problem.feasible.z_columns]
         residual = self.worst.at(proven.y)
         is_open = ~(proven.is_optimal & ends.has_ended & np.isfinite(residual).all(axis=1))
-        may_tie = ~self.unique.is_seen(proven.y)
+        may_tie = ~self.unique.is_seen(proven.y, self.program.frame.rows)
         return BatchDecisions(z, proven.value, residual, proven.gap, is_open, may_tie), ends.is_flipped
 
 
@@ -296,7 +296,7 @@ class _Pool:
         self.regions.append(region)
         self.maps.append(np.ascontiguousarray(np.vstack([z, residual, value]).T))
         self.weights.append(weights)
-        self.may_tie.append(not bool(engine.unique.is_seen((Y @ F)[None])[0]))
+        self.may_tie.append(not bool(engine.unique.is_seen((Y @ F)[None], engine.program.frame.rows)[0]))
         bound = engine.rule.bound(region.start.tableau)
         self.bounds.append(engine.value_sign * _tangent(U, F) if bound is None else bound)
 
