@@ -513,6 +513,14 @@ def test_whole_numbers_that_share_a_sum_are_the_best_of_all_however_near_zero_th
 # Learners and whole fits
 
 
+@pytest.mark.parametrize("unit", [2.0**-40, 1e-9, 1e9])
+def test_a_segment_is_one_whatever_decisions_are_measured_in(unit: float) -> None:
+    usual, other = (bent(1.0, 1.0, decision).structure.segment for decision in (1.0, unit))
+    assert usual is not None
+    assert other is not None
+    assert other.base == pytest.approx(usual.base)
+
+
 def in_two_parts(outcome: float, cost: float, decision: float) -> ph.DecisionProblem:
     """A budget split in two; a list of pieces over a shelf would do as well, but takes longer."""
     z = cp.Variable(2, nonneg=True)
@@ -534,6 +542,59 @@ def orders(outcome: float, cost: float, decision: float) -> ph.DecisionProblem:
     )
 
 
+def bent(outcome: float, cost: float, decision: float) -> ph.DecisionProblem:
+    z = cp.Variable(2, nonneg=True)
+    return ph.DecisionProblem(
+        decision=z,
+        cost=lambda z, u: cost * ((u / outcome) @ z / decision + 0.7 * cp.sum_squares(z / decision - 0.1) + 0.3),
+        constraints=[cp.sum(z) == decision],
+        n_outcomes=2,
+    )
+
+
+def kinked(outcome: float, cost: float, decision: float) -> ph.DecisionProblem:
+    """Three parts of a budget, and a kink that compiles to columns beside the decision."""
+    z = cp.Variable(3, nonneg=True)
+    return ph.DecisionProblem(
+        decision=z,
+        cost=lambda z, u: cost * ((u / outcome) @ z / decision + 3 * cp.abs(z[0] / decision - 0.5)),
+        constraints=[cp.sum(z) == decision],
+        n_outcomes=3,
+    )
+
+
+def with_a_fee(outcome: float, cost: float, decision: float) -> ph.DecisionProblem:
+    """A fee that is decided with the parts: the decision has columns in units of decisions and of costs."""
+    z, fee = cp.Variable(3, nonneg=True), cp.Variable()
+    return ph.DecisionProblem(
+        decision=[z, fee],
+        cost=lambda parts, u: cost * ((u / outcome) @ parts[0] / decision) + parts[1],
+        constraints=[
+            cp.sum(z) == decision,
+            fee >= cost * (z[0] - z[1]) / decision,
+            fee >= 2 * cost * (z[1] / decision - 0.3),
+        ],
+        n_outcomes=3,
+    )
+
+
+def orders_alike(outcome: float, cost: float, decision: float) -> ph.DecisionProblem:
+    """Orders that should differ little: fixed directions, and a kink beside them."""
+    z = cp.Variable(2, nonneg=True)
+    return ph.DecisionProblem(
+        decision=z,
+        cost=lambda z, u: (
+            cost
+            * (
+                cp.sum(cp.pos(z / decision - u / outcome) + 3 * cp.pos(u / outcome - z / decision))
+                + cp.abs(z[0] / decision - z[1] / decision)
+            )
+        ),
+        constraints=[cp.sum(z) <= 3 * decision],
+        n_outcomes=2,
+    )
+
+
 AXES = np.vstack([np.eye(2), -np.eye(2)])
 LEARNERS = {
     "box": ph.learners.OneSidedBox(),
@@ -541,6 +602,7 @@ LEARNERS = {
     "scenario": ph.learners.Scenario(),
 }
 ALL_AT_ONCE = (2.0**-19, 2.0**23, 2.0**12)
+DECISIONS_ALONE = (1.0, 1.0, 2.0**-5)
 POWERS = [(2.0**20, 1.0, 1.0), (1.0, 2.0**-18, 1.0), ALL_AT_ONCE]
 
 
@@ -562,14 +624,16 @@ def test_a_learned_set_is_the_same_to_the_last_bit_in_units_of_powers_of_two(nam
     assert numbers == pytest.approx(usual[1:], abs=1e-6)
 
 
-@pytest.mark.parametrize("make", [in_two_parts, orders])
+@pytest.mark.parametrize("make", [in_two_parts, orders, bent])
 def test_a_learner_sees_the_same_numbers_in_every_unit(make: Any) -> None:
     residuals, centers = np.random.default_rng(1).normal(size=(2, 25, 2))
     residuals[:, 1] *= 0.01  # an outcome that is small beside the other keeps its digits
 
     def seen(outcome: float, cost: float) -> tuple[Samples, np.ndarray]:
         samples = OwnUnits.of(Samples(outcome * residuals, outcome * centers, make(outcome, cost, 1.0), 0.2)).samples
-        return samples, np.concatenate([np.ravel(part) for part in vars(samples.problem.pieces).values()])
+        program = samples.problem.feasible.program
+        base = [program.c, program.offset, *(() if program.P is None else (program.P.data,))]
+        return samples, np.concatenate([np.ravel(part) for part in (*vars(samples.problem.pieces).values(), *base)])
 
     usual, coefficients = seen(1.0, 1.0)
     size = np.abs(usual.residuals).mean(axis=0)
@@ -580,6 +644,41 @@ def test_a_learner_sees_the_same_numbers_in_every_unit(make: Any) -> None:
         assert np.array_equal(found.residuals, usual.residuals)
         assert np.array_equal(found.centers, usual.centers)
         assert np.array_equal(others, coefficients)
+
+
+def test_a_set_learned_by_levels_is_the_same_to_the_last_bit_whatever_decisions_are_measured_in() -> None:
+    residuals, centers = np.random.default_rng(2).normal(size=(2, 80, 2))
+
+    def learned(outcome: float, cost: float, decision: float) -> list[float]:
+        samples = ph.learners.Samples(
+            outcome * residuals, outcome * centers, orders_alike(outcome, cost, decision), 0.2
+        )
+        result = ph.learners.Descent(n_steps=60).learn(samples, 0)
+        return [result.objective / cost, *(result.set.support(AXES, 0.0) / outcome).tolist()]
+
+    usual = learned(1.0, 1.0, 1.0)
+    assert all(learned(*units) == usual for units in (ALL_AT_ONCE, DECISIONS_ALONE))
+
+
+@pytest.mark.parametrize("seed", [0, 1, 3, 5])
+def test_the_unit_of_costs_is_right_to_rounding_where_costs_bend_even_if_nothing_is_best(seed: int) -> None:
+    # With outcomes around 0 the best of the usual decisions is nearly nothing, which an interior-point method nearly
+    # finds: costs then hardly differ over outcomes, by how much is the solver's noise.
+    residuals, centers = np.random.default_rng(seed).normal(size=(2, 100, 2))
+
+    def cost_unit(outcome: float, cost: float, decision: float) -> float:
+        z = cp.Variable(2, nonneg=True)
+        problem = ph.DecisionProblem(
+            decision=z,
+            cost=lambda z, u: cost * ((u / outcome + 0.1) @ z / decision + 0.5 * cp.sum_squares(z / decision)),
+            constraints=[cp.sum(z) <= 3 * decision],
+            n_outcomes=2,
+        )
+        return OwnUnits.of(Samples(outcome * residuals, outcome * centers, problem, 0.2)).units.cost / cost
+
+    usual = cost_unit(1.0, 1.0, 1.0)
+    assert usual > 0.01
+    assert [cost_unit(7e4, 3e6, 1.0), cost_unit(7e4, 3e6, 1e7)] == pytest.approx([usual] * 2, rel=1e-14)
 
 
 @pytest.mark.parametrize("make", [in_two_parts, orders])
@@ -609,7 +708,7 @@ def test_a_learner_that_proves_nothing_does_not_call_its_set_optimal() -> None:
 
 
 @pytest.mark.parametrize("predictor", [None, LinearRegression(), "precomputed"], ids=["default", "linear", "given"])
-@pytest.mark.parametrize("make", [in_two_parts, pytest.param(orders, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("make", [in_two_parts, bent, pytest.param(orders, marks=pytest.mark.slow)])
 def test_whole_fits_are_the_same_in_all_units(predictor: Any, make: Any) -> None:
     rng = np.random.default_rng(0)
     X, B = rng.normal(size=(240, 3)), rng.normal(size=(3, 2))
@@ -629,3 +728,30 @@ def test_whole_fits_are_the_same_in_all_units(predictor: Any, make: Any) -> None
     usual = decided(1.0, 1.0, 1.0)
     assert decided(*ALL_AT_ONCE) == usual
     assert decided(1e3, 0.01, 1.0)[0] == pytest.approx(usual[0], rel=1e-9)
+    if make is bent:  # on a segment nothing that a learner sees has a unit of decisions in it
+        assert decided(7e4, 3e6, 1e7)[0] == pytest.approx(usual[0], rel=1e-9)
+
+
+@pytest.mark.parametrize("make", [kinked, with_a_fee])
+@pytest.mark.parametrize("guarantee", ["cost", "outcome"])
+def test_whole_fits_are_the_same_to_the_last_bit_where_the_program_has_columns_beside_the_parts(
+    guarantee: Any, make: Any
+) -> None:
+    rng, d = np.random.default_rng(0), make(1.0, 1.0, 1.0).n_outcomes
+    X = rng.normal(size=(100, 2))
+    Y = 1 + X @ rng.normal(size=(2, d)) + rng.normal(size=(100, d))
+
+    def decided(outcome: float, cost: float, decision: float) -> list[Any]:
+        problem = make(outcome, cost, decision)
+        learner = ph.learners.Descent(n_steps=40) if guarantee == "outcome" else None
+        decider = ph.RobustDecider(
+            problem, LinearRegression(), learner=learner, guarantee=guarantee, random_state=0
+        ).fit(X, outcome * Y)
+        found = decider.decide(X[:20])
+        units = np.full(problem.n_decisions, decision)
+        units[d:] = cost
+        return [(found.flat / units).tolist(), (found.cost_bound / cost).tolist()]
+
+    usual = decided(1.0, 1.0, 1.0)
+    for units in (ALL_AT_ONCE, DECISIONS_ALONE):
+        assert decided(*units) == usual

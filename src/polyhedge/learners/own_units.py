@@ -31,6 +31,8 @@ _FEW = 256
 """Residuals from which the spread of costs is read."""
 _TRIES = 8
 """Outcomes whose best decisions are tried where the usual one costs the same whatever happens."""
+_NOTHING = 2.0**-20
+"""Share of the spread at other decisions below which one is 0: a decision of nothing that a solver found nearly."""
 _BITS = 32
 """Bits of the mean size of residuals and of centres that learners see, of 53: what the others say is below any noise,
 and another unit moves one of some thousand numbers to its neighbour in one of a hundred fits."""
@@ -122,12 +124,15 @@ def _units_of(residuals: Array, centers: Array, problem: DecisionProblem) -> Uni
 def _costs_around(problem: DecisionProblem, middle: Array, residuals: Array) -> tuple[float, float]:
     """How far costs differ over the residuals at the usual decision, and the cost of that in the middle."""
     chosen = residuals[np.unique(np.linspace(0, len(residuals) - 1, min(_FEW, len(residuals))).astype(np.int64))]
-    z, value = decide_knowing(problem, middle[None])
+    # What an interior-point method leaves open would be part of every number that a learner sees.
+    is_bent = not problem.feasible.program.is_linear
+    z, value = decide_knowing(problem, middle[None], is_sharp=is_bent)
     spread = _spread(problem, z[0], middle + chosen)
-    if not spread:
+    if not spread or is_bent:
         largest = np.argsort(-np.abs(chosen).max(axis=1), kind="stable")[:_TRIES]
-        others, _ = decide_knowing(problem, middle + chosen[largest])
-        spread = max((_spread(problem, other, middle + chosen) for other in others), default=0.0)
+        others, _ = decide_knowing(problem, middle + chosen[largest], is_sharp=is_bent)
+        most = max((_spread(problem, other, middle + chosen) for other in others), default=0.0)
+        spread = spread if spread > _NOTHING * most else most
     return spread, float(value[0])
 
 

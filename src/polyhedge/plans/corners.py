@@ -20,6 +20,7 @@ import numpy as np
 from polyhedge._validation import Array, Indices, Mask
 from polyhedge.solvers.linear import LinearSolver
 from polyhedge.solvers.program import ConicProgram, row_kinds
+from polyhedge.solvers.scaling import Frame, scaled
 
 # In units of the largest costs and limits.
 _NEGATIVE = 1e-9
@@ -38,7 +39,7 @@ _BLOCK = 2**20
 
 @dataclass(frozen=True, eq=False)
 class MovingProgram:
-    """A linear program with costs c [1; theta - origin].
+    """A linear program with costs c [1; theta - origin], seen from a frame: in powers of two times the user's units.
 
     Attributes
     ----------
@@ -48,6 +49,7 @@ class MovingProgram:
     is_equation : (m,)
     columns : (p,) of the decision in x.
     origin : (q,) where theta is counted from.
+    units : (n,) of x.
     """
 
     A: Array
@@ -56,14 +58,26 @@ class MovingProgram:
     is_equation: Mask
     columns: Indices
     origin: Array
+    units: Array
 
     @classmethod
-    def of(cls, program: ConicProgram, columns: Indices, cost_slope: Array, origin: Array) -> MovingProgram:
-        """The program whose costs move by (n, q) with theta - origin, with rows of length 1."""
-        A = program.A.toarray()
-        unit = 1 / np.maximum(np.linalg.norm(A, axis=1), np.finfo(float).tiny)
-        costs = np.column_stack([program.c, cost_slope])
-        return cls(A * unit[:, None], program.b * unit, costs, row_kinds(program.cones) == "zero", columns, origin)
+    def of(
+        cls, program: ConicProgram, columns: Indices, cost_slope: Array, origin: Array, frame: Frame
+    ) -> MovingProgram:
+        """The program whose costs move by (n, q) with theta - origin, with rows of length 1.
+
+        Lengths are those in the units of a frame (its origin does not count): decisions stand beside costs in a row,
+        and a length of both would depend on the user's units.
+        """
+        A, units = scaled(program.A, frame.rows, frame.columns).toarray(), frame.columns
+        length = 1 / np.maximum(np.linalg.norm(A, axis=1), np.finfo(float).tiny)
+        costs, limits = units[:, None] * np.column_stack([program.c, cost_slope]), frame.rows * program.b
+        is_equation = row_kinds(program.cones) == "zero"
+        return cls(A * length[:, None], limits * length, costs, is_equation, columns, origin, units)
+
+    def decision(self, x: Array) -> Array:
+        """The decision (p,) at a point (n,), in the user's units."""
+        return np.asarray((self.units * x)[self.columns])
 
 
 @dataclass(eq=False)
@@ -125,7 +139,7 @@ class Corners:
         for rows in _by_corner(np.arange(len(theta)), own):
             corner = corners[own[rows[0]]]
             if corner is not None:
-                z[rows], found[rows] = corner.x[self.program.columns], True
+                z[rows], found[rows] = self.program.decision(corner.x), True
         return z, found
 
     def _walk(self, theta: Array) -> tuple[list[_Corner | None], Indices]:
@@ -171,7 +185,7 @@ class Corners:
         if not solution.status.has_solution or active is None:
             return None
         program = self.program
-        tight = program.A @ solution.x - program.b >= -_NEGATIVE * (1 + np.abs(program.b))
+        tight = program.A @ (solution.x / program.units) - program.b >= -_NEGATIVE * (1 + np.abs(program.b))
         wanted = [np.flatnonzero(program.is_equation), np.flatnonzero(active), np.flatnonzero(tight)]
         rows = _independent(program.A, np.concatenate(wanted))
         return None if len(rows) < program.A.shape[1] else self._corner(rows)

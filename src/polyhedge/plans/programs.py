@@ -190,7 +190,8 @@ class _PricesChange(_Linear):
             costs, slope = bare, self._bare(slope)
         else:
             origin = np.zeros_like(origin)
-        moving = MovingProgram.of(replace(self.solver.program, c=costs), self.columns, slope, origin)
+        whole = replace(self.solver.program, c=costs)
+        moving = MovingProgram.of(whole, self.columns, slope, origin, self.solver.frame)
         return Corners(moving, self.solver, starts)
 
 

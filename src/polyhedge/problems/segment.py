@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,6 +12,7 @@ from polyhedge.problems.feasible_set import FeasibleProgram
 from polyhedge.problems.quadratic import quadratic_cost
 from polyhedge.solvers.linear import LinearSolver
 from polyhedge.solvers.program import ConicProgram, Status, row_kinds
+from polyhedge.solvers.scaling import power_of_two
 
 if TYPE_CHECKING:
     from polyhedge.problems.decision_problem import DecisionProblem
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 # The solver places a vertex to 1e-9, so that a shorter segment than this has no ends worth the name; a problem that
 # is not taken for a segment is decided by the general routes, exactly too.
 _SHORTEST = 1e-6
+_BITS = 32
+"""Bits of directions and costs that learners see, as of residuals: in other units of decisions, coefficients that were
+rounded to 40 bits give others in the last of these alone."""
 _MAX_PIECES = 16
 """Pieces up to which all their crossings are compared: their number grows with the square."""
 
@@ -37,6 +41,11 @@ class Segment:
     v1: Array
     base: Array
 
+    def rounded(self) -> Segment:
+        """The same to the bits that learners see; directions and costs have no unit of decisions in them."""
+        v0, v1 = _rounded(np.stack([self.v0, self.v1]))
+        return replace(self, v0=v0, v1=v1, base=np.append(_rounded(self.base[:1]), _rounded(self.base[1:])))
+
 
 @dataclass(frozen=True)
 class FixedLines:
@@ -47,6 +56,11 @@ class FixedLines:
     constants: Array
     slopes: Array
     directions: Array
+
+
+def _rounded(numbers: Array) -> Array:
+    step = power_of_two(float(np.abs(numbers).max())) * 2.0**-_BITS
+    return np.asarray(step * np.round(numbers / step))
 
 
 def segment_of(pieces: Pieces, z0: Array, z1: Array, base: Array) -> Segment:
@@ -79,7 +93,7 @@ def decision_segment(problem: DecisionProblem) -> tuple[Array, Array] | None:
     low, high = least(direction), least(-direction)
     if low is None or high is None:
         return None
-    shortest = _SHORTEST * max(1.0, float(np.abs(low).max()), float(np.abs(high).max()))
+    shortest = _SHORTEST * max(least.unit / 4, float(np.abs(low).max()), float(np.abs(high).max()))
     return (low, high) if direction @ (high - low) > shortest else None
 
 
@@ -132,6 +146,11 @@ class _Least:
         program, self.columns = problem.feasible.program, problem.feasible.z_columns
         costs = np.zeros(len(program.c))
         self.solver = LinearSolver(ConicProgram(c=costs, A=program.A, b=program.b, cones=program.cones))
+
+    @property
+    def unit(self) -> float:
+        """What the solver measures decisions in, within a factor of four of their size."""
+        return float(self.solver.frame.columns[self.columns].max())
 
     def __call__(self, costs: Array) -> Array | None:
         self.solver.change_costs(self.columns, costs)

@@ -123,7 +123,10 @@ class Structure:
         """Decisions, directions and costs along a segment; None where the problem has another form."""
         if not self.has_pieces or len(self.pieces) > 1 or self.has_known_support:
             return None
-        return None if self.ends is None or self.base is None else segment_of(self.pieces, *self.ends, self.base)
+        if self.ends is None or self.base is None:
+            return None
+        found = segment_of(self.pieces, *self.ends, self.base)
+        return found.rounded() if self.problem.is_in_own_units else found
 
     @cached_property
     def fixed_lines(self) -> FixedLines | None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
+import scipy.sparse as sp
 
 from polyhedge._validation import Array
 from polyhedge.problems.decision_problem import DecisionProblem
@@ -59,8 +60,8 @@ def _problem_in(problem: DecisionProblem, units: Units) -> DecisionProblem:
     parts, feasible = problem.cost_split, problem.feasible
     if parts is not None:
         program = feasible.program
-        offset = (program.offset - units.cost_shift) / units.cost
-        P = None if program.P is None else program.P / units.cost
+        offset = float(rounded(np.array((program.offset - units.cost_shift) / units.cost)))
+        P = None if program.P is None else _rounded_entries(program.P / units.cost)
         c = rounded(program.c / units.cost)
         feasible = replace(feasible, program=replace(program, c=c, P=P, offset=offset))
         parts = Decomposition(
@@ -122,6 +123,10 @@ def _row_parts_in(problem: DecisionProblem, units: Units) -> list[Decomposition]
 def _support_in(problem: DecisionProblem, units: Units) -> tuple[Array, Array]:
     A, h = problem.support_rows
     return rounded(units.outcome * A), h - (A @ units.shift if units.outcome_shift else 0.0)
+
+
+def _rounded_entries(matrix: sp.csr_array) -> sp.csr_array:
+    return sp.csr_array((rounded(matrix.data), matrix.indices, matrix.indptr), shape=matrix.shape)
 
 
 def rounded(numbers: Array) -> Array:

@@ -70,11 +70,16 @@ class BatchDecisions:
 
 
 def decide_in_batch(
-    counterpart: Counterpart, centers: Array, *, n_jobs: int | None = None, progress: Progress | None = None
+    counterpart: Counterpart,
+    centers: Array,
+    *,
+    n_jobs: int | None = None,
+    progress: Progress | None = None,
+    fewest: int = WORTH_A_POOL,
 ) -> BatchDecisions:
-    """What critical regions can prove; all contexts stay open where they do not apply or are not worth it."""
+    """What critical regions can prove; all contexts stay open where they do not apply or are fewer than worth it."""
     engine = None
-    if len(centers) >= WORTH_A_POOL:
+    if len(centers) >= fewest:
         middle = centers.mean(axis=0)
         engine = batch_engine(counterpart, middle, np.abs(centers - middle).mean(axis=0))
     if engine is None:
@@ -148,7 +153,7 @@ class BatchEngine:
         z = proven.x[:, self.counterpart.problem.feasible.z_columns]
         residual = self.worst.at(proven.y)
         is_open = ~(proven.is_optimal & ends.has_ended & np.isfinite(residual).all(axis=1))
-        may_tie = ~self.unique.is_seen(proven.y)
+        may_tie = ~self.unique.is_seen(proven.y, self.program.frame.rows)
         return BatchDecisions(z, proven.value, residual, proven.gap, is_open, may_tie), ends.is_flipped
 
 
@@ -296,7 +301,7 @@ class _Pool:
         self.regions.append(region)
         self.maps.append(np.ascontiguousarray(np.vstack([z, residual, value]).T))
         self.weights.append(weights)
-        self.may_tie.append(not bool(engine.unique.is_seen((Y @ F)[None])[0]))
+        self.may_tie.append(not bool(engine.unique.is_seen((Y @ F)[None], engine.program.frame.rows)[0]))
         bound = engine.rule.bound(region.start.tableau)
         self.bounds.append(engine.value_sign * _tangent(U, F) if bound is None else bound)
 

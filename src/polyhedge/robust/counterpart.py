@@ -163,7 +163,8 @@ class Counterpart:
 
     def solve(self, center: Array, solver: ContextSolver | None = None) -> CounterpartSolution:
         """The robust decision at one prediction, by the counterpart's own solver or by another of its kind."""
-        solution = (self.solver if solver is None else solver).solve(center)
+        solver = self.solver if solver is None else solver
+        solution = solver.solve(center)
         n_pieces, n_rows, d = len(self.blocks), len(self.form.g), self.problem.n_outcomes
         weights, multipliers = np.zeros(n_pieces), np.zeros((n_pieces, n_rows))
         lifted = np.zeros((n_pieces, self.form.G.shape[1]))
@@ -187,7 +188,7 @@ class Counterpart:
             facet_multipliers=multipliers,
             weighted_points=lifted[:, :d],
             weighted_auxiliary=lifted[:, d:],
-            may_tie=not bool(self.unique.is_seen(solution.y[None])[0]),
+            may_tie=not bool(self.unique.is_seen(solution.y[None], solver.row_units)[0]),
         )
 
     def worst_residual(self, solution: CounterpartSolution) -> Array:

@@ -9,26 +9,32 @@ from polyhedge._validation import Array, Mask
 from polyhedge.problems import DecisionProblem
 from polyhedge.problems.lifted import Lifted
 from polyhedge.problems.parameters import parameter_rows
-from polyhedge.robust.batch import decide_in_batch
+from polyhedge.robust.batch import WORTH_A_POOL, decide_in_batch
 from polyhedge.robust.counterpart import Counterpart
 from polyhedge.robust.scenarios import best_against
 from polyhedge.solvers.program import Cone, ConicForm, Status
 
 
-def decide_knowing(problem: DecisionProblem, outcomes: Array, values: Array | None = None) -> tuple[Array, Array]:
+def decide_knowing(
+    problem: DecisionProblem, outcomes: Array, values: Array | None = None, *, is_sharp: bool = False
+) -> tuple[Array, Array]:
     """Best decisions (N, p) and costs min_z g(z, u) (N,) for known outcomes; NaN where there is none.
 
-    `values` (N, t) are those of the problem's parameters, flat and row by row, where it has any.
+    `values` (N, t) are those of the problem's parameters, flat and row by row, where it has any. Where they should be
+    sharp, few rows of a problem without parameters are decided by equations too, if that can be: right to rounding,
+    where an interior-point method is right to nine digits.
     """
-    return best_knowing(problem, outcomes, values)[:2]
+    return best_knowing(problem, outcomes, values, is_sharp=is_sharp)[:2]
 
 
-def best_knowing(problem: DecisionProblem, outcomes: Array, values: Array | None = None) -> tuple[Array, Array, Mask]:
+def best_knowing(
+    problem: DecisionProblem, outcomes: Array, values: Array | None = None, *, is_sharp: bool = False
+) -> tuple[Array, Array, Mask]:
     """The same, and where it is proven that no decision is better (N,)."""
     if values is None:
         values = parameter_rows(problem.parameters, None, len(outcomes))
     if not problem.parameters:
-        return _decide_plain(problem, outcomes)
+        return _decide_plain(problem, outcomes, is_sharp)
     if problem.lifted is not None and problem.lifted.pieces is not None:
         return _by_counterpart(problem.lifted, np.hstack([outcomes, values]))
     z, costs = np.full((len(outcomes), problem.n_decisions), np.nan), np.full(len(outcomes), np.nan)
@@ -40,9 +46,9 @@ def best_knowing(problem: DecisionProblem, outcomes: Array, values: Array | None
     return z, costs, is_best
 
 
-def _decide_plain(problem: DecisionProblem, outcomes: Array) -> tuple[Array, Array, Mask]:
+def _decide_plain(problem: DecisionProblem, outcomes: Array, is_sharp: bool = False) -> tuple[Array, Array, Mask]:
     if problem.pieces is not None:
-        return _by_counterpart(problem, outcomes)
+        return _by_counterpart(problem, outcomes, 1 if is_sharp else WORTH_A_POOL)
     found = [best_against(problem, u[None]) for u in outcomes]
     z = [z if solution.status.has_solution else z * np.nan for solution, z in found]
     values = np.array([solution.value for solution, _ in found], dtype=float)
@@ -50,12 +56,14 @@ def _decide_plain(problem: DecisionProblem, outcomes: Array) -> tuple[Array, Arr
     return np.array(z).reshape(-1, problem.n_decisions), values, is_best
 
 
-def _by_counterpart(compiled: DecisionProblem | Lifted, contexts: Array) -> tuple[Array, Array, Mask]:
+def _by_counterpart(
+    compiled: DecisionProblem | Lifted, contexts: Array, fewest: int = WORTH_A_POOL
+) -> tuple[Array, Array, Mask]:
     d = compiled.n_outcomes
     # What happened need not be what outcome_support held possible.
     everything = np.zeros((0, d)), np.zeros(0)
     counterpart = Counterpart(compiled, _Point(d), 0.0, support_rows=everything)  # type: ignore[arg-type]
-    decided = decide_in_batch(counterpart, contexts)
+    decided = decide_in_batch(counterpart, contexts, fewest=fewest)
     is_best = ~decided.is_open
     for i in np.flatnonzero(decided.is_open):
         solution = counterpart.solve(contexts[i])

@@ -76,6 +76,11 @@ class ContextSolver:
         else:
             self.conic = ConicSolver(program, frame=self.frame)
 
+    @property
+    def row_units(self) -> Array | None:
+        """What rows are measured in; None where nothing was seen from a frame, such as programs of whole numbers."""
+        return None if self.frame is None else self.frame.rows
+
     def forget(self) -> None:
         """Begin anew: what comes next does not depend on what was solved before."""
         if hasattr(self, "solver"):

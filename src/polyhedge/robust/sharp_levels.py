@@ -4,15 +4,21 @@ In $\min \{c^\top x : A x \le b\}$ the multipliers of a basis, $A_B^\top y = -c$
 best once has $y \ge 0$ for ever, and $-y^\top b_B$ is a lower bound of every program's value. So each program takes the
 known basis with the largest bound, and has its value if $A_B^{-1} b_B$ keeps the other rows. It is taken where that is
 *sharp*, every other row clearly slack: the multipliers are then the only ones, and do not depend on what was known.
+
+Rows and columns are multiplied by powers of two as solvers' programs are (`solvers.scaling`): which entry an inverse is
+begun with depends on sizes, and with it the last digit of all that is found.
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import numpy as np
 
 from polyhedge._validation import Array, Indices, Mask
 from polyhedge.robust.parametric import ParametricProgram
 from polyhedge.solvers.program import row_kinds
+from polyhedge.solvers.scaling import balance
 
 _CLEARLY = 1e-7
 """Share of its size by which a slack must exceed zero: well above roundings and tolerances of solvers."""
@@ -31,10 +37,11 @@ class SharpLevels:
     ----------
     c, A : costs (n,) and rows (m, n).
     is_equation : (m,) rows that hold with equality.
+    rows, columns : (m,) and (n,) what these are multiplied by.
     """
 
-    def __init__(self, c: Array, A: Array, is_equation: Mask) -> None:
-        self.c, self.A, self.is_equation = c, A, is_equation
+    def __init__(self, c: Array, A: Array, is_equation: Mask, rows: Array, columns: Array) -> None:
+        self.c, self.A, self.is_equation, self.rows = columns * c, rows[:, None] * A * columns, is_equation, rows
         n = len(c)
         self.bases, self.inverses = np.zeros((0, n), dtype=np.int64), np.zeros((0, n, n))
         self.multipliers, self.known = np.zeros((0, len(A))), set[bytes]()
@@ -43,6 +50,7 @@ class SharpLevels:
         """Values (N,) and multipliers (N, m) at right-hand sides (N, m), and where they are sharp."""
         if not len(self.bases):
             return np.zeros(len(b)), np.zeros(b.shape), np.zeros(len(b), dtype=bool)
+        b = self.rows * b
         bounds = -b @ self.multipliers.T
         order = np.argsort(-bounds, axis=1, kind="stable")[:, :_TRIES]
         best, is_sharp = order[:, 0].copy(), np.zeros(len(b), dtype=bool)
@@ -55,7 +63,7 @@ class SharpLevels:
             chosen = order[due, k]
             x, found = self._at(chosen, b[due])
             values[due[found]], best[due[found]], is_sharp[due[found]] = x[found] @ self.c, chosen[found], True
-        return values, self.multipliers[best], is_sharp
+        return values, self.rows * self.multipliers[best], is_sharp
 
     def _at(self, chosen: Indices, b: Array) -> tuple[Array, Mask]:
         """Where the rows of the chosen bases meet, and whether all others are clearly slack."""
@@ -93,4 +101,7 @@ def sharp_levels(parametric: ParametricProgram) -> SharpLevels | None:
     moves = parametric.cost_slope.nnz or parametric.entry_slope.nnz or parametric.offset_slope.any()
     if zero.P is not None or len(zero.integer) or moves or not np.isin(kinds, ("zero", "nonneg")).all():
         return None
-    return SharpLevels(zero.c, zero.A.toarray(), kinds == "zero")
+    # Levels of about 1 are usual in the problem's own units; without them a program may not say how large anything is.
+    usual = np.abs(zero.b) + abs(parametric.rhs_slope).sum(axis=1)
+    rows, columns, _ = balance(replace(zero, b=usual))
+    return SharpLevels(zero.c, zero.A.toarray(), kinds == "zero", rows, columns)

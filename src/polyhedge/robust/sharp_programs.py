@@ -9,6 +9,9 @@ step before are feasible still. Every context goes on from the best of them by t
 contexts together. What is found is taken where it is *sharp*: every basic column clearly inside its limits, every
 other one clearly dearer. Decision and worst residual are then the only ones, and do not depend on what was asked
 before. The contexts that are left are for a solver.
+
+Decisions and their rows are multiplied by powers of two as solvers' programs are (`solvers.scaling`): which entry an
+inverse is begun with depends on sizes, and with it the last digit of all that is found.
 """
 
 from __future__ import annotations
@@ -16,10 +19,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import scipy.sparse as sp
 
 from polyhedge._validation import Array, Indices, Mask
 from polyhedge.problems import DecisionProblem
-from polyhedge.solvers.program import row_kinds
+from polyhedge.solvers.program import Cone, ConicProgram, row_kinds
+from polyhedge.solvers.scaling import balance
 
 _CLEARLY = 1e-7
 """Share of its size by which a slack or a price must exceed zero: well above roundings and tolerances of solvers."""
@@ -48,15 +53,17 @@ class SharpPrograms:
 
     def __init__(self, A: Array, b: Array, is_equation: Mask, problem: DecisionProblem) -> None:
         pieces, program = problem.structure.pieces, problem.feasible.program
-        columns = problem.feasible.z_columns
         self.offset, self.q0 = program.offset + float(pieces.c[0]), pieces.q[0]
-        self.costs = program.c[columns] + pieces.p[0]
+        costs = program.c[problem.feasible.z_columns] + pieces.p[0]
+        rows_by, self.units = _units(A, b, is_equation, costs, pieces.Q[0], self.q0)
+        A, b = rows_by[:, None] * A * self.units, rows_by * b
+        self.costs, self.Q = self.units * costs, pieces.Q[0] * self.units
         single = ~is_equation & ((A != 0).sum(axis=1) == 1)
         lower, upper = _limits(A[single], b[single])
         rows, slack = np.flatnonzero(~single), np.flatnonzero(~is_equation[~single])
         identity = np.zeros((len(rows), len(slack)))
         identity[slack, np.arange(len(slack))] = 1.0
-        self.Q, self.n_rows = pieces.Q[0], len(rows)
+        self.n_rows = len(rows)
         # What does not move: rows of Z, then one equation for each outcome; columns z, then slacks.
         self.fixed = np.vstack(
             [np.hstack([A[rows], identity]), np.hstack([self.Q, np.zeros((len(self.Q), len(slack)))])]
@@ -90,6 +97,7 @@ class SharpPrograms:
 
     def remember(self, z: Array, multipliers: Array) -> bool:
         """Take over the basis of a solver's answer, where it has one; whether it is the only one that is known."""
+        z = z / self.units
         x = np.concatenate([z, self.b_slack - self.A_slack @ z, multipliers])
         lower = np.concatenate([self.lower, np.zeros(len(multipliers))])
         upper = np.concatenate([self.upper, np.full(len(multipliers), np.inf)])
@@ -120,6 +128,25 @@ def sharp_programs(problem: DecisionProblem) -> SharpPrograms | None:
     if len(structure.pieces) > 1 or not is_plain or problem.feasible.slopes is not None:
         return None
     return SharpPrograms(program.A.toarray()[:, columns], program.b, kinds == "zero", problem)
+
+
+def _units(A: Array, b: Array, is_equation: Mask, costs: Array, Q: Array, q0: Array) -> tuple[Array, Array]:
+    """Powers of two for the rows and columns of Z, as of the program over a set of one facet for each outcome.
+
+    In the problem's own units such facets lie at about 1, see `learners/own_units.py`.
+    """
+    (m, p), d = A.shape, len(Q)
+    order = np.argsort(~is_equation, kind="stable")
+    whole = ConicProgram(
+        c=np.concatenate([costs, np.ones(d)]),
+        A=sp.csr_array(np.block([[Q, -np.eye(d)], [A[order], np.zeros((m, d))]])),
+        b=np.concatenate([-q0, b[order]]),
+        cones=(Cone("zero", d + int(is_equation.sum())), Cone("nonneg", int((~is_equation).sum()))),
+    )
+    rows, columns, _ = balance(whole)
+    rows_of_Z = np.empty(m)
+    rows_of_Z[order] = rows[d:]
+    return rows_of_Z, columns[:p]
 
 
 def _limits(A: Array, b: Array) -> tuple[Array, Array]:

@@ -47,11 +47,15 @@ class Uniqueness:
         moves = bool(parametric.cost_slope.nnz or parametric.entry_slope.nnz or is_curved)
         return cls(np.flatnonzero(kinds == "nonneg"), missing, not len(zero.integer), moves)
 
-    def is_seen(self, y: Array) -> Mask:
-        """For multipliers (N, m), whether they say that there is one solution."""
-        if not self.is_decidable:
+    def is_seen(self, y: Array, rows: Array | None) -> Mask:
+        """For multipliers (N, m), whether they say that there is one solution.
+
+        `rows` (m,) are the units of the program's rows as in its frame: prices of one limit are compared with those of
+        another. There are none where multipliers do not tell.
+        """
+        if not self.is_decidable or rows is None:
             return np.zeros(len(y), dtype=bool)
-        own = y[:, self.inequalities]
+        own = y[:, self.inequalities] / rows[self.inequalities]
         with np.errstate(invalid="ignore"):
             positive = own > _POSITIVE * np.abs(own).max(axis=1, initial=0.0)[:, None]
         return np.asarray(positive.sum(axis=1) >= self.missing)

@@ -101,7 +101,7 @@ class ByReach:
             if row is not None:
                 proven.append(i)
                 found.append(row)
-        rows = np.array(proven, dtype=np.int64)
+        rows, units = np.array(proven, dtype=np.int64), self.solver.row_units
         z = np.array([solution.x[self.problem.feasible.z_columns] for solution, _ in found]) + 0.0
         worst = np.array([point for _, point in found]).reshape(-1, self.problem.n_outcomes) + centers[rows]
         return Decisions(
@@ -112,7 +112,7 @@ class ByReach:
             status=np.array([solution.status for solution, _ in found], dtype=object),
             gap=np.array([solution.gap for solution, _ in found]),
             layout=self.problem.layout,
-            may_tie=np.array([not self.unique.is_seen(solution.y[None])[0] for solution, _ in found], dtype=bool),
+            may_tie=np.array([not self.unique.is_seen(one.y[None], units)[0] for one, _ in found], dtype=bool),
         ), rows
 
     def _row(self, center: Array, is_exact: Mask) -> tuple[Solution, Array] | None:
