@@ -738,8 +738,8 @@ def test_whole_fits_are_the_same_to_the_last_bit_where_the_program_has_columns_b
     guarantee: Any, make: Any
 ) -> None:
     rng, d = np.random.default_rng(0), make(1.0, 1.0, 1.0).n_outcomes
-    X = rng.normal(size=(100, 2))
-    Y = 1 + X @ rng.normal(size=(2, d)) + rng.normal(size=(100, d))
+    X = rng.normal(size=(60, 2))
+    Y = 1 + X @ rng.normal(size=(2, d)) + rng.normal(size=(60, d))
 
     def decided(outcome: float, cost: float, decision: float) -> list[Any]:
         problem = make(outcome, cost, decision)
