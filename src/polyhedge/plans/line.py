@@ -12,7 +12,8 @@ _STEPS = 24
 # Heights and slopes nearer to each other than this share of their differences, or of themselves, are the same: rounding
 # must not choose among them.
 _TIE, _ROUNDING = 1e-9, 2.0**-44
-_BLOCK = 2**20
+_BLOCK = 2**18
+"""Lines of all rows that are looked at together: some megabytes, which stay near the processor."""
 
 
 def least_on_segment(cuts: Cuts, base: Array, z0: Array, z1: Array, centers: Array, scales: Array) -> Array:
@@ -37,12 +38,21 @@ def _at(coefficients: Array, centers: Array, scales: Array) -> Array:
 
 
 def _bisect(terms: list[tuple[Array, Array]], base: Array) -> Array:
-    """Halve by the slope of the lines on top; end where those on both sides cross."""
+    """The ends where the cost falls towards them; between them, where no end is best, by halving."""
     n = len(terms[0][0])
-    low, high = np.zeros(n), np.ones(n)
     left, right = _end(terms, 0.0, 1.0), _end(terms, 1.0, -1.0)
-    flat = _TIE * sum((np.abs(slopes).max(axis=1) for _, slopes in terms), np.full(n, np.abs(base[1:]).max()))
+    flat = _TIE * sum((_largest(slopes) for _, slopes in terms), np.full(n, np.abs(base[1:]).max()))
     stays, leaves = left[1] + base[1] >= -flat, right[1] + base[1] + 2 * base[2] <= flat
+    found, inner = np.where(stays, 0.0, 1.0), np.flatnonzero(~(stays | leaves))
+    if len(inner):
+        own = [(heights[inner], slopes[inner]) for heights, slopes in terms]
+        found[inner] = _between(own, base, flat[inner], left[:, inner], right[:, inner])
+    return found
+
+
+def _between(terms: list[tuple[Array, Array]], base: Array, flat: Array, left: Array, right: Array) -> Array:
+    """Halve by the slope of the lines on top; end where those on both sides cross."""
+    low, high = np.zeros(len(flat)), np.ones(len(flat))
     for _ in range(_STEPS):
         middle = (low + high) / 2
         top = _top(terms, middle)
@@ -51,8 +61,7 @@ def _bisect(terms: list[tuple[Array, Array]], base: Array) -> Array:
         low, left = np.where(rises, low, middle), np.where(rises, left, top)
     with np.errstate(divide="ignore", invalid="ignore"):
         crossing = (left[0] - right[0]) / (right[1] - left[1])
-    t = np.where(np.isfinite(crossing), np.clip(crossing, low, high), (low + high) / 2)
-    return np.where(stays, 0.0, np.where(leaves, 1.0, t))
+    return np.where(np.isfinite(crossing), np.clip(crossing, low, high), (low + high) / 2)
 
 
 def _end(terms: list[tuple[Array, Array]], t: float, side: float) -> Array:
@@ -60,11 +69,17 @@ def _end(terms: list[tuple[Array, Array]], t: float, side: float) -> Array:
     total = np.zeros((2, len(terms[0][0])))
     for heights, slopes in terms:
         at = heights + t * slopes
-        same = _TIE * np.ptp(at, axis=1) + _ROUNDING * np.abs(at).max(axis=1)
-        tied = at >= (at.max(axis=1) - same)[:, None]
+        highest, lowest = at.max(axis=1), at.min(axis=1)
+        same = _TIE * (highest - lowest) + _ROUNDING * np.maximum(highest, -lowest)
+        tied = at >= (highest - same)[:, None]
         own = side * np.where(tied, side * slopes, -np.inf).max(axis=1)
-        total += np.stack([at.max(axis=1) - t * own, own])
+        total += np.stack([highest - t * own, own])
     return total
+
+
+def _largest(numbers: Array) -> Array:
+    """The largest size in each row (N,)."""
+    return np.asarray(np.maximum(numbers.max(axis=1), -numbers.min(axis=1)))
 
 
 def _top(terms: list[tuple[Array, Array]], t: Array) -> Array:

@@ -21,7 +21,6 @@ from polyhedge.robust.one_blas_thread import one_blas_thread
 from polyhedge.robust.pairs import DenseProgram, Pairs, complementary_pairs, independent_rows, prove
 from polyhedge.robust.pivots import DualSimplex, PivotRule, PrincipalPivots, pivot_all
 from polyhedge.robust.regions import Region, is_certified, lies_inside, region_at
-from polyhedge.robust.uniqueness import Uniqueness
 from polyhedge.robust.workers import in_order
 from polyhedge.robust.worst_residual import WorstResidual
 from polyhedge.solvers.program import Solution
@@ -100,7 +99,7 @@ class BatchEngine:
         self.counterpart, self.program, self.pairs, self.rule = counterpart, program, pairs, rule
         self.center = center
         self.worst = WorstResidual(counterpart)
-        self.unique = Uniqueness.of(counterpart.parametric)
+        self.unique = counterpart.unique
         # As a function of the prediction the optimum is concave where costs move and convex where limits do, so
         # that tangents taken at other predictions bound it: the tightest names the most promising region.
         self.value_sign = 1.0 if counterpart.parametric.rhs_slope.nnz else -1.0
@@ -215,9 +214,7 @@ class _Pool:
         # Where costs and limits both move, the weights of fixed pieces do, and the heaviest changes within a region.
         self.weights: list[Array | None] = []
         self.bounds: list[Array] = []
-        # On the edge of a region two decisions are best where its tests are of prices, not where they are of limits.
         self.may_tie: list[bool] = []
-        self.edge = _PROVEN if engine.unique.prices_move else -np.inf
         self.scores = np.zeros((0, engine.pairs.q.shape[1]))
         self.known: set[bytes] = set()
         self.size_limit = int(min(_POOL_SIZE, max(_POOL_BYTES // engine.rule.tableau.nbytes, 16)))
@@ -238,13 +235,16 @@ class _Pool:
             rows = order[begin:end]
             k, part = int(which[rows[0]]), F[rows]
             margins = self.regions[k].margins(part)
-            inside = lies_inside(margins)
-            if not inside.all():
+            least = margins.min()
+            if not lies_inside(least):
+                inside = lies_inside(margins)
                 outside.append(rows[~inside])
                 rows, part, margins = rows[inside], part[inside], margins[inside]
             if len(rows):
                 self._fill(k, rows, part, found)
-                found.may_tie[rows] = self.may_tie[k] | (margins <= self.edge)
+                # On the edge two decisions are best where a region's tests are of prices, not where they are of limits.
+                if self.may_tie[k] or (self.engine.unique.prices_move and least <= _PROVEN):
+                    found.may_tie[rows] = self.may_tie[k] | (margins <= _PROVEN)
         return np.concatenate(outside) if outside else np.zeros(0, dtype=np.int64)
 
     def _fill(self, k: int, rows: Indices, F: Array, found: BatchDecisions) -> None:
@@ -277,17 +277,20 @@ class _Pool:
                 break
             if keys[first[k]].tobytes() not in self.known:
                 fresh.append(int(first[k]))
+        taken = []
         for k in fresh:
             self.known.add(keys[k].tobytes())
-            self._take(np.flatnonzero(is_flipped[k]), F[k])
-        if self.regions:
+            taken += self._take(np.flatnonzero(is_flipped[k]), F[k])
+        if taken:
             self.scores = np.stack(self.bounds)
+            self.may_tie += (~self.engine.unique.is_seen(np.stack(taken), self.engine.program.frame.rows)).tolist()
 
-    def _take(self, flipped: Indices, F: Array) -> None:
+    def _take(self, flipped: Indices, F: Array) -> list[Array]:
+        """Take in one region if it is certified: its multipliers at one context F, or nothing."""
         engine = self.engine
         region = region_at(engine.rule, engine.pairs, flipped)
         if region is None or not is_certified(engine.program, region, _PROVEN):
-            return
+            return []
         X, Y = engine.program.maps(region.X, region.Y)
         residual, weights = engine.worst.affine(Y), None
         if residual is None:
@@ -301,9 +304,9 @@ class _Pool:
         self.regions.append(region)
         self.maps.append(np.ascontiguousarray(np.vstack([z, residual, value]).T))
         self.weights.append(weights)
-        self.may_tie.append(not bool(engine.unique.is_seen((Y @ F)[None], engine.program.frame.rows)[0]))
         bound = engine.rule.bound(region.start.tableau)
         self.bounds.append(engine.value_sign * _tangent(U, F) if bound is None else bound)
+        return [Y @ F]
 
 
 def _value_form(program: DenseProgram, region: Region) -> Array:

@@ -96,6 +96,7 @@ class Counterpart:
         self.problem = problem
         self.support_rows = problem.support_rows if support_rows is None else support_rows
         self.form = form_at(shape, radius, np.zeros(problem.n_outcomes), self.support_rows)
+        self.transposed = self.form.G.T  # kept, for every solution is checked with it
         self.n_support_rows = len(self.support_rows[0])
         self.blocks: list[_Block] = []
         self.parametric = self._build()

@@ -329,7 +329,9 @@ def tight_facets(
         return np.zeros((len(points), 0), dtype=bool)
     limit, length = radius - facets.b, np.linalg.norm(facets.W, axis=1)
     # Near is what is near beside the usual distance of a facet from the origin.
-    enough = limit - 1e-7 * (np.abs(limit) + length * np.median(np.abs(limit) / length))
+    distances = np.sort(np.abs(limit) / length)
+    middle = (distances[(len(distances) - 1) // 2] + distances[len(distances) // 2]) / 2
+    enough = limit - 1e-7 * (np.abs(limit) + length * middle)
     tight = np.empty((len(points), len(limit)), dtype=bool)
     # Comparing two arrays of one shape is several times faster than comparing short rows with one.
     enough = np.tile(enough, (min(BLOCK, len(points)), 1))

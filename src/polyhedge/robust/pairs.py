@@ -14,7 +14,7 @@ import numpy as np
 
 from polyhedge._validation import Array, Indices, Mask
 from polyhedge.robust.parametric import ParametricProgram
-from polyhedge.solvers.program import row_kinds
+from polyhedge.solvers.program import as_slice, row_kinds
 from polyhedge.solvers.scaling import Frame
 
 # In units of the program's frame.
@@ -159,7 +159,7 @@ def prove(program: DenseProgram, pairs: Pairs, F: Array, v: Array, tolerance: fl
     Feasibility of both and the gap between primal and dual value must hold to the tolerance, relative to the size
     of the numbers involved; whatever route led to v.
     """
-    A, rows = program.A, program.inequalities
+    A, rows = program.A, as_slice(program.inequalities)
     x, y = F @ pairs.X0.T + v @ pairs.X1.T, F @ pairs.Y0.T + v @ pairs.Y1.T
     c, b = F @ program.C.T, F @ program.B.T
     curved = 0.0 if program.P is None else x @ program.P
@@ -169,7 +169,7 @@ def prove(program: DenseProgram, pairs: Pairs, F: Array, v: Array, tolerance: fl
     value = bend + (c * x).sum(axis=1)
     gap = value + bend + (b * y).sum(axis=1)
     x_size, y_size = 1 + np.abs(x).max(axis=1), 1 + np.abs(y).max(axis=1)
-    wrong = np.abs(slack).max(axis=1, where=_equations(A, rows), initial=0.0) / x_size
+    wrong = np.abs(slack).max(axis=1, where=_equations(A, program.inequalities), initial=0.0) / x_size
     wrong = np.maximum(wrong, -slack[:, rows].min(axis=1, initial=0.0) / x_size)
     wrong = np.maximum(wrong, -y[:, rows].min(axis=1, initial=0.0) / y_size)
     wrong = np.maximum(wrong, np.abs(force).max(axis=1, initial=0.0) / y_size)

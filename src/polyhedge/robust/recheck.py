@@ -70,7 +70,7 @@ def _by_multipliers(
     g = np.tile(form.g, (len(V), 1))
     if counterpart.n_support_rows:
         g[:, -counterpart.n_support_rows :] -= centers @ counterpart.support_rows[0].T
-    left = -(Y.reshape(-1, Y.shape[2]) @ form.G).reshape(*Y.shape[:2], -1)
+    left = -(counterpart.transposed @ Y.reshape(-1, Y.shape[2]).T).T.reshape(*Y.shape[:2], -1)
     left[:, :, :d] += V
     reach = np.array([solution.reach for solution in solutions])
     return np.asarray(np.einsum("nm,nlm->nl", g, Y) + np.einsum("nlc,nc->nl", np.abs(left), reach))

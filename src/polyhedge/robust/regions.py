@@ -39,7 +39,7 @@ class Region:
 
 def lies_inside(margins: Array) -> Mask:
     """Whether contexts with these margins belong to the region."""
-    return np.asarray(margins >= -_OUTSIDE)
+    return margins >= -_OUTSIDE
 
 
 def region_at(rule: PivotRule, pairs: Pairs, flipped: Indices) -> Region | None:

@@ -8,7 +8,7 @@ import numpy as np
 
 from polyhedge._validation import Array, Indices, Mask
 from polyhedge.robust.parametric import ParametricProgram
-from polyhedge.solvers.program import row_kinds
+from polyhedge.solvers.program import as_slice, row_kinds
 
 _POSITIVE = 1e-9
 """Share of the largest multiplier above which one is not zero."""
@@ -29,7 +29,7 @@ class Uniqueness:
     prices_move : whether multipliers change with the context.
     """
 
-    inequalities: Indices
+    inequalities: Indices | slice
     missing: int
     is_decidable: bool
     prices_move: bool
@@ -45,7 +45,7 @@ class Uniqueness:
         # A round set or limit has no two decisions of one worst case but along a ray.
         missing = 0 if np.isin(kinds, ("soc", "rotated")).any() else missing
         moves = bool(parametric.cost_slope.nnz or parametric.entry_slope.nnz or is_curved)
-        return cls(np.flatnonzero(kinds == "nonneg"), missing, not len(zero.integer), moves)
+        return cls(as_slice(np.flatnonzero(kinds == "nonneg")), missing, not len(zero.integer), moves)
 
     def is_seen(self, y: Array, rows: Array | None) -> Mask:
         """For multipliers (N, m), whether they say that there is one solution.
@@ -56,6 +56,7 @@ class Uniqueness:
         if not self.is_decidable or rows is None:
             return np.zeros(len(y), dtype=bool)
         own = y[:, self.inequalities] / rows[self.inequalities]
+        largest = np.maximum(own.max(axis=1, initial=0.0), -own.min(axis=1, initial=0.0))
         with np.errstate(invalid="ignore"):
-            positive = own > _POSITIVE * np.abs(own).max(axis=1, initial=0.0)[:, None]
-        return np.asarray(positive.sum(axis=1) >= self.missing)
+            positive = own > _POSITIVE * largest[:, None]
+        return np.asarray(np.count_nonzero(positive, axis=1) >= self.missing)

@@ -93,6 +93,19 @@ def row_kinds(cones: Iterable[Cone]) -> np.ndarray[tuple[int], np.dtype[np.str_]
     return np.array([kind for cone in cones for kind in [cone.kind] * cone.n_rows], dtype="<U7")
 
 
+def as_slice(rows: Indices) -> slice | Indices:
+    """Rows that follow each other as a slice, which copies nothing where it is taken; others as they are.
+
+    Examples
+    --------
+    >>> as_slice(np.array([2, 3, 4])), as_slice(np.array([2, 4]))
+    (slice(2, 5, None), array([2, 4]))
+    """
+    first, last = (int(rows[0]), int(rows[-1])) if len(rows) else (0, -1)
+    is_run = last - first == len(rows) - 1 and bool((np.diff(rows) == 1).all())
+    return slice(first, last + 1) if is_run else rows
+
+
 @dataclass(frozen=True)
 class ConicForm:
     r"""A convex set by linear maps and cones: $\{e : \exists y,\ g - G\,[e; y] \in K\}$.

@@ -162,28 +162,63 @@ def start_case(command: str = "", *, module: str = "", arguments: tuple[str, ...
     return prepare
 
 
-def large_cases() -> dict[str, Case]:
-    """Decisions with a set alone, without predictor and calibration: contexts of d outcomes."""
-    return {f"decide contexts, d = {d}, 2000 of them": many_contexts(d, 2000) for d in (10, 20)}
+def contexts_case(cost: str, d: int, K: int, n: int, facets: str = "one-sided") -> Case:
+    """Decisions with a set alone, without predictor and calibration, as `bench decisions` times them.
 
-
-def many_contexts(d: int, n: int) -> Case:
-    """Random facets and predictions that vary as much as the set is wide."""
+    Facets are along the axes and along mixtures of outcomes, with one far facet that closes the harmless side, or with
+    facets on both sides; where they are "random", predictions vary as much as the set is wide and thousands of distinct
+    decisions occur.
+    """
 
     def prepare(folder: Path) -> Timed:
+        from polyhedge import problems
         from polyhedge.robust import decide
         from polyhedge.sets import Polyhedron
 
-        rng = np.random.default_rng(0)
-        W = rng.normal(size=(2 * d, d))
-        W = np.vstack([W / np.linalg.norm(W, axis=1, keepdims=True), np.eye(d), -np.eye(d)])
-        shape, centers = Polyhedron(W, -rng.uniform(0.5, 1.5, len(W))), rng.normal(size=(n, d))
-        problem = split_evenly(d)
-        return lambda: decide(problem, shape, 1.0, centers), lambda found: found.cost_bound[:100].tolist()
+        rng = np.random.default_rng([0, d, K])
+        residuals = rng.normal(size=(4000, d)) * rng.gamma(4.0, 0.25, size=(4000, 1))
+        W = normals(d, K, facets, rng)
+        reach = np.quantile(residuals @ W.T, 0.98, axis=0)
+        if facets == "one-sided":
+            reach[d] *= 10.0
+        radius = float(np.quantile((residuals @ W.T - reach).max(axis=1), 1 - ALPHA))
+        centers = (2.0 if facets == "random" else 3.0) * rng.normal(size=(n, d))
+        advantage = np.concatenate([[-0.08], np.zeros(d - 1)])
+        if cost == "newsvendor":
+            scale, problem = 0.2 / d, problems.simplex_newsvendor(0.3, 0.7, d)
+            reach, radius, centers = reach * scale, radius * scale, 1.0 / d + scale * centers
+        elif cost == "quadratic":
+            problem = problems.simplex_quadratic(advantage, 0.08)
+        else:
+            problem = problems.simplex_linear(advantage)
+        shape = Polyhedron(W, -reach)
+        return lambda: decide(problem, shape, radius, centers), lambda found: found.cost_bound[:1000].tolist()
 
     return prepare
 
 
+def normals(d: int, K: int, facets: str, rng: np.random.Generator) -> np.ndarray:
+    """Normals (K, d) of the facets."""
+    if facets == "random":
+        W = rng.normal(size=(K, d))
+        return np.asarray(W / np.linalg.norm(W, axis=1, keepdims=True))
+    behind = -np.eye(d) if facets == "two-sided" else -np.ones((1, d)) / np.sqrt(d)
+    return np.vstack([np.eye(d), behind, rng.dirichlet(np.ones(d), size=K - d - len(behind)) * np.sqrt(d)])
+
+
+CONTEXTS: dict[str, Case] = {
+    "decide d2-K4, a million": contexts_case("linear", 2, 4, 1_000_000),
+    "decide d2-K8, a million": contexts_case("linear", 2, 8, 1_000_000),
+    "decide d5-K20, 100 000": contexts_case("linear", 5, 20, 100_000),
+    "decide d10-K40, 100 000": contexts_case("linear", 10, 40, 100_000),
+    "decide d10-K40-hard, 20 000": contexts_case("linear", 10, 40, 20_000, "random"),
+    "decide d20-K80, 20 000": contexts_case("linear", 20, 80, 20_000),
+    "decide d20-K80-hard, 20 000": contexts_case("linear", 20, 80, 20_000, "random"),
+    "decide newsvendor-d6, 20 000": contexts_case("newsvendor", 6, 24, 20_000, "two-sided"),
+    "decide quadratic-d2, a million": contexts_case("quadratic", 2, 4, 1_000_000),
+    "decide quadratic-d10, 20 000": contexts_case("quadratic", 10, 40, 20_000),
+}
+"""The regimes of `bench decisions`, in sizes that take seconds at most."""
 _SUPPORTED = ("newsvendor-4", "newsvendor-7", "shifts-6", "one-product")
 _OTHERS = ("portfolio-20", "charging-24", "linear-5", "linear-2")
 KINDS: dict[str, dict[str, Case]] = {
@@ -202,7 +237,7 @@ KINDS: dict[str, dict[str, Case]] = {
         "a million rows of uneven-2, scaled by a spread": decide_case("uneven-2", "outcome", 1_000_000),
         **{f"planned row of {task}": decide_case(task, "cost", 1) for task in ("newsvendor-4", "charging-24")},
         "a million planned rows of linear-2-n10000": decide_case("linear-2-n10000", "cost", 1_000_000),
-        **large_cases(),
+        **CONTEXTS,
     },
     "startup": {
         "import polyhedge": start_case("import polyhedge"),
