@@ -55,9 +55,9 @@ class SharpPrograms:
         pieces, program = problem.structure.pieces, problem.feasible.program
         self.offset, self.q0 = program.offset + float(pieces.c[0]), pieces.q[0]
         costs = program.c[problem.feasible.z_columns] + pieces.p[0]
-        rows_by, self.units = _units(A, b, is_equation, costs, pieces.Q[0], self.q0)
+        rows_by, self.units, self.unit = _units(A, b, is_equation, costs, pieces.Q[0], self.q0)
         A, b = rows_by[:, None] * A * self.units, rows_by * b
-        self.costs, self.Q = self.units * costs, pieces.Q[0] * self.units
+        self.costs, self.Q = self.units * costs, pieces.Q[0] * self.units / self.unit
         single = ~is_equation & ((A != 0).sum(axis=1) == 1)
         lower, upper = _limits(A[single], b[single])
         rows, slack = np.flatnonzero(~single), np.flatnonzero(~is_equation[~single])
@@ -68,7 +68,7 @@ class SharpPrograms:
         self.fixed = np.vstack(
             [np.hstack([A[rows], identity]), np.hstack([self.Q, np.zeros((len(self.Q), len(slack)))])]
         )
-        self.right = np.concatenate([b[rows], -self.q0])
+        self.right = np.concatenate([b[rows], -self.q0 / self.unit])
         self.A_slack, self.b_slack = A[rows][slack], b[rows][slack]
         self.lower = np.concatenate([lower, np.zeros(len(slack))])
         self.upper = np.concatenate([upper, np.full(len(slack), np.inf)])
@@ -91,13 +91,13 @@ class SharpPrograms:
             self._bases = None
             return unknown
         self._keep(found.bases[found.is_sharp], found.at_upper[found.is_sharp])
-        weights, points = found.x[:, len(self.lower) :], -found.prices[:, self.n_rows :]
+        weights, points = self.unit * found.x[:, len(self.lower) :], -found.prices[:, self.n_rows :] / self.unit
         values = (program.costs * found.x).sum(axis=1) + self.offset + centers @ self.q0
         return SharpCosts(values, weights, points, found.is_sharp)
 
     def remember(self, z: Array, multipliers: Array) -> bool:
         """Take over the basis of a solver's answer, where it has one; whether it is the only one that is known."""
-        z = z / self.units
+        z, multipliers = z / self.units, multipliers / self.unit
         x = np.concatenate([z, self.b_slack - self.A_slack @ z, multipliers])
         lower = np.concatenate([self.lower, np.zeros(len(multipliers))])
         upper = np.concatenate([self.upper, np.full(len(multipliers), np.inf)])
@@ -130,10 +130,11 @@ def sharp_programs(problem: DecisionProblem) -> SharpPrograms | None:
     return SharpPrograms(program.A.toarray()[:, columns], program.b, kinds == "zero", problem)
 
 
-def _units(A: Array, b: Array, is_equation: Mask, costs: Array, Q: Array, q0: Array) -> tuple[Array, Array]:
+def _units(A: Array, b: Array, is_equation: Mask, costs: Array, Q: Array, q0: Array) -> tuple[Array, Array, float]:
     """Powers of two for the rows and columns of Z, as of the program over a set of one facet for each outcome.
 
-    In the problem's own units such facets lie at about 1, see `learners/own_units.py`.
+    In the problem's own units such facets lie at about 1, see `learners/own_units.py`. Their multipliers are as large
+    as the decisions that they weigh, and have one unit: the third.
     """
     (m, p), d = A.shape, len(Q)
     order = np.argsort(~is_equation, kind="stable")
@@ -146,7 +147,7 @@ def _units(A: Array, b: Array, is_equation: Mask, costs: Array, Q: Array, q0: Ar
     rows, columns, _ = balance(whole)
     rows_of_Z = np.empty(m)
     rows_of_Z[order] = rows[d:]
-    return rows_of_Z, columns[:p]
+    return rows_of_Z, columns[:p], float(columns[p:].max())
 
 
 def _limits(A: Array, b: Array) -> tuple[Array, Array]:
@@ -168,8 +169,8 @@ class _Program:
         self.lower = np.concatenate([known.lower, np.zeros(K)])
         self.upper = np.concatenate([known.upper, np.full(K, np.inf)])
         self.costs = np.zeros((len(centers), n + K))
-        self.costs[:, : len(known.costs)] = known.costs + centers @ known.Q
-        self.costs[:, n:] = q
+        self.costs[:, : len(known.costs)] = known.costs + known.unit * (centers @ known.Q)
+        self.costs[:, n:] = known.unit * q
 
     def at(self, bases: Indices, at_upper: Mask) -> tuple[Array, Array]:
         """Inverses (N, m, m) of the bases and all columns (N, n)."""
