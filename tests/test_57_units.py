@@ -732,8 +732,15 @@ def test_whole_fits_are_the_same_in_all_units(predictor: Any, make: Any) -> None
         assert decided(7e4, 3e6, 1e7)[0] == pytest.approx(usual[0], rel=1e-9)
 
 
-@pytest.mark.parametrize("make", [kinked, with_a_fee])
-@pytest.mark.parametrize("guarantee", ["cost", "outcome"])
+@pytest.mark.parametrize(
+    ("guarantee", "make"),
+    [
+        ("cost", kinked),
+        ("outcome", with_a_fee),
+        pytest.param("cost", with_a_fee, marks=pytest.mark.slow),
+        pytest.param("outcome", kinked, marks=pytest.mark.slow),
+    ],
+)
 def test_whole_fits_are_the_same_to_the_last_bit_where_the_program_has_columns_beside_the_parts(
     guarantee: Any, make: Any
 ) -> None:
