@@ -628,3 +628,8 @@ def test_a_conic_form_with_an_unknown_cone_is_refused():
 def test_an_unbounded_conic_form_has_infinite_support():
     form = Polyhedron([[1.0, 0.0], [0.0, 1.0]], [0.0, 0.0]).conic_form(1.0)
     assert maximise_conic(form, np.array([[-1.0, 0.0]])).tolist() == [np.inf]
+
+
+@pytest.mark.parametrize("norm", [1, 2, np.inf])
+def test_a_volume_beyond_all_numbers_is_infinite(norm):
+    assert Ball(3, norm=norm).volume(1e200) == np.inf

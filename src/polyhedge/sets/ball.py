@@ -94,7 +94,9 @@ class Ball:
 
     def volume(self, radius: float, *, rng: np.random.Generator | None = None, n_samples: int = N_SAMPLES) -> Volume:
         r"""$r^d$ times $2^d/d!$, $\pi^{d/2}/\Gamma(d/2+1)$ or $2^d$ for the norms 1, 2 and inf; exact."""
-        return Volume(max(radius, 0.0) ** self.n_outcomes * unit_ball_volume(self.n_outcomes, self.norm))
+        with np.errstate(over="ignore"):  # beyond the largest number a volume is infinite, and no error
+            power = float(np.float64(max(radius, 0.0)) ** self.n_outcomes)
+        return Volume(power * unit_ball_volume(self.n_outcomes, self.norm))
 
     def sample(self, radius: float, n_samples: int, rng: np.random.Generator) -> Array:
         """Independent uniform points (n_samples, d) of the ball with a non-negative radius."""
