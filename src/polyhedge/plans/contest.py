@@ -134,11 +134,9 @@ class Contest:
         if self._problem.joint is None:  # every row would sort a formula's costs by itself
             return
         levels = levels_to_share(alpha)
-        for i in rules:
-            for name in _PLANNED_BY_FIRST:
-                quantiles = np.concatenate(list(self._quantiles([i], [name], levels)))
-                by = shared_out(name, levels, quantiles, realised[i], alpha)
-                self.judged[i].append(Judged(self._rules[i], by, by.taken(quantiles), realised[i]))
+        for i, name, quantiles in self._quantiles(rules, _PLANNED_BY_FIRST, levels):
+            by = shared_out(name, levels, quantiles, realised[i], alpha)
+            self.judged[i].append(Judged(self._rules[i], by, by.taken(quantiles), realised[i]))
 
     def _fit(self, names: Sequence[str]) -> None:
         """Laws of each fold's other rows, and what they say of its own: asked once, for all rules."""
@@ -164,22 +162,24 @@ class Contest:
 
     def _plan(self, chosen: Sequence[int], names: Sequence[str], realised: Sequence[Array]) -> None:
         """Judge rules with their costs planned by these laws, at one level."""
-        n, found = len(self._owns), iter(self._quantiles(chosen, names, (self._level,)))
-        for i in chosen:
-            for name in names:
-                planned = np.concatenate([next(found)[:, 0] for _ in range(n)])
-                by = PlannedBy(name, (self._level,))
-                self.judged[i].append(Judged(self._rules[i], by, planned, realised[i]))
+        for i, name, quantiles in self._quantiles(chosen, names, (self._level,)):
+            by = PlannedBy(name, (self._level,))
+            self.judged[i].append(Judged(self._rules[i], by, by.taken(quantiles), realised[i]))
 
-    def _quantiles(self, chosen: Sequence[int], names: Sequence[str], levels: tuple[float, ...]) -> Iterator[Array]:
-        """Quantiles (n, T) of costs: for each rule, for each law, for each fold."""
+    def _quantiles(
+        self, chosen: Sequence[int], names: Sequence[str], levels: tuple[float, ...]
+    ) -> Iterator[tuple[int, str, Array]]:
+        """For each rule and law the quantiles (n, T) of the rule's costs at all judged rows."""
 
         def work(job: tuple[int, str, int]) -> Array:
             i, name, k = job
             law, at = self._laws[k][name]
             return quantiles_at(self._problem, law, levels, self._z[i][k], at, self._owns[k].values)[0]
 
-        return in_order(work, [(i, name, k) for i in chosen for name in names for k in range(len(self._owns))])
+        folds, both = range(len(self._owns)), [(i, name) for i in chosen for name in names]
+        found = in_order(work, [(i, name, k) for i, name in both for k in folds])
+        for i, name in both:
+            yield i, name, np.concatenate([next(found) for _ in folds])
 
 
 def _judged(problem: PlanProblem, own: Indices) -> Indices:

@@ -134,9 +134,9 @@ def plan_from(problem: DecisionProblem, state: Mapping[str, Any]) -> LawPlan:
     return LawPlan(problem, tuple(planners), tuple(weights), costs, tuple(by_law), report_from(state["report"]))
 
 
-def _planned_cost(state: Mapping[str, Any], laws: Mapping[str, Law], level: Any) -> PlannedCost:
-    """What plans the cost; files from before levels were shared out have one level for the whole plan."""
-    levels, price = tuple(float(t) for t in state.get("levels", [level])), float(state.get("price", 0.0))
+def _planned_cost(state: Mapping[str, Any], laws: Mapping[str, Law], common: Any) -> PlannedCost:
+    """What plans the cost; files from before levels were shared out have a common one for the whole plan."""
+    levels, price = tuple(float(t) for t in state.get("levels", [common])), float(state.get("price", 0.0))
     if state["law"] not in PLANNED_BY:
         raise ValueError(f"The cost of a plan must be planned by one of these laws: {', '.join(PLANNED_BY)}.")
     is_growing = list(levels) == sorted(set(levels)) and all(0 < level < 1 for level in levels)
