@@ -161,6 +161,16 @@ class TestDoubts:
         assert said(getattr(fitted, verb), *rows(1200, seed=2)) == []
         assert fitted.doubts_ == ()
 
+    @pytest.mark.parametrize("guarantee", ["cost", "outcome"])
+    def test_who_has_split_in_time_is_told_of_drift_and_not_to_split_in_time(self, guarantee: str) -> None:
+        """The newer half of the calibration rows differs; a plan has trained on the rows before these."""
+        X, Y = rows(1200)
+        Y = Y + 9 * (np.arange(1200)[:, None] > 1050)
+        learner = None if guarantee == "cost" else ph.learners.PcaBox()
+        about = said(decider(guarantee=guarantee, learner=learner, split="time").fit, X, Y)
+        assert "Drift" in about
+        assert "Order" not in about
+
     @pytest.mark.parametrize("verb", ["fit", "refresh", "recalibrate"])
     def test_level_that_looks_like_a_coverage_is_warned_of(self, verb: str) -> None:
         fitted = decider().fit(*rows()).set_params(alpha=0.9)

@@ -180,14 +180,16 @@ def _drift(model: Model, X: Any, Y: Array, labels: Any, in_time: bool) -> list[D
         found = Y[rows] - model.family.predictor.predict(take_rows(X, rows))
         return one_of_each_group(found, None if labels is None else np.asarray(labels)[rows])
 
-    if not model.family.trains_on_learning_rows and in_time:
+    # Rows that developed a plan have trained its predictor too: their residuals are smaller than those of new rows.
+    if in_time and model.family.trains_on_learning_rows:
+        return _between_halves(residuals(calibrate), names)
+    if in_time:
         parts = [
             (name, residuals(rows)) for name, rows in (("learning", learn), ("calibration", calibrate)) if len(rows)
         ]
         return drift_between_parts(parts, (), names)
-    # Rows that developed a plan have trained its predictor too: their residuals are smaller than those of new rows.
     unseen = calibrate if model.family.trains_on_learning_rows else np.concatenate([learn, calibrate])
-    return drift_along_file(residuals(unseen if in_time else np.sort(unseen)), names)
+    return drift_along_file(residuals(np.sort(unseen)), names)
 
 
 def _drift_within(model: Model, X: Any, Y: Array, labels: Any, in_time: bool) -> list[Doubt]:
@@ -195,9 +197,14 @@ def _drift_within(model: Model, X: Any, Y: Array, labels: Any, in_time: bool) ->
     residuals = one_of_each_group(Y - model.family.predictor.predict(X), labels)
     if not in_time:
         return drift_along_file(residuals, model.problem.outcome_names)
+    return _between_halves(residuals, model.problem.outcome_names)
+
+
+def _between_halves(residuals: Array, names: Sequence[str]) -> list[Doubt]:
+    """Whether the older half of calibration rows differs from the newer one."""
     half = len(residuals) // 2
     parts = [("older half", residuals[:half]), ("newer half of the calibration", residuals[half:])]
-    return drift_between_parts(parts, (), model.problem.outcome_names)
+    return drift_between_parts(parts, (), names)
 
 
 def row_hashes(X: Any, Y: Array, rows: Indices | None = None) -> Prints | None:
