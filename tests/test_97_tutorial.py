@@ -71,6 +71,24 @@ def test_tutorial_commands_give_the_output_shown(tmp_path: Path, monkeypatch: py
     check(TUTORIAL.read_text(encoding="utf-8"))
 
 
+def commands_shown(page: str, language: str = "sh") -> list[str]:
+    """Commands of polyhedge in the blocks of a page, as they stand there."""
+    text = (TUTORIAL.parents[1] / page).read_text(encoding="utf-8")
+    blocks = "\n".join(re.findall(rf"^```{language}\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL))
+    return re.findall(r"^polyhedge .*$", blocks.replace("\\\n", " "), flags=re.MULTILINE)
+
+
+@pytest.mark.needs("matplotlib", "cryptography")
+def test_commands_of_the_readme_and_of_signed_files_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    shown = [*commands_shown("README.md"), *commands_shown("docs/model-file.md")]
+    assert len(shown) == 8
+    for command in shown:
+        done = CliRunner().invoke(cli.app, shlex.split(command, comments=True)[1:], prog_name="polyhedge")
+        assert done.exit_code == 0, f"{command}\n{done.output}"
+    assert (tmp_path / "decisions.csv").exists()
+
+
 def test_masks_hide_numbers_and_nothing_else() -> None:
     assert masked("radius   0.5495 from 124 rows, -1e-15") == ["radius # from # rows, #"]
     assert masked("data 507f0a8617117552, decade") == ["data #, decade"]
