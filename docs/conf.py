@@ -22,6 +22,7 @@ extensions = [
     "mathml",  # formulas as MathML: no script from elsewhere, so that the site reads offline
     "dollar_math",  # docstrings write $...$
     "entries",  # and `name : what it is`
+    "without_data",  # examples on real data, where there is no registry
 ]
 templates_path = ["_templates"]
 exclude_patterns = ["_build", "sg_execution_times.rst", "gallery/sg_execution_times.rst"]

@@ -3,8 +3,8 @@ Charging a fleet against day-ahead prices
 =========================================
 
 Ten MWh have to be charged within a day, at most one in each hour. The 24 prices of tomorrow are not known; yesterday's
-and last week's are. Real prices of the Netherlands (published by ENTSO-E, found in the package ev2gym), in time order:
-2015 to 2017 train, 2018 learns, 2019 calibrates, 2020 tests.
+and last week's are. Real prices of the Netherlands (published by ENTSO-E, found in the package ev2gym, MIT), in time
+order: 2015 to 2017 train, 2018 learns, 2019 calibrates, 2020 tests.
 
 What a user would do instead: charge in the ten hours with the lowest forecast.
 """
@@ -69,6 +69,6 @@ plt.show()
 # %%
 # **Lesson.** Whoever takes one schedule should guard one schedule: the set pays for guarding all of them in bound and
 # in cost. The plan does not win against the simplest rule here. For a cost that is linear in the prices the cheapest
-# hours are nearly the best that can be done, and guarded they are as good or a little better. In 2020 prices fell,
-# and bounds from 2019 held about as often as promised; what happened when they rose in 2021 is a matter of
-# calibration over time.
+# hours are nearly the best that can be done, and guarded they are as good or a little better. In 2020 prices fell, and
+# bounds from 2019 held about as often as promised; what happened when they rose in 2021 is a matter of calibration
+# over time.

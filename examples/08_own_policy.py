@@ -2,64 +2,79 @@
 Your own rule, with a promise
 =============================
 
-A policy that is in use need not be given up: `plan=` guards any rule. Here a planner orders "the forecast and a fifth".
-What does a week cost at most, in nine weeks of ten? And what would another rule promise?
+A policy that is in use need not be given up: `plan=` guards any rule. Here the kitchen of a restaurant prepares "the
+mean of the last four such weekdays, and a fifth more". What does a day cost at most, in nine days of ten? And what
+would another rule promise?
+
+The demand is real: seven dishes, day by day, 2013 to 2015 (in the package ddop2, Apache 2.0). A portion too many costs
+1, one too few 3. In time order: the last 150 days test.
 """
 
 import matplotlib.pyplot as plt
 import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.linear_model import QuantileRegressor, Ridge
+from sklearn.multioutput import MultiOutputRegressor
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 import polyhedge as ph
+from polyhedge_study.real_data import restaurant_demand
 
-rng = np.random.default_rng(3)
-n = 2400
-X = rng.uniform(0, 1, size=(n, 3))
-Y = np.column_stack([40 + 30 * X[:, 0], 25 + 20 * X[:, 1]]) * np.exp(0.25 * rng.normal(size=(n, 2)))
-problem = ph.problems.newsvendor(overage=[1.0, 1.0], underage=[3.0, 5.0], names=["rolls", "cakes"])
-past, test = slice(0, 1800), slice(1800, n)
+X, Y = restaurant_demand()
+past, test = (X.iloc[:-150], Y.iloc[:-150]), (X.iloc[-150:], Y.iloc[-150:])
+problem = ph.problems.newsvendor(overage=1.0, underage=3.0, names=list(Y.columns))
+means = [X.columns.get_loc(f"{dish}_month") for dish in Y.columns]
 
 
-class WithMargin:
-    """Orders a forecast and some share more; trained on the training rows by `fit`, as any estimator is."""
+# %%
+# The kitchen's rule needs no training: a function is taken as it is. A rule that has to be trained is an estimator,
+# and `fit` gives it the training rows: here quantile regression at the level that such costs ask for, 3 / (1 + 3).
 
-    def __init__(self, share=0.2):
-        self.share = share
 
-    def get_params(self, deep=True):
-        """What a clone needs."""
-        return {"share": self.share}
+def with_margin(share):
+    """A rule: the mean of the last four such weekdays, and a share more."""
+    return lambda rows: (1 + share) * np.asarray(rows, dtype=float)[:, means]
+
+
+class Quantiles(BaseEstimator):
+    """What three days of four stay below, dish by dish."""
 
     def fit(self, X, Y):
-        """Least squares."""
-        self.coef_ = np.linalg.lstsq(np.column_stack([np.ones(len(X)), X]), Y, rcond=None)[0]
+        """A linear quantile for each dish."""
+        quantile = QuantileRegressor(quantile=0.75, alpha=0.005)
+        self.model_ = make_pipeline(StandardScaler(), MultiOutputRegressor(quantile)).fit(X, Y)
         return self
 
     def predict(self, X):
-        """The forecast and a share more."""
-        return (1 + self.share) * np.column_stack([np.ones(len(X)), X]) @ self.coef_
+        """Portions, none below zero."""
+        return np.maximum(self.model_.predict(X), 0.0)
 
 
 # %%
-# The rule at several margins, and the plan that Polyhedge makes. A choice among margins by these calibrated bounds
-# would void the promise: `decider.frontier()` shows judged figures that one may choose by.
+# The rule at several margins, quantile regression, and the plan that Polyhedge makes. A choice among margins by these
+# calibrated bounds would void the promise: `decider.frontier()` shows judged figures that one may choose by.
 
-shares = (0.0, 0.2, 0.4, 0.6)
-deciders = {
-    f"forecast + {share:.0%}": ph.RobustDecider(problem, plan=WithMargin(share), random_state=0) for share in shares
-}
-deciders["planned"] = ph.RobustDecider(problem, guarantee="cost", random_state=0)
-rows = {}
-for name, decider in deciders.items():
-    e = decider.fit(X[past], Y[past]).evaluate(X[test], Y[test])
-    rows[name] = float(e.worst_case_cost), float(e.realised_cost), float(e.bound_held)
-    print(f"{name:16} bound {rows[name][0]:5.1f}, cost {rows[name][1]:5.1f}, held {rows[name][2]:.3f}")
+forecast = make_pipeline(StandardScaler(), Ridge(10.0))  # what the plan starts from
+plans = {f"kitchen + {share:.0%}": with_margin(share) for share in (0.0, 0.2, 0.4, 0.6)}
+plans |= {"quantiles": Quantiles(), "planned": None}
+figures = {}
+print(f"{'':14} {'bound':>6} {'cost':>6} {'held':>6} {'bound if 9 of 10 had held':>26}")
+for name, plan in plans.items():
+    decider = ph.RobustDecider(problem, forecast, plan=plan, split="time", random_state=0).fit(*past)
+    decisions = decider.decide(test[0])
+    costs = problem.evaluate(decisions.z, test[1].to_numpy())
+    bound, excess = decisions.cost_bound.mean(), costs - decisions.cost_bound
+    figures[name] = bound, costs.mean()
+    held, level = (excess <= 0).mean(), bound + np.quantile(excess, 0.9)
+    print(f"{name:14} {bound:6.1f} {costs.mean():6.1f} {held:6.3f} {level:26.1f}")
 
 # %%
 
-fig, ax = plt.subplots(figsize=(5.4, 3.4))
-for name, (bound, cost, _) in rows.items():
-    is_planned = name == "planned"
-    ax.plot(cost, bound, "o", color="#1b4f7a" if is_planned else "#c98a3b", ms=8 if is_planned else 6)
+fig, ax = plt.subplots(figsize=(5.8, 3.6))
+colors = {"planned": "#1b4f7a", "quantiles": "#4f86b5"}
+for name, (bound, cost) in figures.items():
+    ax.plot(cost, bound, "o", color=colors.get(name, "#c98a3b"), ms=8 if name == "planned" else 6)
     ax.annotate(name, (cost, bound), textcoords="offset points", xytext=(7, 3), fontsize=8)
 ax.set(xlabel="mean cost that came", ylabel="mean bound, known before")
 ax.margins(0.18)
@@ -67,6 +82,8 @@ fig.tight_layout()
 plt.show()
 
 # %%
-# **Lesson.** Any rule can be given a bound that holds; whether it is a good rule shows beside another. A margin of a
-# fifth costs hardly more than the plan and has a higher bound; a margin of two fifths, had one known it beforehand, has
-# about the same bound and costs more. With ``caution=1`` the plan is judged by its bound alone.
+# **Lesson.** Any rule can be given a bound; whether it is a good rule shows beside another. Where we do not win: the
+# plan costs least on average, but the kitchen's own margin of a fifth costs hardly more and has the lower bound, also
+# if both had held in nine days of ten (the last column). A year and a half is little to learn seven dishes from, and
+# the mean of the last four weekdays follows the season by itself. With ``caution=1`` the plan is judged by its bound
+# alone.

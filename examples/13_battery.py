@@ -2,9 +2,9 @@
 A battery that buys and sells
 =============================
 
-Four MWh of storage trade against Dutch day-ahead prices (published by ENTSO-E, found in the package ev2gym): at most
-one MWh in or out in an hour, nine tenths of what is bought come back. The trades of tomorrow are fixed before its 24
-prices are known. How much does the day earn at least, in nine days of ten?
+Four MWh of storage trade against Dutch day-ahead prices (published by ENTSO-E, found in the package ev2gym, MIT): at
+most one MWh in or out in an hour, nine tenths of what is bought come back. The trades of tomorrow are fixed before its
+24 prices are known. How much does the day earn at least, in nine days of ten?
 
 What a user would do instead: trade on the forecast as if it were true, and hope.
 """
@@ -83,6 +83,6 @@ fig.tight_layout()
 plt.show()
 
 # %%
-# **Lesson.** No trade is safe against all prices of a set in 24 dimensions, and so it makes none. Whoever asks
-# only about the trades that are made gets to make them, with a floor under what they earn. Trades on the
-# forecast, guarded as they are, earn nearly as much here; the plan's gain over them is a few euros a day.
+# **Lesson.** No trade is safe against all prices of a set in 24 dimensions, and so it makes none. Whoever asks only
+# about the trades that are made gets to make them, with a floor under what they earn. Trades on the forecast, guarded
+# as they are, earn nearly as much here; the plan's gain over them is a few euros a day.

@@ -63,14 +63,23 @@ def test_without_a_registry_the_error_says_so(monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "load", [real_data.day_ahead_prices, real_data.bakery_demand, real_data.share_losses, real_data.bike_riders]
+    "load",
+    [
+        real_data.day_ahead_prices,
+        real_data.bakery_demand,
+        real_data.share_losses,
+        real_data.bike_riders,
+        real_data.bike_counts,
+        real_data.electric_load,
+        real_data.restaurant_demand,
+    ],
 )
 def test_real_tables_are_complete_and_in_time_order(load):
     try:
         X, Y = load()
     except NoDataError as error:
         pytest.skip(str(error))
-    assert len(X) == len(Y) > 1500
+    assert len(X) == len(Y) > 700
     assert np.isfinite(Y.to_numpy()).all()
     assert X.index.is_monotonic_increasing
     assert X.index.equals(Y.index)

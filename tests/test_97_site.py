@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 import polyhedge as ph
+from polyhedge_study import real_data
+from polyhedge_study.wheels import NoDataError
 
 DOCS = Path(__file__).parents[1] / "docs"
 SNIPPET = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -140,3 +142,25 @@ def test_an_example_ends_in_a_picture_and_a_lesson(path):
     picture, lesson = text.rfind("plt.show()"), text.rfind("# **Lesson.**")
     assert 0 < picture < lesson
     assert all(line.startswith("# ") for line in text[lesson:].splitlines())
+
+
+def test_most_examples_are_on_real_data_and_say_where_these_come_from():
+    texts = {path.stem: path.read_text(encoding="utf-8") for path in (DOCS.parent / "examples").glob("*.py")}
+    real = {name for name, text in texts.items() if "from polyhedge_study.real_data import" in text}
+    assert len(real) >= 0.7 * len(texts)
+    for name in real:
+        told = " ".join(texts[name].split('"""')[1].split())
+        assert re.search(r"in the package \w+", told), name
+        assert re.search(r"MIT|BSD-\d-Clause|Apache 2\.0", told), name
+
+
+@pytest.mark.needs("sphinx")
+def test_an_example_without_its_data_is_left_out_with_the_reason(tmp_path, monkeypatch):
+    def no_registry():
+        raise NoDataError("prices 1.0 cannot be downloaded: no registry")
+
+    monkeypatch.setattr(real_data, "day_ahead_prices", no_registry)
+    (tmp_path / "01_prices.py").write_text("from polyhedge_study.real_data import day_ahead_prices\n", encoding="utf-8")
+    (tmp_path / "02_numbers.py").write_text("import numpy\n", encoding="utf-8")
+    without_data = runpy.run_path(str(DOCS / "_ext" / "without_data.py"))["without_data"]
+    assert without_data(tmp_path) == {"01_prices": "prices 1.0 cannot be downloaded: no registry"}

