@@ -1,9 +1,11 @@
 """Draw `promise.svg`, the picture of the front page: what each decision was said to cost at most, and what it cost.
 
-Run it as ``python docs/images/promise.py``. The rows are those of the README's ten lines. Days appear one after the
-other where the viewer allows motion; the picture is whole without it, and follows a light or a dark page.
+Run it as ``python docs/images/promise.py``; `promise-phone.svg` is the same for narrow pages. The rows are those of the
+README's ten lines. Days appear one after the other where the viewer allows motion; the picture is whole without it, and
+follows a light or a dark page.
 """
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import cvxpy as cp
@@ -13,7 +15,6 @@ import polyhedge as ph
 from polyhedge_study.demo import bonferroni_box
 
 HERE = Path(__file__).parent
-WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 880, 420, 48, 16, 96, 44
 SECONDS_A_ROW = 0.22
 N_SHOWN = 42
 STYLE = """
@@ -31,6 +32,38 @@ STYLE = """
     @keyframes show { to { opacity: 1 } }
   }
 """
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where things stand, in pixels: the area of the bars, and the four marks that are explained."""
+
+    width: int
+    height: int
+    left: int
+    right: int
+    top: int
+    bottom: int
+    title: tuple[str, ...]
+    places: tuple[tuple[int, int], ...]
+    note: tuple[str, ...]
+    point: float
+
+
+WIDE = Layout(
+    880, 420, 48, 16, 96, 44,
+    ("Every morning: what to bring, and what the day will cost at most",),
+    ((0, 56), (330, 56), (730, 56), (0, 80)),
+    ("cost of bread, salad and soup left over or missing; {n} deliveries that nothing was fitted to",),
+    4.5,
+)  # fmt: skip
+NARROW = Layout(
+    400, 430, 32, 4, 160, 56,
+    ("Every morning: what to bring,", "and what the day will cost at most"),
+    ((-28, 74), (-28, 96), (-28, 118), (-28, 140)),
+    ("cost of bread, salad and soup left over or missing;", "{n} deliveries that nothing was fitted to"),
+    2.8,
+)  # fmt: skip
 
 
 def measured() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -58,40 +91,45 @@ def box_bounds(decider: ph.RobustDecider, problem: ph.DecisionProblem, X, Y, new
     return ph.robust.decide(problem, box, 1.0, decider.centers(new)).cost_bound
 
 
-def picture(bounds: np.ndarray, costs: np.ndarray, boxes: np.ndarray) -> str:
+def picture(at: Layout, bounds: np.ndarray, costs: np.ndarray, boxes: np.ndarray) -> str:
     """The whole picture as SVG."""
     frame = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}" '
-        f'role="img"><title>Bounds of {len(bounds)} decisions, and what they cost</title><style>{STYLE}</style>'
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {at.width} {at.height}" width="{at.width}" '
+        f'height="{at.height}" role="img"><title>Bounds of {len(bounds)} decisions, and what they cost</title>'
+        f"<style>{STYLE}</style>"
     )
-    title = "Every morning: what to bring, and what the day will cost at most"
-    note = f"cost of bread, salad and soup left over or missing; {len(bounds)} deliveries that nothing was fitted to"
     kept = f"{int((costs <= bounds).sum())} of {len(bounds)} kept (promised 9 of 10)"
+    below = at.height - at.bottom + 24
+    x = at.left if at is WIDE else 4
     lines = [
         frame,
-        f'<text class="title" x="{LEFT}" y="28">{title}</text>',
-        *legend(bounds.mean(), kept, boxes.mean()),
-        *days(bounds, costs, boxes, 1.05 * boxes.max()),
-        f'<text class="small" x="{LEFT}" y="{HEIGHT - BOTTOM + 24}">{note}</text>',
+        *(f'<text class="title" x="{x}" y="{28 + 22 * k}">{text}</text>' for k, text in enumerate(at.title)),
+        *legend(at, bounds.mean(), kept, boxes.mean()),
+        *days(at, bounds, costs, boxes, 1.05 * boxes.max()),
+        *(
+            f'<text class="small" x="{x}" y="{below + 17 * k}">{text.format(n=len(bounds))}</text>'
+            for k, text in enumerate(at.note)
+        ),
         "</svg>\n",
     ]
     return "\n".join(lines)
 
 
-def days(bounds: np.ndarray, costs: np.ndarray, boxes: np.ndarray, top: float) -> list[str]:
+def days(at: Layout, bounds: np.ndarray, costs: np.ndarray, boxes: np.ndarray, top: float) -> list[str]:
     """Grid lines, and a bar and a point a row."""
 
     def y(value: float) -> float:
-        return round(HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * float(value) / top, 1)
+        return round(at.height - at.bottom - (at.height - at.top - at.bottom) * float(value) / top, 1)
 
     lines = [
-        f'<line class="axis" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y(v)}" y2="{y(v)}"/>'
-        f'<text class="small" x="{LEFT - 8}" y="{y(v) + 4}" text-anchor="end">{v:.0f}</text>'
+        f'<line class="axis" x1="{at.left}" x2="{at.width - at.right}" y1="{y(v)}" y2="{y(v)}"/>'
+        f'<text class="small" x="{at.left - 8}" y="{y(v) + 4}" text-anchor="end">{v:.0f}</text>'
         for v in np.arange(0, top, 50)
     ]
-    step = (WIDTH - LEFT - RIGHT) / len(bounds)
+    gap = 4 if at is WIDE else 2
+    step = (at.width - at.left - at.right) / len(bounds)
     for i, (bound, cost, box) in enumerate(zip(bounds, costs, boxes, strict=True)):
-        x, wide = round(LEFT + step * i + 2, 1), round(step - 4, 1)
+        x, wide = round(at.left + step * i + gap / 2, 1), round(step - gap, 1)
         kind = "kept" if cost <= bound else "missed"
         lines.append(
             f'<g class="before" style="animation-delay:{SECONDS_A_ROW * i:.2f}s">'
@@ -99,28 +137,30 @@ def days(bounds: np.ndarray, costs: np.ndarray, boxes: np.ndarray, top: float) -
             f'<rect class="cap" x="{x}" y="{y(bound)}" width="{wide}" height="2.5"/>'
             f'<line class="box" x1="{x}" x2="{x + wide:.1f}" y1="{y(box)}" y2="{y(box)}" stroke-dasharray="3 2"/></g>'
             f'<circle class="after {kind}" style="animation-delay:{SECONDS_A_ROW * (i + 1.6):.2f}s" '
-            f'cx="{x + wide / 2:.1f}" cy="{y(cost)}" r="4.5"/>'
+            f'cx="{x + wide / 2:.1f}" cy="{y(cost)}" r="{at.point}"/>'
         )
     return lines
 
 
-def legend(bound: float, kept: str, box: float) -> list[str]:
-    """What the marks mean, in two lines."""
+def legend(at: Layout, bound: float, kept: str, box: float) -> list[str]:
+    """What the marks mean."""
     bar = '<rect class="cap" y="-6" width="16" height="2.5"/><rect class="bound" y="-5" width="16" height="11"/>'
-    entries = {
-        (0, 56): (bar, f"bound, known before: {bound:.0f} in the mean"),
-        (330, 56): ('<circle class="kept" cx="8" r="4.5"/>', f"cost, known after: {kept}"),
-        (730, 56): ('<circle class="missed" cx="8" r="4.5"/>', "above it"),
-        (0, 80): (
+    entries = (
+        (bar, f"bound, known before: {bound:.0f} in the mean"),
+        ('<circle class="kept" cx="8" r="4.5"/>', f"cost, known after: {kept}"),
+        ('<circle class="missed" cx="8" r="4.5"/>', "above it"),
+        (
             '<line class="box" x2="16" stroke-dasharray="3 2"/>',
             f"bound over a conformal box around the forecast: {box:.0f} in the mean",
         ),
-    }
+    )
     return [
-        f'<g transform="translate({LEFT + x},{y})">{mark}<text class="small" x="24" y="4">{words}</text></g>'
-        for (x, y), (mark, words) in entries.items()
+        f'<g transform="translate({at.left + x},{y})">{mark}<text class="small" x="24" y="4">{words}</text></g>'
+        for (x, y), (mark, words) in zip(at.places, entries, strict=True)
     ]
 
 
 if __name__ == "__main__":
-    (HERE / "promise.svg").write_text(picture(*measured()), encoding="utf-8")
+    found = measured()
+    (HERE / "promise.svg").write_text(picture(WIDE, *found), encoding="utf-8")
+    (HERE / "promise-phone.svg").write_text(picture(NARROW, *found), encoding="utf-8")
