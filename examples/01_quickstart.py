@@ -80,7 +80,7 @@ for name, way in ways.items():
     print(f"{name:20} {float(e.worst_case_cost):6.1f} {float(e.realised_cost):6.1f} {float(e.bound_held):6.3f}")
 
 # %%
-# A set has a region to look at. `recalibrate` sets a new margin from fresh rows, and the plan stays.
+# A set has a region to look at, which the default has not. Then what the planned decisions cost, against their bounds.
 
 region = ways["learned set"].region(X_test.iloc[:1])
 print(f"{len(region.h)} facets, {len(region.vertices())} vertices, volume {float(region.volume()):.3g}")
