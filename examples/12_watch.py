@@ -11,6 +11,7 @@ BSD-2-Clause). How many bikes should be ready for either half of the day? One th
 missing 3. The model is fitted on 2011 to 2014, when riders more than doubled, and watched until 2019.
 """
 
+import warnings
 from copy import deepcopy
 
 import matplotlib.pyplot as plt
@@ -35,6 +36,7 @@ Y = Y.loc[X.index]
 problem = ph.problems.newsvendor(overage=1.0, underage=3.0, names=list(Y.columns))
 forecast = make_pipeline(StandardScaler(), Ridge(1.0))
 past = (X.index >= "2011-01-01") & (X.index < "2015-01-01")
+warnings.simplefilter("ignore", ph.DoubtWarning)  # every fit below warns of drift, which is what this is about
 fitted = ph.RobustDecider(problem, forecast, split="time", random_state=0).fit(X[past], Y[past])
 
 # %%

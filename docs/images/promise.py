@@ -151,7 +151,7 @@ def legend(at: Layout, bound: float, kept: str, box: float) -> list[str]:
         ('<circle class="missed" cx="8" r="4.5"/>', "above it"),
         (
             '<line class="box" x2="16" stroke-dasharray="3 2"/>',
-            f"bound over a conformal box around the forecast: {box:.0f} in the mean",
+            f"bound over a {'conformal ' if at is WIDE else ''}box around the forecast: {box:.0f} in the mean",
         ),
     )
     return [
