@@ -146,7 +146,7 @@ def restaurant_demand() -> Table:
     rows.index = Y.index = pd.Index(rows["date"], name="date")
     is_open = rows["is_closed"] == 0
     rows, Y = rows[is_open], Y[is_open]
-    by_weekday = Y.groupby(rows.index.dayofweek)
+    by_weekday = Y.groupby(rows.index.day_of_week)
     week, month = by_weekday.shift(1), sum(by_weekday.shift(k) for k in range(1, 5)) / 4
     known = rows[["is_holiday", "wind", "clouds", "rain", "sunshine", "temperature"]].astype(float)
     X = known.join(week.add_suffix("_week")).join(month.add_suffix("_month")).dropna()
@@ -208,6 +208,6 @@ def share_losses() -> Table:
 
 def _with_calendar(X: pd.DataFrame) -> pd.DataFrame:
     days = pd.DatetimeIndex(X.index)
-    angle = 2 * np.pi * days.dayofyear / 365.25
-    weekdays = {f"weekday_{k}": (days.dayofweek == k).astype(float) for k in range(7)}
+    angle = 2 * np.pi * days.day_of_year / 365.25
+    weekdays = {f"weekday_{k}": (days.day_of_week == k).astype(float) for k in range(7)}
     return X.assign(**weekdays, season_sin=np.sin(angle), season_cos=np.cos(angle))
