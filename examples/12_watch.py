@@ -36,7 +36,6 @@ Y = Y.loc[X.index]
 problem = ph.problems.newsvendor(overage=1.0, underage=3.0, names=list(Y.columns))
 forecast = make_pipeline(StandardScaler(), Ridge(1.0))
 past = (X.index >= "2011-01-01") & (X.index < "2015-01-01")
-warnings.simplefilter("ignore", ph.DoubtWarning)  # every fit below warns of drift, which is what this is about
 fitted = ph.RobustDecider(problem, forecast, split="time", random_state=0).fit(X[past], Y[past])
 
 # %%
@@ -59,7 +58,9 @@ for name, is_mended in {"left alone": False, "refreshed": True}.items():
             if len(alarms) == 1:
                 first_alarm = str(told.alarm)  # the same for both
             if is_mended:
-                decider.refresh(X[batch.stop - 730 : batch.stop], Y[batch.stop - 730 : batch.stop])
+                recent = slice(batch.stop - 730, batch.stop)
+                with warnings.catch_warnings(action="ignore", category=ph.DoubtWarning):  # of drift, as above
+                    decider.refresh(X[recent], Y[recent])
     bounds, costs = np.array(bounds), np.array(costs)
     watched[name] = bounds.mean(), costs.mean(), (costs <= bounds).mean(axis=1), alarms
 
