@@ -108,9 +108,11 @@ def is_auto(predictor: Any) -> bool:
 def reads_columns(X: Any) -> bool:
     """Whether columns of X have to be understood: those of a data frame that holds more than numbers, or gaps.
 
-    Frames of numbers whose columns have no names, or the same ones, are rows of numbers like an array.
+    So do columns that names do not tell apart, and they are refused; a frame of numbers is like an array.
     """
-    return is_raw(X) or (hasattr(X, "select_dtypes") and names_of(X) is None and is_raw(X.add_prefix("x")))
+    if not hasattr(X, "select_dtypes"):
+        return False
+    return not X.columns.is_unique or is_raw(X.add_prefix("x") if names_of(X) is None else X)
 
 
 def prepare(
