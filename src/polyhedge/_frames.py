@@ -24,7 +24,7 @@ def backend_of(data: Any) -> str:
     """
     known = _known(data)
     if known is not None:
-        return str(known.implementation.value)
+        return str(known.implementation.name).lower()
     return "pyarrow" if _root(data) == "pyarrow" else "pandas"
 
 

@@ -387,6 +387,7 @@ def _is_reference(problem: DecisionProblem, values: Array) -> bool:
 
 def one_row(x: Any) -> Any:
     """One row in the form of many."""
+    x = as_pandas(x)
     if hasattr(x, "to_frame"):
         return x.to_frame().T.infer_objects()
     if hasattr(x, "iloc") or hasattr(x, "tocsr"):
