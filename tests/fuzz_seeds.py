@@ -22,7 +22,7 @@ from sklearn.preprocessing import PolynomialFeatures, StandardScaler
 
 import polyhedge as ph
 from polyhedge.calibration import ByCategory, Online, Recent, ThisModel, Weighted
-from polyhedge.columns.pipelines import make_predictor
+from polyhedge.choosing import make_predictor
 from polyhedge.columns.schema import Column, Schema
 from polyhedge.io.archive import pack, unpack
 from polyhedge.plans import LawPlan, PlanReport, PlanRows

@@ -46,7 +46,7 @@ def prepare(folder: Path, report: Report) -> None:
     frame.to_csv(folder / "history.csv", index=False)
     (folder / "problem.toml").write_text(PROBLEM)
     learner = ph.learners.OneSidedBox()
-    decider = ph.RobustDecider(ph.problems.simplex_linear([0.0, 0.0]), learner=learner, random_state=0).fit(X, Y)
+    decider = ph.RobustDecider(ph.problems.simplex_linear([0.0, 0.0]), None, learner=learner, random_state=0).fit(X, Y)
     decider.save(folder / "base.polyhedge")
     (folder / "parts").mkdir()
     for name in ("new.parquet", "parts/a.parquet", "parts/b.parquet"):

@@ -48,7 +48,7 @@ def fit(
     """A fit on synthetic rows, and some more rows."""
     X, Y = ph.data.make_synthetic(n + n_new, rng=np.random.default_rng(7), n_outcomes=max(problem.n_outcomes, 2))
     Y = np.abs(Y)[:, : problem.n_outcomes]
-    decider = ph.RobustDecider(problem, random_state=0, learner=learner or OneSidedBox())
+    decider = ph.RobustDecider(problem, None, random_state=0, learner=learner or OneSidedBox())
     return shown(decider.fit(X[:n], Y[:n]), X[n:], Y[n:] if measured else None)
 
 
@@ -84,7 +84,7 @@ def concave() -> ph.DecisionProblem:
 
 def grouped() -> np.ndarray:
     X, Y = ph.data.make_synthetic(305, rng=np.random.default_rng(7))
-    decider = ph.RobustDecider(ph.problems.simplex_linear([-0.08, 0.0]), learner=OneSidedBox(), random_state=0)
+    decider = ph.RobustDecider(ph.problems.simplex_linear([-0.08, 0.0]), None, learner=OneSidedBox(), random_state=0)
     return shown(decider.fit(X[:300], Y[:300], groups=np.arange(300) // 3), X[300:], Y[300:])
 
 
@@ -93,7 +93,7 @@ def scaled() -> np.ndarray:
     rng = np.random.default_rng(3)
     X = rng.uniform(-1, 1, size=(305, 2))
     Y = rng.normal(size=(305, 2)) * np.exp(2.5 * X[:, :1])
-    decider = ph.RobustDecider(ph.problems.simplex_linear([-0.08, 0.0]), guarantee="outcome", random_state=0)
+    decider = ph.RobustDecider(ph.problems.simplex_linear([-0.08, 0.0]), None, guarantee="outcome", random_state=0)
     decider.fit(X[:300], Y[:300])
     assert decider.spread_ is not None
     return shown(decider, X[300:], Y[300:])
@@ -113,7 +113,7 @@ def with_parameters() -> np.ndarray:
     problem = ph.DecisionProblem(decision=z, cost=lambda z, u: (u + price) @ z, constraints=simplex, n_outcomes=2)
     X, Y = ph.data.make_synthetic(105, rng=np.random.default_rng(7))
     prices = np.random.default_rng(2).uniform(size=(105, 2))
-    decider = ph.RobustDecider(problem, learner=OneSidedBox(), random_state=0)
+    decider = ph.RobustDecider(problem, None, learner=OneSidedBox(), random_state=0)
     decider.fit(X[:100], Y[:100], parameters={"price": prices[:100]})
     return shown(decider, X[100:103], Y[100:103], parameters={"price": prices[100:103]})
 

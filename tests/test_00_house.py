@@ -27,6 +27,7 @@ ORDER = (
     "data",
     "columns",
     "predictors",
+    "choosing",
     "calibration",
     "sets",
     "problems",

@@ -417,7 +417,7 @@ def test_predictor_takes_gaps_and_unseen_kinds_and_holds_known_types(name: str, 
     foreign = [
         kind
         for kind in skops.io.get_untrusted_types(data=skops.io.dumps(predictor.model))  # type: ignore[attr-defined]
-        if not kind.startswith(("sklearn.", "numpy."))
+        if not kind.startswith(("sklearn.", "numpy.", "polyhedge.predictors.FeatureRidge"))
     ]
     assert foreign == []
 
@@ -432,7 +432,7 @@ def test_best_predictor_is_chosen_by_cross_validation() -> None:
     assert choose_predictor(schema, X, bent[:, None], random_state=0)[0] != "ridge"
     groups = np.arange(240) // 60
     assert "too few" in choose_predictor(schema, X, straight[:, None], groups=groups, random_state=0)[1]
-    with pytest.raises(ValueError, match="one of ridge, forest, boosting, linear, got 'lasso'"):
+    with pytest.raises(ValueError, match="one of smooth-ridge, ridge, forest, boosting, linear, got 'lasso'"):
         make_predictor("lasso", schema)
 
 

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 import polyhedge as ph
 from polyhedge import Polyhedron, cli
-from polyhedge.columns.pipelines import make_predictor
+from polyhedge.choosing import make_predictor
 from polyhedge.columns.schema import Column, Schema
 from polyhedge.io.archive import pack
 from polyhedge.learners import (

@@ -1,6 +1,8 @@
 """What comes back behaves as a pandas user expects: frames, slices, numbers, tables in a notebook."""
 
 import copy
+import datetime
+import decimal
 import pickle
 import re
 from typing import Any
@@ -14,6 +16,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LinearRegression
 
 import polyhedge as ph
+from polyhedge._frames import as_pandas, backend_of
 from polyhedge.metrics import Estimate, Proportion
 from polyhedge.plans.report import Entry, PlanReport
 from polyhedge.robust import decide
@@ -66,7 +69,7 @@ def test_frames_of_another_library_on_request(decisions):
 
 
 def test_an_unknown_library_is_refused_by_name(decisions):
-    with pytest.raises(ValueError, match="backend must be one of pandas, polars, pyarrow, got 'excel'"):
+    with pytest.raises(ValueError, match="backend must be one of pandas, polars, pyarrow, modin, cudf, got 'excel'"):
         decisions.to_frame("excel")
 
 
@@ -163,6 +166,67 @@ def test_frames_of_another_library_come_back_as_they_came(fitted, library):
     again.recalibrate(as_frame_of(library, X), as_frame_of(library, Y))
 
 
+@pytest.mark.parametrize("library", ["polars", "pyarrow"])
+def test_frames_of_another_library_serve_wherever_pandas_frames_do(fitted, library):
+    decider, X, Y = fitted
+    mine, theirs = (as_frame_of(library, frame) for frame in (X, Y))
+    row = mine[:1]
+    np.testing.assert_array_equal(decider.model_.features(row), X[:1])
+    day = pd.DataFrame({"day": pd.date_range("2024-01-01", periods=len(X), freq="D", tz="Europe/Berlin")})
+    column = as_frame_of(library, day)["day"]
+    settings = {"learner": ph.learners.OneSidedBox(), "random_state": 0}
+    given, own = (
+        ph.RobustDecider(PROBLEM, split=ph.data.TimeSplit(times=times), **settings).fit(X, Y)
+        for times in (column, day["day"].set_axis(X.index))
+    )
+    assert given.radius_ == own.radius_
+    assert given.region(row).radius == own.region(X[:1]).radius
+    came = given.update(mine, theirs, given.decide(mine))
+    assert str(came) == str(own.update(X, Y, own.decide(X)))
+
+
+@pytest.mark.needs("polars")
+def test_columns_of_polars_become_those_of_pandas_without_pyarrow(monkeypatch):
+    import polars as pl
+
+    times = [datetime.datetime(2024, 1, 1, 5), None, datetime.datetime(2024, 7, 1)]
+    frame = pl.DataFrame(
+        {
+            "whole": [1, None, 3],
+            "truth": [True, None, False],
+            "text": ["a", None, "b"],
+            "price": [decimal.Decimal("1.50"), None, decimal.Decimal("2.25")],
+            "kind": pl.Series(["x", "y", None], dtype=pl.Categorical),
+            "level": pl.Series(["low", "high", None], dtype=pl.Enum(["low", "high"])),
+            "zoned": pl.Series(times).dt.replace_time_zone("Europe/Berlin"),
+            "day": [datetime.date(2024, 1, 1), None, datetime.date(2024, 7, 1)],
+            "wait": [datetime.timedelta(hours=3), None, datetime.timedelta(days=1)],
+        }
+    )
+    monkeypatch.setattr(pl.DataFrame, "to_pandas", None)  # which asks for pyarrow
+    found = as_pandas(frame)
+    kinds = ["float64", "object", "float64", "category", "category"]
+    assert [str(found.dtypes[name]) for name in ("whole", "truth", "price", "kind", "level")] == kinds
+    assert found["zoned"].dtype.tz.key == "Europe/Berlin"
+    assert found["zoned"].iloc[2] == pd.Timestamp("2024-07-01", tz="Europe/Berlin")
+    assert found["wait"].iloc[0] == pd.Timedelta(hours=3)
+    assert found.isna().sum().tolist() == [1] * frame.width
+    with pytest.raises(TypeError, match=r"Rows must be in memory, got LazyFrame\. Call collect\(\)"):
+        as_pandas(frame.lazy())
+
+
+@pytest.mark.needs("pyarrow")
+def test_parts_of_pyarrow_tables_are_taken_too():
+    import pyarrow as pa
+
+    table = pa.table({"kind": pa.array(["x", "y"]).dictionary_encode(), "n": [1, None]})
+    assert str(as_pandas(table)["kind"].dtype) == "category"
+    for column in (table["n"], table["n"].chunk(0)):
+        np.testing.assert_array_equal(as_pandas(column), [1.0, np.nan])
+        assert backend_of(column) == "pyarrow"
+    assert as_pandas(table.to_batches()[0]).shape == (2, 2)
+
+
 def test_set_output_and_its_configuration_choose_the_library(fitted):
     decider, X, _ = fitted
     assert decider.decide(X).labels.frame == "pandas"
@@ -190,7 +254,7 @@ def test_printing_a_decider_tells_in_words_what_was_learned_and_promised(fitted)
     for text in (
         "problem    simplex linear: decides z_1, z_2",
         "outcomes   steel, oil",
-        "predictor  a ridge regression on smooth features",
+        "predictor  smooth-ridge (",
         "rows       125 train and learn, 125 calibrate",
         "promise    each decision costs at most its bound, held in 9 of 10",
         "exactly    the bound holds for a new row with probability at least 0.9",

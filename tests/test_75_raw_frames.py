@@ -1,6 +1,7 @@
 """Raw frames in, named frames out: what the command line does for files happens in a notebook as well."""
 
 import datetime
+import inspect
 import re
 
 import numpy as np
@@ -10,8 +11,9 @@ from sklearn.base import clone
 from typer.testing import CliRunner
 
 import polyhedge as ph
+from polyhedge.choosing import choose_for_numbers, prepare
 from polyhedge.cli import app
-from polyhedge.columns.raw import is_raw, prepare
+from polyhedge.columns.raw import is_raw
 from polyhedge.columns.schema import Column
 
 COSTS = {"overage": 1.0, "underage": 4.0, "n_outcomes": 2}
@@ -74,11 +76,12 @@ def test_a_raw_frame_gives_named_decisions_with_bounds_that_hold(baked):
     assert (costs <= frame["cost_bound"]).sum() >= 27
 
 
-def test_the_choice_is_made_among_three_and_told(baked):
+def test_the_choice_is_made_among_four_and_told(baked):
     decider, _ = baked
     said = decider.settings_["chosen predictor"]
-    assert said.split()[0] in ("ridge", "forest", "boosting")
-    assert "share of the variance left unexplained in cross-validation on the training rows: ridge " in said
+    assert said.split()[0] in ("smooth-ridge", "ridge", "forest", "boosting")
+    told = "share of the variance left unexplained in cross-validation on the training rows: smooth-ridge "
+    assert told in said
     assert decider.settings_["left out"] == "Column 'town' was left out: it has the same value in every row."
     assert list(decider.feature_names_in_) == [
         *("day (weekday)", "day (month)", "weather", "holiday", "shop", "temperature"),
@@ -156,7 +159,7 @@ def test_a_model_of_the_command_line_takes_raw_frames_in_python(baked, tmp_path)
     pd.testing.assert_index_equal(frame.index, X.index[:5])
 
 
-def test_numbers_without_gaps_keep_the_smooth_ridge():
+def test_numbers_without_gaps_are_nothing_to_be_understood():
     numbers = pd.DataFrame({"a": [1.0, 2.0], "b": [3, 4]})
     assert not is_raw(numbers)
     assert not is_raw(numbers.to_numpy())
@@ -164,11 +167,77 @@ def test_numbers_without_gaps_keep_the_smooth_ridge():
         assert is_raw(numbers.assign(c=column))
 
 
-def test_arrays_are_refused_where_columns_are_to_be_understood():
-    X, Y = ph.data.make_synthetic(200, rng=np.random.default_rng(0))
-    decider = ph.RobustDecider(ph.problems.simplex_linear([0.0, 0.0]), "auto")
-    with pytest.raises(ValueError, match=r"must come as a data frame with names of columns, got ndarray\. Make one"):
-        decider.fit(X, Y)
+def bent(n: int) -> tuple[np.ndarray, np.ndarray]:
+    """Rows that trees understand and lines do not."""
+    rng = np.random.default_rng(0)
+    X = rng.integers(0, 5, size=(n, 3)).astype(float)
+    Y = np.column_stack([np.where(X[:, 0] == X[:, 1], 9.0, 0.0), 5.0 * (X[:, 2] % 2)])
+    return X, Y + rng.normal(size=(n, 2))
+
+
+LINEAR = ph.problems.simplex_linear([0.0, 0.0])
+
+
+@pytest.mark.contest
+def test_a_choice_is_the_default_and_is_made_for_arrays_and_frames_of_numbers_alike(tmp_path):
+    assert inspect.signature(ph.RobustDecider).parameters["predictor"].default == "auto"
+    X, Y = bent(240)
+    settings = {"learner": ph.learners.OneSidedBox(), "random_state": 0}
+    decider = ph.RobustDecider(LINEAR, **settings).fit(X, Y)
+    said = decider.settings_["chosen predictor"]
+    assert re.match(r"(forest|boosting) \(share of .* smooth-ridge [\d.]+, ridge [\d.]+, forest .*, boosting", said)
+    assert f"predictor  {said}" in decider.summary()
+    bounds = decider.decide(X).cost_bound
+    decider.save(tmp_path / "model.polyhedge")
+    np.testing.assert_array_equal(ph.load(tmp_path / "model.polyhedge").decide(X).cost_bound, bounds)
+    for columns in (["a", "b", "c"], [0, 1, 2]):
+        frame = pd.DataFrame(X, columns=columns)
+        named = ph.RobustDecider(LINEAR, **settings).fit(frame, Y)
+        assert named.settings_["chosen predictor"] == said
+        np.testing.assert_allclose(named.decide(frame).cost_bound, bounds, rtol=1e-9)
+    smooth = ph.RobustDecider(LINEAR, None, **settings).fit(X, Y)
+    assert "chosen predictor" not in smooth.settings_
+    assert smooth.decide(X).cost_bound.mean() > bounds.mean()
+
+
+@pytest.mark.contest
+def test_the_smooth_ridge_wins_where_it_should_and_is_then_the_one_without_a_contest():
+    X, Y = ph.data.make_synthetic(300, rng=np.random.default_rng(0))
+    settings = {"learner": ph.learners.OneSidedBox(), "random_state": 0}
+    chosen, given = (ph.RobustDecider(LINEAR, one, **settings).fit(X, Y) for one in ("auto", None))
+    assert chosen.settings_["chosen predictor"].startswith("smooth-ridge (share of the variance")
+    np.testing.assert_array_equal(chosen.decide(X).cost_bound, given.decide(X).cost_bound)
+
+
+@pytest.mark.parametrize(("scale", "shift"), [(0.3, 0.0), (1e-7, 0.0), (2.54, 100.0)])
+def test_other_units_change_nothing_of_the_choice(scale, shift):
+    X, Y = bent(90)
+    assert choose_for_numbers(X, Y, random_state=0) == choose_for_numbers(
+        scale * X + shift, scale * Y + shift, random_state=0
+    )
+
+
+def test_raw_frames_without_names_are_refused_where_columns_are_to_be_understood():
+    X, Y = bent(100)
+    frame = pd.DataFrame(X).astype({0: str})
+    for predictor in ("auto", None):
+        with pytest.raises(ValueError, match=r"must come as a data frame with names of columns, got DataFrame\. Make"):
+            ph.RobustDecider(LINEAR, predictor).fit(frame, Y)
+
+
+def test_columns_that_names_do_not_tell_apart_are_refused():
+    X, Y = bent(100)
+    with pytest.raises(ValueError, match=r"X has more than one column 'a'\. Give every column its own name"):
+        ph.RobustDecider(LINEAR).fit(pd.DataFrame(X, columns=["a", "b", "a"]), Y)
+
+
+@pytest.mark.contest
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_arrays_with_gaps_are_told_what_takes_them(bad):
+    X, Y = bent(100)
+    X[3, 1] = bad
+    with pytest.raises(ValueError, match=r"X must be finite, got 1 NaN or infinite.*index \(3, 1\)"):
+        ph.RobustDecider(LINEAR).fit(X, Y)
 
 
 def test_text_among_numbers_is_told_in_the_words_of_python():

@@ -1,4 +1,4 @@
-"""Data frames of whichever library the caller uses; pandas is the only one that has to be installed."""
+"""Data frames of whichever library the caller uses, told apart by narwhals; pandas is what everything works with."""
 
 from __future__ import annotations
 
@@ -7,29 +7,95 @@ from html import escape
 from importlib import import_module
 from typing import Any
 
-_MAKERS = {"pandas": "DataFrame", "polars": "DataFrame", "pyarrow": "table"}
+BACKENDS = ("pandas", "polars", "pyarrow", "modin", "cudf")
+"""Libraries whose frames come out: those that narwhals knows and that keep rows in memory."""
+_INDEXED = ("pandas", "modin", "cudf")
+# Most rows are of these, and are told without narwhals, which takes longer to import than a row takes to decide.
+_PLAIN = ("builtins", "numpy", "scipy", "pandas")
 
 
 def backend_of(data: Any) -> str:
-    """The library whose frame this is; "pandas" for arrays and everything else.
+    """The library whose frame, or column, this is; "pandas" for arrays and everything else.
 
     Examples
     --------
     >>> backend_of([1.0, 2.0])
     'pandas'
     """
-    name = type(data).__module__.split(".")[0]
-    return name if name in _MAKERS else "pandas"
+    known = _known(data)
+    if known is not None:
+        return str(known.implementation.name).lower()
+    return "pyarrow" if _root(data) == "pyarrow" else "pandas"
 
 
 def as_pandas(data: Any) -> Any:
-    """Data as it came, but a polars or pyarrow frame, or a column of one, as its pandas twin."""
-    return data if backend_of(data) == "pandas" else data.to_pandas()
+    """Data as it came, but a frame of another library, or a column of one, as its pandas twin.
+
+    Raises where rows are not in memory: a query has no order of rows in which X and Y could be the same ones.
+    """
+    known = _known(data)
+    if known is None:
+        # Parts of pyarrow's tables that narwhals does not take for frames: record batches and arrays in one piece.
+        return data.to_pandas() if _root(data) == "pyarrow" and hasattr(data, "to_pandas") else data
+    if hasattr(known, "collect"):
+        refuse_rows_elsewhere(data)
+    if backend_of(data) != "polars":
+        return known.to_pandas()
+    # Its own way to pandas asks for pyarrow.
+    if not hasattr(known, "columns"):
+        return _column(known)
+    import pandas as pd
+
+    columns = {name: _column(known[name]) for name in known.columns}
+    return pd.DataFrame(columns, index=pd.RangeIndex(len(known)))
+
+
+def refuse_rows_elsewhere(data: Any) -> None:
+    """Raise a TypeError for rows that are not in memory."""
+    raise TypeError(
+        f"Rows must be in memory, got {type(data).__name__}. Call collect() or to_table() first (compute() for Dask, "
+        "df() for DuckDB), and see that the rows of X and Y come in the same order."
+    )
 
 
 def row_labels(data: Any) -> Any:
-    """The index of a pandas frame; None for data whose rows have no names."""
-    return data.index if type(data).__module__.split(".")[0] == "pandas" else None
+    """The index of a pandas frame, or of one of its kind; None for data whose rows have no names."""
+    if _root(data) == "pandas":
+        return data.index
+    return as_pandas(data).index if backend_of(data) != "pandas" and backend_of(data) in _INDEXED else None
+
+
+def _root(data: Any) -> str:
+    return type(data).__module__.split(".")[0]
+
+
+def _known(data: Any) -> Any:
+    """The frame or column as narwhals sees it; None where it is pandas' own, or where narwhals knows nothing of it."""
+    if _root(data) in _PLAIN:
+        return None
+    import narwhals as nw
+
+    seen = nw.from_native(data, pass_through=True, allow_series=True)
+    return seen if isinstance(seen, (nw.DataFrame, nw.LazyFrame, nw.Series)) else None
+
+
+def _column(series: Any) -> Any:
+    """A column of polars, as narwhals sees it, as one of pandas: gaps among whole numbers make floats."""
+    import narwhals as nw
+    import pandas as pd
+
+    dtype = series.dtype
+    if dtype == nw.Decimal:
+        series, dtype = series.cast(nw.Float64()), nw.Float64()
+    is_plain = dtype.is_numeric() or dtype in (nw.Datetime, nw.Date, nw.Duration)
+    if is_plain or (dtype == nw.Boolean and not series.null_count()):
+        found = pd.Series(series.to_numpy(), name=series.name)
+        zone = getattr(dtype, "time_zone", None)
+        return found if zone is None else found.dt.tz_localize("UTC").dt.tz_convert(zone)
+    values = series.to_list()
+    if dtype in (nw.Categorical, nw.Enum):
+        return pd.Series(pd.Categorical(values, categories=getattr(dtype, "categories", None)), name=series.name)
+    return pd.Series(values, name=series.name, dtype=None if values else object)
 
 
 def distinct_names(names: Sequence[str]) -> list[str]:
@@ -52,17 +118,20 @@ def distinct_names(names: Sequence[str]) -> list[str]:
 
 def as_frame(columns: Mapping[str, Any], backend: str, index: Any = None) -> Any:
     """A frame of named columns; the row labels are kept where the library has any."""
-    if backend not in _MAKERS:
-        raise ValueError(f"backend must be one of {', '.join(_MAKERS)}, got {backend!r}.")
+    if backend not in BACKENDS:
+        raise ValueError(f"backend must be one of {', '.join(BACKENDS)}, got {backend!r}.")
     try:
-        library = import_module(backend)
+        library = import_module("modin.pandas" if backend == "modin" else backend)
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
             f"A frame of {backend} was asked for, but {backend} is not installed: pip install {backend}, or ask for "
             "another one."
         ) from error
-    make = getattr(library, _MAKERS[backend])
-    return make(dict(columns), index=index) if backend == "pandas" else make(dict(columns))
+    if backend in _INDEXED:
+        return library.DataFrame(dict(columns), index=index)
+    import narwhals as nw
+
+    return nw.from_dict(dict(columns), backend=backend).to_native()
 
 
 def as_html(said: str, frame: Any, more: str = "") -> str:

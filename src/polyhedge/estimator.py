@@ -17,7 +17,8 @@ from polyhedge._frames import as_pandas
 from polyhedge._validation import Array
 from polyhedge.calibration import Calibrator, Marginal, PreparedCalibrator
 from polyhedge.calibration.beside import check_source
-from polyhedge.columns.raw import chooses_predictor, number_columns, prepare
+from polyhedge.choosing import is_auto, prepare, reads_columns
+from polyhedge.columns.raw import number_columns
 from polyhedge.columns.weights import check_weights
 from polyhedge.data import GroupSplit, TimeSplit, digest_rows, take_rows
 from polyhedge.data.ordered import in_time
@@ -73,12 +74,13 @@ class RobustDecider(FollowsOutcomes, Refreshes, Decides, Telling, NestedSettings
     Parameters
     ----------
     problem : DecisionProblem
-    predictor : scikit-learn regressor, Pipeline, FrozenEstimator, callable, "precomputed", "auto" or None
-        What predicts the outcome; "precomputed" takes X itself as the prediction. "auto" takes a raw data frame with
-        numbers, texts, categories, booleans, dates (their weekday, month and hour) and gaps, and chooses among ridge,
-        forest and boosting by cross-validation on the training rows: `settings_["chosen predictor"]` says which and
-        why. None is a ridge regression on simple nonlinear features where X is numbers without gaps, and "auto" where
-        it is a raw data frame.
+    predictor : "auto", scikit-learn regressor, Pipeline, FrozenEstimator, callable, "precomputed" or None
+        What predicts the outcome. "auto" takes arrays of numbers and raw data frames with numbers, texts, categories,
+        booleans, dates (their weekday, month and hour) and gaps, and chooses by cross-validation on the training rows
+        among ridge, a smooth ridge (on features, their squares and sines), forest and boosting:
+        `settings_["chosen predictor"]` says which and why. None is the smooth ridge without a contest, which takes a
+        second or more, where X is numbers without gaps, and "auto" where it is a raw data frame. "precomputed" takes X
+        itself as the prediction.
     alpha : float
         Share of new rows whose bound may fail (with guarantee="outcome": whose outcome may lie outside the set).
     learner : Learner or None
@@ -141,8 +143,9 @@ class RobustDecider(FollowsOutcomes, Refreshes, Decides, Telling, NestedSettings
     Names decide where there are names. Columns of X that come in another order than in `fit`, and columns of Y (or of
     predictions that are supplied) in another order than the problem's outcome names, are put in order; what cannot be
     matched is refused. A problem without outcome names takes those of fit's Y. Arrays have no names and are taken in
-    order. Data frames and series with unequal indices are refused, never aligned. Frames of polars and pyarrow reach
-    the predictor as pandas frames.
+    order. Data frames and series with unequal indices are refused, never aligned. Frames and series of polars,
+    pyarrow and whatever else narwhals knows reach the predictor as pandas frames; rows that are not in memory yet, such
+    as those of a polars LazyFrame or a DuckDB relation, are refused, because no query promises their order.
 
     scikit-learn's `check_estimator`, whose few rows promise one in two (`alpha=0.5`), passes but for three checks.
     `check_estimators_overwrite_params` compares pickles, and a problem, which no fit changes, keeps what is compiled of
@@ -174,7 +177,7 @@ class RobustDecider(FollowsOutcomes, Refreshes, Decides, Telling, NestedSettings
     def __init__(
         self,
         problem: DecisionProblem,
-        predictor: Any = None,
+        predictor: Any = "auto",
         alpha: float = 0.1,
         learner: Learner | None = None,
         split: Sequence[float] | str | TimeSplit | GroupSplit = (0.5, 0.25, 0.25),
@@ -283,25 +286,25 @@ class RobustDecider(FollowsOutcomes, Refreshes, Decides, Telling, NestedSettings
         rng = generator(self.random_state)
         split_rng = rng.spawn(1)[0]
         learn_seed, predictor_seed = (int(seed) for seed in rng.integers(2**31, size=2))
-        is_auto = chooses_predictor(self.predictor, X)
-        template, said = (None if is_auto else self.predictor), dict[str, str]()
+        template, said = (None if is_auto(self.predictor) else self.predictor), dict[str, str]()
+        is_read = template is None and reads_columns(X)
 
         def make_predictor() -> Predictor:
             names = outcome_names_of(problem)
             return as_predictor(template, problem.n_outcomes, random_state=predictor_seed, outcome_names=names)
 
         predictor = make_predictor()
-        check_features(X, Y, may_be_missing=is_auto or predictor.takes_nan)
+        check_features(X, Y, may_be_missing=is_read or predictor.takes_nan)
         if predictor.needs_training:  # one that is trained already may read predictions by these names
             refuse_outcomes(X, problem.outcome_names, Y.T)
         parts = (train, learn, calibrate)
         split = split_into_parts(X, len(Y), self.split, parts, predictor.needs_training, split_rng, labels)
         check_sizes(split, self.alpha)
         schema = number_columns(X, problem.outcome_names, split.train)
-        if is_auto:
-            raw = prepare(X, Y, problem.outcome_names, split.train, labels, predictor_seed, weights)
-            check_source(self.calibration, raw.X, X)
-            X, schema, template, said = raw.X, raw.schema, raw.template, raw.said
+        if is_read or is_auto(self.predictor):
+            chosen = prepare(X, Y, problem.outcome_names, split.train, labels, predictor_seed, weights)
+            check_source(self.calibration, chosen.X, X)
+            X, schema, template, said = chosen.X, chosen.schema or schema, chosen.template, chosen.said
             _LOG.info("predictor: %s", said["chosen predictor"])
         check_source(self.calibration, X, X)
         is_in_time = in_time(self.split)
@@ -320,7 +323,7 @@ class RobustDecider(FollowsOutcomes, Refreshes, Decides, Telling, NestedSettings
         )
         rows = take_rows(X, calibrate_rows), Y[calibrate_rows]
         its_labels = None if labels is None else labels[calibrate_rows]
-        reads = schema if is_auto else None
+        reads = schema if is_read else None
         asked = self.calibration or Marginal()
         calibrator = prepared(asked, X, split, calibrate_rows, self.alpha, labels, beside, reads)
         its_own = None if beside is None else beside[calibrate_rows]

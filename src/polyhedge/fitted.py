@@ -15,6 +15,7 @@ from sklearn import get_config
 from sklearn.exceptions import NotFittedError
 
 from polyhedge._files import replace_file
+from polyhedge._frames import BACKENDS
 from polyhedge._validation import Array
 from polyhedge.calibration import Calibration
 from polyhedge.data import Split
@@ -300,11 +301,12 @@ class OutputSetting:
 
         Parameters
         ----------
-        transform : "pandas", "polars", "pyarrow" or "default", the library of X; None leaves it as it is. Without a
-            setting of its own, a decider follows `sklearn.set_config(transform_output=...)`.
+        transform : "pandas", "polars", "pyarrow", "modin", "cudf" or "default", the library of X; None leaves it as it
+            is. Without a setting of its own, a decider follows `sklearn.set_config(transform_output=...)`.
         """
-        if transform not in (None, "default", "pandas", "polars", "pyarrow"):
-            raise ValueError(f'transform must be "pandas", "polars", "pyarrow", "default" or None, got {transform!r}.')
+        if transform not in (None, "default", *BACKENDS):
+            names = ", ".join(map(repr, BACKENDS))
+            raise ValueError(f"transform must be one of {names}, 'default' or None, got {transform!r}.")
         if transform is not None:
             # Where scikit-learn keeps it: `clone` takes it along.
             self._sklearn_output_config = {"transform": transform}

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 from scipy import sparse
 
 from polyhedge._columns import check_same_rows, column_of, names_of
-from polyhedge._frames import as_pandas
+from polyhedge._frames import as_pandas, refuse_rows_elsewhere
 from polyhedge._validation import Array, as_finite, check_alpha, numbers_of
 from polyhedge.calibration import (
     Calibrator,
@@ -387,6 +387,7 @@ def _is_reference(problem: DecisionProblem, values: Array) -> bool:
 
 def one_row(x: Any) -> Any:
     """One row in the form of many."""
+    x = as_pandas(x)
     if hasattr(x, "to_frame"):
         return x.to_frame().T.infer_objects()
     if hasattr(x, "iloc") or hasattr(x, "tocsr"):
@@ -397,7 +398,7 @@ def one_row(x: Any) -> Any:
 def n_rows_of(X: Any) -> int:
     """The number of rows of whatever a predictor takes."""
     if not hasattr(X, "__len__"):
-        raise TypeError(f"Rows must be in memory, got {type(X).__name__}. Call collect() or to_table() first.")
+        refuse_rows_elsewhere(X)
     return int(X.shape[0] if hasattr(X, "shape") else len(X))
 
 
@@ -406,7 +407,8 @@ def rows_for(predictor: Any, X: Any) -> Any:
     if not sparse.issparse(X):
         return as_pandas(X)
     if not takes_sparse(predictor):
-        name = "The default predictor" if predictor is None else f"The predictor {predictor!r}"
+        is_ours = predictor is None or isinstance(predictor, str)
+        name = "The default predictor" if is_ours else f"The predictor {predictor!r}"
         raise TypeError(f"{name} does not take sparse data, got {type(X).__name__}. Pass X.toarray(), or another one.")
     return X.tocsr()
 

@@ -39,13 +39,13 @@ def main() -> None:
 
 def fitted(X: np.ndarray, Y: np.ndarray) -> ph.RobustDecider:
     problem = ph.problems.simplex_quadratic([-0.08, 0.0], 0.1)
-    return ph.RobustDecider(problem, learner=ph.learners.OneSidedBox(), random_state=0).fit(X[:120], Y[:120])
+    return ph.RobustDecider(problem, None, learner=ph.learners.OneSidedBox(), random_state=0).fit(X[:120], Y[:120])
 
 
 def planned(X: np.ndarray, Y: np.ndarray) -> ph.RobustDecider:
     """Rules of three laws and two more that plan the cost: a file knows them all, whichever a contest would choose."""
     problem = ph.problems.newsvendor(1.0, 3.0, 2)
-    decider = ph.RobustDecider(problem, random_state=0).fit(X[:120], Y[:120])
+    decider = ph.RobustDecider(problem, None, random_state=0).fit(X[:120], Y[:120])
     guard = decider.model_.family
     rows = PlanRows(X[:120], decider.predictor_.predict(X[:120]), Y[:120], np.zeros((120, 0)), np.arange(120) % 5)
     laws = {name: fit_law(name, rows, 0) for name in LAWS}
@@ -79,7 +79,7 @@ def path(X: np.ndarray, Y: np.ndarray) -> ph.RobustDecider:
         n_outcomes=2,
         uncertain_constraints=lambda z, u: [z >= u],
     )
-    return ph.RobustDecider(problem, guarantee="cost", random_state=0).fit(X[:120], Y[:120])
+    return ph.RobustDecider(problem, None, guarantee="cost", random_state=0).fit(X[:120], Y[:120])
 
 
 def write(decider: ph.RobustDecider, X: np.ndarray, Y: np.ndarray, stem: str) -> None:

@@ -1,4 +1,4 @@
-"""Columns of a table: what kind each is, how raw ones become numbers and kinds, and what predicts from them."""
+"""Columns of a table: what kind each is, and how raw ones become numbers and kinds."""
 
-PREDICTORS = ("ridge", "forest", "boosting", "linear")
+PREDICTORS = ("smooth-ridge", "ridge", "forest", "boosting", "linear")
 """Names of predictors for tables."""

@@ -1,21 +1,20 @@
-"""Raw data frames: columns of numbers, texts, categories, booleans and dates, with gaps, and the predictor for them."""
+"""Raw data frames: columns of numbers, texts, categories, booleans and dates, with gaps."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from polyhedge._columns import names_of
-from polyhedge._validation import Array, Indices
-from polyhedge.columns.pipelines import choose_predictor, make_predictor
-from polyhedge.columns.schema import Column, Schema, features_of, part_of, useful_columns
+from polyhedge._validation import Indices
+from polyhedge.columns.schema import Column, Schema, features_of, part_of
 from polyhedge.columns.table import IN_PYTHON, Table, listed, values_of
 
-__all__ = ["Prepared", "chooses_predictor", "is_raw", "number_columns", "oddities", "prepare", "read_features"]
+__all__ = ["as_table", "is_raw", "number_columns", "oddities", "read_features", "with_gaps"]
 
 
 def is_raw(X: Any) -> bool:
@@ -30,11 +29,6 @@ def is_raw(X: Any) -> bool:
     return hasattr(X, "select_dtypes") and names_of(X) is not None and not (_are_numbers(X) and _has_no_gaps(X))
 
 
-def chooses_predictor(predictor: Any, X: Any) -> bool:
-    """Whether the predictor is chosen for the columns of X: on request, and for raw frames without a predictor."""
-    return is_raw(X) if predictor is None else isinstance(predictor, str) and predictor == "auto"
-
-
 def _are_numbers(X: Any) -> bool:
     return all(dtype.kind in "iuf" for dtype in X.dtypes)
 
@@ -43,60 +37,9 @@ def _has_no_gaps(X: Any) -> bool:
     return not bool(X.isna().to_numpy().any())
 
 
-@dataclass(frozen=True, eq=False)
-class Prepared:
-    """A frame that a predictor can take, and the predictor that does best on its training rows.
-
-    Attributes
-    ----------
-    X : the features as numbers and texts.
-    schema : which columns they are of.
-    template : the predictor, a pipeline that is not fitted.
-    said : what was chosen and why, what was left out and why.
-    """
-
-    X: Any
-    schema: Schema
-    template: Any
-    said: dict[str, str]
-
-
-def prepare(
-    X: Any,
-    Y: Array,
-    outcomes: Sequence[str],
-    train: Indices,
-    groups: Any,
-    random_state: int,
-    weights: Array | None = None,
-) -> Prepared:
-    """Read a raw frame, and choose among ridge, forest and boosting by cross-validation.
-
-    Kinds of columns, their levels and the predictor come from the training rows. Other rows say only where values may
-    be missing, which decides no prediction: a gap is filled from the training rows.
-    """
-    table = _as_table(X)
-    history = replace(table, frame=table.frame.iloc[train])
-    categories = [str(name) for name, dtype in table.frame.dtypes.items() if dtype == "category"]
-    columns, notes = useful_columns(history, list(table.frame.columns), outcomes, categories)
-    schema = Schema(tuple(_with_gaps(table, column) for column in columns), tuple(outcomes))
-    features = read_features(X, schema)
-    its_groups = None if groups is None else groups[train]
-    name, reason = choose_predictor(
-        schema,
-        features.iloc[train],
-        Y[train],
-        groups=its_groups,
-        random_state=random_state,
-        weights=None if weights is None else weights[train],
-    )
-    said = {"chosen predictor": f"{name} ({reason})"} | ({"left out": " ".join(notes)} if notes else {})
-    return Prepared(features, schema, make_predictor(name, schema, random_state=random_state), said)
-
-
 def read_features(X: Any, schema: Schema) -> Any:
     """The features of a raw frame as numbers and texts; an error names the first row that cannot be used."""
-    features, reasons, _ = features_of(_as_table(X, schema.source_names), schema)
+    features, reasons, _ = features_of(as_table(X, schema.source_names), schema)
     bad = np.flatnonzero([bool(reason) for reason in reasons])
     if len(bad):
         raise ValueError(
@@ -108,7 +51,7 @@ def read_features(X: Any, schema: Schema) -> Any:
 
 def oddities(X: Any, schema: Schema) -> NDArray[np.object_]:
     """What is unlike the training rows in each row; empty texts where nothing is."""
-    return features_of(_as_table(X, schema.source_names), schema)[2]
+    return features_of(as_table(X, schema.source_names), schema)[2]
 
 
 def number_columns(X: Any, outcomes: Sequence[str], train: Indices) -> Schema | None:
@@ -124,7 +67,7 @@ def number_columns(X: Any, outcomes: Sequence[str], train: Indices) -> Schema | 
     return Schema(tuple(found), tuple(outcomes))
 
 
-def _as_table(X: Any, known: Sequence[str] = ()) -> Table:
+def as_table(X: Any, known: Sequence[str] = ()) -> Table:
     """The frame with names as texts; `known` are the columns that a model was fitted with."""
     if names_of(X) is None or not hasattr(X, "select_dtypes"):
         frame = "pd.DataFrame([X])" if isinstance(X, Mapping) else "pd.DataFrame(X)"
@@ -141,5 +84,6 @@ def _as_table(X: Any, known: Sequence[str] = ()) -> Table:
     return Table(frame, "X", ways_out=IN_PYTHON)
 
 
-def _with_gaps(table: Table, column: Column) -> Column:
+def with_gaps(table: Table, column: Column) -> Column:
+    """The column, saying whether values of it are missing anywhere in the table."""
     return replace(column, may_be_missing=bool(part_of(table.frame, column).isna().any()))

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyhedge._columns import is_missing
+from polyhedge._frames import as_pandas
 
 _TEXT = re.compile(r"\s*(-?\d{1,30})\s*([A-Za-z]*)\s*")
 _ZONED = re.compile(r":\d\d.*(Z|[+-]\d\d(:?\d\d)?)\s*$")
@@ -33,6 +34,7 @@ def as_times(values: Any, dtype: Any = None) -> NDArray[Any]:
     >>> as_times(["2024-03-31T01:30+01:00", "2024-03-31T03:30+02:00"]).astype(str).tolist()
     ['2024-03-31T00:30:00.000000', '2024-03-31T01:30:00.000000']
     """
+    values = as_pandas(values)
     array = np.asarray(values if isinstance(values, np.ndarray) else list(values))
     try:
         wants_dates = array.dtype.kind not in "iuf" if dtype is None else np.dtype(dtype).kind == "M"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from polyhedge._frames import as_pandas
 from polyhedge._validation import Array, check_count
 from polyhedge.calibration.beside import as_values
 from polyhedge.estimator import RobustDecider
@@ -68,6 +69,7 @@ def decision_map(
     'feature 1'
     """
     resolution = check_count(resolution, "resolution", minimum=2)
+    X = as_pandas(X)
     columns = [_column(X, feature) for feature in features]
     if columns[0] == columns[1]:
         raise ValueError(f"features must be two different columns, got {features!r}.")

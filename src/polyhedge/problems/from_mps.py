@@ -16,13 +16,17 @@ from polyhedge._columns import listed
 from polyhedge._validation import Array, Indices, Mask
 from polyhedge.problems.decision_problem import DecisionProblem
 from polyhedge.problems.names import Source
-from polyhedge.solvers.mps import MpsModel, read_mps
+from polyhedge.solvers.mps import MAX_MPS_BYTES, MpsModel, read_mps
 
 __all__ = ["from_mps"]
 
 
 def from_mps(
-    path: str | Path, uncertain: Sequence[str] | Mapping[str, Sequence[str]], *, name: str = ""
+    path: str | Path,
+    uncertain: Sequence[str] | Mapping[str, Sequence[str]],
+    *,
+    name: str = "",
+    max_bytes: int = MAX_MPS_BYTES,
 ) -> DecisionProblem:
     r"""A decision problem from an MPS file, as Pyomo, linopy, PuLP, JuMP and gurobipy write them.
 
@@ -34,6 +38,7 @@ def from_mps(
         and the row must hold for every outcome of the set; it must be an inequality with one side. Where a column and a
         row are called alike: `{"columns": [...], "rows": [...]}`.
     name : what to call the problem in reports; the name of the file if not given.
+    max_bytes : how large the file may be, unpacked: a stranger's file should not take all memory.
 
     Notes
     -----
@@ -62,7 +67,7 @@ def from_mps(
     >>> problem.decision_names, problem.outcome_names, problem.constraint_names
     (('oil', 'gas'), ('gas', 'demand'), ('demand',))
     """
-    path, model = Path(path), read_mps(path)
+    path, model = Path(path), read_mps(path, max_bytes)
     columns, rows, names = _places(model, uncertain)
     order = np.argsort(model.is_whole, kind="stable")
     parts = [part for part in (order[~model.is_whole[order]], order[model.is_whole[order]]) if len(part)]

@@ -24,7 +24,7 @@ class Labels:
     """What rows and columns of decisions are called.
 
     `index` labels the rows (None: 0, 1, ...), `decisions` and `outcomes` name the columns, and `frame` is the library
-    ("pandas", "polars" or "pyarrow") whose frame the caller gave. `promise` says how often bounds hold, in words.
+    ("pandas", "polars", ...) whose frame the caller gave. `promise` says how often bounds hold, in words.
     `units` are those of decisions, outcomes and "cost" by name, where they are known: tables for readers show them,
     frames have plain names.
     """
@@ -212,8 +212,8 @@ class Decisions:
 
         Parameters
         ----------
-        backend : "pandas", "polars" or "pyarrow"; None for the kind of frame that came in, pandas for arrays. A pandas
-            frame has the index of the caller's.
+        backend : "pandas", "polars", "pyarrow", "modin" or "cudf"; None for the kind of frame that came in, pandas for
+            arrays. Where frames have an index, it is the caller's.
 
         Examples
         --------

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,9 +11,14 @@ import highspy
 import numpy as np
 import scipy.sparse as sp
 
-from polyhedge._validation import Array, Mask
+from polyhedge._validation import Array, Mask, check_count
 
-__all__ = ["MpsModel", "read_mps"]
+__all__ = ["MAX_MPS_BYTES", "MpsModel", "read_mps"]
+
+MAX_MPS_BYTES = 2**26
+"""Bytes of a file, unpacked: about a million coefficients, more than CVXPY compiles in a minute."""
+_CHUNK = 2**20
+"""Bytes that are unpacked at once."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,11 +41,12 @@ class MpsModel:
     rows: tuple[str, ...]
 
 
-def read_mps(path: str | Path) -> MpsModel:
+def read_mps(path: str | Path, max_bytes: int = MAX_MPS_BYTES) -> MpsModel:
     """Read a linear model, with or without whole numbers, from an MPS file (also compressed, .mps.gz)."""
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"There is no file {path}. Check the path.")
+    _check_size(path, check_count(max_bytes, "max_bytes", minimum=1))
     highs = highspy.Highs()
     highs.setOptionValue("output_flag", False)
     status = highs.readModel(str(path))
@@ -66,6 +74,27 @@ def read_mps(path: str | Path) -> MpsModel:
         columns=columns,
         rows=rows,
     )
+
+
+def _check_size(path: Path, max_bytes: int) -> None:
+    """Raise where a file, or what a packed one unpacks to, is larger than a reader is ready for."""
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        is_packed = file.read(2) == b"\x1f\x8b"
+    if size <= max_bytes and is_packed:
+        try:
+            with gzip.open(path) as file:
+                size = 0
+                while size <= max_bytes and (chunk := file.read(_CHUNK)):
+                    size += len(chunk)
+        except (OSError, EOFError, zlib.error) as error:
+            raise ValueError(f"{path} cannot be unpacked: {error}. Pack it again, or give it as it is.") from error
+    if size > max_bytes:
+        told = "unpacks to more than that" if is_packed else f"has {size}"
+        raise ValueError(
+            f"{path} may have at most {max_bytes} bytes, and {told}: a stranger's file should not take all memory. If "
+            "you trust it, raise the limit with from_mps(..., max_bytes=...)."
+        )
 
 
 def _matrix(lp: highspy.HighsLp) -> sp.csr_array:

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 from polyhedge._lazy import lazy
 
 if TYPE_CHECKING:
+    from polyhedge.choosing import choose_predictor, make_predictor
     from polyhedge.columns import PREDICTORS
-    from polyhedge.columns.pipelines import choose_predictor, make_predictor
     from polyhedge.columns.schema import Column, Schema, choose_columns, features_of, outcomes_of
     from polyhedge.columns.table import Table, text_of, values_of
     from polyhedge.doubts import Code, Doubt, coverage_doubt, few_rows_doubt

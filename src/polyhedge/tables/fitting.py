@@ -13,7 +13,7 @@ from polyhedge import doubts
 from polyhedge._validation import Array, check_alpha
 from polyhedge.calibration import Weighted
 from polyhedge.calibration.named import calibrator_named
-from polyhedge.columns.pipelines import choose_predictor, make_predictor
+from polyhedge.choosing import choose_predictor, make_predictor
 from polyhedge.columns.schema import Schema, choose_columns
 from polyhedge.columns.table import Table
 from polyhedge.data import Split, TimeSplit, partition_rows

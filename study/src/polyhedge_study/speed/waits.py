@@ -115,7 +115,7 @@ def fitted(task: str, guarantee: str, folder: Path) -> Any:
         learner = None
         if guarantee == "outcome" and task in FACETS:
             learner = ph.learners.Descent(FACETS[task], n_steps=2, starts=("one-sided",), max_contexts=20)
-        chosen = ph.RobustDecider(problem(), alpha=ALPHA, guarantee=guarantee, learner=learner, random_state=0)
+        chosen = ph.RobustDecider(problem(), None, alpha=ALPHA, guarantee=guarantee, learner=learner, random_state=0)
         chosen.fit(*rows()).save(path)
     return ph.load(path)
 
@@ -130,7 +130,7 @@ def fit_case(task: str, guarantee: str, **settings: Any) -> Case:
         learner = ph.learners.Auto(**settings) if settings else None
 
         def run() -> Any:
-            chosen = ph.RobustDecider(problem, alpha=ALPHA, guarantee=guarantee, learner=learner, random_state=0)
+            chosen = ph.RobustDecider(problem, None, alpha=ALPHA, guarantee=guarantee, learner=learner, random_state=0)
             return chosen.fit(X, Y)
 
         return run, lambda found: [float(found.radius_)]
