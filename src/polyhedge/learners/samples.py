@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 
@@ -167,6 +168,18 @@ class Samples:
     def _plane_segment(self) -> Segment | None:
         """Decisions on a segment with two outcomes have closed forms."""
         return self.problem.structure.segment if self.problem.n_outcomes == 2 else None
+
+    @property
+    def is_on_plane_segment(self) -> bool:
+        """Whether closed forms for two outcomes and a segment of decisions apply."""
+        return self._plane_segment is not None
+
+    tie: ClassVar[float] = 0.0
+    """By how much a set must be cheaper than another to be better; see `steady.py`."""
+
+    def told(self, slopes: Array) -> Array:
+        """Slopes of the objective as a search sees them; see `steady.py`."""
+        return slopes
 
     def normalised(self, shape: Polyhedron) -> Polyhedron:
         """The same learning set with unit facet normals and learning radius 0."""
