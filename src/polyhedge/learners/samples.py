@@ -142,7 +142,7 @@ class Samples:
         certificate = self._supports(W, q)
         if not np.isfinite(certificate.values).all():
             return FacetGradient(np.inf, np.zeros_like(W), np.zeros_like(q))
-        value, tangent = cost.tangent(certificate.values, contexts)
+        value, tangent = cost.tangent(self.apart(certificate.values), contexts)
         weighted = tangent.slopes[:, None] * certificate.multipliers
         return FacetGradient(value, -weighted.T @ certificate.points, weighted.sum(axis=0))
 
@@ -176,6 +176,10 @@ class Samples:
 
     tie: ClassVar[float] = 0.0
     """By how much a set must be cheaper than another to be better; see `steady.py`."""
+
+    def apart(self, reach: Array) -> Array:
+        """How far a set reaches along the cost's fixed directions, as a search sees it; see `steady.py`."""
+        return reach
 
     def told(self, slopes: Array) -> Array:
         """Slopes of the objective as a search sees them; see `steady.py`."""

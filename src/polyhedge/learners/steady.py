@@ -22,11 +22,21 @@ rounding moves one of 70 000 numbers to its neighbour; what it sees of a residua
 _TIE = 1e-8
 """In the unit of costs: sets that are no further apart cost the same, and the first of them is kept."""
 
+_GOLDEN = (5**0.5 - 1) / 2
+"""Multiples by squares are spread over an interval, and no sums of as many of them are alike."""
+
 
 class SteadySamples(Samples):
     """Samples in their own units as a search sees them."""
 
     tie: ClassVar[float] = _TIE
+
+    def apart(self, reach: Array) -> Array:
+        """Reaches (L,), no two of which are alike: of a box, many pieces of a cost would be the worst at once.
+
+        Which of them a solver names is decided by its last digit; so much apart, it is the same one everywhere.
+        """
+        return reach + 2.0**-_BITS * np.modf(_GOLDEN * np.arange(len(reach)) ** 2)[0]
 
     def told(self, slopes: Array) -> Array:
         """Slopes to the bits of the largest of them that are told."""

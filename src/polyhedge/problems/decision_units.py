@@ -77,8 +77,8 @@ def row_units(program: ConicProgram, columns: Array) -> Array:
 
 
 def constraint_unit(joint: SumOfMaxima, z_units: Array, outcome: float) -> float:
-    """The largest term of an uncertain constraint at a unit of each decision and outcome."""
-    return _largest(_sizes(joint), z_units, outcome) or 1.0
+    """The largest term of an uncertain constraint that sees the outcome, at a unit of each decision and outcome."""
+    return outcome * _largest(_sizes(joint)[:, 1:], z_units) or 1.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,11 +152,9 @@ def _sizes(joint: SumOfMaxima) -> Array:
     return np.asarray(np.abs(np.concatenate([joint.base[None], *joint.groups])).max(axis=0))
 
 
-def _largest(M: Array, z_units: Array, outcome: float = 1.0) -> float:
-    """The largest coefficient that sees the outcome, at units of decisions (those that are known) and outcomes."""
-    sized = M * np.append(1.0, np.where(np.isfinite(z_units), z_units, 0.0))[:, None]
-    sized[:, 1:] *= outcome
-    return float(sized.max(initial=0.0))
+def _largest(M: Array, z_units: Array) -> float:
+    """The largest coefficient (1 + p, d) at units of decisions, of those that are known."""
+    return float((M * np.append(1.0, np.where(np.isfinite(z_units), z_units, 0.0))[:, None]).max(initial=0.0))
 
 
 def _first(units: Array, others: Array) -> Array:
