@@ -172,7 +172,9 @@ def _whole_gauge(program: ConicProgram, group: Indices, n_groups: int, exponents
     if len(program.b) and program.b.all():
         return nothing
     A, priced = program.A.tocoo(), columns[program.c != 0]
-    first, second = np.append(group[A.row], priced), np.append(columns[A.col], np.full(len(priced), size - 1))
+    there = A.data != 0
+    first = np.append(group[A.row[there]], priced)
+    second = np.append(columns[A.col[there]], np.full(len(priced), size - 1))
     links = sp.coo_array((np.ones(len(first)), (first, second)), shape=(size, size))
     n_parts, part = connected_components(links, directed=False)
     is_told = np.ones(n_parts, dtype=bool)
