@@ -475,6 +475,23 @@ def test_scaling_by_powers_of_two_is_undone_to_the_last_bit() -> None:
     assert all(np.array_equal(x, y) for x, y in ((one.c, two.c), (one.b, two.b), (one.A.toarray(), two.A.toarray())))
 
 
+@pytest.mark.parametrize("has_limit", [False, True])
+def test_programs_whose_limits_are_all_zero_are_scaled_to_the_last_bit_too(has_limit: bool) -> None:
+    # How large columns are is then told by nothing, or by a limit on others that share nothing with them.
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        m, n = rng.integers(1, 6), rng.integers(1, 5)
+        A, c = rng.normal(size=(m, n)) * (rng.random((m, n)) < 0.7), rng.normal(size=n)
+        A, c = sp.block_diag([A, np.eye(int(has_limit))], format="csr"), np.append(c, np.zeros(int(has_limit)))
+        b, D = np.append(np.zeros(m), np.ones(int(has_limit))), 2.0 ** rng.integers(-30, 30)
+        c = np.zeros_like(c) if has_limit else c
+        program = ConicProgram(c, sp.csr_array(A), b, (Cone("nonneg", len(b)),))
+        other = replace(program, c=D * c, A=sp.csr_array(D * A), b=b)
+        one, two = Frame.of(program).seen(program), Frame.of(other).seen(other)
+        assert np.array_equal(one.c, two.c)
+        assert np.array_equal(one.A.toarray(), two.A.toarray())
+
+
 @pytest.mark.parametrize("tolerance", [1e-3, 1e-6])
 def test_optimal_says_that_the_gap_is_within_the_tolerance(tolerance: float) -> None:
     assert status_at(0.9 * tolerance, 1.0, tolerance) is ph.Status.OPTIMAL

@@ -34,6 +34,7 @@ from polyhedge.learners.starts import (
     turned_to_decisions,
     with_n_facets,
 )
+from polyhedge.learners.steady import steady
 from polyhedge.problems import NoSolutionError
 from polyhedge.robust import decide
 from polyhedge.sets import Polyhedron
@@ -110,7 +111,8 @@ class _Run:
     """One call of `learn`: candidates, the best so far, the clock."""
 
     def __init__(self, settings: Descent, samples: Samples, rng: np.random.Generator) -> None:
-        self.settings, self.samples, self.rng = settings, samples, rng
+        self.settings, self.given, self.rng = settings, samples, rng
+        self.samples = steady(samples) if samples.problem.structure.has_pieces else samples
         self.began = time.perf_counter()
         m = samples.n_contexts
         limit = m if samples.has_closed_form else min(m, settings.max_contexts)
@@ -171,10 +173,10 @@ class _Run:
         return trimmed(samples, W, self._batch(), self.rng)
 
     def judge(self, shape: Polyhedron) -> None:
-        """Evaluate a candidate exactly and keep it if it is the best."""
+        """Evaluate a candidate on what the search sees and keep it if it is the best."""
         value = self.samples.value(shape, self.judged_on)
         self.trace.append(value)
-        if value < self.best_value or self.best is None:
+        if self.best is None or value < self.best_value - self.samples.tie:
             self.best, self.best_value = shape, value
 
     def _descend(self, start: Polyhedron, step_size: float) -> None:
@@ -219,9 +221,13 @@ class _Run:
                 "No starting set gives a finite worst-case cost on the whole learning split. With a box around the "
                 f"predictions: {self._complaint()}. Relax the constraints, bound the decision or drop such rows."
             )
+        shape, value = self.best, self.best_value
+        if self.samples is not self.given:  # the search saw them rounded
+            shape = self.given.normalised(shape)
+            value = self.given.value(shape, self.judged_on)
         return LearnResult(
-            set=closed(self.samples, self.best),
-            objective=self.best_value,
+            set=closed(self.given, shape),
+            objective=value,
             status=self.status,
             seconds=time.perf_counter() - self.began,
             trace=tuple(self.trace),
@@ -251,7 +257,7 @@ def total_gradient(samples: Samples, W: Array, b: Array, contexts: Indices, widt
     grad_W, grad_b, push = cost.W.copy(), -cost.q, cost.q.sum()
     np.add.at(grad_W, facet[near], push * weight[:, None] * samples.residuals[near])
     np.add.at(grad_b, facet[near], push * weight)
-    return grad_W, grad_b
+    return samples.told(grad_W), samples.told(grad_b)
 
 
 def _rank_weights(n: int, rank: int, width: float) -> tuple[Indices, Array]:

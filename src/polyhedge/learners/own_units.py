@@ -20,13 +20,14 @@ from polyhedge.learners.exact.bound import CertifiedBound
 from polyhedge.learners.result import LearnResult
 from polyhedge.learners.samples import Samples
 from polyhedge.problems import DecisionProblem
+from polyhedge.problems.decision_units import DecisionUnits
 from polyhedge.problems.units import Units, problem_in
 from polyhedge.robust import decide_knowing
 from polyhedge.sets import Polyhedron, facets_of
 from polyhedge.solvers.scaling import power_of_two
 
 _FAR = 1024.0
-"""In units: what is nearer to 0 than this stays where it is, and with it all its digits."""
+"""In units: what is nearer to 0 than this stays where it is, and with it all its digits; see `_has_closed_forms`."""
 _FEW = 256
 """Residuals from which the spread of costs is read."""
 _TRIES = 8
@@ -109,16 +110,38 @@ def _units_of(residuals: Array, centers: Array, problem: DecisionProblem) -> Uni
     sizes = [float(np.abs(rows).mean()) for rows in (residuals, centers)]
     outcome = next((size for size in sizes if size > 0), 1.0)
     middle = centers.mean(axis=0)
-    shift = outcome * np.round(middle / outcome) if np.abs(middle).max() > _FAR * outcome else None
     spread, value = _costs_around(problem.relaxed(), middle, residuals)
-    cost = spread or 1.0
+    decisions, is_plain = DecisionUnits.of(problem, outcome), _has_closed_forms(problem)
+    cost = _cost_unit(spread, 0.0 if is_plain else outcome * decisions.slope)
+    columns = decisions.told(problem, outcome, cost)
+    if not is_plain:
+        return Units(outcome, cost, tuple(middle.tolist()), value if np.isfinite(value) else 0.0, columns)
+    shift = outcome * np.round(middle / outcome) if np.abs(middle).max() > _FAR * outcome else None
     is_far = np.isfinite(value) and abs(value) > _FAR * cost
     return Units(
         outcome=outcome,
         cost=cost,
         outcome_shift=() if shift is None else tuple(shift.tolist()),
         cost_shift=float(cost * np.round(value / cost)) if is_far else 0.0,
+        columns=columns,
     )
+
+
+def _has_closed_forms(problem: DecisionProblem) -> bool:
+    """Whether nothing turns at a last digit: closed forms on a segment, and no search without a list of pieces.
+
+    Numbers then stay as they are unless they are far from 0. So they do where outcomes are known to have a sign, which
+    formulas may rest on.
+    """
+    structure = problem.structure
+    return structure.segment is not None or not structure.has_pieces or structure.has_known_support
+
+
+def _cost_unit(spread: float, slope: float) -> float:
+    """The spread of costs, to a power of two in terms of what an outcome changes: coefficients are then whole."""
+    if not spread or not slope:
+        return spread or 1.0
+    return float(slope * power_of_two(spread / slope))
 
 
 def _costs_around(problem: DecisionProblem, middle: Array, residuals: Array) -> tuple[float, float]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 
@@ -141,7 +142,7 @@ class Samples:
         certificate = self._supports(W, q)
         if not np.isfinite(certificate.values).all():
             return FacetGradient(np.inf, np.zeros_like(W), np.zeros_like(q))
-        value, tangent = cost.tangent(certificate.values, contexts)
+        value, tangent = cost.tangent(self.apart(certificate.values), contexts)
         weighted = tangent.slopes[:, None] * certificate.multipliers
         return FacetGradient(value, -weighted.T @ certificate.points, weighted.sum(axis=0))
 
@@ -167,6 +168,22 @@ class Samples:
     def _plane_segment(self) -> Segment | None:
         """Decisions on a segment with two outcomes have closed forms."""
         return self.problem.structure.segment if self.problem.n_outcomes == 2 else None
+
+    @property
+    def is_on_plane_segment(self) -> bool:
+        """Whether closed forms for two outcomes and a segment of decisions apply."""
+        return self._plane_segment is not None
+
+    tie: ClassVar[float] = 0.0
+    """By how much a set must be cheaper than another to be better; see `steady.py`."""
+
+    def apart(self, reach: Array) -> Array:
+        """How far a set reaches along the cost's fixed directions, as a search sees it; see `steady.py`."""
+        return reach
+
+    def told(self, slopes: Array) -> Array:
+        """Slopes of the objective as a search sees them; see `steady.py`."""
+        return slopes
 
     def normalised(self, shape: Polyhedron) -> Polyhedron:
         """The same learning set with unit facet normals and learning radius 0."""

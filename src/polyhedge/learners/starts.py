@@ -114,7 +114,7 @@ def trimmed(samples: Samples, W: Array, contexts: Indices, rng: np.random.Genera
         tilt = np.exp(_TILT * rng.normal(size=len(W)))
         kept = _trim(samples, W, heights, kept, contexts, tilt)
         value = samples.facet_gradient(W, heights[kept].max(axis=0), contexts).value
-        if value < best_value:
+        if value < best_value - samples.tie:
             best, best_value = kept, value
     return Polyhedron(W, -heights[best].max(axis=0))
 
@@ -127,7 +127,7 @@ def _trim(samples: Samples, W: Array, heights: Array, kept: Mask, contexts: Indi
         gradient = samples.facet_gradient(W, q, contexts)
         if not np.isfinite(gradient.value) or gradient.q.max() <= 0:
             break
-        dropped = _best_trim(heights, np.flatnonzero(kept), q, tilt * gradient.q, min(left, _LOOK_AHEAD))
+        dropped = _best_trim(heights, np.flatnonzero(kept), q, tilt * samples.told(gradient.q), min(left, _LOOK_AHEAD))
         kept[dropped] = False
         left -= len(dropped)
     return kept

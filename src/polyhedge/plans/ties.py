@@ -34,6 +34,7 @@ from polyhedge.problems.quadratic import quadratic_cost
 from polyhedge.regions.scaled_set import PlacedSet
 from polyhedge.robust import Adversary, Counterpart, Decisions
 from polyhedge.robust.decisions import tight_facets
+from polyhedge.robust.ignored import brought_back
 from polyhedge.robust.workers import in_order
 from polyhedge.sets import UncertaintySet, scaled
 from polyhedge.solvers.evidence import ROUNDING
@@ -220,8 +221,10 @@ class LeastMean:
 
         for i, better in enumerate(in_order(work, range(len(z)), n_jobs=placed.work.n_jobs)):
             if better is not None:
+                own, center = shapes[int(which.ravel()[i])], placed.centers[[i]]
                 z[i], worst[i] = better
-                facets[i] = tight_facets(*shapes[int(which.ravel()[i])], worst[[i]], placed.centers[[i]])[0]
+                worst[i] = brought_back(self.problem, *own, center, worst[[i]])[0]
+                facets[i] = tight_facets(*own, worst[[i]], center)[0]
         return z, worst, facets
 
     @cached_property

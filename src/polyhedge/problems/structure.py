@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from polyhedge._validation import Array
+from polyhedge._validation import Array, Mask
 from polyhedge.problems.segment import (
     FixedLines,
     Segment,
@@ -102,6 +102,18 @@ class Structure:
         if not self.has_pieces or problem.uncertain_rows or self.has_known_support:
             return False
         return self.pieces.directions_are_fixed and self.is_continuous
+
+    @cached_property
+    def ignored_outcomes(self) -> Mask:
+        """Outcomes (d,) that neither cost nor constraints look at; none where this cannot be read from coefficients."""
+        problem = self.problem
+        parts, lifted = problem.cost_split, problem.lifted_parts
+        if parts is None:
+            return np.zeros(problem.n_outcomes, dtype=bool)
+        rows = problem._rows if lifted is None else lifted.rows
+        joints = [parts.joint_part, *(row.joint_part for row in rows)]
+        seen = [M[..., 1:].any(axis=tuple(range(M.ndim - 1))) for joint in joints for M in (joint.base, *joint.groups)]
+        return np.asarray(~np.any(seen, axis=0)[: problem.n_outcomes])
 
     @cached_property
     def ends(self) -> tuple[Array, Array] | None:

@@ -1,22 +1,28 @@
-r"""A problem in other units: $u = s + a u'$ and $g = t + k g'$.
+r"""A problem in other units: $u = s + a u'$, $g = t + k g'$ and $z_j = m_j z_j'$.
 
 Algorithms with tolerances of their own, such as those that learn a set, see residuals of about 1, outcomes not far from
-0 and costs that differ by about 1. Numbers that another unit changes in their last bits only are the same here: they
-are rounded to twelve digits. Decisions keep their units: programs are solved in units of their own (`solvers.scaling`).
+0, costs that differ by about 1 and decisions that go as far as about 1. Numbers that another unit changes in their last
+bits only are the same here: they are rounded to twelve digits.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
+import cvxpy as cp
 import numpy as np
 import scipy.sparse as sp
 
 from polyhedge._validation import Array
 from polyhedge.problems.decision_problem import DecisionProblem
+from polyhedge.problems.decision_units import constraint_unit, row_units
 from polyhedge.problems.decompose import Decomposition
-from polyhedge.problems.pieces import Pieces, SumOfMaxima
+from polyhedge.problems.layout import in_structure
+from polyhedge.problems.pieces import SumOfMaxima
 from polyhedge.problems.written import Written, substitute, substitute_in
+from polyhedge.solvers.program import ConicProgram
+from polyhedge.solvers.scaling import scaled
 
 _BITS = 40
 """Bits of a coefficient that are kept, of 53: the rest is what changes of unit add."""
@@ -24,12 +30,17 @@ _BITS = 40
 
 @dataclass(frozen=True)
 class Units:
-    """Outcomes are counted from `outcome_shift` in terms of `outcome`, costs from `cost_shift` in terms of `cost`."""
+    """Outcomes are counted from `outcome_shift` in terms of `outcome`, costs from `cost_shift` in terms of `cost`.
+
+    The columns of the program are measured in terms of `columns`, which then multiply its rows as well, so that the
+    largest number of each is 1; none for all as they are.
+    """
 
     outcome: float = 1.0
     cost: float = 1.0
     outcome_shift: tuple[float, ...] = ()
     cost_shift: float = 0.0
+    columns: tuple[float, ...] = ()
 
     @property
     def shift(self) -> Array:
@@ -52,32 +63,65 @@ def problem_in(problem: DecisionProblem, units: Units) -> DecisionProblem:
     >>> twin.evaluate(np.array([[0.0, 1.0]]), np.array([[0.0, 3.0]]))
     array([5.])
     """
-    key = np.array([units.outcome, units.cost, units.cost_shift, *units.outcome_shift])
+    key = np.array([units.outcome, units.cost, units.cost_shift, *units.columns, *units.outcome_shift])
     return problem.in_units.get(key, lambda _: _problem_in(problem, units))
 
 
 def _problem_in(problem: DecisionProblem, units: Units) -> DecisionProblem:
-    parts, feasible = problem.cost_split, problem.feasible
+    parts, feasible, has_pieces = problem.cost_split, problem.feasible, problem.cost_split is not None
+    z_units = np.array(units.columns)[feasible.z_columns] if units.columns else np.ones(problem.n_decisions)
+    program = _columns_in(feasible.program, np.array(units.columns)) if units.columns else feasible.program
+    written, leaves = _in_new_variables(problem.written, z_units if units.columns else None)
     if parts is not None:
-        program = feasible.program
         offset = float(rounded(np.array((program.offset - units.cost_shift) / units.cost)))
         P = None if program.P is None else _rounded_entries(program.P / units.cost)
-        c = rounded(program.c / units.cost)
-        feasible = replace(feasible, program=replace(program, c=c, P=P, offset=offset))
-        parts = Decomposition(
-            (parts.decision_part - units.cost_shift) / units.cost, _joint_in(parts.joint_part, units, units.cost)
-        )
+        program = replace(program, c=rounded(program.c / units.cost), P=P, offset=offset)
+        decision_part = (substitute(parts.decision_part, leaves) - units.cost_shift) / units.cost
+        parts = Decomposition(decision_part, _joint_in(parts.joint_part, units, units.cost, z_units))
+    whole = problem.sum_of_maxima
     return problem.with_parts(
-        anew=("pieces", "outcomes_are_nonneg", "_cost_values"),
-        written=_written_in(problem.written, units),
-        uncertain_rows=_rows_in(problem, units),
+        anew=("pieces", "uncertain_rows", "outcomes_are_nonneg", "_cost_values", "_uncertain"),
+        decision=in_structure(problem.decision, written.variables[: written.layout.n_given]),
+        written=_written_in(written, units),
         support_rows=_support_in(problem, units),
-        _rows=_row_parts_in(problem, units),
-        feasible=feasible,
+        _rows=_row_parts_in(problem, units, z_units, leaves),
+        feasible=replace(feasible, program=program),
         _cost_parts=parts,
-        sum_of_maxima=None if problem.sum_of_maxima is None else _joint_in(problem.sum_of_maxima, units, units.cost),
+        sum_of_maxima=_joint_in(whole, units, units.cost, z_units) if has_pieces and whole is not None else None,
         is_in_own_units=True,
     )
+
+
+def _columns_in(program: ConicProgram, columns: Array) -> ConicProgram:
+    """The program with its columns in these units and its rows in those that follow."""
+    rows = row_units(program, columns)
+    return replace(
+        program,
+        c=program.c * columns,
+        A=_rounded_entries(scaled(program.A, rows, columns)),
+        b=rounded(rows * program.b),
+        P=None if program.P is None else scaled(program.P, columns, columns),
+    )
+
+
+def _in_new_variables(written: Written, z_units: Array | None) -> tuple[Written, dict[int, Any]]:
+    """The formulas in variables of other units, and what takes the place of the old ones."""
+    if z_units is None:
+        return written, {}
+    each = [np.asarray(part) for part in written.layout.split(z_units)]
+    fresh = tuple(_variable_in(v, unit) for v, unit in zip(written.variables, each, strict=True))
+    leaves = {v.id: cp.multiply(unit, other) for v, other, unit in zip(written.variables, fresh, each, strict=True)}
+    certain = tuple(substitute_in(row, leaves) for row in written.certain)
+    changed = replace(written, variables=fresh, certain=certain, cost=substitute(written.cost, leaves))
+    return replace(changed, uncertain=tuple(substitute_in(row, leaves) for row in written.uncertain)), leaves
+
+
+def _variable_in(variable: cp.Variable, unit: Array) -> cp.Variable:
+    """A variable with the same attributes; bounds are in the new unit."""
+    kept = {name: value for name, value in variable.attributes.items() if value is not None and value is not False}
+    if "bounds" in kept:
+        kept["bounds"] = [np.broadcast_to(np.asarray(bound, float), variable.shape) / unit for bound in kept["bounds"]]
+    return cp.Variable(variable.shape, name=variable.name(), **kept)
 
 
 def _written_in(written: Written, units: Units) -> Written:
@@ -91,33 +135,37 @@ def _written_in(written: Written, units: Units) -> Written:
     )
 
 
-def _joint_in(joint: SumOfMaxima, units: Units, cost: float) -> SumOfMaxima:
-    return SumOfMaxima(_matrix_in(joint.base, units, cost), tuple(_matrix_in(g, units, cost) for g in joint.groups))
+def _joint_in(joint: SumOfMaxima, units: Units, cost: float, z_units: Array) -> SumOfMaxima:
+    base, *groups = (_matrix_in(M, units, cost, z_units) for M in (joint.base, *joint.groups))
+    return SumOfMaxima(base, tuple(map(_in_order, groups)))
 
 
-def _matrix_in(M: Array, units: Units, cost: float) -> Array:
-    """Coefficients of [1, z]'M [1, u], shape (..., 1+p, 1+d), for the new outcome."""
+def _in_order(group: Array) -> Array:
+    """Pieces by what they make of the outcome: what they are without it depends on where outcomes are counted from."""
+    keys = np.concatenate([group[:, :, 1:].reshape(len(group), -1), group[:, :, 0]], axis=1)
+    return np.asarray(group[np.lexsort(keys.T[::-1])])
+
+
+def _matrix_in(M: Array, units: Units, cost: float, z_units: Array) -> Array:
+    """Coefficients of [1, z]'M [1, u], shape (..., 1+p, 1+d), for the new outcome and decision."""
     changed = M / cost
     changed[..., 1:] *= units.outcome
     if units.outcome_shift:
         changed[..., 0] += (M[..., 1:] @ units.shift) / cost
+    changed[..., 1:, :] *= z_units[:, None]
     return rounded(changed)
 
 
-def _rows_in(problem: DecisionProblem, units: Units) -> tuple[Pieces, ...]:
-    return tuple(
-        Pieces(
-            Q=rounded(units.outcome * pieces.Q),
-            q=rounded(units.outcome * pieces.q),
-            p=pieces.p + (np.einsum("ldp,d->lp", pieces.Q, units.shift) if units.outcome_shift else 0.0),
-            c=pieces.c + (pieces.q @ units.shift if units.outcome_shift else 0.0),
-        )
-        for pieces in problem.uncertain_rows
-    )
-
-
-def _row_parts_in(problem: DecisionProblem, units: Units) -> list[Decomposition]:
-    return [replace(row, joint_part=_joint_in(row.joint_part, units, 1.0)) for row in problem._rows]
+def _row_parts_in(
+    problem: DecisionProblem, units: Units, z_units: Array, leaves: dict[int, Any]
+) -> list[Decomposition]:
+    """The uncertain constraints, each in a unit of its own: what is at most 0 stays so."""
+    found = []
+    for row in problem._rows:
+        unit = constraint_unit(row.joint_part, z_units, units.outcome) if units.columns else 1.0
+        part = substitute(row.decision_part, leaves) / unit
+        found.append(Decomposition(part, _joint_in(row.joint_part, units, unit, z_units)))
+    return found
 
 
 def _support_in(problem: DecisionProblem, units: Units) -> tuple[Array, Array]:

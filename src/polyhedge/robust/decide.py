@@ -13,6 +13,7 @@ from polyhedge.problems import DecisionProblem
 from polyhedge.problems.parameters import parameter_rows
 from polyhedge.robust.batch import WORTH_A_POOL, Progress
 from polyhedge.robust.decisions import Decisions, all_optimal, joined, tight_facets
+from polyhedge.robust.ignored import as_predicted
 from polyhedge.robust.kept import Kept
 from polyhedge.robust.routes import Job, by_counterpart, decide_by_first
 from polyhedge.sets import UncertaintySet, scaled
@@ -68,7 +69,8 @@ def decide(
     def work(k: int, rows: Any, tell: Progress | None) -> Decisions:
         reuse = None if problem.parameters else kept
         job = Job(problem, scaled(shape, sizes[k][1]), sizes[k][0], n_jobs, tell_ties, reuse, sizes[k][1])
-        return _decide(job, centers[rows], values[rows], tell)
+        found = _decide(job, centers[rows], values[rows], tell)
+        return as_predicted(problem, job.shape, job.radius, centers[rows], found)
 
     return work(0, slice(None), progress) if len(sizes) == 1 else _in_groups(which, len(sizes), work, progress)
 

@@ -96,7 +96,8 @@ class Decisions:
     cost_bound : (N,)
         Worst-case cost over the set: the realised cost is below it whenever the outcome is in the set.
     worst_outcome : (N, n_outcomes)
-        An outcome of the set at which the bound is attained.
+        An outcome of the set at which the bound is attained. Outcomes that neither the cost nor a constraint looks at
+        are as near to the prediction as the set allows then.
     active_facets : (N, n_facets) of bool
         Facets of a polyhedral set that are tight at the worst outcome (no columns for other sets).
     status : (N,) of Status

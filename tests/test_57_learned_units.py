@@ -1,0 +1,222 @@
+"""Learners see the same problem whatever decisions are measured in and wherever outcomes are counted from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import cvxpy as cp
+import numpy as np
+import pytest
+from sklearn.linear_model import LinearRegression
+
+import polyhedge as ph
+from polyhedge.learners import Samples
+from polyhedge.learners.own_units import OwnUnits
+from polyhedge.problems.units import problem_in
+from polyhedge.robust import decide
+from polyhedge.sets import Box
+
+Make = Callable[..., ph.DecisionProblem]
+
+
+def three_parts(unit: Any = 1.0, shift: float = 0.0, outcome: float = 1.0, cost: float = 1.0) -> ph.DecisionProblem:
+    """A budget over three, none of which may have too much."""
+    z = cp.Variable(3, nonneg=True)
+    return ph.DecisionProblem(
+        decision=z,
+        cost=lambda z, u: cost * ((u / outcome - shift) @ (z / unit)),
+        constraints=[cp.sum(z / unit) == 1, z / unit <= 0.6],
+        n_outcomes=3,
+    )
+
+
+def two_budgets(unit: Any = 1.0, shift: float = 0.0, outcome: float = 1.0, cost: float = 1.0) -> ph.DecisionProblem:
+    """Orders of three products, of which the second shares a shelf with each of the others."""
+    z = cp.Variable(3, nonneg=True)
+
+    def costs(z: Any, u: Any) -> Any:
+        short = u / outcome - shift - z / unit
+        return cost * cp.sum(cp.pos(-short) + 3 * cp.pos(short))
+
+    w = z / unit
+    return ph.DecisionProblem(decision=z, cost=costs, constraints=[w[0] + w[1] <= 3, w[1] + w[2] <= 2.5], n_outcomes=3)
+
+
+def nothing_but_orders(
+    unit: Any = 1.0, shift: float = 0.0, outcome: float = 1.0, cost: float = 1.0
+) -> ph.DecisionProblem:
+    """No limit tells the unit of a decision: only the outcomes do that it is compared with."""
+    z = cp.Variable(2, nonneg=True)
+
+    def costs(z: Any, u: Any) -> Any:
+        short = u / outcome - shift - z / unit
+        return cost * cp.sum(cp.pos(-short) + 3 * cp.pos(short))
+
+    return ph.DecisionProblem(decision=z, cost=costs, n_outcomes=2)
+
+
+def bent(unit: Any = 1.0, shift: float = 0.0, outcome: float = 1.0, cost: float = 1.0) -> ph.DecisionProblem:
+    z = cp.Variable(3)
+    return ph.DecisionProblem(
+        decision=z,
+        cost=lambda z, u: cost * ((u / outcome - shift) @ (z / unit) + 0.4 * cp.sum_squares(z / unit)),
+        constraints=[cp.norm(z / unit) <= 1.5],
+        n_outcomes=3,
+    )
+
+
+def needs(unit: Any = 1.0, shift: float = 0.0, outcome: float = 1.0, cost: float = 1.0) -> ph.DecisionProblem:
+    """Uncertain constraints, one of which bends; bounds are an attribute of the variable."""
+    z = cp.Variable(2, bounds=[0.0, 20.0 * unit])
+
+    def rows(z: Any, u: Any) -> list[Any]:
+        v, w = u / outcome - shift, z / unit
+        return [w[0] + 0.5 * w[1] >= v[0], cp.square(w[0] - 3) + v[1] <= 30 + w[1]]
+
+    return ph.DecisionProblem(
+        decision=z,
+        cost=lambda z, u: cost * (np.array([1.0, 1.5]) @ (z / unit) + 0.1 * (u[0] / outcome - shift)),
+        uncertain_constraints=rows,
+        n_outcomes=2,
+    )
+
+
+def with_a_switch(unit: Any = 1.0, shift: float = 0.0, outcome: float = 1.0, cost: float = 1.0) -> ph.DecisionProblem:
+    """Whole numbers have no unit, what they switch on has; the fee is auxiliary and in terms of costs."""
+    on, power, fee = cp.Variable(2, boolean=True), cp.Variable(2, nonneg=True), cp.Variable(name="fee")
+    return ph.DecisionProblem(
+        decision={"on": on, "power": power},
+        cost=lambda z, u: cost * ((u / outcome - shift) @ (z["power"] / unit)) + fee,
+        constraints=[power / unit <= 2 * on, cp.sum(power) >= 3 * unit, fee >= 0.2 * cost * cp.sum(on)],
+        n_outcomes=2,
+    )
+
+
+MAKES: list[Make] = [three_parts, two_budgets, nothing_but_orders, bent, needs, with_a_switch]
+DECIMAL: list[dict[str, Any]] = [{"unit": 1e3}, {"unit": 7e-5, "outcome": 3e4, "cost": 0.01}]
+
+
+def rows_for(problem: ph.DecisionProblem, seed: int, n: int = 60) -> tuple[np.ndarray, np.ndarray]:
+    residuals, centers = np.random.default_rng(seed).normal(size=(2, n, problem.n_outcomes))
+    return residuals, 1 + centers
+
+
+def samples_in(make: Make, seed: int, shift: float = 0.0, outcome: float = 1.0, **units: Any) -> Samples:
+    """What `fit` would hand over: outcomes as they are stored, and residuals of these."""
+    problem = make(shift=shift, outcome=outcome, **units)
+    residuals, centers = rows_for(problem, seed)
+    outcomes, centers = outcome * (centers + residuals + shift), outcome * (centers + shift)
+    return Samples(outcomes - centers, centers, problem, 0.2)
+
+
+def numbers_of(problem: ph.DecisionProblem) -> dict[str, np.ndarray]:
+    """All that a learner sees of a problem."""
+    program = problem.feasible.program
+    seen = {"A": program.A.data, "b": program.b, "c": program.c}
+    seen |= {} if program.P is None else {"P": program.P.data}
+    lists = {"cost": problem.pieces} | {f"row {i}": pieces for i, pieces in enumerate(problem.uncertain_rows)}
+    return seen | {f"{name} {k}": part for name, list_ in lists.items() for k, part in vars(list_).items()}
+
+
+@pytest.mark.parametrize("make", MAKES)
+def test_a_learner_sees_the_same_numbers_whatever_decisions_are_measured_in(make: Make) -> None:
+    usual = OwnUnits.of(samples_in(make, 0)).samples
+    for units in DECIMAL:
+        found = OwnUnits.of(samples_in(make, 0, **units)).samples
+        assert np.array_equal(found.residuals, usual.residuals)
+        assert np.array_equal(found.centers, usual.centers)
+        for name, numbers in numbers_of(found.problem).items():
+            assert numbers == pytest.approx(numbers_of(usual.problem)[name], rel=2e-12, abs=2e-12), name
+
+
+@pytest.mark.parametrize("make", MAKES)
+def test_each_decision_may_have_a_unit_of_its_own(make: Make) -> None:
+    if make is with_a_switch or make is needs:
+        units: Any = 1000.0
+    else:
+        units = np.array([1000.0, 0.3, 7.0])[: make().n_decisions]
+    usual, found = (OwnUnits.of(samples_in(make, 0, unit=unit)).samples.problem for unit in (1.0, units))
+    for name, numbers in numbers_of(found).items():
+        assert numbers == pytest.approx(numbers_of(usual)[name], rel=2e-12, abs=2e-12), name
+
+
+@pytest.mark.parametrize("make", MAKES)
+def test_a_learner_sees_the_same_problem_wherever_outcomes_are_counted_from(make: Make) -> None:
+    usual = OwnUnits.of(samples_in(make, 0)).samples
+    for shift in (10.0, 1e6):
+        found, rounding = OwnUnits.of(samples_in(make, 0, shift=shift)).samples, 1e-14 * (1 + shift)
+        assert found.residuals == pytest.approx(usual.residuals, abs=rounding + 1e-9)
+        assert found.centers == pytest.approx(usual.centers, abs=rounding + 1e-9)
+        for name, numbers in numbers_of(found.problem).items():
+            assert numbers == pytest.approx(numbers_of(usual.problem)[name], abs=rounding + 1e-9), name
+
+
+@pytest.mark.parametrize("make", MAKES)
+def test_a_problem_in_its_own_units_is_the_same_problem(make: Make) -> None:
+    problem = make(unit=7e-5, outcome=3e4, cost=0.01)
+    residuals, centers = (3e4 * rows for rows in rows_for(problem, 1))
+    units = OwnUnits.of(Samples(residuals, centers, problem, 0.2)).units
+    twin, shift = problem_in(problem, units), units.shift
+    box, own_box = Box(np.full(problem.n_outcomes, 1.5e4)), Box(np.full(problem.n_outcomes, 1.5e4 / units.outcome))
+    usual = decide(problem, box, 1.0, centers[:4])
+    found = decide(twin, own_box, 1.0, (centers[:4] - shift) / units.outcome)
+    assert found.is_optimal.all()
+    assert units.cost_shift + units.cost * found.cost_bound == pytest.approx(usual.cost_bound, rel=1e-7)
+    z = found.flat * np.array(units.columns)[problem.feasible.z_columns]
+    worst = (found.worst_outcome, units.outcome * found.worst_outcome + shift)
+    costs = units.cost_shift + units.cost * twin.evaluate(found.flat, worst[0]), problem.evaluate(z, worst[1])
+    assert costs[0] == pytest.approx(costs[1], rel=1e-9)
+    assert problem.violations(z, worst[1]) == pytest.approx(0.0, abs=1e-6)
+
+
+AXES = np.vstack([np.eye(3), -np.eye(3), np.ones((1, 3))])
+
+
+@pytest.mark.parametrize(
+    ("make", "seed"),
+    [(three_parts, 1), (two_budgets, 0), (two_budgets, 1), pytest.param(three_parts, 2, marks=pytest.mark.slow)],
+)
+def test_a_search_learns_the_same_set_in_every_unit_of_decisions_and_wherever_outcomes_lie(
+    make: Make, seed: int
+) -> None:
+    learner = ph.learners.Descent(n_steps=60, final_width=0.08)
+
+    def learned(outcome: float = 1.0, cost: float = 1.0, **units: Any) -> list[float]:
+        result = learner.learn(samples_in(make, seed, outcome=outcome, cost=cost, **units), 0)
+        return [result.objective / cost, *(result.set.support(AXES, 0.0) / outcome).tolist()]
+
+    usual = learned()
+    for units in DECIMAL:
+        assert learned(**units) == pytest.approx(usual, abs=1e-10)
+    for shift in (10.0, 1e6):
+        assert learned(shift=shift) == pytest.approx(usual, abs=1e-11 + 1e-14 * shift)
+
+
+def test_a_search_reports_what_its_set_covers_and_costs_on_the_samples_that_were_given() -> None:
+    samples = samples_in(two_budgets, 5)
+    result = ph.learners.Descent(n_steps=20).learn(samples, 0)
+    assert samples.radius(result.set) == pytest.approx(0.0, abs=1e-9)  # learners see nine digits
+    assert result.objective == pytest.approx(samples.value(result.set), abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [two_budgets, pytest.param(three_parts, marks=pytest.mark.slow), pytest.param(needs, marks=pytest.mark.slow)],
+)
+def test_whole_fits_of_sets_are_the_same_in_every_unit_of_decisions_and_wherever_outcomes_lie(make: Make) -> None:
+    rng, d = np.random.default_rng(0), make().n_outcomes
+    X = rng.normal(size=(160, 3))
+    Y = 1 + X @ rng.normal(size=(3, d)) + rng.normal(size=(160, d)) * (0.3 + np.abs(X[:, :1]))
+
+    def bounds(shift: float = 0.0, outcome: float = 1.0, cost: float = 1.0, unit: float = 1.0) -> np.ndarray:
+        problem = make(shift=shift, outcome=outcome, cost=cost, unit=unit)
+        learner = ph.learners.Auto(n_folds=2, training_folds=2)
+        decider = ph.RobustDecider(
+            problem, LinearRegression(), learner=learner, guarantee="outcome", random_state=0, alpha=0.2
+        )
+        return decider.fit(X, outcome * (Y + shift)).decide(X[:20]).cost_bound / cost
+
+    usual = bounds()
+    assert bounds(**DECIMAL[1]) == pytest.approx(usual, abs=1e-10)
+    assert bounds(shift=1e6) == pytest.approx(usual, abs=1e-7)
