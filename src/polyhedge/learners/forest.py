@@ -141,6 +141,7 @@ def grow(
     max_features: float,
     seed: int,
     unseen: bool = False,
+    rows_a_tree: int | None = None,
 ) -> tuple[dict[str, Any], Array]:
     """The nodes of a forest for targets (n, k), and its predictions by trees without the row, where these are asked."""
     model = RandomForestRegressor(
@@ -149,6 +150,7 @@ def grow(
         max_depth=max_depth,
         max_features=max_features,
         oob_score=_no_score if unseen else False,
+        max_samples=None if rows_a_tree is None or rows_a_tree >= len(matrix) else rows_a_tree,
         random_state=seed,
     )
     # Two splits that part the rows alike are the same to a tree unless rounding tells them apart. On whole numbers
