@@ -57,8 +57,13 @@ def segment_gradient(segment: Segment, W: Array, q: Array, centers: Array) -> Fa
     worst = _worst_residuals(segment, W, q, pairs.facets, best, multipliers, s_best, slope)
     facet, weight = pairs.facets[best].T.ravel(), multipliers.T.ravel() / len(centers)
     pulls = (-weight * np.tile(each, 2) for each in worst.T)
-    grad_W = np.column_stack([np.bincount(facet, pull, len(W)) for pull in pulls])
-    return FacetGradient(float(value.mean()), grad_W, np.bincount(facet, weight, len(W)))
+    grad_W = np.column_stack([_sums(facet, pull, len(W)) for pull in pulls])
+    return FacetGradient(float(value.mean()), grad_W, _sums(facet, weight, len(W)))
+
+
+def _sums(facet: Indices, weight: Array, n_facets: int) -> Array:
+    """The sum of the weights of each facet, in their order."""
+    return np.bincount(facet, weight, n_facets).astype(np.float64, copy=False)
 
 
 def _usable_pairs(segment: Segment, W: Array) -> _Pairs | None:
