@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from functools import lru_cache
 from math import ceil
 
 from polyhedge._validation import check_alpha, check_count
@@ -37,7 +38,12 @@ def conformal_rank(n: int, alpha: float) -> int:
     >>> conformal_rank(99, 0.45), ceil((99 + 1) * (1 - 0.45))
     (55, 56)
     """
-    n = check_count(n, "n", minimum=0)
+    return _rank(check_count(n, "n", minimum=0), float(check_alpha(alpha)))
+
+
+@lru_cache(maxsize=256)
+def _rank(n: int, alpha: float) -> int:
+    """The rank; kept, since fits ask for the same one thousands of times."""
     return ceil((n + 1) * (1 - exact(alpha)))
 
 

@@ -246,7 +246,7 @@ def total_gradient(samples: Samples, W: Array, b: Array, contexts: Indices, widt
     """Gradient in (W, b) of the mean cost at the conformal radius; None where the cost is infinite."""
     scores = samples.residuals @ W.T + b
     facet = scores.argmax(axis=1)
-    sample_scores = scores.max(axis=1)
+    sample_scores = scores[np.arange(len(scores)), facet]
     order = np.argsort(sample_scores, kind="stable")
     q = sample_scores[order[samples.rank - 1]] - b
     cost = samples.facet_gradient(W, q, contexts)

@@ -73,8 +73,12 @@ class Spread:
             raise ValueError("A spread must have positive values, a small depth and a power in (0, 1].")
 
     @classmethod
-    def fit(cls, X: Any, centers: Array, sizes: Array, *, min_leaf: int, seed: int) -> Spread:
+    def fit(
+        cls, X: Any, centers: Array, sizes: Array, *, min_leaf: int, seed: int, rows_a_tree: int | None = None
+    ) -> Spread:
         """Learn from rows X, predictions (n, d) and sizes of their residuals (n,); learning rows only.
+
+        Each tree draws as many rows as there are, or `rows_a_tree` if that is less.
 
         Examples
         --------
@@ -96,18 +100,22 @@ class Spread:
             max_depth=_MAX_DEPTH,
             max_features=min(matrix.shape[1], _FEATURES_A_SPLIT),
             seed=seed,
+            rows_a_tree=rows_a_tree,
         )
         nodes["value"] = np.maximum(nodes["value"][:, 0], _LEAST)
         return cls(names, columns, fill, **nodes)
 
     def __call__(self, X: Any, centers: Array) -> Array:
         """Levels (N,) at rows X with their predictions (N, d)."""
+        return levels(self.sizes(X, centers), self.power)
+
+    def sizes(self, X: Any, centers: Array) -> Array:
+        """What the forest says of them (N,), before its power and the levels."""
         matrix = ready(np.hstack([numbers_of_columns(X, self.names, self.columns), centers]), self.fill)
         sizes = np.empty(len(matrix))
         for k in range(0, len(matrix), _BLOCK):
             sizes[k : k + _BLOCK] = self._forest(matrix[k : k + _BLOCK])
-        octaves = np.clip(self.power * np.log2(sizes), -_MOST_OCTAVES, _MOST_OCTAVES)
-        return np.asarray(2.0 ** (np.round(octaves * _LEVELS_AN_OCTAVE) / _LEVELS_AN_OCTAVE))
+        return sizes
 
     def _forest(self, matrix: Array) -> Array:
         return np.asarray(self.value[self._walk.leaves(matrix)].mean(axis=1))
@@ -126,3 +134,15 @@ class Spread:
     def state(self) -> dict[str, Any]:
         """The fields by name: `Spread(**state)` is the same."""
         return {each.name: getattr(self, each.name) for each in fields(self)}
+
+
+def levels(sizes: Array, power: float) -> Array:
+    """The level (N,) of each size, to the power.
+
+    Examples
+    --------
+    >>> levels(np.array([0.25, 1.05, 100.0]), 1.0)
+    array([0.25, 1.  , 8.  ])
+    """
+    octaves = np.clip(power * np.log2(sizes), -_MOST_OCTAVES, _MOST_OCTAVES)
+    return np.asarray(2.0 ** (np.round(octaves * _LEVELS_AN_OCTAVE) / _LEVELS_AN_OCTAVE))

@@ -84,8 +84,11 @@ def _largest(numbers: Array) -> Array:
 
 def _top(terms: list[tuple[Array, Array]], t: Array) -> Array:
     """Height and slope (2, N) of the sum of the lines that are on top at t."""
-    total, rows = np.zeros((2, len(t))), np.arange(len(t))
+    total = np.zeros((2, len(t)))
     for heights, slopes in terms:
-        top = (heights + t[:, None] * slopes).argmax(axis=1)
-        total += np.stack([heights[rows, top], slopes[rows, top]])
+        lines = t[:, None] * slopes
+        lines += heights
+        top = lines.argmax(axis=1) + np.arange(0, heights.size, heights.shape[1])
+        total[0] += heights.take(top)
+        total[1] += slopes.take(top)
     return total

@@ -28,8 +28,9 @@ from polyhedge.problems.pieces import SumOfMaxima
 # Costs nearer to each other than this share of their spread, or of what they are sums of, are the same: best decisions
 # lie where pieces and samples change places, and rounding must not choose among them.
 _TIE, _ROUNDING = 1e-9, 2.0**-44
-_BLOCK = 2**20
-"""Entries of a matrix of costs that is worked on at a time: what a cache holds, and a fixed size."""
+_BLOCK = 2**16
+"""Entries of a matrix of costs that is worked on at a time: half a megabyte, which a near cache holds and which is not
+given back to the system each time."""
 
 
 @dataclass(frozen=True)
@@ -153,9 +154,12 @@ class JointCost:
         v, w = self.sides(z, centers)
         v, costs = v * scales[:, None, None], np.zeros((len(z), len(self.points)))
         for group in self.groups:
+            if len(group) == 1 and not self.matrices[group[0]].any():
+                continue
             high = self._piece(v, w, group[0])
             for piece in group[1:]:
-                high = np.maximum(high, self._piece(v, w, piece))
+                other = self._piece(v, w, piece)
+                high = np.maximum(high, other, out=other if other.flags.writeable else None)
             costs += high
         return costs
 
@@ -168,10 +172,19 @@ class JointCost:
         return np.asarray(_TIE * spread + _ROUNDING * whole)
 
     def _piece(self, v: Array, w: Array, piece: int) -> Array:
-        side = np.broadcast_to(w[:, [piece]], (len(w), len(self.points)))
-        for j in self._columns[piece]:
-            side = side + v[:, piece, j, None] * self.points[:, j]
-        return side
+        first, *others = self._columns[piece] or [None]
+        if first is None:
+            return np.broadcast_to(w[:, [piece]], (len(w), len(self.points)))
+        side = np.multiply.outer(v[:, piece, first], self._by_outcome[first])
+        side += w[:, [piece]]
+        for j in others:
+            side += np.multiply.outer(v[:, piece, j], self._by_outcome[j])
+        return np.asarray(side)
+
+    @cached_property
+    def _by_outcome(self) -> Array:
+        """The points (d, n), outcome by outcome."""
+        return np.ascontiguousarray(self.points.T)
 
     def blocks(self, n_rows: int) -> list[slice]:
         """Rows that are worked on together."""
@@ -208,7 +221,10 @@ class JointCost:
         for part in self.blocks(len(z)):
             costs = self.samples(z[part], centers[part], scales[part])
             mean[part] = costs.mean(axis=1)
-            costs.partition(ranks, axis=1)
+            if len(ranks) > 1:  # many ranks are found sooner in a sorted row
+                costs.sort(axis=1)
+            else:
+                costs.partition(ranks, axis=1)
             quantiles[part] = costs[:, ranks]
         return quantiles, mean
 
@@ -283,8 +299,9 @@ def _first_on_top(pieces: Sequence[Array], same: Array) -> Any:
     """Which of the pieces (N, n) is the largest, the first of those that differ by no more than `same` (N,)."""
     high, arg = pieces[0], np.zeros(pieces[0].shape, dtype=np.int16)
     for k, other in enumerate(pieces[1:], start=1):
-        arg[other > high + same[:, None]] = k
-        high = np.maximum(high, other)
+        np.copyto(arg, k, where=other > high + same[:, None])
+        if k < len(pieces) - 1:
+            high = np.maximum(high, other)
     return arg
 
 

@@ -54,13 +54,16 @@ def segment_gradient(segment: Segment, W: Array, q: Array, centers: Array) -> Fa
     s_best = s[rows, best]
     multipliers = np.maximum(pairs.start[best] + pairs.turn[best] * s_best[:, None], 0.0)
     slope = g1 + 2 * segment.base[2] * s_best
-    worst = _worst_residuals(segment, W, q, pairs.facets[best], multipliers, s_best, slope)
-    grad_W, grad_q = np.zeros_like(W), np.zeros_like(q)
-    for side in range(2):
-        facet, weight = pairs.facets[best, side], multipliers[:, side] / len(centers)
-        np.add.at(grad_q, facet, weight)
-        np.add.at(grad_W, facet, -weight[:, None] * worst)
-    return FacetGradient(float(value.mean()), grad_W, grad_q)
+    worst = _worst_residuals(segment, W, q, pairs.facets, best, multipliers, s_best, slope)
+    facet, weight = pairs.facets[best].T.ravel(), multipliers.T.ravel() / len(centers)
+    pulls = (-weight * np.tile(each, 2) for each in worst.T)
+    grad_W = np.column_stack([_sums(facet, pull, len(W)) for pull in pulls])
+    return FacetGradient(float(value.mean()), grad_W, _sums(facet, weight, len(W)))
+
+
+def _sums(facet: Indices, weight: Array, n_facets: int) -> Array:
+    """The sum of the weights of each facet, in their order."""
+    return np.bincount(facet, weight, n_facets).astype(np.float64, copy=False)
 
 
 def _usable_pairs(segment: Segment, W: Array) -> _Pairs | None:
@@ -89,19 +92,23 @@ def _minimisers(slope: Array, curvature: float, low: Array, high: Array) -> Arra
 
 
 def _worst_residuals(
-    segment: Segment, W: Array, q: Array, facets: Indices, multipliers: Array, s: Array, slope: Array
+    segment: Segment, W: Array, q: Array, pairs: Indices, best: Indices, multipliers: Array, s: Array, slope: Array
 ) -> Array:
-    """The vertex of the pair, or, where one multiplier vanishes inside the segment, the point of the other
+    """The vertex of the best pair, or, where one multiplier vanishes inside the segment, the point of the other
     facet at which the context is indifferent: the saddle point's mixture of two vertices.
+
+    Vertices are found once a pair: contexts are many, pairs are few.
     """
-    scale = multipliers.max(axis=1)
-    mixed = (multipliers.min(axis=1) <= 1e-9 * scale) & (s > 1e-12) & (s < 1 - 1e-12)
-    second = np.where(mixed[:, None], segment.v1 - segment.v0, W[facets[:, 1]])
-    second_rhs = np.where(mixed, -slope, q[facets[:, 1]])
-    kept = np.where(mixed & (multipliers[:, 0] < multipliers[:, 1]), facets[:, 1], facets[:, 0])
-    matrices = np.stack([W[kept], second], axis=1)
+    is_used = np.bincount(best, minlength=len(pairs)) > 0
+    vertices = np.zeros((len(pairs), 2))
+    vertices[is_used] = np.linalg.solve(W[pairs[is_used]], q[pairs[is_used]][..., None])[..., 0]
+    found = vertices[best]
+    less, more = np.minimum(*multipliers.T), np.maximum(*multipliers.T)
+    mixed = np.flatnonzero((less <= 1e-9 * more) & (s > 1e-12) & (s < 1 - 1e-12))
+    facets = pairs[best[mixed]]
+    kept = np.where(multipliers[mixed, 0] < multipliers[mixed, 1], facets[:, 1], facets[:, 0])
+    matrices = np.stack([W, np.broadcast_to(segment.v1 - segment.v0, W.shape)], axis=1)
     singular = np.abs(np.linalg.det(matrices)) <= 1e-12 * np.linalg.norm(matrices, axis=2).prod(axis=1)
-    matrices[singular] = W[facets[singular]]
-    rhs = np.stack([q[kept], second_rhs], axis=1)
-    rhs[singular] = q[facets[singular]]
-    return np.linalg.solve(matrices, rhs[..., None])[..., 0]
+    mixed, kept = mixed[~singular[kept]], kept[~singular[kept]]
+    found[mixed] = np.linalg.solve(matrices[kept], np.stack([q[kept], -slope[mixed]], axis=1)[..., None])[..., 0]
+    return found
