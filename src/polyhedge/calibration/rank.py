@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from functools import lru_cache
 from math import ceil
 
 from polyhedge._validation import check_alpha, check_count
@@ -37,8 +38,8 @@ def conformal_rank(n: int, alpha: float) -> int:
     >>> conformal_rank(99, 0.45), ceil((99 + 1) * (1 - 0.45))
     (55, 56)
     """
-    n = check_count(n, "n", minimum=0)
-    return ceil((n + 1) * (1 - exact(alpha)))
+    n, kept = check_count(n, "n", minimum=0), 1 - exact(alpha)
+    return -(-(n + 1) * kept.numerator // kept.denominator)
 
 
 def attained_rank(n: int, alpha: float) -> int:
@@ -65,5 +66,10 @@ def minimum_samples(alpha: float) -> int:
 
 def exact(alpha: float) -> Fraction:
     """The level as the decimal that it prints as."""
+    return _as_printed(float(check_alpha(alpha)))
+
+
+@lru_cache(maxsize=64)  # contests ask thousands of times for the rank at one level
+def _as_printed(alpha: float) -> Fraction:
     # repr of a Python float is the shortest decimal that reads back as the same number, hence what was typed.
-    return Fraction(repr(float(check_alpha(alpha))))
+    return Fraction(repr(alpha))

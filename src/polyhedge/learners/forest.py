@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from sklearn.ensemble import RandomForestRegressor
+from sklearn.tree import DecisionTreeRegressor
 
 from polyhedge._validation import Array, Indices, check_count, numbers_of
 from polyhedge.learners.tree_walk import TreeWalk
@@ -143,7 +144,7 @@ def grow(
     unseen: bool = False,
 ) -> tuple[dict[str, Any], Array]:
     """The nodes of a forest for targets (n, k), and its predictions by trees without the row, where these are asked."""
-    model = RandomForestRegressor(
+    model = _Trees(
         n_trees,
         min_samples_leaf=min_leaf,
         max_depth=max_depth,
@@ -161,6 +162,21 @@ def grow(
     nodes["value"] = nodes["value"] * size
     found = np.asarray(model.oob_prediction_).reshape(targets.shape) * size if unseen else targets
     return nodes, found
+
+
+class _Trees(RandomForestRegressor):
+    """Scikit-learn's forest. Its way to copy trees takes as long as growing them on a few hundred rows: here they are
+    made anew, with the seeds that it draws.
+    """
+
+    def _make_estimator(self, append: bool = True, random_state: Any = None) -> DecisionTreeRegressor:
+        settings = {name: getattr(self, name) for name in self.estimator_params}
+        if random_state is not None:
+            settings["random_state"] = random_state.randint(np.iinfo(np.int32).max)
+        tree = DecisionTreeRegressor(**settings)
+        if append:
+            self.estimators_.append(tree)
+        return tree
 
 
 def _grid(columns: Array, middle: Array) -> Array:

@@ -10,6 +10,7 @@ import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -81,10 +82,15 @@ class Judged:
 
     def bound(self, alpha: float, rows: Indices | slice = slice(None)) -> float:
         """Mean bound as calibration on these rows would set it."""
-        planned, realised = self.planned[rows], self.realised[rows]
-        excess = np.where(np.isfinite(realised - planned), realised - planned, np.inf)
+        excess = self._excess[rows]
         k = attained_rank(len(excess), alpha)
-        return float(np.nanmean(planned) + np.partition(excess, k - 1)[k - 1])
+        return _mean(self.planned[rows]) + float(np.partition(excess, k - 1)[k - 1])
+
+    @cached_property
+    def _excess(self) -> Array:
+        """Realised above planned costs (n,), infinite where one is missing."""
+        excess = self.realised - self.planned
+        return np.where(np.isfinite(excess), excess, np.inf)
 
     @property
     def tie(self) -> float:
@@ -93,11 +99,17 @@ class Judged:
 
     def cost(self, rows: Indices | slice = slice(None)) -> float:
         """Mean cost."""
-        return float(np.nanmean(self.realised[rows]))
+        return _mean(self.realised[rows])
 
     def figure(self, alpha: float, caution: float, rows: Indices | slice = slice(None)) -> float:
         """What is compared: caution x bound + (1 - caution) x mean cost."""
         return caution * self.bound(alpha, rows) + (1 - caution) * self.cost(rows)
+
+
+def _mean(costs: Array) -> float:
+    """The mean of those that are there: mostly all, which takes a fifth of the time of looking for others."""
+    mean = float(costs.mean())
+    return float(np.nanmean(costs)) if np.isnan(mean) else mean
 
 
 class Contest:
@@ -207,13 +219,16 @@ def choose_planned_by(judged: Sequence[Judged], alpha: float, draws: Sequence[In
     return best
 
 
+def _handicap(first: Judged, alpha: float) -> float:
+    """What each step of complexity must save; nothing where the simplest rule has no bound."""
+    step = _HANDICAP / np.sqrt(len(first.realised)) * max(first.bound(alpha) - first.cost(), 0.0)
+    return float(step) if np.isfinite(step) else 0.0
+
+
 def handicapped(entries: Sequence[Judged], alpha: float, caution: float, rows: Indices | slice = slice(None)) -> Array:
     """The figures (k,) of the entries, those of more complex rules with a handicap."""
-    step = _HANDICAP / np.sqrt(len(entries[0].realised)) * max(entries[0].bound(alpha) - entries[0].cost(), 0.0)
-    figures = [
-        e.figure(alpha, caution, rows) + (step * complexity(e.rule) if np.isfinite(step) else 0) for e in entries
-    ]
-    return np.array(figures)
+    step = _handicap(entries[0], alpha)
+    return np.array([e.figure(alpha, caution, rows) + step * complexity(e.rule) for e in entries])
 
 
 def winners(entries: Sequence[Judged], alpha: float, caution: float, draws: Sequence[Indices]) -> Counter[int]:
