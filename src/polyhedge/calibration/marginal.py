@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 from polyhedge._validation import Array, check_alpha, check_count
 from polyhedge.calibration.grouped import grouped_radius
 from polyhedge.calibration.law import coverage_law
-from polyhedge.calibration.radii import Rows, kept_scores
+from polyhedge.calibration.radii import Rows, SameForAll, kept_scores
 from polyhedge.calibration.rank import attained_rank
 
 
@@ -91,7 +91,7 @@ class Marginal:
 
 
 @dataclass(frozen=True)
-class OneRadius:
+class OneRadius(SameForAll):
     """A conformal radius, with the level and the number of rows that it was made for.
 
     `scores` and `groups` of the calibration rows stay in memory, for radii at other levels; files do not keep them.
@@ -113,14 +113,6 @@ class OneRadius:
     def at_level(self, alpha: float) -> OneRadius:
         """The radius for another level, from the same calibration rows."""
         return self.calibrator.calibrate(kept_scores(self.scores), Rows(None, self.n, self.groups), alpha)
-
-    def at(self, rows: Rows) -> Array:
-        """The radius, once for each row (N,)."""
-        return np.full(rows.n, self.radius)
-
-    def notes(self, rows: Rows) -> Mapping[int, str]:
-        """None: every exchangeable row has the same promise."""
-        return {}
 
     def promise(self) -> str:
         """What holds, in words."""

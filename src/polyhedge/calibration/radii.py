@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, Self, runtime_checkable
 
+import numpy as np
+
 from polyhedge._validation import Array
 
 
@@ -114,6 +116,20 @@ class Radii(Protocol):
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> Self:
         """The radii that `state` described; a ValueError where no calibrator can have made them."""
+
+
+class SameForAll:
+    """What radii say that have one radius, with one promise, for every row."""
+
+    radius: float
+
+    def at(self, rows: Rows) -> Array:
+        """The radius, once for each row (N,)."""
+        return np.full(rows.n, self.radius)
+
+    def notes(self, rows: Rows) -> Mapping[int, str]:
+        """None: the promise is the same for all."""
+        return {}
 
 
 @runtime_checkable

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from polyhedge._validation import Array, check_alpha, check_count
-from polyhedge.calibration.radii import Rows, kept_scores
+from polyhedge.calibration.radii import Rows, SameForAll, kept_scores
 from polyhedge.calibration.rank import minimum_samples
 from polyhedge.calibration.weighted_rank import WeightedScores
 
@@ -91,7 +91,7 @@ def _shortest(alpha: float) -> float:
 
 
 @dataclass(frozen=True)
-class RecentRadius:
+class RecentRadius(SameForAll):
     """A radius from rows that count by their age, and as how many equal rows they count."""
 
     radius: float
@@ -110,14 +110,6 @@ class RecentRadius:
     def at_level(self, alpha: float) -> RecentRadius:
         """The radius for another level, from the same calibration rows."""
         return self.calibrator.calibrate(kept_scores(self.scores), Rows(None, self.n), alpha)
-
-    def at(self, rows: Rows) -> Array:
-        """The radius, once for each row (N,)."""
-        return np.full(rows.n, self.radius)
-
-    def notes(self, rows: Rows) -> Mapping[int, str]:
-        """None: how much is lost is not known for any row."""
-        return {}
 
     def promise(self) -> str:
         """What holds, in words."""

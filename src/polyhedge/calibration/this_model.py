@@ -16,7 +16,7 @@ import numpy as np
 from scipy import stats
 
 from polyhedge._validation import Array, check_alpha, check_count
-from polyhedge.calibration.radii import Rows, kept_scores
+from polyhedge.calibration.radii import Rows, SameForAll, kept_scores
 from polyhedge.calibration.rank import conformal_rank, exact, minimum_samples
 
 _NEAR = 1e-9
@@ -138,7 +138,7 @@ def _attained(n: int, alpha: float, delta: float) -> int:
 
 
 @dataclass(frozen=True)
-class ThisModelRadius:
+class ThisModelRadius(SameForAll):
     """A radius, with the level, the number of rows and the share of unlucky models that it was made for."""
 
     radius: float
@@ -156,14 +156,6 @@ class ThisModelRadius:
     def at_level(self, alpha: float) -> ThisModelRadius:
         """The radius for another level, from the same calibration rows."""
         return self.calibrator.calibrate(kept_scores(self.scores), Rows(None, self.n), alpha)
-
-    def at(self, rows: Rows) -> Array:
-        """The radius, once for each row (N,)."""
-        return np.full(rows.n, self.radius)
-
-    def notes(self, rows: Rows) -> Mapping[int, str]:
-        """None: every row has the same promise."""
-        return {}
 
     def promise(self) -> str:
         """What holds, in words."""

@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
@@ -83,12 +82,13 @@ class Judged:
 
     def bound(self, alpha: float, rows: Indices | slice = slice(None)) -> float:
         """Mean bound as calibration on these rows would set it."""
-        planned, excess = self.planned[rows], self._excess[rows]
+        excess = self._excess[rows]
         k = attained_rank(len(excess), alpha)
-        return float(_mean(planned) + np.partition(excess, k - 1)[k - 1])
+        return _mean(self.planned[rows]) + float(np.partition(excess, k - 1)[k - 1])
 
     @cached_property
     def _excess(self) -> Array:
+        """Realised above planned costs (n,), infinite where one is missing."""
         excess = self.realised - self.planned
         return np.where(np.isfinite(excess), excess, np.inf)
 
@@ -99,17 +99,17 @@ class Judged:
 
     def cost(self, rows: Indices | slice = slice(None)) -> float:
         """Mean cost."""
-        return float(_mean(self.realised[rows]))
+        return _mean(self.realised[rows])
 
     def figure(self, alpha: float, caution: float, rows: Indices | slice = slice(None)) -> float:
         """What is compared: caution x bound + (1 - caution) x mean cost."""
         return caution * self.bound(alpha, rows) + (1 - caution) * self.cost(rows)
 
 
-def _mean(costs: Array) -> Any:
-    """The mean of those that are known; mostly all are, which is quicker to sum."""
-    mean = costs.mean()
-    return np.nanmean(costs) if np.isnan(mean) else mean
+def _mean(costs: Array) -> float:
+    """The mean of those that are there: mostly all, which takes a fifth of the time of looking for others."""
+    mean = float(costs.mean())
+    return float(np.nanmean(costs)) if np.isnan(mean) else mean
 
 
 class Contest:
@@ -211,21 +211,24 @@ def resampled(n: int, seed: int) -> list[Indices]:
 
 def choose_planned_by(judged: Sequence[Judged], alpha: float, draws: Sequence[Indices]) -> Judged:
     """The first way to plan the cost, or one that is lower by more than a standard error of the paired difference."""
-    best, bounds = judged[0], np.array([judged[0].bound(alpha, rows) for rows in draws])
+    best = judged[0]
     for other in judged[1:]:
-        its_bounds = np.array([other.bound(alpha, rows) for rows in draws])
-        if best.bound(alpha) - other.bound(alpha) > np.std(bounds - its_bounds) + best.tie:
-            best, bounds = other, its_bounds
+        gains = [best.bound(alpha, rows) - other.bound(alpha, rows) for rows in draws]
+        if best.bound(alpha) - other.bound(alpha) > np.std(gains) + best.tie:
+            best = other
     return best
+
+
+def _handicap(first: Judged, alpha: float) -> float:
+    """What each step of complexity must save; nothing where the simplest rule has no bound."""
+    step = _HANDICAP / np.sqrt(len(first.realised)) * max(first.bound(alpha) - first.cost(), 0.0)
+    return float(step) if np.isfinite(step) else 0.0
 
 
 def handicapped(entries: Sequence[Judged], alpha: float, caution: float, rows: Indices | slice = slice(None)) -> Array:
     """The figures (k,) of the entries, those of more complex rules with a handicap."""
-    step = _HANDICAP / np.sqrt(len(entries[0].realised)) * max(entries[0].bound(alpha) - entries[0].cost(), 0.0)
-    figures = [
-        e.figure(alpha, caution, rows) + (step * complexity(e.rule) if np.isfinite(step) else 0) for e in entries
-    ]
-    return np.array(figures)
+    step = _handicap(entries[0], alpha)
+    return np.array([e.figure(alpha, caution, rows) + step * complexity(e.rule) for e in entries])
 
 
 def winners(entries: Sequence[Judged], alpha: float, caution: float, draws: Sequence[Indices]) -> Counter[int]:

@@ -17,7 +17,6 @@ from polyhedge.problems import DecisionProblem
 from polyhedge.problems.parameters import layout_of
 from polyhedge.problems.pieces import SumOfMaxima
 from polyhedge.problems.quadratic import QuadraticCost, quadratic_cost
-from polyhedge.problems.segment import decision_segment, quadratic_base
 from polyhedge.robust.nominal import best_knowing
 
 
@@ -38,11 +37,8 @@ class PlanProblem:
         """The ends of the decisions and g_0 between them, where they lie on a segment and g_0 is quadratic."""
         if self.problem.parameters or self.joint is None:
             return None
-        ends = decision_segment(self.problem)
-        if ends is None:
-            return None
-        base = quadratic_base(self.problem, *ends)
-        return None if base is None else (*ends, base)
+        ends, base = self.problem.structure.ends, self.problem.structure.base
+        return None if ends is None or base is None else (*ends, base)
 
     @cached_property
     def separable(self) -> Separable | None:

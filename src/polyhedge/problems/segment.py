@@ -82,34 +82,43 @@ def fixed_lines_of(pieces: Pieces, z0: Array, z1: Array, base: Array, nothing: A
 
 def decision_segment(problem: DecisionProblem) -> tuple[Array, Array] | None:
     """The two ends of Z if its equations say that it lies on a line and it is bounded; else None."""
-    program = problem.feasible.program
-    polyhedral = all(cone.kind in ("zero", "nonneg") for cone in program.cones)
-    if problem.uncertain_rows or len(program.integer) or not polyhedral:
+    line = _Line.of(problem)
+    if line is None or line.low is None or line.high is None:
         return None
-    direction = _line_of(problem.feasible)
-    if direction is None:
-        return None
-    least = _Least(problem)
-    low, high = least(direction), least(-direction)
-    if low is None or high is None:
-        return None
-    shortest = _SHORTEST * max(least.unit / 4, float(np.abs(low).max()), float(np.abs(high).max()))
-    return (low, high) if direction @ (high - low) > shortest else None
+    shortest = _SHORTEST * max(line.unit / 4, float(np.abs(line.low).max()), float(np.abs(line.high).max()))
+    return (line.low, line.high) if line.direction @ (line.high - line.low) > shortest else None
 
 
 def decision_ray(problem: DecisionProblem) -> tuple[Array, Array] | None:
     """The end of Z and one step from it, if Z is a line's half that goes on for ever; else None."""
-    program = problem.feasible.program
-    if problem.uncertain_rows or len(program.integer) or not all(c.kind in ("zero", "nonneg") for c in program.cones):
+    line = _Line.of(problem)
+    if line is None:
         return None
-    direction = _line_of(problem.feasible)
-    if direction is None:
-        return None
-    least = _Least(problem)
-    low, high = least(direction), least(-direction)
-    if low is not None and high is None:
-        return low, low + direction
-    return (high, high - direction) if high is not None and low is None else None
+    if line.low is not None and line.high is None:
+        return line.low, line.low + line.direction
+    return (line.high, line.high - line.direction) if line.high is not None and line.low is None else None
+
+
+@dataclass(frozen=True)
+class _Line:
+    """A polyhedral Z on a line: its direction, the end to either side, if there is one, and the unit of decisions."""
+
+    direction: Array
+    low: Array | None
+    high: Array | None
+    unit: float
+
+    @classmethod
+    def of(cls, problem: DecisionProblem) -> _Line | None:
+        program = problem.feasible.program
+        is_polyhedral = all(cone.kind in ("zero", "nonneg") for cone in program.cones)
+        if problem.uncertain_rows or len(program.integer) or not is_polyhedral:
+            return None
+        direction = _line_of(problem.feasible)
+        if direction is None:
+            return None
+        least = _Least(problem)
+        return cls(direction, least(direction), least(-direction), least.unit)
 
 
 def _line_of(feasible: FeasibleProgram) -> Array | None:

@@ -19,6 +19,7 @@ import subprocess
 import sys
 import time
 import traceback
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -275,6 +276,20 @@ def _terms(program: BilinearProgram) -> list[tuple[list[tuple[int, float]], list
     return list(zip(linear, products, strict=True))
 
 
+def _rows(program: BilinearProgram, x: Sequence[Any], total: Callable[[Iterable[Any]], Any]) -> Iterator[Any]:
+    """The rows in a solver's own variables x, summed by its `total`."""
+    bounds = zip(program.row_lower.tolist(), program.row_upper.tolist(), strict=True)
+    for (linear, products), (low, high) in zip(_terms(program), bounds, strict=True):
+        row = total(v * x[i] for i, v in linear) + total(v * x[i] * x[j] for i, j, v in products)
+        if low == high:
+            yield row == low
+            continue
+        if low > -np.inf:
+            yield row >= low
+        if high < np.inf:
+            yield row <= high
+
+
 def _quadratic_terms(program: BilinearProgram) -> list[tuple[int, int, float]]:
     if program.P is None:
         return []
@@ -307,16 +322,8 @@ def _by_scip(program: BilinearProgram, options: dict[str, Any]) -> dict[str, Any
         )
         for i, (low, high) in enumerate(zip(program.lower.tolist(), program.upper.tolist(), strict=True))
     ]
-    bounds = zip(program.row_lower.tolist(), program.row_upper.tolist(), strict=True)
-    for (linear, products), (low, high) in zip(_terms(program), bounds, strict=True):
-        row = total(v * x[i] for i, v in linear) + total(v * x[i] * x[j] for i, j, v in products)
-        if low == high:
-            model.addCons(row == low)
-            continue
-        if low > -np.inf:
-            model.addCons(row >= low)
-        if high < np.inf:
-            model.addCons(row <= high)
+    for row in _rows(program, x, total):
+        model.addCons(row)
     cost = total(v * x[i] for i, v in enumerate(program.c.tolist()) if v) + program.offset
     quadratic = _quadratic_terms(program)
     level = model.addVar(lb=None, ub=None) if quadratic else None
@@ -370,16 +377,8 @@ def _gurobi_answer(gp: Any, program: BilinearProgram, options: dict[str, Any]) -
         kinds = np.full(len(program.c), "C")
         kinds[program.integer] = "I"
         x = model.addMVar(len(program.c), lb=program.lower, ub=program.upper, vtype=kinds).tolist()
-        bounds = zip(program.row_lower.tolist(), program.row_upper.tolist(), strict=True)
-        for (linear, products), (low, high) in zip(_terms(program), bounds, strict=True):
-            row = gp.quicksum(v * x[i] for i, v in linear) + gp.quicksum(v * x[i] * x[j] for i, j, v in products)
-            if low == high:
-                model.addConstr(row == low)
-                continue
-            if low > -np.inf:
-                model.addConstr(row >= low)
-            if high < np.inf:
-                model.addConstr(row <= high)
+        for row in _rows(program, x, gp.quicksum):
+            model.addConstr(row)
         cost = gp.quicksum(v * x[i] for i, v in enumerate(program.c.tolist()) if v) + program.offset
         cost = cost + gp.quicksum(v * x[i] * x[j] for i, j, v in _quadratic_terms(program))
         model.setObjective(cost, gp.GRB.MINIMIZE)

@@ -15,7 +15,6 @@ import scipy.sparse as sp
 
 from polyhedge._validation import Array
 from polyhedge.problems import DecisionProblem, Pieces, SumOfMaxima
-from polyhedge.problems.segment import decision_segment, quadratic_base
 from polyhedge.robust import decide_knowing
 from polyhedge.solvers.program import Cone, Solution
 from polyhedge.solvers.solve import solve
@@ -75,8 +74,7 @@ def decide_on_average(problem: DecisionProblem, residuals: Array, centers: Array
         raise ValueError("The sample-average decision needs a cost made of maxima of functions affine in the outcome.")
     if not joint.groups:
         return decide_knowing(problem, centers + residuals.mean(axis=0))
-    ends = decision_segment(problem)
-    base = None if ends is None else quadratic_base(problem, *ends)
+    ends, base = problem.structure.ends, problem.structure.base
     if ends is not None and base is not None and not base[2] and problem.pieces is not None:
         found = [_average_along(problem.pieces, ends, base, residuals, rows) for rows in _chunks(centers)]
         return np.concatenate([z for z, _ in found]), np.concatenate([cost for _, cost in found])
