@@ -29,7 +29,7 @@ _N_FOLDS, _ROWS_A_FOLD = 5, 10
 _FEW_ROWS = 5
 """Rows at which a problem is tried before plans are made: where none has a solution, the problem is at fault."""
 _MOST_ROWS = 10_000
-"""Development rows that forests of laws are grown on at most, evenly chosen: a second each, and a file of a megabyte."""
+"""Development rows that forests of laws are grown on at most, evenly chosen: a second each, a file of a megabyte."""
 _FEW = 100
 """Calibration rows below which learning rows serve better as such: the radius of fifty varies more than a law does."""
 
