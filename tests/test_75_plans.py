@@ -340,6 +340,20 @@ def test_plan_follows_the_centre_that_a_biased_predictor_misses():
     assert z[1, 1] > 0.9
 
 
+def test_contests_look_at_some_rows_and_laws_for_use_at_all(monkeypatch):
+    # Forests tell more the more rows they see; what is kept of the residuals, and judged, is a limited number.
+    for place in ("plan", "laws"):
+        monkeypatch.setattr(f"polyhedge.plans.{place}.MOST_POINTS", 40)
+    rows = rows_of(120)
+    plan = fit_plan(simplex_linear([0.0, 0.0]), rows, alpha=0.2, caution=0.5, seed=0)
+    assert plan.report.n_judged == 40
+    law = plan.laws["scaled"]
+    whole, few = (fit_law("scaled", part, 0).spread for part in (rows, rows.thinned(40)))
+    assert len(law.points) == 40
+    np.testing.assert_array_equal(law.spread.value, whole.value)
+    assert len(whole.value) > len(few.value)
+
+
 @pytest.mark.slow
 def test_whole_decisions_are_one_rule_and_never_a_mean():
     rows = rows_of(45, 2)

@@ -166,8 +166,8 @@ def test_differences_between_methods_are_paired_over_stretches_of_time():
     ours, theirs = case_row(PLAN, 300.0, 250.0, 50.0), case_row("nominal-guard", 310.0, 240.0, 50.1)
     assert "beyond 2 standard errors" in case_words([ours, theirs])[0]
     lines = case_grid([ours, theirs]).rows
-    assert lines[0][6:] == ("", "", "298.7 / 254.7 / .842")
-    assert lines[1][6:] == ("+10 ± 0.13", "-10 ± 0.13", "303.0 / 254.2 / .855")
+    assert lines[0][7:] == ("", "", "298.7 / 254.7 / .842")
+    assert lines[1][7:] == ("+10 ± 0.13", "-10 ± 0.13", "303.0 / 254.2 / .855")
 
 
 def test_only_cases_that_separate_get_the_rival_that_needs_it():

@@ -13,7 +13,7 @@ from polyhedge._validation import Array, Indices
 from polyhedge.data import Split, take_rows
 from polyhedge.data.splits import IndexArray
 from polyhedge.plans.forward import FEWEST_FORWARD, forward_folds, forward_predictions
-from polyhedge.plans.laws import MOST_POINTS, PlanRows
+from polyhedge.plans.laws import MOST_POINTS, PlanRows, evenly_chosen
 from polyhedge.plans.margin_path import fit_path
 from polyhedge.plans.margins import takes_margins
 from polyhedge.plans.plan import fit_plan
@@ -28,6 +28,8 @@ from polyhedge.robust.one_blas_thread import one_blas_thread
 _N_FOLDS, _ROWS_A_FOLD = 5, 10
 _FEW_ROWS = 5
 """Rows at which a problem is tried before plans are made: where none has a solution, the problem is at fault."""
+_MOST_ROWS = 10_000
+"""Development rows that forests of laws are grown on at most, evenly chosen: a second each, a file of a megabyte."""
 _FEW = 100
 """Calibration rows below which learning rows serve better as such: the radius of fifty varies more than a law does."""
 
@@ -92,7 +94,7 @@ def planned_guard(given: Given, policy: Any, caution: float) -> tuple[Guard | Pa
     judged, grid = _forward(given, develop, rows) if is_forward else rows, Grid.of(rows.centers)
     if given.problem.constraint_names and policy is None:
         with one_blas_thread():
-            path = fit_path(given.problem, rows, given.alpha, caution, given.seed, judged)
+            path = fit_path(given.problem, rows, given.alpha, caution, given.seed, judged.thinned(MOST_POINTS))
         return Path(given.problem, predictor, path, grid), len(rows), calibrate
     plan: Plan
     if policy is None:
@@ -175,6 +177,6 @@ def _forward(given: Given, develop: IndexArray, rows: PlanRows) -> PlanRows:
 
 
 def _plan_rows(given: Given, rows: IndexArray, centers: Array, blocks: Indices, *, in_time: bool = False) -> PlanRows:
-    kept = np.unique(np.linspace(0, len(rows) - 1, min(MOST_POINTS, len(rows))).astype(np.int64))
+    kept = evenly_chosen(len(rows), _MOST_ROWS)
     own = rows[kept]
     return PlanRows(take_rows(given.X, own), centers[kept], given.Y[own], given.values[own], blocks[kept], in_time)

@@ -70,12 +70,27 @@ class PlanRows:
         centers, outcomes, values = (part[rows] for part in (self.centers, self.outcomes, self.values))
         return PlanRows(take_rows(self.X, rows), centers, outcomes, values, self.blocks[rows], self.in_time)
 
+    def thinned(self, most: int) -> PlanRows:
+        """An even choice of at most so many rows, in their order."""
+        return self if len(self) <= most else self.take(evenly_chosen(len(self), most))
+
     def folds(self) -> list[tuple[Indices, Indices]]:
         """Rows that are judged, and those that they are judged by: all other folds, in time the earlier ones."""
         numbers = np.unique(self.blocks)
         if not self.in_time:
             return [(np.flatnonzero(self.blocks == k), np.flatnonzero(self.blocks != k)) for k in numbers]
         return [(np.flatnonzero(self.blocks == k), np.flatnonzero(self.blocks < k)) for k in numbers[1:]]
+
+
+def evenly_chosen(n: int, most: int) -> Indices:
+    """At most so many of n numbers from 0, evenly spaced.
+
+    Examples
+    --------
+    >>> evenly_chosen(7, 4)
+    array([0, 2, 4, 6])
+    """
+    return np.unique(np.linspace(0, n - 1, min(most, n)).astype(np.int64))
 
 
 class PlacedLaw(NamedTuple):
@@ -179,7 +194,7 @@ def n_weights(name: str, n_outcomes: int) -> int:
 def fit_law(name: str, samples: PlanRows, seed: int) -> Law:
     """The law of this name from development rows."""
     residuals, center, spread = samples.outcomes - samples.centers, None, None
-    kept = np.unique(np.linspace(0, len(residuals) - 1, min(MOST_POINTS, len(residuals))).astype(int))
+    kept = evenly_chosen(len(residuals), MOST_POINTS)
     if name not in EVEN_LAWS:
         X, centers, points = take_rows(samples.X, kept), samples.centers[kept], residuals[kept]
         parts = [points] if name == "weighted" else np.split(points, points.shape[1], axis=1)

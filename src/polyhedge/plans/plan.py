@@ -22,7 +22,7 @@ from polyhedge.plans.contest import (
     winners,
 )
 from polyhedge.plans.costs import PlanProblem
-from polyhedge.plans.laws import EVEN_LAWS, LAWS, Law, PlanRows, fit_law, law_from
+from polyhedge.plans.laws import EVEN_LAWS, LAWS, MOST_POINTS, Law, PlanRows, fit_law, law_from
 from polyhedge.plans.levels import PlannedBy, PlannedCost, planned_level
 from polyhedge.plans.report import Entry, PlanReport, report_from
 from polyhedge.plans.risk import Cuts, Risk
@@ -203,10 +203,12 @@ def fit_plan(
     alpha : miscoverage level of the bound that will be calibrated.
     caution : weight of the bound against the mean cost, from 0 to 1.
     seed : of forests and resamplings.
-    judged_on : the same rows with other predictions and folds, for the contest alone; by default `rows`.
+    judged_on : the same rows with other predictions and folds, for the contest alone; by default `rows`. Of more than
+        `MOST_POINTS` it takes an even choice: a contest needs no more, and laws for use are made of all.
     """
     seen, level = PlanProblem(problem), planned_level(alpha)
-    contest = Contest(seen, rows if judged_on is None else judged_on, candidates(seen, alpha), level, seed)
+    judged = (rows if judged_on is None else judged_on).thinned(MOST_POINTS)
+    contest = Contest(seen, judged, candidates(seen, alpha), level, seed)
     draws = resampled(len(contest.judged[0][0].realised), seed)
     entries = [choose_planned_by(one, alpha, draws) for one in contest.judged]
     contest.look_closer(winners(entries, alpha, caution, draws), alpha)

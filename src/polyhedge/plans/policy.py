@@ -15,7 +15,7 @@ from polyhedge._validation import Array, Mask
 from polyhedge.data import take_rows
 from polyhedge.plans.contest import PLANNED_BY, Judged, choose_planned_by, resampled
 from polyhedge.plans.costs import PlanProblem
-from polyhedge.plans.laws import Law, PlanRows, fit_law
+from polyhedge.plans.laws import MOST_POINTS, Law, PlanRows, fit_law
 from polyhedge.plans.levels import PlannedBy, planned_cost, planned_level
 from polyhedge.plans.report import Entry, PlanReport
 from polyhedge.plans.rules import Rule
@@ -85,14 +85,15 @@ def fit_policy(
     """The policy, trained on training rows where it can be, with the law that plans its cost best."""
     decide = _decide(policy, *trained_on)
     seen, level = PlanProblem(problem), planned_level(alpha)
-    z = decisions_of(decide, problem, rows.X, len(rows))
-    _check_kept(z, Limits.of(problem).broken_by(z, rows.values), alpha)
-    realised = seen.evaluate(z, rows.outcomes, rows.values)
-    judged = _judged(seen, rows, z, realised, level, seed)
+    few = rows.thinned(MOST_POINTS)
+    z = decisions_of(decide, problem, few.X, len(few))
+    _check_kept(z, Limits.of(problem).broken_by(z, few.values), alpha)
+    realised = seen.evaluate(z, few.outcomes, few.values)
+    judged = _judged(seen, few, z, realised, level, seed)
     best = choose_planned_by(judged, alpha, resampled(len(judged[0].realised), seed))
     entry = Entry("your own policy", str(best.planned_by), best.bound(alpha), best.cost(), 1.0)
     law = fit_law(best.planned_by.law, rows, seed)
-    return PolicyPlan(problem, decide, law, level, PlanReport((entry,), alpha, 1.0, len(rows)))
+    return PolicyPlan(problem, decide, law, level, PlanReport((entry,), alpha, 1.0, len(few)))
 
 
 def _judged(seen: PlanProblem, rows: PlanRows, z: Array, realised: Array, level: float, seed: int) -> list[Judged]:

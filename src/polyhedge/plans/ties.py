@@ -24,7 +24,7 @@ import scipy.sparse as sp
 
 from polyhedge._validation import Array, Indices, Mask
 from polyhedge.plans.costs import PlanProblem
-from polyhedge.plans.laws import MOST_POINTS
+from polyhedge.plans.laws import MOST_POINTS, evenly_chosen
 from polyhedge.plans.programs import with_cuts
 from polyhedge.plans.risk import Cuts, JointCost, Risk
 from polyhedge.plans.rules import distinct_cuts, first_cuts, lacking_cuts
@@ -72,8 +72,7 @@ class LeastMean:
     @classmethod
     def of(cls, problem: DecisionProblem, residuals: Array) -> LeastMean:
         """From all residuals of the learning rows: an even choice where they are more than a file keeps."""
-        kept = np.unique(np.linspace(0, len(residuals) - 1, min(MOST_POINTS, len(residuals))).astype(int))
-        return cls(problem, residuals[kept])
+        return cls(problem, residuals[evenly_chosen(len(residuals), MOST_POINTS)])
 
     def broken(self, placed: PlacedSet, radii: Array, found: Decisions) -> Decisions:
         """The decisions of sets at these radii, where they tie with the least mean cost; bounds as they were."""

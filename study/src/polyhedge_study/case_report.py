@@ -48,7 +48,7 @@ def case_grid(rows: Sequence[CaseRow]) -> Grid:
         own = [row for row in rows if row.case == name]
         ours = next((row for row in own if row.method == PLAN and row.status == "done"), None)
         for k, row in enumerate(own):
-            figures = ("failed", "", "", "", "", "")
+            figures = ("failed", *("",) * 6)
             if row.status == "done":
                 apart = ("", "")
                 if ours is not None and row is not ours:
@@ -57,6 +57,7 @@ def case_grid(rows: Sequence[CaseRow]) -> Grid:
                     _number(row.bound),
                     _number(row.realised),
                     f"{row.held:.3f}",
+                    _number(row.equal) if np.isfinite(row.equal) else "",
                     str(row.n_decisions),
                     *apart,
                 )
@@ -67,10 +68,23 @@ def case_grid(rows: Sequence[CaseRow]) -> Grid:
     )
     return Grid(
         "Real cases, in time order",
-        ("case", "method", "bound", "cost", "held", "decisions", "bound - ours", "cost - ours", "prototype"),
+        (
+            "case",
+            "method",
+            "bound",
+            "cost",
+            "held",
+            "at 1 - alpha",
+            "decisions",
+            "bound - ours",
+            "cost - ours",
+            "prototype",
+        ),
         tuple(lines),
         "bound: mean of what is promised; cost: mean realised; held: share of test rows that cost no more than their "
-        "bound (drift in time moves it); decisions: distinct ones at the test rows; differences to Polyhedge with "
+        "bound (drift in time moves it); at 1 - alpha: mean bound at the radius that covers exactly the promised share "
+        "of test rows, fair where drift covers more of one method than of another; decisions: distinct ones at the "
+        "test rows; differences to Polyhedge with "
         f"standard errors, paired over {N_STRETCHES} consecutive stretches of test rows. A battery earns where costs "
         "are below zero. The last row of a case bounds every decision at once. prototype: bound / cost / held of an "
         "earlier program with other predictors." + (f" Failed: {failures}." if failures else ""),

@@ -65,6 +65,7 @@ class CaseRow:
     n_decisions : distinct decisions at the test rows: one says that the forecast is not followed.
     stretches : mean bounds and costs of consecutive stretches of the test rows, "bound/cost" each.
     seconds : CPU time.
+    equal : mean bound if the test rows themselves had set the radius, so that exactly the promised share is covered.
     """
 
     case: str
@@ -78,6 +79,7 @@ class CaseRow:
     seconds: float
     detail: str
     stretches: str = ""
+    equal: float = np.nan
 
     @property
     def means(self) -> Array:
@@ -147,6 +149,7 @@ def run_job(job: CaseJob, settings: CaseSettings) -> CaseRow:
         seconds=seconds,
         detail=found.detail,
         stretches=_stretches(found.bound, costs),
+        equal=float(found.equal.mean()),
     )
 
 
