@@ -82,9 +82,9 @@ class Judged:
 
     def bound(self, alpha: float, rows: Indices | slice = slice(None)) -> float:
         """Mean bound as calibration on these rows would set it."""
-        excess = self._excess[rows]
+        planned, excess = self.planned[rows], self._excess[rows]
         k = attained_rank(len(excess), alpha)
-        return _mean(self.planned[rows]) + float(np.partition(excess, k - 1)[k - 1])
+        return _mean(planned) + float(np.partition(excess, k - 1)[k - 1])
 
     @cached_property
     def _excess(self) -> Array:
@@ -211,24 +211,21 @@ def resampled(n: int, seed: int) -> list[Indices]:
 
 def choose_planned_by(judged: Sequence[Judged], alpha: float, draws: Sequence[Indices]) -> Judged:
     """The first way to plan the cost, or one that is lower by more than a standard error of the paired difference."""
-    best = judged[0]
+    best, bounds = judged[0], np.array([judged[0].bound(alpha, rows) for rows in draws])
     for other in judged[1:]:
-        gains = [best.bound(alpha, rows) - other.bound(alpha, rows) for rows in draws]
-        if best.bound(alpha) - other.bound(alpha) > np.std(gains) + best.tie:
-            best = other
+        its_bounds = np.array([other.bound(alpha, rows) for rows in draws])
+        if best.bound(alpha) - other.bound(alpha) > np.std(bounds - its_bounds) + best.tie:
+            best, bounds = other, its_bounds
     return best
-
-
-def _handicap(first: Judged, alpha: float) -> float:
-    """What each step of complexity must save; nothing where the simplest rule has no bound."""
-    step = _HANDICAP / np.sqrt(len(first.realised)) * max(first.bound(alpha) - first.cost(), 0.0)
-    return float(step) if np.isfinite(step) else 0.0
 
 
 def handicapped(entries: Sequence[Judged], alpha: float, caution: float, rows: Indices | slice = slice(None)) -> Array:
     """The figures (k,) of the entries, those of more complex rules with a handicap."""
-    step = _handicap(entries[0], alpha)
-    return np.array([e.figure(alpha, caution, rows) + step * complexity(e.rule) for e in entries])
+    step = _HANDICAP / np.sqrt(len(entries[0].realised)) * max(entries[0].bound(alpha) - entries[0].cost(), 0.0)
+    figures = [
+        e.figure(alpha, caution, rows) + (step * complexity(e.rule) if np.isfinite(step) else 0) for e in entries
+    ]
+    return np.array(figures)
 
 
 def winners(entries: Sequence[Judged], alpha: float, caution: float, draws: Sequence[Indices]) -> Counter[int]:

@@ -172,9 +172,9 @@ class JointCost:
         return np.asarray(_TIE * spread + _ROUNDING * whole)
 
     def _piece(self, v: Array, w: Array, piece: int) -> Array:
-        first, *others = self._columns[piece] or [None]
-        if first is None:
+        if not self._columns[piece]:
             return np.broadcast_to(w[:, [piece]], (len(w), len(self.points)))
+        first, *others = self._columns[piece]
         side = np.multiply.outer(v[:, piece, first], self._by_outcome[first])
         side += w[:, [piece]]
         for j in others:
