@@ -225,6 +225,24 @@ def test_raw_frames_without_names_are_refused_where_columns_are_to_be_understood
             ph.RobustDecider(LINEAR, predictor).fit(frame, Y)
 
 
+def test_columns_of_several_levels_are_known_by_their_text():
+    X, Y = bakery(160, 0)
+    X = X[["weather", "temperature"]]
+    levels = X.set_axis(pd.MultiIndex.from_tuples([("sky", "weather"), ("sky", "temperature")]), axis=1)
+    settings = {"learner": ph.learners.OneSidedBox(), "random_state": 0}
+    deep, flat = (ph.RobustDecider(ph.problems.newsvendor(**COSTS), **settings).fit(frame, Y) for frame in (levels, X))
+    np.testing.assert_array_equal(deep.decide(levels).cost_bound, flat.decide(X).cost_bound)
+
+
+@pytest.mark.needs("dask")
+def test_rows_of_dask_are_refused_by_fit_with_what_to_do():
+    import dask.dataframe as dd
+
+    X, Y = bakery(60, 0)
+    with pytest.raises(TypeError, match=r"Rows must be in memory, got DataFrame\..*compute\(\) for Dask"):
+        ph.RobustDecider(ph.problems.newsvendor(**COSTS)).fit(dd.from_pandas(X, npartitions=2), Y)
+
+
 def test_columns_that_names_do_not_tell_apart_are_refused():
     X, Y = bent(100)
     with pytest.raises(ValueError, match=r"X has more than one column 'a'\. Give every column its own name"):

@@ -145,7 +145,7 @@ def test_a_verbose_fit_writes_a_line_for_each_tenth_of_the_way_and_what_was_chos
     assert len(lines) == 11
     frame = pd.DataFrame(X).add_prefix("x")
     decider(predictor="auto").fit(frame, Y, verbose=True)
-    assert re.search(r"polyhedge.estimator: predictor: \w+ \(share of the variance", capsys.readouterr().err)
+    assert re.search(r"polyhedge.estimator: predictor: smooth-ridge \(", capsys.readouterr().err)
 
 
 def test_rows_that_learning_did_not_need_are_told_as_calibration_rows():

@@ -37,8 +37,7 @@ def as_pandas(data: Any) -> Any:
     if known is None:
         # Parts of pyarrow's tables that narwhals does not take for frames: record batches and arrays in one piece.
         return data.to_pandas() if _root(data) == "pyarrow" and hasattr(data, "to_pandas") else data
-    if hasattr(known, "collect"):
-        refuse_rows_elsewhere(data)
+    refuse_queries(data)
     if backend_of(data) != "polars":
         return known.to_pandas()
     # Its own way to pandas asks for pyarrow.
@@ -48,6 +47,13 @@ def as_pandas(data: Any) -> Any:
 
     columns = {name: _column(known[name]) for name in known.columns}
     return pd.DataFrame(columns, index=pd.RangeIndex(len(known)))
+
+
+def refuse_queries(*tables: Any) -> None:
+    """Raise a TypeError where one of these is a query of rows, such as a polars LazyFrame, and no table of them."""
+    for table in tables:
+        if hasattr(_known(table), "collect"):
+            refuse_rows_elsewhere(table)
 
 
 def refuse_rows_elsewhere(data: Any) -> None:

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 from scipy import sparse
 
 from polyhedge._columns import check_same_rows, column_of, names_of
-from polyhedge._frames import as_pandas, refuse_rows_elsewhere
+from polyhedge._frames import as_pandas, refuse_queries, refuse_rows_elsewhere
 from polyhedge._validation import Array, as_finite, check_alpha, numbers_of
 from polyhedge.calibration import (
     Calibrator,
@@ -134,6 +134,7 @@ def feature_names(problem: DecisionProblem, X: Any, *, precomputed: bool) -> tup
 
 def check_rows(X: Any, Y: Any, groups: Any = None, sample_weight: Any = None, **parts: Any) -> None:
     """Raise where outcomes, groups, weights or masks of parts have another index than X."""
+    refuse_queries(X, Y)
     masks = {name: part for name, part in parts.items() if getattr(part, "dtype", None) == np.bool_}
     check_same_rows({"X": X, "Y": Y, "groups": groups, "sample_weight": sample_weight, **masks})
 

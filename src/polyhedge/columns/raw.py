@@ -77,7 +77,7 @@ def as_table(X: Any, known: Sequence[str] = ()) -> Table:
             f"Raw rows must come as a data frame with names of columns, got {type(X).__name__}. Make one: "
             f"{frame if is_named else named}."
         )
-    frame = X.rename(columns=str)
+    frame = X.set_axis([str(name) for name in X.columns], axis=1)  # of several levels, too
     twice = sorted({name for name in frame.columns if list(frame.columns).count(name) > 1})
     if twice:
         raise ValueError(f"X has more than one column {listed(twice)}. Give every column its own name.")
