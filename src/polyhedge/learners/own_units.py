@@ -2,8 +2,8 @@
 
 Residuals are of mean size 1 there, outcomes and costs count from their middle, costs differ by about 1 over the
 residuals, and decisions go as far as about 1. A search may turn at the last bit of a number, and that is what another
-unit changes: samples are rounded to nine digits of their size, so that a learner sees the same numbers in every unit. In
-units that are powers of two times others it gives the same set to the last bit. See `steady.py` for what searches see.
+unit changes: samples are rounded to nine digits of their size, so that a learner sees the same numbers in every unit.
+In units that are powers of two times others it gives the same set to the last bit. `steady.py` says what searches see.
 """
 
 from __future__ import annotations
