@@ -1,9 +1,9 @@
 """Samples and problem in units of their own, so that no learner's tolerance depends on the user's.
 
-Residuals are of mean size 1 there, outcomes count from their middle where that is far from 0, and so do costs, which
-differ by about 1 over the residuals. A search may turn at the last bit of a number, and that is what another unit
-changes: samples are rounded to nine digits of their size, so that a learner sees the same numbers in every unit. In
-units that are powers of two times others it gives the same set to the last bit.
+Residuals are of mean size 1 there, outcomes and costs count from their middle, costs differ by about 1 over the
+residuals, and decisions go as far as about 1. A search may turn at the last bit of a number, and that is what another
+unit changes: samples are rounded to nine digits of their size, so that a learner sees the same numbers in every unit.
+In units that are powers of two times others it gives the same set to the last bit. `steady.py` says what searches see.
 """
 
 from __future__ import annotations
@@ -128,13 +128,14 @@ def _units_of(residuals: Array, centers: Array, problem: DecisionProblem) -> Uni
 
 
 def _has_closed_forms(problem: DecisionProblem) -> bool:
-    """Whether nothing turns at a last digit: closed forms on a segment, and no search without a list of pieces.
+    """Whether nothing turns at a last digit: a straight segment's closed forms, and no search without a list of pieces.
 
     Numbers then stay as they are unless they are far from 0. So they do where outcomes are known to have a sign, which
     formulas may rest on.
     """
     structure = problem.structure
-    return structure.segment is not None or not structure.has_pieces or structure.has_known_support
+    is_straight = structure.segment is not None and not structure.segment.base[2]
+    return is_straight or not structure.has_pieces or structure.has_known_support
 
 
 def _cost_unit(spread: float, slope: float) -> float:

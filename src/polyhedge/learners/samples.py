@@ -170,9 +170,9 @@ class Samples:
         return self.problem.structure.segment if self.problem.n_outcomes == 2 else None
 
     @property
-    def is_on_plane_segment(self) -> bool:
-        """Whether closed forms for two outcomes and a segment of decisions apply."""
-        return self._plane_segment is not None
+    def is_on_straight_segment(self) -> bool:
+        """Whether closed forms for two outcomes and a segment of decisions apply, on which costs do not bend."""
+        return self._plane_segment is not None and not self._plane_segment.base[2]
 
     tie: ClassVar[float] = 0.0
     """By how much a set must be cheaper than another to be better; see `steady.py`."""

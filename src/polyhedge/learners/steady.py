@@ -44,7 +44,7 @@ class SteadySamples(Samples):
 
 
 def steady(samples: Samples) -> Samples:
-    """What a search sees of samples in their own units; on a segment of two outcomes, closed forms see all there is.
+    """What a search sees of samples in their own units; closed forms on a straight segment see all there is.
 
     Examples
     --------
@@ -54,7 +54,7 @@ def steady(samples: Samples) -> Samples:
     >>> bool((seen.residuals == steady(Samples(rows, rows, seen.problem, 0.5)).residuals).all())
     True
     """
-    if not samples.n or samples.is_on_plane_segment:
+    if not samples.n or samples.is_on_straight_segment:
         return samples
     sizes = np.abs(samples.residuals).mean(axis=0)
     columns = [rounded_to(column, float(size)) for column, size in zip(samples.residuals.T, sizes, strict=True)]
