@@ -172,12 +172,12 @@ class JointCost:
         return np.asarray(_TIE * spread + _ROUNDING * whole)
 
     def _piece(self, v: Array, w: Array, piece: int) -> Array:
-        first, *others = self._columns[piece] or [None]
-        if first is None:
+        columns = self._columns[piece]
+        if not columns:
             return np.broadcast_to(w[:, [piece]], (len(w), len(self.points)))
-        side = np.multiply.outer(v[:, piece, first], self._by_outcome[first])
+        side = np.multiply.outer(v[:, piece, columns[0]], self._by_outcome[columns[0]])
         side += w[:, [piece]]
-        for j in others:
+        for j in columns[1:]:
             side += np.multiply.outer(v[:, piece, j], self._by_outcome[j])
         return np.asarray(side)
 
