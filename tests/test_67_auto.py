@@ -351,6 +351,19 @@ def test_of_many_rows_an_even_choice_is_learned_from_and_the_detail_says_so():
     assert "evenly chosen" not in alone.detail
 
 
+def test_a_spread_is_judged_on_rows_that_the_shape_is_not_learned_from():
+    rng = np.random.default_rng(0)
+    X, centers = rng.normal(size=(1200, 1)), rng.normal(size=(1200, 2))
+    rows = np.linspace(0, 1199, 120).astype(int)
+    is_wide = (X[:, 0] > 0) & ~np.isin(np.arange(1200), rows)  # what the shape is learned from knows nothing of it
+    residuals = np.where(is_wide, 3.0, 0.3)[:, None] * rng.normal(size=(1200, 2))
+    samples = Samples(residuals, centers, ph.problems.simplex_linear([0.0, 0.0]), 0.1)
+    few, spread = learn_with_spread(Auto(samples_an_outcome=60, n_folds=2), samples, X, seed=0)
+    assert spread is not None
+    assert np.median(spread(X[is_wide], centers[is_wide])) > 2 * np.median(spread(X[~is_wide], centers[~is_wide]))
+    assert few.lower_bound == -np.inf  # the shape may be proven for its rows, and the objective is that of all
+
+
 def test_a_choice_of_no_rows_is_refused():
     samples = Samples(np.ones((30, 2)), np.ones((30, 2)), ph.problems.simplex_linear([0.0, 0.0]), 0.1)
     with pytest.raises(ValueError, match="samples_an_outcome"):

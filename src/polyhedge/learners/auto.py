@@ -66,8 +66,8 @@ class Auto:
     samples_an_outcome : int or None
         Samples for each outcome that `RobustDecider` learns from, since a set has more to learn the more outcomes
         there are. Of more rows it takes an even choice in their order, at
-        ``numpy.linspace(0, n - 1, samples_an_outcome * d)`` rounded down. Calibration takes all of its rows. None
-        for all.
+        ``numpy.linspace(0, n - 1, samples_an_outcome * d)`` rounded down. Whether a spread pays is judged on up to
+        eight times as many. Calibration takes all of its rows. None for all.
     spread : bool
         Whether `RobustDecider` may scale the set by a spread that it predicts from the features, where
         cross-fitting on the learning samples says that this lowers the cost; see `Spread`. False for one set

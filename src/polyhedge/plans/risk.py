@@ -28,9 +28,10 @@ from polyhedge.problems.pieces import SumOfMaxima
 # Costs nearer to each other than this share of their spread, or of what they are sums of, are the same: best decisions
 # lie where pieces and samples change places, and rounding must not choose among them.
 _TIE, _ROUNDING = 1e-9, 2.0**-44
-_BLOCK = 2**16
-"""Entries of a matrix of costs that is worked on at a time: half a megabyte, which a near cache holds and which is not
-given back to the system each time."""
+_BLOCK = 2**20
+"""Entries of a matrix of costs that is worked on at a time; fixed: the last bit of products over rows hangs on it."""
+_BLOCK_OF_QUANTILES = 2**16
+"""The same where no bit hangs on it: half a megabyte, which a near cache holds and which stays with the process."""
 
 
 @dataclass(frozen=True)
@@ -172,12 +173,12 @@ class JointCost:
         return np.asarray(_TIE * spread + _ROUNDING * whole)
 
     def _piece(self, v: Array, w: Array, piece: int) -> Array:
-        if not self._columns[piece]:
+        columns = self._columns[piece]
+        if not columns:
             return np.broadcast_to(w[:, [piece]], (len(w), len(self.points)))
-        first, *others = self._columns[piece]
-        side = np.multiply.outer(v[:, piece, first], self._by_outcome[first])
+        side = np.multiply.outer(v[:, piece, columns[0]], self._by_outcome[columns[0]])
         side += w[:, [piece]]
-        for j in others:
+        for j in columns[1:]:
             side += np.multiply.outer(v[:, piece, j], self._by_outcome[j])
         return np.asarray(side)
 
@@ -186,9 +187,9 @@ class JointCost:
         """The points (d, n), outcome by outcome."""
         return np.ascontiguousarray(self.points.T)
 
-    def blocks(self, n_rows: int) -> list[slice]:
+    def blocks(self, n_rows: int, size: int = _BLOCK) -> list[slice]:
         """Rows that are worked on together."""
-        step = max(_BLOCK // len(self.points), 1)
+        step = max(size // len(self.points), 1)
         return [slice(k, k + step) for k in range(0, n_rows, step)]
 
     def quantiles(
@@ -218,7 +219,7 @@ class JointCost:
     def _quantiles(self, z: Array, centers: Array, scales: Array, levels: Sequence[float]) -> tuple[Array, Array]:
         ranks = ranks_of(levels, len(self.points))
         quantiles, mean = np.empty((len(z), len(ranks))), np.empty(len(z))
-        for part in self.blocks(len(z)):
+        for part in self.blocks(len(z), _BLOCK_OF_QUANTILES):
             costs = self.samples(z[part], centers[part], scales[part])
             mean[part] = costs.mean(axis=1)
             if len(ranks) > 1:  # many ranks are found sooner in a sorted row
@@ -232,7 +233,7 @@ class JointCost:
         self, z: Array, centers: Array, scales: Array, levels: Sequence[float], weights: sp.csr_array
     ) -> tuple[Array, Array]:
         quantiles, mean = np.empty((len(z), len(levels))), np.empty(len(z))
-        for part in self.blocks(len(z)):
+        for part in self.blocks(len(z), _BLOCK_OF_QUANTILES):
             costs, own = self.samples(z[part], centers[part], scales[part]), weights[part].toarray()
             quantiles[part], mean[part] = weighted_quantiles(costs, own, levels), (own * costs).sum(axis=1)
         return quantiles, mean
