@@ -228,7 +228,8 @@ def without_contest(problem: ph.DecisionProblem) -> ph.RobustDecider:
     plan = LawPlan(problem, planners, weights, (cost,), (1.0,), report)
     family = Guard(problem, predictor, plan)
     decider.model_ = replace(decider.model_, family=family, record=replace(record, learn_result=None))
-    return decider.recalibrate(X[FEW : 2 * FEW], Y[FEW : 2 * FEW])
+    # Each row is planned for: these are enough for a radius at alpha = 0.3.
+    return decider.recalibrate(X[FEW : FEW + 15], Y[FEW : FEW + 15])
 
 
 def write_sets(folder: Path) -> None:

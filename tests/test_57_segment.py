@@ -12,7 +12,7 @@ from scipy.spatial import ConvexHull
 import polyhedge as ph
 from polyhedge.learners import OneSidedBox
 from polyhedge.problems import DecisionProblem
-from polyhedge.problems.segment import decision_segment
+from polyhedge.problems.segment import decision_ray, decision_segment
 from polyhedge.robust import decide
 from polyhedge.sets import Box
 
@@ -199,3 +199,12 @@ def test_bounds_along_a_segment_do_not_depend_on_the_unit_of_outcomes(unit):
         for size in (1.0, unit)
     )
     assert found.cost_bound / unit == pytest.approx(usual.cost_bound, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("limits", "ray"),
+    [([lambda z: z >= 1], (1, 2)), ([lambda z: z <= 3], (3, 2)), ([lambda z: z >= 1, lambda z: z <= 3], None)],
+)
+def test_half_a_line_is_known_by_its_end_and_a_step_away_from_it(limits, ray):
+    found = decision_ray(_region(*limits, n=1))
+    assert (None if found is None else np.ravel(found).tolist()) == (ray and pytest.approx(ray))

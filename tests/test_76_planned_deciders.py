@@ -388,8 +388,8 @@ def test_cost_without_pieces_is_planned_at_the_centre():
 @pytest.mark.parametrize("kind", ["simplex", pytest.param("two budgets", marks=pytest.mark.slow), "one budget"])
 def test_plans_are_the_same_in_all_units_and_to_the_last_bit_in_powers_of_two(kind: str) -> None:
     rng = np.random.default_rng(0)
-    X = rng.normal(size=(150, 2))
-    Y = 10 + X @ np.array([[2.0, 1.0], [0.0, 1.0]]) + rng.normal(size=(150, 2))
+    X = rng.normal(size=(100, 2))
+    Y = 10 + X @ np.array([[2.0, 1.0], [0.0, 1.0]]) + rng.normal(size=(100, 2))
 
     def planned(outcome: float, cost: float, decision: float, shift: float = 0.0) -> tuple[Any, Any]:
         z = cp.Variable(2, nonneg=True)
