@@ -33,7 +33,7 @@ from polyhedge.columns.raw import read_features
 from polyhedge.columns.schema import Schema
 from polyhedge.data import GroupSplit, Split, TimeSplit, as_indices, partition_rows, split_rows, take_rows
 from polyhedge.data.ordered import dealt, in_order
-from polyhedge.data.splits import IndexArray
+from polyhedge.data.splits import IndexArray, evenly_chosen
 from polyhedge.learners import Learner
 from polyhedge.predictors import Predictor, out_of_fold
 from polyhedge.problems import DecisionProblem, NoSolutionError
@@ -340,7 +340,7 @@ def training_rows_to_learn_from(
             stacklevel=3,
         )
         return none
-    chosen = np.unique(np.linspace(0, len(centers) - 1, min(n_missing, len(centers))).astype(np.int64))
+    chosen = evenly_chosen(len(centers), n_missing)
     return split.train[chosen], centers[chosen]
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from polyhedge._validation import Array, Indices, Mask
 from polyhedge.calibration import OneRadius
+from polyhedge.data.splits import evenly_chosen
 from polyhedge.estimator import RobustDecider
 from polyhedge.robust import Decisions
 from polyhedge.robust.counterpart import Counterpart
@@ -202,7 +203,7 @@ def _binding(
         found = model.decide(X, parameters) if decisions is None else decisions
         decided = np.isfinite(found.worst_outcome).all(axis=1)
         return _tight(polyhedron, radius, placed.residuals(found.worst_outcome)[decided])
-    chosen = np.unique(np.linspace(0, len(centers) - 1, min(len(centers), _MOST_ROWS)).astype(int))
+    chosen = evenly_chosen(len(centers), _MOST_ROWS)
     multipliers = np.vstack(
         [
             _multipliers(Counterpart(model.problem, polyhedron.scaled(float(scale)), radius), centers[rows])

@@ -184,6 +184,17 @@ def n_repeated(rows: IndexArray) -> int:
     return int(np.count_nonzero(np.diff(np.sort(rows)) == 0))
 
 
+def evenly_chosen(n: int, most: int) -> IndexArray:
+    """At most so many of the numbers from 0 to n - 1, evenly spaced.
+
+    Examples
+    --------
+    >>> evenly_chosen(7, 4), evenly_chosen(2, 4)
+    (array([0, 2, 4, 6]), array([0, 1]))
+    """
+    return np.unique(np.linspace(0, n - 1, min(most, n)).astype(np.int64))
+
+
 def take_rows(X: Any, indices: ArrayLike) -> Any:
     """Return some rows of an array, a data frame or a sequence, as the same kind of object.
 

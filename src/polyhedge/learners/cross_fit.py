@@ -18,6 +18,7 @@ import numpy as np
 from polyhedge._progress import tell
 from polyhedge._validation import Indices
 from polyhedge.calibration import conformal_radius, minimum_samples
+from polyhedge.data.splits import evenly_chosen
 from polyhedge.learners.result import Learner
 from polyhedge.learners.samples import Samples
 from polyhedge.robust import decide_knowing
@@ -186,7 +187,7 @@ def _contexts_of(samples: Samples, fold: Indices) -> Indices:
     if samples.has_closed_form:
         return fold
     limit = int(np.clip(6400 // len(samples.problem.structure.pieces), 20, 200))
-    return fold[np.unique(np.linspace(0, len(fold) - 1, min(limit, len(fold))).astype(np.int64))]
+    return fold[evenly_chosen(len(fold), limit)]
 
 
 def half_way(first: UncertaintySet, second: UncertaintySet) -> Polyhedron:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from polyhedge._validation import Array
+from polyhedge.data.splits import evenly_chosen
 from polyhedge.learners.exact.bound import CertifiedBound
 from polyhedge.learners.result import LearnResult
 from polyhedge.learners.samples import Samples
@@ -147,7 +148,7 @@ def _cost_unit(spread: float, slope: float) -> float:
 
 def _costs_around(problem: DecisionProblem, middle: Array, residuals: Array) -> tuple[float, float]:
     """How far costs differ over the residuals at the usual decision, and the cost of that in the middle."""
-    chosen = residuals[np.unique(np.linspace(0, len(residuals) - 1, min(_FEW, len(residuals))).astype(np.int64))]
+    chosen = residuals[evenly_chosen(len(residuals), _FEW)]
     # What an interior-point method leaves open would be part of every number that a learner sees.
     is_bent = not problem.feasible.program.is_linear
     z, value = decide_knowing(problem, middle[None], is_sharp=is_bent)

@@ -23,6 +23,7 @@ from sklearn.model_selection import GroupKFold, KFold
 from polyhedge._validation import Array, Indices
 from polyhedge.calibration import conformal_radius, minimum_samples
 from polyhedge.data import take_rows
+from polyhedge.data.splits import evenly_chosen
 from polyhedge.learners.paper.boxes import judged_contexts
 from polyhedge.learners.result import Learner, LearnResult, as_interrupted
 from polyhedge.learners.samples import Samples
@@ -96,7 +97,7 @@ def _some(each: int | None, samples: Samples) -> tuple[Samples, Indices | None]:
     n, most = samples.n, samples.n if each is None else each * samples.problem.n_outcomes
     if n <= most:
         return samples, None
-    rows = np.linspace(0, n - 1, most).astype(np.int64)
+    rows = evenly_chosen(n, most)
     centers = samples.centers if samples.n_contexts == 1 else samples.centers[rows]
     return Samples(samples.residuals[rows], centers, samples.problem, samples.alpha), rows
 

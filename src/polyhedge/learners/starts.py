@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from polyhedge._validation import Array, Indices, Mask
+from polyhedge.data.splits import evenly_chosen
 from polyhedge.learners.exact.envelope import select_on_segment
 from polyhedge.learners.exact.hull import HullOracle
 from polyhedge.learners.samples import Samples
@@ -61,7 +62,7 @@ def harmful_directions(samples: Samples, n_contexts: int = 50) -> Array:
     """Directions Q_l z + q_l of the cost (and constraints) at robust decisions, as unit rows."""
     problem = samples.problem
     m = samples.n_contexts
-    contexts = np.linspace(0, m - 1, min(m, n_contexts)).astype(int)
+    contexts = evenly_chosen(m, n_contexts)
     z = _decisions(samples, contexts)
     rows = [
         pieces.directions(z).reshape(-1, problem.n_outcomes)

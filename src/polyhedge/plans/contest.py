@@ -17,6 +17,7 @@ import numpy as np
 from polyhedge._progress import tell
 from polyhedge._validation import Array, Indices
 from polyhedge.calibration import attained_rank
+from polyhedge.data.splits import evenly_chosen
 from polyhedge.plans.costs import PlanProblem
 from polyhedge.plans.laws import EVEN_LAWS, LAWS, Law, PlacedLaw, PlanRows, fit_law
 from polyhedge.plans.levels import PlannedBy, levels_to_share, quantiles_at, shared_out
@@ -198,7 +199,7 @@ def _judged(problem: PlanProblem, own: Indices) -> Indices:
     """Those rows of a fold that are judged."""
     most = _JUDGED_IF_COSTLY if problem.is_costly else _JUDGED
     if problem.segment is None and problem.separable is None and len(own) > most:
-        own = own[np.linspace(0, len(own) - 1, most).astype(int)]
+        own = own[evenly_chosen(len(own), most)]
     return own
 
 

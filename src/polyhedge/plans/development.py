@@ -11,9 +11,9 @@ import numpy as np
 
 from polyhedge._validation import Array, Indices
 from polyhedge.data import Split, take_rows
-from polyhedge.data.splits import IndexArray
+from polyhedge.data.splits import IndexArray, evenly_chosen
 from polyhedge.plans.forward import FEWEST_FORWARD, forward_folds, forward_predictions
-from polyhedge.plans.laws import MOST_POINTS, PlanRows, evenly_chosen
+from polyhedge.plans.laws import MOST_POINTS, PlanRows
 from polyhedge.plans.margin_path import fit_path
 from polyhedge.plans.margins import takes_margins
 from polyhedge.plans.plan import fit_plan
@@ -118,7 +118,7 @@ def refreshed_guard(guard: Guard | Path, given: Given) -> Guard | Path:
 
 def _check_solvable(problem: DecisionProblem, rows: PlanRows) -> None:
     """Raise where not even a prediction that comes true has a best decision, in any of a few rows."""
-    few = np.unique(np.linspace(0, len(rows) - 1, _FEW_ROWS).astype(int))
+    few = evenly_chosen(len(rows), _FEW_ROWS)
     costs = decide_knowing(problem, rows.centers[few], rows.values[few] if problem.parameters else None)[1]
     if not np.isfinite(costs).any():
         raise NoSolutionError(

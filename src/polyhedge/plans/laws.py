@@ -25,6 +25,7 @@ import scipy.sparse as sp
 
 from polyhedge._validation import Array, Indices
 from polyhedge.data import take_rows
+from polyhedge.data.splits import evenly_chosen
 from polyhedge.learners.forest import Forest
 from polyhedge.plans.leaf_weights import LeafWeights
 
@@ -80,17 +81,6 @@ class PlanRows:
         if not self.in_time:
             return [(np.flatnonzero(self.blocks == k), np.flatnonzero(self.blocks != k)) for k in numbers]
         return [(np.flatnonzero(self.blocks == k), np.flatnonzero(self.blocks < k)) for k in numbers[1:]]
-
-
-def evenly_chosen(n: int, most: int) -> Indices:
-    """At most so many of n numbers from 0, evenly spaced.
-
-    Examples
-    --------
-    >>> evenly_chosen(7, 4)
-    array([0, 2, 4, 6])
-    """
-    return np.unique(np.linspace(0, n - 1, min(most, n)).astype(np.int64))
 
 
 class PlacedLaw(NamedTuple):

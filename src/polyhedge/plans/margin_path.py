@@ -17,6 +17,7 @@ import numpy as np
 
 from polyhedge._validation import Array, Indices
 from polyhedge.calibration import attained_rank
+from polyhedge.data.splits import evenly_chosen
 from polyhedge.plans.contest import TIE, first_least
 from polyhedge.plans.costs import PlanProblem
 from polyhedge.plans.laws import EVEN_LAWS, PlanRows, fit_law, law_from
@@ -302,7 +303,7 @@ def _planner(seen: PlanProblem, name: str, rows: PlanRows, level: float, seed: i
 
 def _some(own: Indices, most: int) -> Indices:
     """Those rows of a fold that are judged."""
-    return own[np.unique(np.linspace(0, len(own) - 1, min(most, len(own))).astype(int))]
+    return own[evenly_chosen(len(own), most)]
 
 
 def _try(planner: MarginPlanner, own: PlanRows, margins: Sequence[float], level: float) -> list[_Tried]:

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from polyhedge._validation import Array, Indices
 from polyhedge.data import take_rows
+from polyhedge.data.splits import evenly_chosen
 from polyhedge.plans.costs import PlanProblem
 from polyhedge.plans.laws import Law, padded
 from polyhedge.plans.programs import with_cuts
@@ -152,7 +153,7 @@ def limits_of(problem: DecisionProblem) -> list[Any]:
 
 def fit_margins(problem: PlanProblem, law: Law, level: float, X: Any, centers: Array, values: Array) -> MarginPlanner:
     """The planner with the cuts that an even choice of these rows needs, without whole decisions if there are such."""
-    rows = np.unique(np.linspace(0, len(centers) - 1, min(_ROWS, len(centers))).astype(int))
+    rows = evenly_chosen(len(centers), _ROWS)
     bare = MarginPlanner(problem, law, _NO_CUTS, _NO_CUTS, np.zeros(centers.shape[1] + values.shape[1]))
     values = values[rows]
     contexts, scales = bare.contexts(take_rows(X, rows), centers[rows], values)

@@ -18,6 +18,7 @@ import numpy as np
 
 from polyhedge._validation import Array, Indices, Mask
 from polyhedge.data import take_rows
+from polyhedge.data.splits import evenly_chosen
 from polyhedge.plans.corners import Corners
 from polyhedge.plans.costs import PlanProblem
 from polyhedge.plans.laws import Law, PlacedLaw, padded
@@ -148,7 +149,7 @@ def fit_planner(
     enough = _ENOUGH_TO_JUDGE if is_judged and problem.segment is None else _ENOUGH
     if is_judged and problem.segment is not None:
         few, enough = _ROWS_TO_JUDGE_ON_SEGMENT, _ENOUGH_TO_JUDGE_ON_SEGMENT
-    rows = np.unique(np.linspace(0, len(centers) - 1, min(few, len(centers))).astype(int))
+    rows = evenly_chosen(len(centers), few)
     values = values[rows]
     contexts, scales = _contexts(law, take_rows(X, rows), centers[rows], values)
     cuts = first_cuts(problem, cost, rule.risk, contexts, scales)

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from polyhedge._validation import Array, Indices
+from polyhedge.data.splits import evenly_chosen
 from polyhedge.plans.risk import Risk
 from polyhedge.problems import DecisionProblem
 from polyhedge.problems.pieces import SumOfMaxima
@@ -75,7 +76,7 @@ class Separable:
         knots, n = np.sort(kinks), len(kinks)
         if risk.is_mean:
             return knots, low + (high - low) * np.arange(n + 1) / n
-        knots = knots[np.unique(np.linspace(0, n - 1, min(n, _MOST_KNOTS)).astype(int))]
+        knots = knots[evenly_chosen(n, _MOST_KNOTS)]
         beyond = np.ptp(knots) or 1.0
         between = np.concatenate([[knots[0] - beyond], (knots[:-1] + knots[1:]) / 2, [knots[-1] + beyond]])
         t = between[:, None] - kinks

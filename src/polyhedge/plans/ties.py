@@ -23,8 +23,9 @@ import numpy as np
 import scipy.sparse as sp
 
 from polyhedge._validation import Array, Indices, Mask
+from polyhedge.data.splits import evenly_chosen
 from polyhedge.plans.costs import PlanProblem
-from polyhedge.plans.laws import MOST_POINTS, evenly_chosen
+from polyhedge.plans.laws import MOST_POINTS
 from polyhedge.plans.programs import with_cuts
 from polyhedge.plans.risk import Cuts, JointCost, Risk
 from polyhedge.plans.rules import distinct_cuts, first_cuts, lacking_cuts

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 
 from polyhedge._validation import Array, check_alpha
 from polyhedge.calibration import conformal_radius, minimum_samples
+from polyhedge.data.splits import evenly_chosen
 from polyhedge.estimates import estimate
 from polyhedge.estimator import RobustDecider
 from polyhedge.plots.style import BLUE, GREEN, GREY, ORANGE, new_axes, tidy
@@ -90,7 +91,7 @@ def cost_curve(
             f"least {minimum_samples(max(alphas))}. Bring more rows or a larger alpha."
         )
     radii = [conformal_radius(scores, alpha) for alpha in kept]
-    chosen = np.unique(np.linspace(0, len(scores) - 1, min(len(scores), _MOST_ROWS)).astype(int))
+    chosen = evenly_chosen(len(scores), _MOST_ROWS)
     regions, outcomes = regions.take(chosen), outcomes[chosen]
     values = None if values is None else values[chosen]
     bounds, realised = [], []

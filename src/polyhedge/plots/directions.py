@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from polyhedge._validation import Array
+from polyhedge.data.splits import evenly_chosen
 from polyhedge.estimator import RobustDecider
 from polyhedge.problems import DecisionProblem, Pieces
 from polyhedge.problems.parameters import by_row, parameter_rows
@@ -56,7 +57,7 @@ def directions_around(
 
     `values` (N, t) are those of the problem's parameters, flat and row by row, where it has any.
     """
-    chosen = np.unique(np.linspace(0, len(centers) - 1, min(len(centers), _MOST_ROWS)).astype(int))
+    chosen = evenly_chosen(len(centers), _MOST_ROWS)
     scales = None if scales is None else scales[chosen]
     values = parameter_rows(problem.parameters, None, len(chosen)) if values is None else values[chosen]
     given = by_row(problem.parameters, values)

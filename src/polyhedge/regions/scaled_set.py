@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Protocol, Self
 import numpy as np
 
 from polyhedge._validation import Array, Indices
+from polyhedge.data.splits import evenly_chosen
 from polyhedge.learners import Spread
 from polyhedge.predictors import Predictor
 from polyhedge.problems import DecisionProblem
@@ -136,7 +137,7 @@ class PlacedSet:
         """Mean volume; over an even choice of rows where regions differ by more than their scale."""
         if not len(self.problem.support_rows[0]) and len(np.unique(radii)) == 1:
             return mean_volume(self.shape, float(radii[0]), self.scales)
-        chosen = np.unique(np.linspace(0, len(radii) - 1, _VOLUME_REGIONS).astype(int))
+        chosen = evenly_chosen(len(radii), _VOLUME_REGIONS)
         volumes = [self.region(i, float(radii[i])).volume() for i in chosen]
         error = float(np.std(volumes, ddof=1) / np.sqrt(len(volumes))) if len(volumes) > 1 else 0.0
         return Volume(float(np.mean(volumes)), error)

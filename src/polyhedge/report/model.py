@@ -17,7 +17,7 @@ from polyhedge._validation import Array
 from polyhedge._versions import versions
 from polyhedge.calibration.beside import as_values
 from polyhedge.data import take_rows
-from polyhedge.data.splits import IndexArray
+from polyhedge.data.splits import IndexArray, evenly_chosen
 from polyhedge.doubts import Code as DoubtCode
 from polyhedge.doubts import is_about
 from polyhedge.estimator import RobustDecider
@@ -144,7 +144,7 @@ def model_page(
 def _evenly(X: Any) -> IndexArray:
     """All rows, or an even choice where there are very many: the page should not take an hour."""
     n = 0 if X is None else X.shape[0] if hasattr(X, "shape") else len(X)
-    return np.unique(np.linspace(0, n - 1, min(n, _MOST_ROWS)).astype(np.int64))
+    return evenly_chosen(n, _MOST_ROWS)
 
 
 def _values(decider: RobustDecider, X: Any, parameters: Mapping[Any, Any] | None) -> dict[str, Array]:

@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from polyhedge._validation import Array, Indices, check_count
+from polyhedge.data.splits import evenly_chosen
 from polyhedge.learners.result import LearnResult, Needs
 from polyhedge.learners.samples import Samples
 from polyhedge.learners.scales import standard_deviations
@@ -231,7 +232,7 @@ def judged_contexts(samples: Samples, max_contexts: int | None) -> Indices:
     n = samples.n_contexts
     limit = n if max_contexts is None else check_count(max_contexts, "max_contexts", minimum=1)
     limit = limit if samples.problem.structure.has_pieces else min(limit, _FEW_CONTEXTS)
-    return np.unique(np.linspace(0, n - 1, min(limit, n)).astype(np.int64))
+    return evenly_chosen(n, limit)
 
 
 def box(frame: Array, residuals: Array, aspects: Array | None = None) -> Polyhedron:

@@ -20,6 +20,7 @@ import numpy as np
 
 from polyhedge._validation import Array
 from polyhedge.calibration import conformal_radius
+from polyhedge.data.splits import evenly_chosen
 from polyhedge.plans import PlanRows
 from polyhedge.plans.risk import JointCost, Risk
 from polyhedge.plans.rules import Planner
@@ -80,7 +81,7 @@ def _is_hard(task: Task) -> bool:
 
 def _some(rows: PlanRows) -> tuple[Array, Array]:
     """An even choice of development rows, by features and predictions: the list of prices comes from them."""
-    few = rows.take(np.unique(np.linspace(0, len(rows) - 1, _N_PRICED).astype(int)))
+    few = rows.take(evenly_chosen(len(rows), _N_PRICED))
     return few.X, few.centers
 
 
