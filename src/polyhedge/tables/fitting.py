@@ -111,7 +111,7 @@ def fit_table(
     >>> problem = ph.problems.simplex_linear([0.0, 0.0])
     >>> fitted = fit_table(Table(frame, "history.csv"), problem, ["cost_1", "cost_2"], 0.2)
     >>> fitted.sizes, fitted.predictor
-    ({'train': 120, 'learn': 60, 'calibrate': 60, 'held_out': 60}, 'boosting')
+    ({'train': 120, 'learn': 60, 'calibrate': 60, 'held_out': 60}, 'smooth-ridge')
     """
     options = TableOptions() if options is None else options
     check_alpha(alpha)
