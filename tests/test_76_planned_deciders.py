@@ -113,6 +113,13 @@ def with_constant() -> ph.DecisionProblem:
     )
 
 
+def without_pieces_under_uncertain_constraints() -> ph.DecisionProblem:
+    z = cp.Variable(2, nonneg=True)
+    return ph.DecisionProblem(
+        decision=z, cost=lambda z, u: cp.sum_squares(z - u), n_outcomes=2, uncertain_constraints=lambda z, u: [z >= u]
+    )
+
+
 def with_uncertain_constraints() -> ph.DecisionProblem:
     z = cp.Variable(2, nonneg=True)
     return ph.DecisionProblem(
@@ -137,7 +144,9 @@ BOX = ph.learners.OneSidedBox()
         (linear, {"learner": BOX, "guarantee": "cost"}, "cost"),
         (with_parameter, {}, "outcome"),
         (with_parameter, {"guarantee": "cost"}, "cost"),
-        (with_uncertain_constraints, {}, "outcome"),
+        (with_uncertain_constraints, {}, "cost"),
+        (with_uncertain_constraints, {"learner": BOX}, "outcome"),
+        (without_pieces_under_uncertain_constraints, {}, "outcome"),
         (with_uncertain_constraints, {"learner": BOX, "guarantee": "cost"}, "cost"),
         (linear, {"guarantee": "outcome"}, "outcome"),
     ],
@@ -337,20 +346,11 @@ def test_settings_of_a_plan_are_checked(settings, error, match):
         ph.RobustDecider(linear(), **settings).fit(X, Y)
 
 
-def test_uncertain_constraints_are_planned_for_only_where_it_is_asked_for():
-    z = cp.Variable(2, nonneg=True)
-    problem = ph.DecisionProblem(
-        decision=z, cost=lambda z, u: cp.sum(z), n_outcomes=2, uncertain_constraints=lambda z, u: [z >= u]
-    )
+def test_uncertain_constraints_are_planned_for_unless_a_set_is_asked_for():
     X, Y = ph.data.make_synthetic(100, rng=np.random.default_rng(0))
-    made = {
-        guarantee: ph.RobustDecider(problem, guarantee=guarantee, alpha=0.2, random_state=0).fit(X, Y).model_
-        for guarantee in (None, "cost")
-    }
-    assert {guarantee: (model.guarantee, model.family.kind) for guarantee, model in made.items()} == {
-        None: ("outcome", "set"),
-        "cost": ("cost", "path"),
-    }
+    for settings, made in (({}, ("cost", "path")), ({"guarantee": "outcome"}, ("outcome", "set"))):
+        model = ph.RobustDecider(with_uncertain_constraints(), alpha=0.2, random_state=0, **settings).fit(X, Y).model_
+        assert (model.guarantee, model.family.kind) == made
 
 
 def test_coverage_of_a_planned_decision_follows_its_exact_law():

@@ -100,7 +100,7 @@ class RobustDecider(FollowsOutcomes, Refreshes, Decides, Telling, NestedSettings
         "outcome": a set of outcomes is calibrated, and the decision is the best against all of them. The bound of every
         other decision holds as well.
         None means "cost", except where a learner is given, where the problem takes parameters row by row and where it
-        has uncertain constraints: then "outcome".
+        has uncertain constraints beside a cost that is no sum of maxima of affine functions: then "outcome".
     plan : function, estimator with predict, or None
         A policy of your own, X -> decisions (N, ...), which is guarded: implies guarantee="cost". An estimator with
         `fit` is trained on the training rows; a function must depend on each row alone, and what it was made from must

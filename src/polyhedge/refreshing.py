@@ -15,6 +15,7 @@ from polyhedge._validation import check_alpha
 from polyhedge.batches import distributed_radius, is_dask_frame
 from polyhedge.calibration import Calibrator, Radii, minimum_samples
 from polyhedge.calibration.beside import as_values, check_beside
+from polyhedge.choosing import is_auto
 from polyhedge.data import GroupSplit, Split, TimeSplit, as_indices, take_rows
 from polyhedge.data.ordered import clock_for, in_order, in_time
 from polyhedge.data.partition import halve_rows
@@ -89,7 +90,8 @@ class Refreshes:
         rng = generator(decider.random_state)
         seeds = [int(seed) for seed in rng.integers(2**31, size=2)]
         # A predictor that was chosen among several stays the one that was chosen.
-        chosen = decider.predictor if model.schema is None else clone(model.family.predictor.model)
+        was_chosen = model.schema is not None or is_auto(decider.predictor)
+        chosen = clone(model.family.predictor.model) if was_chosen else decider.predictor
 
         def make() -> Predictor:
             names = outcome_names_of(model.problem)

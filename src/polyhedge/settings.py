@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from polyhedge.columns.missing import takes_nan, takes_sparse
 from polyhedge.data import TimeSplit
+from polyhedge.plans.margins import takes_margins
 from polyhedge.problems import DecisionProblem
 from polyhedge.scored import hand_on
 
@@ -24,8 +25,8 @@ def guarantee_in_force(guarantee: str | None, problem: DecisionProblem, learner:
     """What a decider with these settings promises, "cost" or "outcome": the one place that knows the default.
 
     The lowest bound on the decision that is taken is the default, except where a set is asked for by its learner;
-    where rows have parameters of their own, which need not be exchangeable; and where constraints are uncertain, where
-    "cost" asks for more: a path of plans, and a cost of affine pieces.
+    where rows have parameters of their own, which need not be exchangeable; and where constraints are uncertain and the
+    cost is not of the kind that margins can be planned for.
 
     Examples
     --------
@@ -38,8 +39,8 @@ def guarantee_in_force(guarantee: str | None, problem: DecisionProblem, learner:
         return guarantee
     if plan is not None:
         return "cost"
-    asks_for_set = learner is not None or problem.parameters or problem.uncertain_constraints is not None
-    return "outcome" if asks_for_set else "cost"
+    is_beyond_plans = problem.uncertain_constraints is not None and not takes_margins(problem)
+    return "outcome" if learner is not None or problem.parameters or is_beyond_plans else "cost"
 
 
 class NestedSettings(BaseEstimator):

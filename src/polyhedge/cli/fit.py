@@ -100,7 +100,7 @@ def fit(
         str | None,
         typer.Option(
             help="cost: the lowest bound for the decision taken. outcome: a set guards every decision at once. By "
-            "default cost, unless the problem has parameters or uncertain constraints."
+            "default cost, unless the problem has parameters."
         ),
     ] = None,
     caution: Annotated[
