@@ -7,6 +7,9 @@ READY := $(VENV)/.ready
 OUT ?= results
 WORKERS ?= 2
 
+# Compiled modules are kept wherever the caller's environment says otherwise: every process would compile the library again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help run test test-slow test-oldest test-newest test-extras bench bench-compare docs docs-open release-check lint types format licences lock clean
 
