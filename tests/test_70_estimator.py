@@ -385,7 +385,11 @@ def test_missing_values_in_a_data_frame_are_named_like_those_in_arrays(data, pro
         ph.RobustDecider(problem, LinearRegression()).fit(frame, data[1])
 
 
-def test_constraints_nobody_can_meet_are_explained_by_fit():
+@pytest.mark.parametrize(
+    ("guarantee", "said"),
+    [("outcome", "infeasible: no decision satisfies the constraints"), (None, "none meets the constraints")],
+)
+def test_constraints_nobody_can_meet_are_explained_by_fit(guarantee, said):
     z = cp.Variable(1, nonneg=True)
     problem = ph.DecisionProblem(
         decision=z,
@@ -395,5 +399,5 @@ def test_constraints_nobody_can_meet_are_explained_by_fit():
         uncertain_constraints=lambda z, u: [z >= u + 50],
     )
     Y = np.random.default_rng(0).normal(size=(100, 1))
-    with pytest.raises(ValueError, match="infeasible: no decision satisfies the constraints"):
-        ph.RobustDecider(problem, "precomputed", random_state=0).fit(Y, Y)
+    with pytest.raises(ValueError, match=said):
+        ph.RobustDecider(problem, "precomputed", guarantee=guarantee, random_state=0).fit(Y, Y)
