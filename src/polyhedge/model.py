@@ -282,7 +282,17 @@ def calibrated_radii(
     """
     scores = scores_of(family, features, outcomes, values)
     rows = Rows(features, len(scores), groups, beside)
-    return calibrator.calibrate(scores, rows, alpha), digest_rows(features, outcomes)
+    try:
+        return calibrator.calibrate(scores, rows, alpha), digest_rows(features, outcomes)
+    except ValueError as error:
+        if family.kind != "path" or not np.isinf(scores).any():
+            raise
+        raise ValueError(
+            f"In {int(np.isinf(scores).sum())} of {len(scores)} calibration rows no plan keeps bound and uncertain "
+            "constraints together, not even with the largest margin, and more than alpha of them may not be such. Relax "
+            'the constraints, bound the decision more widely or raise alpha; guarantee="outcome" tells which '
+            "constraints cannot be met."
+        ) from error
 
 
 def scores_of(family: RegionFamily, features: Any, outcomes: Array, values: Array | None) -> Array:

@@ -147,6 +147,12 @@ def facets_in_words(
     return tuple(sentences)
 
 
+_NO_OTHER = (
+    "It says nothing of other decisions: for a set of outcomes that serves every decision, fit with "
+    'guarantee="outcome".'
+)
+
+
 def plan_in_words(decider: RobustDecider) -> tuple[str, ...]:
     """How a planned decision comes about and what its bound is made of; an AttributeError where a set was learned.
 
@@ -159,12 +165,23 @@ def plan_in_words(decider: RobustDecider) -> tuple[str, ...]:
     The bound is what the decision is planned to cost plus a margin of ..., the same for all rows.
     """
     plan, radii = decider.plan_, decider.model_.radii
+    if decider.problem_.constraint_names and decider.model_.family.kind == "path":
+        return plan.why(), _path_in_words(radii), _NO_OTHER
     margin = f"a margin of {radii.radius:.4g}, the same for all rows" if isinstance(radii, OneRadius) else "a margin"
     return (
         plan.why(),
         f"The bound is what the decision is planned to cost plus {margin}.",
-        "It says nothing of other decisions: for a set of outcomes that serves every decision, fit with "
-        'guarantee="outcome".',
+        _NO_OTHER,
+    )
+
+
+def _path_in_words(radii: Any) -> str:
+    """How far along its path of plans a decision is taken."""
+    step = f"step {radii.radius:g}" if isinstance(radii, OneRadius) else "a step of its own"
+    return (
+        f"Each row is decided at {step} of a path of plans, counted from 0: from step to step the uncertain constraints "
+        "are kept with a larger margin, and more is added to the planned cost. That step kept bound and constraints "
+        "together in the promised share of the calibration rows."
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from polyhedge import tables
+from polyhedge.doubting import row_hashes, seen_doubt, seen_rows
 
 if TYPE_CHECKING:
     from polyhedge._validation import Array
@@ -101,6 +102,12 @@ def seen_before(kept: FitRecord, table: Table) -> list[Doubt]:
             "Coverage measured or promised with them is not to be trusted. Use rows that the model has not seen.",
         )
     ]
+
+
+def seen_by_model(decider: RobustDecider, X: Any, Y: Any) -> list[Doubt]:
+    """The same by what the model itself keeps of its rows, where it was fitted in Python."""
+    model = decider.model_
+    return seen_doubt(seen_rows(model), row_hashes(model.features(X), model.outcomes(X, Y)))
 
 
 def n_units(decider: RobustDecider, kept: FitRecord) -> int:

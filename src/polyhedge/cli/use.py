@@ -35,6 +35,7 @@ from polyhedge.cli.fresh import (
     groups_in,
     n_units,
     seen_before,
+    seen_by_model,
     sources_in,
     sources_in_words,
     with_rows,
@@ -231,7 +232,7 @@ def evaluate(
     whole = replace(whole, groups=by_group(measures, labels, decider.alpha_) if names else ())
     if decider.model_.radii.kind == "marginal":  # the law that this is held against is that of one radius for all
         warnings += tables.coverage_doubt(thinned or whole.coverage, n_units(decider, kept), decider.alpha_)
-    warnings += seen_before(kept, table)
+    warnings += seen_before(kept, table) or seen_by_model(decider, X, Y)
     if as_json:
         counts = {"n_rows": len(table), "n_used": len(usable)}
         found = {"all": whole, "one_row_a_group": thinned, "by": groups if by else None}

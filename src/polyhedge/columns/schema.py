@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from polyhedge._text import printable
 from polyhedge._validation import Array, Mask
 from polyhedge.columns.dates import DATE_PARTS, are_iso_dates, is_dates, part_values
 from polyhedge.columns.table import Table, text_of, truth_values, values_of
@@ -317,9 +318,9 @@ def _read_levels(raw: Any, column: Column, reasons: Labels, notes: Labels) -> La
         if label is None:
             labels[row] = MISSING
             if not column.may_be_missing:
-                _add(reasons, row, f"{column.name} is missing")
+                _add(reasons, row, f"{printable(column.name)} is missing")
         elif label not in known:
-            _add(notes, row, f"{column.name} = {label!r} was never seen before")
+            _add(notes, row, f"{printable(column.name)} = {label!r} was never seen before")
     return np.asarray(labels, dtype=object)
 
 

@@ -68,8 +68,21 @@ class Separable:
         """For each decision the knots (K,) of zeta, and the slopes (K + 1,) of the risk of its term between them."""
         tables = [self._table(i, points[:, self.outcome[i]], risk) for i in range(len(self.slope))]
         # Slopes that rounding alone tells apart are made equal: terms that are indifferent share what is left.
-        step = _EQUAL * max(float(np.abs(slopes).max()) for _, slopes in tables) or 1.0
-        return [(knots, step * np.round(slopes / step)) for knots, slopes in tables]
+        steps = self._steps(np.array([np.abs(slopes).max() for _, slopes in tables]))
+        return [(knots, step * np.round(slopes / step)) for (knots, slopes), step in zip(tables, steps, strict=True)]
+
+    def _steps(self, largest: Array) -> Array:
+        """The step (p,) to which slopes of each decision are rounded, by the largest of them (p,).
+
+        Decisions of one row have the same step of its price, whatever they are measured in; but no step is so coarse
+        that it would hide a tie of the decision's own slopes.
+        """
+        own, is_coupled = np.where(largest > 0, largest, 1.0), self.row != 0
+        steps = _EQUAL * own
+        if is_coupled.any():
+            a = np.abs(self.row[is_coupled])
+            steps[is_coupled] = np.minimum(_EQUAL * a * (own[is_coupled] / a).max(), _TIE / 8 * own[is_coupled])
+        return steps
 
     def _table(self, i: int, residuals: Array, risk: Risk) -> tuple[Array, Array]:
         kinks, low, high = self.beta[i] * residuals, self.low[i], self.high[i]

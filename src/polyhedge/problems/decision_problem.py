@@ -383,6 +383,8 @@ class DecisionProblem:
 
         `values` (N, t) are those of the parameters, flat and row by row, where the problem has any.
         """
+        if np.shape(z)[1:] != (self.n_decisions,):
+            raise ValueError(f"z must have shape (N, {self.n_decisions}), as Decisions.flat has, got {np.shape(z)}.")
         if values is None:
             values = parameter_rows(self.parameters, None, len(z))
         if self.cost_split is None:

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 
 from polyhedge._text import amount, with_unit
 from polyhedge._validation import Array
+from polyhedge.doubting import row_hashes, seen_doubt, seen_rows
 from polyhedge.estimator import RobustDecider
 from polyhedge.metrics import Evaluation, Proportion, RowMeasures, estimate
 from polyhedge.report.blocks import Block, Text
@@ -36,6 +37,7 @@ class HeldOut:
     has_set : whether outcomes are promised to lie in a set; otherwise costs are promised to be at most their bound.
     parameters : values (n, *shape) of the problem's parameters at these rows, by name.
     beside : labels or weights (n,) that calibration asks for beside X; None where it asks for none.
+    seen : what is to be said where rows trained or shaped the model; empty where they did not.
     """
 
     X: Any
@@ -48,6 +50,7 @@ class HeldOut:
     has_set: bool
     parameters: Mapping[str, Array]
     beside: Any = None
+    seen: str = ""
 
     @property
     def costs(self) -> dict[str, Array]:
@@ -76,7 +79,8 @@ def observe(
     evidence = evaluation.coverage if groups is None else thinned_coverage(rows, groups, np.random.default_rng(0))
     has_set = model.guarantee == "outcome"
     are_grouped, told = groups is not None, rows.complaint
-    return HeldOut(X, outcomes, rows, evaluation, told, evidence, are_grouped, has_set, parameters, beside)
+    seen = "".join(seen_doubt(seen_rows(model), row_hashes(model.features(X), outcomes)))
+    return HeldOut(X, outcomes, rows, evaluation, told, evidence, are_grouped, has_set, parameters, beside, seen)
 
 
 def observed_blocks(held_out: HeldOut) -> list[Block]:
@@ -145,7 +149,7 @@ def _sentence(held_out: HeldOut) -> str:
     found = held_out.evaluation
     if not found.coverage.n:
         n_rows = found.without_bound.n
-        return f"None of {n_rows} rows that the model had not seen has a finite bound, so that nothing was promised."
+        return f"None of {n_rows} rows has a finite bound, so that nothing was promised."
     n, inside, held = found.coverage.n, _share(found.coverage), _share(found.bound_held)
     if held_out.has_groups:
         inside, held = (f"{100 * share.value:.1f} %" for share in (found.coverage, found.bound_held))
@@ -155,8 +159,9 @@ def _sentence(held_out: HeldOut) -> str:
     bound, came, premium = (
         amount(each, found.cost_unit) for each in (found.worst_case_cost, found.realised_cost, found.premium)
     )
+    fresh = "" if held_out.seen else " that the model had not seen"
     return (
-        f"On {n} {rows} that the model had not seen, {within}{held} of the "
+        f"{held_out.seen}{' ' if held_out.seen else ''}On {n} {rows}{fresh}, {within}{held} of the "
         f"rows cost at most their bound.{_constraints_in_words(found)}{groups} "
         f"The bound was {bound} in the mean, the cost that came {came}. "
         f"The bound lies {premium} above the cost if the prediction were true."

@@ -175,7 +175,8 @@ def _short(decider: RobustDecider, held_out: HeldOut | None, n_units: int) -> li
     if _has_set(decider):
         cards += [Card("Observed inside", _percent(found.coverage.value), interval), _held_card(found)]
     else:
-        cards.append(Card("Bound held", _percent(found.promise_held.value), interval))
+        what = "Bound held" if found.constraints_held is None else "Bound and constraints held"
+        cards.append(Card(what, _percent(found.promise_held.value), interval))
     cards += [
         Card("Mean cost bound", amount(_number(found.worst_case_cost.value), unit), "known before the outcome"),
         Card("Mean realised cost", amount(_number(found.realised_cost.value), unit), _against_nominal(held_out)),
