@@ -41,6 +41,12 @@ def bakery(n: int, seed: int) -> tuple[pd.DataFrame, pd.DataFrame]:
     return X, Y
 
 
+@pytest.fixture
+def uncontested(monkeypatch):
+    """For tests that are not of the choice: it takes longer than all the rest of a fit."""
+    monkeypatch.setattr("polyhedge.choosing.choose_predictor", lambda *rows, **settings: ("smooth-ridge", "given"))
+
+
 @pytest.fixture(scope="module")
 def baked():
     X, Y = bakery(320, 0)
@@ -88,6 +94,7 @@ def test_the_choice_is_made_among_four_and_told(baked):
     ]
 
 
+@pytest.mark.usefixtures("uncontested")
 def test_columns_are_understood_from_training_rows_alone():
     X, Y = bakery(60, 2)
     X = X[["weather", "temperature"]].assign(kind=["old"] * 15 + ["new"] * 15 + ["newest"] * 30)
@@ -225,6 +232,7 @@ def test_raw_frames_without_names_are_refused_where_columns_are_to_be_understood
             ph.RobustDecider(LINEAR, predictor).fit(frame, Y)
 
 
+@pytest.mark.usefixtures("uncontested")
 def test_columns_of_several_levels_are_known_by_their_text():
     X, Y = bakery(160, 0)
     X = X[["weather", "temperature"]]
@@ -278,6 +286,7 @@ def test_a_model_of_arrays_is_refused_on_the_command_line_with_the_reason(tmp_pa
     assert "does not say which columns it takes: its model was fitted on arrays" in ran.output
 
 
+@pytest.mark.usefixtures("uncontested")
 def test_density_ratios_see_the_kinds_of_raw_rows(tmp_path):
     def drawn(n: int, share: float, seed: int) -> tuple[pd.DataFrame, pd.DataFrame]:
         rng = np.random.default_rng(seed)
@@ -299,6 +308,7 @@ def test_density_ratios_see_the_kinds_of_raw_rows(tmp_path):
     assert held > 0.84
 
 
+@pytest.mark.usefixtures("uncontested")
 def test_columns_that_are_no_features_are_named_before_anything_is_learned(baked):
     X, Y = bakery(120, 2)
     for name in ("day", "town"):  # a date becomes its parts, and a constant is left out
@@ -314,6 +324,7 @@ def test_columns_that_are_no_features_are_named_before_anything_is_learned(baked
     assert "day (weekday)" in clone(baked[0]).set_params(calibration=months, alpha=0.3).fit(X, Y).promise_
 
 
+@pytest.mark.usefixtures("uncontested")
 def test_lengths_of_time_are_numbers_and_periods_are_dates():
     X, Y = bakery(120, 3)
     age = pd.to_timedelta(np.arange(120.0), unit="h")
