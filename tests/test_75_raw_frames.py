@@ -44,7 +44,7 @@ def bakery(n: int, seed: int) -> tuple[pd.DataFrame, pd.DataFrame]:
 @pytest.fixture
 def uncontested(monkeypatch):
     """For tests that are not of the choice: it takes longer than all the rest of a fit."""
-    monkeypatch.setattr("polyhedge.choosing.choose_predictor", lambda *rows, **settings: ("smooth-ridge", "given"))
+    monkeypatch.setattr("polyhedge.choosing.choose_predictor", lambda *rows, **settings: ("ridge", "given"))
 
 
 @pytest.fixture(scope="module")
@@ -295,12 +295,13 @@ def test_density_ratios_see_the_kinds_of_raw_rows(tmp_path):
         Y = 50 + rng.normal(size=(n, 2)) * np.where(kind == "wild", 6.0, 1.0)[:, None]
         return pd.DataFrame({"kind": kind, "day": day}), pd.DataFrame(Y, columns=["rolls", "bread"])
 
-    (X, Y), (target, came) = drawn(600, 0.2, 0), drawn(400, 0.9, 1)
+    (X, Y), (target, came) = drawn(600, 0.2, 0), drawn(160, 0.9, 1)
     weighted = ph.calibration.Weighted(density_ratio="logistic", target=target)
     decider = ph.RobustDecider(ph.problems.newsvendor(**COSTS), learner=ph.learners.OneSidedBox(), random_state=0)
     decider.set_params(calibration=weighted).fit(X, Y).save(tmp_path / "m.polyhedge")
     twin = ph.load(tmp_path / "m.polyhedge")
-    assert twin.decide(target).radii.tolist() == decider.decide(target).radii.tolist()
+    some = target.head(40)
+    assert twin.decide(some).radii.tolist() == decider.decide(some).radii.tolist()
     held = decider.evaluate(target, came).coverage
     # One radius for all covers few wild rows, because most of the past was calm.
     marginal = decider.set_params(calibration=None).recalibrate(*drawn(300, 0.2, 2)).evaluate(target, came).coverage
