@@ -44,7 +44,7 @@ problem = ph.DecisionProblem(
 # `fit` deals the buildings into three parts: the first two make a plan, the third calibrates its bound.
 
 own = {"alpha": 0.1, "random_state": 0}
-forest = RandomForestRegressor(n_estimators=50, random_state=0)
+forest = RandomForestRegressor(n_estimators=25, random_state=0)
 decider = ph.RobustDecider(problem, forest, **own)
 decider.fit(X, Y, groups=tables.history[group])
 decisions = decider.decide(X_test)
@@ -66,7 +66,7 @@ class WhatTheForestSays(RandomForestRegressor):
         return loads * np.minimum(1.0, budget / loads.sum(axis=1, keepdims=True))
 
 
-rule = WhatTheForestSays(n_estimators=50, random_state=0)
+rule = WhatTheForestSays(n_estimators=25, random_state=0)
 ways = {
     "planned (default)": decider,
     "trust the forecast": ph.RobustDecider(problem, forest, plan=rule, **own).fit(X, Y, groups=tables.history[group]),

@@ -35,7 +35,7 @@ from polyhedge_study.study_tables import write_tables
 
 Report = Callable[[int], None]
 PROBLEM = 'kind = "simplex_linear"\nc = [0.0, 0.0]\noutcomes = ["u", "v"]\n'
-STUDY = study_jobs(["energy"], ["l-inf", "polyhedron"], seeds=4)
+STUDY = study_jobs(["energy"], ["l-inf", "polyhedron"], seeds=2)
 
 
 def prepare(folder: Path, report: Report) -> None:
@@ -50,7 +50,7 @@ def prepare(folder: Path, report: Report) -> None:
     decider.save(folder / "base.polyhedge")
     (folder / "parts").mkdir()
     for name in ("new.parquet", "parts/a.parquet", "parts/b.parquet"):
-        pd.DataFrame(rng.normal(size=(1500, X.shape[1]))).add_prefix("x").to_parquet(folder / name)
+        pd.DataFrame(rng.normal(size=(500, X.shape[1]))).add_prefix("x").to_parquet(folder / name)
 
 
 def save(folder: Path, report: Report) -> None:
@@ -82,7 +82,7 @@ def decide(folder: Path, report: Report) -> None:
         for source, target in (("new.parquet", "all.parquet"), ("parts", f"all-{number % 3}")):
             into = folder / "decided" / target
             if not into.is_dir():
-                ph.batches.decide_parquet(decider, folder / source, into, block_rows=300)
+                ph.batches.decide_parquet(decider, folder / source, into, block_rows=100)
         report(number)
 
 

@@ -134,8 +134,8 @@ def test_squares_over_a_ball_and_beside_uncertain_constraints_hold_in_any_unit(u
 
 def fitted(unit: float, guarantee: str, shift: float = 0.0) -> list[list[float]]:
     rng = np.random.default_rng(0)
-    X = rng.normal(size=(100, 2))
-    Y = unit * (X + rng.normal(size=(100, D)) * [0.5, 1.0] + shift)
+    X = rng.normal(size=(60, 2))
+    Y = unit * (X + rng.normal(size=(60, D)) * [0.5, 1.0] + shift)
     z = cp.Variable(D)
     rows = [z >= unit * (shift - 3), z <= unit * (shift + 3), cp.sum(z) <= unit * (2 * shift + 1)]
     decider = ph.RobustDecider(square_problem(z, rows), alpha=0.2, guarantee=guarantee, random_state=0)

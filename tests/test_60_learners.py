@@ -156,7 +156,7 @@ def user_problems():
     ("name", "problem"), list(user_problems()), ids=lambda value: value if isinstance(value, str) else ""
 )
 def test_the_default_learner_works_on_every_kind_of_problem(name, problem):
-    residuals, centers = learning_data(n=10)
+    residuals, centers = learning_data(n=6)
     result = Descent(n_steps=2).learn(Samples(residuals, centers, problem, 0.2), random_state=0)
     assert np.isfinite(result.objective)
     assert result.set.is_bounded

@@ -194,7 +194,7 @@ def test_grid_whose_constraints_no_decision_meets_says_so():
         n_outcomes=2,
         uncertain_constraints=lambda z, u: [u @ z <= 0.1],
     )
-    objective = Samples(*learning_data(), problem, 0.1)
+    objective = Samples(*learning_data(n=20), problem, 0.1)
     with pytest.raises(
         ValueError, match=r"no finite worst-case cost on the whole learning split.*uncertain_constraints"
     ):

@@ -75,16 +75,16 @@ def test_more_calibration_rows_change_the_bound_and_not_the_decision(fitted):
 
 
 def test_calibration_rows_choose_nothing():
-    X, Y = ph.data.make_synthetic(200, rng=np.random.default_rng(1))
-    parts = {"train": np.arange(100), "learn": np.arange(100, 150), "calibrate": np.arange(150, 200)}
+    X, Y = ph.data.make_synthetic(120, rng=np.random.default_rng(1))
+    parts = {"train": np.arange(60), "learn": np.arange(60, 90), "calibrate": np.arange(90, 120)}
     other = Y.copy()
-    other[150:] = 5 * Y[150:] + 3  # few calibration rows: learning rows calibrate too, and choose nothing either
-    other[100:150] -= 2
+    other[90:] = 5 * Y[90:] + 3  # few calibration rows: learning rows calibrate too, and choose nothing either
+    other[60:90] -= 2
     one, two = (
         ph.RobustDecider(linear(), LinearRegression(), guarantee="cost", random_state=0).fit(X, its, **parts)
         for its in (Y, other)
     )
-    assert one.n_calibrate_ == two.n_calibrate_ == 100
+    assert one.n_calibrate_ == two.n_calibrate_ == 60
     assert (one.decide(X[:9]).flat == two.decide(X[:9]).flat).all()
     assert one.plan_ == two.plan_
     assert one.radius_ != two.radius_
@@ -388,8 +388,8 @@ def test_cost_without_pieces_is_planned_at_the_centre():
 @pytest.mark.parametrize("kind", ["simplex", pytest.param("two budgets", marks=pytest.mark.slow), "one budget"])
 def test_plans_are_the_same_in_all_units_and_to_the_last_bit_in_powers_of_two(kind: str) -> None:
     rng = np.random.default_rng(0)
-    X = rng.normal(size=(100, 2))
-    Y = 10 + X @ np.array([[2.0, 1.0], [0.0, 1.0]]) + rng.normal(size=(100, 2))
+    X = rng.normal(size=(70, 2))
+    Y = 10 + X @ np.array([[2.0, 1.0], [0.0, 1.0]]) + rng.normal(size=(70, 2))
 
     def planned(outcome: float, cost: float, decision: float, shift: float = 0.0) -> tuple[Any, Any]:
         z = cp.Variable(2, nonneg=True)
@@ -409,10 +409,9 @@ def test_plans_are_the_same_in_all_units_and_to_the_last_bit_in_powers_of_two(ki
         return found.z / decision, found.cost_bound / cost
 
     z, bound = planned(1.0, 1.0, 1.0)
-    for units in ((2.0**-19, 2.0**23, 2.0**12), (2.0**20, 2.0**-10, 1.0)):
-        other, its_bound = planned(*units)
-        assert other.tolist() == z.tolist()
-        assert its_bound.tolist() == bound.tolist()
+    other, its_bound = planned(2.0**-19, 2.0**23, 2.0**12)
+    assert other.tolist() == z.tolist()
+    assert its_bound.tolist() == bound.tolist()
     # In other units every number is rounded in another way, and no choice may hang on that.
     shift = 1e6 if kind == "simplex" else 0.0
     other, its_bound = planned(1e5, 1e-3, 7.0, shift)

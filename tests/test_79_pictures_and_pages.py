@@ -129,10 +129,10 @@ def test_help_asks_for_no_value_of_a_flag(command):
 
 def test_outcomes_of_a_page_are_known_by_name_and_must_be_of_its_rows(plant):
     decider, X, Y = plant
-    page = model_report(decider, X[:40], Y[:40])
-    assert model_report(decider, X[:40], Y[:40][["cooling", "heating"]]) == page
+    page = model_report(decider, X[:20], Y[:20])
+    assert model_report(decider, X[:20], Y[:20][["cooling", "heating"]]) == page
     with pytest.raises(ValueError, match="X and Y must hold the same rows in the same order"):
-        model_report(decider, X[:40], Y[40:80])
+        model_report(decider, X[:20], Y[20:40])
 
 
 @pytest.mark.needs("polars")

@@ -49,7 +49,7 @@ def test_coverage_given_the_calibration_split_follows_its_beta_law(kind, m):
 def test_whole_fits_on_fresh_data_keep_the_promise_and_follow_the_beta_law():
     problem = ph.problems.simplex_linear([-0.08, 0.0])
     rng = np.random.default_rng(11)
-    X_test, Y_test = ph.data.make_synthetic(4_000, rng=rng)
+    X_test, Y_test = ph.data.make_synthetic(2_000, rng=rng)
     coverages = []
     for seed in range(REPETITIONS):
         X, Y = ph.data.make_synthetic(120, rng=rng)

@@ -106,10 +106,10 @@ def test_rows_of_new_groups_of_near_copies_are_covered_as_promised_on_average(co
 
 def test_calibration_rows_of_their_own_choose_nothing():
     # A hundred calibration rows: learning rows make the plan, and only these set the radius.
-    X, Y = rows(220, np.random.default_rng(8))
-    parts = {"train": np.arange(80), "learn": np.arange(80, 120), "calibrate": np.arange(120, 220)}
+    X, Y = rows(160, np.random.default_rng(8))
+    parts = {"train": np.arange(40), "learn": np.arange(40, 60), "calibrate": np.arange(60, 160)}
     other = Y.copy()
-    other[120:] = 5 * Y[120:] + 3
+    other[60:] = 5 * Y[60:] + 3
     one, two = (
         ph.RobustDecider(simplex(), LinearRegression(), alpha=0.2, random_state=0).fit(X, its, **parts)
         for its in (Y, other)
@@ -129,7 +129,7 @@ def test_calibration_rows_of_their_own_choose_nothing():
 @pytest.fixture(scope="module")
 def three_shares():
     """Decisions beyond a segment: every row has a program, or a walk over its corners."""
-    X, Y = ph.data.make_synthetic(120, rng=np.random.default_rng(9), n_outcomes=3)
+    X, Y = ph.data.make_synthetic(70, rng=np.random.default_rng(9), n_outcomes=3)
     names = [f"x{j}" for j in range(X.shape[1])]
     frame = pd.DataFrame(X, columns=names)
     problem = ph.problems.simplex_linear([-0.08, 0.0, 0.0])
@@ -154,7 +154,7 @@ def test_plans_decide_parquet_files_and_dask_frames_as_frames_in_memory(three_sh
     decider, frame = three_shares
     expected = decider.decide(frame)
     frame.to_parquet(tmp_path / "rows.parquet")
-    ph.batches.decide_parquet(decider, tmp_path / "rows.parquet", tmp_path / "found.parquet", block_rows=50)
+    ph.batches.decide_parquet(decider, tmp_path / "rows.parquet", tmp_path / "found.parquet", block_rows=30)
     from_file = pd.read_parquet(tmp_path / "found.parquet")
     from_dask = decider.decide(dd.from_pandas(frame, npartitions=3)).compute(scheduler="synchronous")
     for found in (from_file, from_dask):

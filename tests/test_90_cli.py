@@ -244,7 +244,7 @@ def test_installed_command_answers_in_a_real_process() -> None:
     command = [sys.executable, "-c", "from polyhedge.cli import main; main()"]
     done = subprocess.run([*command, "--version"], capture_output=True, text=True)
     assert (done.returncode, done.stdout.strip()) == (0, f"polyhedge {polyhedge.__version__}")
-    done = subprocess.run([*command, "--debug", "demo", "--alpha", "0"], capture_output=True, text=True)
+    done = subprocess.run([*command, "--debug", "inspect", "nowhere.polyhedge"], capture_output=True, text=True)
     assert "Traceback" in done.stderr
 
 

@@ -70,6 +70,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
+@pytest.fixture
+def boxed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests that are not of the set: learning it takes longer than all the rest of a fit."""
+    monkeypatch.setattr("polyhedge.tables.fitting.Certified", lambda *_, **__: ph.learners.Descent(n_steps=1))
+
+
 def fit(folder: Path, data: Path, *more: object, out: str = "model.polyhedge") -> Result:
     fixed = ["--predictor", "linear"] if "--predictor" not in more else []
     problem = [] if "--problem" in more else ["--problem", folder / "problem.toml"]
@@ -160,12 +166,13 @@ def test_outcomes_are_matched_to_the_problem_by_name(folder: Path) -> None:
     assert ph.load(folder / "swapped.polyhedge").radius_ == ph.load(folder / "model.polyhedge").radius_
 
 
+@pytest.mark.usefixtures("boxed")
 def test_groups_never_straddle_parts_and_count_once() -> None:
     frame = history(60).loc[np.repeat(np.arange(60), 4)].reset_index(drop=True)
     frame["house"] = np.repeat(np.arange(60), 4)
     frame["a"] += np.tile([0.0, 1e-3, 2e-3, 3e-3], 60)
     problem = ph.problems.simplex_linear([0.0, 0.0])
-    options = TableOptions(group=("house",), predictor="linear")
+    options = TableOptions(group=("house",), predictor="linear", guarantee="outcome")
     fitted = fit_table(Table(frame, "history.csv"), problem, OUTCOMES, 0.1, options)
     house = frame["house"].to_numpy()
     parts = [fitted.split.train, fitted.split.learn, fitted.split.calibrate, fitted.held_out]
@@ -216,6 +223,7 @@ def test_pipeline_that_fills_gaps_may_be_given_gaps() -> None:
         ph.RobustDecider(problem, predictor=LinearRegression()).fit(frame[["a"]], frame[OUTCOMES])
 
 
+@pytest.mark.usefixtures("boxed")
 def test_rows_in_time_are_split_in_time_and_drift_is_told() -> None:
     frame = history(400)
     frame["day"] = pd.date_range("2024-01-01", periods=400).strftime("%Y-%m-%d")
@@ -231,12 +239,12 @@ def test_rows_in_time_are_split_in_time_and_drift_is_told() -> None:
     assert isinstance(fitted.decider.split, TimeSplit)
     assert all((np.sort(day[part]) == day[part]).all() for part in parts[:3])
     assert any(warning.startswith("Drift: the residuals of left differ") for warning in fitted.warnings)
-    in_order = fit_table(
-        Table(frame.drop(columns="day"), "h.csv"), problem, OUTCOMES, 0.2, TableOptions(predictor="linear")
-    )
+    options = TableOptions(predictor="linear", guarantee="outcome")
+    in_order = fit_table(Table(frame.drop(columns="day"), "h.csv"), problem, OUTCOMES, 0.2, options)
     assert any("give --time-column" in warning for warning in in_order.warnings)
 
 
+@pytest.mark.usefixtures("boxed")
 def test_gap_and_starts_of_a_fit_are_those_of_a_time_split(folder: Path) -> None:
     frame = history(400).assign(day=pd.date_range("2024-01-01", periods=400).strftime("%Y-%m-%d"))
     frame = frame.sample(frac=1.0, random_state=0).reset_index(drop=True)
@@ -292,12 +300,13 @@ def test_gap_and_starts_that_make_no_sense_are_refused(folder: Path, more: tuple
     assert re.search(said, " ".join(done.output.split()))
 
 
+@pytest.mark.usefixtures("boxed")
 def test_useless_predictor_and_ties_are_told() -> None:
     frame = history(300)
     coins = np.random.default_rng(0).integers(0, 2, (300, 2))
     frame["left"], frame["right"] = coins[:, 0], coins[:, 1]
     problem = ph.problems.simplex_linear([0.0, 0.0])
-    options = TableOptions(predictor="linear", features=("town",))
+    options = TableOptions(predictor="linear", features=("town",), guarantee="outcome")
     fitted = fit_table(Table(frame, "history.csv"), problem, OUTCOMES, 0.1, options)
     told = " ".join(fitted.warnings)
     assert "no better than the mean for left" in told
@@ -307,6 +316,7 @@ def test_useless_predictor_and_ties_are_told() -> None:
 # --- what a table may look like ---------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("boxed")
 def test_missing_values_in_history_are_filled_and_missing_outcomes_left_out(folder: Path) -> None:
     frame = history(80)
     frame.loc[::7, "a"] = np.nan
@@ -322,6 +332,7 @@ def test_missing_values_in_history_are_filled_and_missing_outcomes_left_out(fold
     assert pd.read_csv(folder / "gaps_out.csv")["status"].tolist() == ["optimal"] * 8
 
 
+@pytest.mark.usefixtures("boxed")
 def test_dates_in_a_file_are_used_by_their_weekday_where_they_are_named(folder: Path) -> None:
     table = history(300)
     day = pd.Series(pd.date_range("2024-01-01", periods=300))
@@ -337,6 +348,7 @@ def test_dates_in_a_file_are_used_by_their_weekday_where_they_are_named(folder: 
     assert weekend > monday + 3.0
 
 
+@pytest.mark.usefixtures("boxed")
 def test_constant_column_is_left_out_with_a_note(folder: Path) -> None:
     history(80).assign(country="CH", level=3).to_csv(folder / "constant.csv", index=False)
     done = fit(folder, folder / "constant.csv", out="constant.polyhedge")
@@ -346,6 +358,7 @@ def test_constant_column_is_left_out_with_a_note(folder: Path) -> None:
     assert "2 features" in done.stdout
 
 
+@pytest.mark.usefixtures("boxed")
 def test_copied_rows_stay_together_count_once_and_are_told(folder: Path) -> None:
     frame = history(90)
     pd.concat([frame, frame.head(30)]).to_csv(folder / "copies.csv", index=False)
@@ -355,9 +368,8 @@ def test_copied_rows_stay_together_count_once_and_are_told(folder: Path) -> None
     assert any("30 rows are equal to an earlier one" in warning for warning in told["warnings"])
     assert told["n_groups"] < told["split"]["calibrate"]
     table = read_table(folder / "copies.csv")
-    fitted = fit_table(
-        table, ph.problems.from_toml(folder / "problem.toml"), OUTCOMES, 0.1, TableOptions(predictor="linear")
-    )
+    options = TableOptions(predictor="linear", guarantee="outcome")
+    fitted = fit_table(table, ph.problems.from_toml(folder / "problem.toml"), OUTCOMES, 0.1, options)
     number = np.concatenate([np.arange(90), np.arange(30)])
     parts = [fitted.split.train, fitted.split.learn, fitted.split.calibrate, fitted.held_out]
     assert sum(len(set(number[part])) for part in parts) == 90
@@ -365,6 +377,7 @@ def test_copied_rows_stay_together_count_once_and_are_told(folder: Path) -> None
     assert apart["n_groups"] is None
 
 
+@pytest.mark.usefixtures("boxed")
 def test_text_in_a_number_column_is_an_error_that_names_the_rows(folder: Path) -> None:
     frame = history().astype({"left": object, "a": object})
     frame.loc[4, "left"] = "about 3"
@@ -381,6 +394,7 @@ def test_text_in_a_number_column_is_an_error_that_names_the_rows(folder: Path) -
 
 @pytest.mark.needs("pyarrow")
 @pytest.mark.parametrize(("separator", "decimal", "encoding"), [(";", ",", "cp1252"), ("\t", ".", "utf-16")])
+@pytest.mark.usefixtures("boxed")
 def test_other_separators_decimals_and_encodings_give_the_same_model(
     folder: Path, separator: str, decimal: str, encoding: str
 ) -> None:
@@ -492,7 +506,8 @@ def test_a_difference_that_is_the_same_in_every_row_has_no_error() -> None:
     costs = np.random.default_rng(0).uniform(50.0, 90.0, 9)
     assert str(estimate((costs + 0.1) - costs - 0.1, among=costs)) == "0"
     rows = {"coverage": proportion(np.ones(9, dtype=bool)), "over_nominal": estimate(np.full(9, 0.1) + 8.81)}
-    told = ph.RobustDecider(ph.problems.simplex_linear([0.0, 0.0]), "precomputed", random_state=0)
+    learner = ph.learners.OneSidedBox()
+    told = ph.RobustDecider(ph.problems.simplex_linear([0.0, 0.0]), "precomputed", learner=learner, random_state=0)
     evaluation = told.fit(*np.random.default_rng(0).normal(size=(2, 100, 2))).evaluate(np.eye(2), np.eye(2))
     lines = dict(evaluation_lines(replace(evaluation, **rows)))
     assert lines["vs nominal"] == "+8.91 against trusting the prediction"
@@ -510,6 +525,7 @@ def test_decision_that_stopped_early_tells_its_gap(folder: Path) -> None:
     assert frame["note"].tolist() == ["", "the best point found is returned with its gap; gap 0.25; odd"]
 
 
+@pytest.mark.usefixtures("boxed")
 def test_infeasible_and_unbounded_are_exit_code_3(folder: Path) -> None:
     empty = folder / "empty.toml"
     empty.write_text(
@@ -592,6 +608,7 @@ def test_evaluation_by_group_agrees_with_the_library(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("word", ["by-category:shop", "weighted:weight"])
+@pytest.mark.usefixtures("boxed")
 def test_what_calibration_asks_for_may_be_a_column_that_is_no_feature(folder: Path, tmp_path: Path, word: str) -> None:
     rng, frame = np.random.default_rng(5), history(500)
     frame["shop"] = rng.choice(["1", "7"], 500)
@@ -733,6 +750,7 @@ def test_inspect_shows_what_any_model_file_holds_without_control_characters(fold
     assert r"coverage \x1b[2J0.9" in done.stdout
 
 
+@pytest.mark.usefixtures("boxed")
 def test_python_problem_is_given_by_reference(folder: Path) -> None:
     code = folder / "my_problem.py"
     code.write_text("import polyhedge as ph\nproblem = ph.problems.simplex_linear([-0.1, 0.0])\n")

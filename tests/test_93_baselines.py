@@ -170,7 +170,7 @@ def test_full_conformal_selection_covers_and_choosing_on_the_calibration_rows_do
     problem, alpha, n_full = simplex_newsvendor(0.3, 0.7, 2), 0.2, 40
     full, split = [], []
     for trial in range(160):
-        frames, residuals, centers, test_centers, fresh = small_instance(trial, n=19, n_candidates=12, n_test=200)
+        frames, residuals, centers, test_centers, fresh = small_instance(trial, n=19, n_candidates=12, n_test=100)
         frame, radius = select(problem, frames, residuals, centers, alpha)
         split.append((frame.scores(fresh) <= radius).mean())
         if trial < n_full:

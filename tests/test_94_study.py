@@ -205,7 +205,7 @@ def test_rows_without_a_record_are_set_aside(small, tmp_path) -> None:
 
 
 def test_any_number_of_workers_gives_the_same_numbers_and_tables(small, tmp_path) -> None:
-    rows = [row for row in small[0] if row.seed < 2]
+    rows = [row for row in small[0] if row.seed == 0]
     again = run_study([row.job for row in rows], tmp_path, settings=SMALL, workers=Workers(2))
     assert numbers(again) == numbers(rows)
     for place, own in ((tmp_path, again), (tmp_path / "one", rows)):
