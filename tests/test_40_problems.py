@@ -509,3 +509,12 @@ def test_a_first_power_is_what_it_is_the_power_of():
     np.testing.assert_allclose(bounds[1].cost_bound, bounds[0].cost_bound, rtol=1e-9)
     rows = rng.uniform(0, 3, size=(5, 2)), rng.normal(size=(5, 2)), rng.uniform(size=(5, 1))
     np.testing.assert_allclose(powers.evaluate(*rows), plain.evaluate(*rows))
+
+
+def test_decisions_without_their_auxiliary_variables_cannot_be_costed():
+    z, extra = cp.Variable(2, bounds=[0, 3]), cp.Variable(nonneg=True, name="extra")
+    problem = DecisionProblem(
+        decision=z, cost=lambda z, u: u @ z + 10 * extra, constraints=[cp.sum(z) >= 4 - extra], n_outcomes=2
+    )
+    with pytest.raises(ValueError, match=r"z must have shape \(N, 3\), as Decisions.flat has, got \(1, 2\)"):
+        problem.evaluate(np.ones((1, 2)), np.ones((1, 2)))

@@ -539,3 +539,12 @@ def test_predictions_that_come_with_names_are_put_in_order(wrap):
     straight, turned = (decider.set_params(random_state=0).fit(X, Y) for decider in fits)
     assert straight.radius_ == turned.radius_
     np.testing.assert_array_equal(turned.decide(X[:5]).z, straight.decide(X[:5]).z)
+
+
+def test_times_are_no_outcomes():
+    X, Y = ph.data.make_synthetic(60, rng=np.random.default_rng(0))
+    hours = pd.DataFrame(
+        {name: pd.to_timedelta(np.abs(column), unit="h") for name, column in zip("ab", Y.T, strict=True)}
+    )
+    with pytest.raises(ValueError, match="Y must be numeric"):
+        ph.RobustDecider(ph.problems.simplex_linear([0.0, 0.0]), None).fit(X, hours)

@@ -340,6 +340,31 @@ def test_plan_follows_the_centre_that_a_biased_predictor_misses():
     assert z[1, 1] > 0.9
 
 
+@pytest.mark.parametrize(
+    ("units", "limit"), [((2.0**12, 1.0), None), ((2.0**-20, 1.0), 7.2), ((1e7, 1e-5), None), ((3.0, 0.7), None)]
+)
+def test_each_decision_may_have_a_unit_of_its_own(units, limit):
+    # Slopes of a decision in small units are as large as those of another, and ties among them are still ties.
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 1))
+    outcomes = np.hstack([3 + X, 4 + 0 * X]) + 0.3 * rng.normal(size=(60, 2))
+    rows = PlanRows(X, np.hstack([3 + X, 4 + 0 * X]), outcomes, np.zeros((60, 0)), np.arange(60) % 3)
+
+    def planned(a):
+        z, a = cp.Variable(2, nonneg=True), np.asarray(a)
+        problem = DecisionProblem(
+            decision=z,
+            cost=lambda z, u: cp.sum(cp.pos(z / a - u)) + 3 * cp.sum(cp.pos(u - z / a)),
+            constraints=[] if limit is None else [cp.sum(z / a) <= limit],
+            n_outcomes=2,
+        )
+        found = fit_plan(problem, rows, alpha=0.2, caution=0.5, seed=0).plan(X, rows.centers, rows.values)
+        return found.z / a, found.v
+
+    for own, other in zip(planned((1.0, 1.0)), planned(units), strict=True):
+        np.testing.assert_allclose(own, other, rtol=1e-9)
+
+
 def test_contests_look_at_some_rows_and_laws_for_use_at_all(monkeypatch):
     # Forests tell more the more rows they see; what is kept of the residuals, and judged, is a limited number.
     for place in ("plan", "laws"):

@@ -446,6 +446,34 @@ def test_parameters_of_the_problem_move_the_plan() -> None:
     assert twice.cost_bound[1] > 1.5 * twice.cost_bound[0]
 
 
+@pytest.mark.parametrize(
+    ("most", "said"),
+    [
+        (1.0, "With a margin for what may come no decision keeps the uncertain constraints"),
+        (1.6, "calibration rows no plan keeps bound and uncertain constraints together"),
+    ],
+)
+def test_constraints_that_no_plan_keeps_are_told_as_such(most: float, said: str) -> None:
+    z = cp.Variable(2, nonneg=True)
+    problem = DecisionProblem(
+        decision=z,
+        cost=lambda z, u: cp.sum(z),
+        constraints=[z <= most],
+        uncertain_constraints=lambda z, u: [cp.sum(z) >= u[0]],
+        n_outcomes=2,
+    )
+    # The prediction can be met, and much of what comes cannot.
+    Y = np.random.default_rng(0).normal(1.9, 2.0, size=(120, 2))
+    with pytest.raises(ValueError, match=said):
+        ph.RobustDecider(problem, "precomputed", alpha=0.2, random_state=0).fit(np.full((120, 2), 1.9), Y)
+
+
+def test_words_of_a_path_speak_of_its_step(decider: ph.RobustDecider) -> None:
+    said = " ".join(ph_words.plan_in_words(decider))
+    assert f"at step {decider.radius_:g} of a path of plans" in said
+    assert "margin of" not in said
+
+
 def test_cost_without_pieces_says_what_to_do_instead() -> None:
     z = cp.Variable(1, nonneg=True)
     problem = DecisionProblem(

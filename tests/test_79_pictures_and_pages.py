@@ -142,3 +142,21 @@ def test_pages_take_frames_of_polars(plant, tmp_path):
     decider, X, Y = plant
     decider.report(tmp_path / "page.html", pl.from_pandas(X[:40]), pl.from_pandas(Y[:40]))
     assert "Bound held" in (tmp_path / "page.html").read_text(encoding="utf-8")
+
+
+def test_pages_and_commands_say_where_rows_have_been_seen(plant, tmp_path):
+    decider, X, Y = plant
+    train = decider.split_.train[:40]
+    rng = np.random.default_rng(0)  # the rows that the plant was fitted on
+    area, old = rng.uniform(1.0, 3.0, 300), rng.random(300) < 0.5
+    level = 5 + 3 * area + 4 * old
+    outcomes = pd.DataFrame(level[:, None] + rng.normal(size=(300, 2)), columns=["heating", "cooling"]).iloc[train]
+    seen = pd.DataFrame({"area": area, "old": old}).iloc[train]
+    for rows, came, is_fresh in ((X, Y, True), (seen, outcomes, False)):
+        page = re.sub(r"\s+", " ", model_report(decider, rows, came))
+        assert ("that the model had not seen" in page) == is_fresh
+        assert ("Seen before: 100%" in page) != is_fresh
+    decider.save(tmp_path / "m.polyhedge")
+    seen.join(outcomes).to_csv(tmp_path / "seen.csv", index=False)
+    done = run("evaluate", tmp_path / "m.polyhedge", tmp_path / "seen.csv")
+    assert "Seen before: 100%" in re.sub(r"\s+", " ", done.stdout + done.stderr)

@@ -289,7 +289,7 @@ def calibrated_radii(
             raise
         raise ValueError(
             f"In {int(np.isinf(scores).sum())} of {len(scores)} calibration rows no plan keeps bound and uncertain "
-            "constraints together, not even with the largest margin, and more than alpha of them may not be such. Relax "
+            "constraints together, not even with the largest margin, and no more than alpha of them may be such. Relax "
             'the constraints, bound the decision more widely or raise alpha; guarantee="outcome" tells which '
             "constraints cannot be met."
         ) from error

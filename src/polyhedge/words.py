@@ -179,7 +179,7 @@ def _path_in_words(radii: Any) -> str:
     """How far along its path of plans a decision is taken."""
     step = f"step {radii.radius:g}" if isinstance(radii, OneRadius) else "a step of its own"
     return (
-        f"Each row is decided at {step} of a path of plans, counted from 0: from step to step the uncertain constraints "
+        f"Each row is decided at {step} of a path of plans, counted from 0: from step to step uncertain constraints "
         "are kept with a larger margin, and more is added to the planned cost. That step kept bound and constraints "
         "together in the promised share of the calibration rows."
     )

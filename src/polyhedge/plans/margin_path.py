@@ -25,7 +25,7 @@ from polyhedge.plans.levels import planned_level
 from polyhedge.plans.margins import MarginPlanner, Statuses, fit_margins, limits_of, takes_margins
 from polyhedge.plans.report import Entry, PlanReport, report_from
 from polyhedge.plans.risk import Cuts
-from polyhedge.problems import DecisionProblem
+from polyhedge.problems import DecisionProblem, NoSolutionError
 from polyhedge.regions.family import DEFAULT_WORK, Work
 from polyhedge.regions.guard import Planned
 from polyhedge.robust.decisions import all_optimal
@@ -234,8 +234,8 @@ class _Tried:
         return float(np.nanmean(self.mean + rho * self.spread)) if np.isfinite(rho) else np.inf
 
     def cost(self) -> float:
-        """Mean realised cost."""
-        return float(np.nanmean(self.realised))
+        """Mean realised cost; NaN where no row has a decision."""
+        return float(np.nanmean(self.realised)) if np.isfinite(self.realised).any() else np.nan
 
     def figure(self, alpha: float, caution: float) -> float:
         """What is compared; infinite where there is no bound, however little it counts."""
@@ -282,6 +282,12 @@ def fit_path(
         return _joined(name, margins, list(parts))
 
     entries = [one for name in names for one in tried(name, _TRIED)]
+    if not any(np.isfinite(one.realised).any() for one in entries):
+        raise NoSolutionError(
+            "With a margin for what may come no decision keeps the uncertain constraints, at any of "
+            f"{len(entries[0].needed)} rows, though the prediction alone can be met. Relax the constraints, bound the "
+            "decision more widely or raise alpha."
+        )
     best = _best(entries, alpha, caution)
     finer = tried(best.law, [best.margin * m for m in _FINER])
     best = _best([*entries, *finer], alpha, caution)

@@ -169,6 +169,8 @@ def fit_margins(problem: PlanProblem, law: Law, level: float, X: Any, centers: A
         planner = replace(_with(bare, found, np.median(contexts, axis=0)), problem=relaxed)
         z, _ = planner.at(contexts[own], scales[own], margins[own], values[own], n_jobs=1)
         own, z = own[np.isfinite(z).all(axis=1)], z[np.isfinite(z).all(axis=1)]
+        if not len(own):  # no row has a decision: its failure is told where it is decided
+            break
         is_open[:] = False
         for k, (cost, risk, sizes) in enumerate(risks):
             for lacking, fresh in lacking_cuts(found[k], cost, risk, z, contexts[own], sizes[own]):
