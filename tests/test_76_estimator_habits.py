@@ -154,6 +154,13 @@ def test_rows_that_learning_did_not_need_are_told_as_calibration_rows():
     assert "rows       120 train, 60 learn, 60 calibrate" in str(shared)
 
 
+def test_summary_counts_the_rows_that_calibrated_last():
+    fitted = decider().fit(X, Y)
+    said = str(fitted.recalibrate(X[:50] + 1e-3, Y[:50]))
+    assert "120 calibrate in fit; since then 50 newer ones calibrate" in said
+    assert "rests on   50 calibration rows" in said
+
+
 def test_frames_are_asked_for_by_a_name_that_is_known(monkeypatch):
     robust = decider().fit(X, Y)
     with pytest.raises(ValueError, match=r"transform must be one of 'pandas', 'polars', .*got 'pands'"):

@@ -74,9 +74,11 @@ def summary_of(model: Model) -> str:
 def _rows(model: Model) -> str:
     """The parts in the roles that they had: rows that learning did not need have calibrated with the others."""
     train, learn, calibrate = (len(getattr(model.record.split, part)) for part in ("train", "learn", "calibrate"))
+    parts = f"{train} train, {learn} learn, {calibrate} calibrate"
     if learn and model.trail and model.trail[0].n == learn + calibrate:
-        return f"{train} train and learn, {learn + calibrate} calibrate"
-    return f"{train} train, {learn} learn, {calibrate} calibrate"
+        parts = f"{train} train and learn, {learn + calibrate} calibrate"
+    is_renewed = len(model.trail) > 1 or model.radii.n not in (calibrate, learn + calibrate)
+    return f"{parts} in fit; since then {model.radii.n} newer ones calibrate" if is_renewed else parts
 
 
 def _kept(model: Model) -> str:
