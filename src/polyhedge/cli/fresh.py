@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from polyhedge import tables
-from polyhedge.doubting import row_hashes, seen_doubt, seen_rows
 
 if TYPE_CHECKING:
     from polyhedge._validation import Array
@@ -106,6 +105,8 @@ def seen_before(kept: FitRecord, table: Table) -> list[Doubt]:
 
 def seen_by_model(decider: RobustDecider, X: Any, Y: Any) -> list[Doubt]:
     """The same by what the model itself keeps of its rows, where it was fitted in Python."""
+    from polyhedge.doubting import row_hashes, seen_doubt, seen_rows
+
     model = decider.model_
     return seen_doubt(seen_rows(model), row_hashes(model.features(X), model.outcomes(X, Y)))
 

@@ -147,9 +147,10 @@ def _row(name: str, cost: Array, oracle: Array, level: float) -> list[Cell]:
 
 def _sentence(held_out: HeldOut) -> str:
     found = held_out.evaluation
+    doubt, fresh = (f"{held_out.seen} ", "") if held_out.seen else ("", " that the model had not seen")
     if not found.coverage.n:
         n_rows = found.without_bound.n
-        return f"None of {n_rows} rows has a finite bound, so that nothing was promised."
+        return f"{doubt}None of {n_rows} rows{fresh} has a finite bound, so that nothing was promised."
     n, inside, held = found.coverage.n, _share(found.coverage), _share(found.bound_held)
     if held_out.has_groups:
         inside, held = (f"{100 * share.value:.1f} %" for share in (found.coverage, found.bound_held))
@@ -159,9 +160,8 @@ def _sentence(held_out: HeldOut) -> str:
     bound, came, premium = (
         amount(each, found.cost_unit) for each in (found.worst_case_cost, found.realised_cost, found.premium)
     )
-    fresh = "" if held_out.seen else " that the model had not seen"
     return (
-        f"{held_out.seen}{' ' if held_out.seen else ''}On {n} {rows}{fresh}, {within}{held} of the "
+        f"{doubt}On {n} {rows}{fresh}, {within}{held} of the "
         f"rows cost at most their bound.{_constraints_in_words(found)}{groups} "
         f"The bound was {bound} in the mean, the cost that came {came}. "
         f"The bound lies {premium} above the cost if the prediction were true."
