@@ -90,6 +90,7 @@ def test_the_reference_has_verbs_that_a_class_inherits():
     assert not owners & set(left_out)
 
 
+@pytest.mark.needs("sphinx", "numpydoc")
 @pytest.mark.parametrize("name", PUBLIC)
 def test_sentences_in_docstrings_are_not_shown_as_types(name):
     described = runpy.run_path(str(DOCS / "_ext" / "entries.py"))["described"]
