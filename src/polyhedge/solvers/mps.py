@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import gzip
-import shutil
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import highspy
 import numpy as np
@@ -51,8 +49,7 @@ def read_mps(path: str | Path, max_bytes: int = MAX_MPS_BYTES) -> MpsModel:
     _check_size(path, check_count(max_bytes, "max_bytes", minimum=1))
     highs = highspy.Highs()
     highs.setOptionValue("output_flag", False)
-    with TemporaryDirectory() as folder:
-        status = highs.readModel(str(_unpacked(path, Path(folder))))
+    status = highs.readModel(str(path))
     lp, n_quadratic = highs.getLp(), highs.getModel().hessian_.dim_
     if status == highspy.HighsStatus.kError or not lp.num_col_:
         raise ValueError(f"{path} is not a model that HiGHS can read. Write it again as a free-format MPS file.")
@@ -77,15 +74,6 @@ def read_mps(path: str | Path, max_bytes: int = MAX_MPS_BYTES) -> MpsModel:
         columns=columns,
         rows=rows,
     )
-
-
-def _unpacked(path: Path, folder: Path) -> Path:
-    """The file, or what it unpacks to in a folder: not every build of HiGHS can do so itself."""
-    if path.suffix != ".gz":
-        return path
-    with gzip.open(path) as packed, (folder / path.stem).open("wb") as plain:
-        shutil.copyfileobj(packed, plain)
-    return folder / path.stem
 
 
 def _check_size(path: Path, max_bytes: int) -> None:
