@@ -21,6 +21,7 @@ from polyhedge.plans.programs import least_by_programs
 from polyhedge.plans.report import Entry, report_from
 from polyhedge.plans.risk import JointCost, Risk
 from polyhedge.plans.rules import Rule, fit_planner
+from polyhedge.plans.separable import Separable
 from polyhedge.problems import DecisionProblem, simplex_linear, simplex_newsvendor, simplex_quadratic
 from polyhedge.regions import Work
 
@@ -121,6 +122,49 @@ def test_costs_that_fall_apart_are_planned_by_sorted_residuals(name):
         found = problem.evaluate(np.tile(z[i], (17, 1)), centers[i] + law.points).mean()
         assert np.isclose(found, least_risk(problem, centers[i] + law.points, 0.0), atol=1e-6)
         assert (problem.violations(z[[i]], centers[[i]], nothing[[i]]) == 0).all()
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_terms_that_are_indifferent_share_alike_whatever_each_is_measured_in(seed):
+    """Equal costs of several products under one budget: only rounding could prefer one, and it must not."""
+    rng = np.random.default_rng(seed)
+    p = int(rng.integers(2, 7))
+    high, low = (
+        np.full(p, float(rng.integers(1, 5))) if rng.random() < 0.6 else 1.0 * rng.integers(1, 5, p) for _ in "12"
+    )
+    cost = np.zeros(p) if seed % 2 else rng.integers(0, 2, p).astype(float)
+    weight = np.ones(p) if rng.random() < 0.5 else rng.choice([1.0, 2.0, 3.0], p)
+    penalty = rng.choice([1.0, 1e6])  # for what the first product lacks
+    low[0] *= penalty
+    limit, is_equation, risk = 8 * p * rng.uniform(0.6, 1.2), rng.random() < 0.3, Risk(0.8, 0.7) if seed % 3 else Risk()
+    points, contexts = rng.normal(size=(int(rng.choice([20, 50, 100])), p)), rng.uniform(5, 10, (20, p))
+
+    def decisions(units):
+        none = np.zeros(p)
+        terms = Separable(
+            outcome=np.arange(p),
+            beta=units,
+            kappa=none,
+            high=high / units,
+            low=-low / units,
+            common=none,
+            slope=cost / units,
+            lower=none,
+            upper=100 * units,
+            row=weight / units,
+            limit=limit,
+            is_equation=is_equation,
+        )
+        shares = np.tile(np.arange(len(points) + 1) / len(points), (20, 1))
+        weighted = [(units[i] * np.sort(points[:, i]), shares) for i in range(p)]
+        return (
+            terms.least(terms.tables(points, risk), contexts, np.ones(20)) / units,
+            terms.least_of_shares(weighted, contexts) / units,
+        )
+
+    here, elsewhere = decisions(np.ones(p)), decisions(10.0 ** rng.uniform(-3, 3, p))
+    for one, other in zip(here, elsewhere, strict=True):
+        assert np.abs(one - other).max() < 1e-9
 
 
 def test_tail_of_one_term_is_the_tail_of_the_cost():

@@ -27,9 +27,10 @@ from polyhedge.solvers.program import row_kinds
 # Differences of coefficients below this share of them are rounding.
 _SAME = 1e-9
 # Slopes nearer to each other than this share of them are the same: an even choice of residuals often balances exactly.
-_TIE, _EQUAL = 1e-9, 1e-11
-# Halvings of the price: as many as there are digits.
-_HALVINGS = 55
+_TIE = 1e-9
+# The price is halved down to this share of it: well above rounding, so that terms which are indifferent at one price
+# share what is left in every unit of theirs, and well below what a residual more or less makes of a slope.
+_SAME_PRICE = 2.0**-40
 _MOST_KNOTS = 400
 """Residuals at which the slope of a tail is tabled: each takes a pass over all of them."""
 _BLOCK = 2**16
@@ -66,23 +67,7 @@ class Separable:
 
     def tables(self, points: Array, risk: Risk) -> list[tuple[Array, Array]]:
         """For each decision the knots (K,) of zeta, and the slopes (K + 1,) of the risk of its term between them."""
-        tables = [self._table(i, points[:, self.outcome[i]], risk) for i in range(len(self.slope))]
-        # Slopes that rounding alone tells apart are made equal: terms that are indifferent share what is left.
-        steps = self._steps(np.array([np.abs(slopes).max() for _, slopes in tables]))
-        return [(knots, step * np.round(slopes / step)) for (knots, slopes), step in zip(tables, steps, strict=True)]
-
-    def _steps(self, largest: Array) -> Array:
-        """The step (p,) to which slopes of each decision are rounded, by the largest of them (p,).
-
-        Decisions of one row have the same step of its price, whatever they are measured in; but no step is so coarse
-        that it would hide a tie of the decision's own slopes.
-        """
-        own, is_coupled = np.where(largest > 0, largest, 1.0), self.row != 0
-        steps = _EQUAL * own
-        if is_coupled.any():
-            a = np.abs(self.row[is_coupled])
-            steps[is_coupled] = np.minimum(_EQUAL * a * (own[is_coupled] / a).max(), _TIE / 8 * own[is_coupled])
-        return steps
+        return [self._table(i, points[:, self.outcome[i]], risk) for i in range(len(self.slope))]
 
     def _table(self, i: int, residuals: Array, risk: Risk) -> tuple[Array, Array]:
         kinks, low, high = self.beta[i] * residuals, self.low[i], self.high[i]
@@ -120,15 +105,19 @@ class Separable:
         """What is placed (n, p) at the price at which the coupling row is just kept."""
         if not self.row.any():
             return place(np.zeros(n))
-        ends = [-(s + k) / a for s, k, a in zip(slopes, self.slope, self.row, strict=True) if a]
-        # A share of the slopes and nothing absolute: in other units the same halvings find the same price.
-        reach = 2 * max(float(np.abs(end).max()) for end in ends) or 1.0
+        ends = [np.abs((s + k) / a).max() for s, k, a in zip(slopes, self.slope, self.row, strict=True) if a]
+        # Shares of the slopes and nothing absolute: in other units the same halvings find the same price.
+        reach = 2 * max(ends) or 1.0
+        least = min((end for end in ends if end > 0), default=reach)
         low, high = np.full(n, -reach if self.is_equation else 0.0), np.full(n, reach)
         free = place(low)
-        for _ in range(_HALVINGS):
+        while True:
+            is_open = high - low > _SAME_PRICE * np.maximum(np.maximum(np.abs(low), np.abs(high)), least)
+            if not is_open.any():
+                break
             middle = (low + high) / 2
             is_over = self._used(place(middle)) > self.limit
-            low, high = np.where(is_over, middle, low), np.where(is_over, high, middle)
+            low, high = np.where(is_open & is_over, middle, low), np.where(is_open & ~is_over, middle, high)
         more, less = place(low), place(high)
         above, below = self._used(more), self._used(less)
         with np.errstate(divide="ignore", invalid="ignore"):

@@ -6,19 +6,19 @@ import gzip
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import highspy
 import numpy as np
 import scipy.sparse as sp
 
+from polyhedge._files import replace_file
 from polyhedge._validation import Array, Mask, check_count
 
 __all__ = ["MAX_MPS_BYTES", "MpsModel", "read_mps"]
 
 MAX_MPS_BYTES = 2**26
 """Bytes of a file, unpacked: about a million coefficients, more than CVXPY compiles in a minute."""
-_CHUNK = 2**20
-"""Bytes that are unpacked at once."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,10 +46,16 @@ def read_mps(path: str | Path, max_bytes: int = MAX_MPS_BYTES) -> MpsModel:
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"There is no file {path}. Check the path.")
-    _check_size(path, check_count(max_bytes, "max_bytes", minimum=1))
+    unpacked = _unpacked(path, check_count(max_bytes, "max_bytes", minimum=1))
     highs = highspy.Highs()
     highs.setOptionValue("output_flag", False)
-    status = highs.readModel(str(path))
+    if unpacked is None:
+        status = highs.readModel(str(path))
+    else:
+        with TemporaryDirectory() as folder:
+            plain = Path(folder, path.stem if path.suffix == ".gz" else path.name)
+            replace_file(plain, unpacked)
+            status = highs.readModel(str(plain))
     lp, n_quadratic = highs.getLp(), highs.getModel().hessian_.dim_
     if status == highspy.HighsStatus.kError or not lp.num_col_:
         raise ValueError(f"{path} is not a model that HiGHS can read. Write it again as a free-format MPS file.")
@@ -76,25 +82,28 @@ def read_mps(path: str | Path, max_bytes: int = MAX_MPS_BYTES) -> MpsModel:
     )
 
 
-def _check_size(path: Path, max_bytes: int) -> None:
-    """Raise where a file, or what a packed one unpacks to, is larger than a reader is ready for."""
-    size = path.stat().st_size
+def _unpacked(path: Path, max_bytes: int) -> bytes | None:
+    """What a packed file holds, because not every build of HiGHS can unpack it; None for a plain one.
+
+    Raises where either is larger than a reader is ready for.
+    """
+    size, content = path.stat().st_size, None
     with path.open("rb") as file:
         is_packed = file.read(2) == b"\x1f\x8b"
     if size <= max_bytes and is_packed:
         try:
             with gzip.open(path) as file:
-                size = 0
-                while size <= max_bytes and (chunk := file.read(_CHUNK)):
-                    size += len(chunk)
+                content = file.read(max_bytes + 1)
         except (OSError, EOFError, zlib.error) as error:
             raise ValueError(f"{path} cannot be unpacked: {error}. Pack it again, or give it as it is.") from error
+        size = len(content)
     if size > max_bytes:
         told = "unpacks to more than that" if is_packed else f"has {size}"
         raise ValueError(
             f"{path} may have at most {max_bytes} bytes, and {told}: a stranger's file should not take all memory. If "
             "you trust it, raise the limit with from_mps(..., max_bytes=...)."
         )
+    return content
 
 
 def _matrix(lp: highspy.HighsLp) -> sp.csr_array:
