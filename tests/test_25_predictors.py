@@ -329,3 +329,17 @@ class TestFeatureRidge:
     def test_impossible_settings_are_refused_at_fit(self, options, columns, message):
         with pytest.raises(ValueError, match=message):
             FeatureRidge(**options).fit(X[:, :columns], Y)
+
+
+def test_the_default_predicts_as_its_pipeline_does_to_the_last_bit():
+    """Scikit-learn's checks of plain rows are left out, because they take longer than predicting one."""
+    rng = np.random.default_rng(0)
+    X, Y = rng.normal(3, 5, (200, 4)), rng.normal(size=(200, 2))
+    X[:, 3] = 7.0  # a column that never changes is not scaled
+    default = as_predictor(None, 2).fit(X, Y)
+    for rows in (X, X[:1], X[:, ::-1], X.astype(np.float32), np.asfortranarray(X)):
+        assert default.predict(rows).tobytes() == default.model.predict(rows).tobytes()
+    with pytest.raises(ValueError, match="NaN"):
+        default.predict(np.where(X > 5, np.nan, X))
+    with pytest.raises(ValueError, match="4 features"):
+        default.predict(X[:, :3])

@@ -20,16 +20,17 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import RidgeCV
 from sklearn.model_selection import GridSearchCV, RandomizedSearchCV
 from sklearn.multioutput import MultiOutputRegressor
-from sklearn.pipeline import make_pipeline
+from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from polyhedge._columns import select_columns
-from polyhedge._validation import Array, Indices, as_finite, as_rows, check_count
+from polyhedge._validation import Array, as_finite, as_rows, check_count
 from polyhedge.columns.missing import takes_nan
 from polyhedge.columns.weights import check_weights, weight_argument
 from polyhedge.data import take_rows
+from polyhedge.data.splits import fold_of
 
 __all__ = ["FeatureRidge", "Predictor", "all_features", "as_predictor", "out_of_fold", "paper_features", "takes_nan"]
 
@@ -152,20 +153,6 @@ def out_of_fold(
         its_weights = None if weights is None else weights[rest]
         centers[fold] = make().fit(take_rows(X, rest), Y[rest], its_weights).predict(take_rows(X, fold))
     return centers
-
-
-def fold_of(n: int, n_folds: int, groups: Any = None) -> Indices:
-    """The fold (n,) of each row: blocks of rows in their order, with groups whole.
-
-    Examples
-    --------
-    >>> fold_of(5, 2), fold_of(4, 2, ["b", "a", "b", "c"])
-    (array([0, 0, 0, 1, 1]), array([0, 0, 0, 1]))
-    """
-    block_of = np.arange(n) if groups is None else np.unique(groups, return_inverse=True)[1]
-    parts = np.array_split(np.unique(block_of), n_folds)
-    number = np.repeat(np.arange(n_folds), [len(part) for part in parts])
-    return np.asarray(number[block_of])
 
 
 def paper_features(X: ArrayLike) -> Array:
@@ -352,9 +339,19 @@ class _TrainedPredictor:
             raise NotFittedError("The predictor is not fitted: call fit on the training split first.")
         n = X.shape[0] if hasattr(X, "shape") else len(X)
         if n <= _BLOCK:
-            return _check_prediction(self.model.predict(X), X, self.n_outcomes, "The prediction")
+            return _check_prediction(_predicted(self.model, X), X, self.n_outcomes, "The prediction")
         parts = (take_rows(X, np.arange(k, min(k + _BLOCK, n))) for k in range(0, n, _BLOCK))
         return np.vstack([self.predict(part) for part in parts])
+
+
+def _predicted(model: Any, X: Any) -> Any:
+    """What the model predicts; the default's two steps without scikit-learn's checks, which take longer than a row."""
+    steps = [step for _, step in model.steps] if type(model) is Pipeline else []
+    if [type(step) for step in steps] == [StandardScaler, FeatureRidge] and steps[1]._takes_as_it_is(X):
+        scaler, ridge = steps
+        if scaler.with_mean and scaler.with_std and not hasattr(scaler, "feature_names_in_"):
+            return ridge.predict((X - scaler.mean_) / scaler.scale_)
+    return model.predict(X)
 
 
 def _identity(X: Any) -> Any:

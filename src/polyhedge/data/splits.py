@@ -195,6 +195,20 @@ def evenly_chosen(n: int, most: int) -> IndexArray:
     return np.unique(np.linspace(0, n - 1, min(most, n)).astype(np.int64))
 
 
+def fold_of(n: int, n_folds: int, groups: Any = None) -> IndexArray:
+    """The fold (n,) of each row: blocks of rows in their order, with groups whole.
+
+    Examples
+    --------
+    >>> fold_of(5, 2), fold_of(4, 2, ["b", "a", "b", "c"])
+    (array([0, 0, 0, 1, 1]), array([0, 0, 0, 1]))
+    """
+    block_of = np.arange(n) if groups is None else np.unique(groups, return_inverse=True)[1]
+    parts = np.array_split(np.unique(block_of), n_folds)
+    number = np.repeat(np.arange(n_folds), [len(part) for part in parts])
+    return np.asarray(number[block_of])
+
+
 def take_rows(X: Any, indices: ArrayLike) -> Any:
     """Return some rows of an array, a data frame or a sequence, as the same kind of object.
 

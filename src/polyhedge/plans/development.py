@@ -11,14 +11,14 @@ import numpy as np
 
 from polyhedge._validation import Array, Indices
 from polyhedge.data import Split, take_rows
-from polyhedge.data.splits import IndexArray, evenly_chosen
+from polyhedge.data.splits import IndexArray, evenly_chosen, fold_of
 from polyhedge.plans.forward import FEWEST_FORWARD, forward_folds, forward_predictions
 from polyhedge.plans.laws import MOST_POINTS, PlanRows
 from polyhedge.plans.margin_path import fit_path
 from polyhedge.plans.margins import takes_margins
 from polyhedge.plans.plan import fit_plan
 from polyhedge.plans.policy import fit_policy
-from polyhedge.predictors import Predictor, fold_of, out_of_fold
+from polyhedge.predictors import Predictor, out_of_fold
 from polyhedge.problems import DecisionProblem, NoSolutionError
 from polyhedge.regions import Grid, Guard, Path, Plan
 from polyhedge.robust import decide_knowing
