@@ -427,3 +427,20 @@ def test_flat_shadows_have_the_vertices_of_their_own_dimension():
     square = Polyhedron(np.vstack([np.eye(3), -np.eye(3)]), [-1, -1, 0, -1, -1, 0]).conic_form(0.0)
     assert len(shadow_vertices(square, 3)) == 4
     assert len(shadow_vertices(Ball(2, norm=1).conic_form(-1.0), 2)) == 0
+
+
+def test_what_is_said_of_one_context_stays_with_it():
+    """The middle set is empty where outcomes are known to be positive; the others have nothing to say."""
+    z = cp.Variable(3, nonneg=True)
+    problem = DecisionProblem(
+        decision=z,
+        cost=lambda z, u: u @ z,
+        constraints=[cp.sum(z) == 1],
+        n_outcomes=3,
+        outcome_support=lambda u: [u >= 0],
+    )
+    centers = np.array([[1.0, 1.0, 2.0], [-9.0, -9.0, -9.0], [2.0, 1.0, 1.0]])
+    found = decide_each(problem, lambda V: V, lambda i: (Ball(3, norm=np.inf), 0.5), centers)
+    assert [str(status).partition(":")[0] for status in found.status] == ["optimal", "empty set", "optimal"]
+    assert [bool(text) for text in found.detail] == [False, True, False]
+    assert "outcome_support" in found[1].detail

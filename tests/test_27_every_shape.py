@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import cvxpy as cp
 import numpy as np
 import pytest
@@ -41,6 +43,33 @@ class Cap:
         return ConicForm(G, np.array([radius, radius, 0.0, 0.0]), (Cone("nonneg", 1), Cone("soc", 3)))
 
 
+@dataclass(frozen=True)
+class Wedge:
+    """A user's own polyhedral shape that lists no facets: {e : |e_1| + 2 |e_2| <= r}, lifted. It has no hash."""
+
+    weights: np.ndarray
+    n_outcomes = 2
+    is_bounded = True
+
+    def scores(self, residuals):
+        return np.abs(np.asarray(residuals, dtype=float)) @ self.weights
+
+    def contains(self, residuals, radius):
+        return self.scores(residuals) <= radius
+
+    def support(self, directions, radius):
+        values = radius * (np.abs(np.atleast_2d(directions)) / self.weights).max(axis=1)
+        return float(values[0]) if np.ndim(directions) == 1 else values
+
+    def volume(self, radius, *, rng=None, n_samples=0):
+        return ph.sets.Volume(2 * radius**2 / self.weights.prod())
+
+    def conic_form(self, radius):
+        eye, zero = np.eye(2), np.zeros((1, 2))
+        G = np.block([[eye, -eye], [-eye, -eye], [zero, self.weights[None]]])
+        return ConicForm(sp.csr_array(G), np.array([0.0, 0.0, 0.0, 0.0, radius]), (Cone("nonneg", 5),))
+
+
 EXPORTED = {
     "l_1 ball": Ball(2, norm=1, center=[0.1, 0.2]),
     "l_2 ball": Ball(2, center=[0.1, -0.2]),
@@ -50,7 +79,7 @@ EXPORTED = {
     "polyhedron": Polyhedron([[1.0, 0.0], [0.0, 1.0], [-1.0, -1.0]], [0.0, 0.1, -0.2]),
     "union of balls": UnionOfBalls([[0.0, 0.0], [1.0, 0.3]]),
 }
-SHAPES: dict[str, UncertaintySet] = {**EXPORTED, "own": Cap()}
+SHAPES: dict[str, UncertaintySet] = {**EXPORTED, "own": Cap(), "own, lifted": Wedge(np.array([1.0, 2.0]))}
 every_shape = pytest.mark.parametrize("name", SHAPES)
 POINTS = np.random.default_rng(0).normal(size=(400, 2))
 AROUND = np.column_stack([np.cos(np.arange(12)), np.sin(np.arange(12))])
@@ -101,7 +130,7 @@ def test_scaling_multiplies_residuals_at_every_radius(name, factor):
 def test_facets_have_the_same_scores(name):
     shape = SHAPES[name]
     facets = facets_of(shape)
-    assert (facets is None) == (name in ("l_2 ball", "ellipsoid", "union of balls", "own"))
+    assert (facets is None) == (name in ("l_2 ball", "ellipsoid", "union of balls", "own", "own, lifted"))
     if facets is not None:
         assert facets.scores(POINTS) == pytest.approx(shape.scores(POINTS), abs=1e-12)
         assert facets_of(scaled(shape, 2.0)).scores(POINTS) == pytest.approx(

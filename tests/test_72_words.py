@@ -132,3 +132,53 @@ def test_names_must_match_the_outcomes() -> None:
     assert name_outcomes(decider) == ("u_1", "u_2")
     with pytest.raises(ValueError, match="outcome_names must have 2 names, one for each outcome, got 1"):
         name_outcomes(decider, ["one"])
+
+
+@pytest.mark.parametrize("shape", [ph.Box([1.0, 1.0]), ph.Ball(2)], ids=["facets", "round"])
+@pytest.mark.parametrize(
+    "problem",
+    [ph.problems.simplex_linear([0.0, 0.0]), ph.problems.simplex_quadratic([0.0, 0.0], 0.1)],
+    ids=lambda problem: problem.name,
+)
+def test_rows_with_radii_of_their_own_are_told_in_words(problem, shape) -> None:
+    rng, labels = np.random.default_rng(0), np.repeat(["calm", "wild"], 200)
+    centers = rng.normal(size=(400, 2))
+    Y = centers + np.where(labels == "wild", 5.0, 1.0)[:, None] * rng.uniform(-1, 1, (400, 2))
+    order = rng.permutation(400)
+    decider = ph.RobustDecider(
+        problem,
+        "precomputed",
+        learner=Given(shape),
+        calibration=ph.calibration.ByCategory(labels[order]),
+        random_state=0,
+    ).fit(centers[order], Y[order])
+    radii = np.unique(decider.decide(centers, beside=labels).radii)
+    words = facets_in_words(decider, centers, beside=labels)
+    for radius in radii:  # both, where rows of both kinds are told of
+        assert f"{radius:.3g}" in words[0]
+    calm = facets_in_words(decider, centers[:200], beside=labels[:200])
+    assert f"{radii[0]:.3g}" in calm[0]
+    assert f"{radii[1]:.3g}" not in calm[0]
+    # Without labels nothing else is known than the largest radius.
+    assert f"{radii[1]:.3g}" in facets_in_words(decider, centers)[0]
+
+
+def test_a_convex_cost_with_radii_of_its_own_is_told_too() -> None:
+    z = cp.Variable(2, nonneg=True)
+    problem = ph.DecisionProblem(
+        decision=z, cost=lambda z, u: cp.sum_squares(u - z), constraints=[cp.sum(z) == 1], n_outcomes=2
+    )
+    rng, labels = np.random.default_rng(0), np.tile(["calm", "wild"], 100)
+    centers = rng.normal(size=(200, 2))
+    Y = centers + np.where(labels == "wild", 5.0, 1.0)[:, None] * rng.uniform(-1, 1, (200, 2))
+    decider = ph.RobustDecider(
+        problem,
+        "precomputed",
+        guarantee="outcome",
+        learner=Given(ph.Box([1.0, 1.0])),
+        calibration=ph.calibration.ByCategory(labels),
+        random_state=0,
+    ).fit(centers, Y)
+    found = facets(decider, centers[:6], beside=labels[:6])
+    # At a worst vertex of a box half of its sides are tight.
+    assert sum(facet.share for facet in found) == pytest.approx(2.0)

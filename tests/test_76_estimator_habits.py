@@ -248,7 +248,7 @@ def test_other_promises_serve_several_levels_too(calibration):
 
 
 def test_a_radius_that_follows_outcomes_has_no_other_level():
-    with pytest.raises(ValueError, match="follows outcomes has a level of its own after each of them, got online"):
+    with pytest.raises(ValueError, match="cannot be read at another, got those of kind 'online'"):
         decider(calibration=Online(), split="time").fit(X, Y).at(alpha=0.2)
 
 

@@ -40,7 +40,10 @@ def said(call: Any, *arguments: Any, **given: Any) -> list[str]:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         call(*arguments, **given)
-    return [str(one.message).partition(":")[0] for one in caught if one.category is ph.DoubtWarning]
+    doubts = [one.message for one in caught if isinstance(one.message, ph.DoubtWarning)]
+    # Programs ask the code, readers the text; most texts begin with the code.
+    assert all(one.code is not None and isinstance(one.code, str) for one in doubts)
+    return [str(one).partition(":")[0] for one in doubts]
 
 
 def calibrated_on(fitted: ph.RobustDecider, X: Any, Y: Any) -> bool:

@@ -202,7 +202,7 @@ class Decides(FittedAttributes, Doubts, OutputSetting):
     ) -> RowMeasures:
         """Bound, constraints, realised cost and regret row by row, on rows that were not used for fitting."""
         with solver_of(self):
-            return self._fitted("evaluate").measure(X, Y, parameters, beside)
+            return self._fitted("measure").measure(X, Y, parameters, beside)
 
     def score(self, X: Any, y: ArrayLike | None = None) -> float:
         """Minus the mean cost bound at rows that were not used for fitting: larger is better, as searches want it.

@@ -50,11 +50,19 @@ _NOTABLE_REPEAT = 10
 class DoubtWarning(UserWarning):
     """A reason to doubt a fit, or what is measured on some rows; `decider.doubts_` keeps those of the fit.
 
+    Attributes
+    ----------
+    code : what the doubt is about, such as "Few rows" or "Drift", for programs; None where none was given.
+
     Examples
     --------
     >>> import warnings
     >>> warnings.filterwarnings("error", category=DoubtWarning)  # a fit that is to be doubted does not pass
     """
+
+    def __init__(self, text: str = "", code: Code | None = None) -> None:
+        super().__init__(text)
+        self.code = code
 
 
 class Doubts:
@@ -121,7 +129,7 @@ class Doubts:
 
 def _warn(doubts: Sequence[Doubt], stacklevel: int) -> None:
     for doubt in doubts:
-        warnings.warn(str(doubt), DoubtWarning, stacklevel=stacklevel)
+        warnings.warn(DoubtWarning(str(doubt), doubt.code), stacklevel=stacklevel)
 
 
 def doubts_of_fit(model: Model, X: Any, Y: Array, calibrate: Indices, labels: Any, in_time: bool) -> tuple[Doubt, ...]:

@@ -176,8 +176,8 @@ class FittedAttributes:
         radii: Any = self._model.radii
         if not hasattr(radii, "at_level"):
             raise ValueError(
-                f"A radius that follows outcomes has a level of its own after each of them, got {radii.kind}. Set "
-                "alpha and recalibrate on fresh rows, or fit anew."
+                f"Radii that are kept for one level cannot be read at another, got those of kind {radii.kind!r}: they "
+                "follow outcomes, or have no at_level. Set alpha and recalibrate on fresh rows, or fit anew."
             )
         twin = copy(self)
         twin.alpha, twin.model_ = alpha, self._model.with_radii(radii.at_level(alpha), self._model.trail[-1].digest)

@@ -10,10 +10,13 @@ import numpy as np
 
 from polyhedge._validation import Array, Indices, Mask
 from polyhedge.calibration import OneRadius
+from polyhedge.calibration.beside import takes_beside
 from polyhedge.data.splits import evenly_chosen
 from polyhedge.estimator import RobustDecider
+from polyhedge.model import Model
 from polyhedge.robust import Decisions
 from polyhedge.robust.counterpart import Counterpart
+from polyhedge.rows import n_rows_of
 from polyhedge.sets import Polyhedron, UncertaintySet, facets_of
 from polyhedge.summary import promise_of
 
@@ -21,6 +24,7 @@ __all__ = ["Facet", "facets", "facets_in_words", "name_outcomes", "plan_in_words
 
 # A term that moves the facet by less than this share of the largest one is not worth a reader's time.
 _NEGLIGIBLE = 0.01
+# Terms of a facet that a sentence can hold.
 _MOST_TERMS = 6
 # Slack, as a share of the facet's size, below which a facet counts as reached.
 _TIGHT = 1e-7
@@ -36,7 +40,8 @@ _MANY, _TOLD = 5, 3
 class Facet:
     r"""One facet: $\text{weights}^\top e \le \text{limit}$ for the residual e, outcome minus prediction.
 
-    Where the set is scaled by a predicted spread, the limit is that of a spread of 1.
+    Where the set is scaled by a predicted spread, the limit is that of a spread of 1; where rows have radii of their
+    own, that of the largest.
 
     Attributes
     ----------
@@ -64,6 +69,7 @@ def facets(
     *,
     decisions: Decisions | None = None,
     parameters: Mapping[Any, Any] | None = None,
+    beside: Any = None,
 ) -> tuple[Facet, ...]:
     """The facets of a fitted polyhedral set, those that bind most often first; none for round sets.
 
@@ -74,22 +80,21 @@ def facets(
     outcome_names : one name for each outcome; those of the problem if not given.
     decisions : what `decider.decide(X)` gave, where it is known already.
     parameters : values of the problem's parameters, as in `RobustDecider.decide`.
+    beside : labels or weights of these rows, as in `RobustDecider.decide`; without them the largest radius is told.
     """
     names = name_outcomes(decider, outcome_names)
     polyhedron = facets_of(decider.set_)
     if polyhedron is None:
         return ()
-    bound = _binding(polyhedron, decider, X, decisions, parameters)
+    bound = _binding(polyhedron, decider.model_, X, decisions, parameters, beside)
+    ends = _ends(decider.model_, X, beside)
     size = np.abs(polyhedron.W).sum(axis=1)
-    radius = decider.model_.set_radius
-    W, limits = polyhedron.W / size[:, None], (radius - polyhedron.b) / size
-    reach = _reach(decider.set_, radius)
+    W, (least, limits) = polyhedron.W / size[:, None], ((radius - polyhedron.b) / size for radius in ends)
+    reach = _reach(decider.set_, ends[1])
     shares = bound.mean(axis=0) if len(bound) else np.zeros(len(W))
+    told = [_limit_in_words(W[k], float(least[k]), float(limits[k]), reach, names) for k in range(len(W))]
     order = np.argsort(-shares, kind="stable")
-    return tuple(
-        Facet(int(k) + 1, W[k], float(limits[k]), float(shares[k]), _limit_in_words(W[k], limits[k], reach, names))
-        for k in order
-    )
+    return tuple(Facet(int(k) + 1, W[k], float(limits[k]), float(shares[k]), told[k]) for k in order)
 
 
 def facets_in_words(
@@ -99,6 +104,7 @@ def facets_in_words(
     *,
     decisions: Decisions | None = None,
     parameters: Mapping[Any, Any] | None = None,
+    beside: Any = None,
 ) -> tuple[str, ...]:
     """One sentence for each facet that binds, one for all others; for a round set, its reach in each outcome.
 
@@ -111,6 +117,7 @@ def facets_in_words(
     outcome_names : one name for each outcome; those of the problem if not given.
     decisions : what `decider.decide(X)` gave, where it is known already.
     parameters : values of the problem's parameters, as in `RobustDecider.decide`.
+    beside : labels or weights of these rows, as in `RobustDecider.decide`; without them the largest radius is told.
 
     Examples
     --------
@@ -126,9 +133,9 @@ def facets_in_words(
     facet 2 limits cooling to at most 0.9... above its prediction; binds in 4... % of decisions
     facets 3 and 4 bind in no decision here: they close the set where outcomes do not hurt
     """
-    found = facets(decider, X, outcome_names, decisions=decisions, parameters=parameters)
+    found = facets(decider, X, outcome_names, decisions=decisions, parameters=parameters, beside=beside)
     if not found:
-        return _round_in_words(decider.set_, decider.model_.set_radius, name_outcomes(decider, outcome_names))
+        return _round_in_words(decider.set_, *_ends(decider.model_, X, beside), name_outcomes(decider, outcome_names))
     binding = [facet for facet in found if facet.share > 0]
     shown = binding if len(binding) <= _MANY else binding[:_TOLD]
     sentences = [str(facet) for facet in shown]
@@ -200,12 +207,33 @@ def name_outcomes(decider: RobustDecider, names: Sequence[str] | None = None) ->
     return tuple(str(name) for name in names)
 
 
+def _radii(model: Model, X: Any, beside: Any) -> Array:
+    """The calibrated radius (N,) of each row; the largest where `beside` would tell and is not given."""
+    if beside is None and takes_beside(model.radii):
+        return np.full(n_rows_of(X), model.radii.radius)
+    return model.radii.at(model.rows(X, beside))
+
+
+def _set_radii(model: Model, radii: Array) -> Array:
+    """The radius (N,) at which each row's shape decides."""
+    known = {radius: model.family.set_radius(radius) for radius in np.unique(radii).tolist()}
+    return np.array([known[radius] for radius in radii.tolist()])
+
+
+def _ends(model: Model, X: Any, beside: Any) -> tuple[float, float]:
+    """The least and the largest radius at which the shape decides a row."""
+    radii = _set_radii(model, _radii(model, X, beside))
+    known = radii[np.isfinite(radii)]
+    return (float(known.min()), float(known.max())) if len(known) else (model.set_radius, model.set_radius)
+
+
 def _binding(
     polyhedron: Polyhedron,
-    decider: RobustDecider,
+    model: Model,
     X: Any,
     decisions: Decisions | None,
     parameters: Mapping[Any, Any] | None,
+    beside: Any,
 ) -> Mask:
     r"""Facets that hold the bound up: moving such a facet inwards would lower it; rows with a decision only.
 
@@ -213,23 +241,25 @@ def _binding(
     robust counterpart. Costs without pieces, and with parameters, have no multipliers at hand; there every facet
     through the worst outcome counts.
     """
-    model = decider.model_
-    placed, radius = model.family.sets.at(model.features(X)), model.set_radius
-    centers, scales = placed.centers, placed.scales
+    features, calibrated = model.features(X), _radii(model, X, beside)
+    placed, radii = model.family.sets.at(features), _set_radii(model, calibrated)
     if model.problem.parameters or not model.problem.structure.has_pieces:
-        found = model.decide(X, parameters) if decisions is None else decisions
+        values = model.values(X, parameters, needed=True)
+        found = model.family.at(features, values).decide(calibrated) if decisions is None else decisions
         decided = np.isfinite(found.worst_outcome).all(axis=1)
-        return _tight(polyhedron, radius, placed.residuals(found.worst_outcome)[decided])
+        return _tight(polyhedron, radii[decided], placed.residuals(found.worst_outcome)[decided])
+    centers = placed.centers
     chosen = evenly_chosen(len(centers), _MOST_ROWS)
-    multipliers = np.vstack(
-        [
-            _multipliers(Counterpart(model.problem, polyhedron.scaled(float(scale)), radius), centers[rows])
-            for scale in np.unique(scales[chosen])
-            for rows in [chosen[scales[chosen] == scale]]
-        ]
-    )[:, : polyhedron.n_facets]
+    sizes = np.column_stack([placed.scales, radii])[chosen]
+    multipliers = [
+        _multipliers(Counterpart(model.problem, polyhedron.scaled(scale), radius), centers[chosen[own]])
+        for scale, radius in np.unique(sizes[np.isfinite(sizes).all(axis=1)], axis=0).tolist()
+        for own in [(sizes == [scale, radius]).all(axis=1)]
+    ]
     # Compared as forces: a multiplier says little before it is weighed with the size of its normal.
-    forces = multipliers * np.linalg.norm(polyhedron.W, axis=1)
+    weights = np.linalg.norm(polyhedron.W, axis=1)
+    rows = [of_size[:, : polyhedron.n_facets] for of_size in multipliers]
+    forces = weights * np.vstack([np.zeros((0, polyhedron.n_facets)), *rows])
     return np.asarray(forces > _WEIGHTY * forces.max(axis=1, keepdims=True, initial=0.0), dtype=bool)
 
 
@@ -248,8 +278,8 @@ def _spread_in_words(scales: Array) -> str:
     )
 
 
-def _tight(polyhedron: Polyhedron, radius: float, residuals: Array) -> Mask:
-    limits = radius - polyhedron.b
+def _tight(polyhedron: Polyhedron, radii: Array, residuals: Array) -> Mask:
+    limits = radii[:, None] - polyhedron.b
     scale = np.abs(limits) + np.linalg.norm(polyhedron.W, axis=1)
     return np.asarray(limits - residuals @ polyhedron.W.T <= _TIGHT * scale, dtype=bool)
 
@@ -261,13 +291,15 @@ def _reach(shape: UncertaintySet, radius: float) -> Array:
     return np.where(np.isfinite(width) & (width > 0), width / 2, 1.0)
 
 
-def _limit_in_words(weights: Array, limit: float, reach: Array, names: Sequence[str]) -> str:
+def _limit_in_words(weights: Array, least: float, limit: float, reach: Array, names: Sequence[str]) -> str:
     moved = np.abs(weights) * reach
     kept = np.flatnonzero(moved >= _NEGLIGIBLE * moved.max())
     # "At most 2 below" is easier to read than "minus heating at most 2 above".
     flipped = bool((weights[kept] < 0).all())
     side = "below" if flipped != (limit < 0) else "above"
     size = f"to at {'most' if limit >= 0 else 'least'} {abs(limit):.3g} {side}"
+    if f"{least:.3g}" != f"{limit:.3g}":  # rows have radii of their own
+        size = f"to at most {least:.3g} to {limit:.3g}, by the row's radius, {'below' if flipped else 'above'}"
     if len(kept) == 1:
         return f"limits {names[int(kept[0])]} {size} its prediction"
     return f"limits {_terms(-weights if flipped else weights, kept, moved, names)} {size} the prediction"
@@ -282,10 +314,11 @@ def _terms(weights: Array, kept: Indices, moved: Array, names: Sequence[str]) ->
     return " ".join(parts).removeprefix("+ ") + more
 
 
-def _round_in_words(shape: UncertaintySet, radius: float, names: Sequence[str]) -> tuple[str, ...]:
+def _round_in_words(shape: UncertaintySet, least: float, radius: float, names: Sequence[str]) -> tuple[str, ...]:
     axes = np.eye(shape.n_outcomes)
     high, low = np.asarray(shape.support(axes, radius)), -np.asarray(shape.support(-axes, radius))
-    opening = f"the set has no facets: it is a {type(shape).__name__} of radius {radius:.3g}"
+    size = f"radius {radius:.3g}" if least == radius else f"radius {least:.3g} to {radius:.3g}, here the largest"
+    opening = f"the set has no facets: it is a {type(shape).__name__} of {size}"
     return opening, *(
         f"{name} lies between {_signed(a)} and {_signed(b)} of its prediction"
         for name, a, b in zip(names, low, high, strict=True)

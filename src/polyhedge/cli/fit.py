@@ -186,8 +186,7 @@ def _facets(fitted: FittedTable) -> tuple[str, ...]:
     values = tables.take_parameters(fitted.parameters, rows)
     X = fitted.X.iloc[rows]
     own = None if fitted.beside is None else fitted.beside[rows]
-    found = None if own is None else tables.decide_table(fitted.decider, X, values, own)
-    return facets_in_words(fitted.decider, X, fitted.schema.outcomes, decisions=found, parameters=values)
+    return facets_in_words(fitted.decider, X, fitted.schema.outcomes, parameters=values, beside=own)
 
 
 def _print(fitted: FittedTable, options: TableOptions, facets: tuple[str, ...], source: str, n_rows: int) -> None:

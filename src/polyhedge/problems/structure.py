@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from polyhedge._validation import Array, Mask
+from polyhedge.problems.quadratic import QuadraticCost, quadratic_cost
 from polyhedge.problems.segment import (
     FixedLines,
     Segment,
@@ -114,6 +115,11 @@ class Structure:
         joints = [parts.joint_part, *(row.joint_part for row in rows)]
         seen = [M[..., 1:].any(axis=tuple(range(M.ndim - 1))) for joint in joints for M in (joint.base, *joint.groups)]
         return np.asarray(~np.any(seen, axis=0)[: problem.n_outcomes])
+
+    @cached_property
+    def own_cost(self) -> QuadraticCost | None:
+        """The part of the cost that is the decision's alone as a quadratic form; None where it is another function."""
+        return None if self.problem.parameters else quadratic_cost(self.problem.feasible)
 
     @cached_property
     def ends(self) -> tuple[Array, Array] | None:

@@ -320,10 +320,9 @@ def _guarded(
         blocks += set_pictures(decider, held_out.X, held_out.Y, names, parameters)
     if X is not None:
         own = None if held_out is None else held_out.beside
-        found = None if own is None else decider.model_.decide(X, parameters, beside=own)
         blocks += [
             Text("The sides of the set in words, those that hold the cost bound up most often first:"),
-            Points(facets_in_words(decider, X, names, decisions=found, parameters=parameters)),
+            Points(facets_in_words(decider, X, names, parameters=parameters, beside=own)),
         ]
     else:
         blocks.append(Missing("Which sides of the set matter is counted over decisions.", _COMMAND))

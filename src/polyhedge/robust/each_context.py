@@ -14,17 +14,17 @@ All other problems are solved context by context.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from itertools import combinations
 
 import numpy as np
 
-from polyhedge._validation import Array, Mask
+from polyhedge._validation import Array, Indices, Mask
 from polyhedge.problems import DecisionProblem
 from polyhedge.problems.segment import FixedLines, Segment
 from polyhedge.robust.decide import decide
-from polyhedge.robust.decisions import Decisions, statuses
+from polyhedge.robust.decisions import Decisions, joined, statuses
 from polyhedge.sets import UncertaintySet
 from polyhedge.solvers.evidence import ROUNDING
 from polyhedge.solvers.program import TOLERANCE
@@ -36,7 +36,6 @@ SetAt = Callable[[int], tuple[UncertaintySet, float]]
 
 _N_BISECTIONS = 60
 """Halvings after which an interval of length 1 is as short as floats can tell."""
-# All crossings of pairs of pieces are tried, which is quick for as many as these.
 
 
 def decide_each(problem: DecisionProblem, maximisers: Maximisers, set_at: SetAt, centers: Array) -> Decisions:
@@ -77,18 +76,9 @@ def has_segment(problem: DecisionProblem) -> bool:
     return problem.structure.segment is not None or problem.structure.fixed_lines is not None
 
 
-def joined(parts: list[Decisions]) -> Decisions:
-    """Decisions of several calls as one."""
-    return Decisions(
-        flat=np.concatenate([part.flat for part in parts]),
-        cost_bound=np.concatenate([part.cost_bound for part in parts]),
-        worst_outcome=np.concatenate([part.worst_outcome for part in parts]),
-        active_facets=np.zeros((sum(map(len, parts)), 0), dtype=bool),
-        status=np.concatenate([part.status for part in parts]),
-        gap=np.concatenate([part.gap for part in parts]),
-        layout=parts[0].layout,
-        detail=tuple(text for part in parts for text in part.detail),
-    )
+def side_by_side(parts: list[Decisions], rows: Sequence[Indices]) -> Decisions:
+    """Decisions for parts of the contexts as one: part k has the contexts rows[k]; sets differ, so do their facets."""
+    return joined([replace(part, active_facets=np.zeros((len(part), 0), dtype=bool)) for part in parts], rows)
 
 
 def decisions_at(
@@ -107,7 +97,8 @@ def decisions_at(
 
 
 def _one_by_one(problem: DecisionProblem, set_at: SetAt, centers: Array) -> Decisions:
-    return joined([decide(problem, *set_at(i), centers[i : i + 1]) for i in range(len(centers))])
+    rows = [np.array([i]) for i in range(len(centers))]
+    return side_by_side([decide(problem, *set_at(i), centers[[i]]) for i in range(len(centers))], rows)
 
 
 @dataclass(frozen=True)

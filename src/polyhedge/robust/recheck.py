@@ -8,21 +8,18 @@ $h(v) \le g^\top\lambda + \max_e (v - G^\top\lambda)^\top e$, whoever found them
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 
 import numpy as np
 
 from polyhedge._validation import Array, Mask
 from polyhedge.problems import DecisionProblem
-from polyhedge.problems.quadratic import QuadraticCost, quadratic_cost
 from polyhedge.robust.counterpart import Counterpart, CounterpartSolution
-from polyhedge.sets import Ball, Box, Ellipsoid, UncertaintySet, UnionOfBalls
+from polyhedge.sets import UncertaintySet
+from polyhedge.sets.protocol import has_support_formula
 from polyhedge.solvers.cones import in_dual_cone
 from polyhedge.solvers.evidence import ROUNDING
 from polyhedge.solvers.program import TOLERANCE
 
-_CLOSED = (Ball, Box, Ellipsoid, UnionOfBalls)
-"""Sets whose support function is a formula."""
 _MANY = 64
 """Roundings of sums of sums, in terms of those of a sum."""
 
@@ -40,7 +37,7 @@ def bounds_hold(
     assert pieces is not None
     Z = np.array([solution.z for solution in solutions])
     V, at_center = pieces.directions(Z)[:, :, :d], pieces.values(Z, contexts)
-    if isinstance(shape, _CLOSED) and not counterpart.n_support_rows:
+    if has_support_formula(shape) and not counterpart.n_support_rows:
         h = np.asarray(shape.support(V.reshape(-1, d), radius)).reshape(V.shape[:2])
     else:
         h = _by_multipliers(counterpart, V, contexts[:, :d], solutions)
@@ -76,14 +73,9 @@ def _by_multipliers(
     return np.asarray(np.einsum("nm,nlm->nl", g, Y) + np.einsum("nlc,nc->nl", np.abs(left), reach))
 
 
-@lru_cache(maxsize=16)
-def _known_base(problem: DecisionProblem) -> QuadraticCost | None:
-    return None if problem.parameters else quadratic_cost(problem.feasible)
-
-
 def _base(problem: DecisionProblem, Z: Array, contexts: Array, at_center: Array) -> Array:
     """The part of the cost that is the decision's alone (N,): a formula where it is quadratic, else as written."""
-    known = _known_base(problem)
+    known = problem.structure.own_cost
     if known is not None:
         bent = Z @ known.L.T + known.l
         return np.asarray(0.5 * ((bent @ known.D) * bent).sum(axis=1) + Z @ known.c + known.offset)

@@ -9,7 +9,6 @@ hull of the vertices found so far. When no facet of the hull can be passed, all 
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 from scipy.spatial import ConvexHull
@@ -46,14 +45,26 @@ def vertices_around(
         )
     if len(A):
         return center + shadow_vertices(form, len(center))
-    known: Any = shape  # sets are compared by identity
-    return center + _vertices_at(known, radius)
+    return center + _vertices_at(_Itself(shape), radius)
+
+
+class _Itself:
+    """A shape as a key: the object itself, whatever its class says of equality. It lives as long as its key."""
+
+    def __init__(self, shape: UncertaintySet) -> None:
+        self.shape = shape
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Itself) and other.shape is self.shape
+
+    def __hash__(self) -> int:
+        return id(self.shape)
 
 
 @lru_cache(maxsize=8)
-def _vertices_at(shape: Any, radius: float) -> Any:
+def _vertices_at(key: _Itself, radius: float) -> Array:
     """The vertices of the residual set, which all predictions share."""
-    return shadow_vertices(shape.conic_form(radius), shape.n_outcomes)
+    return shadow_vertices(key.shape.conic_form(radius), key.shape.n_outcomes)
 
 
 def shadow_vertices(form: ConicForm, d: int) -> Array:

@@ -72,6 +72,11 @@ class Ball:
         return True
 
     @property
+    def has_support_formula(self) -> bool:
+        """Always True: `support` asks no solver."""
+        return True
+
+    @property
     def is_polyhedral(self) -> bool:
         """Whether `as_polyhedron` applies: norm inf, or norm 1 with few enough facets to list them."""
         few_facets = self.n_outcomes <= MAX_CROSS_POLYTOPE_OUTCOMES

@@ -69,6 +69,11 @@ class Box:
         """Always True."""
         return True
 
+    @property
+    def has_support_formula(self) -> bool:
+        """Always True: `support` asks no solver."""
+        return True
+
     def scores(self, residuals: ArrayLike) -> Array:
         r"""$\max_j |e_j - c_j| / s_j$ of each row of `residuals` (n, d)."""
         rows = as_rows(residuals, "residuals", self.n_outcomes)

@@ -93,6 +93,11 @@ class Ellipsoid:
         """Always True."""
         return True
 
+    @property
+    def has_support_formula(self) -> bool:
+        """Always True: `support` asks no solver."""
+        return True
+
     def scores(self, residuals: ArrayLike) -> Array:
         r"""$\|L^{-1}(e - c)\|_2$ of each row of `residuals` (n, d)."""
         rows = as_rows(residuals, "residuals", self.n_outcomes)

@@ -149,6 +149,27 @@ class Union(Protocol):
         """Convex sets of the same radius."""
 
 
+@runtime_checkable
+class Formulated(Protocol):
+    """Sets that say whether their support function is a formula, which no solver can get wrong."""
+
+    @property
+    def has_support_formula(self) -> bool:
+        """Whether `support` asks no solver."""
+
+
+def has_support_formula(shape: UncertaintySet) -> bool:
+    """Whether a shape says that its support function is a formula.
+
+    Examples
+    --------
+    >>> from polyhedge.sets import Ball, Polyhedron
+    >>> has_support_formula(Ball(2)), has_support_formula(Polyhedron([[1.0]], [0.0]))
+    (True, False)
+    """
+    return isinstance(shape, Formulated) and shape.has_support_formula
+
+
 def facets_of(shape: UncertaintySet) -> Polyhedron | None:
     """The facets of a shape; None for shapes that have none, or too many to list.
 

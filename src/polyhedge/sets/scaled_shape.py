@@ -10,7 +10,15 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
 from polyhedge._validation import Array, as_rows
-from polyhedge.sets.protocol import N_SAMPLES, UncertaintySet, Volume, as_directions, facets_of, like_directions
+from polyhedge.sets.protocol import (
+    N_SAMPLES,
+    UncertaintySet,
+    Volume,
+    as_directions,
+    facets_of,
+    has_support_formula,
+    like_directions,
+)
 from polyhedge.solvers.program import ConicForm
 
 if TYPE_CHECKING:
@@ -54,6 +62,11 @@ class Scaled:
     def is_bounded(self) -> bool:
         """As the shape is."""
         return self.shape.is_bounded
+
+    @property
+    def has_support_formula(self) -> bool:
+        """As the shape has."""
+        return has_support_formula(self.shape)
 
     def scores(self, residuals: ArrayLike) -> Array:
         """Scores of the residuals over the factor."""

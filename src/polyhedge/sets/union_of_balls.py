@@ -85,6 +85,11 @@ class UnionOfBalls:
         return True
 
     @property
+    def has_support_formula(self) -> bool:
+        """Always True: `support` asks no solver."""
+        return True
+
+    @property
     def parts(self) -> tuple[Ball, ...]:
         """The balls, one for each anchor."""
         return tuple(Ball(self.n_outcomes, center=anchor) for anchor in self.anchors)

@@ -34,7 +34,7 @@ PROTOTYPE = {
 
 
 def difference(row: CaseRow, ours: CaseRow) -> tuple[tuple[float, float], tuple[float, float]]:
-    """By how much bound and cost of a row are above ours, each with its standard error, paired over stretches."""
+    """By how much bound and cost of a row exceed those of Polyhedge, with standard errors paired over stretches."""
     apart = row.means - ours.means
     errors = apart.std(axis=1, ddof=1) / np.sqrt(N_STRETCHES)
     means = row.bound - ours.bound, row.realised - ours.realised
@@ -76,16 +76,16 @@ def case_grid(rows: Sequence[CaseRow]) -> Grid:
             "held",
             "at 1 - alpha",
             "decisions",
-            "bound - ours",
-            "cost - ours",
+            "bound above",
+            "cost above",
             "prototype",
         ),
         tuple(lines),
         "bound: mean of what is promised; cost: mean realised; held: share of test rows that cost no more than their "
         "bound (drift in time moves it); at 1 - alpha: mean bound at the radius that covers exactly the promised share "
         "of test rows, fair where drift covers more of one method than of another; decisions: distinct ones at the "
-        "test rows; differences to Polyhedge with "
-        f"standard errors, paired over {N_STRETCHES} consecutive stretches of test rows. A battery earns where costs "
+        "test rows; above: what a method has above Polyhedge, with standard errors, "
+        f"paired over {N_STRETCHES} consecutive stretches of test rows. A battery earns where costs "
         "are below zero. The last row of a case bounds every decision at once. prototype: bound / cost / held of an "
         "earlier program with other predictors." + (f" Failed: {failures}." if failures else ""),
     )

@@ -64,12 +64,12 @@ def cost_grid(rows: Sequence[GuaranteeRow], alpha: float) -> Grid:
                 lines.append((_short(name) if key == PLAN else "", *_cells(own, key, alpha), *_versus(versus)))
     return Grid(
         f"The cost of the decision taken: plans with a guard, {len({row.seed for row in rows})} seeds",
-        ("setting", "method", "premium", "equal", "held", "law", "cost", "less ours", "p"),
+        ("setting", "method", "premium", "equal", "held", "law", "cost", "above", "p"),
         tuple(lines),
         "premium: mean bound above the cost of knowing the mean outcome (energy: of trusting the prediction). equal: "
         "the same with exactly the promised share of test rows covered. held: share of test rows that keep their "
-        "bound; law: how likely a share as odd is by the exact beta-binomial law. cost: realised. less ours: premium "
-        "minus that of Polyhedge, paired over seeds, ± standard error; p: Holm-corrected over all lines.",
+        "bound; law: how likely a share as odd is by the exact beta-binomial law. cost: realised. above: premium "
+        "less that of Polyhedge, paired over seeds, ± standard error; p: Holm-corrected over all lines.",
     )
 
 

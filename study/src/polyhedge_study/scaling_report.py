@@ -109,7 +109,7 @@ def _mean(values: Iterable[float]) -> float:
 
 
 def comparison_grid(run: ScalingRun) -> Grid:
-    """The paper's Table 1 beside ours, a column for each n: a single context, times are means over the seeds."""
+    """The paper's Table 1 beside these runs, a column for each n: a single context, times are means over the seeds."""
     of = {(s.n, s.method): s for s in summaries(run.rows) if s.mode == "single"}
     printed = {row.n: row for row in paper_table1()}
     columns = []
@@ -127,13 +127,13 @@ def comparison_grid(run: ScalingRun) -> Grid:
                 "- aggregated": _seconds(full.mean_seconds if full else None),
                 "exact seconds": _seconds(exact.mean_seconds if exact else None),
                 "pinball seconds: paper": _seconds(paper.pinball_seconds if paper else None),
-                "- ours": _seconds(pinball.mean_seconds if pinball else None),
+                "- here": _seconds(pinball.mean_seconds if pinball else None),
                 "MIQCP / pinball time: paper": _ratio(paper.time_ratio if paper else None),
-                "- aggregated, ours": _ratio(full.mean_seconds / pinball.mean_seconds if full and pinball else None),
+                "- aggregated, here": _ratio(full.mean_seconds / pinball.mean_seconds if full and pinball else None),
                 "aggregated / exact time": _ratio(full.mean_seconds / exact.mean_seconds if full and exact else None),
                 "pinball's gap: paper": f"{paper.gap_percent:.1f} %" if paper else "",
-                "- ours, of cost": _gap(pinball, exact, of_premium=False),
-                "- ours, of premium": _gap(pinball, exact, of_premium=True),
+                "- here, of cost": _gap(pinball, exact, of_premium=False),
+                "- here, of premium": _gap(pinball, exact, of_premium=True),
             }
         )
     return Grid(

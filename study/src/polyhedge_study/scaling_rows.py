@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from polyhedge._files import replace_file
+from polyhedge_study.machine import source_fingerprint
 from polyhedge_study.scaling_methods import ScalingSettings
 from polyhedge_study.tidy import TidyTable
 
@@ -70,10 +71,11 @@ class ScalingStore:
     def __init__(self, folder: Path, stem: str, settings: ScalingSettings, machine: dict[str, Any]) -> None:
         self.table = TidyTable(folder / f"{stem}.csv", ScalingRow)
         self.about = folder / f"{stem}.json"
-        self.record = {"settings": asdict(settings), "seeds": list(range(settings.seeds)), "machine": machine}
+        seeds, source = list(range(settings.seeds)), source_fingerprint()
+        self.record = {"settings": asdict(settings), "seeds": seeds, "machine": machine, "source": source}
 
     def known(self) -> list[ScalingRow]:
-        """Rows of an earlier run with the same settings on the same machine; else a fresh start, others set aside."""
+        """Rows of an earlier run with the same code, settings and machine; else a fresh start, others set aside."""
         same = json.loads(json.dumps(self.record))
         try:
             if json.loads(self.about.read_text(encoding="utf-8")) == same:

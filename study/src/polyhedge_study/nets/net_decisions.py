@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from polyhedge.problems import DecisionProblem
 from polyhedge.problems.segment import Segment
 from polyhedge.robust.decide import decide
 from polyhedge.robust.decisions import Decisions
-from polyhedge.robust.each_context import decide_each, decisions_at, has_segment, joined
+from polyhedge.robust.each_context import decide_each, decisions_at, has_segment, side_by_side
 from polyhedge_study.nets.convex_nets import ConvexNets
 from polyhedge_study.nets.net_saddle import Line, Saddle, find_saddles, supports
 
@@ -57,12 +57,12 @@ def decide_nets(problem: DecisionProblem, sets: NetSets, centers: Array) -> Deci
     segment = problem.structure.segment
     if segment is not None and oriented(segment) is None:
         together = np.zeros(len(sets), dtype=bool)
-    rows = np.concatenate([np.flatnonzero(together), np.flatnonzero(~together)])
-    parts = [] if not together.any() else [_together(problem, segment, sets[together], centers[together])]
-    parts += [
-        decide(problem, sets.nets.at(int(i)), float(sets.radii[i]), centers[[i]]) for i in np.flatnonzero(~together)
-    ]
-    return _in_order(joined(parts), np.argsort(rows))
+    rows = [np.array([i]) for i in np.flatnonzero(~together)]
+    parts = [decide(problem, sets.nets.at(int(i)), float(sets.radii[i]), centers[[i]]) for (i,) in rows]
+    if together.any():
+        parts.append(_together(problem, segment, sets[together], centers[together]))
+        rows.append(np.flatnonzero(together))
+    return side_by_side(parts, rows)
 
 
 def oriented(segment: Segment) -> Segment | None:
@@ -99,16 +99,3 @@ def _together(problem: DecisionProblem, segment: Segment | None, sets: NetSets, 
         return supports(sets.nets, sets.radii, sets.origins, V).residual
 
     return decide_each(problem, maximisers, lambda i: (sets.nets.at(i), float(sets.radii[i])), centers)
-
-
-def _in_order(decisions: Decisions, order: Indices) -> Decisions:
-    detail = tuple(decisions.detail[i] for i in order) if len(decisions.detail) == len(decisions) else ()
-    return replace(
-        decisions,
-        flat=decisions.flat[order],
-        cost_bound=decisions.cost_bound[order],
-        worst_outcome=decisions.worst_outcome[order],
-        status=decisions.status[order],
-        gap=decisions.gap[order],
-        detail=detail or tuple(text for text in decisions.detail if text),
-    )
