@@ -21,6 +21,7 @@ import polyhedge.words as ph_words
 from polyhedge.calibration import ByCategory, Calibrator, Marginal, Rows
 from polyhedge.data import Split
 from polyhedge.model import Model, Record, calibrated_radii, fitted_model
+from polyhedge.plans import PlanRows, fit_plan
 from polyhedge.predictors import as_predictor
 from polyhedge.regions import Guard, RegionFamily, ScaledSet, SetPlan
 from polyhedge.regions.steady import Grid, steady_predictions
@@ -41,11 +42,13 @@ PREDICTOR = as_predictor(None, 2).fit(X[:40], Y[:40])
 SHAPE = ph.Polyhedron([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0], [0.0, -1.0]], -np.array([0.4, 0.3, 2.0, 2.0]))
 PROBLEM = ph.problems.simplex_linear([-0.08, 0.0])
 SPREAD = ph.learners.Spread.fit(X[:40], Y[:40], np.exp(X[:40, 0]), min_leaf=10, seed=0)
+DEVELOPED = PlanRows(X[:40], PREDICTOR.predict(X[:40]), Y[:40], np.zeros((40, 0)), np.arange(40) // 8)
 SETS = ScaledSet(PROBLEM, PREDICTOR, SHAPE, SPREAD)
 FAMILIES: dict[str, RegionFamily] = {
     "set": ScaledSet(PROBLEM, PREDICTOR, SHAPE),
     "scaled set": SETS,
     "guard": Guard(PROBLEM, PREDICTOR, SetPlan(SETS)),
+    "planned": Guard(PROBLEM, PREDICTOR, fit_plan(PROBLEM, DEVELOPED, 0.1, 0.5, 0), Grid.of(DEVELOPED.centers)),
 }
 CALIBRATORS: dict[str, Calibrator] = {
     "marginal": Marginal(),
@@ -55,7 +58,7 @@ CALIBRATORS: dict[str, Calibrator] = {
 every_family = pytest.mark.parametrize("name", list(FAMILIES))
 every_calibrator = pytest.mark.parametrize("calibrator", list(CALIBRATORS))
 # The bound of a set may differ in its last bits with the batch, because predictions do; a guard's must not.
-_SAME = {"set": 1e-9, "scaled set": 1e-9, "guard": 0.0}
+_SAME = {"set": 1e-9, "scaled set": 1e-9, "guard": 0.0, "planned": 0.0}
 
 
 def model_of(name: str, calibrator: str, order: Any = slice(None)) -> Model:

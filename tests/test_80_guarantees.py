@@ -46,20 +46,26 @@ def test_coverage_given_the_calibration_split_follows_its_beta_law(kind, m):
     assert test.pvalue > FALSE_ALARM
 
 
-def test_whole_fits_on_fresh_data_keep_the_promise_and_follow_the_beta_law():
-    problem = ph.problems.simplex_linear([-0.08, 0.0])
+# Settings, and how many fits: those of a default take half a second each.
+WHOLE_FITS = {
+    "one learner": ({"learner": ph.learners.PcaBox()}, REPETITIONS),
+    "the default's set": ({"guarantee": "outcome"}, 40),
+    "the default": ({}, 40),
+}
+
+
+@pytest.mark.parametrize("kind", WHOLE_FITS)
+def test_whole_fits_on_fresh_data_keep_the_promise_and_follow_the_beta_law(kind):
+    problem, (settings, n_fits) = ph.problems.simplex_linear([-0.08, 0.0]), WHOLE_FITS[kind]
     rng = np.random.default_rng(11)
     X_test, Y_test = ph.data.make_synthetic(2_000, rng=rng)
-    coverages = []
-    for seed in range(REPETITIONS):
+    uniform = []
+    for seed in range(n_fits):
         X, Y = ph.data.make_synthetic(120, rng=rng)
-        decider = ph.RobustDecider(
-            problem, ph.predictors.FeatureRidge(), learner=ph.learners.PcaBox(), random_state=seed
-        )
-        decider.fit(X, Y)
-        inside = decider.set_.contains(Y_test - decider.predictor_.predict(X_test), decider.radius_)
-        coverages.append(inside.mean())
-    assert stats.kstest(coverages, ph.coverage_law(30, 0.1).cdf).pvalue > FALSE_ALARM
+        decider = ph.RobustDecider(problem, ph.predictors.FeatureRidge(), random_state=seed, **settings).fit(X, Y)
+        held = (decider.model_.scores(X_test, Y_test) <= decider.radius_).mean()
+        uniform.append(ph.coverage_law(decider.n_calibrate_, 0.1).cdf(held))
+    assert stats.kstest(uniform, "uniform").pvalue > FALSE_ALARM
 
 
 def test_the_cost_bound_holds_at_least_as_often_as_the_set_covers():
