@@ -67,6 +67,10 @@ def _nan_duals(answer: SimpleNamespace) -> None:
     answer.y = np.full(len(answer.y), np.nan)
 
 
+def _huge_duals(answer: SimpleNamespace) -> None:
+    answer.y = 1e16 * answer.y
+
+
 LIES: dict[str, Callable[[SimpleNamespace], None]] = {
     "nan": _nan,
     "infeasible": _infeasible,
@@ -75,6 +79,7 @@ LIES: dict[str, Callable[[SimpleNamespace], None]] = {
     "status": _status,
     "duals": _duals,
     "nan duals": _nan_duals,
+    "huge duals": _huge_duals,
 }
 
 
@@ -196,6 +201,7 @@ ROUTES: dict[str, Route] = {
     "segment": (lambda: budget(2), around(FLAT)),
     "batch": (lambda: budget(3), lambda p: decide(p, HULL, 0.1, MANY)),
     "counterpart": (lambda: budget(3), around(HULL)),
+    "a row said twice": (lambda: budget(3, rows=lambda z: [cp.sum(z) == 2]), around(HULL)),
     "pieces": (lambda: budget(3, lambda z, u: cp.maximum(u @ z, 2 * u @ z - 1)), around(HULL)),
     "fixed directions": (lambda: budget(3, lambda z, u: cp.max(u - z)), around(HULL)),
     "quadratic": (lambda: budget(3, lambda z, u: u @ z + cp.sum_squares(z)), around(HULL)),
@@ -218,12 +224,22 @@ def _short(answer: SimpleNamespace) -> None:
     answer.x = answer.x[:-1]
 
 
-@pytest.mark.parametrize("route", ["quadratic", "conic", "counterpart", "integers"])
-def test_an_answer_with_too_few_numbers_is_no_answer(route: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def _long_duals(answer: SimpleNamespace) -> None:
+    answer.y = np.append(answer.y, 0.0)
+
+
+WRONG_LENGTHS = [*((route, _short) for route in ("quadratic", "conic", "counterpart", "integers"))]
+WRONG_LENGTHS += [(route, _long_duals) for route in ("quadratic", "conic")]
+
+
+@pytest.mark.parametrize(("route", "lie"), WRONG_LENGTHS)
+def test_an_answer_with_too_few_or_too_many_numbers_is_no_answer(
+    route: str, lie: Callable[[SimpleNamespace], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
     make, run = ROUTES[route]
     problem = make()
     problem.pieces, problem.feasible, problem.support_rows  # noqa: B018 (compiled while solvers are honest)
-    monkeypatch.setitem(LIES, "short", _short)
+    monkeypatch.setitem(LIES, "short", lie)
     with lying(monkeypatch, "both", "short"):
         assert set(run(problem).status) == {ph.Status.FAILED}
 
@@ -244,6 +260,43 @@ def test_what_a_lying_solver_says_is_never_a_wrong_bound_called_optimal(
         assert (right | ~found.is_optimal).all(), (lie, found.cost_bound, honest.cost_bound)
         z = found.flat[found.is_optimal]
         assert (np.abs(z.sum(axis=1) - 2) <= 1e-5).all(), lie
+
+
+@pytest.mark.parametrize("size", [1e6, 1e8, 1e12, 1e16])
+@pytest.mark.parametrize("who", ["highs", "both"])
+@pytest.mark.parametrize("route", ["batch", "a row said twice", "quadratic"])
+def test_multipliers_of_any_size_do_not_make_a_wrong_bound_right(
+    route: str, who: str, size: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither where programs are seen from, nor what is at stake, may be the word of a solver that was not proven."""
+    make, run = ROUTES[route]
+    problem = make()
+    honest = run(problem)
+
+    def lie(answer: SimpleNamespace) -> None:
+        # Of an equation that is said twice any multiple may be moved from one row to the other.
+        answer.y = size * answer.y
+        if route == "a row said twice":
+            answer.y[:2] += [size, -size]
+            answer.x = np.roll(answer.x, 1)
+
+    monkeypatch.setitem(LIES, "large", lie)
+    with lying(monkeypatch, who, "large"):
+        found = run(problem.labelled())
+    right = np.abs(found.cost_bound - honest.cost_bound) <= 1e-5
+    assert (right | ~found.is_optimal).all()
+    gaps = found.gap[found.is_optimal]
+    assert (gaps <= 1e-5 * (1 + np.abs(honest.cost_bound[found.is_optimal]))).all()
+
+
+def test_a_program_without_a_point_is_believed_where_no_other_solver_finds_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = budget(3, uncertain_constraints=lambda z, u: [u @ z <= 4.5])
+    honest = decide(problem, HULL, 0.1, CENTERS)
+    monkeypatch.setattr(highspy, "Highs", type("Liar", (LyingHighs,), {"lie": staticmethod(lambda answer: None)}))
+    monkeypatch.setattr(highspy.Highs, "getModelStatus", lambda self: highspy.HighsModelStatus.kInfeasible)
+    found = decide(problem.labelled(), HULL, 0.1, CENTERS)
+    assert found.is_optimal.all()
+    assert found.cost_bound == pytest.approx(honest.cost_bound, abs=1e-5)
 
 
 @pytest.mark.parametrize("route", ["segment", "counterpart", "pieces", "uncertain constraints"])

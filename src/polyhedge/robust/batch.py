@@ -23,7 +23,7 @@ from polyhedge.robust.pivots import DualSimplex, PivotRule, PrincipalPivots, piv
 from polyhedge.robust.regions import Region, is_certified, lies_inside, region_at
 from polyhedge.robust.workers import in_order
 from polyhedge.robust.worst_residual import WorstResidual
-from polyhedge.solvers.program import Solution
+from polyhedge.solvers.program import Solution, Status
 
 Progress = Callable[[int, int], None]
 """Called with the number of contexts decided so far and the number of all."""
@@ -168,7 +168,7 @@ def batch_engine(counterpart: Counterpart, center: Array, reach: Array) -> Batch
     if not is_polyhedral or len(zero.integer) or parametric.entry_slope.nnz or not WorstResidual.applies(counterpart):
         return None
     solution = counterpart.solver.solve(center)
-    if not solution.status.has_solution:
+    if solution.status is not Status.OPTIMAL:
         return None
     reach = np.concatenate([[1.0], reach])
     frame = counterpart.solver.frame

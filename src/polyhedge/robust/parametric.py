@@ -44,12 +44,12 @@ class ParametricProgram:
         )
 
     def frame_at(self, center: Array) -> Frame:
-        """Where the programs near one prediction are best seen from: the solution there, if there is one."""
+        """Where the programs near one prediction are best seen from: the solution there, if there is a proven one."""
         program = replace(self.at(center), integer=np.zeros(0, dtype=np.int64))
         frame = Frame.of(program)
         linear = program.is_linear
         solution = LinearSolver(program, frame=frame).solve() if linear else solve_conic(program, frame=frame)
-        return frame.around(program, solution.x, solution.y)
+        return frame.around(program, solution.x, solution.y) if solution.status is Status.OPTIMAL else frame
 
 
 class ContextSolver:

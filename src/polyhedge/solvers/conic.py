@@ -117,11 +117,13 @@ def _set_up(program: ConicProgram, time_limit: float | None, tolerance: float, *
 def _read(program: ConicProgram, found: Any, judge: Judge, form: SecondOrder) -> Solution:
     name = str(found.status)
     status = _STATUS.get(name, Status.FAILED)
-    if status.has_solution and not (len(found.x) == len(program.c) and np.all(np.isfinite(found.x))):
+    z = np.array(found.z)
+    is_whole = len(found.x) == len(program.c) and len(z) == len(program.b)
+    if status.has_solution and not (is_whole and np.all(np.isfinite(found.x))):
         status = Status.FAILED
     if not status.has_solution:
         return nothing_known(program, status, name)
-    point = Solution(np.array(found.x), form.multipliers(np.array(found.z)), np.nan, status, detail=name)
+    point = Solution(np.array(found.x), form.multipliers(z), np.nan, status, detail=name)
     return judge.judged(program, judge.frame.back(point))
 
 

@@ -23,6 +23,8 @@ _ROUGH = 1e-3
 """Share of the costs at stake up to which costs that are not balanced, and limits that are broken, leave a proof."""
 _FAINT = 1e-3
 """Share of a unit that is at stake where all costs vanish: solvers tell no less than `TOLERANCE` of it from 0."""
+_MOST_AT_STAKE = 16.0
+"""Times all costs at the answer and a unit of each: in 39 000 solves of the tests 5 had more at stake, by multipliers."""
 _SMALL = 40_000
 """Entries up to which products with a dense matrix are the quickest."""
 
@@ -80,6 +82,8 @@ class Judge:
         is_faint = whole < _FAINT * unit and self._left(program, x, y, curved) <= NOISE * unit
         size = _FAINT * unit if is_faint else min(size, whole)
         size += ROUNDING / TOLERANCE * (terms + float(np.abs(b) @ np.abs(y)))
+        # Multipliers are the solver's word: however large, they do not make more of what is at stake.
+        size = min(size, _MOST_AT_STAKE * (unit + terms + float(np.abs(program.c + curved) @ frame.columns)))
         # How far a better point may lie is a guess, which does for small forces; large ones prove nothing.
         gap = open_ + doubt if doubt <= _ROUGH * size and np.isfinite(open_) else np.inf
         status = status_at(max(gap, off * size), size)

@@ -218,6 +218,8 @@ class LinearSolver:
             self.highs.clearSolver()
             status = self._without_presolve()
         solution = self._read(self.highs, status)
+        if solution.status is Status.INFEASIBLE and not len(self.program.integer):
+            return self._unless_there_is_a_point(solution)
         if len(self.program.integer):
             is_doubtful = _STATUS.get(status) is Status.OPTIMAL and solution.status is Status.FAILED
             return self._read(self.highs, self._without_presolve()) if is_doubtful else solution
@@ -226,6 +228,11 @@ class LinearSolver:
         if _STATUS.get(status, Status.OPTIMAL) is Status.OPTIMAL and solution.status is not Status.OPTIMAL:
             solution = self._by_cones(solution)
         return settled(self.program, solution)
+
+    def _unless_there_is_a_point(self, solution: Solution) -> Solution:
+        """That there is no point is the solver's word: it is taken unless another one finds the best of them."""
+        other = solve_conic(self.program, time_limit=self.time_limit)
+        return other if other.status is Status.OPTIMAL else solution
 
     def _by_cones(self, solution: Solution) -> Solution:
         """What Clarabel finds, where that is better than this solution."""

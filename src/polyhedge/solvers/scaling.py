@@ -34,6 +34,8 @@ _TINY, _MOST_ROUNDS = -20.0, 4
 """Binary logarithm below which a number says nothing of units, and the rounds in which such numbers are found."""
 NOISE = 2.0**-26
 """Share of its terms, or of a unit, below which a slack or a reduced cost is 0 as far as a solver can tell."""
+_NO_LARGER = 2.0**10
+"""Times the unit of costs up to which prices are believed: right ones make costs smaller, or spread them over rows."""
 _PULL = 1e-4
 """Weight with which units stay as they were where nothing else is said of them."""
 
@@ -61,7 +63,7 @@ class Frame:
         """The frame with its origin at a point near the optimum, found in this one, and prices as found there.
 
         What is left of limits and costs is small, and tells how finely the rest should be measured. Where the point
-        or its multipliers are no numbers, the frame stays as it is.
+        or its multipliers are no numbers, or make costs larger by far, the frame stays as it is.
         """
         if not (np.isfinite(x).all() and np.isfinite(y).all()):
             return self
@@ -78,7 +80,8 @@ class Frame:
             b=np.where(np.abs(moved.b) > NOISE * b_noise, moved.b, 0.0),
             c=np.where(np.abs(moved.c) > NOISE * c_noise, moved.c, 0.0),
         )
-        return Frame(*balance(told, self), origin, prices)
+        found = Frame(*balance(told, self), origin, prices)
+        return found if found.cost <= _NO_LARGER * self.cost else self
 
     def seen(self, program: ConicProgram) -> ConicProgram:
         """The program in these units, without its offset."""
