@@ -20,7 +20,7 @@ from polyhedge.sets import Box
 Make = Callable[..., ph.DecisionProblem]
 
 
-def three_parts(unit: Any = 1.0, shift: float = 0.0, outcome: float = 1.0, cost: float = 1.0) -> ph.DecisionProblem:
+def three_parts(unit: Any = 1.0, shift: float = 0.0, outcome: Any = 1.0, cost: float = 1.0) -> ph.DecisionProblem:
     """A budget over three, none of which may have too much."""
     z = cp.Variable(3, nonneg=True)
     return ph.DecisionProblem(
@@ -31,7 +31,7 @@ def three_parts(unit: Any = 1.0, shift: float = 0.0, outcome: float = 1.0, cost:
     )
 
 
-def two_budgets(unit: Any = 1.0, shift: float = 0.0, outcome: float = 1.0, cost: float = 1.0) -> ph.DecisionProblem:
+def two_budgets(unit: Any = 1.0, shift: float = 0.0, outcome: Any = 1.0, cost: float = 1.0) -> ph.DecisionProblem:
     """Orders of three products, of which the second shares a shelf with each of the others."""
     z = cp.Variable(3, nonneg=True)
 
@@ -44,7 +44,7 @@ def two_budgets(unit: Any = 1.0, shift: float = 0.0, outcome: float = 1.0, cost:
 
 
 def nothing_but_orders(
-    unit: Any = 1.0, shift: float = 0.0, outcome: float = 1.0, cost: float = 1.0
+    unit: Any = 1.0, shift: float = 0.0, outcome: Any = 1.0, cost: float = 1.0
 ) -> ph.DecisionProblem:
     """No limit tells the unit of a decision: only the outcomes do that it is compared with."""
     z = cp.Variable(2, nonneg=True)
@@ -56,7 +56,7 @@ def nothing_but_orders(
     return ph.DecisionProblem(decision=z, cost=costs, n_outcomes=2)
 
 
-def bent(unit: Any = 1.0, shift: float = 0.0, outcome: float = 1.0, cost: float = 1.0) -> ph.DecisionProblem:
+def bent(unit: Any = 1.0, shift: float = 0.0, outcome: Any = 1.0, cost: float = 1.0) -> ph.DecisionProblem:
     z = cp.Variable(3)
     return ph.DecisionProblem(
         decision=z,
@@ -66,7 +66,7 @@ def bent(unit: Any = 1.0, shift: float = 0.0, outcome: float = 1.0, cost: float 
     )
 
 
-def needs(unit: Any = 1.0, shift: float = 0.0, outcome: float = 1.0, cost: float = 1.0) -> ph.DecisionProblem:
+def needs(unit: Any = 1.0, shift: float = 0.0, outcome: Any = 1.0, cost: float = 1.0) -> ph.DecisionProblem:
     """Uncertain constraints, one of which bends; bounds are an attribute of the variable."""
     z = cp.Variable(2, bounds=[0.0, 20.0 * unit])
 
@@ -76,13 +76,13 @@ def needs(unit: Any = 1.0, shift: float = 0.0, outcome: float = 1.0, cost: float
 
     return ph.DecisionProblem(
         decision=z,
-        cost=lambda z, u: cost * (np.array([1.0, 1.5]) @ (z / unit) + 0.1 * (u[0] / outcome - shift)),
+        cost=lambda z, u: cost * (np.array([1.0, 1.5]) @ (z / unit) + 0.1 * (u / outcome - shift)[0]),
         uncertain_constraints=rows,
         n_outcomes=2,
     )
 
 
-def with_a_switch(unit: Any = 1.0, shift: float = 0.0, outcome: float = 1.0, cost: float = 1.0) -> ph.DecisionProblem:
+def with_a_switch(unit: Any = 1.0, shift: float = 0.0, outcome: Any = 1.0, cost: float = 1.0) -> ph.DecisionProblem:
     """Whole numbers have no unit, what they switch on has; the fee is auxiliary and in terms of costs."""
     on, power, fee = cp.Variable(2, boolean=True), cp.Variable(2, nonneg=True), cp.Variable(name="fee")
     return ph.DecisionProblem(
@@ -102,7 +102,7 @@ def rows_for(problem: ph.DecisionProblem, seed: int, n: int = 60) -> tuple[np.nd
     return residuals, 1 + centers
 
 
-def samples_in(make: Make, seed: int, shift: float = 0.0, outcome: float = 1.0, **units: Any) -> Samples:
+def samples_in(make: Make, seed: int, shift: float = 0.0, outcome: Any = 1.0, **units: Any) -> Samples:
     """What `fit` would hand over: outcomes as they are stored, and residuals of these."""
     problem = make(shift=shift, outcome=outcome, **units)
     residuals, centers = rows_for(problem, seed)
@@ -139,6 +139,20 @@ def test_each_decision_may_have_a_unit_of_its_own(make: Make) -> None:
     usual, found = (OwnUnits.of(samples_in(make, 0, unit=unit)).samples.problem for unit in (1.0, units))
     for name, numbers in numbers_of(found).items():
         assert numbers == pytest.approx(numbers_of(usual)[name], rel=2e-12, abs=2e-12), name
+
+
+EACH = np.array([1e-3, 7.0, 3e4])
+"""A price, a weight, a number of pieces."""
+
+
+@pytest.mark.parametrize("make", MAKES)
+def test_each_outcome_may_have_a_unit_of_its_own(make: Make) -> None:
+    each = EACH[: make().n_outcomes]
+    usual, found = (OwnUnits.of(samples_in(make, 0, outcome=own), of_each=True).samples for own in (1.0, each))
+    assert np.array_equal(found.residuals, usual.residuals)
+    assert np.array_equal(found.centers, usual.centers)
+    for name, numbers in numbers_of(found.problem).items():
+        assert numbers == pytest.approx(numbers_of(usual.problem)[name], rel=2e-12, abs=2e-12), name
 
 
 @pytest.mark.parametrize("make", MAKES)
@@ -182,7 +196,7 @@ def test_a_search_learns_the_same_set_in_every_unit_of_decisions_and_wherever_ou
 ) -> None:
     learner = ph.learners.Descent(n_steps=60, final_width=0.08)
 
-    def learned(outcome: float = 1.0, cost: float = 1.0, **units: Any) -> list[float]:
+    def learned(outcome: Any = 1.0, cost: float = 1.0, **units: Any) -> list[float]:
         result = learner.learn(samples_in(make, seed, outcome=outcome, cost=cost, **units), 0)
         return [result.objective / cost, *(result.set.support(AXES, 0.0) / outcome).tolist()]
 
@@ -209,7 +223,7 @@ def test_whole_fits_of_sets_are_the_same_in_every_unit_of_decisions_and_wherever
     X = rng.normal(size=(160, 3))
     Y = 1 + X @ rng.normal(size=(3, d)) + rng.normal(size=(160, d)) * (0.3 + np.abs(X[:, :1]))
 
-    def bounds(shift: float = 0.0, outcome: float = 1.0, cost: float = 1.0, unit: float = 1.0) -> np.ndarray:
+    def bounds(shift: float = 0.0, outcome: Any = 1.0, cost: float = 1.0, unit: float = 1.0) -> np.ndarray:
         problem = make(shift=shift, outcome=outcome, cost=cost, unit=unit)
         learner = ph.learners.Auto(n_folds=2, training_folds=2)
         decider = ph.RobustDecider(
@@ -220,3 +234,28 @@ def test_whole_fits_of_sets_are_the_same_in_every_unit_of_decisions_and_wherever
     usual = bounds()
     assert bounds(**DECIMAL[1]) == pytest.approx(usual, abs=1e-10)
     assert bounds(shift=1e6) == pytest.approx(usual, abs=1e-7)
+    assert bounds(outcome=EACH[:d]) == pytest.approx(usual, abs=1e-10)
+
+
+@pytest.mark.parametrize("convex", [False, True], ids=["segment", "bent in the outcome"])
+def test_whole_fits_of_sets_do_not_depend_on_the_unit_of_a_single_outcome(convex: bool) -> None:
+    """A price and a quantity: also where learning has closed forms, and where the cost has no pieces."""
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(120, 2))
+    Y = X + rng.normal(size=(120, 2)) * [0.5, 1.0]
+
+    def bounds(each: np.ndarray) -> np.ndarray:
+        z = cp.Variable(2, nonneg=True)
+        problem = ph.DecisionProblem(
+            decision=z,
+            cost=lambda z, u: cp.sum_squares(cp.multiply(1 / each, u) - z) if convex else cp.multiply(1 / each, u) @ z,
+            constraints=[cp.sum(z) == 1],
+            n_outcomes=2,
+        )
+        learner = ph.learners.Descent(n_steps=10, max_contexts=10) if convex else None
+        decider = ph.RobustDecider(problem, LinearRegression(), guarantee="outcome", learner=learner, random_state=0)
+        return decider.fit(X, each * Y).decide(X[:5]).cost_bound
+
+    usual = bounds(np.ones(2))
+    assert bounds(np.array([2.0**-10, 2.0**7])) == pytest.approx(usual, abs=1e-10)
+    assert bounds(np.array([1e-4, 3e3])) == pytest.approx(usual, rel=1e-7)

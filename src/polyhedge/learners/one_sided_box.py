@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from polyhedge._validation import Array
-from polyhedge.learners.own_units import in_own_units
+from polyhedge.learners.own_units import in_one_unit
 from polyhedge.learners.paper.boxes import at_learning_radius, judged_objective
 from polyhedge.learners.result import LearnResult, Needs
 from polyhedge.learners.samples import Samples
@@ -74,7 +74,7 @@ class OneSidedBox:
     scale: str | bool = "std"
     max_contexts: int = 300
 
-    @in_own_units
+    @in_one_unit
     def learn(self, samples: Samples, random_state: Any = None) -> LearnResult:
         """Take the scales from the given residuals and the sides from the problem; see `Learner`."""
         began = time.perf_counter()

@@ -1,9 +1,10 @@
 """Samples and problem in units of their own, so that no learner's tolerance depends on the user's.
 
-Residuals are of mean size 1 there, outcomes and costs count from their middle, costs differ by about 1 over the
-residuals, and decisions go as far as about 1. A search may turn at the last bit of a number, and that is what another
-unit changes: samples are rounded to nine digits of their size, so that a learner sees the same numbers in every unit.
-In units that are powers of two times others it gives the same set to the last bit. `steady.py` says what searches see.
+Residuals have a mean size of about 1 there, in each outcome or in all together, outcomes and costs count from their
+middle, costs differ by about 1 over the residuals, and decisions go as far as about 1. A search may turn at the last
+bit of a number, and that is what another unit changes: samples are rounded to nine digits of their size, so that a
+learner sees the same numbers in every unit. In units that are powers of two times others it gives the same set to the
+last bit. `steady.py` says what searches see.
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ _TRIES = 8
 """Outcomes whose best decisions are tried where the usual one costs the same whatever happens."""
 _NOTHING = 2.0**-20
 """Share of the spread at other decisions below which one is 0: a decision of nothing that a solver found nearly."""
+_MEAN_SIZE = 0.75
+"""Of residuals in a unit of their own: next to a power of two, rounding would decide how many bits of them are seen."""
 _BITS = 32
 """Bits of the mean size of residuals and of centres that learners see, of 53: what the others say is below any noise,
 and another unit moves one of some thousand numbers to its neighbour in one of a hundred fits."""
@@ -48,13 +51,13 @@ class OwnUnits:
     samples: Samples
 
     @classmethod
-    def of(cls, samples: Samples) -> OwnUnits:
-        """The units of some learning samples; those of samples that are in their own units already are 1."""
+    def of(cls, samples: Samples, *, of_each: bool = False) -> OwnUnits:
+        """The units of some learning samples, one of each outcome's own; those of samples that are in them are 1."""
         residuals, centers, problem = samples.residuals, samples.centers, samples.problem
         if problem.parameters or problem.is_in_own_units or not len(residuals) or not len(centers):
             return cls(Units(), replace(samples))
-        units = _units_of(residuals, centers, problem)
-        seen = _rounded(residuals / units.outcome), _rounded((centers - units.shift) / units.outcome)
+        units = _units_of(residuals, centers, problem, of_each)
+        seen = _rounded(residuals / units.outcomes), _rounded((centers - units.shift) / units.outcomes)
         return cls(units, Samples(*seen, problem_in(problem, units), samples.alpha))
 
     def result(self, found: LearnResult) -> LearnResult:
@@ -84,18 +87,26 @@ class OwnUnits:
         facets = facets_of(found.set)
         assert facets is not None  # the learners of this package learn polyhedra
         score = {"outcomes": self.units.outcome, "costs": self.units.cost, "spreads": 1.0}[found.scores_in]
-        return Polyhedron(score / self.units.outcome * facets.W, score * facets.b)
+        return Polyhedron(score / self.units.outcomes * facets.W, score * facets.b)
 
 
 Learn = Callable[..., LearnResult]
 
 
 def in_own_units(learn: Learn) -> Learn:
-    """A method `learn` that sees samples and problem in their own units; see `Learner`."""
+    """A method `learn` that sees samples and problem in their own units, each outcome in its own; see `Learner`."""
+    return _seen_in_units(learn, of_each=True)
 
+
+def in_one_unit(learn: Learn) -> Learn:
+    """The same with one unit for all outcomes: the sets of the paper's methods keep the proportions of outcomes."""
+    return _seen_in_units(learn, of_each=False)
+
+
+def _seen_in_units(learn: Learn, of_each: bool) -> Learn:
     @wraps(learn)
     def wrapped(self: Any, samples: Samples, random_state: Any = None) -> LearnResult:
-        own = OwnUnits.of(samples)
+        own = OwnUnits.of(samples, of_each=of_each)
         return own.result(learn(self, own.samples, random_state))
 
     return wrapped
@@ -107,25 +118,24 @@ def _rounded(rows: Array) -> Array:
     return np.asarray(step * np.round(rows / step))
 
 
-def _units_of(residuals: Array, centers: Array, problem: DecisionProblem) -> Units:
+def _units_of(residuals: Array, centers: Array, problem: DecisionProblem, of_each: bool) -> Units:
     sizes = [float(np.abs(rows).mean()) for rows in (residuals, centers)]
     outcome = next((size for size in sizes if size > 0), 1.0)
-    middle = centers.mean(axis=0)
+    of_columns = np.abs(residuals).mean(axis=0)
+    each = tuple(np.where(of_columns > 0, of_columns / (_MEAN_SIZE * outcome), 1.0).tolist()) if of_each else ()
+    units, middle = Units(outcome, each=each), centers.mean(axis=0)
     spread, value = _costs_around(problem.relaxed(), middle, residuals)
-    decisions, is_plain = DecisionUnits.of(problem, outcome), _has_closed_forms(problem)
+    decisions, is_plain = DecisionUnits.of(problem, outcome, each), _has_closed_forms(problem)
     cost = _cost_unit(spread, 0.0 if is_plain else outcome * decisions.slope)
-    columns = decisions.told(problem, outcome, cost)
+    units = replace(units, cost=cost, columns=decisions.told(problem, outcome, cost, each))
     if not is_plain:
-        return Units(outcome, cost, tuple(middle.tolist()), value if np.isfinite(value) else 0.0, columns)
-    shift = outcome * np.round(middle / outcome) if np.abs(middle).max() > _FAR * outcome else None
+        cost_shift = value if np.isfinite(value) else 0.0
+        return replace(units, outcome_shift=tuple(middle.tolist()), cost_shift=cost_shift)
+    if (np.abs(middle) > _FAR * units.outcomes).any():
+        shift = units.outcomes * np.round(middle / units.outcomes)
+        units = replace(units, outcome_shift=tuple(shift.tolist()))
     is_far = np.isfinite(value) and abs(value) > _FAR * cost
-    return Units(
-        outcome=outcome,
-        cost=cost,
-        outcome_shift=() if shift is None else tuple(shift.tolist()),
-        cost_shift=float(cost * np.round(value / cost)) if is_far else 0.0,
-        columns=columns,
-    )
+    return replace(units, cost_shift=float(cost * np.round(value / cost))) if is_far else units
 
 
 def _has_closed_forms(problem: DecisionProblem) -> bool:

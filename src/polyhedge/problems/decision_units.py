@@ -39,14 +39,14 @@ class DecisionUnits:
     """The largest change of the cost with an outcome, at a unit of each decision; 0 where nothing tells."""
 
     @classmethod
-    def of(cls, problem: DecisionProblem, outcome: float) -> DecisionUnits:
-        """What limits, and outcomes in terms of `outcome`, tell of decisions."""
+    def of(cls, problem: DecisionProblem, outcome: float, each: tuple[float, ...] = ()) -> DecisionUnits:
+        """What limits, and outcomes in terms of `outcome` (or multiples of it, `each`), tell of decisions."""
         feasible = problem.feasible
         program, z = feasible.program, feasible.z_columns
         rows = _Rows.of(program)
         columns = rows.reach()
         joints = [] if problem.cost_split is None else [problem.cost_split.joint_part]
-        sizes = [_sizes(joint) for joint in (*joints, *(row.joint_part for row in problem._rows))]
+        sizes = [_sizes(joint, each) for joint in (*joints, *(row.joint_part for row in problem._rows))]
         for M in sizes:
             columns[z] = _first(columns[z], _quotient(outcome * M[0, 1:].max(initial=0.0), M[1:, 0]))
         if joints and program.P is not None:
@@ -56,7 +56,9 @@ class DecisionUnits:
         columns = rows.linked(columns)
         return cls(columns, _largest(sizes[0][:, 1:], columns[z]) if joints else 0.0)
 
-    def told(self, problem: DecisionProblem, outcome: float, cost: float) -> tuple[float, ...]:
+    def told(
+        self, problem: DecisionProblem, outcome: float, cost: float, each: tuple[float, ...] = ()
+    ) -> tuple[float, ...]:
         """Units of all columns where outcomes and costs are measured in terms of these."""
         feasible = problem.feasible
         columns = self.columns
@@ -65,7 +67,7 @@ class DecisionUnits:
         columns = _first(columns, np.ones(len(columns)))
         for k, row in zip(feasible.epigraph_columns, problem._rows, strict=True):
             if k >= 0:  # it is added to the constraint as it is
-                columns[k] = constraint_unit(row.joint_part, columns[feasible.z_columns], outcome)
+                columns[k] = constraint_unit(row.joint_part, columns[feasible.z_columns], outcome, each)
         return tuple(columns.tolist())
 
 
@@ -76,9 +78,9 @@ def row_units(program: ConicProgram, columns: Array) -> Array:
     return np.where(rows.has_unit, 1 / np.where(size > 0, size, 1.0), 1.0)[rows.group]
 
 
-def constraint_unit(joint: SumOfMaxima, z_units: Array, outcome: float) -> float:
+def constraint_unit(joint: SumOfMaxima, z_units: Array, outcome: float, each: tuple[float, ...] = ()) -> float:
     """The largest term of an uncertain constraint that sees the outcome, at a unit of each decision and outcome."""
-    return outcome * _largest(_sizes(joint)[:, 1:], z_units) or 1.0
+    return outcome * _largest(_sizes(joint, each)[:, 1:], z_units) or 1.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,9 +149,10 @@ def _largest_entries(rows: Indices, columns: Indices, sizes: Array, shape: tuple
     return sp.csr_array((largest, (place // shape[1], place % shape[1])), shape=shape)
 
 
-def _sizes(joint: SumOfMaxima) -> Array:
-    """The largest sizes of the coefficients of [1, z]'M [1, u] over all terms."""
-    return np.asarray(np.abs(np.concatenate([joint.base[None], *joint.groups])).max(axis=0))
+def _sizes(joint: SumOfMaxima, each: tuple[float, ...]) -> Array:
+    """The largest sizes of the coefficients of [1, z]'M [1, u] over all terms, at these multiples of outcomes."""
+    sizes = np.abs(np.concatenate([joint.base[None], *joint.groups])).max(axis=0)
+    return np.asarray(sizes * np.array([1.0, *each]) if each else sizes)
 
 
 def _largest(M: Array, z_units: Array) -> float:

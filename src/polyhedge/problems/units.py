@@ -1,4 +1,4 @@
-r"""A problem in other units: $u = s + a u'$, $g = t + k g'$ and $z_j = m_j z_j'$.
+r"""A problem in other units: $u_i = s_i + a_i u_i'$, $g = t + k g'$ and $z_j = m_j z_j'$.
 
 Algorithms with tolerances of their own, such as those that learn a set, see residuals of about 1, outcomes not far from
 0, costs that differ by about 1 and decisions that go as far as about 1. Numbers that another unit changes in their last
@@ -32,6 +32,7 @@ _BITS = 40
 class Units:
     """Outcomes are counted from `outcome_shift` in terms of `outcome`, costs from `cost_shift` in terms of `cost`.
 
+    `each` are multiples of `outcome` that single outcomes are measured in, a price and a quantity; none for 1.
     The columns of the program are measured in terms of `columns`, which then multiply its rows as well, so that the
     largest number of each is 1; none for all as they are.
     """
@@ -41,6 +42,12 @@ class Units:
     outcome_shift: tuple[float, ...] = ()
     cost_shift: float = 0.0
     columns: tuple[float, ...] = ()
+    each: tuple[float, ...] = ()
+
+    @property
+    def outcomes(self) -> Array:
+        """What each outcome is measured in; a number where all are measured alike."""
+        return np.asarray(self.outcome * np.array(self.each) if self.each else self.outcome)
 
     @property
     def shift(self) -> Array:
@@ -63,7 +70,7 @@ def problem_in(problem: DecisionProblem, units: Units) -> DecisionProblem:
     >>> twin.evaluate(np.array([[0.0, 1.0]]), np.array([[0.0, 3.0]]))
     array([5.])
     """
-    key = np.array([units.outcome, units.cost, units.cost_shift, *units.columns, *units.outcome_shift])
+    key = np.array([units.outcome, units.cost, units.cost_shift, *units.columns, *units.outcome_shift, *units.each])
     return problem.in_units.get(key, lambda _: _problem_in(problem, units))
 
 
@@ -126,7 +133,8 @@ def _variable_in(variable: cp.Variable, unit: Array) -> cp.Variable:
 
 def _written_in(written: Written, units: Units) -> Written:
     """The formulas with the outcome replaced by what it is in terms of the new one."""
-    leaves = {written.outcome.id: units.outcome * written.outcome + units.shift}
+    outcome = cp.multiply(units.outcomes, written.outcome) if units.each else units.outcome * written.outcome
+    leaves = {written.outcome.id: outcome + units.shift}
     return replace(
         written,
         cost=(substitute(written.cost, leaves) - units.cost_shift) / units.cost,
@@ -149,7 +157,7 @@ def _in_order(group: Array) -> Array:
 def _matrix_in(M: Array, units: Units, cost: float, z_units: Array) -> Array:
     """Coefficients of [1, z]'M [1, u], shape (..., 1+p, 1+d), for the new outcome and decision."""
     changed = M / cost
-    changed[..., 1:] *= units.outcome
+    changed[..., 1:] *= units.outcomes
     if units.outcome_shift:
         changed[..., 0] += (M[..., 1:] @ units.shift) / cost
     changed[..., 1:, :] *= z_units[:, None]
@@ -162,7 +170,7 @@ def _row_parts_in(
     """The uncertain constraints, each in a unit of its own: what is at most 0 stays so."""
     found = []
     for row in problem._rows:
-        unit = constraint_unit(row.joint_part, z_units, units.outcome) if units.columns else 1.0
+        unit = constraint_unit(row.joint_part, z_units, units.outcome, units.each) if units.columns else 1.0
         part = substitute(row.decision_part, leaves) / unit
         found.append(Decomposition(part, _joint_in(row.joint_part, units, unit, z_units)))
     return found
@@ -170,7 +178,7 @@ def _row_parts_in(
 
 def _support_in(problem: DecisionProblem, units: Units) -> tuple[Array, Array]:
     A, h = problem.support_rows
-    return rounded(units.outcome * A), h - (A @ units.shift if units.outcome_shift else 0.0)
+    return rounded(units.outcomes * A), h - (A @ units.shift if units.outcome_shift else 0.0)
 
 
 def _rounded_entries(matrix: sp.csr_array) -> sp.csr_array:

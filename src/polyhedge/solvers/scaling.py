@@ -45,7 +45,7 @@ class Frame:
     r"""Where a program is seen from: x = origin + columns x', row i times rows[i], costs in terms of `cost`.
 
     `prices` (one for each row, 0 on inequalities) times the equations have been added to the costs, which moves all
-    values by a constant.
+    values by a constant. `first_cost` is what costs were measured in before any were.
     """
 
     rows: Array
@@ -53,11 +53,13 @@ class Frame:
     cost: float
     origin: Array
     prices: Array
+    first_cost: float = 0.0
 
     @classmethod
     def of(cls, program: ConicProgram) -> Frame:
         """The units of a program seen from where it is."""
-        return cls(*balance(program), np.zeros(len(program.c)), np.zeros(len(program.b)))
+        rows, columns, cost = balance(program)
+        return cls(rows, columns, cost, np.zeros(len(program.c)), np.zeros(len(program.b)), cost)
 
     def around(self, program: ConicProgram, x: Array, y: Array) -> Frame:
         """The frame with its origin at a point near the optimum, found in this one, and prices as found there.
@@ -80,8 +82,8 @@ class Frame:
             b=np.where(np.abs(moved.b) > NOISE * b_noise, moved.b, 0.0),
             c=np.where(np.abs(moved.c) > NOISE * c_noise, moved.c, 0.0),
         )
-        found = Frame(*balance(told, self), origin, prices)
-        return found if found.cost <= _NO_LARGER * self.cost else self
+        found = Frame(*balance(told, self), origin, prices, self.first_cost)
+        return found if found.cost <= _NO_LARGER * max(self.cost, self.first_cost) else self
 
     def seen(self, program: ConicProgram) -> ConicProgram:
         """The program in these units, without its offset."""

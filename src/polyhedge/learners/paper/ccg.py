@@ -35,7 +35,7 @@ from scipy.spatial import ConvexHull, QhullError
 from polyhedge._validation import Array, Indices
 from polyhedge.learners.budget import WORK, Budget
 from polyhedge.learners.exact.bound import below
-from polyhedge.learners.own_units import in_own_units
+from polyhedge.learners.own_units import in_one_unit
 from polyhedge.learners.paper.big_m import ModelRows
 from polyhedge.learners.paper.ccg_master import Cut, Limits, Master, MasterSolution, RunResult
 from polyhedge.learners.paper.ccg_printed import learn_as_printed
@@ -107,7 +107,7 @@ class CCG:
     time_limit: float | None = None
     as_printed: bool = False
 
-    @in_own_units
+    @in_one_unit
     def learn(self, samples: Samples, random_state: Any = None) -> LearnResult:
         """Learn from the learning split only; see `Learner`."""
         began = time.perf_counter()

@@ -21,7 +21,7 @@ import numpy as np
 
 from polyhedge._validation import Array, Indices
 from polyhedge.learners.exact.bound import below
-from polyhedge.learners.own_units import in_own_units
+from polyhedge.learners.own_units import in_one_unit
 from polyhedge.learners.paper.big_m import (
     ModelRows,
     add_set,
@@ -111,7 +111,7 @@ class MIQCP:
     relative_gap: float = 1e-4
     multiplier_bound: float = 4.0
 
-    @in_own_units
+    @in_one_unit
     def learn(self, samples: Samples, random_state: Any = None) -> LearnResult:
         """Learn from the learning split only; see `Learner`."""
         began = time.perf_counter()

@@ -26,7 +26,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from polyhedge._validation import Array, check_count
-from polyhedge.learners.own_units import in_own_units
+from polyhedge.learners.own_units import in_one_unit
 from polyhedge.learners.paper.decision_steps import decision_step
 from polyhedge.learners.paper.pinball_surrogate import PinballState, contexts_of, far_box, surrogate_gradient
 from polyhedge.learners.result import LearnResult, Needs
@@ -88,7 +88,7 @@ class Pinball:
     max_contexts: int = 300
     time_limit: float | None = None
 
-    @in_own_units
+    @in_one_unit
     def learn(self, samples: Samples, random_state: Any = None) -> LearnResult:
         """Learn from the learning split only; see `Learner`."""
         self._check(samples.problem)
