@@ -14,13 +14,16 @@ from dataclasses import replace
 import numpy as np
 import scipy.sparse as sp
 
-from polyhedge._validation import Array, Indices
+from polyhedge._validation import Array
 from polyhedge.solvers.conic import solve_conic
 from polyhedge.solvers.evidence import Judge, nothing_known
+from polyhedge.solvers.fixed import with_fixed_integers
 from polyhedge.solvers.linear import LinearSolver
 from polyhedge.solvers.program import TOLERANCE, Cone, ConicProgram, Solution, Status, status_at
 from polyhedge.solvers.rotated import SecondOrder
-from polyhedge.solvers.scaling import Frame
+from polyhedge.solvers.scaling import Frame, power_of_two
+
+__all__ = ["check_cones", "relaxed", "solve_mixed_integer", "with_fixed_integers"]
 
 # Usual problems take fewer than twenty rounds of tangents.
 _MAX_ROUNDS = 200
@@ -86,43 +89,46 @@ def _by_tangents(program: ConicProgram, time_limit: float | None, max_nodes: int
                 return replace(best, status=outer.status, detail=outer.detail)
             break
         lower = max(lower, outer.value - outer.gap)
-        candidate = with_fixed_integers(program, outer.x[: len(program.c)])
+        candidate = with_fixed_integers(program, outer.x[: len(program.c)], _as_seen(program))
         relaxation.support_at(candidate)
+        is_cut = relaxation.cut_off(outer.x)
+        if not is_cut and not candidate.status.has_solution:
+            # One failure is not believed: what no tangent cuts off is a point of the program.
+            candidate = _as_point(program, outer.x[: len(program.c)])
         if candidate.status.has_solution and not candidate.value >= best.value:
             best = candidate
         done = status_at(best.value - lower, max(1.0, abs(best.value))) is Status.OPTIMAL
         # A relaxation that was not solved to its tolerance still bounds from below; only limits end the rounds.
         is_late = time_limit is not None and time.perf_counter() - start >= time_limit
         is_out = is_late or (max_nodes is not None and n_nodes >= max_nodes)
-        if done or is_out or not relaxation.cut_off(outer.x):
+        if done or is_out or not is_cut:
             break
     if not best.status.has_solution:
         return replace(best, detail="no feasible integer point was found before the limit", n_nodes=n_nodes)
     return replace(best, gap=best.value - lower, n_nodes=n_nodes)
 
 
-def with_fixed_integers(program: ConicProgram, x: Array) -> Solution:
-    """The best continuous completion of the integer part of x, with the duals of the program's rows.
+def _as_point(program: ConicProgram, x: Array) -> Solution:
+    """A point with its value, its integer columns rounded; whoever takes it judges it."""
+    x = x.copy()
+    x[program.integer] = np.round(x[program.integer])
+    curved = 0.0 if program.P is None else 0.5 * (program.P @ x)
+    value = float((program.c + curved) @ x) + program.offset
+    return Solution(x, np.full(len(program.b), np.nan), value, Status.STOPPED_EARLY)
 
-    Its point is feasible, so its value is an upper bound of the mixed-integer optimum.
+
+def _as_seen(program: ConicProgram) -> Frame:
+    """The frame of a program that is seen from one, with tangents among its rows, which have their own units.
+
+    What is nearly 0 there is rounding, and tells of no finer units.
     """
-    n, fixed = len(program.c), program.integer
-    pick = sp.csr_array((np.ones(len(fixed)), (np.arange(len(fixed)), fixed)), shape=(len(fixed), n))
-    continuous = replace(
-        program,
-        A=sp.vstack([program.A, pick], format="csr"),
-        b=np.concatenate([program.b, np.round(x[fixed])]),
-        cones=(*program.cones, Cone("zero", len(fixed))),
-        integer=np.zeros(0, dtype=np.int64),
-    )
-    completed = LinearSolver(continuous).solve() if continuous.is_linear else solve_conic(continuous)
-    return replace(completed, x=_rounded(completed.x, fixed), y=completed.y[: len(program.b)])
-
-
-def _rounded(x: Array, integer: Indices) -> Array:
-    rounded = x.copy()
-    rounded[integer] = np.round(x[integer])
-    return rounded
+    n, m = len(program.c), len(program.b)
+    rows = np.ones(m)
+    if all(cone.kind in ("zero", "nonneg") for cone in program.cones):
+        largest = abs(program.A).max(axis=1)
+        largest = np.ravel(largest.toarray() if sp.issparse(largest) else largest)
+        rows = np.array([1 / power_of_two(size) for size in largest.tolist()])
+    return Frame(rows, np.ones(n), 1.0, np.zeros(n), np.zeros(m))
 
 
 class _LinearRelaxation:
@@ -182,10 +188,13 @@ class _LinearRelaxation:
             offset=program.offset,
             integer=program.integer,
         )
-        solver = LinearSolver(linear, time_limit=time_limit, max_nodes=max_nodes)
+        solver = LinearSolver(linear, time_limit=time_limit, max_nodes=max_nodes, frame=_as_seen(linear))
         found = solver.solve()
         is_possible = not found.value - found.gap > at_most + TOLERANCE * max(1.0, abs(at_most))
-        return found if is_possible else solver.solve_otherwise()
+        found = found if is_possible else solver.solve_otherwise()
+        if found.status is not Status.FAILED:
+            return found
+        return LinearSolver(linear, time_limit=time_limit, max_nodes=max_nodes).solve()
 
     def support_at(self, solution: Solution) -> None:
         """Add the half-spaces that prove a convex solution optimal: y'(b - A x) >= 0 for every cone."""

@@ -11,7 +11,8 @@ import numpy as np
 
 from polyhedge._validation import Array
 from polyhedge.solvers.evidence import Judge, nothing_known
-from polyhedge.solvers.mixed_integer import check_cones, relaxed, solve_mixed_integer, with_fixed_integers
+from polyhedge.solvers.fixed import with_fixed_integers
+from polyhedge.solvers.mixed_integer import check_cones, relaxed, solve_mixed_integer
 from polyhedge.solvers.program import ConicProgram, Solution, SolverError, Status
 from polyhedge.solvers.rotated import SecondOrder
 from polyhedge.solvers.scaling import Frame
