@@ -23,7 +23,7 @@ def with_fixed_integers(program: ConicProgram, x: Array, frame: Frame | None = N
     fixed by equations: what is left is small where their limits meet, and solvers need not find out that it is. Rows
     in which nothing is left have a dual of 0. What fails in the program's own units is tried in those of what is left.
     """
-    frame = Frame.of(program) if frame is None else frame
+    is_given, frame = frame is not None, Frame.of(program) if frame is None else frame
     whole = np.round(x[program.integer])
     rest = _Rest(program, whole, frame)
     if rest.broken > TOLERANCE:
@@ -33,7 +33,7 @@ def with_fixed_integers(program: ConicProgram, x: Array, frame: Frame | None = N
         nothing = np.zeros(0)
         return rest.whole(Solution(nothing, nothing, rest.program.offset, Status.OPTIMAL, size=frame.cost))
     if rest.program.is_linear:
-        return rest.whole(LinearSolver(rest.program).solve())
+        return rest.whole(LinearSolver(rest.program, frame=rest.frame if is_given else None).solve())
     found = solve_conic(rest.program, frame=rest.frame)
     return rest.whole(found if found.status is Status.OPTIMAL else _better(found, solve_conic(rest.program)))
 
