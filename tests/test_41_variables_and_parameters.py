@@ -731,3 +731,32 @@ class TestFiles:
 
 def _squares(z, u):
     return cp.sum_squares(z[0] + z[1] - u)
+
+
+EMPTY = {
+    "number": (cp.Parameter(name="s"), lambda s, z: cp.pos(s - z[0])),
+    "vector": (cp.Parameter(2, name="s", nonneg=True), lambda s, z: cp.sum(cp.pos(s - z))),
+    "whole": (cp.Parameter(2, name="s", integer=True), lambda s, z: cp.sum(cp.pos(s - z))),
+    "matrix": (cp.Parameter((2, 2), name="s", PSD=True), lambda s, z: cp.pos(s[0, 0] - z[0])),
+}
+
+
+@pytest.mark.parametrize("kind", EMPTY)
+def test_no_rows_are_no_rows_with_parameters_too(kind):
+    own, extra = EMPTY[kind]
+    z = cp.Variable(2)
+    problem = DecisionProblem(
+        decision=z,
+        cost=lambda z, u: cp.sum(cp.pos(z - u)) + 3 * cp.sum(cp.pos(u - z)) + extra(own, z),
+        constraints=[z >= -5, z <= 5],
+        n_outcomes=2,
+    )
+    for values in (np.zeros((0, *own.shape)), np.zeros(own.shape)):
+        found = decide(problem, Box(np.ones(2)), 1.0, np.zeros((0, 2)), parameters={"s": values})
+        assert (len(found), found.z.shape, found.cost_bound.shape) == (0, (0, 2), (0,))
+        assert parameter_rows(problem.parameters, {"s": values}, 0).shape == (0, own.size)
+    X = np.random.default_rng(0).normal(size=(60, 2))
+    decider = ph.RobustDecider(problem, predictor=None, random_state=0)
+    decider.fit(X, X, parameters={"s": np.zeros(own.shape)})
+    with pytest.raises(ValueError, match="X has no rows"):
+        decider.decide(X[:0], parameters={"s": np.zeros((0, *own.shape))})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -66,7 +67,7 @@ class ProblemParameter:
         off = np.asarray((values < low) | (values > high))
         if self.leaf.attributes.get("integer") or self.leaf.attributes.get("boolean"):
             off = off | (np.abs(values - np.round(values)) > _ROUNDING)
-        bad: Mask = np.array(off.reshape(len(values), -1).any(axis=1))
+        bad: Mask = np.array(off.any(axis=tuple(range(1, off.ndim))))
         for row in range(len(values)) if self.is_matrix_kind else ():
             bad[row] |= not self._is_allowed(values[row])
         return ~bad
@@ -264,4 +265,4 @@ def _rows_of(parameter: ProblemParameter, value: Any, n: int) -> Array:
             f"{array.shape}."
         )
     parameter.check(array)
-    return array.reshape(n, -1)
+    return array.reshape(n, math.prod(shape))

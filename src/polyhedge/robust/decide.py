@@ -108,6 +108,8 @@ def _decide(job: Job, centers: Array, values: Array, progress: Progress | None) 
         return _without_radius(job, len(centers))
     if not problem.parameters:
         return decide_by_first(job, centers, progress)
+    if not len(centers):  # no value to decide with
+        return _without_radius(job, 0)
     distinct, which = np.unique(values, axis=0, return_inverse=True)
     is_shared = len(distinct) == 1 and len(centers) >= WORTH_A_POOL
     if problem.lifted is not None and problem.lifted.pieces is not None and not is_shared:

@@ -1,7 +1,8 @@
 r"""Geometry of $\{e : W e \le h\}$: vertices and volume from the convex hull of the polar body.
 
 Seen from an interior point with slacks $s = h - W c$, the vertices correspond to the facets of the hull of
-the points $w_k / s_k$.
+the points $w_k / s_k$. Whether a set is flat is asked where its bounding box is nearly a cube, so that the answer does
+not depend on the units that outcomes are measured in.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from scipy.spatial import ConvexHull
 from polyhedge._validation import Array
 from polyhedge.sets._sampling import polytope_volume
 from polyhedge.sets.protocol import Volume
-from polyhedge.solvers.polyhedral import TOLERANCE, chebyshev_center, maximise_linear
+from polyhedge.solvers.polyhedral import TOLERANCE, chebyshev_center, maximise_linear, units_of_outcomes
+from polyhedge.solvers.scaling import power_of_two
 
 # Above this dimension, the number of vertices makes exact volumes hopeless.
 MAX_EXACT_OUTCOMES = 8
@@ -27,6 +29,12 @@ MAX_VERTICES = 5_000_000
 # Lawrence's sum is accepted if cancellation leaves at least this relative accuracy.
 VOLUME_ACCURACY = 1e-6
 N_OBJECTIVES = 64
+# Share of its terms by which a slack may be off: a few roundings of each.
+_ROUNDING = 16 * float(np.finfo(float).eps)
+# Bounding boxes sought, each seen from the last: one does unless outcomes or limits differ by millions.
+_MOST_FRAMES = 8
+# Share of the largest slack down to which a width is told from the tolerances of a solver; the next frame sees more.
+_CLEAR = 2.0**-20
 
 
 def vertices(W: Array, h: Array) -> Array:
@@ -38,11 +46,22 @@ def vertices(W: Array, h: Array) -> Array:
     array([[-1.],
            [ 2.]])
     """
-    center, depth = _inner_ball(W, h)
+    return _vertices(W, h, np.zeros(len(h)))
+
+
+def _vertices(W: Array, h: Array, noise: Array) -> Array:
+    """Vertices where each limit may be off by its noise."""
+    frame = _framed(W, h, noise)
+    return frame.origin + frame.unit * _vertices_seen(frame)
+
+
+def _vertices_seen(frame: _Framed) -> Array:
+    W, h = frame.W, frame.h
+    center, depth = _inner_ball(frame)
     if depth < 0:
         return np.empty((0, W.shape[1]))
     if depth == 0:
-        return _flat_vertices(W, h, center)
+        return _flat_vertices(frame, center)
     if W.shape[1] == 1:
         return np.array(_interval(W, h))[:, None]
     if most_vertices(*W.shape) > MAX_VERTICES:
@@ -50,7 +69,7 @@ def vertices(W: Array, h: Array) -> Array:
             f"A set of {len(W)} facets in {W.shape[1]} dimensions may have more than {MAX_VERTICES} vertices, too many "
             "to list. Use fewer facets."
         )
-    center, width = _bounding_frame(W, h, center)
+    center, width = _bounding_frame(W[frame.near], h[frame.near], center)
     found = _polar(W * width, h - W @ center).vertices
     return center + width * found[_first_of_equals(found)]
 
@@ -69,25 +88,27 @@ def volume(W: Array, h: Array, rng: np.random.Generator, n_samples: int) -> Volu
     2.0
     """
     d = W.shape[1]
-    center, depth = _inner_ball(W, h)
+    frame = _framed(W, h, np.zeros(len(h)))
+    size, W, h = float(np.prod(frame.unit)), frame.W, frame.h
+    center, depth = _inner_ball(frame)
     if depth <= 0:
         return Volume(0.0)
     if d == 1:
         lower, upper = _interval(W, h)
-        return Volume(upper - lower)
-    center, width = _bounding_frame(W, h, center)
+        return Volume(size * (upper - lower))
+    center, width = _bounding_frame(W[frame.near], h[frame.near], center)
     if not np.isfinite(width).all():
         return Volume(np.inf)
     # In the frame of the bounding box, thin sets are as well conditioned as fat ones.
-    unit, W, slack = float(np.prod(width)), W * width, h - W @ center
+    size, W, slack = size * float(np.prod(width)), W * width, h - W @ center
     are_few = most_vertices(*W.shape) <= MAX_VERTICES
     if d <= MAX_HULL_OUTCOMES and are_few:
-        return Volume(unit * float(ConvexHull(_polar(W, slack).vertices).volume))
+        return Volume(size * float(ConvexHull(_polar(W, slack).vertices).volume))
     exact = _lawrence_volume(W, slack) if MAX_HULL_OUTCOMES < d <= MAX_EXACT_OUTCOMES and are_few else None
     if exact is not None:
-        return Volume(unit * exact)
+        return Volume(size * exact)
     estimate = polytope_volume(W, slack, rng, n_samples)
-    return Volume(unit * estimate, unit * estimate.standard_error)
+    return Volume(size * estimate, size * estimate.standard_error)
 
 
 def most_vertices(n_facets: int, d: int) -> int:
@@ -103,15 +124,59 @@ def most_vertices(n_facets: int, d: int) -> int:
     return math.comb(n_facets - (d + 1) // 2, n_facets - d) + math.comb(n_facets - (d + 2) // 2, n_facets - d)
 
 
-def _inner_ball(W: Array, h: Array) -> tuple[Array, float]:
+class _Framed(NamedTuple):
+    """Half-spaces W e' <= h of e' = (e - origin) / unit, with the box of the set from about -1 to 1 in each outcome."""
+
+    W: Array
+    h: Array
+    noise: Array  # what each limit may be off by
+    near: NDArray[np.bool_]  # limits that the box comes near to; the others say nothing of the set
+    origin: Array
+    unit: Array  # powers of two
+
+
+def _framed(W: Array, h: Array, noise: Array) -> _Framed:
+    """Half-spaces in the frame of their bounding box.
+
+    It is that of limits widened by the digits that they have lost, which is as narrow as a set can be said to be. An
+    outcome in which the set has no end keeps a unit that goes by the numbers in the half-spaces, one in which it has
+    exactly no width takes a unit that does not outweigh the others.
+    """
+    d, still = W.shape[1], np.zeros(W.shape[1], dtype=bool)
+    unit, origin, near = units_of_outcomes(W, h), np.zeros(d), np.ones(len(W), dtype=bool)
+    for _ in range(_MOST_FRAMES):
+        lost = noise + _ROUNDING * (np.abs(h) + np.abs(W) @ np.abs(origin))
+        seen, slack = (W * unit)[near], (h - W @ origin + lost)[near]
+        values, _ = maximise_linear(seen, slack, np.vstack([np.eye(d), -np.eye(d)]), np.ones(d))
+        if not np.isfinite(values).all():  # empty, or without end
+            break
+        middle, width = (values[:d] - values[d:]) / 2, (values[:d] + values[d:]) / 2
+        clear = _CLEAR * float(np.abs(slack / np.linalg.norm(seen, axis=1)).max(initial=0.0))
+        still = width <= 0
+        factor = np.where(still, 1.0, [power_of_two(max(w, clear)) for w in width.tolist()])
+        origin, unit = origin + unit * middle, unit * factor
+        # What lies beyond twice the box on all sides would measure the set by its own distance.
+        near = ~(h - W @ origin > 2 * np.abs(W * unit) @ np.maximum(width / factor, 1.0))
+        if not (~still & (width < clear)).any():
+            break
+    rest = np.linalg.norm(W * np.where(still, 0.0, unit), axis=1)
+    for j in np.flatnonzero(still):
+        both = (W[:, j] != 0) & (rest > 0)
+        unit[j] = power_of_two(float((rest[both] / np.abs(W[both, j])).min(initial=unit[j])))
+    lost = noise + _ROUNDING * (np.abs(h) + np.abs(W) @ np.abs(origin))
+    return _Framed(W * unit, h - W @ origin, lost, near, origin, unit)
+
+
+def _inner_ball(frame: _Framed) -> tuple[Array, float]:
     """Chebyshev centre and radius; the radius is exactly 0 for flat sets and negative for empty ones."""
+    W, h = frame.W[frame.near], frame.h[frame.near]
     center, _ = chebyshev_center(W, h)
     # Seen from a first centre, offsets are as small as the set, so the tolerance is relative to its size.
     slack, length = h - W @ center, np.linalg.norm(W, axis=1)
     shift, depth = chebyshev_center(W, slack)
     size = float(np.abs(slack / length).max(initial=0.0))
     # What is left of h - W c is no thicker than the digits that the difference has lost.
-    rounding = 16 * np.finfo(float).eps * float(((np.abs(h) + np.abs(W) @ np.abs(center)) / length).max(initial=0.0))
+    rounding = float((frame.noise[frame.near] / length).max(initial=0.0))
     return center + shift, 0.0 if abs(depth) <= max(TOLERANCE * size, rounding) else depth
 
 
@@ -125,7 +190,7 @@ def _interval(W: Array, h: Array) -> tuple[float, float]:
 def _bounding_frame(W: Array, h: Array, inner: Array) -> tuple[Array, Array]:
     """A point well inside, and the half-widths of the bounding box (inf if unbounded)."""
     d = W.shape[1]
-    values, points = maximise_linear(W, h - W @ inner, np.vstack([np.eye(d), -np.eye(d)]))
+    values, points = maximise_linear(W, h - W @ inner, np.vstack([np.eye(d), -np.eye(d)]), np.ones(d))
     if not np.isfinite(values).all():
         return inner, np.where(np.isfinite(values[:d] + values[d:]), 1.0, np.inf)
     return inner + points.sum(axis=0) / (2 * d + 1), (values[:d] + values[d:]) / 2
@@ -146,20 +211,23 @@ def _first_of_equals(points: Array) -> NDArray[np.intp]:
     return np.unique(grid, axis=0, return_index=True)[1]
 
 
-def _flat_vertices(W: Array, h: Array, center: Array) -> Array:
+def _flat_vertices(frame: _Framed, center: Array) -> Array:
     """Vertices of a set without interior: those of its coordinates in its own affine hull."""
-    slack = h - W @ center
-    lowest, _ = maximise_linear(W, slack, -W)
-    length = np.linalg.norm(W, axis=1)
-    # Rows that are tight on the whole set span the normals of its affine hull.
-    tight = slack + lowest <= 10 * TOLERANCE * np.maximum(length, np.abs(slack))
+    W, noise = frame.W[frame.near], frame.noise[frame.near]
+    slack, length = frame.h[frame.near] - W @ center, np.linalg.norm(W, axis=1)
+    lowest, _ = maximise_linear(W, slack + noise, -W, np.ones(W.shape[1]))
+    # Rows that are tight on the whole set span the normals of its affine hull; the set is flat, so that some row is.
+    limit = np.maximum(10 * TOLERANCE * np.maximum(length, np.abs(slack)), 2 * noise)
+    excess = (slack + lowest) / limit
+    tight = excess <= max(1.0, float(excess.min()))
     _, singular, Vt = np.linalg.svd(W[tight] / length[tight, None], full_matrices=True)
-    basis = Vt[int(np.sum(singular > TOLERANCE)) :].T
+    rank = max(int(np.sum(singular > TOLERANCE)), 1)
+    basis = Vt[rank:].T
     if not basis.shape[1]:
         return center[None, :]
     reduced = W[~tight] @ basis
     moving = np.linalg.norm(reduced, axis=1) > TOLERANCE * length[~tight]
-    return center + vertices(reduced[moving], slack[~tight][moving]) @ basis.T
+    return center + _vertices(reduced[moving], slack[~tight][moving], noise[~tight][moving]) @ basis.T
 
 
 def _lawrence_volume(W: Array, slack: Array) -> float | None:

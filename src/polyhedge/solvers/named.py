@@ -11,7 +11,8 @@ import numpy as np
 
 from polyhedge._validation import Array
 from polyhedge.solvers.evidence import Judge, nothing_known
-from polyhedge.solvers.mixed_integer import check_cones, relaxed, solve_mixed_integer, with_fixed_integers
+from polyhedge.solvers.fixed import with_fixed_integers
+from polyhedge.solvers.mixed_integer import at_stake, check_cones, relaxed, seen_from, solve_mixed_integer
 from polyhedge.solvers.program import ConicProgram, Solution, SolverError, Status
 from polyhedge.solvers.rotated import SecondOrder
 from polyhedge.solvers.scaling import Frame
@@ -71,10 +72,11 @@ def solve_named(program: ConicProgram, backend: str, options: Mapping[str, Any])
     constraints as closely as any other; only its lower bound is the solver's word.
     """
     check_cones(program)
-    frame, continuous = Frame.of(program), relaxed(program, None)
+    continuous = relaxed(program, None)
     if not continuous.status.has_solution:  # nothing to search: why, is told as ever
         return solve_mixed_integer(program)
-    frame = frame.around(program, continuous.x, continuous.y)
+    plain = Frame.of(program)
+    frame = seen_from(plain, program, continuous)
     seen = SecondOrder(program.cones).of(frame.seen(program))
     found = _asked(seen, backend, _with_options(_FINER.get(backend, {}), options))
     if found.x is None:
@@ -86,8 +88,8 @@ def solve_named(program: ConicProgram, backend: str, options: Mapping[str, Any])
     if lower is None:
         least = relaxed(seen, None)
         lower = least.value - least.gap
-    gap = frame.cost * (completed.value - lower)
-    return Judge(program, frame).whole(program, frame.back(completed).x, gap, frame.cost)
+    gap, x = frame.cost * (completed.value - lower), frame.back(completed).x
+    return Judge(program, frame).whole(program, x, gap, min(frame.cost, at_stake(program, x, plain)))
 
 
 @dataclass(frozen=True)

@@ -12,15 +12,18 @@ from numpy.typing import NDArray
 
 from polyhedge._validation import Array
 from polyhedge.solvers.conic import solve_conic
-from polyhedge.solvers.program import ConicForm, ConicProgram, SolverError, Status
+from polyhedge.solvers.program import Cone, ConicForm, ConicProgram, SolverError, Status
+from polyhedge.solvers.scaling import balance
 
 # Relative to the unit-norm rows and unit-size right-hand sides that every model below is scaled to.
 TOLERANCE = 1e-9
 _PROVEN = 1e-7
 """What of an answer may be wrong, in these units: a hundred times what HiGHS was asked for."""
+_ALIKE = 2.0**10
+"""Outcomes whose units differ by less need none of their own: what is left of the tolerances is a millionth."""
 
 
-def maximise_linear(W: Array, h: Array, directions: Array) -> tuple[Array, Array]:
+def maximise_linear(W: Array, h: Array, directions: Array, units: Array | None = None) -> tuple[Array, Array]:
     r"""Maximise linear functions over one polyhedron: $\max\{v_i^\top e : W e \le h\}$ for every row $v_i$.
 
     One HiGHS instance serves all directions: the basis of one is the (primal feasible) start of the next.
@@ -30,6 +33,8 @@ def maximise_linear(W: Array, h: Array, directions: Array) -> tuple[Array, Array
     W : (n_facets, d) array
     h : (n_facets,) array
     directions : (m, d) array
+    units : (d,) array or None
+        What outcomes are measured in, powers of two; where None, told from the half-spaces.
 
     Returns
     -------
@@ -45,19 +50,20 @@ def maximise_linear(W: Array, h: Array, directions: Array) -> tuple[Array, Array
     >>> values
     array([3., 1.])
     """
-    W, h, unit = _scaled(W, h)
+    W, h, unit, columns = _scaled(W, h, units)
     points = np.full(directions.shape, np.nan)
     highs = _model(W, h)
     if not _is_optimal(highs):
         return np.full(len(directions), -np.inf), points
     values = np.full(len(directions), np.inf)
-    columns = np.arange(W.shape[1], dtype=np.int32)
+    places = np.arange(W.shape[1], dtype=np.int32)
     for i, v in enumerate(directions):
-        length = float(np.abs(v).max(initial=0.0)) or 1.0
-        highs.changeColsCost(len(columns), columns, v / length)
-        point = _maximiser(highs, W, h, v / length)
+        costs = columns * v
+        costs /= float(np.abs(costs).max(initial=0.0)) or 1.0
+        highs.changeColsCost(len(places), places, costs)
+        point = _maximiser(highs, W, h, costs)
         if point is not None:
-            points[i] = unit * point
+            points[i] = unit * (columns * point)
             values[i] = v @ points[i]
     return values, points
 
@@ -74,11 +80,11 @@ def chebyshev_center(W: Array, h: Array) -> tuple[Array, float]:
     >>> center, radius
     (array([1.]), 2.0)
     """
-    W, h, unit = _scaled(W, h)
+    W, h, unit = _unit_rows(W, h)
     d = W.shape[1]
     cut_off = np.eye(1, d + 1, d)
     lifted = np.vstack([np.hstack([W, np.ones((len(W), 1))]), cut_off])
-    _, points = maximise_linear(lifted, np.append(h, 1.0), cut_off)
+    _, points = maximise_linear(lifted, np.append(h, 1.0), cut_off, np.ones(d + 1))  # a ball knows one unit only
     return unit * points[0, :d], float(unit * points[0, d])
 
 
@@ -90,16 +96,16 @@ def recession_direction(W: Array) -> Array | None:
     >>> recession_direction(np.array([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0]]))
     array([ 0., -1.])
     """
-    W, _, _ = _scaled(W, np.zeros(len(W)))
+    W, _, _, columns = _scaled(W, np.zeros(len(W)))
     _, singular, Vt = np.linalg.svd(W, full_matrices=True)
     if np.sum(singular > TOLERANCE * max(1.0, singular.max(initial=0.0))) < W.shape[1]:
-        return _unit(Vt[-1])
+        return _unit(Vt[-1], columns)
     # With full column rank, W t <= 0 and t != 0 imply sum(W t) < 0, so that one linear program decides.
     outward = -W.sum(axis=0)
     values, points = maximise_linear(
         np.vstack([W, outward]), np.append(np.zeros(len(W)), np.linalg.norm(outward)), outward[None, :]
     )
-    return None if values[0] < 0.5 * np.linalg.norm(outward) or not outward.any() else _unit(points[0])
+    return None if values[0] < 0.5 * np.linalg.norm(outward) or not outward.any() else _unit(points[0], columns)
 
 
 def irredundant_rows(W: Array, h: Array) -> NDArray[np.int64]:
@@ -110,7 +116,7 @@ def irredundant_rows(W: Array, h: Array) -> NDArray[np.int64]:
     >>> irredundant_rows(np.array([[1.0], [1.0], [-1.0]]), np.array([2.0, 1.0, 1.0]))
     array([1, 2])
     """
-    W, h, _ = _scaled(W, h)
+    W, h, _, _ = _scaled(W, h)
     highs = _model(W, h)
     matters = _is_beyond_row if _is_optimal(highs) else _is_feasible_without_row
     kept, limits = [], h.copy()
@@ -120,6 +126,23 @@ def irredundant_rows(W: Array, h: Array) -> NDArray[np.int64]:
         highs.changeRowBounds(k, -highspy.kHighsInf, limits[k])
         kept += [k] if is_kept else []
     return np.array(kept, dtype=np.int64)
+
+
+def units_of_outcomes(W: Array, h: Array) -> Array:
+    """Powers of two that make the entries of the half-spaces alike; ones where they are so already.
+
+    Examples
+    --------
+    >>> units_of_outcomes(np.array([[1e6, 1.0], [-1e6, 1.0], [0.0, -1.0]]), np.ones(3)).tolist()
+    [9.5367431640625e-07, 1.0]
+    """
+    sizes = np.abs(np.column_stack([W, h]))
+    largest, least = sizes.max(initial=0.0), sizes.min(initial=np.inf, where=sizes > 0)
+    if largest <= _ALIKE * least:
+        return np.ones(W.shape[1])
+    program = ConicProgram(np.zeros(W.shape[1]), sp.csr_array(W), h, (Cone("nonneg", len(W)),))
+    columns = balance(program)[1]
+    return columns if columns.max() > _ALIKE * columns.min() else np.ones(W.shape[1])
 
 
 def _is_beyond_row(highs: Any, W: Array, h: Array, k: int) -> bool:
@@ -137,17 +160,27 @@ def _is_feasible_without_row(highs: Any, W: Array, h: Array, k: int) -> bool:
     return _is_optimal(highs)
 
 
-def _scaled(W: Array, h: Array) -> tuple[Array, Array, float]:
-    """Rows of unit length and offsets of unit size, because solver tolerances are absolute."""
+def _scaled(W: Array, h: Array, units: Array | None = None) -> tuple[Array, Array, float, Array]:
+    """Rows of unit length and offsets of unit size, because solver tolerances are absolute; their unit, and outcomes'.
+
+    Outcomes in units far from each other are put into their own, powers of two, so that no entry of a row of unit
+    length is so small that HiGHS drops it.
+    """
+    columns = units_of_outcomes(W, h) if units is None else units
+    return *_unit_rows(W * columns, h), columns
+
+
+def _unit_rows(W: Array, h: Array) -> tuple[Array, Array, float]:
+    """Rows of unit length and offsets of unit size, and that unit."""
     length = np.linalg.norm(W, axis=1)
     length = np.where(length > 0, length, 1.0)
     unit = float(np.abs(h / length).max(initial=0.0)) or 1.0
     return W / length[:, None], h / length / unit, unit
 
 
-def _unit(vector: Array) -> Array:
+def _unit(vector: Array, columns: Array) -> Array:
     # Adding zero turns -0.0 into 0.0, which matters because the direction is quoted in error messages.
-    rounded = np.where(np.abs(vector) > TOLERANCE * np.abs(vector).max(), vector, 0.0)
+    rounded = columns * np.where(np.abs(vector) > TOLERANCE * np.abs(vector).max(), vector, 0.0)
     return rounded / np.linalg.norm(rounded) + 0.0
 
 

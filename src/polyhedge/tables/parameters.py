@@ -102,7 +102,7 @@ def _values(table: Table, parameter: ProblemParameter, source: tuple[Any, ...], 
             reasons[row] = f"{reasons[row]}; {name} {what}" if reasons[row] else f"{name} {what}"
         columns.append(entries)
     values = np.column_stack(columns).reshape(shape)
-    there = np.isfinite(values).reshape(len(table), -1).all(axis=1)
+    there = np.isfinite(values).all(axis=tuple(range(1, values.ndim)))
     for row in np.flatnonzero(there):
         if not parameter.allows(values[row : row + 1])[0]:
             reasons[row] = "; ".join(text for text in (reasons[row], parameter.demand_of(values[row])) if text)
