@@ -113,7 +113,7 @@ def _check_size(name: str, key: str, value: Any) -> None:
     is_list = isinstance(value, (list, tuple, np.ndarray))
     items = np.ravel(value).tolist() if isinstance(value, np.ndarray) else value if is_list else [value]
     # What is no number is scikit-learn's to refuse.
-    numbers = [math.inf if n != n else n for n in items if isinstance(n, (int, float, np.number))]
+    numbers = [math.inf if n != n else n for n in items if isinstance(n, (int, float))]
     what = f"{name}: {key}={str(value)[:80]}"
     if key == "hidden_layer_sizes":
         _check_most(sum(a * b for a, b in zip([1, *numbers], [*numbers, 1], strict=True)), _MOST_WEIGHTS, what)
