@@ -211,7 +211,10 @@ MISTAKES = {
     ),
     "a row of signs": (BAKERY + f'cost = "{"-" * 1000}bread"', r"nested more than 100 deep"),
     "a row of factors": (BAKERY + f'cost = "bread{"*2" * 1000}"', r"nested more than 100 deep"),
-    "brackets in brackets": (BAKERY + f'cost = "{"(bread + " * 300}1{")" * 300}"', r"nested more than 100 deep"),
+    "brackets in brackets": (
+        BAKERY + f'cost = "{"(bread + " * 300}1{")" * 300}"',
+        r"is not a formula: too many nested parentheses",
+    ),
     "a sum of thousands": (BAKERY + f'cost = "bread{"+1" * 9000}"', r"too long for a formula. Use tables"),
     "outcomes without end": (
         f'outcomes = {[f"u{k}" for k in range(10_001)]}\ndecisions = ["z"]\ncost = "u1 * z"',

@@ -244,6 +244,20 @@ def test_a_file_imports_no_module_that_it_names(path, monkeypatch):
     assert not out.exists()
 
 
+def test_no_part_of_numpy_is_looked_up_that_is_not_on_the_list(path, monkeypatch):
+    model = make_pipeline(FunctionTransformer(np.log1p).fit(X), Ridge().fit(X, Y))
+
+    def rename(schema):
+        for node in nodes_of(schema, "log1p"):
+            node.update({"__module__": "numpy", "__class__": "matlib"})
+
+    with_predictor(path, in_skops_form(model, rename))
+    monkeypatch.delitem(sys.modules, "numpy.matlib", raising=False)
+    with pytest.raises(ph.ModelFileError, match=r"numpy.matlib"):
+        ph.load(path)
+    assert "numpy.matlib" not in sys.modules
+
+
 def test_a_trusted_type_that_ends_the_program_is_an_error_and_no_end(path):
     def leave(schema):
         for node in nodes_of(schema, "log1p"):
