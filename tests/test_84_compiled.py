@@ -64,6 +64,16 @@ def test_an_uncertain_constraint_that_differs_far_away_is_refused():
         edited(problem, uncertain_rows=lambda rows: [[*row[:3], np.where(row[3] < -1e6, -9e7, row[3])] for row in rows])
 
 
+def test_pieces_that_are_more_than_those_of_the_formula_are_not_used():
+    """A narrow piece would escape any points: what is not as the formula has it is taken from the formula."""
+    narrow = np.array([[[-1e9, 2e4], [0.0, 0.0]]])
+    problem = edited(STEEP, groups=lambda groups: [np.concatenate([groups[0], narrow])])
+    assert np.array_equal(problem.sum_of_maxima.groups[0], STEEP.sum_of_maxima.groups[0])
+    rows = written(lambda z, u: u[0] * z[0], uncertain_constraints=lambda z, u: [u[0] <= z[0] + 1])
+    twice = edited(rows, uncertain_rows=lambda rows: [[np.concatenate([part, part - 1e-3]) for part in rows[0]]])
+    assert len(twice.uncertain_rows[0]) == 1
+
+
 def test_pieces_in_another_order_and_rounded_otherwise_are_the_same():
     assert edited(STEEP, groups=lambda groups: [group[::-1] * (1 + 1e-15) for group in groups]) is not None
 

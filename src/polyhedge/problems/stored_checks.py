@@ -1,8 +1,8 @@
 """Whether the two descriptions in a file, arrays and formulas, are of one problem.
 
 Decisions are made from the arrays. A file in which they say another cost than the formula, or another feasible set,
-would give bounds that mean nothing. Coefficients are compared one by one where the formula gives the same list of
-them, and values at points of all sizes. Points and their number depend on the file alone and not on the clock, so that
+would give bounds that mean nothing. Coefficients are compared one by one with those that the formula gives, and values
+at points of all sizes. Points and their number depend on the file alone and not on the clock, so that
 it is accepted always or never.
 """
 
@@ -19,7 +19,7 @@ from polyhedge._validation import Array, Indices
 from polyhedge.problems.checks import check_curvature, feasible_points
 from polyhedge.problems.decision_problem import Curvature, DecisionProblem
 from polyhedge.problems.decompose import count_parts, support_rows
-from polyhedge.problems.pieces import Pieces, SumOfMaxima
+from polyhedge.problems.pieces import Pieces
 from polyhedge.problems.written import substitute, substitute_in
 from polyhedge.solvers.program import Cone, ConicProgram
 from polyhedge.solvers.solve import solve
@@ -50,9 +50,9 @@ def check_stored(problem: DecisionProblem) -> None:
     """Raise ValueError where arrays and formulas of a problem that was read differ."""
     rng = np.random.default_rng(0)
     check_curvature(problem)
-    _check_kind(problem)
     _check_support(problem)
     _check_coefficients(problem)
+    _check_kind(problem)
     decisions = _decisions(problem, rng)
     values = _Values(problem)
     # As many evaluations as there are decisions, times outcomes.
@@ -134,20 +134,26 @@ def _check_support(problem: DecisionProblem) -> None:
 
 
 def _check_coefficients(problem: DecisionProblem) -> None:
-    """Where the formulas give lists of the same lengths, they must give the same lists."""
+    """Lists of pieces must be those that the formulas give.
+
+    Another version may have written the same function with more or fewer pieces: then those of the formulas are taken,
+    and the program of the decisions must fit them.
+    """
     stored, parts = problem.sum_of_maxima, problem.cost_split
     if stored is not None and parts is not None:
-        _check_lists([stored.base[None], *stored.groups], _lists_of(parts.joint_part.merged()), "cost")
+        said = parts.joint_part.merged()
+        if not _are_same([stored.base[None], *stored.groups], [said.base[None], *said.groups], "cost"):
+            problem._set(sum_of_maxima=said)
     if sum(count_parts(row.expr) for row in problem.written.uncertain) > _WORK_OF_ROWS:
         return
-    for pieces, row in zip(problem.uncertain_rows, problem._rows, strict=False):
-        said = row.joint_part.pieces()
-        if said is not None:
-            _check_lists([_stacked(pieces)], [_stacked(said)], "uncertain constraint")
-
-
-def _lists_of(total: SumOfMaxima) -> list[Array]:
-    return [total.base[None], *total.groups]
+    rows = [row.joint_part.pieces() for row in problem._rows]
+    if len(rows) != len(problem.uncertain_rows):
+        raise ValueError("The problem has another number of uncertain constraints than it is compiled to.")
+    taken = [
+        own if said is None or _are_same([_stacked(own)], [_stacked(said)], "uncertain constraint") else said
+        for own, said in zip(problem.uncertain_rows, rows, strict=True)
+    ]
+    problem._set(uncertain_rows=tuple(taken))
 
 
 def _stacked(pieces: Pieces) -> Array:
@@ -155,11 +161,13 @@ def _stacked(pieces: Pieces) -> Array:
     return np.hstack([pieces.Q.reshape(n, -1), pieces.q, pieces.p, pieces.c[:, None]])
 
 
-def _check_lists(stored: Sequence[Array], said: Sequence[Array], what: str) -> None:
+def _are_same(stored: Sequence[Array], said: Sequence[Array], what: str) -> bool:
+    """Whether two functions are written with as many pieces; then these must be the same."""
     if [part.shape for part in stored] != [part.shape for part in said]:
-        return  # another version may have found other pieces of the same function
+        return False
     if not all(_are_close(_in_order(a), _in_order(b)) for a, b in zip(stored, said, strict=True)):
         raise ValueError(f"The {what} is compiled to another one than its formula.")
+    return True
 
 
 def _in_order(pieces: Array) -> Array:
