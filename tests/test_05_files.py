@@ -107,6 +107,17 @@ def test_a_live_writer_keeps_its_file_while_others_look_for_leftovers(tmp_path: 
 
 
 @posix
+@pytest.mark.parametrize(
+    "name", [".polyhedge-notes.part", ".polyhedge-model.lock", ".polyhedge-0123456789abcdef.part.txt"]
+)
+def test_hidden_files_of_others_stay_whatever_they_are_called(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text("mine")
+    with _files.sole_writer(tmp_path / "study.csv"):
+        assert all(_files._OURS.fullmatch(path.name) for path in tmp_path.iterdir() if path.name != name)
+        replace_file(tmp_path / "note.txt", b"whole")
+    assert sorted(path.name for path in tmp_path.iterdir()) == [name, "note.txt"]
+
+
 def test_writer_whose_fresh_file_is_taken_for_a_leftover_makes_another(tmp_path: Path, monkeypatch) -> None:
     lock, stolen = _files._try_lock, []
 
@@ -271,8 +282,8 @@ def test_pipe_is_written_to_and_not_replaced_by_a_file(tmp_path: Path) -> None:
 
 @posix
 def test_pipe_with_the_name_of_a_leftover_does_not_stop_a_writer(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / ".polyhedge-00.part")
-    (tmp_path / ".polyhedge-01.part").symlink_to(tmp_path / "elsewhere")
+    os.mkfifo(tmp_path / ".polyhedge-0000000000000000.part")
+    (tmp_path / ".polyhedge-0000000000000001.part").symlink_to(tmp_path / "elsewhere")
     replace_file(tmp_path / "model", b"whole")
     assert (tmp_path / "model").read_bytes() == b"whole"
 

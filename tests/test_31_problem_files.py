@@ -61,6 +61,15 @@ def test_a_formula_costs_what_it_says(read):
     assert problem.pieces is not None
 
 
+def test_a_sum_of_a_thousand_terms_costs_what_it_says(read):
+    terms = "".join(f" {'-' if k % 3 else '+'} {k} * order" for k in range(1000))
+    problem = read(
+        f'outcomes = ["demand"]\ndecisions = ["order"]\nlower = 0\nupper = 9\ncost = "demand * order{terms}"'
+    )
+    slope = sum(-k if k % 3 else k for k in range(1000))
+    assert problem.evaluate(np.array([[2.0]]), np.array([[5.0]])) == pytest.approx(10 + 2 * slope)
+
+
 def test_names_with_spaces_stand_in_backquotes(read):
     problem = read(
         """outcomes = ["Heating Load", "in"]
@@ -196,6 +205,21 @@ MISTAKES = {
     "division by zero": (BAKERY + 'cost = "bread / 0"', r'divides by "0"'),
     "a cube": (BAKERY + 'cost = "bread ** 3"', r"only \*\*2 is allowed"),
     "an endless formula": (BAKERY + f'cost = "{"bread + " * 5000}1"', r"may have 20000 characters"),
+    "maxima in maxima": (
+        BAKERY + f'cost = "{"max(bread, " * 200}1{")" * 200}"',
+        r"nested more than 100 deep. Write max\(",
+    ),
+    "a row of signs": (BAKERY + f'cost = "{"-" * 1000}bread"', r"nested more than 100 deep"),
+    "a row of factors": (BAKERY + f'cost = "bread{"*2" * 1000}"', r"nested more than 100 deep"),
+    "brackets in brackets": (
+        BAKERY + f'cost = "{"(bread + " * 300}1{")" * 300}"',
+        r"is not a formula: too many nested parentheses",
+    ),
+    "a sum of thousands": (BAKERY + f'cost = "bread{"+1" * 9000}"', r"too long for a formula. Use tables"),
+    "outcomes without end": (
+        f'outcomes = {[f"u{k}" for k in range(10_001)]}\ndecisions = ["z"]\ncost = "u1 * z"',
+        r"outcomes must be at most 10000, got 10001",
+    ),
     "a concave cost": (BAKERY + 'cost = "-bake_bread**2"', r"The cost must be convex in the decision"),
     "a strict inequality": (
         GOOD + 'constraints = ["bake_bread < 1"]',

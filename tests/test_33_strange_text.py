@@ -7,6 +7,7 @@ import io
 import json
 import logging
 import sys
+import unicodedata
 from pathlib import Path
 
 import cvxpy as cp
@@ -204,6 +205,20 @@ def test_commands_print_at_one_place() -> None:
 # --- the spreadsheet --------------------------------------------------------------------------------------
 
 FORMULAS = ("=1+1", "+1+cmd|' /C calc'!A0", "-2+3", "@SUM(A1)", "\t=1", "\r=1", " =1", "＝1", "'=1", "+49 30 1234")  # noqa: RUF001
+UNSEEN = (
+    "\ufeff",
+    "\u200b",
+    "\u2060",
+    "\x00",
+    "\x0b",
+    "\x1f",
+    "\x85",
+    "\xa0",
+    "\xad",
+    "\u200e\u202e",
+    "\u3000",
+    "\u2800",
+)
 NUMBERS = ("-1", "+2.5", "-1,5", "-1e-5", "-.5", "1", "- ", "-1.000,5")
 
 
@@ -220,6 +235,20 @@ def test_text_made_safe_is_no_formula_and_comes_back(text: str) -> None:
 @pytest.mark.parametrize("text", FORMULAS)
 def test_formula_gets_an_apostrophe(text: str) -> None:
     assert neutralised(text) == f"'{text}"
+
+
+@pytest.mark.parametrize("unseen", UNSEEN)
+def test_what_nobody_sees_does_not_hide_a_formula(unseen: str) -> None:
+    for sign in "=+-@\uff1d\uff0b\uff0d\uff20\ufe66\ufe62\ufe63\ufe6b":
+        text = f"{unseen}{sign}cmd"
+        assert neutralised(text) == f"'{text}"
+        assert restored(neutralised(f"'{text}")) == f"'{text}"
+
+
+def test_no_character_that_is_a_control_a_format_or_a_space_hides_a_formula() -> None:
+    unseen = [chr(n) for n in range(0x110000) if unicodedata.category(chr(n)) in ("Cc", "Zs", "Zl", "Zp")]
+    unseen += [chr(n) for n in range(0x2100) if unicodedata.category(chr(n)) == "Cf" and not 0x600 <= n < 0x1000]
+    assert [text for text in unseen if neutralised(f"{text}=1") != f"'{text}=1"] == []
 
 
 @pytest.mark.parametrize("text", NUMBERS[:-2])

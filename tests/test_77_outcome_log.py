@@ -306,3 +306,28 @@ def test_a_database_that_cannot_be_used_says_so_and_is_left_as_it_was(
         assert len(OutcomeLog(path, decider.model_).history()) == 1
     elif name == "junk":
         assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("room", [0, 1024, 4096, 6000])
+def test_a_full_disk_leaves_no_empty_database(room: int, tmp_path: Path, decider: ph.RobustDecider) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (room, limits[1]))
+        with pytest.raises(ValueError, match=r"must be a database of outcomes that can be read and written"):
+            OutcomeLog(tmp_path / "outcomes.db", decider.model_)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert not list(tmp_path.iterdir())
+    assert OutcomeLog(tmp_path / "outcomes.db", decider.model_).history() == []
+
+
+def test_an_empty_file_that_was_there_before_stays(tmp_path: Path, decider: ph.RobustDecider) -> None:
+    path, limits = tmp_path / "outcomes.db", resource.getrlimit(resource.RLIMIT_FSIZE)
+    path.touch()
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
+        with pytest.raises(ValueError, match=r"can be read and written"):
+            OutcomeLog(path, decider.model_)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert path.exists()

@@ -30,6 +30,7 @@ from typer.testing import CliRunner
 import polyhedge as ph
 from polyhedge.cli import app
 from polyhedge.io.archive import pack, unpack
+from polyhedge.io.claims import check_claims
 from polyhedge.io.encode import parse_json
 from polyhedge.io.make import from_record, to_record
 from polyhedge.io.predictor import PLAIN
@@ -243,6 +244,20 @@ def test_a_file_imports_no_module_that_it_names(path, monkeypatch):
     assert not out.exists()
 
 
+def test_no_part_of_numpy_is_looked_up_that_is_not_on_the_list(path, monkeypatch):
+    model = make_pipeline(FunctionTransformer(np.log1p).fit(X), Ridge().fit(X, Y))
+
+    def rename(schema):
+        for node in nodes_of(schema, "log1p"):
+            node.update({"__module__": "numpy", "__class__": "matlib"})
+
+    with_predictor(path, in_skops_form(model, rename))
+    monkeypatch.delitem(sys.modules, "numpy.matlib", raising=False)
+    with pytest.raises(ph.ModelFileError, match=r"numpy.matlib"):
+        ph.load(path)
+    assert "numpy.matlib" not in sys.modules
+
+
 def test_a_trusted_type_that_ends_the_program_is_an_error_and_no_end(path):
     def leave(schema):
         for node in nodes_of(schema, "log1p"):
@@ -433,6 +448,18 @@ CLAIMS = {
         both(changed("calibrations", 0, 1, value=10**6), changed("radii", "n", value=10**6)),
         "of 120 rows",
     ),
+    "more calibration rows than have not trained": (
+        both(changed("calibrations", 0, 1, value=110), changed("radii", "n", value=110)),
+        "from 110 rows, and 60 have not trained",
+    ),
+    "more calibration rows than rows that nobody counted": (
+        both(
+            changed("calibrations", 0, 1, value=10**6),
+            changed("radii", "n", value=10**6),
+            changed("n_rows", value=None),
+        ),
+        "from 1000000 rows, and 60 have not trained",
+    ),
     "a radius beside the audit trail": (changed("radii", "n", value=50), "not those of the newest entry"),
     "radii of no known kind": (changed("radii", "kind", value="wishful"), "kind 'wishful' are not known"),
     "a family of no known kind": (changed("family", value="hope"), "'hope' is not a known kind of region family"),
@@ -483,6 +510,20 @@ def test_impossible_claims_are_refused_with_the_reason(name, path):
     rewritten(path, change)
     with pytest.raises(ph.ModelFileError, match=message):
         ph.load(path)
+
+
+@pytest.mark.parametrize("lowest", ["radii", "other"])
+def test_no_radius_of_a_category_may_be_below_every_score(lowest, path):
+    rows = np.column_stack([X, np.arange(len(X)) % 2])
+    calibration = ph.calibration.ByCategory(4, "marginal")
+    decider = ph.RobustDecider(LINEAR, learner=_Box(), alpha=0.3, calibration=calibration, random_state=0).fit(rows, Y)
+    decider.save(path)
+    radii = decider.model_.radii
+    low = np.where(radii.radii == radii.radii.min(), -50.0, radii.radii)
+    edited = replace(radii, radii=low) if lowest == "radii" else replace(radii, radii=low, other=-50.0)
+    with pytest.raises(ph.ModelFileError, match="The radius -50 is below the score of every residual"):
+        check_claims(replace(decider.model_, radii=edited))
+    assert ph.load(path).radius_ == decider.radius_
 
 
 def test_a_level_that_no_rank_reaches_is_not_even_shown(path):

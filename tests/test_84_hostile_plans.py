@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import time
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ from scipy import stats
 
 import fuzz_seeds as seeds
 import polyhedge as ph
-from polyhedge.calibration import ByCategory, Recent, Rows, ThisModel, Weighted
+from polyhedge.calibration import ByCategory, CategoryRadii, Online, OnlineRadii, Recent, Rows, ThisModel, Weighted
 from polyhedge.calibration.this_model import this_model_minimum, this_model_rank
 from polyhedge.calibration.weighted_rank import WeightedScores
 from polyhedge.io.archive import pack, unpack
@@ -163,3 +164,44 @@ def test_weights_of_all_sizes_are_added_without_an_error():
             total = np.sum(weights) + weight
             below = np.sum(weights[: int(radius)]) if np.isfinite(radius) else np.sum(weights)
             assert below < 0.7 * total * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_the_radius_of_all_rows_that_calibration_gives_fits_those_of_its_categories(seed):
+    rng = np.random.default_rng(seed)
+    labels = rng.choice(rng.integers(2, 7), size=int(rng.integers(12, 90)))
+    scores = np.round(rng.normal(size=len(labels)) + rng.normal(size=7)[labels], int(rng.integers(0, 4)))
+    alpha = float(rng.choice([0.1, 0.25, 0.5]))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            radii = ByCategory(0, "marginal").calibrate(scores, Rows(labels[:, None], len(labels)), alpha)
+        except ValueError:
+            return  # too few rows in each of them
+    assert CategoryRadii.from_state(radii.state()).other == radii.other
+    with pytest.raises(ValueError, match="of all rows does not fit those of the categories"):
+        CategoryRadii.from_state(
+            {**radii.state(), "counts": [len(labels)], "radii": radii.radii[:1], "other": -1e9} | {"categories": ["a"]}
+        )
+    with pytest.raises(ValueError, match="must be finite"):
+        CategoryRadii.from_state({**radii.state(), "other": -np.inf})
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("settings", [("auto", None, "level"), (0.3, 15, "level"), (0.05, None, "radius")])
+def test_counts_of_online_radii_add_up_whatever_came(settings, seed):
+    rng = np.random.default_rng(seed)
+    radii = Online(*settings).calibrate(rng.normal(size=40), Rows(None, 40), 0.2)
+    scores = rng.normal(size=80) + rng.choice([-3.0, 0.0, 4.0])
+    issued = np.where(rng.uniform(size=80) < 0.2, np.inf, rng.normal(size=80))
+    later = radii.updated(np.where(rng.uniform(size=80) < 0.1, np.inf, scores), issued if seed % 2 else None)
+    state = later.state()
+    twin = OnlineRadii.from_state(state)
+    assert (twin.n_rows, twin.n_missed, twin.radius) == (80, later.n_missed, later.radius)
+    with pytest.raises(ValueError, match="do not add up"):
+        OnlineRadii.from_state({**state, "n_missed": 81})
+    with pytest.raises(ValueError, match="do not add up"):
+        OnlineRadii.from_state({**state, "n_rows": 0})
+    if settings[0] != "auto":
+        with pytest.raises(ValueError, match="The level is not where the misses have moved it"):
+            OnlineRadii.from_state({**state, "levels": state["levels"] + 0.01})

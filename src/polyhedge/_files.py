@@ -7,6 +7,7 @@ locked while its writer lives; the next writer in the folder removes those whose
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import re
 import secrets
@@ -21,7 +22,8 @@ from typing import BinaryIO
 
 __all__ = ["append_to_file", "check_writable", "explained", "new_file", "new_folder", "replace_file", "sole_writer"]
 
-_OURS = re.compile(r"\.polyhedge-.+\.(?:part|lock)")
+# Names that nobody else would choose: what is removed must have been made here.
+_OURS = re.compile(r"\.polyhedge-[0-9a-f]{16}\.(?:part|lock)")
 _IS_WINDOWS = sys.platform == "win32"
 # Without locks only time can tell: no writer is at one file for a day.
 _ABANDONED_SECONDS = 86_400.0
@@ -313,7 +315,8 @@ def _sync_below(folder: Path) -> None:
 
 
 def _sole_lock(target: Path) -> tuple[int, Path]:
-    lock = target.with_name(f".polyhedge-{target.name}.lock")
+    digits = hashlib.sha256(os.fsencode(target.name)).hexdigest()[:16]
+    lock = target.with_name(f".polyhedge-{digits}.lock")
     for _ in range(_TRIES):
         handle = os.open(lock, os.O_RDWR | os.O_CREAT, 0o666)
         is_ours = _try_lock(handle)

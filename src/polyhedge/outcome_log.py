@@ -30,6 +30,7 @@ from typing import Any
 
 import numpy as np
 
+from polyhedge._files import replace_file, sole_writer
 from polyhedge._validation import Array
 from polyhedge.calibration import FollowingRadii
 from polyhedge.following import Followed, after_scores, not_followed
@@ -92,6 +93,8 @@ class OutcomeLog:
     def __init__(self, path: str | Path, model: Model | Any) -> None:
         self.path, self.model = Path(path), _model_of(model)
         model = self.model
+        if not self.path.exists() and self.path.parent.is_dir():
+            self._begin()
         with self._writing() as database:
             for statement in _SCHEMA:
                 database.execute(statement)
@@ -217,10 +220,28 @@ class OutcomeLog:
                 database.execute("PRAGMA synchronous = FULL")
                 yield database
         except sqlite3.Error as error:
-            raise ValueError(
-                f"{self.path} must be a database of outcomes that can be read and written: {error}. What it held is as "
-                "it was. Free the disk or the folder, or move the file away to begin a new log."
-            ) from error
+            raise self._unusable(error) from error
+
+    def _begin(self) -> None:
+        """Make the database, whole or not at all: SQLite would leave an empty file where the disk is full."""
+        with closing(sqlite3.connect(":memory:")) as database:
+            for statement in _SCHEMA:
+                database.execute(statement)
+            database.commit()
+            content = database.serialize()
+        try:
+            with sole_writer(self.path):
+                if not self.path.exists():
+                    replace_file(self.path, content)
+        except OSError as error:
+            if not self.path.exists():  # else another process has made it meanwhile
+                raise self._unusable(error) from error
+
+    def _unusable(self, error: Exception) -> ValueError:
+        return ValueError(
+            f"{self.path} must be a database of outcomes that can be read and written: {str(error).rstrip('.')}. What "
+            "it held is as it was. Free the disk or the folder, or move the file away to begin a new log."
+        )
 
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:

@@ -214,12 +214,27 @@ class CategoryRadii:
             attained_rank(count, alpha)
         if not (len(categories) == len(set(categories)) == len(counts) > 0 and radii.shape == (len(counts),)):
             raise ValueError("There must be one radius and one number of rows for each category.")
-        if not np.isfinite(radii).all() or np.isnan(float(state["other"])) or sum(counts) > int(state["n"]):
+        if not np.isfinite(radii).all() or not float(state["other"]) > -np.inf or sum(counts) > int(state["n"]):
             raise ValueError("Radii of categories must be finite, and from no more rows than there are.")
+        if not state.get("is_grouped"):
+            _check_other(float(state["other"]), radii, counts, int(state["n"]), alpha)
         column = state["column"]
         column = BESIDE if column is None else column if isinstance(column, int) else str(column)
         merged, is_grouped = tuple(map(str, state.get("merged", ()))), state.get("is_grouped") is True
         return cls(column, categories, radii, counts, alpha, float(state["other"]), int(state["n"]), merged, is_grouped)
+
+
+def _check_other(other: float, radii: Array, counts: tuple[int, ...], n: int, alpha: float) -> None:
+    """Raise where the radius of all rows cannot be that of rows with these radii within their categories.
+
+    Of n_c rows of a category k_c or more score no more than its radius, and fewer than k_c less.
+    """
+    ranks = [attained_rank(count, alpha) for count in counts]
+    is_above = other > radii.max() and sum(counts) == n
+    # Nothing is known of rows in categories without a radius: all of them may score less.
+    is_below = other < radii.min() and sum(ranks) - len(ranks) + n - sum(counts) < attained_rank(n, alpha)
+    if np.isfinite(other) and (is_above or is_below):
+        raise ValueError(f"The radius {other:g} of all rows does not fit those of the categories.")
 
 
 def labels_of(rows: Rows, column: Any, merged: tuple[str, ...] = ()) -> np.ndarray[Any, Any]:

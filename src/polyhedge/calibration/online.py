@@ -18,6 +18,8 @@ from polyhedge.calibration.radii import Rows
 from polyhedge.calibration.rank import attained_rank, exact
 
 _COUNTS = ("n_rows", "n_missed", "n_infinite")
+_COUNTED = 1e-9
+"""Share of a row by which sums of misses are rounded, row by row."""
 
 
 @dataclass(frozen=True)
@@ -279,18 +281,33 @@ class OnlineRadii:
         counts = {name: check_count(state[name], name, minimum=0) for name in _COUNTS}
         alpha, window = check_alpha(state["alpha"]), check_count(state["window"], "window", minimum=len(scores))
         attained_rank(len(scores), alpha)
-        return cls(
-            calibrator,
-            alpha,
-            scores,
-            levels,
-            weights,
-            numbers["tracked"],
-            numbers["unit"],
-            window,
-            surplus=numbers["surplus"],
-            **counts,
-        )
+        tracked, unit, surplus = numbers.values()
+        made = cls(calibrator, alpha, scores, levels, weights, tracked, unit, window, surplus=surplus, **counts)
+        made._check_counts()
+        return made
+
+    def _check_counts(self) -> None:
+        """Raise where no rows can have been counted so: each is missed, held or without a bound."""
+        rounding = _COUNTED * (1 + self.n_rows)
+        least = self.n_missed - self.alpha * self.n_rows
+        # A row counts as missed where it is, and where the set would be empty.
+        fits = least - rounding <= self.surplus <= self.n_rows * (1 - self.alpha) + rounding
+        if (
+            self.n_missed + self.n_infinite > self.n_rows
+            or not fits
+            or len(self.scores) < min(self.window, self.n_rows)
+        ):
+            raise ValueError(
+                f"{self.n_missed} misses and {self.n_infinite} rows without a bound among {self.n_rows} rows do not "
+                "add up."
+            )
+        if self.calibrator.step == "auto":
+            return
+        step, tracks = float(self.calibrator.step), self.calibrator.follow == "radius"
+        if abs(self.levels[0] - (self.alpha - step * self.surplus)) > rounding * step or (
+            tracks and self.surplus > least + rounding
+        ):
+            raise ValueError("The level is not where the misses have moved it.")
 
 
 def radius_at(level: float, scores: Array) -> float:

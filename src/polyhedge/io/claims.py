@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from polyhedge.calibration import Calibration, attained_rank
+from polyhedge.calibration import Calibration, Radii, attained_rank
 from polyhedge.io.archive import ModelFileError
 from polyhedge.learners import LearnResult, Spread
 from polyhedge.model import Model
@@ -25,12 +25,13 @@ _MOST_AXES = 16
 def check_claims(model: Model) -> None:
     """Raise where a model claims what no fit could have given.
 
-    The newest radius must not be below every score, a proven bound not above what was reached; names and row numbers
-    must make sense. That each radius has a rank among its rows is checked where they are read.
+    No radius of a set must be below every score, a proven bound not above what was reached; names and row numbers
+    must make sense. That each radius has a rank among its rows is checked where they are read. Whether the radius of a
+    plan is too low only rows could tell.
     """
     sets, record = getattr(model.family, "sets", None), model.record
     if sets is not None:
-        _check_radius(sets.shape, model.set_radius)
+        _check_radius(sets.shape, min(model.family.set_radius(radius) for radius in _radii(model.radii)))
     if record.learn_result is not None:
         _check_evidence(record.learn_result, is_scaled=sets is not None and sets.spread is not None)
     _check_rows(model)
@@ -53,6 +54,13 @@ def checked_digest(text: str) -> str:
     if not isinstance(text, str) or not _DIGEST.fullmatch(text):
         raise ModelFileError("A digest must have 64 hexadecimal digits.")
     return text
+
+
+def _radii(radii: Radii) -> list[float]:
+    """The largest and the smallest finite radius that a row can get; sets grow with it, so these stand for all."""
+    parts = [getattr(radii, name, ()) for name in ("radii", "other", "scores")]
+    known = np.concatenate([np.ravel(np.asarray(part, dtype=np.float64)) for part in parts])
+    return [radii.radius, *known[np.isfinite(known)].min(initial=radii.radius, keepdims=True).tolist()]
 
 
 def _check_radius(shape: UncertaintySet, radius: float) -> None:
@@ -80,9 +88,12 @@ def _check_evidence(result: LearnResult, *, is_scaled: bool) -> None:
 
 
 def _check_rows(model: Model) -> None:
-    n_rows, first = model.record.split.n_rows, model.trail[0].n
-    if n_rows is not None and (first > n_rows or n_rows > np.iinfo(np.int64).max):
-        raise ModelFileError(f"The first radius is said to come from {first} of {n_rows} rows.")
+    split, first = model.record.split, model.trail[0].n
+    n_own = len(split.learn) + len(split.calibrate)
+    if split.n_rows is not None and (first > split.n_rows or split.n_rows > np.iinfo(np.int64).max):
+        raise ModelFileError(f"The first radius is said to come from {first} of {split.n_rows} rows.")
+    if first > n_own:
+        raise ModelFileError(f"The first radius is said to come from {first} rows, and {n_own} have not trained.")
 
 
 def _check_names(names: Sequence[str]) -> None:

@@ -18,6 +18,7 @@ __all__ = [
     "TYPES",
     "attributes_of",
     "function_named",
+    "is_function",
     "is_numbers_of_boosting",
     "known_classes",
     "name_of_function",
@@ -128,6 +129,11 @@ def function_named(name: str) -> Any:
     if name not in _UFUNCS:
         raise ValueError(f"{name[:80]!r} is not on the list of known functions")
     return getattr(np, name)
+
+
+def is_function(name: str) -> bool:
+    """Whether a name is that of a function of NumPy in the table."""
+    return name in _UFUNCS
 
 
 def name_of_function(function: Any) -> str | None:

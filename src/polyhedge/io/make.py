@@ -22,6 +22,15 @@ _DTYPES = (
 )
 _DRAWS = ("random_state", "_random_state")
 _OUTPUT = "_sklearn_output_config"
+# Of most classes the constructor's parameters are cloned by a fit; these predict with some, or clone others as well.
+_TEMPLATES = {
+    "Pipeline": (),
+    "FrozenEstimator": (),
+    "ColumnTransformer": ("transformers", "remainder", "_remainder"),
+    **dict.fromkeys(
+        ("GridSearchCV", "RandomizedSearchCV"), ("estimator", "param_grid", "param_distributions", "best_params_")
+    ),
+}
 _PRE_DISPATCH = re.compile(r"all|\d{0,4}\*?n_jobs|\d{1,6}")
 
 
@@ -124,16 +133,21 @@ class _Maker:
     def __init__(self) -> None:
         self.work = Work()
 
-    def make(self, record: Record, depth: int) -> Any:
+    def make(self, record: Record, depth: int, *, is_template: bool = False) -> Any:
+        """The object; a template, which a fit would clone, without what it was fitted to, as its clone would be."""
         if record.name not in known_classes():
             raise NotPlainError(record.name[:200])
         cls = known_classes()[record.name]
         _check_output(record)
-        names = {*attributes_of(record.name), *_parameter_names(cls)}
+        names = {*(() if is_template else attributes_of(record.name)), *_parameter_names(cls)}
         if record.name == "Tree":
             names |= {"n_features", "n_classes", "n_outputs"}
         known = {key: value for key, value in record.state.items() if key in names}
-        state = {key: self.value(_readable(key, value, known), depth + 1) for key, value in known.items()}
+        cloned = set(known if is_template else _TEMPLATES.get(record.name, _parameter_names(cls)))
+        state = {
+            key: self.value(_readable(key, value, record.state), depth + 1, is_template=key in cloned)
+            for key, value in known.items()
+        }
         if record.name == "Tree":
             return checked_tree(state)
         if record.name == "TreePredictor":
@@ -145,23 +159,24 @@ class _Maker:
         vars(made).update(state)
         return _completed(made, state)
 
-    def value(self, item: Any, depth: int) -> Any:
+    def value(self, item: Any, depth: int, *, is_template: bool) -> Any:
         self.work.step(depth)
         if isinstance(item, Record):
-            return self.make(item, depth)
+            return self.make(item, depth, is_template=is_template)
         if isinstance(item, Unreadable):
             raise NotPlainError(item.name[:200])
         if isinstance(item, Named):
             return _named(item)
         if isinstance(item, Objects):
-            return item.array([self.value(each, depth + 1) for each in item.items])
+            return item.array([self.value(each, depth + 1, is_template=is_template) for each in item.items])
         if isinstance(item, (list, tuple)):
-            return type(item)(self.value(each, depth + 1) for each in item)
+            return type(item)(self.value(each, depth + 1, is_template=is_template) for each in item)
         if isinstance(item, dict):
-            return {key: self.value(each, depth + 1) for key, each in item.items()}
+            return {key: self.value(each, depth + 1, is_template=is_template) for key, each in item.items()}
         return item
 
 
+@cache
 def _parameter_names(cls: Any) -> list[str]:
     return cls._get_param_names() if issubclass(cls, BaseEstimator) else []
 

@@ -2,7 +2,7 @@
 
 `outputs` and `columns` follow rows through a predictor without any rows: from the number of columns that come in to
 the number that goes out, with every array on the way of the shape, type and range that scikit-learn's code takes for
-granted. A part that serves at two places is checked at both.
+granted. A part that serves at two places is checked at both; what serves nowhere must not be fitted (`templates`).
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from polyhedge.io import roles_of_columns
 from polyhedge.io.example_rows import first_part
 from polyhedge.io.known import LINEAR_MODELS
 from polyhedge.io.roles_of_columns import Width, check, check_features_in, finite, is_count
+from polyhedge.io.templates import check_templates
 from polyhedge.io.tree_checks import check_array_is, check_features_of
 
 __all__ = ["check_predictor"]
@@ -45,7 +46,9 @@ def check_predictor(model: Any, n_outcomes: int) -> None:
     """
     n_features: Any = getattr(first_part(model), "n_features_in_", None)
     check(is_count(n_features), f"{type(model).__name__} must say how many features it takes")
-    found = outputs(model, n_features, Width())
+    width = Width()
+    found = outputs(model, n_features, width)
+    check_templates(model, width.parts)
     check(found == n_outcomes, f"the predictor has {found} outputs, the problem {n_outcomes} outcomes")
 
 
@@ -55,6 +58,7 @@ def outputs(model: Any, n: int, width: Width) -> int:
     check(name in _REGRESSORS, f"{name} is no regressor that a file may hold")
     width.add(n)
     check_features_in(model, n, is_needed=name not in _OF_OTHERS)
+    width.parts.add(id(model))
     return _REGRESSORS[name](model, n, width)
 
 
@@ -130,6 +134,7 @@ def _hist_boosting(model: Any, n: int, width: Width) -> int:
         n_columns = roles_of_columns.columns(preprocessor, n, width)
         check(preprocessor.sparse_output_ is False, "boosting takes no sparse rows")
     check(type(mapper).__name__ == "_BinMapper", "boosting must have bins")
+    width.parts.add(id(mapper))
     check_array_is(mapper.is_categorical_, np.dtype(np.uint8), (n_columns,), "categorical features of boosting")
     check(model._n_features == n_columns, "boosting has another number of features than its bins")
     is_categorical = mapper.is_categorical_ != 0

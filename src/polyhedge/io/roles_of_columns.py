@@ -14,16 +14,20 @@ from polyhedge.io.known import TYPES, name_of_function
 
 # More columns than any table that polyhedge reads; each costs memory before the first row comes.
 _MAX_COLUMNS = 100_000
-# The number of polynomial features grows with this power of the columns.
-_MAX_DEGREE = 10
+MAX_DEGREE = 10
+"""The number of polynomial features grows with this power of the columns."""
 _MISSING = (float, int, str, type(None))
 
 
 class Width:
-    """Columns that all parts of a predictor make of one row, together: few bytes of a file could ask for billions."""
+    """Columns that all parts of a predictor make of one row, together: few bytes of a file could ask for billions.
+
+    `parts` has the identities of the parts that were looked at in the role they play.
+    """
 
     def __init__(self) -> None:
         self.total = 0
+        self.parts: set[int] = set()
 
     def add(self, n: int) -> int:
         """Count n more columns."""
@@ -40,6 +44,7 @@ def columns(step: Any, n: int, width: Width) -> int:
     name = type(step).__name__
     check(name in _TRANSFORMERS, f"{name} is no transformer that a file may hold")
     check_features_in(step, n, is_needed=name != "Pipeline")
+    width.parts.add(id(step))
     return width.add(_TRANSFORMERS[name](step, n, width))
 
 
@@ -134,7 +139,7 @@ def _polynomial(model: Any, n: int, width: Width) -> int:
     low, high = model._min_degree, model._max_degree
     _check_flags(model, "interaction_only", "include_bias")
     check(model.order in ("C", "F"), "PolynomialFeatures: unknown order")
-    check(type(low) is int and type(high) is int and 0 <= low <= high <= _MAX_DEGREE and high > 0, "unknown degrees")
+    check(type(low) is int and type(high) is int and 0 <= low <= high <= MAX_DEGREE and high > 0, "unknown degrees")
     combinations = [math.comb(n if model.interaction_only else n + k - 1, k) for k in range(high + 1)]
     full = sum(combinations[1:]) + model.include_bias
     width.add(full)
@@ -188,7 +193,8 @@ def _column_transformer(model: Any, n: int, width: Width) -> int:
     weights = model.transformer_weights or {}
     is_known = isinstance(weights, dict) and all(isinstance(w, (int, float)) for w in weights.values())
     check(is_known, "ColumnTransformer: unknown weights")
-    names = getattr(model, "feature_names_in_", None)
+    names, passed = getattr(model, "feature_names_in_", None), vars(model).get("_name_to_fitted_passthrough", {})
+    check(isinstance(passed, dict), "ColumnTransformer: unknown columns")
     total = 0
     for part in parts:
         check(isinstance(part, tuple) and len(part) == 3 and isinstance(part[0], str), "a part has a name and columns")
@@ -197,6 +203,9 @@ def _column_transformer(model: Any, n: int, width: Width) -> int:
         check(where.get(name) == positions, "the columns of a part are not those of its name")
         if positions and not (isinstance(step, str) and step == "drop"):
             total += columns(step, len(positions), width)
+        if name in passed:  # what scikit-learn before 1.6 puts in the place of columns that stay as they are
+            check(type(passed[name]).__name__ == "FunctionTransformer" and passed[name].func is None, "unknown columns")
+            columns(passed[name], len(positions), width)
     check(len({name for name, _, _ in parts}) == len(parts), "two parts have one name")
     check(total > 0, "ColumnTransformer must keep a column")
     return total

@@ -15,7 +15,7 @@ import numpy as np
 
 from polyhedge.io.archive import ModelFileError
 from polyhedge.io.encode import npy_header, parse_json
-from polyhedge.io.known import TYPES, is_numbers_of_boosting, known_classes, name_of_function
+from polyhedge.io.known import TYPES, is_function, is_numbers_of_boosting, known_classes
 from polyhedge.io.records import FOLDER, Named, Objects, Record, Unreadable, Work, read_array
 
 SCHEMA = f"{FOLDER}schema.json"
@@ -205,8 +205,8 @@ class _Reader:
     def _function(self, node: dict[str, Any], depth: int) -> Any:
         name = str(node["__class__"])
         is_numpy = node.get("__module__") in ("numpy", "numpy._core._multiarray_umath", "numpy.core._multiarray_umath")
-        found = getattr(np, name, None) if is_numpy and name.isidentifier() and not name.startswith("_") else None
-        return Unreadable(_type_of(node)) if name_of_function(found) is None else Named("function", name)
+        # By its name alone: to look into NumPy for any other would import what NumPy imports when it is asked.
+        return Named("function", name) if is_numpy and is_function(name) else Unreadable(_type_of(node))
 
     def _partial(self, node: dict[str, Any], depth: int) -> Any:
         """Only the one that histogram boosting puts in front of its numbers."""

@@ -13,7 +13,7 @@ from polyhedge._frames import as_pandas
 from polyhedge._validation import Array, check_count
 from polyhedge.calibration.beside import as_values
 from polyhedge.estimator import RobustDecider
-from polyhedge.plots.style import CYCLE, GREY, new_axes, tidy
+from polyhedge.plots.style import CYCLE, GREY, new_axes, plain, tidy
 from polyhedge.problems.parameters import by_row, from_columns, parameter_rows
 from polyhedge.robust import Decisions
 from polyhedge.rows import reference_values
@@ -85,7 +85,7 @@ def decision_map(
     _set_axis(ax.yaxis, ax.set_ylim, second, X, columns[1])
     held = _held(X, columns, typical, own)
     if held:
-        ax.set_title(held, fontsize=8, loc="left", wrap=True)
+        ax.set_title(plain(held), fontsize=8, loc="left", wrap=True)
     tidy(ax).grid(visible=False)
     return ax
 
@@ -111,7 +111,7 @@ def _typical_beside(decider: RobustDecider, beside: Any) -> dict[str, Any]:
 
 def _set_axis(axis: Any, set_limits: Any, values: Array, X: Any, column: int) -> None:
     """Name an axis and end it where the grid ends; a feature of two values has two ticks, between which nothing is."""
-    axis.set_label_text(_name_of(X, column))
+    axis.set_label_text(plain(_name_of(X, column)))
     if len(values) > _FEW:
         set_limits(values[0], values[-1])
         return
@@ -156,7 +156,7 @@ def _paint(ax: Axes, first: Array, second: Array, found: Decisions, show: int | 
     if chosen == "cost_bound":
         values, label = found.cost_bound, "cost bound"
     elif isinstance(chosen, int) and 0 <= chosen < z.shape[1]:
-        values, label = z[:, chosen], names[chosen]
+        values, label = z[:, chosen], plain(names[chosen])
     else:
         raise ValueError(
             f'show must be "largest", "cost_bound" or an entry of the decision (0 to {z.shape[1] - 1}), got {show!r}.'
@@ -189,7 +189,7 @@ def _paint_classes(ax: Axes, first: Array, second: Array, classes: NDArray[np.in
         alpha=0.75,
         rasterized=True,
     )
-    handles = [Patch(color=color, alpha=0.75, label=names[k]) for color, k in zip(colors, top, strict=False)]
+    handles = [Patch(color=color, alpha=0.75, label=plain(names[k])) for color, k in zip(colors, top, strict=False)]
     if (codes == len(top)).any():
         handles.append(Patch(color=GREY, alpha=0.75, label="another"))
     ax.legend(handles=handles, title="largest", loc="best", fontsize=9, framealpha=0.8)

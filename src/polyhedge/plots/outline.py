@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from polyhedge._validation import Array
-from polyhedge.plots.style import CYCLE, LINES
+from polyhedge.plots.style import CYCLE, LINES, plain
 from polyhedge.sets import Polyhedron, Region, UncertaintySet
 from polyhedge.sets.protocol import Round, facets_of
 from polyhedge.solvers.polyhedral import maximise_linear
@@ -91,6 +91,7 @@ def draw_set(
 
     Two outcomes: the set itself, also where it is not convex. More: its shadow. An empty set says so.
     """
+    label = plain(label)
     color, dash = CYCLE[position % len(CYCLE)], LINES[position % len(LINES)]
     face = (color, 0.18) if position == 0 else (color, 0.0)
     if shape.n_outcomes == 2 and not _is_convex(shape):

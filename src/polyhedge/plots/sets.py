@@ -14,7 +14,7 @@ from polyhedge._validation import Array, Mask, as_rows
 from polyhedge.estimator import RobustDecider
 from polyhedge.plots.directions import cost_directions
 from polyhedge.plots.outline import Frame, draw_set, frame_of, placed_set
-from polyhedge.plots.style import BLUE, CYCLE, GREEN, GREY, RED, new_axes, pyplot, tidy
+from polyhedge.plots.style import BLUE, CYCLE, GREEN, GREY, RED, new_axes, plain, pyplot, tidy
 from polyhedge.problems.checks import check_outcomes
 from polyhedge.rows import one_row
 from polyhedge.sets import UncertaintySet
@@ -83,8 +83,8 @@ def sets_over_residuals(
     if directions is not None:
         _arrows(ax, directions[0][:, [i, j]], directions[1], frame)
     _set_frame(ax, frame)
-    ax.set_xlabel(f"{names[i]}: {unit}")
-    ax.set_ylabel(f"{names[j]}: {unit}")
+    ax.set_xlabel(f"{plain(names[i])}: {unit}")
+    ax.set_ylabel(f"{plain(names[j])}: {unit}")
     return tidy(ax)
 
 
@@ -175,8 +175,8 @@ def residual_pairs(
         sets = {"the set": (decider.set_, decider.model_.set_radius)}
         sets_over_residuals(sets, residuals, pair=pair, outcome_names=names, directions=directions, ax=ax)
         # The full labels would not fit; the title of the figure says what is drawn.
-        ax.set_xlabel(names[pair[0]])
-        ax.set_ylabel(names[pair[1]])
+        ax.set_xlabel(plain(names[pair[0]]))
+        ax.set_ylabel(plain(names[pair[1]]))
     for ax in grid.flat[len(pairs) :]:
         ax.remove()
     figure.suptitle(f"{unit_of(decider).capitalize()}, pair by pair", fontsize=11)
@@ -229,14 +229,14 @@ def regions(
         color = CYCLE[k % len(CYCLE)]
         # A guarded cost has no worst outcome; one that is nearly as dear as the bound allows shows what it means.
         worst = "worst outcome" if named[label].model_.guarantee == "outcome" else "a dear outcome, as an illustration"
-        worst = worst if len(named) == 1 else f"{worst}, {label}"
+        worst = worst if len(named) == 1 else f"{worst}, {plain(label)}"
         ax.plot(*points[k].worst[[i, j]], marker="X", color=color, markersize=9, linestyle="none", label=worst)
     for k, center in enumerate(np.unique([p.center[[i, j]] for p in points], axis=0)):
         label = "prediction" if k == 0 else "_"
         ax.plot(*center, marker="+", color=RED, markersize=11, markeredgewidth=1.8, linestyle="none", label=label)
     _set_frame(ax, frame)
-    ax.set_xlabel(names[i])
-    ax.set_ylabel(names[j])
+    ax.set_xlabel(plain(names[i]))
+    ax.set_ylabel(plain(names[j]))
     ax.legend(loc="best", fontsize=9, framealpha=0.6)
     return tidy(ax)
 
@@ -285,18 +285,18 @@ def _interval(decider: RobustDecider, residuals: Array, name: str, ax: Axes) -> 
     shown = np.clip([low, high], edges[0] - np.ptp(edges) / 2, edges[-1] + np.ptp(edges) / 2)
     ax.axvspan(*shown, color=BLUE, alpha=0.18, label=f"the set: {low:.3g} to {high:.3g}")
     ax.axvline(0.0, color=RED, linewidth=1.2, linestyle="--", label="prediction")
-    ax.set_xlabel(f"{name}: {unit_of(decider)}")
+    ax.set_xlabel(f"{plain(name)}: {unit_of(decider)}")
     ax.set_ylabel("rows")
     ax.legend(loc="best", fontsize=9, framealpha=0.6)
     return tidy(ax)
 
 
 def _dots(ax: Axes, points: Array, inside: Mask, name: str) -> None:
-    share = f"{100 * inside.mean():.1f} %"
+    inside_it = f"inside {plain(name)} ({100 * inside.mean():.1f} %)"
     step = max(len(points) // _MOST_DOTS, 1)
     shown = np.arange(len(points)) % step == 0
     within, without = points[inside & shown], points[~inside & shown]
-    ax.scatter(within[:, 0], within[:, 1], s=9, color=GREY, alpha=0.7, linewidths=0, label=f"inside {name} ({share})")
+    ax.scatter(within[:, 0], within[:, 1], s=9, color=GREY, alpha=0.7, linewidths=0, label=inside_it)
     ax.scatter(without[:, 0], without[:, 1], s=20, color=RED, marker="x", linewidths=1.0, label="outside it")
 
 

@@ -31,6 +31,17 @@ def pyplot() -> Any:
     return plt
 
 
+def plain(text: str) -> str:
+    r"""A name as a label that shows it as it is: between two dollars matplotlib would read mathematics, or fail.
+
+    Examples
+    --------
+    >>> plain("price ($) of 1$")
+    'price (\\$) of 1\\$'
+    """
+    return text.replace("$", r"\$")
+
+
 def tidy(ax: Axes) -> Axes:
     """A light grid behind the data and no frame on the right and at the top."""
     ax.grid(color=GREY, alpha=0.25, linewidth=0.6)

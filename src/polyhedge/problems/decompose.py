@@ -17,6 +17,8 @@ from typing import Any
 import cvxpy as cp
 import numpy as np
 from cvxpy.atoms.affine.affine_atom import AffAtom
+from cvxpy.cvxcore.python import canonInterface
+from cvxpy.lin_ops import lin_op
 
 from polyhedge._validation import Array, Indices
 from polyhedge.problems.pieces import SumOfMaxima, maximum_of
@@ -25,6 +27,11 @@ from polyhedge.problems.written import Written, substitute
 _FAR = 2.0**100
 """Where slopes in the outcome are read: so far out that constants beside them fall below the last digit, and at a power
 of two, so that slopes keep all of theirs. (A step of 1 would leave 0.1 (u - 1e6) a slope that is wrong by 1e-11.)"""
+
+
+_MANY_PARTS = 500
+"""Of an affine expression, from which on its coefficients are read at one stroke: CVXPY's gradient compiles each part
+on its own, a third of a millisecond each. Both are exact up to the last bit of sums and products."""
 
 
 @dataclass(frozen=True)
@@ -243,9 +250,17 @@ def _at_zero(variables: Sequence[cp.Variable]) -> dict[int, cp.Variable]:
     return {v.id: cp.Variable(v.shape, value=np.zeros(v.shape)) for v in variables}
 
 
+def count_parts(expression: cp.Expression) -> int:
+    """Atoms and leaves of an expression, each as often as it stands there."""
+    return 1 + sum(count_parts(argument) for argument in expression.args)
+
+
 def _affine_map(expression: cp.Expression, variables: Mapping[int, cp.Variable]) -> Array:
     """Rows [constant, coefficients...] of an affine vector expression; variables, all at 0, in row-major order."""
     constant = np.asarray(expression.value, dtype=float).reshape(-1, 1)
+    slopes = _slopes_at_once(expression, list(variables.values())) if count_parts(expression) > _MANY_PARTS else None
+    if slopes is not None and np.isfinite(slopes).all() and np.isfinite(constant).all():
+        return np.hstack([constant, slopes])
     gradient, met = _gradient(expression), {variable.id for variable in expression.variables()}
     columns = [constant]
     for variable in variables.values():
@@ -261,6 +276,33 @@ def _affine_map(expression: cp.Expression, variables: Mapping[int, cp.Variable])
     if not np.isfinite(rows).all():
         raise ValueError(f"The coefficients of {expression} must be finite numbers, and some are not. Correct them.")
     return rows
+
+
+def _slopes_at_once(expression: cp.Expression, variables: Sequence[cp.Variable]) -> Array | None:
+    """Coefficients (rows, entries of all variables, row-major) as CVXPY's compiler reads them; None where it cannot."""
+    if not _is_for_compiler(expression):
+        return None
+    starts = np.cumsum([0, *(variable.size for variable in variables)])
+    columns = {variable.id: int(start) for variable, start in zip(variables, starts[:-1], strict=True)}
+    n, only = int(starts[-1]), lin_op.CONSTANT_ID
+    try:
+        form, constraints = expression.canonical_form
+        found = canonInterface.get_problem_matrix([form], n, columns, {only: 1}, {only: 0}, expression.size, "CPP")
+    except (NotImplementedError, ValueError, TypeError):  # an atom that is affine here and not always
+        return None
+    if constraints:
+        return None
+    dense = np.asarray(found.reshape((n + 1, expression.size)).toarray())[:-1]
+    order = np.concatenate([start + _row_major(v.shape) for start, v in zip(starts[:-1], variables, strict=True)])
+    return np.ascontiguousarray(dense[order].T)
+
+
+def _is_for_compiler(node: cp.Expression) -> bool:
+    """Whether all parts are such that CVXPY's compiled code knows them."""
+    if not node.args or node.is_constant():
+        return node.ndim <= 2
+    is_known = isinstance(node, AffAtom) and node.ndim <= 2 and getattr(node, "_supports_cpp", lambda: False)()
+    return is_known and all(_is_for_compiler(argument) for argument in node.args)
 
 
 def _gradient(expression: cp.Expression) -> dict[cp.Variable, Any]:

@@ -34,6 +34,10 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
 }
 # Several pages of formula: longer ones are tables of numbers in disguise.
 _MAX_LENGTH = 20_000
+# Brackets, functions, factors and signs inside each other; CVXPY walks them by recursion, several calls a level.
+_MAX_DEPTH = 100
+# Of a formula that an error quotes.
+_SHOWN = 200
 # Names that are no identifiers stand in backquotes, such as `Heating Load`.
 _QUOTED = re.compile("`([^`]*)`")
 
@@ -62,17 +66,17 @@ class Formula:
         """The constraints of a text such as "0 <= order <= 5"."""
         node, _ = _parse(self.text)
         if not isinstance(node, ast.Compare):
-            raise ValueError(f'"{self.text}" must compare two sides with <=, >= or ==.')
+            raise ValueError(f'"{_shown(self.text)}" must compare two sides with <=, >= or ==.')
         walk = _Walk(self, z, u)
         sides = [walk.number(side) for side in (node.left, *node.comparators)]
         for op in node.ops:
             if type(op) not in _COMPARE:
-                raise ValueError(f'"{self.text}" must compare with <=, >= or ==.')
+                raise ValueError(f'"{_shown(self.text)}" must compare with <=, >= or ==.')
         made = [
             _COMPARE[type(op)](left, right) for op, left, right in zip(node.ops, sides[:-1], sides[1:], strict=True)
         ]
         if not self.names() or any(not isinstance(constraint, cp.Constraint) for constraint in made):
-            raise ValueError(f'"{self.text}" must restrict a decision or an outcome, and not compare numbers.')
+            raise ValueError(f'"{_shown(self.text)}" must restrict a decision or an outcome, and not compare numbers.')
         return made
 
     def names(self) -> set[str]:
@@ -96,17 +100,49 @@ def _parse(text: str) -> tuple[ast.expr, dict[str, str]]:
 
     try:
         one_line = " ".join(_QUOTED.sub(stand_in, text).split())
-        return ast.parse(one_line, mode="eval").body, quoted
-    except (SyntaxError, RecursionError, MemoryError, ValueError) as error:
-        raise ValueError(f'"{text}" is not a formula: {getattr(error, "msg", error)}.') from error
+        node = ast.parse(one_line, mode="eval").body
+    except (RecursionError, MemoryError) as error:  # also where it is a sum of thousands
+        raise ValueError(f'"{_shown(text)}" is too long for a formula. Use tables of numbers.') from error
+    except (SyntaxError, ValueError) as error:
+        raise ValueError(f'"{_shown(text)}" is not a formula: {getattr(error, "msg", error)}.') from error
+    if _is_deep(node):
+        raise ValueError(
+            f'"{_shown(text)}" is nested more than {_MAX_DEPTH} deep. Write max(a, b, c) instead of max(a, max(b, c)), '
+            "put numbers that are multiplied together, or use tables of numbers."
+        )
+    return node, quoted
+
+
+def _shown(text: str) -> str:
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+
+
+def _is_deep(node: ast.expr) -> bool:
+    """Whether parts are nested beyond the limit; the terms of a sum stand beside each other."""
+    level: list[ast.AST] = [node]
+    for _ in range(_MAX_DEPTH):
+        level = [inner for part in level for one in _terms(part) for inner in ast.iter_child_nodes(one)]
+        if not level:
+            return False
+    return True
+
+
+def _terms(node: ast.AST) -> list[ast.AST]:
+    """The terms of a sum, in their order: the left of a chain is its inner part, as deep as the chain is long."""
+    found: list[ast.AST] = []
+    while isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Sub)):
+        found.append(node.right)
+        node = node.left
+    return [node, *reversed(found)]
 
 
 class _Walk:
     def __init__(self, formula: Formula, z: Any, u: Any) -> None:
-        self.text, self.quoted = formula.text, _parse(formula.text)[1]
-        self.leaves = {name: u[i] for i, name in enumerate(formula.outcomes)}
-        self.leaves |= {name: z[i] for i, name in enumerate(formula.decisions)}
-        self.leaves |= {parameter.name(): parameter for parameter in formula.parameters}
+        self.text, self.quoted = _shown(formula.text), _parse(formula.text)[1]
+        # Entries are made where they are named: there may be thousands of which a formula names two.
+        self.places = {name: (u, i) for i, name in enumerate(formula.outcomes)}
+        self.places |= {name: (z, i) for i, name in enumerate(formula.decisions)}
+        self.parameters = {parameter.name(): parameter for parameter in formula.parameters}
 
     def number(self, node: ast.expr) -> Any:
         if isinstance(node, ast.Constant) and is_number(node.value):
@@ -118,6 +154,8 @@ class _Walk:
             return -value if isinstance(node.op, ast.USub) else value
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
             return self._power(node)
+        if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Sub)):
+            return self._sum(node)
         if isinstance(node, ast.BinOp) and type(node.op) in _BINARY:
             return self._binary(node)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and not node.keywords:
@@ -128,11 +166,26 @@ class _Walk:
         )
 
     def _leaf(self, name: str) -> Any:
-        if name not in self.leaves:
-            close = get_close_matches(name, self.leaves, n=1)
-            hint = f' Did you mean "{close[0]}"?' if close else f" Known are {', '.join(self.leaves)}."
+        if name in self.parameters:
+            return self.parameters[name]
+        if name not in self.places:
+            known = [*self.places, *self.parameters]
+            close = get_close_matches(name, known, n=1)
+            hint = f' Did you mean "{close[0]}"?' if close else f" Known are {_shown(', '.join(known))}."
             raise ValueError(f'"{self.text}" names "{name}", which is no decision and no outcome.{hint}')
-        return self.leaves[name]
+        whole, place = self.places[name]
+        return whole[place]
+
+    def _sum(self, node: ast.expr) -> Any:
+        """A chain of sums and differences from its left end, without a call inside a call for each."""
+        chain = []
+        while isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Sub)):
+            chain.append((_BINARY[type(node.op)], node.right))
+            node = node.left
+        total = self.number(node)
+        for operation, right in reversed(chain):
+            total = operation(total, self.number(right))
+        return total
 
     def _binary(self, node: ast.BinOp) -> Any:
         left, right = self.number(node.left), self.number(node.right)

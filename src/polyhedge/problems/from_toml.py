@@ -177,6 +177,12 @@ def _program(table: Table) -> DecisionProblem:
 
 
 def _check_size(n_outcomes: int, n_decisions: int) -> None:
+    # Each outcome is read on its own, a millisecond.
+    for what, n in (("outcomes", n_outcomes), ("decisions", n_decisions)):
+        if n > _MAX_ENTRIES:
+            raise ValueError(
+                f"{what} must be at most {_MAX_ENTRIES}, got {n}. Write a larger problem in Python, as FILE.py:NAME."
+            )
     if n_outcomes * n_decisions > MAX_PAIRS:
         raise ValueError(
             f"outcomes times decisions must be at most {MAX_PAIRS}, got {n_outcomes} x {n_decisions}. Write a larger "

@@ -210,7 +210,7 @@ def problem_from_state(state: Mapping[str, Any]) -> DecisionProblem:
     if parameters:
         problem = DecisionProblem.assembled(**values)
         check_curvature(problem)
-        check_with_parameters(problem)
+        check_with_parameters(problem, is_called=False)
         return problem
     problem = DecisionProblem.assembled(**values, **_compiled(state["compiled"], d, layout.size))
     check_stored(problem)

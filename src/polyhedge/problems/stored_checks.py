@@ -1,14 +1,15 @@
-"""Whether the two descriptions in a file, arrays and formulas, are of one problem: compared at points.
+"""Whether the two descriptions in a file, arrays and formulas, are of one problem.
 
 Decisions are made from the arrays. A file in which they say another cost than the formula, or another feasible set,
-would give bounds that mean nothing. The points do not depend on the clock, so that a file is accepted always or never.
+would give bounds that mean nothing. Coefficients are compared one by one with those that the formula gives, and values
+at points of all sizes. Points and their number depend on the file alone and not on the clock, so that
+it is accepted always or never.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
 import cvxpy as cp
 import numpy as np
@@ -17,19 +18,30 @@ import scipy.sparse as sp
 from polyhedge._validation import Array, Indices
 from polyhedge.problems.checks import check_curvature, feasible_points
 from polyhedge.problems.decision_problem import Curvature, DecisionProblem
-from polyhedge.problems.pieces import Pieces, SumOfMaxima
+from polyhedge.problems.decompose import count_parts, support_rows
+from polyhedge.problems.pieces import Pieces
 from polyhedge.problems.written import substitute, substitute_in
 from polyhedge.solvers.program import Cone, ConicProgram
 from polyhedge.solvers.solve import solve
 
-_SCALES = (0.0, 0.1, 1.0, 10.0, 1000.0)
-"""Sizes of outcomes: pieces differ far from zero, constants near it."""
-_N_DECISIONS = 3
-"""Each costs two or more solves of the feasible set."""
+_SMALLEST, _LARGEST = -6.0, 9.0
+"""Powers of ten of outcomes and decisions: pieces differ far from zero, constants near it."""
+_DECISION_SIZES = (1.0, 1e3, 1e6)
+"""Of points that are projected onto the feasible set; each costs two or more solves of it."""
+_N_BETWEEN = 2
+"""Points between those: the others may all lie in corners."""
+_WORK = 100_000
+"""Parts of formulas that are evaluated, as often as they are: a third of a second."""
+_FEWEST, _MOST = 1, 16
+"""Outcomes at each decision beside zero, whatever the work, and decisions that need not be feasible."""
+_WORK_OF_ROWS = 4_000
+"""Parts of uncertain constraints up to which their coefficients are read once more, half a second."""
 # Seconds of a solve in a check: loading as a whole must take no longer than two.
 _TIME_LIMIT = 1.0
 # The compiled and the written cost are sums of the same terms in another order.
 _EXACT = 1e-9
+_ROUNDED = 1e-12
+"""Share of the sizes of all terms of a value by which their sum may be rounded, where they cancel."""
 _SOLVED = 1e-4
 """Solvers stop at 1e-8 of a program's own units, which may be far from those of a value."""
 
@@ -38,18 +50,69 @@ def check_stored(problem: DecisionProblem) -> None:
     """Raise ValueError where arrays and formulas of a problem that was read differ."""
     rng = np.random.default_rng(0)
     check_curvature(problem)
+    _check_support(problem)
+    _check_coefficients(problem)
     _check_kind(problem)
-    _check_support(problem, rng)
-    decisions = feasible_points(problem, _N_DECISIONS, rng, _TIME_LIMIT)
+    decisions = _decisions(problem, rng)
+    values = _Values(problem)
+    # As many evaluations as there are decisions, times outcomes.
+    n = int(np.clip(np.sqrt(_WORK / values.n_parts) - len(decisions) / 2, _FEWEST, _MOST))
+    decisions = decisions[: max(n, len(_DECISION_SIZES))]
     # Points of Z may all lie in one corner; others show more, where the formula is defined.
-    others = problem.with_known_signs(rng.normal(size=(_N_DECISIONS, problem.n_decisions)), np.zeros((1, 1)))[0]
+    far = _of_all_sizes(rng, n, problem.n_decisions)
+    others = problem.with_known_signs(far, np.zeros((1, 1)))[0]
     for i, z in enumerate((*decisions, *others)):
-        u = np.array(_SCALES)[:, None] * rng.normal(size=(len(_SCALES), problem.n_outcomes))
+        u = np.vstack([np.zeros(problem.n_outcomes), _of_all_sizes(rng, n, problem.n_outcomes)])
         is_feasible = i < len(decisions)
         if is_feasible:
             _check_constraints(problem, z)
-        _check_cost(problem, z, u, is_feasible)
-        _check_uncertain_rows(problem, z, u, is_feasible)
+        cost, rows = values.at(z, u)
+        _check_cost(problem, cost, z, u, is_feasible)
+        _check_uncertain_rows(problem, rows, z, u, is_feasible)
+
+
+def _decisions(problem: DecisionProblem, rng: np.random.Generator) -> Array:
+    """Points of the feasible set (or its relaxation): some near zero, some at its ends, and some between them."""
+    found = [feasible_points(problem, 1, rng, _TIME_LIMIT, size) for size in _DECISION_SIZES]
+    points = np.vstack(found)
+    if not len(points):
+        return points
+    return np.vstack([points, rng.dirichlet(np.ones(len(points)), _N_BETWEEN) @ points])
+
+
+def _of_all_sizes(rng: np.random.Generator, n: int, d: int) -> Array:
+    """Rows (n, d): sizes from the smallest to the largest, by turns one for all entries and one for each."""
+    one = rng.permutation(np.linspace(_SMALLEST, _LARGEST, n))[:, None]
+    each = rng.uniform(_SMALLEST, _LARGEST, size=(n, d))
+    sizes = np.where(np.arange(n)[:, None] % 2 == 0, one, each)
+    return np.asarray(10.0**sizes * rng.normal(size=(n, d)))
+
+
+class _Values:
+    """Cost and uncertain constraints as they are written, at numbers: copied once, and evaluated many times."""
+
+    def __init__(self, problem: DecisionProblem) -> None:
+        written = problem.written
+        if any(not isinstance(row, cp.constraints.Inequality) for row in written.uncertain):
+            raise ValueError("Uncertain constraints must be inequalities.")
+        self.layout = problem.layout
+        self.z = [cp.Parameter(shape) for shape in problem.layout.shapes]
+        self.u = cp.Parameter(problem.n_outcomes)
+        leaves = written.leaves(list(self.z), self.u)
+        self.formulas = [substitute(f, leaves) for f in (written.cost, *(row.expr for row in written.uncertain))]
+        self.n_parts = sum(count_parts(formula) for formula in self.formulas)
+
+    def at(self, z: Array, u: Array) -> tuple[Array, Array]:
+        """The cost (n,) and all entries of the constraints (rows, n) at one decision; NaN where it is undefined."""
+        for parameter, part in zip(self.z, self.layout.split(z), strict=True):
+            parameter.save_value(part)
+        found = []
+        with np.errstate(all="ignore"):
+            for row in u:
+                self.u.save_value(row)
+                found.append(np.concatenate([_entries(formula) for formula in self.formulas]))
+        cost, *rows = np.array(found).T
+        return cost, np.array(rows).reshape(-1, len(u))
 
 
 def _check_kind(problem: DecisionProblem) -> None:
@@ -64,16 +127,64 @@ def _check_kind(problem: DecisionProblem) -> None:
         raise ValueError(f"The cost is compiled as {problem.curvature}, its formula is {' or '.join(expected)}.")
 
 
-def _check_support(problem: DecisionProblem, rng: np.random.Generator) -> None:
-    A, h = problem.support_rows
-    for u in np.vstack([np.zeros(problem.n_outcomes), rng.normal(size=(2, problem.n_outcomes))]):
-        written = []
-        for row in problem.written.support:
-            if not isinstance(row, (cp.constraints.Inequality, cp.constraints.Equality)) or not row.expr.is_affine():
-                raise ValueError("The known support of the outcome must be linear.")
-            values = _entries(row.expr, {problem.written.outcome.id: cp.Constant(u)})
-            written.append(np.concatenate([values, -values]) if isinstance(row, cp.constraints.Equality) else values)
-        _check_same(A @ u - h, np.concatenate([np.zeros(0), *written]), "known support of the outcome")
+def _check_support(problem: DecisionProblem) -> None:
+    own = support_rows(problem.written)
+    if not all(_are_close(stored, said) for stored, said in zip(problem.support_rows, own, strict=True)):
+        raise ValueError("The known support of the outcome is compiled to another one than its formula.")
+
+
+def _check_coefficients(problem: DecisionProblem) -> None:
+    """Lists of pieces must be those that the formulas give.
+
+    Another version may have written the same function with more or fewer pieces: then those of the formulas are taken,
+    and the program of the decisions must fit them.
+    """
+    stored, parts = problem.sum_of_maxima, problem.cost_split
+    if stored is not None and parts is not None:
+        said = parts.joint_part.merged()
+        if not _are_same([stored.base[None], *stored.groups], [said.base[None], *said.groups], "cost"):
+            problem._set(sum_of_maxima=said)
+    if sum(count_parts(row.expr) for row in problem.written.uncertain) > _WORK_OF_ROWS:
+        return
+    rows = [row.joint_part.pieces() for row in problem._rows]
+    if len(rows) != len(problem.uncertain_rows):
+        raise ValueError("The problem has another number of uncertain constraints than it is compiled to.")
+    taken = [
+        own if said is None or _are_same([_stacked(own)], [_stacked(said)], "uncertain constraint") else said
+        for own, said in zip(problem.uncertain_rows, rows, strict=True)
+    ]
+    problem._set(uncertain_rows=tuple(taken))
+
+
+def _stacked(pieces: Pieces) -> Array:
+    n = len(pieces)
+    return np.hstack([pieces.Q.reshape(n, -1), pieces.q, pieces.p, pieces.c[:, None]])
+
+
+def _are_same(stored: Sequence[Array], said: Sequence[Array], what: str) -> bool:
+    """Whether two functions are written with as many pieces; then these must be the same."""
+    if [part.shape for part in stored] != [part.shape for part in said]:
+        return False
+    if not all(_are_close(_in_order(a), _in_order(b)) for a, b in zip(stored, said, strict=True)):
+        raise ValueError(f"The {what} is compiled to another one than its formula.")
+    return True
+
+
+def _in_order(pieces: Array) -> Array:
+    """Rows in an order that does not depend on roundings."""
+    rows = pieces.reshape(len(pieces), -1)
+    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+        digits = 10.0 ** (np.floor(np.log10(np.abs(rows))) - 6)
+        rounded = np.where((rows == 0) | ~np.isfinite(digits) | (digits == 0), 0.0, np.round(rows / digits) * digits)
+    return rows[np.lexsort(rounded.T)] if rows.size else rows
+
+
+def _are_close(stored: Array, said: Array) -> bool:
+    """Whether each number is the same but for roundings of it; zeros may be what is left of others."""
+    if stored.shape != said.shape or not np.isfinite(stored).all():
+        return False
+    left = np.finfo(float).eps * float(np.abs(said).max(initial=0.0))
+    return bool((np.abs(stored - said) <= _EXACT * np.maximum(np.abs(stored), np.abs(said)) + left).all())
 
 
 def _check_constraints(problem: DecisionProblem, z: Array) -> None:
@@ -89,26 +200,24 @@ def _check_constraints(problem: DecisionProblem, z: Array) -> None:
             raise ValueError("The feasible set is compiled to another one than its constraints.")
 
 
-def _check_cost(problem: DecisionProblem, z: Array, u: Array, is_feasible: bool) -> None:
-    total, written = problem.sum_of_maxima, problem.written
-    values = np.concatenate([_entries(written.cost, written.leaves(z, row)) for row in u])
+def _check_cost(problem: DecisionProblem, values: Array, z: Array, u: Array, is_feasible: bool) -> None:
+    total = problem.sum_of_maxima
     if total is None:
         return
-    alone = _remainder(values, total, z, u, "cost")
+    sizes = total.sizes().evaluate(np.abs(z)[None].repeat(len(u), axis=0), np.abs(u))
+    alone = _remainder(values, total.evaluate, sizes, z, u, "cost")
     if is_feasible and alone is not None:
         _check_least(problem.feasible.program, problem.feasible.z_columns, z, alone)
 
 
-def _check_uncertain_rows(problem: DecisionProblem, z: Array, u: Array, is_feasible: bool) -> None:
-    written, feasible = problem.written, problem.feasible
-    if any(not isinstance(row, cp.constraints.Inequality) for row in written.uncertain):
-        raise ValueError("Uncertain constraints must be inequalities.")
-    at = [np.concatenate([np.zeros(0), *_entries_of(written.uncertain, written.leaves(z, row))]) for row in u]
-    values = np.array(at).T
+def _check_uncertain_rows(problem: DecisionProblem, values: Array, z: Array, u: Array, is_feasible: bool) -> None:
+    feasible = problem.feasible
     if len(values) != len(problem.uncertain_rows):
         raise ValueError("The problem has another number of uncertain constraints than it is compiled to.")
     for said, pieces, column in zip(values, problem.uncertain_rows, feasible.epigraph_columns, strict=True):
-        alone = _remainder(said, pieces, z, u, "uncertain constraint")
+        absolute = Pieces(*(np.abs(part) for part in (pieces.Q, pieces.q, pieces.p, pieces.c)))
+        sizes = absolute.evaluate(np.abs(z)[None].repeat(len(u), axis=0), np.abs(u))
+        alone = _remainder(said, pieces.evaluate, sizes, z, u, "uncertain constraint")
         if alone is None or not is_feasible:
             continue
         if column < 0:
@@ -119,31 +228,28 @@ def _check_uncertain_rows(problem: DecisionProblem, z: Array, u: Array, is_feasi
         _check_least(replace(feasible.program, c=c, P=None, offset=0.0), feasible.z_columns, z, alone)
 
 
-def _entries_of(rows: Sequence[cp.Constraint], leaves: dict[int, Any]) -> list[Array]:
-    return [_entries(row.expr, leaves) for row in rows]
-
-
-def _entries(expression: cp.Expression, leaves: dict[int, Any]) -> Array:
-    """The values of an expression, row-major; NaN outside its domain."""
-    with np.errstate(all="ignore"):
-        value = substitute(expression, leaves).value
+def _entries(formula: cp.Expression) -> Array:
+    """The value of a formula, row-major; NaN outside its domain."""
+    value = formula.value
     if value is None:
-        return np.full(expression.size, np.nan)
+        return np.full(formula.size, np.nan)
     value = value.toarray() if sp.issparse(value) else value
     return np.asarray(value, dtype=np.float64).reshape(-1)
 
 
-def _remainder(written: Array, compiled: SumOfMaxima | Pieces, z: Array, u: Array, what: str) -> float | None:
+def _remainder(
+    written: Array, compiled: Callable[[Array, Array], Array], sizes: Array, z: Array, u: Array, what: str
+) -> float | None:
     """What the formula has beyond its compiled part, which must be the same at every outcome; None if undefined."""
-    joint = compiled.evaluate(np.tile(z, (len(u), 1)), u)
+    joint = compiled(np.tile(z, (len(u), 1)), u)
     if not np.isfinite(joint).all():
         raise ValueError(f"The {what} is compiled to numbers without end.")
     if not np.isfinite(written).all():
         return None
     # Relative to each value, so that a large outcome does not hide what a small one shows.
     alone = written - joint
-    size = np.maximum(1.0, np.maximum(np.abs(written), np.abs(joint)))
-    if (np.abs(alone - alone[0]) > _EXACT * np.maximum(size, size[0])).any():
+    allowed = _EXACT * np.maximum(1.0, np.maximum(np.abs(written), np.abs(joint))) + _ROUNDED * sizes
+    if (np.abs(alone - alone[0]) > np.maximum(allowed, allowed[0])).any():
         raise ValueError(f"The {what} is compiled to another one than its formula.")
     return float(alone[0])
 

@@ -12,7 +12,7 @@ from polyhedge._validation import Array
 from polyhedge.backtesting import Backtest, in_days
 from polyhedge.following import Followed
 from polyhedge.outcome_log import LoggedRow
-from polyhedge.plots.style import BLUE, GREY, ORANGE, RED, tidy
+from polyhedge.plots.style import BLUE, GREY, ORANGE, RED, plain, tidy
 from polyhedge.report.blocks import Block, Card, Cards, Note, Text
 from polyhedge.report.page import Page, Section
 from polyhedge.report.pictures import draw
@@ -108,7 +108,7 @@ def _paint_costs(ax: Any, place: Any, bound: Array, cost: Array, label: str, uni
     broken = cost > bound
     if broken.any():
         ax.plot(np.asarray(place)[broken], cost[broken], color=RED, linestyle="", marker="x", label="above its bound")
-    ax.set(xlabel=label, ylabel=with_unit("cost", unit))
+    ax.set(xlabel=plain(label), ylabel=plain(with_unit("cost", unit)))
     tidy(ax)
 
 

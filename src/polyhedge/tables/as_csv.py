@@ -7,8 +7,15 @@ from typing import Any
 
 __all__ = ["csv_text", "neutralised", "restored"]
 
-# What a spreadsheet takes for the beginning of a formula, also in full width, or skips in front of one.
-_FORMULA = re.compile(r"'*+(?:\s*+[=+\-@＝＋－＠]|[\t\r\n])")  # noqa: RUF001
+# What a spreadsheet may skip in front of a formula: controls, spaces of every width and none, and marks of direction.
+_UNSEEN = (
+    r"\s\x00-\x20\x7f-\xa0\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2000-\u200f\u2028-\u202f\u205f-\u206f"
+    r"\u2800\u3000\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U000e0000-\U000e0fff"
+)
+# What it takes for the beginning of one, also in full width or small; a control in front of anything is not shown.
+_FORMULA = re.compile(
+    rf"'*+(?:[{_UNSEEN}]*+[=+\-@\uff1d\uff0b\uff0d\uff20\ufe66\ufe62\ufe63\ufe6b]|[\x00-\x1f\x7f-\x9f])"
+)
 _NUMBER = re.compile(r"\s*[+-]?(?:\d[\d.,]*|[.,]\d+)(?:[eE][+-]?\d+)?\s*")
 # With other settings a spreadsheet would split at these, and the second half may be a formula.
 _QUOTED = re.compile(r"""[,;\t|"\r\n]""")
