@@ -123,6 +123,11 @@ class Decides(FittedAttributes, Doubts, OutputSetting):
 
         A set of outcomes is the same whatever the problem's parameters are; one that guards a cost is not.
 
+        Parameters
+        ----------
+        x : one row, of X as in `decide`.
+        parameters, beside : of this row, as in `decide`.
+
         Examples
         --------
         >>> import numpy as np
@@ -146,6 +151,10 @@ class Decides(FittedAttributes, Doubts, OutputSetting):
         illustration: among the outcomes that the plan holds possible there (residuals of training and learning rows
         around the prediction, within the known support) the dearest one at which the bound holds. Many outcomes cost as
         much, and the promise is about none of them. NaN where there is none, and along a path of plans.
+
+        Parameters
+        ----------
+        X, parameters, beside : as in `decide`.
         """
         with solver_of(self):
             return self._fitted("worst_outcomes").worst_outcomes(X, parameters, beside)
@@ -200,7 +209,13 @@ class Decides(FittedAttributes, Doubts, OutputSetting):
         parameters: Mapping[Any, Any] | None = None,
         beside: ArrayLike | None = None,
     ) -> RowMeasures:
-        """Bound, constraints, realised cost and regret row by row, on rows that were not used for fitting."""
+        """Bound, constraints, realised cost and regret row by row, on rows that were not used for fitting.
+
+        Parameters
+        ----------
+        X, Y : as in `fit`.
+        parameters, beside : as in `decide`.
+        """
         with solver_of(self):
             return self._fitted("measure").measure(X, Y, parameters, beside)
 
@@ -224,7 +239,12 @@ class Decides(FittedAttributes, Doubts, OutputSetting):
     def mean_volume(
         self, X: Any, *, parameters: Mapping[Any, Any] | None = None, beside: ArrayLike | None = None
     ) -> Volume:
-        """Volume of the set, the mean over the rows that have one; over an even choice where support is known."""
+        """Volume of the set, the mean over the rows that have one; over an even choice where support is known.
+
+        Parameters
+        ----------
+        X, parameters, beside : as in `decide`.
+        """
         with solver_of(self):
             return self._fitted("mean_volume").mean_volume(X, parameters, beside)
 

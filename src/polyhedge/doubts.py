@@ -30,6 +30,7 @@ __all__ = [
 
 # Share of tables without drift in which a warning of drift comes up at most.
 FALSE_ALARMS = 0.01
+# Share of calibration rows with one and the same score from which on coverage is notably larger than promised.
 _NOTABLE_TIES = 0.05
 _MOST_CATEGORIES = 30
 """A column of more names rows rather than kinds of rows."""

@@ -115,7 +115,7 @@ class RobustDecider(FollowsOutcomes, Refreshes, Decides, Telling, NestedSettings
     Attributes
     ----------
     model_ : the fitted `Model`: region family, radii and the record of both. It never changes; `recalibrate` makes
-        another. All that follows is read from it.
+        another. What a model has is read from it; the rest tells how this fit went.
     problem_, predictor_ : the problem as it was fitted, and the fitted predictor.
     parameters_ : the values of the problem's parameters for which the set was learned, by name.
     set_ : the learned shape, in residuals; where there is a spread, in residuals divided by it.

@@ -1,4 +1,4 @@
-"""What a fitted decider shows: every attribute is read from its model, so that none can disagree with another."""
+"""What a fitted decider shows: what its model has is read from it, so that nothing can disagree with another."""
 
 from __future__ import annotations
 

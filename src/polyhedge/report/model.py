@@ -128,7 +128,7 @@ def model_page(
         Section("In short", [*_short(decider, held_out, n_units), *(Note(text, warning=True) for text in warnings)]),
         Section("What is decided", _decided(decider, names, details, held_out)),
         Section("What is promised, and what is not", [Points(promise_in_words(decider))]),
-        Section("What was observed", _observed(held_out, names)),
+        Section("What was observed", _observed(held_out)),
         Section("What the decisions guard against", _guarded(decider, X, held_out, names, values)),
         Section("What more certainty would cost", _curve(decider, held_out)),
         Section("How it was made", _made(decider, details)),
@@ -300,7 +300,7 @@ def _known(rows: tuple[Array, Array], names: Sequence[str]) -> str:
     return f"{len(A)} linear inequalities"
 
 
-def _observed(held_out: HeldOut | None, names: Sequence[str]) -> list[Block]:
+def _observed(held_out: HeldOut | None) -> list[Block]:
     if held_out is None:
         return [Missing("No held-out rows were given, so nothing was observed.", _COMMAND)]
     return observed_blocks(held_out)
