@@ -211,6 +211,11 @@ def recalibrate(decider: ph.RobustDecider, X: object, Y: np.ndarray, **given: ob
     decider.recalibrate(X.iloc[many] if hasattr(X, "iloc") else X[many], Y[many], **given)
 
 
+def refresh(decider: ph.RobustDecider, X: object, Y: np.ndarray, **given: object) -> None:
+    many = np.arange(120) % len(Y)
+    decider.refresh(X.iloc[many] if hasattr(X, "iloc") else X[many], Y[many], **given)
+
+
 def update(decider: ph.RobustDecider, X: object, Y: np.ndarray, **given: object) -> None:
     str(decider.update(X, Y, **given))
     decider.model_.radii.at(Rows(decider.model_.features(X), len(Y)))
@@ -225,7 +230,7 @@ def tell(decider: ph.RobustDecider, X: object, Y: np.ndarray, **given: object) -
     model_report(decider)
 
 
-USES = (decide, region, evaluate, tell, update, recalibrate)
+USES = (decide, region, evaluate, tell, update, recalibrate, refresh)
 
 
 # --- bytes ------------------------------------------------------------------------------------------------
