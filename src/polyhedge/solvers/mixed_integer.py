@@ -9,6 +9,7 @@ result carries its gap.
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
@@ -59,7 +60,7 @@ def _solved(program: ConicProgram, time_limit: float | None, max_nodes: int | No
     if program.is_linear:
         known = _Known(program, plain, frame, continuous)
         return known.optimum or known.checked(
-            LinearSolver(program, time_limit=time_limit, max_nodes=max_nodes, frame=frame)
+            LinearSolver(program, time_limit=time_limit, max_nodes=max_nodes, frame=seen) for seen in (frame, plain)
         )
     if continuous.status in (Status.INFEASIBLE, Status.UNBOUNDED):
         return nothing_known(program, continuous.status, continuous.detail)
@@ -108,13 +109,13 @@ class _Known:
         found = Judge(self.program, self.frame).whole(self.program, self.point.x, max(gap, 0.0), self.size)
         return found if found.status is Status.OPTIMAL else None
 
-    def checked(self, solver: LinearSolver) -> Solution:
-        """The answer of a search; where it contradicts the point, that of another, or the point with what is proven."""
-        found = self._sized(solver.solve())
-        if self._is_wrong(found):
-            found = self._sized(solver.solve_otherwise())
-        if not self._is_wrong(found):
-            return found
+    def checked(self, solvers: Iterable[LinearSolver]) -> Solution:
+        """The first answer that does not contradict the point; where all do, the point with what is proven of it."""
+        for solver in solvers:
+            for search in (solver.solve, solver.solve_otherwise):
+                found = self._sized(search())
+                if not self._is_wrong(found):
+                    return found
         gap = self.value - self.lower
         point = Judge(self.program, self.frame).whole(self.program, self.point.x, gap, self.size)
         return replace(point, detail="the search contradicts a point that is known")
@@ -186,6 +187,13 @@ def _by_tangents(program: ConicProgram, time_limit: float | None, max_nodes: int
     if not best.status.has_solution:
         return replace(best, detail="no feasible integer point was found before the limit", n_nodes=n_nodes)
     return replace(best, gap=best.value - lower, n_nodes=n_nodes)
+
+
+def _contradicts(found: Solution, value: float) -> bool:
+    """Whether an answer says that there is no point, or none so low, although one of this value is known."""
+    if found.status is Status.INFEASIBLE:
+        return bool(np.isfinite(value))
+    return bool(found.value - found.gap > value + TOLERANCE * max(1.0, abs(value)))
 
 
 def _as_point(program: ConicProgram, x: Array) -> Solution:
@@ -268,13 +276,13 @@ class _LinearRelaxation:
             offset=program.offset,
             integer=program.integer,
         )
-        solver = LinearSolver(linear, time_limit=time_limit, max_nodes=max_nodes, frame=_as_seen(linear))
-        found = solver.solve()
-        is_possible = not found.value - found.gap > at_most + TOLERANCE * max(1.0, abs(at_most))
-        found = found if is_possible else solver.solve_otherwise()
-        if found.status is not Status.FAILED:
-            return found
-        return LinearSolver(linear, time_limit=time_limit, max_nodes=max_nodes).solve()
+        for frame in (_as_seen(linear), None):  # a search that fails, or says what cannot be, is made in another way
+            solver = LinearSolver(linear, time_limit=time_limit, max_nodes=max_nodes, frame=frame)
+            for search in (solver.solve, solver.solve_otherwise):
+                found = search()
+                if found.status is not Status.FAILED and not _contradicts(found, at_most):
+                    return found
+        return replace(found, gap=np.inf)
 
     def support_at(self, solution: Solution) -> None:
         """Add the half-spaces that prove a convex solution optimal: y'(b - A x) >= 0 for every cone."""
