@@ -26,6 +26,9 @@ _STATUS = {
 }
 _FINE = 1e-9
 """Tolerance of HiGHS in the program's own units; it takes none below 1e-10."""
+_SMALL = 2_000
+"""Columns up to which searches do not start anew at their root. HiGHS 1.15 may lose the optimum when it does; a small
+program gains nothing by it (18 ms instead of 17 without)."""
 _SHARPER = 2.0**17
 """What makes `_FINE` a few dozen roundings."""
 
@@ -65,6 +68,7 @@ class LinearSolver:
             "mip_feasibility_tolerance": _FINE,
             "primal_feasibility_tolerance": _FINE,
             "dual_feasibility_tolerance": _FINE,
+            "mip_allow_restart": len(program.c) > _SMALL,
         } | dict(solver_in_force().highs)
         self.time_limit = seconds_allowed(time_limit)
         if max_nodes is not None:

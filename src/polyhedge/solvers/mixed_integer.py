@@ -16,7 +16,6 @@ import numpy as np
 import scipy.sparse as sp
 
 from polyhedge._validation import Array
-from polyhedge.solvers.choice import solver_in_force
 from polyhedge.solvers.conic import solve_conic
 from polyhedge.solvers.evidence import Judge, nothing_known
 from polyhedge.solvers.fixed import with_fixed_integers
@@ -29,9 +28,6 @@ __all__ = ["at_stake", "check_cones", "relaxed", "seen_from", "solve_mixed_integ
 
 # Usual problems take fewer than twenty rounds of tangents.
 _MAX_ROUNDS = 200
-_SMALL = 2_000
-"""Columns up to which searches do not start anew at their root. HiGHS 1.15 may lose the optimum when it does; a small
-program gains nothing by it (18 ms instead of 17 without)."""
 _SAME = 1e-9
 """Share of the costs at stake up to which two values are the same: the gap that is asked of searches."""
 _TANGENT_BITS = 30
@@ -46,14 +42,6 @@ def solve_mixed_integer(
     `max_nodes` limits the nodes of all searches together.
     """
     check_cones(program)
-    chosen = solver_in_force()
-    if len(program.c) > _SMALL or "mip_allow_restart" in chosen.highs:
-        return _solved(program, time_limit, max_nodes)
-    with replace(chosen, highs={"mip_allow_restart": False, **chosen.highs}).in_force():
-        return _solved(program, time_limit, max_nodes)
-
-
-def _solved(program: ConicProgram, time_limit: float | None, max_nodes: int | None) -> Solution:
     continuous = relaxed(program, time_limit)
     plain = Frame.of(program)
     frame = seen_from(plain, program, continuous)
