@@ -337,3 +337,21 @@ def test_notebooks_show_groups_and_what_came_of_bounds(worked):
         assert f"<th>{group.label}</th>" in page
         assert f"<td>{group.coverage.low:.4g}</td>" in page
     assert str(worked["followed"].coverage) in worked["followed"]._repr_html_()
+
+
+@pytest.mark.parametrize("given", [None, "abc", 5, 2.5, b"rows"])
+def test_what_is_no_rows_at_all_is_refused_with_what_rows_are(given):
+    rng = np.random.default_rng(0)
+    X, Y = rng.normal(size=(60, 2)), rng.normal(size=(60, 2))
+    decider = ph.RobustDecider(ph.problems.simplex_linear([0.0, 0.0]), None, learner=ph.learners.OneSidedBox())
+    with pytest.raises(
+        TypeError, match=r"Rows must be an array \(rows, columns\), a list of rows or a data frame, got"
+    ):
+        decider.fit(X, Y).decide(given)
+
+
+def test_an_evaluation_of_one_row_has_no_errors_to_tell():
+    rng = np.random.default_rng(0)
+    X, Y = rng.normal(size=(60, 2)), rng.normal(size=(60, 2))
+    decider = ph.RobustDecider(ph.problems.simplex_linear([0.0, 0.0]), None, learner=ph.learners.OneSidedBox())
+    assert "nan" not in str(decider.fit(X[:59], Y[:59]).evaluate(X[59:], Y[59:]))

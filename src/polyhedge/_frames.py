@@ -57,7 +57,12 @@ def refuse_queries(*tables: Any) -> None:
 
 
 def refuse_rows_elsewhere(data: Any) -> None:
-    """Raise a TypeError for rows that are not in memory."""
+    """Raise a TypeError for rows that are not in memory, and for what is no rows at all."""
+    if data is None or isinstance(data, (str, bytes, bool, int, float, complex)):
+        raise TypeError(
+            "Rows must be an array (rows, columns), a list of rows or a data frame, got "
+            f"{'None' if data is None else f'{data!r:.60}'}. Pass one row as x[None] or as a frame of one row."
+        )
     raise TypeError(
         f"Rows must be in memory, got {type(data).__name__}. Call collect() or to_table() first (compute() for Dask, "
         "df() for DuckDB), and see that the rows of X and Y come in the same order."

@@ -81,8 +81,9 @@ class Estimate(_Number):
 
     @property
     def error_text(self) -> str:
-        """The error behind its sign; empty where rows that are all the same leave an error of rounding only."""
-        return "" if self.standard_error <= _ROUNDING * abs(self) else f"± {self.standard_error:.2g}"
+        """The error behind its sign; empty where one row has none, or rows that are all the same only of rounding."""
+        is_told = self.standard_error > _ROUNDING * abs(self)
+        return f"± {self.standard_error:.2g}" if is_told else ""
 
 
 def estimate(values: Array, among: Array | None = None) -> Estimate:
