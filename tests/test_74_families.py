@@ -65,8 +65,8 @@ def model_of(name: str, calibrator: str, order: Any = slice(None)) -> Model:
     """A family, calibrated on the middle rows, taken in this order."""
     family, features, outcomes = FAMILIES[name], X[40:100][order], Y[40:100][order]
     radii = calibrated_radii(family, CALIBRATORS[calibrator], features, outcomes, 0.1)
-    nothing = np.zeros(0, dtype=np.int64)
-    return fitted_model(family, Record(Split(nothing, nothing, nothing, n_rows=120), 40, "0" * 64), *radii)
+    split = Split(np.arange(40), np.zeros(0, dtype=np.int64), np.arange(40, 100), n_rows=120)
+    return fitted_model(family, Record(split, 40, "0" * 64), *radii)
 
 
 @pytest.fixture(scope="module")
