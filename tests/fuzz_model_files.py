@@ -175,7 +175,7 @@ def timed_attempt(path: Path, rows: object, uses: list[Callable[..., None]]) -> 
         try:
             return function(*arguments, **more)
         finally:
-            # A refresh trains what the file says, within limits of size: SECURITY.md. It must end before `PATIENCE` does.
+            # A refresh trains what the file says, within limits of size: SECURITY.md. It ends before `PATIENCE` does.
             seconds.append(0.0 if function is refresh else time.process_time() - began)
 
     with warnings.catch_warnings(), np.errstate(all="ignore"):
