@@ -259,3 +259,56 @@ def test_whole_fits_of_sets_do_not_depend_on_the_unit_of_a_single_outcome(convex
     usual = bounds(np.ones(2))
     assert bounds(np.array([2.0**-10, 2.0**7])) == pytest.approx(usual, abs=1e-10)
     assert bounds(np.array([1e-4, 3e3])) == pytest.approx(usual, rel=1e-7)
+
+
+def test_certificates_do_not_depend_on_the_unit_of_a_single_outcome() -> None:
+    residuals, centers = np.random.default_rng(1).normal(size=(2, 60, 2))
+    found = []
+    for each in (np.ones(2), np.array([2.0**-14, 2.0**14]), np.array([1e-6, 1e6])):
+        z = cp.Variable(2, nonneg=True)
+        problem = ph.DecisionProblem(
+            decision=z, cost=lambda z, u, each=each: (u / each) @ z, constraints=[cp.sum(z) == 1], n_outcomes=2
+        )
+        samples = Samples(each * residuals, each * centers, problem, 0.1)
+        bound, best = ph.lower_bound(samples), ph.learners.Scenario().learn(samples, 0)
+        assert bound.lower <= bound.upper
+        assert bound.lower <= samples.value(ph.learners.OneSidedBox().learn(samples, 0).set) + 1e-9
+        found.append([bound.lower, bound.upper, best.objective])
+    for other in found[1:]:
+        assert other == pytest.approx(found[0], abs=1e-8)
+
+
+@pytest.mark.parametrize("learner", [ph.learners.Descent(n_steps=10), ph.learners.OneSidedBox()], ids=["own", "box"])
+def test_a_certificate_does_not_change_the_set_in_any_unit(learner: Any) -> None:
+    samples = samples_in(two_budgets, 3, outcome=EACH)
+    plain, certified = learner.learn(samples, 0).set, ph.learners.Certified(learner).learn(samples, 0).set
+    np.testing.assert_array_equal(certified.support(AXES, 0.0), plain.support(AXES, 0.0))
+
+
+def test_an_outcome_that_never_differs_from_its_prediction_has_a_unit_too() -> None:
+    rng = np.random.default_rng(0)
+    residuals, centers = rng.normal(size=(60, 2)) * [1.0, 0.0], rng.normal(size=(60, 2)) * [1.0, 0.0] + [0.0, 5.0]
+    seen = [
+        OwnUnits.of(Samples(each * residuals, each * centers, nothing_but_orders(outcome=each), 0.1), of_each=True)
+        for each in (np.ones(2), np.array([1.0, 1e4]))
+    ]
+    assert np.array_equal(*(own.samples.centers for own in seen))
+    objectives = [own.units.cost * ph.learners.Descent(n_steps=5).learn(own.samples, 0).objective for own in seen]
+    assert objectives[0] == pytest.approx(objectives[1], rel=1e-6)
+
+
+def test_a_formula_that_rests_on_the_sign_of_outcomes_far_from_zero_is_learned() -> None:
+    """Seen from the middle of an outcome of 50 ± 0.03 its sign would be lost, and with it what makes the cost convex."""
+    rng, z = np.random.default_rng(0), cp.Variable(2)
+    X = rng.normal(size=(100, 2))
+    Y = np.column_stack([100 + 10 * X[:, 0] + 10 * rng.normal(size=100), 50 + 0.03 * rng.normal(size=100)])
+    problem = ph.DecisionProblem(
+        decision=z,
+        cost=lambda z, u: u @ cp.pos(z - np.array([0.2, 0.3])) + 100 * cp.sum_squares(z - 1),
+        constraints=[z >= 0, z <= 2],
+        n_outcomes=2,
+        outcome_support=lambda u: [u >= 0],
+    )
+    learner = ph.learners.Descent(n_steps=5, max_contexts=5)
+    decider = ph.RobustDecider(problem, LinearRegression(), guarantee="outcome", learner=learner, random_state=0)
+    assert decider.fit(X, np.maximum(Y, 0.0)).decide(X[:2]).is_optimal.all()

@@ -36,6 +36,10 @@ _TRIES = 8
 """Outcomes whose best decisions are tried where the usual one costs the same whatever happens."""
 _NOTHING = 2.0**-20
 """Share of the spread at other decisions below which one is 0: a decision of nothing that a solver found nearly."""
+_CHANCE = 2.0**-40
+"""Share of an outcome below which residuals are rounding: it never differs from what is predicted."""
+_CERTAIN = 2.0**-20
+"""Share of itself that an outcome is open to which never differs from its prediction: nothing a cost would notice."""
 _MEAN_SIZE = 0.75
 """Of residuals in a unit of their own: next to a power of two, rounding would decide how many bits of them are seen."""
 _BITS = 32
@@ -121,8 +125,8 @@ def _rounded(rows: Array) -> Array:
 def _units_of(residuals: Array, centers: Array, problem: DecisionProblem, of_each: bool) -> Units:
     sizes = [float(np.abs(rows).mean()) for rows in (residuals, centers)]
     outcome = next((size for size in sizes if size > 0), 1.0)
-    of_columns = np.abs(residuals).mean(axis=0)
-    each = tuple(np.where(of_columns > 0, of_columns / (_MEAN_SIZE * outcome), 1.0).tolist()) if of_each else ()
+    of_each = of_each and residuals.shape[1] > 1  # one alone is the unit
+    each = tuple((_sizes(residuals, centers, outcome) / (_MEAN_SIZE * outcome)).tolist()) if of_each else ()
     units, middle = Units(outcome, each=each), centers.mean(axis=0)
     spread, value = _costs_around(problem.relaxed(), middle, residuals)
     decisions, is_plain = DecisionUnits.of(problem, outcome, each), _has_closed_forms(problem)
@@ -131,11 +135,19 @@ def _units_of(residuals: Array, centers: Array, problem: DecisionProblem, of_eac
     if not is_plain:
         cost_shift = value if np.isfinite(value) else 0.0
         return replace(units, outcome_shift=tuple(middle.tolist()), cost_shift=cost_shift)
-    if (np.abs(middle) > _FAR * units.outcomes).any():
+    # A formula that is compiled anew may rest on the sign of outcomes, which a shift would hide.
+    rests_on_sign = problem.structure.has_known_support and not problem.structure.has_pieces
+    if not rests_on_sign and (np.abs(middle) > _FAR * units.outcomes).any():
         shift = units.outcomes * np.round(middle / units.outcomes)
         units = replace(units, outcome_shift=tuple(shift.tolist()))
     is_far = np.isfinite(value) and abs(value) > _FAR * cost
     return replace(units, cost_shift=float(cost * np.round(value / cost))) if is_far else units
+
+
+def _sizes(residuals: Array, centers: Array, usual: float) -> Array:
+    """The mean size (d,) of each outcome's residuals; a share of itself where it never differs from its prediction."""
+    sizes, far = np.abs(residuals).mean(axis=0), np.abs(centers).mean(axis=0)
+    return np.where(sizes > _CHANCE * far, sizes, _CERTAIN * np.where(far > 0, far, usual))
 
 
 def _has_closed_forms(problem: DecisionProblem) -> bool:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from polyhedge._validation import Array
 from polyhedge.problems.feasible_set import FeasibleProgram
@@ -43,7 +44,7 @@ class Segment:
 
     def rounded(self) -> Segment:
         """The same to the bits that learners see; directions and costs have no unit of decisions in them."""
-        v0, v1 = _rounded(np.stack([self.v0, self.v1]))
+        v0, v1 = np.transpose([_rounded(pair) for pair in zip(self.v0, self.v1, strict=True)])  # outcome by outcome
         return replace(self, v0=v0, v1=v1, base=np.append(_rounded(self.base[:1]), _rounded(self.base[1:])))
 
 
@@ -58,9 +59,9 @@ class FixedLines:
     directions: Array
 
 
-def _rounded(numbers: Array) -> Array:
+def _rounded(numbers: ArrayLike) -> Array:
     step = power_of_two(float(np.abs(numbers).max())) * 2.0**-_BITS
-    return np.asarray(step * np.round(numbers / step))
+    return np.asarray(step * np.round(np.asarray(numbers) / step))
 
 
 def segment_of(pieces: Pieces, z0: Array, z1: Array, base: Array) -> Segment:

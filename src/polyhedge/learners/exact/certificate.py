@@ -69,7 +69,7 @@ def lower_bound(
         )
     _check_applies(samples.problem)
     budget = Budget.of(max_work, time_limit)
-    own = OwnUnits.of(samples)
+    own = OwnUnits.of(samples, of_each=True)
     return own.bound(_certify(own.samples, tolerance, budget, start))
 
 

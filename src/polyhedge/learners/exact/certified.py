@@ -11,7 +11,6 @@ import numpy as np
 from polyhedge.learners.auto import Auto
 from polyhedge.learners.exact.bound import below
 from polyhedge.learners.exact.certificate import lower_bound
-from polyhedge.learners.own_units import in_one_unit
 from polyhedge.learners.result import Learner, LearnResult, Needs, as_interrupted
 from polyhedge.learners.samples import Samples
 
@@ -65,7 +64,6 @@ class Certified:
         limit = None if own.time_limit is None else own.time_limit + (self.seconds or 0.0)
         return replace(own, time_limit=limit, keep_interrupted=self.keep_interrupted)
 
-    @in_one_unit
     def learn(self, samples: Samples, random_state: Any = None) -> LearnResult:
         """Learn from the given samples only; see `Learner`."""
         began = time.perf_counter()

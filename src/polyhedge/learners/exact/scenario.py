@@ -23,7 +23,7 @@ from polyhedge.learners.exact.bound import CertifiedBound, below, status_between
 from polyhedge.learners.exact.certificate import lower_bound
 from polyhedge.learners.exact.hull import HullOracle
 from polyhedge.learners.exact.sweep import sweep_segment
-from polyhedge.learners.own_units import in_one_unit
+from polyhedge.learners.own_units import in_own_units
 from polyhedge.learners.result import LearnResult, Needs
 from polyhedge.learners.samples import Samples
 from polyhedge.learners.starts import check_n_facets, closed, one_sided, simplex, without_noise
@@ -69,7 +69,7 @@ class Scenario:
     max_work: float = WORK
     time_limit: float | None = None
 
-    @in_one_unit
+    @in_own_units
     def learn(self, samples: Samples, random_state: Any = None) -> LearnResult:
         """Learn from the learning split only; see `Learner`."""
         began = time.perf_counter()
