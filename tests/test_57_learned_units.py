@@ -298,7 +298,7 @@ def test_an_outcome_that_never_differs_from_its_prediction_has_a_unit_too() -> N
 
 
 def test_a_formula_that_rests_on_the_sign_of_outcomes_far_from_zero_is_learned() -> None:
-    """Seen from the middle of an outcome of 50 ± 0.03 its sign would be lost, and with it what makes the cost convex."""
+    """Seen from the middle of an outcome of 50 ± 0.03 its sign would be lost, and with it the convex cost."""
     rng, z = np.random.default_rng(0), cp.Variable(2)
     X = rng.normal(size=(100, 2))
     Y = np.column_stack([100 + 10 * X[:, 0] + 10 * rng.normal(size=100), 50 + 0.03 * rng.normal(size=100)])
