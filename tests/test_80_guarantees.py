@@ -49,8 +49,8 @@ def test_coverage_given_the_calibration_split_follows_its_beta_law(kind, m):
 # Settings, and how many fits: those of a default take half a second each.
 WHOLE_FITS = {
     "one learner": ({"learner": ph.learners.PcaBox()}, REPETITIONS),
-    "the default's set": ({"guarantee": "outcome"}, 40),
-    "the default": ({}, 40),
+    "the default's set": ({"guarantee": "outcome"}, 15),
+    "the default": ({}, 12),
 }
 
 
