@@ -27,6 +27,8 @@ from polyhedge.plans.rules import Rule, fit_planner
 from polyhedge.regions import ScaledSet, SetPlan
 from polyhedge.regions.guard import PlacedGuard
 from polyhedge.robust import decide
+from polyhedge.robust.batch import batch_engine
+from polyhedge.robust.counterpart import Counterpart
 from polyhedge.robust.each_context import decide_each
 from polyhedge.robust.parametric import ContextSolver
 from polyhedge.sets import Ball, Box, Ellipsoid, Polyhedron
@@ -287,6 +289,44 @@ def test_multipliers_of_any_size_do_not_make_a_wrong_bound_right(
     assert (right | ~found.is_optimal).all()
     gaps = found.gap[found.is_optimal]
     assert (gaps <= 1e-5 * (1 + np.abs(honest.cost_bound[found.is_optimal]))).all()
+
+
+TWICE = ConicProgram(  # x_0 + x_1 = 1 is said twice; the least of x_0 + 2 x_1 is at (1, 0)
+    c=np.array([1.0, 2.0]),
+    A=sp.csr_array([[1.0, 1.0], [1.0, 1.0], [-1.0, 0.0], [0.0, -1.0]]),
+    b=np.array([1.0, 1.0, 0.0, 0.0]),
+    cones=(Cone("zero", 2), Cone("nonneg", 2)),
+)
+
+
+@pytest.mark.parametrize("much", [1e6, 1e10, 1e14, 1e16])
+def test_multipliers_that_are_moved_between_rows_which_say_the_same_make_no_more_of_what_is_at_stake(much) -> None:
+    point = Solution(np.array([0.0, 1.0]), np.array([much - 1, -much, 0.0, 1.0]), np.nan, Status.OPTIMAL)
+    judged = Judge(TWICE, Frame.of(TWICE)).judged(TWICE, point)
+    assert judged.status is not Status.OPTIMAL
+    assert judged.size < 1e3
+
+
+def test_prices_that_make_costs_larger_by_far_are_not_where_a_program_is_seen_from() -> None:
+    frame, x, y = Frame.of(TWICE), np.array([1.0, 0.0]), np.array([-1.0, 0.0, 0.0, 1.0])
+    assert frame.around(TWICE, x, y).prices.tolist() == [-1.0, 0.0, 0.0, 0.0]
+    assert frame.around(TWICE, x, 1e9 * y) is frame
+
+
+def test_programs_are_seen_from_proven_solutions_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    parametric = Counterpart(budget(3), HULL, 0.1).parametric
+    assert parametric.frame_at(CENTERS[0]).prices.any()
+    with lying(monkeypatch, "both", "duals"):
+        assert not parametric.frame_at(CENTERS[0]).prices.any()
+
+
+def test_no_batch_starts_from_a_decision_that_is_not_proven(monkeypatch: pytest.MonkeyPatch) -> None:
+    counterpart, reach = Counterpart(budget(3), HULL, 0.1), np.ones(3)
+    assert batch_engine(counterpart, CENTERS[0], reach) is not None
+    honest = ContextSolver.solve
+    early = lambda self, center: replace(honest(self, center), status=Status.STOPPED_EARLY)  # noqa: E731
+    monkeypatch.setattr(ContextSolver, "solve", early)
+    assert batch_engine(counterpart, CENTERS[0], reach) is None
 
 
 def test_a_program_without_a_point_is_believed_where_no_other_solver_finds_one(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ from sklearn.linear_model import LinearRegression
 import polyhedge as ph
 from polyhedge.learners import Samples
 from polyhedge.learners.own_units import OwnUnits
+from polyhedge.problems.segment import Segment
 from polyhedge.problems.units import problem_in
 from polyhedge.robust import decide
 from polyhedge.sets import Box
@@ -293,6 +294,9 @@ def test_an_outcome_that_never_differs_from_its_prediction_has_a_unit_too() -> N
         for each in (np.ones(2), np.array([1.0, 1e4]))
     ]
     assert np.array_equal(*(own.samples.centers for own in seen))
+    here, elsewhere = (own.units.outcomes for own in seen)
+    assert elsewhere == pytest.approx(here * [1.0, 1e4])
+    assert here[1] < 1e-4  # it is hardly open at all
     objectives = [own.units.cost * ph.learners.Descent(n_steps=5).learn(own.samples, 0).objective for own in seen]
     assert objectives[0] == pytest.approx(objectives[1], rel=1e-6)
 
@@ -312,3 +316,9 @@ def test_a_formula_that_rests_on_the_sign_of_outcomes_far_from_zero_is_learned()
     learner = ph.learners.Descent(n_steps=5, max_contexts=5)
     decider = ph.RobustDecider(problem, LinearRegression(), guarantee="outcome", learner=learner, random_state=0)
     assert decider.fit(X, np.maximum(Y, 0.0)).decide(X[:2]).is_optimal.all()
+
+
+def test_directions_along_a_segment_are_rounded_outcome_by_outcome() -> None:
+    small = np.pi * 2.0**-60
+    seen = Segment(np.zeros(2), np.ones(2), np.array([1.0, small]), np.array([1.0, 2 * small]), np.ones(3)).rounded()
+    assert [seen.v0[1], seen.v1[1]] == pytest.approx([small, 2 * small], rel=1e-9)
