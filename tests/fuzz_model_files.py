@@ -105,6 +105,8 @@ def watched() -> dict[str, object]:
             ours = ("sklearn", "scipy", "numpy", "cvxpy", "pandas", "polyhedge", "encodings")
             if str(arguments[0]) in known or package in ours:
                 return
+        if name == "ctypes.dlsym":
+            return  # a name in a library that is there: threadpoolctl asks for some when a model is trained
         if name == "os.remove" and Path(os.fsdecode(arguments[0])).name.startswith("scipy-"):  # type: ignore[arg-type]
             return  # SciPy 1.13 lets Qhull complain into a file of its own
         state["seen"].add(f"{name} {arguments[0] if name == 'import' else ''}".strip())
