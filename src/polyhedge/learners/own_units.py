@@ -26,7 +26,7 @@ from polyhedge.problems.decision_units import DecisionUnits
 from polyhedge.problems.units import Units, problem_in
 from polyhedge.robust import decide_knowing
 from polyhedge.sets import Polyhedron, facets_of
-from polyhedge.solvers.scaling import power_of_two
+from polyhedge.solvers.scaling import power_of_two, rounded_to
 
 _FAR = 1024.0
 """In units: what is nearer to 0 than this stays where it is, and with it all its digits; see `_has_closed_forms`."""
@@ -118,8 +118,8 @@ def _seen_in_units(learn: Learn, of_each: bool) -> Learn:
 
 def _rounded(rows: Array) -> Array:
     """Rows (n, d) to the bits of each column's mean size that learners see."""
-    step = np.array([power_of_two(size) for size in np.abs(rows).mean(axis=0)]) * 2.0**-_BITS
-    return np.asarray(step * np.round(rows / step))
+    sizes = np.abs(rows).mean(axis=0).tolist()
+    return np.column_stack([rounded_to(column, size, _BITS) for column, size in zip(rows.T, sizes, strict=True)])
 
 
 def _units_of(residuals: Array, centers: Array, problem: DecisionProblem, of_each: bool) -> Units:

@@ -14,7 +14,7 @@ import numpy as np
 
 from polyhedge._validation import Array
 from polyhedge.learners.samples import Samples
-from polyhedge.solvers.scaling import power_of_two
+from polyhedge.solvers.scaling import rounded_to
 
 _BITS = 16
 """Bits of a column's mean size, or of the largest slope, that a search sees. With outcomes a million spreads from zero
@@ -40,7 +40,7 @@ class SteadySamples(Samples):
 
     def told(self, slopes: Array) -> Array:
         """Slopes to the bits of the largest of them that are told."""
-        return rounded_to(slopes, float(np.abs(slopes).max(initial=0.0)))
+        return rounded_to(slopes, float(np.abs(slopes).max(initial=0.0)), _BITS)
 
 
 def steady(samples: Samples) -> Samples:
@@ -57,17 +57,5 @@ def steady(samples: Samples) -> Samples:
     if not samples.n or samples.is_on_straight_segment:
         return samples
     sizes = np.abs(samples.residuals).mean(axis=0)
-    columns = [rounded_to(column, float(size)) for column, size in zip(samples.residuals.T, sizes, strict=True)]
+    columns = [rounded_to(column, float(size), _BITS) for column, size in zip(samples.residuals.T, sizes, strict=True)]
     return SteadySamples(np.column_stack(columns), samples.centers, samples.problem, samples.alpha)
-
-
-def rounded_to(numbers: Array, size: float) -> Array:
-    """Numbers to the bits of a size that a search sees.
-
-    Examples
-    --------
-    >>> rounded_to(np.array([1.0, 1e-9]), 1.0).tolist()
-    [1.0, 0.0]
-    """
-    step = power_of_two(size) * 2.0**-_BITS
-    return np.asarray(step * np.round(numbers / step))

@@ -6,14 +6,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from polyhedge._validation import Array
 from polyhedge.problems.feasible_set import FeasibleProgram
 from polyhedge.problems.quadratic import quadratic_cost
 from polyhedge.solvers.linear import LinearSolver
 from polyhedge.solvers.program import ConicProgram, Status, row_kinds
-from polyhedge.solvers.scaling import power_of_two
+from polyhedge.solvers.scaling import rounded_to
 
 if TYPE_CHECKING:
     from polyhedge.problems.decision_problem import DecisionProblem
@@ -44,7 +43,7 @@ class Segment:
 
     def rounded(self) -> Segment:
         """The same to the bits that learners see; directions and costs have no unit of decisions in them."""
-        v0, v1 = np.transpose([_rounded(pair) for pair in zip(self.v0, self.v1, strict=True)])  # outcome by outcome
+        v0, v1 = np.transpose([_rounded(pair) for pair in np.column_stack([self.v0, self.v1])])  # outcome by outcome
         return replace(self, v0=v0, v1=v1, base=np.append(_rounded(self.base[:1]), _rounded(self.base[1:])))
 
 
@@ -59,9 +58,8 @@ class FixedLines:
     directions: Array
 
 
-def _rounded(numbers: ArrayLike) -> Array:
-    step = power_of_two(float(np.abs(numbers).max())) * 2.0**-_BITS
-    return np.asarray(step * np.round(np.asarray(numbers) / step))
+def _rounded(numbers: Array) -> Array:
+    return rounded_to(numbers, float(np.abs(numbers).max()), _BITS)
 
 
 def segment_of(pieces: Pieces, z0: Array, z1: Array, base: Array) -> Segment:

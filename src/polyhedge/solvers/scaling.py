@@ -127,6 +127,18 @@ def power_of_two(size: float) -> float:
     return float(2.0 ** (np.frexp(size)[1] - 1)) if size else 1.0
 
 
+def rounded_to(numbers: Array, size: float, bits: int) -> Array:
+    """Numbers to so many bits of a size.
+
+    Examples
+    --------
+    >>> rounded_to(np.array([1.0, 1e-9]), 1.0, 16).tolist()
+    [1.0, 0.0]
+    """
+    step = power_of_two(size) * 2.0**-bits
+    return np.asarray(step * np.round(numbers / step))
+
+
 def shifted(program: ConicProgram, origin: Array, prices: Array) -> ConicProgram:
     """The program in x - origin, with prices times its equations added to the costs; the offset is left alone."""
     c = program.c + program.A.T @ prices
