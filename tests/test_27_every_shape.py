@@ -212,3 +212,11 @@ def test_it_is_calibrated_and_decided_with_when_a_learner_learns_it(name):
     assert np.isfinite(bound).all()
     assert region.contains(Y[0]) == (decider.set_.scores(Y[:1] - decider.centers(X[:1]))[0] <= decider.radius_)
     assert 0 < region.volume() < np.inf
+
+
+def test_a_shape_without_a_hash_has_the_vertices_of_the_polyhedron_that_it_is():
+    wedge = SHAPES["own, lifted"]
+    W = np.array([[1.0, 2.0], [1.0, -2.0], [-1.0, 2.0], [-1.0, -2.0]])
+    problem, centers = PROBLEMS["convex in the outcome"], np.array([[0.3, 0.4], [-0.2, 0.1]])
+    found = decide(problem, wedge, 0.8, centers)
+    assert found.cost_bound == pytest.approx(decide(problem, Polyhedron(W, np.zeros(4)), 0.8, centers).cost_bound)

@@ -321,4 +321,4 @@ def test_a_formula_that_rests_on_the_sign_of_outcomes_far_from_zero_is_learned()
 def test_directions_along_a_segment_are_rounded_outcome_by_outcome() -> None:
     small = np.pi * 2.0**-60
     seen = Segment(np.zeros(2), np.ones(2), np.array([1.0, small]), np.array([1.0, 2 * small]), np.ones(3)).rounded()
-    assert [seen.v0[1], seen.v1[1]] == pytest.approx([small, 2 * small], rel=1e-9)
+    assert [seen.v0[1], seen.v1[1]] == pytest.approx([small, 2 * small], rel=1e-9, abs=0.0)
