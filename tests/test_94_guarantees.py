@@ -1,6 +1,7 @@
 """The study of promises about costs: its rivals are guarded by the exact law, the limit is right where it is known."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,11 +11,12 @@ from sklearn.linear_model import Ridge
 from polyhedge.data import Split, synthetic_mean
 from polyhedge.problems import newsvendor, simplex_linear, simplex_newsvendor
 from polyhedge.robust import decide_knowing
-from polyhedge_study.case_report import case_grid, case_words, difference
-from polyhedge_study.case_runs import CaseRow, case_jobs
+from polyhedge_study.case_report import case_comparisons, case_grid, case_words, differences
+from polyhedge_study.case_runs import N_RESAMPLED, CaseRow, case_jobs, resampled
 from polyhedge_study.cases import make_case
 from polyhedge_study.guarantees import GuaranteeRow, guarantee_jobs
 from polyhedge_study.guarantees_report import comparisons, cost_grid, guarantee_words, set_grid
+from polyhedge_study.guarded.developed import Bounded
 from polyhedge_study.guarded.methods import GUARDED, PLAN, RIVALS, SET
 from polyhedge_study.held_law import held_p_value
 from polyhedge_study.limit import LimitRow, limit_grid, limit_jobs
@@ -146,28 +148,44 @@ def test_the_distance_to_the_limit_is_told_at_equal_coverage():
 
 
 def case_row(method: str, bound: float, cost: float, noise: float) -> CaseRow:
-    bounds, costs = bound + noise * np.arange(-9.5, 10), cost + noise * np.arange(-9.5, 10)
-    stretches = " ".join(f"{b}/{c}" for b, c in zip(bounds, costs, strict=True))
-    return CaseRow("charging", method, "done", bound, cost, 0.9, 100, 366, 1.0, "", stretches)
+    drawn = [f"{bound + noise * k}/{cost + noise * k}/{bound - noise * k}" for k in np.arange(-9.5, 10)]
+    return CaseRow("charging", method, "done", bound, cost, 0.9, 100, 366, 1.0, "", bound, " ".join(drawn))
 
 
 def test_words_say_where_a_rival_wins_on_a_real_case_and_whether_it_is_noise():
-    ours, theirs = case_row(PLAN, 300.0, 250.0, 5.0), case_row("nominal-guard", 310.0, 240.0, 0.0)
-    (sentence,) = case_words([ours, theirs])
-    assert "bound of Polyhedge is lowest (300.0 against 310.0, within 2 standard errors)" in sentence
-    assert "above that of Nominal + guard (250.0 against 240.0, within 2 standard errors)" in sentence
-    (bound, error), (cost, same) = difference(theirs, ours)
-    assert (bound, cost) == (10.0, -10.0)
-    assert error == pytest.approx(5 * np.arange(20).std(ddof=1) / np.sqrt(20)) == same
+    ours, theirs = case_row(PLAN, 300.0, 250.0, 1.0), case_row("nominal-guard", 330.0, 240.0, 0.0)
+    (bound, error), (cost, same), _ = differences(theirs, ours)
+    assert (bound, cost) == (30.0, -10.0)
+    assert error == pytest.approx(np.arange(20).std(ddof=1)) == same
+    words = " ".join(case_words([ours, theirs]))
+    assert "1 comparisons of bounds, Holm-corrected: Polyhedge is lower by more than 3 standard errors in 1." in words
+    assert "level within these in 1 (Nominal + guard on charging)" in words  # 10 is less than three times 5.9
+    assert "higher by more than these in 1" in " ".join(
+        case_words([ours, case_row("nominal-guard", 270.0, 250.0, 0.0)])
+    )
 
 
-def test_differences_between_methods_are_paired_over_stretches_of_time():
-    # What both share from stretch to stretch is not noise of the difference.
+def test_differences_between_methods_are_paired_over_periods_drawn_again():
+    # What both share from draw to draw is not noise of the difference.
     ours, theirs = case_row(PLAN, 300.0, 250.0, 50.0), case_row("nominal-guard", 310.0, 240.0, 50.1)
-    assert "beyond 2 standard errors" in case_words([ours, theirs])[0]
+    assert case_comparisons([ours, theirs], 0)[0].verdict == "lower"
     lines = case_grid([ours, theirs]).rows
-    assert lines[0][7:] == ("", "", "298.7 / 254.7 / .842")
-    assert lines[1][7:] == ("+10 ± 0.13", "-10 ± 0.13", "303.0 / 254.2 / .855")
+    assert lines[0][7:] == ("", "", "", "298.7 / 254.7 / .842")
+    assert lines[1][7:] == ("+10 ± 0.59", "-10 ± 0.59", "+10 ± 0.59", "303.0 / 254.2 / .855")
+
+
+def test_the_error_of_a_bound_knows_that_its_radius_comes_from_one_period():
+    # Test rows are all alike: what a bound differs by from draw to draw is its radius, a quantile of 200 scores.
+    scores = np.random.default_rng(0).normal(size=200)
+    promised = Bounded(lambda r: (np.zeros((50, 1)), np.full(50, r)), scores, np.zeros(50), 0.1)
+    row = replace(case_row(PLAN, 0.0, 0.0, 0.0), resampled=resampled(promised, lambda z: z[:, 0]))
+    bounds, costs, equal = row.draws
+    assert len(bounds) == N_RESAMPLED
+    assert (costs == 0).all()
+    assert (equal == 0).all()
+    assert set(bounds) <= {float(f"{score:.9g}") for score in scores}
+    # sqrt(alpha (1 - alpha) / n) / density is 0.12; stretches of ten and 200 draws leave a factor of two
+    assert 0.06 < bounds.std() < 0.24
 
 
 def test_only_cases_that_separate_get_the_rival_that_needs_it():
@@ -179,7 +197,7 @@ def test_only_cases_that_separate_get_the_rival_that_needs_it():
 def test_unknown_names_are_refused_with_those_that_there_are():
     with pytest.raises(ValueError, match=r"setting must be one of linear, d = 2.*got 'cubic'"):
         guarantee_jobs(["cubic"])
-    with pytest.raises(ValueError, match=r"method must be one of polyhedge, nominal-guard.*got 'best'"):
+    with pytest.raises(ValueError, match=r"method must be one of polyhedge, polyhedge-cautious, nominal-guard.*got 'best'"):
         guarantee_jobs(methods=["best"])
     with pytest.raises(ValueError, match=r"setting must be one of linear, d = 2.*got 'energy'"):
         limit_jobs(["energy"])

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from scipy import stats
 
-from polyhedge_study.case_runs import N_STRETCHES, CaseRow
+from polyhedge_study.case_runs import N_RESAMPLED, N_STRETCHES, CaseRow
 from polyhedge_study.cases import CASES
 from polyhedge_study.grid import Grid
+from polyhedge_study.guarantees_report import Comparison, verdicts
 from polyhedge_study.guarded.methods import GUARDED, PLAN, RIVALS, SET
+from polyhedge_study.summary import holm
 
-__all__ = ["PROTOTYPE", "case_grid", "case_words", "difference"]
-
-_LARGE = 2.0
-"""Standard errors beyond which a difference is told as one."""
+__all__ = ["PROTOTYPE", "case_comparisons", "case_grid", "case_words", "differences"]
 
 PROTOTYPE = {
     ("charging", PLAN): "298.7 / 254.7 / .842",
@@ -33,12 +33,17 @@ PROTOTYPE = {
 """Bound / cost / held of a prototype on the same problems; its predictors were others and are not known exactly."""
 
 
-def difference(row: CaseRow, ours: CaseRow) -> tuple[tuple[float, float], tuple[float, float]]:
-    """By how much bound and cost of a row exceed those of Polyhedge, with standard errors paired over stretches."""
-    apart = row.means - ours.means
-    errors = apart.std(axis=1, ddof=1) / np.sqrt(N_STRETCHES)
-    means = row.bound - ours.bound, row.realised - ours.realised
-    return (means[0], float(errors[0])), (means[1], float(errors[1]))
+_FIGURES = ("bound", "realised", "equal")
+"""What is compared, in the order of `CaseRow.draws`."""
+
+
+def differences(row: CaseRow, ours: CaseRow) -> list[tuple[float, float]]:
+    """By how much bound, cost and bound at equal coverage of a row exceed those of Polyhedge, with standard errors.
+
+    Both rows see the same stretches of calibration and test periods drawn again, so that differences are paired.
+    """
+    errors = (row.draws - ours.draws).std(axis=1, ddof=1)
+    return [(getattr(row, name) - getattr(ours, name), float(e)) for name, e in zip(_FIGURES, errors, strict=True)]
 
 
 def case_grid(rows: Sequence[CaseRow]) -> Grid:
@@ -48,11 +53,10 @@ def case_grid(rows: Sequence[CaseRow]) -> Grid:
         own = [row for row in rows if row.case == name]
         ours = next((row for row in own if row.method == PLAN and row.status == "done"), None)
         for k, row in enumerate(own):
-            figures = ("failed", *("",) * 6)
+            figures: tuple[str, ...] = ("failed", *("",) * 7)
             if row.status == "done":
-                apart = ("", "")
-                if ours is not None and row is not ours:
-                    apart = tuple(f"{mean:+.3g} ± {error:.2g}" for mean, error in difference(row, ours))  # type: ignore[assignment]
+                versus = [] if ours is None or row is ours else differences(row, ours)
+                apart = [f"{mean:+.3g} ± {error:.2g}" for mean, error in versus] or ("",) * 3
                 figures = (
                     _number(row.bound),
                     _number(row.realised),
@@ -78,6 +82,7 @@ def case_grid(rows: Sequence[CaseRow]) -> Grid:
             "decisions",
             "bound above",
             "cost above",
+            "above at 1 - alpha",
             "prototype",
         ),
         tuple(lines),
@@ -85,7 +90,8 @@ def case_grid(rows: Sequence[CaseRow]) -> Grid:
         "bound (drift in time moves it); at 1 - alpha: mean bound at the radius that covers exactly the promised share "
         "of test rows, fair where drift covers more of one method than of another; decisions: distinct ones at the "
         "test rows; above: what a method has above Polyhedge, with standard errors, "
-        f"paired over {N_STRETCHES} consecutive stretches of test rows. A battery earns where costs "
+        f"paired over {N_RESAMPLED} draws of {N_STRETCHES} stretches of the calibration and of the test period. A "
+        "battery earns where costs "
         "are below zero. The last row of a case bounds every decision at once. prototype: bound / cost / held of an "
         "earlier program with other predictors." + (f" Failed: {failures}." if failures else ""),
     )
@@ -96,22 +102,25 @@ def _number(value: float) -> str:
 
 
 def case_words(rows: Sequence[CaseRow]) -> list[str]:
-    """Where a rival with the same guarantee has a lower bound or cost than Polyhedge, and whether beyond noise."""
+    """In how many comparisons with rivals that have the same guarantee Polyhedge is lower, level and higher."""
     sentences = []
-    for name in CASES:
-        own = {row.method: row for row in rows if row.case == name and row.status == "done"}
-        rivals = [own[key] for key in RIVALS if key in own]
-        if PLAN not in own or not rivals:
-            continue
-        parts = []
-        for j, (what, figure) in enumerate((("bound", "bound"), ("realised cost", "realised"))):
-            ours, best = getattr(own[PLAN], figure), min(rivals, key=lambda row: getattr(row, figure))
-            theirs, error = getattr(best, figure), difference(best, own[PLAN])[j][1]
-            verb = "lowest" if ours <= theirs else f"above that of {GUARDED[best.method].name}"
-            size = "beyond" if abs(ours - theirs) > _LARGE * error else "within"
-            parts.append(
-                f"the {what} of Polyhedge is {verb} ({_number(ours)} against {_number(theirs)}, {size} {_LARGE:g} "
-                "standard errors)"
-            )
-        sentences.append(f"{name.capitalize()}: {' and '.join(parts)}.")
+    for figure, name in enumerate(("bounds", "realised costs", "bounds at equal coverage")):
+        compared = case_comparisons(rows, figure)
+        if compared:
+            sentences += [f"{len(compared)} comparisons of {name}, Holm-corrected:", *verdicts(compared)]
     return sentences
+
+
+def case_comparisons(rows: Sequence[CaseRow], figure: int) -> list[Comparison]:
+    """Every rival on every case by bound (0), cost (1) or bound at equal coverage (2), p Holm-corrected over them."""
+    done = {(row.case, row.method): row for row in rows if row.status == "done"}
+    apart = {
+        (case, key): differences(done[case, key], done[case, PLAN])[figure]
+        for case in CASES
+        for key in RIVALS
+        if (case, key) in done and (case, PLAN) in done
+    }
+    corrected = holm(
+        [2 * float(stats.norm.sf(abs(mean) / error)) if error else np.nan for mean, error in apart.values()]
+    )
+    return [Comparison(*where, *difference, p) for (where, difference), p in zip(apart.items(), corrected, strict=True)]

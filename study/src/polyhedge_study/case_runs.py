@@ -4,25 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from time import process_time
 
 import numpy as np
 
-from polyhedge._validation import Array, check_alpha
+from polyhedge._validation import Array, Indices, check_alpha
 from polyhedge_study.cases import CASES, make_case
 from polyhedge_study.experiment import Experiment
 from polyhedge_study.guarantees import find_guarded
+from polyhedge_study.guarded.developed import Bounded, attained_radius
 from polyhedge_study.guarded.methods import GUARDED
 from polyhedge_study.jobs import Progress, Workers
 
-__all__ = ["N_STRETCHES", "CaseJob", "CaseRow", "case_jobs", "run_cases"]
+__all__ = ["N_RESAMPLED", "N_STRETCHES", "CaseJob", "CaseRow", "case_jobs", "resampled", "run_cases"]
 
 _SEPARATE = ("bakery",)
 """Cases whose cost separates into one for each outcome."""
 N_STRETCHES = 20
-"""Stretches of test rows whose means are kept: neighbours in time are alike, so that errors are those of stretches."""
+"""Stretches of a period that are drawn again as a whole, because neighbours in time are alike."""
+N_RESAMPLED = 200
+"""Pairs of periods drawn again: standard errors are then known to 5 per cent."""
 
 
 @dataclass(frozen=True)
@@ -63,9 +66,10 @@ class CaseRow:
     bound, realised : means over the test rows.
     held : share of test rows that cost no more than their bound.
     n_decisions : distinct decisions at the test rows: one says that the forecast is not followed.
-    stretches : mean bounds and costs of consecutive stretches of the test rows, "bound/cost" each.
     seconds : CPU time.
     equal : mean bound if the test rows themselves had set the radius, so that exactly the promised share is covered.
+    resampled : "bound/cost/equal" with stretches of the calibration and of the test period drawn again, the same for
+        all methods: the radius is then another one too.
     """
 
     case: str
@@ -78,13 +82,13 @@ class CaseRow:
     n_test: int
     seconds: float
     detail: str
-    stretches: str = ""
     equal: float = np.nan
+    resampled: str = ""
 
     @property
-    def means(self) -> Array:
-        """Mean bounds and costs (2, N_STRETCHES) of the stretches."""
-        return np.array([[float(x) for x in one.split("/")] for one in self.stretches.split()]).reshape(-1, 2).T
+    def draws(self) -> Array:
+        """Bound, cost and bound at equal coverage (3, N_RESAMPLED) in periods drawn again."""
+        return np.array([[float(x) for x in one.split("/")] for one in self.resampled.split()]).reshape(-1, 3).T
 
     @property
     def job(self) -> CaseJob:
@@ -134,25 +138,44 @@ def run_job(job: CaseJob, settings: CaseSettings) -> CaseRow:
     task = make_case(job.case)
     _ = task.problem.pieces, task.problem.feasible
     before = process_time()
-    found = GUARDED[job.method].run(task, settings.alpha, settings.seed)
+    promised = GUARDED[job.method].run(task, settings.alpha, settings.seed)
     seconds = process_time() - before
-    costs = task.problem.evaluate(found.z, task.rows("test")[1])
+    outcomes = task.rows("test")[1]
+    costs = task.problem.evaluate(promised.z, outcomes)
     return CaseRow(
         job.case,
         job.method,
         "done",
-        bound=float(found.bound.mean()),
+        bound=float(promised.bound.mean()),
         realised=float(costs.mean()),
-        held=float((costs <= found.bound).mean()),
-        n_decisions=len(np.unique(found.z.round(6), axis=0)),
+        held=float((costs <= promised.bound).mean()),
+        n_decisions=len(np.unique(promised.z.round(6), axis=0)),
         n_test=len(costs),
         seconds=seconds,
-        detail=found.detail,
-        stretches=_stretches(found.bound, costs),
-        equal=float(found.equal.mean()),
+        detail=promised.detail,
+        equal=float(promised.equal.mean()),
+        resampled=resampled(promised, lambda z: task.problem.evaluate(z, outcomes)),
     )
 
 
-def _stretches(bound: Array, costs: Array) -> str:
-    parts = np.array_split(np.arange(len(costs)), N_STRETCHES)
-    return " ".join(f"{bound[part].mean():.9g}/{costs[part].mean():.9g}" for part in parts)
+def resampled(promised: Bounded, costs_of: Callable[[Array], Array]) -> str:
+    """Figures in periods drawn again; a method sees the same draws as all others, which have as many rows."""
+
+    @cache
+    def at(radius: float) -> tuple[Array, Array]:
+        z, bound = promised.at(radius)
+        return bound, costs_of(z)
+
+    rng, texts = np.random.default_rng(0), []
+    for _ in range(N_RESAMPLED):
+        calibration, test = (_stretches(len(scores), rng) for scores in (promised.scores, promised.fresh))
+        bound, costs = at(attained_radius(promised.scores[calibration], promised.alpha))
+        equal, _ = at(attained_radius(promised.fresh[test], promised.alpha))
+        texts.append("/".join(f"{figure[test].mean():.9g}" for figure in (bound, costs, equal)))
+    return " ".join(texts)
+
+
+def _stretches(n: int, rng: np.random.Generator) -> Indices:
+    """Rows of as many consecutive stretches as there are, drawn with replacement."""
+    parts = np.array_split(np.arange(n), N_STRETCHES)
+    return np.concatenate([parts[k] for k in rng.integers(N_STRETCHES, size=N_STRETCHES)])

@@ -9,11 +9,11 @@ import numpy as np
 
 from polyhedge_study.grid import Grid
 from polyhedge_study.guarantees import SETTINGS, GuaranteeRow
-from polyhedge_study.guarded.methods import GUARDED, PLAN, RIVALS, SET
+from polyhedge_study.guarded.methods import CAUTIOUS, GUARDED, PLAN, RIVALS, SET
 from polyhedge_study.held_law import held_p_value
 from polyhedge_study.summary import holm, paired
 
-__all__ = ["Comparison", "comparisons", "cost_grid", "guarantee_words", "set_grid"]
+__all__ = ["Comparison", "comparisons", "cost_grid", "guarantee_words", "set_grid", "verdicts"]
 
 _CLEAR = 3.0
 """Standard errors beyond which a difference is called one."""
@@ -23,7 +23,7 @@ _ENOUGH_SEEDS = 4
 
 @dataclass(frozen=True)
 class Comparison:
-    """A rival with the same guarantee against Polyhedge in one setting: premiums, paired, with p by Holm."""
+    """A rival with the same guarantee against Polyhedge in one setting or case: a paired difference, p by Holm."""
 
     setting: str
     rival: str
@@ -57,7 +57,7 @@ def cost_grid(rows: Sequence[GuaranteeRow], alpha: float) -> Grid:
     against = {(c.setting, c.rival): c for c in comparisons(rows)}
     lines = []
     for name in SETTINGS:
-        for key in (PLAN, *RIVALS):
+        for key in (PLAN, CAUTIOUS, *RIVALS):
             own = _own(rows, name, key)
             if own:
                 versus = against.get((name, key))
@@ -112,9 +112,17 @@ def guarantee_words(rows: Sequence[GuaranteeRow]) -> list[str]:
         return []
     if n_seeds < _ENOUGH_SEEDS:
         return [f"{n_seeds} seeds are too few to tell methods with the same guarantee apart; --seeds 20 does."]
-    sentences = [f"Against rivals with the same guarantee, {len(found)} comparisons of premiums, paired over seeds:"]
+    return [
+        f"Against rivals with the same guarantee, {len(found)} comparisons of premiums, paired over seeds:",
+        *verdicts(found),
+    ]
+
+
+def verdicts(compared: Sequence[Comparison]) -> list[str]:
+    """In how many comparisons Polyhedge is lower, level and higher, and in which it is not lower."""
+    sentences = []
     for verdict in ("lower", "level", "higher"):
-        named = [f"{GUARDED[c.rival].name} on {c.setting}" for c in found if c.verdict == verdict]
+        named = [f"{GUARDED[c.rival].name} on {c.setting}" for c in compared if c.verdict == verdict]
         what = {
             "lower": f"lower by more than {_CLEAR:g} standard errors in",
             "level": "level within these in",

@@ -8,41 +8,77 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from polyhedge._validation import Array
-from polyhedge.calibration import conformal_radius
+from polyhedge.calibration import attained_rank, conformal_radius
 from polyhedge.data.splits import fold_of
 from polyhedge.plans import PlanRows
 from polyhedge.predictors import Predictor, as_predictor, out_of_fold
 from polyhedge.regions import Guard, Plan
-from polyhedge.regions.family import PlacedRegions
+from polyhedge.regions.family import RegionFamily
 from polyhedge_study.tasks import Task
 
-__all__ = ["Bounded", "Developed", "at_radius", "guard", "seen_from"]
+__all__ = ["Bounded", "Developed", "attained_radius", "bounded", "guard", "seen_from"]
 
 N_FOLDS = 5
 
 
 @dataclass(frozen=True, eq=False)
 class Bounded:
-    """Decisions of a method at the test rows of a task, and what it promises of their cost.
+    """What a method promises of the cost of its decisions at the test rows of a task, at any radius.
 
     Attributes
     ----------
-    z : (N, p) decisions.
-    bound : (N,) on their costs.
-    covered : share of test rows whose score is within the radius: what the promise is about.
-    equal : (N,) bounds if the test rows themselves had set the radius, so that exactly the promised share is covered.
+    at : radius -> decisions (N, p) at the test rows and bounds (N,) on their costs.
+    scores : (m,) of the calibration rows, which set the radius.
+    fresh : (N,) scores of the test rows, which are only looked at.
+    alpha : share of rows whose score may be above the radius.
     detail : what the method chose.
     """
 
-    z: Array
-    bound: Array
-    covered: float
-    equal: Array
+    at: Callable[[float], tuple[Array, Array]]
+    scores: Array
+    fresh: Array
+    alpha: float
     detail: str = ""
+
+    @cached_property
+    def _calibrated(self) -> tuple[Array, Array]:
+        return self.at(self.radius)
+
+    @property
+    def radius(self) -> float:
+        """The conformal radius."""
+        return conformal_radius(self.scores, self.alpha)
+
+    @property
+    def z(self) -> Array:
+        """The decisions (N, p) that are taken."""
+        return self._calibrated[0]
+
+    @property
+    def bound(self) -> Array:
+        """The bounds (N,) that are promised."""
+        return self._calibrated[1]
+
+    @property
+    def covered(self) -> float:
+        """Share of test rows whose score is within the radius: what the promise is about."""
+        return float(np.mean(self.fresh <= self.radius))
+
+    @property
+    def equal(self) -> Array:
+        """Bounds (N,) if the test rows themselves had set the radius, so that just the promised share is covered."""
+        return self.at(attained_radius(self.fresh, self.alpha))[1]
+
+
+def attained_radius(scores: Array, alpha: float) -> float:
+    """The score of the conformal rank: the radius, infinite where that row's score is."""
+    k = attained_rank(len(scores), alpha)
+    return float(np.partition(scores, k - 1)[k - 1])
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,23 +114,19 @@ def seen_from(X: Array, centers: Array) -> Array:
 
 def guard(task: Task, predictor: Predictor, plan: Plan, alpha: float, detail: str = "") -> Bounded:
     """Guard a frozen plan: its bound is planned cost plus the conformal radius of the calibration rows' excess."""
-    family = Guard(task.problem, predictor, plan)
-    X, Y = task.rows("calibrate")
-    radius = conformal_radius(family.at(X).scores(Y), alpha)
-    X, Y = task.rows("test")
-    return at_radius(family.at(X), Y, radius, alpha, detail)
+    return bounded(task, Guard(task.problem, predictor, plan), alpha, detail)
 
 
-def at_radius(placed: PlacedRegions, outcomes: Array, radius: float, alpha: float, detail: str = "") -> Bounded:
-    """What regions with this radius promise at test rows."""
-    scores = placed.scores(outcomes)
+def bounded(task: Task, family: RegionFamily, alpha: float, detail: str = "") -> Bounded:
+    """What regions of a family promise at the test rows."""
+    (X, Y), (X_fresh, Y_fresh) = task.rows("calibrate"), task.rows("test")
+    placed = family.at(X_fresh)
 
-    def bounds(r: float) -> Array:
-        return placed.decide(np.full(len(outcomes), r)).cost_bound
+    def at(radius: float) -> tuple[Array, Array]:
+        decided = placed.decide(np.full(len(X_fresh), radius))
+        return decided.flat, decided.cost_bound
 
-    z = placed.decide(np.full(len(outcomes), radius)).flat
-    equal = bounds(conformal_radius(scores, alpha))
-    return Bounded(z, bounds(radius), float(np.mean(scores <= radius)), equal, detail)
+    return Bounded(at, family.at(X).scores(Y), placed.scores(Y_fresh), alpha, detail)
 
 
 Run = Callable[[Task, float, int], Bounded]

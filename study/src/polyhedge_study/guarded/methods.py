@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from polyhedge import RobustDecider
-from polyhedge_study.guarded.developed import Bounded, Run, at_radius
+from polyhedge_study.guarded.developed import Bounded, Run, bounded
 from polyhedge_study.guarded.quantiles import quantile_regression, scaled_quantile_regression
 from polyhedge_study.guarded.risk_averse import risk_averse
 from polyhedge_study.guarded.rules import cvar, nominal, sample_average
 from polyhedge_study.tasks import Task
 
-__all__ = ["GUARDED", "PLAN", "QUICK_GUARDED", "RIVALS", "SET", "GuardedMethod"]
+__all__ = ["CAUTIOUS", "GUARDED", "PLAN", "QUICK_GUARDED", "RIVALS", "SET", "GuardedMethod"]
 
-PLAN, SET = "polyhedge", "polyhedge-set"
-"""Keys of the library as it comes, and of its set for every decision at once, which all rows are compared with."""
+PLAN, CAUTIOUS, SET = "polyhedge", "polyhedge-cautious", "polyhedge-set"
+"""Keys of the library as it comes, of its lowest bound whatever decisions cost on average, and of its set for every
+decision at once."""
 
 
 @dataclass(frozen=True)
@@ -38,27 +40,18 @@ class GuardedMethod:
     needs_ratios: bool = False
 
 
-def _decided(task: Task, alpha: float, seed: int, guarantee: str) -> Bounded:
+def _decided(task: Task, alpha: float, seed: int, *, guarantee: str, caution: float = 0.5) -> Bounded:
     decider = RobustDecider(task.problem, task.predictor, alpha=alpha, random_state=seed, guarantee=guarantee)
-    if task.in_time:
-        decider.set_params(split="time")
+    decider.set_params(caution=caution, **({"split": "time"} if task.in_time else {}))
     split = task.split
     decider.fit(task.X, task.Y, train=split.train, learn=split.learn, calibrate=split.calibrate)
     detail = decider.plan_.why() if guarantee == "cost" else decider.learn_result_.detail
-    X, Y = task.rows("test")
-    return at_radius(decider.model_.family.at(X), Y, decider.radius_, alpha, " ".join(detail.split()))
-
-
-def _plan(task: Task, alpha: float, seed: int) -> Bounded:
-    return _decided(task, alpha, seed, "cost")
-
-
-def _set(task: Task, alpha: float, seed: int) -> Bounded:
-    return _decided(task, alpha, seed, "outcome")
+    return bounded(task, decider.model_.family, alpha, " ".join(detail.split()))
 
 
 _ROWS = (
-    GuardedMethod(PLAN, "Polyhedge", _plan),
+    GuardedMethod(PLAN, "Polyhedge", partial(_decided, guarantee="cost")),
+    GuardedMethod(CAUTIOUS, "Polyhedge, caution 1", partial(_decided, guarantee="cost", caution=1.0)),
     GuardedMethod("nominal-guard", "Nominal + guard", nominal),
     GuardedMethod("average-guard", "Sample average + guard", sample_average),
     GuardedMethod("cvar-guard", "CVaR + guard", cvar),
@@ -68,12 +61,12 @@ _ROWS = (
     ),
     # Scores are numbers of a list: ties make coverage larger.
     GuardedMethod("risk-averse", "Risk-averse calibration", risk_averse, has_law=False),
-    GuardedMethod(SET, "Polyhedge, set", _set, promise="outcome"),
+    GuardedMethod(SET, "Polyhedge, set", partial(_decided, guarantee="outcome"), promise="outcome"),
 )
 
 GUARDED = {row.key: row for row in _ROWS}
 """All of them by key, in the order of the tables."""
 QUICK_GUARDED = (PLAN, "nominal-guard", "average-guard", "cvar-guard")
 """Keys of rows with this promise that take seconds."""
-RIVALS = tuple(key for key, row in GUARDED.items() if row.promise == "cost" and key != PLAN)
+RIVALS = tuple(key for key, row in GUARDED.items() if row.promise == "cost" and key not in (PLAN, CAUTIOUS))
 """Keys of those with the same guarantee as Polyhedge."""

@@ -16,7 +16,6 @@ import numpy as np
 from sklearn.ensemble import HistGradientBoostingRegressor
 
 from polyhedge._validation import Array
-from polyhedge.calibration import conformal_radius
 from polyhedge.plans.risk import Risk
 from polyhedge.plans.rules import Planner
 from polyhedge.problems import DecisionProblem
@@ -43,16 +42,15 @@ def scaled_quantile_regression(task: Task, alpha: float, seed: int) -> Bounded:
     plan = _fit(task, developed, alpha, seed)
     family = Guard(task.problem, developed.predictor, plan)
 
-    def at(part: str) -> tuple[Planned, Array]:
+    def units(part: str) -> tuple[Array, Array, Array]:
+        """Decisions, predicted quantiles of their costs, and what the costs are in these."""
         X, Y = task.rows(part)
-        found = family.at(X).planned
-        return found, task.problem.evaluate(found.z, Y) / np.maximum(found.v, plan.least)
+        plans = family.at(X).planned
+        unit = np.maximum(plans.v, plan.least)
+        return plans.z, unit, task.problem.evaluate(plans.z, Y) / unit
 
-    radius = conformal_radius(at("calibrate")[1], alpha)
-    found, scores = at("test")
-    unit = np.maximum(found.v, plan.least)
-    covered = float(np.mean(scores <= radius))
-    return Bounded(found.z, radius * unit, covered, conformal_radius(scores, alpha) * unit, plan.detail)
+    z, unit, fresh = units("test")
+    return Bounded(lambda radius: (z, radius * unit), units("calibrate")[2], fresh, alpha, plan.detail)
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,7 +19,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from polyhedge._validation import Array
-from polyhedge.calibration import conformal_radius
 from polyhedge.data.splits import evenly_chosen
 from polyhedge.plans import PlanRows
 from polyhedge.plans.risk import JointCost, Risk
@@ -49,16 +48,13 @@ def risk_averse(task: Task, alpha: float, seed: int) -> Bounded:
         X = task.rows(part)[0]
         return _levelled(planners, X, steady_predictions(developed.predictor, X))
 
-    index = conformal_radius(_scores(at("calibrate"), betas, task.rows("calibrate")[1], task), alpha)
     fresh = at("test")
-    scores = _scores(fresh, betas, task.rows("test")[1], task)
-    equal = fresh.at(betas[int(min(conformal_radius(scores, alpha), _N_BETAS - 1))])[1]
-    if not np.isfinite(index):
-        bound = np.full(len(scores), np.inf)
-        return Bounded(fresh.at(betas[-1])[0], bound, 1.0, equal, "no parameter covers enough rows")
-    z, bound = fresh.at(betas[int(index)])
-    covered = float(np.mean(task.problem.evaluate(z, task.rows("test")[1]) <= bound))
-    return Bounded(z, bound, covered, equal)
+    return Bounded(
+        lambda index: fresh.at(betas[int(min(index, _N_BETAS - 1))]),
+        _scores(at("calibrate"), betas, task.rows("calibrate")[1], task),
+        _scores(fresh, betas, task.rows("test")[1], task),
+        alpha,
+    )
 
 
 @dataclass(frozen=True, eq=False)
