@@ -85,8 +85,8 @@ class OutcomeLog:
     >>> with TemporaryDirectory() as folder:
     ...     log = ph.OutcomeLog(f"{folder}/outcomes.db", decider)
     ...     log.note(["mon", "tue"], decider.decide(X[150:152]))
-    ...     found = decider.update(X[150:152], Y[150:152], keys=["mon", "tue"], log=log)
-    >>> len(found.missed), found.was_recomputed
+    ...     followed = decider.update(X[150:152], Y[150:152], keys=["mon", "tue"], log=log)
+    >>> len(followed.missed), followed.was_recomputed
     (2, False)
     """
 
@@ -100,15 +100,15 @@ class OutcomeLog:
                 database.execute(statement)
             digest = model.trail[-1].digest
             database.execute("INSERT OR IGNORE INTO about VALUES ('calibration', ?)", (digest,))
-            (found,) = database.execute("SELECT value FROM about WHERE name = 'calibration'").fetchone()
+            (logged_digest,) = database.execute("SELECT value FROM about WHERE name = 'calibration'").fetchone()
         n_followed = int(getattr(model.radii, "n_rows", 0))
-        if found != digest and n_followed:
+        if logged_digest != digest and n_followed:
             raise ValueError(
                 f"{self.path} replays all outcomes on the model as it was before them, and this one has followed "
                 f"{n_followed} already. Open it with the file that was saved before any outcome; follow(log) then "
                 "takes over what the log knows."
             )
-        if found != digest:
+        if logged_digest != digest:
             raise ValueError(
                 f"{self.path} belongs to another calibration of the model: its scores are not this one's. Move it away "
                 "to begin a new log."

@@ -306,8 +306,8 @@ class _GivenPredictor:
         return self
 
     def predict(self, X: Any) -> Array:
-        found = self.function(X)
-        ordered = select_columns(found, self.outcome_names, self.name) if self.outcome_names else found
+        predicted = self.function(X)
+        ordered = select_columns(predicted, self.outcome_names, self.name) if self.outcome_names else predicted
         return _check_prediction(ordered, X, self.n_outcomes, self.name)
 
 

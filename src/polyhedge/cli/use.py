@@ -235,9 +235,9 @@ def evaluate(
     warnings += seen_before(kept, table) or seen_by_model(decider, X, Y)
     if as_json:
         counts = {"n_rows": len(table), "n_used": len(usable)}
-        found = {"all": whole, "one_row_a_group": thinned, "by": groups if by else None}
+        evaluations = {"all": whole, "one_row_a_group": thinned, "by": groups if by else None}
         shares = {"held_by_width": measures.held_by_width()}
-        tell_json({**counts, **found, **shares, "notes": table.notes, "warnings": warnings})
+        tell_json({**counts, **evaluations, **shares, "notes": table.notes, "warnings": warnings})
         return
     lines = evaluation_lines(whole, thinned)
     held = ", ".join(f"{share.value:.3f}" for share in measures.held_by_width())

@@ -96,9 +96,9 @@ def cost_curve(
     values = None if values is None else values[chosen]
     bounds, realised = [], []
     for radius in radii:
-        found = regions.decide(np.full(len(chosen), radius))
-        bounds.append(float(found.cost_bound.mean()))
-        realised.append(float(problem.evaluate(found.flat, outcomes, values).mean()))
+        decisions = regions.decide(np.full(len(chosen), radius))
+        bounds.append(float(decisions.cost_bound.mean()))
+        realised.append(float(problem.evaluate(decisions.flat, outcomes, values).mean()))
     trusting = decide_knowing(problem, regions.centers, values)[0]
     return CostCurve(
         np.array(kept),

@@ -61,9 +61,9 @@ def directions_around(
     scales = None if scales is None else scales[chosen]
     values = parameter_rows(problem.parameters, None, len(chosen)) if values is None else values[chosen]
     given = by_row(problem.parameters, values)
-    found = decide(problem, shape, radius, centers[chosen], scales=scales, parameters=given)
-    decided = np.isfinite(found.worst_outcome).all(axis=1)
-    z, worst, values, kept = found.flat[decided], found.worst_outcome[decided], values[decided], chosen[decided]
+    decisions = decide(problem, shape, radius, centers[chosen], scales=scales, parameters=given)
+    decided = np.isfinite(decisions.worst_outcome).all(axis=1)
+    z, worst, values, kept = decisions.flat[decided], decisions.worst_outcome[decided], values[decided], chosen[decided]
     joint = _joint_cost(problem)
     pieces = None if joint is None else joint.pieces()
     if pieces is not None and 1 < len(pieces) <= _MOST_PIECES and not len(problem.support_rows[0]):
