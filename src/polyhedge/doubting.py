@@ -50,8 +50,9 @@ _NOTABLE_REPEAT = 10
 class DoubtWarning(UserWarning):
     """A reason to doubt a fit, or what is measured on some rows; `decider.doubts_` keeps those of the fit.
 
-    Attributes
+    Parameters
     ----------
+    text : the warning as it is shown.
     code : what the doubt is about, such as "Few rows" or "Drift", for programs; None where none was given.
 
     Examples

@@ -210,7 +210,7 @@ def fold_of(n: int, n_folds: int, groups: Any = None) -> IndexArray:
 
 
 def take_rows(X: Any, indices: ArrayLike) -> Any:
-    """Return some rows of an array, a data frame or a sequence, as the same kind of object.
+    """Return some rows of `X`, an array, a data frame or a sequence, as the same kind of object.
 
     Data frames stay data frames, so that predictors which select columns by name keep working. The function
     sees whatever split `indices` names.

@@ -151,7 +151,11 @@ def inspect_model(
 ) -> ModelInfo:
     """What is in a model file; its digest is checked, its predictor and its problem are not made.
 
-    With `verify`, a public key or several, a file that none of them has signed is refused.
+    Parameters
+    ----------
+    path : the file.
+    max_bytes : size of the unpacked model beyond which it is refused.
+    verify : public key, or several: a file that none of them has signed is refused.
 
     Examples
     --------

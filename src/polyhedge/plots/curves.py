@@ -63,9 +63,14 @@ def cost_curve(
 ) -> CostCurve:
     """Mean cost bound and realised cost of a decider's shape, recalibrated on (X, Y) for each level.
 
-    The rows must not have been used for training or learning. Levels that need more rows than there are, are left
-    out. Costs are means over at most 400 of the rows, spread evenly. `parameters` and `beside` are as in
-    `RobustDecider.decide`.
+    Costs are means over at most 400 of the rows, spread evenly.
+
+    Parameters
+    ----------
+    decider : RobustDecider, fitted.
+    X, Y : rows that were not used for training or learning.
+    alphas : levels; those that need more rows than there are, are left out.
+    parameters, beside : as in `RobustDecider.decide`.
 
     Examples
     --------

@@ -108,7 +108,12 @@ def model_page(
     parameters: Mapping[Any, Any] | None = None,
     beside: ArrayLike | None = None,
 ) -> Page:
-    """The page of a fitted decider; see `model_report`."""
+    """The page of a fitted decider, before it is HTML.
+
+    Parameters
+    ----------
+    decider, X, Y, details, parameters, beside : as in `model_report`.
+    """
     details = ModelDetails() if details is None else details
     names = name_outcomes(decider, details.outcome_names)
     chosen = _evenly(X)

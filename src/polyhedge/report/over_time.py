@@ -29,7 +29,16 @@ _WIDE = (8.4, 3.4)
 def followed_report(
     title: str, followed: Followed, history: Sequence[LoggedRow], radius: float, cost_unit: str = ""
 ) -> str:
-    """The page of a model whose outcomes are followed: coverage, alarm, bounds and costs in the order of the rows."""
+    """The page of a model whose outcomes are followed: coverage, alarm, bounds and costs in the order of the rows.
+
+    Parameters
+    ----------
+    title : of the page.
+    followed : what came of the bounds, as from `RobustDecider.update`.
+    history : the rows of the log, as from `OutcomeLog.history`.
+    radius : the one in force.
+    cost_unit : in which costs are counted.
+    """
     n, n_bounded, alarm = len(followed.missed), int(followed.has_bound.sum()), followed.alarm
     of_rows = f"of {n} rows" if n == n_bounded else f"of {n_bounded} rows with a bound"
     unbounded = (
@@ -113,7 +122,7 @@ def _paint_costs(ax: Any, place: Any, bound: Array, cost: Array, label: str, uni
 
 
 def backtest_report(backtest: Backtest, title: str = "Promise and reality over history") -> str:
-    """The page of a backtest: coverage, bounds and costs period by period."""
+    """The page of a `backtest` under a `title`: coverage, bounds and costs period by period."""
     worst, periods = backtest.worst, backtest.periods
     cards = [
         Card("covered", f"{float(backtest.coverage):.3f}", f"of {backtest.coverage.n} rows with a bound"),
