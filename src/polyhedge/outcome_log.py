@@ -41,7 +41,7 @@ from polyhedge.row_keys import row_keys
 
 _PATIENCE = 60.0
 """Seconds that a process waits for another to finish writing."""
-_SCHEMA = (
+_TABLES = (
     "CREATE TABLE IF NOT EXISTS decided (key TEXT PRIMARY KEY, decision TEXT NOT NULL, cost_bound REAL, "
     "radius REAL NOT NULL, decided TEXT NOT NULL)",
     "CREATE TABLE IF NOT EXISTS outcomes (position INTEGER PRIMARY KEY, key TEXT UNIQUE NOT NULL, "
@@ -96,7 +96,7 @@ class OutcomeLog:
         if not self.path.exists() and self.path.parent.is_dir():
             self._begin()
         with self._writing() as database:
-            for statement in _SCHEMA:
+            for statement in _TABLES:
                 database.execute(statement)
             digest = model.trail[-1].digest
             database.execute("INSERT OR IGNORE INTO about VALUES ('calibration', ?)", (digest,))
@@ -225,7 +225,7 @@ class OutcomeLog:
     def _begin(self) -> None:
         """Make the database, whole or not at all: SQLite would leave an empty file where the disk is full."""
         with closing(sqlite3.connect(":memory:")) as database:
-            for statement in _SCHEMA:
+            for statement in _TABLES:
                 database.execute(statement)
             database.commit()
             content = database.serialize()

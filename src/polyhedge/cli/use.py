@@ -296,8 +296,9 @@ def inspect(
         stored = {name: value for name, value in vars(info).items() if name not in ("set", "spread")}
         shape = None if info.set is None else {"kind": type(info.set).__name__, "n_outcomes": info.set.n_outcomes}
         spread = None if info.spread is None else info.spread.summary()
+        before = {"schema": info.format_version}  # its name in 0.1, which scripts may read
         in_force = {"alpha": info.alpha, "radius": info.radius, "n_calibrate": info.n_calibrate}
-        tell_json({**stored, "author": info.author, "set": shape, "spread": spread, **in_force})
+        tell_json({**stored, **before, "author": info.author, "set": shape, "spread": spread, **in_force})
         return
     for line in str(info).splitlines():
         say(line)

@@ -37,7 +37,7 @@ from polyhedge.solvers.program import Status
 
 FORMAT = "polyhedge model"
 # Formats 1 and 2 are still read.
-SCHEMA = 3
+FORMAT_VERSION = 3
 _READABLE = (1, 2, 3)
 """Version 1 knows no spread, version 2 no predictors as plain data and one level for all radii: an older reader would
 decide wrongly, or not."""
@@ -70,7 +70,7 @@ def write_model(
     kind, types, members = predictor_to_members(family.predictor, model.problem.n_outcomes, trusted)
     state = {
         "format": FORMAT,
-        "schema": SCHEMA,
+        "schema": FORMAT_VERSION,
         "created": _now(),
         "packages": versions(_PACKAGES),
         "settings": dict(record.settings),
