@@ -320,11 +320,26 @@ def public_callables() -> dict[str, Any]:
     return named
 
 
+METHODS = ("RobustDecider", "OutcomeLog", "data.TimeSplit", "data.GroupSplit", "metrics.RowMeasures")
+"""Classes whose methods follow no protocol that would name their parameters once for all."""
+
+
+def methods_of(one: type) -> dict[str, Any]:
+    """Public methods, inherited ones of this library too."""
+    members = {name: inspect.getattr_static(one, name) for name in dir(one) if not name.startswith("_")}
+    plain = {name: getattr(member, "__func__", member) for name, member in members.items()}
+    return {
+        f"{one.__name__}.{name}": member
+        for name, member in plain.items()
+        if inspect.isfunction(member) and member.__module__.startswith("polyhedge")
+    }
+
+
 def unnamed_parameters(one: Any) -> list[str]:
     """Parameters that a docstring does not name; that of a function with a single one may stand in its sentence."""
     text = (inspect.getdoc(one) or "").partition("\nExamples\n")[0]
     try:
-        parameters = list(inspect.signature(one).parameters)
+        parameters = [name for name in inspect.signature(one).parameters if name not in ("self", "cls")]
     except ValueError:  # exceptions take what all exceptions take
         return []
     told = text if len(parameters) == 1 else " ".join(map("".join, CODE.findall(text)))
@@ -332,7 +347,10 @@ def unnamed_parameters(one: Any) -> list[str]:
 
 
 def test_every_public_docstring_names_its_parameters() -> None:
-    unnamed = {name: unnamed_parameters(one) for name, one in public_callables().items()}
+    public = public_callables()
+    methods = [methods_of(public[f"polyhedge.{name}"]) for name in METHODS]
+    checked = {name: one for part in (public, *methods) for name, one in part.items()}
+    unnamed = {name: unnamed_parameters(one) for name, one in checked.items()}
     assert {name: parameters for name, parameters in unnamed.items() if parameters} == {}
 
 

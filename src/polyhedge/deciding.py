@@ -220,7 +220,7 @@ class Decides(FittedAttributes, Doubts, OutputSetting):
             return self._fitted("measure").measure(X, Y, parameters, beside)
 
     def score(self, X: Any, y: ArrayLike | None = None) -> float:
-        """Minus the mean cost bound at rows that were not used for fitting: larger is better, as searches want it.
+        """Minus the mean cost bound at rows `X` that were not used for fitting: larger is better, as searches want it.
 
         Scores compare only at one alpha: a lower promise has lower bounds. A search such as `GridSearchCV` fits and
         calibrates within its own folds, so that the setting it finds is free to use; but rows that chose a setting

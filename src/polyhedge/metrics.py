@@ -168,7 +168,7 @@ class RowMeasures:
         return self.held & self.constraints_held
 
     def held_by_width(self, n: int = 5) -> list[Proportion]:
-        """How often the bound held among rows with the narrowest premium, up to those with the widest finite one.
+        """How often the bound held in each of n parts of the rows, from the narrowest premium to the widest.
 
         A mean bound can be lowered by giving up contexts: where it was, these shares differ.
         """
@@ -190,7 +190,15 @@ class RowMeasures:
     def summary(
         self, alpha: float, rows: Mask | None = None, *, volume: Volume | None = None, level: float = 0.95
     ) -> Evaluation:
-        """The evaluation of the chosen rows, all by default, with intervals of this level; the volume is taken over."""
+        """The evaluation of rows that were promised `1 - alpha`.
+
+        Parameters
+        ----------
+        alpha : the level that was promised.
+        rows : (N,) which rows to sum up; all by default.
+        volume : of the set, taken over; None where it is not told.
+        level : of the intervals.
+        """
         chosen = np.ones(len(self.inside), dtype=bool) if rows is None else rows
         held_to = chosen & self.has_bound
         return Evaluation(

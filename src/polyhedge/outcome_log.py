@@ -120,8 +120,12 @@ class OutcomeLog:
     def note(self, keys: Sequence[Any], decisions: Decisions) -> None:
         """Note what was decided, whole or not at all, so that outcomes count against the bounds that were issued.
 
-        Keys are texts or numbers, each once. Whoever decides a key again before its outcome is known replaces what was
-        decided before.
+        Whoever decides a key again before its outcome is known replaces what was decided before.
+
+        Parameters
+        ----------
+        keys : what the rows are called: texts or numbers, each once.
+        decisions : those of the rows, as `decide` returned them.
         """
         if decisions.radii is None or len(keys) != len(decisions):
             raise ValueError(
@@ -149,11 +153,15 @@ class OutcomeLog:
         parameters: Mapping[Any, Any] | None = None,
         beside: Any = None,
     ) -> int:
-        """Note outcomes of rows, whole or not at all; how many were new. Keys are texts or numbers, each once.
+        """Note outcomes of rows, whole or not at all; how many were new.
 
-        `radii` (N,) are those of the bounds that were issued; without them, those that were noted under the keys, and
-        where nothing was noted, those that the model gives. `parameters` and `beside` are as in `RobustDecider.decide`.
-        Rows whose keys are known already are left as they are.
+        Parameters
+        ----------
+        keys : what the rows are called: texts or numbers, each once. Rows with keys that are known stay as they are.
+        X, Y : the rows and their outcomes, as in `RobustDecider.fit`.
+        radii : (N,) of the bounds that were issued; without them, those that were noted under the keys, and where
+            nothing was noted, those that the model gives.
+        parameters, beside : as in `RobustDecider.decide`.
         """
         model = self.model
         scores, outcomes, values = model.scores(X, Y, parameters), model.outcomes(X, Y), model.values(X, parameters)

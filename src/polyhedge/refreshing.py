@@ -131,7 +131,7 @@ class Refreshes:
         parameters: Mapping[Any, Any] | None = None,
         beside: ArrayLike | None = None,
     ) -> Self:
-        """Set the radius anew from fresh rows, for the present `alpha`; the shape stays.
+        """Set the radius anew from fresh rows `X` and `Y`, for the present `alpha`; the shape stays.
 
         `calibrations_` keeps the old radii. The rows must not have been used for training or learning, otherwise the
         guarantee is void, and a `DoubtWarning` tells of them. They are taken in the order of `times`, else of the

@@ -74,7 +74,7 @@ class NestedSettings(BaseEstimator):
         return settings
 
     def set_params(self, **params: Any) -> Self:
-        """Set settings by name; a learner, plan or calibrator never changes, another one takes its place."""
+        """Set the settings `params` by name; a learner, plan or calibrator never changes, another takes its place."""
         inner: dict[str, dict[str, Any]] = {}
         for key in [key for key in params if "__" in key]:
             name, _, field = key.partition("__")
