@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from enum import EnumType
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -15,6 +17,8 @@ import pytest
 
 import polyhedge
 import polyhedge.io
+import polyhedge.metrics
+import polyhedge.report
 import polyhedge.tables
 import polyhedge_study
 
@@ -296,3 +300,66 @@ def test_a_number_has_its_reason_beside_it() -> None:
             if not (is_documented or above.startswith("#") or "#" in "".join(own)):
                 bare.append(f"{path.name}:{node.lineno}: {own[0]}")
     assert not bare
+
+
+CODE = re.compile(r"`+([^`]+)`+|\$([^$]+)\$|^ *((?:\*{0,2}\w+, )*\*{0,2}\w+) : ", re.MULTILINE)
+"""Where a docstring names parameters: in code, in formulas, and before the colon of a list of them."""
+
+
+def public_callables() -> dict[str, Any]:
+    """Functions and classes of polyhedge and its documented parts by their names, without statuses and protocols."""
+    named = {}
+    parts = [part for part in (getattr(polyhedge, name) for name in polyhedge.__all__) if isinstance(part, ModuleType)]
+    for module in (polyhedge, *parts, polyhedge.io, polyhedge.metrics, polyhedge.report):
+        for name in module.__all__:
+            one = getattr(module, name)
+            is_ours = callable(one) and getattr(one, "__module__", "").startswith("polyhedge")
+            is_plain = not isinstance(one, EnumType) and not getattr(one, "_is_protocol", False)
+            if is_ours and is_plain and (inspect.isfunction(one) or inspect.isclass(one)):
+                named[f"{module.__name__}.{name}"] = one
+    return named
+
+
+METHODS = ("RobustDecider", "OutcomeLog", "data.TimeSplit", "data.GroupSplit", "metrics.RowMeasures")
+"""Classes whose methods follow no protocol that would name their parameters once for all."""
+
+
+def methods_of(one: type) -> dict[str, Any]:
+    """Public methods, inherited ones of this library too."""
+    members = {name: inspect.getattr_static(one, name) for name in dir(one) if not name.startswith("_")}
+    plain = {name: getattr(member, "__func__", member) for name, member in members.items()}
+    return {
+        f"{one.__name__}.{name}": member
+        for name, member in plain.items()
+        if inspect.isfunction(member) and member.__module__.startswith("polyhedge")
+    }
+
+
+def unnamed_parameters(one: Any) -> list[str]:
+    """Parameters that a docstring does not name; that of a function with a single one may stand in its sentence."""
+    text = (inspect.getdoc(one) or "").partition("\nExamples\n")[0]
+    try:
+        parameters = [name for name in inspect.signature(one).parameters if name not in ("self", "cls")]
+    except ValueError:  # exceptions take what all exceptions take
+        return []
+    told = text if len(parameters) == 1 else " ".join(map("".join, CODE.findall(text)))
+    return sorted(set(parameters) - set(re.findall(r"\w+", told)))
+
+
+def test_every_public_docstring_names_its_parameters() -> None:
+    public = public_callables()
+    methods = [methods_of(public[f"polyhedge.{name}"]) for name in METHODS]
+    checked = {name: one for part in (public, *methods) for name, one in part.items()}
+    unnamed = {name: unnamed_parameters(one) for name, one in checked.items()}
+    assert {name: parameters for name, parameters in unnamed.items() if parameters} == {}
+
+
+def test_docstring_that_forgets_a_parameter_is_seen() -> None:
+    def forgetful(first: int, second: int, third: int) -> None:
+        """The `first` and the second, of $third^2$."""
+
+    def brief(only: int) -> None:
+        """What only holds."""
+
+    assert unnamed_parameters(forgetful) == ["second"]
+    assert unnamed_parameters(brief) == []

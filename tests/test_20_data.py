@@ -30,12 +30,12 @@ class TestSplits:
         seed=st.integers(0, 2**32 - 1),
     )
     def test_every_row_lands_in_exactly_one_part_of_nearly_its_share(self, n, weights, seed):
-        fractions = np.array(weights) / sum(weights)
-        split = split_rows(n, fractions, rng=np.random.default_rng(seed))
+        shares = np.array(weights) / sum(weights)
+        split = split_rows(n, shares, rng=np.random.default_rng(seed))
         parts = (split.train, split.learn, split.calibrate)
         np.testing.assert_array_equal(np.sort(np.concatenate(parts)), np.arange(n))
-        for part, fraction in zip(parts, fractions, strict=True):
-            assert abs(part.size - n * fraction) <= 1 + 1e-9
+        for part, share in zip(parts, shares, strict=True):
+            assert abs(part.size - n * share) <= 1 + 1e-9
 
     @pytest.mark.parametrize("counts", [(1200, 300, 300), (320, 160, 144), (7, 5, 3)])
     def test_counts_given_as_shares_come_back_exactly(self, counts):
@@ -54,7 +54,7 @@ class TestSplits:
         assert split.learn.size == split.calibrate.size == 5
 
     @pytest.mark.parametrize(
-        ("fractions", "message"),
+        ("shares", "message"),
         [
             ((0.5, 0.5), "three numbers"),
             ((0.5, 0.25, 0.3), "non-negative and sum to 1"),
@@ -65,9 +65,16 @@ class TestSplits:
             ((0.98, 0.01, 0.01), r"learn share 0\.01 of n=20 rows is empty"),
         ],
     )
-    def test_impossible_shares_are_refused(self, fractions, message):
+    def test_impossible_shares_are_refused(self, shares, message):
         with pytest.raises(ValueError, match=message):
-            split_rows(20, fractions, rng=np.random.default_rng(0))
+            split_rows(20, shares, rng=np.random.default_rng(0))
+
+    def test_the_former_name_of_shares_still_works_and_warns(self):
+        shares, now = (0.2, 0.4, 0.4), split_rows(20, (0.2, 0.4, 0.4), rng=np.random.default_rng(0))
+        with pytest.warns(FutureWarning, match="fractions of split_rows is now called shares") as caught:
+            before = split_rows(20, fractions=shares, rng=np.random.default_rng(0))
+        assert caught[0].filename == __file__
+        np.testing.assert_array_equal(before.calibrate, now.calibrate)
 
     def test_a_bare_seed_is_refused(self):
         with pytest.raises(ValueError, match=r"Write np\.random\.default_rng\(seed\)"):

@@ -13,7 +13,7 @@ import scipy.sparse as sp
 from sklearn.base import clone
 
 import polyhedge as ph
-from polyhedge.robust.kept import Kept
+from polyhedge.robust.program_store import Kept
 from polyhedge.robust.workers import in_order
 from polyhedge.solvers import named
 from polyhedge.solvers.choice import solver_in_force

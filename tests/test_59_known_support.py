@@ -14,8 +14,8 @@ from threadpoolctl import threadpool_info, threadpool_limits
 from polyhedge.learners import Samples
 from polyhedge.problems import DecisionProblem, newsvendor
 from polyhedge.robust import Counterpart, decide
-from polyhedge.robust.kept import Kept
 from polyhedge.robust.one_blas_thread import one_blas_thread
+from polyhedge.robust.program_store import Kept
 from polyhedge.robust.routes import WAYS, Job
 from polyhedge.sets import Polyhedron
 from polyhedge.solvers.program import Status

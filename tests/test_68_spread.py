@@ -294,9 +294,17 @@ def test_a_certified_learner_scales_as_its_learner_does(decider):
     assert "at one size" in certified.learn_result_.detail
     assert np.isfinite(certified.learn_result_.lower_bound)
     assert not ph.learners.Certified(Auto(spread=False)).needs.may_scale
-    assert ph.learners.Certified(Auto(time_limit=3.0), seconds=2.0).needs.time_limit == 5.0
+    assert ph.learners.Certified(Auto(time_limit=3.0), time_limit=2.0).needs.time_limit == 5.0
     assert ph.learners.Certified(Auto()).needs.time_limit is None
     assert ph.learners.Certified(ph.learners.OneSidedBox()).needs.handicap == 0.0
+
+
+def test_the_former_name_of_a_certificates_time_limit_still_works_and_warns():
+    with pytest.warns(FutureWarning, match="seconds of Certified is now called time_limit") as caught:
+        before = ph.learners.Certified(SHORT, seconds=2.0)
+    assert caught[0].filename == __file__
+    assert before == replace(before) == ph.learners.Certified(SHORT, time_limit=2.0)
+    assert "learner__seconds" not in ph.RobustDecider(LINEAR, learner=before).get_params()
 
 
 @pytest.mark.parametrize("learner", [Descent(n_steps=5), ph.learners.OneSidedBox(), ph.learners.PcaBox()])

@@ -8,7 +8,7 @@ import pytest
 from sklearn.linear_model import LinearRegression
 
 import polyhedge as ph
-from polyhedge.problems.kept import KEPT_WITHIN, Limits
+from polyhedge.problems.kept_constraints import KEPT_WITHIN, Limits
 from polyhedge.solvers.program import Status
 
 

@@ -82,7 +82,7 @@ def test_radius_behind_a_bound_is_never_too_small_by_rounding() -> None:
     assert (placed.radii_of(v + r, own=r) == r).all()
 
 
-def test_bounds_that_cannot_be_held_against_outcomes_are_refused() -> None:
+def test_bounds_that_cannot_be_held_against_outcomes_are_refused(tmp_path: Path) -> None:
     X, Y = rows(5, 1)
     sets, guard = fitted(guarantee="outcome"), fitted()
     with pytest.raises(ValueError, match=r"promise is about a set of outcomes. Give what decide returned"):
@@ -92,7 +92,7 @@ def test_bounds_that_cannot_be_held_against_outcomes_are_refused() -> None:
     with pytest.raises(ValueError, match="Give bounds or radii, not both"):
         guard.update(X, Y, guard.decide(X), radii=np.zeros(5))
     with pytest.raises(ValueError, match="A log needs keys"):
-        guard.update(X, Y, log=ph.OutcomeLog(":memory:", guard))
+        guard.update(X, Y, log=ph.OutcomeLog(tmp_path / "log.db", guard))
 
 
 class TestKeys:

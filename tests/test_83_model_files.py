@@ -36,6 +36,7 @@ from sklearn.svm import SVR
 
 import polyhedge as ph
 from polyhedge.io.archive import MAX_BYTES, pack, unpack
+from polyhedge.io.model import FORMAT_VERSION
 from polyhedge.problems.stored import problem_from_state, problem_to_state
 from shared import Given
 
@@ -316,6 +317,13 @@ def test_inspecting_tells_what_is_inside_without_making_the_predictor(path, monk
     assert info.packages["numpy"] == np.__version__
     assert info.data_digest == decider.data_digest_
     assert "RandomForestRegressor" in str(info)
+
+
+def test_the_former_name_of_the_format_version_still_works_and_warns(path):
+    fitted().save(path)
+    info = ph.inspect_model(path)
+    with pytest.warns(FutureWarning, match="schema of ModelInfo is now called format_version"):
+        assert info.schema == info.format_version == FORMAT_VERSION
 
 
 def test_inspecting_prints_no_control_characters(path):

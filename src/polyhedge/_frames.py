@@ -100,9 +100,9 @@ def _column(series: Any) -> Any:
         series, dtype = series.cast(nw.Float64()), nw.Float64()
     is_plain = dtype.is_numeric() or dtype in (nw.Datetime, nw.Date, nw.Duration)
     if is_plain or (dtype == nw.Boolean and not series.null_count()):
-        found = pd.Series(series.to_numpy(), name=series.name)
+        column = pd.Series(series.to_numpy(), name=series.name)
         zone = getattr(dtype, "time_zone", None)
-        return found if zone is None else found.dt.tz_localize("UTC").dt.tz_convert(zone)
+        return column if zone is None else column.dt.tz_localize("UTC").dt.tz_convert(zone)
     values = series.to_list()
     if dtype in (nw.Categorical, nw.Enum):
         return pd.Series(pd.Categorical(values, categories=getattr(dtype, "categories", None)), name=series.name)
@@ -118,13 +118,13 @@ def distinct_names(names: Sequence[str]) -> list[str]:
     ['status_', 'z', 'status']
     """
     taken: set[str] = set()
-    found = []
+    distinct = []
     for name in reversed(names):
         while name in taken:
             name = f"{name}_"
         taken.add(name)
-        found.append(name)
-    return found[::-1]
+        distinct.append(name)
+    return distinct[::-1]
 
 
 def as_frame(columns: Mapping[str, Any], backend: str, index: Any = None) -> Any:

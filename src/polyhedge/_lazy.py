@@ -33,9 +33,9 @@ def lazy(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
         source = sources[name]
         if source == package:
             return importlib.import_module(f"{package}.{name}")
-        found = getattr(importlib.import_module(source), name)
-        setattr(sys.modules[package], name, found)
-        return found
+        value = getattr(importlib.import_module(source), name)
+        setattr(sys.modules[package], name, value)
+        return value
 
     def names() -> list[str]:
         module = vars(sys.modules[package])

@@ -16,11 +16,11 @@ def versions(packages: Iterable[str]) -> dict[str, str]:
     """
     from polyhedge import __version__  # here, because polyhedge imports this module first
 
-    found = {}
+    installed = {}
     for name in packages:
         try:
             # The source tells its own version: an editable install remembers that of the day it was made.
-            found[name] = __version__ if name == "polyhedge" else metadata.version(name)
+            installed[name] = __version__ if name == "polyhedge" else metadata.version(name)
         except metadata.PackageNotFoundError:
             continue
-    return found
+    return installed

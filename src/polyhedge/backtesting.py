@@ -174,8 +174,8 @@ def backtest(
     >>> decider = ph.RobustDecider(
     ...     ph.problems.simplex_linear([-0.08, 0.0]), learner=ph.learners.OneSidedBox(), random_state=0
     ... )
-    >>> found = backtest(decider, X, Y, every=50)
-    >>> len(found.periods), int(found.periods[0].start)
+    >>> tested = backtest(decider, X, Y, every=50)
+    >>> len(tested.periods), int(tested.periods[0].start)
     (4, 200)
     """
     if between not in _BETWEEN:
@@ -193,9 +193,9 @@ def backtest(
             history.fit(tested, history.known(begin))
         elif periods and between == "refresh":
             history.refresh(tested, history.known(begin), learned)
-        period, found = _period(tested, history, now, begin)
+        period, measures = _period(tested, history, now, begin)
         periods.append(period)
-        measured.append(found)
+        measured.append(measures)
     inside, has_bound = (np.concatenate([getattr(m, name) for m in measured]) for name in ("inside", "has_bound"))
     covered, not_missed = proportion(inside[has_bound]), proportion(inside | ~has_bound)
     tested.set_params(split=decider.split if isinstance(decider.split, TimeSplit) else "time")
@@ -321,8 +321,8 @@ def _by_month(first: Any, months: int, last: Any) -> NDArray[Any]:
             f"With months or years, start must lie on one of the first 28 days of a month, which every month has, got "
             f"{first}. Begin earlier or on the first of the next month."
         )
-    found = np.arange(month, last.astype("datetime64[M]") + 1, months).astype(first.dtype) + into
-    return np.asarray(found[found <= last])
+    starts = np.arange(month, last.astype("datetime64[M]") + 1, months).astype(first.dtype) + into
+    return np.asarray(starts[starts <= last])
 
 
 def _period(decider: RobustDecider, history: _History, now: IndexArray, start: Any) -> tuple[Period, RowMeasures]:

@@ -156,15 +156,15 @@ def _alarm(state: Any, begun: Alarm | None, missed: Any) -> Alarm | None:
             raise ModelFileError("A model has an alarm where its promise has an exact law, and only there.")
         return None
     wealth, highest, raised_at = state
-    found, n = np.array(_numbers(wealth)), len(missed)
+    wealth, n = np.array(_numbers(wealth)), len(missed)
     is_row = raised_at is None or 1 <= check_count(raised_at, "raised_at", minimum=1) <= n
-    if found.shape != begun.wealth.shape or not (found >= 0).all() or not float(highest) >= 1 or not is_row:
+    if wealth.shape != begun.wealth.shape or not (wealth >= 0).all() or not float(highest) >= 1 or not is_row:
         raise ModelFileError("What the alarm has won so far is not what an alarm can have.")
     if (raised_at is not None) != (highest >= 1 / begun.rate):
         raise ModelFileError(
             "The alarm is raised where its wealth has reached the inverse of its rate, and only there."
         )
-    return begun.after(missed, found, float(highest), raised_at)
+    return begun.after(missed, wealth, float(highest), raised_at)
 
 
 def _part(life: Any, name: str) -> Mapping[str, Any] | None:

@@ -83,9 +83,9 @@ class Decides(FittedAttributes, Doubts, OutputSetting):
         >>> list(decisions.to_frame().columns[:3])
         ['z_1', 'z_2', 'cost_bound']
         """
-        found: Decisions = self._decided(X, parameters, beside, n_jobs, progress)
+        decisions: Decisions = self._decided(X, parameters, beside, n_jobs, progress)
         self._doubt_choice()
-        return found
+        return decisions
 
     def _decided(
         self,
@@ -187,8 +187,8 @@ class Decides(FittedAttributes, Doubts, OutputSetting):
         >>> X, Y = ph.data.make_synthetic(600, rng=np.random.default_rng(0))
         >>> problem, box = ph.problems.simplex_linear([0.0, 0.0]), ph.learners.OneSidedBox()
         >>> decider = ph.RobustDecider(problem, learner=box, random_state=0).fit(X[:400], Y[:400])
-        >>> found = decider.evaluate(X[400:], Y[400:])
-        >>> print(f"{found.bound_held:.0%} of {found.bound_held.n} rows cost no more than their bound")
+        >>> evaluation = decider.evaluate(X[400:], Y[400:])
+        >>> print(f"{evaluation.bound_held:.0%} of {evaluation.bound_held.n} rows cost no more than their bound")
         9... of 200 rows cost no more than their bound
         """
         model = self._fitted("evaluate")  # read once: another thread may recalibrate meanwhile
@@ -220,7 +220,7 @@ class Decides(FittedAttributes, Doubts, OutputSetting):
             return self._fitted("measure").measure(X, Y, parameters, beside)
 
     def score(self, X: Any, y: ArrayLike | None = None) -> float:
-        """Minus the mean cost bound at rows that were not used for fitting: larger is better, as searches want it.
+        """Minus the mean cost bound at rows `X` that were not used for fitting: larger is better, as searches want it.
 
         Scores compare only at one alpha: a lower promise has lower bounds. A search such as `GridSearchCV` fits and
         calibrates within its own folds, so that the setting it finds is free to use; but rows that chose a setting
@@ -230,11 +230,11 @@ class Decides(FittedAttributes, Doubts, OutputSetting):
 
         `y` is not needed for the score, which is a promise and no observation, but tells which rows these are.
         """
-        found = self._decided(X)
+        decisions = self._decided(X)
         if y is not None:
             model = self._fitted("score")
             note_scored(self, row_hashes(model.features(X), model.outcomes(X, y)))
-        return -float(np.mean(found.cost_bound))
+        return -float(np.mean(decisions.cost_bound))
 
     def mean_volume(
         self, X: Any, *, parameters: Mapping[Any, Any] | None = None, beside: ArrayLike | None = None

@@ -50,8 +50,9 @@ _NOTABLE_REPEAT = 10
 class DoubtWarning(UserWarning):
     """A reason to doubt a fit, or what is measured on some rows; `decider.doubts_` keeps those of the fit.
 
-    Attributes
+    Parameters
     ----------
+    text : the warning as it is shown.
     code : what the doubt is about, such as "Few rows" or "Drift", for programs; None where none was given.
 
     Examples
@@ -72,10 +73,10 @@ class Doubts:
 
     def _doubt(self, model: Model, X: Any, Y: Array, calibrate: Indices, labels: Any, in_time: bool) -> None:
         """Look at the rows of a fit; features as the predictor takes them, outcomes in the problem's order."""
-        found = doubts_of_fit(model, X, Y, calibrate, labels, in_time)
-        _warn(found, stacklevel=5)
+        doubts = doubts_of_fit(model, X, Y, calibrate, labels, in_time)
+        _warn(doubts, stacklevel=5)
         # Told when it is used: a search fits in its folds on rows that other folds have scored, which does no harm.
-        self.doubts_ = (*chosen_doubt(scored_at_several(self), row_hashes(X, Y, calibrate)), *found)
+        self.doubts_ = (*chosen_doubt(scored_at_several(self), row_hashes(X, Y, calibrate)), *doubts)
 
     def _doubt_radii(
         self,
@@ -185,8 +186,8 @@ def _drift(model: Model, X: Any, Y: Array, labels: Any, in_time: bool) -> list[D
     names, learn, calibrate = model.problem.outcome_names, model.record.split.learn, model.record.split.calibrate
 
     def residuals(rows: Indices) -> Array:
-        found = Y[rows] - model.family.predictor.predict(take_rows(X, rows))
-        return one_of_each_group(found, None if labels is None else np.asarray(labels)[rows])
+        predicted = model.family.predictor.predict(take_rows(X, rows))
+        return one_of_each_group(Y[rows] - predicted, None if labels is None else np.asarray(labels)[rows])
 
     # Rows that developed a plan have trained its predictor too: their residuals are smaller than those of new rows.
     if in_time and model.family.trains_on_learning_rows:
@@ -220,8 +221,8 @@ def row_hashes(X: Any, Y: Array, rows: Indices | None = None) -> Prints | None:
     import pandas as pd
 
     try:
-        found = as_pandas(X)
-        frame = pd.DataFrame(found if hasattr(found, "iloc") else np.asarray(found))
+        features = as_pandas(X)
+        frame = pd.DataFrame(features if hasattr(features, "iloc") else np.asarray(features))
         frame = frame if rows is None else frame.iloc[rows]
         # 3 and 3.0 are one number, whatever a column is made of elsewhere.
         frame = frame.astype(dict.fromkeys(_whole_numbers(frame), np.float64))

@@ -102,10 +102,10 @@ def drift_between_parts(
     ]
     if len(scores) == 2:
         tests.append(("the scores", "calibration", "held-out", scores[0], scores[1]))
-    found = _worst(tests)
-    if found is None:
+    worst = _worst(tests)
+    if worst is None:
         return []
-    what, before, after, p = found
+    what, before, after, p = worst
     return _about(
         Code.DRIFT,
         f"{what} differ between the {before} and the {after} part (p = {p:.1g}; {_alarm()}). The promise holds "
@@ -123,12 +123,12 @@ def drift_along_file(residuals: Array, names: Sequence[str]) -> list[Doubt]:
         (f"the residuals of {name}", "first", "second", residuals[:half, j], residuals[half:, j])
         for j, name in enumerate(names)
     ]
-    found = _worst(tests)
-    if found is None:
+    worst = _worst(tests)
+    if worst is None:
         return []
     return _about(
         Code.ORDER,
-        f"{found[0]} differ between the first and the second half of the file (p = {found[3]:.1g}; {_alarm()}). "
+        f"{worst[0]} differ between the first and the second half of the file (p = {worst[3]:.1g}; {_alarm()}). "
         'If the rows are in the order of time, split them in time: split="time" or a TimeSplit; on the command line, '
         "give --time-column. If they are sorted by something else, shuffling took care of it.",
     )
@@ -157,14 +157,14 @@ def groups_doubt(inside: Mask, labels: Mapping[str, Any]) -> list[Doubt]:
     inside : (n,) which rows are covered; rows that have trained nothing.
     labels : (n,) categories by the name of their column.
     """
-    found = []
+    tests = []
     for column, values in labels.items():
         names, place = np.unique(np.asarray(values).astype(str), return_inverse=True)
         for k, name in enumerate(names if 1 < len(names) <= _MOST_CATEGORIES else ()):
             own = place == k
             law = stats.hypergeom(len(inside), int(inside.sum()), int(own.sum()))
-            found.append((float(law.cdf(int(inside[own].sum()))), column, str(name), float(inside[own].mean())))
-    less = sorted((one for one in found if one[0] * len(found) <= FALSE_ALARMS), key=lambda one: one[3])
+            tests.append((float(law.cdf(int(inside[own].sum()))), column, str(name), float(inside[own].mean())))
+    less = sorted((one for one in tests if one[0] * len(tests) <= FALSE_ALARMS), key=lambda one: one[3])
     if not less:
         return []
     column, shares = less[0][1], [f"{share:.3g} where {column} is {name}" for _, column, name, share in less]

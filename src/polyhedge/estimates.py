@@ -26,7 +26,13 @@ class _Number(float):
 
 @dataclass(frozen=True, eq=False)
 class Proportion(_Number):
-    """A share of `n` trials with its exact (Clopper-Pearson) 95 % interval; a float.
+    """A share of trials with its exact (Clopper-Pearson) 95 % interval; a float.
+
+    Attributes
+    ----------
+    value : the share; NaN of no trials.
+    low, high : ends of the interval.
+    n : number of trials.
 
     Examples
     --------
@@ -45,7 +51,7 @@ class Proportion(_Number):
 
 
 def proportion(hits: Mask, level: float = 0.95) -> Proportion:
-    """The share of true entries of `hits` with its exact binomial interval; of no entries nothing is known.
+    """The share of true entries of `hits` with its exact binomial interval of this `level`; unknown of no entries.
 
     Examples
     --------
@@ -63,7 +69,7 @@ def proportion(hits: Mask, level: float = 0.95) -> Proportion:
 
 @dataclass(frozen=True, eq=False)
 class Estimate(_Number):
-    """A mean with its standard error; a float.
+    """A mean, the `value`, with its `standard_error`; a float.
 
     Examples
     --------

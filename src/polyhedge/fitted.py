@@ -155,7 +155,7 @@ class FittedAttributes:
         return dict(self._model.record.parameters)
 
     def at(self, alpha: float) -> Self:
-        """A decider of the same shape whose bounds hold at another level, as far as its calibration rows allow.
+        """A decider of the same shape whose bounds hold at another level `alpha`, as far as its calibration rows allow.
 
         Each level's promise holds by itself. A level that is chosen by looking at these bounds has no promise: choose
         it beforehand, or recalibrate on fresh rows. A radius that follows outcomes has levels of its own, and files do
@@ -202,16 +202,16 @@ class FittedAttributes:
         return np.array(self._model.record.feature_names, dtype=object)
 
     def centers(self, X: Any) -> Array:
-        """The predictions (N, d), around which the sets lie."""
+        """The predictions (N, d) at the rows of X, around which the sets lie."""
         model = self._fitted("centers")
         return model.family.predictor.predict(model.features(X))
 
     def outcomes_and_centers(self, X: Any, Y: Any) -> tuple[Array, Array]:
-        """The outcomes (N, d) in the order of the problem, and the predictions for the same rows."""
+        """The outcomes `Y` (N, d) in the order of the problem, and the predictions for the same rows of `X`."""
         return self._fitted("outcomes_and_centers").outcomes(X, Y), self.centers(X)
 
     def scales(self, X: Any, centers: Array | None = None) -> Array:
-        """How many times its calibrated size the set has at each row (N,): the predicted spread, or 1.
+        """How many times its calibrated size the set has at each row of `X` (N,): the predicted spread, or 1.
 
         `centers` are the predictions there, where they are known already.
         """
@@ -221,7 +221,7 @@ class FittedAttributes:
         )
 
     def residuals(self, X: Any, Y: ArrayLike) -> Array:
-        """What `set_` is a set of: outcome minus prediction (N, d), over the predicted spread where there is one."""
+        """What `set_` is a set of: `Y` minus the prediction at `X` (N, d), over the predicted spread if any."""
         model = self._fitted("residuals")
         outcomes = model.outcomes(X, Y)
         return self._sets("residual that a set is made of", ValueError).at(model.features(X)).residuals(outcomes)

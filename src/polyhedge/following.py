@@ -321,8 +321,8 @@ def followed(
     at = issued
     if issued is None and not isinstance(model.radii, FollowingRadii):
         at = model.radii.at(model.rows(X, beside))
-    later, found = after_scores(model, so_far, scores, at, digest_rows(X, model.outcomes(X, Y)))
-    return later, replace(found, was_recomputed=so_far.was_recomputed or issued is None)
+    later, later_followed = after_scores(model, so_far, scores, at, digest_rows(X, model.outcomes(X, Y)))
+    return later, replace(later_followed, was_recomputed=so_far.was_recomputed or issued is None)
 
 
 def after_scores(

@@ -39,7 +39,14 @@ _SAME_COST = 1e-12
 
 
 def by_group(measures: RowMeasures, labels: Any, alpha: float) -> tuple[GroupMeasure, ...]:
-    """How the rows of each label fared, in the order of the labels; test data only."""
+    """How the rows of each label fared, in the order of the labels; test data only.
+
+    Parameters
+    ----------
+    measures : what happened row by row.
+    labels : (N,) one for each row; missing ones are a group too.
+    alpha : the level that was promised.
+    """
     labels = np.asarray(labels)
     if labels.shape != measures.inside.shape:
         raise ValueError(f"by must have one label for each of {len(measures.inside)} rows, got shape {labels.shape}.")
@@ -65,12 +72,17 @@ def by_group(measures: RowMeasures, labels: Any, alpha: float) -> tuple[GroupMea
 
 
 def level_of_each(n: int) -> float:
-    """The level of the intervals of n groups that hold for all of them at once, in 95 % of cases (Bonferroni)."""
+    """The level of the intervals of `n` groups that hold for all of them at once, in 95 % of cases (Bonferroni)."""
     return 1 - LOOKS / n
 
 
 def shortfalls(hits: Sequence[Mask], alpha: float) -> Array:
     """p-values of so few hits in each group, corrected for their number by Holm's step-down method.
+
+    Parameters
+    ----------
+    hits : for each group, which of its rows were covered.
+    alpha : a row is missed with at most this probability if the promise holds.
 
     Examples
     --------
@@ -94,7 +106,14 @@ def evaluate_decisions(
     volume: Volume | None,
     alpha: float,
 ) -> Evaluation:
-    """Compare decisions with what happened. Test data only: nothing here feeds back into the set."""
+    """Compare decisions with what happened. Test data only: nothing here feeds back into the set.
+
+    Parameters
+    ----------
+    problem, decisions, inside, centers, outcomes : as in `measure_rows`.
+    volume : of the set, taken over; None where it is not told.
+    alpha : the level that was promised.
+    """
     return measure_rows(problem, decisions, inside, centers, outcomes).summary(alpha, volume=volume)
 
 
@@ -102,10 +121,21 @@ def evaluate_decisions(
 class RowMeasures:
     """What happened row by row, so that groups of rows can be summed up; NaN where there is no decision.
 
-    `violations` and `nominal_violations` (N, n_constraints) say by how much each of the uncertain constraints was
-    exceeded, by the decision and by the one that trusts the prediction: 0 where it held. `complaint` says what went
-    wrong in deciding. `has_bound` is False where the radius is infinite, so that `inside` and `held` say nothing;
-    `has_promise` also where a row has a bound that is not promised.
+    Attributes
+    ----------
+    inside, held : (N,) whether the outcome lay in its region, and whether the cost kept to its bound.
+    decided : (N,) whether there is a decision.
+    cost_bound, realised : (N,) what a decision was said to cost at most, and what it came to cost.
+    premium : (N,) the bound less the least cost if the prediction were true.
+    regret : (N,) the cost less the least cost if the outcome had been known.
+    over_nominal : (N,) the cost less that of the decision that trusts the prediction.
+    violations, nominal_violations : (N, n_constraints) by how much each of the uncertain constraints was exceeded, by
+        the decision and by the one that trusts the prediction: 0 where it held.
+    has_bound : (N,) False where the radius is infinite, so that `inside` and `held` say nothing.
+    has_promise : (N,) False there, and where a row has a bound that is not promised.
+    constraint_names : of the uncertain constraints.
+    complaint : what went wrong in deciding.
+    cost_unit : in which costs are counted; empty where nobody said.
     """
 
     inside: Mask
@@ -138,7 +168,7 @@ class RowMeasures:
         return self.held & self.constraints_held
 
     def held_by_width(self, n: int = 5) -> list[Proportion]:
-        """How often the bound held among rows with the narrowest premium, up to those with the widest finite one.
+        """How often the bound held in each of n parts of the rows, from the narrowest premium to the widest.
 
         A mean bound can be lowered by giving up contexts: where it was, these shares differ.
         """
@@ -160,7 +190,15 @@ class RowMeasures:
     def summary(
         self, alpha: float, rows: Mask | None = None, *, volume: Volume | None = None, level: float = 0.95
     ) -> Evaluation:
-        """The evaluation of the chosen rows, all by default, with intervals of this level; the volume is taken over."""
+        """The evaluation of rows that were promised `1 - alpha`.
+
+        Parameters
+        ----------
+        alpha : the level that was promised.
+        rows : (N,) which rows to sum up; all by default.
+        volume : of the set, taken over; None where it is not told.
+        level : of the intervals.
+        """
         chosen = np.ones(len(self.inside), dtype=bool) if rows is None else rows
         held_to = chosen & self.has_bound
         return Evaluation(
@@ -211,7 +249,13 @@ def measure_rows(
 ) -> RowMeasures:
     """Bound, realised cost, regret and the like of each row, at the problem's parameters; test data only.
 
-    Rows by these numbers are `unpromised`, although they may have a bound.
+    Parameters
+    ----------
+    problem, decisions : what was to be decided in N rows, and what was.
+    inside : (N,) whether the outcome lay in its region.
+    centers, outcomes : (N, d) what was predicted, and what came.
+    parameters : values of the problem's parameters by name, where it has any.
+    unpromised : numbers of the rows for which nothing is promised, although they may have a bound.
     """
     z, values = decisions.flat, parameter_rows(problem.parameters, parameters, len(outcomes))
     trusting, nominal = decide_knowing(problem, centers, values)

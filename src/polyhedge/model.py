@@ -81,8 +81,8 @@ class Placed:
 
     def decide(self) -> Decisions:
         """Decisions with bounds; the detail of a row says where nothing is promised for it."""
-        found = replace(self.regions.decide(self.radii), radii=self.radii)
-        return found.noted([self.notes.get(i, "") for i in range(len(found))] if self.notes else ())
+        decisions = replace(self.regions.decide(self.radii), radii=self.radii)
+        return decisions.noted([self.notes.get(i, "") for i in range(len(decisions))] if self.notes else ())
 
 
 @dataclass(frozen=True, eq=False)

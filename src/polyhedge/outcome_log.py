@@ -41,7 +41,7 @@ from polyhedge.row_keys import row_keys
 
 _PATIENCE = 60.0
 """Seconds that a process waits for another to finish writing."""
-_SCHEMA = (
+_TABLES = (
     "CREATE TABLE IF NOT EXISTS decided (key TEXT PRIMARY KEY, decision TEXT NOT NULL, cost_bound REAL, "
     "radius REAL NOT NULL, decided TEXT NOT NULL)",
     "CREATE TABLE IF NOT EXISTS outcomes (position INTEGER PRIMARY KEY, key TEXT UNIQUE NOT NULL, "
@@ -85,8 +85,8 @@ class OutcomeLog:
     >>> with TemporaryDirectory() as folder:
     ...     log = ph.OutcomeLog(f"{folder}/outcomes.db", decider)
     ...     log.note(["mon", "tue"], decider.decide(X[150:152]))
-    ...     found = decider.update(X[150:152], Y[150:152], keys=["mon", "tue"], log=log)
-    >>> len(found.missed), found.was_recomputed
+    ...     followed = decider.update(X[150:152], Y[150:152], keys=["mon", "tue"], log=log)
+    >>> len(followed.missed), followed.was_recomputed
     (2, False)
     """
 
@@ -96,19 +96,19 @@ class OutcomeLog:
         if not self.path.exists() and self.path.parent.is_dir():
             self._begin()
         with self._writing() as database:
-            for statement in _SCHEMA:
+            for statement in _TABLES:
                 database.execute(statement)
             digest = model.trail[-1].digest
             database.execute("INSERT OR IGNORE INTO about VALUES ('calibration', ?)", (digest,))
-            (found,) = database.execute("SELECT value FROM about WHERE name = 'calibration'").fetchone()
+            (logged_digest,) = database.execute("SELECT value FROM about WHERE name = 'calibration'").fetchone()
         n_followed = int(getattr(model.radii, "n_rows", 0))
-        if found != digest and n_followed:
+        if logged_digest != digest and n_followed:
             raise ValueError(
                 f"{self.path} replays all outcomes on the model as it was before them, and this one has followed "
                 f"{n_followed} already. Open it with the file that was saved before any outcome; follow(log) then "
                 "takes over what the log knows."
             )
-        if found != digest:
+        if logged_digest != digest:
             raise ValueError(
                 f"{self.path} belongs to another calibration of the model: its scores are not this one's. Move it away "
                 "to begin a new log."
@@ -120,8 +120,12 @@ class OutcomeLog:
     def note(self, keys: Sequence[Any], decisions: Decisions) -> None:
         """Note what was decided, whole or not at all, so that outcomes count against the bounds that were issued.
 
-        Keys are texts or numbers, each once. Whoever decides a key again before its outcome is known replaces what was
-        decided before.
+        Whoever decides a key again before its outcome is known replaces what was decided before.
+
+        Parameters
+        ----------
+        keys : what the rows are called: texts or numbers, each once.
+        decisions : those of the rows, as `decide` returned them.
         """
         if decisions.radii is None or len(keys) != len(decisions):
             raise ValueError(
@@ -149,11 +153,15 @@ class OutcomeLog:
         parameters: Mapping[Any, Any] | None = None,
         beside: Any = None,
     ) -> int:
-        """Note outcomes of rows, whole or not at all; how many were new. Keys are texts or numbers, each once.
+        """Note outcomes of rows, whole or not at all; how many were new.
 
-        `radii` (N,) are those of the bounds that were issued; without them, those that were noted under the keys, and
-        where nothing was noted, those that the model gives. `parameters` and `beside` are as in `RobustDecider.decide`.
-        Rows whose keys are known already are left as they are.
+        Parameters
+        ----------
+        keys : what the rows are called: texts or numbers, each once. Rows with keys that are known stay as they are.
+        X, Y : the rows and their outcomes, as in `RobustDecider.fit`.
+        radii : (N,) of the bounds that were issued; without them, those that were noted under the keys, and where
+            nothing was noted, those that the model gives.
+        parameters, beside : as in `RobustDecider.decide`.
         """
         model = self.model
         scores, outcomes, values = model.scores(X, Y, parameters), model.outcomes(X, Y), model.values(X, parameters)
@@ -225,7 +233,7 @@ class OutcomeLog:
     def _begin(self) -> None:
         """Make the database, whole or not at all: SQLite would leave an empty file where the disk is full."""
         with closing(sqlite3.connect(":memory:")) as database:
-            for statement in _SCHEMA:
+            for statement in _TABLES:
                 database.execute(statement)
             database.commit()
             content = database.serialize()

@@ -156,7 +156,7 @@ def out_of_fold(
 
 
 def paper_features(X: ArrayLike) -> Array:
-    """Feature map of the paper, ``[1, x, x_1 ** 2, x_2 ** 2, sin(x_1), sin(x_2)]`` for each row.
+    """Feature map of the paper, ``[1, x, x_1 ** 2, x_2 ** 2, sin(x_1), sin(x_2)]`` for each row x of X.
 
     Examples
     --------
@@ -172,7 +172,7 @@ def paper_features(X: ArrayLike) -> Array:
 
 
 def all_features(X: ArrayLike) -> Array:
-    """Feature map ``[1, x, x ** 2, sin(x)]`` with every column squared and bent, for more outcomes than two.
+    """Feature map ``[1, x, x ** 2, sin(x)]`` with every column of X squared and bent, for more outcomes than two.
 
     Examples
     --------
@@ -306,8 +306,8 @@ class _GivenPredictor:
         return self
 
     def predict(self, X: Any) -> Array:
-        found = self.function(X)
-        ordered = select_columns(found, self.outcome_names, self.name) if self.outcome_names else found
+        predicted = self.function(X)
+        ordered = select_columns(predicted, self.outcome_names, self.name) if self.outcome_names else predicted
         return _check_prediction(ordered, X, self.n_outcomes, self.name)
 
 

@@ -131,7 +131,7 @@ class Refreshes:
         parameters: Mapping[Any, Any] | None = None,
         beside: ArrayLike | None = None,
     ) -> Self:
-        """Set the radius anew from fresh rows, for the present `alpha`; the shape stays.
+        """Set the radius anew from fresh rows `X` and `Y`, for the present `alpha`; the shape stays.
 
         `calibrations_` keeps the old radii. The rows must not have been used for training or learning, otherwise the
         guarantee is void, and a `DoubtWarning` tells of them. They are taken in the order of `times`, else of the
@@ -171,9 +171,9 @@ class Refreshes:
                     "Leave it out, or recalibrate on rows in memory."
                 )
             with solver_of(self):
-                found = distributed_radius(model, X, list(Y), decider._calibrator, alpha, parameters)
-            self._take_over(model, *found)
-            decider._doubt_size(found[0])
+                radius, digest = distributed_radius(model, X, list(Y), decider._calibrator, alpha, parameters)
+            self._take_over(model, radius, digest)
+            decider._doubt_size(radius)
             return self
         if groups is None and isinstance(decider.split, GroupSplit):
             groups = decider.split.labels(X)
@@ -235,10 +235,10 @@ def refreshed(model: Model, given: Given, calibrator: Calibrator, beside: Any, *
 
 def _labels(decider: Any, groups: ArrayLike | None, X: Any) -> Any:
     """Labels of near-copies: those given, or those in the column of the split."""
-    found = groups
+    given = groups
     if groups is None and isinstance(decider.split, GroupSplit):
-        found = decider.split.labels(as_pandas(X))
-    labels = group_labels(found, n_rows_of(X))
+        given = decider.split.labels(as_pandas(X))
+    labels = group_labels(given, n_rows_of(X))
     if labels is None and getattr(decider.model_.radii, "is_grouped", False):
         raise ValueError(
             "This decider was calibrated with groups of near-copies, and rows that are dealt one by one would tear "

@@ -190,8 +190,8 @@ def check_whole(split: Split, groups: Any) -> None:
     """Raise where a group has rows in two parts: the promise for a row of a new group would be void."""
     if groups is None:
         return
-    found = {part: np.unique(groups[getattr(split, part)]) for part in ("train", "learn", "calibrate")}
-    for (first, some), (second, others) in combinations(found.items(), 2):
+    own_groups = {part: np.unique(groups[getattr(split, part)]) for part in ("train", "learn", "calibrate")}
+    for (first, some), (second, others) in combinations(own_groups.items(), 2):
         torn = np.intersect1d(some, others)
         if len(torn):
             raise ValueError(
@@ -271,8 +271,8 @@ def learning_samples(
         check_groups(groups[calibrate_rows], alpha)
     centers = predictor.predict(take_rows(X, learn_rows))
     if predictor.needs_training and learn_rows is split.learn:
-        rows, found = training_rows_to_learn_from(learner, make, X, Y, split, groups, weights)
-        centers, learn_rows = np.vstack([found, centers]), np.concatenate([rows, learn_rows])
+        rows, more_centers = training_rows_to_learn_from(learner, make, X, Y, split, groups, weights)
+        centers, learn_rows = np.vstack([more_centers, centers]), np.concatenate([rows, learn_rows])
     return learn_rows, centers, calibrate_rows
 
 

@@ -66,15 +66,15 @@ class NestedSettings(BaseEstimator):
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """The settings by name; with `deep` also those of learner, plan, calibrator and predictor."""
-        found: dict[str, Any] = super().get_params(deep)
+        settings: dict[str, Any] = super().get_params(deep)
         if deep:
             for name, part in super().get_params(deep=False).items():
                 if _is_settings(part):
-                    found |= {f"{name}__{field}": getattr(part, field) for field in _fields(part)}
-        return found
+                    settings |= {f"{name}__{field}": getattr(part, field) for field in _fields(part)}
+        return settings
 
     def set_params(self, **params: Any) -> Self:
-        """Set settings by name; a learner, plan or calibrator never changes, another one takes its place."""
+        """Set the settings `params` by name; a learner, plan or calibrator never changes, another takes its place."""
         inner: dict[str, dict[str, Any]] = {}
         for key in [key for key in params if "__" in key]:
             name, _, field = key.partition("__")

@@ -133,10 +133,10 @@ def facets_in_words(
     facet 2 limits cooling to at most 0.9... above its prediction; binds in 4... % of decisions
     facets 3 and 4 bind in no decision here: they close the set where outcomes do not hurt
     """
-    found = facets(decider, X, outcome_names, decisions=decisions, parameters=parameters, beside=beside)
-    if not found:
+    all_facets = facets(decider, X, outcome_names, decisions=decisions, parameters=parameters, beside=beside)
+    if not all_facets:
         return _round_in_words(decider.set_, *_ends(decider.model_, X, beside), name_outcomes(decider, outcome_names))
-    binding = [facet for facet in found if facet.share > 0]
+    binding = [facet for facet in all_facets if facet.share > 0]
     shown = binding if len(binding) <= _MANY else binding[:_TOLD]
     sentences = [str(facet) for facet in shown]
     if len(shown) < len(binding):
@@ -144,7 +144,7 @@ def facets_in_words(
         sentences.append(f"{len(rest)} more facets bind, each in at most {_percent(rest[0].share)} of decisions")
     if decider.spread_ is not None:
         sentences.append(_spread_in_words(decider.scales(X)))
-    idle = sorted(facet.number for facet in found if facet.share == 0)
+    idle = sorted(facet.number for facet in all_facets if facet.share == 0)
     if idle:
         one = len(idle) == 1
         sentences.append(
@@ -245,9 +245,9 @@ def _binding(
     placed, radii = model.family.sets.at(features), _set_radii(model, calibrated)
     if model.problem.parameters or not model.problem.structure.has_pieces:
         values = model.values(X, parameters, needed=True)
-        found = model.family.at(features, values).decide(calibrated) if decisions is None else decisions
-        decided = np.isfinite(found.worst_outcome).all(axis=1)
-        return _tight(polyhedron, radii[decided], placed.residuals(found.worst_outcome)[decided])
+        decisions = model.family.at(features, values).decide(calibrated) if decisions is None else decisions
+        decided = np.isfinite(decisions.worst_outcome).all(axis=1)
+        return _tight(polyhedron, radii[decided], placed.residuals(decisions.worst_outcome)[decided])
     centers = placed.centers
     chosen = evenly_chosen(len(centers), _MOST_ROWS)
     sizes = np.column_stack([placed.scales, radii])[chosen]
@@ -266,8 +266,8 @@ def _binding(
 def _multipliers(counterpart: Counterpart, centers: Array) -> Array:
     """Multipliers of the set's rows, for the contexts that have a decision."""
     solutions = [counterpart.solve(center) for center in centers]
-    found = np.array([s.weights @ s.facet_multipliers for s in solutions if s.status.has_solution])
-    return found.reshape(-1, len(counterpart.form.g))
+    multipliers = np.array([s.weights @ s.facet_multipliers for s in solutions if s.status.has_solution])
+    return multipliers.reshape(-1, len(counterpart.form.g))
 
 
 def _spread_in_words(scales: Array) -> str:

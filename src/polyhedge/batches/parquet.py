@@ -185,10 +185,10 @@ def _decide_file(job: _Job, into: BinaryIO, deciders: _Deciders, block_rows: int
     with pq.ParquetFile(job.path) as file, pq.ParquetWriter(into, job.schema) as writer:
         names = list(dict.fromkeys([*job.features, *job.keep]))
         blocks = file.iter_batches(batch_size=block_rows, columns=names, use_threads=False)
-        for block, found in deciders.map(blocks, job.features):
+        for block, decided in deciders.map(blocks, job.features):
             kept = [block.column(name) for name in job.keep]
-            writer.write_batch(pa.RecordBatch.from_arrays([*kept, *found.columns], schema=job.schema))
-            yield len(found), len(found) - found.column("cost_bound").null_count
+            writer.write_batch(pa.RecordBatch.from_arrays([*kept, *decided.columns], schema=job.schema))
+            yield len(decided), len(decided) - decided.column("cost_bound").null_count
 
 
 class _Deciders:
@@ -248,5 +248,5 @@ def _decide_block(sent: _Sent, block: Any, n_jobs: int | None = None) -> Any:
     import pyarrow as pa
 
     # NaN stands for "no decision" in a data frame; a file has a word of its own for a value that is missing.
-    found = decide_rows(sent.model, block.to_pandas(), sent.parameters, beside=sent.beside, n_jobs=n_jobs)
-    return pa.RecordBatch.from_pandas(found, preserve_index=False)
+    decided = decide_rows(sent.model, block.to_pandas(), sent.parameters, beside=sent.beside, n_jobs=n_jobs)
+    return pa.RecordBatch.from_pandas(decided, preserve_index=False)

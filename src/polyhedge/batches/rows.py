@@ -141,13 +141,13 @@ def decide_rows(
     wanted = parameter_columns(given)
     for row in np.flatnonzero(usable & _has_no_value(rows, wanted)):
         usable[row], reasons[int(row)] = False, f"missing: one of {', '.join(wanted)}"
-    found = None
+    decisions = None
     if usable.any():
         values = _values(model.problem, rows, given, usable)
         own = None if beside is None else as_values(rows[beside].to_list())
         placed = _place(model, features, values, usable, reasons, Work(n_jobs), own)
-        found = None if placed is None else placed.decide()
-    return _table(model.problem, rows.index, found, usable, reasons)
+        decisions = None if placed is None else placed.decide()
+    return _table(model.problem, rows.index, decisions, usable, reasons)
 
 
 def _values(problem: DecisionProblem, rows: Any, given: Parameters, usable: Mask) -> Array:
@@ -226,7 +226,9 @@ def _take(features: Any, mask: Mask) -> Any:
     return features.loc[mask] if hasattr(features, "loc") else features[mask]
 
 
-def _table(problem: DecisionProblem, index: Any, found: Decisions | None, usable: Mask, reasons: dict[int, str]) -> Any:
+def _table(
+    problem: DecisionProblem, index: Any, decisions: Decisions | None, usable: Mask, reasons: dict[int, str]
+) -> Any:
     import pandas as pd
 
     n = len(index)
@@ -234,12 +236,12 @@ def _table(problem: DecisionProblem, index: Any, found: Decisions | None, usable
     codes = np.full(n, _STATUSES.index(_UNDECIDED), dtype=np.int8)
     texts = np.full(n, None, dtype=object)
     texts[list(reasons)] = list(reasons.values())
-    if found is not None:
-        z = found.z.reshape(len(found), -1)
-        numbers[usable] = np.column_stack([z, found.cost_bound, found.worst_outcome, found.gap])
+    if decisions is not None:
+        z = decisions.z.reshape(len(decisions), -1)
+        numbers[usable] = np.column_stack([z, decisions.cost_bound, decisions.worst_outcome, decisions.gap])
         code_of = {status: _STATUSES.index(short) for status, short in _SHORT.items()}
-        codes[usable] = np.fromiter(map(code_of.__getitem__, found.status), np.int8, len(found))
-        texts[usable] = _explanations(found)
+        codes[usable] = np.fromiter(map(code_of.__getitem__, decisions.status), np.int8, len(decisions))
+        texts[usable] = _explanations(decisions)
     columns = dict(zip(result_columns(problem)[:-2], numbers.T, strict=True))
     columns["status"] = pd.Categorical.from_codes(codes, categories=list(_STATUSES))
     columns["note"] = pd.array(
@@ -248,12 +250,12 @@ def _table(problem: DecisionProblem, index: Any, found: Decisions | None, usable
     return pd.DataFrame(columns, index=index)
 
 
-def _explanations(found: Decisions) -> Array:
+def _explanations(decisions: Decisions) -> Array:
     """Why a decision is not optimal, or what is not promised for it, in words; None where there is nothing to say."""
-    texts = np.full(len(found), None, dtype=object)
-    details = np.array(found.detail or [""] * len(found), dtype=object)
-    for i in np.flatnonzero(~found.is_optimal | (details != "")):
-        said = "" if found.status[i] is Status.OPTIMAL else str(found.status[i]).partition(": ")[2]
+    texts = np.full(len(decisions), None, dtype=object)
+    details = np.array(decisions.detail or [""] * len(decisions), dtype=object)
+    for i in np.flatnonzero(~decisions.is_optimal | (details != "")):
+        said = "" if decisions.status[i] is Status.OPTIMAL else str(decisions.status[i]).partition(": ")[2]
         texts[i] = ". ".join(part for part in (said, details[i]) if part)
     return texts
 

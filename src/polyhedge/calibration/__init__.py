@@ -60,7 +60,7 @@ _STORED: tuple[type[Any], ...] = (OneRadius, CategoryRadii, ThisModelRadius, Wei
 
 
 def radii_from_state(kind: str, state: Mapping[str, Any]) -> Radii:
-    """The radii of this kind that `state()` described.
+    """The radii of this `kind` that `state()` described.
 
     Examples
     --------

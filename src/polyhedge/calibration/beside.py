@@ -95,7 +95,7 @@ def values_of(rows: Rows, source: Any, what: str) -> Sequence[Any]:
 
 
 def takes_beside(calibrated: Any) -> bool:
-    """Whether a calibrator, or the radii that it made, need values beside X."""
+    """Whether `calibrated`, a calibrator or the radii that it made, needs values beside X."""
     return isinstance(getattr(calibrated, "source", None), Beside)
 
 
@@ -133,7 +133,7 @@ def with_values(calibrator: Any, values: Any) -> Any:
 
 
 def beside_of(calibrator: Any, n: int) -> Any:
-    """What came with the calibrator for the n rows of a fit; None where it reads X."""
+    """What came with the `calibrator` for the `n` rows of a fit; None where it reads X."""
     source = getattr(calibrator, "source", None)
     if not isinstance(source, Beside):
         return None

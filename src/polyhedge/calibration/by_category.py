@@ -133,7 +133,19 @@ class ByCategory:
 
 @dataclass(frozen=True, eq=False)
 class CategoryRadii:
-    """A conformal radius for each category, with the number of rows behind each, and one for all other rows."""
+    """A conformal radius for each category, with the number of rows behind each, and one for all other rows.
+
+    Attributes
+    ----------
+    column : where labels come from: a column of X, or beside it.
+    categories, radii, counts : names, radii (k,) and numbers of calibration rows, one for each category.
+    alpha : the level that each category has.
+    other : radius of rows of other categories, which is not promised; infinite where they get no bound.
+    n : number of calibration rows, those of all categories.
+    merged : rare categories that count as one, under the name of the first.
+    is_grouped : whether groups of near-copies were counted instead of rows.
+    kept : scores, labels and groups of the calibration rows, for radii at other levels; files do not keep them.
+    """
 
     column: Any
     categories: tuple[str, ...]

@@ -57,7 +57,7 @@ def grouped_radius(scores: ArrayLike, groups: ArrayLike, alpha: float) -> float:
 
 
 def check_groups(groups: ArrayLike, alpha: float) -> int:
-    """Number of groups that these labels name, if a radius at this level can be had from so many."""
+    """Number of groups that the labels `groups` name, if a radius at the level `alpha` can be had from so many."""
     n_groups = len(check_labels(np.asarray(groups)))
     if n_groups < minimum_samples(alpha):
         raise ValueError(

@@ -94,7 +94,11 @@ class Marginal:
 class OneRadius(SameForAll):
     """A conformal radius, with the level and the number of rows that it was made for.
 
-    `scores` and `groups` of the calibration rows stay in memory, for radii at other levels; files do not keep them.
+    Attributes
+    ----------
+    radius, alpha, n : the radius, its level and the number of calibration rows.
+    is_grouped : whether groups of near-copies were counted instead of rows.
+    scores, groups : of the calibration rows, for radii at other levels; files do not keep them.
     """
 
     radius: float

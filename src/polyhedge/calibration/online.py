@@ -114,7 +114,9 @@ class OnlineRadii:
 
     Attributes
     ----------
+    calibrator, alpha : how the radius follows, and the share of misses that it aims at.
     scores : (n,) the last scores, the newest last.
+    window : most scores that are ranked.
     levels, weights : (K,) levels that follow at different speeds, and how much each counts.
     tracked, unit : the radius that quantile tracking moves, and the range of scores that its step is a share of.
     n_rows : rows whose outcomes are known so far, one step each.

@@ -48,7 +48,7 @@ def _rank(n: int, alpha: float) -> int:
 
 
 def attained_rank(n: int, alpha: float) -> int:
-    """Return the conformal rank, or say how many samples are missing if no sample has that rank."""
+    """The conformal rank of `n` samples at the level `alpha`; an error, with how many are missing, if none has it."""
     k = conformal_rank(n, alpha)
     if k > n:
         raise ValueError(

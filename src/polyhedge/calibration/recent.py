@@ -92,7 +92,15 @@ def _shortest(alpha: float) -> float:
 
 @dataclass(frozen=True)
 class RecentRadius(SameForAll):
-    """A radius from rows that count by their age, and as how many equal rows they count."""
+    """A radius from rows that count by their age, and as how many equal rows they count.
+
+    Attributes
+    ----------
+    radius, alpha, n : the radius, its level and the number of calibration rows.
+    half_life : rows after which a row counts half; see `Recent`.
+    n_effective : as how many equal rows they count.
+    scores : of the calibration rows in time order, for radii at other levels; files do not keep them.
+    """
 
     radius: float
     alpha: float

@@ -46,7 +46,7 @@ def this_model_rank(n: int, alpha: float, delta: float) -> int:
 
 
 def this_model_minimum(alpha: float, delta: float) -> int:
-    """Fewest calibration samples with a finite radius: the least n with (1 - alpha)^n <= delta, or the marginal one.
+    """Fewest calibration samples with a finite radius: the least n with `(1 - alpha)^n <= delta`, or the marginal one.
 
     Examples
     --------
@@ -139,7 +139,14 @@ def _attained(n: int, alpha: float, delta: float) -> int:
 
 @dataclass(frozen=True)
 class ThisModelRadius(SameForAll):
-    """A radius, with the level, the number of rows and the share of unlucky models that it was made for."""
+    """A radius, with the level, the number of rows and the share of unlucky models that it was made for.
+
+    Attributes
+    ----------
+    radius, alpha, n : the radius, its level and the number of calibration rows.
+    delta : share of models for which the promise may fail; see `ThisModel`.
+    scores : of the calibration rows, for radii at other levels; files do not keep them.
+    """
 
     radius: float
     alpha: float

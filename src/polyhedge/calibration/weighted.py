@@ -104,7 +104,14 @@ def weights_of(rows: Rows, source: _Source) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class WeightedRadii:
-    """Calibration scores in order with their weights, and where the weight of a new row comes from."""
+    """Calibration scores in order with their weights, and where the weight of a new row comes from.
+
+    Attributes
+    ----------
+    source : where weights come from: a column of X, beside it, or a function of X.
+    counted : scores of the calibration rows with their weights.
+    alpha, n : the level and the number of calibration rows.
+    """
 
     source: _Source
     counted: WeightedScores

@@ -152,7 +152,7 @@ def _show_warning(message: Warning | str, *where: Any, **more: Any) -> None:
 
 def can_draw() -> bool:
     """Whether matplotlib is there; if not, say on stderr how to get it."""
-    found = importlib.util.find_spec("matplotlib") is not None
-    if not found:
+    is_installed = importlib.util.find_spec("matplotlib") is not None
+    if not is_installed:
         say("No pictures: matplotlib is not installed. Get it with: pip install 'polyhedge[plot]'", err=True)
-    return found
+    return is_installed

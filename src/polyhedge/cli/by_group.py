@@ -15,25 +15,25 @@ __all__ = ["tell_groups", "tell_short"]
 
 def tell_groups(by: str, groups: dict[str, Evaluation], *, is_promised: bool) -> None:
     """A table with a line for each group, and whom the promise is for."""
-    has_constraints = any(found.constraints for found in groups.values())
+    has_constraints = any(evaluation.constraints for evaluation in groups.values())
     held = ["constraints"] if has_constraints else []
-    is_bounded = not any(found.without_bound > 0 for found in groups.values())
+    is_bounded = not any(evaluation.without_bound > 0 for evaluation in groups.values())
     heads = [by, "rows", *([] if is_bounded else ["no bound"]), "coverage", *held]
-    unit = next((found.cost_unit for found in groups.values()), "")
+    unit = next((evaluation.cost_unit for evaluation in groups.values()), "")
     heads += [with_unit(name, unit) for name in ("bound", "realised", "regret", "vs nominal")]
     rows = [
         [
             label,
-            str(found.without_bound.n),
-            *([] if is_bounded else [str(found.without_bound.n - found.coverage.n)]),
-            str(found.coverage),
-            *([str(found.constraints_held)] if has_constraints else []),
-            f"{found.worst_case_cost.value:.4g}",
-            f"{found.realised_cost.value:.4g}",
-            f"{found.regret.value:.4g}",
-            f"{found.over_nominal.value:+.3g}",
+            str(evaluation.without_bound.n),
+            *([] if is_bounded else [str(evaluation.without_bound.n - evaluation.coverage.n)]),
+            str(evaluation.coverage),
+            *([str(evaluation.constraints_held)] if has_constraints else []),
+            f"{evaluation.worst_case_cost.value:.4g}",
+            f"{evaluation.realised_cost.value:.4g}",
+            f"{evaluation.regret.value:.4g}",
+            f"{evaluation.over_nominal.value:+.3g}",
         ]
-        for label, found in groups.items()
+        for label, evaluation in groups.items()
     ]
     widths = [max(len(row[i]) for row in [heads, *rows]) for i in range(len(heads))]
     say()

@@ -38,10 +38,10 @@ def added_commands() -> list[str]:
 
 def added_command(name: str) -> Any | None:
     """The command that an installed package adds under this name, if one does."""
-    found = tuple(entry_points(_COMMANDS).select(name=name))
-    if not found:
+    commands = tuple(entry_points(_COMMANDS).select(name=name))
+    if not commands:
         return None
-    added = found[0].load()
+    added = commands[0].load()
     if not isinstance(added, typer.Typer):
         function, added = added, typer.Typer(rich_markup_mode="rich", add_completion=False)
         added.command(name)(function)
@@ -58,8 +58,8 @@ def missing_command(name: str) -> str:
 
 def page_writer() -> Callable[[Path, Path | None], Path]:
     """What writes the page of a folder of results."""
-    found = tuple(entry_points(_PAGES))
-    if not found:
+    writers = tuple(entry_points(_PAGES))
+    if not writers:
         raise ImportError(f"The page of a folder of results {_HOW_TO_GET_IT}")
-    writer: Callable[[Path, Path | None], Path] = found[0].load()
+    writer: Callable[[Path, Path | None], Path] = writers[0].load()
     return writer

@@ -100,14 +100,14 @@ def monitor(
         raise FileNotFoundError(f"There is no database {path}. Write one with polyhedge update.")
     page = None if out is None else check_writable(out)
     outcomes = log_of(model, log, opening.model(model).model_)
-    now, found = outcomes.replay()
+    now, followed = outcomes.replay()
     if page is not None:
         from polyhedge.report import followed_report
 
         unit = (now.problem.units or {}).get("cost", "")
-        text = followed_report(f"Bounds of {model.name}", found, outcomes.history(), now.radii.radius, unit)
+        text = followed_report(f"Bounds of {model.name}", followed, outcomes.history(), now.radii.radius, unit)
         replace_file(page, text.encode())
-    _tell(now, found, as_json, {} if page is None else {"page": str(page)})
+    _tell(now, followed, as_json, {} if page is None else {"page": str(page)})
 
 
 def keys_of(table: Table, column: str) -> list[str]:
@@ -130,19 +130,19 @@ def log_beside(model: Path) -> Path:
     return model.with_name(f"{model.name}.outcomes.db")
 
 
-def _tell(model: Model, found: Followed, as_json: bool, counts: dict[str, Any]) -> None:
-    coverage, alarm = found.coverage, found.alarm
+def _tell(model: Model, followed: Followed, as_json: bool, counts: dict[str, Any]) -> None:
+    coverage, alarm = followed.coverage, followed.alarm
     if as_json:
         alarmed = None if alarm is None else alarm.raised_at
-        shares = {"coverage": coverage, "without_bound": found.without_bound, "not_missed": found.not_missed}
+        shares = {"coverage": coverage, "without_bound": followed.without_bound, "not_missed": followed.not_missed}
         numbers: dict[str, Any] = {name: None if share is None else float(share) for name, share in shares.items()}
-        numbers |= {"n": len(found.missed), "promised": found.promised, "alarm_at": alarmed}
-        numbers["recomputed"] = found.was_recomputed
+        numbers |= {"n": len(followed.missed), "promised": followed.promised, "alarm_at": alarmed}
+        numbers["recomputed"] = followed.was_recomputed
         tell_json({**counts, **numbers, "radius": model.radii.radius})
         return
     lines = [(name, str(number)) for name, number in counts.items()]
-    lines.append(("coverage", found.in_words()))
+    lines.append(("coverage", followed.in_words()))
     lines.append(("alarm", "none for this kind of promise" if alarm is None else str(alarm)))
-    if found.was_recomputed:
+    if followed.was_recomputed:
         lines.append(("bounds", "some were not noted by polyhedge decide --key, and were computed anew"))
     tell([*lines, ("radius", f"{model.radii.radius:.6g}")])

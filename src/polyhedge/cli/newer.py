@@ -263,7 +263,7 @@ def _tell(
     more: dict[str, Any],
 ) -> None:
     if as_json:
-        found = {
+        numbers = {
             "model": out,
             "alpha": decider.alpha_,
             "radius": decider.radius_,
@@ -271,7 +271,7 @@ def _tell(
             "n_calibrate": decider.n_calibrate_,
             "calibrations": [asdict(entry) for entry in decider.calibrations_],
         }
-        tell_json({**found, **more, "notes": table.notes, "warnings": [*warnings, *_old_log(out)]})
+        tell_json({**numbers, **more, "notes": table.notes, "warnings": [*warnings, *_old_log(out)]})
         return
     tell(
         [

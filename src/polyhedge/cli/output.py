@@ -28,7 +28,7 @@ def say(text: str = "", *, err: bool = False) -> None:
 def say_json(value: Any, *, err: bool = False) -> None:
     """Print one JSON document."""
     text = json.dumps(value, indent=2, ensure_ascii=False)
-    typer.echo(_COMMANDS.sub(lambda found: _in_json(found.group()), text), err=err)
+    typer.echo(_COMMANDS.sub(lambda match: _in_json(match.group()), text), err=err)
 
 
 def _in_json(letter: str) -> str:

@@ -235,9 +235,9 @@ def evaluate(
     warnings += seen_before(kept, table) or seen_by_model(decider, X, Y)
     if as_json:
         counts = {"n_rows": len(table), "n_used": len(usable)}
-        found = {"all": whole, "one_row_a_group": thinned, "by": groups if by else None}
+        evaluations = {"all": whole, "one_row_a_group": thinned, "by": groups if by else None}
         shares = {"held_by_width": measures.held_by_width()}
-        tell_json({**counts, **found, **shares, "notes": table.notes, "warnings": warnings})
+        tell_json({**counts, **evaluations, **shares, "notes": table.notes, "warnings": warnings})
         return
     lines = evaluation_lines(whole, thinned)
     held = ", ".join(f"{share.value:.3f}" for share in measures.held_by_width())
@@ -296,8 +296,9 @@ def inspect(
         stored = {name: value for name, value in vars(info).items() if name not in ("set", "spread")}
         shape = None if info.set is None else {"kind": type(info.set).__name__, "n_outcomes": info.set.n_outcomes}
         spread = None if info.spread is None else info.spread.summary()
+        before = {"schema": info.format_version}  # its name in 0.1, which scripts may read
         in_force = {"alpha": info.alpha, "radius": info.radius, "n_calibrate": info.n_calibrate}
-        tell_json({**stored, "author": info.author, "set": shape, "spread": spread, **in_force})
+        tell_json({**stored, **before, "author": info.author, "set": shape, "spread": spread, **in_force})
         return
     for line in str(info).splitlines():
         say(line)

@@ -44,8 +44,8 @@ def _read(texts: Any) -> Any:
 
 
 def _without_offset(value: Any) -> Any:
-    found = _WITH_OFFSET.fullmatch(value) if isinstance(value, str) else None
-    return value if found is None else found.group(1)
+    match = _WITH_OFFSET.fullmatch(value) if isinstance(value, str) else None
+    return value if match is None else match.group(1)
 
 
 def part_values(column: Any, part: str) -> Any:

@@ -58,13 +58,13 @@ def number_columns(X: Any, outcomes: Sequence[str], train: Indices) -> Schema | 
     """The columns of a frame of numbers with names, for readers of a model file; None for any other."""
     if not hasattr(X, "select_dtypes") or names_of(X) is None or not _are_numbers(X) or not X.columns.is_unique:
         return None
-    found = []
+    columns = []
     for place, name in enumerate(X.columns):
         values = values_of(X.iloc[:, place])[0]
         known = values[train][np.isfinite(values[train])]
         low, high = (float(known.min()), float(known.max())) if len(known) else (0.0, 0.0)
-        found.append(Column(str(name), "number", bool(np.isnan(values).any()), (), low, high))
-    return Schema(tuple(found), tuple(outcomes))
+        columns.append(Column(str(name), "number", bool(np.isnan(values).any()), (), low, high))
+    return Schema(tuple(columns), tuple(outcomes))
 
 
 def as_table(X: Any, known: Sequence[str] = ()) -> Table:

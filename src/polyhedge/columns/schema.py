@@ -158,11 +158,11 @@ def useful_columns(
     for name in candidates:
         # Texts are taken for dates where they were asked for: by themselves they may as well be names.
         parts = _date_parts(name, table.frame[name], were_named and name not in categorical)
-        found = parts or [_as_column(table, name, name in categorical)]
-        raw = {column.name: part_of(table.frame, column) for column in found}
+        own = parts or [_as_column(table, name, name in categorical)]
+        raw = {column.name: part_of(table.frame, column) for column in own}
         is_wanted = were_named or name in categorical
-        reasons = [_useless(table, raw[column.name], column, is_wanted) for column in found]
-        useful = [column for column, reason in zip(found, reasons, strict=True) if not reason]
+        reasons = [_useless(table, raw[column.name], column, is_wanted) for column in own]
+        useful = [column for column, reason in zip(own, reasons, strict=True) if not reason]
         columns += useful
         notes += [] if useful else [f"Column {name!r} was left out: {reasons[0]}"]
     if not columns:
@@ -255,14 +255,14 @@ def _date_parts(name: str, raw: Any, may_be_texts: bool = False) -> list[Column]
         return []
     missing = bool(raw.isna().any())
     hours = part_values(raw, "hour").dropna()
-    found = [
+    columns = [
         Column(f"{name} ({part})", "category", missing, tuple(sorted(part_values(raw, part).dropna().unique())))
         for part in ("weekday", "month")
     ]
     if len(hours) and hours.min() < hours.max():
-        found.append(Column(f"{name} (hour)", "number", missing, (), float(hours.min()), float(hours.max())))
+        columns.append(Column(f"{name} (hour)", "number", missing, (), float(hours.min()), float(hours.max())))
     parts = ("weekday", "month", "hour")
-    return [replace(column, source=name, part=part) for column, part in zip(found, parts, strict=False)]
+    return [replace(column, source=name, part=part) for column, part in zip(columns, parts, strict=False)]
 
 
 def part_of(frame: Any, column: Column) -> Any:

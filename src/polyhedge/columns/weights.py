@@ -17,13 +17,13 @@ def check_weights(weights: ArrayLike | None, n: int) -> Array | None:
     """The weights as an array (n,); None where all rows count the same."""
     if weights is None:
         return None
-    found = as_finite(weights, "sample_weight", ndim=1)
-    if len(found) != n or (found < 0).any() or not found.any():
+    numbers = as_finite(weights, "sample_weight", ndim=1)
+    if len(numbers) != n or (numbers < 0).any() or not numbers.any():
         raise ValueError(
             f"sample_weight must hold {n} numbers of at least zero, one for each row of X and not all zero, got "
-            f"{len(found)} numbers from {min(found, default=0):g} to {max(found, default=0):g}."
+            f"{len(numbers)} numbers from {min(numbers, default=0):g} to {max(numbers, default=0):g}."
         )
-    return found
+    return numbers
 
 
 def weight_argument(predictor: Any, weights: Array) -> dict[str, Any]:

@@ -41,7 +41,7 @@ class ExampleTables:
 
 
 def make_example(name: str) -> ExampleTables:
-    """The tables of one of `EXAMPLES`; always the same.
+    """The tables of the example of this `name`, one of `EXAMPLES`; always the same.
 
     Examples
     --------

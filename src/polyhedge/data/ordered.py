@@ -69,13 +69,25 @@ class TimeSplit:
             )
 
     def parts(self, X: Any, n: int, *, groups: ArrayLike | None = None, needs_training: bool = True) -> Split:
-        """The split of n rows; where nothing is to train, its share goes to the others."""
+        """The split of n rows.
+
+        Parameters
+        ----------
+        X, n : the rows, in which the column of times is looked up, and their number.
+        groups : labels of near-copies (n,), which stay in one part.
+        needs_training : whether rows are to train a predictor; if not, their share goes to the others.
+        """
         return self.partition(X, n, groups=groups, needs_training=needs_training)[0]
 
     def partition(
         self, X: Any, n: int, *, groups: ArrayLike | None = None, needs_training: bool = True
     ) -> tuple[Split, IndexArray]:
-        """The split of n rows, and those that a fourth share or a third start holds out; these are in no part."""
+        """The split of n rows, and those that a fourth share or a third start holds out; these are in no part.
+
+        Parameters
+        ----------
+        X, n, groups, needs_training : as in `parts`.
+        """
         times = self.clock(X, n)
         parts = self._cut(times, groups, needs_training)
         kept = [self.before(rows, later, times) for rows, later in pairwise(parts)]
@@ -107,6 +119,10 @@ class TimeSplit:
     def halves(self, X: Any, n: int, *, groups: ArrayLike | None = None) -> tuple[IndexArray, IndexArray]:
         """The older and the newer half of n rows, each in time order, with the gap between them.
 
+        Parameters
+        ----------
+        X, n, groups : as in `parts`.
+
         Examples
         --------
         >>> TimeSplit(gap=1).halves(None, 6)
@@ -123,7 +139,7 @@ class TimeSplit:
         return in_order(kept, times), in_order(newer, times)
 
     def clock(self, X: Any, n: int) -> NDArray[Any]:
-        """The times (n,) of the rows: those given, those of the column, or else the numbers of the rows."""
+        """The times (n,) of the `n` rows of `X`: those given, those of the column, or else the numbers of the rows."""
         if self.times is None and self.column is None:
             return np.arange(n)
         check_same_rows({"X": X, "times": self.times})
@@ -133,7 +149,7 @@ class TimeSplit:
         return times
 
     def before(self, rows: IndexArray, later: IndexArray, times: NDArray[Any]) -> IndexArray:
-        """Those of the rows that lie more than the gap before the later ones; all of them where there is no gap."""
+        """Those of the `rows` whose `times` lie more than the gap before the `later` ones; all without a gap."""
         gap = as_span(self.gap, times, "gap")
         return rows[times[rows] < times[later].min() - gap] if gap and len(later) else rows
 
@@ -161,7 +177,7 @@ class GroupSplit:
     shares: Sequence[float] = _SHARES
 
     def labels(self, X: Any) -> NDArray[Any]:
-        """The labels of the groups (n,); none may be missing."""
+        """The labels of the groups (n,) of the rows of X; none may be missing."""
         labels = column_of(X, self.column)
         missing = [row for row, label in enumerate(labels) if is_missing(label)]
         if missing:
@@ -172,7 +188,14 @@ class GroupSplit:
         return np.asarray([str(label) for label in labels])
 
     def parts(self, X: Any, n: int, *, rng: np.random.Generator, needs_training: bool = True) -> Split:
-        """The split of n rows; where nothing is to train, its share goes to the others."""
+        """The split of n rows.
+
+        Parameters
+        ----------
+        X, n : the rows, in which the column of labels is looked up, and their number.
+        rng : numpy.random.Generator, which deals the groups.
+        needs_training : whether rows are to train a predictor; if not, their share goes to the others.
+        """
         shares = (*dealt(self.shares, needs_training), 0.0)
         return partition_rows(n, shares, rng=rng, groups=self.labels(X))[0]
 

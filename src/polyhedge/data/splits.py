@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from polyhedge._validation import check_count, check_rng
+from polyhedge._validation import check_count, check_rng, warn_of_old_name
 
 __all__ = ["IndexArray", "Split", "as_indices", "split_rows", "take_rows"]
 
@@ -84,20 +84,27 @@ class Split:
             )
 
 
-def split_rows(n: int, fractions: Sequence[float] = (0.5, 0.25, 0.25), *, rng: np.random.Generator) -> Split:
+def split_rows(
+    n: int,
+    shares: Sequence[float] = (0.5, 0.25, 0.25),
+    *,
+    rng: np.random.Generator,
+    fractions: Sequence[float] | None = None,
+) -> Split:
     """Split rows ``0, ..., n - 1`` at random into train, learn and calibrate.
 
-    A random permutation is cut after ``round(n * f_train)`` and ``round(n * (f_train + f_learn))`` rows, so
+    A random permutation is cut after ``round(n * s_train)`` and ``round(n * (s_train + s_learn))`` rows, so
     every row lands in exactly one part and each part is less than one row away from its share.
 
     Parameters
     ----------
     n : int
         Number of rows. Hold out test rows before you call this.
-    fractions : sequence of 3 floats, default=(0.5, 0.25, 0.25)
+    shares : sequence of 3 floats, default=(0.5, 0.25, 0.25)
         Shares of train, learn and calibrate; they sum to 1. Only the share of train may be 0.
     rng : numpy.random.Generator
         Source of the permutation.
+    fractions : the former name of `shares`, with a warning.
 
     Returns
     -------
@@ -111,11 +118,14 @@ def split_rows(n: int, fractions: Sequence[float] = (0.5, 0.25, 0.25), *, rng: n
     (5, 3, 2)
     """
     n = check_count(n, "n", minimum=2)
-    shares = _check_fractions(fractions)
+    if fractions is not None:
+        warn_of_old_name("split_rows", "fractions", "shares")
+        shares = fractions
+    checked = _check_shares(shares)
     # Half-integers go up, by floor(x + 1/2), so that the sizes do not depend on banker's rounding.
-    cuts = np.floor(n * np.cumsum(shares)[:2] + 0.5).astype(np.intp)
+    cuts = np.floor(n * np.cumsum(checked)[:2] + 0.5).astype(np.intp)
     parts = np.split(check_rng(rng).permutation(n), cuts)
-    for part, share, rows in zip(_PARTS, shares, parts, strict=True):
+    for part, share, rows in zip(_PARTS, checked, parts, strict=True):
         if share > 0 and rows.size == 0:
             raise ValueError(f"The {part} share {share:g} of n={n} rows is empty. Raise the share or n.")
     train, learn, calibrate = parts
@@ -210,7 +220,7 @@ def fold_of(n: int, n_folds: int, groups: Any = None) -> IndexArray:
 
 
 def take_rows(X: Any, indices: ArrayLike) -> Any:
-    """Return some rows of an array, a data frame or a sequence, as the same kind of object.
+    """Return some rows of `X`, an array, a data frame or a sequence, as the same kind of object.
 
     Data frames stay data frames, so that predictors which select columns by name keep working. The function
     sees whatever split `indices` names.
@@ -227,8 +237,8 @@ def take_rows(X: Any, indices: ArrayLike) -> Any:
     return X[rows] if hasattr(X, "shape") else np.asarray(X)[rows]
 
 
-def _check_fractions(fractions: Sequence[float]) -> NDArray[np.float64]:
-    shares = np.asarray(fractions, dtype=np.float64)
+def _check_shares(given: Sequence[float]) -> NDArray[np.float64]:
+    shares = np.asarray(given, dtype=np.float64)
     came = f"({', '.join(f'{share:g}' for share in shares.ravel())})"
     if shares.shape != (3,):
         raise ValueError(f"The shares (train, learn, calibrate) must be three numbers, got {came}.")

@@ -92,8 +92,8 @@ def months_in(amount: Any) -> int | None:
     >>> months_in("3M"), months_in("1Y"), months_in("30D")
     (3, 12, None)
     """
-    found = _TEXT.fullmatch(amount) if isinstance(amount, str) else None
-    return int(found[1]) * _MONTHS[found[2]] if found and found[2] in _MONTHS else None
+    match = _TEXT.fullmatch(amount) if isinstance(amount, str) else None
+    return int(match[1]) * _MONTHS[match[2]] if match and match[2] in _MONTHS else None
 
 
 def _duration(amount: Any, name: str) -> Any:
@@ -113,13 +113,13 @@ def _microseconds(amount: Any, name: str) -> int:
             f"{name} must be a length of time that is always the same, got {amount!r}, and months and years are not. "
             "Give days, such as '30D'."
         )
-    found = _TEXT.fullmatch(amount) if isinstance(amount, str) else None
-    if found is None or found[2] not in _UNITS:
+    match = _TEXT.fullmatch(amount) if isinstance(amount, str) else None
+    if match is None or match[2] not in _UNITS:
         raise ValueError(
             f"{name} must be a number with a unit, such as '7D' or '12h', where times are dates, got "
             f"{str(amount)[:40]!r}. Units are {', '.join(_UNITS)}."
         )
-    return int(found[1]) * _UNITS[found[2]]
+    return int(match[1]) * _UNITS[match[2]]
 
 
 def _is_number(amount: Any) -> bool:

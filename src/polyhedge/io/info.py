@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from polyhedge._text import printable
+from polyhedge._validation import warn_of_old_name
 from polyhedge.calibration import Calibration, Radii
 from polyhedge.io.archive import MAX_BYTES, ModelFileError
 from polyhedge.io.families import GUARANTEES
@@ -26,7 +27,7 @@ class ModelInfo:
 
     Attributes
     ----------
-    schema, created, packages : format version, time (UTC, ISO 8601), package versions at the time.
+    format_version, created, packages : format version, time (UTC, ISO 8601), package versions at the time.
     problem_name, outcome_names, decision_names : the problem's own names.
     curvature : how the cost depends on the outcome; None for a problem that is not in the file.
     problem_source : file the problem was written in, or "".
@@ -62,7 +63,7 @@ class ModelInfo:
     (0.1, True)
     """
 
-    schema: int
+    format_version: int
     created: str
     packages: Mapping[str, str]
     problem_name: str
@@ -89,6 +90,12 @@ class ModelInfo:
     settings: Mapping[str, str]
     details: Mapping[str, Any]
     n_bytes: int
+
+    @property
+    def schema(self) -> int:
+        """The former name of `format_version`, with a warning."""
+        warn_of_old_name("ModelInfo", "schema", "format_version")
+        return self.format_version
 
     @property
     def alpha(self) -> float:
@@ -138,7 +145,7 @@ class ModelInfo:
                 for i, c in enumerate(self.calibrations)
             },
             "data": self.data_digest[:16],
-            "file": f"{self.digest[:16]}, {self.n_bytes} bytes, format {self.schema}, {self.created}",
+            "file": f"{self.digest[:16]}, {self.n_bytes} bytes, format {self.format_version}, {self.created}",
             "author": self.author,
             "packages": ", ".join(f"{name} {version}" for name, version in self.packages.items()),
         }
@@ -151,7 +158,11 @@ def inspect_model(
 ) -> ModelInfo:
     """What is in a model file; its digest is checked, its predictor and its problem are not made.
 
-    With `verify`, a public key or several, a file that none of them has signed is refused.
+    Parameters
+    ----------
+    path : the file.
+    max_bytes : size of the unpacked model beyond which it is refused.
+    verify : public key, or several: a file that none of them has signed is refused.
 
     Examples
     --------
@@ -184,7 +195,7 @@ def _info(opened: OpenedModel, n_bytes: int) -> ModelInfo:
     types = [str(name) for name in state["predictor"]["types"]]
     shape = None if state["set"] is None else set_from_state(state["set"])
     return ModelInfo(
-        schema=state["schema"],
+        format_version=state["schema"],
         created=str(state["created"]),
         packages={str(name): str(version) for name, version in state["packages"].items()},
         problem_name=str(problem["name"]),

@@ -118,8 +118,8 @@ def known_classes() -> Mapping[str, type]:
 
     own = {"FeatureRidge": FeatureRidge, "_BinMapper": _BinMapper, "TreePredictor": TreePredictor, "Tree": Tree}
     modules = [import_module(f"sklearn.{name}") for name in _MODULES]
-    found = {name: getattr(module, name) for module in modules for name in _ATTRIBUTES if hasattr(module, name)}
-    return {**found, **own}
+    listed = {name: getattr(module, name) for module in modules for name in _ATTRIBUTES if hasattr(module, name)}
+    return {**listed, **own}
 
 
 def function_named(name: str) -> Any:

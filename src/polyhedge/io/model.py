@@ -37,7 +37,7 @@ from polyhedge.solvers.program import Status
 
 FORMAT = "polyhedge model"
 # Formats 1 and 2 are still read.
-SCHEMA = 3
+FORMAT_VERSION = 3
 _READABLE = (1, 2, 3)
 """Version 1 knows no spread, version 2 no predictors as plain data and one level for all radii: an older reader would
 decide wrongly, or not."""
@@ -55,16 +55,22 @@ def write_model(
     sign: Key | None = None,
     life: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write a model file, whole or not at all; signed with a private key where there is one.
+    """Write a model file, whole or not at all.
 
-    `life` is what its decider goes on with, numbers, texts, lists and finite arrays: `read_model` gives it back as it
-    is, and whoever uses it checks it.
+    Parameters
+    ----------
+    path : where to write.
+    model : what to write.
+    trusted : names of types in the predictor beyond those on the list; whoever reads the file must trust them too.
+    sign : private key; None for a file that is not signed.
+    life : what its decider goes on with, numbers, texts, lists and finite arrays: `read_model` gives it back as it is,
+        and whoever uses it checks it.
     """
     record, family = model.record, model.family
     kind, types, members = predictor_to_members(family.predictor, model.problem.n_outcomes, trusted)
     state = {
         "format": FORMAT,
-        "schema": SCHEMA,
+        "schema": FORMAT_VERSION,
         "created": _now(),
         "packages": versions(_PACKAGES),
         "settings": dict(record.settings),
@@ -108,6 +114,14 @@ def read_model(
     """Read a model file: the model, what `RobustDecider` takes as its predictor, and what it goes on with, unchecked.
 
     `ModelFileError` where the file is not what `write_model` wrote.
+
+    Parameters
+    ----------
+    path : the file.
+    problem : the problem, where the file holds only a reference to it.
+    trusted : names of types in the predictor that may be made beyond those on the list, and may run code.
+    max_bytes : size of the unpacked model beyond which it is refused.
+    verify : public key, or several: a file that none of them has signed is refused.
     """
     opened = open_model(path, max_bytes, verify)
     members, state = opened.members, opened.state

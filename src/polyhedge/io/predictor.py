@@ -19,7 +19,7 @@ from polyhedge.io.known import known_classes
 from polyhedge.io.make import NotPlainError, from_record, to_record
 from polyhedge.io.records import Objects, Record, pack_record, unpack_record
 from polyhedge.io.roles import check_predictor
-from polyhedge.io.skops_form import SCHEMA, load_trusted, record_from_skops, skops_members, types_in, unknown_types
+from polyhedge.io.skops_form import SKOPS_TREE, load_trusted, record_from_skops, skops_members, types_in, unknown_types
 from polyhedge.predictors import Predictor, _GivenPredictor, _identity, _TrainedPredictor, as_predictor
 
 PLAIN = "predictor.json"
@@ -113,7 +113,7 @@ def _estimator(members: dict[str, bytes], n_outcomes: int, trusted: Sequence[str
     if PLAIN in members:
         values = parse_json(members.pop(PLAIN), PLAIN)
         return _made(_read(lambda: unpack_record(values, members)), n_outcomes)
-    if SCHEMA not in members:
+    if SKOPS_TREE not in members:
         raise ModelFileError("The description of the predictor is missing.")
     try:
         return _made(_read(lambda: record_from_skops(members)), n_outcomes)

@@ -47,9 +47,9 @@ def check_predictor(model: Any, n_outcomes: int) -> None:
     n_features: Any = getattr(first_part(model), "n_features_in_", None)
     check(is_count(n_features), f"{type(model).__name__} must say how many features it takes")
     width = Width()
-    found = outputs(model, n_features, width)
+    n_outputs = outputs(model, n_features, width)
     check_templates(model, width.parts)
-    check(found == n_outcomes, f"the predictor has {found} outputs, the problem {n_outcomes} outcomes")
+    check(n_outputs == n_outcomes, f"the predictor has {n_outputs} outputs, the problem {n_outcomes} outcomes")
 
 
 def outputs(model: Any, n: int, width: Width) -> int:
@@ -185,8 +185,8 @@ def _chain(model: Any, n: int, width: Width) -> int:
     check(isinstance(models, list) and len(models) > 0, "a chain must have models")
     check(order.ndim == 1 and order.dtype.kind == "i", "the order of a chain must be a list of positions")
     check(sorted(order.tolist()) == list(range(len(models))), "the order of a chain must name each model once")
-    found = [outputs(each, n + k, width) for k, each in enumerate(models)]
-    check(all(d == 1 for d in found), "each model of a chain must have one output")
+    n_outputs = [outputs(each, n + k, width) for k, each in enumerate(models)]
+    check(all(d == 1 for d in n_outputs), "each model of a chain must have one output")
     return len(models)
 
 

@@ -146,7 +146,7 @@ def check_signature(signature: Signature | None, digest: str, keys: Key | Sequen
 
 
 def key_fingerprint(key: Key) -> str:
-    """A public key in few letters, to compare by eye or by telephone."""
+    """A public `key` in few letters, to compare by eye or by telephone."""
     return _fingerprint(_raw_public_key(key))
 
 

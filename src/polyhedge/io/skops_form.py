@@ -18,7 +18,7 @@ from polyhedge.io.encode import npy_header, parse_json
 from polyhedge.io.known import TYPES, is_function, is_numbers_of_boosting, known_classes
 from polyhedge.io.records import FOLDER, Named, Objects, Record, Unreadable, Work, read_array
 
-SCHEMA = f"{FOLDER}schema.json"
+SKOPS_TREE = f"{FOLDER}schema.json"
 _SCALARS = ("bool", "bool_", "int8", "int32", "int64", "uint8", "uint32", "uint64", "float32", "float64", "str_")
 # What skops makes of plain data; each by its own way of making things only, because some ways call what they name.
 _PLAIN = {
@@ -53,7 +53,7 @@ def skops_members(estimator: Any, trusted: Sequence[str], reason: str) -> dict[s
         raise ValueError(f"The predictor {type(estimator).__name__} cannot be stored: {error}") from error
     with zipfile.ZipFile(io.BytesIO(packed)) as archive:
         members = {f"{FOLDER}{name}": archive.read(name) for name in archive.namelist()}
-    members[SCHEMA] = json.dumps(parse_json(members[SCHEMA], SCHEMA), separators=(",", ":")).encode()
+    members[SKOPS_TREE] = json.dumps(parse_json(members[SKOPS_TREE], SKOPS_TREE), separators=(",", ":")).encode()
     unknown = sorted(unknown_types(members, trusted))
     if unknown:
         raise ValueError(
@@ -94,12 +94,12 @@ def load_trusted(members: dict[str, bytes], trusted: Sequence[str]) -> Any:
 
 def unknown_types(members: Mapping[str, bytes], trusted: Sequence[str] = ()) -> set[str]:
     """Types and functions in a predictor that are neither known nor in `trusted`; nothing is imported to find out."""
-    return {_type_of(node) for node in _nodes(_schema(members)) if not _is_known(node)} - set(trusted)
+    return {_type_of(node) for node in _nodes(_tree(members)) if not _is_known(node)} - set(trusted)
 
 
 def types_in(members: Mapping[str, bytes]) -> set[str]:
     """Every type and function that making the predictor would use."""
-    return {_type_of(node) for node in _nodes(_schema(members))}
+    return {_type_of(node) for node in _nodes(_tree(members))}
 
 
 def _is_known(node: Mapping[str, Any]) -> bool:
@@ -110,18 +110,18 @@ def _is_known(node: Mapping[str, Any]) -> bool:
     return name in _PLAIN.get(loader, ())
 
 
-def _schema(members: Mapping[str, bytes]) -> Any:
-    if SCHEMA not in members:
+def _tree(members: Mapping[str, bytes]) -> Any:
+    if SKOPS_TREE not in members:
         raise ModelFileError("The description of the predictor is missing.")
-    return parse_json(members[SCHEMA], SCHEMA)
+    return parse_json(members[SKOPS_TREE], SKOPS_TREE)
 
 
 def _type_of(node: Mapping[str, Any]) -> str:
     return f"{node.get('__module__')}.{node['__class__']}"
 
 
-def _nodes(schema: Any) -> Iterator[dict[str, Any]]:
-    todo = [schema]
+def _nodes(tree: Any) -> Iterator[dict[str, Any]]:
+    todo = [tree]
     while todo:
         item = todo.pop()
         if isinstance(item, dict):
@@ -137,7 +137,7 @@ def record_from_skops(members: Mapping[str, bytes]) -> Record:
 
     Every node is read where it stands: numbers that refer to other nodes (`__id__`) mean nothing here.
     """
-    record = _Reader(members).read(_schema(members), 0)
+    record = _Reader(members).read(_tree(members), 0)
     if not isinstance(record, Record):
         raise ModelFileError("The description of the predictor is no object.")
     return record

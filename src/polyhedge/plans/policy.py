@@ -20,7 +20,7 @@ from polyhedge.plans.levels import PlannedBy, planned_cost, planned_level
 from polyhedge.plans.report import Entry, PlanReport
 from polyhedge.plans.rules import Rule
 from polyhedge.problems import DecisionProblem
-from polyhedge.problems.kept import KEPT_WITHIN, Limits
+from polyhedge.problems.kept_constraints import KEPT_WITHIN, Limits
 from polyhedge.regions.family import DEFAULT_WORK, Work
 from polyhedge.regions.guard import Planned
 from polyhedge.robust.decisions import all_optimal

@@ -63,9 +63,14 @@ def cost_curve(
 ) -> CostCurve:
     """Mean cost bound and realised cost of a decider's shape, recalibrated on (X, Y) for each level.
 
-    The rows must not have been used for training or learning. Levels that need more rows than there are, are left
-    out. Costs are means over at most 400 of the rows, spread evenly. `parameters` and `beside` are as in
-    `RobustDecider.decide`.
+    Costs are means over at most 400 of the rows, spread evenly.
+
+    Parameters
+    ----------
+    decider : RobustDecider, fitted.
+    X, Y : rows that were not used for training or learning.
+    alphas : levels; those that need more rows than there are, are left out.
+    parameters, beside : as in `RobustDecider.decide`.
 
     Examples
     --------
@@ -96,9 +101,9 @@ def cost_curve(
     values = None if values is None else values[chosen]
     bounds, realised = [], []
     for radius in radii:
-        found = regions.decide(np.full(len(chosen), radius))
-        bounds.append(float(found.cost_bound.mean()))
-        realised.append(float(problem.evaluate(found.flat, outcomes, values).mean()))
+        decisions = regions.decide(np.full(len(chosen), radius))
+        bounds.append(float(decisions.cost_bound.mean()))
+        realised.append(float(problem.evaluate(decisions.flat, outcomes, values).mean()))
     trusting = decide_knowing(problem, regions.centers, values)[0]
     return CostCurve(
         np.array(kept),

@@ -36,8 +36,12 @@ def cost_directions(decider: RobustDecider, X: Any, parameters: Mapping[Any, Any
     """Unit directions (k, d) in which a rising outcome raises the cost of the decisions at X, most frequent first.
 
     A decision may balance several: all that its bound rests on are given. Neighbours within a few degrees are merged
-    and at most six are given, with the share (k,) of the decisions for which each matters. `parameters` are as in
-    `RobustDecider.decide`.
+    and at most six are given, with the share (k,) of the decisions for which each matters.
+
+    Parameters
+    ----------
+    decider : RobustDecider, fitted.
+    X, parameters : as in `RobustDecider.decide`.
     """
     model = decider.model_
     at = model.family.sets.at(model.features(X))
@@ -61,9 +65,9 @@ def directions_around(
     scales = None if scales is None else scales[chosen]
     values = parameter_rows(problem.parameters, None, len(chosen)) if values is None else values[chosen]
     given = by_row(problem.parameters, values)
-    found = decide(problem, shape, radius, centers[chosen], scales=scales, parameters=given)
-    decided = np.isfinite(found.worst_outcome).all(axis=1)
-    z, worst, values, kept = found.flat[decided], found.worst_outcome[decided], values[decided], chosen[decided]
+    decisions = decide(problem, shape, radius, centers[chosen], scales=scales, parameters=given)
+    decided = np.isfinite(decisions.worst_outcome).all(axis=1)
+    z, worst, values, kept = decisions.flat[decided], decisions.worst_outcome[decided], values[decided], chosen[decided]
     joint = _joint_cost(problem)
     pieces = None if joint is None else joint.pieces()
     if pieces is not None and 1 < len(pieces) <= _MOST_PIECES and not len(problem.support_rows[0]):
@@ -98,8 +102,13 @@ def _binding_slopes(
 def cost_slopes(problem: DecisionProblem, z: Array, outcomes: Array, values: Array | None = None) -> Array:
     r"""Slopes (N, d) of $g(z, u)$ in u at matching decisions (N, p) and outcomes (N, d).
 
-    Of the active piece where the cost is a maximum of affine functions, by central differences elsewhere. `values`
-    (N, t) are those of the problem's parameters, flat and row by row, where it has any.
+    Of the active piece where the cost is a maximum of affine functions, by central differences elsewhere.
+
+    Parameters
+    ----------
+    problem : what is decided.
+    z, outcomes : decisions (N, p) and the outcomes (N, d) at which their costs rise.
+    values : (N, t) of the problem's parameters, flat and row by row, where it has any.
 
     Examples
     --------

@@ -77,9 +77,9 @@ def decision_map(
     grid = _grid(X, columns, first, second)
     typical = _typical_parameters(decider, X, parameters)
     own = _typical_beside(decider, beside)
-    found = decider.model_.decide(grid, typical, beside=next(([value] * len(grid) for value in own.values()), None))
+    decisions = decider.model_.decide(grid, typical, beside=next(([value] * len(grid) for value in own.values()), None))
     ax = new_axes(ax)
-    _paint(ax, first, second, found, show, _names(decider, decision_names))
+    _paint(ax, first, second, decisions, show, _names(decider, decision_names))
     ax.scatter(_values(X, columns[0]), _values(X, columns[1]), s=5, color=GREY, alpha=0.45, linewidths=0, zorder=3)
     _set_axis(ax.xaxis, ax.set_xlim, first, X, columns[0])
     _set_axis(ax.yaxis, ax.set_ylim, second, X, columns[1])
@@ -144,8 +144,10 @@ def _held(X: Any, columns: list[int], parameters: Mapping[str, Array], beside: M
     return f"held at: {', '.join(shown)}{more}" if shown else ""
 
 
-def _paint(ax: Axes, first: Array, second: Array, found: Decisions, show: int | str | None, names: list[str]) -> None:
-    z = found.z.reshape(len(found), -1)
+def _paint(
+    ax: Axes, first: Array, second: Array, decisions: Decisions, show: int | str | None, names: list[str]
+) -> None:
+    z = decisions.z.reshape(len(decisions), -1)
     chosen: int | str = ("largest" if z.shape[1] > 2 else 0) if show is None else show
     shape = len(second), len(first)
     if chosen == "largest":
@@ -154,7 +156,7 @@ def _paint(ax: Axes, first: Array, second: Array, found: Decisions, show: int | 
         _paint_classes(ax, first, second, largest.reshape(shape), names)
         return
     if chosen == "cost_bound":
-        values, label = found.cost_bound, "cost bound"
+        values, label = decisions.cost_bound, "cost bound"
     elif isinstance(chosen, int) and 0 <= chosen < z.shape[1]:
         values, label = z[:, chosen], plain(names[chosen])
     else:

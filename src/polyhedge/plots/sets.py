@@ -150,8 +150,14 @@ def residual_pairs(
 ) -> NDArray[np.object_]:
     """Draw a set of three or more outcomes: its shadow on every pair, each over the residuals.
 
-    At most five outcomes are drawn, those whose residuals vary most in units of the outcome's own spread. `parameters`
-    are as in `RobustDecider.decide`.
+    At most five outcomes are drawn, those whose residuals vary most in units of the outcome's own spread.
+
+    Parameters
+    ----------
+    decider : RobustDecider, fitted.
+    X, Y : rows whose residuals are drawn.
+    outcome_names : one for each outcome; those of the problem if not given.
+    parameters : as in `RobustDecider.decide`.
 
     Returns
     -------

@@ -13,7 +13,13 @@ from polyhedge._columns import listed
 
 @dataclass(frozen=True)
 class Source:
-    """Where a problem was written: a file (and the name in it), and a SHA-256 digest of its text."""
+    """Where a problem was written.
+
+    Attributes
+    ----------
+    reference : a file, and the name in it.
+    digest : SHA-256, of its text.
+    """
 
     reference: str
     digest: str

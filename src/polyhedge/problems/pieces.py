@@ -80,7 +80,7 @@ class Pieces:
 class SumOfMaxima:
     """The function base(z, u) + sum over groups of the group's maximum, all parts biaffine.
 
-    `base` has shape (1+p, 1+d) and stands for $[1, z]^T base [1, u]$; each group stacks such matrices.
+    `base` has shape (1+p, 1+d) and stands for $[1, z]^T base [1, u]$; each of `groups` stacks such matrices.
     A maximum of linear functions is the support function of the convex hull of its coefficients and a
     sum of maxima that of a Minkowski sum, which is how groups are merged and written out.
     """

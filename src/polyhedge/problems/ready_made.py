@@ -41,6 +41,8 @@ def simplex_linear(c: ArrayLike, *, names: Sequence[str] = ()) -> DecisionProble
 def simplex_quadratic(c: ArrayLike, beta: float, *, names: Sequence[str] = ()) -> DecisionProblem:
     r"""Split a unit budget evenly if it costs little: $(c + u)^\top z + \beta \sum_{i<j} (z_i - z_j)^2$.
 
+    `names` are those of the outcomes, if any.
+
     Examples
     --------
     >>> problem = simplex_quadratic([-0.08, 0.0], 0.08)
@@ -150,7 +152,18 @@ def portfolio(
 ) -> DecisionProblem:
     r"""Invest a budget for unknown returns u: $-u^\top z + \gamma\, z^\top \Sigma z$, bounds on each asset.
 
-    `names` are those of the assets, if any.
+    Parameters
+    ----------
+    covariance : (n_assets, n_assets)
+        $\Sigma$, of the returns: symmetric and positive semidefinite.
+    risk_aversion : float
+        $\gamma$, the price of variance.
+    budget : float
+        What the weights z add up to.
+    lower, upper : number or (n_assets,)
+        Bounds on the weight of each asset.
+    names : sequence of str, optional
+        Names of the assets: outcomes are called so, and decisions ``weight_`` with the name.
 
     Examples
     --------

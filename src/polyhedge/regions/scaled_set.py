@@ -18,7 +18,7 @@ from polyhedge.problems import DecisionProblem
 from polyhedge.problems.parameters import by_row
 from polyhedge.regions.family import DEFAULT_WORK, Work
 from polyhedge.robust import Decisions, decide
-from polyhedge.robust.kept import Kept
+from polyhedge.robust.program_store import Kept
 from polyhedge.sets import Region, UncertaintySet, Volume, has_quick_volume, mean_volume, scaled
 
 _VOLUME_REGIONS = 20

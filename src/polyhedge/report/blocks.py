@@ -52,7 +52,7 @@ def inline(text: str) -> str:
 
 @dataclass(frozen=True)
 class Text:
-    """A paragraph."""
+    """A paragraph of `text`."""
 
     text: str
 
@@ -63,7 +63,7 @@ class Text:
 
 @dataclass(frozen=True)
 class Heading:
-    """A heading within a section."""
+    """A heading within a section, the `text`."""
 
     text: str
 
@@ -74,7 +74,7 @@ class Heading:
 
 @dataclass(frozen=True)
 class Points:
-    """A list of sentences."""
+    """A list of sentences, the `items`."""
 
     items: Sequence[str]
 
@@ -85,7 +85,7 @@ class Points:
 
 @dataclass(frozen=True)
 class Note:
-    """A sentence in a box; a warning stands out."""
+    """A sentence, the `text`, in a box; a `warning` stands out."""
 
     text: str
     warning: bool = False
@@ -98,7 +98,7 @@ class Note:
 
 @dataclass(frozen=True)
 class Missing:
-    """A part that is not there, and the command that makes it."""
+    """A part that is not there: `what` is missing, and the `command` that makes it."""
 
     what: str
     command: str
@@ -110,7 +110,7 @@ class Missing:
 
 @dataclass(frozen=True)
 class Code:
-    """Commands or a program, as they are typed."""
+    """Commands or a program, the `text` as it is typed."""
 
     text: str
 
@@ -121,7 +121,7 @@ class Code:
 
 @dataclass(frozen=True)
 class Facts:
-    """Names and what they are."""
+    """Names and what they are, the `items`."""
 
     items: Mapping[str, str]
 
@@ -133,7 +133,7 @@ class Facts:
 
 @dataclass(frozen=True)
 class Card:
-    """One figure that matters: its name, its value and a line about it."""
+    """One figure that matters: its `name`, its `value` and a line with `more` about it."""
 
     name: str
     value: str
@@ -142,7 +142,7 @@ class Card:
 
 @dataclass(frozen=True)
 class Cards:
-    """Figures side by side."""
+    """Figures side by side, the `items`."""
 
     items: Sequence[Card]
 

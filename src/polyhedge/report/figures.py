@@ -66,7 +66,7 @@ def clean_svg(text: str) -> str:
 
 @dataclass(frozen=True)
 class Drawing:
-    """A vector picture with a caption. `svg` is an SVG element, as from `as_svg`."""
+    """A vector picture with a `caption`. `svg` is an SVG element, as from `as_svg`."""
 
     svg: str
     caption: str
@@ -114,7 +114,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class Figures:
-    """Pictures side by side where there is room."""
+    """Pictures, the `items`, side by side where there is room."""
 
     items: Sequence[Block]
 

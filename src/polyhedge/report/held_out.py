@@ -107,9 +107,9 @@ def observed_blocks(held_out: HeldOut) -> list[Block]:
     ]
 
 
-def _constraint_blocks(found: Evaluation) -> list[Block]:
+def _constraint_blocks(evaluation: Evaluation) -> list[Block]:
     """A table of the uncertain constraints, by the robust decision and by trust in the prediction."""
-    if not found.constraints:
+    if not evaluation.constraints:
         return []
     columns = [
         Column("constraint"),
@@ -126,7 +126,7 @@ def _constraint_blocks(found: Evaluation) -> list[Block]:
             Cell(f"{100 * one.nominal_held.value:.1f} %", one.nominal_held.value),
             Cell(f"{one.nominal_largest_violation:.3g}", one.nominal_largest_violation),
         ]
-        for one in found.constraints
+        for one in evaluation.constraints
     ]
     note = "Share of held-out rows in which a constraint held, and the most by which it did not, in its own units."
     return [Table("Constraints on held-out rows", columns, rows, note)]
@@ -146,32 +146,33 @@ def _row(name: str, cost: Array, oracle: Array, level: float) -> list[Cell]:
 
 
 def _sentence(held_out: HeldOut) -> str:
-    found = held_out.evaluation
+    evaluation = held_out.evaluation
     doubt, fresh = (f"{held_out.seen} ", "") if held_out.seen else ("", " that the model had not seen")
-    if not found.coverage.n:
-        n_rows = found.without_bound.n
+    if not evaluation.coverage.n:
+        n_rows = evaluation.without_bound.n
         return f"{doubt}None of {n_rows} rows{fresh} has a finite bound, so that nothing was promised."
-    n, inside, held = found.coverage.n, _share(found.coverage), _share(found.bound_held)
+    n, inside, held = evaluation.coverage.n, _share(evaluation.coverage), _share(evaluation.bound_held)
     if held_out.has_groups:
-        inside, held = (f"{100 * share.value:.1f} %" for share in (found.coverage, found.bound_held))
+        inside, held = (f"{100 * share.value:.1f} %" for share in (evaluation.coverage, evaluation.bound_held))
     groups = f" {evidence_in_words(held_out)}" if held_out.has_groups else ""
     within = f"{inside} of the outcomes lay inside their set, and " if held_out.has_set else ""
-    rows = "rows" if not found.without_bound > 0 else "rows with a bound"
+    rows = "rows" if not evaluation.without_bound > 0 else "rows with a bound"
     bound, came, premium = (
-        amount(each, found.cost_unit) for each in (found.worst_case_cost, found.realised_cost, found.premium)
+        amount(each, evaluation.cost_unit)
+        for each in (evaluation.worst_case_cost, evaluation.realised_cost, evaluation.premium)
     )
     return (
         f"{doubt}On {n} {rows}{fresh}, {within}{held} of the "
-        f"rows cost at most their bound.{_constraints_in_words(found)}{groups} "
+        f"rows cost at most their bound.{_constraints_in_words(evaluation)}{groups} "
         f"The bound was {bound} in the mean, the cost that came {came}. "
         f"The bound lies {premium} above the cost if the prediction were true."
     )
 
 
-def _constraints_in_words(found: Evaluation) -> str:
-    if found.constraints_held is None or found.nominal_constraints_held is None:
+def _constraints_in_words(evaluation: Evaluation) -> str:
+    if evaluation.constraints_held is None or evaluation.nominal_constraints_held is None:
         return ""
-    shares = found.constraints_held, found.nominal_constraints_held, found.promise_held
+    shares = evaluation.constraints_held, evaluation.nominal_constraints_held, evaluation.promise_held
     kept, nominal, both = (f"{100 * share.value:.1f} %" for share in shares)
     return (
         f" All constraints that depend on the outcome held in {kept} of the rows (trusting the prediction: {nominal}); "
@@ -181,10 +182,10 @@ def _constraints_in_words(found: Evaluation) -> str:
 
 def evidence_in_words(held_out: HeldOut) -> str:
     """What rows that are near-copies of each other prove."""
-    found = held_out.evidence
+    evidence = held_out.evidence
     kept = "lay inside" if held_out.has_set else "kept to their bound"
-    return f"Rows of one group are near-copies: of one row of each of {found.n} groups, {_share(found)} {kept}."
+    return f"Rows of one group are near-copies: of one row of each of {evidence.n} groups, {_share(evidence)} {kept}."
 
 
-def _share(found: Proportion) -> str:
-    return f"{100 * found.value:.1f} % (95 % interval {100 * found.low:.1f} to {100 * found.high:.1f} %)"
+def _share(share: Proportion) -> str:
+    return f"{100 * share.value:.1f} % (95 % interval {100 * share.low:.1f} to {100 * share.high:.1f} %)"

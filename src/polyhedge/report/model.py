@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from polyhedge import __version__
 from polyhedge._frames import as_pandas
-from polyhedge._text import amount, with_unit
+from polyhedge._text import with_unit
 from polyhedge._validation import Array
 from polyhedge._versions import versions
 from polyhedge.calibration.beside import as_values
@@ -21,17 +21,17 @@ from polyhedge.data.splits import IndexArray, evenly_chosen
 from polyhedge.doubts import Code as DoubtCode
 from polyhedge.doubts import is_about
 from polyhedge.estimator import RobustDecider
-from polyhedge.metrics import Evaluation
 from polyhedge.problems.decision_problem import Curvature, DecisionProblem
 from polyhedge.problems.parameters import by_row, from_columns, parameter_rows
-from polyhedge.report.blocks import Block, Card, Cards, Code, Facts, Missing, Note, Points, Text
+from polyhedge.report.blocks import Block, Code, Facts, Missing, Note, Points, Text
 from polyhedge.report.examples import decided_rows, formulas, predictor_name
 from polyhedge.report.held_out import HeldOut, observe, observed_blocks
+from polyhedge.report.in_short import HOW_TO_OBSERVE, has_set, in_short, number, own_warnings, percent
 from polyhedge.report.page import Page, Section
 from polyhedge.report.pictures import curve_picture, set_pictures
 from polyhedge.report.tables import Cell, Column, Table
 from polyhedge.rows import n_rows_of
-from polyhedge.tables import coverage_doubt, take_parameters
+from polyhedge.tables import take_parameters
 from polyhedge.words import facets_in_words, name_outcomes, plan_in_words, promise_in_words
 
 __all__ = ["ModelDetails", "model_page", "model_report"]
@@ -108,7 +108,12 @@ def model_page(
     parameters: Mapping[Any, Any] | None = None,
     beside: ArrayLike | None = None,
 ) -> Page:
-    """The page of a fitted decider; see `model_report`."""
+    """The page of a fitted decider, before it is HTML.
+
+    Parameters
+    ----------
+    decider, X, Y, details, parameters, beside : as in `model_report`.
+    """
     details = ModelDetails() if details is None else details
     names = name_outcomes(decider, details.outcome_names)
     chosen = _evenly(X)
@@ -120,12 +125,12 @@ def model_page(
     own = None if beside is None else as_values(beside)[chosen]
     held_out = None if X is None or Y is None else observe(decider, X, Y, groups, values, own)
     n_units = decider.n_calibrate_ if details.n_units is None else details.n_units
-    doubted = _own_warnings(
+    doubted = own_warnings(
         decider, held_out, n_units, is_few_told=any(is_about(text, DoubtCode.FEW_ROWS) for text in details.warnings)
     )
     warnings = [*details.warnings, *doubted]
     sections = [
-        Section("In short", [*_short(decider, held_out, n_units), *(Note(text, warning=True) for text in warnings)]),
+        Section("In short", [*in_short(decider, held_out, n_units), *(Note(text, warning=True) for text in warnings)]),
         Section("What is decided", _decided(decider, names, details, held_out)),
         Section("What is promised, and what is not", [Points(promise_in_words(decider))]),
         Section("What was observed", _observed(held_out)),
@@ -135,7 +140,7 @@ def model_page(
     ]
     title = details.title or f"Robust decisions: {decider.problem_.name}"
     lead = (
-        f"Decisions whose cost stays below a stated bound in at least {_percent(1 - decider.alpha_)} of cases, "
+        f"Decisions whose cost stays below a stated bound in at least {percent(1 - decider.alpha_)} of cases, "
         "however good or bad the predictions are."
     )
     return Page(title, lead, sections, closing=f"Made by Polyhedge {__version__}. This page needs no network.")
@@ -153,104 +158,6 @@ def _values(decider: RobustDecider, X: Any, parameters: Mapping[Any, Any] | None
         return {}
     rows = parameter_rows(decider.problem_.parameters, from_columns(parameters, X), n_rows_of(X))
     return by_row(decider.problem_.parameters, rows)
-
-
-def _short(decider: RobustDecider, held_out: HeldOut | None, n_units: int) -> list[Block]:
-    cards = [
-        Card(
-            "Promised",
-            f"≥ {_percent(1 - decider.alpha_)}",
-            ("of outcomes inside the set, and " if _has_set(decider) else "")
-            + "of costs below their bound"
-            + (" with all constraints kept" if decider.problem_.constraint_names else ""),
-        )
-    ]
-    if held_out is None:
-        return [Cards(cards), Missing("Nothing was observed yet: no held-out rows were given.", _COMMAND)]
-    found = held_out.evaluation
-    n, evidence, unit = found.coverage.n, held_out.evidence, found.cost_unit
-    low, high = (_percent(value) for value in (evidence.low, evidence.high))
-    alone = f" by one row of each of {evidence.n} groups" if held_out.has_groups else ""
-    interval = f"of {n} held-out rows; 95 % interval {low} to {high}{alone}"
-    if _has_set(decider):
-        cards += [Card("Observed inside", _percent(found.coverage.value), interval), _held_card(found)]
-    else:
-        what = "Bound held" if found.constraints_held is None else "Bound and constraints held"
-        cards.append(Card(what, _percent(found.promise_held.value), interval))
-    cards += [
-        Card("Mean cost bound", amount(_number(found.worst_case_cost.value), unit), "known before the outcome"),
-        Card("Mean realised cost", amount(_number(found.realised_cost.value), unit), _against_nominal(held_out)),
-    ]
-    return [Cards(cards), Text(_verdict(decider, held_out, n_units))]
-
-
-def _has_set(decider: RobustDecider) -> bool:
-    """Whether outcomes are promised to lie in a set; otherwise the cost of the decision is."""
-    return decider.model_.guarantee == "outcome"
-
-
-def _held_card(found: Evaluation) -> Card:
-    if found.constraints_held is None:
-        return Card("Bound held", _percent(found.bound_held.value), "of these rows cost at most their bound")
-    alone = f"bound {_percent(found.bound_held.value)}, constraints {_percent(found.constraints_held.value)}"
-    return Card("Bound and constraints held", _percent(found.promise_held.value), f"of these rows together; {alone}")
-
-
-def _verdict(decider: RobustDecider, held_out: HeldOut, n_units: int) -> str:
-    coverage, promised = held_out.evidence, held_out.evaluation.promised
-    rows = "groups" if held_out.has_groups else "rows"
-    if not coverage.n:
-        return "Nothing is promised for any of the held-out rows: none has a finite bound."
-    if _is_too_low(decider, held_out, n_units):
-        return f"Observed coverage lies below the promised {_percent(promised)} by more than chance explains."
-    if coverage.low > promised:
-        return (
-            f"Observed coverage lies above the promised {_percent(promised)}: the bounds are safe, and could be lower."
-        )
-    return f"Observed coverage agrees with the promised {_percent(promised)}, as far as {coverage.n} {rows} can tell."
-
-
-def _is_too_low(decider: RobustDecider, held_out: HeldOut, n_units: int) -> bool:
-    """By the exact law, which knows that the radius came from few rows too; an interval of these rows does not."""
-    if decider.model_.radii.kind != "marginal":  # another law, or none that is known
-        return bool(held_out.evidence.high < held_out.evaluation.promised)
-    return bool(coverage_doubt(held_out.evidence, n_units, decider.alpha_))
-
-
-def _against_nominal(held_out: HeldOut) -> str:
-    difference = held_out.evaluation.over_nominal
-    if difference.value == 0 and difference.standard_error == 0:
-        return "the same as trusting the prediction"
-    size = f"{_number(abs(difference.value))} {difference.error_text}".rstrip()
-    return f"{size} {'more' if difference.value >= 0 else 'less'} than trusting the prediction"
-
-
-def _own_warnings(decider: RobustDecider, held_out: HeldOut | None, n_units: int, *, is_few_told: bool) -> list[str]:
-    warnings = []
-    if held_out is not None:
-        found = held_out.evaluation
-        if _is_too_low(decider, held_out, n_units):
-            warnings.append(
-                f"Only {found.coverage.value:.1%} of the held-out "
-                f"{'outcomes were inside the set' if _has_set(decider) else 'rows cost at most their bound'}, promised "
-                f"were {_percent(found.promised)}. The data may have drifted: recalibrate on fresh rows."
-            )
-        if found.without_bound > 0:
-            warnings.append(
-                f"{_percent(found.without_bound)} of {found.without_bound.n} held-out rows have no finite bound: "
-                "nothing is promised for them, and they are left out of the shares of what held. Where they count as "
-                f"held, {_percent(found.not_missed)} of all rows did."
-            )
-        if found.n_unpromised:
-            warnings.append(f"{found.n_unpromised} held-out rows have a bound that is not promised for their kind.")
-        if found.n_undecided:
-            warnings.append(f"{found.n_undecided} held-out rows have no decision. {held_out.complaint}")
-    if decider.n_calibrate_ < 100 and not is_few_told:
-        warnings.append(
-            f"Only {decider.n_calibrate_} rows set the radius, so the coverage of this one model may differ from its "
-            "mean by several percent. More calibration rows make it steadier."
-        )
-    return warnings
 
 
 def _decided(
@@ -278,7 +185,7 @@ def _rule(decider: RobustDecider) -> str:
     if hasattr(decider, "plan_"):
         return "A plan turns the prediction into a decision, and the bound is on what exactly this decision costs."
     worst = "The decision is the one whose cost is least in the worst outcome of a set around the prediction"
-    return f"{worst}." if _has_set(decider) else f"{worst}; the bound is on what exactly this decision costs."
+    return f"{worst}." if has_set(decider) else f"{worst}; the bound is on what exactly this decision costs."
 
 
 def _kind_of(problem: DecisionProblem, reference: Mapping[str, Array] | None, names: Sequence[str]) -> dict[str, str]:
@@ -302,7 +209,7 @@ def _known(rows: tuple[Array, Array], names: Sequence[str]) -> str:
 
 def _observed(held_out: HeldOut | None) -> list[Block]:
     if held_out is None:
-        return [Missing("No held-out rows were given, so nothing was observed.", _COMMAND)]
+        return [Missing("No held-out rows were given, so nothing was observed.", HOW_TO_OBSERVE)]
     return observed_blocks(held_out)
 
 
@@ -325,7 +232,7 @@ def _guarded(
             Points(facets_in_words(decider, X, names, parameters=parameters, beside=own)),
         ]
     else:
-        blocks.append(Missing("Which sides of the set matter is counted over decisions.", _COMMAND))
+        blocks.append(Missing("Which sides of the set matter is counted over decisions.", HOW_TO_OBSERVE))
     return blocks
 
 
@@ -335,8 +242,8 @@ def _frontier(decider: RobustDecider) -> Table:
         [
             Cell(f"{row['caution']:g}", row["caution"]),
             Cell(row["rule"]),
-            Cell(_number(row["bound"]), row["bound"]),
-            Cell(_number(row["cost"]), row["cost"]),
+            Cell(number(row["bound"]), row["bound"]),
+            Cell(number(row["cost"]), row["cost"]),
         ]
         for row in decider.frontier()
     ]
@@ -352,7 +259,7 @@ def _frontier(decider: RobustDecider) -> Table:
 
 def _curve(decider: RobustDecider, held_out: HeldOut | None) -> list[Block]:
     if held_out is None:
-        return [Missing("The cost of other levels is measured on held-out rows.", _COMMAND)]
+        return [Missing("The cost of other levels is measured on held-out rows.", HOW_TO_OBSERVE)]
     return curve_picture(decider, held_out.X, held_out.Y, held_out.parameters, held_out.beside)
 
 
@@ -391,21 +298,18 @@ def _made(decider: RobustDecider, details: ModelDetails) -> list[Block]:
 def _region_facts(decider: RobustDecider) -> dict[str, str]:
     size = f"radius {decider.radius_:.6g}, from {decider.n_calibrate_} rows"
     if hasattr(decider, "plan_"):
-        return {"Plan": "; ".join(f"{e.rule} ({_percent(e.share)})" for e in decider.plan_.chosen), "Margin": size}
+        return {"Plan": "; ".join(f"{e.rule} ({percent(e.share)})" for e in decider.plan_.chosen), "Margin": size}
     scaled = "" if decider.spread_ is None else ", scaled by a predicted spread"
     return {"Set": f"{type(decider.set_).__name__}, {size}{scaled}"}
 
 
 def _certificate(objective: float, lower_bound: float) -> str:
     if not np.isfinite(lower_bound):
-        return f"mean cost bound {_number(objective)} on the learning rows, no lower bound proven"
+        return f"mean cost bound {number(objective)} on the learning rows, no lower bound proven"
     return (
-        f"mean cost bound {_number(objective)} on the learning rows; no polyhedron of one size that covers as many of "
-        f"them can be below {_number(lower_bound)}"
+        f"mean cost bound {number(objective)} on the learning rows; no polyhedron of one size that covers as many of "
+        f"them can be below {number(lower_bound)}"
     )
-
-
-_COMMAND = "polyhedge report MODEL --data HELD_OUT.csv"
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -419,11 +323,3 @@ def _describe(decider: RobustDecider, setting: str, default: str) -> str:
     if text == "'precomputed'":
         return "given with the rows"
     return default if text == "None" else text.partition("(")[0].removeprefix("<").partition(" ")[0]
-
-
-def _number(value: float) -> str:
-    return f"{value:.4g}"
-
-
-def _percent(share: float) -> str:
-    return "unknown" if share != share else f"{100 * share:.1f} %".replace(".0 %", " %")

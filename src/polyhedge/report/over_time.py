@@ -27,22 +27,31 @@ _WIDE = (8.4, 3.4)
 
 
 def followed_report(
-    title: str, found: Followed, history: Sequence[LoggedRow], radius: float, cost_unit: str = ""
+    title: str, followed: Followed, history: Sequence[LoggedRow], radius: float, cost_unit: str = ""
 ) -> str:
-    """The page of a model whose outcomes are followed: coverage, alarm, bounds and costs in the order of the rows."""
-    n, n_bounded, alarm = len(found.missed), int(found.has_bound.sum()), found.alarm
+    """The page of a model whose outcomes are followed: coverage, alarm, bounds and costs in the order of the rows.
+
+    Parameters
+    ----------
+    title : of the page.
+    followed : what came of the bounds, as from `RobustDecider.update`.
+    history : the rows of the log, as from `OutcomeLog.history`.
+    radius : the one in force.
+    cost_unit : in which costs are counted.
+    """
+    n, n_bounded, alarm = len(followed.missed), int(followed.has_bound.sum()), followed.alarm
     of_rows = f"of {n} rows" if n == n_bounded else f"of {n_bounded} rows with a bound"
     unbounded = (
         []
-        if n == n_bounded or found.not_missed is None
+        if n == n_bounded or followed.not_missed is None
         else [
             Card("rows without a bound", str(n - n_bounded), f"of {n} rows"),
-            Card("not missed", f"{float(found.not_missed):.3f}", "of all rows; those without a bound count as held"),
+            Card("not missed", f"{float(followed.not_missed):.3f}", "of all rows; those without a bound count as held"),
         ]
     )
     cards = [
-        Card("covered", "no rows yet" if found.coverage is None else f"{float(found.coverage):.3f}", of_rows),
-        Card("promised", f"{found.promised:.3g}"),
+        Card("covered", "no rows yet" if followed.coverage is None else f"{float(followed.coverage):.3f}", of_rows),
+        Card("promised", f"{followed.promised:.3g}"),
         *unbounded,
         Card("alarm", "none kept" if alarm is None else "raised" if alarm.is_raised else "no"),
         Card("radius in force", f"{radius:.4g}"),
@@ -50,7 +59,7 @@ def followed_report(
     said: list[Block] = [Cards(cards)]
     if alarm is not None:
         said.append(Note(f"{alarm}.", warning=alarm.is_raised))
-    if found.was_recomputed:
+    if followed.was_recomputed:
         said.append(
             Text(
                 "Some rows came without the bounds that were issued for them; theirs were computed anew from the model."
@@ -58,15 +67,15 @@ def followed_report(
         )
     sections = [Section("What came", said)]
     if n:
-        sections.append(Section("Coverage over time", _coverage_picture(found)))
+        sections.append(Section("Coverage over time", _coverage_picture(followed)))
         sections.append(Section("Bounds and costs over time", _cost_picture(history, cost_unit)))
     lead = "What was promised, and what came, in the order in which outcomes became known."
     return Page(title, lead, sections).html()
 
 
-def _coverage_picture(found: Followed) -> list[Block]:
-    row = np.flatnonzero(found.has_bound) + 1
-    covered, n = ~found.missed[row - 1], len(row)
+def _coverage_picture(followed: Followed) -> list[Block]:
+    row = np.flatnonzero(followed.has_bound) + 1
+    covered, n = ~followed.missed[row - 1], len(row)
     if not n:
         return [Text("No row had a bound, so that there is no coverage to show.")]
     running = np.cumsum(covered) / np.arange(1, n + 1)
@@ -76,9 +85,9 @@ def _coverage_picture(found: Followed) -> list[Block]:
         ax.plot(row, running, color=BLUE, label="all rows so far")
         if len(moving):
             ax.plot(row[_WINDOW - 1 :], moving, color=ORANGE, linewidth=1.0, label=f"last {_WINDOW} rows")
-        ax.axhline(found.promised, color=GREY, linestyle="--", linewidth=1.0, label="promised")
-        if found.alarm is not None and found.alarm.raised_at is not None:
-            ax.axvline(found.alarm.raised_at, color=RED, linewidth=1.2, label="alarm")
+        ax.axhline(followed.promised, color=GREY, linestyle="--", linewidth=1.0, label="promised")
+        if followed.alarm is not None and followed.alarm.raised_at is not None:
+            ax.axvline(followed.alarm.raised_at, color=RED, linewidth=1.2, label="alarm")
         ax.set(xlabel="outcomes known", ylabel="share covered", ylim=(min(0.5, float(running.min())) - 0.02, 1.02))
         tidy(ax)
 
@@ -112,16 +121,16 @@ def _paint_costs(ax: Any, place: Any, bound: Array, cost: Array, label: str, uni
     tidy(ax)
 
 
-def backtest_report(found: Backtest, title: str = "Promise and reality over history") -> str:
-    """The page of a backtest: coverage, bounds and costs period by period."""
-    worst, periods = found.worst, found.periods
+def backtest_report(backtest: Backtest, title: str = "Promise and reality over history") -> str:
+    """The page of a `backtest` under a `title`: coverage, bounds and costs period by period."""
+    worst, periods = backtest.worst, backtest.periods
     cards = [
-        Card("covered", f"{float(found.coverage):.3f}", f"of {found.coverage.n} rows with a bound"),
-        Card("promised", f"{found.promised:.3g}"),
+        Card("covered", f"{float(backtest.coverage):.3f}", f"of {backtest.coverage.n} rows with a bound"),
+        Card("promised", f"{backtest.promised:.3g}"),
         Card("worst period", f"{worst.coverage:.3f}", f"from {in_days(worst.start)}, {worst.n} rows"),
         Card("rows without a bound", str(sum(period.n_without_bound for period in periods))),
     ]
-    costs = [with_unit(head, found.cost_unit) for head in ("mean bound", "mean cost")]
+    costs = [with_unit(head, backtest.cost_unit) for head in ("mean bound", "mean cost")]
     columns = ["from", "rows", "covered", *costs, "without a bound", "radius"]
     rows = [
         [
@@ -137,37 +146,42 @@ def backtest_report(found: Backtest, title: str = "Promise and reality over hist
     ]
     note = (
         "Each period was decided with what was known before it. Shares covered and means of bounds leave out rows "
-        f"without one; where these count as held, {float(found.not_missed):.3f} of all rows were not missed."
+        f"without one; where these count as held, {float(backtest.not_missed):.3f} of all rows were not missed."
     )
     sections = [
         Section("In short", [Cards(cards)]),
-        Section("Coverage over time", _period_coverage(found)),
-        Section("Bounds and costs over time", _period_costs(found)),
+        Section("Coverage over time", _period_coverage(backtest)),
+        Section("Bounds and costs over time", _period_costs(backtest)),
         Section("Period by period", [Table("Promise and reality", [Column(head) for head in columns], rows, note)]),
     ]
     lead = "What would have been promised, and what would have come, had the decider been used over this history."
     return Page(title, lead, sections).html()
 
 
-def _period_coverage(found: Backtest) -> list[Block]:
+def _period_coverage(backtest: Backtest) -> list[Block]:
     def paint(ax: Any) -> None:
         ax.plot(
-            _places(found), [p.coverage for p in found.periods], color=BLUE, marker="o", markersize=3, label="covered"
+            _places(backtest),
+            [p.coverage for p in backtest.periods],
+            color=BLUE,
+            marker="o",
+            markersize=3,
+            label="covered",
         )
-        ax.axhline(found.promised, color=GREY, linestyle="--", linewidth=1.0, label="promised")
+        ax.axhline(backtest.promised, color=GREY, linestyle="--", linewidth=1.0, label="promised")
         ax.set(ylabel="share covered")
         tidy(ax)
 
     return draw(paint, "Share of the rows with a bound of each period that were covered.", _WIDE)
 
 
-def _period_costs(found: Backtest) -> list[Block]:
-    bound, cost = (np.array([getattr(p, name) for p in found.periods]) for name in ("cost_bound", "realised"))
+def _period_costs(backtest: Backtest) -> list[Block]:
+    bound, cost = (np.array([getattr(p, name) for p in backtest.periods]) for name in ("cost_bound", "realised"))
     caption = "Mean bound and mean cost of each period."
-    unit = found.cost_unit
-    return draw(lambda ax: _paint_costs(ax, _places(found), bound, cost, "", unit), caption, _WIDE)
+    unit = backtest.cost_unit
+    return draw(lambda ax: _paint_costs(ax, _places(backtest), bound, cost, "", unit), caption, _WIDE)
 
 
-def _places(found: Backtest) -> list[Any]:
+def _places(backtest: Backtest) -> list[Any]:
     """Where periods begin, as matplotlib takes it: dates or numbers."""
-    return [p.start if isinstance(p.start, np.datetime64) else float(p.start) for p in found.periods]
+    return [p.start if isinstance(p.start, np.datetime64) else float(p.start) for p in backtest.periods]

@@ -25,7 +25,7 @@ _POLICY = (
 
 @dataclass(frozen=True)
 class Section:
-    """A part of a page with a title that the table of contents shows."""
+    """A part of a page: `blocks` under a `title` that the table of contents shows."""
 
     title: str
     blocks: Sequence[Block]
@@ -38,7 +38,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Page:
-    """A page: a title, a line below it, sections and a last line.
+    """A page: a `title`, the `lead` below it, `sections` and a `closing` line.
 
     Examples
     --------
@@ -85,7 +85,7 @@ class Page:
 
 
 def write_page(page: Page, path: Path) -> Path:
-    """Write a page; the file appears whole or not at all."""
+    """Write a `page` to a `path`; the file appears whole or not at all."""
     replace_file(path, page.html().encode())
     return path
 

@@ -17,7 +17,7 @@ _WIDE = 10
 
 @dataclass(frozen=True)
 class Column:
-    """A column: its head, the group of columns it belongs to, and whether its cells are words."""
+    """A column: its `head`, the `group` of columns it belongs to, and whether its cells are words (`is_text`)."""
 
     head: str
     group: str = ""

@@ -34,7 +34,7 @@ from polyhedge.solvers.solve import solve
 
 @dataclass(frozen=True)
 class WorstCase:
-    """The worst outcome (d,) for one decision; `value - gap` is attained at it."""
+    """The worst `outcome` (d,) for one decision; `value - gap` is attained at it."""
 
     value: float
     outcome: Array
@@ -42,7 +42,14 @@ class WorstCase:
 
 
 class Adversary:
-    """Find worst outcomes around one prediction, for as many decisions as are asked for."""
+    """Find worst outcomes around one prediction, for as many decisions as are asked for.
+
+    Parameters
+    ----------
+    problem : what is decided.
+    shape, radius : the set of residuals.
+    center : (d,) the prediction.
+    """
 
     def __init__(self, problem: DecisionProblem, shape: UncertaintySet, radius: float, center: Array) -> None:
         self.problem, self.shape, self.radius, self.center = problem, shape, radius, center

@@ -14,7 +14,7 @@ from polyhedge.problems.parameters import parameter_rows
 from polyhedge.robust.batch import WORTH_A_POOL, Progress
 from polyhedge.robust.decisions import Decisions, all_optimal, joined, tight_facets
 from polyhedge.robust.ignored import as_predicted
-from polyhedge.robust.kept import Kept
+from polyhedge.robust.program_store import Kept
 from polyhedge.robust.routes import Job, by_counterpart, decide_by_first
 from polyhedge.sets import UncertaintySet, scaled
 from polyhedge.solvers.program import Status

@@ -20,9 +20,13 @@ def decide_knowing(
 ) -> tuple[Array, Array]:
     """Best decisions (N, p) and costs min_z g(z, u) (N,) for known outcomes; NaN where there is none.
 
-    `values` (N, t) are those of the problem's parameters, flat and row by row, where it has any. Where they should be
-    sharp, few rows of a problem without parameters are decided by equations too, if that can be: right to rounding,
-    where an interior-point method is right to nine digits.
+    Parameters
+    ----------
+    problem : what is decided.
+    outcomes : (N, d) what is known.
+    values : (N, t) of the problem's parameters, flat and row by row, where it has any.
+    is_sharp : whether few rows of a problem without parameters are decided by equations too, if that can be: right to
+        rounding, where an interior-point method is right to nine digits.
     """
     return best_knowing(problem, outcomes, values, is_sharp=is_sharp)[:2]
 

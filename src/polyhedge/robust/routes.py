@@ -28,8 +28,8 @@ from polyhedge.robust.batch import WORTH_A_POOL, BatchDecisions, Progress, decid
 from polyhedge.robust.counterpart import Counterpart, CounterpartSolution
 from polyhedge.robust.cut_reach import CutReach
 from polyhedge.robust.decisions import Decisions, all_optimal, joined, numbered_facets, tight_facets
-from polyhedge.robust.kept import Kept
 from polyhedge.robust.parametric import ContextSolver
+from polyhedge.robust.program_store import Kept
 from polyhedge.robust.recheck import bounds_hold
 from polyhedge.robust.scenarios import decide_by_scenarios
 from polyhedge.robust.support import form_at, is_empty, maximise

@@ -61,7 +61,13 @@ def decide_by_scenarios(
 ) -> ScenarioSolution:
     """The robust decision around one prediction; any cost, any bounded set.
 
-    `tolerance` is a share of the spread of the decision's costs over the set.
+    Parameters
+    ----------
+    problem : what is decided.
+    shape, radius : the set of residuals.
+    center : (d,) the prediction.
+    tolerance : share of the spread of the decision's costs over the set.
+    max_iterations : rounds after which the best decision so far is returned with its gap.
     """
     adversary = Adversary(problem, shape, radius, center)
     scenarios = _first_scenarios(problem, adversary)

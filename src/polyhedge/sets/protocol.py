@@ -26,7 +26,7 @@ _ROUNDING = 1e-12
 
 
 class Volume(float):
-    """A volume that knows how exact it is: a float with the attribute `standard_error` (0.0 if exact).
+    """A volume that knows how exact it is: the float `value` with the attribute `standard_error` (0.0 if exact).
 
     Examples
     --------
@@ -171,7 +171,7 @@ def has_support_formula(shape: UncertaintySet) -> bool:
 
 
 def facets_of(shape: UncertaintySet) -> Polyhedron | None:
-    """The facets of a shape; None for shapes that have none, or too many to list.
+    """The facets of a `shape`; None for shapes that have none, or too many to list.
 
     Examples
     --------
@@ -183,7 +183,7 @@ def facets_of(shape: UncertaintySet) -> Polyhedron | None:
 
 
 def has_quick_volume(shape: UncertaintySet) -> bool:
-    """Whether the volume is finite and takes milliseconds: a bounded set of up to 3 outcomes with not too many facets.
+    """Whether the volume of a `shape` is finite and takes milliseconds: bounded, up to 3 outcomes, not too many facets.
 
     Beyond, vertices become too many to list, and a number such as 4.5e47 tells nobody anything.
     """
@@ -194,7 +194,7 @@ def has_quick_volume(shape: UncertaintySet) -> bool:
 
 
 def mean_volume(shape: UncertaintySet, radius: float, scales: Array, **options: Any) -> Volume:
-    """Mean volume of the set over contexts that scale it by these factors (N,); options as for `volume`."""
+    """Mean volume of a `shape` at a `radius` over contexts with these `scales` (N,); `options` as for `volume`."""
     whole = shape.volume(radius, **options)
     growth = float(np.mean(scales**shape.n_outcomes)) if len(scales) else 1.0
     return whole if growth == 1 else Volume(growth * whole, growth * whole.standard_error)

@@ -31,7 +31,7 @@ class _OwnWay(Protocol):
 
 
 def scaled(shape: UncertaintySet, factor: float) -> UncertaintySet:
-    """The set whose residuals are `factor` times as large, at every radius.
+    """The set whose residuals are `factor` times as large as those of `shape`, at every radius.
 
     Examples
     --------

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from polyhedge.doubts import Code, Doubt, coverage_doubt, few_rows_doubt
     from polyhedge.tables.as_csv import csv_text
     from polyhedge.tables.beside import labels_or_weights
+    from polyhedge.tables.fit_record import FitRecord
     from polyhedge.tables.fitting import FittedTable, fit_table
-    from polyhedge.tables.kept import FitRecord
     from polyhedge.tables.limits import MAX_VALUES
     from polyhedge.tables.options import TableOptions
     from polyhedge.tables.parameters import Sources, parameters_of, read_sources, sources_of, take_parameters

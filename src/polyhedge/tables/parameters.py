@@ -27,16 +27,16 @@ def read_sources(texts: Sequence[str]) -> Sources:
     >>> read_sources(["stock=on hand", "caps=3,4.5"])
     {'stock': ('on hand',), 'caps': (3.0, 4.5)}
     """
-    found: dict[str, tuple[Any, ...]] = {}
+    sources: dict[str, tuple[Any, ...]] = {}
     for text in texts:
         name, equals, given = (part.strip() for part in text.partition("="))
         entries = tuple(entry.strip() for entry in given.split(","))
         if not (name and equals and all(entries)):
             raise ValueError(f"A parameter must be given as NAME=COLUMN or NAME=NUMBER, got {text!r}.")
-        if name in found:
+        if name in sources:
             raise ValueError(f"The parameter {name} is given twice.")
-        found[name] = _numbers(entries) or entries
-    return found
+        sources[name] = _numbers(entries) or entries
+    return sources
 
 
 def _numbers(entries: Sequence[str]) -> tuple[float, ...]:
@@ -49,13 +49,13 @@ def _numbers(entries: Sequence[str]) -> tuple[float, ...]:
 
 def sources_of(problem: DecisionProblem, *given: Sources) -> Sources:
     """Where the values of all parameters come from, the last that was given first; else a column of the same name."""
-    asked = {name: source for sources in given for name, source in sources.items()}
+    asked = {name: source for some in given for name, source in some.items()}
     names = [parameter.name for parameter in problem.parameters]
     strange = [name for name in asked if name not in names]
     if strange:
         has = f"It has {', '.join(names)}." if names else "It has none."
         raise ValueError(f"The problem has no parameter {strange[0]!r}. {has}")
-    found = {}
+    sources = {}
     for parameter in problem.parameters:
         source, size = asked.get(parameter.name, (parameter.name,)), max(int(np.prod(parameter.shape)), 1)
         if len(source) != size and not (len(source) == 1 and isinstance(source[0], float)):
@@ -64,8 +64,8 @@ def sources_of(problem: DecisionProblem, *given: Sources) -> Sources:
                 f"The parameter {parameter.name} has {size} entries, so it needs as many columns or numbers, got "
                 f"{len(source)}. Give --parameter {parameter.name}={shown}."
             )
-        found[parameter.name] = source
-    return found
+        sources[parameter.name] = source
+    return sources
 
 
 def columns_in(sources: Sources) -> list[str]:

@@ -31,6 +31,7 @@ class CertifiedBound:
     kept : which residuals the best selection keeps.
     status : OPTIMAL where the gap is within the tolerance that was asked for, STOPPED_EARLY where the search ended
         before, FAILED where the bounds crossed, so that none is claimed.
+    seconds, detail : how long it took, and what else there is to say.
     unit : the spread of costs: how much the residuals differ in cost, or what dropping them can save. Tolerances are
         shares of it, so that neither the unit of costs nor a constant in them matters.
     interrupted : whether Ctrl-C ended the search.

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import InitVar, dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
+from polyhedge._validation import warn_of_old_name
 from polyhedge.learners.auto import Auto
 from polyhedge.learners.exact.bound import below
 from polyhedge.learners.exact.certificate import lower_bound
@@ -29,13 +30,14 @@ class Certified:
     max_work : float
         Work for the certificate, in rows of programs solved: about five seconds for every half a million. What is
         proven by then counts.
-    seconds : float or None
-        Time for the certificate; None, so that the gap never depends on the clock, unless the learner has a time
+    time_limit : float or None
+        Seconds for the certificate; None, so that the gap never depends on the clock, unless the learner has a time
         limit: then the certificate gets what is left of it.
     max_samples : int
         Samples up to which a certificate is tried.
     keep_interrupted : bool
         Whether `RobustDecider.fit` calibrates the best set so far where Ctrl-C stopped the learning.
+    seconds : the former name of `time_limit`, with a warning.
 
     Examples
     --------
@@ -53,15 +55,21 @@ class Certified:
 
     learner: Learner = field(default_factory=Auto)
     max_work: float = _WORK
-    seconds: float | None = None
+    time_limit: float | None = None
     max_samples: int = 2000
     keep_interrupted: bool = False
+    seconds: InitVar[float | None] = None
+
+    def __post_init__(self, seconds: float | None) -> None:
+        if seconds is not None:
+            warn_of_old_name("Certified", "seconds", "time_limit", stacklevel=4)
+            object.__setattr__(self, "time_limit", seconds)
 
     @property
     def needs(self) -> Needs:
         """As the learner says, with the time for the certificate."""
         own = self.learner.needs
-        limit = None if own.time_limit is None else own.time_limit + (self.seconds or 0.0)
+        limit = None if own.time_limit is None else own.time_limit + (self.time_limit or 0.0)
         return replace(own, time_limit=limit, keep_interrupted=self.keep_interrupted)
 
     def learn(self, samples: Samples, random_state: Any = None) -> LearnResult:
@@ -70,11 +78,11 @@ class Certified:
         result = self.learner.learn(samples, random_state)
         if np.isfinite(result.lower_bound) or samples.n > self.max_samples or result.interrupted:
             return result
-        seconds, limit = self.seconds, self.needs.time_limit
-        if seconds is None and limit is not None:
-            seconds = max(began + limit - time.perf_counter(), 0.0)
+        left, limit = self.time_limit, self.needs.time_limit
+        if left is None and limit is not None:
+            left = max(began + limit - time.perf_counter(), 0.0)
         try:
-            bound = lower_bound(samples, seconds, max_work=self.max_work)
+            bound = lower_bound(samples, left, max_work=self.max_work)
         except ValueError:  # for some problems there is no certificate
             return result
         except KeyboardInterrupt:

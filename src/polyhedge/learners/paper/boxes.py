@@ -80,7 +80,7 @@ class MinVolume:
 
     Parameters
     ----------
-    n_angles, n_aspects, max_aspect
+    n_angles, n_aspects, max_aspect : int, int, float
         The grid; see `RotatedBoxGrid`.
     max_contexts : int
         Contexts on which the reported objective is computed (it decides nothing).
