@@ -7,6 +7,7 @@ the numbers are the same for any number of workers and in any order.
 from __future__ import annotations
 
 import logging
+import math
 import multiprocessing
 import os
 import re
@@ -114,6 +115,7 @@ def run_jobs(
     *,
     workers: Workers,
     report: Callable[[Progress], None] | None = None,
+    budget: float = math.inf,
 ) -> None:
     """Run `work` on every job and hand each result to `keep` as it comes.
 
@@ -125,13 +127,16 @@ def run_jobs(
     keep : called in this process, once for each job.
     workers : where the jobs run.
     report : called at the start and after each job.
+    budget : seconds after which no further job is begun.
     """
-    clock = _Clock(jobs, report)
-    queue, suspects = deque(jobs), list[J]()
+    clock, end = _Clock(jobs, report), time.perf_counter() + budget
+    queue, suspects = deque(jobs if budget > 0 else ()), list[J]()
 
     def finish(job: J, result: R, seconds: float) -> None:
         keep(result)
         clock.tick(job, seconds)
+        if time.perf_counter() >= end:
+            queue.clear()
 
     clock.say()
     while queue:

@@ -221,7 +221,7 @@ def scaling(
     settings = ScalingSettings.quick(task, seeds) if quick else ScalingSettings(task=task, seeds=seeds)
     stem = f"scaling_{task}{'_quick' if quick else ''}"
     with progress_bar() as report:
-        run = run_scaling(settings, folder=out, stem=stem, report=report)
+        run = run_scaling(settings, out, stem=stem, report=report)
     for grid in (comparison_grid(run), shared_grid(run)):
         show(grid)
     for note in run.left_out:
