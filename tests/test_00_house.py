@@ -157,6 +157,17 @@ def test_only_commands_of_the_study_know_the_command_line(path: Path) -> None:
     assert is_command or not re.search(r"polyhedge\.cli|polyhedge_study\.commands|import typer", source)
 
 
+def test_study_takes_private_names_of_the_library_in_one_place() -> None:
+    private = re.compile(r"polyhedge\..*\b_(?!_)")
+    guilty = set()
+    for path in STUDY.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            source = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
+            names = node.names if isinstance(node, (ast.Import, ast.ImportFrom)) else []
+            guilty |= {path.name for alias in names if private.match(f"{source}{alias.name}")}
+    assert guilty == {"inside.py"}
+
+
 def test_import_reader_sees_every_way_to_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(globals(), "PACKAGE", tmp_path)
     module = tmp_path / "sets" / "odd.py"

@@ -10,11 +10,11 @@ from time import process_time
 
 import numpy as np
 
-from polyhedge._validation import Array, check_alpha
 from polyhedge_study.cases import CASES, make_case
 from polyhedge_study.experiment import Experiment
 from polyhedge_study.guarantees import find_guarded
 from polyhedge_study.guarded.methods import GUARDED
+from polyhedge_study.inside import Array, check_alpha
 from polyhedge_study.jobs import Progress, Workers
 
 __all__ = ["N_STRETCHES", "CaseJob", "CaseRow", "case_jobs", "run_cases"]

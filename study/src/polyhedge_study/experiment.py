@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from polyhedge._files import replace_file, sole_writer
+from polyhedge_study.inside import replace_file, sole_writer
 from polyhedge_study.jobs import Progress, Workers, run_jobs
 from polyhedge_study.machine import environment, source_fingerprint
 from polyhedge_study.tidy import TidyTable

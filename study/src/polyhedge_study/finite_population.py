@@ -8,11 +8,11 @@ from functools import lru_cache
 import numpy as np
 from sklearn.base import clone
 
-from polyhedge._validation import Array, check_alpha
 from polyhedge.calibration import conformal_rank
 from polyhedge.data import make_synthetic
 from polyhedge.problems import DecisionProblem
 from polyhedge.sets import UncertaintySet
+from polyhedge_study.inside import Array, check_alpha
 from polyhedge_study.tasks import synthetic_task
 
 __all__ = ["Population", "TheorySettings", "hard_context", "population"]

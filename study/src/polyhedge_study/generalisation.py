@@ -17,8 +17,8 @@ from pathlib import Path
 
 import numpy as np
 
-from polyhedge._validation import check_count
 from polyhedge_study.experiment import Experiment
+from polyhedge_study.inside import check_count
 from polyhedge_study.jobs import Progress, Workers
 from polyhedge_study.methods import METHODS
 from polyhedge_study.population import POPULATION, run_population

@@ -13,13 +13,13 @@ from functools import partial
 from pathlib import Path
 from time import process_time
 
-from polyhedge._validation import check_alpha, check_count
 from polyhedge.data import synthetic_mean
 from polyhedge.robust import decide_knowing
 from polyhedge_study.baselines.fitted import fit_predictor
 from polyhedge_study.experiment import Experiment
 from polyhedge_study.generalisation import Setting
 from polyhedge_study.guarded.methods import GUARDED
+from polyhedge_study.inside import check_alpha, check_count
 from polyhedge_study.jobs import Progress, Workers
 from polyhedge_study.tasks import ENERGY_SIZES
 

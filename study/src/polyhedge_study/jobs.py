@@ -23,7 +23,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from polyhedge._validation import check_count
+from polyhedge_study.inside import check_count
 
 __all__ = ["Job", "Progress", "Workers", "run_jobs"]
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from polyhedge._validation import check_alpha, check_count
 from polyhedge_study.experiment import Experiment
 from polyhedge_study.grid import Grid
 from polyhedge_study.guarantees import SETTINGS, GuaranteeRow
 from polyhedge_study.guarded.methods import GUARDED
+from polyhedge_study.inside import check_alpha, check_count
 from polyhedge_study.jobs import Progress, Workers
 from polyhedge_study.true_law import limit_of
 

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from polyhedge._validation import Array, Mask
 from polyhedge.metrics import evaluate_decisions
 from polyhedge.regions import PlacedSet
 from polyhedge.robust import Decisions
 from polyhedge.sets import UncertaintySet, Volume, mean_volume
+from polyhedge_study.inside import Array, Mask
 from polyhedge_study.tasks import Task
 
 __all__ = ["Measured", "measure_decisions", "measure_set"]

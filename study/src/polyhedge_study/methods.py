@@ -14,7 +14,6 @@ from functools import partial
 import numpy as np
 from sklearn.base import clone
 
-from polyhedge._validation import Array
 from polyhedge.calibration import conformal_radius
 from polyhedge.data import Split
 from polyhedge.data.splits import IndexArray
@@ -50,6 +49,7 @@ from polyhedge_study.baselines import (
     picnn,
     sample_average,
 )
+from polyhedge_study.inside import Array
 from polyhedge_study.measure import Measured, measure_set
 from polyhedge_study.tasks import Task
 

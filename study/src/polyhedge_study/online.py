@@ -18,9 +18,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from polyhedge import DecisionProblem, RobustDecider
-from polyhedge._validation import Array
 from polyhedge.calibration import Online, Rows, conformal_radius
 from polyhedge_study.grid import Grid
+from polyhedge_study.inside import Array
 from polyhedge_study.real_data import Table, day_ahead_prices
 
 __all__ = ["STEPS", "ScoredDays", "followed", "online_grid", "scored_days"]

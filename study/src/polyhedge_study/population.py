@@ -7,7 +7,6 @@ import time
 import numpy as np
 from sklearn.base import clone
 
-from polyhedge._validation import Array
 from polyhedge.calibration import conformal_radius
 from polyhedge.learners import OneSidedBox, Samples, lower_bound
 from polyhedge.learners.descent import total_gradient
@@ -15,6 +14,7 @@ from polyhedge.learners.one_sided_box import harmful_sides
 from polyhedge.learners.starts import closed
 from polyhedge.robust import decide, decide_knowing
 from polyhedge.sets import Polyhedron, UncertaintySet
+from polyhedge_study.inside import Array
 from polyhedge_study.tasks import synthetic_task
 
 __all__ = ["POPULATION", "descend_from_box", "run_population"]

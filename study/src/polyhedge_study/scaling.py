@@ -19,13 +19,13 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 
-from polyhedge._validation import Array
 from polyhedge.calibration import conformal_radius
 from polyhedge.learners import MIQCP, LearnResult, Samples
 from polyhedge.learners.result import unless_interrupted
 from polyhedge.problems import DecisionProblem
 from polyhedge.robust import decide, decide_knowing
 from polyhedge_study.experiment import Experiment
+from polyhedge_study.inside import Array
 from polyhedge_study.jobs import Progress, Workers
 from polyhedge_study.machine import environment
 from polyhedge_study.scaling_methods import METHODS, MODES, Method, ScalingSettings

@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from polyhedge._validation import check_count
 from polyhedge.learners import Auto, Descent, Learner, OneSidedBox, Pinball, RotatedBoxGrid, Scenario
 from polyhedge_study.experiment import Experiment
+from polyhedge_study.inside import check_count
 from polyhedge_study.jobs import Progress, Workers
 from polyhedge_study.measure import Measured
 from polyhedge_study.methods import METHODS, learned

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from polyhedge._validation import Array
 from polyhedge_study.files import save_figure
 from polyhedge_study.grid import Grid
+from polyhedge_study.inside import Array
 from polyhedge_study.methods import METHODS
 from polyhedge_study.sensitivity import SWEEPS, SensitivityRow
 

@@ -44,8 +44,8 @@ from pathlib import Path
 
 import numpy as np
 
-from polyhedge._validation import check_alpha, check_count
 from polyhedge_study.experiment import Experiment
+from polyhedge_study.inside import check_alpha, check_count
 from polyhedge_study.jobs import Progress, Workers
 from polyhedge_study.measure import Measured
 from polyhedge_study.methods import METHODS, POLYHEDGE, QUICK, Method, find_methods

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from polyhedge._validation import Array
 from polyhedge.plots.style import BLUE, CYCLE, GREEN, GREY, ORANGE, RED, tidy
 from polyhedge.report import Block, Chart
 from polyhedge.report.pictures import draw
 from polyhedge_study.demo import compare, paint_sets
+from polyhedge_study.inside import Array
 from polyhedge_study.methods import GROUPS, METHODS, POLYHEDGE
 from polyhedge_study.sensitivity import SensitivityRow
 from polyhedge_study.study_figure import far_above

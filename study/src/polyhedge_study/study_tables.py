@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from polyhedge._files import replace_file
 from polyhedge_study.grid import Grid
+from polyhedge_study.inside import replace_file
 from polyhedge_study.methods import METHODS, POLYHEDGE
 from polyhedge_study.study import StudyRow
 from polyhedge_study.summary import COLUMNS, TableRow, TimeRow, table_rows, time_rows

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from polyhedge._validation import Array
+from polyhedge_study.inside import Array
 from polyhedge_study.methods import METHODS, POLYHEDGE
 from polyhedge_study.paper import PrintedRow, paper_tables
 from polyhedge_study.study import StudyRow

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from polyhedge._validation import Array, check_count
 from polyhedge.problems import DecisionProblem
 from polyhedge.robust import decide
 from polyhedge.sets import UncertaintySet
+from polyhedge_study.inside import Array, check_count
 
 __all__ = ["GapBound", "density_at_quantile", "fitted_slope", "gap_bound", "radius_sensitivity", "vc_dimension"]
 

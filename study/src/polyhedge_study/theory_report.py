@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from polyhedge._validation import Array
 from polyhedge.calibration import coverage_law
 from polyhedge_study.files import save_figure
 from polyhedge_study.finite_population import TheorySettings, population
 from polyhedge_study.grid import Grid
+from polyhedge_study.inside import Array
 from polyhedge_study.theory import GapBound, density_at_quantile, fitted_slope, gap_bound, vc_dimension
 from polyhedge_study.theory_runs import REUSE, CoverageRow, GapRow, ReuseRow
 

@@ -20,13 +20,13 @@ from typing import Any
 
 import numpy as np
 
-from polyhedge._validation import check_count
 from polyhedge.calibration import conformal_radius
 from polyhedge.learners import Descent, Learner, Samples, Scenario
 from polyhedge.learners.result import unless_interrupted
 from polyhedge.robust import decide
 from polyhedge_study.experiment import Experiment
 from polyhedge_study.finite_population import TheorySettings, hard_context, population
+from polyhedge_study.inside import check_count
 from polyhedge_study.jobs import Progress, Workers
 
 __all__ = [

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from polyhedge._validation import Array
 from polyhedge.problems import DecisionProblem
 from polyhedge.robust import decide, decide_each
 from polyhedge.robust.each_context import has_segment
 from polyhedge.sets import Polyhedron
+from polyhedge_study.inside import Array
 
 # Half-widths of a candidate are log-uniform between the inverse of this and this.
 MAX_ASPECT = 2.0

@@ -16,7 +16,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from polyhedge._validation import Array
 from polyhedge.calibration import conformal_radius, conformal_rank
 from polyhedge.problems import DecisionProblem
 from polyhedge.sets import Volume
@@ -30,6 +29,7 @@ from polyhedge_study.baselines.picnn_network import (
     networks,
 )
 from polyhedge_study.baselines.picnn_programs import ByPrograms
+from polyhedge_study.inside import Array
 from polyhedge_study.measure import Measured, measure_decisions
 from polyhedge_study.nets import ConvexNets
 from polyhedge_study.nets.convex_net import volume_from_rays

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from polyhedge._validation import Array
+from polyhedge_study.inside import Array
 from polyhedge_study.nets import ConvexNets
 
 WIDTH = 64

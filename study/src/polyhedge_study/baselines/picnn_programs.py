@@ -10,13 +10,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from polyhedge._validation import Array
 from polyhedge.problems import DecisionProblem
 from polyhedge.robust import Counterpart
 from polyhedge.robust.counterpart import CounterpartSolution
 from polyhedge.robust.parametric import ContextSolver
 from polyhedge_study.baselines.picnn_loss import Envelope
 from polyhedge_study.baselines.picnn_network import Contacts
+from polyhedge_study.inside import Array
 from polyhedge_study.nets import ConvexNet
 from polyhedge_study.nets.net_decisions import NetSets
 

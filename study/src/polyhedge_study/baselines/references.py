@@ -13,12 +13,12 @@ from dataclasses import replace
 import numpy as np
 import scipy.sparse as sp
 
-from polyhedge._validation import Array
 from polyhedge.problems import DecisionProblem, Pieces, SumOfMaxima
 from polyhedge.robust import decide_knowing
 from polyhedge.solvers.program import Cone, Solution
 from polyhedge.solvers.solve import solve
 from polyhedge_study.baselines.fitted import fit_predictor
+from polyhedge_study.inside import Array
 from polyhedge_study.measure import Measured
 from polyhedge_study.tasks import Task
 

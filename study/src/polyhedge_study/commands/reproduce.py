@@ -8,7 +8,6 @@ from typing import Annotated
 
 import typer
 
-from polyhedge._files import replace_file
 from polyhedge.cli.app import can_draw
 from polyhedge.cli.output import say
 from polyhedge_study.commands.common import (
@@ -22,6 +21,7 @@ from polyhedge_study.commands.common import (
     workers_of,
 )
 from polyhedge_study.commands.promises import cases, guarantees, limit, of_decisions_taken, online
+from polyhedge_study.inside import replace_file
 
 reproduce = typer.Typer(no_args_is_help=True, rich_markup_mode="rich")
 

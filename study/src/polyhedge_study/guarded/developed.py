@@ -11,13 +11,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from polyhedge._validation import Array
 from polyhedge.calibration import conformal_radius
 from polyhedge.data.splits import fold_of
 from polyhedge.plans import PlanRows
 from polyhedge.predictors import Predictor, as_predictor, out_of_fold
 from polyhedge.regions import Guard, Plan
 from polyhedge.regions.family import PlacedRegions
+from polyhedge_study.inside import Array
 from polyhedge_study.tasks import Task
 
 __all__ = ["Bounded", "Developed", "at_radius", "guard", "seen_from"]

@@ -18,7 +18,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from polyhedge._validation import Array
 from polyhedge.calibration import conformal_radius
 from polyhedge.data.splits import evenly_chosen
 from polyhedge.plans import PlanRows
@@ -27,6 +26,7 @@ from polyhedge.plans.rules import Planner
 from polyhedge.regions.steady import steady_predictions
 from polyhedge_study.guarded.developed import Bounded, Developed
 from polyhedge_study.guarded.rules import fit_rule
+from polyhedge_study.inside import Array
 from polyhedge_study.tasks import Task
 
 __all__ = ["risk_averse"]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from polyhedge._validation import Array, Indices, Mask
+from polyhedge_study.inside import Array, Indices, Mask
 from polyhedge_study.nets.convex_net import ConvexNet
 
 _MAX_STEPS = 200

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from polyhedge._validation import Array, Mask
+from polyhedge_study.inside import Array, Mask
 from polyhedge_study.nets.convex_nets import ConvexNets, NetValues
 
 _MAX_STEPS = 100

@@ -16,10 +16,10 @@ from itertools import product
 
 import numpy as np
 
-from polyhedge._validation import Array
 from polyhedge.calibration import conformal_radius
 from polyhedge.problems import DecisionProblem, simplex_linear, simplex_newsvendor, simplex_quadratic
 from polyhedge.sets import Polyhedron
+from polyhedge_study.inside import Array
 
 __all__ = ["REGIMES", "Instance", "LinearForm", "Regime", "draw", "problem_of"]
 

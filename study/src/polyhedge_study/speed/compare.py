@@ -16,8 +16,8 @@ from typing import IO, Any
 
 import numpy as np
 
-from polyhedge._files import replace_file
 from polyhedge_study.grid import Grid
+from polyhedge_study.inside import replace_file
 from polyhedge_study.speed import waits
 from polyhedge_study.speed.growth import GrowthPoint, lines
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from polyhedge._validation import Array
 from polyhedge.robust import decide
+from polyhedge_study.inside import Array
 from polyhedge_study.speed.cases import PARAMETERS, PRODUCT, REGIMES, Instance, Regime, draw
 from polyhedge_study.speed.growth import GrowthPoint
 from polyhedge_study.speed.plans import (

@@ -15,12 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from polyhedge._validation import Array
 from polyhedge.calibration import conformal_rank
 from polyhedge.learners import MIQCP, Auto, Descent, Learner, OneSidedBox, Samples, Scenario
 from polyhedge.learners.result import unless_interrupted
 from polyhedge.problems import DecisionProblem
 from polyhedge.sets import Polyhedron
+from polyhedge_study.inside import Array
 from polyhedge_study.speed.growth import GrowthPoint
 from polyhedge_study.tasks import synthetic_task
 

@@ -19,9 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from polyhedge._validation import Array
 from polyhedge.robust import decide
 from polyhedge.sets import Ball, UncertaintySet
+from polyhedge_study.inside import Array
 from polyhedge_study.speed.cases import Instance, Regime, advantage, draw
 
 __all__ = ["PEERS", "Peer", "PeerRow", "PeersRun", "PeersSettings", "run_peers"]

@@ -8,11 +8,11 @@ import cvxpy as cp
 import numpy as np
 from scipy.optimize import linprog
 
-from polyhedge._validation import Array
 from polyhedge.plans.costs import PlanProblem
 from polyhedge.plans.laws import Law, PlacedLaw
 from polyhedge.plans.risk import JointCost, Risk
 from polyhedge.plans.rules import Planner, Rule, fit_planner
+from polyhedge_study.inside import Array
 from polyhedge_study.speed.cases import OVERAGE, PARAMETERS, UNDERAGE, Regime, advantage, problem_of
 from polyhedge_study.speed.rivals import Solve
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from polyhedge._files import replace_file
 from polyhedge_study.files import save_figure
 from polyhedge_study.grid import Grid
+from polyhedge_study.inside import replace_file
 from polyhedge_study.speed.cases import PRODUCT
 from polyhedge_study.speed.decisions import OURS, DecisionsRun, SpeedRow
 from polyhedge_study.speed.growth import GrowthLine, GrowthPoint, lines

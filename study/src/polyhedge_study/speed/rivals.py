@@ -13,7 +13,7 @@ import cvxpy as cp
 import numpy as np
 import scipy.sparse as sp
 
-from polyhedge._validation import Array
+from polyhedge_study.inside import Array
 from polyhedge_study.speed.cases import PARAMETERS, WARM, Instance, LinearForm, advantage
 
 __all__ = ["RIVALS", "Rival", "reference_solver"]
