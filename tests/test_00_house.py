@@ -295,9 +295,13 @@ def numeric_constants(path: Path) -> Iterator[tuple[ast.stmt, ast.stmt | None]]:
             yield node, after
 
 
+# Files that are being rewritten.
+REASONS_TO_COME = {STUDY / "guarded" / "developed.py", STUDY / "guarded" / "risk_averse.py"}
+
+
 def test_a_number_has_its_reason_beside_it() -> None:
     bare = []
-    for path in sorted(PACKAGE.rglob("*.py")):
+    for path in sorted({*PACKAGE.rglob("*.py"), *STUDY.rglob("*.py")} - REASONS_TO_COME):
         lines = path.read_text(encoding="utf-8").splitlines()
         for node, after in numeric_constants(path):
             own = lines[node.lineno - 1 : node.end_lineno]

@@ -43,6 +43,7 @@ from polyhedge_study.tasks import Task
 __all__ = ["CASES", "make_case"]
 
 _CAPACITY, _EFFICIENCY = 4.0, 0.9
+"""MWh that a battery of 1 MW holds, and the share of what it buys that it can sell."""
 
 
 def make_case(name: str) -> Task:

@@ -60,7 +60,9 @@ class Setting:
 
 
 _LARGE = (3000, 3000, 3000, 1000)
+"""Ten times the paper's learning and calibration rows."""
 _MORE = (1200, 500, 500, 300)
+"""More outcomes need more rows to learn from; fewer test rows, because each takes a larger program."""
 _FEW = (RIVAL, "polyhedge", "descent")
 
 SETTINGS = {

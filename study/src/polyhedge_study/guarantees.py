@@ -34,6 +34,7 @@ __all__ = [
 ]
 
 _MORE = (1200, 500, 500, 1000)
+"""More outcomes need more rows to learn from and to calibrate on than the paper's 300."""
 SETTINGS = {
     setting.name: setting
     for setting in (

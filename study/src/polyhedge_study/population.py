@@ -21,6 +21,7 @@ __all__ = ["POPULATION", "descend_from_box", "run_population"]
 
 POPULATION = "population"
 _EXACT_ROWS = 3000
+"""Part of the learning rows, of which the exact optimum is computed; the methods are named after it."""
 
 
 def run_population(method: str, d: int, n: int, seed: int, alpha: float) -> tuple[float, float, float, str]:

@@ -8,7 +8,7 @@ import numpy as np
 
 from polyhedge.report import Card, Cards, Cell, Column, Table
 from polyhedge_study.methods import METHODS, POLYHEDGE
-from polyhedge_study.study_tables import TITLES, by_method, tasks_of
+from polyhedge_study.study_tables import SIGNIFICANT, TITLES, by_method, tasks_of
 from polyhedge_study.study_words import SIMPLE, best_rival, share_below
 from polyhedge_study.summary import TableRow, TimeRow
 from polyhedge_study.tasks import TASKS
@@ -24,7 +24,6 @@ _HEADS = {
 }
 # What is compared comes first: the rest of a wide table is off the screen.
 _PARTS = {"worst_case_cost": ("paper", "here", "difference"), "premium": ("here",)}
-_SIGNIFICANT = 0.05
 
 
 def task_table(figures: Sequence[TableRow], task: str) -> Table:
@@ -91,7 +90,7 @@ def _paired(cost: TableRow) -> list[Cell]:
     if cost.method == POLYHEDGE or np.isnan(cost.versus_polyhedge):
         return [Cell("", np.nan), Cell("", np.nan)]
     error = f"± {10 * cost.versus_polyhedge_se:.2g}" if np.isfinite(cost.versus_polyhedge_se) else ""
-    star = "*" if cost.p_value < _SIGNIFICANT else ""
+    star = "*" if cost.p_value < SIGNIFICANT else ""
     p_value = f"{cost.p_value:.3f}{star}" if np.isfinite(cost.p_value) else ""
     value = 10 * cost.versus_polyhedge
     return [Cell(_signed(value, "worst_case_cost"), value, detail=error), Cell(p_value, cost.p_value)]

@@ -15,9 +15,20 @@ from polyhedge_study.summary import COLUMNS, TableRow, TimeRow, table_rows, time
 from polyhedge_study.tasks import TASKS
 from polyhedge_study.tidy import TidyTable
 
-__all__ = ["LEGEND", "TITLES", "by_method", "short_grid", "task_grid", "tasks_of", "time_grid", "write_tables"]
+__all__ = [
+    "LEGEND",
+    "SIGNIFICANT",
+    "TITLES",
+    "by_method",
+    "short_grid",
+    "task_grid",
+    "tasks_of",
+    "time_grid",
+    "write_tables",
+]
 
-_SIGNIFICANT = 0.05
+SIGNIFICANT = 0.05
+"""Differences with a smaller p-value have a star: the usual level."""
 # Volumes and costs beyond this say no more than that; longer numbers would not fit into a column.
 _HUGE = 99_999
 LEGEND = """\
@@ -96,7 +107,7 @@ def _cells(own: dict[str, TableRow]) -> list[str]:
     cost = own["worst_case_cost"]
     versus = _number(cost.versus_polyhedge, 10, sign=True)
     versus += f" ± {10 * cost.versus_polyhedge_se:.2f}" if np.isfinite(cost.versus_polyhedge_se) else ""
-    star = "*" if cost.p_value < _SIGNIFICANT else ""
+    star = "*" if cost.p_value < SIGNIFICANT else ""
     p_value = f"{cost.p_value:.3f}{star}" if np.isfinite(cost.p_value) else ""
     runs = f"{cost.n_done}" + (f" of {cost.n_done + cost.n_failed}" if cost.n_failed else "")
     return [*cells, versus, p_value, runs]

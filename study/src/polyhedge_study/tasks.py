@@ -27,6 +27,7 @@ from polyhedge_study.inside import Array, check_count
 
 __all__ = ["TASKS", "Task", "energy_task", "make_task", "synthetic_task"]
 
+# Rows that train, learn, calibrate and test, as the paper deals them.
 SYNTHETIC_SIZES = (1200, 300, 300, 1000)
 ENERGY_SIZES = (320, 160, 144, 144)
 

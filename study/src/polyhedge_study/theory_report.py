@@ -22,7 +22,9 @@ __all__ = ["TheoryRun", "coverage_grid", "draw_theory", "gap_constants", "gap_gr
 
 _BLUE, _ORANGE, _GREY = "#1f5fa8", "#d1781b", "#7d838d"
 _FACETS = 4
+"""K of the paper's experiments, for the dimension V in the bound."""
 _DELTA = 0.1
+"""Probability with which the bound of Theorem 2 may fail: the gap's 90 % level stands beside it."""
 
 
 @dataclass(frozen=True)

@@ -42,11 +42,16 @@ __all__ = [
 ]
 
 CALIBRATION_SIZES = (50, 100, 300)
+"""Up to the paper's m."""
 GAP_SIZES = (50, 100, 200, 400, 800, 1600, 3200)
+"""Doubled each time, so that a slope against log n weighs all sizes alike."""
 REUSE: dict[str, tuple[int, ...]] = {"n": (20, 40, 80, 160, 320), "K": (3, 4, 6, 8, 12), "d": (2, 3, 4, 5)}
 _REUSE_SAMPLES = 80
+"""Where n stays: so few that reusing them shows."""
 _COVERAGE_SAMPLES = 100
+"""The law of the coverage is the same for every shape, so that one is learned from few samples."""
 _STEPS = 80
+"""Of `Descent`: the optimism of a set that is learned this far is what is measured."""
 
 
 # --- the law of the coverage ------------------------------------------------------------------------------

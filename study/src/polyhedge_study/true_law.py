@@ -30,7 +30,9 @@ from polyhedge_study.inside import Array
 __all__ = ["Limit", "TrueLaw", "limit_of", "shared_out"]
 
 _N_GRID = 33
+"""Decisions that are tried on the segment of two outcomes."""
 _N_STEPS, _FIRST_STEP = 80, 15.0
+"""Of mirror descent, whose steps shrink with the root of their number from the first one's length."""
 _BAND = 0.03
 """Share of the samples on either side of the quantile whose gradients are averaged."""
 _N_CANDIDATES = 5

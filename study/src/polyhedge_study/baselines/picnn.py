@@ -36,13 +36,17 @@ from polyhedge_study.nets.convex_net import volume_from_rays
 from polyhedge_study.nets.net_decisions import NetSets, decide_nets, guarded_sets
 from polyhedge_study.tasks import Task
 
+# As the paper trains it.
 N_EPOCHS = 200
 LEARNING_RATE = 1e-2
 # Contexts whose worst cases a step looks at: many where they are solved together, few where each is a program.
 N_TOGETHER, N_PROGRAMS = 32, 4
+# Volumes are means over so many contexts, each from the distances to its boundary along so many rays.
 N_VOLUMES, N_RAYS = 200, 128
+# Every piece is a linear program in every context and step: 64 are the pieces of a newsvendor with six products.
 MAX_PIECES, MAX_PROGRAMS = 64, 1000
 _N_CANDIDATES = 20
+"""Learning residuals that are tried as a point inside a level set before its centre is searched."""
 
 
 def picnn(task: Task, alpha: float, seed: int, *, loss: str = "worst-case", n_epochs: int = N_EPOCHS) -> Measured:

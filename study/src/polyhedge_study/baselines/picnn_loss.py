@@ -30,6 +30,7 @@ from polyhedge_study.nets.net_saddle import Saddle, supports
 
 LOSSES = ("worst-case", "realised")
 TILT = 0.5
+"""delta above: not small, so that the derivative is of use where decisions jump."""
 
 
 @dataclass(frozen=True)

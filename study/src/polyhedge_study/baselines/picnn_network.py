@@ -18,6 +18,7 @@ from polyhedge_study.inside import Array
 from polyhedge_study.nets import ConvexNets
 
 WIDTH = 64
+"""Units of each of the two hidden layers, as in the paper."""
 # Multiple of |e|_inf, in units of the residuals' size: keeps sets bounded and is small beside what is learned.
 SLOPE = 0.02
 _NON_NEGATIVE = ("C2", "w3")

@@ -23,9 +23,13 @@ from polyhedge_study.measure import Measured
 from polyhedge_study.tasks import Task
 
 _N_BISECTIONS = 50
+"""Until the position of a decision in [0, 1] is known to the last bits."""
 _CHUNK = 100
+"""Contexts that are bisected together, each with all its outcomes and pieces in memory."""
 _MAX_CUTS = 300
+"""Rounds of cuts: what has not converged by then is taken as it is."""
 _ACCURACY = 1e-7
+"""Relative gap at which cuts end."""
 
 
 def nominal(task: Task, alpha: float, seed: int) -> Measured:

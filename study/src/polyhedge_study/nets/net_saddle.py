@@ -21,6 +21,7 @@ import numpy as np
 from polyhedge_study.inside import Array, Mask
 from polyhedge_study.nets.convex_nets import ConvexNets, NetValues
 
+# The search ends by itself after finitely many steps; what it has proven by then stands beside the result.
 _MAX_STEPS = 100
 # Proven error, relative to the size of the set, at which the search ends.
 _ACCURACY = 1e-10

@@ -24,6 +24,7 @@ from polyhedge_study.inside import Array
 __all__ = ["REGIMES", "Instance", "LinearForm", "Regime", "draw", "problem_of"]
 
 ALPHA, BETA, OVERAGE, UNDERAGE = 0.1, 0.08, 0.3, 0.7
+"""The paper's level, and the constants of its quadratic and newsvendor costs."""
 PARAMETERS, WARM, PRODUCT = "CVXPY with parameters", "HiGHS warm-started", "one matrix product"
 
 

@@ -31,6 +31,7 @@ logger = logging.getLogger(__name__)
 
 OURS = "polyhedge"
 TOLERANCE = 1e-7
+"""Largest relative difference to an independent solver, of the order at which those stop."""
 ALL_REGIMES = (*REGIMES, *PLAN_REGIMES)
 _PLANS_CHECKED = 100
 """Plans that are compared with a solver's: each takes it some milliseconds."""

@@ -21,6 +21,7 @@ from polyhedge.learners.result import unless_interrupted
 from polyhedge.problems import DecisionProblem
 from polyhedge.sets import Polyhedron
 from polyhedge_study.inside import Array
+from polyhedge_study.speed.cases import ALPHA
 from polyhedge_study.speed.growth import GrowthPoint
 from polyhedge_study.tasks import synthetic_task
 
@@ -28,8 +29,8 @@ __all__ = ["METHODS", "LearningMethod", "LearningRow", "LearningRun", "LearningS
 
 logger = logging.getLogger(__name__)
 
-ALPHA = 0.1
 _FACETS_SEARCHED = 4
+"""The paper's K."""
 _OUT_OF_TIME = "out of time"
 
 

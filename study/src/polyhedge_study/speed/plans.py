@@ -19,6 +19,7 @@ from polyhedge_study.speed.rivals import Solve
 __all__ = ["PLAN_REGIMES", "PlanInstance", "draw_plan", "largest_excess", "plan_rows", "planning_in_cvxpy", "risks"]
 
 TAIL, PLANNED_LEVEL = 0.7, 0.8
+"""A tail and a level such as the contest of plans tries."""
 _FOUND_AT = 100
 """Rows at which the cuts of a rule are looked for, as in a fit."""
 

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 ALPHA = 0.1
+"""The default of the library, written out: another commit's may differ."""
 _LONG_ENOUGH = 0.05
 """Seconds that a measurement takes at least: quick calls are repeated."""
 Timed = tuple[Callable[[], Any], Callable[[Any], list[float]]]
