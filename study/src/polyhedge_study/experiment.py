@@ -128,10 +128,10 @@ class Experiment(Generic[R]):
 
     def _read_record(self, folder: Path) -> dict[str, Any] | None:
         try:
-            found = json.loads((folder / f"{self.name}.json").read_text(encoding="utf-8"))
+            record = json.loads((folder / f"{self.name}.json").read_text(encoding="utf-8"))
         except FileNotFoundError:
             return None
-        return dict(found)
+        return dict(record)
 
     def _write_record(self, folder: Path, rows: Sequence[R]) -> None:
         record = {**self._made_by(), **self.about(rows)}

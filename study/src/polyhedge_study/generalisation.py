@@ -182,8 +182,8 @@ def run_generalisation(
 def run_job(job: GeneralisationJob, settings: GeneralisationSettings) -> GeneralisationRow:
     """One row."""
     if job.setting in SETTINGS:
-        found = METHODS[job.method].run(SETTINGS[job.setting].make(job.seed), settings.alpha, job.seed)
-        premium, coverage, seconds, detail = found.premium, found.coverage, found.seconds, found.detail
+        measured = METHODS[job.method].run(SETTINGS[job.setting].make(job.seed), settings.alpha, job.seed)
+        premium, coverage, seconds, detail = measured.premium, measured.coverage, measured.seconds, measured.detail
     else:
         d = int(job.setting.rsplit(" ", 1)[1])
         premium, coverage, seconds, detail = run_population(

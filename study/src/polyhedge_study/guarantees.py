@@ -169,26 +169,26 @@ def run_job(job: GuaranteeJob, settings: GuaranteeSettings) -> GuaranteeRow:
     task = SETTINGS[job.setting].make(job.seed)
     _ = task.problem.pieces, task.problem.feasible  # compiled now, not on the method's time
     before = process_time()
-    found = GUARDED[job.method].run(task, settings.alpha, job.seed)
+    bounded = GUARDED[job.method].run(task, settings.alpha, job.seed)
     seconds = process_time() - before
     X = task.rows("test")[0]
     ideal = fit_predictor(task).centers("test") if task.name == "energy" else synthetic_mean(X)
     ideal_cost = float(decide_knowing(task.problem, ideal)[1].mean())
-    costs = task.problem.evaluate(found.z, task.rows("test")[1])
+    costs = task.problem.evaluate(bounded.z, task.rows("test")[1])
     return GuaranteeRow(
         job.setting,
         job.method,
         job.seed,
         "done",
-        premium=float(found.bound.mean()) - ideal_cost,
-        equal=float(found.equal.mean()) - ideal_cost,
+        premium=float(bounded.bound.mean()) - ideal_cost,
+        equal=float(bounded.equal.mean()) - ideal_cost,
         realised=float(costs.mean()),
-        covered=found.covered,
-        held=float((costs <= found.bound).mean()),
+        covered=bounded.covered,
+        held=float((costs <= bounded.bound).mean()),
         n_calibrate=len(task.split.calibrate),
         n_test=len(task.test),
         seconds=seconds,
-        detail=found.detail,
+        detail=bounded.detail,
     )
 
 

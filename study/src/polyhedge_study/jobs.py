@@ -274,7 +274,7 @@ class _Clock:
     def say(self) -> None:
         if self.report is None:
             return
-        means = {kind: float(np.mean(found)) for kind, found in self.seconds.items()}
+        means = {kind: float(np.mean(seconds)) for kind, seconds in self.seconds.items()}
         typical = float(np.mean(list(means.values()))) if means else 0.0
         ahead = sum(means.get(job.kind, typical) for job in self.left)
         label = self.left[0].label if self.left else ""

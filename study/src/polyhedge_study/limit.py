@@ -117,7 +117,7 @@ def run_job(job: LimitJob, settings: LimitSettings) -> LimitRow:
     """One draw."""
     setting = SETTINGS[job.setting]
     rng = np.random.default_rng([31, LIMITED.index(job.setting), job.draw])
-    found = limit_of(
+    limit = limit_of(
         setting.make(0).problem,
         settings.alpha,
         rng,
@@ -125,7 +125,7 @@ def run_job(job: LimitJob, settings: LimitSettings) -> LimitRow:
         n_samples=settings.samples if setting.n_outcomes == 2 else settings.samples_beyond_two,
         floor=settings.floor,
     )
-    return LimitRow(job.setting, job.draw, "done", found.equal, found.allocated, "")
+    return LimitRow(job.setting, job.draw, "done", limit.equal, limit.allocated, "")
 
 
 def limit_grid(limits: Sequence[LimitRow], rows: Sequence[GuaranteeRow], alpha: float = 0.1) -> Grid:

@@ -54,9 +54,9 @@ def make_motivation(alpha: float = 0.15, n: int = 400, seed: int = 0) -> Motivat
 
     Examples
     --------
-    >>> found = make_motivation()
-    >>> costs = [result.worst_case_cost for result in found.results]
-    >>> costs[2] < min(costs[:2]), len({result.coverage for result in found.results})
+    >>> motivation = make_motivation()
+    >>> costs = [result.worst_case_cost for result in motivation.results]
+    >>> costs[2] < min(costs[:2]), len({result.coverage for result in motivation.results})
     (True, 1)
     """
     check_alpha(alpha)

@@ -90,11 +90,11 @@ def followed(days: ScoredDays, alpha: float = 0.1, steps: Sequence[float] = STEP
 
 def _radii(days: ScoredDays, calibrator: Online, alpha: float) -> Array:
     """The radius in force on each day, when all days before are known."""
-    radii, found = calibrator.calibrate(days.calibration, Rows(None, len(days.calibration)), alpha), []
+    radii, issued = calibrator.calibrate(days.calibration, Rows(None, len(days.calibration)), alpha), []
     for score in days.scores:
-        found.append(radii.issued)
+        issued.append(radii.issued)
         radii = radii.updated([score])
-    return np.array(found)
+    return np.array(issued)
 
 
 def _measured(name: str, days: ScoredDays, radii: Array) -> FollowedRadius:

@@ -201,5 +201,5 @@ def learner_of(job: SensitivityJob) -> Learner:
     return replace(learner, n_facets=job.n_facets) if job.method in _WITH_FACETS else learner  # type: ignore[type-var]
 
 
-def _row(job: SensitivityJob, status: str, found: Measured) -> SensitivityRow:
-    return SensitivityRow(job.sweep, job.value, job.method, job.seed, status, **plain(found), detail=found.detail)
+def _row(job: SensitivityJob, status: str, measured: Measured) -> SensitivityRow:
+    return SensitivityRow(job.sweep, job.value, job.method, job.seed, status, **plain(measured), detail=measured.detail)

@@ -194,14 +194,14 @@ def nothing(reason: str) -> Measured:
     return Measured(np.nan, np.nan, np.nan, np.nan, np.nan, np.nan, detail=reason)
 
 
-def _row(job: StudyJob, status: str, found: Measured) -> StudyRow:
-    return StudyRow(job.task, job.method, job.seed, status, **plain(found), detail=found.detail)
+def _row(job: StudyJob, status: str, measured: Measured) -> StudyRow:
+    return StudyRow(job.task, job.method, job.seed, status, **plain(measured), detail=measured.detail)
 
 
-def plain(found: Measured) -> dict[str, float]:
+def plain(measured: Measured) -> dict[str, float]:
     """The figures of a measurement as plain floats: a CSV file holds what Python prints."""
     names = ("coverage", "volume", "worst_case_cost", "premium", "regret", "seconds")
-    return {name: float(getattr(found, name)) for name in names}
+    return {name: float(getattr(measured, name)) for name in names}
 
 
 def _task(job: StudyJob, settings: StudySettings) -> Task:

@@ -70,17 +70,17 @@ def write_tables(rows: Sequence[StudyRow], folder: Path) -> list[Path]:
 
 def tasks_of(figures: Iterable[TableRow]) -> list[str]:
     """The tasks that have figures, in the paper's order."""
-    found = {figure.task for figure in figures}
-    return [task for task in TASKS if task in found]
+    present = {figure.task for figure in figures}
+    return [task for task in TASKS if task in present]
 
 
 def by_method(figures: Iterable[TableRow], task: str) -> dict[str, dict[str, TableRow]]:
     """The figures of one task by method and metric."""
-    found: dict[str, dict[str, TableRow]] = {}
+    methods: dict[str, dict[str, TableRow]] = {}
     for figure in figures:
         if figure.task == task:
-            found.setdefault(figure.method, {})[figure.metric] = figure
-    return found
+            methods.setdefault(figure.method, {})[figure.metric] = figure
+    return methods
 
 
 def task_grid(figures: Iterable[TableRow], task: str) -> Grid:
@@ -127,8 +127,8 @@ def _note(methods: dict[str, dict[str, TableRow]]) -> str:
 
 def _failures(methods: dict[str, dict[str, TableRow]]) -> str:
     """Who failed, and why."""
-    found = [own["coverage"] for own in methods.values()]
-    reasons = [f"{figure.name}: {figure.reason.removesuffix('.')}" for figure in found if figure.reason]
+    coverages = [own["coverage"] for own in methods.values()]
+    reasons = [f"{figure.name}: {figure.reason.removesuffix('.')}" for figure in coverages if figure.reason]
     return f" Failed: {'; '.join(reasons)}." if reasons else ""
 
 

@@ -232,11 +232,11 @@ def gap_job(job: GapJob, settings: TheorySettings) -> GapRow:
     center, best = hard_context(settings)
     shape = Scenario().learn(Samples(world.draw(job.n, rng)[0], center, world.problem, settings.alpha)).set
     calibrated = conformal_radius(shape.scores(world.draw(job.n, rng)[0]), settings.alpha)
-    found, true = (
+    recalibrated, true = (
         float(decide(world.problem, shape, radius, center).cost_bound[0])
         for radius in (calibrated, world.radius(shape, settings.alpha))
     )
-    return GapRow(job.n, job.seed, "done", found - best, true - best, found - true, "")
+    return GapRow(job.n, job.seed, "done", recalibrated - best, true - best, recalibrated - true, "")
 
 
 # --- what the three share ---------------------------------------------------------------------------------

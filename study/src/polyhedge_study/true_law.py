@@ -89,12 +89,12 @@ def _quantiles(
     problem: DecisionProblem, mean: Array, scale: float, search: TrueLaw, judge: TrueLaw, levels: Array, level: float
 ) -> Array:
     """The least quantile (T,) of each level at one x; beyond two outcomes of the decision for one level."""
-    found, fresh = search.outcomes(mean, scale), judge.outcomes(mean, scale)
+    searched, fresh = search.outcomes(mean, scale), judge.outcomes(mean, scale)
     if problem.n_outcomes > 2:
-        return order_statistics(_costs(problem, descend(problem, found, level)[None], fresh), levels)[0]
+        return order_statistics(_costs(problem, descend(problem, searched, level)[None], fresh), levels)[0]
     t = np.linspace(0, 1, _N_GRID)[:, None]
     grid = np.hstack([t, 1 - t])
-    best = order_statistics(_costs(problem, grid, found), levels).argmin(axis=0)
+    best = order_statistics(_costs(problem, grid, searched), levels).argmin(axis=0)
     own, which = np.unique(best, return_inverse=True)
     judged = order_statistics(_costs(problem, grid[own], fresh), levels)
     return np.asarray(judged[which, np.arange(len(levels))])

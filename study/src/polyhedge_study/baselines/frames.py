@@ -60,13 +60,13 @@ def worst_case_costs(problem: DecisionProblem, frame: Frame, radii: Array, cente
     """Least worst-case cost (N,) of each context over the frame at its own radius (N,)."""
     shape = frame.as_polyhedron()
     if has_segment(problem):
-        found = decide_each(
+        decisions = decide_each(
             problem,
             lambda V: radii[:, None] * frame.maximisers(V),
             lambda i: (shape, float(radii[i])),
             centers,
         )
-        return found.cost_bound
+        return decisions.cost_bound
     costs = np.empty(len(centers))
     for radius in np.unique(radii):
         rows = radii == radius

@@ -66,8 +66,8 @@ def picnn(task: Task, alpha: float, seed: int, *, loss: str = "worst-case", n_ep
     notes += [f"costs of the first {n_costs} test rows"] if n_costs < len(sets) else []
     few, rows, centers = replace(task, test=task.test[:n_costs]), np.arange(n_costs), fitted.centers("test")[:n_costs]
     decisions = decide_nets(task.problem, sets[rows], centers)
-    found = measure_decisions(few, centers, decisions, inside[rows], volume, alpha, seconds, ", ".join(notes))
-    return replace(found, coverage=float(inside.mean()))
+    measured = measure_decisions(few, centers, decisions, inside[rows], volume, alpha, seconds, ", ".join(notes))
+    return replace(measured, coverage=float(inside.mean()))
 
 
 @dataclass(frozen=True, eq=False)

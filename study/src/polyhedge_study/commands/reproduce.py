@@ -171,11 +171,11 @@ def motivation(
     """
     from polyhedge_study.motivation import draw_motivation, make_motivation, write_motivation
 
-    found = make_motivation(alpha)
-    for result in found.results:
+    figure = make_motivation(alpha)
+    for result in figure.results:
         say(f"{result.name}: coverage {result.coverage:.3f}, worst-case loss {result.worst_case_cost:.3f}")
-    write_motivation(found, out / "motivation.json")
-    say_paths([out / "motivation.json", *drawn(out / "motivation", partial(draw_motivation, found))])
+    write_motivation(figure, out / "motivation.json")
+    say_paths([out / "motivation.json", *drawn(out / "motivation", partial(draw_motivation, figure))])
 
 
 @reproduce.command("all")

@@ -45,14 +45,14 @@ def scaled_quantile_regression(task: Task, alpha: float, seed: int) -> Bounded:
 
     def at(part: str) -> tuple[Planned, Array]:
         X, Y = task.rows(part)
-        found = family.at(X).planned
-        return found, task.problem.evaluate(found.z, Y) / np.maximum(found.v, plan.least)
+        plans = family.at(X).planned
+        return plans, task.problem.evaluate(plans.z, Y) / np.maximum(plans.v, plan.least)
 
     radius = conformal_radius(at("calibrate")[1], alpha)
-    found, scores = at("test")
-    unit = np.maximum(found.v, plan.least)
+    plans, scores = at("test")
+    unit = np.maximum(plans.v, plan.least)
     covered = float(np.mean(scores <= radius))
-    return Bounded(found.z, radius * unit, covered, conformal_radius(scores, alpha) * unit, plan.detail)
+    return Bounded(plans.z, radius * unit, covered, conformal_radius(scores, alpha) * unit, plan.detail)
 
 
 @dataclass(frozen=True, eq=False)

@@ -89,11 +89,11 @@ def saddles_along(segment: Segment, sets: NetSets, centers: Array, tilts: Array 
 def _together(problem: DecisionProblem, segment: Segment | None, sets: NetSets, centers: Array) -> Decisions:
     turned = None if segment is None else oriented(segment)
     if turned is not None:
-        found = saddles_along(turned, sets, centers)
-        z = turned.z0 + found.s[:, None] * (turned.z1 - turned.z0)
+        saddle = saddles_along(turned, sets, centers)
+        z = turned.z0 + saddle.s[:, None] * (turned.z1 - turned.z0)
         reach = max(float(np.linalg.norm(turned.v0)), float(np.linalg.norm(turned.v1)))
-        size = reach * np.linalg.norm(found.residual - sets.origins, axis=1)
-        return decisions_at(problem, z, found.value, centers + found.residual, found.gap, size)
+        size = reach * np.linalg.norm(saddle.residual - sets.origins, axis=1)
+        return decisions_at(problem, z, saddle.value, centers + saddle.residual, saddle.gap, size)
 
     def maximisers(V: Array) -> Array:
         return supports(sets.nets, sets.radii, sets.origins, V).residual

@@ -191,20 +191,20 @@ def measure(
     product: list[float] = []
     for _ in range(settings.rounds):
         began = time.perf_counter()
-        found = decide(instance.problem, instance.shape, instance.radius, instance.centers)
+        decisions = decide(instance.problem, instance.shape, instance.radius, instance.centers)
         ours.append((time.perf_counter() - began) / len(instance.centers))
         began = time.perf_counter()
         instance.centers @ instance.shape.W.T
         product.append((time.perf_counter() - began) / len(instance.centers))
         for stopwatch in stopwatches:
             stopwatch.run(instance.centers, settings.budget)
-    values, n = found.cost_bound, len(instance.centers)
+    values, n = decisions.cost_bound, len(instance.centers)
     row = _Row(instance.regime, min(ours))
     rows = [row.of(OURS, n, min(ours), 0.0)]
     rows += [row.of(s.name, s.timed, s.seconds, s.difference(values), s.reason) for s in stopwatches]
     rows.append(row.of(PRODUCT, n, min(product), np.nan))
     check = check_values(instance, values, settings.checked, settings.seed)
-    return tuple(rows), replace(check, distinct=len(np.unique(found.z.round(7), axis=0)))
+    return tuple(rows), replace(check, distinct=len(np.unique(decisions.z.round(7), axis=0)))
 
 
 def measure_plan(instance: PlanInstance, settings: DecisionsSettings) -> tuple[tuple[SpeedRow, ...], Check]:

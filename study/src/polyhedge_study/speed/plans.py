@@ -123,7 +123,7 @@ def largest_excess(instance: PlanInstance, z: Array) -> tuple[str, float]:
     worst, p = 0.0, z.shape[1]
     for row, one in zip(instance.rows, z, strict=False):
         G = cuts.at(row[:-1], float(row[-1]))
-        found = linprog(
+        solution = linprog(
             np.append(np.zeros(p), 1.0),
             A_ub=np.column_stack([G[:, 1:], -np.ones(len(G))]),
             b_ub=-G[:, 0],
@@ -131,5 +131,5 @@ def largest_excess(instance: PlanInstance, z: Array) -> tuple[str, float]:
             b_eq=[1.0],
             bounds=[*[(0, None)] * p, (None, None)],
         )
-        worst = max(worst, abs(float((G @ np.append(1.0, one)).max()) - float(found.fun)))
+        worst = max(worst, abs(float((G @ np.append(1.0, one)).max()) - float(solution.fun)))
     return "SciPy on the cuts", worst

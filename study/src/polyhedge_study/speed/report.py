@@ -76,10 +76,10 @@ def _check_grid(run: DecisionsRun) -> Grid:
 
 
 def _growth_grids(points: Sequence[GrowthPoint]) -> tuple[Grid, ...]:
-    found = lines(points)
-    if not found:
+    curves = lines(points)
+    if not curves:
         return ()
-    rows = tuple((line.parameter, line.setting, line.method, _times(line), _exponent(line.exponent)) for line in found)
+    rows = tuple((line.parameter, line.setting, line.method, _times(line), _exponent(line.exponent)) for line in curves)
     heads = ("along", "setting", "method", "seconds at each size", "exponent")
     note = "Exponent p of time ~ size^p, by least squares on logarithms."
     return (Grid("Growth", heads, rows, note),)
@@ -208,28 +208,28 @@ def draw_growth(points: Sequence[GrowthPoint], title: str, paths: Iterable[Path]
     """Seconds against size on two logarithmic axes, a panel for each parameter; legends give the exponents."""
     from matplotlib.figure import Figure
 
-    found = lines(points)
-    parameters = list(dict.fromkeys(line.parameter for line in found))
+    curves = lines(points)
+    parameters = list(dict.fromkeys(line.parameter for line in curves))
     figure = Figure(figsize=(4.6 * max(len(parameters), 1), 6.0), layout="constrained")
     for ax, parameter in zip(np.atleast_1d(figure.subplots(1, max(len(parameters), 1))), parameters, strict=False):
-        _panel(ax, parameter, [line for line in found if line.parameter == parameter])
+        _panel(ax, parameter, [line for line in curves if line.parameter == parameter])
     figure.suptitle(title, fontsize=11)
     save_figure(figure, paths)
 
 
-def _panel(ax: Any, parameter: str, found: list[GrowthLine]) -> None:
+def _panel(ax: Any, parameter: str, curves: list[GrowthLine]) -> None:
     from matplotlib.ticker import NullLocator
 
-    methods = list(dict.fromkeys(line.method for line in found))
-    settings = list(dict.fromkeys(line.setting for line in found))
-    for line in found:
+    methods = list(dict.fromkeys(line.method for line in curves))
+    settings = list(dict.fromkeys(line.setting for line in curves))
+    for line in curves:
         k = methods.index(line.method) % len(_COLORS)
         label = f"{line.method} ({line.setting}): {_exponent(line.exponent)}"
         style = ("-", "--", ":")[settings.index(line.setting) % 3]
         ax.plot(line.sizes, line.seconds, style, color=_COLORS[k], marker=_MARKERS[k], markersize=4, label=label)
     ax.set_xscale("log")
     ax.set_yscale("log")
-    sizes = sorted({size for line in found for size in line.sizes})
+    sizes = sorted({size for line in curves for size in line.sizes})
     ax.set_xticks(sizes, [f"{size:g}" for size in sizes])
     ax.xaxis.set_minor_locator(NullLocator())
     ax.set_xlabel(parameter)
