@@ -29,8 +29,8 @@ class Experiment(Generic[R]):
     Attributes
     ----------
     name : stem of the files.
-    row_type : frozen dataclass of text and numbers with a property `job`, which it was made from. Rows with the
-        `status` "failed" (or "FAILED") are run again when they are asked for again.
+    row_type : frozen dataclass of text and numbers with a `status` and a property `job`, which it was made from. Rows
+        with the status "failed" (or "FAILED") are run again when they are asked for again.
     settings : frozen dataclass that all rows share, but for the names in `may_change`, which say how much is run.
     work : job -> row.
     failed : job and reason -> row.
@@ -54,17 +54,17 @@ class Experiment(Generic[R]):
         jobs: Iterable[Any],
         folder: Path,
         *,
-        workers: Workers,
+        workers: Workers | None = None,
         report: Callable[[Progress], None] | None = None,
         budget: float = math.inf,
     ) -> list[R]:
         """Run what the table in the folder lacks, and again what failed; return all its rows in order.
 
-        No job is begun once `budget` seconds are over.
+        Jobs run in this process unless `workers` are given; none is begun once `budget` seconds are over.
         """
         table = TidyTable(folder / f"{self.name}.csv", self.row_type)
         with sole_writer(table.path):
-            return self._run(table, list(jobs), folder, workers, report, budget)
+            return self._run(table, list(jobs), folder, workers or Workers(), report, budget)
 
     def _run(
         self,
@@ -152,4 +152,4 @@ def _job(row: Any) -> Any:
 
 
 def _failed(row: Any) -> bool:
-    return getattr(row, "status", "").lower() == "failed"
+    return str(row.status).lower() == "failed"

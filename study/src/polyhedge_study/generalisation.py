@@ -36,6 +36,7 @@ __all__ = [
 ]
 
 RIVAL = "one-sided-box"
+_FAILED = "failed: "
 
 
 @dataclass(frozen=True)
@@ -132,6 +133,11 @@ class GeneralisationRow:
         """The job that made it."""
         return GeneralisationJob(self.setting, self.method, self.seed)
 
+    @property
+    def status(self) -> str:
+        """Whether there is a result; what failed is run again."""
+        return "failed" if self.detail.startswith(_FAILED) else "done"
+
 
 def generalisation_jobs(
     names: Sequence[str] = (), seeds: int = 20, population: Sequence[int] = (2, 5, 10)
@@ -176,7 +182,7 @@ def run_generalisation(
         order=_order,
         about=lambda rows: {"command": "polyhedge reproduce generalisation"},
     )
-    return experiment.run(jobs, folder, workers=workers or Workers(), report=report)
+    return experiment.run(jobs, folder, workers=workers, report=report)
 
 
 def run_job(job: GeneralisationJob, settings: GeneralisationSettings) -> GeneralisationRow:
@@ -194,7 +200,7 @@ def run_job(job: GeneralisationJob, settings: GeneralisationSettings) -> General
 
 
 def _failed(job: GeneralisationJob, reason: str) -> GeneralisationRow:
-    return GeneralisationRow(job.setting, job.method, job.seed, np.nan, np.nan, np.nan, f"failed: {reason}")
+    return GeneralisationRow(job.setting, job.method, job.seed, np.nan, np.nan, np.nan, _FAILED + reason)
 
 
 def _order(row: GeneralisationRow) -> tuple[int, int, int, int]:

@@ -161,7 +161,7 @@ def run_guarantees(
         order=lambda row: (list(SETTINGS).index(row.setting), list(GUARDED).index(row.method), row.seed),
         about=lambda rows: {"command": "polyhedge reproduce guarantees"},
     )
-    return experiment.run(jobs, folder, workers=workers or Workers(), report=report)
+    return experiment.run(jobs, folder, workers=workers, report=report)
 
 
 def run_job(job: GuaranteeJob, settings: GuaranteeSettings) -> GuaranteeRow:

@@ -110,7 +110,7 @@ def run_limit(
         order=lambda row: (LIMITED.index(row.setting), row.draw),
         about=lambda rows: {"command": "polyhedge reproduce limit"},
     )
-    return experiment.run(jobs, folder, workers=workers or Workers(), report=report)
+    return experiment.run(jobs, folder, workers=workers, report=report)
 
 
 def run_job(job: LimitJob, settings: LimitSettings) -> LimitRow:

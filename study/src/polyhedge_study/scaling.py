@@ -26,7 +26,7 @@ from polyhedge.problems import DecisionProblem
 from polyhedge.robust import decide, decide_knowing
 from polyhedge_study.experiment import Experiment
 from polyhedge_study.inside import Array
-from polyhedge_study.jobs import Progress, Workers
+from polyhedge_study.jobs import Progress
 from polyhedge_study.machine import environment
 from polyhedge_study.scaling_methods import METHODS, MODES, Method, ScalingSettings
 from polyhedge_study.scaling_rows import ScalingJob, ScalingRow
@@ -115,7 +115,7 @@ def run_scaling(
         timed=True,
     )
     budget = settings.budget - _LEAST_SECONDS
-    every, asked = experiment.run(jobs, folder, workers=Workers(), report=report, budget=budget), set(jobs)
+    every, asked = experiment.run(jobs, folder, report=report, budget=budget), set(jobs)
     rows = [row for row in every if row.job in asked]
     left_out = _left_out(methods, settings, len(jobs) - len(rows))
     return ScalingRun(settings, environment(), tuple(rows), left_out, len(rows) - len(run_now))

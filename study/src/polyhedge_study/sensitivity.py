@@ -162,7 +162,7 @@ def run_sensitivity(
         order=_order,
         about=lambda rows: _about(rows, settings),
     )
-    return experiment.run(jobs, folder, workers=workers or Workers(), report=report)
+    return experiment.run(jobs, folder, workers=workers, report=report)
 
 
 def _order(row: SensitivityRow) -> tuple[int, float, int, int]:

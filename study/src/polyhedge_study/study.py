@@ -176,7 +176,7 @@ def run_study(
         order=lambda row: row.job.order,
         about=_about,
     )
-    return experiment.run(jobs, folder, workers=workers or Workers(), report=report)
+    return experiment.run(jobs, folder, workers=workers, report=report)
 
 
 def run_job(job: StudyJob, settings: StudySettings) -> StudyRow:

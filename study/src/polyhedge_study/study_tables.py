@@ -96,7 +96,7 @@ def task_grid(figures: Iterable[TableRow], task: str) -> Grid:
 def _cells(own: dict[str, TableRow]) -> list[str]:
     cells: list[str] = []
     for metric in COLUMNS:
-        figure, scale = own[metric], _scale(metric)
+        figure, scale = own[metric], scale_of(metric)
         here = _bold(_mean(figure.here, figure.sd, scale, figure.se), figure.best)
         if figure.n_done == 0:
             here = "failed"
@@ -184,7 +184,8 @@ def _times(row: TimeRow | None) -> tuple[str, str]:
     return paper, f"{row.seconds:.2g}{spread}"
 
 
-def _scale(metric: str) -> int:
+def scale_of(metric: str) -> int:
+    """Costs are shown in tenths, as the paper prints them."""
     return 10 if metric in ("worst_case_cost", "premium", "regret") else 1
 
 

@@ -261,20 +261,13 @@ def _run(
         name=name,
         row_type=row_type,
         settings=settings,
-        work=partial(_guarded, work, failed, settings=settings),
+        work=partial(work, settings=settings),
         failed=failed,
         order=lambda row: (place.get(row.job, len(place)), row.seed),
         about=_about,
     )
-    rows = experiment.run(jobs, folder, workers=workers or Workers(), report=report)
+    rows = experiment.run(jobs, folder, workers=workers, report=report)
     return [row for row in rows if row.job in place]
-
-
-def _guarded(work: Callable[..., Any], failed: Callable[[Any, str], Any], job: Any, *, settings: TheorySettings) -> Any:
-    try:
-        return work(job, settings)
-    except Exception as error:
-        return failed(job, f"{type(error).__name__}: {error}")
 
 
 def _failed(row_type: type[Any], job: Any, reason: str, *, names: tuple[str, ...]) -> Any:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +18,7 @@ from polyhedge_study.speed.decisions import OURS, DecisionsRun, SpeedRow
 from polyhedge_study.speed.growth import GrowthLine, GrowthPoint, lines
 from polyhedge_study.speed.learning import LearningRun
 from polyhedge_study.speed.peers import TOLERANCE, PeersRun
+from polyhedge_study.tidy import TidyTable
 
 __all__ = ["decisions_grids", "draw_growth", "learning_grids", "markdown", "peers_grids", "save"]
 
@@ -181,27 +180,17 @@ def markdown(title: str, run: Run, grids: Iterable[Grid]) -> str:
 def save(folder: Path, stem: str, title: str, run: Run, grids: Iterable[Grid]) -> list[Path]:
     """Write `<stem>.md`, `.csv` and `.json` (and `<stem>_growth.csv`, `_checks.csv`); each appears whole."""
     record = {"settings": asdict(run.settings), "machine": run.machine}
-    files = {
-        f"{stem}.md": markdown(title, run, grids).encode(),
-        f"{stem}.csv": _csv(run.rows),
-        f"{stem}.json": (json.dumps(record, indent=2) + "\n").encode(),
-    }
+    texts = {f"{stem}.md": markdown(title, run, grids), f"{stem}.json": json.dumps(record, indent=2) + "\n"}
+    tables: dict[str, Sequence[Any]] = {f"{stem}.csv": run.rows}
     if isinstance(run, DecisionsRun):
-        files |= {f"{stem}_growth.csv": _csv(run.growth), f"{stem}_checks.csv": _csv(run.checks)}
-    for name, content in files.items():
-        if content:
-            replace_file(folder / name, content)
-    return [folder / name for name, content in files.items() if content]
-
-
-def _csv(rows: Sequence[Any]) -> bytes:
-    if not rows:
-        return b""
-    text = io.StringIO(newline="")
-    writer = csv.DictWriter(text, [field.name for field in fields(rows[0])], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(asdict(row) for row in rows)
-    return text.getvalue().encode()
+        tables |= {f"{stem}_growth.csv": run.growth, f"{stem}_checks.csv": run.checks}
+    tables = {name: rows for name, rows in tables.items() if rows}
+    for name, text in texts.items():
+        replace_file(folder / name, text.encode())
+    for name, rows in tables.items():
+        TidyTable(folder / name, type(rows[0])).write(rows)
+    names = (f"{stem}.md", f"{stem}.csv", f"{stem}.json", f"{stem}_growth.csv", f"{stem}_checks.csv")
+    return [folder / name for name in names if name in texts or name in tables]
 
 
 def draw_growth(points: Sequence[GrowthPoint], title: str, paths: Iterable[Path]) -> None:
