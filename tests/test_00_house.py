@@ -168,6 +168,12 @@ def test_study_takes_private_names_of_the_library_in_one_place() -> None:
     assert guilty == {"inside.py"}
 
 
+def test_one_runner_runs_the_experiments_of_the_study() -> None:
+    runs = re.compile(r"\b(?:run_jobs|sole_writer)\(")
+    runners = {path.name for path in STUDY.rglob("*.py") if runs.search(path.read_text(encoding="utf-8"))}
+    assert runners == {"experiment.py", "jobs.py"}
+
+
 def test_import_reader_sees_every_way_to_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(globals(), "PACKAGE", tmp_path)
     module = tmp_path / "sets" / "odd.py"
