@@ -13,7 +13,7 @@ from polyhedge.data import make_synthetic
 from polyhedge.problems import DecisionProblem
 from polyhedge.sets import UncertaintySet
 from polyhedge_study.inside import Array, check_alpha
-from polyhedge_study.tasks import synthetic_task
+from polyhedge_study.tasks import ADVANTAGE, synthetic_task
 
 __all__ = ["Population", "TheorySettings", "hard_context", "population"]
 
@@ -79,7 +79,7 @@ def hard_context(settings: TheorySettings) -> tuple[Array, float]:
 
     def costs(s: Array) -> Array:
         level = [np.partition(world.residuals @ [1 - t, t], rank - 1)[rank - 1] for t in s]
-        return np.asarray(level) - 0.08 * (1 - s)
+        return np.asarray(level) - ADVANTAGE * (1 - s)
 
     ends = costs(np.array([0.0, 1.0]))
     center = np.array([[0.0, ends[0] - ends[1]]])

@@ -115,9 +115,9 @@ def descend(problem: DecisionProblem, outcomes: Array, level: float) -> Array:
     for k in range(_N_STEPS):
         near = outcomes[np.argpartition(_costs(problem, z[None], outcomes)[0], (low, high - 1))[low:high]]
         z = z * np.exp(-_FIRST_STEP / np.sqrt(1 + k) * _gradient(problem, z, near))
-        z = np.maximum(z / z.sum(), 1e-6)
+        z = np.maximum(z / z.sum(), 1e-6)  # a share of zero would stay there
         z = z / z.sum()
-        if k >= _N_STEPS - 6 * _N_CANDIDATES and k % 6 == 5:
+        if k >= _N_STEPS - 6 * _N_CANDIDATES and k % 6 == 5:  # neighbours hardly differ
             kept.append(z)
     kept += list(np.eye(p))
     values = order_statistics(_costs(problem, np.array(kept), outcomes), np.array([level]))
@@ -160,7 +160,7 @@ def shared_out(theta: Array, levels: Array, level: float) -> float:
         return float(levels[own].mean()), float(theta[np.arange(len(theta)), own].mean())
 
     low, high = 0.0, float((np.diff(theta, axis=1) / np.diff(levels)).max()) + 1.0
-    for _ in range(60):
+    for _ in range(60):  # to the last bits of the price
         middle = (low + high) / 2
         low, high = (low, middle) if at(middle)[0] >= level else (middle, high)
     (below, cheap), (above, dear) = at(low), at(high)

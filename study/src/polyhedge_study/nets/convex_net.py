@@ -170,7 +170,7 @@ class ConvexNet:
             np.full(len(rays), (radius - self.k3) / self.slope + np.abs(center).max() + 1.0),
         )
         high *= math.sqrt(self.n_outcomes)
-        for _ in range(60):
+        for _ in range(60):  # to the last bits of a distance
             middle = (low + high) / 2
             inside = self.scores(center + middle[:, None] * rays) <= radius
             low, high = np.where(inside, middle, low), np.where(inside, high, middle)

@@ -13,7 +13,7 @@ from polyhedge.robust.decisions import Decisions
 from polyhedge.robust.each_context import decide_each, decisions_at, has_segment, side_by_side
 from polyhedge_study.inside import Array, Indices, Mask
 from polyhedge_study.nets.convex_nets import ConvexNets
-from polyhedge_study.nets.net_saddle import Line, Saddle, find_saddles, supports
+from polyhedge_study.nets.net_saddle import PARALLEL, Line, Saddle, find_saddles, supports
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,7 +68,7 @@ def decide_nets(problem: DecisionProblem, sets: NetSets, centers: Array) -> Deci
 def oriented(segment: Segment) -> Segment | None:
     """The segment run in the sense in which its directions turn counter-clockwise; None if they do not turn."""
     turn = float(segment.v0[0] * segment.v1[1] - segment.v0[1] * segment.v1[0])
-    if abs(turn) <= 1e-12 * float(np.linalg.norm(segment.v0) * np.linalg.norm(segment.v1)):
+    if abs(turn) <= PARALLEL * float(np.linalg.norm(segment.v0) * np.linalg.norm(segment.v1)):
         return None
     if turn > 0:
         return segment

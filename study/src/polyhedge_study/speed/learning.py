@@ -167,7 +167,7 @@ def _by_powell(data: Data) -> Learned:
         W = x[: W0.size].reshape(W0.shape)
         shape = Polyhedron(W, x[W0.size :]) if (np.abs(W).max(axis=1) > 1e-9).all() else start
         cost = objective.value(shape)
-        seen.append(cost if np.isfinite(cost) else 1e9)
+        seen.append(cost if np.isfinite(cost) else 1e9)  # Powell's method takes no infinity
         return seen[-1]
 
     seen: list[float] = []

@@ -22,7 +22,8 @@ import numpy as np
 from polyhedge.robust import decide
 from polyhedge.sets import Ball, UncertaintySet
 from polyhedge_study.inside import Array
-from polyhedge_study.speed.cases import Instance, Regime, advantage, draw
+from polyhedge_study.speed.cases import Instance, Regime, draw
+from polyhedge_study.tasks import advantage
 
 __all__ = ["PEERS", "Peer", "PeerRow", "PeersRun", "PeersSettings", "run_peers"]
 
@@ -211,6 +212,7 @@ def _timed(instance: Instance, shape: UncertaintySet, radius: float) -> tuple[Ar
 def _ask(peer: Peer, python: Path, cases: Sequence[_Case], settings: PeersSettings) -> _Answers:
     """Run the peer's script; one that dies is a reason for all its rows."""
     script = resources.files("polyhedge_study.speed").joinpath(peer.script)
+    # A minute to import what it needs, and ten times what it is asked to take.
     limit = 60.0 + 10 * settings.budget * len(cases)
     with tempfile.TemporaryDirectory() as folder, resources.as_file(script) as path:
         jobs, answers = Path(folder) / "jobs.json", Path(folder) / "answers.json"

@@ -13,8 +13,9 @@ from polyhedge.plans.laws import Law, PlacedLaw
 from polyhedge.plans.risk import JointCost, Risk
 from polyhedge.plans.rules import Planner, Rule, fit_planner
 from polyhedge_study.inside import Array
-from polyhedge_study.speed.cases import OVERAGE, PARAMETERS, UNDERAGE, Regime, advantage, problem_of
+from polyhedge_study.speed.cases import PARAMETERS, Regime, problem_of
 from polyhedge_study.speed.rivals import Solve
+from polyhedge_study.tasks import OVERAGE, UNDERAGE, advantage
 
 __all__ = ["PLAN_REGIMES", "PlanInstance", "draw_plan", "largest_excess", "plan_rows", "planning_in_cvxpy", "risks"]
 

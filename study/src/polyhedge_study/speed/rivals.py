@@ -14,7 +14,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from polyhedge_study.inside import Array
-from polyhedge_study.speed.cases import PARAMETERS, WARM, Instance, LinearForm, advantage
+from polyhedge_study.speed.cases import PARAMETERS, WARM, Instance, LinearForm
+from polyhedge_study.tasks import advantage
 
 __all__ = ["RIVALS", "Rival", "reference_solver"]
 
