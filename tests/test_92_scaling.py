@@ -163,8 +163,10 @@ def test_runs_beyond_the_budget_are_left_out_and_said_so(tmp_path):
 
 
 def test_no_run_begins_once_the_budget_is_over(tmp_path):
-    run = run_scaling(replace(TINY, budget=1.0 + 1e-6), tmp_path, methods=METHODS[:1])
+    seen = []
+    run = run_scaling(replace(TINY, budget=1.0 + 1e-6), tmp_path, methods=METHODS[:1], report=seen.append)
     assert len(run.rows) == 1
+    assert seen[-1] == Progress(1, 4, "", 0.0)
     assert run.left_out == ("3 runs did not fit into 1 s. Run again to add them.",)
     assert len(run_scaling(TINY, tmp_path, methods=METHODS[:1]).rows) == 4
 

@@ -33,8 +33,6 @@ R = TypeVar("R")
 
 # One thread in XLA too, as in BLAS: sums are then the same on every machine, and workers do not compete.
 _XLA = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
-
-
 # Seconds within which a scheduler must answer.
 _PATIENCE = 10
 
@@ -148,6 +146,8 @@ def run_jobs(
             with _processes(1) as executor:
                 if _drain(executor, 1, deque([job]), work, failed, finish):
                     finish(job, failed(job, "The worker process died: out of memory, or a solver crashed."), np.nan)
+    if clock.left and report is not None:
+        report(Progress(clock.total - len(clock.left), clock.total, "", 0.0))  # no more comes, for want of time
 
 
 def _drain(
