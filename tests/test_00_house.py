@@ -161,6 +161,23 @@ def test_only_commands_of_the_study_know_the_command_line(path: Path) -> None:
     assert is_command or not re.search(r"polyhedge\.cli|polyhedge_study\.commands|import typer", source)
 
 
+def test_study_takes_private_names_of_the_library_in_one_place() -> None:
+    private = re.compile(r"polyhedge\..*\b_(?!_)")
+    guilty = set()
+    for path in STUDY.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            source = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
+            names = node.names if isinstance(node, (ast.Import, ast.ImportFrom)) else []
+            guilty |= {path.name for alias in names if private.match(f"{source}{alias.name}")}
+    assert guilty == {"inside.py"}
+
+
+def test_one_runner_runs_the_experiments_of_the_study() -> None:
+    runs = re.compile(r"\b(?:run_jobs|sole_writer)\(")
+    runners = {path.name for path in STUDY.rglob("*.py") if runs.search(path.read_text(encoding="utf-8"))}
+    assert runners == {"experiment.py", "jobs.py"}
+
+
 def test_import_reader_sees_every_way_to_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(globals(), "PACKAGE", tmp_path)
     module = tmp_path / "sets" / "odd.py"
@@ -290,7 +307,7 @@ def numeric_constants(path: Path) -> Iterator[tuple[ast.stmt, ast.stmt | None]]:
 
 def test_a_number_has_its_reason_beside_it() -> None:
     bare = []
-    for path in sorted(PACKAGE.rglob("*.py")):
+    for path in sorted({*PACKAGE.rglob("*.py"), *STUDY.rglob("*.py")}):
         lines = path.read_text(encoding="utf-8").splitlines()
         for node, after in numeric_constants(path):
             own = lines[node.lineno - 1 : node.end_lineno]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from fnmatch import fnmatch
 from pathlib import Path
 from types import ModuleType
 
@@ -33,6 +34,15 @@ def test_the_map_has_everything_that_a_reader_of_the_paper_looks_for() -> None:
 def test_the_tree_lists_the_parts_of_the_house_in_the_order_in_which_they_may_import() -> None:
     listed = [name.removesuffix(".py") for name in re.findall(r"^  ([\w.]+)/? ", TEXT, re.MULTILINE)]
     assert [name for name in listed if name in ORDER] == [name for name in ORDER if name != "__main__"]
+
+
+def test_the_study_says_where_each_of_its_modules_belongs() -> None:
+    text = (ROOT / "study" / "README.md").read_text(encoding="utf-8")
+    named = [name.rstrip("/") for name in re.findall(r"`([\w*./]+)`", text)]
+    parts = [path.name for path in (ROOT / "study" / "src" / "polyhedge_study").iterdir() if path.name[0] != "_"]
+    assert [part for part in parts if not any(fnmatch(part, name) for name in named)] == []
+    modules = [name for name in named if name.endswith(".py")]
+    assert [name for name in modules if not any(fnmatch(part, name) for part in parts)] == []
 
 
 @pytest.mark.parametrize(("what", "code"), EXAMPLES, ids=[one[0] for one in EXAMPLES])

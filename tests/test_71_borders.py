@@ -310,7 +310,7 @@ class TestNamesOfPredictions:
     def test_predictions_name_the_outcomes_where_nothing_else_does(self):
         robust = decider().fit(CENTER_FRAME, Y)
         np.testing.assert_array_equal(robust.centers(CENTER_FRAME[["cooling", "heating"]]), CENTERS)
-        np.testing.assert_array_equal(robust.outcomes_and_centers(CENTERS, Y_FRAME[["cooling", "heating"]])[0], Y)
+        np.testing.assert_array_equal(robust.model_.outcomes(CENTERS, Y_FRAME[["cooling", "heating"]]), Y)
 
     def test_predictions_by_other_names_are_refused(self):
         other = CENTER_FRAME.add_suffix("_hat")

@@ -43,7 +43,7 @@ TINY = ScalingSettings(
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> tuple[ScalingRun, Path, list[Progress]]:
     folder, seen = tmp_path_factory.mktemp("scaling") / "new" / "folder", []
-    return run_scaling(TINY, folder=folder, report=seen.append), folder, seen
+    return run_scaling(TINY, folder, report=seen.append), folder, seen
 
 
 def rows_of(run: ScalingRun, method: str, mode: str | None = None) -> list[ScalingRow]:
@@ -62,7 +62,7 @@ def test_every_usable_method_has_one_row_for_each_mode_size_and_seed(tiny):
         for mode in method.limit
         for n in (12, 20)
     }
-    assert {row.key for row in run.rows} == expected
+    assert {row.job for row in run.rows} == expected
     assert len(run.rows) == len(expected)
     assert not any(row.status == "FAILED" for row in run.rows)
 
@@ -125,32 +125,59 @@ def test_progress_counts_up_to_all_runs(tiny):
 def test_finished_runs_are_read_and_not_run_again(tiny, monkeypatch):
     run, folder, _ = tiny
     monkeypatch.setattr(module, "_evaluate", None)
-    again = run_scaling(TINY, folder=folder)
+    again = run_scaling(TINY, folder)
     assert again.rows == run.rows
     assert again.n_known == len(run.rows)
 
 
 def test_rows_of_other_settings_are_not_mixed_in(tmp_path):
     first = replace(TINY, sizes=(12,))
-    scenario = METHODS[:1]
-    run_scaling(first, folder=tmp_path, methods=scenario)
-    other = run_scaling(replace(first, alpha=0.2), folder=tmp_path, methods=scenario)
-    assert other.n_known == 0
-    assert len(read_rows(tmp_path / "scaling.csv", ScalingRow)) == 2
+    run_scaling(first, tmp_path, methods=METHODS[:1])
+    with pytest.raises(ValueError, match=r"made with other settings \(alpha=0\.1 there, 0\.2 now\)"):
+        run_scaling(replace(first, alpha=0.2), tmp_path, methods=METHODS[:1])
 
 
-def test_runs_beyond_the_budget_are_left_out_and_said_so():
-    run = run_scaling(replace(TINY, budget=0.0), methods=METHODS[:1])
+def test_seeds_are_added_to_those_that_are_there(tmp_path):
+    first = replace(TINY, sizes=(12,))
+    run_scaling(first, tmp_path, methods=METHODS[:1])
+    more = run_scaling(replace(first, seeds=2), tmp_path, methods=METHODS[:1])
+    assert more.n_known == 2
+    assert [row.seed for row in more.rows] == [0, 0, 1, 1]
+    fewer = run_scaling(first, tmp_path, methods=METHODS[:1])
+    assert fewer.rows == more.rows[:2]
+    assert read_rows(tmp_path / "scaling.csv", ScalingRow) == list(more.rows)
+
+
+def test_times_of_another_machine_are_set_aside(tmp_path, monkeypatch):
+    first = replace(TINY, sizes=(12,))
+    run_scaling(first, tmp_path, methods=METHODS[:1])
+    monkeypatch.setattr("polyhedge_study.machine._processor", lambda: "another")
+    assert run_scaling(first, tmp_path, methods=METHODS[:1]).n_known == 0
+    assert len(list(tmp_path.glob("scaling-*.csv"))) == 1
+
+
+def test_runs_beyond_the_budget_are_left_out_and_said_so(tmp_path):
+    run = run_scaling(replace(TINY, budget=0.0), tmp_path, methods=METHODS[:1])
     assert run.rows == ()
     assert run.left_out == ("4 runs did not fit into 0 s. Run again to add them.",)
 
 
-def test_learner_that_fails_leaves_a_row_with_its_message():
+def test_no_run_begins_once_the_budget_is_over(tmp_path):
+    seen = []
+    run = run_scaling(replace(TINY, budget=1.0 + 1e-6), tmp_path, methods=METHODS[:1], report=seen.append)
+    assert len(run.rows) == 1
+    assert seen[-1] == Progress(1, 4, "", 0.0)
+    assert run.left_out == ("3 runs did not fit into 1 s. Run again to add them.",)
+    assert len(run_scaling(TINY, tmp_path, methods=METHODS[:1]).rows) == 4
+
+
+def test_learner_that_fails_leaves_a_row_with_its_message_and_is_run_again(tmp_path):
     few = replace(TINY, sizes=(5,))
-    run = run_scaling(few, methods=METHODS[:1])
+    run = run_scaling(few, tmp_path, methods=METHODS[:1])
     assert {row.status for row in run.rows} == {"FAILED"}
     assert all("alpha" in row.detail for row in run.rows)
     assert all(s.certified == 0 and np.isnan(s.objective) for s in summaries(run.rows))
+    assert run_scaling(few, tmp_path, methods=METHODS[:1]).n_known == 0
 
 
 def test_unknown_task_is_refused():

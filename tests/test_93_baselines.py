@@ -33,7 +33,7 @@ from polyhedge_study.baselines.frames import random_frames, worst_case_costs
 from polyhedge_study.baselines.pcp import N_ANCHORS, N_DROPPED, draw_anchors
 from polyhedge_study.baselines.picnn import mean_volume, objective, train
 from polyhedge_study.baselines.picnn_loss import AlongLines, AlongSegment, planar_envelopes
-from polyhedge_study.baselines.picnn_network import gradient, initial_parameters, networks
+from polyhedge_study.baselines.picnn_network import contact_arrays, gradient, initial_parameters, networks
 from polyhedge_study.baselines.picnn_programs import ByPrograms
 from polyhedge_study.baselines.references import _average_by_cuts, decide_on_average
 from polyhedge_study.baselines.union_of_frames import UnionOfFrames
@@ -354,12 +354,12 @@ def test_the_envelope_gradient_of_the_training_loss_is_a_finite_difference(name,
         nets = networks(values, X, 0.3)
         return objective(envelopes, nets, residuals, centers, centers + residuals, rows, 0.2, kind, candidates)
 
-    slopes = gradient(parameters, X, value(parameters)[1], 0.3)
+    slopes = gradient(parameters, *contact_arrays(X, value(parameters)[1], 0.3))
     for entry in ENTRIES if d == 2 else ENTRIES[::3]:
         along = rng.normal(size=parameters[entry].shape)
         step = 1e-6 / np.linalg.norm(along)
         up, down = (value(parameters | {entry: parameters[entry] + sign * step * along})[0] for sign in (1, -1))
-        expected, found = (up - down) / (2 * step), float((slopes[entry] * along).sum())
+        expected, found = (up - down) / (2 * step), float((np.asarray(slopes[entry]) * along).sum())
         size = np.linalg.norm(slopes[entry]) * np.linalg.norm(along)
         # JAX works in single precision.
         assert found == pytest.approx(expected, abs=2e-4 * size + 1e-6)

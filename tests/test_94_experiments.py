@@ -27,7 +27,7 @@ from polyhedge_study.sensitivity import (
     sensitivity_jobs,
 )
 from polyhedge_study.sensitivity_report import draw_sensitivity, sensitivity_grid, sensitivity_report
-from polyhedge_study.theory import density_at_quantile, fitted_slope, gap_bound, radius_sensitivity, vc_dimension
+from polyhedge_study.theory import density_at_quantile, fitted_slope, gap_bound, vc_dimension
 from polyhedge_study.theory_report import TheoryRun, coverage_grid, draw_theory, gap_grid, theory_report
 from polyhedge_study.theory_runs import CALIBRATION_SIZES, GAP_SIZES, REUSE, run_coverage, run_gap, run_reuse
 from polyhedge_study.tidy import read_rows
@@ -138,7 +138,8 @@ def test_density_is_that_of_the_normal_law() -> None:
 def test_facets_along_a_decision_move_the_cost_one_for_one_with_the_radius() -> None:
     problem, normal = simplex_linear([0.0, 0.0]), np.array([[0.4, 0.6], [-1.0, 0.0], [0.0, -1.0]])
     shape = Polyhedron(normal, np.array([0.0, -5.0, -5.0]))
-    assert radius_sensitivity(problem, shape, 0.3, np.zeros((1, 2)), 0.05) == pytest.approx(1.0)
+    low, high = (decide(problem, shape, radius, np.zeros((1, 2))).cost_bound for radius in (0.25, 0.35))
+    assert high - low == pytest.approx(0.1)
 
 
 def test_slope_of_a_power_is_its_exponent() -> None:

@@ -65,6 +65,16 @@ def test_a_failed_method_is_a_line_with_its_reason():
     assert any("no licence" in cell for cell in comparison_grid([good, bad]).rows[1])
 
 
+def test_a_failed_method_is_run_again(tmp_path, monkeypatch):
+    (job,) = [job for job in generalisation_jobs(["energy, d = 2, n = 160"], 1, ()) if job.method == RIVAL]
+    with monkeypatch.context() as broken:
+        broken.setitem(METHODS, RIVAL, None)
+        assert [row.status for row in run_generalisation([job], tmp_path)] == ["failed"]
+    (row,) = run_generalisation([job], tmp_path)
+    assert row.status == "done"
+    assert np.isfinite(row.premium)
+
+
 def test_descending_from_the_box_never_ends_above_it():
     rng = np.random.default_rng(0)
     residuals, centers = rng.standard_t(4, size=(200, 2)), rng.normal(size=(200, 2))

@@ -206,10 +206,6 @@ class FittedAttributes:
         model = self._fitted("centers")
         return model.family.predictor.predict(model.features(X))
 
-    def outcomes_and_centers(self, X: Any, Y: Any) -> tuple[Array, Array]:
-        """The outcomes `Y` (N, d) in the order of the problem, and the predictions for the same rows of `X`."""
-        return self._fitted("outcomes_and_centers").outcomes(X, Y), self.centers(X)
-
     def scales(self, X: Any, centers: Array | None = None) -> Array:
         """How many times its calibrated size the set has at each row of `X` (N,): the predicted spread, or 1.
 

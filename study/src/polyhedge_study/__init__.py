@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from polyhedge._lazy import lazy
+from polyhedge_study.inside import lazy
 
 if TYPE_CHECKING:
     from polyhedge_study.demo import Comparison, Row, bonferroni_box, compare, draw_sets

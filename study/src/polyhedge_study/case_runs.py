@@ -10,12 +10,12 @@ from time import process_time
 
 import numpy as np
 
-from polyhedge._validation import Array, Indices, check_alpha
 from polyhedge_study.cases import CASES, make_case
 from polyhedge_study.experiment import Experiment
 from polyhedge_study.guarantees import find_guarded
 from polyhedge_study.guarded.developed import Bounded, attained_radius
 from polyhedge_study.guarded.methods import GUARDED
+from polyhedge_study.inside import Array, Indices, check_alpha
 from polyhedge_study.jobs import Progress, Workers
 
 __all__ = ["N_RESAMPLED", "N_STRETCHES", "CaseJob", "CaseRow", "case_jobs", "resampled", "run_cases"]

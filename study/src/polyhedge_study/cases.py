@@ -42,7 +42,10 @@ from polyhedge_study.tasks import Task
 
 __all__ = ["CASES", "make_case"]
 
+_SHARES = (50, 15, 15, 20)
+"""Per cent of the dates that train, learn, calibrate and test: half for the predictor, the rest nearly alike."""
 _CAPACITY, _EFFICIENCY = 4.0, 0.9
+"""MWh that a battery of 1 MW holds, and the share of what it buys that it can sell."""
 
 
 def make_case(name: str) -> Task:
@@ -86,7 +89,7 @@ def _bakery() -> Task:
     table, ratio = bakery_demand(), 2 / 3
     X = pd.get_dummies(table.X, columns=["store"], dtype=float)
     problem = newsvendor(1.0, 2.0, 3)
-    return _task("bakery", problem, Table(X, table.Y), _by_time(X, (50, 15, 15, 20)), _trees(), (ratio,) * 3)
+    return _task("bakery", problem, Table(X, table.Y), _by_time(X), _trees(), (ratio,) * 3)
 
 
 def _portfolio() -> Task:
@@ -94,7 +97,7 @@ def _portfolio() -> Task:
     d = table.Y.shape[1]
     z = cp.Variable(d, nonneg=True, name="weight")
     problem = DecisionProblem(decision=z, cost=_bill, constraints=[cp.sum(z) == 1], n_outcomes=d, name="portfolio")
-    return _task("portfolio", problem, table, _by_time(table.X, (50, 15, 15, 20)), DummyRegressor())
+    return _task("portfolio", problem, table, _by_time(table.X), DummyRegressor())
 
 
 def _restaurant() -> Task:
@@ -108,7 +111,7 @@ def _restaurant() -> Task:
 
 def _bikes() -> Task:
     table = bike_riders()
-    parts = _by_time(table.X, (50, 15, 15, 20))
+    parts = _by_time(table.X)
     limit = float(np.quantile(table.Y.to_numpy()[parts[0]].sum(axis=1), 0.9))
     return _task("bikes", newsvendor(1.0, 4.0, 2, capacity=limit), table, parts, _trees())
 
@@ -129,7 +132,7 @@ def _trees() -> Any:
     return MultiOutputRegressor(model)
 
 
-def _by_time(X: pd.DataFrame, shares: tuple[int, ...]) -> list[IndexArray]:
+def _by_time(X: pd.DataFrame, shares: tuple[int, ...] = _SHARES) -> list[IndexArray]:
     """Rows of the four parts; a date lies in one of them."""
     dates = pd.DatetimeIndex(X.index)
     cuts = dates.unique()[np.floor(np.cumsum(shares)[:-1] / 100 * dates.nunique()).astype(int)]

@@ -12,7 +12,6 @@ from numpy.typing import ArrayLike
 from sklearn.base import clone
 from sklearn.frozen import FrozenEstimator
 
-from polyhedge._validation import Array, as_finite, check_alpha
 from polyhedge.calibration import conformal_radius
 from polyhedge.estimator import RobustDecider
 from polyhedge.learners import Auto
@@ -22,6 +21,7 @@ from polyhedge.plots.directions import directions_around
 from polyhedge.robust import decide
 from polyhedge.sets import Box, UncertaintySet
 from polyhedge_study.files import save_figure
+from polyhedge_study.inside import Array, as_finite, check_alpha
 from polyhedge_study.tasks import Task
 
 if TYPE_CHECKING:

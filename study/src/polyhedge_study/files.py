@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from polyhedge._files import replace_file
+from polyhedge_study.inside import replace_file
 
 __all__ = ["save_figure"]
 

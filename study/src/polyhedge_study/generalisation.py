@@ -17,8 +17,8 @@ from pathlib import Path
 
 import numpy as np
 
-from polyhedge._validation import check_count
 from polyhedge_study.experiment import Experiment
+from polyhedge_study.inside import check_count
 from polyhedge_study.jobs import Progress, Workers
 from polyhedge_study.methods import METHODS
 from polyhedge_study.population import POPULATION, run_population
@@ -36,6 +36,7 @@ __all__ = [
 ]
 
 RIVAL = "one-sided-box"
+_FAILED = "failed: "
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,9 @@ class Setting:
 
 
 _LARGE = (3000, 3000, 3000, 1000)
+"""Ten times the paper's learning and calibration rows."""
 _MORE = (1200, 500, 500, 300)
+"""More outcomes need more rows to learn from; fewer test rows, because each takes a larger program."""
 _FEW = (RIVAL, "polyhedge", "descent")
 
 SETTINGS = {
@@ -130,6 +133,11 @@ class GeneralisationRow:
         """The job that made it."""
         return GeneralisationJob(self.setting, self.method, self.seed)
 
+    @property
+    def status(self) -> str:
+        """Whether there is a result; what failed is run again."""
+        return "failed" if self.detail.startswith(_FAILED) else "done"
+
 
 def generalisation_jobs(
     names: Sequence[str] = (), seeds: int = 20, population: Sequence[int] = (2, 5, 10)
@@ -174,14 +182,14 @@ def run_generalisation(
         order=_order,
         about=lambda rows: {"command": "polyhedge reproduce generalisation"},
     )
-    return experiment.run(jobs, folder, workers=workers or Workers(), report=report)
+    return experiment.run(jobs, folder, workers=workers, report=report)
 
 
 def run_job(job: GeneralisationJob, settings: GeneralisationSettings) -> GeneralisationRow:
     """One row."""
     if job.setting in SETTINGS:
-        found = METHODS[job.method].run(SETTINGS[job.setting].make(job.seed), settings.alpha, job.seed)
-        premium, coverage, seconds, detail = found.premium, found.coverage, found.seconds, found.detail
+        measured = METHODS[job.method].run(SETTINGS[job.setting].make(job.seed), settings.alpha, job.seed)
+        premium, coverage, seconds, detail = measured.premium, measured.coverage, measured.seconds, measured.detail
     else:
         d = int(job.setting.rsplit(" ", 1)[1])
         premium, coverage, seconds, detail = run_population(
@@ -192,7 +200,7 @@ def run_job(job: GeneralisationJob, settings: GeneralisationSettings) -> General
 
 
 def _failed(job: GeneralisationJob, reason: str) -> GeneralisationRow:
-    return GeneralisationRow(job.setting, job.method, job.seed, np.nan, np.nan, np.nan, f"failed: {reason}")
+    return GeneralisationRow(job.setting, job.method, job.seed, np.nan, np.nan, np.nan, _FAILED + reason)
 
 
 def _order(row: GeneralisationRow) -> tuple[int, int, int, int]:

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 from scipy import stats
 
-from polyhedge._validation import Array
 from polyhedge_study.generalisation import RIVAL, SETTINGS, GeneralisationRow
 from polyhedge_study.grid import Grid
+from polyhedge_study.inside import Array
 from polyhedge_study.methods import METHODS
 
 __all__ = ["comparison_grid", "population_grid"]

@@ -13,13 +13,13 @@ from functools import partial
 from pathlib import Path
 from time import process_time
 
-from polyhedge._validation import check_alpha, check_count
 from polyhedge.data import synthetic_mean
 from polyhedge.robust import decide_knowing
 from polyhedge_study.baselines.fitted import fit_predictor
 from polyhedge_study.experiment import Experiment
 from polyhedge_study.generalisation import Setting
 from polyhedge_study.guarded.methods import GUARDED
+from polyhedge_study.inside import check_alpha, check_count
 from polyhedge_study.jobs import Progress, Workers
 from polyhedge_study.tasks import ENERGY_SIZES
 
@@ -34,6 +34,7 @@ __all__ = [
 ]
 
 _MORE = (1200, 500, 500, 1000)
+"""More outcomes need more rows to learn from and to calibrate on than the paper's 300."""
 SETTINGS = {
     setting.name: setting
     for setting in (
@@ -160,7 +161,7 @@ def run_guarantees(
         order=lambda row: (list(SETTINGS).index(row.setting), list(GUARDED).index(row.method), row.seed),
         about=lambda rows: {"command": "polyhedge reproduce guarantees"},
     )
-    return experiment.run(jobs, folder, workers=workers or Workers(), report=report)
+    return experiment.run(jobs, folder, workers=workers, report=report)
 
 
 def run_job(job: GuaranteeJob, settings: GuaranteeSettings) -> GuaranteeRow:
@@ -168,26 +169,26 @@ def run_job(job: GuaranteeJob, settings: GuaranteeSettings) -> GuaranteeRow:
     task = SETTINGS[job.setting].make(job.seed)
     _ = task.problem.pieces, task.problem.feasible  # compiled now, not on the method's time
     before = process_time()
-    found = GUARDED[job.method].run(task, settings.alpha, job.seed)
+    bounded = GUARDED[job.method].run(task, settings.alpha, job.seed)
     seconds = process_time() - before
     X = task.rows("test")[0]
     ideal = fit_predictor(task).centers("test") if task.name == "energy" else synthetic_mean(X)
     ideal_cost = float(decide_knowing(task.problem, ideal)[1].mean())
-    costs = task.problem.evaluate(found.z, task.rows("test")[1])
+    costs = task.problem.evaluate(bounded.z, task.rows("test")[1])
     return GuaranteeRow(
         job.setting,
         job.method,
         job.seed,
         "done",
-        premium=float(found.bound.mean()) - ideal_cost,
-        equal=float(found.equal.mean()) - ideal_cost,
+        premium=float(bounded.bound.mean()) - ideal_cost,
+        equal=float(bounded.equal.mean()) - ideal_cost,
         realised=float(costs.mean()),
-        covered=found.covered,
-        held=float((costs <= found.bound).mean()),
+        covered=bounded.covered,
+        held=float((costs <= bounded.bound).mean()),
         n_calibrate=len(task.split.calibrate),
         n_test=len(task.test),
         seconds=seconds,
-        detail=found.detail,
+        detail=bounded.detail,
     )
 
 

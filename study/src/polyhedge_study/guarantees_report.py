@@ -41,15 +41,15 @@ class Comparison:
 
 def comparisons(rows: Sequence[GuaranteeRow]) -> list[Comparison]:
     """Every rival in every setting, Holm-corrected over all of them."""
-    found = []
+    tests = []
     for name in SETTINGS:
         ours = _own(rows, name, PLAN)
         for key in RIVALS:
             theirs = _own(rows, name, key)
             if ours and theirs:
-                found.append((name, key, paired(theirs, ours, "premium")))
-    corrected = holm([test[2] for _, _, test in found])
-    return [Comparison(name, key, *test[:2], p) for (name, key, test), p in zip(found, corrected, strict=True)]
+                tests.append((name, key, paired(theirs, ours, "premium")))
+    corrected = holm([test[2] for _, _, test in tests])
+    return [Comparison(name, key, *test[:2], p) for (name, key, test), p in zip(tests, corrected, strict=True)]
 
 
 def cost_grid(rows: Sequence[GuaranteeRow], alpha: float) -> Grid:
@@ -107,14 +107,14 @@ def set_grid(rows: Sequence[GuaranteeRow]) -> Grid:
 
 def guarantee_words(rows: Sequence[GuaranteeRow]) -> list[str]:
     """Where Polyhedge is lower, level and higher than a rival with the same guarantee."""
-    found, n_seeds = comparisons(rows), len({row.seed for row in rows})
-    if not found:
+    compared, n_seeds = comparisons(rows), len({row.seed for row in rows})
+    if not compared:
         return []
     if n_seeds < _ENOUGH_SEEDS:
         return [f"{n_seeds} seeds are too few to tell methods with the same guarantee apart; --seeds 20 does."]
     return [
-        f"Against rivals with the same guarantee, {len(found)} comparisons of premiums, paired over seeds:",
-        *verdicts(found),
+        f"Against rivals with the same guarantee, {len(compared)} comparisons of premiums, paired over seeds:",
+        *verdicts(compared),
     ]
 
 
@@ -165,10 +165,10 @@ def _cells(own: Sequence[GuaranteeRow], key: str, alpha: float) -> tuple[str, ..
     return (name, *figures, f"{law:.2f}", _mean(own, "realised"))
 
 
-def _versus(found: Comparison | None) -> tuple[str, str]:
-    if found is None:
+def _versus(comparison: Comparison | None) -> tuple[str, str]:
+    if comparison is None:
         return "", ""
-    error = f"±{found.error:.3f}" if np.isfinite(found.error) else ""
-    return f"{found.difference:+.3f}{error}".replace("0.", "."), f"{found.p_value:.2f}" if np.isfinite(
-        found.p_value
+    error = f"±{comparison.error:.3f}" if np.isfinite(comparison.error) else ""
+    return f"{comparison.difference:+.3f}{error}".replace("0.", "."), f"{comparison.p_value:.2f}" if np.isfinite(
+        comparison.p_value
     ) else ""

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 import numpy as np
 from scipy import stats
 
-from polyhedge._validation import Array
 from polyhedge.calibration import conformal_rank
+from polyhedge_study.inside import Array
 
 __all__ = ["held_p_value"]
 

@@ -7,6 +7,7 @@ the numbers are the same for any number of workers and in any order.
 from __future__ import annotations
 
 import logging
+import math
 import multiprocessing
 import os
 import re
@@ -22,7 +23,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from polyhedge._validation import check_count
+from polyhedge_study.inside import check_count
 
 __all__ = ["Job", "Progress", "Workers", "run_jobs"]
 
@@ -32,8 +33,6 @@ R = TypeVar("R")
 
 # One thread in XLA too, as in BLAS: sums are then the same on every machine, and workers do not compete.
 _XLA = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
-
-
 # Seconds within which a scheduler must answer.
 _PATIENCE = 10
 
@@ -114,6 +113,7 @@ def run_jobs(
     *,
     workers: Workers,
     report: Callable[[Progress], None] | None = None,
+    budget: float = math.inf,
 ) -> None:
     """Run `work` on every job and hand each result to `keep` as it comes.
 
@@ -125,13 +125,16 @@ def run_jobs(
     keep : called in this process, once for each job.
     workers : where the jobs run.
     report : called at the start and after each job.
+    budget : seconds after which no further job is begun.
     """
-    clock = _Clock(jobs, report)
-    queue, suspects = deque(jobs), list[J]()
+    clock, end = _Clock(jobs, report), time.perf_counter() + budget
+    queue, suspects = deque(jobs if budget > 0 else ()), list[J]()
 
     def finish(job: J, result: R, seconds: float) -> None:
         keep(result)
         clock.tick(job, seconds)
+        if time.perf_counter() >= end:
+            queue.clear()
 
     clock.say()
     while queue:
@@ -143,6 +146,8 @@ def run_jobs(
             with _processes(1) as executor:
                 if _drain(executor, 1, deque([job]), work, failed, finish):
                     finish(job, failed(job, "The worker process died: out of memory, or a solver crashed."), np.nan)
+    if clock.left and report is not None:
+        report(Progress(clock.total - len(clock.left), clock.total, "", 0.0))  # no more comes, for want of time
 
 
 def _drain(
@@ -269,7 +274,7 @@ class _Clock:
     def say(self) -> None:
         if self.report is None:
             return
-        means = {kind: float(np.mean(found)) for kind, found in self.seconds.items()}
+        means = {kind: float(np.mean(seconds)) for kind, seconds in self.seconds.items()}
         typical = float(np.mean(list(means.values()))) if means else 0.0
         ahead = sum(means.get(job.kind, typical) for job in self.left)
         label = self.left[0].label if self.left else ""

@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from polyhedge._validation import check_alpha, check_count
 from polyhedge_study.experiment import Experiment
 from polyhedge_study.grid import Grid
 from polyhedge_study.guarantees import SETTINGS, GuaranteeRow
 from polyhedge_study.guarded.methods import GUARDED
+from polyhedge_study.inside import check_alpha, check_count
 from polyhedge_study.jobs import Progress, Workers
 from polyhedge_study.true_law import limit_of
 
@@ -110,14 +110,14 @@ def run_limit(
         order=lambda row: (LIMITED.index(row.setting), row.draw),
         about=lambda rows: {"command": "polyhedge reproduce limit"},
     )
-    return experiment.run(jobs, folder, workers=workers or Workers(), report=report)
+    return experiment.run(jobs, folder, workers=workers, report=report)
 
 
 def run_job(job: LimitJob, settings: LimitSettings) -> LimitRow:
     """One draw."""
     setting = SETTINGS[job.setting]
     rng = np.random.default_rng([31, LIMITED.index(job.setting), job.draw])
-    found = limit_of(
+    limit = limit_of(
         setting.make(0).problem,
         settings.alpha,
         rng,
@@ -125,7 +125,7 @@ def run_job(job: LimitJob, settings: LimitSettings) -> LimitRow:
         n_samples=settings.samples if setting.n_outcomes == 2 else settings.samples_beyond_two,
         floor=settings.floor,
     )
-    return LimitRow(job.setting, job.draw, "done", found.equal, found.allocated, "")
+    return LimitRow(job.setting, job.draw, "done", limit.equal, limit.allocated, "")
 
 
 def limit_grid(limits: Sequence[LimitRow], rows: Sequence[GuaranteeRow], alpha: float = 0.1) -> Grid:

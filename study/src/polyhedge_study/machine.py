@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import polyhedge
-from polyhedge._versions import versions
+from polyhedge_study.inside import versions
 
 __all__ = ["environment", "source_fingerprint"]
 

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from polyhedge._validation import Array, Mask
 from polyhedge.metrics import evaluate_decisions
 from polyhedge.regions import PlacedSet
 from polyhedge.robust import Decisions
 from polyhedge.sets import UncertaintySet, Volume, mean_volume
+from polyhedge_study.inside import Array, Mask
 from polyhedge_study.tasks import Task
 
 __all__ = ["Measured", "measure_decisions", "measure_set"]
@@ -70,14 +70,14 @@ def measure_decisions(
     detail: str = "",
 ) -> Measured:
     """Measure decisions however they were made; `inside` says which test outcomes their sets hold."""
-    found = evaluate_decisions(task.problem, decisions, inside, centers, task.rows("test")[1], volume, alpha)
+    evaluation = evaluate_decisions(task.problem, decisions, inside, centers, task.rows("test")[1], volume, alpha)
     complaint = decisions.complaint()
     return Measured(
-        coverage=found.coverage.value,
+        coverage=evaluation.coverage.value,
         volume=float(volume),
-        worst_case_cost=found.worst_case_cost.value,
-        premium=found.premium.value,
-        regret=found.regret.value,
+        worst_case_cost=evaluation.worst_case_cost.value,
+        premium=evaluation.premium.value,
+        regret=evaluation.regret.value,
         seconds=seconds,
         detail=". ".join(part for part in (detail, complaint) if part),
     )

@@ -14,7 +14,6 @@ from functools import partial
 import numpy as np
 from sklearn.base import clone
 
-from polyhedge._validation import Array
 from polyhedge.calibration import conformal_radius
 from polyhedge.data import Split
 from polyhedge.data.splits import IndexArray
@@ -50,6 +49,7 @@ from polyhedge_study.baselines import (
     picnn,
     sample_average,
 )
+from polyhedge_study.inside import Array
 from polyhedge_study.measure import Measured, measure_set
 from polyhedge_study.tasks import Task
 
@@ -133,14 +133,14 @@ def _learned_from(
     task: Task, rows: IndexArray, centers: Array, alpha: float, seed: int, learner: Learner
 ) -> tuple[LearnResult, Spread | None]:
     """Learn from these rows, and from the training rows where the learner does that, as `RobustDecider` would."""
-    more, found = training_rows_to_learn_from(
+    more, predicted = training_rows_to_learn_from(
         learner,
         lambda: as_predictor(task.predictor, task.problem.n_outcomes),
         task.X,
         task.Y,
         Split(task.split.train, rows, np.zeros(0, dtype=np.int64)),
     )
-    rows, centers = np.concatenate([more, rows]), np.vstack([found, centers])
+    rows, centers = np.concatenate([more, rows]), np.vstack([predicted, centers])
     objective = Samples(task.Y[rows] - centers, centers, task.problem, alpha)
     result, spread = learn_with_spread(learner, objective, task.X[rows], seed=seed)
     return unless_interrupted(result), spread

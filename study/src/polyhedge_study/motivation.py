@@ -10,14 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from polyhedge._files import replace_file
-from polyhedge._validation import Array, check_alpha
 from polyhedge.calibration import conformal_radius
 from polyhedge.learners import Samples, Scenario
 from polyhedge.problems import DecisionProblem, simplex_linear
 from polyhedge.robust import decide
 from polyhedge.sets import Ball, Box, Region, UncertaintySet
 from polyhedge_study.files import save_figure
+from polyhedge_study.inside import Array, check_alpha, replace_file
 
 __all__ = ["Motivation", "OverLoss", "draw_motivation", "make_motivation", "write_motivation"]
 
@@ -55,9 +54,9 @@ def make_motivation(alpha: float = 0.15, n: int = 400, seed: int = 0) -> Motivat
 
     Examples
     --------
-    >>> found = make_motivation()
-    >>> costs = [result.worst_case_cost for result in found.results]
-    >>> costs[2] < min(costs[:2]), len({result.coverage for result in found.results})
+    >>> motivation = make_motivation()
+    >>> costs = [result.worst_case_cost for result in motivation.results]
+    >>> costs[2] < min(costs[:2]), len({result.coverage for result in motivation.results})
     (True, 1)
     """
     check_alpha(alpha)

@@ -18,9 +18,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from polyhedge import DecisionProblem, RobustDecider
-from polyhedge._validation import Array
 from polyhedge.calibration import Online, Rows, conformal_radius
 from polyhedge_study.grid import Grid
+from polyhedge_study.inside import Array
 from polyhedge_study.real_data import Table, day_ahead_prices
 
 __all__ = ["STEPS", "ScoredDays", "followed", "online_grid", "scored_days"]
@@ -90,11 +90,11 @@ def followed(days: ScoredDays, alpha: float = 0.1, steps: Sequence[float] = STEP
 
 def _radii(days: ScoredDays, calibrator: Online, alpha: float) -> Array:
     """The radius in force on each day, when all days before are known."""
-    radii, found = calibrator.calibrate(days.calibration, Rows(None, len(days.calibration)), alpha), []
+    radii, issued = calibrator.calibrate(days.calibration, Rows(None, len(days.calibration)), alpha), []
     for score in days.scores:
-        found.append(radii.issued)
+        issued.append(radii.issued)
         radii = radii.updated([score])
-    return np.array(found)
+    return np.array(issued)
 
 
 def _measured(name: str, days: ScoredDays, radii: Array) -> FollowedRadius:

@@ -7,7 +7,6 @@ import time
 import numpy as np
 from sklearn.base import clone
 
-from polyhedge._validation import Array
 from polyhedge.calibration import conformal_radius
 from polyhedge.learners import OneSidedBox, Samples, lower_bound
 from polyhedge.learners.descent import total_gradient
@@ -15,12 +14,14 @@ from polyhedge.learners.one_sided_box import harmful_sides
 from polyhedge.learners.starts import closed
 from polyhedge.robust import decide, decide_knowing
 from polyhedge.sets import Polyhedron, UncertaintySet
+from polyhedge_study.inside import Array
 from polyhedge_study.tasks import synthetic_task
 
 __all__ = ["POPULATION", "descend_from_box", "run_population"]
 
 POPULATION = "population"
 _EXACT_ROWS = 3000
+"""Part of the learning rows, of which the exact optimum is computed; the methods are named after it."""
 
 
 def run_population(method: str, d: int, n: int, seed: int, alpha: float) -> tuple[float, float, float, str]:
@@ -29,6 +30,7 @@ def run_population(method: str, d: int, n: int, seed: int, alpha: float) -> tupl
     Methods on "3000 rows" are judged on these rows themselves: the exact optimum there is a lower bound of what any
     set can reach in the mean, and the box there is what to compare it with.
     """
+    # Seeds of their own, a predictor from as many rows as the paper's or more, and enough test rows for a third digit.
     task = synthetic_task(10_000 + seed, "linear", n_outcomes=d, sizes=(max(1200, n // 2), n, n, 4000))
     predictor = clone(task.predictor).fit(*task.rows("train"))
     centers = {part: predictor.predict(task.rows(part)[0]) for part in ("learn", "calibrate", "test")}
@@ -72,11 +74,13 @@ def descend_from_box(
     """
     start = _with_facets_between(objective, box)
     scale = float(np.median(np.abs(objective.residuals)))
+    # Judging takes a decision for each context: some of them, every so many steps.
     judged_on = rng.choice(objective.n, min(objective.n, 2000), replace=False)
     best, best_value = start, objective.value(start, judged_on)
     W, b = start.W, start.b
     for t in range(n_steps):
         contexts = rng.choice(objective.n, min(objective.n, batch_size), replace=False)
+        # Scores near the radius share its derivative: about a hundredth of the rows; steps shrink to a hundredth too.
         gradient = total_gradient(objective, W, b, contexts, 0.01 * objective.n)
         if gradient is None:
             break

@@ -9,35 +9,35 @@ Every set is recalibrated on the calibration split before it is evaluated; the t
 
 from __future__ import annotations
 
-import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from sklearn.base import clone
 
-from polyhedge._files import sole_writer
-from polyhedge._validation import Array
 from polyhedge.calibration import conformal_radius
 from polyhedge.learners import MIQCP, LearnResult, Samples
 from polyhedge.learners.result import unless_interrupted
 from polyhedge.problems import DecisionProblem
 from polyhedge.robust import decide, decide_knowing
+from polyhedge_study.experiment import Experiment
+from polyhedge_study.inside import Array
 from polyhedge_study.jobs import Progress
 from polyhedge_study.machine import environment
 from polyhedge_study.scaling_methods import METHODS, MODES, Method, ScalingSettings
-from polyhedge_study.scaling_rows import ScalingRow, ScalingStore
+from polyhedge_study.scaling_rows import ScalingJob, ScalingRow
 from polyhedge_study.tasks import synthetic_task
 
 __all__ = ["ScalingRun", "run_scaling"]
 
-logger = logging.getLogger(__name__)
-
 _LEARN_ROWS = 600
+"""The paper's largest learning split: smaller sizes are parts of the same draw."""
+_LEAST_SECONDS = 1.0
+"""A run that has less than this left of the budget is not worth beginning."""
 _ROUNDING = 1e-7
 """Absolute gap at which the solvers stop: a relative one means nothing where costs are close to 0."""
 
@@ -51,7 +51,7 @@ class ScalingRun:
     settings, machine : what was run, and where.
     rows : in the order in which they were run.
     left_out : why methods or runs are missing, in words.
-    n_known : rows that an earlier, unfinished run had left.
+    n_known : how many of them an earlier run had left.
     """
 
     settings: ScalingSettings
@@ -63,77 +63,62 @@ class ScalingRun:
 
 def run_scaling(
     settings: ScalingSettings,
+    folder: Path,
     *,
-    folder: Path | None = None,
     stem: str = "scaling",
     methods: Iterable[Method] = METHODS,
     report: Callable[[Progress], None] | None = None,
 ) -> ScalingRun:
-    """Run every method on every size and seed.
+    """Run every method on every size and seed, in this process: each is timed, and workers would disturb one another.
 
     Parameters
     ----------
     settings : ScalingSettings
-    folder, stem : Path and str, optional
+    folder, stem : Path and str
         Where `<stem>.csv` (one row a run, whole after each) and `<stem>.json` (settings, machine) are kept. Rows
         there that were made with the same settings on the same machine are not run again.
-    methods : the methods to run.
-    report : called before each run and at the end.
+    methods : which of METHODS to run.
+    report : called at the start and after each run.
 
     Returns
     -------
     ScalingRun
     """
-    machine, began = environment(), time.perf_counter()
-    methods = tuple(methods)
-    usable = [method for method in methods if not method.missing()]
-    todo = [
-        _Run(mode, n, method, seed)
+    end, methods = time.perf_counter() + settings.budget, tuple(methods)
+    usable = {method.name: method for method in methods if not method.missing()}
+    jobs = [
+        ScalingJob(mode, n, name, seed)
         for seed in range(settings.seeds)
         for n in settings.sizes
         for mode in MODES
-        for method in usable
+        for name, method in usable.items()
         if mode in method.limit
     ]
-    with ExitStack() as stack:
-        store = None
-        if folder is not None:
-            store = ScalingStore(folder, stem, settings, machine)
-            stack.enter_context(sole_writer(store.table.path))
-        rows = {} if store is None else {row.key: row for row in store.known()}
-        n_known = len(rows)
-        n_late = _run_all(todo, rows, settings, began, store, report)
-    return ScalingRun(settings, machine, tuple(rows.values()), _left_out(methods, settings, n_late), n_known)
+    run_now: list[ScalingJob] = []
 
+    def work(job: ScalingJob) -> ScalingRow:
+        run_now.append(job)
+        method = usable[job.method]
+        limit = min(float(getattr(settings, method.limit[job.mode])), max(end - time.perf_counter(), _LEAST_SECONDS))
+        return _evaluate(job, method, _draw(settings, job.seed), settings, limit)
 
-def _run_all(
-    todo: Sequence[_Run],
-    rows: dict[tuple[str, int, str, int], ScalingRow],
-    settings: ScalingSettings,
-    began: float,
-    store: ScalingStore | None,
-    report: Callable[[Progress], None] | None,
-) -> int:
-    """Add the rows that are missing; how many runs there was no time for."""
-    n_late = 0
-    data: _Data | None = None
-    for position, run in enumerate(todo):
-        if run.key in rows:
-            continue
-        left = settings.budget - (time.perf_counter() - began)
-        if report is not None:
-            report(Progress(len(rows), len(todo), run.label, min(_forecast(todo[position:], rows, settings), left)))
-        if left < 1.0:
-            n_late += 1
-            continue
-        if data is None or data.seed != run.seed:
-            data = _draw(settings, run.seed)
-        rows[run.key] = _evaluate(run, data, settings, min(run.limit(settings), left))
-        if store is not None:
-            store.table.append(rows[run.key])
-    if report is not None:
-        report(Progress(len(rows), len(todo), "", 0.0))
-    return n_late
+    names, sizes, seeds = [method.name for method in METHODS], settings.sizes, range(settings.seeds)
+    experiment = Experiment(
+        name=stem,
+        row_type=ScalingRow,
+        settings=settings,
+        work=work,
+        failed=_failed,
+        order=lambda row: (row.seed, sizes.index(row.n), MODES.index(row.mode), names.index(row.method)),
+        about=lambda rows: {"seeds": sorted({*seeds, *(row.seed for row in rows)})},
+        may_change=("seeds", "budget"),
+        timed=True,
+    )
+    budget = settings.budget - _LEAST_SECONDS
+    every, asked = experiment.run(jobs, folder, report=report, budget=budget), set(jobs)
+    rows = [row for row in every if row.job in asked]
+    left_out = _left_out(methods, settings, len(jobs) - len(rows))
+    return ScalingRun(settings, environment(), tuple(rows), left_out, len(rows) - len(run_now))
 
 
 def _left_out(methods: Iterable[Method], settings: ScalingSettings, n_late: int) -> tuple[str, ...]:
@@ -149,42 +134,10 @@ def _left_out(methods: Iterable[Method], settings: ScalingSettings, n_late: int)
     return tuple(notes)
 
 
-@dataclass(frozen=True)
-class _Run:
-    mode: str
-    n: int
-    method: Method
-    seed: int
-
-    @property
-    def key(self) -> tuple[str, int, str, int]:
-        return self.mode, self.n, self.method.name, self.seed
-
-    @property
-    def label(self) -> str:
-        return f"seed {self.seed}, n = {self.n}, {self.mode}: {self.method.name}"
-
-    def limit(self, settings: ScalingSettings) -> float:
-        return float(getattr(settings, self.method.limit[self.mode]))
-
-
-def _forecast(
-    todo: Iterable[_Run], rows: dict[tuple[str, int, str, int], ScalingRow], settings: ScalingSettings
-) -> float:
-    """Seconds for the runs ahead: as long as the same run took with other seeds, else a tenth of the limit."""
-    known: dict[tuple[str, int, str], list[float]] = {}
-    for row in rows.values():
-        known.setdefault((row.mode, row.n, row.method), []).append(row.seconds)
-    return sum(
-        float(np.mean(known.get(run.key[:3], [run.limit(settings) / 10]))) for run in todo if run.key not in rows
-    )
-
-
 @dataclass(frozen=True, eq=False)
 class _Data:
     """Residuals and predictions of one seed (residuals only: calibrate), and the test split's mean nominal cost."""
 
-    seed: int
     problem: DecisionProblem
     learn: tuple[Array, Array]
     calibrate: Array
@@ -192,6 +145,7 @@ class _Data:
     test_nominal: float
 
 
+@lru_cache(maxsize=1)
 def _draw(settings: ScalingSettings, seed: int) -> _Data:
     # The draws depend on the total number of rows, so it is the same for all sizes.
     n_learn = max(_LEARN_ROWS, *settings.sizes)
@@ -207,30 +161,26 @@ def _draw(settings: ScalingSettings, seed: int) -> _Data:
 
     test = split("test")
     nominal = float(decide_knowing(task.problem, test[1])[1].mean())
-    return _Data(seed, task.problem, split("learn"), split("calibrate")[0], test, nominal)
+    return _Data(task.problem, split("learn"), split("calibrate")[0], test, nominal)
 
 
-def _evaluate(run: _Run, data: _Data, settings: ScalingSettings, limit: float) -> ScalingRow:
-    residuals, centers = data.learn[0][: run.n], data.learn[1][: run.n]
-    centers = centers.mean(axis=0)[None] if run.mode == "single" else centers
-    learner, planned = run.method.make(settings, limit, run.n), len(centers)
-    if isinstance(learner, MIQCP) and run.mode == "shared":
-        planned = min(settings.shared_contexts, run.n)
+def _evaluate(job: ScalingJob, method: Method, data: _Data, settings: ScalingSettings, limit: float) -> ScalingRow:
+    residuals, centers = data.learn[0][: job.n], data.learn[1][: job.n]
+    centers = centers.mean(axis=0)[None] if job.mode == "single" else centers
+    learner, planned = method.make(settings, limit, job.n), len(centers)
+    if isinstance(learner, MIQCP) and job.mode == "shared":
+        planned = min(settings.shared_contexts, job.n)
         learner = replace(learner, contexts=planned)
     objective = Samples(residuals, centers, data.problem, settings.alpha)
     problem = data.problem.labelled()  # what an earlier run found out would make this one look faster than it is
     began = time.perf_counter()
-    try:
-        result = learner.learn(Samples(residuals, centers, problem, settings.alpha), random_state=run.seed)
-    except (ValueError, RuntimeError) as error:
-        logger.warning("%s failed: %s", run.label, error)
-        return _failed(run, limit, len(centers), planned, time.perf_counter() - began, error)
+    result = learner.learn(Samples(residuals, centers, problem, settings.alpha), random_state=job.seed)
     seconds = time.perf_counter() - began
     unless_interrupted(result)
     value, fresh = objective.value(result.set), _on_fresh_data(result, data, objective)
     lower = result.lower_bound if planned == len(centers) else -np.inf
     return ScalingRow(
-        *run.key,
+        *job,
         status=result.status.name,
         seconds=seconds,
         limit=limit,
@@ -249,14 +199,15 @@ def _evaluate(run: _Run, data: _Data, settings: ScalingSettings, limit: float) -
     )
 
 
-def _failed(run: _Run, limit: float, n_contexts: int, planned: int, seconds: float, error: Exception) -> ScalingRow:
+def _failed(job: ScalingJob, reason: str) -> ScalingRow:
+    n_contexts = 1 if job.mode == "single" else job.n
     return ScalingRow(
-        *run.key,
+        *job,
         status="FAILED",
-        seconds=seconds,
-        limit=limit,
+        seconds=np.nan,
+        limit=np.nan,
         n_contexts=n_contexts,
-        planned_contexts=planned,
+        planned_contexts=n_contexts,
         objective=np.nan,
         lower_bound=-np.inf,
         gap=np.inf,
@@ -266,7 +217,7 @@ def _failed(run: _Run, limit: float, n_contexts: int, planned: int, seconds: flo
         test_cost=np.nan,
         test_premium=np.nan,
         test_coverage=np.nan,
-        detail=f"{type(error).__name__}: {error}",
+        detail=reason,
     )
 
 

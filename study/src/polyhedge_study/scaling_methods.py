@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from polyhedge._validation import check_count
 from polyhedge.learners import CCG, MIQCP, Descent, Learner, Pinball, Scenario
 from polyhedge.solvers.bilinear import available_backend
+from polyhedge_study.inside import check_count
 
 __all__ = ["METHODS", "MODES", "Method", "ScalingSettings"]
 

@@ -104,8 +104,8 @@ def _summary(key: tuple[str, int, str], rows: list[ScalingRow], bounds: dict[tup
 
 
 def _mean(values: Iterable[float]) -> float:
-    found = list(values)
-    return float(np.mean(found)) if found else np.nan
+    numbers = list(values)
+    return float(np.mean(numbers)) if numbers else np.nan
 
 
 def comparison_grid(run: ScalingRun) -> Grid:
@@ -180,7 +180,7 @@ def shared_grid(run: ScalingRun) -> Grid:
 
 def summary_grid(run: ScalingRun, mode: str) -> Grid:
     """All methods of one mode."""
-    found = [s for s in summaries(run.rows) if s.mode == mode]
+    own = [s for s in summaries(run.rows) if s.mode == mode]
     contexts = "one context" if mode == "single" else "all learning contexts"
     note = (
         "Above bound: objective less the certified bound, in percent of the bound's premium. Recalibrated: the same "
@@ -208,7 +208,7 @@ def summary_grid(run: ScalingRun, mode: str) -> Grid:
                 f"{s.test_premium:.4f}",
                 f"{s.test_coverage:.3f}",
             )
-            for s in found
+            for s in own
         ),
         note=note,
     )
@@ -267,12 +267,12 @@ def draw_scaling(run: ScalingRun, paths: Iterable[Path]) -> None:
     """Time against n on two logarithmic axes, one panel a mode; the files' suffixes name their formats."""
     from matplotlib.figure import Figure
 
-    found = summaries(run.rows)
+    every = summaries(run.rows)
     figure = Figure(figsize=(9.6, 4.8), layout="constrained")
     axes = figure.subplots(1, 2, sharey=True)
     for ax, mode, title in zip(axes, MODES, ("one context", "all learning contexts"), strict=True):
         for method, (color, marker) in _STYLES.items():
-            own = [s for s in found if s.mode == mode and s.method == method]
+            own = [s for s in every if s.mode == mode and s.method == method]
             if own:
                 _draw_line(ax, own, method, color, marker)
         _finish(ax, run.settings.sizes, title)

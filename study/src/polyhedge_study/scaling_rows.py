@@ -1,21 +1,30 @@
-"""Rows of the scaling experiment, and the files that keep them between runs."""
+"""Jobs and rows of the scaling experiment."""
 
 from __future__ import annotations
 
-import json
-import logging
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass
+from typing import NamedTuple
 
-from polyhedge._files import replace_file
-from polyhedge_study.machine import source_fingerprint
-from polyhedge_study.scaling_methods import ScalingSettings
-from polyhedge_study.tidy import TidyTable
+__all__ = ["ScalingJob", "ScalingRow"]
 
-__all__ = ["ScalingRow", "ScalingStore"]
 
-logger = logging.getLogger(__name__)
+class ScalingJob(NamedTuple):
+    """One method on one learning split: the mode, the samples n, the method's name and the seed."""
+
+    mode: str
+    n: int
+    method: str
+    seed: int
+
+    @property
+    def label(self) -> str:
+        """For the progress line."""
+        return f"seed {self.seed}, n = {self.n}, {self.mode}: {self.method}"
+
+    @property
+    def kind(self) -> str:
+        """Only seeds take about the same time."""
+        return f"{self.mode}, {self.n}, {self.method}"
 
 
 @dataclass(frozen=True)
@@ -60,30 +69,6 @@ class ScalingRow:
     detail: str
 
     @property
-    def key(self) -> tuple[str, int, str, int]:
-        """(mode, n, method, seed)."""
-        return self.mode, self.n, self.method, self.seed
-
-
-class ScalingStore:
-    """`<stem>.csv` and `<stem>.json` in a folder; a killed run leaves whole rows."""
-
-    def __init__(self, folder: Path, stem: str, settings: ScalingSettings, machine: dict[str, Any]) -> None:
-        self.table = TidyTable(folder / f"{stem}.csv", ScalingRow)
-        self.about = folder / f"{stem}.json"
-        seeds, source = list(range(settings.seeds)), source_fingerprint()
-        self.record = {"settings": asdict(settings), "seeds": seeds, "machine": machine, "source": source}
-
-    def known(self) -> list[ScalingRow]:
-        """Rows of an earlier run with the same code, settings and machine; else a fresh start, others set aside."""
-        same = json.loads(json.dumps(self.record))
-        try:
-            if json.loads(self.about.read_text(encoding="utf-8")) == same:
-                return self.table.recover()
-        except (OSError, ValueError, KeyError) as error:
-            logger.debug("No earlier rows: %s", error)
-        # Before the record changes: rows of other settings beside it would pass for its own.
-        self.table.set_aside("older")
-        replace_file(self.about, (json.dumps(self.record, indent=2) + "\n").encode())
-        self.table.write([])
-        return []
+    def job(self) -> ScalingJob:
+        """The job that made it."""
+        return ScalingJob(self.mode, self.n, self.method, self.seed)

@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from polyhedge._validation import check_count
 from polyhedge.learners import Auto, Descent, Learner, OneSidedBox, Pinball, RotatedBoxGrid, Scenario
 from polyhedge_study.experiment import Experiment
+from polyhedge_study.inside import check_count
 from polyhedge_study.jobs import Progress, Workers
 from polyhedge_study.measure import Measured
 from polyhedge_study.methods import METHODS, learned
@@ -162,7 +162,7 @@ def run_sensitivity(
         order=_order,
         about=lambda rows: _about(rows, settings),
     )
-    return experiment.run(jobs, folder, workers=workers or Workers(), report=report)
+    return experiment.run(jobs, folder, workers=workers, report=report)
 
 
 def _order(row: SensitivityRow) -> tuple[int, float, int, int]:
@@ -201,5 +201,5 @@ def learner_of(job: SensitivityJob) -> Learner:
     return replace(learner, n_facets=job.n_facets) if job.method in _WITH_FACETS else learner  # type: ignore[type-var]
 
 
-def _row(job: SensitivityJob, status: str, found: Measured) -> SensitivityRow:
-    return SensitivityRow(job.sweep, job.value, job.method, job.seed, status, **plain(found), detail=found.detail)
+def _row(job: SensitivityJob, status: str, measured: Measured) -> SensitivityRow:
+    return SensitivityRow(job.sweep, job.value, job.method, job.seed, status, **plain(measured), detail=measured.detail)

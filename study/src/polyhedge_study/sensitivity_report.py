@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from polyhedge._validation import Array
 from polyhedge_study.files import save_figure
 from polyhedge_study.grid import Grid
+from polyhedge_study.inside import Array
 from polyhedge_study.methods import METHODS
 from polyhedge_study.sensitivity import SWEEPS, SensitivityRow
 
@@ -50,8 +50,8 @@ def sensitivity_grid(rows: Sequence[SensitivityRow], sweep: str) -> Grid:
 
 
 def _figures(own: Iterable[SensitivityRow], key: str, value: float, metric: str) -> Array:
-    found = [getattr(row, metric) for row in own if row.method == key and row.value == value and row.status == "done"]
-    return np.array(found, dtype=float)
+    figures = [getattr(row, metric) for row in own if row.method == key and row.value == value and row.status == "done"]
+    return np.array(figures, dtype=float)
 
 
 def _cell(figures: Array) -> str:
@@ -85,13 +85,13 @@ def draw_sensitivity(rows: Sequence[SensitivityRow], paths: Iterable[Path], *, a
 def _draw_panel(ax: Any, own: Sequence[SensitivityRow], metric: str) -> None:
     values = sorted({row.value for row in own})
     for key, (color, marker) in _STYLES.items():
-        found = [(value, _figures(own, key, value, metric)) for value in values]
-        found = [(value, figures) for value, figures in found if len(figures)]
-        if found:
-            means = [figures.mean() for _, figures in found]
-            errors = [figures.std(ddof=1) / np.sqrt(len(figures)) if len(figures) > 1 else 0.0 for _, figures in found]
+        points = [(value, _figures(own, key, value, metric)) for value in values]
+        points = [(value, figures) for value, figures in points if len(figures)]
+        if points:
+            means = [figures.mean() for _, figures in points]
+            errors = [figures.std(ddof=1) / np.sqrt(len(figures)) if len(figures) > 1 else 0.0 for _, figures in points]
             ax.errorbar(
-                [value for value, _ in found],
+                [value for value, _ in points],
                 means,
                 # On a logarithmic axis a bar must not reach zero.
                 yerr=[np.minimum(errors, 0.9 * np.abs(means)), errors],

@@ -44,8 +44,8 @@ from pathlib import Path
 
 import numpy as np
 
-from polyhedge._validation import check_alpha, check_count
 from polyhedge_study.experiment import Experiment
+from polyhedge_study.inside import check_alpha, check_count
 from polyhedge_study.jobs import Progress, Workers
 from polyhedge_study.measure import Measured
 from polyhedge_study.methods import METHODS, POLYHEDGE, QUICK, Method, find_methods
@@ -176,7 +176,7 @@ def run_study(
         order=lambda row: row.job.order,
         about=_about,
     )
-    return experiment.run(jobs, folder, workers=workers or Workers(), report=report)
+    return experiment.run(jobs, folder, workers=workers, report=report)
 
 
 def run_job(job: StudyJob, settings: StudySettings) -> StudyRow:
@@ -194,14 +194,14 @@ def nothing(reason: str) -> Measured:
     return Measured(np.nan, np.nan, np.nan, np.nan, np.nan, np.nan, detail=reason)
 
 
-def _row(job: StudyJob, status: str, found: Measured) -> StudyRow:
-    return StudyRow(job.task, job.method, job.seed, status, **plain(found), detail=found.detail)
+def _row(job: StudyJob, status: str, measured: Measured) -> StudyRow:
+    return StudyRow(job.task, job.method, job.seed, status, **plain(measured), detail=measured.detail)
 
 
-def plain(found: Measured) -> dict[str, float]:
+def plain(measured: Measured) -> dict[str, float]:
     """The figures of a measurement as plain floats: a CSV file holds what Python prints."""
     names = ("coverage", "volume", "worst_case_cost", "premium", "regret", "seconds")
-    return {name: float(getattr(found, name)) for name in names}
+    return {name: float(getattr(measured, name)) for name in names}
 
 
 def _task(job: StudyJob, settings: StudySettings) -> Task:

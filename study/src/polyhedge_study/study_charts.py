@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from polyhedge._validation import Array
 from polyhedge.plots.style import BLUE, CYCLE, GREEN, GREY, ORANGE, RED, tidy
 from polyhedge.report import Block, Chart
 from polyhedge.report.pictures import draw
 from polyhedge_study.demo import compare, paint_sets
+from polyhedge_study.inside import Array
 from polyhedge_study.methods import GROUPS, METHODS, POLYHEDGE
 from polyhedge_study.sensitivity import SensitivityRow
 from polyhedge_study.study_figure import far_above
@@ -128,14 +128,14 @@ def _promise(alpha: float) -> dict[str, Any]:
 
 def set_picture(task_name: str, alpha: float, seed: int = 0) -> list[Block]:
     """The learned set, at one size, and a Bonferroni box over the test residuals of a seed, with costly directions."""
-    found = compare(make_task(task_name, seed), alpha=alpha, random_state=seed)
-    premiums = [row.evaluation.premium.value for row in found.rows]
+    comparison = compare(make_task(task_name, seed), alpha=alpha, random_state=seed)
+    premiums = [row.evaluation.premium.value for row in comparison.rows]
     caption = (
         f"{TITLES[task_name]}, seed {seed}: the learned set, at one size for all contexts (premium {premiums[0]:.3f}), "
-        f"and a Bonferroni box (premium {premiums[1]:.3f}) over {len(found.residuals)} test residuals. Arrows: which "
-        "way outcomes cost more."
+        f"and a Bonferroni box (premium {premiums[1]:.3f}) over {len(comparison.residuals)} test residuals. Arrows: "
+        "which way outcomes cost more."
     )
-    return draw(lambda ax: paint_sets(found, ax), caption, (5.4, 4.8))
+    return draw(lambda ax: paint_sets(comparison, ax), caption, (5.4, 4.8))
 
 
 def sensitivity_picture(sweep: str, rows: Sequence[SensitivityRow], alpha: float) -> list[Block]:
@@ -150,9 +150,9 @@ def sensitivity_picture(sweep: str, rows: Sequence[SensitivityRow], alpha: float
 
         for position, key in enumerate(keys):
             for target, metric in ((ax, "premium"), (below, "coverage")):
-                found = [row for row in own if row.method == key]
-                if found:
-                    _curve(target, found, metric, position, METHODS[key].name)
+                runs = [row for row in own if row.method == key]
+                if runs:
+                    _curve(target, runs, metric, position, METHODS[key].name)
         below.axhline(1 - alpha, color=GREY, linestyle=":", linewidth=1.2)
         for target, label in ((ax, "premium"), (below, "coverage")):
             target.set_ylabel(label)

@@ -8,7 +8,7 @@ import numpy as np
 
 from polyhedge.report import Card, Cards, Cell, Column, Table
 from polyhedge_study.methods import METHODS, POLYHEDGE
-from polyhedge_study.study_tables import TITLES, by_method, tasks_of
+from polyhedge_study.study_tables import SIGNIFICANT, TITLES, by_method, scale_of, tasks_of
 from polyhedge_study.study_words import SIMPLE, best_rival, share_below
 from polyhedge_study.summary import TableRow, TimeRow
 from polyhedge_study.tasks import TASKS
@@ -24,7 +24,6 @@ _HEADS = {
 }
 # What is compared comes first: the rest of a wide table is off the screen.
 _PARTS = {"worst_case_cost": ("paper", "here", "difference"), "premium": ("here",)}
-_SIGNIFICANT = 0.05
 
 
 def task_table(figures: Sequence[TableRow], task: str) -> Table:
@@ -61,12 +60,8 @@ def _row(own: Mapping[str, TableRow]) -> list[Cell]:
     return [*cells, Cell(runs, float(cost.n_done))]
 
 
-def _scale(metric: str) -> int:
-    return 10 if metric in ("worst_case_cost", "premium", "regret") else 1
-
-
 def _mean(figure: TableRow) -> Cell:
-    scale = _scale(figure.metric)
+    scale = scale_of(figure.metric)
     if np.isnan(figure.here):
         return Cell("", np.nan)
     error = f" ({scale * figure.se:.2g})" if np.isfinite(figure.se) else ""
@@ -75,7 +70,7 @@ def _mean(figure: TableRow) -> Cell:
 
 
 def _printed(figure: TableRow) -> Cell:
-    scale = _scale(figure.metric)
+    scale = scale_of(figure.metric)
     if np.isnan(figure.paper):
         return Cell("", np.nan)
     spread = f"± {_number(scale * figure.paper_sd)}" if np.isfinite(figure.paper_sd) else ""
@@ -83,7 +78,7 @@ def _printed(figure: TableRow) -> Cell:
 
 
 def _difference(figure: TableRow) -> Cell:
-    value = _scale(figure.metric) * figure.difference
+    value = scale_of(figure.metric) * figure.difference
     return Cell("", np.nan) if np.isnan(value) else Cell(_signed(value, figure.metric), value)
 
 
@@ -91,7 +86,7 @@ def _paired(cost: TableRow) -> list[Cell]:
     if cost.method == POLYHEDGE or np.isnan(cost.versus_polyhedge):
         return [Cell("", np.nan), Cell("", np.nan)]
     error = f"± {10 * cost.versus_polyhedge_se:.2g}" if np.isfinite(cost.versus_polyhedge_se) else ""
-    star = "*" if cost.p_value < _SIGNIFICANT else ""
+    star = "*" if cost.p_value < SIGNIFICANT else ""
     p_value = f"{cost.p_value:.3f}{star}" if np.isfinite(cost.p_value) else ""
     value = 10 * cost.versus_polyhedge
     return [Cell(_signed(value, "worst_case_cost"), value, detail=error), Cell(p_value, cost.p_value)]

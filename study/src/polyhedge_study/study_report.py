@@ -105,15 +105,15 @@ def _that_are_there(sections: Sequence[Section]) -> list[Section]:
 
 def _records(folder: Path) -> dict[str, dict[str, Any]]:
     """What made the results, by experiment."""
-    found = {}
+    records = {}
     for path in sorted(folder.glob("*.json")):
         try:
             record = json.loads(path.read_text(encoding="utf-8"))
         except ValueError as error:
             raise ValueError(f"{path} is not JSON: {error}. Delete it and run the experiment again.") from error
         if isinstance(record, dict) and "machine" in record:
-            found[path.stem] = record
-    return found
+            records[path.stem] = record
+    return records
 
 
 def _short(figures: Sequence[TableRow]) -> list[Block]:
@@ -174,8 +174,8 @@ def _sensitivity(folder: Path, alpha: float) -> list[Block]:
 
 def _generalisation(folder: Path) -> list[Block]:
     """What learning saves beside a box that learns nothing but scales."""
-    found = _markdown(folder / "generalisation.md")
-    return found or [Missing("What learning saves on fresh data was not measured.", _GENERALISATION)]
+    blocks = _markdown(folder / "generalisation.md")
+    return blocks or [Missing("What learning saves on fresh data was not measured.", _GENERALISATION)]
 
 
 def _scaling(folder: Path) -> list[Block]:

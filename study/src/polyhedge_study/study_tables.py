@@ -7,17 +7,28 @@ from pathlib import Path
 
 import numpy as np
 
-from polyhedge._files import replace_file
 from polyhedge_study.grid import Grid
+from polyhedge_study.inside import replace_file
 from polyhedge_study.methods import METHODS, POLYHEDGE
 from polyhedge_study.study import StudyRow
 from polyhedge_study.summary import COLUMNS, TableRow, TimeRow, table_rows, time_rows
 from polyhedge_study.tasks import TASKS
 from polyhedge_study.tidy import TidyTable
 
-__all__ = ["LEGEND", "TITLES", "by_method", "short_grid", "task_grid", "tasks_of", "time_grid", "write_tables"]
+__all__ = [
+    "LEGEND",
+    "SIGNIFICANT",
+    "TITLES",
+    "by_method",
+    "short_grid",
+    "task_grid",
+    "tasks_of",
+    "time_grid",
+    "write_tables",
+]
 
-_SIGNIFICANT = 0.05
+SIGNIFICANT = 0.05
+"""Differences with a smaller p-value have a star: the usual level."""
 # Volumes and costs beyond this say no more than that; longer numbers would not fit into a column.
 _HUGE = 99_999
 LEGEND = """\
@@ -59,17 +70,17 @@ def write_tables(rows: Sequence[StudyRow], folder: Path) -> list[Path]:
 
 def tasks_of(figures: Iterable[TableRow]) -> list[str]:
     """The tasks that have figures, in the paper's order."""
-    found = {figure.task for figure in figures}
-    return [task for task in TASKS if task in found]
+    present = {figure.task for figure in figures}
+    return [task for task in TASKS if task in present]
 
 
 def by_method(figures: Iterable[TableRow], task: str) -> dict[str, dict[str, TableRow]]:
     """The figures of one task by method and metric."""
-    found: dict[str, dict[str, TableRow]] = {}
+    methods: dict[str, dict[str, TableRow]] = {}
     for figure in figures:
         if figure.task == task:
-            found.setdefault(figure.method, {})[figure.metric] = figure
-    return found
+            methods.setdefault(figure.method, {})[figure.metric] = figure
+    return methods
 
 
 def task_grid(figures: Iterable[TableRow], task: str) -> Grid:
@@ -85,7 +96,7 @@ def task_grid(figures: Iterable[TableRow], task: str) -> Grid:
 def _cells(own: dict[str, TableRow]) -> list[str]:
     cells: list[str] = []
     for metric in COLUMNS:
-        figure, scale = own[metric], _scale(metric)
+        figure, scale = own[metric], scale_of(metric)
         here = _bold(_mean(figure.here, figure.sd, scale, figure.se), figure.best)
         if figure.n_done == 0:
             here = "failed"
@@ -96,7 +107,7 @@ def _cells(own: dict[str, TableRow]) -> list[str]:
     cost = own["worst_case_cost"]
     versus = _number(cost.versus_polyhedge, 10, sign=True)
     versus += f" ± {10 * cost.versus_polyhedge_se:.2f}" if np.isfinite(cost.versus_polyhedge_se) else ""
-    star = "*" if cost.p_value < _SIGNIFICANT else ""
+    star = "*" if cost.p_value < SIGNIFICANT else ""
     p_value = f"{cost.p_value:.3f}{star}" if np.isfinite(cost.p_value) else ""
     runs = f"{cost.n_done}" + (f" of {cost.n_done + cost.n_failed}" if cost.n_failed else "")
     return [*cells, versus, p_value, runs]
@@ -116,8 +127,8 @@ def _note(methods: dict[str, dict[str, TableRow]]) -> str:
 
 def _failures(methods: dict[str, dict[str, TableRow]]) -> str:
     """Who failed, and why."""
-    found = [own["coverage"] for own in methods.values()]
-    reasons = [f"{figure.name}: {figure.reason.removesuffix('.')}" for figure in found if figure.reason]
+    coverages = [own["coverage"] for own in methods.values()]
+    reasons = [f"{figure.name}: {figure.reason.removesuffix('.')}" for figure in coverages if figure.reason]
     return f" Failed: {'; '.join(reasons)}." if reasons else ""
 
 
@@ -173,7 +184,8 @@ def _times(row: TimeRow | None) -> tuple[str, str]:
     return paper, f"{row.seconds:.2g}{spread}"
 
 
-def _scale(metric: str) -> int:
+def scale_of(metric: str) -> int:
+    """Costs are shown in tenths, as the paper prints them."""
     return 10 if metric in ("worst_case_cost", "premium", "regret") else 1
 
 

@@ -75,13 +75,13 @@ def _lead(tasks: Mapping[str, Methods]) -> list[str]:
 
 def _no_help(tasks: Mapping[str, Methods]) -> list[str]:
     level = [task for task, methods in tasks.items() if _has(methods, SIMPLE) and _is_level(methods[SIMPLE]["premium"])]
-    found = []
+    sentences = []
     if level:
-        found.append(
+        sentences.append(
             f"What did not help: a learned shape on {_listed(level)}, where the one-sided box, which learns scales, is "
             "level with it within the noise."
         )
-    return [*found, *_small_sets(tasks)]
+    return [*sentences, *_small_sets(tasks)]
 
 
 def _small_sets(tasks: Mapping[str, Methods]) -> list[str]:

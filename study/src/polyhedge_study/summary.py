@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from polyhedge._validation import Array
+from polyhedge_study.inside import Array
 from polyhedge_study.methods import METHODS, POLYHEDGE
 from polyhedge_study.paper import PrintedRow, paper_tables
 from polyhedge_study.study import StudyRow
@@ -64,12 +64,12 @@ def table_rows(rows: Iterable[StudyRow]) -> list[TableRow]:
     groups: dict[tuple[str, str], list[StudyRow]] = {}
     for row in rows:
         groups.setdefault((row.task, row.method), []).append(row)
-    found = []
+    figures = []
     for task in TASKS:
         own = {key: groups[task, key] for key in METHODS if (task, key) in groups}
         for metric in COLUMNS:
-            found += _column(task, metric, own)
-    return found
+            figures += _column(task, metric, own)
+    return figures
 
 
 def _column(task: str, metric: str, own: dict[str, list[StudyRow]]) -> list[TableRow]:
@@ -183,12 +183,12 @@ def time_rows(rows: Iterable[StudyRow]) -> list[TimeRow]:
     for row in rows:
         if row.status == "done":
             groups.setdefault((row.task, row.method), []).append(row.seconds)
-    printed, found = paper_tables(), []
+    printed, times = paper_tables(), []
     for task in TASKS:
         for key, method in METHODS.items():
             if (task, key) in groups:
                 mean, sd, _ = _moments(np.array(groups[task, key]))
                 paper = printed.get((task, method.paper))
                 seconds, at_most = (paper.seconds, paper.at_most) if paper else (np.nan, False)
-                found.append(TimeRow(task, key, method.name, seconds, at_most, mean, sd, len(groups[task, key])))
-    return found
+                times.append(TimeRow(task, key, method.name, seconds, at_most, mean, sd, len(groups[task, key])))
+    return times

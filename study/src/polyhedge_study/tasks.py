@@ -19,16 +19,21 @@ from typing import Any
 
 import numpy as np
 
-from polyhedge._validation import Array, check_count
 from polyhedge.data import Split, load_energy_efficiency, make_synthetic
 from polyhedge.data.splits import IndexArray
 from polyhedge.predictors import FeatureRidge
 from polyhedge.problems import DecisionProblem, simplex_linear, simplex_newsvendor, simplex_quadratic
+from polyhedge_study.inside import Array, check_count
 
 __all__ = ["TASKS", "Task", "energy_task", "make_task", "synthetic_task"]
 
+# Rows that train, learn, calibrate and test, as the paper deals them.
 SYNTHETIC_SIZES = (1200, 300, 300, 1000)
 ENERGY_SIZES = (320, 160, 144, 144)
+# The paper's costs: the first action's advantage, the weight of the square, and a unit too many or too few.
+ADVANTAGE, BETA, OVERAGE, UNDERAGE = 0.08, 0.08, 0.3, 0.7
+# Penalty of the paper's ridge regression.
+_PENALTY = 1e-3
 
 # Linear and quadratic share their draws for a seed, newsvendor has its own, and no two data sets do.
 _STREAMS = {"linear": 0, "quadratic": 0, "newsvendor": 1, "energy": 2}
@@ -118,7 +123,7 @@ def synthetic_task(
         Y=Y,
         split=split,
         test=test,
-        predictor=FeatureRidge(penalty=1e-3, features="paper" if n_outcomes == 2 else "all"),
+        predictor=FeatureRidge(penalty=_PENALTY, features="paper" if n_outcomes == 2 else "all"),
         outcome_names=tuple(f"outcome {j + 1}" for j in range(n_outcomes)),
     )
 
@@ -154,7 +159,7 @@ def energy_task(seed: int) -> Task:
         Y=_z_scores(data.Y, split.train),
         split=split,
         test=test,
-        predictor=FeatureRidge(penalty=1e-3),
+        predictor=FeatureRidge(penalty=_PENALTY),
         outcome_names=tuple(f"{name.replace('_', ' ')} (z-score)" for name in data.outcome_names),
     )
 
@@ -175,17 +180,17 @@ def make_task(name: str, seed: int) -> Task:
 # A problem never changes, so all seeds and methods share one: to compile it takes longer than many of them.
 @cache
 def _linear(n_outcomes: int) -> DecisionProblem:
-    return simplex_linear(_advantage(n_outcomes))
+    return simplex_linear(advantage(n_outcomes))
 
 
 @cache
 def _quadratic(n_outcomes: int) -> DecisionProblem:
-    return simplex_quadratic(_advantage(n_outcomes), beta=0.08)
+    return simplex_quadratic(advantage(n_outcomes), beta=BETA)
 
 
 @cache
 def _newsvendor(n_outcomes: int) -> DecisionProblem:
-    return simplex_newsvendor(overage=0.3, underage=0.7, n_outcomes=n_outcomes)
+    return simplex_newsvendor(overage=OVERAGE, underage=UNDERAGE, n_outcomes=n_outcomes)
 
 
 _OBJECTIVES: dict[str, Callable[[int], DecisionProblem]] = {
@@ -197,9 +202,9 @@ _OBJECTIVES: dict[str, Callable[[int], DecisionProblem]] = {
 TASKS = (*_OBJECTIVES, "energy")
 
 
-def _advantage(n_outcomes: int) -> Array:
+def advantage(n_outcomes: int) -> Array:
     """The cost vector c: the first action has a slight advantage."""
-    return np.concatenate([[-0.08], np.zeros(n_outcomes - 1)])
+    return np.concatenate([[-ADVANTAGE], np.zeros(n_outcomes - 1)])
 
 
 def _generator(name: str, seed: int) -> np.random.Generator:

@@ -15,12 +15,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from polyhedge._validation import Array, check_count
-from polyhedge.problems import DecisionProblem
-from polyhedge.robust import decide
-from polyhedge.sets import UncertaintySet
+from polyhedge_study.inside import check_count
 
-__all__ = ["GapBound", "density_at_quantile", "fitted_slope", "gap_bound", "radius_sensitivity", "vc_dimension"]
+__all__ = ["GapBound", "density_at_quantile", "fitted_slope", "gap_bound", "vc_dimension"]
 
 
 @dataclass(frozen=True)
@@ -47,7 +44,7 @@ def gap_bound(
     Parameters
     ----------
     n, m : learning and calibration samples.
-    sensitivity : $L_r$, see `radius_sensitivity`.
+    sensitivity : $L_r$, how fast the worst-case cost moves with the radius.
     density : $\kappa$, see `density_at_quantile`.
     dimension : $V$, see `vc_dimension`. Where n < V the growth function $(en/V)^V$ is replaced by its own cap $2^n$.
     delta : probability with which the bound may fail.
@@ -102,24 +99,6 @@ def density_at_quantile(scores: ArrayLike, level: float, width: float = 0.02) ->
     low, high = max(level - width, 0.0), min(level + width, 1.0)
     below, above = np.quantile(np.asarray(scores, dtype=float), [low, high])
     return float((high - low) / (above - below))
-
-
-def radius_sensitivity(
-    problem: DecisionProblem, shape: UncertaintySet, radius: float, centers: Array, step: float
-) -> float:
-    r"""Estimate of $L_r$ at one shape: the largest slope of the worst-case cost in the radius, over contexts.
-
-    The cost is piecewise linear or convex in the radius for polyhedral sets, so slopes over a step are slopes of it.
-
-    Examples
-    --------
-    >>> from polyhedge.problems import simplex_linear
-    >>> from polyhedge.sets import Box
-    >>> round(radius_sensitivity(simplex_linear([0.0, 0.0]), Box([1.0, 1.0]), 1.0, np.zeros((1, 2)), 0.1), 6)
-    1.0
-    """
-    low, high = (decide(problem, shape, value, centers).cost_bound for value in (radius - step, radius + step))
-    return float(np.max(np.abs(high - low)) / (2 * step))
 
 
 def fitted_slope(x: ArrayLike, y: ArrayLike) -> tuple[float, float]:

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from polyhedge._validation import Array
 from polyhedge.calibration import coverage_law
 from polyhedge_study.files import save_figure
 from polyhedge_study.finite_population import TheorySettings, population
 from polyhedge_study.grid import Grid
+from polyhedge_study.inside import Array
 from polyhedge_study.theory import GapBound, density_at_quantile, fitted_slope, gap_bound, vc_dimension
 from polyhedge_study.theory_runs import REUSE, CoverageRow, GapRow, ReuseRow
 
@@ -22,7 +22,9 @@ __all__ = ["TheoryRun", "coverage_grid", "draw_theory", "gap_constants", "gap_gr
 
 _BLUE, _ORANGE, _GREY = "#1f5fa8", "#d1781b", "#7d838d"
 _FACETS = 4
+"""K of the paper's experiments, for the dimension V in the bound."""
 _DELTA = 0.1
+"""Probability with which the bound of Theorem 2 may fail: the gap's 90 % level stands beside it."""
 
 
 @dataclass(frozen=True)
@@ -45,16 +47,16 @@ def coverage_grid(run: TheoryRun) -> Grid:
     """Coverage of recalibrated sets beside the Beta law, with a Kolmogorov-Smirnov test."""
     lines = []
     for m in sorted({row.m for row in run.coverage}):
-        found, law = _coverages(run, m), coverage_law(m, run.settings.alpha)
+        coverages, law = _coverages(run, m), coverage_law(m, run.settings.alpha)
         lines.append(
             (
                 str(m),
-                str(len(found)),
-                f"{found.mean():.4f}",
+                str(len(coverages)),
+                f"{coverages.mean():.4f}",
                 f"{law.mean():.4f}",
-                f"{found.std(ddof=1):.4f}" if len(found) > 1 else "",
+                f"{coverages.std(ddof=1):.4f}" if len(coverages) > 1 else "",
                 f"{law.std():.4f}",
-                f"{stats.kstest(found, law.cdf).pvalue:.3f}",
+                f"{stats.kstest(coverages, law.cdf).pvalue:.3f}",
             )
         )
     return Grid(
@@ -190,11 +192,11 @@ def _draw_law(ax: Any, run: TheoryRun) -> None:
     """Empirical distributions of the coverage over the Beta laws."""
     sizes = sorted({row.m for row in run.coverage})
     for m, color in zip(sizes, (_ORANGE, _GREY, _BLUE), strict=False):
-        found, law = np.sort(_coverages(run, m)), coverage_law(m, run.settings.alpha)
+        coverages, law = np.sort(_coverages(run, m)), coverage_law(m, run.settings.alpha)
         grid = np.linspace(float(law.ppf(0.0005)), 1.0, 300)
         ax.plot(grid, law.cdf(grid), color=color, linewidth=1.0, linestyle="--")
-        share = np.arange(1, len(found) + 1) / len(found)
-        ax.step(found, share, where="post", color=color, linewidth=1.4, label=f"m = {m}")
+        share = np.arange(1, len(coverages) + 1) / len(coverages)
+        ax.step(coverages, share, where="post", color=color, linewidth=1.4, label=f"m = {m}")
     ax.set_title("coverage after recalibration; dashed: Beta law", fontsize=9)
     ax.set_xlabel("true coverage")
     ax.set_ylabel("share of runs below")
@@ -224,9 +226,9 @@ def _named(name: str, sizes: Sequence[int], values: Sequence[float]) -> str:
 
 def _draw_reuse(ax: Any, run: TheoryRun, sweep: str) -> None:
     values = [value for name, value in _reuse_points(run) if name == sweep]
-    found = [_reuse(run, sweep, value) for value in values]
+    pairs = [_reuse(run, sweep, value) for value in values]
     for side, (label, color) in enumerate((("radius from the learning samples", _ORANGE), ("from fresh ones", _BLUE))):
-        means, errors = [pair[side].mean() for pair in found], [_error(pair[side]) for pair in found]
+        means, errors = [pair[side].mean() for pair in pairs], [_error(pair[side]) for pair in pairs]
         ax.errorbar(values, means, yerr=errors, color=color, marker="o", markersize=4.5, capsize=2, label=label)
     ax.axhline(1 - run.settings.alpha, color="black", linewidth=0.8, linestyle=":")
     if sweep == "n":

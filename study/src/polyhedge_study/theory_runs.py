@@ -20,13 +20,13 @@ from typing import Any
 
 import numpy as np
 
-from polyhedge._validation import check_count
 from polyhedge.calibration import conformal_radius
 from polyhedge.learners import Descent, Learner, Samples, Scenario
 from polyhedge.learners.result import unless_interrupted
 from polyhedge.robust import decide
 from polyhedge_study.experiment import Experiment
 from polyhedge_study.finite_population import TheorySettings, hard_context, population
+from polyhedge_study.inside import check_count
 from polyhedge_study.jobs import Progress, Workers
 
 __all__ = [
@@ -42,11 +42,16 @@ __all__ = [
 ]
 
 CALIBRATION_SIZES = (50, 100, 300)
+"""Up to the paper's m."""
 GAP_SIZES = (50, 100, 200, 400, 800, 1600, 3200)
+"""Doubled each time, so that a slope against log n weighs all sizes alike."""
 REUSE: dict[str, tuple[int, ...]] = {"n": (20, 40, 80, 160, 320), "K": (3, 4, 6, 8, 12), "d": (2, 3, 4, 5)}
 _REUSE_SAMPLES = 80
+"""Where n stays: so few that reusing them shows."""
 _COVERAGE_SAMPLES = 100
+"""The law of the coverage is the same for every shape, so that one is learned from few samples."""
 _STEPS = 80
+"""Of `Descent`: the optimism of a set that is learned this far is what is measured."""
 
 
 # --- the law of the coverage ------------------------------------------------------------------------------
@@ -227,11 +232,11 @@ def gap_job(job: GapJob, settings: TheorySettings) -> GapRow:
     center, best = hard_context(settings)
     shape = Scenario().learn(Samples(world.draw(job.n, rng)[0], center, world.problem, settings.alpha)).set
     calibrated = conformal_radius(shape.scores(world.draw(job.n, rng)[0]), settings.alpha)
-    found, true = (
+    recalibrated, true = (
         float(decide(world.problem, shape, radius, center).cost_bound[0])
         for radius in (calibrated, world.radius(shape, settings.alpha))
     )
-    return GapRow(job.n, job.seed, "done", found - best, true - best, found - true, "")
+    return GapRow(job.n, job.seed, "done", recalibrated - best, true - best, recalibrated - true, "")
 
 
 # --- what the three share ---------------------------------------------------------------------------------
@@ -256,20 +261,13 @@ def _run(
         name=name,
         row_type=row_type,
         settings=settings,
-        work=partial(_guarded, work, failed, settings=settings),
+        work=partial(work, settings=settings),
         failed=failed,
         order=lambda row: (place.get(row.job, len(place)), row.seed),
         about=_about,
     )
-    rows = experiment.run(jobs, folder, workers=workers or Workers(), report=report)
+    rows = experiment.run(jobs, folder, workers=workers, report=report)
     return [row for row in rows if row.job in place]
-
-
-def _guarded(work: Callable[..., Any], failed: Callable[[Any, str], Any], job: Any, *, settings: TheorySettings) -> Any:
-    try:
-        return work(job, settings)
-    except Exception as error:
-        return failed(job, f"{type(error).__name__}: {error}")
 
 
 def _failed(row_type: type[Any], job: Any, reason: str, *, names: tuple[str, ...]) -> Any:

@@ -10,7 +10,7 @@ from itertools import chain, count
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from polyhedge._files import append_to_file, replace_file
+from polyhedge_study.inside import append_to_file, replace_file
 
 __all__ = ["TidyTable", "read_rows"]
 

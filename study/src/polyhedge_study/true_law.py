@@ -21,16 +21,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from polyhedge._validation import Array
 from polyhedge.data import mixing_matrix, noise_scale, synthetic_mean
 from polyhedge.plans.costs import PlanProblem
 from polyhedge.problems import DecisionProblem
 from polyhedge.robust import decide_knowing
+from polyhedge_study.inside import Array
 
 __all__ = ["Limit", "TrueLaw", "limit_of", "shared_out"]
 
 _N_GRID = 33
+"""Decisions that are tried on the segment of two outcomes."""
 _N_STEPS, _FIRST_STEP = 80, 15.0
+"""Of mirror descent, whose steps shrink with the root of their number from the first one's length."""
 _BAND = 0.03
 """Share of the samples on either side of the quantile whose gradients are averaged."""
 _N_CANDIDATES = 5
@@ -87,12 +89,12 @@ def _quantiles(
     problem: DecisionProblem, mean: Array, scale: float, search: TrueLaw, judge: TrueLaw, levels: Array, level: float
 ) -> Array:
     """The least quantile (T,) of each level at one x; beyond two outcomes of the decision for one level."""
-    found, fresh = search.outcomes(mean, scale), judge.outcomes(mean, scale)
+    searched, fresh = search.outcomes(mean, scale), judge.outcomes(mean, scale)
     if problem.n_outcomes > 2:
-        return order_statistics(_costs(problem, descend(problem, found, level)[None], fresh), levels)[0]
+        return order_statistics(_costs(problem, descend(problem, searched, level)[None], fresh), levels)[0]
     t = np.linspace(0, 1, _N_GRID)[:, None]
     grid = np.hstack([t, 1 - t])
-    best = order_statistics(_costs(problem, grid, found), levels).argmin(axis=0)
+    best = order_statistics(_costs(problem, grid, searched), levels).argmin(axis=0)
     own, which = np.unique(best, return_inverse=True)
     judged = order_statistics(_costs(problem, grid[own], fresh), levels)
     return np.asarray(judged[which, np.arange(len(levels))])
@@ -113,9 +115,9 @@ def descend(problem: DecisionProblem, outcomes: Array, level: float) -> Array:
     for k in range(_N_STEPS):
         near = outcomes[np.argpartition(_costs(problem, z[None], outcomes)[0], (low, high - 1))[low:high]]
         z = z * np.exp(-_FIRST_STEP / np.sqrt(1 + k) * _gradient(problem, z, near))
-        z = np.maximum(z / z.sum(), 1e-6)
+        z = np.maximum(z / z.sum(), 1e-6)  # a share of zero would stay there
         z = z / z.sum()
-        if k >= _N_STEPS - 6 * _N_CANDIDATES and k % 6 == 5:
+        if k >= _N_STEPS - 6 * _N_CANDIDATES and k % 6 == 5:  # neighbours hardly differ
             kept.append(z)
     kept += list(np.eye(p))
     values = order_statistics(_costs(problem, np.array(kept), outcomes), np.array([level]))
@@ -158,7 +160,7 @@ def shared_out(theta: Array, levels: Array, level: float) -> float:
         return float(levels[own].mean()), float(theta[np.arange(len(theta)), own].mean())
 
     low, high = 0.0, float((np.diff(theta, axis=1) / np.diff(levels)).max()) + 1.0
-    for _ in range(60):
+    for _ in range(60):  # to the last bits of the price
         middle = (low + high) / 2
         low, high = (low, middle) if at(middle)[0] >= level else (middle, high)
     (below, cheap), (above, dear) = at(low), at(high)

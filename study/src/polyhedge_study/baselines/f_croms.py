@@ -37,18 +37,20 @@ from collections.abc import Callable
 
 import numpy as np
 
-from polyhedge._validation import Array, Mask, check_count
 from polyhedge.calibration import conformal_radius, conformal_rank
 from polyhedge.problems import DecisionProblem
 from polyhedge.robust import decide_knowing
 from polyhedge_study.baselines.fitted import fit_predictor
 from polyhedge_study.baselines.frames import Frame, random_frames, worst_case_costs
 from polyhedge_study.baselines.union_of_frames import UnionOfFrames
+from polyhedge_study.inside import Array, Mask, check_count
 from polyhedge_study.measure import Measured, measure_decisions, measure_set
 from polyhedge_study.tasks import Task
 
 _ACCURACY = 1e-9
+"""Relative, of radii and of the interpolated costs: far below what a table shows."""
 _MAX_STEPS = 100
+"""Of the search for a root, which ends by itself; rounding could keep it going."""
 
 
 def f_croms(task: Task, alpha: float, seed: int, *, n_candidates: int = 20, exact: bool = False) -> Measured:

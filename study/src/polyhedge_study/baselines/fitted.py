@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 
-from polyhedge._validation import Array
+from polyhedge_study.inside import Array
 from polyhedge_study.tasks import Task
 
 

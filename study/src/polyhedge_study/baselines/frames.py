@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from polyhedge._validation import Array
 from polyhedge.problems import DecisionProblem
 from polyhedge.robust import decide, decide_each
 from polyhedge.robust.each_context import has_segment
 from polyhedge.sets import Polyhedron
+from polyhedge_study.inside import Array
 
 # Half-widths of a candidate are log-uniform between the inverse of this and this.
 MAX_ASPECT = 2.0
@@ -60,13 +60,13 @@ def worst_case_costs(problem: DecisionProblem, frame: Frame, radii: Array, cente
     """Least worst-case cost (N,) of each context over the frame at its own radius (N,)."""
     shape = frame.as_polyhedron()
     if has_segment(problem):
-        found = decide_each(
+        decisions = decide_each(
             problem,
             lambda V: radii[:, None] * frame.maximisers(V),
             lambda i: (shape, float(radii[i])),
             centers,
         )
-        return found.cost_bound
+        return decisions.cost_bound
     costs = np.empty(len(centers))
     for radius in np.unique(radii):
         rows = radii == radius

@@ -16,7 +16,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from polyhedge._validation import Array
 from polyhedge.calibration import conformal_radius, conformal_rank
 from polyhedge.problems import DecisionProblem
 from polyhedge.sets import Volume
@@ -30,19 +29,24 @@ from polyhedge_study.baselines.picnn_network import (
     networks,
 )
 from polyhedge_study.baselines.picnn_programs import ByPrograms
+from polyhedge_study.inside import Array
 from polyhedge_study.measure import Measured, measure_decisions
 from polyhedge_study.nets import ConvexNets
 from polyhedge_study.nets.convex_net import volume_from_rays
 from polyhedge_study.nets.net_decisions import NetSets, decide_nets, guarded_sets
 from polyhedge_study.tasks import Task
 
+# As the paper trains it.
 N_EPOCHS = 200
 LEARNING_RATE = 1e-2
 # Contexts whose worst cases a step looks at: many where they are solved together, few where each is a program.
 N_TOGETHER, N_PROGRAMS = 32, 4
+# Volumes are means over so many contexts, each from the distances to its boundary along so many rays.
 N_VOLUMES, N_RAYS = 200, 128
+# Every piece is a linear program in every context and step: 64 are the pieces of a newsvendor with six products.
 MAX_PIECES, MAX_PROGRAMS = 64, 1000
 _N_CANDIDATES = 20
+"""Learning residuals that are tried as a point inside a level set before its centre is searched."""
 
 
 def picnn(task: Task, alpha: float, seed: int, *, loss: str = "worst-case", n_epochs: int = N_EPOCHS) -> Measured:
@@ -62,8 +66,8 @@ def picnn(task: Task, alpha: float, seed: int, *, loss: str = "worst-case", n_ep
     notes += [f"costs of the first {n_costs} test rows"] if n_costs < len(sets) else []
     few, rows, centers = replace(task, test=task.test[:n_costs]), np.arange(n_costs), fitted.centers("test")[:n_costs]
     decisions = decide_nets(task.problem, sets[rows], centers)
-    found = measure_decisions(few, centers, decisions, inside[rows], volume, alpha, seconds, ", ".join(notes))
-    return replace(found, coverage=float(inside.mean()))
+    measured = measure_decisions(few, centers, decisions, inside[rows], volume, alpha, seconds, ", ".join(notes))
+    return replace(measured, coverage=float(inside.mean()))
 
 
 @dataclass(frozen=True, eq=False)

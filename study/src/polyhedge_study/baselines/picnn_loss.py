@@ -20,16 +20,17 @@ from typing import Protocol
 
 import numpy as np
 
-from polyhedge._validation import Array
 from polyhedge.problems import DecisionProblem
 from polyhedge.problems.segment import FixedLines, Segment
 from polyhedge.robust.each_context import least_maximum
 from polyhedge_study.baselines.picnn_network import Contacts
+from polyhedge_study.inside import Array
 from polyhedge_study.nets.net_decisions import NetSets, oriented, saddles_along
 from polyhedge_study.nets.net_saddle import Saddle, supports
 
 LOSSES = ("worst-case", "realised")
 TILT = 0.5
+"""delta above: not small, so that the derivative is of use where decisions jump."""
 
 
 @dataclass(frozen=True)
@@ -87,9 +88,9 @@ class AlongSegment:
 
     def solve(self, sets: NetSets, centers: Array, tilts: Array | None, known: Envelope | None = None) -> Envelope:
         """See `Envelopes`."""
-        found = saddles_along(self.segment, sets, centers, None if tilts is None else tilts[:, 0])
-        contacts = _contacts(found, np.arange(len(sets)), np.ones(len(sets)))
-        return Envelope(found.value, found.s[:, None], contacts)
+        saddle = saddles_along(self.segment, sets, centers, None if tilts is None else tilts[:, 0])
+        contacts = _contacts(saddle, np.arange(len(sets)), np.ones(len(sets)))
+        return Envelope(saddle.value, saddle.s[:, None], contacts)
 
     def slopes(self, positions: Array, outcomes: Array) -> Array:
         """See `Envelopes`."""
@@ -108,13 +109,13 @@ class AlongLines:
         """See `Envelopes`."""
         lines, n, k = self.lines, len(sets), len(self.lines.directions)
         rows = np.repeat(np.arange(n), k)
-        found = None if known is None else known.worst
-        if found is None:
+        worst = None if known is None else known.worst
+        if worst is None:
             V = np.tile(lines.directions, (n, 1))
-            found = supports(sets.nets[rows], sets.radii[rows], sets.origins[rows], V)
-        heights = lines.constants + centers @ lines.directions.T + found.value.reshape(n, k)
+            worst = supports(sets.nets[rows], sets.radii[rows], sets.origins[rows], V)
+        heights = lines.constants + centers @ lines.directions.T + worst.value.reshape(n, k)
         values, s, weights = _mixture(heights, lines.slopes, np.zeros(n) if tilts is None else tilts[:, 0])
-        return Envelope(values, s[:, None], _contacts(found, rows, weights.ravel()), found)
+        return Envelope(values, s[:, None], _contacts(worst, rows, weights.ravel()), worst)
 
     def slopes(self, positions: Array, outcomes: Array) -> Array:
         """See `Envelopes`."""
@@ -144,14 +145,14 @@ def _mixture(heights: Array, slopes: Array, tilts: Array) -> tuple[Array, Array,
     return values, s, weights
 
 
-def _contacts(found: Saddle, rows: np.ndarray[tuple[int], np.dtype[np.intp]], scale: Array) -> Contacts:
+def _contacts(saddle: Saddle, rows: np.ndarray[tuple[int], np.dtype[np.intp]], scale: Array) -> Contacts:
     """Both linear pieces that meet at the worst case; the score there enters with minus the multiplier."""
     return Contacts(
         rows=np.concatenate([rows, rows]),
-        points=np.vstack([found.residual, found.residual]),
-        weights=-np.concatenate([scale * found.weights[:, 0], scale * found.weights[:, 1]]),
-        first=np.vstack([found.low.first, found.high.first]).astype(np.float64),
-        second=np.vstack([found.low.second, found.high.second]).astype(np.float64),
+        points=np.vstack([saddle.residual, saddle.residual]),
+        weights=-np.concatenate([scale * saddle.weights[:, 0], scale * saddle.weights[:, 1]]),
+        first=np.vstack([saddle.low.first, saddle.high.first]).astype(np.float64),
+        second=np.vstack([saddle.low.second, saddle.high.second]).astype(np.float64),
     )
 
 

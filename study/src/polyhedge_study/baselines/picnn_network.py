@@ -14,10 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from polyhedge._validation import Array
+from polyhedge_study.inside import Array
 from polyhedge_study.nets import ConvexNets
 
 WIDTH = 64
+"""Units of each of the two hidden layers, as in the paper."""
 # Multiple of |e|_inf, in units of the residuals' size: keeps sets bounded and is small beside what is learned.
 SLOPE = 0.02
 _NON_NEGATIVE = ("C2", "w3")
@@ -92,24 +93,22 @@ def make_step(
 
     @jax.jit  # type: ignore[untyped-decorator]
     def step(parameters: Parameters, state: Any, *arrays: Any) -> tuple[Parameters, Any]:
-        slopes = jax.grad(_weighted_scores)(parameters, *arrays, jnp)
-        updates, state = adam.update(slopes, state, parameters)
+        updates, state = adam.update(gradient(parameters, *arrays), state, parameters)
         moved = optax.apply_updates(parameters, updates)
         return moved | {name: jnp.maximum(moved[name], 0.0) for name in _NON_NEGATIVE}, state
 
     def apply(
         parameters: Parameters, state: Any, features: Array, contacts: Contacts, unit: float
     ) -> tuple[Parameters, Any]:
-        return step(parameters, state, *_arrays(features, contacts, unit))
+        return step(parameters, state, *contact_arrays(features, contacts, unit))
 
     return adam.init, apply
 
 
-def gradient(parameters: Parameters, features: Array, contacts: Contacts, unit: float) -> Parameters:
-    """Derivative of the weighted sum of scores at the contacts in every parameter."""
+def gradient(parameters: Parameters, *arrays: Any) -> Parameters:
+    """Derivative of the weighted sum of scores at the contacts, in every parameter; the rest are `contact_arrays`."""
     jax, jnp, _ = _packages()
-    found = jax.grad(_weighted_scores)(parameters, *_arrays(features, contacts, unit), jnp)
-    return {name: np.asarray(value) for name, value in found.items()}
+    return dict(jax.grad(_weighted_scores)(parameters, *arrays, jnp))
 
 
 def _packages() -> tuple[Any, Any, Any]:
@@ -122,7 +121,8 @@ def _packages() -> tuple[Any, Any, Any]:
     return jax, jnp, optax
 
 
-def _arrays(features: Array, contacts: Contacts, unit: float) -> tuple[Array, ...]:
+def contact_arrays(features: Array, contacts: Contacts, unit: float) -> tuple[Array, ...]:
+    """What the derivative needs of each contact, in single precision as JAX works."""
     values = (features[contacts.rows], contacts.points / unit, contacts.weights, contacts.first, contacts.second)
     return tuple(np.asarray(value, dtype=np.float32) for value in values)
 

@@ -10,13 +10,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from polyhedge._validation import Array
 from polyhedge.problems import DecisionProblem
 from polyhedge.robust import Counterpart
 from polyhedge.robust.counterpart import CounterpartSolution
 from polyhedge.robust.parametric import ContextSolver
 from polyhedge_study.baselines.picnn_loss import Envelope
 from polyhedge_study.baselines.picnn_network import Contacts
+from polyhedge_study.inside import Array
 from polyhedge_study.nets import ConvexNet
 from polyhedge_study.nets.net_decisions import NetSets
 
@@ -29,14 +29,14 @@ class ByPrograms:
 
     def solve(self, sets: NetSets, centers: Array, tilts: Array | None, known: Envelope | None = None) -> Envelope:
         """See `picnn_loss.Envelopes`."""
-        found = [
+        solved = [
             self._one(i, sets.nets.at(i), float(sets.radii[i]), centers[i], None if tilts is None else tilts[i])
             for i in range(len(sets))
         ]
-        parts = [contacts for _, contacts in found]
+        parts = [contacts for _, contacts in solved]
         return Envelope(
-            values=np.array([solution.value for solution, _ in found]),
-            positions=np.array([solution.z for solution, _ in found]),
+            values=np.array([solution.value for solution, _ in solved]),
+            positions=np.array([solution.z for solution, _ in solved]),
             contacts=Contacts(
                 np.concatenate([part.rows for part in parts]),
                 np.concatenate([part.points for part in parts]),

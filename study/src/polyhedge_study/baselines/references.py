@@ -13,19 +13,23 @@ from dataclasses import replace
 import numpy as np
 import scipy.sparse as sp
 
-from polyhedge._validation import Array
 from polyhedge.problems import DecisionProblem, Pieces, SumOfMaxima
 from polyhedge.robust import decide_knowing
 from polyhedge.solvers.program import Cone, Solution
 from polyhedge.solvers.solve import solve
 from polyhedge_study.baselines.fitted import fit_predictor
+from polyhedge_study.inside import Array
 from polyhedge_study.measure import Measured
 from polyhedge_study.tasks import Task
 
 _N_BISECTIONS = 50
+"""Until the position of a decision in [0, 1] is known to the last bits."""
 _CHUNK = 100
+"""Contexts that are bisected together, each with all its outcomes and pieces in memory."""
 _MAX_CUTS = 300
+"""Rounds of cuts: what has not converged by then is taken as it is."""
 _ACCURACY = 1e-7
+"""Relative gap at which cuts end."""
 
 
 def nominal(task: Task, alpha: float, seed: int) -> Measured:
@@ -76,8 +80,8 @@ def decide_on_average(problem: DecisionProblem, residuals: Array, centers: Array
         return decide_knowing(problem, centers + residuals.mean(axis=0))
     ends, base = problem.structure.ends, problem.structure.base
     if ends is not None and base is not None and not base[2] and problem.pieces is not None:
-        found = [_average_along(problem.pieces, ends, base, residuals, rows) for rows in _chunks(centers)]
-        return np.concatenate([z for z, _ in found]), np.concatenate([cost for _, cost in found])
+        parts = [_average_along(problem.pieces, ends, base, residuals, rows) for rows in _chunks(centers)]
+        return np.concatenate([z for z, _ in parts]), np.concatenate([cost for _, cost in parts])
     solved = [_average_by_cuts(problem, joint, residuals + center) for center in centers]
     return np.array([z for z, _ in solved]), np.array([cost for _, cost in solved])
 

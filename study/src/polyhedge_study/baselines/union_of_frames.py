@@ -8,12 +8,12 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from polyhedge._validation import Array, Mask
 from polyhedge.problems import DecisionProblem
 from polyhedge.robust import Decisions, decide_each
 from polyhedge.sets import UncertaintySet, Volume
 from polyhedge.solvers.program import Cone, ConicForm
 from polyhedge_study.baselines.frames import Frame
+from polyhedge_study.inside import Array, Mask
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from polyhedge._files import replace_file
 from polyhedge_study.commands.common import (
     Cluster,
     NumberOfWorkers,
@@ -18,6 +17,7 @@ from polyhedge_study.commands.common import (
     say_paths,
     workers_of,
 )
+from polyhedge_study.inside import replace_file
 
 if TYPE_CHECKING:
     from polyhedge_study.jobs import Workers

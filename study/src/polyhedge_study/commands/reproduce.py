@@ -8,7 +8,6 @@ from typing import Annotated
 
 import typer
 
-from polyhedge._files import replace_file
 from polyhedge.cli.app import can_draw
 from polyhedge.cli.output import say
 from polyhedge_study.commands.common import (
@@ -22,6 +21,7 @@ from polyhedge_study.commands.common import (
     workers_of,
 )
 from polyhedge_study.commands.promises import cases, guarantees, limit, of_decisions_taken, online
+from polyhedge_study.inside import replace_file
 
 reproduce = typer.Typer(no_args_is_help=True, rich_markup_mode="rich")
 
@@ -171,11 +171,11 @@ def motivation(
     """
     from polyhedge_study.motivation import draw_motivation, make_motivation, write_motivation
 
-    found = make_motivation(alpha)
-    for result in found.results:
+    figure = make_motivation(alpha)
+    for result in figure.results:
         say(f"{result.name}: coverage {result.coverage:.3f}, worst-case loss {result.worst_case_cost:.3f}")
-    write_motivation(found, out / "motivation.json")
-    say_paths([out / "motivation.json", *drawn(out / "motivation", partial(draw_motivation, found))])
+    write_motivation(figure, out / "motivation.json")
+    say_paths([out / "motivation.json", *drawn(out / "motivation", partial(draw_motivation, figure))])
 
 
 @reproduce.command("all")
@@ -221,7 +221,7 @@ def scaling(
     settings = ScalingSettings.quick(task, seeds) if quick else ScalingSettings(task=task, seeds=seeds)
     stem = f"scaling_{task}{'_quick' if quick else ''}"
     with progress_bar() as report:
-        run = run_scaling(settings, folder=out, stem=stem, report=report)
+        run = run_scaling(settings, out, stem=stem, report=report)
     for grid in (comparison_grid(run), shared_grid(run)):
         show(grid)
     for note in run.left_out:

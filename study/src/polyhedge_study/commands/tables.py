@@ -7,8 +7,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from polyhedge._text import printable
 from polyhedge_study.grid import Grid
+from polyhedge_study.inside import printable
 
 __all__ = ["rich_table", "show"]
 

@@ -12,18 +12,19 @@ from functools import cached_property
 
 import numpy as np
 
-from polyhedge._validation import Array
 from polyhedge.calibration import attained_rank, conformal_radius
 from polyhedge.data.splits import fold_of
 from polyhedge.plans import PlanRows
 from polyhedge.predictors import Predictor, as_predictor, out_of_fold
 from polyhedge.regions import Guard, Plan
 from polyhedge.regions.family import RegionFamily
+from polyhedge_study.inside import Array
 from polyhedge_study.tasks import Task
 
 __all__ = ["Bounded", "Developed", "attained_radius", "bounded", "guard", "seen_from"]
 
 N_FOLDS = 5
+"""Folds of out-of-fold predictions: as many as Polyhedge takes."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,7 +15,6 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.ensemble import HistGradientBoostingRegressor
 
-from polyhedge._validation import Array
 from polyhedge.plans.risk import Risk
 from polyhedge.plans.rules import Planner
 from polyhedge.problems import DecisionProblem
@@ -24,6 +23,7 @@ from polyhedge.regions.family import DEFAULT_WORK, Work
 from polyhedge.regions.guard import Planned
 from polyhedge_study.guarded.developed import Bounded, Developed, guard, seen_from
 from polyhedge_study.guarded.rules import fit_rule, planned
+from polyhedge_study.inside import Array
 from polyhedge_study.tasks import Task
 
 __all__ = ["quantile_regression", "scaled_quantile_regression"]

@@ -18,7 +18,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from polyhedge._validation import Array
 from polyhedge.data.splits import evenly_chosen
 from polyhedge.plans import PlanRows
 from polyhedge.plans.risk import JointCost, Risk
@@ -26,14 +25,21 @@ from polyhedge.plans.rules import Planner
 from polyhedge.regions.steady import steady_predictions
 from polyhedge_study.guarded.developed import Bounded, Developed
 from polyhedge_study.guarded.rules import fit_rule
+from polyhedge_study.inside import Array
 from polyhedge_study.tasks import Task
 
 __all__ = ["risk_averse"]
 
 _FLOOR = 0.5
+"""The least level of a row: that of Polyhedge's own levels, so that neither gives up more rows."""
 _LEVELS = np.concatenate([np.arange(_FLOOR, 0.9, 0.02), np.arange(0.9, 0.995, 0.005)])
+"""Closer where quantiles rise fast."""
 _TAILS = (0.0, 0.5, 0.7, 0.8, 0.9, 0.95)
-_N_BETAS, _N_PRICED = 400, 200
+"""From the mean to the steepest tail that some hundred residuals know: one more than Polyhedge's rules have."""
+_N_BETAS = 400
+"""More prices than levels and calibration rows can tell apart in the cases and tasks."""
+_N_PRICED = 200
+"""Rows that the list of prices is made from: its quantiles change little with more."""
 
 
 def risk_averse(task: Task, alpha: float, seed: int) -> Bounded:
@@ -97,10 +103,10 @@ def _quantiles(planner: Planner, z: Array, X: Array, centers: Array) -> Array:
         raise ValueError("Risk-averse calibration needs a cost made of pieces that are affine in the outcome.")
     cost, (moved, scales) = JointCost(seen.joint, law.points), law.at(X, centers)
     ranks = np.ceil(_LEVELS * len(law.points) - 1e-9).astype(int) - 1
-    found = np.empty((len(z), len(_LEVELS)))
+    quantiles = np.empty((len(z), len(_LEVELS)))
     for rows in cost.blocks(len(z)):
-        found[rows] = np.sort(cost.samples(z[rows], moved[rows], scales[rows]), axis=1)[:, ranks]
-    return found + seen.alone(z, np.zeros((len(z), 0)))[:, None]
+        quantiles[rows] = np.sort(cost.samples(z[rows], moved[rows], scales[rows]), axis=1)[:, ranks]
+    return quantiles + seen.alone(z, np.zeros((len(z), 0)))[:, None]
 
 
 def _betas(theta: Array) -> Array:

@@ -15,7 +15,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from polyhedge._validation import Array
 from polyhedge.plans.costs import PlanProblem
 from polyhedge.plans.laws import fit_law
 from polyhedge.plans.levels import planned_cost
@@ -26,6 +25,7 @@ from polyhedge.regions.family import DEFAULT_WORK, Work
 from polyhedge.regions.guard import Planned
 from polyhedge.robust.decisions import all_optimal
 from polyhedge_study.guarded.developed import Bounded, Developed, guard
+from polyhedge_study.inside import Array
 from polyhedge_study.tasks import Task
 
 __all__ = ["cvar", "fit_rule", "nominal", "planned", "sample_average"]

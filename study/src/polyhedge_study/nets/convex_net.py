@@ -10,7 +10,6 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
-from polyhedge._validation import Array, as_finite, as_rows
 from polyhedge.sets.protocol import (
     N_SAMPLES,
     Volume,
@@ -22,6 +21,7 @@ from polyhedge.sets.protocol import (
 )
 from polyhedge.solvers.polyhedral import maximise_linear
 from polyhedge.solvers.program import Cone, ConicForm
+from polyhedge_study.inside import Array, as_finite, as_rows
 
 # A radius at the least score leaves a set without interior, which rounding would make empty.
 _GUARD = 1e-7
@@ -170,7 +170,7 @@ class ConvexNet:
             np.full(len(rays), (radius - self.k3) / self.slope + np.abs(center).max() + 1.0),
         )
         high *= math.sqrt(self.n_outcomes)
-        for _ in range(60):
+        for _ in range(60):  # to the last bits of a distance
             middle = (low + high) / 2
             inside = self.scores(center + middle[:, None] * rays) <= radius
             low, high = np.where(inside, middle, low), np.where(inside, high, middle)

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from polyhedge._validation import Array, Indices, Mask
+from polyhedge_study.inside import Array, Indices, Mask
 from polyhedge_study.nets.convex_net import ConvexNet
 
+# Newton's method ends by itself after finitely many steps; rounding could keep it going.
 _MAX_STEPS = 200
 # Relative accuracy of a boundary point's score.
 _ACCURACY = 1e-13

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from polyhedge._validation import Array, Indices, Mask
 from polyhedge.problems import DecisionProblem
 from polyhedge.problems.segment import Segment
 from polyhedge.robust.decide import decide
 from polyhedge.robust.decisions import Decisions
 from polyhedge.robust.each_context import decide_each, decisions_at, has_segment, side_by_side
+from polyhedge_study.inside import Array, Indices, Mask
 from polyhedge_study.nets.convex_nets import ConvexNets
-from polyhedge_study.nets.net_saddle import Line, Saddle, find_saddles, supports
+from polyhedge_study.nets.net_saddle import PARALLEL, Line, Saddle, find_saddles, supports
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,7 +68,7 @@ def decide_nets(problem: DecisionProblem, sets: NetSets, centers: Array) -> Deci
 def oriented(segment: Segment) -> Segment | None:
     """The segment run in the sense in which its directions turn counter-clockwise; None if they do not turn."""
     turn = float(segment.v0[0] * segment.v1[1] - segment.v0[1] * segment.v1[0])
-    if abs(turn) <= 1e-12 * float(np.linalg.norm(segment.v0) * np.linalg.norm(segment.v1)):
+    if abs(turn) <= PARALLEL * float(np.linalg.norm(segment.v0) * np.linalg.norm(segment.v1)):
         return None
     if turn > 0:
         return segment
@@ -89,11 +89,11 @@ def saddles_along(segment: Segment, sets: NetSets, centers: Array, tilts: Array 
 def _together(problem: DecisionProblem, segment: Segment | None, sets: NetSets, centers: Array) -> Decisions:
     turned = None if segment is None else oriented(segment)
     if turned is not None:
-        found = saddles_along(turned, sets, centers)
-        z = turned.z0 + found.s[:, None] * (turned.z1 - turned.z0)
+        saddle = saddles_along(turned, sets, centers)
+        z = turned.z0 + saddle.s[:, None] * (turned.z1 - turned.z0)
         reach = max(float(np.linalg.norm(turned.v0)), float(np.linalg.norm(turned.v1)))
-        size = reach * np.linalg.norm(found.residual - sets.origins, axis=1)
-        return decisions_at(problem, z, found.value, centers + found.residual, found.gap, size)
+        size = reach * np.linalg.norm(saddle.residual - sets.origins, axis=1)
+        return decisions_at(problem, z, saddle.value, centers + saddle.residual, saddle.gap, size)
 
     def maximisers(V: Array) -> Array:
         return supports(sets.nets, sets.radii, sets.origins, V).residual

@@ -18,12 +18,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from polyhedge._validation import Array, Mask
+from polyhedge_study.inside import Array, Mask
 from polyhedge_study.nets.convex_nets import ConvexNets, NetValues
 
+# The search ends by itself after finitely many steps; what it has proven by then stands beside the result.
 _MAX_STEPS = 100
 # Proven error, relative to the size of the set, at which the search ends.
 _ACCURACY = 1e-10
+PARALLEL = 1e-12
+"""Sine of an angle below which two directions count as parallel: rounding leaves about as much."""
 
 
 @dataclass(frozen=True)
@@ -146,7 +149,7 @@ class _Arc:
         first, second = self.low.gradients[todo], self.high.gradients[todo]
         p, q, origins = self.low_point[todo], self.high_point[todo], self.origins[todo]
         turn = _cross(first, second)
-        far = turn <= 1e-12 * np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1)
+        far = turn <= PARALLEL * np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1)
         turn = np.where(far, 1.0, turn)
         a, b = _dot(first, p), _dot(second, q)
         corner = np.column_stack([a * second[:, 1] - b * first[:, 1], b * first[:, 0] - a * second[:, 0]])
@@ -220,7 +223,7 @@ def _parabola_minimum(line: Line, residuals: Array) -> Array:
 
 def _multipliers(first: Array, second: Array, direction: Array) -> Array:
     turn = _cross(first, second)
-    parallel = np.abs(turn) <= 1e-12 * np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1)
+    parallel = np.abs(turn) <= PARALLEL * np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1)
     safe = np.where(parallel, 1.0, turn)
     weights = np.column_stack([_cross(direction, second) / safe, _cross(first, direction) / safe])
     alone = np.column_stack([np.zeros(len(first)), np.linalg.norm(direction, axis=1) / np.linalg.norm(second, axis=1)])

@@ -16,14 +16,16 @@ from itertools import product
 
 import numpy as np
 
-from polyhedge._validation import Array
 from polyhedge.calibration import conformal_radius
 from polyhedge.problems import DecisionProblem, simplex_linear, simplex_newsvendor, simplex_quadratic
 from polyhedge.sets import Polyhedron
+from polyhedge_study.inside import Array
+from polyhedge_study.tasks import BETA, OVERAGE, UNDERAGE, advantage
 
 __all__ = ["REGIMES", "Instance", "LinearForm", "Regime", "draw", "problem_of"]
 
-ALPHA, BETA, OVERAGE, UNDERAGE = 0.1, 0.08, 0.3, 0.7
+ALPHA = 0.1
+"""The paper's level."""
 PARAMETERS, WARM, PRODUCT = "CVXPY with parameters", "HiGHS warm-started", "one matrix product"
 
 
@@ -151,11 +153,6 @@ class Instance:
             H=-self.slopes,
             lower=np.append(np.zeros(d), -np.inf),
         )
-
-
-def advantage(d: int) -> Array:
-    """The cost vector c of the paper's tasks: the first action has a slight advantage."""
-    return np.concatenate([[-0.08], np.zeros(d - 1)])
 
 
 def draw(regime: Regime, seed: int) -> Instance:

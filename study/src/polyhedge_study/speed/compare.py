@@ -16,8 +16,8 @@ from typing import IO, Any
 
 import numpy as np
 
-from polyhedge._files import replace_file
 from polyhedge_study.grid import Grid
+from polyhedge_study.inside import replace_file
 from polyhedge_study.speed import waits
 from polyhedge_study.speed.growth import GrowthPoint, lines
 
@@ -63,13 +63,13 @@ class WaitsRun:
     @property
     def growth(self) -> tuple[GrowthPoint, ...]:
         """The rows along which a size grows."""
-        found = []
+        points = []
         for row in self.rows:
             if row.parameter:
-                found.append(GrowthPoint("now", row.parameter, row.size, row.seconds, row.kind))
+                points.append(GrowthPoint("now", row.parameter, row.size, row.seconds, row.kind))
                 if row.before:
-                    found.append(GrowthPoint("before", row.parameter, row.size, row.before, row.kind))
-        return tuple(found)
+                    points.append(GrowthPoint("before", row.parameter, row.size, row.before, row.kind))
+        return tuple(points)
 
 
 Report = Callable[[WaitsRun, str], None]
@@ -180,16 +180,16 @@ def _measured(now: _Worker, before: _Worker | None, repeats: int, row: WaitRow) 
     if row.kind != "fit" or repeats > 1:
         for worker in workers:
             worker.ask(row.case)
-    found = [[worker.ask(row.case) for worker in workers] for _ in range(repeats)]
-    seconds = [median(answers[k]["seconds"] for answers in found) for k in range(len(workers))]
-    ratios = [answers[0]["seconds"] / max(answers[-1]["seconds"], 1e-9) for answers in found]
+    rounds = [[worker.ask(row.case) for worker in workers] for _ in range(repeats)]
+    seconds = [median(answers[k]["seconds"] for answers in rounds) for k in range(len(workers))]
+    ratios = [answers[0]["seconds"] / max(answers[-1]["seconds"], 1e-9) for answers in rounds]
     return WaitRow(
         kind=row.kind,
         case=row.case,
         seconds=seconds[-1],
         before=seconds[0] if before is not None else 0.0,
         spread=(min(ratios), max(ratios)) if before is not None else (0.0, 0.0),
-        difference=_difference(*(answers["numbers"] for answers in found[0])),
+        difference=_difference(*(answers["numbers"] for answers in rounds[0])),
         parameter=row.parameter,
         size=row.size,
         repeats=repeats,
@@ -219,10 +219,10 @@ def waits_grids(run: WaitsRun) -> tuple[Grid, ...]:
         note = f"Medians of {run.repeats} in turns" + (f"; before is commit {run.against}." if run.against else ".")
         heads = ("case", "CPU seconds", "before", "times as fast", "least and largest", "difference")
         grids.append(Grid(f"What a user waits for: {kind}", heads, rows, note))
-    found = lines(run.growth)
-    if found:
+    curves = lines(run.growth)
+    if curves:
         cells = tuple(
-            (line.parameter, line.method, _times(line.sizes, line.seconds), f"{line.exponent:.2f}") for line in found
+            (line.parameter, line.method, _times(line.sizes, line.seconds), f"{line.exponent:.2f}") for line in curves
         )
         grids.append(Grid("Growth", ("along", "package", "CPU seconds at each size", "exponent"), cells))
     return tuple(grids)

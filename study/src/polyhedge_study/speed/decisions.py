@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from polyhedge._validation import Array
 from polyhedge.robust import decide
+from polyhedge_study.inside import Array
 from polyhedge_study.speed.cases import PARAMETERS, PRODUCT, REGIMES, Instance, Regime, draw
 from polyhedge_study.speed.growth import GrowthPoint
 from polyhedge_study.speed.plans import (
@@ -31,6 +31,7 @@ logger = logging.getLogger(__name__)
 
 OURS = "polyhedge"
 TOLERANCE = 1e-7
+"""Largest relative difference to an independent solver, of the order at which those stop."""
 ALL_REGIMES = (*REGIMES, *PLAN_REGIMES)
 _PLANS_CHECKED = 100
 """Plans that are compared with a solver's: each takes it some milliseconds."""
@@ -190,20 +191,20 @@ def measure(
     product: list[float] = []
     for _ in range(settings.rounds):
         began = time.perf_counter()
-        found = decide(instance.problem, instance.shape, instance.radius, instance.centers)
+        decisions = decide(instance.problem, instance.shape, instance.radius, instance.centers)
         ours.append((time.perf_counter() - began) / len(instance.centers))
         began = time.perf_counter()
         instance.centers @ instance.shape.W.T
         product.append((time.perf_counter() - began) / len(instance.centers))
         for stopwatch in stopwatches:
             stopwatch.run(instance.centers, settings.budget)
-    values, n = found.cost_bound, len(instance.centers)
+    values, n = decisions.cost_bound, len(instance.centers)
     row = _Row(instance.regime, min(ours))
     rows = [row.of(OURS, n, min(ours), 0.0)]
     rows += [row.of(s.name, s.timed, s.seconds, s.difference(values), s.reason) for s in stopwatches]
     rows.append(row.of(PRODUCT, n, min(product), np.nan))
     check = check_values(instance, values, settings.checked, settings.seed)
-    return tuple(rows), replace(check, distinct=len(np.unique(found.z.round(7), axis=0)))
+    return tuple(rows), replace(check, distinct=len(np.unique(decisions.z.round(7), axis=0)))
 
 
 def measure_plan(instance: PlanInstance, settings: DecisionsSettings) -> tuple[tuple[SpeedRow, ...], Check]:

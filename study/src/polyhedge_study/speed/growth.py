@@ -53,8 +53,8 @@ def lines(points: Iterable[GrowthPoint]) -> tuple[GrowthLine, ...]:
     for point in points:
         if not point.reason:
             groups.setdefault((point.parameter, point.setting, point.method), []).append(point)
-    found = []
+    curves = []
     for (parameter, setting, method), own in groups.items():
         sizes, seconds = tuple(p.size for p in own), tuple(p.seconds for p in own)
-        found.append(GrowthLine(method, parameter, setting, sizes, seconds, exponent(sizes, seconds)))
-    return tuple(found)
+        curves.append(GrowthLine(method, parameter, setting, sizes, seconds, exponent(sizes, seconds)))
+    return tuple(curves)

@@ -15,12 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from polyhedge._validation import Array
 from polyhedge.calibration import conformal_rank
 from polyhedge.learners import MIQCP, Auto, Descent, Learner, OneSidedBox, Samples, Scenario
 from polyhedge.learners.result import unless_interrupted
 from polyhedge.problems import DecisionProblem
 from polyhedge.sets import Polyhedron
+from polyhedge_study.inside import Array
+from polyhedge_study.speed.cases import ALPHA
 from polyhedge_study.speed.growth import GrowthPoint
 from polyhedge_study.tasks import synthetic_task
 
@@ -28,8 +29,8 @@ __all__ = ["METHODS", "LearningMethod", "LearningRow", "LearningRun", "LearningS
 
 logger = logging.getLogger(__name__)
 
-ALPHA = 0.1
 _FACETS_SEARCHED = 4
+"""The paper's K."""
 _OUT_OF_TIME = "out of time"
 
 
@@ -142,10 +143,10 @@ class LearningMethod:
 
 def _ours(make: Callable[[Data], Learner]) -> Callable[[Data], Learned]:
     def learn(data: Data) -> Learned:
-        found = make(data).learn(Samples(data.residuals, data.centers, data.problem, ALPHA), random_state=0)
-        unless_interrupted(found)
-        stopped = _OUT_OF_TIME if found.status.name == "STOPPED_EARLY" else ""
-        return Learned(found.objective, found.lower_bound, stopped)
+        result = make(data).learn(Samples(data.residuals, data.centers, data.problem, ALPHA), random_state=0)
+        unless_interrupted(result)
+        stopped = _OUT_OF_TIME if result.status.name == "STOPPED_EARLY" else ""
+        return Learned(result.objective, result.lower_bound, stopped)
 
     return learn
 
@@ -165,8 +166,8 @@ def _by_powell(data: Data) -> Learned:
             raise TimeoutError
         W = x[: W0.size].reshape(W0.shape)
         shape = Polyhedron(W, x[W0.size :]) if (np.abs(W).max(axis=1) > 1e-9).all() else start
-        found = objective.value(shape)
-        seen.append(found if np.isfinite(found) else 1e9)
+        cost = objective.value(shape)
+        seen.append(cost if np.isfinite(cost) else 1e9)  # Powell's method takes no infinity
         return seen[-1]
 
     seen: list[float] = []
@@ -188,7 +189,7 @@ def _by_milp(data: Data) -> Learned:
     rows = np.hstack([data.residuals @ pieces.Q[0], -np.ones((n, 1)), np.diag(big)])
     counted = np.concatenate([np.zeros(d + 1), np.ones(n)])
     whole = np.concatenate([np.ones(d), np.zeros(n + 1)])
-    found = milp(
+    solution = milp(
         np.concatenate([cost, [1.0], np.zeros(n)]),
         constraints=[
             LinearConstraint(rows, ub=big),
@@ -201,9 +202,9 @@ def _by_milp(data: Data) -> Learned:
         integrality=np.concatenate([np.zeros(d + 1), np.ones(n)]),
         options={"time_limit": data.limit},
     )
-    if found.x is None:
-        raise RuntimeError(found.message)
-    return Learned(float(found.fun), float(found.mip_dual_bound), "" if found.status == 0 else _OUT_OF_TIME)
+    if solution.x is None:
+        raise RuntimeError(solution.message)
+    return Learned(float(solution.fun), float(solution.mip_dual_bound), "" if solution.status == 0 else _OUT_OF_TIME)
 
 
 _SHARED = (("shared", "n"), ("shared", "d"))
@@ -274,9 +275,11 @@ def _draw(n: int, d: int, K: int, mode: str, settings: LearningSettings) -> Data
 def _timed(method: LearningMethod, data: Data, row: LearningRow) -> LearningRow:
     began = time.perf_counter()
     try:
-        found = method.learn(data)
+        learned = method.learn(data)
     except Exception as error:  # a method that fails is a row with its reason
         logger.debug("%s failed", method.name, exc_info=error)
         return replace(row, reason=" ".join(str(error).split()) or type(error).__name__)
     seconds = time.perf_counter() - began
-    return replace(row, seconds=seconds, objective=found.objective, lower_bound=found.lower_bound, reason=found.reason)
+    return replace(
+        row, seconds=seconds, objective=learned.objective, lower_bound=learned.lower_bound, reason=learned.reason
+    )

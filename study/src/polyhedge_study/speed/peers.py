@@ -19,10 +19,11 @@ from typing import Any
 
 import numpy as np
 
-from polyhedge._validation import Array
 from polyhedge.robust import decide
 from polyhedge.sets import Ball, UncertaintySet
-from polyhedge_study.speed.cases import Instance, Regime, advantage, draw
+from polyhedge_study.inside import Array
+from polyhedge_study.speed.cases import Instance, Regime, draw
+from polyhedge_study.tasks import advantage
 
 __all__ = ["PEERS", "Peer", "PeerRow", "PeersRun", "PeersSettings", "run_peers"]
 
@@ -136,7 +137,7 @@ def run_peers(
         say(run, peer.name)
         answers = _ask(peer, python, cases, settings) if not reason else _Answers("", [{"reason": reason}] * len(cases))
         cases = [case.timed_again() for case in cases]
-        rows = [_row(peer, answers.version, case, found) for case, found in zip(cases, answers.found, strict=True)]
+        rows = [_row(peer, answers.version, case, answer) for case, answer in zip(cases, answers.by_case, strict=True)]
         run = PeersRun(settings, machine, (*run.rows, *rows))
     say(run, "")
     return run
@@ -161,7 +162,7 @@ def install(peer: Peer, environment: Path, limit: float) -> tuple[Path, str]:
 @dataclass(frozen=True)
 class _Answers:
     version: str
-    found: list[dict[str, Any]]
+    by_case: list[dict[str, Any]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -204,13 +205,14 @@ class _Case:
 
 def _timed(instance: Instance, shape: UncertaintySet, radius: float) -> tuple[Array, float]:
     began = time.perf_counter()
-    found = decide(instance.problem, shape, radius, instance.centers)
-    return found.cost_bound, (time.perf_counter() - began) / len(instance.centers)
+    decisions = decide(instance.problem, shape, radius, instance.centers)
+    return decisions.cost_bound, (time.perf_counter() - began) / len(instance.centers)
 
 
 def _ask(peer: Peer, python: Path, cases: Sequence[_Case], settings: PeersSettings) -> _Answers:
     """Run the peer's script; one that dies is a reason for all its rows."""
     script = resources.files("polyhedge_study.speed").joinpath(peer.script)
+    # A minute to import what it needs, and ten times what it is asked to take.
     limit = 60.0 + 10 * settings.budget * len(cases)
     with tempfile.TemporaryDirectory() as folder, resources.as_file(script) as path:
         jobs, answers = Path(folder) / "jobs.json", Path(folder) / "answers.json"
@@ -219,18 +221,18 @@ def _ask(peer: Peer, python: Path, cases: Sequence[_Case], settings: PeersSettin
             done = subprocess.run(
                 [str(python), str(path), str(jobs), str(answers)], capture_output=True, text=True, timeout=limit
             )
-            found = json.loads(answers.read_text(encoding="utf-8")) if not done.returncode else None
+            content = json.loads(answers.read_text(encoding="utf-8")) if not done.returncode else None
         except (OSError, ValueError, subprocess.TimeoutExpired) as error:
             return _Answers("", [{"reason": f"did not run: {error}"}] * len(cases))
-    if found is None:
+    if content is None:
         last = (done.stderr.strip().splitlines() or ["no message"])[-1]
         return _Answers("", [{"reason": f"did not run: {last}"}] * len(cases))
-    return _Answers(found["version"], found["answers"])
+    return _Answers(content["version"], content["answers"])
 
 
-def _row(peer: Peer, version: str, case: _Case, found: dict[str, Any]) -> PeerRow:
-    values = np.array(found.get("values", []), dtype=float)
-    seconds = float(found["seconds"]) if len(values) else np.nan
+def _row(peer: Peer, version: str, case: _Case, answer: dict[str, Any]) -> PeerRow:
+    values = np.array(answer.get("values", []), dtype=float)
+    seconds = float(answer["seconds"]) if len(values) else np.nan
     difference = float(np.abs(values - case.values[: len(values)]).max()) if len(values) else np.nan
     regime = case.instance.regime
     return PeerRow(
@@ -244,5 +246,5 @@ def _row(peer: Peer, version: str, case: _Case, found: dict[str, Any]) -> PeerRo
         ours=case.seconds,
         ratio=seconds / case.seconds,
         difference=difference,
-        reason=" ".join(str(found.get("reason", "")).split()),
+        reason=" ".join(str(answer.get("reason", "")).split()),
     )

@@ -8,17 +8,19 @@ import cvxpy as cp
 import numpy as np
 from scipy.optimize import linprog
 
-from polyhedge._validation import Array
 from polyhedge.plans.costs import PlanProblem
 from polyhedge.plans.laws import Law, PlacedLaw
 from polyhedge.plans.risk import JointCost, Risk
 from polyhedge.plans.rules import Planner, Rule, fit_planner
-from polyhedge_study.speed.cases import OVERAGE, PARAMETERS, UNDERAGE, Regime, advantage, problem_of
+from polyhedge_study.inside import Array
+from polyhedge_study.speed.cases import PARAMETERS, Regime, problem_of
 from polyhedge_study.speed.rivals import Solve
+from polyhedge_study.tasks import OVERAGE, UNDERAGE, advantage
 
 __all__ = ["PLAN_REGIMES", "PlanInstance", "draw_plan", "largest_excess", "plan_rows", "planning_in_cvxpy", "risks"]
 
 TAIL, PLANNED_LEVEL = 0.7, 0.8
+"""A tail and a level such as the contest of plans tries."""
 _FOUND_AT = 100
 """Rows at which the cuts of a rule are looked for, as in a fit."""
 
@@ -122,7 +124,7 @@ def largest_excess(instance: PlanInstance, z: Array) -> tuple[str, float]:
     worst, p = 0.0, z.shape[1]
     for row, one in zip(instance.rows, z, strict=False):
         G = cuts.at(row[:-1], float(row[-1]))
-        found = linprog(
+        solution = linprog(
             np.append(np.zeros(p), 1.0),
             A_ub=np.column_stack([G[:, 1:], -np.ones(len(G))]),
             b_ub=-G[:, 0],
@@ -130,5 +132,5 @@ def largest_excess(instance: PlanInstance, z: Array) -> tuple[str, float]:
             b_eq=[1.0],
             bounds=[*[(0, None)] * p, (None, None)],
         )
-        worst = max(worst, abs(float((G @ np.append(1.0, one)).max()) - float(found.fun)))
+        worst = max(worst, abs(float((G @ np.append(1.0, one)).max()) - float(solution.fun)))
     return "SciPy on the cuts", worst

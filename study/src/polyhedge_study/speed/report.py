@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from polyhedge._files import replace_file
 from polyhedge_study.files import save_figure
 from polyhedge_study.grid import Grid
+from polyhedge_study.inside import replace_file
 from polyhedge_study.speed.cases import PRODUCT
 from polyhedge_study.speed.decisions import OURS, DecisionsRun, SpeedRow
 from polyhedge_study.speed.growth import GrowthLine, GrowthPoint, lines
 from polyhedge_study.speed.learning import LearningRun
 from polyhedge_study.speed.peers import TOLERANCE, PeersRun
+from polyhedge_study.tidy import TidyTable
 
 __all__ = ["decisions_grids", "draw_growth", "learning_grids", "markdown", "peers_grids", "save"]
 
@@ -76,10 +75,10 @@ def _check_grid(run: DecisionsRun) -> Grid:
 
 
 def _growth_grids(points: Sequence[GrowthPoint]) -> tuple[Grid, ...]:
-    found = lines(points)
-    if not found:
+    curves = lines(points)
+    if not curves:
         return ()
-    rows = tuple((line.parameter, line.setting, line.method, _times(line), _exponent(line.exponent)) for line in found)
+    rows = tuple((line.parameter, line.setting, line.method, _times(line), _exponent(line.exponent)) for line in curves)
     heads = ("along", "setting", "method", "seconds at each size", "exponent")
     note = "Exponent p of time ~ size^p, by least squares on logarithms."
     return (Grid("Growth", heads, rows, note),)
@@ -181,55 +180,45 @@ def markdown(title: str, run: Run, grids: Iterable[Grid]) -> str:
 def save(folder: Path, stem: str, title: str, run: Run, grids: Iterable[Grid]) -> list[Path]:
     """Write `<stem>.md`, `.csv` and `.json` (and `<stem>_growth.csv`, `_checks.csv`); each appears whole."""
     record = {"settings": asdict(run.settings), "machine": run.machine}
-    files = {
-        f"{stem}.md": markdown(title, run, grids).encode(),
-        f"{stem}.csv": _csv(run.rows),
-        f"{stem}.json": (json.dumps(record, indent=2) + "\n").encode(),
-    }
+    texts = {f"{stem}.md": markdown(title, run, grids), f"{stem}.json": json.dumps(record, indent=2) + "\n"}
+    tables: dict[str, Sequence[Any]] = {f"{stem}.csv": run.rows}
     if isinstance(run, DecisionsRun):
-        files |= {f"{stem}_growth.csv": _csv(run.growth), f"{stem}_checks.csv": _csv(run.checks)}
-    for name, content in files.items():
-        if content:
-            replace_file(folder / name, content)
-    return [folder / name for name, content in files.items() if content]
-
-
-def _csv(rows: Sequence[Any]) -> bytes:
-    if not rows:
-        return b""
-    text = io.StringIO(newline="")
-    writer = csv.DictWriter(text, [field.name for field in fields(rows[0])], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(asdict(row) for row in rows)
-    return text.getvalue().encode()
+        tables |= {f"{stem}_growth.csv": run.growth, f"{stem}_checks.csv": run.checks}
+    tables = {name: rows for name, rows in tables.items() if rows}
+    for name, text in texts.items():
+        replace_file(folder / name, text.encode())
+    for name, rows in tables.items():
+        TidyTable(folder / name, type(rows[0])).write(rows)
+    names = (f"{stem}.md", f"{stem}.csv", f"{stem}.json", f"{stem}_growth.csv", f"{stem}_checks.csv")
+    return [folder / name for name in names if name in texts or name in tables]
 
 
 def draw_growth(points: Sequence[GrowthPoint], title: str, paths: Iterable[Path]) -> None:
     """Seconds against size on two logarithmic axes, a panel for each parameter; legends give the exponents."""
     from matplotlib.figure import Figure
 
-    found = lines(points)
-    parameters = list(dict.fromkeys(line.parameter for line in found))
+    curves = lines(points)
+    parameters = list(dict.fromkeys(line.parameter for line in curves))
     figure = Figure(figsize=(4.6 * max(len(parameters), 1), 6.0), layout="constrained")
     for ax, parameter in zip(np.atleast_1d(figure.subplots(1, max(len(parameters), 1))), parameters, strict=False):
-        _panel(ax, parameter, [line for line in found if line.parameter == parameter])
+        _panel(ax, parameter, [line for line in curves if line.parameter == parameter])
     figure.suptitle(title, fontsize=11)
     save_figure(figure, paths)
 
 
-def _panel(ax: Any, parameter: str, found: list[GrowthLine]) -> None:
+def _panel(ax: Any, parameter: str, curves: list[GrowthLine]) -> None:
     from matplotlib.ticker import NullLocator
 
-    methods = list(dict.fromkeys(line.method for line in found))
-    settings = list(dict.fromkeys(line.setting for line in found))
-    for line in found:
+    methods = list(dict.fromkeys(line.method for line in curves))
+    settings = list(dict.fromkeys(line.setting for line in curves))
+    for line in curves:
         k = methods.index(line.method) % len(_COLORS)
         label = f"{line.method} ({line.setting}): {_exponent(line.exponent)}"
         style = ("-", "--", ":")[settings.index(line.setting) % 3]
         ax.plot(line.sizes, line.seconds, style, color=_COLORS[k], marker=_MARKERS[k], markersize=4, label=label)
     ax.set_xscale("log")
     ax.set_yscale("log")
-    sizes = sorted({size for line in found for size in line.sizes})
+    sizes = sorted({size for line in curves for size in line.sizes})
     ax.set_xticks(sizes, [f"{size:g}" for size in sizes])
     ax.xaxis.set_minor_locator(NullLocator())
     ax.set_xlabel(parameter)

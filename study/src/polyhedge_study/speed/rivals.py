@@ -13,8 +13,9 @@ import cvxpy as cp
 import numpy as np
 import scipy.sparse as sp
 
-from polyhedge._validation import Array
-from polyhedge_study.speed.cases import PARAMETERS, WARM, Instance, LinearForm, advantage
+from polyhedge_study.inside import Array
+from polyhedge_study.speed.cases import PARAMETERS, WARM, Instance, LinearForm
+from polyhedge_study.tasks import advantage
 
 __all__ = ["RIVALS", "Rival", "reference_solver"]
 
@@ -125,8 +126,8 @@ def _linprog(instance: Instance) -> Solve:
 
     def solve(center: Array) -> float:
         h = form.h + form.H @ center if len(form.h) else None
-        found = linprog(form.cost + form.slope @ center, A_ub=G, b_ub=h, **rows)
-        return float(found.fun) if found.status == 0 else np.nan
+        solution = linprog(form.cost + form.slope @ center, A_ub=G, b_ub=h, **rows)
+        return float(solution.fun) if solution.status == 0 else np.nan
 
     return solve
 
@@ -158,8 +159,8 @@ class _ClarabelLoop:
         form, b = self.form, self.rhs.copy()
         b[: len(self.rhs_slope)] += self.rhs_slope @ center
         self.solver.update(q=form.cost + form.slope @ center, b=b)
-        found = self.solver.solve()
-        return float(found.obj_val) if str(found.status) in ("Solved", "AlmostSolved") else np.nan
+        solution = self.solver.solve()
+        return float(solution.obj_val) if str(solution.status) in ("Solved", "AlmostSolved") else np.nan
 
 
 RIVALS = (

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 ALPHA = 0.1
+"""The default of the library, written out: another commit's may differ."""
 _LONG_ENOUGH = 0.05
 """Seconds that a measurement takes at least: quick calls are repeated."""
 Timed = tuple[Callable[[], Any], Callable[[Any], list[float]]]
@@ -133,7 +134,7 @@ def fit_case(task: str, guarantee: str, **settings: Any) -> Case:
             chosen = ph.RobustDecider(problem, None, alpha=ALPHA, guarantee=guarantee, learner=learner, random_state=0)
             return chosen.fit(X, Y)
 
-        return run, lambda found: [float(found.radius_)]
+        return run, lambda decider: [float(decider.radius_)]
 
     return prepare
 
@@ -144,7 +145,7 @@ def decide_case(task: str, guarantee: str, n: int) -> Case:
     def prepare(folder: Path) -> Timed:
         model, X = fitted(task, guarantee, folder), TASKS[task][1]()[0]
         rows = np.resize(X, (n, X.shape[1]))
-        return lambda: model.decide(rows), lambda found: found.cost_bound[:100].tolist()
+        return lambda: model.decide(rows), lambda decisions: decisions.cost_bound[:100].tolist()
 
     return prepare
 
@@ -157,7 +158,7 @@ def start_case(command: str = "", *, module: str = "", arguments: tuple[str, ...
         def run() -> None:
             subprocess.run([sys.executable, *what], check=True, capture_output=True)
 
-        return run, lambda found: []
+        return run, lambda nothing: []
 
     return prepare
 
@@ -192,7 +193,7 @@ def contexts_case(cost: str, d: int, K: int, n: int, facets: str = "one-sided") 
         else:
             problem = problems.simplex_linear(advantage)
         shape = Polyhedron(W, -reach)
-        return lambda: decide(problem, shape, radius, centers), lambda found: found.cost_bound[:1000].tolist()
+        return lambda: decide(problem, shape, radius, centers), lambda decisions: decisions.cost_bound[:1000].tolist()
 
     return prepare
 
@@ -270,11 +271,11 @@ def main() -> None:
         run, numbers = ready[name]
         began, n_calls = _seconds(), 0
         while True:
-            found, n_calls = run(), n_calls + 1
+            result, n_calls = run(), n_calls + 1
             seconds = _seconds() - began
             if seconds >= _LONG_ENOUGH:
                 break
-        print(json.dumps({"seconds": seconds / n_calls, "numbers": numbers(found)}), flush=True)
+        print(json.dumps({"seconds": seconds / n_calls, "numbers": numbers(result)}), flush=True)
 
 
 def _seconds() -> float:
