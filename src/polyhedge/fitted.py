@@ -84,15 +84,14 @@ class FittedAttributes:
 
     def _sets(self, name: str, error: type[Exception] = AttributeError) -> ScaledSet:
         try:
-            sets: ScaledSet = self._model.family.sets
+            return self._model.sets
         except AttributeError as missing:
             raise error(f"There is no {name}. {missing}") from None
-        return sets
 
     @property
     def plan_(self) -> PlanReport:
         """Which rules make the plan, how they were judged, and why."""
-        report: PlanReport | None = getattr(getattr(self._model.family, "plan", None), "report", None)
+        report: PlanReport | None = self._model.family.report
         if report is None:
             raise AttributeError('There was no contest of plans. Use guarantee="cost" without a learner.')
         return report

@@ -172,7 +172,7 @@ def plan_in_words(decider: RobustDecider) -> tuple[str, ...]:
     The bound is what the decision is planned to cost plus a margin of ..., the same for all rows.
     """
     plan, radii = decider.plan_, decider.model_.radii
-    if decider.problem_.constraint_names and decider.model_.family.kind == "path":
+    if decider.problem_.constraint_names and decider.model_.family.scores_are_steps:
         return plan.why(), _path_in_words(radii), _NO_OTHER
     margin = f"a margin of {radii.radius:.4g}, the same for all rows" if isinstance(radii, OneRadius) else "a margin"
     return (
@@ -242,7 +242,7 @@ def _binding(
     through the worst outcome counts.
     """
     features, calibrated = model.features(X), _radii(model, X, beside)
-    placed, radii = model.family.sets.at(features), _set_radii(model, calibrated)
+    placed, radii = model.sets.at(features), _set_radii(model, calibrated)
     if model.problem.parameters or not model.problem.structure.has_pieces:
         values = model.values(X, parameters, needed=True)
         found = model.family.at(features, values).decide(calibrated) if decisions is None else decisions

@@ -29,7 +29,7 @@ def check_claims(model: Model) -> None:
     must make sense. That each radius has a rank among its rows is checked where they are read. Whether the radius of a
     plan is too low only rows could tell.
     """
-    sets, record = getattr(model.family, "sets", None), model.record
+    sets, record = model.family.sets, model.record
     if sets is not None:
         _check_radius(sets.shape, min(model.family.set_radius(radius) for radius in _radii(model.radii)))
     if record.learn_result is not None:
