@@ -17,7 +17,7 @@ from sklearn.exceptions import NotFittedError
 from polyhedge._files import replace_file
 from polyhedge._frames import BACKENDS
 from polyhedge._validation import Array
-from polyhedge.calibration import Calibration
+from polyhedge.calibration import Calibration, LevelledRadii
 from polyhedge.data import Split
 from polyhedge.learners import Spread
 from polyhedge.model import Model
@@ -172,8 +172,8 @@ class FittedAttributes:
         >>> bool(decider.at(alpha=0.05).radius_ > decider.radius_ > decider.at(alpha=0.2).radius_)
         True
         """
-        radii: Any = self._model.radii
-        if not hasattr(radii, "at_level"):
+        radii = self._model.radii
+        if not isinstance(radii, LevelledRadii):
             raise ValueError(
                 f"Radii that are kept for one level cannot be read at another, got those of kind {radii.kind!r}: they "
                 "follow outcomes, or have no at_level. Set alpha and recalibrate on fresh rows, or fit anew."

@@ -238,7 +238,7 @@ def _labels(decider: Any, groups: ArrayLike | None, X: Any) -> Any:
     if groups is None and isinstance(decider.split, GroupSplit):
         found = decider.split.labels(as_pandas(X))
     labels = group_labels(found, n_rows_of(X))
-    if labels is None and getattr(decider.model_.radii, "is_grouped", False):
+    if labels is None and decider.model_.radii.is_grouped:
         raise ValueError(
             "This decider was calibrated with groups of near-copies, and rows that are dealt one by one would tear "
             "them apart. Give groups=, one label a row."
