@@ -77,9 +77,12 @@ def _of_plans(
     plans: Mapping[str, Callable[[DecisionProblem, State, ScaledSet | None], Any]],
 ) -> StoredFamily:
     """The row of a family that holds a plan of one of these kinds, each made of problem, state and sets."""
+    known = ", ".join(map(repr, plans))
 
     def to_state(made: Guard | Path) -> dict[str, Any]:
         plan = {"kind": made.plan.kind, **made.plan.state()}
+        if made.plan.kind not in plans:
+            raise ValueError(f"A plan of kind {made.plan.kind!r} cannot be stored; of a {family.kind}, {known} can.")
         return {"plan": plan, "grid": None if made.grid is None else made.grid.state()}
 
     def from_state(
