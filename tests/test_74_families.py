@@ -7,6 +7,7 @@ would: `Diamond` is one of its own, and `EVEN` the guard of a plan of one's own.
 from __future__ import annotations
 
 import pickle
+import re
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path as FilePath
@@ -481,3 +482,18 @@ def test_row_without_a_plan_scores_infinity_and_has_no_bound() -> None:
     found = placed.decide(np.ones(3))
     assert np.isnan(found.cost_bound).tolist() == [True, False, False]
     assert not found.status[0].has_solution
+
+
+ASKED_BY_TYPE = re.compile(
+    r"isinstance\((\w+\.)*family\b|family\.kind [!=]="
+    r"|(getattr|hasattr)\((\w+\.)*(family|radii|calibrat\w+|\w+\.plan), \""
+)
+
+
+def test_nobody_asks_a_family_for_its_type_or_radii_for_what_no_protocol_names() -> None:
+    package = FilePath(ph.__file__).parent
+    asking = {
+        path.relative_to(package).as_posix(): ASKED_BY_TYPE.search(path.read_text(encoding="utf-8"))
+        for path in package.rglob("*.py")
+    }
+    assert [name for name, found in asking.items() if found] == ["io/families.py"]  # the table of those it can store

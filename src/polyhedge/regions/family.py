@@ -100,7 +100,7 @@ class UsualAnswers(Protocol):
     @property
     def made_of(self) -> str:
         """What it is, in a few words for a summary."""
-        return "a plan, whose cost is bounded"
+        return "a region of its own for each row"
 
     @property
     def scores_are_steps(self) -> bool:

@@ -194,6 +194,7 @@ class Guard(UsualAnswers):
     grid: Grid | None = None
     kind: ClassVar[str] = "guard"
     guarantee: ClassVar[str] = "cost"
+    made_of: ClassVar[str] = "a plan, whose cost is bounded"
     scores_need_parameters: ClassVar[bool] = True
 
     @property

@@ -275,7 +275,7 @@ def _decided(
 
 
 def _rule(decider: RobustDecider) -> str:
-    if decider.model_.family.sets is None:
+    if decider.model_.family.sets is None and not _has_set(decider):
         return "A plan turns the prediction into a decision, and the bound is on what exactly this decision costs."
     worst = "The decision is the one whose cost is least in the worst outcome of a set around the prediction"
     return f"{worst}." if _has_set(decider) else f"{worst}; the bound is on what exactly this decision costs."

@@ -247,7 +247,7 @@ def _doubts(
     if decider.model_.radii.kind == "marginal":
         inside = scores <= decider.radius_
         about_radius = [
-            *doubts.ties_doubt(scores, decider.radius_),
+            *([] if decider.model_.family.scores_are_steps else doubts.ties_doubt(scores, decider.radius_)),
             *doubts.few_rows_doubt(n_units, decider.alpha_, rows.unit),
             *([] if rows.groups is not None else doubts.groups_doubt(inside, categories(rows.X, split.calibrate))),
         ]
