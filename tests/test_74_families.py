@@ -257,6 +257,15 @@ def test_order_of_calibration_rows_does_not_matter_where_none_is_asked_for(name:
 
 @every_calibrator
 @every_family
+def test_radii_of_new_rows_lie_between_the_smallest_and_the_largest(name: str, calibrator: str) -> None:
+    radii = model_of(name, calibrator).radii
+    found = radii.at(Rows(X[100:], 20))
+    assert radii.smallest <= found.min() <= found.max() <= radii.radius
+    assert radii.is_grouped == (calibrator == "grouped")
+
+
+@every_calibrator
+@every_family
 def test_rows_are_decided_alone_as_in_any_batch_and_order(name: str, calibrator: str) -> None:
     model, new = model_of(name, calibrator), X[100:104]
     whole = model.decide(new)
@@ -293,6 +302,16 @@ def test_model_decides_the_same_after_a_file_and_after_a_pickle(name: str, calib
     assert read.model_.radii.calibrator.calibrate(own_scores(name), given, 0.1).radius == decider.radius_
     if calibrator == "marginal":  # scores of the read family are those of the one that was written, whoever calibrates
         assert read.recalibrate(X[40:100], Y[40:100]).radius_ == decider.radius_
+
+
+def test_file_that_claims_a_weighted_score_below_every_residual_is_refused(tmp_path: FilePath) -> None:
+    model, decider = model_of("set", "weighted"), ph.RobustDecider(PROBLEM)
+    radii: Any = model.radii
+    lying = replace(radii.counted, scores=np.concatenate([[-99.0], radii.counted.scores[1:]]))
+    decider.model_ = replace(model, radii=replace(radii, counted=lying))
+    decider.save(tmp_path / "model.polyhedge")
+    with pytest.raises(ValueError, match="The radius -99 is below the score of every residual"):
+        ph.load(tmp_path / "model.polyhedge")
 
 
 @every_calibrator
