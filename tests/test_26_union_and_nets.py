@@ -248,15 +248,6 @@ def cube_net(d, slope=2.0):
     return ConvexNet(A1=zeros, k1=[0.0], C2=[[0.0]], A2=zeros, k2=[0.0], w3=[0.0], k3=0.5, slope=slope)
 
 
-def test_a_net_fulfils_the_protocol_and_scores_rows_one_by_one():
-    net = random_nets(1, 0).at(0)
-    assert isinstance(net, UncertaintySet)
-    residuals = np.random.default_rng(0).normal(size=(50, 2))
-    scores = net.scores(residuals)
-    assert np.array_equal(scores, [net.scores(row[None])[0] for row in residuals])
-    assert all(net.contains(residuals[[i]], scores[i])[0] for i in range(50))
-
-
 @given(seeds)
 @fast
 def test_the_score_is_convex_in_the_residual(seed):

@@ -1,4 +1,4 @@
-"""Every exported shape, and one that is defined here, keeps the same promises and works everywhere."""
+"""Every exported shape, that of the study and those defined here keep the same promises and work everywhere."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from polyhedge.robust import decide
 from polyhedge.sets import Ball, Box, Ellipsoid, Polyhedron, UncertaintySet, UnionOfBalls, facets_of, scaled
 from polyhedge.solvers.polyhedral import maximise_conic
 from polyhedge.solvers.program import Cone, ConicForm
+from polyhedge_study.nets import ConvexNet
 
 
 class Cap:
@@ -79,7 +80,22 @@ EXPORTED = {
     "polyhedron": Polyhedron([[1.0, 0.0], [0.0, 1.0], [-1.0, -1.0]], [0.0, 0.1, -0.2]),
     "union of balls": UnionOfBalls([[0.0, 0.0], [1.0, 0.3]]),
 }
-SHAPES: dict[str, UncertaintySet] = {**EXPORTED, "own": Cap(), "own, lifted": Wedge(np.array([1.0, 2.0]))}
+NET = ConvexNet(
+    A1=[[1.0, 0.5], [-0.5, 1.0]],
+    k1=[-0.1, 0.0],
+    C2=[[0.5, 0.2], [0.0, 0.6]],
+    A2=[[-0.2, 0.1], [0.1, -0.3]],
+    k2=[0.0, 0.1],
+    w3=[0.4, 0.5],
+    k3=0.1,
+    slope=0.4,
+)
+SHAPES: dict[str, UncertaintySet] = {
+    **EXPORTED,
+    "own": Cap(),
+    "own, lifted": Wedge(np.array([1.0, 2.0])),
+    "net of the study": NET,
+}
 every_shape = pytest.mark.parametrize("name", SHAPES)
 POINTS = np.random.default_rng(0).normal(size=(400, 2))
 AROUND = np.column_stack([np.cos(np.arange(12)), np.sin(np.arange(12))])
@@ -91,9 +107,7 @@ def test_the_table_has_every_exported_shape():
         one for one in exported if isinstance(one, type) and hasattr(one, "conic_form") and hasattr(one, "scores")
     }
     shapes -= {UncertaintySet, ph.sets.LearnedShape}
-    assert {type(shape) for shape in EXPORTED.values()} == {
-        one for one in shapes if not one.__name__.startswith("Convex")
-    }
+    assert {type(shape) for shape in EXPORTED.values()} == shapes
 
 
 @every_shape
@@ -130,7 +144,8 @@ def test_scaling_multiplies_residuals_at_every_radius(name, factor):
 def test_facets_have_the_same_scores(name):
     shape = SHAPES[name]
     facets = facets_of(shape)
-    assert (facets is None) == (name in ("l_2 ball", "ellipsoid", "union of balls", "own", "own, lifted"))
+    has_none = ("l_2 ball", "ellipsoid", "union of balls", "own", "own, lifted", "net of the study")
+    assert (facets is None) == (name in has_none)
     if facets is not None:
         assert facets.scores(POINTS) == pytest.approx(shape.scores(POINTS), abs=1e-12)
         assert facets_of(scaled(shape, 2.0)).scores(POINTS) == pytest.approx(

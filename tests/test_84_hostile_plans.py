@@ -56,7 +56,7 @@ REFUSED = {
     "a huge depth": ((*CENTER, "depth"), 10**9, "a small depth"),
     "one column a million times": ((*CENTER, "columns"), np.zeros(4, dtype=int), "each of its columns once"),
     "fills of two dimensions": ((*CENTER, "fill"), np.zeros((6, 6)), "one value that fills its gaps"),
-    "residuals without an outcome": (("plan", "laws", 0, "points"), np.zeros((5, 1)), "1 outcomes, the problem 2"),
+    "residuals without an outcome": (("plan", "laws", 0, "points"), np.zeros((5, 1)), "residuals of 2 outcomes"),
     "whole residuals": (("plan", "laws", 0, "points"), np.zeros((5, 2), dtype=int), "at most 3000 residuals"),
     "too many residuals": (("plan", "laws", 0, "points"), np.zeros((3001, 2)), "at most 3000 residuals"),
     "a law of another name": (("plan", "laws", 0, "name"), "mine", "a known name"),

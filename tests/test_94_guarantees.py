@@ -197,9 +197,7 @@ def test_only_cases_that_separate_get_the_rival_that_needs_it():
 def test_unknown_names_are_refused_with_those_that_there_are():
     with pytest.raises(ValueError, match=r"setting must be one of linear, d = 2.*got 'cubic'"):
         guarantee_jobs(["cubic"])
-    with pytest.raises(
-        ValueError, match=r"method must be one of polyhedge, polyhedge-cautious.*got 'best'"
-    ):
+    with pytest.raises(ValueError, match=r"method must be one of polyhedge, polyhedge-cautious.*got 'best'"):
         guarantee_jobs(methods=["best"])
     with pytest.raises(ValueError, match=r"setting must be one of linear, d = 2.*got 'energy'"):
         limit_jobs(["energy"])

@@ -300,7 +300,7 @@ def test_model_page_counts_rows_without_a_decision() -> None:
         ph.problems.newsvendor(1.0, 2.0, 2), "precomputed", learner=OneSidedBox(), random_state=0
     )
     decider.fit(X, X + rng.uniform(-1.0, 1.0, X.shape))
-    fresh = np.vstack([X[:30], [[-99.0, -99.0]]])
+    fresh = np.vstack([X[:9], [[-99.0, -99.0]]])
     text = Seen(model_report(decider, fresh, np.abs(fresh))).text
     assert "1 held-out rows have no decision" in text
     assert "never negative: u_1, u_2" in text

@@ -23,7 +23,6 @@ from polyhedge.doubts import (
     ties_doubt,
 )
 from polyhedge.model import Model, Prints
-from polyhedge.regions import Path
 from polyhedge.scored import scored_at_several
 
 __all__ = [
@@ -159,7 +158,7 @@ def doubts_of_radii(model: Model, X: Any, labels: Any) -> list[Doubt]:
     said = _few_rows(radii, n_units, unit)
     if radii.scores is not None:
         # Scores of a path are steps: that many are equal says nothing of the rows.
-        said += [] if isinstance(model.family, Path) else ties_doubt(radii.scores, radii.radius)
+        said += [] if model.family.scores_are_steps else ties_doubt(radii.scores, radii.radius)
         said += [] if labels is not None else groups_doubt(radii.scores <= radii.radius, categories(X))
     return said
 

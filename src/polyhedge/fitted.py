@@ -17,7 +17,7 @@ from sklearn.exceptions import NotFittedError
 from polyhedge._files import replace_file
 from polyhedge._frames import BACKENDS
 from polyhedge._validation import Array
-from polyhedge.calibration import Calibration
+from polyhedge.calibration import Calibration, LevelledRadii
 from polyhedge.data import Split
 from polyhedge.learners import Spread
 from polyhedge.model import Model
@@ -84,15 +84,14 @@ class FittedAttributes:
 
     def _sets(self, name: str, error: type[Exception] = AttributeError) -> ScaledSet:
         try:
-            sets: ScaledSet = self._model.family.sets
+            return self._model.sets
         except AttributeError as missing:
             raise error(f"There is no {name}. {missing}") from None
-        return sets
 
     @property
     def plan_(self) -> PlanReport:
         """Which rules make the plan, how they were judged, and why."""
-        report: PlanReport | None = getattr(getattr(self._model.family, "plan", None), "report", None)
+        report: PlanReport | None = self._model.family.report
         if report is None:
             raise AttributeError('There was no contest of plans. Use guarantee="cost" without a learner.')
         return report
@@ -173,8 +172,8 @@ class FittedAttributes:
         >>> bool(decider.at(alpha=0.05).radius_ > decider.radius_ > decider.at(alpha=0.2).radius_)
         True
         """
-        radii: Any = self._model.radii
-        if not hasattr(radii, "at_level"):
+        radii = self._model.radii
+        if not isinstance(radii, LevelledRadii):
             raise ValueError(
                 f"Radii that are kept for one level cannot be read at another, got those of kind {radii.kind!r}: they "
                 "follow outcomes, or have no at_level. Set alpha and recalibrate on fresh rows, or fit anew."

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 from polyhedge._columns import check_same_rows
 from polyhedge._frames import as_pandas
 from polyhedge._validation import Array, Indices, Mask
-from polyhedge.calibration import FollowingRadii, Rows
+from polyhedge.calibration import FollowingRadii, Rows, n_followed
 from polyhedge.calibration.alarm import Alarm, alarm_for
 from polyhedge.calibration.beside import as_values
 from polyhedge.data import digest_rows, take_rows
@@ -268,7 +268,7 @@ class FollowsOutcomes:
 
     def _check_log(self, log: Log, model: Model) -> None:
         """Raise where a log belongs to another calibration: its scores are not this decider's."""
-        has_followed = getattr(model.radii, "n_rows", 0) > 0  # then the last entry stands for the outcomes since
+        has_followed = n_followed(model.radii) > 0  # then the last entry stands for the outcomes since
         if log.model.trail != (model.trail[:-1] if has_followed else model.trail):
             raise ValueError(
                 "This log belongs to another calibration of the decider: its scores are not this one's. Begin a new "
@@ -368,7 +368,7 @@ def _with_followed(model: Model, radii: Any, digest: str) -> Model:
 
     Its digest is a chain, so that it tells whether the same rows were fed in the same order.
     """
-    has_followed = getattr(model.radii, "n_rows", 0) > 0
+    has_followed = n_followed(model.radii) > 0
     chained = sha256(f"{model.trail[-1].digest}{digest}".encode()).hexdigest()
     entered = model.with_radii(radii, chained)
     return replace(entered, trail=(*model.trail[:-1], entered.trail[-1])) if has_followed else entered

@@ -11,7 +11,6 @@ from numpy.typing import ArrayLike
 from polyhedge._columns import check_same_rows
 from polyhedge._validation import Array
 from polyhedge.model import Model
-from polyhedge.regions import Guard
 from polyhedge.robust import Decisions
 from polyhedge.rows import n_rows_of
 
@@ -37,16 +36,8 @@ def issued_radii(
     if bounds is None:
         return None if radii is None else _one_a_row(radii, n_rows_of(X), "radii must be those")
     costs = _one_a_row(bounds, n_rows_of(X), "bounds must be the decisions, or the bounds on the costs,", has_nan=True)
-    if not isinstance(model.family, Guard):
-        raise ValueError(
-            "Bounds on costs do not say which outcomes these rows were guarded against: the promise is about a "
-            f"{'set of outcomes' if model.guarantee == 'outcome' else 'step of a path of plans'}. Give what decide "
-            "returned, bounds=decisions, or radii=decisions.radii."
-        )
-    placed: Any = model.placed(X, parameters, to_decide=False, beside=beside)
-    if np.isnan(costs[placed.regions.has_plan]).any():
-        raise ValueError("bounds must be numbers, or infinite where a row had none, got NaN for rows with a decision.")
-    return np.asarray(placed.regions.radii_of(costs, placed.radii))
+    placed = model.placed(X, parameters, to_decide=False, beside=beside)
+    return placed.regions.radii_of(costs, placed.radii)
 
 
 def _one_a_row(values: ArrayLike, n: int, must: str, *, has_nan: bool = False) -> Array:

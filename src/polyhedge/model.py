@@ -27,8 +27,8 @@ from polyhedge.metrics import RowMeasures, measure_rows
 from polyhedge.problems import DecisionProblem
 from polyhedge.problems.checks import check_outcomes
 from polyhedge.problems.parameters import from_columns, parameter_rows
-from polyhedge.regions import Guard, PlacedRegions, RegionFamily, ScaledSet, Work
-from polyhedge.regions.family import DEFAULT_WORK
+from polyhedge.regions import PlacedRegions, RegionFamily, ScaledSet, Work
+from polyhedge.regions.family import DEFAULT_WORK, NO_SET
 from polyhedge.robust import Decisions
 from polyhedge.robust.decisions import Labels
 from polyhedge.rows import check_features, check_rows, n_rows_of, one_row
@@ -114,7 +114,14 @@ class Model:
     @property
     def guarantee(self) -> str:
         """What is promised: that the "outcome" lies in a set, or that the decision's "cost" is at most its bound."""
-        return "outcome" if self.family.kind == ScaledSet.kind else "cost"
+        return self.family.guarantee
+
+    @property
+    def sets(self) -> ScaledSet:
+        """The sets whose shape was learned; an AttributeError where none was."""
+        if self.family.sets is None:
+            raise AttributeError(NO_SET)
+        return self.family.sets
 
     @property
     def set_radius(self) -> float:
@@ -191,7 +198,7 @@ class Model:
     def worst_outcomes(self, X: Any, parameters: Mapping[Any, Any] | None = None, beside: Any = None) -> Array:
         """For each row (N, d) an outcome at which the decision costs what it may: of the set, or an illustration."""
         decided = self.decide(X, parameters, beside=beside)
-        if not isinstance(self.family, Guard) or len(decided) == 0:
+        if len(decided) == 0:
             return decided.worst_outcome
         values = self.values(X, parameters, needed=True)
         known = np.zeros((len(decided), 0)) if values is None else values
@@ -285,14 +292,10 @@ def calibrated_radii(
     try:
         return calibrator.calibrate(scores, rows, alpha), digest_rows(features, outcomes)
     except ValueError as error:
-        if family.kind != "path" or not np.isinf(scores).any():
+        n_lost = int(np.isinf(scores).sum())
+        if not family.why_infinite or not n_lost:
             raise
-        raise ValueError(
-            f"In {int(np.isinf(scores).sum())} of {len(scores)} calibration rows no plan keeps bound and uncertain "
-            "constraints together, not even with the largest margin, and no more than alpha of them may be such. Relax "
-            'the constraints, bound the decision more widely or raise alpha; guarantee="outcome" tells which '
-            "constraints cannot be met."
-        ) from error
+        raise ValueError(f"In {n_lost} of {len(scores)} calibration rows {family.why_infinite}") from error
 
 
 def scores_of(family: RegionFamily, features: Any, outcomes: Array, values: Array | None) -> Array:

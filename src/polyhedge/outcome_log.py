@@ -32,7 +32,7 @@ import numpy as np
 
 from polyhedge._files import replace_file, sole_writer
 from polyhedge._validation import Array
-from polyhedge.calibration import FollowingRadii
+from polyhedge.calibration import FollowingRadii, n_followed
 from polyhedge.following import Followed, after_scores, not_followed
 from polyhedge.model import Model
 from polyhedge.problems import DecisionProblem
@@ -101,11 +101,11 @@ class OutcomeLog:
             digest = model.trail[-1].digest
             database.execute("INSERT OR IGNORE INTO about VALUES ('calibration', ?)", (digest,))
             (logged_digest,) = database.execute("SELECT value FROM about WHERE name = 'calibration'").fetchone()
-        n_followed = int(getattr(model.radii, "n_rows", 0))
-        if logged_digest != digest and n_followed:
+        n_known = n_followed(model.radii)
+        if logged_digest != digest and n_known:
             raise ValueError(
                 f"{self.path} replays all outcomes on the model as it was before them, and this one has followed "
-                f"{n_followed} already. Open it with the file that was saved before any outcome; follow(log) then "
+                f"{n_known} already. Open it with the file that was saved before any outcome; follow(log) then "
                 "takes over what the log knows."
             )
         if logged_digest != digest:

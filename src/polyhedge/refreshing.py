@@ -22,9 +22,9 @@ from polyhedge.data.partition import halve_rows
 from polyhedge.doubting import row_hashes, seen_rows
 from polyhedge.following import EXCHANGE
 from polyhedge.model import Model, calibrated_radii
-from polyhedge.plans.development import Given, refreshed_guard
+from polyhedge.plans.development import Given, redeveloped
 from polyhedge.predictors import Predictor, as_predictor
-from polyhedge.regions import Grid, Guard, RegionFamily, ScaledSet, SetPlan
+from polyhedge.regions import RegionFamily
 from polyhedge.rows import (
     check_rows,
     check_whole,
@@ -97,7 +97,7 @@ class Refreshes:
             names = outcome_names_of(model.problem)
             return as_predictor(chosen, model.problem.n_outcomes, random_state=seeds[1], outcome_names=names)
 
-        is_trained = make().needs_training or _is_refitted(model)
+        is_trained = make().needs_training or model.family.is_refitted
         labels = _labels(decider, groups, X)
         if train is None and calibrate is None:
             parts = _halves(_clock(decider.split, times), as_pandas(X), labels, rng, is_trained)
@@ -217,8 +217,7 @@ def refreshed(model: Model, given: Given, calibrator: Calibrator, beside: Any, *
     the problem's parameters, or were asked to be checked with them.
     """
     train, calibrate = given.split.train, given.split.calibrate
-    old: Any = model.family
-    family = refreshed_guard(old, given) if _is_refitted(model) else _refreshed_sets(model, given)
+    family = (redeveloped if model.family.is_refitted else _moved)(model.family, given)
     radii, digest = calibrated_radii(
         family,
         calibrator,
@@ -239,7 +238,7 @@ def _labels(decider: Any, groups: ArrayLike | None, X: Any) -> Any:
     if groups is None and isinstance(decider.split, GroupSplit):
         given = decider.split.labels(as_pandas(X))
     labels = group_labels(given, n_rows_of(X))
-    if labels is None and getattr(decider.model_.radii, "is_grouped", False):
+    if labels is None and decider.model_.radii.is_grouped:
         raise ValueError(
             "This decider was calibrated with groups of near-copies, and rows that are dealt one by one would tear "
             "them apart. Give groups=, one label a row."
@@ -295,21 +294,10 @@ def _check_sizes(parts: Split, alpha: float, is_trained: bool) -> None:
         )
 
 
-def _is_refitted(model: Model) -> bool:
-    """Whether the family is the guard of a plan that can be made anew from newer rows."""
-    return hasattr(getattr(model.family, "plan", None), "refitted")
-
-
-def _refreshed_sets(model: Model, given: Given) -> RegionFamily:
-    """The learned sets, or the guard of their decisions, around another predictor."""
-    sets, predictor, train = getattr(model.family, "sets", None), given.make(), given.split.train
-    if not isinstance(sets, ScaledSet):
-        raise ValueError("A plan of this kind is made for the residuals of its own predictor. Fit it anew.")
+def _moved(family: RegionFamily, given: Given) -> RegionFamily:
+    """The same around a predictor that is fitted on newer rows; as it is where none is."""
+    predictor, X = given.make(), take_rows(given.X, given.split.train)
     if not predictor.needs_training:
-        return model.family
-    predictor.fit(take_rows(given.X, train), given.Y[train])
-    moved = replace(sets, predictor=predictor)
-    if isinstance(model.family, Guard):
-        grid = Grid.of(predictor.predict(take_rows(given.X, train)))
-        return Guard(model.problem, predictor, SetPlan(moved, model.family.set_radius(0.0)), grid)
-    return moved
+        return family
+    predictor.fit(X, given.Y[given.split.train])
+    return family.moved(predictor, X)

@@ -22,6 +22,7 @@ from polyhedge._validation import Array, as_finite, check_alpha, numbers_of
 from polyhedge.calibration import (
     Calibrator,
     PreparedCalibrator,
+    TargetedCalibrator,
     beside_of,
     check_groups,
     check_labels,
@@ -289,8 +290,8 @@ def prepared(
     """The calibrator after a look at features of rows that calibrate nothing; `schema` reads raw ones, if these are."""
     if not isinstance(calibrator, PreparedCalibrator):
         return calibrator
-    target = as_pandas(getattr(calibrator, "target", None))
-    if target is not None:  # rows to come are raw where those of fit were
+    if isinstance(calibrator, TargetedCalibrator) and calibrator.target is not None:
+        target = as_pandas(calibrator.target)  # rows to come are raw where those of fit were
         target = target if schema is None else read_features(target, schema)
         calibrator = replace(calibrator, target=target)  # type: ignore[type-var]
     others, n = np.setdiff1d(np.concatenate([split.train, split.learn]), calibrate_rows), len(calibrate_rows)

@@ -12,6 +12,7 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted
 
+from polyhedge.calibration import OrderedCalibrator
 from polyhedge.columns.missing import takes_nan, takes_sparse
 from polyhedge.data import TimeSplit
 from polyhedge.plans.margins import takes_margins
@@ -102,7 +103,7 @@ def _is_settings(part: Any) -> bool:
 def warn_if_unordered(calibration: Any, split: Any, calibrate: Any) -> None:
     """Warn where rows that are weighed by their age come in no order of time."""
     in_time = isinstance(split, (str, TimeSplit)) or calibrate is not None  # rows that are given are in an order
-    if getattr(calibration, "needs_order", False) and not in_time:
+    if isinstance(calibration, OrderedCalibrator) and calibration.needs_order and not in_time:
         warnings.warn(
             f"{calibration!r} weighs calibration rows by their age, but a random split has no order of time, so that "
             'the weights mean nothing. Take split="time" or a TimeSplit, or Marginal().',

@@ -97,8 +97,6 @@ def _predictor(model: Model) -> str:
 
 def _learned(model: Model) -> str:
     result = model.record.learn_result
-    if result is None and model.family.kind == "path":
-        return "a path of plans with growing margins; calibration chose how far to go"
     if result is None:
-        return "a plan, whose cost is bounded"
+        return model.family.made_of
     return f"{type(result.set).__name__} from {model.record.n_learn} rows; {result.detail or result.status}"

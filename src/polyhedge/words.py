@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from polyhedge._validation import Array, Indices, Mask
-from polyhedge.calibration import OneRadius
+from polyhedge.calibration import Radii
 from polyhedge.calibration.beside import takes_beside
 from polyhedge.data.splits import evenly_chosen
 from polyhedge.estimator import RobustDecider
@@ -172,9 +172,10 @@ def plan_in_words(decider: RobustDecider) -> tuple[str, ...]:
     The bound is what the decision is planned to cost plus a margin of ..., the same for all rows.
     """
     plan, radii = decider.plan_, decider.model_.radii
-    if decider.problem_.constraint_names and decider.model_.family.kind == "path":
+    if decider.problem_.constraint_names and decider.model_.family.scores_are_steps:
         return plan.why(), _path_in_words(radii), _NO_OTHER
-    margin = f"a margin of {radii.radius:.4g}, the same for all rows" if isinstance(radii, OneRadius) else "a margin"
+    is_one = radii.smallest == radii.radius
+    margin = f"a margin of {radii.radius:.4g}, the same for all rows" if is_one else "a margin"
     return (
         plan.why(),
         f"The bound is what the decision is planned to cost plus {margin}.",
@@ -182,9 +183,9 @@ def plan_in_words(decider: RobustDecider) -> tuple[str, ...]:
     )
 
 
-def _path_in_words(radii: Any) -> str:
+def _path_in_words(radii: Radii) -> str:
     """How far along its path of plans a decision is taken."""
-    step = f"step {radii.radius:g}" if isinstance(radii, OneRadius) else "a step of its own"
+    step = f"step {radii.radius:g}" if radii.smallest == radii.radius else "a step of its own"
     return (
         f"Each row is decided at {step} of a path of plans, counted from 0: from step to step uncertain constraints "
         "are kept with a larger margin, and more is added to the planned cost. That step kept bound and constraints "
@@ -242,7 +243,7 @@ def _binding(
     through the worst outcome counts.
     """
     features, calibrated = model.features(X), _radii(model, X, beside)
-    placed, radii = model.family.sets.at(features), _set_radii(model, calibrated)
+    placed, radii = model.sets.at(features), _set_radii(model, calibrated)
     if model.problem.parameters or not model.problem.structure.has_pieces:
         values = model.values(X, parameters, needed=True)
         decisions = model.family.at(features, values).decide(calibrated) if decisions is None else decisions

@@ -15,7 +15,19 @@ from polyhedge.calibration.grouped import check_groups, check_labels, grouped_ra
 from polyhedge.calibration.law import coverage_law
 from polyhedge.calibration.marginal import Marginal, OneRadius, conformal_radius
 from polyhedge.calibration.online import Online, OnlineRadii
-from polyhedge.calibration.radii import Calibration, Calibrator, FollowingRadii, PreparedCalibrator, Radii, Rows
+from polyhedge.calibration.radii import (
+    Calibration,
+    Calibrator,
+    FollowingRadii,
+    LevelledRadii,
+    OrderedCalibrator,
+    PreparedCalibrator,
+    Radii,
+    ReadsRows,
+    Rows,
+    TargetedCalibrator,
+    n_followed,
+)
 from polyhedge.calibration.rank import attained_rank, conformal_rank, minimum_samples
 from polyhedge.calibration.recent import Recent, RecentRadius
 from polyhedge.calibration.this_model import ThisModel, ThisModelRadius, this_model_minimum, this_model_rank
@@ -27,15 +39,19 @@ __all__ = [
     "Calibrator",
     "CategoryRadii",
     "FollowingRadii",
+    "LevelledRadii",
     "Marginal",
     "OneRadius",
     "Online",
     "OnlineRadii",
+    "OrderedCalibrator",
     "PreparedCalibrator",
     "Radii",
+    "ReadsRows",
     "Recent",
     "RecentRadius",
     "Rows",
+    "TargetedCalibrator",
     "ThisModel",
     "ThisModelRadius",
     "Weighted",
@@ -49,6 +65,7 @@ __all__ = [
     "coverage_law",
     "grouped_radius",
     "minimum_samples",
+    "n_followed",
     "radii_from_state",
     "takes_beside",
     "this_model_minimum",

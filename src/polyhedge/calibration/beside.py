@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from polyhedge._columns import check_same_rows, column_of, listed
 from polyhedge._frames import as_pandas
-from polyhedge.calibration.radii import Rows
+from polyhedge.calibration.radii import ReadsRows, Rows
 
 __all__ = [
     "BESIDE",
@@ -21,6 +21,7 @@ __all__ = [
     "beside_of",
     "check_beside",
     "check_source",
+    "read_from",
     "source_of",
     "takes_beside",
     "values_of",
@@ -94,9 +95,14 @@ def values_of(rows: Rows, source: Any, what: str) -> Sequence[Any]:
     return list(as_values(found).tolist())
 
 
+def read_from(calibrated: Any) -> Any:
+    """Where a calibrator, or the radii that it made, read labels or weights; None where they read none."""
+    return calibrated.source if isinstance(calibrated, ReadsRows) else None
+
+
 def takes_beside(calibrated: Any) -> bool:
     """Whether `calibrated`, a calibrator or the radii that it made, needs values beside X."""
-    return isinstance(getattr(calibrated, "source", None), Beside)
+    return isinstance(read_from(calibrated), Beside)
 
 
 def check_beside(calibrated: Any, X: Any, beside: Any) -> None:
@@ -116,7 +122,7 @@ def check_source(calibrator: Any, X: Any, raw: Any) -> None:
 
     `raw` is X as it came: dates become parts, and columns that say nothing are left out.
     """
-    name = getattr(calibrator, "source", None)
+    name = read_from(calibrator)
     if isinstance(name, str) and X is not raw and name in getattr(raw, "columns", ()) and name not in X.columns:
         raise ValueError(
             f"calibration names the column {name!r}, which is no feature as it is. Name one of "
@@ -134,7 +140,7 @@ def with_values(calibrator: Any, values: Any) -> Any:
 
 def beside_of(calibrator: Any, n: int) -> Any:
     """What came with the `calibrator` for the `n` rows of a fit; None where it reads X."""
-    source = getattr(calibrator, "source", None)
+    source = read_from(calibrator)
     if not isinstance(source, Beside):
         return None
     if len(source.values) != n:

@@ -170,6 +170,11 @@ class CategoryRadii:
         return float(self.radii.max())
 
     @property
+    def smallest(self) -> float:
+        """The smallest, that of other rows among them."""
+        return float(min(self.radii.min(), self.other))
+
+    @property
     def calibrator(self) -> ByCategory:
         """By the same column, with the same rule for other rows."""
         return ByCategory(self.column, "marginal" if np.isfinite(self.other) else "refuse", self.merged)

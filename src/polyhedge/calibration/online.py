@@ -136,6 +136,7 @@ class OnlineRadii:
     n_missed: int = 0
     n_infinite: int = 0
     surplus: float = 0.0
+    is_grouped: ClassVar[bool] = False
     kind: ClassVar[str] = "online"
 
     @property
@@ -160,6 +161,11 @@ class OnlineRadii:
     def radius(self) -> float:
         """The radius in force, or the largest finite score where it is infinite."""
         return self.issued if math.isfinite(self.issued) else self.largest
+
+    @property
+    def smallest(self) -> float:
+        """The smallest score of the window, or the radius in force where that is smaller."""
+        return float(np.min(self.scores, initial=self.radius))
 
     @property
     def largest(self) -> float:

@@ -95,6 +95,14 @@ class Radii(Protocol):
         """The radius, the largest where rows have different ones."""
 
     @property
+    def smallest(self) -> float:
+        """The smallest radius that a row can get."""
+
+    @property
+    def is_grouped(self) -> bool:
+        """Whether calibration rows were counted by groups of near-copies."""
+
+    @property
     def calibrator(self) -> Calibrator:
         """What made them, and makes such radii again from other rows."""
 
@@ -122,6 +130,12 @@ class SameForAll:
     """What radii say that have one radius, with one promise, for every row."""
 
     radius: float
+    is_grouped: bool = False
+
+    @property
+    def smallest(self) -> float:
+        """The one radius."""
+        return self.radius
 
     def at(self, rows: Rows) -> Array:
         """The radius, once for each row (N,)."""
@@ -152,8 +166,52 @@ class PreparedCalibrator(Calibrator, Protocol):
 
 
 @runtime_checkable
+class TargetedCalibrator(PreparedCalibrator, Protocol):
+    """A calibrator that also looks at features of rows to decide."""
+
+    @property
+    def target(self) -> Any:
+        """Features of rows to decide, raw where those of fit are; None where it needs none."""
+
+
+@runtime_checkable
+class OrderedCalibrator(Calibrator, Protocol):
+    """A calibrator for which the order of calibration rows may matter."""
+
+    @property
+    def needs_order(self) -> bool:
+        """Whether rows must come in the order of time."""
+
+
+@runtime_checkable
+class ReadsRows(Protocol):
+    """A calibrator, or its radii, that reads a label or a weight of each row."""
+
+    @property
+    def source(self) -> Any:
+        """Where that stands: a column of X by name or position, a function of X, or `Beside` X; None where unknown."""
+
+
+@runtime_checkable
+class LevelledRadii(Radii, Protocol):
+    """Radii that can be read at another level."""
+
+    def at_level(self, alpha: float) -> Self:
+        """The radii for another level, from the same calibration rows; a ValueError where a file has lost these."""
+
+
+@runtime_checkable
 class FollowingRadii(Radii, Protocol):
     """Radii that follow outcomes as they become known."""
 
+    @property
+    def n_rows(self) -> int:
+        """How many outcomes they have followed."""
+
     def updated(self, scores: Array, issued: Array | None = None) -> Self:
         """The radii after scores (N,), of rows that were issued these radii, or those in force row by row."""
+
+
+def n_followed(radii: Radii) -> int:
+    """How many outcomes radii have followed; 0 for radii that follow none."""
+    return radii.n_rows if isinstance(radii, FollowingRadii) else 0

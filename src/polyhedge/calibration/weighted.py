@@ -117,6 +117,7 @@ class WeightedRadii:
     counted: WeightedScores
     alpha: float
     n: int
+    is_grouped: ClassVar[bool] = False
     kind: ClassVar[str] = "weighted"
 
     @property
@@ -128,6 +129,11 @@ class WeightedRadii:
     def radius(self) -> float:
         """The largest finite radius that a row can have."""
         return self.counted.largest
+
+    @property
+    def smallest(self) -> float:
+        """The smallest score: no row has a smaller radius."""
+        return float(self.counted.scores[0])
 
     @property
     def is_estimated(self) -> bool:

@@ -135,7 +135,7 @@ def refresh(
     if seed is not None or decider.random_state is None:
         decider.random_state = seed or 0
     groups, before = rows.groups, _radius(decider)
-    if groups is None and getattr(decider.model_.radii, "is_grouped", False):
+    if groups is None and decider.model_.radii.is_grouped:
         groups = np.arange(len(rows.Y))  # no row is a copy of another, so that each stands for itself
     with _quietly(), progress("refreshing"):
         decider.refresh(

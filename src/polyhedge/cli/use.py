@@ -245,8 +245,10 @@ def evaluate(
     lines += [("volume", f"{whole.volume:.4g} in the mean")] if volume and whole.volume is not None else []
     tell([("data", f"{table.source}: {len(usable)} of {len(table)} rows used"), *lines])
     if by is not None:
+        from polyhedge.calibration.beside import read_from
+
         radii = decider.model_.radii
-        is_promised = radii.kind == "by category" and by in (getattr(radii, "column", None), kept.beside)
+        is_promised = radii.kind == "by category" and by in (read_from(radii), kept.beside)
         tell_groups(by, groups, is_promised=is_promised)
         tell_short(whole, are_independent=thinned is None)
     warn(warnings)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from polyhedge.calibration import Calibration, Radii, attained_rank
+from polyhedge.calibration import Calibration, attained_rank
 from polyhedge.io.archive import ModelFileError
 from polyhedge.learners import LearnResult, Spread
 from polyhedge.model import Model
@@ -29,9 +29,10 @@ def check_claims(model: Model) -> None:
     must make sense. That each radius has a rank among its rows is checked where they are read. Whether the radius of a
     plan is too low only rows could tell.
     """
-    sets, record = getattr(model.family, "sets", None), model.record
+    sets, record = model.family.sets, model.record
     if sets is not None:
-        _check_radius(sets.shape, min(model.family.set_radius(radius) for radius in _radii(model.radii)))
+        # Sets grow with the radius, so that the smallest stands for all.
+        _check_radius(sets.shape, model.family.set_radius(model.radii.smallest))
     if record.learn_result is not None:
         _check_evidence(record.learn_result, is_scaled=sets is not None and sets.spread is not None)
     _check_rows(model)
@@ -54,13 +55,6 @@ def checked_digest(text: str) -> str:
     if not isinstance(text, str) or not _DIGEST.fullmatch(text):
         raise ModelFileError("A digest must have 64 hexadecimal digits.")
     return text
-
-
-def _radii(radii: Radii) -> list[float]:
-    """The largest and the smallest finite radius that a row can get; sets grow with it, so these stand for all."""
-    parts = [getattr(radii, name, ()) for name in ("radii", "other", "scores")]
-    known = np.concatenate([np.ravel(np.asarray(part, dtype=np.float64)) for part in parts])
-    return [radii.radius, *known[np.isfinite(known)].min(initial=radii.radius, keepdims=True).tolist()]
 
 
 def _check_radius(shape: UncertaintySet, radius: float) -> None:

@@ -12,7 +12,7 @@ from polyhedge._text import printable
 from polyhedge._validation import warn_of_old_name
 from polyhedge.calibration import Calibration, Radii
 from polyhedge.io.archive import MAX_BYTES, ModelFileError
-from polyhedge.io.families import GUARANTEES
+from polyhedge.io.families import FAMILIES
 from polyhedge.io.model import OpenedModel, calibrations_of, details_of, open_model, radii_of
 from polyhedge.io.sets import set_from_state, spread_from_state
 from polyhedge.io.signatures import Key
@@ -204,7 +204,7 @@ def _info(opened: OpenedModel, n_bytes: int) -> ModelInfo:
         curvature=str(problem["compiled"]["curvature"]).lower().replace("_", " ") if is_inside else None,
         problem_source=str(source),
         problem_is_inside=is_inside,
-        guarantee=GUARANTEES[state.get("family", "set")],
+        guarantee=FAMILIES[state.get("family", "set")].promise,
         radii=radii_of(state),
         set=shape,
         spread=spread_from_state(state.get("spread")),
@@ -229,7 +229,7 @@ def _learning(state: Mapping[str, Any]) -> dict[str, Any]:
     """What is said of how the family was made: by a learner, or by a contest of plans."""
     learning = state["learning"]
     if learning is None:
-        if "report" not in state["plan"]:
+        if "report" not in state.get("plan", {}):
             return {"status": "finished", "detail": "no learner", "objective": math.nan, "lower_bound": math.nan}
         report = report_from(state["plan"]["report"])
         detail = ", ".join(f"{entry.rule} ({entry.share:.0%})" for entry in report.chosen)

@@ -24,7 +24,7 @@ from polyhedge.data.splits import are_marked
 from polyhedge.io.archive import MAX_BYTES, ModelFileError, bytes_needed, open_archive, pack
 from polyhedge.io.claims import check_claims, check_ranks, checked_digest
 from polyhedge.io.encode import decode, encode, parse_json
-from polyhedge.io.families import family_from_state, family_to_state, n_outcomes_of
+from polyhedge.io.families import check_outcomes_of, family_from_state, family_to_state
 from polyhedge.io.predictor import predictor_from_members, predictor_to_members
 from polyhedge.io.signatures import Key, check_signature, read_signature, signature_of
 from polyhedge.learners import LearnResult
@@ -32,7 +32,7 @@ from polyhedge.model import Model, Prints, Record
 from polyhedge.problems import DecisionProblem
 from polyhedge.problems.expression_tree import NotPortableError
 from polyhedge.problems.stored import problem_from_state, problem_to_state
-from polyhedge.sets import UncertaintySet
+from polyhedge.regions import RegionFamily
 from polyhedge.solvers.program import Status
 
 FORMAT = "polyhedge model"
@@ -126,9 +126,9 @@ def read_model(
     opened = open_model(path, max_bytes, verify)
     members, state = opened.members, opened.state
     try:
-        its_problem, d = _problem(state["problem"], problem), n_outcomes_of(state)
-        if its_problem.n_outcomes != d:
-            raise ValueError(f"the set has {d} outcomes, the problem {its_problem.n_outcomes}")
+        its_problem = _problem(state["problem"], problem)
+        d = its_problem.n_outcomes
+        check_outcomes_of(state, d)
         template, predictor = predictor_from_members(state["predictor"]["kind"], members, d, trusted)
         family = family_from_state(state, its_problem, predictor)
         details, (seen, trained) = details_of(members), state.get("seen", (None, None))
@@ -136,7 +136,7 @@ def read_model(
             split=_split(state["split"], state["n_rows"]),
             n_learn=check_count(state["n_learn"], "n_learn", minimum=0),
             data_digest=checked_digest(state["data_digest"]),
-            learn_result=None if state["learning"] is None else _learn_result(state["learning"], family.sets.shape),
+            learn_result=_learn_result(state["learning"], family),
             feature_names=_names(state["feature_names"]),
             settings={str(key): str(value) for key, value in state["settings"].items()},
             details=details,
@@ -327,10 +327,14 @@ def _learn_state(result: LearnResult) -> dict[str, Any]:
     }
 
 
-def _learn_result(state: Mapping[str, Any], shape: UncertaintySet) -> LearnResult:
+def _learn_result(state: Mapping[str, Any] | None, family: RegionFamily) -> LearnResult | None:
+    if state is None:
+        return None
+    if family.sets is None:
+        raise ValueError("a learner is told of where no set was learned")
     objective, seconds, lower_bound = state["numbers"]
     return LearnResult(
-        set=shape,
+        set=family.sets.shape,
         objective=float(objective),
         status=Status[state["status"]],
         seconds=float(seconds),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from polyhedge.plans.plan import fit_plan
 from polyhedge.plans.policy import fit_policy
 from polyhedge.predictors import Predictor, out_of_fold
 from polyhedge.problems import DecisionProblem, NoSolutionError
-from polyhedge.regions import Grid, Guard, Path, Plan
+from polyhedge.regions import Grid, Guard, Path, Plan, RegionFamily
 from polyhedge.robust import decide_knowing
 from polyhedge.robust.one_blas_thread import one_blas_thread
 
@@ -105,15 +105,14 @@ def planned_guard(given: Given, policy: Any, caution: float) -> tuple[Guard | Pa
     return Guard(given.problem, predictor, plan, grid), len(rows), calibrate
 
 
-def refreshed_guard(guard: Guard | Path, given: Given) -> Guard | Path:
+def redeveloped(family: RegionFamily, given: Given) -> RegionFamily:
     """The guard or path with its predictor fitted on newer rows, and the same rules on laws from these.
 
     Nothing is chosen again. The training rows of `given` develop it, and its calibration rows are left for the radius.
     """
     predictor, rows, _ = _predicted(given, given.split.train)
     with one_blas_thread():
-        plan: Any = guard.plan.refitted(rows, given.seed)  # type: ignore[union-attr]
-    return replace(guard, problem=given.problem, predictor=predictor, plan=plan, grid=Grid.of(rows.centers))
+        return family.refitted(predictor, rows, given.seed)
 
 
 def _check_solvable(problem: DecisionProblem, rows: PlanRows) -> None:

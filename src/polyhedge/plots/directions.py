@@ -44,7 +44,7 @@ def cost_directions(decider: RobustDecider, X: Any, parameters: Mapping[Any, Any
     X, parameters : as in `RobustDecider.decide`.
     """
     model = decider.model_
-    at = model.family.sets.at(model.features(X))
+    at = model.sets.at(model.features(X))
     values = model.values(X, parameters, needed=True)
     return directions_around(model.problem, at.shape, model.set_radius, at.centers, at.scales, values)
 

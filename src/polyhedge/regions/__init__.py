@@ -1,14 +1,16 @@
 """Region families: what was learned, frozen before calibration, as x -> nested regions C_r(x); one file a family."""
 
-from polyhedge.regions.family import PlacedRegions, RegionFamily, Work
-from polyhedge.regions.guard import Guard, PlacedGuard, Plan, Planned, SetPlan
+from polyhedge.regions.family import PlacedRegions, RegionFamily, UsualAnswers, Work
+from polyhedge.regions.guard import Developed, Guard, OverSets, PlacedGuard, Plan, Planned, SetPlan, WithOutcomes
 from polyhedge.regions.path import Path, PathPlan, PlacedPath, Steps
 from polyhedge.regions.scaled_set import PlacedSet, ScaledSet
 from polyhedge.regions.steady import Grid
 
 __all__ = [
+    "Developed",
     "Grid",
     "Guard",
+    "OverSets",
     "Path",
     "PathPlan",
     "PlacedGuard",
@@ -21,5 +23,7 @@ __all__ = [
     "ScaledSet",
     "SetPlan",
     "Steps",
+    "UsualAnswers",
+    "WithOutcomes",
     "Work",
 ]

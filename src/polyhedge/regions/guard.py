@@ -8,8 +8,9 @@ towards outcomes that cannot hurt this decision. It says nothing about any other
 
 How to plug in a plan of your own
 ---------------------------------
-Write a frozen dataclass with `kind`, `plan` and `state` (see `Plan`), pass it to `Guard(problem, predictor, plan)`, and
-name it in `polyhedge.io.families` where files may hold it. Three things are asked of it:
+Write a frozen dataclass with `kind`, `plan` and `state` (see `Plan`; `OverSets`, `Developed` and `WithOutcomes` say
+what more it may have), pass it to `Guard(problem, predictor, plan)`, and name it in `polyhedge.io.families` where files
+may hold it. Three things are asked of it:
 
 - z(x) and v(x) depend on the row alone, to the last bit: not on the other rows of the call, on a pool, a warm start or
   a thread. What is guarded is a function of the row; one that depends on its batch is another function on calibration
@@ -20,9 +21,9 @@ name it in `polyhedge.io.families` where files may hold it. Three things are ask
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Protocol, Self, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +32,7 @@ from polyhedge._validation import Array, Indices, Mask
 from polyhedge.predictors import Predictor
 from polyhedge.problems import DecisionProblem
 from polyhedge.regions.cost_levels import CostLevels, dearest_within
-from polyhedge.regions.family import DEFAULT_WORK, Work
+from polyhedge.regions.family import DEFAULT_WORK, NO_SET, OWN_PREDICTOR, UsualAnswers, Work
 from polyhedge.regions.scaled_set import PlacedSet, ScaledSet
 from polyhedge.regions.steady import Grid, steady_predictions
 from polyhedge.robust import Decisions
@@ -96,6 +97,42 @@ class Plan(Protocol):
         """Numbers, texts and arrays from which the same plan can be made."""
 
 
+@runtime_checkable
+class OverSets(Protocol):
+    """A plan of decisions over learned sets."""
+
+    @property
+    def sets(self) -> ScaledSet:
+        """The sets."""
+
+    @property
+    def radius(self) -> float:
+        """The radius at which they decide, whatever the calibrated one is."""
+
+    def over(self, sets: ScaledSet) -> Plan:
+        """The same plan over other sets."""
+
+
+@runtime_checkable
+class Developed(Protocol):
+    """A plan, or a path of plans, that was chosen on development rows."""
+
+    @property
+    def report(self) -> Any:
+        """How it was chosen, a `polyhedge.PlanReport`."""
+
+    def refitted(self, rows: Any, seed: int) -> Any:
+        """The same from other development rows, `polyhedge.plans.PlanRows`: nothing is chosen again."""
+
+
+@runtime_checkable
+class WithOutcomes(Protocol):
+    """A plan that knows which outcomes are possible."""
+
+    def outcomes(self, features: Any, centers: Array) -> Iterable[Array]:
+        """Row by row the outcomes (n, d) that are possible."""
+
+
 @dataclass(frozen=True, eq=False)
 class SetPlan:
     """The min-max decisions over a learned set, by default at the radius that it was learned at.
@@ -132,13 +169,17 @@ class SetPlan:
                 work.progress(len(found), n)
         return joined(found, [np.array([i]) for i in range(n)])
 
+    def over(self, sets: ScaledSet) -> SetPlan:
+        """The same plan over other sets."""
+        return replace(self, sets=sets)
+
     def state(self) -> Mapping[str, Any]:
         """The radius; the set is stored beside it."""
         return {"radius": self.radius}
 
 
 @dataclass(frozen=True, eq=False)
-class Guard:
+class Guard(UsualAnswers):
     """The regions in which a planned decision costs no more than planned plus the radius.
 
     Attributes
@@ -152,39 +193,54 @@ class Guard:
     plan: Plan
     grid: Grid | None = None
     kind: ClassVar[str] = "guard"
+    guarantee: ClassVar[str] = "cost"
+    made_of: ClassVar[str] = "a plan, whose cost is bounded"
     scores_need_parameters: ClassVar[bool] = True
-    has_quick_volume: ClassVar[bool] = False
 
     @property
     def trains_on_learning_rows(self) -> bool:
-        """Whether a plan was developed: its predictor then has seen learning rows."""
-        return not isinstance(self.plan, SetPlan)
+        """Whether the plan is made of no set: it was developed then, and its predictor has seen learning rows."""
+        return self.sets is None
 
     @property
-    def sets(self) -> ScaledSet:
-        """The learned sets that the plan is made of; an AttributeError where it is made of something else."""
-        sets: ScaledSet | None = getattr(self.plan, "sets", None)
-        if sets is None:
-            raise AttributeError(
-                "A planned decision is guarded without a set of outcomes. Use "
-                'guarantee="outcome" for a set that guards every decision at once.'
-            )
-        return sets
+    def sets(self) -> ScaledSet | None:
+        """The learned sets that the plan is made of; None where it is made of something else."""
+        return self.plan.sets if isinstance(self.plan, OverSets) else None
 
     def set_radius(self, radius: float) -> float:
         """The radius at which the plan's set decides, whatever the calibrated one is."""
-        return float(self.plan.radius)  # type: ignore[attr-defined]
+        if not isinstance(self.plan, OverSets):
+            raise AttributeError(NO_SET)
+        return float(self.plan.radius)
+
+    @property
+    def report(self) -> Any:
+        """How the plan was chosen; None where it was not developed."""
+        return self.plan.report if isinstance(self.plan, Developed) else None
+
+    def refitted(self, predictor: Predictor, rows: Any, seed: int) -> Guard:
+        """The guard of the plan that newer rows develop."""
+        if not isinstance(self.plan, Developed):
+            raise ValueError(OWN_PREDICTOR)
+        return replace(self, predictor=predictor, plan=self.plan.refitted(rows, seed), grid=Grid.of(rows.centers))
+
+    def moved(self, predictor: Predictor, X: Any) -> Guard:
+        """The guard of the same decisions over its sets, around another predictor."""
+        if not isinstance(self.plan, OverSets):
+            raise ValueError(OWN_PREDICTOR)
+        plan = self.plan.over(self.plan.sets.moved(predictor, X))
+        return replace(self, predictor=predictor, plan=plan, grid=Grid.of(predictor.predict(X)))
 
     def worst_outcomes(self, features: Any, decided: Decisions, values: Array) -> Array:
         """For each row (N, d) the dearest outcome of the plan's law that keeps to its bound; NaN where there is none.
 
         An illustration: the bound is about the cost, and many outcomes cost the same.
         """
-        worst, outcomes = np.full((len(decided), self.problem.n_outcomes), np.nan), getattr(self.plan, "outcomes", None)
-        if outcomes is None:
+        worst = np.full((len(decided), self.problem.n_outcomes), np.nan)
+        if not isinstance(self.plan, WithOutcomes):
             return worst
         centers = steady_predictions(self.predictor, features, self.grid)
-        for i, own in enumerate(outcomes(features, centers)):
+        for i, own in enumerate(self.plan.outcomes(features, centers)):
             if np.isfinite(decided.flat[i]).all():
                 at = decided.flat[i], float(decided.cost_bound[i]), own, values[i]
                 worst[i] = dearest_within(self.problem, *at)
@@ -225,6 +281,10 @@ class PlacedGuard:
         Elsewhere a difference of floats is rounded up, so that a cost that is equal to its bound keeps to it. A row
         without a plan has no bound, and no radius covers it.
         """
+        if np.isnan(bounds[self.has_plan]).any():
+            raise ValueError(
+                "bounds must be numbers, or infinite where a row had none, got NaN for rows with a decision."
+            )
         v = np.where(self.has_plan, self.planned.v, 0.0)
         bounds = np.where(self.has_plan, bounds, 0.0)
         rounding = np.finfo(float).eps * (np.abs(np.where(np.isfinite(bounds), bounds, 0.0)) + np.abs(v))

@@ -24,16 +24,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, NoReturn, Protocol, Self
+from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 
 from polyhedge._validation import Array, Indices, Mask
 from polyhedge.predictors import Predictor
 from polyhedge.problems import DecisionProblem
-from polyhedge.regions.family import DEFAULT_WORK, Work
+from polyhedge.regions.family import BOUNDS_TELL_NOTHING, DEFAULT_WORK, OWN_PREDICTOR, UsualAnswers, Work
 from polyhedge.regions.guard import (
     NO_VOLUME,
+    Developed,
     Planned,
     facets_of_plan,
     has_plan,
@@ -50,8 +51,10 @@ REFUSED = (
     "cautious plan, so that nothing can be promised. Raise alpha, calibrate on more rows, loosen the constraints or "
     'widen the decisions that are allowed, or use guarantee="outcome"'
 )
-_NO_SET = (
-    'A path of plans has no set of outcomes. Use guarantee="outcome" for a set that guards every decision at once.'
+_NOT_KEPT = (
+    "no plan keeps bound and uncertain constraints together, not even with the largest margin, and no more than alpha "
+    'of them may be such. Relax the constraints, bound the decision more widely or raise alpha; guarantee="outcome" '
+    "tells which constraints cannot be met."
 )
 
 
@@ -66,7 +69,7 @@ class Steps(Protocol):
 
 
 class PathPlan(Protocol):
-    """Plans of growing caution for each row, as functions of the row alone."""
+    """Plans of growing caution for each row, as functions of the row alone; `Developed` says what more it may have."""
 
     @property
     def kind(self) -> str:
@@ -84,7 +87,7 @@ class PathPlan(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class Path:
+class Path(UsualAnswers):
     """The regions in which the planned decision keeps bound and constraints, from a step of the path on.
 
     Attributes
@@ -98,18 +101,23 @@ class Path:
     plan: PathPlan
     grid: Grid | None = None
     kind: ClassVar[str] = "path"
+    guarantee: ClassVar[str] = "cost"
     scores_need_parameters: ClassVar[bool] = True
+    scores_are_steps: ClassVar[bool] = True
     trains_on_learning_rows: ClassVar[bool] = True
-    has_quick_volume: ClassVar[bool] = False
+    made_of: ClassVar[str] = "a path of plans with growing margins; calibration chose how far to go"
+    why_infinite: ClassVar[str] = _NOT_KEPT
 
     @property
-    def sets(self) -> NoReturn:
-        """A path is made of no set."""
-        raise AttributeError(_NO_SET)
+    def report(self) -> Any:
+        """How the path was chosen; None where it was not developed."""
+        return self.plan.report if isinstance(self.plan, Developed) else None
 
-    def set_radius(self, radius: float) -> NoReturn:
-        """No shape decides."""
-        raise AttributeError(_NO_SET)
+    def refitted(self, predictor: Predictor, rows: Any, seed: int) -> Path:
+        """The path that newer rows develop."""
+        if not isinstance(self.plan, Developed):
+            raise ValueError(OWN_PREDICTOR)
+        return replace(self, predictor=predictor, plan=self.plan.refitted(rows, seed), grid=Grid.of(rows.centers))
 
     def at(self, features: Any, values: Array | None = None, work: Work = DEFAULT_WORK) -> PlacedPath:
         """The path at these rows; nothing is planned yet."""
@@ -194,6 +202,10 @@ class PlacedPath:
     def volume(self, radii: Array) -> Volume:
         """A ValueError: the region of a plan is open towards all outcomes that cannot hurt its decision."""
         raise ValueError(NO_VOLUME)
+
+    def radii_of(self, bounds: Array, own: Array) -> Array:
+        """A ValueError: several steps may have the same bound."""
+        raise ValueError(BOUNDS_TELL_NOTHING.format("step of a path of plans"))
 
     def take(self, rows: Indices) -> Self:
         """The paths of some of the rows."""

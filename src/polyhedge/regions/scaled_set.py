@@ -16,7 +16,7 @@ from polyhedge.learners import Spread
 from polyhedge.predictors import Predictor
 from polyhedge.problems import DecisionProblem
 from polyhedge.problems.parameters import by_row
-from polyhedge.regions.family import DEFAULT_WORK, Work
+from polyhedge.regions.family import BOUNDS_TELL_NOTHING, DEFAULT_WORK, UsualAnswers, Work
 from polyhedge.robust import Decisions, decide
 from polyhedge.robust.program_store import Kept
 from polyhedge.sets import Region, UncertaintySet, Volume, has_quick_volume, mean_volume, scaled
@@ -37,7 +37,7 @@ class Ties(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class ScaledSet:
+class ScaledSet(UsualAnswers):
     """One shape of residuals around every prediction.
 
     Attributes
@@ -57,8 +57,9 @@ class ScaledSet:
     ties: Ties | None = None
     kept: Kept = field(default_factory=Kept, init=False, repr=False)
     kind: ClassVar[str] = "set"
+    guarantee: ClassVar[str] = "outcome"
     scores_need_parameters: ClassVar[bool] = False
-    trains_on_learning_rows: ClassVar[bool] = False
+    made_of: ClassVar[str] = "a set of outcomes"
 
     @property
     def has_quick_volume(self) -> bool:
@@ -73,6 +74,10 @@ class ScaledSet:
     def set_radius(self, radius: float) -> float:
         """The radius at which the shape decides, if this is the calibrated one: the same."""
         return radius
+
+    def moved(self, predictor: Predictor, X: Any) -> ScaledSet:
+        """The same sets around the predictions of another predictor."""
+        return replace(self, predictor=predictor)
 
     def at(self, features: Any, values: Array | None = None, work: Work = DEFAULT_WORK) -> PlacedSet:
         """The sets around the predictions at these rows."""
@@ -141,6 +146,10 @@ class PlacedSet:
         volumes = [self.region(i, float(radii[i])).volume() for i in chosen]
         error = float(np.std(volumes, ddof=1) / np.sqrt(len(volumes))) if len(volumes) > 1 else 0.0
         return Volume(float(np.mean(volumes)), error)
+
+    def radii_of(self, bounds: Array, own: Array) -> Array:
+        """A ValueError: decisions over sets of different sizes may have the same bound."""
+        raise ValueError(BOUNDS_TELL_NOTHING.format("set of outcomes"))
 
     def take(self, rows: Indices) -> Self:
         """The sets at some of the rows."""

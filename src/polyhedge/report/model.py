@@ -182,7 +182,7 @@ def _decided(
 
 
 def _rule(decider: RobustDecider) -> str:
-    if hasattr(decider, "plan_"):
+    if decider.model_.family.sets is None and not has_set(decider):
         return "A plan turns the prediction into a decision, and the bound is on what exactly this decision costs."
     worst = "The decision is the one whose cost is least in the worst outcome of a set around the prediction"
     return f"{worst}." if has_set(decider) else f"{worst}; the bound is on what exactly this decision costs."
@@ -220,20 +220,18 @@ def _guarded(
     names: Sequence[str],
     parameters: Mapping[str, Array],
 ) -> list[Block]:
-    if hasattr(decider, "plan_"):
+    family = decider.model_.family
+    if family.report is not None:
         return [Points(plan_in_words(decider)), _frontier(decider)]
-    blocks: list[Block] = []
-    if held_out is not None:
-        blocks += set_pictures(decider, held_out.X, held_out.Y, names, parameters)
-    if X is not None:
-        own = None if held_out is None else held_out.beside
-        blocks += [
-            Text("The sides of the set in words, those that hold the cost bound up most often first:"),
-            Points(facets_in_words(decider, X, names, parameters=parameters, beside=own)),
-        ]
-    else:
-        blocks.append(Missing("Which sides of the set matter is counted over decisions.", HOW_TO_OBSERVE))
-    return blocks
+    if family.sets is None:
+        return [Text(f"What is calibrated is {family.made_of}.")]
+    seen = [] if held_out is None else set_pictures(decider, held_out.X, held_out.Y, names, parameters)
+    if X is None:
+        return [*seen, Missing("Which sides of the set matter is counted over decisions.", HOW_TO_OBSERVE)]
+    own = None if held_out is None else held_out.beside
+    told = facets_in_words(decider, X, names, parameters=parameters, beside=own)
+    head = "The sides of the set in words, those that hold the cost bound up most often first:"
+    return [*seen, Text(head), Points(told)]
 
 
 def _frontier(decider: RobustDecider) -> Table:
@@ -269,7 +267,7 @@ def _made(decider: RobustDecider, details: ModelDetails) -> list[Block]:
     if split is not None:
         facts["Rows"] = (
             f"{decider.n_learn_} made the plan, {decider.n_calibrate_} set its margin"
-            if hasattr(decider, "plan_")
+            if decider.model_.family.sets is None
             else f"{len(split.train)} trained the predictor, {len(split.learn)} shaped the set, "
             f"{len(split.calibrate)} were kept for calibration"
         )
@@ -296,9 +294,11 @@ def _made(decider: RobustDecider, details: ModelDetails) -> list[Block]:
 
 
 def _region_facts(decider: RobustDecider) -> dict[str, str]:
-    size = f"radius {decider.radius_:.6g}, from {decider.n_calibrate_} rows"
-    if hasattr(decider, "plan_"):
-        return {"Plan": "; ".join(f"{e.rule} ({percent(e.share)})" for e in decider.plan_.chosen), "Margin": size}
+    size, family = f"radius {decider.radius_:.6g}, from {decider.n_calibrate_} rows", decider.model_.family
+    if family.report is not None:
+        return {"Plan": "; ".join(f"{e.rule} ({percent(e.share)})" for e in family.report.chosen), "Margin": size}
+    if family.sets is None:
+        return {"Region": f"{family.made_of}; {size}"}
     scaled = "" if decider.spread_ is None else ", scaled by a predicted spread"
     return {"Set": f"{type(decider.set_).__name__}, {size}{scaled}"}
 

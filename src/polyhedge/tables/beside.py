@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyhedge.calibration import ByCategory, Calibrator, Weighted
+from polyhedge.calibration.beside import read_from
 from polyhedge.columns.table import Table, text_of, values_of
 
 __all__ = ["beside_column", "labels_or_weights", "with_column"]
@@ -16,7 +17,7 @@ __all__ = ["beside_column", "labels_or_weights", "with_column"]
 
 def beside_column(calibrator: Calibrator | None, table: Table, X: Any, outcomes: Any) -> str | None:
     """The column of the table that a calibrator names and that is no feature; None where it needs none."""
-    name = getattr(calibrator, "source", None)
+    name = read_from(calibrator)
     if not isinstance(name, str) or name in X.columns:
         return None
     table.check_columns([name])

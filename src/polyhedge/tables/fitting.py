@@ -11,7 +11,7 @@ import numpy as np
 
 from polyhedge import doubts
 from polyhedge._validation import Array, check_alpha
-from polyhedge.calibration import Weighted
+from polyhedge.calibration import OrderedCalibrator, Weighted
 from polyhedge.calibration.named import calibrator_named
 from polyhedge.choosing import choose_predictor, make_predictor
 from polyhedge.columns.schema import Schema, choose_columns
@@ -247,11 +247,11 @@ def _doubts(
     if decider.model_.radii.kind == "marginal":
         inside = scores <= decider.radius_
         about_radius = [
-            *doubts.ties_doubt(scores, decider.radius_),
+            *([] if decider.model_.family.scores_are_steps else doubts.ties_doubt(scores, decider.radius_)),
             *doubts.few_rows_doubt(n_units, decider.alpha_, rows.unit),
             *([] if rows.groups is not None else doubts.groups_doubt(inside, categories(rows.X, split.calibrate))),
         ]
-    if rows.times is None and getattr(decider.calibration, "needs_order", False):
+    if rows.times is None and isinstance(decider.calibration, OrderedCalibrator) and decider.calibration.needs_order:
         text = "rows are weighed by their age, but without --time-column they have none: the weights mean nothing."
         about_radius.append(Doubt(doubts.Code.ORDER, f"{doubts.Code.ORDER}: {text} Give --time-column."))
     return [
