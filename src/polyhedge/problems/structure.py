@@ -35,7 +35,7 @@ from polyhedge.problems.segment import (
 if TYPE_CHECKING:
     from polyhedge.problems.decision_problem import DecisionProblem
     from polyhedge.problems.lifted import Lifted
-    from polyhedge.problems.pieces import Pieces
+    from polyhedge.problems.pieces import Pieces, SumOfMaxima
 
 
 class Kind(StrEnum):
@@ -70,7 +70,7 @@ class Structure:
             return Kind.FIXED_DIRECTIONS
         if self.has_pieces:
             return Kind.PIECES
-        return Kind.GENERAL if self.problem.sum_of_maxima is None else Kind.SUM_OF_MAXIMA
+        return Kind.SUM_OF_MAXIMA if self.has_maxima else Kind.GENERAL
 
     @property
     def has_pieces(self) -> bool:
@@ -86,6 +86,18 @@ class Structure:
                 f"{self.problem.curvature}. The learner Descent takes every problem."
             )
         return self.problem.pieces
+
+    @property
+    def has_maxima(self) -> bool:
+        """Whether the joint part is a sum of maxima of affine functions, of however many pieces."""
+        return self.problem.cost_split is not None
+
+    @cached_property
+    def maxima(self) -> SumOfMaxima:
+        """That sum over [outcome, parameters], for callers that need it."""
+        if self.problem.cost_split is None:
+            raise ValueError("The cost must be a sum of maxima of functions that are affine in the outcome.")
+        return self.problem.cost_split.joint_part.merged()
 
     @property
     def has_lifted_pieces(self) -> bool:

@@ -183,7 +183,7 @@ def diagnose(
         return Status.INFEASIBLE, "No decision satisfies uncertain_constraints for all outcomes of the set"
     direction = np.vstack([axes, -axes])[int(np.argmax(reach))].tolist()
     facets = facets_of(shape)
-    if facets is not None and not len(problem.support_rows[0]):
+    if facets is not None and not problem.structure.has_known_support:
         recession = facets.unbounded_direction()
         direction = direction if recession is None else recession.round(4).tolist()
     return Status.UNBOUNDED_SET, (
