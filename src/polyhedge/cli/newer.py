@@ -86,7 +86,10 @@ def recalibrate(
             beside=beside_in(decider, kept, table, rows.kept),
         )
     n_groups = None if rows.groups is None else len(np.unique(rows.groups))
-    decider.save(out, replace(kept, n_groups=n_groups).among(decider.details_), sign=sign)
+    details = decider.details_
+    if tables.FitRecord.schema_in(details) is not None:  # else they are what other code has stored
+        details |= replace(kept, n_groups=n_groups).as_json()
+    decider.save(out, details, sign=sign)
     warnings = [*rows.warnings, *_few(decider, rows, n_groups), *seen_before(kept, table), *_of_radii(decider)]
     _tell(decider, before, table, warnings, out, as_json, [], {})
 
@@ -160,7 +163,7 @@ def refresh(
         trained=prints_of(kept, trained) if len(split.train) else (),
         refreshed=tables.Refreshed(data.name, **sizes),
     )
-    decider.save(out, record.among(decider.details_), sign=sign)
+    decider.save(out, {**decider.details_, **record.as_json()}, sign=sign)
     left_out = len(rows.Y) - len(split.train) - len(split.calibrate)
     how = f"at random, seed {decider.random_state}" if clock is None else f"by {clock}"
     told = f"{len(split.train)} train, {len(split.calibrate)} calibrate ({how}"

@@ -84,10 +84,6 @@ class FitRecord:
             "parameters": {name: list(source) for name, source in self.parameters.items()},
         }
 
-    def among(self, details: Mapping[str, Any]) -> dict[str, Any]:
-        """Details with this record in place of the one that they held."""
-        return {**details, **self.as_json()}
-
     @staticmethod
     def schema_in(details: Mapping[str, Any]) -> Schema | None:
         """The columns that the table of a fit had; None for a model that other code has saved."""
@@ -111,7 +107,7 @@ class FitRecord:
         for name, value in known.items():
             if not _KINDS[name](value):
                 raise ModelFileError(f"What the file says under {name!r} is damaged. Fit the model again.")
-        data, warnings = known.pop("data", {}), known.pop("warnings", [])
+        data, warnings, last = known.pop("data", {}), known.pop("warnings", []), known.pop("refreshed", None)
         codes = known.pop("codes", None) or [_code_of(text) for text in warnings]
         return cls(
             schema=schema,
@@ -122,16 +118,12 @@ class FitRecord:
             n_groups=known.pop("n_groups", data.get("n_groups") if "n_groups" not in details else None),
             warnings=tuple(Doubt(Code(code), text) for code, text in zip(codes, warnings, strict=True)),
             group=tuple(known.pop("group", ())),
-            refreshed=_refreshed(known.pop("refreshed", None)),
+            refreshed=None if last is None else Refreshed(*(last[one.name] for one in fields(Refreshed))),
             seen=tuple(known.pop("seen", ())),
             trained=tuple(known.pop("trained", ())),
             parameters={name: tuple(source) for name, source in known.pop("parameters", {}).items()},
             **known,
         )
-
-
-def _refreshed(stored: Mapping[str, Any] | None) -> Refreshed | None:
-    return None if stored is None else Refreshed(*(stored[one.name] for one in fields(Refreshed)))
 
 
 def _code_of(text: str) -> Code:

@@ -40,7 +40,7 @@ def cut_gradient(
     while True:
         for i in np.flatnonzero(due.any(axis=1)):
             if not reach.cut(own[i], centers[contexts[i]], np.flatnonzero(due[i])):
-                return _nothing(W, q)
+                return FacetGradient.infinite(W, q)
         is_exact |= due
         values, weights = cost.each(np.array([one.values for one in own]), contexts)
         due = (weights > _WEIGHS) & ~is_exact
@@ -58,10 +58,6 @@ def _gradient(values: Array, weights: Array, own: list[Reach], n_facets: int) ->
     return FacetGradient(float(values.mean()), W / len(own), q / len(own))
 
 
-def _nothing(W: Array, q: Array) -> FacetGradient:
-    return FacetGradient(np.inf, np.zeros_like(W), np.zeros_like(q))
-
-
 def _on_a_line(
     problem: DecisionProblem, cost: ReachCost, w: Array, q: Array, centers: Array, contexts: Indices
 ) -> FacetGradient:
@@ -70,7 +66,7 @@ def _on_a_line(
     sides = [_end(sign, w, q, sign * _limits(sign, A[:, 0], h) - sign * centers) for sign in (1.0, -1.0)]
     (up, above, high), (down, below, low) = sides
     if not (np.isfinite(high).all() and np.isfinite(low).all() and (high + low >= 0).all()):
-        return _nothing(w[:, None], q)
+        return FacetGradient.infinite(w[:, None], q)
     direction = problem.structure.pieces.q[:, 0]
     rises, falls = np.maximum(direction, 0.0), np.maximum(-direction, 0.0)
     values, weights = cost.each(np.outer(high, rises) + np.outer(low, falls), contexts)

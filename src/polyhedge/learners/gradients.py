@@ -99,7 +99,7 @@ def _by_reach(costs: FacetCosts, W: Array, q: Array, contexts: Indices) -> Facet
     """The set matters only through its support along the cost's few directions."""
     certificate = costs.supports(W, q)
     if not np.isfinite(certificate.values).all():
-        return _infinite(W, q)
+        return FacetGradient.infinite(W, q)
     value, tangent = costs.reach_cost.tangent(costs.apart(certificate.values), contexts)
     weighted = tangent.slopes[:, None] * certificate.multipliers
     return FacetGradient(value, -weighted.T @ certificate.points, weighted.sum(axis=0))
@@ -113,7 +113,7 @@ def _by_pivots(costs: FacetCosts, W: Array, q: Array, contexts: Indices) -> Face
         counterpart = counterpart or costs.counterpart(W, q)
         solution, left = counterpart.solve(left[0]), left[1:]
         if not total.add_solution(solution):
-            return _infinite(W, q)
+            return FacetGradient.infinite(W, q)
         if sharp.remember(solution.z, solution.facet_multipliers[0, : len(q)]):
             left = total.add_sharp(sharp, left)
     return total.mean(len(contexts))
@@ -123,11 +123,7 @@ def _by_counterparts(costs: FacetCosts, W: Array, q: Array, contexts: Indices) -
     total, counterpart = _Total(W, q), costs.counterpart(W, q)
     left = total.add_batch(counterpart, costs.centers[contexts])
     is_finite = all(total.add_solution(counterpart.solve(center)) for center in left)
-    return total.mean(len(contexts)) if is_finite else _infinite(W, q)
-
-
-def _infinite(W: Array, q: Array) -> FacetGradient:
-    return FacetGradient(np.inf, np.zeros_like(W), np.zeros_like(q))
+    return total.mean(len(contexts)) if is_finite else FacetGradient.infinite(W, q)
 
 
 class _Total:
