@@ -3,6 +3,7 @@ r"""The ways to the mean robust cost of {e : W e <= q} and its gradient, in one 
 | way          | applies to                                    | how                                             |
 |--------------|-----------------------------------------------|-------------------------------------------------|
 | segment      | two outcomes, decisions on a segment          | closed form over pairs of facets                |
+| interval     | as below, one outcome                         | closed form on both sides                       |
 | cut reach    | fixed directions, something known of outcomes | reaches of each context, where the support cuts |
 | reach        | fixed directions                              | reaches of the set, which all contexts share    |
 | pivots       | one affine piece, linear rows, nothing known  | from bases that are known, else by a solver     |
@@ -18,7 +19,7 @@ from functools import cached_property
 import numpy as np
 
 from polyhedge._validation import Array, Indices
-from polyhedge.learners.beside_support import cut_gradient
+from polyhedge.learners.beside_support import cut_gradient, interval_gradient
 from polyhedge.learners.exact.fixed_directions import ReachCost, reach_cost
 from polyhedge.learners.exact.plane import FacetGradient, segment_gradient
 from polyhedge.problems import DecisionProblem
@@ -57,13 +58,17 @@ class FacetCosts:
         return self.problem.n_outcomes == 2 and self.structure.is_on_segment
 
     @property
+    def is_cut(self) -> bool:
+        """Whether directions are fixed, and what is known of outcomes cuts the set of each context in its own way."""
+        return self.structure.has_known_support and self.structure.has_fixed_directions_in_support
+
+    @property
     def has_closed_form(self) -> bool:
         """Whether all contexts are evaluated at once, without a solver for each."""
         if self.is_plane_segment:
             return True
-        if not self.structure.has_fixed_directions_in_support or not self.reach_cost.is_closed_form:
-            return False
-        return self.problem.n_outcomes == 1 or not self.structure.has_known_support
+        is_quick = self.structure.has_fixed_directions or (self.is_cut and self.problem.n_outcomes == 1)
+        return is_quick and self.reach_cost.is_closed_form
 
     @cached_property
     def reach_cost(self) -> ReachCost:
@@ -89,6 +94,10 @@ def _along_segment(costs: FacetCosts, W: Array, q: Array, contexts: Indices) -> 
     segment = costs.structure.segment
     assert segment is not None
     return segment_gradient(segment, W, q, costs.centers[contexts])
+
+
+def _by_interval(costs: FacetCosts, W: Array, q: Array, contexts: Indices) -> FacetGradient:
+    return interval_gradient(costs.problem, costs.reach_cost, W, q, costs.centers, contexts)
 
 
 def _by_cut_reach(costs: FacetCosts, W: Array, q: Array, contexts: Indices) -> FacetGradient:
@@ -180,11 +189,8 @@ class _Total:
 
 GRADIENTS: tuple[Way[[FacetCosts, Array, Array, Indices], FacetGradient], ...] = (
     Way("segment", lambda costs, *_: costs.is_plane_segment, _along_segment),
-    Way(
-        "cut reach",
-        lambda costs, *_: costs.structure.has_fixed_directions_in_support and costs.structure.has_known_support,
-        _by_cut_reach,
-    ),
+    Way("interval", lambda costs, *_: costs.is_cut and costs.problem.n_outcomes == 1, _by_interval),
+    Way("cut reach", lambda costs, *_: costs.is_cut, _by_cut_reach),
     Way("reach", lambda costs, *_: costs.structure.has_fixed_directions, _by_reach),
     Way("pivots", lambda costs, *_: costs.sharp_programs is not None, _by_pivots),
     Way("counterparts", lambda *_: True, _by_counterparts),
