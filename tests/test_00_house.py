@@ -45,9 +45,9 @@ ORDER = (
     "doubts",
     "rows",
     "model",
-    "summary",
     "batches",
     "io",
+    "summary",
     "scored",
     "doubting",
     "row_keys",
@@ -147,6 +147,12 @@ def test_no_module_is_longer_than_a_reader_keeps_in_mind() -> None:
         for path in folder.rglob("*.py")
     }
     assert {name: length for name, length in lengths.items() if length > LONGEST_MODULE} == {}
+
+
+def test_one_module_alone_knows_the_names_under_which_a_model_file_keeps_the_record_of_a_fit() -> None:
+    picks = re.compile(r"details_?(\[[\"']|\.(get|pop)\()")
+    guilty = {path.name for path in PACKAGE.rglob("*.py") if picks.search(path.read_text(encoding="utf-8"))}
+    assert guilty == {"fit_record.py"}
 
 
 def test_library_knows_nothing_of_the_study() -> None:

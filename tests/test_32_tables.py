@@ -19,11 +19,13 @@ from polyhedge._progress import batches_of
 from polyhedge.calibration import conformal_radius, grouped_radius, minimum_samples
 from polyhedge.data import partition_rows
 from polyhedge.data.examples import EXAMPLES, make_example
+from polyhedge.io import ModelFileError
 from polyhedge.metrics import proportion
 from polyhedge.tables import (
     PREDICTORS,
     Column,
     FitRecord,
+    Refreshed,
     Schema,
     Table,
     choose_columns,
@@ -529,3 +531,15 @@ def test_warnings_of_older_files_get_the_code_that_they_begin_with():
     record = FitRecord.read({**kept, "warnings": [few, "3 of 9 rows have a missing outcome and were left out."]})
     assert [doubt.code for doubt in record.warnings] == [doubts.Code.FEW_ROWS, doubts.Code.LEFT_OUT]
     assert FitRecord.read({"anything": 1}) is None
+
+
+def test_a_record_is_read_among_what_a_caller_stored():
+    record = FitRecord(Schema((Column("x", "number"),), ("y",)), refreshed=Refreshed("b.csv", 9, 5, 4))
+    assert FitRecord.read(json.loads(json.dumps({"mine": 1, **record.as_json()}))) == record
+
+
+def test_a_damaged_record_is_an_error_for_who_needs_it_and_none_for_who_tells_of_the_model():
+    damaged = {**FitRecord(Schema((Column("x", "number"),), ("y",))).as_json(), "data": [5]}
+    with pytest.raises(ModelFileError, match="under 'data' is damaged"):
+        FitRecord.read(damaged)
+    assert FitRecord.if_readable(damaged) is None

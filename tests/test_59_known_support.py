@@ -16,7 +16,8 @@ from polyhedge.problems import DecisionProblem, newsvendor
 from polyhedge.robust import Counterpart, decide
 from polyhedge.robust.one_blas_thread import one_blas_thread
 from polyhedge.robust.program_store import Kept
-from polyhedge.robust.routes import WAYS, Job
+from polyhedge.robust.programs import Job
+from polyhedge.robust.routes import WAYS
 from polyhedge.sets import Polyhedron
 from polyhedge.solvers.program import Status
 
@@ -59,8 +60,8 @@ def test_decisions_beside_the_support_are_those_of_the_whole_program(name: str, 
     centers = rng.uniform(0.0, 3.5, size=(n, problem.n_outcomes))
     shape = _some_set(rng, problem.n_outcomes, 1.2)
     job, way = Job(problem, shape, 0.3, 1), _WAYS["beside support"]
-    assert way.applies(job)
-    found, whole = way.decide(job, centers, None), _WAYS["counterpart"].decide(job, centers, None)
+    assert way.applies(job, centers)
+    found, whole = way.decide(job, centers), _WAYS["counterpart"].decide(job, centers)
     assert found is not None
     assert whole is not None
     assert list(found.status) == list(whole.status)
@@ -75,7 +76,7 @@ def test_decisions_beside_the_support_are_those_of_the_whole_program(name: str, 
 def test_a_support_that_leaves_nothing_is_told_context_by_context() -> None:
     problem, shape = newsvendor(1.0, 3.0, 2, capacity=5.0), _some_set(np.random.default_rng(0), 2, 1.0)
     centers = np.array([[2.0, 2.0], [-50.0, 2.0]])
-    found = _WAYS["beside support"].decide(Job(problem, shape, 0.1, 1), centers, None)
+    found = _WAYS["beside support"].decide(Job(problem, shape, 0.1, 1), centers)
     assert found is not None
     assert list(found.status) == [Status.OPTIMAL, Status.EMPTY_SET]
 

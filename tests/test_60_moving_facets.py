@@ -92,7 +92,7 @@ def test_gradients_of_moving_facets_are_those_of_a_solver(problem, monkeypatch):
     d, rng = problem.n_outcomes, np.random.default_rng(1)
     residuals, centers = rng.normal(size=(40, d)), rng.normal(size=(40, d))
     quick, slow = (Samples(residuals, centers, problem, 0.1) for _ in range(2))
-    slow.__dict__["_sharp_programs"] = None
+    slow._facet_costs.__dict__["sharp_programs"] = None
     asked = []
     monkeypatch.setattr(Counterpart, "solve", _counted(Counterpart.solve, asked))
     for W, q in moving(d, d, rng, n_steps=10, step=0.02):

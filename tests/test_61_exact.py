@@ -18,7 +18,9 @@ from polyhedge.learners.exact.hull import HullOracle, disjoint_mixtures
 from polyhedge.learners.exact.mixing import star_inequality
 from polyhedge.learners.exact.plane import segment_gradient
 from polyhedge.learners.exact.selection import SelectionSearch
+from polyhedge.learners.gradients import GRADIENTS, FacetCosts
 from polyhedge.robust import decide
+from polyhedge.robust.routes import by_first
 from polyhedge.solvers.program import Status
 
 
@@ -258,16 +260,15 @@ def test_an_interrupted_search_returns_what_it_has(monkeypatch):
 
 @pytest.mark.parametrize("curvature", [0.0, 0.08])
 def test_closed_form_costs_and_gradients_equal_the_solver_s(curvature):
-    problem, (residuals, centers) = ph.problems.simplex_quadratic([-0.08, 0.0], curvature), draw(40, 2, 0)
+    problem, centers = ph.problems.simplex_quadratic([-0.08, 0.0], curvature), draw(40, 2, 0)[1]
     segment = problem.structure.segment
-    by_solver = Samples(residuals, centers, problem, 0.1)
-    by_solver.__dict__["_plane_segment"] = None
+    by_solver = GRADIENTS[1:], FacetCosts(problem, centers, lambda reach: reach)
     rng = np.random.default_rng(1)
     for _ in range(15):
         n_facets = int(rng.integers(3, 8))
         W, q = rng.normal(size=(n_facets, 2)), rng.random(n_facets) + 0.3
         fast = segment_gradient(segment, W, q, centers)
-        slow = by_solver.facet_gradient(W, q, np.arange(40))
+        slow = by_first(*by_solver, W, q, np.arange(40))
         if not np.isfinite(slow.value):
             assert not np.isfinite(fast.value)
             continue

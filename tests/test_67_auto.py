@@ -379,8 +379,8 @@ def test_gradients_of_contexts_that_are_solved_together_are_those_of_each_alone(
     q, contexts = rng.uniform(0.5, 1.5, len(W)), np.arange(20)
     together = samples.facet_gradient(W, q, contexts)
     asked = []
-    monkeypatch.setattr("polyhedge.learners.samples._WORTH_A_BATCH", 1000)
-    monkeypatch.setattr("polyhedge.learners.samples.batch_engine", lambda *given: asked.append(given))
+    monkeypatch.setattr("polyhedge.learners.gradients._WORTH_A_BATCH", 1000)
+    monkeypatch.setattr("polyhedge.learners.gradients.batch_engine", lambda *given: asked.append(given))
     alone = samples.facet_gradient(W, q, contexts)
     assert not asked
     assert together.value == pytest.approx(alone.value, rel=1e-9)

@@ -190,6 +190,16 @@ def test_models_saved_in_python_are_refreshed_by_the_columns_of_their_split(fold
     assert ph.load(folder / "out.polyhedge").details_["n_groups"] == 40
 
 
+def test_recalibrating_counts_groups_in_the_record_of_a_fit_and_leaves_what_others_stored(folder: Path) -> None:
+    ph.load(saved(folder, TimeSplit("t"))).save(folder / "own.polyhedge", {"group": "mine"})
+    for model in ("random.polyhedge", "own.polyhedge"):
+        out = folder / "out.polyhedge"
+        done = run("recalibrate", folder / model, folder / "newer.csv", "--group", "day", "--out", out)
+        assert done.exit_code == 0, done.stderr
+        before, after = ph.load(folder / model).details_, ph.load(out).details_
+        assert after == (before if model == "own.polyhedge" else {**before, "n_groups": 80})
+
+
 def test_times_that_no_column_holds_are_asked_for(folder: Path) -> None:
     model = saved(folder, TimeSplit(times=np.arange(240)))
     done = run("refresh", model, folder / "newer.csv", "--out", folder / "never.polyhedge")

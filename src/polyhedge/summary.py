@@ -5,9 +5,10 @@ from __future__ import annotations
 from fractions import Fraction
 
 from polyhedge._text import printable
+from polyhedge.io.fit_record import FitRecord
 from polyhedge.model import Model
 
-__all__ = ["held_in_words", "promise_of", "summary_of"]
+__all__ = ["chosen_predictor", "held_in_words", "promise_of", "summary_of"]
 
 
 def held_in_words(alpha: float) -> str:
@@ -86,11 +87,17 @@ def _kept(model: Model) -> str:
     return f"{bound} and keeps all uncertain constraints" if model.problem.constraint_names else bound
 
 
-def _predictor(model: Model) -> str:
+def chosen_predictor(model: Model) -> str:
+    """The name of a predictor that Polyhedge has chosen; none of one that was given."""
     # `polyhedge fit` chooses by itself, and keeps the name beside the model.
-    chosen = model.record.settings.get("chosen predictor") or model.record.details.get("predictor")
+    kept = FitRecord.if_readable(model.record.details)
+    return model.record.settings.get("chosen predictor") or ("" if kept is None else kept.predictor)
+
+
+def _predictor(model: Model) -> str:
+    chosen = chosen_predictor(model)
     if chosen:
-        return str(chosen)
+        return chosen
     given = model.record.settings.get("predictor", "None")
     return "a ridge regression on smooth features" if given == "None" else " ".join(given.split())
 

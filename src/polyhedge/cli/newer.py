@@ -86,7 +86,10 @@ def recalibrate(
             beside=beside_in(decider, kept, table, rows.kept),
         )
     n_groups = None if rows.groups is None else len(np.unique(rows.groups))
-    decider.save(out, {**decider.details_, "n_groups": n_groups}, sign=sign)
+    details = decider.details_
+    if tables.FitRecord.schema_in(details) is not None:  # else they are what other code has stored
+        details |= replace(kept, n_groups=n_groups).as_json()
+    decider.save(out, details, sign=sign)
     warnings = [*rows.warnings, *_few(decider, rows, n_groups), *seen_before(kept, table), *_of_radii(decider)]
     _tell(decider, before, table, warnings, out, as_json, [], {})
 
@@ -158,7 +161,7 @@ def refresh(
         coverage=None,
         warnings=tuple(warnings),
         trained=prints_of(kept, trained) if len(split.train) else (),
-        refreshed={"file": data.name, **sizes},
+        refreshed=tables.Refreshed(data.name, **sizes),
     )
     decider.save(out, {**decider.details_, **record.as_json()}, sign=sign)
     left_out = len(rows.Y) - len(split.train) - len(split.calibrate)

@@ -133,7 +133,7 @@ def _details(
     if kept is not None and kept.file:
         facts["Fitted on"] = f"{kept.file}, {kept.n_rows} rows"
     if kept is not None and kept.refreshed is not None:
-        facts["Refreshed on"] = f"{kept.refreshed['file']}, {kept.refreshed['n_rows']} rows"
+        facts["Refreshed on"] = f"{kept.refreshed.file}, {kept.refreshed.n_rows} rows"
     if kept is not None and kept.coverage:
         facts["Coverage observed when it was fitted"] = kept.coverage
     if data is not None:

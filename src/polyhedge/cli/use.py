@@ -321,7 +321,7 @@ def _kept_lines(info: io.ModelInfo) -> list[tuple[str, str]]:
     if kept.file:
         lines.append(("fitted on", f"{kept.file}, {kept.n_rows} rows"))
     if kept.refreshed is not None:
-        lines.append(
-            ("refreshed", "on {file}, {n_rows} rows: {train} train, {calibrate} calibrate".format(**kept.refreshed))
-        )
+        new = kept.refreshed
+        told = f"on {new.file}, {new.n_rows} rows: {new.train} train, {new.calibrate} calibrate"
+        lines.append(("refreshed", told))
     return [*lines, ("observed", "no rows were held out" if kept.coverage is None else f"coverage {kept.coverage}")]

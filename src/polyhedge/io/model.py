@@ -25,6 +25,7 @@ from polyhedge.io.archive import MAX_BYTES, ModelFileError, bytes_needed, open_a
 from polyhedge.io.claims import check_claims, check_ranks, checked_digest
 from polyhedge.io.encode import decode, encode, parse_json
 from polyhedge.io.families import check_outcomes_of, family_from_state, family_to_state
+from polyhedge.io.fit_record import FitRecord
 from polyhedge.io.predictor import predictor_from_members, predictor_to_members
 from polyhedge.io.signatures import Key, check_signature, read_signature, signature_of
 from polyhedge.learners import LearnResult
@@ -140,7 +141,7 @@ def read_model(
             feature_names=_names(state["feature_names"]),
             settings={str(key): str(value) for key, value in state["settings"].items()},
             details=details,
-            schema=_schema(details.get("columns"), state.get("columns")),
+            schema=FitRecord.schema_in(details) or _schema(state.get("columns")),
             seen=_prints(seen),
             trained=_prints(trained),
         )
@@ -287,9 +288,8 @@ def _problem(state: Mapping[str, Any], given: DecisionProblem | None) -> Decisio
     return given if outcomes == given.outcome_names else given.labelled(outcome_names=list(outcomes))
 
 
-def _schema(*stored: Any) -> Schema | None:
-    """The first description of columns there is: `polyhedge fit` keeps that of its table among the details."""
-    return next((Schema.from_json(each) for each in stored if isinstance(each, dict)), None)
+def _schema(stored: Any) -> Schema | None:
+    return Schema.from_json(stored) if isinstance(stored, dict) else None
 
 
 def _names(names: Any) -> tuple[str, ...]:

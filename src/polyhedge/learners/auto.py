@@ -188,7 +188,7 @@ def _certified(samples: Samples, result: LearnResult) -> tuple[LearnResult, str]
 
     Closed forms exclude all problems that have none.
     """
-    few = _FEW_ON_SEGMENT if samples.problem.structure.segment is not None else _FEW
+    few = _FEW_ON_SEGMENT if samples.problem.structure.is_on_segment else _FEW
     is_quick = samples.has_closed_form and not samples.problem.structure.has_known_support and samples.n <= few
     if np.isfinite(result.lower_bound) or not is_quick:
         return result, ""

@@ -30,8 +30,6 @@ def cut_gradient(
     contexts: Indices,
 ) -> FacetGradient:
     """Mean cost over the contexts, and its gradient; inf where a context has none. `supports` are of the whole set."""
-    if problem.n_outcomes == 1:
-        return _on_a_line(problem, cost, W[:, 0], q, centers[contexts, 0], contexts)
     form = Polyhedron.from_halfspaces(W, q).conic_form(0.0)
     reach = CutReach(form, problem.structure.pieces.q, problem.support_rows, supports(W, q))
     own = [reach.start() for _ in contexts]
@@ -40,7 +38,7 @@ def cut_gradient(
     while True:
         for i in np.flatnonzero(due.any(axis=1)):
             if not reach.cut(own[i], centers[contexts[i]], np.flatnonzero(due[i])):
-                return _nothing(W, q)
+                return FacetGradient.infinite(W, q)
         is_exact |= due
         values, weights = cost.each(np.array([one.values for one in own]), contexts)
         due = (weights > _WEIGHS) & ~is_exact
@@ -58,30 +56,26 @@ def _gradient(values: Array, weights: Array, own: list[Reach], n_facets: int) ->
     return FacetGradient(float(values.mean()), W / len(own), q / len(own))
 
 
-def _nothing(W: Array, q: Array) -> FacetGradient:
-    return FacetGradient(np.inf, np.zeros_like(W), np.zeros_like(q))
-
-
-def _on_a_line(
-    problem: DecisionProblem, cost: ReachCost, w: Array, q: Array, centers: Array, contexts: Indices
+def interval_gradient(
+    problem: DecisionProblem, cost: ReachCost, W: Array, q: Array, centers: Array, contexts: Indices
 ) -> FacetGradient:
     """One outcome: the set is an interval, and so is what the support leaves of it; all contexts at once."""
-    A, h = problem.support_rows
-    sides = [_end(sign, w, q, sign * _limits(sign, A[:, 0], h) - sign * centers) for sign in (1.0, -1.0)]
+    (A, h), w, at = problem.support_rows, W[:, 0], centers[contexts, 0]
+    sides = [_end(sign, w, q, sign * _limits(sign, A[:, 0], h) - sign * at) for sign in (1.0, -1.0)]
     (up, above, high), (down, below, low) = sides
     if not (np.isfinite(high).all() and np.isfinite(low).all() and (high + low >= 0).all()):
-        return _nothing(w[:, None], q)
+        return FacetGradient.infinite(W, q)
     direction = problem.structure.pieces.q[:, 0]
     rises, falls = np.maximum(direction, 0.0), np.maximum(-direction, 0.0)
     values, weights = cost.each(np.outer(high, rises) + np.outer(low, falls), contexts)
     push_up, push_down = np.where(above, weights @ rises, 0.0), np.where(below, weights @ falls, 0.0)
-    W, pull = np.zeros((len(w), 1)), np.zeros(len(q))
+    turn, pull = np.zeros((len(w), 1)), np.zeros(len(q))
     for facet, push, end in ((up, push_up, high), (down, push_down, -low)):
         if facet >= 0:
             multipliers = push / abs(w[facet])
             pull[facet] += multipliers.mean()
-            W[facet] -= (multipliers * end).mean()
-    return FacetGradient(float(values.mean()), W, pull)
+            turn[facet] -= (multipliers * end).mean()
+    return FacetGradient(float(values.mean()), turn, pull)
 
 
 def _limits(sign: float, a: Array, h: Array) -> float:

@@ -157,8 +157,7 @@ def _has_closed_forms(problem: DecisionProblem) -> bool:
     formulas may rest on.
     """
     structure = problem.structure
-    is_straight = structure.segment is not None and not structure.segment.base[2]
-    return is_straight or not structure.has_pieces or structure.has_known_support
+    return structure.is_on_straight_segment or not structure.has_pieces or structure.has_known_support
 
 
 def _cost_unit(spread: float, slope: float) -> float:

@@ -53,15 +53,15 @@ def candidates(problem: PlanProblem, alpha: float) -> list[Rule]:
     residuals plan where the cost falls apart: elsewhere every row would need all of them in a program. Where nothing
     couples its terms either, outcomes have laws of their own: a quantile model each.
     """
-    if problem.joint is None:
+    if not problem.has_maxima:
         return [Rule(), Rule("corrected")]
     tails = sorted({0.5, 0.7, round(1 - alpha, 12)} | ({0.9} if alpha < 0.1 else set()))
-    if len(problem.joint.groups) > 1 and problem.segment is None and problem.separable is None:
+    if len(problem.joint.groups) > 1 and not problem.is_on_segment and not problem.falls_apart:
         tails = []
     if problem.is_costly and problem.joint.groups:
         tails = tails[:2]
     even = [Rule(law, Risk(level)) for law in EVEN_LAWS for level in (0.0, *tails)]
-    weighted = [] if problem.separable is None else [Rule("weighted")]
+    weighted = [Rule("weighted")] if problem.falls_apart else []
     if problem.separable is not None and problem.problem.n_outcomes > 1 and not problem.separable.row.any():
         weighted.append(Rule("marginal"))
     return [Rule(), *even, *weighted]
@@ -144,7 +144,7 @@ class Contest:
         rules, realised = sorted(chosen), [one[0].realised for one in self.judged]
         self._fit(["weighted"])
         self._plan(rules, PLANNED_BY[2:], realised)
-        if self._problem.joint is None:  # every row would sort a formula's costs by itself
+        if not self._problem.has_maxima:  # every row would sort a formula's costs by itself
             return
         levels = levels_to_share(alpha)
         for i, name, quantiles in self._quantiles(rules, _PLANNED_BY_FIRST, levels):
@@ -198,7 +198,7 @@ class Contest:
 def _judged(problem: PlanProblem, own: Indices) -> Indices:
     """Those rows of a fold that are judged."""
     most = _JUDGED_IF_COSTLY if problem.is_costly else _JUDGED
-    if problem.segment is None and problem.separable is None and len(own) > most:
+    if not problem.is_on_segment and not problem.falls_apart and len(own) > most:
         own = own[evenly_chosen(len(own), most)]
     return own
 

@@ -16,7 +16,7 @@ from polyhedge.plans.separable import Separable, separable_of
 from polyhedge.problems import DecisionProblem
 from polyhedge.problems.parameters import layout_of
 from polyhedge.problems.pieces import SumOfMaxima
-from polyhedge.problems.quadratic import QuadraticCost, quadratic_cost
+from polyhedge.problems.quadratic import QuadraticCost
 from polyhedge.robust.nominal import best_knowing
 
 
@@ -26,16 +26,20 @@ class PlanProblem:
 
     problem: DecisionProblem
 
-    @cached_property
-    def joint(self) -> SumOfMaxima | None:
-        """The joint part of the cost over [outcome, parameters]; None where it has no pieces."""
-        parts = self.problem.cost_split
-        return None if parts is None else parts.joint_part.merged()
+    @property
+    def has_maxima(self) -> bool:
+        """Whether the joint part of the cost is a sum of maxima; else it is known by its formula alone."""
+        return self.problem.structure.has_maxima
+
+    @property
+    def joint(self) -> SumOfMaxima:
+        """The joint part of the cost over [outcome, parameters]; an error where it is no sum of maxima."""
+        return self.problem.structure.maxima
 
     @cached_property
     def segment(self) -> tuple[Array, Array, Array] | None:
         """The ends of the decisions and g_0 between them, where they lie on a segment and g_0 is quadratic."""
-        if self.problem.parameters or self.joint is None:
+        if self.problem.parameters or not self.has_maxima:
             return None
         ends, base = self.problem.structure.ends, self.problem.structure.base
         return None if ends is None or base is None else (*ends, base)
@@ -43,7 +47,17 @@ class PlanProblem:
     @cached_property
     def separable(self) -> Separable | None:
         """The cost as one term a decision, where it falls apart so and decisions do not lie on a segment."""
-        return None if self.segment is not None else separable_of(self.problem, self.joint)
+        return None if self.is_on_segment else separable_of(self.problem)
+
+    @property
+    def is_on_segment(self) -> bool:
+        """Whether decisions lie on a segment and g_0 is quadratic."""
+        return self.segment is not None
+
+    @property
+    def falls_apart(self) -> bool:
+        """Whether the cost is one term a decision, and decisions do not lie on a segment."""
+        return self.separable is not None
 
     @property
     def is_integer(self) -> bool:
@@ -57,9 +71,7 @@ class PlanProblem:
 
     @cached_property
     def _quadratic(self) -> QuadraticCost | None:
-        if self.joint is None or self.problem.parameters:
-            return None
-        return quadratic_cost(self.problem.feasible)
+        return self.problem.structure.own_cost if self.has_maxima else None
 
     @cached_property
     def _usual(self) -> dict[bytes, Array]:
@@ -92,7 +104,7 @@ class PlanProblem:
 
     def evaluate(self, z: Array, outcomes: Array, values: Array) -> Array:
         """The cost (N,) at matching rows; NaN without a decision."""
-        if self.joint is None:
+        if not self.has_maxima:
             costs, there = np.full(len(z), np.nan), np.isfinite(z).all(axis=1)
             costs[there] = self.problem.evaluate(z[there], outcomes[there], values[there])
             return costs

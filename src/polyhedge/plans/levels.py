@@ -79,7 +79,7 @@ def quantiles_at(
     problem: PlanProblem, law: Law, levels: tuple[float, ...], z: Array, at: PlacedLaw, values: Array
 ) -> tuple[Array, Array]:
     """Quantiles (N, T) and mean (N,) of g(z(x), .) where centres, spreads and weights of the law are known."""
-    if problem.joint is None:
+    if not problem.has_maxima:
         return problem.sampled_costs(z, at, values, law.points, levels)
     cost = JointCost(problem.joint, padded(law.points, values.shape[1]))
     weights = at.weights[0] if at.weights else None

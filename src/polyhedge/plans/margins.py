@@ -71,7 +71,7 @@ class MarginPlanner:
     @cached_property
     def cost(self) -> JointCost:
         """The joint part of the cost over the points, seen from their mean."""
-        return JointCost(_joint(self.problem), self._points)
+        return JointCost(self.problem.joint, self._points)
 
     @cached_property
     def _sizes(self) -> JointCost:
@@ -133,15 +133,9 @@ class MarginPlanner:
         return found[0], found[1], found[2]
 
 
-def _joint(problem: PlanProblem) -> Any:
-    if problem.joint is None:
-        raise ValueError("The cost must be a sum of maxima of functions that are affine in the outcome.")
-    return problem.joint
-
-
 def takes_margins(problem: DecisionProblem) -> bool:
     """Whether cost and uncertain constraints have the form that plans with margins need."""
-    return problem.cost_split is not None and problem._uncertain is not None
+    return problem.structure.has_maxima and problem._uncertain is not None
 
 
 def limits_of(problem: DecisionProblem) -> list[Any]:

@@ -153,7 +153,7 @@ def _planner(seen: PlanProblem, state: Mapping[str, Any], laws: Mapping[str, Law
         raise ValueError(
             "A rule must have cuts where the cost of the problem has pieces and does not fall apart, and only there."
         )
-    if not (law is None or law in EVEN_LAWS or (seen.separable is not None and float(state["risk"]) == 0)):
+    if not (law is None or law in EVEN_LAWS or (seen.falls_apart and float(state["risk"]) == 0)):
         raise ValueError("A rule may weigh residuals for the mean of a cost that falls apart, and for nothing else.")
     if state["cuts"] is not None:
         cuts, (p, d) = Cuts(**state["cuts"]), shape
@@ -174,7 +174,7 @@ def _planner(seen: PlanProblem, state: Mapping[str, Any], laws: Mapping[str, Law
 
 def _are_terms(seen: PlanProblem, term: Indices) -> bool:
     """Whether these are numbers of terms of the cost: the base, and one for each group of pieces."""
-    return seen.joint is not None and term.min() >= 0 and int(term.max()) <= len(seen.joint.groups)
+    return seen.has_maxima and term.min() >= 0 and int(term.max()) <= len(seen.joint.groups)
 
 
 def _planned(z: Array, v: Array, expected: Array, is_best: Mask) -> Planned:

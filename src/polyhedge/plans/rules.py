@@ -101,8 +101,9 @@ class Planner:
 
     @cached_property
     def _corners(self) -> Corners | None:
-        is_walked = self.cuts is not None and self.problem.segment is None
-        return corners_of(self.problem.problem, self.cuts, self.starts) if is_walked and self.cuts is not None else None
+        if self.cuts is None or self.problem.is_on_segment:
+            return None
+        return corners_of(self.problem.problem, self.cuts, self.starts)
 
     def _found(self, at: PlacedLaw, values: Array, n_jobs: int | None = None) -> tuple[Array, Mask]:
         cuts, contexts, scales = self.cuts, np.hstack([at.centers, values]), at.scales
@@ -138,16 +139,16 @@ def fit_planner(
 
     A planner that is only judged has cuts for fewer rows, and less sharp ones: it is made many times.
     """
-    if problem.joint is None or not has_cuts(problem):
+    if not has_cuts(problem):
         return Planner(problem, rule, law, None)
     d = centers.shape[1] + values.shape[1]
     points = np.zeros((1, d)) if law is None else padded(law.points, values.shape[1])
     cost = JointCost(problem.joint, points)
-    few = _ROWS_ON_SEGMENT if problem.segment is not None else _ROWS
-    if problem.segment is None and (is_judged or problem.problem.parameters):
+    few = _ROWS_ON_SEGMENT if problem.is_on_segment else _ROWS
+    if not problem.is_on_segment and (is_judged or problem.problem.parameters):
         few = _ROWS_IF_COSTLY
-    enough = _ENOUGH_TO_JUDGE if is_judged and problem.segment is None else _ENOUGH
-    if is_judged and problem.segment is not None:
+    enough = _ENOUGH_TO_JUDGE if is_judged and not problem.is_on_segment else _ENOUGH
+    if is_judged and problem.is_on_segment:
         few, enough = _ROWS_TO_JUDGE_ON_SEGMENT, _ENOUGH_TO_JUDGE_ON_SEGMENT
     rows = evenly_chosen(len(centers), few)
     values = values[rows]
@@ -157,7 +158,7 @@ def fit_planner(
     can_relax = problem.is_integer and not problem.problem.parameters
     relaxed = PlanProblem(problem.problem.relaxed()) if can_relax else problem
     is_open = np.ones(len(rows), dtype=bool)
-    for _ in range(_ROUNDS_TO_JUDGE if is_judged and problem.segment is None else _ROUNDS):
+    for _ in range(_ROUNDS_TO_JUDGE if is_judged and not problem.is_on_segment else _ROUNDS):
         own = np.flatnonzero(is_open)
         # A map of corners would be made anew with every cut: these few rows have programs of their own.
         at = PlacedLaw(contexts[own, : centers.shape[1]], scales[own])
@@ -176,7 +177,7 @@ def fit_planner(
 
 def has_cuts(problem: PlanProblem) -> bool:
     """Whether the rule decides by cuts: not where the cost has no pieces or falls apart."""
-    return problem.joint is not None and problem.separable is None
+    return problem.has_maxima and not problem.falls_apart
 
 
 def first_cuts(problem: PlanProblem, cost: JointCost, risk: Risk, contexts: Array, scales: Array) -> Cuts:

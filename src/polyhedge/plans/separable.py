@@ -169,12 +169,14 @@ def _passed(shares: Array, level: Array) -> Indices:
     return low
 
 
-def separable_of(problem: DecisionProblem, joint: SumOfMaxima | None) -> Separable | None:
+def separable_of(problem: DecisionProblem) -> Separable | None:
     """The terms of a problem's cost; None where it does not fall apart."""
-    if joint is None or not joint.groups or problem.parameters or joint.base[1:, 1:].any():
+    if not problem.structure.has_maxima or problem.parameters:
         return None
-    program, columns = problem.feasible.program, problem.feasible.z_columns
-    if not program.is_linear or len(program.integer) or len(program.c) != problem.n_decisions:
+    joint, program, columns = problem.structure.maxima, problem.feasible.program, problem.feasible.z_columns
+    if not joint.groups or joint.base[1:, 1:].any():
+        return None
+    if not program.is_linear or not problem.structure.is_continuous or len(program.c) != problem.n_decisions:
         return None
     terms, bounds = _terms(joint, problem.n_decisions), _bounds(problem)
     if terms is None or bounds is None:

@@ -77,7 +77,7 @@ class LeastMean:
 
     def broken(self, placed: PlacedSet, radii: Array, found: Decisions) -> Decisions:
         """The decisions of sets at these radii, where they tie with the least mean cost; bounds as they were."""
-        if found.may_tie is None or self._seen.joint is None:
+        if found.may_tie is None or not self._seen.has_maxima:
             return found
         rows = np.flatnonzero(found.may_tie & found.is_optimal & np.isfinite(found.cost_bound))
         if not len(rows):
@@ -86,11 +86,12 @@ class LeastMean:
         first, own = tied.distinct()
         tied = tied.take(first)
         flat, worst, facets = found.flat.copy(), found.worst_outcome.copy(), found.active_facets.copy()
-        if self._separable is None or not self.problem.structure.has_fixed_directions:
+        structure = self.problem.structure
+        if self._separable is None or not structure.has_fixed_directions:
             better = self._by_programs(tied, worst[rows[first]], facets[rows[first]])
             flat[rows], worst[rows], facets[rows] = (part[own] for part in better)
         else:
-            flat[rows] = (self._along_segment(tied) if self._has_lines else self._by_limits(tied))[own]
+            flat[rows] = (self._along_segment(tied) if structure.has_fixed_lines else self._by_limits(tied))[own]
         return replace(found, flat=flat, worst_outcome=worst, active_facets=facets)
 
     @cached_property
@@ -99,17 +100,12 @@ class LeastMean:
 
     @cached_property
     def _separable(self) -> Separable | None:
-        return separable_of(self.problem, self._seen.joint)
-
-    @property
-    def _has_lines(self) -> bool:
-        return self.problem.structure.fixed_lines is not None
+        return separable_of(self.problem)
 
     @cached_property
     def _cost(self) -> JointCost:
-        joint, n_values = self._seen.joint, sum(int(np.prod(each.shape)) for each in self.problem.parameters)
-        assert joint is not None
-        return JointCost(joint, np.hstack([self.points, np.zeros((len(self.points), n_values))]))
+        n_values = sum(int(np.prod(each.shape)) for each in self.problem.parameters)
+        return JointCost(self._seen.joint, np.hstack([self.points, np.zeros((len(self.points), n_values))]))
 
     @cached_property
     def _tables(self) -> list[tuple[Array, Array]]:

@@ -12,7 +12,6 @@ from polyhedge.data.splits import evenly_chosen
 from polyhedge.estimator import RobustDecider
 from polyhedge.problems import DecisionProblem, Pieces
 from polyhedge.problems.parameters import by_row, parameter_rows
-from polyhedge.problems.pieces import SumOfMaxima
 from polyhedge.robust import decide
 from polyhedge.sets import UncertaintySet
 
@@ -68,9 +67,8 @@ def directions_around(
     decisions = decide(problem, shape, radius, centers[chosen], scales=scales, parameters=given)
     decided = np.isfinite(decisions.worst_outcome).all(axis=1)
     z, worst, values, kept = decisions.flat[decided], decisions.worst_outcome[decided], values[decided], chosen[decided]
-    joint = _joint_cost(problem)
-    pieces = None if joint is None else joint.pieces()
-    if pieces is not None and 1 < len(pieces) <= _MOST_PIECES and not len(problem.support_rows[0]):
+    pieces = problem.structure.maxima.pieces() if problem.structure.has_maxima else None
+    if pieces is not None and 1 < len(pieces) <= _MOST_PIECES and not problem.structure.has_known_support:
         step = max(len(z) * len(pieces) // _MOST_WORST_CASES, 1)
         sizes = np.ones(len(z)) if scales is None else scales[decided]
         z, kept, sizes, values = z[::step], kept[::step], sizes[::step], values[::step]
@@ -79,13 +77,6 @@ def directions_around(
         slopes = cost_slopes(problem, z, worst, values)
     lengths = np.linalg.norm(slopes, axis=1)
     return _merged(slopes[lengths > 0] / lengths[lengths > 0, None], len(z))
-
-
-def _joint_cost(problem: DecisionProblem) -> SumOfMaxima | None:
-    """The joint part of the cost over [outcome, parameters]; None where it has no pieces."""
-    if not problem.parameters:
-        return problem.sum_of_maxima
-    return None if problem.cost_split is None else problem.cost_split.joint_part.merged()
 
 
 def _binding_slopes(
@@ -117,10 +108,10 @@ def cost_slopes(problem: DecisionProblem, z: Array, outcomes: Array, values: Arr
     array([[0.25, 0.75]])
     """
     values = parameter_rows(problem.parameters, None, len(z)) if values is None else values
-    cost = _joint_cost(problem)
-    if cost is None:
+    if not problem.structure.has_maxima:
         return _by_differences(problem, z, outcomes, values)
     z1, u1 = (np.hstack([np.ones((len(rows), 1)), rows]) for rows in (z, np.hstack([outcomes, values])))
+    cost = problem.structure.maxima
     total = z1 @ cost.base
     for group in cost.groups:
         pieces = np.einsum("ni,lij->nlj", z1, group)

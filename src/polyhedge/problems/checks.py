@@ -45,7 +45,7 @@ def check_curvature(problem: DecisionProblem) -> None:
             "minus a maximum or square; if it needs u >= 0, say so in outcome_support (support, in a file); declare "
             "parameters with known signs nonneg=True (lower = 0)."
         )
-    if problem.cost_split is not None:
+    if problem.structure.has_maxima:
         return
     in_outcome = problem.cost_of_outcome()
     if not (in_outcome.is_convex() or in_outcome.is_concave()):

@@ -34,7 +34,8 @@ from polyhedge.problems.segment import (
 
 if TYPE_CHECKING:
     from polyhedge.problems.decision_problem import DecisionProblem
-    from polyhedge.problems.pieces import Pieces
+    from polyhedge.problems.lifted import Lifted
+    from polyhedge.problems.pieces import Pieces, SumOfMaxima
 
 
 class Kind(StrEnum):
@@ -63,13 +64,13 @@ class Structure:
     @cached_property
     def kind(self) -> Kind:
         """The most special form that the problem has."""
-        if self.segment is not None:
+        if self.is_on_segment:
             return Kind.SEGMENT
         if self.has_fixed_directions:
             return Kind.FIXED_DIRECTIONS
         if self.has_pieces:
             return Kind.PIECES
-        return Kind.GENERAL if self.problem.sum_of_maxima is None else Kind.SUM_OF_MAXIMA
+        return Kind.SUM_OF_MAXIMA if self.has_maxima else Kind.GENERAL
 
     @property
     def has_pieces(self) -> bool:
@@ -87,6 +88,29 @@ class Structure:
         return self.problem.pieces
 
     @property
+    def has_maxima(self) -> bool:
+        """Whether the joint part is a sum of maxima of affine functions, of however many pieces."""
+        return self.problem.cost_split is not None
+
+    @cached_property
+    def maxima(self) -> SumOfMaxima:
+        """That sum over [outcome, parameters], for callers that need it."""
+        if self.problem.cost_split is None:
+            raise ValueError("The cost must be a sum of maxima of functions that are affine in the outcome.")
+        return self.problem.cost_split.joint_part.merged()
+
+    @property
+    def has_lifted_pieces(self) -> bool:
+        """Whether there are parameters, and one list of pieces serves all their values."""
+        return self.problem.lifted is not None and self.problem.lifted.pieces is not None
+
+    @property
+    def lifted(self) -> Lifted:
+        """The problem with its parameters as coordinates, for callers that know that it has this form."""
+        assert self.problem.lifted is not None
+        return self.problem.lifted
+
+    @property
     def is_continuous(self) -> bool:
         """Whether no decision is whole."""
         return not len(self.problem.feasible.program.integer)
@@ -96,11 +120,15 @@ class Structure:
         """Whether something is known of outcomes, whatever the set."""
         return bool(len(self.problem.support_rows[0]))
 
-    @cached_property
+    @property
     def has_fixed_directions(self) -> bool:
         """Whether no direction in which the cost rises depends on the decision or the context."""
-        problem = self.problem
-        if not self.has_pieces or problem.uncertain_rows or self.has_known_support:
+        return not self.has_known_support and self.has_fixed_directions_in_support
+
+    @cached_property
+    def has_fixed_directions_in_support(self) -> bool:
+        """The same within what is known of outcomes, if anything is: where that cuts a set depends on the context."""
+        if not self.has_pieces or self.problem.uncertain_rows:
             return False
         return self.pieces.directions_are_fixed and self.is_continuous
 
@@ -146,9 +174,24 @@ class Structure:
         found = segment_of(self.pieces, *self.ends, self.base)
         return found.rounded() if self.problem.is_in_own_units else found
 
+    @property
+    def is_on_segment(self) -> bool:
+        """Whether one piece is decided along a segment."""
+        return self.segment is not None
+
+    @property
+    def is_on_straight_segment(self) -> bool:
+        """The same with a cost that does not bend along it."""
+        return self.segment is not None and not self.segment.base[2]
+
     @cached_property
     def fixed_lines(self) -> FixedLines | None:
         """Few pieces with fixed directions as lines along a segment; None where the problem has another form."""
         if not self.has_pieces or self.has_known_support or self.ends is None or self.base is None:
             return None
         return fixed_lines_of(self.pieces, *self.ends, self.base, np.zeros((2, self.problem.n_outcomes)))
+
+    @property
+    def has_fixed_lines(self) -> bool:
+        """Whether few pieces with fixed directions are decided along a segment."""
+        return self.fixed_lines is not None

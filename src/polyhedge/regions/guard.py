@@ -301,7 +301,7 @@ class PlacedGuard:
         formula alone, the region tells which outcomes it contains and nothing else.
         """
         problem = self.problem.at_values(self.values[row])
-        if problem.pieces is None:
+        if not problem.structure.has_pieces:
             bound, known = float(self.planned.v[row]) + radius, _known_support(problem)
             return Region(CostLevels(problem, self.planned.z[row]), bound, np.zeros(problem.n_outcomes), **known)
         return region_of_facets(
@@ -328,14 +328,14 @@ def has_plan(planned: Planned) -> Mask:
 
 def facets_of_plan(problem: DecisionProblem, z: Array, bound: float) -> tuple[Array, Array]:
     """W (k, d) and h (k,): where W u <= h, the decision z (1, p) costs at most its bound and keeps all constraints."""
-    if problem.pieces is None:
+    if not problem.structure.has_pieces:
         raise ValueError(
             "The region of a guard is known for costs that are a maximum of affine pieces, and this problem is of "
             'another kind. Use guarantee="outcome" for a set of outcomes.'
         )
     nothing = np.zeros((1, problem.n_outcomes))
-    alone = problem.evaluate(z, nothing) - problem.pieces.evaluate(z, nothing)
-    limits = [(problem.pieces, bound - float(alone[0]))]
+    alone = problem.evaluate(z, nothing) - problem.structure.pieces.evaluate(z, nothing)
+    limits = [(problem.structure.pieces, bound - float(alone[0]))]
     limits += [(p, -part) for p, part in zip(problem.uncertain_rows, problem.row_parts(z[0]), strict=True)]
     W = [pieces.directions(z)[0] for pieces, _ in limits]
     h = [limit - pieces.values(z, nothing)[0] for pieces, limit in limits]

@@ -140,7 +140,7 @@ class PlacedSet:
 
     def volume(self, radii: Array) -> Volume:
         """Mean volume; over an even choice of rows where regions differ by more than their scale."""
-        if not len(self.problem.support_rows[0]) and len(np.unique(radii)) == 1:
+        if not self.problem.structure.has_known_support and len(np.unique(radii)) == 1:
             return mean_volume(self.shape, float(radii[0]), self.scales)
         chosen = evenly_chosen(len(radii), _VOLUME_REGIONS)
         volumes = [self.region(i, float(radii[i])).volume() for i in chosen]

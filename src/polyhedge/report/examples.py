@@ -13,7 +13,7 @@ from polyhedge.problems.in_words import formulas_by_name, units_in_words
 from polyhedge.report.blocks import Block, Code, Text
 from polyhedge.report.held_out import HeldOut
 from polyhedge.report.tables import Cell, Column, Table
-from polyhedge.summary import held_in_words
+from polyhedge.summary import chosen_predictor, held_in_words
 from polyhedge.tables import take_parameters
 
 __all__ = ["decided_rows", "formulas", "predictor_name"]
@@ -78,10 +78,9 @@ def decided_rows(decider: RobustDecider, held_out: HeldOut) -> list[Block]:
 
 def predictor_name(decider: RobustDecider) -> str:
     """What predicts: how it was chosen, or the class of the model at the end of a pipeline."""
-    # `polyhedge fit` chooses by itself, and keeps the name beside the model.
-    chosen = decider.settings_.get("chosen predictor") or decider.details_.get("predictor")
+    chosen = chosen_predictor(decider.model_)
     if chosen:
-        return str(chosen)
+        return chosen
     given = decider.settings_.get("predictor", "None")
     if given in ("None", "'precomputed'"):
         return "given with the rows" if given != "None" else "ridge regression on simple nonlinear features"

@@ -93,7 +93,7 @@ class Counterpart:
     ) -> None:
         if problem.pieces is None:
             raise ValueError("This cost has no piece list; use column-and-constraint generation.")
-        self.problem = problem
+        self.problem, self.pieces = problem, problem.pieces
         self.support_rows = problem.support_rows if support_rows is None else support_rows
         self.form = form_at(shape, radius, np.zeros(problem.n_outcomes), self.support_rows)
         self.transposed = self.form.G.T  # kept, for every solution is checked with it
@@ -104,9 +104,7 @@ class Counterpart:
         self.solver = ContextSolver(self.parametric, None if reference is None else self.parametric.frame_at(reference))
 
     def _build(self) -> ParametricProgram:
-        problem, feasible = self.problem, self.problem.feasible
-        cost = problem.pieces
-        assert cost is not None
+        problem, feasible, cost = self.problem, self.problem.feasible, self.pieces
         # Parameters stand behind the outcomes: known with the prediction, and without uncertainty.
         assembly = _Assembly(feasible, cost.q.shape[1])
         z = feasible.z_columns

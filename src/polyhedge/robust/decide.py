@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -11,13 +10,13 @@ import numpy as np
 from polyhedge._validation import Array, Indices, as_rows
 from polyhedge.problems import DecisionProblem
 from polyhedge.problems.parameters import parameter_rows
-from polyhedge.robust.batch import WORTH_A_POOL, Progress
-from polyhedge.robust.decisions import Decisions, all_optimal, joined, tight_facets
+from polyhedge.robust.batch import Progress
+from polyhedge.robust.decisions import Decisions
 from polyhedge.robust.ignored import as_predicted
 from polyhedge.robust.program_store import Kept
-from polyhedge.robust.routes import Job, by_counterpart, decide_by_first
+from polyhedge.robust.programs import Job
+from polyhedge.robust.routes import WAYS, by_first, in_groups
 from polyhedge.sets import UncertaintySet, scaled
-from polyhedge.solvers.program import Status
 
 
 def decide(
@@ -64,15 +63,16 @@ def decide(
             f"The set has {shape.n_outcomes} outcome(s) but the problem has {problem.n_outcomes}. They must agree."
         )
     values = parameter_rows(problem.parameters, parameters, len(centers))
+    contexts = np.hstack([centers, values]) if problem.parameters else centers
     sizes, which = _distinct_sizes(radius, scales, len(centers))
 
     def work(k: int, rows: Any, tell: Progress | None) -> Decisions:
         reuse = None if problem.parameters else kept
-        job = Job(problem, scaled(shape, sizes[k][1]), sizes[k][0], n_jobs, tell_ties, reuse, sizes[k][1])
-        found = _decide(job, centers[rows], values[rows], tell)
+        job = Job(problem, scaled(shape, sizes[k][1]), sizes[k][0], n_jobs, tell_ties, reuse, sizes[k][1], tell)
+        found = by_first(WAYS, job, contexts[rows])
         return as_predicted(problem, job.shape, job.radius, centers[rows], found)
 
-    return work(0, slice(None), progress) if len(sizes) == 1 else _in_groups(which, len(sizes), work, progress)
+    return work(0, slice(None), progress) if len(sizes) == 1 else in_groups(which, len(sizes), work, progress)
 
 
 def _distinct_sizes(radius: float | Array, scales: Array | None, n: int) -> tuple[list[tuple[float, float]], Indices]:
@@ -99,53 +99,3 @@ def _distinct(column: float | Array, name: str, n: int) -> tuple[Array, Indices]
         return entries.ravel()[:1], np.broadcast_to(np.int64(0), (n,))  # takes no memory
     distinct, which = np.unique(entries, return_inverse=True)
     return distinct, which
-
-
-def _decide(job: Job, centers: Array, values: Array, progress: Progress | None) -> Decisions:
-    """Contexts of one set: with parameters through one engine where it knows them, else one value after the other."""
-    problem = job.problem
-    if np.isinf(job.radius):
-        return _without_radius(job, len(centers))
-    if not problem.parameters:
-        return decide_by_first(job, centers, progress)
-    if not len(centers):  # no value to decide with
-        return _without_radius(job, 0)
-    distinct, which = np.unique(values, axis=0, return_inverse=True)
-    is_shared = len(distinct) == 1 and len(centers) >= WORTH_A_POOL
-    if problem.lifted is not None and problem.lifted.pieces is not None and not is_shared:
-        return by_counterpart(job, problem.lifted, np.hstack([centers, values]), progress)
-
-    def work(k: int, rows: Indices, tell: Progress | None) -> Decisions:
-        at_value = replace(job, problem=problem.at_values(distinct[k]))
-        return decide_by_first(at_value, centers[rows], tell)
-
-    return _in_groups(which.ravel(), len(distinct), work, progress)
-
-
-def _without_radius(job: Job, n: int) -> Decisions:
-    """No decision for contexts without a radius: nothing bounds their cost."""
-    status = all_optimal(n)
-    status.fill(Status.UNBOUNDED_SET)
-    detail = ("The radius is infinite, so that the set holds every outcome",) * n
-    none = np.full((n, job.problem.n_outcomes), np.nan)
-    facets = np.zeros_like(tight_facets(job.shape, 0.0, none))
-    z = np.full((n, job.problem.n_decisions), np.nan)
-    return Decisions(z, np.full(n, np.inf), none, facets, status, np.full(n, np.inf), job.problem.layout, detail)
-
-
-def _in_groups(
-    which: Indices, n_groups: int, work: Callable[[int, Indices, Progress | None], Decisions], progress: Progress | None
-) -> Decisions:
-    """The decisions of each group of contexts, in the order of the contexts."""
-    parts, order, n_done = [], [], 0
-    for k in range(n_groups):
-        rows = np.flatnonzero(which == k)
-
-        def tell(done: int, _: int, before: int = n_done) -> None:
-            if progress is not None:
-                progress(before + done, len(which))
-
-        parts.append(work(k, rows, tell))
-        order.append(rows)
-        n_done += len(rows)
-    return joined(parts, order)

@@ -9,7 +9,7 @@ decisions on a segment z(s), s in [0, 1]:
 - pieces with fixed directions: the worst case of each piece is a line in s, and the least maximum of lines
   lies at an end or where two of them cross.
 
-All other problems are solved context by context.
+All other problems are solved context by context. `WAYS_EACH` lists these ways in their order.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ import numpy as np
 
 from polyhedge._validation import Array, Indices, Mask
 from polyhedge.problems import DecisionProblem
-from polyhedge.problems.segment import FixedLines, Segment
 from polyhedge.robust.decide import decide
 from polyhedge.robust.decisions import Decisions, joined, statuses
+from polyhedge.robust.routes import Way, by_first
 from polyhedge.sets import UncertaintySet
 from polyhedge.solvers.evidence import ROUNDING
 from polyhedge.solvers.program import TOLERANCE
@@ -62,18 +62,12 @@ def decide_each(problem: DecisionProblem, maximisers: Maximisers, set_at: SetAt,
     >>> found.cost_bound.round(6)
     array([0.707107, 1.414214])
     """
-    segment = problem.structure.segment
-    if segment is not None:
-        return _by_bisection(problem, segment, maximisers, centers)
-    lines = problem.structure.fixed_lines
-    if lines is not None:
-        return _by_crossings(problem, lines, maximisers, centers)
-    return _one_by_one(problem, set_at, centers)
+    return by_first(WAYS_EACH, problem, maximisers, set_at, centers)
 
 
 def has_segment(problem: DecisionProblem) -> bool:
     """Whether `decide_each` solves all contexts together."""
-    return problem.structure.segment is not None or problem.structure.fixed_lines is not None
+    return problem.structure.is_on_segment or problem.structure.has_fixed_lines
 
 
 def side_by_side(parts: list[Decisions], rows: Sequence[Indices]) -> Decisions:
@@ -96,7 +90,7 @@ def decisions_at(
     )
 
 
-def _one_by_one(problem: DecisionProblem, set_at: SetAt, centers: Array) -> Decisions:
+def _one_by_one(problem: DecisionProblem, _: Maximisers, set_at: SetAt, centers: Array) -> Decisions:
     rows = [np.array([i]) for i in range(len(centers))]
     return side_by_side([decide(problem, *set_at(i), centers[[i]]) for i in range(len(centers))], rows)
 
@@ -111,7 +105,9 @@ class _Tangent:
     residual: Array
 
 
-def _by_bisection(problem: DecisionProblem, segment: Segment, maximisers: Maximisers, centers: Array) -> Decisions:
+def _by_bisection(problem: DecisionProblem, maximisers: Maximisers, _: SetAt, centers: Array) -> Decisions:
+    segment = problem.structure.segment
+    assert segment is not None
     turn = segment.v1 - segment.v0
 
     def tangent(s: Array) -> _Tangent:
@@ -122,7 +118,7 @@ def _by_bisection(problem: DecisionProblem, segment: Segment, maximisers: Maximi
         return _Tangent(s, value, segment.base[1] + 2 * segment.base[2] * s + outcomes @ turn, residual)
 
     low, high = first, last = tangent(np.zeros(len(centers))), tangent(np.ones(len(centers)))
-    for _ in range(_N_BISECTIONS):
+    for _halving in range(_N_BISECTIONS):
         middle = tangent((low.s + high.s) / 2)
         rises = middle.slope >= 0
         low, high = _where(rises, low, middle), _where(rises, middle, high)
@@ -155,7 +151,9 @@ def _between(low: _Tangent, high: _Tangent, best: _Tangent) -> tuple[Array, Arra
     return best.s, best.value, residual, gap
 
 
-def _by_crossings(problem: DecisionProblem, lines: FixedLines, maximisers: Maximisers, centers: Array) -> Decisions:
+def _by_crossings(problem: DecisionProblem, maximisers: Maximisers, _: SetAt, centers: Array) -> Decisions:
+    lines = problem.structure.fixed_lines
+    assert lines is not None
     n = len(centers)
     residuals = np.stack([maximisers(np.tile(q, (n, 1))) for q in lines.directions], axis=1)
     heights = lines.constants + np.einsum("nld,ld->nl", centers[:, None] + residuals, lines.directions)
@@ -192,3 +190,10 @@ def least_maximum(heights: Array, slopes: Array) -> tuple[Array, np.ndarray[tupl
     best = np.where(highest <= least + rounding, S, np.inf).argmin(axis=1)
     rows = np.arange(len(heights))
     return S[rows, best], values[rows, best].argmax(axis=1)
+
+
+WAYS_EACH: tuple[Way[[DecisionProblem, Maximisers, SetAt, Array], Decisions], ...] = (
+    Way("bisection", lambda problem, *_: problem.structure.is_on_segment, _by_bisection),
+    Way("crossings", lambda problem, *_: problem.structure.has_fixed_lines, _by_crossings),
+    Way("one by one", lambda *_: True, _one_by_one),
+)

@@ -1,4 +1,12 @@
-"""Decisions with the outcome known: the lower end of every comparison."""
+"""Decisions with the outcome known: the lower end of every comparison.
+
+| way            | applies to                 | how                                                  |
+|----------------|----------------------------|------------------------------------------------------|
+| all values     | parameters that are affine | the counterpart of a point, with them as coordinates |
+| value by value | other parameters           | each value by the ways below                         |
+| counterpart    | a maximum of listed pieces | the counterpart of a point                           |
+| as written     | any other cost             | one program an outcome                               |
+"""
 
 from __future__ import annotations
 
@@ -11,8 +19,12 @@ from polyhedge.problems.lifted import Lifted
 from polyhedge.problems.parameters import parameter_rows
 from polyhedge.robust.batch import WORTH_A_POOL, decide_in_batch
 from polyhedge.robust.counterpart import Counterpart
+from polyhedge.robust.routes import Way, by_first
 from polyhedge.robust.scenarios import best_against
 from polyhedge.solvers.program import Cone, ConicForm, Status
+
+Best = tuple[Array, Array, Mask]
+"""Decisions (N, p), their costs (N,), and where it is proven that no decision is better (N,)."""
 
 
 def decide_knowing(
@@ -33,26 +45,32 @@ def decide_knowing(
 
 def best_knowing(
     problem: DecisionProblem, outcomes: Array, values: Array | None = None, *, is_sharp: bool = False
-) -> tuple[Array, Array, Mask]:
+) -> Best:
     """The same, and where it is proven that no decision is better (N,)."""
     if values is None:
         values = parameter_rows(problem.parameters, None, len(outcomes))
-    if not problem.parameters:
-        return _decide_plain(problem, outcomes, is_sharp)
-    if problem.lifted is not None and problem.lifted.pieces is not None:
-        return _by_counterpart(problem.lifted, np.hstack([outcomes, values]))
+    return by_first(WAYS_KNOWING, problem, outcomes, values, is_sharp)
+
+
+def _at_all_values(problem: DecisionProblem, outcomes: Array, values: Array, _: bool) -> Best:
+    return _by_counterpart(problem.structure.lifted, np.hstack([outcomes, values]))
+
+
+def _value_by_value(problem: DecisionProblem, outcomes: Array, values: Array, _: bool) -> Best:
     z, costs = np.full((len(outcomes), problem.n_decisions), np.nan), np.full(len(outcomes), np.nan)
     is_best = np.zeros(len(outcomes), dtype=bool)
     distinct, which = np.unique(values, axis=0, return_inverse=True)
     for k, value in enumerate(distinct):
         rows = which.ravel() == k
-        z[rows], costs[rows], is_best[rows] = _decide_plain(problem.at_values(value), outcomes[rows])
+        z[rows], costs[rows], is_best[rows] = best_knowing(problem.at_values(value), outcomes[rows])
     return z, costs, is_best
 
 
-def _decide_plain(problem: DecisionProblem, outcomes: Array, is_sharp: bool = False) -> tuple[Array, Array, Mask]:
-    if problem.pieces is not None:
-        return _by_counterpart(problem, outcomes, 1 if is_sharp else WORTH_A_POOL)
+def _by_pieces(problem: DecisionProblem, outcomes: Array, _: Array, is_sharp: bool) -> Best:
+    return _by_counterpart(problem, outcomes, 1 if is_sharp else WORTH_A_POOL)
+
+
+def _as_written(problem: DecisionProblem, outcomes: Array, _: Array, __: bool) -> Best:
     found = [best_against(problem, u[None]) for u in outcomes]
     z = [z if solution.status.has_solution else z * np.nan for solution, z in found]
     values = np.array([solution.value for solution, _ in found], dtype=float)
@@ -60,9 +78,7 @@ def _decide_plain(problem: DecisionProblem, outcomes: Array, is_sharp: bool = Fa
     return np.array(z).reshape(-1, problem.n_decisions), values, is_best
 
 
-def _by_counterpart(
-    compiled: DecisionProblem | Lifted, contexts: Array, fewest: int = WORTH_A_POOL
-) -> tuple[Array, Array, Mask]:
+def _by_counterpart(compiled: DecisionProblem | Lifted, contexts: Array, fewest: int = WORTH_A_POOL) -> Best:
     d = compiled.n_outcomes
     # What happened need not be what outcome_support held possible.
     everything = np.zeros((0, d)), np.zeros(0)
@@ -85,3 +101,11 @@ class _Point:
     def conic_form(self, radius: float) -> ConicForm:
         d = self.n_outcomes
         return ConicForm(G=sp.eye_array(d, format="csr"), g=np.zeros(d), cones=(Cone("zero", d),))
+
+
+WAYS_KNOWING: tuple[Way[[DecisionProblem, Array, Array, bool], Best], ...] = (
+    Way("all values", lambda problem, *_: problem.structure.has_lifted_pieces, _at_all_values),
+    Way("value by value", lambda problem, *_: bool(problem.parameters), _value_by_value),
+    Way("counterpart", lambda problem, *_: problem.structure.has_pieces, _by_pieces),
+    Way("as written", lambda *_: True, _as_written),
+)

@@ -33,8 +33,7 @@ def bounds_hold(
     solutions: Sequence[CounterpartSolution],
 ) -> Mask:
     """Which values (N,) are the worst-case costs of their decisions, up to gap and tolerance; contexts as they were."""
-    pieces, d = counterpart.problem.pieces, problem.n_outcomes
-    assert pieces is not None
+    pieces, d = counterpart.pieces, problem.n_outcomes
     Z = np.array([solution.z for solution in solutions])
     V, at_center = pieces.directions(Z)[:, :, :d], pieces.values(Z, contexts)
     if has_support_formula(shape) and not counterpart.n_support_rows:

@@ -2,110 +2,61 @@
 
 | way             | applies to                                             | how                                     |
 |-----------------|--------------------------------------------------------|-----------------------------------------|
+| nothing         | an infinite radius; parameters, and no context         | no decision                             |
+| all values      | parameters that are affine, and differ or are few      | counterpart with them as coordinates    |
+| value by value  | other parameters                                       | each value by the ways below            |
 | along a segment | one piece on a segment of decisions, no round sets     | closed form, all contexts at once       |
 | beside support  | something known of outcomes; one piece, or fixed ones  | without it, then again where it binds   |
 | counterpart     | a maximum of listed pieces                             | dual program: in batch, then one by one |
 | scenarios       | any other cost, concave or convex in the outcome       | column-and-constraint generation        |
+
+Other questions have lists of their own: `nominal.py` knows the outcome, in `each_context.py` contexts have sets of
+their own, and `learners/gradients.py` tells how the mean cost moves with the facets of a set.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import repeat
-from typing import Any
+from typing import Generic, ParamSpec, TypeVar
 
 import numpy as np
 
 from polyhedge._validation import Array, Indices
 from polyhedge.problems import DecisionProblem
-from polyhedge.problems.checks import may_be_infeasible
-from polyhedge.problems.lifted import Lifted
-from polyhedge.robust.adversary import Adversary
 from polyhedge.robust.along_segment import decide_along, support_along, ties_along
-from polyhedge.robust.batch import WORTH_A_POOL, BatchDecisions, Progress, decide_in_batch
-from polyhedge.robust.counterpart import Counterpart, CounterpartSolution
+from polyhedge.robust.batch import WORTH_A_POOL, Progress
 from polyhedge.robust.cut_reach import CutReach
 from polyhedge.robust.decisions import Decisions, all_optimal, joined, numbered_facets, tight_facets
-from polyhedge.robust.parametric import ContextSolver
-from polyhedge.robust.program_store import Kept
-from polyhedge.robust.recheck import bounds_hold
-from polyhedge.robust.scenarios import decide_by_scenarios
-from polyhedge.robust.support import form_at, is_empty, maximise
+from polyhedge.robust.programs import Job, by_counterpart, by_scenarios
 from polyhedge.robust.within_support import ByReach, has_support_to_spare, is_proven
 from polyhedge.robust.workers import in_order
-from polyhedge.sets import UncertaintySet, facets_of
+from polyhedge.sets import UncertaintySet
 from polyhedge.solvers.program import SolverError, Status
-from polyhedge.solvers.scaling import power_of_two
 
 _SEGMENT_CHUNK = 65_536
 """Contexts of one task: enough to be worth a thread, few enough to tell of progress."""
-_PART = 32
-"""Contexts that one solver takes from warm start to warm start: fixed, so that workers do not change results."""
-_FEW = 16
-"""Contexts of a call up to which compiled programs are taken from the last one: fewer than make a part."""
-_NO_PROOF = "The solver's value is not the worst-case cost of its decision"
-_NO_BOUND = {Status.UNBOUNDED_SET: np.inf, Status.UNBOUNDED: -np.inf}
 
-
-@dataclass(frozen=True, eq=False)
-class Job:
-    """What contexts of one set share."""
-
-    problem: DecisionProblem
-    shape: UncertaintySet
-    radius: float
-    n_jobs: int | None
-    tells_ties: bool = False
-    kept: Kept | None = None
-    """Where programs for this problem and shape are kept between calls."""
-    scale: float = 1.0
-    """How many times its own size the shape has, of those that are kept."""
-
-    @contextmanager
-    def lent(self, contexts: Array, kind: str, make: Callable[[Array | None], Any]) -> Iterator[Any]:
-        """What was made for an earlier call with few contexts, or is made now: `make` takes a usual context.
-
-        What is kept is seen from a context that is the same for all calls of one size, so that no answer depends on
-        the calls before.
-        """
-        if self.kept is None or not 0 < len(contexts) <= _FEW:
-            yield make(contexts.mean(axis=0) if len(contexts) else None)
-            return
-        usual = np.full(contexts.shape[1], np.copysign(power_of_two(float(np.abs(contexts).mean())), contexts.mean()))
-        key = kind, self.radius, self.scale, float(usual[0])
-        with self.kept.borrowed(key, lambda: make(usual)) as thing:
-            yield thing
+Asked = ParamSpec("Asked")
+Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True)
-class Way:
-    """One way to decide; `decide` may give up (None), so that the next one that applies is asked."""
+class Way(Generic[Asked, Answer]):
+    """One way to an answer; `decide` may give up (None), so that the next one that applies is asked."""
 
     name: str
-    applies: Callable[[Job], bool]
-    decide: Callable[[Job, Array, Progress | None], Decisions | None]
+    applies: Callable[Asked, bool]
+    decide: Callable[Asked, Answer | None]
 
 
-def decide_by_first(job: Job, centers: Array, progress: Progress | None) -> Decisions:
-    """The decisions of the first way that applies and does not give up."""
-    for way in WAYS:
-        found = way.decide(job, centers, progress) if way.applies(job) else None
+def by_first(ways: Sequence[Way[Asked, Answer]], *asked: Asked.args, **named: Asked.kwargs) -> Answer:
+    """The answer of the first way that applies and does not give up."""
+    for way in ways:
+        found = way.decide(*asked, **named) if way.applies(*asked, **named) else None
         if found is not None:
             return found
     raise AssertionError("the last way applies to every problem and never gives up")
-
-
-@dataclass(frozen=True)
-class _Row:
-    z: Array
-    value: float
-    outcome: Array
-    status: Status
-    gap: float
-    detail: str
-    may_tie: bool = False
 
 
 def is_steady(problem: DecisionProblem, shape: UncertaintySet, radius: float) -> bool:
@@ -114,10 +65,54 @@ def is_steady(problem: DecisionProblem, shape: UncertaintySet, radius: float) ->
     So it is in closed form; a pool of decisions that contexts share may break ties in another way.
     """
     job, nobody = Job(problem, shape, radius, 1), np.zeros((0, problem.n_outcomes))
-    return not problem.parameters and _along_segment(job, nobody, None) is not None
+    return not problem.parameters and _along_segment(job, nobody) is not None
 
 
-def _along_segment(job: Job, centers: Array, progress: Progress | None) -> Decisions | None:
+def _without_radius(job: Job, contexts: Array) -> Decisions:
+    """No decision for contexts without a radius: nothing bounds their cost."""
+    status, n = all_optimal(len(contexts)), len(contexts)
+    status.fill(Status.UNBOUNDED_SET)
+    detail = ("The radius is infinite, so that the set holds every outcome",) * n
+    none = np.full((n, job.problem.n_outcomes), np.nan)
+    facets = np.zeros_like(tight_facets(job.shape, 0.0, none))
+    z = np.full((n, job.problem.n_decisions), np.nan)
+    return Decisions(z, np.full(n, np.inf), none, facets, status, np.full(n, np.inf), job.problem.layout, detail)
+
+
+def _at_all_values(job: Job, contexts: Array) -> Decisions:
+    return by_counterpart(job, job.problem.structure.lifted, contexts)
+
+
+def _value_by_value(job: Job, contexts: Array) -> Decisions:
+    centers, values = (np.ascontiguousarray(part) for part in np.hsplit(contexts, [job.problem.n_outcomes]))
+    distinct, which = np.unique(values, axis=0, return_inverse=True)
+
+    def work(k: int, rows: Indices, tell: Progress | None) -> Decisions:
+        at_value = replace(job, problem=job.problem.at_values(distinct[k]), progress=tell)
+        return by_first(WAYS, at_value, centers[rows])
+
+    return in_groups(which.ravel(), len(distinct), work, job.progress)
+
+
+def in_groups(
+    which: Indices, n_groups: int, work: Callable[[int, Indices, Progress | None], Decisions], progress: Progress | None
+) -> Decisions:
+    """The decisions of each group of contexts, in the order of the contexts."""
+    parts, order, n_done = [], [], 0
+    for k in range(n_groups):
+        rows = np.flatnonzero(which == k)
+
+        def tell(done: int, _: int, before: int = n_done) -> None:
+            if progress is not None:
+                progress(before + done, len(which))
+
+        parts.append(work(k, rows, tell))
+        order.append(rows)
+        n_done += len(rows)
+    return joined(parts, order)
+
+
+def _along_segment(job: Job, centers: Array) -> Decisions | None:
     """All contexts in closed form, where decisions lie on a segment; None where they do not."""
     problem, shape, radius = job.problem, job.shape, job.radius
     segment, form = problem.structure.segment, shape.conic_form(radius)
@@ -147,211 +142,64 @@ def _along_segment(job: Job, centers: Array, progress: Progress | None) -> Decis
 
     chunks = [slice(k, k + _SEGMENT_CHUNK) for k in range(0, n, _SEGMENT_CHUNK)]
     for chunk, _ in zip(chunks, in_order(fill, chunks, n_jobs=job.n_jobs), strict=True):
-        if progress is not None:
-            progress(min(chunk.stop, n), n)
+        if job.progress is not None:
+            job.progress(min(chunk.stop, n), n)
     return Decisions(z, bound, worst, tight, all_optimal(n), np.zeros(n), problem.layout, may_tie=may_tie)
 
 
-def _by_pieces(job: Job, centers: Array, progress: Progress | None) -> Decisions:
-    return by_counterpart(job, job.problem, centers, progress)
+def _by_pieces(job: Job, centers: Array) -> Decisions:
+    return by_counterpart(job, job.problem, centers)
 
 
-def _beside_support(job: Job, centers: Array, progress: Progress | None) -> Decisions | None:
+def _beside_support(job: Job, centers: Array) -> Decisions | None:
     """Contexts as if nothing were known of outcomes; those where the support binds once more, with it."""
     problem = job.problem
     if not problem.structure.pieces.directions_are_fixed:
-        return _settled(job, centers, None, progress)
+        return _settled(job, centers, None)
 
     def make(reference: Array | None) -> ByReach | None:
         reach = CutReach.of(job.shape, job.radius, problem.structure.pieces.q, problem.support_rows)
         return None if reach is None or reference is None else ByReach(problem, reach, reference)
 
     with job.lent(centers, "reach", make) as by_reach:
-        return None if by_reach is None else _settled(job, centers, by_reach, progress)
+        return None if by_reach is None else _settled(job, centers, by_reach)
 
 
-def _settled(job: Job, centers: Array, by_reach: ByReach | None, progress: Progress | None) -> Decisions:
+def _settled(job: Job, centers: Array, by_reach: ByReach | None) -> Decisions:
     """Without the support where that is quick, by reach where directions are fixed, else by the whole program."""
     problem, parts, order, left = job.problem, [], [], np.arange(len(centers))
     if by_reach is None or (len(centers) >= WORTH_A_POOL and problem.structure.is_continuous):
         nothing = np.zeros((0, problem.n_outcomes)), np.zeros(0)
-        found = by_counterpart(job, problem, centers, progress, support_rows=nothing)
+        found = by_counterpart(job, problem, centers, nothing)
         is_settled = is_proven(found, None if by_reach is None else by_reach.reach, problem, centers)
         parts, order, left = [found[is_settled]], [left[is_settled]], left[~is_settled]
     if by_reach is not None and len(left):
         found, proven = by_reach.decide(job.shape, job.radius, centers[left])
         parts, order, left = [*parts, found], [*order, left[proven]], np.delete(left, proven)
     if len(left) or not parts:
-        parts, order = [*parts, by_counterpart(job, problem, centers[left], None)], [*order, left]
+        quietly = replace(job, progress=None)
+        parts, order = [*parts, by_counterpart(quietly, problem, centers[left])], [*order, left]
     return joined(parts, order)
 
 
-def by_counterpart(
-    job: Job,
-    compiled: DecisionProblem | Lifted,
-    contexts: Array,
-    progress: Progress | None,
-    support_rows: tuple[Array, Array] | None = None,
-) -> Decisions:
-    """Contexts [prediction, parameters] in batch as far as that goes, the others one by one."""
-
-    def make(reference: Array | None) -> Counterpart:
-        return Counterpart(compiled, job.shape, job.radius, support_rows=support_rows, reference=reference)
-
-    kind = "counterpart" if support_rows is None else "counterpart beside support"
-    with job.lent(contexts, kind, make) as counterpart:
-        decided = decide_in_batch(counterpart, contexts, n_jobs=job.n_jobs, progress=progress)
-        rows = _one_by_one(job, counterpart, contexts[decided.is_open])
-        return _collect(job, contexts[:, : job.problem.n_outcomes], decided, rows, progress)
+def _has_nothing(job: Job, contexts: Array) -> bool:
+    """Whether nothing bounds the cost, or there is no value to decide with."""
+    return bool(np.isinf(job.radius)) or (bool(job.problem.parameters) and not len(contexts))
 
 
-def _one_by_one(job: Job, counterpart: Counterpart, contexts: Array) -> Iterator[_Row]:
-    """One solve for each context on all cores; what a solution means is read here, in order."""
-    own = counterpart.solver if job.kept is not None and len(contexts) <= _FEW else None
-    nothing = _nothing_for_anyone(job, counterpart, contexts)
-    if nothing is not None:
-        yield from repeat(nothing, len(contexts))
-        return
-
-    def solve_part(part: Array) -> list[CounterpartSolution]:
-        solver = ContextSolver(counterpart.parametric, counterpart.solver.frame) if own is None else own
-        solver.forget()
-        solutions = [counterpart.solve(context, solver) for context in part]
-        for i in _doubtful(job, counterpart, part, solutions):
-            # Once more, set up for this context alone and seen from its own solution.
-            solutions[i] = counterpart.solve(part[i], ContextSolver(counterpart.parametric))
-            if len(_doubtful(job, counterpart, part[i : i + 1], solutions[i : i + 1])):
-                solutions[i] = replace(solutions[i], status=Status.FAILED, detail=_NO_PROOF)
-        return solutions
-
-    parts = [contexts[k : k + _PART] for k in range(0, len(contexts), _PART)]
-    for part, solutions in zip(parts, in_order(solve_part, parts, n_jobs=job.n_jobs), strict=True):
-        for context, solution in zip(part, solutions, strict=True):
-            yield _or_failed(_from_counterpart, job, counterpart, context, solution)
+def _has_all_values(job: Job, contexts: Array) -> bool:
+    """Whether one program serves all values, which many contexts of one value do not need."""
+    values = contexts[:, job.problem.n_outcomes :]
+    is_shared = len(contexts) >= WORTH_A_POOL and (values == values[0]).all()
+    return job.problem.structure.has_lifted_pieces and not is_shared
 
 
-def _doubtful(job: Job, counterpart: Counterpart, contexts: Array, solutions: Sequence[CounterpartSolution]) -> Indices:
-    """Solutions whose value is not the worst-case cost of their decision."""
-    rows = np.array([i for i, solution in enumerate(solutions) if solution.status.has_solution], dtype=np.int64)
-    if not len(rows):
-        return rows
-    found = [solutions[i] for i in rows]
-    return rows[~bounds_hold(job.problem, counterpart, job.shape, job.radius, contexts[rows], found)]
-
-
-def _nothing_for_anyone(job: Job, counterpart: Counterpart, contexts: Array) -> _Row | None:
-    """The one answer to all contexts where they move costs only and no decision is feasible."""
-    parametric = counterpart.parametric
-    if len(contexts) < 2 or parametric.rhs_slope.nnz or parametric.entry_slope.nnz or counterpart.n_support_rows:
-        return None
-    solution = counterpart.solve(contexts[0])
-    if solution.status is not Status.INFEASIBLE:
-        return None
-    return _or_failed(_from_counterpart, job, counterpart, contexts[0], solution)
-
-
-def _or_failed(row: Callable[..., _Row], job: Job, *rest: Any) -> _Row:
-    """The row, or one that says that a solver had no answer that could be proven."""
-    try:
-        return row(job, *rest)
-    except SolverError as error:
-        p, d = job.problem.n_decisions, job.problem.n_outcomes
-        return _Row(np.full(p, np.nan), np.nan, np.full(d, np.nan), Status.FAILED, np.inf, str(error))
-
-
-def _from_counterpart(job: Job, counterpart: Counterpart, context: Array, solution: CounterpartSolution) -> _Row:
-    d = job.problem.n_outcomes
-    problem, center = job.problem.at_values(context[d:]), context[:d]
-    nothing = np.full(d, np.nan)
-    if not solution.status.has_solution:
-        status, detail = diagnose(problem, job.shape, job.radius, center, solution)
-        return _Row(solution.z, _NO_BOUND.get(status, np.nan), nothing, status, np.inf, detail)
-    residual = counterpart.worst_residual(solution)
-    if np.isfinite(residual).all():
-        return _Row(solution.z, solution.value, center + residual, solution.status, solution.gap, "", solution.may_tie)
-    worst = Adversary(problem, job.shape, job.radius, center).worst_case(solution.z)
-    gap = max(worst.value - solution.value, 0.0) + solution.gap
-    return _Row(solution.z, worst.value, worst.outcome, solution.status, gap, "", solution.may_tie)
-
-
-def diagnose(
-    problem: DecisionProblem,
-    shape: UncertaintySet,
-    radius: float,
-    center: Array,
-    solution: CounterpartSolution,
-) -> tuple[Status, str]:
-    """Tell why a counterpart has no solution: the set, the constraints or the cost."""
-    form = form_at(shape, radius, center, problem.support_rows)
-    if is_empty(form):
-        return Status.EMPTY_SET, "Check the prediction against outcome_support, or recalibrate on more data"
-    if solution.status is not Status.INFEASIBLE:
-        return solution.status, solution.detail
-    axes = np.eye(problem.n_outcomes)
-    reach = maximise(form, np.vstack([axes, -axes])).values
-    if np.isfinite(reach).all():
-        if not may_be_infeasible(problem):
-            return Status.FAILED, f"{solution.detail} was said, but there are decisions"
-        return Status.INFEASIBLE, "No decision satisfies uncertain_constraints for all outcomes of the set"
-    direction = np.vstack([axes, -axes])[int(np.argmax(reach))].tolist()
-    facets = facets_of(shape)
-    if facets is not None and not len(problem.support_rows[0]):
-        recession = facets.unbounded_direction()
-        direction = direction if recession is None else recession.round(4).tolist()
-    return Status.UNBOUNDED_SET, (
-        f"The set is unbounded along {direction}, so the worst-case cost is infinite. "
-        "Add facets (n_facets >= n_outcomes + 1) or a bounding box"
-    )
-
-
-def _by_scenarios(job: Job, centers: Array, progress: Progress | None) -> Decisions:
-    decided = BatchDecisions.undecided(len(centers), job.problem.n_decisions, job.problem.n_outcomes)
-    return _collect(job, centers, decided, _scenario_rows(job, centers), progress)
-
-
-def _scenario_rows(job: Job, centers: Array) -> Iterator[_Row]:
-    # One after the other: these masters are written in CVXPY, which is not made for threads.
-    for center in centers:
-        yield _or_failed(_from_scenarios, job, center)
-
-
-def _from_scenarios(job: Job, center: Array) -> _Row:
-    s = decide_by_scenarios(job.problem, job.shape, job.radius, center)
-    return _Row(s.z, s.value, s.outcome, s.status, s.gap, s.detail)
-
-
-def _collect(
-    job: Job, centers: Array, decided: BatchDecisions, rows: Iterator[_Row], progress: Progress | None
-) -> Decisions:
-    """Put the rows that were solved one by one into their places among those decided in batch."""
-    status, n = all_optimal(len(centers)), len(centers)
-    open_contexts = np.flatnonzero(decided.is_open)
-    detail = [""] * n if len(open_contexts) else []
-    worst = decided.residual
-    worst += centers
-    for k, (i, row) in enumerate(zip(open_contexts, rows, strict=True), start=1):
-        decided.z[i], decided.cost_bound[i], worst[i] = row.z, row.value, row.outcome
-        status[i], decided.gap[i], detail[i] = row.status, row.gap, row.detail
-        decided.may_tie[i] = row.may_tie
-        if progress is not None and (k % _PART == 0 or k == len(open_contexts)):
-            progress(n - len(open_contexts) + k, n)
-    decided.z += 0.0  # no negative zeros
-    return Decisions(
-        flat=decided.z,
-        cost_bound=decided.cost_bound,
-        worst_outcome=worst,
-        active_facets=tight_facets(job.shape, job.radius, worst, centers),
-        status=status,
-        gap=decided.gap,
-        layout=job.problem.layout,
-        detail=tuple(detail),
-        may_tie=decided.may_tie,
-    )
-
-
-WAYS = (
-    Way("along a segment", lambda job: job.problem.structure.segment is not None, _along_segment),
-    Way("beside support", lambda job: has_support_to_spare(job.problem), _beside_support),
-    Way("counterpart", lambda job: job.problem.structure.has_pieces, _by_pieces),
-    Way("scenarios", lambda job: True, _by_scenarios),
+WAYS: tuple[Way[[Job, Array], Decisions], ...] = (
+    Way("nothing", _has_nothing, _without_radius),
+    Way("all values", _has_all_values, _at_all_values),
+    Way("value by value", lambda job, _: bool(job.problem.parameters), _value_by_value),
+    Way("along a segment", lambda job, _: job.problem.structure.is_on_segment, _along_segment),
+    Way("beside support", lambda job, _: has_support_to_spare(job.problem), _beside_support),
+    Way("counterpart", lambda job, _: job.problem.structure.has_pieces, _by_pieces),
+    Way("scenarios", lambda job, _: True, by_scenarios),
 )

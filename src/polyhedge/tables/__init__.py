@@ -10,9 +10,9 @@ if TYPE_CHECKING:
     from polyhedge.columns.schema import Column, Schema, choose_columns, features_of, outcomes_of
     from polyhedge.columns.table import Table, text_of, values_of
     from polyhedge.doubts import Code, Doubt, coverage_doubt, few_rows_doubt
+    from polyhedge.io.fit_record import FitRecord, Refreshed
     from polyhedge.tables.as_csv import csv_text
     from polyhedge.tables.beside import labels_or_weights
-    from polyhedge.tables.fit_record import FitRecord
     from polyhedge.tables.fitting import FittedTable, fit_table
     from polyhedge.tables.limits import MAX_VALUES
     from polyhedge.tables.options import TableOptions
@@ -33,6 +33,7 @@ __all__ = [
     "Doubt",
     "FitRecord",
     "FittedTable",
+    "Refreshed",
     "Schema",
     "Sources",
     "Table",

@@ -127,7 +127,7 @@ def descend(problem: DecisionProblem, outcomes: Array, level: float) -> Array:
 def _costs(problem: DecisionProblem, z: Array, outcomes: Array) -> Array:
     """Costs (K, M) of decisions (K, p) at outcomes (M, d)."""
     seen, none = PlanProblem(problem), np.zeros((len(outcomes), 0))
-    if seen.joint is not None and not seen.joint.groups:
+    if seen.has_maxima and not seen.joint.groups:
         # One matrix product: a cost that is affine in the outcome.
         M, z1 = seen.joint.base, np.hstack([np.ones((len(z), 1)), z])
         alone = seen.alone(z, np.zeros((len(z), 0)))

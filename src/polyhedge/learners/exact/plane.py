@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import combinations
+from typing import Self
 
 import numpy as np
 
@@ -25,6 +26,11 @@ class FacetGradient:
     value: float
     W: Array
     q: Array
+
+    @classmethod
+    def infinite(cls, W: Array, q: Array) -> Self:
+        """Of a set against which some context has no finite cost."""
+        return cls(np.inf, np.zeros_like(W), np.zeros_like(q))
 
 
 @dataclass(frozen=True)
@@ -42,7 +48,7 @@ def segment_gradient(segment: Segment, W: Array, q: Array, centers: Array) -> Fa
     """The mean over contexts of min_s base(s) + v(s)'f + h(v(s)), with its gradient; inf where unbounded."""
     pairs = _usable_pairs(segment, W)
     if pairs is None:
-        return FacetGradient(np.inf, np.zeros_like(W), np.zeros_like(q))
+        return FacetGradient.infinite(W, q)
     turn = segment.v1 - segment.v0
     g1 = segment.base[1] + centers @ turn
     height, rise = (pairs.start * q[pairs.facets]).sum(1), (pairs.turn * q[pairs.facets]).sum(1)

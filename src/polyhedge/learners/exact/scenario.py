@@ -113,7 +113,7 @@ def _needs_start(samples: Samples) -> bool:
     """A search starts from something; the sweep over one context does not search."""
     if not samples.problem.structure.has_pieces:
         return False
-    return samples.n_contexts > 1 or samples.problem.structure.segment is None
+    return samples.n_contexts > 1 or not samples.problem.structure.is_on_segment
 
 
 def _kept_by_start(samples: Samples) -> Mask:

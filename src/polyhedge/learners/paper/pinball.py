@@ -109,7 +109,7 @@ class Pinball:
             reason = f"a cost with a piece list (a maximum of affine functions of u), got a {problem.curvature} cost"
         elif problem.uncertain_rows:
             reason = "a problem without uncertain_constraints, because it steps each decision inside Z only"
-        elif len(problem.feasible.program.integer):
+        elif not problem.structure.is_continuous:
             reason = "continuous decisions, because it projects onto Z"
         if reason:
             raise ValueError(f"Pinball needs {reason}. Use Descent, which takes every problem.")

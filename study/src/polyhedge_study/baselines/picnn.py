@@ -174,7 +174,7 @@ def _envelopes(problem: DecisionProblem) -> tuple[Envelopes, int]:
     planar = planar_envelopes(problem)
     if planar is not None:
         return planar, N_TOGETHER
-    n_pieces = 0 if problem.pieces is None else len(problem.pieces)
+    n_pieces = len(problem.structure.pieces) if problem.structure.has_pieces else 0
     if not 1 <= n_pieces <= MAX_PIECES:
         raise ValueError(
             f"A PICNN can be trained for costs with 1 to {MAX_PIECES} pieces, got {n_pieces or 'no piece list'}: every "
@@ -185,7 +185,8 @@ def _envelopes(problem: DecisionProblem) -> tuple[Envelopes, int]:
 
 def _n_costs(problem: DecisionProblem, n: int) -> int:
     """Test rows whose robust decisions are computed: all, unless each needs many linear programs."""
-    n_pieces = 1 if problem.pieces is None or planar_envelopes(problem) is not None else len(problem.pieces)
+    is_quick = not problem.structure.has_pieces or planar_envelopes(problem) is not None
+    n_pieces = 1 if is_quick else len(problem.structure.pieces)
     return min(n, max(1, MAX_PROGRAMS // n_pieces))
 
 

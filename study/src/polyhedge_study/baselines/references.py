@@ -79,8 +79,8 @@ def decide_on_average(problem: DecisionProblem, residuals: Array, centers: Array
     if not joint.groups:
         return decide_knowing(problem, centers + residuals.mean(axis=0))
     ends, base = problem.structure.ends, problem.structure.base
-    if ends is not None and base is not None and not base[2] and problem.pieces is not None:
-        parts = [_average_along(problem.pieces, ends, base, residuals, rows) for rows in _chunks(centers)]
+    if ends is not None and base is not None and not base[2] and problem.structure.has_pieces:
+        parts = [_average_along(problem.structure.pieces, ends, base, residuals, rows) for rows in _chunks(centers)]
         return np.concatenate([z for z, _ in parts]), np.concatenate([cost for _, cost in parts])
     solved = [_average_by_cuts(problem, joint, residuals + center) for center in centers]
     return np.array([z for z, _ in solved]), np.array([cost for _, cost in solved])

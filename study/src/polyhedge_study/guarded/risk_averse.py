@@ -77,8 +77,8 @@ class Levelled:
 
 
 def _is_hard(task: Task) -> bool:
-    joint = task.problem.sum_of_maxima
-    return joint is not None and bool(joint.groups) and task.problem.n_decisions > 2
+    structure = task.problem.structure
+    return structure.has_maxima and bool(structure.maxima.groups) and task.problem.n_decisions > 2
 
 
 def _some(rows: PlanRows) -> tuple[Array, Array]:
@@ -99,7 +99,7 @@ def _levelled(planners: list[Planner], X: Array, centers: Array) -> Levelled:
 def _quantiles(planner: Planner, z: Array, X: Array, centers: Array) -> Array:
     """Quantiles (N, T) of the costs of decisions under the planner's law."""
     law, seen = planner.law, planner.problem
-    if law is None or seen.joint is None:
+    if law is None or not seen.has_maxima:
         raise ValueError("Risk-averse calibration needs a cost made of pieces that are affine in the outcome.")
     cost, (moved, scales) = JointCost(seen.joint, law.points), law.at(X, centers)
     ranks = np.ceil(_LEVELS * len(law.points) - 1e-9).astype(int) - 1

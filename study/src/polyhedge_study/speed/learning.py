@@ -182,8 +182,7 @@ def _by_milp(data: Data) -> Learned:
     """Solve min (c + f)'z + v  s.t.  v >= z'e_j - M (1 - t_j),  sum t >= c_n,  z in the simplex,  t binary."""
     from scipy.optimize import Bounds, LinearConstraint, milp
 
-    (n, d), pieces = data.residuals.shape, data.problem.pieces
-    assert pieces is not None
+    (n, d), pieces = data.residuals.shape, data.problem.structure.pieces
     cost = pieces.p[0] + pieces.Q[0].T @ data.centers[0]
     big = data.residuals.max(axis=1) - data.residuals.min()
     rows = np.hstack([data.residuals @ pieces.Q[0], -np.ones((n, 1)), np.diag(big)])

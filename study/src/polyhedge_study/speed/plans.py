@@ -50,7 +50,6 @@ class PlanInstance:
     @property
     def cost(self) -> JointCost:
         """What decisions cost over the residuals."""
-        assert self.planner.problem.joint is not None
         return JointCost(self.planner.problem.joint, self.points)
 
 

@@ -1,21 +1,35 @@
-"""What `polyhedge fit` keeps in a model file beside the model: how to read new rows, and what was found."""
+"""What `polyhedge fit` keeps in a model file beside the model: how to read new rows, and what was found.
+
+It lies among the details, where callers keep what they like: this module alone knows under which names.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from polyhedge.columns.schema import Schema
 from polyhedge.doubts import Code, Doubt
-from polyhedge.io import ModelFileError
+from polyhedge.io.archive import ModelFileError
 
-__all__ = ["FitRecord"]
+__all__ = ["FitRecord", "Refreshed"]
+
+
+@dataclass(frozen=True)
+class Refreshed:
+    """The last refresh: the table's name and size, and how many of its rows trained and calibrated."""
+
+    file: str
+    n_rows: int
+    train: int
+    calibrate: int
 
 
 @dataclass(frozen=True)
 class FitRecord:
-    """The record of a fit from a table; `RobustDecider.details_` of such a model is its `as_json`.
+    """The record of a fit from a table; `RobustDecider.details_` of such a model holds its `as_json`.
 
     Attributes
     ----------
@@ -28,7 +42,7 @@ class FitRecord:
     coverage : what was observed on held-out rows, in words; None where there were none.
     warnings : doubts about the fit.
     seen, trained : fingerprints of rows used for training and learning, and of those on which a refresh trained.
-    refreshed : file and number of rows of the last refresh, and how many of them trained and calibrated; None without.
+    refreshed : the last refresh; None without.
     beside : column with the labels or weights of calibration, where it is no feature.
     parameters : where the values of the problem's parameters came from: columns or numbers, see `tables.Sources`.
     """
@@ -46,7 +60,7 @@ class FitRecord:
     warnings: tuple[Doubt, ...] = ()
     seen: tuple[str, ...] = ()
     trained: tuple[str, ...] = ()
-    refreshed: Mapping[str, Any] | None = None
+    refreshed: Refreshed | None = None
     beside: str | None = None
     parameters: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
 
@@ -65,24 +79,38 @@ class FitRecord:
             "codes": [str(doubt.code) for doubt in self.warnings],
             "seen": list(self.seen),
             "trained": list(self.trained),
-            "refreshed": None if self.refreshed is None else dict(self.refreshed),
+            "refreshed": None if self.refreshed is None else asdict(self.refreshed),
             "beside": self.beside,
             "parameters": {name: list(source) for name, source in self.parameters.items()},
         }
 
+    @staticmethod
+    def schema_in(details: Mapping[str, Any]) -> Schema | None:
+        """The columns that the table of a fit had; None for a model that other code has saved."""
+        columns = details.get("columns")
+        return Schema.from_json(columns) if isinstance(columns, dict) else None
+
+    @classmethod
+    def if_readable(cls, details: Mapping[str, Any]) -> FitRecord | None:
+        """What was kept; None also where a part is damaged, for words about a model that decides all the same."""
+        with suppress(ValueError):
+            return cls.read(details)
+        return None
+
     @classmethod
     def read(cls, details: Mapping[str, Any]) -> FitRecord | None:
         """What was kept, if each part is of the kind that was written; None for a model that other code has saved."""
-        if not isinstance(details.get("columns"), dict):
+        schema = cls.schema_in(details)
+        if schema is None:
             return None
         known = {name: details[name] for name in _KINDS if details.get(name) is not None}
         for name, value in known.items():
             if not _KINDS[name](value):
                 raise ModelFileError(f"What the file says under {name!r} is damaged. Fit the model again.")
-        data, warnings = known.pop("data", {}), known.pop("warnings", [])
+        data, warnings, last = known.pop("data", {}), known.pop("warnings", []), known.pop("refreshed", None)
         codes = known.pop("codes", None) or [_code_of(text) for text in warnings]
         return cls(
-            schema=Schema.from_json(details["columns"]),
+            schema=schema,
             file=data.get("file", ""),
             n_rows=data.get("n_rows", 0),
             sizes=data.get("sizes"),
@@ -90,6 +118,7 @@ class FitRecord:
             n_groups=known.pop("n_groups", data.get("n_groups") if "n_groups" not in details else None),
             warnings=tuple(Doubt(Code(code), text) for code, text in zip(codes, warnings, strict=True)),
             group=tuple(known.pop("group", ())),
+            refreshed=None if last is None else Refreshed(*(last[one.name] for one in fields(Refreshed))),
             seen=tuple(known.pop("seen", ())),
             trained=tuple(known.pop("trained", ())),
             parameters={name: tuple(source) for name, source in known.pop("parameters", {}).items()},

@@ -1,0 +1,236 @@
+"""Contexts of one set by programs: counterparts in batch and one by one, or column-and-constraint generation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from itertools import repeat
+from typing import Any
+
+import numpy as np
+
+from polyhedge._validation import Array, Indices
+from polyhedge.problems import DecisionProblem
+from polyhedge.problems.checks import may_be_infeasible
+from polyhedge.problems.lifted import Lifted
+from polyhedge.robust.adversary import Adversary
+from polyhedge.robust.batch import BatchDecisions, Progress, decide_in_batch
+from polyhedge.robust.counterpart import Counterpart, CounterpartSolution
+from polyhedge.robust.decisions import Decisions, all_optimal, tight_facets
+from polyhedge.robust.parametric import ContextSolver
+from polyhedge.robust.program_store import Kept
+from polyhedge.robust.recheck import bounds_hold
+from polyhedge.robust.scenarios import decide_by_scenarios
+from polyhedge.robust.support import form_at, is_empty, maximise
+from polyhedge.robust.workers import in_order
+from polyhedge.sets import UncertaintySet, facets_of
+from polyhedge.solvers.program import SolverError, Status
+from polyhedge.solvers.scaling import power_of_two
+
+_PART = 32
+"""Contexts that one solver takes from warm start to warm start: fixed, so that workers do not change results."""
+_FEW = 16
+"""Contexts of a call up to which compiled programs are taken from the last one: fewer than make a part."""
+_NO_PROOF = "The solver's value is not the worst-case cost of its decision"
+_NO_BOUND = {Status.UNBOUNDED_SET: np.inf, Status.UNBOUNDED: -np.inf}
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """What contexts of one set share."""
+
+    problem: DecisionProblem
+    shape: UncertaintySet
+    radius: float
+    n_jobs: int | None
+    tells_ties: bool = False
+    kept: Kept | None = None
+    """Where programs for this problem and shape are kept between calls."""
+    scale: float = 1.0
+    """How many times its own size the shape has, of those that are kept."""
+    progress: Progress | None = None
+
+    @contextmanager
+    def lent(self, contexts: Array, kind: str, make: Callable[[Array | None], Any]) -> Iterator[Any]:
+        """What was made for an earlier call with few contexts, or is made now: `make` takes a usual context.
+
+        What is kept is seen from a context that is the same for all calls of one size, so that no answer depends on
+        the calls before.
+        """
+        if self.kept is None or not 0 < len(contexts) <= _FEW:
+            yield make(contexts.mean(axis=0) if len(contexts) else None)
+            return
+        usual = np.full(contexts.shape[1], np.copysign(power_of_two(float(np.abs(contexts).mean())), contexts.mean()))
+        key = kind, self.radius, self.scale, float(usual[0])
+        with self.kept.borrowed(key, lambda: make(usual)) as thing:
+            yield thing
+
+
+@dataclass(frozen=True)
+class _Row:
+    z: Array
+    value: float
+    outcome: Array
+    status: Status
+    gap: float
+    detail: str
+    may_tie: bool = False
+
+
+def by_counterpart(
+    job: Job, compiled: DecisionProblem | Lifted, contexts: Array, support_rows: tuple[Array, Array] | None = None
+) -> Decisions:
+    """Contexts [prediction, parameters] in batch as far as that goes, the others one by one."""
+
+    def make(reference: Array | None) -> Counterpart:
+        return Counterpart(compiled, job.shape, job.radius, support_rows=support_rows, reference=reference)
+
+    kind = "counterpart" if support_rows is None else "counterpart beside support"
+    with job.lent(contexts, kind, make) as counterpart:
+        decided = decide_in_batch(counterpart, contexts, n_jobs=job.n_jobs, progress=job.progress)
+        rows = _one_by_one(job, counterpart, contexts[decided.is_open])
+        return _collect(job, contexts[:, : job.problem.n_outcomes], decided, rows)
+
+
+def _one_by_one(job: Job, counterpart: Counterpart, contexts: Array) -> Iterator[_Row]:
+    """One solve for each context on all cores; what a solution means is read here, in order."""
+    own = counterpart.solver if job.kept is not None and len(contexts) <= _FEW else None
+    nothing = _nothing_for_anyone(job, counterpart, contexts)
+    if nothing is not None:
+        yield from repeat(nothing, len(contexts))
+        return
+
+    def solve_part(part: Array) -> list[CounterpartSolution]:
+        solver = ContextSolver(counterpart.parametric, counterpart.solver.frame) if own is None else own
+        solver.forget()
+        solutions = [counterpart.solve(context, solver) for context in part]
+        for i in _doubtful(job, counterpart, part, solutions):
+            # Once more, set up for this context alone and seen from its own solution.
+            solutions[i] = counterpart.solve(part[i], ContextSolver(counterpart.parametric))
+            if len(_doubtful(job, counterpart, part[i : i + 1], solutions[i : i + 1])):
+                solutions[i] = replace(solutions[i], status=Status.FAILED, detail=_NO_PROOF)
+        return solutions
+
+    parts = [contexts[k : k + _PART] for k in range(0, len(contexts), _PART)]
+    for part, solutions in zip(parts, in_order(solve_part, parts, n_jobs=job.n_jobs), strict=True):
+        for context, solution in zip(part, solutions, strict=True):
+            yield _or_failed(_from_counterpart, job, counterpart, context, solution)
+
+
+def _doubtful(job: Job, counterpart: Counterpart, contexts: Array, solutions: Sequence[CounterpartSolution]) -> Indices:
+    """Solutions whose value is not the worst-case cost of their decision."""
+    rows = np.array([i for i, solution in enumerate(solutions) if solution.status.has_solution], dtype=np.int64)
+    if not len(rows):
+        return rows
+    found = [solutions[i] for i in rows]
+    return rows[~bounds_hold(job.problem, counterpart, job.shape, job.radius, contexts[rows], found)]
+
+
+def _nothing_for_anyone(job: Job, counterpart: Counterpart, contexts: Array) -> _Row | None:
+    """The one answer to all contexts where they move costs only and no decision is feasible."""
+    parametric = counterpart.parametric
+    if len(contexts) < 2 or parametric.rhs_slope.nnz or parametric.entry_slope.nnz or counterpart.n_support_rows:
+        return None
+    solution = counterpart.solve(contexts[0])
+    if solution.status is not Status.INFEASIBLE:
+        return None
+    return _or_failed(_from_counterpart, job, counterpart, contexts[0], solution)
+
+
+def _or_failed(row: Callable[..., _Row], job: Job, *rest: Any) -> _Row:
+    """The row, or one that says that a solver had no answer that could be proven."""
+    try:
+        return row(job, *rest)
+    except SolverError as error:
+        p, d = job.problem.n_decisions, job.problem.n_outcomes
+        return _Row(np.full(p, np.nan), np.nan, np.full(d, np.nan), Status.FAILED, np.inf, str(error))
+
+
+def _from_counterpart(job: Job, counterpart: Counterpart, context: Array, solution: CounterpartSolution) -> _Row:
+    d = job.problem.n_outcomes
+    problem, center = job.problem.at_values(context[d:]), context[:d]
+    nothing = np.full(d, np.nan)
+    if not solution.status.has_solution:
+        status, detail = diagnose(problem, job.shape, job.radius, center, solution)
+        return _Row(solution.z, _NO_BOUND.get(status, np.nan), nothing, status, np.inf, detail)
+    residual = counterpart.worst_residual(solution)
+    if np.isfinite(residual).all():
+        return _Row(solution.z, solution.value, center + residual, solution.status, solution.gap, "", solution.may_tie)
+    worst = Adversary(problem, job.shape, job.radius, center).worst_case(solution.z)
+    gap = max(worst.value - solution.value, 0.0) + solution.gap
+    return _Row(solution.z, worst.value, worst.outcome, solution.status, gap, "", solution.may_tie)
+
+
+def diagnose(
+    problem: DecisionProblem,
+    shape: UncertaintySet,
+    radius: float,
+    center: Array,
+    solution: CounterpartSolution,
+) -> tuple[Status, str]:
+    """Tell why a counterpart has no solution: the set, the constraints or the cost."""
+    form = form_at(shape, radius, center, problem.support_rows)
+    if is_empty(form):
+        return Status.EMPTY_SET, "Check the prediction against outcome_support, or recalibrate on more data"
+    if solution.status is not Status.INFEASIBLE:
+        return solution.status, solution.detail
+    axes = np.eye(problem.n_outcomes)
+    reach = maximise(form, np.vstack([axes, -axes])).values
+    if np.isfinite(reach).all():
+        if not may_be_infeasible(problem):
+            return Status.FAILED, f"{solution.detail} was said, but there are decisions"
+        return Status.INFEASIBLE, "No decision satisfies uncertain_constraints for all outcomes of the set"
+    direction = np.vstack([axes, -axes])[int(np.argmax(reach))].tolist()
+    facets = facets_of(shape)
+    if facets is not None and not problem.structure.has_known_support:
+        recession = facets.unbounded_direction()
+        direction = direction if recession is None else recession.round(4).tolist()
+    return Status.UNBOUNDED_SET, (
+        f"The set is unbounded along {direction}, so the worst-case cost is infinite. "
+        "Add facets (n_facets >= n_outcomes + 1) or a bounding box"
+    )
+
+
+def by_scenarios(job: Job, centers: Array) -> Decisions:
+    """Contexts one by one, against ever more outcomes."""
+    decided = BatchDecisions.undecided(len(centers), job.problem.n_decisions, job.problem.n_outcomes)
+    return _collect(job, centers, decided, _scenario_rows(job, centers))
+
+
+def _scenario_rows(job: Job, centers: Array) -> Iterator[_Row]:
+    # One after the other: these masters are written in CVXPY, which is not made for threads.
+    for center in centers:
+        yield _or_failed(_from_scenarios, job, center)
+
+
+def _from_scenarios(job: Job, center: Array) -> _Row:
+    s = decide_by_scenarios(job.problem, job.shape, job.radius, center)
+    return _Row(s.z, s.value, s.outcome, s.status, s.gap, s.detail)
+
+
+def _collect(job: Job, centers: Array, decided: BatchDecisions, rows: Iterator[_Row]) -> Decisions:
+    """Put the rows that were solved one by one into their places among those decided in batch."""
+    status, n = all_optimal(len(centers)), len(centers)
+    open_contexts = np.flatnonzero(decided.is_open)
+    detail = [""] * n if len(open_contexts) else []
+    worst = decided.residual
+    worst += centers
+    for k, (i, row) in enumerate(zip(open_contexts, rows, strict=True), start=1):
+        decided.z[i], decided.cost_bound[i], worst[i] = row.z, row.value, row.outcome
+        status[i], decided.gap[i], detail[i] = row.status, row.gap, row.detail
+        decided.may_tie[i] = row.may_tie
+        if job.progress is not None and (k % _PART == 0 or k == len(open_contexts)):
+            job.progress(n - len(open_contexts) + k, n)
+    decided.z += 0.0  # no negative zeros
+    return Decisions(
+        flat=decided.z,
+        cost_bound=decided.cost_bound,
+        worst_outcome=worst,
+        active_facets=tight_facets(job.shape, job.radius, worst, centers),
+        status=status,
+        gap=decided.gap,
+        layout=job.problem.layout,
+        detail=tuple(detail),
+        may_tie=decided.may_tie,
+    )
