@@ -158,7 +158,7 @@ def test_words_say_where_a_rival_wins_on_a_real_case_and_whether_it_is_noise():
     assert (bound, cost) == (30.0, -10.0)
     assert error == pytest.approx(np.arange(20).std(ddof=1)) == same
     words = " ".join(case_words([ours, theirs]))
-    assert "1 comparisons of bounds, Holm-corrected: Polyhedge is lower by more than 3 standard errors in 1." in words
+    assert "1 comparisons of bounds, paired over periods drawn again: Polyhedge is lower by more than 3 " in words
     assert "level within these in 1 (Nominal + guard on charging)" in words  # 10 is less than three times 5.9
     assert "higher by more than these in 1" in " ".join(
         case_words([ours, case_row("nominal-guard", 270.0, 250.0, 0.0)])
@@ -186,6 +186,9 @@ def test_the_error_of_a_bound_knows_that_its_radius_comes_from_one_period():
     assert set(bounds) <= {float(f"{score:.9g}") for score in scores}
     # sqrt(alpha (1 - alpha) / n) / density is 0.12; stretches of ten and 200 draws leave a factor of two
     assert 0.06 < bounds.std() < 0.24
+    few = replace(row, resampled=resampled(promised, lambda z: z[:, 0], most_radii=8)).draws[0]
+    assert len(np.unique(few)) <= 8
+    assert few.std() == pytest.approx(bounds.std(), rel=0.2)
 
 
 def test_only_cases_that_separate_get_the_rival_that_needs_it():

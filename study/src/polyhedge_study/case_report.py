@@ -107,7 +107,10 @@ def case_words(rows: Sequence[CaseRow]) -> list[str]:
     for figure, name in enumerate(("bounds", "realised costs", "bounds at equal coverage")):
         compared = case_comparisons(rows, figure)
         if compared:
-            sentences += [f"{len(compared)} comparisons of {name}, Holm-corrected:", *verdicts(compared)]
+            sentences += [
+                f"{len(compared)} comparisons of {name}, paired over periods drawn again:",
+                *verdicts(compared),
+            ]
     return sentences
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from time import process_time
 
 import numpy as np
 
+from polyhedge.data.splits import evenly_chosen
 from polyhedge_study.cases import CASES, make_case
 from polyhedge_study.experiment import Experiment
 from polyhedge_study.guarantees import find_guarded
@@ -24,6 +25,8 @@ _SEPARATE = ("bakery",)
 """Cases whose cost separates into one for each outcome."""
 N_STRETCHES = 20
 """Stretches of a period that are drawn again as a whole, because neighbours in time are alike."""
+_RADII_OF_SETS = 16
+"""A set decides anew at every radius, for minutes with thousands of rows: as many as leave errors to two digits."""
 N_RESAMPLED = 200
 """Pairs of periods drawn again: standard errors are then known to 5 per cent."""
 
@@ -154,24 +157,39 @@ def run_job(job: CaseJob, settings: CaseSettings) -> CaseRow:
         seconds=seconds,
         detail=promised.detail,
         equal=float(promised.equal.mean()),
-        resampled=resampled(promised, lambda z: task.problem.evaluate(z, outcomes)),
+        resampled=resampled(
+            promised,
+            lambda z: task.problem.evaluate(z, outcomes),
+            most_radii=None if GUARDED[job.method].promise == "cost" else _RADII_OF_SETS,
+        ),
     )
 
 
-def resampled(promised: Bounded, costs_of: Callable[[Array], Array]) -> str:
-    """Figures in periods drawn again; a method sees the same draws as all others, which have as many rows."""
+def resampled(promised: Bounded, costs_of: Callable[[Array], Array], *, most_radii: int | None = None) -> str:
+    """Figures in periods drawn again; a method sees the same draws as all others, which have as many rows.
 
-    @cache
-    def at(radius: float) -> tuple[Array, Array]:
-        z, bound = promised.at(radius)
-        return bound, costs_of(z)
-
-    rng, texts = np.random.default_rng(0), []
-    for _ in range(N_RESAMPLED):
-        calibration, test = (_stretches(len(scores), rng) for scores in (promised.scores, promised.fresh))
-        bound, costs = at(attained_radius(promised.scores[calibration], promised.alpha))
-        equal, _ = at(attained_radius(promised.fresh[test], promised.alpha))
-        texts.append("/".join(f"{figure[test].mean():.9g}" for figure in (bound, costs, equal)))
+    `most_radii` limits the radii that are decided at; those drawn are then the next larger of them.
+    """
+    rng, sizes = np.random.default_rng(0), (len(promised.scores), len(promised.fresh))
+    draws = [tuple(_stretches(n, rng) for n in sizes) for _ in range(N_RESAMPLED)]
+    radii = np.array(
+        [
+            (
+                attained_radius(promised.scores[calibration], promised.alpha),
+                attained_radius(promised.fresh[test], promised.alpha),
+            )
+            for calibration, test in draws
+        ]
+    )
+    knots = np.unique(radii)
+    if most_radii is not None and len(knots) > most_radii:
+        knots = knots[evenly_chosen(len(knots), most_radii)]
+    of_knot = np.minimum(np.searchsorted(knots, radii), len(knots) - 1)
+    at = [(bound, costs_of(z)) for z, bound in map(promised.at, knots.tolist())]
+    texts = []
+    for (_, test), (k, k_equal) in zip(draws, of_knot, strict=True):
+        figures = (*at[k], at[k_equal][0])
+        texts.append("/".join(f"{figure[test].mean():.9g}" for figure in figures))
     return " ".join(texts)
 
 
