@@ -119,12 +119,12 @@ def _kinds(past: Any, target: Any) -> tuple[tuple[str, tuple[str, ...]], ...]:
     """Columns of a frame that hold texts, categories or truth values, each with its most frequent levels."""
     if not hasattr(past, "select_dtypes"):
         return ()
-    found = []
+    kinds = []
     for name, dtype in past.dtypes.items():
         if dtype.kind in "ObSU" and name in target.columns:
             counts = Counter([*_labels(past[name]), *_labels(target[name])])
-            found.append((str(name), tuple(sorted(label for label, _ in counts.most_common(_MOST_LEVELS)))))
-    return tuple(found)
+            kinds.append((str(name), tuple(sorted(label for label, _ in counts.most_common(_MOST_LEVELS)))))
+    return tuple(kinds)
 
 
 def _labels(column: Any) -> list[str]:

@@ -94,9 +94,9 @@ class Adversary:
         return WorstCase(value + solution.gap, outcome, solution.gap)
 
     def _over_parts(self, z: Array, parts: tuple[UncertaintySet, ...]) -> WorstCase:
-        found = [Adversary(self.problem, part, self.radius, self.center).worst_case(z) for part in parts]
-        value = max(worst.value for worst in found)
-        best = max(found, key=lambda worst: worst.value - worst.gap)
+        cases = [Adversary(self.problem, part, self.radius, self.center).worst_case(z) for part in parts]
+        value = max(worst.value for worst in cases)
+        best = max(cases, key=lambda worst: worst.value - worst.gap)
         return WorstCase(value, best.outcome, value - (best.value - best.gap))
 
     def _concave(self, z: Array) -> WorstCase:

@@ -178,7 +178,7 @@ def _within(feasible: FeasibleProgram, reach: float) -> ConicProgram:
 
 def _violations(problem: DecisionProblem, adversary: Adversary, z: Array) -> Array:
     """Outcomes of the set at which an uncertain constraint does not hold for this decision."""
-    found = [np.zeros((0, problem.n_outcomes))]
+    outcomes = [np.zeros((0, problem.n_outcomes))]
     for pieces, part in zip(problem.uncertain_rows, problem.row_parts(z), strict=True):
         certificate = maximise(adversary.form, pieces.directions(z[None])[0])
         at_center = pieces.values(z[None], adversary.center[None])[0]
@@ -189,8 +189,8 @@ def _violations(problem: DecisionProblem, adversary: Adversary, z: Array) -> Arr
         )
         allowed = _HOLDS * float(np.abs(certificate.values).max()) + ROUNDING * float(terms + abs(part))
         if totals[worst] > allowed:
-            found.append((adversary.center + certificate.points[worst])[None])
-    return np.vstack(found)
+            outcomes.append((adversary.center + certificate.points[worst])[None])
+    return np.vstack(outcomes)
 
 
 def _adds_something(scenarios: Array, fresh: Array) -> bool:
