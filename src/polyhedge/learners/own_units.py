@@ -64,33 +64,33 @@ class OwnUnits:
         seen = _rounded(residuals / units.outcomes), _rounded((centers - units.shift) / units.outcomes)
         return cls(units, Samples(*seen, problem_in(problem, units), samples.alpha))
 
-    def result(self, found: LearnResult) -> LearnResult:
+    def result(self, learned: LearnResult) -> LearnResult:
         """A learner's result in the user's units."""
         if self.units.are_usual:
-            return found
+            return learned
         return replace(
-            found,
-            set=self._set(found),
-            objective=self._cost(found.objective),
-            lower_bound=self._cost(found.lower_bound),
-            trace=tuple(self._cost(value) for value in found.trace),
+            learned,
+            set=self._set(learned),
+            objective=self._cost(learned.objective),
+            lower_bound=self._cost(learned.lower_bound),
+            trace=tuple(self._cost(value) for value in learned.trace),
         )
 
-    def bound(self, found: CertifiedBound) -> CertifiedBound:
+    def bound(self, certified: CertifiedBound) -> CertifiedBound:
         """A certificate in the user's units."""
         if self.units.are_usual:
-            return found
-        lower, upper = self._cost(found.lower), self._cost(found.upper)
-        return replace(found, lower=min(lower, upper), upper=upper, unit=self.units.cost * found.unit)
+            return certified
+        lower, upper = self._cost(certified.lower), self._cost(certified.upper)
+        return replace(certified, lower=min(lower, upper), upper=upper, unit=self.units.cost * certified.unit)
 
     def _cost(self, value: float) -> float:
         return self.units.cost_shift + self.units.cost * value
 
-    def _set(self, found: LearnResult) -> Any:
+    def _set(self, learned: LearnResult) -> Any:
         """The same family of sets; facets keep what their scores are measured in."""
-        facets = facets_of(found.set)
+        facets = facets_of(learned.set)
         assert facets is not None  # the learners of this package learn polyhedra
-        score = {"outcomes": self.units.outcome, "costs": self.units.cost, "spreads": 1.0}[found.scores_in]
+        score = {"outcomes": self.units.outcome, "costs": self.units.cost, "spreads": 1.0}[learned.scores_in]
         return Polyhedron(score / self.units.outcomes * facets.W, score * facets.b)
 
 

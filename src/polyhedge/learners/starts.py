@@ -73,8 +73,8 @@ def harmful_directions(samples: Samples, n_contexts: int = 50) -> Array:
 
 def _decisions(samples: Samples, contexts: Indices) -> Array:
     shape = axis_box(samples)
-    found = decide(samples.problem, shape, samples.radius(shape), samples.centers[contexts])
-    z = found.flat
+    decisions = decide(samples.problem, shape, samples.radius(shape), samples.centers[contexts])
+    z = decisions.flat
     return z[np.isfinite(z).all(axis=1)]
 
 
