@@ -181,9 +181,9 @@ class MarginSteps:
         z, left = np.full((len(rows), self.path.planner.problem.problem.n_decisions), np.nan), np.arange(len(rows))
         is_proven = np.ones(len(rows), dtype=bool)
         for k in reversed(range(step + 1)):
-            z[left], found = self._solved(k, rows[left])
+            z[left], statuses = self._solved(k, rows[left])
             has_one = np.isfinite(z[left]).all(axis=1)
-            is_proven[left] &= np.where(has_one, found == Status.OPTIMAL, found == Status.INFEASIBLE)
+            is_proven[left] &= np.where(has_one, statuses == Status.OPTIMAL, statuses == Status.INFEASIBLE)
             left = left[~has_one]
             if not len(left):
                 break
@@ -315,7 +315,7 @@ def _some(own: Indices, most: int) -> Indices:
 def _try(planner: MarginPlanner, own: PlanRows, margins: Sequence[float], level: float) -> list[_Tried]:
     """Each margin on rows that had no part in the planner."""
     path = MarginPath(planner, tuple(margins), (0.0,) * len(margins), level, PlanReport((), 0.5, 0.5, 0))
-    steps, everyone, found = path.at(own.X, own.centers, own.values, Work(n_jobs=1)), np.arange(len(own)), []
+    steps, everyone, tried = path.at(own.X, own.centers, own.values, Work(n_jobs=1)), np.arange(len(own)), []
     problem = planner.problem.problem
     for step in reversed(range(len(margins))):
         z, _ = steps.decisions(step, everyone)
@@ -329,8 +329,8 @@ def _try(planner: MarginPlanner, own: PlanRows, margins: Sequence[float], level:
             ratio = np.where(spread > _ROUNDING * sizes, excess / spread, np.where(excess <= 0, 0.0, np.inf))
         kept = (problem.violations(*at) == 0).all(axis=1)
         needed[decided] = np.where(kept, ratio[decided], np.inf)
-        found.append(_Tried(planner.law.name, margins[step], mean, spread, needed, realised))
-    return found[::-1]
+        tried.append(_Tried(planner.law.name, margins[step], mean, spread, needed, realised))
+    return tried[::-1]
 
 
 def _joined(name: str, margins: Sequence[float], parts: Sequence[Sequence[_Tried]]) -> list[_Tried]:

@@ -109,10 +109,10 @@ class Cuts:
 
     def at(self, center: Array, scale: float) -> Array:
         """Coefficients (K, 1 + p) of [1, z] at one row."""
-        found = self.A + scale * self.B
+        coefficients = self.A + scale * self.B
         for j, c in enumerate(center.tolist()):
-            found = found + c * self.C[:, :, j]
-        return np.asarray(found)
+            coefficients = coefficients + c * self.C[:, :, j]
+        return np.asarray(coefficients)
 
 
 @dataclass(frozen=True, eq=False)

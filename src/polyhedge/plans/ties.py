@@ -75,24 +75,24 @@ class LeastMean:
         """From all residuals of the learning rows: an even choice where they are more than a file keeps."""
         return cls(problem, residuals[evenly_chosen(len(residuals), MOST_POINTS)])
 
-    def broken(self, placed: PlacedSet, radii: Array, found: Decisions) -> Decisions:
+    def broken(self, placed: PlacedSet, radii: Array, decisions: Decisions) -> Decisions:
         """The decisions of sets at these radii, where they tie with the least mean cost; bounds as they were."""
-        if found.may_tie is None or not self._seen.has_maxima:
-            return found
-        rows = np.flatnonzero(found.may_tie & found.is_optimal & np.isfinite(found.cost_bound))
+        if decisions.may_tie is None or not self._seen.has_maxima:
+            return decisions
+        rows = np.flatnonzero(decisions.may_tie & decisions.is_optimal & np.isfinite(decisions.cost_bound))
         if not len(rows):
-            return found
-        tied = _Tied(placed.take(rows), radii[rows], found.flat[rows], found.cost_bound[rows])
+            return decisions
+        tied = _Tied(placed.take(rows), radii[rows], decisions.flat[rows], decisions.cost_bound[rows])
         first, own = tied.distinct()
         tied = tied.take(first)
-        flat, worst, facets = found.flat.copy(), found.worst_outcome.copy(), found.active_facets.copy()
+        flat, worst, facets = decisions.flat.copy(), decisions.worst_outcome.copy(), decisions.active_facets.copy()
         structure = self.problem.structure
         if self._separable is None or not structure.has_fixed_directions:
             better = self._by_programs(tied, worst[rows[first]], facets[rows[first]])
             flat[rows], worst[rows], facets[rows] = (part[own] for part in better)
         else:
             flat[rows] = (self._along_segment(tied) if structure.has_fixed_lines else self._by_limits(tied))[own]
-        return replace(found, flat=flat, worst_outcome=worst, active_facets=facets)
+        return replace(decisions, flat=flat, worst_outcome=worst, active_facets=facets)
 
     @cached_property
     def _seen(self) -> PlanProblem:
@@ -180,12 +180,12 @@ class LeastMean:
         moving = np.arange(len(program.b), len(whole.b))
 
         def work(rows: range) -> list[Array]:
-            solver, found = LinearSolver(whole, varying_rows=moving), []
+            solver, decisions = LinearSolver(whole, varying_rows=moving), []
             for i in rows:
                 solver.change_rhs(moving, np.concatenate([room[i], -heights[i]]))
                 solution = solver.solve_anew()
-                found.append(solution.x[columns] + 0.0 if solution.status is Status.OPTIMAL else tied.z[i])
-            return found
+                decisions.append(solution.x[columns] + 0.0 if solution.status is Status.OPTIMAL else tied.z[i])
+            return decisions
 
         n = len(tied.z)
         parts = [range(k, min(k + _PART, n)) for k in range(0, n, _PART)]
