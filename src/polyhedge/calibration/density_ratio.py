@@ -82,8 +82,8 @@ class LogisticRatio:
             raise ValueError("A logistic density ratio needs features, got none. Give a classifier that takes X.")
         if old.shape[1] != new.shape[1]:
             raise ValueError(f"target must have the {old.shape[1]} numeric features of X, got {new.shape[1]}.")
-        means, spreads = np.nanmean(old, axis=0), np.nanstd(old, axis=0)
-        scales = np.where(spreads > 0, spreads, 1.0)
+        means, deviations = np.nanmean(old, axis=0), np.nanstd(old, axis=0)
+        scales = np.where(deviations > 0, deviations, 1.0)
         X = np.nan_to_num((np.vstack([old, new]) - means) / scales)
         model = LogisticRegression(max_iter=1000).fit(X, np.arange(len(X)) >= len(old))
         return cls(means, scales, model.coef_[0], float(model.intercept_[0]), kinds)

@@ -123,13 +123,13 @@ class MarginPlanner:
         moments = np.full((3, len(z)), np.nan)
         rows = np.flatnonzero(np.isfinite(z).all(axis=1))
         z, contexts = z[rows], contexts[rows]
-        mean, spread = np.empty(len(z)), np.empty(len(z))
+        mean, deviation = np.empty(len(z)), np.empty(len(z))
         for part in self.cost.blocks(len(z)):
             costs = self.cost.samples(z[part], contexts[part], scales[rows[part]])
-            mean[part], spread[part] = costs.mean(axis=1), costs.std(axis=1)
+            mean[part], deviation[part] = costs.mean(axis=1), costs.std(axis=1)
         alone = self.problem.alone(z, values[rows])
         sizes = self._sizes.samples(np.abs(z), np.abs(contexts), np.ones(len(z)))[:, 0] + np.abs(alone)
-        moments[:, rows] = mean + alone, spread, sizes
+        moments[:, rows] = mean + alone, deviation, sizes
         return moments[0], moments[1], moments[2]
 
 

@@ -226,9 +226,9 @@ def distinct_cuts(cuts: Cuts) -> Cuts:
 def lacking_cuts(
     cuts: Cuts, cost: JointCost, risk: Risk, z: Array, contexts: Array, scales: Array, share: float = _ENOUGH
 ) -> list[tuple[Indices, Cuts]]:
-    """For each term the rows at which the cuts miss it by more than this share of the costs' spread, and more cuts."""
-    terms, spread = cost.cuts_and_spread(z, contexts, scales, risk)
-    enough, lacking = share * spread, []
+    """For each term the rows where the cuts miss it by more than this share of the costs' deviation, and more cuts."""
+    terms, deviation = cost.cuts_and_deviation(z, contexts, scales, risk)
+    enough, lacking = share * deviation, []
     for term, (values, fresh) in enumerate(terms):
         known = _known(cuts.take(np.flatnonzero(cuts.term == term)), z, contexts, scales)
         rows = np.flatnonzero(values - known > np.maximum(enough, _ROUNDING * np.abs(values)))

@@ -118,13 +118,13 @@ class LeastMean:
         mean = self._cost.quantiles(z, contexts, placed.scales, (0.5,))[1]
         return mean + self._seen.alone(z, values)
 
-    def _spreads(self, tied: _Tied) -> Array:
+    def _deviations(self, tied: _Tied) -> Array:
         """Standard deviations (N,) of the costs of the decisions: what tolerances are shares of."""
         contexts, _ = _contexts(tied.placed)
-        spreads = np.empty(len(tied.z))
-        for part in self._cost.blocks(len(spreads)):
-            spreads[part] = self._cost.samples(tied.z[part], contexts[part], tied.placed.scales[part]).std(axis=1)
-        return spreads
+        deviations = np.empty(len(tied.z))
+        for part in self._cost.blocks(len(deviations)):
+            deviations[part] = self._cost.samples(tied.z[part], contexts[part], tied.placed.scales[part]).std(axis=1)
+        return deviations
 
     def _along_segment(self, tied: _Tied) -> Array:
         """All rows at once: where between the ends of the level stretch the mean stops falling."""
@@ -272,7 +272,7 @@ class _Row:
         self.contexts, self.values = _contexts(own.placed)
         self.problem = ties.problem.at_values(self.values[0]) if ties.problem.parameters else ties.problem
         self.counterpart = Counterpart(self.problem, shape, radius) if counterpart is None else counterpart
-        self.spread = float(ties._spreads(own)[0])
+        self.deviation = float(ties._deviations(own)[0])
 
     def least(self) -> tuple[Array, Array] | None:
         """The best of the decisions with this bound and its worst outcome; None where nothing better is proven."""
@@ -296,7 +296,7 @@ class _Row:
             return None
         # By the set and the cost as they are written: no solver is believed.
         worst = Adversary(self.problem, self.shape, self.radius, self.own.placed.centers[0]).worst_case(z[0])
-        keeps_bound = worst.value <= self.own.bound[0] + _allowed(self.spread, self.own.bound[0])
+        keeps_bound = worst.value <= self.own.bound[0] + _allowed(self.deviation, self.own.bound[0])
         return (z[0], worst.outcome) if keeps_bound else None
 
     def _face(self) -> ConicProgram | None:
@@ -318,7 +318,7 @@ class _Row:
         return ConicProgram(
             c=alone,
             A=sp.csr_array(sp.vstack([at.A, sp.csr_array(known), *limits])),
-            b=np.concatenate([at.b, fixed, [level + 0.5 * _allowed(self.spread, self.own.bound[0])]]),
+            b=np.concatenate([at.b, fixed, [level + 0.5 * _allowed(self.deviation, self.own.bound[0])]]),
             cones=(*at.cones, Cone("zero", len(known)), Cone("nonneg", 1)),
             integer=at.integer,
         )
@@ -336,9 +336,9 @@ def _with_rows(program: ConicProgram, columns: Indices, rows: Array) -> ConicPro
     )
 
 
-def _allowed(spread: Any, bound: Any) -> Any:
+def _allowed(deviation: Any, bound: Any) -> Any:
     """By how much a worst case may exceed its bound and still be it."""
-    return _TOLERANCE * spread + ROUNDING * np.abs(bound)
+    return _TOLERANCE * deviation + ROUNDING * np.abs(bound)
 
 
 def _contexts(placed: PlacedSet) -> tuple[Array, Array]:

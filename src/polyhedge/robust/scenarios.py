@@ -108,10 +108,10 @@ def _size(problem: DecisionProblem, z: Array, scenarios: Array, master: Solution
     """
     scenarios = np.vstack([scenarios, scenarios.mean(axis=0)])
     costs = problem.evaluate(np.tile(z, (len(scenarios), 1)), scenarios)
-    spread, value = float(np.nanmax(costs) - np.nanmin(costs)), float(np.nanmax(np.abs(costs)))
+    cost_range, value = float(np.nanmax(costs) - np.nanmin(costs)), float(np.nanmax(np.abs(costs)))
     wide = float(np.ptp(scenarios, axis=0).max(initial=0.0))
     digits = float(np.abs(scenarios).max(initial=0.0)) / wide if wide else 1.0
-    return (spread or master.size) * (1 + ROUNDING / TOLERANCE * digits) + ROUNDING / TOLERANCE * value
+    return (cost_range or master.size) * (1 + ROUNDING / TOLERANCE * digits) + ROUNDING / TOLERANCE * value
 
 
 def _with(best: ScenarioSolution, gap: float, status: Status, scenarios: Array) -> ScenarioSolution:

@@ -202,12 +202,12 @@ class HullOracle:
                 )
             weights = solution.weighted_auxiliary[sees_outcome].sum(axis=0)
             active = members[np.flatnonzero(weights > _WEIGHT)]
-            slack = _TOLERANCE * self.spread(solution.z[None], members) + solution.gap
+            slack = _TOLERANCE * self.cost_range(solution.z[None], members) + solution.gap
             mixture = Mixture(solution.value - slack, tuple(int(j) for j in active))
             results.append((solution.value, solution.z, mixture))
         return results
 
-    def spread(self, z: Array, members: Indices | None = None) -> float:
+    def cost_range(self, z: Array, members: Indices | None = None) -> float:
         """How much the residuals (some of them) differ in cost at decisions (N, p), in the mean over these."""
         residuals = self.residuals if members is None else self.residuals[members]
         return float(np.ptp(self.problem.structure.pieces.directions(z) @ residuals.T, axis=2).max(axis=1).mean())
