@@ -16,7 +16,7 @@ from sklearn.neighbors import KNeighborsRegressor
 
 import polyhedge as ph
 from polyhedge.learners import Auto, Descent, Needs, OneSidedBox, PcaBox
-from polyhedge.learners.one_sided_box import spreads
+from polyhedge.learners.one_sided_box import axis_scales
 
 FALSE_ALARM = 0.001
 REPETITIONS = 200
@@ -124,19 +124,19 @@ def test_far_facets_do_not_bind_for_a_flexible_predictor():
 
 def test_true_means_standard_deviations_and_false_equal_scales(data):
     residuals = data[1]
-    assert np.array_equal(spreads(residuals, True, 0.1), residuals.std(axis=0))
-    assert np.array_equal(spreads(residuals, "std", 0.1), residuals.std(axis=0))
-    assert np.array_equal(spreads(residuals, False, 0.1), [1.0, 1.0])
+    assert np.array_equal(axis_scales(residuals, True, 0.1), residuals.std(axis=0))
+    assert np.array_equal(axis_scales(residuals, "std", 0.1), residuals.std(axis=0))
+    assert np.array_equal(axis_scales(residuals, False, 0.1), [1.0, 1.0])
 
 
 def test_tail_scale_is_the_mean_of_the_largest_absolute_residuals_and_resists_an_outlier():
     residuals = np.random.default_rng(0).normal(size=(500, 2)) * [1.0, 3.0]
-    tail = spreads(residuals, "tail", 0.1)
+    tail = axis_scales(residuals, "tail", 0.1)
     assert tail == pytest.approx(np.sort(np.abs(residuals), axis=0)[-100:].mean(axis=0))
     residuals[0, 0] = 100.0
-    assert spreads(residuals, "tail", 0.1)[0] < 1.7 * tail[0]
-    assert spreads(residuals, "std", 0.1)[0] > 4.0
-    assert np.array_equal(spreads(np.zeros((20, 1)), "tail", 0.1), [1.0])
+    assert axis_scales(residuals, "tail", 0.1)[0] < 1.7 * tail[0]
+    assert axis_scales(residuals, "std", 0.1)[0] > 4.0
+    assert np.array_equal(axis_scales(np.zeros((20, 1)), "tail", 0.1), [1.0])
 
 
 def test_unknown_scales_are_refused(data):

@@ -84,15 +84,15 @@ def values_of(rows: Rows, source: Any, what: str) -> Sequence[Any]:
     """The values of rows: from a column of X, or those that came beside it; `what` they are called."""
     if not isinstance(source, Beside):
         return column_of(rows.X, source)
-    found = source.values if rows.beside is None else rows.beside
+    values = source.values if rows.beside is None else rows.beside
     if rows.beside is None and not source.values:
         raise ValueError(
             f"The {what} were given to fit beside X, so that new rows need theirs: give them with the rows, as in "
             f"decide(X, beside={what}), or make them a column of X and name it in calibration."
         )
-    if np.shape(found) != (rows.n,):
-        raise ValueError(f"{what} must be one value for each of these {rows.n} rows, got shape {np.shape(found)}.")
-    return list(as_values(found).tolist())
+    if np.shape(values) != (rows.n,):
+        raise ValueError(f"{what} must be one value for each of these {rows.n} rows, got shape {np.shape(values)}.")
+    return list(as_values(values).tolist())
 
 
 def read_from(calibrated: Any) -> Any:

@@ -183,8 +183,8 @@ class CategoryRadii:
         """The radii for another level, from the same calibration rows; what is merged stays so."""
         scores, labels, groups = (None, None, None) if self.kept is None else self.kept
         rows = Rows(None, self.n, groups, labels)
-        found = replace(self.calibrator, column=BESIDE, merged=()).calibrate(kept_scores(scores), rows, alpha)
-        return replace(found, column=self.column, merged=self.merged)
+        radii = replace(self.calibrator, column=BESIDE, merged=()).calibrate(kept_scores(scores), rows, alpha)
+        return replace(radii, column=self.column, merged=self.merged)
 
     def at(self, rows: Rows) -> Array:
         """The radius of each row's category (N,)."""

@@ -82,8 +82,8 @@ class LogisticRatio:
             raise ValueError("A logistic density ratio needs features, got none. Give a classifier that takes X.")
         if old.shape[1] != new.shape[1]:
             raise ValueError(f"target must have the {old.shape[1]} numeric features of X, got {new.shape[1]}.")
-        means, spreads = np.nanmean(old, axis=0), np.nanstd(old, axis=0)
-        scales = np.where(spreads > 0, spreads, 1.0)
+        means, deviations = np.nanmean(old, axis=0), np.nanstd(old, axis=0)
+        scales = np.where(deviations > 0, deviations, 1.0)
         X = np.nan_to_num((np.vstack([old, new]) - means) / scales)
         model = LogisticRegression(max_iter=1000).fit(X, np.arange(len(X)) >= len(old))
         return cls(means, scales, model.coef_[0], float(model.intercept_[0]), kinds)
@@ -119,12 +119,12 @@ def _kinds(past: Any, target: Any) -> tuple[tuple[str, tuple[str, ...]], ...]:
     """Columns of a frame that hold texts, categories or truth values, each with its most frequent levels."""
     if not hasattr(past, "select_dtypes"):
         return ()
-    found = []
+    kinds = []
     for name, dtype in past.dtypes.items():
         if dtype.kind in "ObSU" and name in target.columns:
             counts = Counter([*_labels(past[name]), *_labels(target[name])])
-            found.append((str(name), tuple(sorted(label for label, _ in counts.most_common(_MOST_LEVELS)))))
-    return tuple(found)
+            kinds.append((str(name), tuple(sorted(label for label, _ in counts.most_common(_MOST_LEVELS)))))
+    return tuple(kinds)
 
 
 def _labels(column: Any) -> list[str]:

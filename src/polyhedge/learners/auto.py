@@ -196,5 +196,5 @@ def _certified(samples: Samples, result: LearnResult) -> tuple[LearnResult, str]
     # The set may have been judged on some of the contexts; the bound is for all.
     value = samples.value(result.set)
     lower, complaint = below(bound.lower, value, bound.unit)
-    found = replace(result, objective=value, lower_bound=lower)
-    return as_interrupted(found) if bound.interrupted else found, complaint
+    certified = replace(result, objective=value, lower_bound=lower)
+    return as_interrupted(certified) if bound.interrupted else certified, complaint

@@ -238,8 +238,8 @@ class _Run:
     def _complaint(self) -> str:
         """What goes wrong in which share of the contexts, with the plainest bounded set."""
         box = axis_box(self.samples)
-        found = decide(self.samples.problem, box, self.samples.radius(box), self.samples.centers)
-        return found.complaint() or "every context has a decision, but no set with so few facets is bounded"
+        decisions = decide(self.samples.problem, box, self.samples.radius(box), self.samples.centers)
+        return decisions.complaint() or "every context has a decision, but no set with so few facets is bounded"
 
 
 def total_gradient(samples: Samples, W: Array, b: Array, contexts: Indices, width: float) -> tuple[Array, Array] | None:

@@ -160,10 +160,10 @@ class _Total:
 
     def add_sharp(self, sharp: SharpPrograms, centers: Array) -> Array:
         """Add the contexts that have one solution alone, as found by pivots from what is known; return the others."""
-        found = sharp(*self.facets, centers)
-        facets = found.multipliers[found.is_sharp]
-        self.add(float(found.values[found.is_sharp].sum()), facets.sum(axis=0), facets.T @ found.points[found.is_sharp])
-        return centers[~found.is_sharp]
+        costs = sharp(*self.facets, centers)
+        facets = costs.multipliers[costs.is_sharp]
+        self.add(float(costs.values[costs.is_sharp].sum()), facets.sum(axis=0), facets.T @ costs.points[costs.is_sharp])
+        return centers[~costs.is_sharp]
 
     def add_batch(self, counterpart: Counterpart, centers: Array) -> Array:
         """Add the contexts that are solved together where the cost bends with the decision; return the others.

@@ -83,8 +83,8 @@ class OneSidedBox:
         n_harmful = len(sides)
         if not n_harmful:
             sides = both_sides(problem.n_outcomes)
-        spread = spreads(samples.residuals, self.scale, samples.alpha)
-        shape = at_learning_radius(samples, Polyhedron(sides / spread, np.zeros(len(sides))))
+        scales = axis_scales(samples.residuals, self.scale, samples.alpha)
+        shape = at_learning_radius(samples, Polyhedron(sides / scales, np.zeros(len(sides))))
         shape = _closed_far(samples, shape)
         return LearnResult(
             set=shape,
@@ -96,12 +96,12 @@ class OneSidedBox:
         )
 
 
-def spreads(residuals: Array, scale: str | bool, alpha: float) -> Array:
+def axis_scales(residuals: Array, scale: str | bool, alpha: float) -> Array:
     """Scale of the residuals along each axis; see `OneSidedBox`.
 
     Examples
     --------
-    >>> spreads(np.array([[1.0], [-2.0], [3.0], [0.0]]), "tail", alpha=0.25)
+    >>> axis_scales(np.array([[1.0], [-2.0], [3.0], [0.0]]), "tail", alpha=0.25)
     array([2.5])
     """
     if scale is False:
@@ -116,8 +116,8 @@ def spreads(residuals: Array, scale: str | bool, alpha: float) -> Array:
 
 def _closed_far(samples: Samples, shape: Polyhedron) -> Polyhedron:
     middle = np.median(samples.residuals, axis=0)
-    spread_out = middle + _FURTHER * (samples.residuals - middle)
-    return closed(replace(samples, residuals=spread_out), shape)
+    stretched = middle + _FURTHER * (samples.residuals - middle)
+    return closed(replace(samples, residuals=stretched), shape)
 
 
 def both_sides(d: int) -> Array:

@@ -64,33 +64,33 @@ class OwnUnits:
         seen = _rounded(residuals / units.outcomes), _rounded((centers - units.shift) / units.outcomes)
         return cls(units, Samples(*seen, problem_in(problem, units), samples.alpha))
 
-    def result(self, found: LearnResult) -> LearnResult:
+    def result(self, learned: LearnResult) -> LearnResult:
         """A learner's result in the user's units."""
         if self.units.are_usual:
-            return found
+            return learned
         return replace(
-            found,
-            set=self._set(found),
-            objective=self._cost(found.objective),
-            lower_bound=self._cost(found.lower_bound),
-            trace=tuple(self._cost(value) for value in found.trace),
+            learned,
+            set=self._set(learned),
+            objective=self._cost(learned.objective),
+            lower_bound=self._cost(learned.lower_bound),
+            trace=tuple(self._cost(value) for value in learned.trace),
         )
 
-    def bound(self, found: CertifiedBound) -> CertifiedBound:
+    def bound(self, certified: CertifiedBound) -> CertifiedBound:
         """A certificate in the user's units."""
         if self.units.are_usual:
-            return found
-        lower, upper = self._cost(found.lower), self._cost(found.upper)
-        return replace(found, lower=min(lower, upper), upper=upper, unit=self.units.cost * found.unit)
+            return certified
+        lower, upper = self._cost(certified.lower), self._cost(certified.upper)
+        return replace(certified, lower=min(lower, upper), upper=upper, unit=self.units.cost * certified.unit)
 
     def _cost(self, value: float) -> float:
         return self.units.cost_shift + self.units.cost * value
 
-    def _set(self, found: LearnResult) -> Any:
+    def _set(self, learned: LearnResult) -> Any:
         """The same family of sets; facets keep what their scores are measured in."""
-        facets = facets_of(found.set)
+        facets = facets_of(learned.set)
         assert facets is not None  # the learners of this package learn polyhedra
-        score = {"outcomes": self.units.outcome, "costs": self.units.cost, "spreads": 1.0}[found.scores_in]
+        score = {"outcomes": self.units.outcome, "costs": self.units.cost, "spreads": 1.0}[learned.scores_in]
         return Polyhedron(score / self.units.outcomes * facets.W, score * facets.b)
 
 
@@ -128,9 +128,9 @@ def _units_of(residuals: Array, centers: Array, problem: DecisionProblem, of_eac
     of_each = of_each and residuals.shape[1] > 1  # one alone is the unit
     each = tuple((_sizes(residuals, centers, outcome) / (_MEAN_SIZE * outcome)).tolist()) if of_each else ()
     units, middle = Units(outcome, each=each), centers.mean(axis=0)
-    spread, value = _costs_around(problem.relaxed(), middle, residuals)
+    deviation, value = _costs_around(problem.relaxed(), middle, residuals)
     decisions, is_plain = DecisionUnits.of(problem, outcome, each), _has_closed_forms(problem)
-    cost = _cost_unit(spread, 0.0 if is_plain else outcome * decisions.slope)
+    cost = _cost_unit(deviation, 0.0 if is_plain else outcome * decisions.slope)
     units = replace(units, cost=cost, columns=decisions.told(problem, outcome, cost, each))
     if not is_plain:
         cost_shift = value if np.isfinite(value) else 0.0
@@ -160,11 +160,11 @@ def _has_closed_forms(problem: DecisionProblem) -> bool:
     return structure.is_on_straight_segment or not structure.has_pieces or structure.has_known_support
 
 
-def _cost_unit(spread: float, slope: float) -> float:
-    """The spread of costs, to a power of two in terms of what an outcome changes: coefficients are then whole."""
-    if not spread or not slope:
-        return spread or 1.0
-    return float(slope * power_of_two(spread / slope))
+def _cost_unit(deviation: float, slope: float) -> float:
+    """The deviation of costs, to a power of two in terms of what an outcome changes: coefficients are then whole."""
+    if not deviation or not slope:
+        return deviation or 1.0
+    return float(slope * power_of_two(deviation / slope))
 
 
 def _costs_around(problem: DecisionProblem, middle: Array, residuals: Array) -> tuple[float, float]:
@@ -173,20 +173,20 @@ def _costs_around(problem: DecisionProblem, middle: Array, residuals: Array) -> 
     # What an interior-point method leaves open would be part of every number that a learner sees.
     is_bent = not problem.feasible.program.is_linear
     z, value = decide_knowing(problem, middle[None], is_sharp=is_bent)
-    spread = _spread(problem, z[0], middle + chosen)
-    if not spread or is_bent:
+    deviation = _deviation(problem, z[0], middle + chosen)
+    if not deviation or is_bent:
         largest = np.argsort(-np.abs(chosen).max(axis=1), kind="stable")[:_TRIES]
         others, _ = decide_knowing(problem, middle + chosen[largest], is_sharp=is_bent)
-        most = max((_spread(problem, other, middle + chosen) for other in others), default=0.0)
-        spread = spread if spread > _NOTHING * most else most
-    return spread, float(value[0])
+        most = max((_deviation(problem, other, middle + chosen) for other in others), default=0.0)
+        deviation = deviation if deviation > _NOTHING * most else most
+    return deviation, float(value[0])
 
 
-def _spread(problem: DecisionProblem, z: Array, outcomes: Array) -> float:
+def _deviation(problem: DecisionProblem, z: Array, outcomes: Array) -> float:
     """Mean distance of the costs from their middle one; 0 where there is no decision."""
     if not np.isfinite(z).all():
         return 0.0
     costs = problem.evaluate(np.tile(z, (len(outcomes), 1)), outcomes)
-    spread = float(np.abs(costs - np.median(costs)).mean())
+    deviation = float(np.abs(costs - np.median(costs)).mean())
     rounding = float(np.finfo(float).eps) * float(np.abs(costs).max())
-    return spread if np.isfinite(spread) and spread > _FAR * rounding else 0.0
+    return deviation if np.isfinite(deviation) and deviation > _FAR * rounding else 0.0

@@ -21,11 +21,11 @@ def standard_deviations(values: Array) -> Array:
     return usable(values.std(axis=0), values)
 
 
-def usable(spread: Array, values: Array) -> Array:
-    """The spreads (d,) of columns, none of them zero: a column that does not vary takes the largest of the others.
+def usable(scales: Array, values: Array) -> Array:
+    """The scales (d,) of columns, none of them zero: a column that does not vary takes the largest of the others.
 
     Where no column varies it is the size of the numbers, and 1 where all are zero.
     """
-    varies = spread > _ROUNDING * np.abs(values).max(axis=0)
-    other = float(spread[varies].max()) if varies.any() else float(np.abs(values).max()) or 1.0
-    return np.where(varies, spread, other)
+    varies = scales > _ROUNDING * np.abs(values).max(axis=0)
+    other = float(scales[varies].max()) if varies.any() else float(np.abs(values).max()) or 1.0
+    return np.where(varies, scales, other)

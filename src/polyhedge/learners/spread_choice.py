@@ -77,7 +77,7 @@ def learn_with_spread(
     many, rows_of_many = _some(None if each is None else _TIMES_AS_MANY * each, samples)
     if rows_of_many is not None:
         X, groups = take_rows(X, rows_of_many), None if groups is None else np.asarray(groups)[rows_of_many]
-    found, spread = choose_spread(
+    chosen, spread = choose_spread(
         result,
         many,
         X,
@@ -88,8 +88,8 @@ def learn_with_spread(
         rows_a_tree=None if rows is None else max(int(_SHARE_A_TREE * some.n), 1),
     )
     if spread is not None and rows is not None:
-        found = replace(found, lower_bound=-np.inf)  # it was proven for other rows than the objective is of
-    return found, spread
+        chosen = replace(chosen, lower_bound=-np.inf)  # it was proven for other rows than the objective is of
+    return chosen, spread
 
 
 def _some(each: int | None, samples: Samples) -> tuple[Samples, Indices | None]:
@@ -206,8 +206,8 @@ class _Judge:
 
     @cached_property
     def _nominal(self) -> float:
-        found = decide_knowing(self.samples.problem, self.samples.centers[self._contexts])[1]
-        return float(np.nanmean(found))
+        costs = decide_knowing(self.samples.problem, self.samples.centers[self._contexts])[1]
+        return float(np.nanmean(costs))
 
     def _folds(self) -> Any:
         if self.groups is None:

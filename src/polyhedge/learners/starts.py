@@ -73,8 +73,8 @@ def harmful_directions(samples: Samples, n_contexts: int = 50) -> Array:
 
 def _decisions(samples: Samples, contexts: Indices) -> Array:
     shape = axis_box(samples)
-    found = decide(samples.problem, shape, samples.radius(shape), samples.centers[contexts])
-    z = found.flat
+    decisions = decide(samples.problem, shape, samples.radius(shape), samples.centers[contexts])
+    z = decisions.flat
     return z[np.isfinite(z).all(axis=1)]
 
 
@@ -89,7 +89,7 @@ def one_sided(samples: Samples, n_facets: int) -> Polyhedron:
     distinct = np.unique(directions.round(6), axis=0)
     if samples.problem.structure.has_pieces and samples.problem.structure.pieces.directions_are_fixed:
         sides = distinct if 0 < len(distinct) <= n_facets else sides
-    W = np.vstack([sides, _spread_out(directions, sides, max(n_facets - len(sides), 0))])[:n_facets]
+    W = np.vstack([sides, _far_apart(directions, sides, max(n_facets - len(sides), 0))])[:n_facets]
     level = min(samples.rank / samples.n, 1.0)
     return Polyhedron(W, -np.quantile(samples.residuals @ W.T, level, axis=0))
 
@@ -186,7 +186,7 @@ def with_n_facets(samples: Samples, shape: Polyhedron, n_facets: int) -> Polyhed
         harm = harmful_directions(samples) @ shape.W.T
         use = np.bincount(active, minlength=shape.n_facets) / samples.n + np.maximum(harm, 0.0).mean(axis=0)
         return samples.normalised(_taken(shape, np.sort(np.argsort(-use, kind="stable")[:n_facets])))
-    W = np.vstack([shape.W, _spread_out(harmful_directions(samples), shape.W, n_facets - shape.n_facets)])
+    W = np.vstack([shape.W, _far_apart(harmful_directions(samples), shape.W, n_facets - shape.n_facets)])
     offsets = shape.support(W, 0.0)
     return samples.normalised(Polyhedron(W, -offsets))
 
@@ -221,7 +221,7 @@ def _harmful_sides(problem: DecisionProblem, directions: Array) -> Array:
     return np.vstack([harmful, missing])
 
 
-def _spread_out(candidates: Array, chosen: Array, count: int) -> Array:
+def _far_apart(candidates: Array, chosen: Array, count: int) -> Array:
     """Greedily take the candidates that point furthest away from all facets taken so far.
 
     Where the candidates are few, means of those taken are candidates too: costs that mix outcomes

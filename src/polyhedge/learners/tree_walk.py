@@ -48,10 +48,10 @@ class TreeWalk:
         for j, of_column in enumerate(thresholds):
             if len(of_column):
                 ranks[:, j] = np.searchsorted(of_column, matrix[:, j])
-        found = np.empty((len(matrix), len(self.roots)), dtype=np.int64)
+        leaves = np.empty((len(matrix), len(self.roots)), dtype=np.int64)
         for k, (root, tree) in enumerate(zip(self.roots, trees, strict=True)):
-            np.add(tree.apply(ranks), root, out=found[:, k])
-        return found
+            np.add(tree.apply(ranks), root, out=leaves[:, k])
+        return leaves
 
     def is_in_order(self) -> bool:
         """Whether every tree has its nodes in a row and children behind their parents, within `depth` of the root.

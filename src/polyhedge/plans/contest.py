@@ -130,11 +130,11 @@ class Contest:
         self._laws: list[dict[str, tuple[Law, PlacedLaw]]] = [{} for _ in parts]
         self._fit([name for name in LAWS if name in names])
         jobs = [(k, rule) for rule in rules for k in range(len(parts))]
-        found = []
+        decisions = []
         for z in in_order(lambda job: self._decided(*job), jobs):
-            found.append(z)
-            tell(_LOG, "planning", len(found), len(jobs))
-        self._z = [found[i : i + len(parts)] for i in range(0, len(found), len(parts))]
+            decisions.append(z)
+            tell(_LOG, "planning", len(decisions), len(jobs))
+        self._z = [decisions[i : i + len(parts)] for i in range(0, len(decisions), len(parts))]
         realised = [np.concatenate([self._realised(k, z) for k, z in enumerate(zs)]) for zs in self._z]
         self.judged: list[list[Judged]] = [[] for _ in rules]
         self._plan(range(len(rules)), _PLANNED_BY_FIRST, realised)
@@ -190,9 +190,9 @@ class Contest:
             return quantiles_at(self._problem, law, levels, self._z[i][k], at, self._owns[k].values)[0]
 
         folds, both = range(len(self._owns)), [(i, name) for i in chosen for name in names]
-        found = in_order(work, [(i, name, k) for i, name in both for k in folds])
+        quantiles = in_order(work, [(i, name, k) for i, name in both for k in folds])
         for i, name in both:
-            yield i, name, np.concatenate([next(found) for _ in folds])
+            yield i, name, np.concatenate([next(quantiles) for _ in folds])
 
 
 def _judged(problem: PlanProblem, own: Indices) -> Indices:

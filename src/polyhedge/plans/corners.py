@@ -132,15 +132,15 @@ class Corners:
 
     def __call__(self, theta: Array) -> tuple[Array, Mask]:
         """Decisions (N, p) at theta (N, q), and which were found; the others need a program of their own."""
-        z, found = np.full((len(theta), len(self.program.columns)), np.nan), np.zeros(len(theta), dtype=bool)
+        z, arrived = np.full((len(theta), len(self.program.columns)), np.nan), np.zeros(len(theta), dtype=bool)
         if not self.starts:
-            return z, found
+            return z, arrived
         corners, own = self._walk(theta - self.program.origin)
         for rows in _by_corner(np.arange(len(theta)), own):
             corner = corners[own[rows[0]]]
             if corner is not None:
-                z[rows], found[rows] = self.program.decision(corner.x), True
-        return z, found
+                z[rows], arrived[rows] = self.program.decision(corner.x), True
+        return z, arrived
 
     def _walk(self, theta: Array) -> tuple[list[_Corner | None], Indices]:
         """The corners that rows end at, None for those without one, and the number of each row's (N,)."""
@@ -174,10 +174,10 @@ class Corners:
         if len(self.starts) == 1:
             return np.zeros(len(theta), dtype=np.int64)
         values = np.stack([corner.value for corner in self.starts])
-        found, step = np.empty(len(theta), dtype=np.int64), max(_BLOCK // len(values), 1)
+        best, step = np.empty(len(theta), dtype=np.int64), max(_BLOCK // len(values), 1)
         for k in range(0, len(theta), step):
-            found[k : k + step] = _at(values, theta[k : k + step]).argmin(axis=1)
-        return found
+            best[k : k + step] = _at(values, theta[k : k + step]).argmin(axis=1)
+        return best
 
     def _first(self, solver: LinearSolver) -> _Corner | None:
         """The corner at which HiGHS ends; None where its program has none."""
@@ -231,9 +231,9 @@ def _at(matrix: Array, theta: Array) -> Array:
 
 def _leaving(corner: _Corner, theta: Array, limit: Array, rows: Indices) -> list[tuple[int, Indices]]:
     """The rows at which the corner is not best, by the label of their most negative multiplier."""
-    found: list[tuple[int, Indices]] = []
+    leaving: list[tuple[int, Indices]] = []
     if not len(corner.labels):
-        return found
+        return leaving
     step = max(_BLOCK // len(corner.labels), 1)
     for k in range(0, len(rows), step):
         some = rows[k : k + step]
@@ -241,8 +241,8 @@ def _leaving(corner: _Corner, theta: Array, limit: Array, rows: Indices) -> list
         worst = checks.argmin(axis=1)
         leaves = checks[np.arange(len(some)), worst] < limit[some]
         for w in np.unique(worst[leaves]).tolist():
-            found.append((int(corner.labels[w]), some[leaves & (worst == w)]))
-    return found
+            leaving.append((int(corner.labels[w]), some[leaves & (worst == w)]))
+    return leaving
 
 
 def _make(program: MovingProgram, rows: Indices) -> _Corner | None:

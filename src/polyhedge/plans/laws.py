@@ -193,28 +193,28 @@ def fit_law(name: str, samples: PlanRows, seed: int) -> Law:
         weights = [LeafWeights.fit(X, centers, one, min_leaf=_LEAF_OF_WEIGHTS, seed=seed) for one in targets]
         return Law(name, points, weights=tuple(weights))
     if name == "corrected":
-        forest, found = Forest.fit(samples.X, samples.centers, residuals, min_leaf=_LEAF_OF_CENTER, seed=seed)
-        center, found = _held_back(forest, found, residuals, np.zeros(residuals.shape[1]))
-        residuals = residuals - found
+        forest, said = Forest.fit(samples.X, samples.centers, residuals, min_leaf=_LEAF_OF_CENTER, seed=seed)
+        center, said = _held_back(forest, said, residuals, np.zeros(residuals.shape[1]))
+        residuals = residuals - said
     if name in ("scaled", "corrected"):
         sizes = _residual_sizes(residuals)[:, None]
-        forest, found = Forest.fit(samples.X, samples.centers, sizes, min_leaf=_LEAF_OF_SPREAD, seed=seed)
-        spread, found = _held_back(forest, found, sizes, np.ones(1))
-        residuals = residuals / _sizes_within(found)[:, None]
+        forest, said = Forest.fit(samples.X, samples.centers, sizes, min_leaf=_LEAF_OF_SPREAD, seed=seed)
+        spread, said = _held_back(forest, said, sizes, np.ones(1))
+        residuals = residuals / _sizes_within(said)[:, None]
     return Law(name, residuals[kept], center, spread)
 
 
-def _held_back(forest: Forest, found: Array, targets: Array, middle: Array) -> tuple[Forest, Array]:
+def _held_back(forest: Forest, said: Array, targets: Array, middle: Array) -> tuple[Forest, Array]:
     """The forest drawn towards `middle` (k,) by as much as it overstates, and what it then says of unseen rows (n, k).
 
     The slope of the targets on what trees say that had not seen them is 1 for a forest that is right, and 0 for one
     that tells chance: kept is the share of each output that this slope leaves, so that a law is no worse for looking.
     """
-    told, true = found - middle, targets - middle
+    told, true = said - middle, targets - middle
     told, true = told - told.mean(axis=0), true - true.mean(axis=0)
     size = (told**2).sum(axis=0)
     kept = np.clip((told * true).sum(axis=0) / np.where(size > 0, size, 1.0), 0.0, 1.0)
-    return replace(forest, value=middle + kept * (forest.value - middle)), middle + kept * (found - middle)
+    return replace(forest, value=middle + kept * (forest.value - middle)), middle + kept * (said - middle)
 
 
 def _residual_sizes(residuals: Array) -> Array:
@@ -224,5 +224,5 @@ def _residual_sizes(residuals: Array) -> Array:
     return np.asarray(sizes / (sizes.mean() or 1.0))
 
 
-def _sizes_within(found: Array) -> Array:
-    return np.clip(found[:, 0], _LEAST_SIZE, _LARGEST_SIZE)
+def _sizes_within(sizes: Array) -> Array:
+    return np.clip(sizes[:, 0], _LEAST_SIZE, _LARGEST_SIZE)

@@ -21,13 +21,13 @@ def least_on_segment(cuts: Cuts, base: Array, z0: Array, z1: Array, centers: Arr
     ends = np.stack([np.append(1.0, z0), np.append(0.0, z1 - z0)])
     # Every cut is a line in t; its height and slope are affine in (1, s, c).
     lines = np.stack([np.vstack([cuts.A @ e, cuts.B @ e, np.einsum("kid,i->dk", cuts.C, e)]) for e in ends])
-    found, step = np.empty(len(centers)), max(_BLOCK // len(cuts), 1)
+    positions, step = np.empty(len(centers)), max(_BLOCK // len(cuts), 1)
     for k in range(0, len(centers), step):
         at = centers[k : k + step], scales[k : k + step]
-        found[k : k + step] = _bisect(
+        positions[k : k + step] = _bisect(
             [(_at(lines[0][:, own], *at), _at(lines[1][:, own], *at)) for own in cuts.terms], base
         )
-    return found
+    return positions
 
 
 def _at(coefficients: Array, centers: Array, scales: Array) -> Array:
@@ -43,11 +43,11 @@ def _bisect(terms: list[tuple[Array, Array]], base: Array) -> Array:
     left, right = _end(terms, 0.0, 1.0), _end(terms, 1.0, -1.0)
     flat = _TIE * sum((_largest(slopes) for _, slopes in terms), np.full(n, np.abs(base[1:]).max()))
     stays, leaves = left[1] + base[1] >= -flat, right[1] + base[1] + 2 * base[2] <= flat
-    found, inner = np.where(stays, 0.0, 1.0), np.flatnonzero(~(stays | leaves))
+    positions, inner = np.where(stays, 0.0, 1.0), np.flatnonzero(~(stays | leaves))
     if len(inner):
         own = [(heights[inner], slopes[inner]) for heights, slopes in terms]
-        found[inner] = _between(own, base, flat[inner], left[:, inner], right[:, inner])
-    return found
+        positions[inner] = _between(own, base, flat[inner], left[:, inner], right[:, inner])
+    return positions
 
 
 def _between(terms: list[tuple[Array, Array]], base: Array, flat: Array, left: Array, right: Array) -> Array:

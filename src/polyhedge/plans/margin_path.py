@@ -162,8 +162,8 @@ class MarginSteps:
     def plan(self, step: int, rows: Indices) -> Planned:
         """The plans of some of the rows at one step."""
         z, status = self.decisions(step, rows)
-        mean, spread, sizes = self.costs(z, rows)
-        v = mean + self.path.spreads[step] * spread + _ROUNDING * sizes
+        mean, deviation, sizes = self.costs(z, rows)
+        v = mean + self.path.spreads[step] * deviation + _ROUNDING * sizes
         status[np.isfinite(z).all(axis=1) & ~np.isfinite(v)] = Status.FAILED
         detail = tuple(_DETAILS.get(one, "") for one in status)
         return Planned(z, v, status, detail if any(detail) else (), mean)
@@ -181,9 +181,9 @@ class MarginSteps:
         z, left = np.full((len(rows), self.path.planner.problem.problem.n_decisions), np.nan), np.arange(len(rows))
         is_proven = np.ones(len(rows), dtype=bool)
         for k in reversed(range(step + 1)):
-            z[left], found = self._solved(k, rows[left])
+            z[left], statuses = self._solved(k, rows[left])
             has_one = np.isfinite(z[left]).all(axis=1)
-            is_proven[left] &= np.where(has_one, found == Status.OPTIMAL, found == Status.INFEASIBLE)
+            is_proven[left] &= np.where(has_one, statuses == Status.OPTIMAL, statuses == Status.INFEASIBLE)
             left = left[~has_one]
             if not len(left):
                 break
@@ -219,7 +219,7 @@ class _Tried:
     law: str
     margin: float
     mean: Array
-    spread: Array
+    deviation: Array
     needed: Array
     realised: Array
 
@@ -231,7 +231,7 @@ class _Tried:
     def bound(self, alpha: float) -> float:
         """The mean bound that goes with it."""
         rho = self.rho(alpha)
-        return float(np.nanmean(self.mean + rho * self.spread)) if np.isfinite(rho) else np.inf
+        return float(np.nanmean(self.mean + rho * self.deviation)) if np.isfinite(rho) else np.inf
 
     def cost(self) -> float:
         """Mean realised cost; NaN where no row has a decision."""
@@ -315,29 +315,29 @@ def _some(own: Indices, most: int) -> Indices:
 def _try(planner: MarginPlanner, own: PlanRows, margins: Sequence[float], level: float) -> list[_Tried]:
     """Each margin on rows that had no part in the planner."""
     path = MarginPath(planner, tuple(margins), (0.0,) * len(margins), level, PlanReport((), 0.5, 0.5, 0))
-    steps, everyone, found = path.at(own.X, own.centers, own.values, Work(n_jobs=1)), np.arange(len(own)), []
+    steps, everyone, tried = path.at(own.X, own.centers, own.values, Work(n_jobs=1)), np.arange(len(own)), []
     problem = planner.problem.problem
     for step in reversed(range(len(margins))):
         z, _ = steps.decisions(step, everyone)
-        mean, spread, sizes = steps.costs(z, everyone)
+        mean, deviation, sizes = steps.costs(z, everyone)
         decided = np.isfinite(mean)
         realised, needed = np.full(len(z), np.nan), np.full(len(z), np.inf)
         at = z[decided], own.outcomes[decided], own.values[decided]
         realised[decided] = problem.evaluate(*at)
         excess = realised - mean - _ROUNDING * sizes
         with np.errstate(divide="ignore", invalid="ignore"):
-            ratio = np.where(spread > _ROUNDING * sizes, excess / spread, np.where(excess <= 0, 0.0, np.inf))
+            ratio = np.where(deviation > _ROUNDING * sizes, excess / deviation, np.where(excess <= 0, 0.0, np.inf))
         kept = (problem.violations(*at) == 0).all(axis=1)
         needed[decided] = np.where(kept, ratio[decided], np.inf)
-        found.append(_Tried(planner.law.name, margins[step], mean, spread, needed, realised))
-    return found[::-1]
+        tried.append(_Tried(planner.law.name, margins[step], mean, deviation, needed, realised))
+    return tried[::-1]
 
 
 def _joined(name: str, margins: Sequence[float], parts: Sequence[Sequence[_Tried]]) -> list[_Tried]:
     def joined(k: int, field: str) -> Array:
         return np.concatenate([getattr(part[k], field) for part in parts])
 
-    fields = ("mean", "spread", "needed", "realised")
+    fields = ("mean", "deviation", "needed", "realised")
     return [_Tried(name, t, **{f: joined(k, f) for f in fields}) for k, t in enumerate(margins)]
 
 

@@ -105,32 +105,32 @@ class MarginPlanner:
         def work(part: slice) -> list[tuple[Array, Status]]:
             return self._part(contexts[part], scales[part], margins[part], values[part])
 
-        found = [one for part in in_order(work, parts, n_jobs=n_jobs) for one in part]
-        z = np.array([z for z, _ in found]).reshape(len(found), self.problem.problem.n_decisions)
-        return z, np.array([status for _, status in found], dtype=object)
+        decided = [one for part in in_order(work, parts, n_jobs=n_jobs) for one in part]
+        z = np.array([z for z, _ in decided]).reshape(len(decided), self.problem.problem.n_decisions)
+        return z, np.array([status for _, status in decided], dtype=object)
 
     def _part(self, contexts: Array, scales: Array, margins: Array, values: Array) -> list[tuple[Array, Status]]:
-        problem, found = self.problem.problem, list[tuple[Array, Status]]()
+        problem, decided = self.problem.problem, list[tuple[Array, Status]]()
         programs, key = None if problem.parameters else _Programs(self, problem, None), b""
         for context, scale, margin, value in zip(contexts, scales, margins, values, strict=True):
             if programs is None or (problem.parameters and value.tobytes() != key):
                 programs, key = _Programs(self, problem.at_values(value), value), value.tobytes()
-            found.append(programs.decide(context, float(scale), float(scale * margin)))
-        return found
+            decided.append(programs.decide(context, float(scale), float(scale * margin)))
+        return decided
 
     def planned(self, z: Array, contexts: Array, scales: Array, values: Array) -> tuple[Array, Array, Array]:
         """Means and standard deviations of costs (N,), and sizes of the terms that they are sums of; NaN without z."""
-        found = np.full((3, len(z)), np.nan)
+        moments = np.full((3, len(z)), np.nan)
         rows = np.flatnonzero(np.isfinite(z).all(axis=1))
         z, contexts = z[rows], contexts[rows]
-        mean, spread = np.empty(len(z)), np.empty(len(z))
+        mean, deviation = np.empty(len(z)), np.empty(len(z))
         for part in self.cost.blocks(len(z)):
             costs = self.cost.samples(z[part], contexts[part], scales[rows[part]])
-            mean[part], spread[part] = costs.mean(axis=1), costs.std(axis=1)
+            mean[part], deviation[part] = costs.mean(axis=1), costs.std(axis=1)
         alone = self.problem.alone(z, values[rows])
         sizes = self._sizes.samples(np.abs(z), np.abs(contexts), np.ones(len(z)))[:, 0] + np.abs(alone)
-        found[:, rows] = mean + alone, spread, sizes
-        return found[0], found[1], found[2]
+        moments[:, rows] = mean + alone, deviation, sizes
+        return moments[0], moments[1], moments[2]
 
 
 def takes_margins(problem: DecisionProblem) -> bool:
@@ -153,26 +153,26 @@ def fit_margins(problem: PlanProblem, law: Law, level: float, X: Any, centers: A
     contexts, scales = bare.contexts(take_rows(X, rows), centers[rows], values)
     margins = np.resize(_MARGINS, len(rows))
     risks = [(bare.cost, Risk(), scales), *((c, Risk(level), scales * margins) for c in _constraints(problem, bare))]
-    found = [first_cuts(problem, cost, risk, contexts, sizes) for cost, risk, sizes in risks]
+    all_cuts = [first_cuts(problem, cost, risk, contexts, sizes) for cost, risk, sizes in risks]
     # Cuts hold for whole decisions and others alike, and programs without whole decisions are quick.
     can_relax = problem.is_integer and not problem.problem.parameters
     relaxed = PlanProblem(problem.problem.relaxed()) if can_relax else problem
     is_open = np.ones(len(rows), dtype=bool)
     for _ in range(_ROUNDS):
         own = np.flatnonzero(is_open)
-        planner = replace(_with(bare, found, np.median(contexts, axis=0)), problem=relaxed)
+        planner = replace(_with(bare, all_cuts, np.median(contexts, axis=0)), problem=relaxed)
         z, _ = planner.at(contexts[own], scales[own], margins[own], values[own], n_jobs=1)
         own, z = own[np.isfinite(z).all(axis=1)], z[np.isfinite(z).all(axis=1)]
         if not len(own):  # no row has a decision: its failure is told where it is decided
             break
         is_open[:] = False
         for k, (cost, risk, sizes) in enumerate(risks):
-            for lacking, fresh in lacking_cuts(found[k], cost, risk, z, contexts[own], sizes[own]):
+            for lacking, fresh in lacking_cuts(all_cuts[k], cost, risk, z, contexts[own], sizes[own]):
                 is_open[own[lacking]] = True
-                found[k] = distinct_cuts(Cuts.joined([found[k], fresh]))
+                all_cuts[k] = distinct_cuts(Cuts.joined([all_cuts[k], fresh]))
         if not is_open.any():
             break
-    return _with(bare, found, np.median(contexts, axis=0))
+    return _with(bare, all_cuts, np.median(contexts, axis=0))
 
 
 def _constraints(problem: PlanProblem, bare: MarginPlanner) -> list[JointCost]:
@@ -182,11 +182,11 @@ def _constraints(problem: PlanProblem, bare: MarginPlanner) -> list[JointCost]:
 _NO_CUTS = Cuts(np.zeros((0, 1)), np.zeros((0, 1)), np.zeros((0, 1, 0)), np.zeros(0, dtype=np.int64))
 
 
-def _with(bare: MarginPlanner, found: Sequence[Cuts], reference: Array) -> MarginPlanner:
+def _with(bare: MarginPlanner, all_cuts: Sequence[Cuts], reference: Array) -> MarginPlanner:
     """The planner with cuts of the cost, and of all constraints one after the other."""
-    of_rows = [replace(cuts, term=np.full(len(cuts), r)) for r, cuts in enumerate(found[1:])]
-    limits = Cuts.joined(of_rows) if of_rows else found[0].take(np.zeros(0, dtype=np.int64))
-    return replace(bare, cuts=found[0], limits=limits, reference=reference)
+    of_rows = [replace(cuts, term=np.full(len(cuts), r)) for r, cuts in enumerate(all_cuts[1:])]
+    limits = Cuts.joined(of_rows) if of_rows else all_cuts[0].take(np.zeros(0, dtype=np.int64))
+    return replace(bare, cuts=all_cuts[0], limits=limits, reference=reference)
 
 
 class _Programs:

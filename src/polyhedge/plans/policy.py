@@ -98,14 +98,14 @@ def fit_policy(
 
 def _judged(seen: PlanProblem, rows: PlanRows, z: Array, realised: Array, level: float, seed: int) -> list[Judged]:
     """The policy with each law that may plan its cost, on folds that the law had not seen."""
-    found = []
+    judged = []
     for name in PLANNED_BY:
         v = np.full(len(rows), np.nan)
         for own, rest in rows.folds():
             law, at = fit_law(name, rows.take(rest), seed), rows.take(own)
             v[own] = planned_cost(seen, law, level, z[own], at.X, at.centers, at.values)[0]
-        found.append(Judged(Rule(), PlannedBy(name, (level,)), v, realised))
-    return found
+        judged.append(Judged(Rule(), PlannedBy(name, (level,)), v, realised))
+    return judged
 
 
 def _check_kept(z: Array, broken: Array, alpha: float) -> None:

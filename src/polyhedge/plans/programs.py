@@ -73,8 +73,8 @@ def least_by_programs(
     def work(part: Indices) -> list[tuple[Array, bool]]:
         return _solve_part(problem, cuts, centers[part], scales[part], values[part], is_steady)
 
-    for part, found in zip(parts, in_order(work, parts, n_jobs=n_jobs), strict=True):
-        for i, (one, is_proven) in zip(part, found, strict=True):
+    for part, solved in zip(parts, in_order(work, parts, n_jobs=n_jobs), strict=True):
+        for i, (one, is_proven) in zip(part, solved, strict=True):
             z[i], is_best[i] = one, is_proven
     return z, is_best
 
@@ -87,13 +87,13 @@ def _solve_part(
         way.is_steady = is_steady
         return [way(c, float(s)) for c, s in zip(centers, scales, strict=True)]
     ways = {}
-    found = []
+    solved = []
     for center, scale, value in zip(centers, scales, values, strict=True):
         key = value.tobytes()
         if key not in ways:
             ways = {key: _way(problem.at_values(value), cuts)}
-        found.append(ways[key](center, float(scale)))
-    return found
+        solved.append(ways[key](center, float(scale)))
+    return solved
 
 
 def _way(problem: DecisionProblem, cuts: Cuts) -> _Program:

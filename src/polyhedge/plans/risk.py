@@ -109,10 +109,10 @@ class Cuts:
 
     def at(self, center: Array, scale: float) -> Array:
         """Coefficients (K, 1 + p) of [1, z] at one row."""
-        found = self.A + scale * self.B
+        coefficients = self.A + scale * self.B
         for j, c in enumerate(center.tolist()):
-            found = found + c * self.C[:, :, j]
-        return np.asarray(found)
+            coefficients = coefficients + c * self.C[:, :, j]
+        return np.asarray(coefficients)
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,13 +164,13 @@ class JointCost:
             costs += high
         return costs
 
-    def _same(self, z: Array, centers: Array, scales: Array, spread: Array) -> Array:
-        """Differences of costs at each row (N,) that rounding can explain, where costs differ by a `spread` (N,)."""
+    def _same(self, z: Array, centers: Array, scales: Array, deviation: Array) -> Array:
+        """Differences of costs at each row (N,) that rounding can explain, where costs differ by a `deviation` (N,)."""
         sizes = np.abs(self.matrices).max(axis=0)
         at = np.abs(centers) + scales[:, None] * np.abs(self.points).max(axis=0)
         terms = np.hstack([np.ones((len(z), 1)), np.abs(z)]) @ sizes
         whole = terms[:, 0] + (terms[:, 1:] * at).sum(axis=1)
-        return np.asarray(_TIE * spread + _ROUNDING * whole)
+        return np.asarray(_TIE * deviation + _ROUNDING * whole)
 
     def _piece(self, v: Array, w: Array, piece: int) -> Array:
         columns = self._columns[piece]
@@ -240,9 +240,9 @@ class JointCost:
 
     def cuts(self, z: Array, centers: Array, scales: Array, risk: Risk) -> list[tuple[Array, Cuts]]:
         """The terms of the risk (N,) of the joint cost at each row, and for each term the cut that each row gives."""
-        return self.cuts_and_spread(z, centers, scales, risk)[0]
+        return self.cuts_and_deviation(z, centers, scales, risk)[0]
 
-    def cuts_and_spread(
+    def cuts_and_deviation(
         self, z: Array, centers: Array, scales: Array, risk: Risk
     ) -> tuple[list[tuple[Array, Cuts]], Array]:
         """The same, and how far costs differ over the points at each row (N,)."""
@@ -251,7 +251,7 @@ class JointCost:
             (np.concatenate([values for values, _ in blocks]), Cuts.joined([cuts for _, cuts in blocks]))
             for blocks in zip(*(terms for terms, _ in parts), strict=True)
         ]
-        return terms, np.concatenate([spread for _, spread in parts])
+        return terms, np.concatenate([deviation for _, deviation in parts])
 
     def _cuts(self, z: Array, centers: Array, scales: Array, risk: Risk) -> tuple[list[tuple[Array, Cuts]], Array]:
         v, w = self.sides(z, centers)
@@ -260,20 +260,20 @@ class JointCost:
         pieces = [[self._piece(v, w, piece) for piece in group] for group in self.groups]
         highs = [reduce(np.maximum, own) for own in pieces]
         costs = sum(highs, np.zeros((len(z), len(self.points))))
-        spread = np.asarray(costs.std(axis=1))
-        same = self._same(z, centers, scales, spread)
+        deviation = np.asarray(costs.std(axis=1))
+        same = self._same(z, centers, scales, deviation)
         tops = [_first_on_top(own, same) for own in pieces]
         if risk.is_mean:
             even = np.full((1, len(self.points)), 1 / len(self.points))
             return [
                 (high.mean(axis=1), self._cut(group, arg, even, term))
                 for term, (group, high, arg) in enumerate(zip(self.groups, highs, tops, strict=True))
-            ], spread
+            ], deviation
         weights = risk.weights(costs, same)
         cuts = [self._cut(group, arg, weights, 0) for group, arg in zip(self.groups, tops, strict=True)]
         A, B, C = (np.sum([getattr(cut, name) for cut in cuts], axis=0) for name in "ABC")
         total = Cuts(A, B, C, cuts[0].term)
-        return [((weights * costs).sum(axis=1), total)], spread
+        return [((weights * costs).sum(axis=1), total)], deviation
 
     def _cut(self, group: range, arg: Any, weights: Array, term: int) -> Cuts:
         """What the largest pieces of a group come to under these weights."""

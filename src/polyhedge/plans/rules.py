@@ -83,15 +83,15 @@ class Planner:
     def proven(self, X: Any, centers: Array, values: Array, n_jobs: int | None = None) -> tuple[Array, Mask]:
         """Decisions (N, p), NaN where there is none, and where it is proven that the rule has no better one (N,)."""
         if self.law is None:
-            return self._found(PlacedLaw(centers, np.ones(len(centers))), values, n_jobs)
+            return self._decided(PlacedLaw(centers, np.ones(len(centers))), values, n_jobs)
         z, is_best = np.empty((len(centers), self.problem.problem.n_decisions)), np.empty(len(centers), dtype=bool)
         for part, at in self.law.parts(X, centers):
-            z[part], is_best[part] = self._found(at, values[part], n_jobs)
+            z[part], is_best[part] = self._decided(at, values[part], n_jobs)
         return z, is_best
 
     def at(self, at: PlacedLaw, values: Array, n_jobs: int | None = None) -> Array:
         """Decisions at rows where centres, spreads and weights of the law are known."""
-        return self._found(at, values, n_jobs)[0]
+        return self._decided(at, values, n_jobs)[0]
 
     @cached_property
     def _tables(self) -> list[tuple[Array, Array]]:
@@ -105,7 +105,7 @@ class Planner:
             return None
         return corners_of(self.problem.problem, self.cuts, self.starts)
 
-    def _found(self, at: PlacedLaw, values: Array, n_jobs: int | None = None) -> tuple[Array, Mask]:
+    def _decided(self, at: PlacedLaw, values: Array, n_jobs: int | None = None) -> tuple[Array, Mask]:
         cuts, contexts, scales = self.cuts, np.hstack([at.centers, values]), at.scales
         if at.weights and self.law is not None and self.problem.separable is not None:
             z = least_weighted(self.problem.separable, self.law.points, contexts, at.weights)
@@ -226,14 +226,14 @@ def distinct_cuts(cuts: Cuts) -> Cuts:
 def lacking_cuts(
     cuts: Cuts, cost: JointCost, risk: Risk, z: Array, contexts: Array, scales: Array, share: float = _ENOUGH
 ) -> list[tuple[Indices, Cuts]]:
-    """For each term the rows at which the cuts miss it by more than this share of the costs' spread, and more cuts."""
-    terms, spread = cost.cuts_and_spread(z, contexts, scales, risk)
-    enough, found = share * spread, []
+    """For each term the rows where the cuts miss it by more than this share of the costs' deviation, and more cuts."""
+    terms, deviation = cost.cuts_and_deviation(z, contexts, scales, risk)
+    enough, lacking = share * deviation, []
     for term, (values, fresh) in enumerate(terms):
         known = _known(cuts.take(np.flatnonzero(cuts.term == term)), z, contexts, scales)
         rows = np.flatnonzero(values - known > np.maximum(enough, _ROUNDING * np.abs(values)))
-        found.append((rows, fresh.take(rows)))
-    return found
+        lacking.append((rows, fresh.take(rows)))
+    return lacking
 
 
 def _known(cuts: Cuts, z: Array, contexts: Array, scales: Array) -> Array:

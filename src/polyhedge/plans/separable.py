@@ -85,8 +85,8 @@ class Separable:
     def least(self, tables: Sequence[tuple[Array, Array]], contexts: Array, scales: Array) -> Array:
         """Decisions (N, p) of least risk at contexts (N, d) with spreads (N,); each is a function of its row alone."""
         parts = [slice(k, k + _BLOCK) for k in range(0, len(contexts), _BLOCK)]
-        found = [self._least(tables, contexts[part], scales[part]) for part in parts]
-        return np.vstack([np.zeros((0, len(self.slope))), *found])
+        decisions = [self._least(tables, contexts[part], scales[part]) for part in parts]
+        return np.vstack([np.zeros((0, len(self.slope))), *decisions])
 
     def _least(self, tables: Sequence[tuple[Array, Array]], contexts: Array, scales: Array) -> Array:
         return self._at_price(

@@ -75,24 +75,24 @@ class LeastMean:
         """From all residuals of the learning rows: an even choice where they are more than a file keeps."""
         return cls(problem, residuals[evenly_chosen(len(residuals), MOST_POINTS)])
 
-    def broken(self, placed: PlacedSet, radii: Array, found: Decisions) -> Decisions:
+    def broken(self, placed: PlacedSet, radii: Array, decisions: Decisions) -> Decisions:
         """The decisions of sets at these radii, where they tie with the least mean cost; bounds as they were."""
-        if found.may_tie is None or not self._seen.has_maxima:
-            return found
-        rows = np.flatnonzero(found.may_tie & found.is_optimal & np.isfinite(found.cost_bound))
+        if decisions.may_tie is None or not self._seen.has_maxima:
+            return decisions
+        rows = np.flatnonzero(decisions.may_tie & decisions.is_optimal & np.isfinite(decisions.cost_bound))
         if not len(rows):
-            return found
-        tied = _Tied(placed.take(rows), radii[rows], found.flat[rows], found.cost_bound[rows])
+            return decisions
+        tied = _Tied(placed.take(rows), radii[rows], decisions.flat[rows], decisions.cost_bound[rows])
         first, own = tied.distinct()
         tied = tied.take(first)
-        flat, worst, facets = found.flat.copy(), found.worst_outcome.copy(), found.active_facets.copy()
+        flat, worst, facets = decisions.flat.copy(), decisions.worst_outcome.copy(), decisions.active_facets.copy()
         structure = self.problem.structure
         if self._separable is None or not structure.has_fixed_directions:
             better = self._by_programs(tied, worst[rows[first]], facets[rows[first]])
             flat[rows], worst[rows], facets[rows] = (part[own] for part in better)
         else:
             flat[rows] = (self._along_segment(tied) if structure.has_fixed_lines else self._by_limits(tied))[own]
-        return replace(found, flat=flat, worst_outcome=worst, active_facets=facets)
+        return replace(decisions, flat=flat, worst_outcome=worst, active_facets=facets)
 
     @cached_property
     def _seen(self) -> PlanProblem:
@@ -118,13 +118,13 @@ class LeastMean:
         mean = self._cost.quantiles(z, contexts, placed.scales, (0.5,))[1]
         return mean + self._seen.alone(z, values)
 
-    def _spreads(self, tied: _Tied) -> Array:
+    def _deviations(self, tied: _Tied) -> Array:
         """Standard deviations (N,) of the costs of the decisions: what tolerances are shares of."""
         contexts, _ = _contexts(tied.placed)
-        spreads = np.empty(len(tied.z))
-        for part in self._cost.blocks(len(spreads)):
-            spreads[part] = self._cost.samples(tied.z[part], contexts[part], tied.placed.scales[part]).std(axis=1)
-        return spreads
+        deviations = np.empty(len(tied.z))
+        for part in self._cost.blocks(len(deviations)):
+            deviations[part] = self._cost.samples(tied.z[part], contexts[part], tied.placed.scales[part]).std(axis=1)
+        return deviations
 
     def _along_segment(self, tied: _Tied) -> Array:
         """All rows at once: where between the ends of the level stretch the mean stops falling."""
@@ -180,12 +180,12 @@ class LeastMean:
         moving = np.arange(len(program.b), len(whole.b))
 
         def work(rows: range) -> list[Array]:
-            solver, found = LinearSolver(whole, varying_rows=moving), []
+            solver, decisions = LinearSolver(whole, varying_rows=moving), []
             for i in rows:
                 solver.change_rhs(moving, np.concatenate([room[i], -heights[i]]))
                 solution = solver.solve_anew()
-                found.append(solution.x[columns] + 0.0 if solution.status is Status.OPTIMAL else tied.z[i])
-            return found
+                decisions.append(solution.x[columns] + 0.0 if solution.status is Status.OPTIMAL else tied.z[i])
+            return decisions
 
         n = len(tied.z)
         parts = [range(k, min(k + _PART, n)) for k in range(0, n, _PART)]
@@ -272,7 +272,7 @@ class _Row:
         self.contexts, self.values = _contexts(own.placed)
         self.problem = ties.problem.at_values(self.values[0]) if ties.problem.parameters else ties.problem
         self.counterpart = Counterpart(self.problem, shape, radius) if counterpart is None else counterpart
-        self.spread = float(ties._spreads(own)[0])
+        self.deviation = float(ties._deviations(own)[0])
 
     def least(self) -> tuple[Array, Array] | None:
         """The best of the decisions with this bound and its worst outcome; None where nothing better is proven."""
@@ -296,7 +296,7 @@ class _Row:
             return None
         # By the set and the cost as they are written: no solver is believed.
         worst = Adversary(self.problem, self.shape, self.radius, self.own.placed.centers[0]).worst_case(z[0])
-        keeps_bound = worst.value <= self.own.bound[0] + _allowed(self.spread, self.own.bound[0])
+        keeps_bound = worst.value <= self.own.bound[0] + _allowed(self.deviation, self.own.bound[0])
         return (z[0], worst.outcome) if keeps_bound else None
 
     def _face(self) -> ConicProgram | None:
@@ -318,7 +318,7 @@ class _Row:
         return ConicProgram(
             c=alone,
             A=sp.csr_array(sp.vstack([at.A, sp.csr_array(known), *limits])),
-            b=np.concatenate([at.b, fixed, [level + 0.5 * _allowed(self.spread, self.own.bound[0])]]),
+            b=np.concatenate([at.b, fixed, [level + 0.5 * _allowed(self.deviation, self.own.bound[0])]]),
             cones=(*at.cones, Cone("zero", len(known)), Cone("nonneg", 1)),
             integer=at.integer,
         )
@@ -336,9 +336,9 @@ def _with_rows(program: ConicProgram, columns: Indices, rows: Array) -> ConicPro
     )
 
 
-def _allowed(spread: Any, bound: Any) -> Any:
+def _allowed(deviation: Any, bound: Any) -> Any:
     """By how much a worst case may exceed its bound and still be it."""
-    return _TOLERANCE * spread + ROUNDING * np.abs(bound)
+    return _TOLERANCE * deviation + ROUNDING * np.abs(bound)
 
 
 def _contexts(placed: PlacedSet) -> tuple[Array, Array]:

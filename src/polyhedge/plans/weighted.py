@@ -23,8 +23,8 @@ def least_weighted(separable: Separable, points: Array, contexts: Array, weights
     """
     step = max(_BLOCK // len(points), 1)
     parts = [slice(k, k + step) for k in range(0, len(contexts), step)]
-    found = [_least(separable, points, contexts[part], [own[part].toarray() for own in weights]) for part in parts]
-    return np.vstack([np.zeros((0, len(separable.slope))), *found])
+    decisions = [_least(separable, points, contexts[part], [own[part].toarray() for own in weights]) for part in parts]
+    return np.vstack([np.zeros((0, len(separable.slope))), *decisions])
 
 
 def _least(separable: Separable, points: Array, contexts: Array, weights: list[Array]) -> Array:

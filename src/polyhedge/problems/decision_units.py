@@ -111,9 +111,9 @@ class _Rows:
         """How far each column can go by the nearest limit on it; NaN where none tells."""
         A = self.A.tocoo()
         told = self.b[A.row] > 0
-        found = np.full(A.shape[1], np.inf)
-        np.minimum.at(found, A.col[told], self.b[A.row[told]] / A.data[told])
-        return np.where(np.isfinite(found), found, np.nan)
+        reach = np.full(A.shape[1], np.inf)
+        np.minimum.at(reach, A.col[told], self.b[A.row[told]] / A.data[told])
+        return np.where(np.isfinite(reach), reach, np.nan)
 
     def linked(self, columns: Array) -> Array:
         """Units of columns that share a row with one whose unit is known, one step after the other."""
@@ -125,9 +125,9 @@ class _Rows:
             fresh = ~known[A.col] & (size[A.row] > 0)
             if not fresh.any():
                 return columns
-            found = np.full(len(columns), np.inf)
-            np.minimum.at(found, A.col[fresh], size[A.row[fresh]] / A.data[fresh])
-            columns = np.where(np.isfinite(found) & ~known, found, columns)
+            units = np.full(len(columns), np.inf)
+            np.minimum.at(units, A.col[fresh], size[A.row[fresh]] / A.data[fresh])
+            columns = np.where(np.isfinite(units) & ~known, units, columns)
 
 
 def _groups(cones: tuple[Cone, ...]) -> tuple[Indices, Array]:
@@ -168,5 +168,5 @@ def _first(units: Array, others: Array) -> Array:
 def _quotient(size: Array | float, each: Array) -> Array:
     """The quotient; NaN where a side is 0."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        found = size / each
-    return np.where(np.isfinite(found) & (found > 0), found, np.nan)
+        quotient = size / each
+    return np.where(np.isfinite(quotient) & (quotient > 0), quotient, np.nan)

@@ -266,8 +266,8 @@ def _affine_map(expression: cp.Expression, variables: Mapping[int, cp.Variable])
     for variable in variables.values():
         jacobian = gradient.get(variable)
         if jacobian is None:
-            found = _slopes(expression, variable) if variable.id in met else np.zeros((len(constant), variable.size))
-            columns.append(found)
+            own = _slopes(expression, variable) if variable.id in met else np.zeros((len(constant), variable.size))
+            columns.append(own)
             continue
         dense = jacobian.toarray() if hasattr(jacobian, "toarray") else np.atleast_2d(np.asarray(jacobian))
         dense = dense.reshape(variable.size, len(constant))
@@ -287,12 +287,12 @@ def _slopes_at_once(expression: cp.Expression, variables: Sequence[cp.Variable])
     n, only = int(starts[-1]), lin_op.CONSTANT_ID
     try:
         form, constraints = expression.canonical_form
-        found = canonInterface.get_problem_matrix([form], n, columns, {only: 1}, {only: 0}, expression.size, "CPP")
+        matrix = canonInterface.get_problem_matrix([form], n, columns, {only: 1}, {only: 0}, expression.size, "CPP")
     except (NotImplementedError, ValueError, TypeError):  # an atom that is affine here and not always
         return None
     if constraints:
         return None
-    dense = np.asarray(found.reshape((n + 1, expression.size)).toarray())[:-1]
+    dense = np.asarray(matrix.reshape((n + 1, expression.size)).toarray())[:-1]
     order = np.concatenate([start + _row_major(v.shape) for start, v in zip(starts[:-1], variables, strict=True)])
     return np.ascontiguousarray(dense[order].T)
 
@@ -308,23 +308,23 @@ def _is_for_compiler(node: cp.Expression) -> bool:
 def _gradient(expression: cp.Expression) -> dict[cp.Variable, Any]:
     """CVXPY's gradient; without an entry, or with None, where it cannot tell: a first power at 0 is such a place."""
     try:
-        found: dict[cp.Variable, Any] = expression.grad
+        gradient: dict[cp.Variable, Any] = expression.grad
     except TypeError:  # it adds what it cannot tell to other terms
         return {}
-    return found
+    return gradient
 
 
 def _slopes(expression: cp.Expression, variable: cp.Variable) -> Array:
     """The coefficients (rows, size) of one variable of an affine expression, from its values at units."""
-    zero, found = np.zeros(variable.shape), []
+    zero, slopes = np.zeros(variable.shape), []
     at_zero = np.asarray(expression.value, dtype=float).ravel()
     for k in range(variable.size):
         unit = np.zeros(variable.size)
         unit[k] = 1.0
         variable.value = unit.reshape(variable.shape)
-        found.append(np.asarray(expression.value, dtype=float).ravel() - at_zero)
+        slopes.append(np.asarray(expression.value, dtype=float).ravel() - at_zero)
     variable.value = zero
-    return np.stack(found, axis=1)
+    return np.stack(slopes, axis=1)
 
 
 def _row_major(shape: tuple[int, ...]) -> Indices:

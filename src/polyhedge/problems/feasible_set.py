@@ -109,8 +109,8 @@ def _parts(flat: cp.Variable, variables: Sequence[cp.Variable]) -> list[cp.Expre
 
 def _other_integers(variables: Sequence[cp.Variable], nodes: Sequence[Any]) -> list[cp.Variable]:
     seen = {variable.id for variable in variables}
-    found = {v.id: v for node in nodes for v in node.variables() if v.id not in seen}
-    return [v for v in found.values() if v.attributes.get("integer") or v.attributes.get("boolean")]
+    others = {v.id: v for node in nodes for v in node.variables() if v.id not in seen}
+    return [v for v in others.values() if v.attributes.get("integer") or v.attributes.get("boolean")]
 
 
 def _mask(decision: cp.Variable, attribute: str) -> Mask:

@@ -83,8 +83,8 @@ class Formula:
         """The decisions and outcomes that the text mentions."""
         node, quoted = _parse(self.text)
         calls = {id(part.func) for part in ast.walk(node) if isinstance(part, ast.Call)}
-        found = {part.id for part in ast.walk(node) if isinstance(part, ast.Name) and id(part) not in calls}
-        return {quoted.get(name, name) for name in found} & {*self.decisions, *self.outcomes}
+        mentioned = {part.id for part in ast.walk(node) if isinstance(part, ast.Name) and id(part) not in calls}
+        return {quoted.get(name, name) for name in mentioned} & {*self.decisions, *self.outcomes}
 
 
 @lru_cache(maxsize=1024)
@@ -129,11 +129,11 @@ def _is_deep(node: ast.expr) -> bool:
 
 def _terms(node: ast.AST) -> list[ast.AST]:
     """The terms of a sum, in their order: the left of a chain is its inner part, as deep as the chain is long."""
-    found: list[ast.AST] = []
+    terms: list[ast.AST] = []
     while isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Sub)):
-        found.append(node.right)
+        terms.append(node.right)
         node = node.left
-    return [node, *reversed(found)]
+    return [node, *reversed(terms)]
 
 
 class _Walk:

@@ -114,10 +114,10 @@ def _places(
 
 
 def _kind(model: MpsModel, name: str) -> str:
-    found = [kind for kind, own in (("columns", model.columns), ("rows", model.rows)) if name in own]
-    if len(found) == 1:
-        return found[0]
-    if not found:
+    kinds = [kind for kind, own in (("columns", model.columns), ("rows", model.rows)) if name in own]
+    if len(kinds) == 1:
+        return kinds[0]
+    if not kinds:
         raise ValueError(
             f"There is neither a column nor a row {name!r}. The columns are: {listed(model.columns)}; the rows are: "
             f"{listed(model.rows)}."
@@ -132,14 +132,14 @@ def _variable(size: int, *, is_whole: bool) -> cp.Variable:
 
 
 def _limits(model: MpsModel, parts: Sequence[Indices], variables: Sequence[cp.Variable]) -> list[cp.Constraint]:
-    found = []
+    limits = []
     for part, z in zip(parts, variables, strict=True):
         for bound, is_lower in ((model.low[part], True), (model.high[part], False)):
             kept = np.flatnonzero(np.isfinite(bound))
             if len(kept):
                 own = z if len(kept) == len(part) else z[kept]
-                found.append(own >= bound[kept] if is_lower else own <= bound[kept])
-    return found
+                limits.append(own >= bound[kept] if is_lower else own <= bound[kept])
+    return limits
 
 
 @dataclass(frozen=True, eq=False)
@@ -191,15 +191,15 @@ class _Sides:
         model, free = self.model, np.ones(len(self.model.rows), dtype=bool)
         free[[row for row, _ in self.uncertain]] = False
         equal = free & (model.row_low == model.row_high)
-        found = []
+        constraints = []
         for kept, side, holds in (
             (equal, model.row_low, operator.eq),
             (free & ~equal & np.isfinite(model.row_low), model.row_low, operator.ge),
             (free & ~equal & np.isfinite(model.row_high), model.row_high, operator.le),
         ):
             if kept.any():
-                found.append(holds(self._values(kept, variables), side[kept]))
-        return found
+                constraints.append(holds(self._values(kept, variables), side[kept]))
+        return constraints
 
     def _values(self, rows: int | Mask, variables: Sequence[Any]) -> Any:
         A = self.model.A[np.atleast_1d(np.arange(len(self.model.rows))[rows])].toarray()

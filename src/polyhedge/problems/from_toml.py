@@ -217,7 +217,7 @@ def _parameters(table: Table) -> tuple[cp.Parameter, ...]:
     """Inputs that are numbers: a list of names, or a table of names with what is known of each (lower, upper)."""
     if not isinstance(table.content.get("parameters"), dict):
         return tuple(cp.Parameter(name=name) for name in _names(table, "parameters")) if table.has("parameters") else ()
-    found = []
+    parameters = []
     for name, limits in table.take("parameters").items():
         if not isinstance(limits, dict):
             raise table.wrong(f"parameters.{name}", "must be a table such as { lower = 0 }", limits)
@@ -226,8 +226,8 @@ def _parameters(table: Table) -> tuple[cp.Parameter, ...]:
         its.finish(list(_ANY))
         if lower > upper:
             raise ValueError(f"parameters.{name}.lower must be at most its upper, got {lower:g} and {upper:g}.")
-        found.append(cp.Parameter(name=name, **_attributes(lower, upper)))
-    return tuple(found)
+        parameters.append(cp.Parameter(name=name, **_attributes(lower, upper)))
+    return tuple(parameters)
 
 
 def _attributes(lower: float, upper: float) -> dict[str, Any]:

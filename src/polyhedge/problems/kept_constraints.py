@@ -57,8 +57,8 @@ class Limits:
         """
         if self.shared is not None:
             return _broken(self.shared, z)
-        found = [_broken(self.problem.at_values(v).feasible, z[[i]]) for i, v in enumerate(values)]
-        return np.concatenate(found) if found else np.zeros(0)
+        shares = [_broken(self.problem.at_values(v).feasible, z[[i]]) for i, v in enumerate(values)]
+        return np.concatenate(shares) if shares else np.zeros(0)
 
 
 def _broken(feasible: FeasibleProgram, z: Array) -> Array:
@@ -67,13 +67,13 @@ def _broken(feasible: FeasibleProgram, z: Array) -> Array:
     A, b = program.A[is_plain][:, columns], program.b[is_plain]
     slack, size = b - z @ A.T, np.abs(b) + (np.abs(z) + _sizes(z)) @ np.abs(A).T
     over = np.where(row_kinds(program.cones)[is_plain] == "zero", np.abs(slack), np.maximum(-slack, 0.0))
-    found = np.divide(over, size, out=np.zeros_like(over), where=size > 0).max(axis=1, initial=0.0)
+    shares = np.divide(over, size, out=np.zeros_like(over), where=size > 0).max(axis=1, initial=0.0)
     whole = z[:, np.isin(columns, program.integer)]
-    found = np.maximum(found, np.abs(whole - np.round(whole)).max(axis=1, initial=0.0))
+    shares = np.maximum(shares, np.abs(whole - np.round(whole)).max(axis=1, initial=0.0))
     if not is_plain.all():
-        for i in np.flatnonzero(found <= KEPT_WITHIN):
-            found[i] = max(found[i], _distance(feasible, z[i]))
-    return np.where(np.isfinite(z).all(axis=1), found, np.nan)
+        for i in np.flatnonzero(shares <= KEPT_WITHIN):
+            shares[i] = max(shares[i], _distance(feasible, z[i]))
+    return np.where(np.isfinite(z).all(axis=1), shares, np.nan)
 
 
 def _plain_rows(feasible: FeasibleProgram) -> Mask:

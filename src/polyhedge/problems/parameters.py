@@ -131,9 +131,9 @@ def _short(value: Array) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-def parameter_names(found: Sequence[cp.Parameter]) -> list[str]:
+def parameter_names(parameters: Sequence[cp.Parameter]) -> list[str]:
     """What to call parameters: by their own names, p1, p2, ... where they have none."""
-    names = [own_name(parameter) or f"p{k}" for k, parameter in enumerate(found, start=1)]
+    names = [own_name(parameter) or f"p{k}" for k, parameter in enumerate(parameters, start=1)]
     twice = [name for name in names if names.count(name) > 1]
     if twice:
         raise ValueError(
@@ -236,7 +236,7 @@ def by_name(parameters: Sequence[ProblemParameter], given: Any) -> dict[str, Any
     if not isinstance(given, Mapping):
         raise TypeError(f'parameters must be a dictionary such as {{"stock": 3.0}}, got {type(given).__name__}.')
     by_origin = {p.origin: p.name for p in parameters}
-    names, found = {p.name for p in parameters}, dict[str, Any]()
+    names, values = {p.name for p in parameters}, dict[str, Any]()
     for key, value in given.items():
         name = by_origin.get(key.id) if isinstance(key, cp.Parameter) else key
         if name not in names:
@@ -245,10 +245,10 @@ def by_name(parameters: Sequence[ProblemParameter], given: Any) -> dict[str, Any
                 f"The problem has no parameter {shown!r}. "
                 + (f"It has {', '.join(sorted(names))}." if names else "It has none: leave parameters out.")
             )
-        if name in found:
+        if name in values:
             raise ValueError(f"The parameter {name} is given twice.")
-        found[name] = value
-    return found
+        values[name] = value
+    return values
 
 
 def _rows_of(parameter: ProblemParameter, value: Any, n: int) -> Array:

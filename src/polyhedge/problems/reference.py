@@ -42,12 +42,12 @@ def from_reference(reference: str) -> DecisionProblem:
         raise FileNotFoundError(f'There is no file "{file}". A problem in Python is given as "file.py:name".')
     source = path.read_bytes()
     digest = hashlib.sha256(source).hexdigest()
-    found = getattr(_run(path, source, digest), name, None)
-    problem = found() if callable(found) else found
+    defined = getattr(_run(path, source, digest), name, None)
+    problem = defined() if callable(defined) else defined
     if not isinstance(problem, DecisionProblem):
         raise ValueError(
             f'"{name}" in {file} must be a DecisionProblem or a function that returns one, got '
-            f"{'nothing' if found is None else type(problem).__name__}."
+            f"{'nothing' if defined is None else type(problem).__name__}."
         )
     return problem.labelled(source=Source(reference, digest))
 

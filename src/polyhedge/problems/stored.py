@@ -104,8 +104,8 @@ def problem_to_state(problem: DecisionProblem) -> dict[str, Any]:
 
 def _in_constraints_only(written: Written) -> list[cp.Variable]:
     known = {v.id for v in (*written.variables, written.outcome)}
-    found = {v.id: v for row in written.certain for v in row.variables() if v.id not in known}
-    return list(found.values())
+    others = {v.id: v for row in written.certain for v in row.variables() if v.id not in known}
+    return list(others.values())
 
 
 def _leaf_names(

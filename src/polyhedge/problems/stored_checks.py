@@ -73,8 +73,8 @@ def check_stored(problem: DecisionProblem) -> None:
 
 def _decisions(problem: DecisionProblem, rng: np.random.Generator) -> Array:
     """Points of the feasible set (or its relaxation): some near zero, some at its ends, and some between them."""
-    found = [feasible_points(problem, 1, rng, _TIME_LIMIT, size) for size in _DECISION_SIZES]
-    points = np.vstack(found)
+    by_size = [feasible_points(problem, 1, rng, _TIME_LIMIT, size) for size in _DECISION_SIZES]
+    points = np.vstack(by_size)
     if not len(points):
         return points
     return np.vstack([points, rng.dirichlet(np.ones(len(points)), _N_BETWEEN) @ points])
@@ -106,12 +106,12 @@ class _Values:
         """The cost (n,) and all entries of the constraints (rows, n) at one decision; NaN where it is undefined."""
         for parameter, part in zip(self.z, self.layout.split(z), strict=True):
             parameter.save_value(part)
-        found = []
+        entries = []
         with np.errstate(all="ignore"):
             for row in u:
                 self.u.save_value(row)
-                found.append(np.concatenate([_entries(formula) for formula in self.formulas]))
-        cost, *rows = np.array(found).T
+                entries.append(np.concatenate([_entries(formula) for formula in self.formulas]))
+        cost, *rows = np.array(entries).T
         return cost, np.array(rows).reshape(-1, len(u))
 
 
@@ -273,9 +273,9 @@ def _check_least(program: ConicProgram, columns: Indices, z: Array, said: float)
         cones=(Cone("zero", len(columns)), *program.cones),
         integer=np.zeros(0, dtype=np.int64),
     )
-    found = solve(at_z, time_limit=_TIME_LIMIT)
+    solution = solve(at_z, time_limit=_TIME_LIMIT)
     scale = 1.0 + abs(said) + float(np.abs(program.c[columns] * z).sum())
     # A point on the border may lie outside by a rounding error, or leave the solver short of an answer; then nothing
     # can be compared.
-    if found.status.has_solution and found.gap <= 0.1 * _SOLVED * scale:
-        _check_same(np.array([found.value / scale]), np.array([said / scale]), "cost of a decision", _SOLVED)
+    if solution.status.has_solution and solution.gap <= 0.1 * _SOLVED * scale:
+        _check_same(np.array([solution.value / scale]), np.array([said / scale]), "cost of a decision", _SOLVED)

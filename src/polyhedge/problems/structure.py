@@ -171,8 +171,8 @@ class Structure:
             return None
         if self.ends is None or self.base is None:
             return None
-        found = segment_of(self.pieces, *self.ends, self.base)
-        return found.rounded() if self.problem.is_in_own_units else found
+        segment = segment_of(self.pieces, *self.ends, self.base)
+        return segment.rounded() if self.problem.is_in_own_units else segment
 
     @property
     def is_on_segment(self) -> bool:

@@ -73,14 +73,14 @@ class Table:
         return np.array(value, dtype=np.float64)
 
     def _by_name(self, key: str, value: Mapping[str, Any], names: Sequence[str], missing: float) -> Array:
-        found = np.full(len(names), missing)
+        numbers = np.full(len(names), missing)
         for name, number in value.items():
             if name not in names:
                 raise ValueError(f"{self.at(key)} names {name}, which is not one of them.{_hint(name, names)}")
             if not is_number(number):
                 raise self.wrong(f"{key}.{name}", "must be a finite number", number)
-            found[list(names).index(name)] = float(number)
-        return found
+            numbers[list(names).index(name)] = float(number)
+        return numbers
 
     def matrix(self, key: str, rows: int, columns: int, what: str) -> Array | None:
         """A list of rows, or None where the key is not there."""

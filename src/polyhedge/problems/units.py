@@ -168,12 +168,12 @@ def _row_parts_in(
     problem: DecisionProblem, units: Units, z_units: Array, leaves: dict[int, Any]
 ) -> list[Decomposition]:
     """The uncertain constraints, each in a unit of its own: what is at most 0 stays so."""
-    found = []
+    decompositions = []
     for row in problem._rows:
         unit = constraint_unit(row.joint_part, z_units, units.outcome, units.each) if units.columns else 1.0
         part = substitute(row.decision_part, leaves) / unit
-        found.append(Decomposition(part, _joint_in(row.joint_part, units, unit, z_units)))
-    return found
+        decompositions.append(Decomposition(part, _joint_in(row.joint_part, units, unit, z_units)))
+    return decompositions
 
 
 def _support_in(problem: DecisionProblem, units: Units) -> tuple[Array, Array]:

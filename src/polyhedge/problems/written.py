@@ -60,16 +60,16 @@ class Written:
 
         `z` and `values` may also be lists of expressions, one for each variable or parameter.
         """
-        found: dict[int, Any] = {}
+        leaves: dict[int, Any] = {}
         if z is not None:
             parts = z if isinstance(z, list) else [cp.Constant(part) for part in self.layout.split(z)]
-            found.update((v.id, part) for v, part in zip(self.variables, parts, strict=True))
+            leaves.update((v.id, part) for v, part in zip(self.variables, parts, strict=True))
         if u is not None:
-            found[self.outcome.id] = u if isinstance(u, cp.Expression) else cp.Constant(u)
+            leaves[self.outcome.id] = u if isinstance(u, cp.Expression) else cp.Constant(u)
         if values is not None and self.parameters:
             parts = values if isinstance(values, list) else self._constants(values)
-            found.update((p.leaf.id, part) for p, part in zip(self.parameters, parts, strict=True))
-        return found
+            leaves.update((p.leaf.id, part) for p, part in zip(self.parameters, parts, strict=True))
+        return leaves
 
     def _constants(self, values: Array) -> list[cp.Constant]:
         return [cp.Constant(part) for part in layout_of(self.parameters).split(values)]
@@ -249,12 +249,12 @@ def _with_auxiliary(written: Written) -> Written:
 def _with_parameters(written: Written, constants: Sequence[Constant]) -> Written:
     """Constants become numbers for good; all other parameters become inputs without a value."""
     nodes = [(place, node) for place, some in _places(written) for node in some]
-    found = {p.id: p for _, node in nodes for p in node.parameters()}
+    parameters = {p.id: p for _, node in nodes for p in node.parameters()}
     fixed = {one.parameter.id: cp.Constant(one.value) for one in constants}
-    free = [p for p in found.values() if p.id not in fixed]
+    free = [p for p in parameters.values() if p.id not in fixed]
     inputs = [ProblemParameter.standing_for(p, name) for p, name in zip(free, parameter_names(free), strict=True)]
     leaves: dict[int, Any] = fixed | {p.origin: p.leaf for p in inputs}
-    if not found:
+    if not parameters:
         return written
     changed = replace(
         written,

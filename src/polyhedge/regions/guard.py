@@ -149,25 +149,25 @@ class SetPlan:
         """Robust decisions and their worst-case costs at the fixed radius."""
         placed = self.sets.around(centers, features, values, work)
         together = self._is_steady(placed)
-        found = placed.decide(np.full(len(centers), self.radius)) if together else self._one_by_one(placed)
-        return Planned(found.flat, found.cost_bound, found.status, found.detail)
+        decisions = placed.decide(np.full(len(centers), self.radius)) if together else self._one_by_one(placed)
+        return Planned(decisions.flat, decisions.cost_bound, decisions.status, decisions.detail)
 
     def _is_steady(self, placed: PlacedSet) -> bool:
         shapes = (scaled(placed.shape, float(scale)) for scale in np.unique(placed.scales))
         return not len(placed.scales) or all(is_steady(placed.problem, shape, self.radius) for shape in shapes)
 
     def _one_by_one(self, placed: PlacedSet) -> Decisions:
-        n, work, found = len(placed.scales), placed.work, list[Decisions]()
+        n, work, decisions = len(placed.scales), placed.work, list[Decisions]()
         alone = replace(placed, work=Work(n_jobs=1))
 
         def decided(i: int) -> Decisions:
             return alone.take(np.array([i])).decide(np.array([self.radius]))
 
         for one in in_order(decided, range(n), n_jobs=work.n_jobs):
-            found.append(one)
+            decisions.append(one)
             if work.progress is not None:
-                work.progress(len(found), n)
-        return joined(found, [np.array([i]) for i in range(n)])
+                work.progress(len(decisions), n)
+        return joined(decisions, [np.array([i]) for i in range(n)])
 
     def over(self, sets: ScaledSet) -> SetPlan:
         """The same plan over other sets."""

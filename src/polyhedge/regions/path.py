@@ -196,8 +196,8 @@ class PlacedPath:
         plans = [self.steps.plan(step, np.array([row])) for step in range(first, self.n_steps)]
         if radius < 0 or not all(has_plan(planned).all() for planned in plans):  # no outcome has such a score
             return Region(Polyhedron(np.vstack([np.eye(d), -np.eye(d)]), np.ones(2 * d)), 0.0, np.zeros(d))
-        found = [facets_of_plan(problem, planned.z, float(planned.v[0])) for planned in plans]
-        return region_of_facets(problem, np.vstack([W for W, _ in found]), np.concatenate([h for _, h in found]))
+        facets = [facets_of_plan(problem, planned.z, float(planned.v[0])) for planned in plans]
+        return region_of_facets(problem, np.vstack([W for W, _ in facets]), np.concatenate([h for _, h in facets]))
 
     def volume(self, radii: Array) -> Volume:
         """A ValueError: the region of a plan is open towards all outcomes that cannot hurt its decision."""

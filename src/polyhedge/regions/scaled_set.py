@@ -32,7 +32,7 @@ class Ties(Protocol):
     def points(self) -> Array:
         """Residuals (n, d) of learning rows by which it chooses."""
 
-    def broken(self, placed: PlacedSet, radii: Array, found: Decisions) -> Decisions:
+    def broken(self, placed: PlacedSet, radii: Array, decisions: Decisions) -> Decisions:
         """The decisions with their ties broken: bounds are those that were found."""
 
 
@@ -118,7 +118,7 @@ class PlacedSet:
 
     def decide(self, radii: Array) -> Decisions:
         """Robust decisions, each the best against the worst outcome of its set."""
-        found = decide(
+        decisions = decide(
             self.problem,
             self.shape,
             radii,
@@ -130,7 +130,7 @@ class PlacedSet:
             tell_ties=self.ties is not None,
             kept=self.kept,
         )
-        return found if self.ties is None else self.ties.broken(self, radii, found)
+        return decisions if self.ties is None else self.ties.broken(self, radii, decisions)
 
     def region(self, row: int, radius: float) -> Region:
         """The set of outcomes around one prediction, cut by what is known of outcomes."""

@@ -49,8 +49,8 @@ class Grid:
         array([2.])
         """
         origin = np.median(centers, axis=0)
-        spread, largest = np.abs(centers - origin).mean(axis=0), np.abs(centers).max(axis=0)
-        return cls(origin, np.maximum(np.ldexp(spread, -_BITS), np.ldexp(largest, -_BITS_OF_ALL)))
+        deviation, largest = np.abs(centers - origin).mean(axis=0), np.abs(centers).max(axis=0)
+        return cls(origin, np.maximum(np.ldexp(deviation, -_BITS), np.ldexp(largest, -_BITS_OF_ALL)))
 
     def state(self) -> dict[str, Array]:
         """The arrays by name, from which `grid_from` makes the same."""

@@ -94,9 +94,9 @@ class Adversary:
         return WorstCase(value + solution.gap, outcome, solution.gap)
 
     def _over_parts(self, z: Array, parts: tuple[UncertaintySet, ...]) -> WorstCase:
-        found = [Adversary(self.problem, part, self.radius, self.center).worst_case(z) for part in parts]
-        value = max(worst.value for worst in found)
-        best = max(found, key=lambda worst: worst.value - worst.gap)
+        cases = [Adversary(self.problem, part, self.radius, self.center).worst_case(z) for part in parts]
+        value = max(worst.value for worst in cases)
+        best = max(cases, key=lambda worst: worst.value - worst.gap)
         return WorstCase(value, best.outcome, value - (best.value - best.gap))
 
     def _concave(self, z: Array) -> WorstCase:
@@ -138,7 +138,7 @@ class Adversary:
 
 
 def _choice_program(form: ConicForm, cost: SumOfMaxima, z: Array, center: Array) -> ConicProgram:
-    """Maximise a sum of maxima: binaries pick one piece of each group, big-M is the group's spread."""
+    """Maximise a sum of maxima: binaries pick one piece of each group, big-M is how far the others exceed it."""
     d, n_set = len(center), form.G.shape[1]
     z1 = np.concatenate([[1.0], z])
     groups = [np.einsum("i,lij->lj", z1, group) for group in cost.groups]
@@ -150,12 +150,12 @@ def _choice_program(form: ConicForm, cost: SumOfMaxima, z: Array, center: Array)
     first_choice = n_set + len(groups)
     for s, group in enumerate(groups):
         constants = group[:, 0] + group[:, 1:] @ center
-        spread = _spreads(form, group[:, 1:], constants)
+        excess = _largest_excess(form, group[:, 1:], constants)
         for k in range(len(group)):
             row = np.zeros(n)
-            row[:d], row[n_set + s], row[first_choice + k] = -group[k, 1:], 1.0, spread[k]
+            row[:d], row[n_set + s], row[first_choice + k] = -group[k, 1:], 1.0, excess[k]
             rows.append(row)
-            rhs.append(constants[k] + spread[k])
+            rhs.append(constants[k] + excess[k])
         first_choice += len(group)
     pick = np.zeros((len(groups), n))
     starts = n_set + len(groups) + np.concatenate([[0], np.cumsum(sizes)])
@@ -181,7 +181,7 @@ def _choice_program(form: ConicForm, cost: SumOfMaxima, z: Array, center: Array)
     )
 
 
-def _spreads(form: ConicForm, slopes: Array, constants: Array) -> Array:
+def _largest_excess(form: ConicForm, slopes: Array, constants: Array) -> Array:
     """For each piece, how far the group's other pieces can exceed it over the set."""
     k = len(slopes)
     pairs = [(i, j) for i in range(k) for j in range(k) if i != j]
@@ -191,7 +191,7 @@ def _spreads(form: ConicForm, slopes: Array, constants: Array) -> Array:
             "The set is unbounded (or empty), so the worst case is infinite. Add facets or a bounding box."
         )
     excess = [value + constants[j] - constants[i] for value, (i, j) in zip(values, pairs, strict=True)]
-    spread = np.zeros(k)
+    largest = np.zeros(k)
     for value, (i, _) in zip(excess, pairs, strict=True):
-        spread[i] = max(spread[i], value)
-    return spread
+        largest[i] = max(largest[i], value)
+    return largest

@@ -53,24 +53,24 @@ def support_along(segment: Segment, form: ConicForm) -> SupportAlongSegment | No
     ends = maximise(np.stack([segment.v0, segment.v1]))
     if not np.isfinite(ends.values).all():
         return None
-    found, open_pairs = [ends.points[0], ends.points[1]], [(0, 1)]
+    residuals, open_pairs = [ends.points[0], ends.points[1]], [(0, 1)]
     # Differences of less than this, as a share of those between the ends, are none.
-    apart = np.abs(np.stack([segment.v0, segment.v1]) @ (found[1] - found[0])).max()
+    apart = np.abs(np.stack([segment.v0, segment.v1]) @ (residuals[1] - residuals[0])).max()
     scale = _SAME * float(apart) + ROUNDING * float(np.abs(ends.values).max())
     while open_pairs:
         i, j = open_pairs.pop()
-        rise = float(turn @ (found[j] - found[i]))
+        rise = float(turn @ (residuals[j] - residuals[i]))
         if rise <= scale:
             continue
-        s = float(np.clip(segment.v0 @ (found[i] - found[j]) / rise, 0.0, 1.0))
+        s = float(np.clip(segment.v0 @ (residuals[i] - residuals[j]) / rise, 0.0, 1.0))
         direction = segment.v0 + s * turn
         top = maximise(direction[None])
         if not np.isfinite(top.values[0]):
             return None
-        if top.values[0] > direction @ found[i] + scale:
-            found.append(top.points[0])
-            open_pairs += [(i, len(found) - 1), (len(found) - 1, j)]
-    return _ordered(segment, np.array(found))
+        if top.values[0] > direction @ residuals[i] + scale:
+            residuals.append(top.points[0])
+            open_pairs += [(i, len(residuals) - 1), (len(residuals) - 1, j)]
+    return _ordered(segment, np.array(residuals))
 
 
 def _ordered(segment: Segment, points: Array) -> SupportAlongSegment:
@@ -132,14 +132,19 @@ class _Table:
 def decide_along(segment: Segment, support: SupportAlongSegment, centers: Array) -> SegmentDecisions:
     """The robust decision of every context, exactly; in blocks that stay in the processor's cache."""
     n, d = centers.shape
-    found = SegmentDecisions(np.empty(n), np.empty(n), np.empty((n, d)))
+    decisions = SegmentDecisions(np.empty(n), np.empty(n), np.empty((n, d)))
     table = _table(support, float(segment.base[2]))
     for k in range(0, n, BLOCK):
         block = slice(k, k + BLOCK)
         _decide_block(
-            segment, table, centers[block], found.s[block], found.cost_bound[block], found.worst_residual[block]
+            segment,
+            table,
+            centers[block],
+            decisions.s[block],
+            decisions.cost_bound[block],
+            decisions.worst_residual[block],
         )
-    return found
+    return decisions
 
 
 def ties_along(segment: Segment, support: SupportAlongSegment, centers: Array) -> Mask:

@@ -110,20 +110,20 @@ class BatchEngine:
     def decide(self, centers: Array, *, n_jobs: int | None = None, progress: Progress | None = None) -> BatchDecisions:
         """Decide all contexts that can be proven optimal."""
         problem = self.counterpart.problem
-        found = BatchDecisions.undecided(len(centers), problem.n_decisions, problem.n_outcomes)
+        decisions = BatchDecisions.undecided(len(centers), problem.n_decisions, problem.n_outcomes)
         begin, size = 0, _FIRST_CHUNK if len(centers) > _FIRST_CHUNK else len(centers)
         while begin < len(centers):
             chunk = slice(begin, min(begin + size, len(centers)))
-            self._decide_chunk(centers[chunk], chunk, found, n_jobs)
+            self._decide_chunk(centers[chunk], chunk, decisions, n_jobs)
             begin, size = chunk.stop, min(4 * size, _CHUNK)
             if progress is not None:
                 progress(begin, len(centers))
-        return found
+        return decisions
 
-    def _decide_chunk(self, centers: Array, chunk: slice, found: BatchDecisions, n_jobs: int | None) -> None:
+    def _decide_chunk(self, centers: Array, chunk: slice, out: BatchDecisions, n_jobs: int | None) -> None:
         F = np.concatenate([np.ones((len(centers), 1)), centers - self.center], axis=1)
         which = self.pool.most_promising(F)
-        outside = self.pool.settle(F, which, _part(found, chunk))
+        outside = self.pool.settle(F, which, _part(out, chunk))
         if not len(outside):
             return
         tasks = [outside[k : k + _TASK] for k in range(0, len(outside), _TASK)]
@@ -132,10 +132,10 @@ class BatchEngine:
         for part, (decisions, is_flipped) in zip(tasks, solved, strict=True):
             rows = chunk.start + part
             for name, values in vars(decisions).items():
-                getattr(found, name)[rows] = values
+                getattr(out, name)[rows] = values
             flips.append((is_flipped[~decisions.is_open], F[part[~decisions.is_open]]))
         self.pool.offer(
-            np.concatenate([f for f, _ in flips]), np.concatenate([f for _, f in flips]), len(found.gap) - chunk.stop
+            np.concatenate([f for f, _ in flips]), np.concatenate([f for _, f in flips]), len(out.gap) - chunk.stop
         )
 
     def with_multipliers(self, centers: Array) -> tuple[Array, Array, Array, Mask]:
@@ -226,7 +226,7 @@ class _Pool:
             best[k : k + step] = (F[k : k + step] @ self.scores.T).argmax(axis=1)
         return best
 
-    def settle(self, F: Array, which: Indices, found: BatchDecisions) -> Indices:
+    def settle(self, F: Array, which: Indices, out: BatchDecisions) -> Indices:
         """Decide the contexts that lie in their region; the others are returned, region by region."""
         order = np.argsort(which, kind="stable")
         cuts = np.flatnonzero(np.diff(which[order], prepend=-1, append=-1))
@@ -241,22 +241,22 @@ class _Pool:
                 outside.append(rows[~inside])
                 rows, part, margins = rows[inside], part[inside], margins[inside]
             if len(rows):
-                self._fill(k, rows, part, found)
+                self._fill(k, rows, part, out)
                 # On the edge two decisions are best where a region's tests are of prices, not where they are of limits.
                 if self.may_tie[k] or (self.engine.unique.prices_move and least <= _PROVEN):
-                    found.may_tie[rows] = self.may_tie[k] | (margins <= _PROVEN)
+                    out.may_tie[rows] = self.may_tie[k] | (margins <= _PROVEN)
         return np.concatenate(outside) if outside else np.zeros(0, dtype=np.int64)
 
-    def _fill(self, k: int, rows: Indices, F: Array, found: BatchDecisions) -> None:
+    def _fill(self, k: int, rows: Indices, F: Array, out: BatchDecisions) -> None:
         values = F @ self.maps[k]
-        p, d = found.z.shape[1], found.residual.shape[1]
-        found.z[rows], found.residual[rows] = values[:, :p], values[:, p : p + d]
+        p, d = out.z.shape[1], out.residual.shape[1]
+        out.z[rows], out.residual[rows] = values[:, :p], values[:, p : p + d]
         weights = self.weights[k]
         if weights is not None:
-            found.residual[rows] = self.engine.worst.heaviest(F @ weights)
+            out.residual[rows] = self.engine.worst.heaviest(F @ weights)
         bound = values[:, p + d :]
-        found.cost_bound[rows] = bound[:, 0] if bound.shape[1] == 1 else (bound * F).sum(axis=1)
-        found.is_open[rows] = False
+        out.cost_bound[rows] = bound[:, 0] if bound.shape[1] == 1 else (bound * F).sum(axis=1)
+        out.is_open[rows] = False
 
     def offer(self, is_flipped: Mask, F: Array, n_ahead: int) -> None:
         """Take in the active sets that many contexts share, the most frequent first, and some as anchors.
@@ -324,5 +324,5 @@ def _tangent(U: Array, F: Array) -> Array:
     return slope
 
 
-def _part(found: BatchDecisions, chunk: slice) -> BatchDecisions:
-    return BatchDecisions(**{name: values[chunk] for name, values in vars(found).items()})
+def _part(decisions: BatchDecisions, chunk: slice) -> BatchDecisions:
+    return BatchDecisions(**{name: values[chunk] for name, values in vars(decisions).items()})

@@ -53,8 +53,8 @@ def decide(
     >>> import numpy as np
     >>> from polyhedge.problems import simplex_linear
     >>> from polyhedge.sets import Box
-    >>> found = decide(simplex_linear([0.0, 0.0]), Box([1.0, 3.0]), 1.0, np.array([[0.0, 0.0]]))
-    >>> found.z.round(6), found.cost_bound.round(6)
+    >>> decisions = decide(simplex_linear([0.0, 0.0]), Box([1.0, 3.0]), 1.0, np.array([[0.0, 0.0]]))
+    >>> decisions.z.round(6), decisions.cost_bound.round(6)
     (array([[1., 0.]]), array([1.]))
     """
     centers = as_rows(centers, "centers", problem.n_outcomes)
@@ -69,8 +69,8 @@ def decide(
     def work(k: int, rows: Any, tell: Progress | None) -> Decisions:
         reuse = None if problem.parameters else kept
         job = Job(problem, scaled(shape, sizes[k][1]), sizes[k][0], n_jobs, tell_ties, reuse, sizes[k][1], tell)
-        found = by_first(WAYS, job, contexts[rows])
-        return as_predicted(problem, job.shape, job.radius, centers[rows], found)
+        decisions = by_first(WAYS, job, contexts[rows])
+        return as_predicted(problem, job.shape, job.radius, centers[rows], decisions)
 
     return work(0, slice(None), progress) if len(sizes) == 1 else in_groups(which, len(sizes), work, progress)
 

@@ -53,13 +53,13 @@ def decide_each(problem: DecisionProblem, maximisers: Maximisers, set_at: SetAt,
     >>> from polyhedge.problems import simplex_linear
     >>> from polyhedge.sets import Ball
     >>> radii = np.array([1.0, 2.0])
-    >>> found = decide_each(
+    >>> decisions = decide_each(
     ...     simplex_linear([0.0, 0.0]),
     ...     lambda V: radii[:, None] * V / np.linalg.norm(V, axis=1, keepdims=True),
     ...     lambda i: (Ball(2), radii[i]),
     ...     np.zeros((2, 2)),
     ... )
-    >>> found.cost_bound.round(6)
+    >>> decisions.cost_bound.round(6)
     array([0.707107, 1.414214])
     """
     return by_first(WAYS_EACH, problem, maximisers, set_at, centers)

@@ -17,13 +17,13 @@ from polyhedge.sets import UncertaintySet, facets_of
 
 
 def as_predicted(
-    problem: DecisionProblem, shape: UncertaintySet, radius: float, centers: Array, found: Decisions
+    problem: DecisionProblem, shape: UncertaintySet, radius: float, centers: Array, decisions: Decisions
 ) -> Decisions:
     """The decisions with outcomes that are ignored as near to the prediction as a polyhedral set allows."""
     if not problem.structure.ignored_outcomes.any() or facets_of(shape) is None or not len(centers):
-        return found
-    worst = brought_back(problem, shape, radius, centers, found.worst_outcome)
-    return replace(found, worst_outcome=worst, active_facets=tight_facets(shape, radius, worst, centers))
+        return decisions
+    worst = brought_back(problem, shape, radius, centers, decisions.worst_outcome)
+    return replace(decisions, worst_outcome=worst, active_facets=tight_facets(shape, radius, worst, centers))
 
 
 def brought_back(

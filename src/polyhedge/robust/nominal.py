@@ -71,10 +71,10 @@ def _by_pieces(problem: DecisionProblem, outcomes: Array, _: Array, is_sharp: bo
 
 
 def _as_written(problem: DecisionProblem, outcomes: Array, _: Array, __: bool) -> Best:
-    found = [best_against(problem, u[None]) for u in outcomes]
-    z = [z if solution.status.has_solution else z * np.nan for solution, z in found]
-    values = np.array([solution.value for solution, _ in found], dtype=float)
-    is_best = np.array([solution.status is Status.OPTIMAL for solution, _ in found], dtype=bool)
+    solved = [best_against(problem, u[None]) for u in outcomes]
+    z = [z if solution.status.has_solution else z * np.nan for solution, z in solved]
+    values = np.array([solution.value for solution, _ in solved], dtype=float)
+    is_best = np.array([solution.status is Status.OPTIMAL for solution, _ in solved], dtype=bool)
     return np.array(z).reshape(-1, problem.n_decisions), values, is_best
 
 

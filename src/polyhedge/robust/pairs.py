@@ -124,14 +124,14 @@ def complementary_pairs(program: DenseProgram, active: Mask, reach: Array) -> Pa
     forces[n + np.searchsorted(W, rows[at_base]), np.flatnonzero(at_base)] = -1.0
     system = np.block([[P, A[W].T], [A[W], np.zeros((len(W), len(W)))]])
     try:
-        found = np.linalg.solve(system, np.hstack([np.vstack([-program.C, program.B[W]]), forces]))
+        solution = np.linalg.solve(system, np.hstack([np.vstack([-program.C, program.B[W]]), forces]))
     except np.linalg.LinAlgError:
         return None
-    if not np.isfinite(found).all() or np.abs(found).max() > _LARGEST:
+    if not np.isfinite(solution).all() or np.abs(solution).max() > _LARGEST:
         return None
-    X0, X1 = np.hsplit(found[:n], [program.C.shape[1]])
+    X0, X1 = np.hsplit(solution[:n], [program.C.shape[1]])
     Y0, Y1 = np.zeros((len(A), X0.shape[1])), np.zeros((len(A), len(rows)))
-    Y0[W], Y1[W] = np.hsplit(found[n:], [program.C.shape[1]])
+    Y0[W], Y1[W] = np.hsplit(solution[n:], [program.C.shape[1]])
     Y1[rows[~at_base], np.flatnonzero(~at_base)] = 1.0
     T = np.where(at_base[:, None], Y1[rows], -A[rows] @ X1)
     T[np.abs(T) < _ROUNDING * np.abs(T).max()] = 0.0

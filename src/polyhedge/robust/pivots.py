@@ -179,11 +179,11 @@ def block_pivot(M: Array, rows: Indices, columns: Indices) -> Array | None:
     except np.linalg.LinAlgError:
         return None
     across, along = M[:, columns] @ inverse, inverse @ M[rows]
-    found = M - across @ M[rows]
-    found[:, columns] = across
-    found[rows] = -along
-    found[np.ix_(rows, columns)] = inverse
-    return found
+    tableau = M - across @ M[rows]
+    tableau[:, columns] = across
+    tableau[rows] = -along
+    tableau[np.ix_(rows, columns)] = inverse
+    return tableau
 
 
 @dataclass(frozen=True)

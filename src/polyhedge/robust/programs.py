@@ -123,8 +123,8 @@ def _doubtful(job: Job, counterpart: Counterpart, contexts: Array, solutions: Se
     rows = np.array([i for i, solution in enumerate(solutions) if solution.status.has_solution], dtype=np.int64)
     if not len(rows):
         return rows
-    found = [solutions[i] for i in rows]
-    return rows[~bounds_hold(job.problem, counterpart, job.shape, job.radius, contexts[rows], found)]
+    solved = [solutions[i] for i in rows]
+    return rows[~bounds_hold(job.problem, counterpart, job.shape, job.radius, contexts[rows], solved)]
 
 
 def _nothing_for_anyone(job: Job, counterpart: Counterpart, contexts: Array) -> _Row | None:

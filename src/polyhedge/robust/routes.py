@@ -53,9 +53,9 @@ class Way(Generic[Asked, Answer]):
 def by_first(ways: Sequence[Way[Asked, Answer]], *asked: Asked.args, **named: Asked.kwargs) -> Answer:
     """The answer of the first way that applies and does not give up."""
     for way in ways:
-        found = way.decide(*asked, **named) if way.applies(*asked, **named) else None
-        if found is not None:
-            return found
+        answer = way.decide(*asked, **named) if way.applies(*asked, **named) else None
+        if answer is not None:
+            return answer
     raise AssertionError("the last way applies to every problem and never gives up")
 
 
@@ -133,12 +133,12 @@ def _along_segment(job: Job, centers: Array) -> Decisions | None:
     def fill(chunk: slice) -> None:
         if job.tells_ties:
             may_tie[chunk] = ties_along(segment, support, centers[chunk])
-        found = decide_along(segment, support, centers[chunk])
+        decisions = decide_along(segment, support, centers[chunk])
         for j, (low, high) in enumerate(zip(segment.z0, segment.z1, strict=True)):
-            z[chunk, j] = low + found.s * (high - low)
-        bound[chunk] = found.cost_bound
-        tight[chunk] = tight_facets(shape, radius, found.worst_residual)
-        np.add(found.worst_residual, centers[chunk], out=worst[chunk])
+            z[chunk, j] = low + decisions.s * (high - low)
+        bound[chunk] = decisions.cost_bound
+        tight[chunk] = tight_facets(shape, radius, decisions.worst_residual)
+        np.add(decisions.worst_residual, centers[chunk], out=worst[chunk])
 
     chunks = [slice(k, k + _SEGMENT_CHUNK) for k in range(0, n, _SEGMENT_CHUNK)]
     for chunk, _ in zip(chunks, in_order(fill, chunks, n_jobs=job.n_jobs), strict=True):
@@ -170,12 +170,12 @@ def _settled(job: Job, centers: Array, by_reach: ByReach | None) -> Decisions:
     problem, parts, order, left = job.problem, [], [], np.arange(len(centers))
     if by_reach is None or (len(centers) >= WORTH_A_POOL and problem.structure.is_continuous):
         nothing = np.zeros((0, problem.n_outcomes)), np.zeros(0)
-        found = by_counterpart(job, problem, centers, nothing)
-        is_settled = is_proven(found, None if by_reach is None else by_reach.reach, problem, centers)
-        parts, order, left = [found[is_settled]], [left[is_settled]], left[~is_settled]
+        decisions = by_counterpart(job, problem, centers, nothing)
+        is_settled = is_proven(decisions, None if by_reach is None else by_reach.reach, problem, centers)
+        parts, order, left = [decisions[is_settled]], [left[is_settled]], left[~is_settled]
     if by_reach is not None and len(left):
-        found, proven = by_reach.decide(job.shape, job.radius, centers[left])
-        parts, order, left = [*parts, found], [*order, left[proven]], np.delete(left, proven)
+        decisions, proven = by_reach.decide(job.shape, job.radius, centers[left])
+        parts, order, left = [*parts, decisions], [*order, left[proven]], np.delete(left, proven)
     if len(left) or not parts:
         quietly = replace(job, progress=None)
         parts, order = [*parts, by_counterpart(quietly, problem, centers[left])], [*order, left]

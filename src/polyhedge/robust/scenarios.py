@@ -108,10 +108,10 @@ def _size(problem: DecisionProblem, z: Array, scenarios: Array, master: Solution
     """
     scenarios = np.vstack([scenarios, scenarios.mean(axis=0)])
     costs = problem.evaluate(np.tile(z, (len(scenarios), 1)), scenarios)
-    spread, value = float(np.nanmax(costs) - np.nanmin(costs)), float(np.nanmax(np.abs(costs)))
+    cost_range, value = float(np.nanmax(costs) - np.nanmin(costs)), float(np.nanmax(np.abs(costs)))
     wide = float(np.ptp(scenarios, axis=0).max(initial=0.0))
     digits = float(np.abs(scenarios).max(initial=0.0)) / wide if wide else 1.0
-    return (spread or master.size) * (1 + ROUNDING / TOLERANCE * digits) + ROUNDING / TOLERANCE * value
+    return (cost_range or master.size) * (1 + ROUNDING / TOLERANCE * digits) + ROUNDING / TOLERANCE * value
 
 
 def _with(best: ScenarioSolution, gap: float, status: Status, scenarios: Array) -> ScenarioSolution:
@@ -178,7 +178,7 @@ def _within(feasible: FeasibleProgram, reach: float) -> ConicProgram:
 
 def _violations(problem: DecisionProblem, adversary: Adversary, z: Array) -> Array:
     """Outcomes of the set at which an uncertain constraint does not hold for this decision."""
-    found = [np.zeros((0, problem.n_outcomes))]
+    outcomes = [np.zeros((0, problem.n_outcomes))]
     for pieces, part in zip(problem.uncertain_rows, problem.row_parts(z), strict=True):
         certificate = maximise(adversary.form, pieces.directions(z[None])[0])
         at_center = pieces.values(z[None], adversary.center[None])[0]
@@ -189,8 +189,8 @@ def _violations(problem: DecisionProblem, adversary: Adversary, z: Array) -> Arr
         )
         allowed = _HOLDS * float(np.abs(certificate.values).max()) + ROUNDING * float(terms + abs(part))
         if totals[worst] > allowed:
-            found.append((adversary.center + certificate.points[worst])[None])
-    return np.vstack(found)
+            outcomes.append((adversary.center + certificate.points[worst])[None])
+    return np.vstack(outcomes)
 
 
 def _adds_something(scenarios: Array, fresh: Array) -> bool:

@@ -61,8 +61,8 @@ class SharpLevels:
             if not len(due):
                 break
             chosen = order[due, k]
-            x, found = self._at(chosen, b[due])
-            values[due[found]], best[due[found]], is_sharp[due[found]] = x[found] @ self.c, chosen[found], True
+            x, clear = self._at(chosen, b[due])
+            values[due[clear]], best[due[clear]], is_sharp[due[clear]] = x[clear] @ self.c, chosen[clear], True
         return values, self.rows * self.multipliers[best], is_sharp
 
     def _at(self, chosen: Indices, b: Array) -> tuple[Array, Mask]:

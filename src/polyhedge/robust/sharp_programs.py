@@ -84,16 +84,16 @@ class SharpPrograms:
         try:
             program = _Program(self, W, q, centers)
             ends = program.pivoted(*self._bases)
-            found = None if ends is None else _Found(program, *ends)
+            seen = None if ends is None else _SeenBases(program, *ends)
         except np.linalg.LinAlgError:
-            found = None
-        if found is None:
+            seen = None
+        if seen is None:
             self._bases = None
             return unknown
-        self._keep(found.bases[found.is_sharp], found.at_upper[found.is_sharp])
-        weights, points = self.unit * found.x[:, len(self.lower) :], -found.prices[:, self.n_rows :] / self.unit
-        values = (program.costs * found.x).sum(axis=1) + self.offset + centers @ self.q0
-        return SharpCosts(values, weights, points, found.is_sharp)
+        self._keep(seen.bases[seen.is_sharp], seen.at_upper[seen.is_sharp])
+        weights, points = self.unit * seen.x[:, len(self.lower) :], -seen.prices[:, self.n_rows :] / self.unit
+        values = (program.costs * seen.x).sum(axis=1) + self.offset + centers @ self.q0
+        return SharpCosts(values, weights, points, seen.is_sharp)
 
     def remember(self, z: Array, multipliers: Array) -> bool:
         """Take over the basis of a solver's answer, where it has one; whether it is the only one that is known."""
@@ -247,7 +247,7 @@ class _Program:
         return has_end
 
 
-class _Found:
+class _SeenBases:
     """Bases seen anew: columns, prices of the equations, and where both are the only ones."""
 
     def __init__(self, program: _Program, bases: Indices, at_upper: Mask) -> None:

@@ -42,10 +42,10 @@ class SharpVertices:
     def __call__(self, W: Array, q: Array) -> SupportCertificate:
         """Values, maximisers and multipliers; inf where unbounded, -inf where the set is empty."""
         if self._bases is not None and self._bases.max() < len(q):
-            found = _pivoted(W, q, self.directions, self._bases)
-            if found is not None:
-                self._bases = found.bases
-                return found.certificate(W, q, self.directions)
+            corners = _pivoted(W, q, self.directions, self._bases)
+            if corners is not None:
+                self._bases = corners.bases
+                return corners.certificate(W, q, self.directions)
         certificate = maximise(Polyhedron.from_halfspaces(W, q).conic_form(0.0), self.directions)
         meet = certificate.multipliers > 0
         if (meet.sum(axis=1) != self.directions.shape[1]).any():  # nan where there is no maximiser
@@ -53,11 +53,13 @@ class SharpVertices:
         bases = np.nonzero(meet)[1].reshape(self.directions.shape)
         try:
             # Once more from the facets alone: a solver's last digits depend on where it began.
-            found = _Corners(W, q, self.directions, bases)
+            corners = _Corners(W, q, self.directions, bases)
         except np.linalg.LinAlgError:  # parallel facets share a multiplier, and meet in no point
             return certificate
         self._bases = bases
-        return found.certificate(W, q, self.directions) if found.is_sharp(W, q, self.directions).all() else certificate
+        return (
+            corners.certificate(W, q, self.directions) if corners.is_sharp(W, q, self.directions).all() else certificate
+        )
 
 
 class _Corners:

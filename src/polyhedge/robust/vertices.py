@@ -122,10 +122,10 @@ def _outermost(form: ConicForm, points: Array, basis: Array, size: float) -> Arr
         if not asked:
             return points[hull.vertices]
         normals, offsets = hull.equations[asked, :-1], hull.equations[asked, -1]
-        found = maximise(form, normals @ basis.T)
-        passed = found.values + offsets > _PASSED * size
+        certificate = maximise(form, normals @ basis.T)
+        passed = certificate.values + offsets > _PASSED * size
         proven |= {facets[k] for k, is_passed in zip(asked, passed, strict=True) if not is_passed}
-        points = np.vstack([points, found.points[passed]])
+        points = np.vstack([points, certificate.points[passed]])
     raise ValueError(
         f"The set has more than {_MAX_VERTICES} vertices, too many for the worst case of a convex cost. Use a "
         "Polyhedron, a Box or an Ellipsoid, or a cost that is a maximum of affine functions of the outcome."

@@ -46,17 +46,17 @@ def lies_within(problem: DecisionProblem, outcomes: Array) -> Mask:
     return np.asarray((room >= 0).all(axis=1))
 
 
-def is_proven(found: Decisions, reach: CutReach | None, problem: DecisionProblem, centers: Array) -> Mask:
+def is_proven(decisions: Decisions, reach: CutReach | None, problem: DecisionProblem, centers: Array) -> Mask:
     """Which decisions for the whole set are optimal for the cut set too: their worst residuals lie inside.
 
     `reach` is that along fixed directions; None where the one worst outcome is the decision's own.
     """
-    is_optimal = np.array([status is Status.OPTIMAL for status in found.status], dtype=bool)
+    is_optimal = np.array([status is Status.OPTIMAL for status in decisions.status], dtype=bool)
     if reach is None:
-        return is_optimal & lies_within(problem, found.worst_outcome)
+        return is_optimal & lies_within(problem, decisions.worst_outcome)
     is_free = reach.is_free(centers)
     if problem.structure.is_continuous:
-        is_free |= ~tight_pieces(problem.structure.pieces, reach.free.values, np.nan_to_num(found.flat), centers)
+        is_free |= ~tight_pieces(problem.structure.pieces, reach.free.values, np.nan_to_num(decisions.flat), centers)
     return is_optimal & is_free.all(axis=1)
 
 
@@ -95,24 +95,24 @@ class ByReach:
         is_free = self.reach.is_free(centers)
         self.solver.forget()
         self.reach.forget()
-        proven, found = [], []
+        proven, solved = [], []
         for i, center in enumerate(centers):
             row = self._row(center, is_free[i])
             if row is not None:
                 proven.append(i)
-                found.append(row)
+                solved.append(row)
         rows, units = np.array(proven, dtype=np.int64), self.solver.row_units
-        z = np.array([solution.x[self.problem.feasible.z_columns] for solution, _ in found]) + 0.0
-        worst = np.array([point for _, point in found]).reshape(-1, self.problem.n_outcomes) + centers[rows]
+        z = np.array([solution.x[self.problem.feasible.z_columns] for solution, _ in solved]) + 0.0
+        worst = np.array([point for _, point in solved]).reshape(-1, self.problem.n_outcomes) + centers[rows]
         return Decisions(
             flat=z.reshape(-1, self.problem.n_decisions),
-            cost_bound=np.array([solution.value for solution, _ in found]),
+            cost_bound=np.array([solution.value for solution, _ in solved]),
             worst_outcome=worst,
             active_facets=tight_facets(shape, radius, worst, centers[rows]),
-            status=np.array([solution.status for solution, _ in found], dtype=object),
-            gap=np.array([solution.gap for solution, _ in found]),
+            status=np.array([solution.status for solution, _ in solved], dtype=object),
+            gap=np.array([solution.gap for solution, _ in solved]),
             layout=self.problem.layout,
-            may_tie=np.array([not self.unique.is_seen(one.y[None], units)[0] for one, _ in found], dtype=bool),
+            may_tie=np.array([not self.unique.is_seen(one.y[None], units)[0] for one, _ in solved], dtype=bool),
         ), rows
 
     def _row(self, center: Array, is_exact: Mask) -> tuple[Solution, Array] | None:

@@ -70,8 +70,8 @@ def _vertices_seen(frame: _Framed) -> Array:
             "to list. Use fewer facets."
         )
     center, width = _bounding_frame(W[frame.near], h[frame.near], center)
-    found = _polar(W * width, h - W @ center).vertices
-    return center + width * found[_first_of_equals(found)]
+    corners = _polar(W * width, h - W @ center).vertices
+    return center + width * corners[_first_of_equals(corners)]
 
 
 def volume(W: Array, h: Array, rng: np.random.Generator, n_samples: int) -> Volume:

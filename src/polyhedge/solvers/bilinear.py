@@ -341,12 +341,12 @@ def _by_scip(program: BilinearProgram, options: dict[str, Any]) -> dict[str, Any
         model.addSol(point)
     model.optimize()
     status, bound = model.getStatus(), float(model.getDualbound())
-    found = model.getNSols() > 0
-    best = model.getBestSol() if found else None
+    has_point = model.getNSols() > 0
+    best = model.getBestSol() if has_point else None
     return {
-        "x": np.array([model.getSolVal(best, variable) for variable in x]) if found else None,
+        "x": np.array([model.getSolVal(best, variable) for variable in x]) if has_point else None,
         "bound": bound if abs(bound) < _INFINITE else -np.inf,
-        "status": _ended(status in ("optimal", "gaplimit"), found, status in ("infeasible", "inforunbd")),
+        "status": _ended(status in ("optimal", "gaplimit"), has_point, status in ("infeasible", "inforunbd")),
         "detail": f"{status}, {model.getNTotalNodes()} nodes",
         "at_a_limit": status in ("timelimit", "nodelimit"),
     }
@@ -386,12 +386,12 @@ def _gurobi_answer(gp: Any, program: BilinearProgram, options: dict[str, Any]) -
             for variable, value in zip(x, program.start.tolist(), strict=True):
                 variable.Start = value
         model.optimize()
-        found, code = model.SolCount > 0, model.Status
+        has_point, code = model.SolCount > 0, model.Status
         bound = float(model.ObjBound)
         return {
-            "x": np.array([variable.X for variable in x]) if found else None,
+            "x": np.array([variable.X for variable in x]) if has_point else None,
             "bound": bound if abs(bound) < _INFINITE else -np.inf,
-            "status": _ended(code == gp.GRB.OPTIMAL, found, code in (gp.GRB.INFEASIBLE, gp.GRB.INF_OR_UNBD)),
+            "status": _ended(code == gp.GRB.OPTIMAL, has_point, code in (gp.GRB.INFEASIBLE, gp.GRB.INF_OR_UNBD)),
             "detail": f"status {code}, {int(model.NodeCount)} nodes",
             "at_a_limit": code in (gp.GRB.TIME_LIMIT, gp.GRB.NODE_LIMIT),
         }
@@ -401,10 +401,10 @@ def _given(limits: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in limits.items() if value is not None}
 
 
-def _ended(optimal: bool, found: bool, infeasible: bool) -> str:
-    if optimal and found:
+def _ended(optimal: bool, has_point: bool, infeasible: bool) -> str:
+    if optimal and has_point:
         return "OPTIMAL"
-    if found:
+    if has_point:
         return "STOPPED_EARLY"
     return "INFEASIBLE" if infeasible else "FAILED"
 

@@ -114,16 +114,16 @@ def _set_up(program: ConicProgram, time_limit: float | None, tolerance: float, *
     )
 
 
-def _read(program: ConicProgram, found: Any, judge: Judge, form: SecondOrder) -> Solution:
-    name = str(found.status)
+def _read(program: ConicProgram, solution: Any, judge: Judge, form: SecondOrder) -> Solution:
+    name = str(solution.status)
     status = _STATUS.get(name, Status.FAILED)
-    z = np.array(found.z)
-    is_whole = len(found.x) == len(program.c) and len(z) == len(program.b)
-    if status.has_solution and not (is_whole and np.all(np.isfinite(found.x))):
+    z = np.array(solution.z)
+    is_whole = len(solution.x) == len(program.c) and len(z) == len(program.b)
+    if status.has_solution and not (is_whole and np.all(np.isfinite(solution.x))):
         status = Status.FAILED
     if not status.has_solution:
         return nothing_known(program, status, name)
-    point = Solution(np.array(found.x), form.multipliers(z), np.nan, status, detail=name)
+    point = Solution(np.array(solution.x), form.multipliers(z), np.nan, status, detail=name)
     return judge.judged(program, judge.frame.back(point))
 
 

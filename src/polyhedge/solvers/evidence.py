@@ -133,8 +133,8 @@ class Judge:
         if gap < -tolerance * size:
             return nothing_known(program, Status.FAILED, "the solver's lower bound lies above the value of its point")
         gap = max(gap, 0.0)
-        found = Solution(x, nothing, value, status_at(gap, size, tolerance), gap, size=size, broken=off)
-        return settled(program, found)
+        solution = Solution(x, nothing, value, status_at(gap, size, tolerance), gap, size=size, broken=off)
+        return settled(program, solution)
 
     def is_sharp(self, program: ConicProgram, solution: Solution) -> bool:
         """Whether no limit of a linear program is broken and no cost unbalanced by more than rounding explains."""
@@ -179,12 +179,12 @@ def _quick(matrix: sp.csr_array) -> Any:
 
 
 def _other_cones(cones: tuple[Cone, ...]) -> list[tuple[Cone, slice]]:
-    found, start = [], 0
+    others, start = [], 0
     for cone in cones:
         if cone.size and cone.kind not in ("zero", "nonneg"):
-            found.append((cone, slice(start, start + cone.n_rows)))
+            others.append((cone, slice(start, start + cone.n_rows)))
         start += cone.n_rows
-    return found
+    return others
 
 
 def settled(program: ConicProgram, solution: Solution) -> Solution:

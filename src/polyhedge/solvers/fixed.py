@@ -34,13 +34,13 @@ def with_fixed_integers(program: ConicProgram, x: Array, frame: Frame | None = N
         return rest.whole(Solution(nothing, nothing, rest.program.offset, Status.OPTIMAL, size=frame.cost))
     if rest.program.is_linear:
         return rest.whole(LinearSolver(rest.program, frame=rest.frame if is_given else None).solve())
-    found = solve_conic(rest.program, frame=rest.frame)
-    return rest.whole(found if found.status is Status.OPTIMAL else _better(found, solve_conic(rest.program)))
+    solution = solve_conic(rest.program, frame=rest.frame)
+    return rest.whole(solution if solution.status is Status.OPTIMAL else _better(solution, solve_conic(rest.program)))
 
 
 def _better(first: Solution, second: Solution) -> Solution:
     """The one with a point, then the one with the smaller gap."""
-    return max(first, second, key=lambda found: (found.status.has_solution, -found.gap))
+    return max(first, second, key=lambda solution: (solution.status.has_solution, -solution.gap))
 
 
 class _Rest:
@@ -90,14 +90,14 @@ class _Rest:
             frame.prices[self.kept],
         )
 
-    def whole(self, found: Solution) -> Solution:
+    def whole(self, solution: Solution) -> Solution:
         """A solution of what is left as one of the program."""
-        if not found.status.has_solution:
-            return nothing_known(self.full, found.status, found.detail)
+        if not solution.status.has_solution:
+            return nothing_known(self.full, solution.status, solution.detail)
         x, y = np.empty(len(self.full.c)), np.zeros(len(self.full.b))
-        x[self.full.integer], x[self.columns], y[self.kept] = self.values, found.x, found.y
+        x[self.full.integer], x[self.columns], y[self.kept] = self.values, solution.x, solution.y
         curved = 0.0 if self.full.P is None else 0.5 * (self.full.P @ x)
-        return replace(found, x=x, y=y, value=float((self.full.c + curved) @ x) + self.full.offset)
+        return replace(solution, x=x, y=y, value=float((self.full.c + curved) @ x) + self.full.offset)
 
 
 def _off(cone: Cone, slack: Array, size: Array, gone: Mask) -> float:

@@ -304,8 +304,8 @@ class LinearSolver:
         if len(program.integer):
             inside, x = x, frame.origin + frame.columns * x
             gap = self.cost * (float(self._costs() @ inside) - float(info.mip_dual_bound))
-            found = self.judge.whole(program, x, gap, self.cost, self.tolerance)
-            return replace(found, n_nodes=max(int(info.mip_node_count), 0))
+            whole = self.judge.whole(program, x, gap, self.cost, self.tolerance)
+            return replace(whole, n_nodes=max(int(info.mip_node_count), 0))
         y = self._duals(np.array(solution.row_dual), np.array(solution.col_dual)) / sharper
         point = Solution(frame.origin + frame.columns * x, frame.prices + self.cost * frame.rows * y, np.nan, status)
         return self.judge.judged(program, point, self.cost)

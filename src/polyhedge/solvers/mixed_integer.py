@@ -53,14 +53,14 @@ def solve_mixed_integer(
     if continuous.status in (Status.INFEASIBLE, Status.UNBOUNDED):
         return nothing_known(program, continuous.status, continuous.detail)
     # All tolerances below are in the program's own units.
-    found = _by_tangents(SecondOrder(program.cones).of(frame.seen(program)), time_limit, max_nodes)
-    if not found.status.has_solution:
-        return nothing_known(program, found.status, found.detail)
-    x = frame.back(found).x
+    solution = _by_tangents(SecondOrder(program.cones).of(frame.seen(program)), time_limit, max_nodes)
+    if not solution.status.has_solution:
+        return nothing_known(program, solution.status, solution.detail)
+    x = frame.back(solution).x
     whole = Judge(program, frame).whole(
-        program, x, frame.cost * found.gap, min(frame.cost, at_stake(program, x, plain))
+        program, x, frame.cost * solution.gap, min(frame.cost, at_stake(program, x, plain))
     )
-    return replace(whole, n_nodes=found.n_nodes)
+    return replace(whole, n_nodes=solution.n_nodes)
 
 
 def seen_from(plain: Frame, program: ConicProgram, continuous: Solution) -> Frame:
@@ -94,32 +94,34 @@ class _Known:
         gap = self.value - self.lower
         if not abs(gap) <= _SAME * max(self.size, abs(self.value - self.program.offset)):
             return None
-        found = Judge(self.program, self.frame).whole(self.program, self.point.x, max(gap, 0.0), self.size)
-        return found if found.status is Status.OPTIMAL else None
+        whole = Judge(self.program, self.frame).whole(self.program, self.point.x, max(gap, 0.0), self.size)
+        return whole if whole.status is Status.OPTIMAL else None
 
     def checked(self, solvers: Iterable[LinearSolver]) -> Solution:
         """The first answer that does not contradict the point; where all do, the point with what is proven of it."""
         for solver in solvers:
             for search in (solver.solve, solver.solve_otherwise):
-                found = self._sized(search())
-                if not self._is_wrong(found):
-                    return found
+                answer = self._sized(search())
+                if not self._is_wrong(answer):
+                    return answer
         gap = self.value - self.lower
         point = Judge(self.program, self.frame).whole(self.program, self.point.x, gap, self.size)
         return replace(point, detail="the search contradicts a point that is known")
 
-    def _is_wrong(self, found: Solution) -> bool:
-        if found.status is Status.INFEASIBLE:
+    def _is_wrong(self, answer: Solution) -> bool:
+        if answer.status is Status.INFEASIBLE:
             return bool(np.isfinite(self.value))
         size = max(self.size, abs(self.value - self.program.offset))
-        return bool(found.status.has_solution and found.value - found.gap > self.value + TOLERANCE * size)
+        return bool(answer.status.has_solution and answer.value - answer.gap > self.value + TOLERANCE * size)
 
-    def _sized(self, found: Solution) -> Solution:
+    def _sized(self, answer: Solution) -> Solution:
         """The answer, optimal only if it is so beside its costs, not only beside those that multipliers set."""
-        if found.status is not Status.OPTIMAL:
-            return found
-        size = min(found.size, max(at_stake(self.program, found.x, self.plain), abs(found.value - self.program.offset)))
-        return replace(found, size=size, status=status_at(found.gap, size, TOLERANCE))
+        if answer.status is not Status.OPTIMAL:
+            return answer
+        size = min(
+            answer.size, max(at_stake(self.program, answer.x, self.plain), abs(answer.value - self.program.offset))
+        )
+        return replace(answer, size=size, status=status_at(answer.gap, size, TOLERANCE))
 
 
 def check_cones(program: ConicProgram) -> None:
@@ -177,11 +179,11 @@ def _by_tangents(program: ConicProgram, time_limit: float | None, max_nodes: int
     return replace(best, gap=best.value - lower, n_nodes=n_nodes)
 
 
-def _contradicts(found: Solution, value: float) -> bool:
+def _contradicts(answer: Solution, value: float) -> bool:
     """Whether an answer says that there is no point, or none so low, although one of this value is known."""
-    if found.status is Status.INFEASIBLE:
+    if answer.status is Status.INFEASIBLE:
         return bool(np.isfinite(value))
-    return bool(found.value - found.gap > value + TOLERANCE * max(1.0, abs(value)))
+    return bool(answer.value - answer.gap > value + TOLERANCE * max(1.0, abs(value)))
 
 
 def _as_point(program: ConicProgram, x: Array) -> Solution:
@@ -267,10 +269,10 @@ class _LinearRelaxation:
         for frame in (_as_seen(linear), None):  # a search that fails, or says what cannot be, is made in another way
             solver = LinearSolver(linear, time_limit=time_limit, max_nodes=max_nodes, frame=frame)
             for search in (solver.solve, solver.solve_otherwise):
-                found = search()
-                if found.status is not Status.FAILED and not _contradicts(found, at_most):
-                    return found
-        return replace(found, gap=np.inf)
+                answer = search()
+                if answer.status is not Status.FAILED and not _contradicts(answer, at_most):
+                    return answer
+        return replace(answer, gap=np.inf)
 
     def support_at(self, solution: Solution) -> None:
         """Add the half-spaces that prove a convex solution optimal: y'(b - A x) >= 0 for every cone."""

@@ -78,13 +78,13 @@ def solve_named(program: ConicProgram, backend: str, options: Mapping[str, Any])
     plain = Frame.of(program)
     frame = seen_from(plain, program, continuous)
     seen = SecondOrder(program.cones).of(frame.seen(program))
-    found = _asked(seen, backend, _with_options(_FINER.get(backend, {}), options))
-    if found.x is None:
-        return nothing_known(program, found.status, f"{backend}: {found.words}")
-    completed = with_fixed_integers(seen, found.x)
+    answer = _asked(seen, backend, _with_options(_FINER.get(backend, {}), options))
+    if answer.x is None:
+        return nothing_known(program, answer.status, f"{backend}: {answer.words}")
+    completed = with_fixed_integers(seen, answer.x)
     if not completed.status.has_solution:
         return nothing_known(program, Status.FAILED, f"{backend}: no point goes with its whole numbers")
-    lower = found.lower_bound
+    lower = answer.lower_bound
     if lower is None:
         least = relaxed(seen, None)
         lower = least.value - least.gap

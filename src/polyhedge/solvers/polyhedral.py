@@ -267,8 +267,8 @@ def maximise_conic(form: ConicForm, directions: Array) -> Array:
     program = ConicProgram(c=np.zeros(n), A=form.G, b=form.g, cones=form.cones)
     values = np.empty(len(directions))
     for i, v in enumerate(directions):
-        found = solve_conic(replace(program, c=np.append(-v, np.zeros(n - len(v)))))
-        if found.status not in (Status.OPTIMAL, Status.INFEASIBLE, Status.UNBOUNDED):
-            raise SolverError(f"Clarabel could not maximise a linear function over a conic set: {found.detail}.")
-        values[i] = {Status.INFEASIBLE: -np.inf, Status.UNBOUNDED: np.inf}.get(found.status, -found.value)
+        solution = solve_conic(replace(program, c=np.append(-v, np.zeros(n - len(v)))))
+        if solution.status not in (Status.OPTIMAL, Status.INFEASIBLE, Status.UNBOUNDED):
+            raise SolverError(f"Clarabel could not maximise a linear function over a conic set: {solution.detail}.")
+        values[i] = {Status.INFEASIBLE: -np.inf, Status.UNBOUNDED: np.inf}.get(solution.status, -solution.value)
     return values

@@ -27,15 +27,15 @@ def products(A: sp.csr_array, b: Array, cones: Sequence[Cone]) -> list[int]:
     >>> products(A, np.array([1.0, 1.0, 0.0]), [Cone("soc", 3)])
     [0]
     """
-    found, start = [], 0
+    places, start = [], 0
     for k, cone in enumerate(cones):
         if cone.kind == "soc" and cone.size > 2:
             total, difference = (np.append(A[[start + i]].toarray().ravel(), b[start + i]) for i in (0, 1))
             is_there = total != 0
             if ((total == difference) & is_there).any() and ((total == -difference) & is_there).any():
-                found.append(k)
+                places.append(k)
         start += cone.n_rows
-    return found
+    return places
 
 
 def rotation(cones: Sequence[Cone], chosen: Iterable[int], factor: float = 1.0) -> sp.csr_array:

@@ -82,8 +82,8 @@ class Frame:
             b=np.where(np.abs(moved.b) > NOISE * b_noise, moved.b, 0.0),
             c=np.where(np.abs(moved.c) > NOISE * c_noise, moved.c, 0.0),
         )
-        found = Frame(*balance(told, self), origin, prices, self.first_cost)
-        return found if found.cost <= _NO_LARGER * max(self.cost, self.first_cost) else self
+        frame = Frame(*balance(told, self), origin, prices, self.first_cost)
+        return frame if frame.cost <= _NO_LARGER * max(self.cost, self.first_cost) else self
 
     def seen(self, program: ConicProgram) -> ConicProgram:
         """The program in these units, without its offset."""
@@ -259,24 +259,24 @@ class _Equations:
         free[fixed] = free[self.size] = False
         kept = np.ones(len(logs), dtype=bool)
         for _ in range(_MOST_ROUNDS):
-            found = self._fitted(logs[kept], weights[kept], unknowns[kept], signs[kept], free)
-            tiny = kept & (weights > _PULL) & (logs + (signs * found[unknowns]).sum(axis=1) < _TINY)
+            exponents = self._fitted(logs[kept], weights[kept], unknowns[kept], signs[kept], free)
+            tiny = kept & (weights > _PULL) & (logs + (signs * exponents[unknowns]).sum(axis=1) < _TINY)
             if not tiny.any():
                 break
             kept &= ~tiny
-        return found[: self.size]
+        return exponents[: self.size]
 
     def _fitted(self, logs: Array, weights: Array, unknowns: Indices, signs: Array, free: Mask) -> Array:
-        size, found = self.size + 1, np.zeros(self.size + 1)
+        size, exponents = self.size + 1, np.zeros(self.size + 1)
         rhs = -np.bincount(unknowns.ravel(), signs.ravel() * np.repeat(weights * logs, 3), size)
         first, second = np.repeat(unknowns, 3, axis=1).ravel(), np.tile(unknowns, 3).ravel()
         each = np.repeat(weights, 9) * np.repeat(signs, 3, axis=1).ravel() * np.tile(signs, 3).ravel()
         if size <= _FEW:
             dense = np.bincount(first * size + second, each, size**2).reshape(size, size)[np.ix_(free, free)]
-            found[free] = np.linalg.solve(dense + _RIDGE * np.eye(len(dense)), rhs[free])
-            return found
+            exponents[free] = np.linalg.solve(dense + _RIDGE * np.eye(len(dense)), rhs[free])
+            return exponents
         matrix = sp.csr_array((each, (first, second)), shape=(size, size))[free][:, free]
         matrix = matrix + _RIDGE * sp.eye_array(matrix.shape[0])
         jacobi = sp.diags_array(1 / matrix.diagonal())
-        found[free] = cg(matrix, rhs[free], rtol=1e-12, maxiter=1000, M=jacobi)[0]
-        return found
+        exponents[free] = cg(matrix, rhs[free], rtol=1e-12, maxiter=1000, M=jacobi)[0]
+        return exponents

@@ -109,8 +109,8 @@ def _check_applies(problem: DecisionProblem) -> None:
         "outcome_support": problem.outcome_support is not None,
         "integer decisions": not structure.is_continuous,
     }
-    found = [name for name, present in obstacles.items() if present]
-    if found:
+    in_the_way = [name for name, present in obstacles.items() if present]
+    if in_the_way:
         raise ValueError(
-            f"No certificate is available for {' and '.join(found)}. The learner Descent works there, without one."
+            f"No certificate is available for {' and '.join(in_the_way)}. The learner Descent works there, without one."
         )

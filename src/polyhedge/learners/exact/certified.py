@@ -91,5 +91,5 @@ class Certified:
         value = samples.value(result.set)
         lower, complaint = below(bound.lower, value, bound.unit)
         detail = f"{result.detail}; {complaint}" if complaint else result.detail
-        found = replace(result, objective=value, lower_bound=lower, detail=detail)
-        return as_interrupted(found) if bound.interrupted else found
+        certified = replace(result, objective=value, lower_bound=lower, detail=detail)
+        return as_interrupted(certified) if bound.interrupted else certified

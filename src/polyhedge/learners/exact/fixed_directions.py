@@ -89,8 +89,8 @@ class _ProgramReachCost:
         if self.sharp is not None:
             b = np.tile(self.zero.b, (len(levels), 1))
             b[:, self.first :] -= levels
-            found, y, is_sharp = self.sharp(b)
-            values, weights, is_open = found + self.zero.offset, y[:, self.first :], ~is_sharp
+            sharp_values, y, is_sharp = self.sharp(b)
+            values, weights, is_open = sharp_values + self.zero.offset, y[:, self.first :], ~is_sharp
         for i in np.flatnonzero(is_open):
             values[i], weights[i] = self._solve(levels[i])
         return values, weights

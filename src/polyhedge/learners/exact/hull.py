@@ -73,18 +73,18 @@ def disjoint_mixtures(
     """
     context = _ContextProgram(problem, residuals, center)
     available = np.ones(len(residuals), dtype=bool)
-    found: list[Mixture] = []
-    while len(found) < count and not (budget is not None and budget.is_over):
+    mixtures: list[Mixture] = []
+    while len(mixtures) < count and not (budget is not None and budget.is_over):
         mixture = context.solve(available)
         if budget is not None:
             budget.spend(len(context.program.b))
         if mixture is None:
             break
-        found.append(mixture)
+        mixtures.append(mixture)
         available[list(mixture.members)] = False
         if not mixture.members or not available.any():
             break
-    return found
+    return mixtures
 
 
 class _ContextProgram:
@@ -155,7 +155,7 @@ class HullOracle:
         """
         chosen = np.arange(len(self.centers)) if contexts is None else contexts
         pool = self._first_pool(kept)
-        todo, found = chosen, {}
+        todo, by_context = chosen, {}
         while len(todo):
             members = np.array(sorted(pool))
             try:
@@ -166,16 +166,16 @@ class HullOracle:
                 pool = set(np.flatnonzero(kept).tolist())  # a part of the hull may leave the cost unbounded
                 continue
             missing, again = self._violated(kept, members, solved)
-            found.update({int(i): s for i, s in zip(todo, solved, strict=True)})
+            by_context.update({int(i): s for i, s in zip(todo, solved, strict=True)})
             if not missing:
                 break
             pool |= missing
             self.pool |= missing
             todo = todo[again]
         return HullValues(
-            values=np.array([found[int(i)][0] for i in chosen]),
-            z=np.array([found[int(i)][1] for i in chosen]).reshape(len(chosen), -1),
-            mixtures=tuple(found[int(i)][2] for i in chosen),
+            values=np.array([by_context[int(i)][0] for i in chosen]),
+            z=np.array([by_context[int(i)][1] for i in chosen]).reshape(len(chosen), -1),
+            mixtures=tuple(by_context[int(i)][2] for i in chosen),
         )
 
     def _first_pool(self, kept: Mask) -> set[int]:
@@ -202,12 +202,12 @@ class HullOracle:
                 )
             weights = solution.weighted_auxiliary[sees_outcome].sum(axis=0)
             active = members[np.flatnonzero(weights > _WEIGHT)]
-            slack = _TOLERANCE * self.spread(solution.z[None], members) + solution.gap
+            slack = _TOLERANCE * self.cost_range(solution.z[None], members) + solution.gap
             mixture = Mixture(solution.value - slack, tuple(int(j) for j in active))
             results.append((solution.value, solution.z, mixture))
         return results
 
-    def spread(self, z: Array, members: Indices | None = None) -> float:
+    def cost_range(self, z: Array, members: Indices | None = None) -> float:
         """How much the residuals (some of them) differ in cost at decisions (N, p), in the mean over these."""
         residuals = self.residuals if members is None else self.residuals[members]
         return float(np.ptp(self.problem.structure.pieces.directions(z) @ residuals.T, axis=2).max(axis=1).mean())

@@ -113,10 +113,10 @@ class Master:
             integer=np.arange(n) if integer else np.zeros(0, dtype=np.int64),
         )
         solver = LinearSolver(program, time_limit=time_limit, max_nodes=max_nodes, relative_gap=_MILP_GAP)
-        found = solver.solve()
+        solution = solver.solve()
         at_floor = base if self.costs is None else float(self.costs @ self.floor)
-        x = np.concatenate([found.x[:n], self.floor + unit * found.x[n : n + m]])
-        return replace(found, x=x, value=at_floor + unit * found.value, gap=unit * found.gap)
+        x = np.concatenate([solution.x[:n], self.floor + unit * solution.x[n : n + m]])
+        return replace(solution, x=x, value=at_floor + unit * solution.value, gap=unit * solution.gap)
 
     def _cut_rows(self, width: int, unit: float) -> tuple[sp.csr_array, Array]:
         columns: Sequence[Array] = [np.append(cut.members, self.n + cut.level) for cut in self.cuts]

@@ -108,7 +108,7 @@ def _worst_residuals(
     is_used = np.bincount(best, minlength=len(pairs)) > 0
     vertices = np.zeros((len(pairs), 2))
     vertices[is_used] = np.linalg.solve(W[pairs[is_used]], q[pairs[is_used]][..., None])[..., 0]
-    found = vertices[best]
+    residuals = vertices[best]
     less, more = np.minimum(*multipliers.T), np.maximum(*multipliers.T)
     mixed = np.flatnonzero((less <= 1e-9 * more) & (s > 1e-12) & (s < 1 - 1e-12))
     facets = pairs[best[mixed]]
@@ -116,5 +116,5 @@ def _worst_residuals(
     matrices = np.stack([W, np.broadcast_to(segment.v1 - segment.v0, W.shape)], axis=1)
     singular = np.abs(np.linalg.det(matrices)) <= 1e-12 * np.linalg.norm(matrices, axis=2).prod(axis=1)
     mixed, kept = mixed[~singular[kept]], kept[~singular[kept]]
-    found[mixed] = np.linalg.solve(matrices[kept], np.stack([q[kept], -slope[mixed]], axis=1)[..., None])[..., 0]
-    return found
+    residuals[mixed] = np.linalg.solve(matrices[kept], np.stack([q[kept], -slope[mixed]], axis=1)[..., None])[..., 0]
+    return residuals

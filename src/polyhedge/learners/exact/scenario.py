@@ -168,12 +168,12 @@ def _cost_directions(samples: Samples, z: Array) -> tuple[Array, Array]:
     slopes = samples.problem.structure.pieces.directions(z)
     sizes = np.abs(slopes).max(axis=2)
     context, piece = np.nonzero(sizes > _NOTHING * sizes.max())
-    found = without_noise(slopes[context, piece])
-    alike = (found / (sizes.max() or 1.0)).round(6)
+    directions = without_noise(slopes[context, piece])
+    alike = (directions / (sizes.max() or 1.0)).round(6)
     _, first, group = np.unique(alike, axis=0, return_index=True, return_inverse=True)
     users = np.zeros((len(first), len(z)))
     users[group.ravel(), context] = 1.0
-    return found[first], users
+    return directions[first], users
 
 
 def _supporting(samples: Samples, directions: Array, kept: Mask) -> Polyhedron:

@@ -69,7 +69,7 @@ class SelectionSearch:
         )
 
     def _search(self, highest: HullValues, start: Mask | None) -> None:
-        self.unit = self.oracle.spread(highest.z)
+        self.unit = self.oracle.cost_range(highest.z)
         if not self.n_drop or not np.ptp(self.oracle.residuals, axis=0).any():
             self.lower = self.upper  # all selections cost the same
             return

@@ -44,17 +44,17 @@ def minimise_value_at_risk(samples: Samples, tolerance: float, budget: Budget) -
     rows = ModelRows()
     selected = rows.columns(len(residuals), 0.0, 1.0, integer=True)
     rows.at_most(selected, -np.ones(len(residuals)), -float(rank))
-    found = master.solve(rows, selected, budget)
-    if not found.solution.status.has_solution:
+    answer = master.solve(rows, selected, budget)
+    if not answer.solution.status.has_solution:
         return None
     outcomes = samples.centers + residuals
-    costs = samples.problem.evaluate(np.tile(found.z, (len(outcomes), 1)), outcomes)
+    costs = samples.problem.evaluate(np.tile(answer.z, (len(outcomes), 1)), outcomes)
     kept = np.zeros(len(outcomes), dtype=bool)
     kept[np.argsort(costs, kind="stable")[:rank]] = True
     upper = float(costs[kept].max())
     unit = max(float(np.ptp(costs)), *M)
     return certified(
-        found.solution.value - found.solution.gap,
+        answer.solution.value - answer.solution.gap,
         upper,
         kept,
         unit=unit,

@@ -94,14 +94,14 @@ def direction_bounds(problem: DecisionProblem, pieces: Pieces, learner: str) -> 
         for sign, bound in ((1.0, low), (-1.0, high)):
             c = np.zeros(len(base.c))
             c[z] = sign * slopes[k]
-            found = solve(replace(base, c=c, P=None, offset=0.0))
-            if found.status is not Status.OPTIMAL:
+            solution = solve(replace(base, c=c, P=None, offset=0.0))
+            if solution.status is not Status.OPTIMAL:
                 raise ValueError(
                     f"{learner} needs a bounded feasible set: the cost's slope in outcome "
-                    f"{int(np.argwhere(which == k)[0, 1])} is {found.status}. Add bounds to the decision, or use "
+                    f"{int(np.argwhere(which == k)[0, 1])} is {solution.status}. Add bounds to the decision, or use "
                     "Descent."
                 )
-            bound[which == k] += sign * found.value
+            bound[which == k] += sign * solution.value
     return low, high
 
 

@@ -213,8 +213,8 @@ def judged_objective(samples: Samples, shape: Polyhedron, max_contexts: int | No
     value = samples.value(shape, contexts)
     if np.isfinite(value):
         return value
-    found = decide(samples.problem, shape, samples.radius(shape), samples.centers[contexts])
-    if not np.isfinite(found.cost_bound).any():
+    decisions = decide(samples.problem, shape, samples.radius(shape), samples.centers[contexts])
+    if not np.isfinite(decisions.cost_bound).any():
         raise NoSolutionError(
             f"No context of the learning split has a decision. {_complaint(samples, shape, max_contexts)}"
         )
@@ -223,8 +223,8 @@ def judged_objective(samples: Samples, shape: Polyhedron, max_contexts: int | No
 
 def _complaint(samples: Samples, shape: Polyhedron, max_contexts: int | None) -> str:
     contexts = judged_contexts(samples, max_contexts)
-    found = decide(samples.problem, shape, samples.radius(shape), samples.centers[contexts])
-    return f"{found.complaint()}. Relax the constraints, bound the decision or drop such rows."
+    decisions = decide(samples.problem, shape, samples.radius(shape), samples.centers[contexts])
+    return f"{decisions.complaint()}. Relax the constraints, bound the decision or drop such rows."
 
 
 def judged_contexts(samples: Samples, max_contexts: int | None) -> Indices:

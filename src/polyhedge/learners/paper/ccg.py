@@ -118,20 +118,20 @@ class CCG:
         limits = Limits(self.tolerance, self.max_iterations, Budget.of(self.max_work, self.time_limit))
         if self.as_printed:
             check_n_facets(self.n_facets, samples.problem.n_outcomes)
-            found = learn_as_printed(samples, limits, self.n_facets)
+            run = learn_as_printed(samples, limits, self.n_facets)
         else:
-            found = _Valid(samples, limits).run()
-        shape = closed(samples, samples.normalised(found.shape))
+            run = _Valid(samples, limits).run()
+        shape = closed(samples, samples.normalised(run.shape))
         value = samples.value(shape)
-        lower, complaint = below(found.lower_bound, value, found.unit)
+        lower, complaint = below(run.lower_bound, value, run.unit)
         return LearnResult(
             set=shape,
             objective=value,
-            status=Status.FAILED if complaint else found.status,
+            status=Status.FAILED if complaint else run.status,
             seconds=time.perf_counter() - began,
             lower_bound=lower,
-            trace=found.trace,
-            detail=f"objective and bound for {about}; {complaint or found.detail}",
+            trace=run.trace,
+            detail=f"objective and bound for {about}; {complaint or run.detail}",
         )
 
 
@@ -174,13 +174,13 @@ class _Valid:
             rows = ModelRows()
             t = rows.columns(self.samples.n, 0.0, 1.0, integer=True)
             rows.at_most(t, -np.ones(len(t)), -float(self.samples.rank))
-            found = self.master.solve(rows, t, limits.budget)
-            if not found.solution.status.has_solution:
+            answer = self.master.solve(rows, t, limits.budget)
+            if not answer.solution.status.has_solution:
                 break
-            lower = max(lower, found.solution.value - found.solution.gap)
-            plans = [self._separate(found, np.flatnonzero(found.x[t] > 0.5))]
+            lower = max(lower, answer.solution.value - answer.solution.gap)
+            plans = [self._separate(answer, np.flatnonzero(answer.x[t] > 0.5))]
             if self.problem.curvature is not Curvature.CONCAVE:
-                plans.append(self._plan(found.z, self._least_harmful(found.z, found.levels)))
+                plans.append(self._plan(answer.z, self._least_harmful(answer.z, answer.levels)))
             best = min([best, *plans], key=lambda plan: plan.value)
             trace.append(best.value)
         status = status_at(best.value - lower, self.unit, limits.tolerance)
@@ -191,14 +191,14 @@ class _Valid:
         """Decisions against the mean residual; cuts that bound every level from below."""
         samples = self.samples
         middle = samples.residuals.mean(axis=0)
-        found = [best_against(self.problem, (center + middle)[None]) for center in samples.centers]
-        if not all(solution.status.has_solution for solution, _ in found):
-            failed = next(solution.status for solution, _ in found if not solution.status.has_solution)
+        solved = [best_against(self.problem, (center + middle)[None]) for center in samples.centers]
+        if not all(solution.status.has_solution for solution, _ in solved):
+            failed = next(solution.status for solution, _ in solved if not solution.status.has_solution)
             raise NoSolutionError(
                 f"A decision against the mean residual cannot be found: {failed}. Check the feasible set and the cost; "
                 "a decision that lowers the cost without limit needs bounds."
             )
-        z = np.array([decision for _, decision in found])
+        z = np.array([decision for _, decision in solved])
         costs = self._costs_at(z)
         self.unit = max(float(np.ptp(costs, axis=1).mean()), self.master.costs.reach)
         # Every selection contains one of any n - c_n + 1 residuals.
@@ -224,13 +224,13 @@ class _Valid:
     def _plan(self, z: Array, selected: Indices) -> _Plan:
         return _Plan(z, selected, np.array([w for w, _ in self._worst_points(z, selected)]))
 
-    def _separate(self, found: MasterSolution, selected: Indices) -> _Plan:
+    def _separate(self, answer: MasterSolution, selected: Indices) -> _Plan:
         """The adversary: a cut for every context whose cost over the hull exceeds its level."""
-        worst = self._worst_points(found.z, selected)
+        worst = self._worst_points(answer.z, selected)
         for i, (value, cut) in enumerate(worst):
-            if value > found.levels[i] + 0.1 * self.limits.tolerance * self.unit:
+            if value > answer.levels[i] + 0.1 * self.limits.tolerance * self.unit:
                 self.master.cuts.append(cut)
-        return _Plan(found.z, selected, np.array([value for value, _ in worst]))
+        return _Plan(answer.z, selected, np.array([value for value, _ in worst]))
 
     def _worst_points(self, z: Array, selected: Indices) -> list[tuple[float, Cut]]:
         if self.problem.curvature is Curvature.CONCAVE:
@@ -248,12 +248,12 @@ class _Valid:
         p = cp.Variable(len(selected))
         gain = self.problem.cost_at(z, center + E.T @ p)
         compiled = compile_feasible_program(p, -gain, [p >= 0, cp.sum(p) == 1])
-        found = solve(compiled.program)
-        if not found.status.has_solution:
-            raise RuntimeError(f"The worst outcome could not be found: {found.status} {found.detail}")
-        weights = _few_weights(E, found.x[compiled.z_columns])
+        solution = solve(compiled.program)
+        if not solution.status.has_solution:
+            raise RuntimeError(f"The worst outcome could not be found: {solution.status} {solution.detail}")
+        weights = _few_weights(E, solution.x[compiled.z_columns])
         used = np.flatnonzero(weights)
-        return found.gap - found.value, Cut(i, weights[used] @ E[used], selected[used])
+        return solution.gap - solution.value, Cut(i, weights[used] @ E[used], selected[used])
 
     def _shape(self, plan: _Plan) -> Polyhedron:
         if not self.problem.structure.has_pieces:
@@ -305,6 +305,6 @@ def _few_weights(E: Array, weights: Array) -> Array:
     slack = 1e-9 * (1 + np.abs(E).max())
     limits = np.concatenate([np.zeros(n), point + slack, slack - point, [1.0], [-1.0]])
     distance = np.linalg.norm(E - point, axis=1)
-    _, found = maximise_linear(rows, limits, -distance[None])
-    basic = np.where(found[0] > 1e-9, found[0], 0.0) if np.isfinite(found).all() else weights
+    _, vertices = maximise_linear(rows, limits, -distance[None])
+    basic = np.where(vertices[0] > 1e-9, vertices[0], 0.0) if np.isfinite(vertices).all() else weights
     return np.asarray(basic / basic.sum())

@@ -103,11 +103,11 @@ class Master:
                     )
         program = rows.conic()
         n_rows = len(program.b)
-        found = solve(program, time_limit=budget.seconds, max_nodes=budget.affords(n_rows))
-        budget.spend(n_rows, times=1 + found.n_nodes)
-        z = found.x[np.array(z_columns)]
-        whole = found.x[levels] + self.costs.outside_rows(z) if found.status.has_solution else found.x[levels]
-        return MasterSolution(found, z, whole, found.x)
+        solution = solve(program, time_limit=budget.seconds, max_nodes=budget.affords(n_rows))
+        budget.spend(n_rows, times=1 + solution.n_nodes)
+        z = solution.x[np.array(z_columns)]
+        whole = solution.x[levels] + self.costs.outside_rows(z) if solution.status.has_solution else solution.x[levels]
+        return MasterSolution(solution, z, whole, solution.x)
 
 
 class _Costs(Protocol):

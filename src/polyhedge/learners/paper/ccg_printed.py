@@ -33,17 +33,17 @@ def learn_as_printed(samples: Samples, limits: Limits, n_facets: int) -> RunResu
         rows = ModelRows()
         columns = _add_set_around(rows, scenarios, units, samples.rank, n_facets, far)
         master.cuts = [Cut(i, e) for i in range(len(samples.centers)) for e in scenarios]
-        found = master.solve(rows, columns.t, limits.budget)
-        if not found.solution.status.has_solution:
+        answer = master.solve(rows, columns.t, limits.budget)
+        if not answer.solution.status.has_solution:
             break
-        W = found.x[columns.W] / units.scale
-        shape = Polyhedron.from_halfspaces(W, found.x[columns.q] + W @ units.middle)
-        worst = _worst(samples, found.z, shape, box)
+        W = answer.x[columns.W] / units.scale
+        shape = Polyhedron.from_halfspaces(W, answer.x[columns.q] + W @ units.middle)
+        worst = _worst(samples, answer.z, shape, box)
         trace.append(float(np.mean([value for value, _ in worst])))
-        if trace[-1] - float(found.levels.mean()) <= limits.tolerance * unit:
+        if trace[-1] - float(answer.levels.mean()) <= limits.tolerance * unit:
             status = Status.OPTIMAL
             break
-        fresh = [e for (value, e), level in zip(worst, found.levels, strict=True) if value > level]
+        fresh = [e for (value, e), level in zip(worst, answer.levels, strict=True) if value > level]
         if all(min(np.abs(e - old).max() for old in scenarios) < 1e-9 for e in fresh):
             break
         scenarios += fresh
@@ -72,8 +72,8 @@ def _add_set_around(
 def _worst(samples: Samples, z: Array, shape: Polyhedron, box: Polyhedron) -> list[tuple[float, Array]]:
     """The printed subproblem around each prediction, within the far box."""
     both = Polyhedron(np.vstack([shape.W, box.W]), np.concatenate([shape.b, box.b]))
-    found = []
+    cases = []
     for z_i, center in zip(z, samples.centers, strict=True):
         worst = Adversary(samples.problem, both, 0.0, center).worst_case(z_i)
-        found.append((worst.value, worst.outcome - center))
-    return found
+        cases.append((worst.value, worst.outcome - center))
+    return cases

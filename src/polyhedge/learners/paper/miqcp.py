@@ -125,7 +125,7 @@ class MIQCP:
         start = _best_start(model, every)
         nominal = samples.nominal_cost
         unit = abs(start.value - nominal) if start is not None else 0.0
-        found = solve_bilinear(
+        solution = solve_bilinear(
             # Gaps are shares of the premium: neither the unit of costs nor a constant in them may matter.
             replace(model.program, start=None if start is None else start.x, offset=model.program.offset - nominal),
             backend=self.backend,
@@ -135,36 +135,36 @@ class MIQCP:
             absolute_gap=1e-3 * self.relative_gap * (unit or 1.0),
             use_nlp=len(chosen) == 1,
         )
-        found = replace(found, value=found.value + nominal, lower_bound=found.lower_bound + nominal)
-        return self._result(model, start, found, about, began)
+        solution = replace(solution, value=solution.value + nominal, lower_bound=solution.lower_bound + nominal)
+        return self._result(model, start, solution, about, began)
 
     def _result(
         self,
         model: _Model,
         start: _Start | None,
-        found: BilinearSolution,
+        solution: BilinearSolution,
         about: str,
         began: float,
     ) -> LearnResult:
         samples = model.samples
         candidates = [] if start is None else [start.shape]
-        if found.status.has_solution:
-            candidates.append(model.shape_of(found.x))
+        if solution.status.has_solution:
+            candidates.append(model.shape_of(solution.x))
         candidates = candidates or [samples.normalised(axis_box(samples))]
         shapes = [closed(samples, shape) for shape in candidates]
         values = [samples.value(shape) for shape in shapes]
         best = int(np.argmin(values))
         unit = abs(values[best] - samples.nominal_cost)
-        bound, complaint = below(found.lower_bound, values[best], unit)
-        words = complaint or found.detail
+        bound, complaint = below(solution.lower_bound, values[best], unit)
+        words = complaint or solution.detail
         if not complaint and not self._proves_for_all_sets(samples, model.pieces):
-            bound, words = -np.inf, f"{words}; none of the model's sets costs less than {found.lower_bound:.9g}"
-        if not found.status.has_solution:
-            logger.warning("MIQCP returns its start: %s", found.detail)
+            bound, words = -np.inf, f"{words}; none of the model's sets costs less than {solution.lower_bound:.9g}"
+        if not solution.status.has_solution:
+            logger.warning("MIQCP returns its start: %s", solution.detail)
         return LearnResult(
             set=shapes[best],
             objective=values[best],
-            status=Status.FAILED if complaint or found.status is Status.INFEASIBLE else found.status,
+            status=Status.FAILED if complaint or solution.status is Status.INFEASIBLE else solution.status,
             seconds=time.perf_counter() - began,
             lower_bound=bound,
             trace=tuple(values),

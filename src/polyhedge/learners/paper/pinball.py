@@ -204,11 +204,11 @@ class _Run:
     def _first(self, start: Polyhedron) -> PinballState:
         """The start at its learning radius, with its robust decisions."""
         samples, shape = self.samples, self.samples.normalised(start)
-        found = decide(samples.problem, closed(samples, shape), 0.0, samples.centers)
-        z = found.flat
+        decisions = decide(samples.problem, closed(samples, shape), 0.0, samples.centers)
+        z = decisions.flat
         if not np.isfinite(z).all():
             raise NoSolutionError(
-                f"A learning context has no robust decision in the starting set. {found.complaint()}. Relax the "
+                f"A learning context has no robust decision in the starting set. {decisions.complaint()}. Relax the "
                 "constraints, bound the decision or drop such rows."
             )
         return PinballState(shape.W, shape.b, 0.0, z)
