@@ -274,6 +274,12 @@ def test_what_the_targets_make_is_ignored_by_git() -> None:
     assert sorted(set(names) - set(ignored.stdout.splitlines())) == []
 
 
+def test_every_file_can_be_checked_out_on_every_system() -> None:
+    names = [str(path.relative_to(ROOT)) for path in project_files()]
+    assert [name for name in names if re.search(r'[:*?"<>|\\]|[. ]$', name)] == []
+    assert len({name.lower() for name in names}) == len(names)
+
+
 def test_no_file_contains_an_absolute_path_of_this_machine() -> None:
     homes = re.compile(r"(?<![\w.~-])/(?:home|Users|root|work)/[\w.]")
     here = str(ROOT)

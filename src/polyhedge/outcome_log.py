@@ -91,6 +91,8 @@ class OutcomeLog:
     """
 
     def __init__(self, path: str | Path, model: Model | Any) -> None:
+        if str(path) == ":memory:":  # SQLite's name for no file at all
+            raise ValueError('A log is a file, which outlives the process; got ":memory:". Give it a path.')
         self.path, self.model = Path(path), _model_of(model)
         model = self.model
         if not self.path.exists() and self.path.parent.is_dir():
