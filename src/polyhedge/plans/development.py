@@ -17,7 +17,7 @@ from polyhedge.plans.laws import MOST_POINTS, PlanRows
 from polyhedge.plans.margin_path import fit_path
 from polyhedge.plans.margins import takes_margins
 from polyhedge.plans.plan import fit_plan
-from polyhedge.plans.policy import fit_policy
+from polyhedge.plans.policy import fit_policy, is_trained_here
 from polyhedge.predictors import Predictor, out_of_fold
 from polyhedge.problems import DecisionProblem, NoSolutionError
 from polyhedge.regions import Grid, Guard, Path, Plan, RegionFamily
@@ -74,8 +74,9 @@ def planned_guard(given: Given, policy: Any, caution: float) -> tuple[Guard | Pa
     of plans with growing margins.
 
     Training and learning rows develop it: the predictor is fitted on all of them, and plans are made from predictions
-    of models that had not seen the row. Where calibration rows are few, learning rows calibrate too. Where the split is
-    in time, what is chosen is judged by earlier rows alone; laws for use look both ways, to have more rows.
+    of models that had not seen the row. Where calibration rows are few, learning rows calibrate too, unless a predictor
+    or policy came fitted: learning rows may have made it. Where the split is in time, what is chosen is judged by
+    earlier rows alone; laws for use look both ways, to have more rows.
     """
     if given.problem.constraint_names and policy is None and not takes_margins(given.problem):
         raise ValueError(
@@ -84,7 +85,8 @@ def planned_guard(given: Given, policy: Any, caution: float) -> tuple[Guard | Pa
             'guarantee="outcome", or give a learner, whose robust decisions are then guarded.'
         )
     split, trained = given.split, given.make().needs_training
-    is_few = trained and len(split.calibrate) < _FEW and len(split.train) >= _N_FOLDS * _ROWS_A_FOLD
+    may_pool = trained and (policy is None or is_trained_here(policy))
+    is_few = may_pool and len(split.calibrate) < _FEW and len(split.train) >= _N_FOLDS * _ROWS_A_FOLD
     develop = split.train if is_few else np.concatenate([split.train, split.learn]) if trained else split.learn
     calibrate = np.concatenate([split.learn, split.calibrate]) if is_few else split.calibrate
     predictor, rows, made_of = _predicted(given, develop)

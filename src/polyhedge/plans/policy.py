@@ -130,13 +130,18 @@ def _broken_words(z: Array, by: float) -> str:
     )
 
 
+def is_trained_here(policy: Any) -> bool:
+    """Whether a policy is trained by `fit`, on training rows alone; what else has made one is not known."""
+    return hasattr(policy, "predict") and hasattr(policy, "fit") and not isinstance(policy, FrozenEstimator)
+
+
 def _decide(policy: Any, X: Any, Y: Array, train: Any) -> Callable[[Any], Any]:
     if not hasattr(policy, "predict"):
         if not callable(policy):
             raise TypeError(f"plan must be a function of X or an estimator with predict, got {policy!r}.")
         decide: Callable[[Any], Any] = policy
         return decide
-    if hasattr(policy, "fit") and not isinstance(policy, FrozenEstimator):
+    if is_trained_here(policy):
         policy = clone(policy).fit(take_rows(X, train), Y[train])
     fitted: Callable[[Any], Any] = policy.predict
     return fitted
