@@ -104,8 +104,8 @@ class RobustDecider(FollowsOutcomes, Refreshes, Decides, Telling, NestedSettings
     plan : function, estimator with predict, or None
         A policy of your own, X -> decisions (N, ...), which is guarded: implies guarantee="cost". An estimator with
         `fit` is trained on the training rows; a function must depend on each row alone, and what it was made from must
-        not contain calibration rows (learning rows it may contain). A decision that breaks constraints, bounds or integrality is refused: it has no
-        bound, and counts as infinitely expensive where it calibrates.
+        not contain calibration rows (learning rows it may contain). A decision that breaks constraints, bounds or
+        integrality is refused: it has no bound, and counts as infinitely expensive where it calibrates.
     caution : float
         From 0 to 1: how much the bound counts against the mean cost when plans compete; `frontier` shows the choice.
     solver : Solver or None
