@@ -362,7 +362,7 @@ def test_what_is_ones_own_is_told_drawn_and_followed_like_any_other(family: Regi
     else:
         with pytest.raises(ValueError, match="Bounds do not tell"):
             decider.update(X[100:], Y[100:], bounds=decided.cost_bound)
-    with pytest.raises(ValueError, match=r"A (region family of type Diamond|plan of kind 'even') cannot be stored"):
+    with pytest.raises(ValueError, match=r"A (region family of type Diamond|plan of type Even) cannot be stored"):
         decider.save(tmp_path / "model.polyhedge")
 
 

@@ -1,0 +1,109 @@
+"""Parts of one's own beside those that Polyhedge has: radii, families, plans, learners and calibrators.
+
+What a user writes as CONTRIBUTING shows must be taken for what it is: kept in files whole or not at all, told in words
+that are true of it, and refused with an error that names it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+import polyhedge as ph
+from polyhedge.calibration import Marginal, OneRadius
+from polyhedge.data import Split
+from polyhedge.model import Record, calibrated_radii, fitted_model
+from polyhedge.predictors import as_predictor
+from polyhedge.regions import Guard, RegionFamily, ScaledSet, SetPlan
+
+CENTERS, Y = np.random.default_rng(0).normal(size=(2, 100, 2))
+PROBLEM = ph.problems.simplex_linear([0.0, 0.0])
+PREDICTOR = as_predictor("precomputed", 2)
+SETS = ScaledSet(PROBLEM, PREDICTOR, ph.Box([1.0, 1.0]))
+
+
+def decider_of(family: RegionFamily, calibrator: Any = None) -> ph.RobustDecider:
+    """A decider of this family, calibrated on sixty rows."""
+    calibrator = calibrator or Marginal()
+    radii, digest = calibrated_radii(family, calibrator, CENTERS[:60], Y[:60], 0.1)
+    split = Split(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64), np.arange(60), n_rows=60)
+    decider = ph.RobustDecider(PROBLEM, "precomputed", calibration=calibrator)
+    decider.model_ = fitted_model(family, Record(split, 0, digest), radii, digest)
+    return decider
+
+
+@dataclass(frozen=True)
+class TwiceRadius(OneRadius):
+    """Twice the radius, under a name of its own."""
+
+    kind: ClassVar[str] = "twice"
+
+    def promise(self) -> str:
+        return "holds more often than it must"
+
+
+@dataclass(frozen=True)
+class NamelessRadius(OneRadius):
+    """The same, without a name of its own."""
+
+    def promise(self) -> str:
+        return "holds more often than it must"
+
+
+@dataclass(frozen=True)
+class Twice:
+    """Calibrates such radii."""
+
+    radii: type[OneRadius] = TwiceRadius
+
+    def calibrate(self, scores: Any, rows: Any, alpha: float) -> OneRadius:
+        made = Marginal().calibrate(scores, rows, alpha)
+        return self.radii(2 * made.radius, made.alpha, made.n, scores=scores)
+
+
+class WiderSet(ScaledSet):
+    """Regions of twice the radius, under the name of its parent."""
+
+    def at(self, features: Any, values: Any = None, work: Any = None) -> Any:
+        return replace(super().at(features, values), shape=ph.Box([2.0, 2.0]))
+
+
+class BolderPlan(SetPlan):
+    """Another planned cost, under the name of its parent."""
+
+    def plan(self, *given: Any, **more: Any) -> Any:
+        planned = super().plan(*given, **more)
+        return replace(planned, v=planned.v - 1)
+
+
+class TestFiles:
+    """A file gives back what was written, so that what would be read as something else is refused."""
+
+    @pytest.mark.parametrize("radii", [TwiceRadius, NamelessRadius])
+    def test_radii_of_ones_own_are_refused_where_the_model_is_saved(self, radii: Any, tmp_path: Path) -> None:
+        decider = decider_of(SETS, Twice(radii))
+        with pytest.raises(ValueError, match=rf"got {radii.__name__}: they cannot be stored\. Keep the decider by pi"):
+            decider.save(tmp_path / "model.polyhedge")
+        assert not list(tmp_path.iterdir())
+        decider.set_params(calibration=Marginal()).recalibrate(CENTERS[60:], Y[60:]).save(tmp_path / "model.polyhedge")
+        assert ph.load(tmp_path / "model.polyhedge").radius_ == decider.radius_
+
+    @pytest.mark.parametrize(
+        ("family", "told"),
+        [
+            (WiderSet(PROBLEM, PREDICTOR, SETS.shape), "region family of type WiderSet"),
+            (Guard(PROBLEM, PREDICTOR, SetPlan(WiderSet(PROBLEM, PREDICTOR, SETS.shape))), "set of type WiderSet"),
+            (Guard(PROBLEM, PREDICTOR, BolderPlan(SETS)), "plan of type BolderPlan"),
+        ],
+        ids=["family", "set of a plan", "plan"],
+    )
+    def test_subclass_that_would_be_read_as_its_parent_is_refused(
+        self, family: RegionFamily, told: str, tmp_path: Path
+    ) -> None:
+        with pytest.raises(ValueError, match=rf"A {told} cannot be stored: .* Keep the decider by pickle"):
+            decider_of(family).save(tmp_path / "model.polyhedge")
+        assert not list(tmp_path.iterdir())
