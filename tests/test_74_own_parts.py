@@ -18,7 +18,7 @@ from polyhedge.calibration import Marginal, OneRadius
 from polyhedge.data import Split
 from polyhedge.model import Record, calibrated_radii, fitted_model
 from polyhedge.predictors import as_predictor
-from polyhedge.regions import Guard, RegionFamily, ScaledSet, SetPlan
+from polyhedge.regions import Guard, Planned, RegionFamily, ScaledSet, SetPlan
 
 CENTERS, Y = np.random.default_rng(0).normal(size=(2, 100, 2))
 PROBLEM = ph.problems.simplex_linear([0.0, 0.0])
@@ -107,3 +107,30 @@ class TestFiles:
         with pytest.raises(ValueError, match=rf"A {told} cannot be stored: .* Keep the decider by pickle"):
             decider_of(family).save(tmp_path / "model.polyhedge")
         assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "status",
+    [
+        np.full(2, ph.Status.FINISHED, dtype=object),
+        np.full(2, ph.Status.FINISHED),
+        [ph.Status.FINISHED] * 2,
+        ["optimal"] * 2,
+    ],
+    ids=["objects", "texts", "list", "words"],
+)
+def test_statuses_are_members_however_they_came(status: Any) -> None:
+    decided = Planned(np.full((2, 2), 0.5), np.zeros(2), status).decisions(PROBLEM, np.array([1.0, np.nan]))
+    assert all(type(each) is ph.Status for each in decided.status)
+    assert decided.status[1] is ph.Status.FAILED  # without a bound nothing is proven
+    assert decided.to_frame()["status"].tolist()[0] in ("finished", "optimal")
+    assert "costs at most 1" in str(decided[0])
+
+
+def test_status_that_is_none_is_refused_with_the_row_count_and_an_example() -> None:
+    for status, told in (
+        (["done", "done"], "such as Status.FINISHED, got: 'done' is not"),
+        (["optimal"], r"shape \(1,"),
+    ):
+        with pytest.raises(ValueError, match=rf"status must be a polyhedge.Status for each of 2 rows, .*{told}"):
+            Planned(np.full((2, 2), 0.5), np.zeros(2), np.array(status, dtype=object))

@@ -36,7 +36,7 @@ from polyhedge.regions.family import DEFAULT_WORK, NO_SET, OWN_PREDICTOR, UsualA
 from polyhedge.regions.scaled_set import PlacedSet, ScaledSet
 from polyhedge.regions.steady import Grid, steady_predictions
 from polyhedge.robust import Decisions
-from polyhedge.robust.decisions import joined
+from polyhedge.robust.decisions import as_statuses, joined
 from polyhedge.robust.routes import is_steady
 from polyhedge.robust.workers import in_order
 from polyhedge.sets import Polyhedron, Region, Volume, scaled
@@ -66,6 +66,9 @@ class Planned:
     status: NDArray[np.object_]
     detail: tuple[str, ...] = ()
     expected: Array | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "status", as_statuses(self.status, len(self.v)))
 
     def decisions(self, problem: DecisionProblem, bounds: Array) -> Decisions:
         """What is decided, with these bounds (N,); of a guard no facet binds and no one outcome is the worst."""
