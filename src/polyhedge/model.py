@@ -28,7 +28,7 @@ from polyhedge.problems import DecisionProblem
 from polyhedge.problems.checks import check_outcomes
 from polyhedge.problems.parameters import from_columns, parameter_rows
 from polyhedge.regions import PlacedRegions, RegionFamily, ScaledSet, Work
-from polyhedge.regions.family import DEFAULT_WORK, NO_SET
+from polyhedge.regions.family import DEFAULT_WORK, no_set
 from polyhedge.robust import Decisions
 from polyhedge.robust.decisions import Labels
 from polyhedge.rows import check_features, check_rows, n_rows_of, one_row
@@ -120,7 +120,7 @@ class Model:
     def sets(self) -> ScaledSet:
         """The sets whose shape was learned; an AttributeError where none was."""
         if self.family.sets is None:
-            raise AttributeError(NO_SET)
+            raise no_set(self.family)
         return self.family.sets
 
     @property

@@ -94,9 +94,9 @@ def _of_plans(
     of_kind = {cls.kind: make for cls, make in plans.items()}
 
     def to_state(made: Guard | Path) -> dict[str, Any]:
+        plan = {"kind": made.plan.kind, **made.plan.state()}  # or an error of its own that knows better
         if type(made.plan) not in plans:
             raise _cannot_be_stored("plan", made.plan, plans)
-        plan = {"kind": made.plan.kind, **made.plan.state()}
         return {"plan": plan, "grid": None if made.grid is None else made.grid.state()}
 
     def from_state(

@@ -32,7 +32,7 @@ from polyhedge._validation import Array, Indices, Mask
 from polyhedge.predictors import Predictor
 from polyhedge.problems import DecisionProblem
 from polyhedge.regions.cost_levels import CostLevels, dearest_within
-from polyhedge.regions.family import DEFAULT_WORK, NO_SET, OWN_PREDICTOR, UsualAnswers, Work
+from polyhedge.regions.family import DEFAULT_WORK, UsualAnswers, Work, no_set, own_predictor
 from polyhedge.regions.scaled_set import PlacedSet, ScaledSet
 from polyhedge.regions.steady import Grid, steady_predictions
 from polyhedge.robust import Decisions
@@ -213,7 +213,7 @@ class Guard(UsualAnswers):
     def set_radius(self, radius: float) -> float:
         """The radius at which the plan's set decides, whatever the calibrated one is."""
         if not isinstance(self.plan, OverSets):
-            raise AttributeError(NO_SET)
+            raise no_set(self)
         return float(self.plan.radius)
 
     @property
@@ -224,13 +224,13 @@ class Guard(UsualAnswers):
     def refitted(self, predictor: Predictor, rows: Any, seed: int) -> Guard:
         """The guard of the plan that newer rows develop."""
         if not isinstance(self.plan, Developed):
-            raise ValueError(OWN_PREDICTOR)
+            raise own_predictor(self)
         return replace(self, predictor=predictor, plan=self.plan.refitted(rows, seed), grid=Grid.of(rows.centers))
 
     def moved(self, predictor: Predictor, X: Any) -> Guard:
         """The guard of the same decisions over its sets, around another predictor."""
         if not isinstance(self.plan, OverSets):
-            raise ValueError(OWN_PREDICTOR)
+            raise own_predictor(self)
         plan = self.plan.over(self.plan.sets.moved(predictor, X))
         return replace(self, predictor=predictor, plan=plan, grid=Grid.of(predictor.predict(X)))
 
