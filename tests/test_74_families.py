@@ -519,7 +519,8 @@ def test_row_without_a_plan_scores_infinity_and_has_no_bound() -> None:
 
 
 ASKED_BY_TYPE = re.compile(
-    r"isinstance\((\w+\.)*family\b|type\((\w+\.)*family\) |family\.kind [!=]="
+    r"isinstance\((\w+\.)*family\b|type\((\w+\.)*family\) |family\.kind [!=]=|radii\.kind [!=]="
+    r"|isinstance\([\w.]*(radii|calibrat\w+), (One|By|Category|Weighted|Online|Recent|This|Marginal\))"
     r"|(getattr|hasattr)\((\w+\.)*(family|radii|calibrat\w+|\w+\.plan), \""
 )
 

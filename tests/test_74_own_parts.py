@@ -14,11 +14,24 @@ import numpy as np
 import pytest
 
 import polyhedge as ph
-from polyhedge.calibration import Marginal, OneRadius
+from polyhedge.calibration import (
+    ByCategory,
+    Marginal,
+    OneRadius,
+    Weighted,
+    is_marginal,
+    promises_each_label,
+    reads_weights,
+)
+from polyhedge.calibration.alarm import alarm_for
+from polyhedge.calibration.beside import with_values
 from polyhedge.data import Split
+from polyhedge.doubting import doubts_of_radii
 from polyhedge.model import Record, calibrated_radii, fitted_model
+from polyhedge.plots.maps import _typical_beside
 from polyhedge.predictors import as_predictor
 from polyhedge.regions import Guard, Planned, RegionFamily, ScaledSet, SetPlan
+from polyhedge.words import promise_in_words
 
 CENTERS, Y = np.random.default_rng(0).normal(size=(2, 100, 2))
 PROBLEM = ph.problems.simplex_linear([0.0, 0.0])
@@ -107,6 +120,80 @@ class TestFiles:
         with pytest.raises(ValueError, match=rf"A {told} cannot be stored: .* Keep the decider by pickle"):
             decider_of(family).save(tmp_path / "model.polyhedge")
         assert not list(tmp_path.iterdir())
+
+
+class TestPromises:
+    """Radii of one's own make no claim that they do not make themselves."""
+
+    @pytest.mark.parametrize("radii", [TwiceRadius, NamelessRadius])
+    def test_subclass_of_the_marginal_radius_has_neither_its_law_nor_its_words(self, radii: Any) -> None:
+        decider = decider_of(SETS, Twice(radii))
+        assert decider.model_.radii.law() is None
+        assert alarm_for(decider.model_.radii) is None
+        assert promise_in_words(decider)[0].endswith("More exactly, it holds more often than it must.")
+        assert not doubts_of_radii(decider.model_, CENTERS[:60], None)
+        assert decider_of(SETS).model_.radii.law() is not None
+
+    def test_subclass_that_says_so_is_marginal_again(self) -> None:
+        class Renamed(OneRadius):
+            is_marginal = True
+
+        assert Renamed(1.0, 0.1, 60).law().args == OneRadius(1.0, 0.1, 60).law().args
+        assert is_marginal(Renamed(1.0, 0.1, 60))
+
+    def test_other_levels_need_scores_that_the_calibrator_hands_over(self) -> None:
+        decider = decider_of(SETS, Twice())
+        assert decider.at(alpha=0.2).radius_ < decider.radius_
+        decider.model_ = replace(decider.model_, radii=replace(decider.model_.radii, scores=None))
+        with pytest.raises(
+            ValueError, match=r"came without the scores of their calibration rows, .* recalibrate on fre"
+        ):
+            decider.at(alpha=0.2)
+
+
+@dataclass(frozen=True)
+class Named:
+    """A calibrator of one's own that reads a value of each row, and the radii that it makes."""
+
+    where: Any
+    radius: float = 1.0
+
+    @property
+    def source(self) -> Any:
+        return self.where
+
+
+@dataclass(frozen=True)
+class Weighing(Named):
+    reads_weights: ClassVar[bool] = True
+
+
+@dataclass(frozen=True)
+class EachLabel(Named):
+    promises_each_label: ClassVar[bool] = True
+
+
+class TestReading:
+    """What is read beside X is what the part says, and labels where it does not say."""
+
+    def test_parts_say_whether_they_read_weights_and_promise_each_label(self) -> None:
+        own = {Named: (False, False), Weighing: (True, False), EachLabel: (False, True)}
+        assert {part: (reads_weights(part("a")), promises_each_label(part("a"))) for part in own} == own
+        assert reads_weights(Weighted(0))
+        assert not reads_weights(ByCategory(0))
+
+    def test_values_take_the_place_of_the_column_that_is_named(self) -> None:
+        assert with_values(Weighing("a"), [1.0]) == Weighing([1.0])
+        assert with_values(ByCategory("a", "marginal"), ["b"]) == ByCategory(["b"], "marginal")
+        with pytest.raises(ValueError, match="must be a dataclass with one field that is its source, got Marginal"):
+            with_values(Marginal(), [1.0])
+
+    @pytest.mark.needs("matplotlib")
+    def test_map_is_drawn_at_the_median_weight_or_the_most_frequent_label(self) -> None:
+        decider = decider_of(SETS)
+        for part, told in ((Weighing, {"weight": 2.0}), (Named, {"label": 1.0})):
+            decider.model_ = replace(decider.model_, radii=part("a"))
+            assert _typical_beside(decider, [1.0, 1.0, 2.0, 3.0, 4.0]) == told
 
 
 @pytest.mark.parametrize(
