@@ -221,3 +221,60 @@ def test_status_that_is_none_is_refused_with_the_row_count_and_an_example() -> N
     ):
         with pytest.raises(ValueError, match=rf"status must be a polyhedge.Status for each of 2 rows, .*{told}"):
             Planned(np.full((2, 2), 0.5), np.zeros(2), np.array(status, dtype=object))
+
+
+@dataclass(frozen=True)
+class Returning:
+    """A learner and a calibrator of one's own that returns what it is told to."""
+
+    given: Any
+    needs: ClassVar[ph.learners.Needs] = ph.learners.Needs()
+
+    def learn(self, samples: Any, random_state: Any = None) -> Any:
+        return self.given
+
+    def calibrate(self, scores: Any, rows: Any, alpha: float) -> Any:
+        return self.given
+
+
+class FlatBox(ph.Box):
+    """A set whose scores are no array (n,)."""
+
+    def scores(self, residuals: Any) -> Any:
+        return super().scores(residuals)[:, None]
+
+
+def learned(shape: Any, status: Any = ph.Status.FINISHED) -> ph.learners.LearnResult:
+    return ph.learners.LearnResult(shape, 0.0, status, seconds=0.0)
+
+
+class TestResults:
+    """What a part of one's own returns is looked at where it is returned, with an error that names the part."""
+
+    @pytest.mark.parametrize(
+        ("given", "told"),
+        [
+            (
+                1,
+                r"must return a polyhedge\.learners\.LearnResult .* learn of Returning returned 1\. Return LearnResult",
+            ),
+            (learned(ph.Ball(2), "done"), r"with a polyhedge\.Status, .* of Returning returned <LearnResult: Ball, .*"),
+            (learned("a box"), r"members of polyhedge\.sets\.UncertaintySet, .* of Returning holds 'a box'\. Return a"),
+            (
+                learned(ph.Ball(3)),
+                r"the 2 outcomes of the problem, but the Ball that Returning learned has 3\. Make it",
+            ),
+            (learned(FlatBox([1.0, 1.0])), r"one number for each of \d+ rows, .* have the shape \(\d+, 1\)\. Its set"),
+        ],
+        ids=["no result", "no status", "no set", "other outcomes", "other scores"],
+    )
+    def test_result_of_a_learner_is_refused_in_words_that_name_it(self, given: Any, told: str) -> None:
+        decider = ph.RobustDecider(PROBLEM, "precomputed", learner=Returning(given), random_state=0)
+        with pytest.raises((TypeError, ValueError), match=told):
+            decider.fit(CENTERS, Y)
+        assert not hasattr(decider, "model_")
+
+    def test_result_of_a_calibrator_is_refused_in_words_that_name_it(self) -> None:
+        told = r"calibrate of Returning returned 1\.0, without kind, alpha, .*\. Return OneRadius\(radius, alpha"
+        with pytest.raises(TypeError, match=told):
+            decider_of(SETS, Returning(1.0))
