@@ -250,7 +250,7 @@ def is_marginal(radii: Radii) -> bool:
 
 
 def reads_weights(calibrated: Any) -> bool:
-    """Whether a calibrator, or its radii, reads a weight of each row; labels, or nothing, where it does not say so."""
+    """Whether `calibrated`, a calibrator or its radii, reads a weight of each row; not where it does not say so."""
     return isinstance(calibrated, ReadsWeights) and calibrated.reads_weights
 
 
