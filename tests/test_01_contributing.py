@@ -7,15 +7,21 @@ import sys
 from fnmatch import fnmatch
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
+import polyhedge as ph
 from test_00_house import ORDER
 
 ROOT = Path(__file__).resolve().parents[1]
 TEXT = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 PAPER = re.findall(r"^\| (.+?) \| ((?:src|study)/\S+) \| (.+?) \|$", TEXT, re.MULTILINE)
-EXAMPLES = re.findall(r"^\*\*A (\w+)\*\*.*?^```python\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)
+PARTS = re.findall(r"^\*\*A (\w+)\*\*(.*?)(?=^\*\*A \w+\*\*|^## )", TEXT, re.MULTILINE | re.DOTALL)
+# What is explained in several steps is one example.
+EXAMPLES = [
+    (what, "\n".join(re.findall(r"^```python\n(.*?)^```", part, re.MULTILINE | re.DOTALL))) for what, part in PARTS
+]
 
 
 @pytest.mark.parametrize(("what", "path", "word"), PAPER, ids=[row[0] for row in PAPER])
@@ -46,10 +52,23 @@ def test_the_study_says_where_each_of_its_modules_belongs() -> None:
 
 
 @pytest.mark.parametrize(("what", "code"), EXAMPLES, ids=[one[0] for one in EXAMPLES])
-def test_the_worked_example_runs(what: str, code: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_worked_example_runs(what: str, code: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)  # what it could save is no part of the tree
+    made = run(what, code, monkeypatch)
+    assert not list(tmp_path.iterdir()), "a file that nobody can read"
+    for decided in (one for one in made.values() if isinstance(one, ph.Decisions)):
+        frame = decided.to_frame()
+        assert len(frame) == len(decided)
+        assert set(frame["status"]) <= {status.name.lower() for status in ph.Status}
+        assert all(text for text in (repr(decided), str(decided), decided._repr_html_(), str(decided[0])))
+
+
+def run(what: str, code: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """What an example leaves behind, by name."""
     module = ModuleType("example")
     monkeypatch.setitem(sys.modules, "example", module)  # dataclasses look for their module there
     exec(compile(code, f"CONTRIBUTING.md, a {what}", "exec"), vars(module))
+    return vars(module)
 
 
 def test_there_is_an_example_of_everything_that_can_be_added() -> None:

@@ -344,14 +344,29 @@ def test_what_is_ones_own_is_told_drawn_and_followed_like_any_other(family: Regi
     assert decider.model_.guarantee == family.guarantee
     assert family.made_of in decider.summary()
     decider.report(tmp_path / "page.html", X[100:], Y[100:])
-    assert family.made_of in (tmp_path / "page.html").read_text(encoding="utf-8")
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert family.made_of in page
+    is_set = family.guarantee == "outcome"
+    assert ("40 made the regions, 60 set their radius" in page) == is_set
+    assert ("40 made the plan, 60 set its margin" in page) == (not is_set)
     assert decider.model_.worst_outcomes(X[100:]).shape == (20, 2)
     assert decider.at(alpha=0.2).radius_ < decider.radius_
     ph.plots.regions(decider, X[100])
-    for missing in ("set_", "spread_", "plan_"):
-        with pytest.raises(AttributeError, match='Use guarantee="'):
-            getattr(decider, missing)
-    with pytest.raises(ValueError, match="made for the residuals of its own predictor"):
+    told = rf"No set was learned: what guards decisions is {family.made_of}\. " + (
+        r"region\(x\) gives the region of a row" if is_set else 'Use guarantee="outcome"'
+    )
+    for asked in (
+        lambda: decider.set_,
+        lambda: decider.spread_,
+        lambda: decider.model_.set_radius,
+        lambda: ph_words.facets_in_words(decider, X[100:]),
+        lambda: ph.plots.residual_set(decider, X[100:], Y[100:]),
+    ):
+        with pytest.raises((AttributeError, ValueError), match=told):
+            asked()
+    with pytest.raises(AttributeError, match=r'There was no contest of plans\. Use guarantee="cost"'):
+        _ = decider.plan_
+    with pytest.raises(ValueError, match=f"residuals of its own predictor, .*: it is {family.made_of}. Fit it anew"):
         decider.refresh(X[40:], Y[40:])
     decided = decider.decide(X[100:])
     coverage = decider.update(X[100:], Y[100:], bounds=decided).coverage
@@ -362,7 +377,7 @@ def test_what_is_ones_own_is_told_drawn_and_followed_like_any_other(family: Regi
     else:
         with pytest.raises(ValueError, match="Bounds do not tell"):
             decider.update(X[100:], Y[100:], bounds=decided.cost_bound)
-    with pytest.raises(ValueError, match=r"A (region family of type Diamond|plan of kind 'even') cannot be stored"):
+    with pytest.raises(ValueError, match=r"A (region family of type Diamond|plan of type Even) cannot be stored"):
         decider.save(tmp_path / "model.polyhedge")
 
 
@@ -504,7 +519,8 @@ def test_row_without_a_plan_scores_infinity_and_has_no_bound() -> None:
 
 
 ASKED_BY_TYPE = re.compile(
-    r"isinstance\((\w+\.)*family\b|family\.kind [!=]="
+    r"isinstance\((\w+\.)*family\b|type\((\w+\.)*family\) |family\.kind [!=]=|radii\.kind [!=]="
+    r"|isinstance\([\w.]*(radii|calibrat\w+), (One|By|Category|Weighted|Online|Recent|This|Marginal\))"
     r"|(getattr|hasattr)\((\w+\.)*(family|radii|calibrat\w+|\w+\.plan), \""
 )
 

@@ -225,7 +225,7 @@ def test_one_fit_serves_several_levels_as_far_as_the_calibration_rows_allow(tmp_
     with pytest.raises(ValueError, match=r"alpha=0\.001 needs at least 999 calibration samples"):
         robust.at(alpha=0.001)
     robust.save(tmp_path / "model.polyhedge")
-    with pytest.raises(ValueError, match="does not keep the scores of its calibration rows"):
+    with pytest.raises(ValueError, match="a model file does not keep scores"):
         ph.load(tmp_path / "model.polyhedge").at(alpha=0.05)
 
 

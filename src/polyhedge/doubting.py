@@ -10,7 +10,7 @@ import numpy as np
 
 from polyhedge._frames import as_pandas
 from polyhedge._validation import Array, Indices
-from polyhedge.calibration import OneRadius, Radii
+from polyhedge.calibration import MarginalRadii, Radii, is_marginal
 from polyhedge.data import take_rows
 from polyhedge.doubts import (
     Code,
@@ -151,8 +151,8 @@ def doubts_of_fit(model: Model, X: Any, Y: Array, calibrate: Indices, labels: An
 
 def doubts_of_radii(model: Model, X: Any, labels: Any) -> list[Doubt]:
     """Few calibration rows, tied scores, categories that are covered less often; features and labels of these rows."""
-    radii: Any = model.radii
-    if not _is_marginal(radii):
+    radii = model.radii
+    if not (isinstance(radii, MarginalRadii) and radii.is_marginal):
         return []
     n_units, unit = (radii.n, "rows") if labels is None else (len(np.unique(labels)), "groups")
     said = _few_rows(radii, n_units, unit)
@@ -164,11 +164,7 @@ def doubts_of_radii(model: Model, X: Any, labels: Any) -> list[Doubt]:
 
 
 def _few_rows(radii: Radii, n_units: int, unit: str) -> list[Doubt]:
-    return few_rows_doubt(n_units, radii.alpha, unit) if _is_marginal(radii) else []
-
-
-def _is_marginal(radii: Radii) -> bool:
-    return isinstance(radii, OneRadius) and radii.kind == "marginal"
+    return few_rows_doubt(n_units, radii.alpha, unit) if is_marginal(radii) else []
 
 
 def categories(X: Any, rows: Indices | None = None) -> dict[str, Any]:

@@ -56,7 +56,7 @@ from polyhedge.rows import (
     rows_for,
     split_into_parts,
 )
-from polyhedge.settings import NestedSettings, guarantee_in_force, warn_if_fitted, warn_if_unordered
+from polyhedge.settings import CheckedLearner, NestedSettings, guarantee_in_force, warn_if_fitted, warn_if_unordered
 from polyhedge.solvers.choice import Solver, solver_of
 
 _SETTINGS = ("predictor", "learner", "split", "random_state", "calibration", "guarantee", "plan", "caution", "solver")
@@ -361,7 +361,7 @@ class RobustDecider(FollowsOutcomes, Refreshes, Decides, Telling, NestedSettings
         groups = None if labels is None else labels[learn_rows]
         with one_blas_thread():
             self.learn_result_, spread = learn_with_spread(
-                learner, samples, take_rows(X, learn_rows), seed=given.seed, groups=groups
+                CheckedLearner(learner), samples, take_rows(X, learn_rows), seed=given.seed, groups=groups
             )
         if self.learn_result_.interrupted and not learner.needs.keep_interrupted:
             raise KeyboardInterrupt("fit was interrupted: learn_result_ has the best set so far, without a radius.")

@@ -28,7 +28,7 @@ from polyhedge.problems import DecisionProblem
 from polyhedge.problems.checks import check_outcomes
 from polyhedge.problems.parameters import from_columns, parameter_rows
 from polyhedge.regions import PlacedRegions, RegionFamily, ScaledSet, Work
-from polyhedge.regions.family import DEFAULT_WORK, NO_SET
+from polyhedge.regions.family import DEFAULT_WORK, no_set
 from polyhedge.robust import Decisions
 from polyhedge.robust.decisions import Labels
 from polyhedge.rows import check_features, check_rows, n_rows_of, one_row
@@ -36,6 +36,8 @@ from polyhedge.sets import Region, Volume
 
 Prints = NDArray[np.uint64]
 """Fingerprints of rows, a number each."""
+_ASKED_OF_RADII = [name for name in vars(Radii) if name[0] != "_" and name not in ("state", "from_state")]
+"""What a model asks of its radii; files ask for their state too, and only of types that they know."""
 _BLOCK = 262_144
 """Rows that are scored at once: what is needed in between does not grow with their number."""
 
@@ -120,7 +122,7 @@ class Model:
     def sets(self) -> ScaledSet:
         """The sets whose shape was learned; an AttributeError where none was."""
         if self.family.sets is None:
-            raise AttributeError(NO_SET)
+            raise no_set(self.family)
         return self.family.sets
 
     @property
@@ -290,12 +292,25 @@ def calibrated_radii(
     scores = scores_of(family, features, outcomes, values)
     rows = Rows(features, len(scores), groups, beside)
     try:
-        return calibrator.calibrate(scores, rows, alpha), digest_rows(features, outcomes)
+        radii = calibrator.calibrate(scores, rows, alpha)
     except ValueError as error:
         n_lost = int(np.isinf(scores).sum())
         if not family.why_infinite or not n_lost:
             raise
         raise ValueError(f"In {n_lost} of {len(scores)} calibration rows {family.why_infinite}") from error
+    _check_radii(radii, calibrator)
+    return radii, digest_rows(features, outcomes)
+
+
+def _check_radii(radii: Any, calibrator: Calibrator) -> None:
+    """Raise where a calibrator, which may be the user's own, returned something else than radii."""
+    missing = [name for name in _ASKED_OF_RADII if not hasattr(radii, name)]
+    if missing:
+        raise TypeError(
+            "A calibrator must return radii with the members of polyhedge.calibration.Radii, but the method calibrate "
+            f"of {type(calibrator).__name__} returned {radii!r}, without {', '.join(missing)}. Return "
+            "OneRadius(radius, alpha, len(scores), scores=scores), or a class that inherits it."
+        )
 
 
 def scores_of(family: RegionFamily, features: Any, outcomes: Array, values: Array | None) -> Array:
@@ -304,7 +319,13 @@ def scores_of(family: RegionFamily, features: Any, outcomes: Array, values: Arra
 
     def score(rows: Indices) -> Array:
         part = features if len(rows) == n else take_rows(features, rows)
-        return family.at(part, None if values is None else values[rows]).scores(outcomes[rows])
+        scores = family.at(part, None if values is None else values[rows]).scores(outcomes[rows])
+        if np.shape(scores) != (len(rows),):
+            raise ValueError(
+                f"Scores must be one number for each of {len(rows)} rows, but those of the {family.kind!r} family have "
+                f"the shape {np.shape(scores)}. Its set, or family, must return an array (n,) from scores."
+            )
+        return scores
 
     return np.concatenate([score(np.arange(k, min(k + _BLOCK, n))) for k in range(0, n, _BLOCK)])
 

@@ -1,9 +1,9 @@
-"""Settings of a decider in the way of scikit-learn: nested ones by name, and what a fitted predictor means."""
+"""Settings of a decider in the way of scikit-learn: nested ones by name, fitted predictors, learners of one's own."""
 
 from __future__ import annotations
 
 import warnings
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, Self
 
 from sklearn.base import BaseEstimator
@@ -15,11 +15,14 @@ from sklearn.utils.validation import check_is_fitted
 from polyhedge.calibration import OrderedCalibrator
 from polyhedge.columns.missing import takes_nan, takes_sparse
 from polyhedge.data import TimeSplit
+from polyhedge.learners import Learner, LearnResult, Needs, Samples
 from polyhedge.plans.margins import takes_margins
 from polyhedge.problems import DecisionProblem
 from polyhedge.scored import hand_on
+from polyhedge.sets import UncertaintySet
+from polyhedge.solvers.program import Status
 
-__all__ = ["NestedSettings", "guarantee_in_force", "warn_if_fitted"]
+__all__ = ["CheckedLearner", "NestedSettings", "guarantee_in_force", "warn_if_fitted"]
 
 
 def guarantee_in_force(guarantee: str | None, problem: DecisionProblem, learner: Any = None, plan: Any = None) -> str:
@@ -42,6 +45,40 @@ def guarantee_in_force(guarantee: str | None, problem: DecisionProblem, learner:
         return "cost"
     is_beyond_plans = problem.uncertain_constraints is not None and not takes_margins(problem)
     return "outcome" if learner is not None or problem.parameters or is_beyond_plans else "cost"
+
+
+@dataclass(frozen=True)
+class CheckedLearner:
+    """A learner whose result is looked at before anybody works with it: it may be one of the user's own."""
+
+    learner: Learner
+
+    @property
+    def needs(self) -> Needs:
+        """What the learner asks for."""
+        return self.learner.needs
+
+    def learn(self, samples: Samples, random_state: Any = None) -> LearnResult:
+        """What the learner learns; an error that names it where that is no set of these outcomes with its evidence."""
+        result, who = self.learner.learn(samples, random_state), type(self.learner).__name__
+        if not isinstance(result, LearnResult) or not isinstance(result.status, Status):
+            raise TypeError(
+                "A learner must return a polyhedge.learners.LearnResult with a polyhedge.Status, but the method learn "
+                f"of {who} returned {result!r}. Return LearnResult(shape, samples.value(shape), Status.FINISHED, "
+                "seconds=0.0)."
+            )
+        if not isinstance(result.set, UncertaintySet):
+            raise TypeError(
+                "A learner must learn a shape with the members of polyhedge.sets.UncertaintySet, but the result of "
+                f"{who} holds {result.set!r}. Return a set of polyhedge, such as Polyhedron(W, b), or add what lacks."
+            )
+        d = samples.problem.n_outcomes
+        if result.set.n_outcomes != d:
+            raise ValueError(
+                f"A learned set must have the {d} outcomes of the problem, but the {type(result.set).__name__} that "
+                f"{who} learned has {result.set.n_outcomes}. Make it of samples.residuals, which have {d} columns."
+            )
+        return result
 
 
 class NestedSettings(BaseEstimator):

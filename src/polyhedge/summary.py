@@ -5,6 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 from polyhedge._text import printable
+from polyhedge.calibration import is_marginal
 from polyhedge.io.fit_record import FitRecord
 from polyhedge.model import Model
 
@@ -34,7 +35,7 @@ def promise_of(model: Model) -> tuple[str, ...]:
     costs = f"{covers}cost is at most the bound that comes with the decision{keeps}"
     rests = f"This rests on {model.radii.n} calibration rows that did nothing else"
     lowness = "It says nothing about how low the bound is: poor predictions give bounds that hold but are costly."
-    if model.radii.kind != "marginal":
+    if not is_marginal(model.radii):
         return (
             f"The promise is that the {costs}. More exactly, it {model.radii.promise()}.",
             f"{rests}. It needs no assumption on how good the predictions are.",

@@ -20,13 +20,19 @@ from polyhedge.calibration.radii import (
     Calibrator,
     FollowingRadii,
     LevelledRadii,
+    MarginalRadii,
     OrderedCalibrator,
     PreparedCalibrator,
+    PromisesLabels,
     Radii,
     ReadsRows,
+    ReadsWeights,
     Rows,
     TargetedCalibrator,
+    is_marginal,
     n_followed,
+    promises_each_label,
+    reads_weights,
 )
 from polyhedge.calibration.rank import attained_rank, conformal_rank, minimum_samples
 from polyhedge.calibration.recent import Recent, RecentRadius
@@ -41,13 +47,16 @@ __all__ = [
     "FollowingRadii",
     "LevelledRadii",
     "Marginal",
+    "MarginalRadii",
     "OneRadius",
     "Online",
     "OnlineRadii",
     "OrderedCalibrator",
     "PreparedCalibrator",
+    "PromisesLabels",
     "Radii",
     "ReadsRows",
+    "ReadsWeights",
     "Recent",
     "RecentRadius",
     "Rows",
@@ -64,9 +73,13 @@ __all__ = [
     "conformal_rank",
     "coverage_law",
     "grouped_radius",
+    "is_marginal",
     "minimum_samples",
     "n_followed",
+    "promises_each_label",
     "radii_from_state",
+    "radii_to_state",
+    "reads_weights",
     "takes_beside",
     "this_model_minimum",
     "this_model_rank",
@@ -84,7 +97,31 @@ def radii_from_state(kind: str, state: Mapping[str, Any]) -> Radii:
     >>> radii_from_state("marginal", {"radius": 0.5, "alpha": 0.1, "n": 20, "is_grouped": False}).radius
     0.5
     """
-    known: dict[str, type[Radii]] = {cls.kind: cls for cls in _STORED}
+    known = _by_kind()
     if kind not in known:
         raise ValueError(f"Radii of the kind {kind!r} are not known; known are {', '.join(known)}.")
     return known[kind].from_state(state)
+
+
+def radii_to_state(radii: Radii) -> dict[str, Any]:
+    """The kind of radii and what `radii_from_state` makes them of again; a ValueError where it would make others.
+
+    Examples
+    --------
+    >>> radii_to_state(OneRadius(0.5, 0.1, 20))
+    {'kind': 'marginal', 'radius': 0.5, 'alpha': 0.1, 'n': 20, 'is_grouped': False}
+    """
+    known = _by_kind()
+    # A subclass, with the kind of its parent or without, may promise something else.
+    if known.get(radii.kind) is not type(radii):
+        stored = ", ".join(cls.__name__ for cls in known.values())
+        raise ValueError(
+            f"Radii in a file must be of a type that is read again, one of {stored}, got {type(radii).__name__}: they "
+            "cannot be stored. Keep the decider by pickle, or set calibration to one that Polyhedge has, such as "
+            "Marginal(), and recalibrate on fresh rows."
+        )
+    return {"kind": radii.kind, **radii.state()}
+
+
+def _by_kind() -> dict[str, type[Radii]]:
+    return {cls.kind: cls for cls in _STORED}

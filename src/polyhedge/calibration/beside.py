@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from numbers import Integral
 from typing import Any, Self
 
@@ -133,9 +133,19 @@ def check_source(calibrator: Any, X: Any, raw: Any) -> None:
 
 
 def with_values(calibrator: Any, values: Any) -> Any:
-    """The same calibrator for other rows of a fit, with the values beside these."""
-    (name,) = (each.name for each in fields(calibrator) if isinstance(getattr(calibrator, each.name), Beside))
-    return replace(calibrator, **{name: values})
+    """The same calibrator for other rows of a fit, with the values of these beside X in the place of its source."""
+    source = read_from(calibrator)
+    names = (
+        [f.name for f in fields(calibrator) if getattr(calibrator, f.name) is source]
+        if is_dataclass(calibrator)
+        else []
+    )
+    if source is None or len(names) != 1:
+        raise ValueError(
+            "A calibrator that is to read values beside X must be a dataclass with one field that is its source, got "
+            f"{calibrator!r}. Name a column of X instead, or write it like ByCategory."
+        )
+    return replace(calibrator, **{names[0]: values})
 
 
 def beside_of(calibrator: Any, n: int) -> Any:

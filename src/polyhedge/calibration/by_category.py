@@ -158,6 +158,7 @@ class CategoryRadii:
     is_grouped: bool = False
     kept: tuple[Array, Any, Any] | None = field(default=None, repr=False, compare=False)
     kind: ClassVar[str] = "by category"
+    promises_each_label: ClassVar[bool] = True
 
     @property
     def source(self) -> Any:

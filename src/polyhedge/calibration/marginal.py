@@ -126,9 +126,14 @@ class OneRadius(SameForAll):
             f"calibration {among}"
         )
 
+    @property
+    def is_marginal(self) -> bool:
+        """True; not of a subclass, whose radius or promise may be another, unless it says so itself."""
+        return type(self) is OneRadius
+
     def law(self) -> Any:
-        """Beta(k, n + 1 - k); None where rows come in groups."""
-        return None if self.is_grouped else coverage_law(self.n, self.alpha)
+        """Beta(k, n + 1 - k); None where rows come in groups, and where it is not the marginal radius."""
+        return coverage_law(self.n, self.alpha) if self.is_marginal and not self.is_grouped else None
 
     def state(self) -> dict[str, Any]:
         """Plain numbers."""

@@ -66,11 +66,12 @@ class Rows:
 
 
 def kept_scores(scores: Array | None) -> Array:
-    """Scores of calibration rows that stay in memory, for radii at other levels; an error where a file lacks them."""
+    """Scores of calibration rows that stay in memory, for radii at other levels; an error where there are none."""
     if scores is None:
         raise ValueError(
-            "A model file does not keep the scores of its calibration rows, so there is no radius for another "
-            "alpha. Set alpha and recalibrate on fresh rows."
+            "These radii came without the scores of their calibration rows, so that there is none for another alpha: a "
+            "model file does not keep scores, and a calibrator may leave them out. Set alpha and recalibrate on fresh "
+            "rows."
         )
     return scores
 
@@ -210,6 +211,52 @@ class FollowingRadii(Radii, Protocol):
 
     def updated(self, scores: Array, issued: Array | None = None) -> Self:
         """The radii after scores (N,), of rows that were issued these radii, or those in force row by row."""
+
+
+@runtime_checkable
+class MarginalRadii(Radii, Protocol):
+    """Radii that may be the one radius of the marginal promise."""
+
+    @property
+    def is_marginal(self) -> bool:
+        """Whether it is the score of the conformal rank, for all rows: its promise and law are known then."""
+
+    @property
+    def scores(self) -> Array | None:
+        """Scores of the calibration rows (n,); None where they are not kept."""
+
+
+@runtime_checkable
+class ReadsWeights(ReadsRows, Protocol):
+    """What reads rows and says whether as numbers."""
+
+    @property
+    def reads_weights(self) -> bool:
+        """Whether it reads weights, which are numbers; labels otherwise."""
+
+
+@runtime_checkable
+class PromisesLabels(ReadsRows, Protocol):
+    """Radii by labels that may promise something for each of them."""
+
+    @property
+    def promises_each_label(self) -> bool:
+        """Whether the promise holds among the rows of every label, and not only among all."""
+
+
+def is_marginal(radii: Radii) -> bool:
+    """Whether radii are the one radius of the marginal promise; radii that do not say so are not."""
+    return isinstance(radii, MarginalRadii) and radii.is_marginal
+
+
+def reads_weights(calibrated: Any) -> bool:
+    """Whether `calibrated`, a calibrator or its radii, reads a weight of each row; not where it does not say so."""
+    return isinstance(calibrated, ReadsWeights) and calibrated.reads_weights
+
+
+def promises_each_label(radii: Radii) -> bool:
+    """Whether radii promise something for each label that they read; those that do not say so do not."""
+    return isinstance(radii, PromisesLabels) and radii.promises_each_label
 
 
 def n_followed(radii: Radii) -> int:

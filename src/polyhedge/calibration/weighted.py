@@ -52,6 +52,7 @@ class Weighted:
     weights: Any = None
     density_ratio: Any = None
     target: Any = field(default=None, repr=False)
+    reads_weights: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if (self.weights is None) == (self.density_ratio is None):
@@ -119,6 +120,7 @@ class WeightedRadii:
     n: int
     is_grouped: ClassVar[bool] = False
     kind: ClassVar[str] = "weighted"
+    reads_weights: ClassVar[bool] = True
 
     @property
     def calibrator(self) -> Weighted:

@@ -50,7 +50,9 @@ def beside_in(decider: RobustDecider, kept: FitRecord, table: Table, numbers: An
     """Labels or weights of rows by their numbers, where the model was calibrated by a column that is no feature."""
     if kept.beside is None:
         return None
-    are_weights = decider.model_.radii.kind == "weighted"
+    from polyhedge.calibration import reads_weights
+
+    are_weights = reads_weights(decider.model_.radii)
     return tables.labels_or_weights(table, kept.beside, are_weights=are_weights)[numbers]
 
 

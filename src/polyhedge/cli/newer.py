@@ -235,7 +235,9 @@ def _part_of(table: Table, numbers: Any) -> Table:
 
 def _few(decider: RobustDecider, rows: UsableRows, n_groups: int | None) -> list[Doubt]:
     """Whether few rows calibrate: in the table's words where one radius serves all rows, else as the promise has it."""
-    if decider.model_.radii.kind != "marginal":
+    from polyhedge.calibration import is_marginal
+
+    if not is_marginal(decider.model_.radii):
         return [doubt for doubt in decider.doubts_ if doubt.code is tables.Code.FEW_ROWS]
     return tables.few_rows_doubt(n_groups or decider.n_calibrate_, decider.alpha_, rows.unit)
 

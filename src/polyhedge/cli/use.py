@@ -209,6 +209,8 @@ def evaluate(
     solving.begin()
     import numpy as np
 
+    from polyhedge.calibration import is_marginal, promises_each_label
+    from polyhedge.calibration.beside import read_from
     from polyhedge.metrics import by_group, level_of_each
 
     decider, kept = opening.model_and_record(model)
@@ -230,7 +232,7 @@ def evaluate(
         for own in [np.asarray(labels == label)]
     }
     whole = replace(whole, groups=by_group(measures, labels, decider.alpha_) if names else ())
-    if decider.model_.radii.kind == "marginal":  # the law that this is held against is that of one radius for all
+    if is_marginal(decider.model_.radii):  # the law that this is held against is that of one radius for all
         warnings += tables.coverage_doubt(thinned or whole.coverage, n_units(decider, kept), decider.alpha_)
     warnings += seen_before(kept, table) or seen_by_model(decider, X, Y)
     if as_json:
@@ -245,10 +247,8 @@ def evaluate(
     lines += [("volume", f"{whole.volume:.4g} in the mean")] if volume and whole.volume is not None else []
     tell([("data", f"{table.source}: {len(usable)} of {len(table)} rows used"), *lines])
     if by is not None:
-        from polyhedge.calibration.beside import read_from
-
         radii = decider.model_.radii
-        is_promised = radii.kind == "by category" and by in (read_from(radii), kept.beside)
+        is_promised = promises_each_label(radii) and by in (read_from(radii), kept.beside)
         tell_groups(by, groups, is_promised=is_promised)
         tell_short(whole, are_independent=thinned is None)
     warn(warnings)

@@ -1,12 +1,13 @@
-"""Region families in model files: one row of `FAMILIES` a family, with one entry a plan that it may hold."""
+"""Region families in model files: one row of `FAMILIES` a family, with one entry a type of plan that it may hold."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from polyhedge.io.sets import set_from_state, set_to_state, spread_from_state, spread_to_state
-from polyhedge.plans import LawPlan, MarginPath, path_from, plan_from, ties_from
+from polyhedge.learners import Spread
+from polyhedge.plans import LawPlan, LeastMean, MarginPath, path_from, plan_from, ties_from
 from polyhedge.predictors import Predictor
 from polyhedge.problems import DecisionProblem
 from polyhedge.regions import Guard, Path, RegionFamily, ScaledSet, SetPlan
@@ -35,15 +36,28 @@ class StoredFamily(NamedTuple):
 def family_to_state(family: RegionFamily) -> dict[str, Any]:
     """Plain data of a family, as entries of a model's state."""
     stored = FAMILIES.get(family.kind)
-    if stored is None or not isinstance(family, stored.family):
-        raise ValueError(f"A region family of type {type(family).__name__} cannot be stored.")
+    # A subclass may have regions of its own, and would be read as its parent.
+    if stored is None or type(family) is not stored.family:
+        raise _cannot_be_stored("region family", family, [row.family for row in FAMILIES.values()])
     state: dict[str, Any] = {"family": family.kind, "set": None, "spread": None, "ties": None}
     sets = family.sets
     if sets is not None:
+        parts = ("set", sets, ScaledSet), ("spread", sets.spread, Spread), ("choice among ties", sets.ties, LeastMean)
+        for what, part, known in parts:
+            if part is not None and type(part) is not known:
+                raise _cannot_be_stored(what, part, [known])
         state["set"] = set_to_state(sets.shape)
         state["spread"] = None if sets.spread is None else spread_to_state(sets.spread)
         state["ties"] = None if sets.ties is None else sets.ties.points
     return {**state, **stored.to_state(family)}
+
+
+def _cannot_be_stored(what: str, given: object, known: Iterable[type]) -> ValueError:
+    names = ", ".join(cls.__name__ for cls in known)
+    return ValueError(
+        f"A {what} of type {type(given).__name__} cannot be stored: a file would be read as another type. Of type "
+        f"{names} it can, and of another once polyhedge.io.families names it. Keep the decider by pickle."
+    )
 
 
 def family_from_state(state: State, problem: DecisionProblem, predictor: Predictor) -> RegionFamily:
@@ -74,24 +88,24 @@ def _sets_there(sets: ScaledSet | None) -> ScaledSet:
 def _of_plans(
     family: type[Guard] | type[Path],
     promise: str,
-    plans: Mapping[str, Callable[[DecisionProblem, State, ScaledSet | None], Any]],
+    plans: Mapping[type[Any], Callable[[DecisionProblem, State, ScaledSet | None], Any]],
 ) -> StoredFamily:
-    """The row of a family that holds a plan of one of these kinds, each made of problem, state and sets."""
-    known = ", ".join(map(repr, plans))
+    """The row of a family that holds a plan of one of these types, each made of problem, state and sets."""
+    of_kind = {cls.kind: make for cls, make in plans.items()}
 
     def to_state(made: Guard | Path) -> dict[str, Any]:
-        plan = {"kind": made.plan.kind, **made.plan.state()}
-        if made.plan.kind not in plans:
-            raise ValueError(f"A plan of kind {made.plan.kind!r} cannot be stored; of a {family.kind}, {known} can.")
+        plan = {"kind": made.plan.kind, **made.plan.state()}  # or an error of its own that knows better
+        if type(made.plan) not in plans:
+            raise _cannot_be_stored("plan", made.plan, plans)
         return {"plan": plan, "grid": None if made.grid is None else made.grid.state()}
 
     def from_state(
         state: State, problem: DecisionProblem, predictor: Predictor, sets: ScaledSet | None
     ) -> RegionFamily:
         kind = state["plan"]["kind"]
-        if kind not in plans:
+        if kind not in of_kind:
             raise ValueError(f"{kind!r} is not a known kind of plan of a {family.kind}.")
-        plan = plans[kind](problem, state["plan"], sets)
+        plan = of_kind[kind](problem, state["plan"], sets)
         return family(problem, predictor, plan, grid_from(state.get("grid"), problem.n_outcomes))
 
     return StoredFamily(family, promise, to_state, from_state)
@@ -111,14 +125,14 @@ FAMILIES: dict[str, StoredFamily] = {
             Guard,
             "the cost of the planned decision is at most its bound",
             {
-                LawPlan.kind: lambda problem, state, sets: plan_from(problem, state),
-                SetPlan.kind: lambda problem, state, sets: SetPlan(_sets_there(sets), float(state["radius"])),
+                LawPlan: lambda problem, state, sets: plan_from(problem, state),
+                SetPlan: lambda problem, state, sets: SetPlan(_sets_there(sets), float(state["radius"])),
             },
         ),
         _of_plans(
             Path,
             "the cost of the planned decision is at most its bound and all uncertain constraints hold",
-            {MarginPath.kind: lambda problem, state, sets: path_from(problem, state)},
+            {MarginPath: lambda problem, state, sets: path_from(problem, state)},
         ),
     )
 }

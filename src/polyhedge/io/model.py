@@ -17,7 +17,7 @@ import numpy as np
 from polyhedge._files import replace_file
 from polyhedge._validation import check_alpha, check_count
 from polyhedge._versions import versions
-from polyhedge.calibration import Calibration, OneRadius, Radii, radii_from_state
+from polyhedge.calibration import Calibration, OneRadius, Radii, radii_from_state, radii_to_state
 from polyhedge.columns.schema import Schema
 from polyhedge.data import Split
 from polyhedge.data.splits import are_marked
@@ -77,7 +77,7 @@ def write_model(
         "settings": dict(record.settings),
         "problem": _problem_state(model.problem),
         **family_to_state(family),
-        "radii": {"kind": model.radii.kind, **model.radii.state()},
+        "radii": radii_to_state(model.radii),
         "calibrations": [[c.date, c.n, float(c.radius), c.digest, float(c.alpha)] for c in model.trail],
         "predictor": {"kind": kind, "types": types},
         "learning": None if record.learn_result is None else _learn_state(record.learn_result),

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from polyhedge._frames import as_pandas
 from polyhedge._validation import Array, check_count
+from polyhedge.calibration import reads_weights
 from polyhedge.calibration.beside import as_values
 from polyhedge.estimator import RobustDecider
 from polyhedge.plots.style import CYCLE, GREY, new_axes, plain, tidy
@@ -104,7 +105,7 @@ def _typical_beside(decider: RobustDecider, beside: Any) -> dict[str, Any]:
     if beside is None:
         return {}
     values = as_values(beside).tolist()
-    if decider.model_.radii.kind == "weighted":
+    if reads_weights(decider.model_.radii):
         return {"weight": float(np.median(values))}
     return {"label": Counter(values).most_common(1)[0][0]}
 

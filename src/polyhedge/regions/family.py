@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self, cast
 
 from polyhedge._validation import Array, Indices
 from polyhedge.predictors import Predictor
@@ -26,11 +26,6 @@ from polyhedge.sets import Region, Volume
 if TYPE_CHECKING:  # the learned sets are a family themselves
     from polyhedge.regions.scaled_set import ScaledSet
 
-NO_SET = (
-    "A planned decision is guarded without a set of outcomes. Use "
-    'guarantee="outcome" for a set that guards every decision at once.'
-)
-OWN_PREDICTOR = "A plan of this kind is made for the residuals of its own predictor. Fit it anew."
 BOUNDS_TELL_NOTHING = (
     "Bounds on costs do not say which outcomes these rows were guarded against: the promise is about a {}. Give what "
     "decide returned, bounds=decisions, or radii=decisions.radii."
@@ -80,6 +75,22 @@ class PlacedRegions(Protocol):
         """The regions at some of the rows."""
 
 
+def no_set(family: RegionFamily) -> AttributeError:
+    """What to raise where a learned set is asked for and there is none."""
+    instead = 'Use guarantee="outcome" for a set that guards every decision at once.'
+    if family.guarantee == "outcome":
+        instead = "region(x) gives the region of a row."
+    return AttributeError(f"No set was learned: what guards decisions is {family.made_of}. {instead}")
+
+
+def own_predictor(family: UsualAnswers) -> ValueError:
+    """What to raise where a family would have to leave its predictor."""
+    return ValueError(
+        "What guards decisions was made for the residuals of its own predictor, and does not say how to leave it: it "
+        f"is {family.made_of}. Fit it anew."
+    )
+
+
 class UsualAnswers(Protocol):
     """What a family is asked beside its regions, with the answers of one that is made of no set and of no contest."""
 
@@ -90,7 +101,7 @@ class UsualAnswers(Protocol):
 
     def set_radius(self, radius: float) -> float:
         """The radius at which the learned shape decides, if `radius` is the calibrated one; only where `sets` are."""
-        raise AttributeError(NO_SET)
+        raise no_set(cast("RegionFamily", self))
 
     @property
     def report(self) -> Any:
@@ -136,11 +147,11 @@ class UsualAnswers(Protocol):
 
     def refitted(self, predictor: Predictor, rows: Any, seed: int) -> RegionFamily:
         """The same rules on newer rows, `polyhedge.plans.PlanRows` that this predictor had not seen."""
-        raise ValueError(OWN_PREDICTOR)
+        raise own_predictor(self)
 
     def moved(self, predictor: Predictor, X: Any) -> RegionFamily:
         """The same around another predictor, which was trained on rows with these features."""
-        raise ValueError(OWN_PREDICTOR)
+        raise own_predictor(self)
 
 
 class RegionFamily(UsualAnswers, Protocol):

@@ -32,11 +32,11 @@ from polyhedge._validation import Array, Indices, Mask
 from polyhedge.predictors import Predictor
 from polyhedge.problems import DecisionProblem
 from polyhedge.regions.cost_levels import CostLevels, dearest_within
-from polyhedge.regions.family import DEFAULT_WORK, NO_SET, OWN_PREDICTOR, UsualAnswers, Work
+from polyhedge.regions.family import DEFAULT_WORK, UsualAnswers, Work, no_set, own_predictor
 from polyhedge.regions.scaled_set import PlacedSet, ScaledSet
 from polyhedge.regions.steady import Grid, steady_predictions
 from polyhedge.robust import Decisions
-from polyhedge.robust.decisions import joined
+from polyhedge.robust.decisions import as_statuses, joined
 from polyhedge.robust.routes import is_steady
 from polyhedge.robust.workers import in_order
 from polyhedge.sets import Polyhedron, Region, Volume, scaled
@@ -66,6 +66,9 @@ class Planned:
     status: NDArray[np.object_]
     detail: tuple[str, ...] = ()
     expected: Array | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "status", as_statuses(self.status, len(self.v)))
 
     def decisions(self, problem: DecisionProblem, bounds: Array) -> Decisions:
         """What is decided, with these bounds (N,); of a guard no facet binds and no one outcome is the worst."""
@@ -210,7 +213,7 @@ class Guard(UsualAnswers):
     def set_radius(self, radius: float) -> float:
         """The radius at which the plan's set decides, whatever the calibrated one is."""
         if not isinstance(self.plan, OverSets):
-            raise AttributeError(NO_SET)
+            raise no_set(self)
         return float(self.plan.radius)
 
     @property
@@ -221,13 +224,13 @@ class Guard(UsualAnswers):
     def refitted(self, predictor: Predictor, rows: Any, seed: int) -> Guard:
         """The guard of the plan that newer rows develop."""
         if not isinstance(self.plan, Developed):
-            raise ValueError(OWN_PREDICTOR)
+            raise own_predictor(self)
         return replace(self, predictor=predictor, plan=self.plan.refitted(rows, seed), grid=Grid.of(rows.centers))
 
     def moved(self, predictor: Predictor, X: Any) -> Guard:
         """The guard of the same decisions over its sets, around another predictor."""
         if not isinstance(self.plan, OverSets):
-            raise ValueError(OWN_PREDICTOR)
+            raise own_predictor(self)
         plan = self.plan.over(self.plan.sets.moved(predictor, X))
         return replace(self, predictor=predictor, plan=plan, grid=Grid.of(predictor.predict(X)))
 

@@ -31,7 +31,7 @@ import numpy as np
 from polyhedge._validation import Array, Indices, Mask
 from polyhedge.predictors import Predictor
 from polyhedge.problems import DecisionProblem
-from polyhedge.regions.family import BOUNDS_TELL_NOTHING, DEFAULT_WORK, OWN_PREDICTOR, UsualAnswers, Work
+from polyhedge.regions.family import BOUNDS_TELL_NOTHING, DEFAULT_WORK, UsualAnswers, Work, own_predictor
 from polyhedge.regions.guard import (
     NO_VOLUME,
     Developed,
@@ -116,7 +116,7 @@ class Path(UsualAnswers):
     def refitted(self, predictor: Predictor, rows: Any, seed: int) -> Path:
         """The path that newer rows develop."""
         if not isinstance(self.plan, Developed):
-            raise ValueError(OWN_PREDICTOR)
+            raise own_predictor(self)
         return replace(self, predictor=predictor, plan=self.plan.refitted(rows, seed), grid=Grid.of(rows.centers))
 
     def at(self, features: Any, values: Array | None = None, work: Work = DEFAULT_WORK) -> PlacedPath:

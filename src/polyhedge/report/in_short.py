@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from polyhedge._text import amount
+from polyhedge.calibration import is_marginal
 from polyhedge.estimator import RobustDecider
 from polyhedge.metrics import Evaluation
 from polyhedge.report.blocks import Block, Card, Cards, Missing, Text
@@ -105,7 +106,7 @@ def _verdict(decider: RobustDecider, held_out: HeldOut, n_units: int) -> str:
 
 def _is_too_low(decider: RobustDecider, held_out: HeldOut, n_units: int) -> bool:
     """By the exact law, which knows that the radius came from few rows too; an interval of these rows does not."""
-    if decider.model_.radii.kind != "marginal":  # another law, or none that is known
+    if not is_marginal(decider.model_.radii):  # another law, or none that is known
         return bool(held_out.evidence.high < held_out.evaluation.promised)
     return bool(coverage_doubt(held_out.evidence, n_units, decider.alpha_))
 

@@ -16,7 +16,7 @@ from polyhedge._text import with_unit
 from polyhedge._validation import Array
 from polyhedge._versions import versions
 from polyhedge.calibration.beside import as_values
-from polyhedge.data import take_rows
+from polyhedge.data import Split, take_rows
 from polyhedge.data.splits import IndexArray, evenly_chosen
 from polyhedge.doubts import Code as DoubtCode
 from polyhedge.doubts import is_about
@@ -184,7 +184,8 @@ def _decided(
 def _rule(decider: RobustDecider) -> str:
     if decider.model_.family.sets is None and not has_set(decider):
         return "A plan turns the prediction into a decision, and the bound is on what exactly this decision costs."
-    worst = "The decision is the one whose cost is least in the worst outcome of a set around the prediction"
+    around = "a set around the prediction" if decider.model_.family.sets is not None else "its region"
+    worst = f"The decision is the one whose cost is least in the worst outcome of {around}"
     return f"{worst}." if has_set(decider) else f"{worst}; the bound is on what exactly this decision costs."
 
 
@@ -265,12 +266,7 @@ def _made(decider: RobustDecider, details: ModelDetails) -> list[Block]:
     split, result = getattr(decider, "split_", None), getattr(decider, "learn_result_", None)
     facts = dict(details.facts)
     if split is not None:
-        facts["Rows"] = (
-            f"{decider.n_learn_} made the plan, {decider.n_calibrate_} set its margin"
-            if decider.model_.family.sets is None
-            else f"{len(split.train)} trained the predictor, {len(split.learn)} shaped the set, "
-            f"{len(split.calibrate)} were kept for calibration"
-        )
+        facts["Rows"] = _rows_in_words(decider, split)
     facts["Level alpha"] = f"{decider.alpha_:g}"
     facts |= _region_facts(decider)
     if decider.radius_ < 0 and "Set" in facts:
@@ -291,6 +287,16 @@ def _made(decider: RobustDecider, details: ModelDetails) -> list[Block]:
     if details.commands:
         blocks += [Text("To write this page again:"), Code("\n".join(details.commands))]
     return blocks
+
+
+def _rows_in_words(decider: RobustDecider, split: Split) -> str:
+    if decider.model_.family.sets is not None:
+        return (
+            f"{len(split.train)} trained the predictor, {len(split.learn)} shaped the set, "
+            f"{len(split.calibrate)} were kept for calibration"
+        )
+    made, size = ("regions", "their radius") if has_set(decider) else ("plan", "its margin")
+    return f"{decider.n_learn_} made the {made}, {decider.n_calibrate_} set {size}"
 
 
 def _region_facts(decider: RobustDecider) -> dict[str, str]:

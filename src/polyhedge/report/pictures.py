@@ -120,8 +120,9 @@ def curve_picture(
 ) -> list[Block]:
     """Cost bound and realised cost against the level."""
     family = decider.model_.family
-    is_planned = family.sets is None and family.guarantee == "cost"
-    kept = "the plan stays, and its margin" if is_planned else "the shape stays, and its size"
+    kept = "the shape stays, and its size"
+    if family.sets is None:
+        kept = "the plan stays, and its margin" if family.guarantee == "cost" else "the regions stay, and their size"
     caption = (
         f"What it would cost to promise more or less: {kept} is calibrated on the held-out rows "
         "for each level. Diamonds are this model as it is, the mean costs above: other rows calibrated it, so they lie "

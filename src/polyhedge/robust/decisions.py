@@ -139,6 +139,7 @@ class Decisions:
     may_tie: NDArray[np.bool_] | None = None
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "status", as_statuses(self.status, len(self.cost_bound)))
         nameless = [i for i in np.flatnonzero(np.isnan(self.cost_bound)) if self.status[i].has_solution]
         if nameless:  # whatever a solver said: without a bound nothing is proven
             status = self.status.copy()
@@ -306,6 +307,29 @@ def statuses(gaps: Array, sizes: Array) -> NDArray[np.object_]:
     for i in np.flatnonzero(~(gaps <= TOLERANCE * sizes)):
         status[i] = status_at(float(gaps[i]), float(sizes[i]))
     return status
+
+
+def as_statuses(given: Any, n: int) -> NDArray[np.object_]:
+    """Statuses (n,) as members of `Status`: NumPy makes plain texts of them in `np.full` and in arrays of texts.
+
+    Examples
+    --------
+    >>> as_statuses(np.full(2, Status.FINISHED), 2)[0] is Status.FINISHED
+    True
+    """
+    status = np.asarray(given, dtype=object)
+    if status.shape != (n,):
+        raise ValueError(f"status must be a polyhedge.Status for each of {n} rows, got shape {status.shape}.")
+    if set(map(type, status.tolist())) <= {Status}:
+        return status
+    members = np.empty(n, dtype=object)
+    try:
+        members[:] = [Status(each) for each in status]
+    except ValueError as error:
+        raise ValueError(
+            f"status must be a polyhedge.Status for each of {n} rows, such as Status.FINISHED, got: {error}."
+        ) from error
+    return members
 
 
 def all_optimal(n: int) -> NDArray[np.object_]:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from polyhedge.calibration import ByCategory, Calibrator, Weighted
+from polyhedge.calibration import Calibrator
 from polyhedge.calibration.beside import read_from
 from polyhedge.columns.table import Table, text_of, values_of
 
-__all__ = ["beside_column", "labels_or_weights", "with_column"]
+__all__ = ["beside_column", "labels_or_weights"]
 
 
 def beside_column(calibrator: Calibrator | None, table: Table, X: Any, outcomes: Any) -> str | None:
@@ -35,10 +34,3 @@ def labels_or_weights(table: Table, name: str, *, are_weights: bool) -> NDArray[
     if not are_weights:
         return np.asarray(text_of(table.column(name)), dtype=object)
     return np.asarray(values_of(table.column(name))[0], dtype=np.float64)
-
-
-def with_column(calibrator: Any, values: NDArray[Any]) -> Any:
-    """The calibrator of a column, with what this holds for the rows of fit instead of its name."""
-    if isinstance(calibrator, ByCategory):
-        return replace(calibrator, column=values)
-    return Weighted(weights=values)

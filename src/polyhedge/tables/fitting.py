@@ -11,7 +11,8 @@ import numpy as np
 
 from polyhedge import doubts
 from polyhedge._validation import Array, check_alpha
-from polyhedge.calibration import OrderedCalibrator, Weighted
+from polyhedge.calibration import OrderedCalibrator, is_marginal, reads_weights
+from polyhedge.calibration.beside import with_values
 from polyhedge.calibration.named import calibrator_named
 from polyhedge.choosing import choose_predictor, make_predictor
 from polyhedge.columns.schema import Schema, choose_columns
@@ -25,7 +26,7 @@ from polyhedge.learners import Auto, Certified
 from polyhedge.metrics import Evaluation, Proportion
 from polyhedge.problems import DecisionProblem
 from polyhedge.settings import guarantee_in_force
-from polyhedge.tables.beside import beside_column, labels_or_weights, with_column
+from polyhedge.tables.beside import beside_column, labels_or_weights
 from polyhedge.tables.options import TableOptions
 from polyhedge.tables.parameters import Sources, columns_in, sources_of, take_parameters
 from polyhedge.tables.roles import row_prints
@@ -131,8 +132,8 @@ def fit_table(
     calibrator = None if options.calibration is None else calibrator_named(options.calibration)
     column, beside = beside_column(calibrator, table, rows.X, outcomes), None
     if column is not None:
-        beside = labels_or_weights(table, column, are_weights=isinstance(calibrator, Weighted))[rows.kept]
-        calibrator = with_column(calibrator, beside)
+        beside = labels_or_weights(table, column, are_weights=reads_weights(calibrator))[rows.kept]
+        calibrator = with_values(calibrator, beside)
     check_solvable(problem, rows.Y.mean(axis=0), rows.parameters)
     rng = np.random.default_rng(options.seed)
     how = _how(rows, options)
@@ -167,8 +168,9 @@ def fit_table(
     observed = evaluation.coverage if evaluation is not None and thinned is None else thinned
     n_groups = None if rows.groups is None else len(np.unique(rows.groups[split.calibrate]))
     n_units = decider.n_calibrate_ if n_groups is None else n_groups
-    is_marginal = decider.model_.radii.kind == "marginal"
-    about_coverage = [] if observed is None or not is_marginal else doubts.coverage_doubt(observed, n_units, alpha)
+    about_coverage = []
+    if observed is not None and is_marginal(decider.model_.radii):
+        about_coverage = doubts.coverage_doubt(observed, n_units, alpha)
     seen = rows.kept[np.concatenate([split.train, split.learn])]
     return FittedTable(
         decider=decider,
@@ -244,7 +246,7 @@ def _doubts(
     centers = rows.Y[judged] - _residuals(decider, rows, judged)
     n_units = decider.n_calibrate_ if rows.groups is None else len(np.unique(rows.groups[split.calibrate]))
     about_radius = []
-    if decider.model_.radii.kind == "marginal":
+    if is_marginal(decider.model_.radii):
         inside = scores <= decider.radius_
         about_radius = [
             *([] if decider.model_.family.scores_are_steps else doubts.ties_doubt(scores, decider.radius_)),
