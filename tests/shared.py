@@ -46,6 +46,11 @@ class ScaledBox:
         return ph.learners.OneSidedBox().learn(samples, random_state)
 
 
+def codes(caught: Any) -> set[str]:
+    """What the warnings are about that `pytest.warns` has caught."""
+    return {str(one.message.code) for one in caught if isinstance(one.message, ph.CodedWarning)}
+
+
 def run(*arguments: object) -> Result:
     """The command line with these arguments."""
     return CliRunner().invoke(cli.app, [str(argument) for argument in arguments])

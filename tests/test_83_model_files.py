@@ -38,7 +38,7 @@ import polyhedge as ph
 from polyhedge.io.archive import MAX_BYTES, pack, unpack
 from polyhedge.io.model import FORMAT_VERSION
 from polyhedge.problems.stored import problem_from_state, problem_to_state
-from shared import Given
+from shared import Given, codes
 
 HERE = Path(__file__).parent
 X, Y = ph.data.make_synthetic(160, rng=np.random.default_rng(0))
@@ -553,6 +553,7 @@ def test_a_model_that_load_would_refuse_for_its_size_says_so_when_it_is_saved(pa
     with pytest.warns(RuntimeWarning, match=r"The model is large: load it with max_bytes=\d+") as caught:
         fitted().save(path)
     (said,) = (str(one.message) for one in caught if "max_bytes=" in str(one.message))
+    assert "Large file" in codes(caught)
     needed = int(said.split("max_bytes=")[1].split(",")[0])
     assert ph.load(path, max_bytes=needed).radius_ == fitted().radius_
     with pytest.raises(ph.ModelFileError, match=r"pass a larger max_bytes"):

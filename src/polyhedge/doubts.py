@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from enum import StrEnum
 from itertools import pairwise
 from typing import Any
 
@@ -11,6 +10,7 @@ import numpy as np
 from scipy import stats
 
 from polyhedge._validation import Array, Mask
+from polyhedge._warnings import Code
 from polyhedge.calibration import conformal_rank, coverage_law
 from polyhedge.metrics import Proportion
 
@@ -36,23 +36,6 @@ _MOST_CATEGORIES = 30
 """A column of more names rows rather than kinds of rows."""
 # A coverage that one model in twenty misses by more than this is worth a sentence.
 _NOTABLE_SPREAD = 0.05
-
-
-class Code(StrEnum):
-    """What a doubt is about; the texts of most begin with it."""
-
-    DRIFT = "Drift"
-    ORDER = "Order"
-    TIES = "Ties"
-    FEW_ROWS = "Few rows"
-    PREDICTOR = "Predictor"
-    COVERAGE = "Coverage"
-    GROUPS = "Groups"
-    COPIES = "Copies"
-    SEEN = "Seen before"
-    CHOSEN = "Chosen"
-    LEFT_OUT = "Left out"
-    NO_DECISION = "No decision"
 
 
 class Doubt(str):
