@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import pickle
+import weakref
 from dataclasses import dataclass
 
 import cvxpy as cp
@@ -12,7 +14,8 @@ import scipy.sparse as sp
 
 import polyhedge as ph
 from polyhedge.io.sets import set_from_state, set_to_state
-from polyhedge.robust import decide
+from polyhedge.robust import decide, vertices
+from polyhedge.robust.program_store import Kept
 from polyhedge.sets import Ball, Box, Ellipsoid, Polyhedron, UncertaintySet, UnionOfBalls, facets_of, protocol, scaled
 from polyhedge.solvers.polyhedral import maximise_conic
 from polyhedge.solvers.program import Cone, ConicForm
@@ -290,3 +293,17 @@ def test_a_shape_without_a_hash_has_the_vertices_of_the_polyhedron_that_it_is():
     problem, centers = PROBLEMS["convex in the outcome"], np.array([[0.3, 0.4], [-0.2, 0.1]])
     found = decide(problem, wedge, 0.8, centers)
     assert found.cost_bound == pytest.approx(decide(problem, Polyhedron(W, np.zeros(4)), 0.8, centers).cost_bound)
+
+
+def test_vertices_are_found_once_for_all_contexts_and_no_shape_outlives_its_user(monkeypatch):
+    asked = []
+    find = vertices.shadow_vertices
+    monkeypatch.setattr(vertices, "shadow_vertices", lambda *given: asked.append(1) or find(*given))
+    wedge, problem, kept = Wedge(np.array([1.0, 2.0])), PROBLEMS["convex in the outcome"], Kept()
+    for _ in range(2):
+        decide(problem, wedge, 0.8, np.array([[0.3, 0.4], [-0.2, 0.1], [0.0, 0.5]]), kept=kept)
+    assert len(asked) == 1
+    alive = weakref.ref(wedge)
+    del wedge, kept
+    gc.collect()
+    assert alive() is None
