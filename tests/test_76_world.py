@@ -303,6 +303,16 @@ class TestLifeAfterFit:
         assert loaded.model_.schema == fitted.model_.schema is not None
         assert np.array_equal(loaded.decide(frame[:3]).cost_bound, fitted.decide(frame[:3]).cost_bound)
 
+    def test_another_predictor_than_the_reader_of_raw_columns_is_not_ignored(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("polyhedge.choosing.choose_predictor", lambda *rows, **settings: ("ridge", "given"))
+        X, Y = rows(300)
+        frame = pd.DataFrame({"x": X[:, 0], "kind": np.where(X[:, 0] > 0, "a", "b")})
+        fitted = decider(predictor="auto").fit(frame, Y)
+        with pytest.raises(ValueError, match=r"reads raw columns .* got predictor=Ridge\(\) since. Call fit"):
+            fitted.set_params(predictor=Ridge()).refresh(frame, Y)
+
     def test_decisions_from_elsewhere_are_refused(self) -> None:
         fitted = decider().fit(*rows())
         X, Y = rows(4, seed=1)
