@@ -55,11 +55,6 @@ def fitted(problem=LINEAR, predictor="precomputed", learner=BOX, X=X, Y=Y):
     return ph.RobustDecider(problem, predictor, learner=learner, guarantee="outcome", random_state=0).fit(X, Y)
 
 
-@pytest.fixture
-def path(tmp_path):
-    return tmp_path / "model.polyhedge"
-
-
 def assert_same(decider, twin, X, Y):
     """Decisions, evaluation and region agree to the last bit."""
     with warnings.catch_warnings():
