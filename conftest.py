@@ -88,3 +88,9 @@ def pytest_runtest_teardown() -> None:
     """Close the pictures of a test: pyplot keeps them all, and warns of many, whichever test opens the last."""
     if "matplotlib.pyplot" in sys.modules:
         sys.modules["matplotlib.pyplot"].close("all")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Where a test keeps a model file."""
+    return tmp_path / "model.polyhedge"

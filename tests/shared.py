@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import cvxpy as cp
 import numpy as np
 from typer.testing import CliRunner, Result
 
@@ -46,6 +47,26 @@ class ScaledBox:
         return ph.learners.OneSidedBox().learn(samples, random_state)
 
 
+def codes(caught: Any) -> set[str]:
+    """What the warnings are about that `pytest.warns` has caught."""
+    return {str(one.message.code) for one in caught if isinstance(one.message, ph.CodedWarning)}
+
+
 def run(*arguments: object) -> Result:
     """The command line with these arguments."""
     return CliRunner().invoke(cli.app, [str(argument) for argument in arguments])
+
+
+def reproduce(*arguments: object) -> Result:
+    """The command that makes the paper's experiments again, with these arguments."""
+    return run("reproduce", *arguments)
+
+
+def simplex(z: Any) -> list[Any]:
+    """Constraints of shares that add up to one."""
+    return [z >= 0, cp.sum(z) == 1]
+
+
+def first_two(X: Any) -> np.ndarray:
+    """A predictor that trusts the order of the columns."""
+    return np.asarray(X)[:, :2]

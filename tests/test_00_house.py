@@ -21,6 +21,7 @@ import polyhedge.metrics
 import polyhedge.report
 import polyhedge.tables
 import polyhedge_study
+from polyhedge._warnings import Code
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "src" / "polyhedge"
@@ -80,6 +81,7 @@ FOUNDATION = (
     "_text",
     "_validation",
     "_versions",
+    "_warnings",
     "solvers",
 )
 OPTIONAL = {
@@ -275,7 +277,7 @@ def test_what_the_targets_make_is_ignored_by_git() -> None:
 
 
 def test_every_file_can_be_checked_out_on_every_system() -> None:
-    names = [str(path.relative_to(ROOT)) for path in project_files()]
+    names = {str(path.relative_to(ROOT)) for path in project_files()}
     assert [name for name in names if re.search(r'[:*?"<>|\\]|[. ]$', name)] == []
     assert len({name.lower() for name in names}) == len(names)
 
@@ -315,6 +317,14 @@ def numeric_constants(path: Path) -> Iterator[tuple[ast.stmt, ast.stmt | None]]:
         numbers = [part for part in parts if isinstance(part, ast.Constant) and type(part.value) in (int, float)]
         if numbers and all(isinstance(part, NUMBERS) for part in parts):
             yield node, after
+
+
+def test_every_warning_has_a_code_and_every_code_is_explained() -> None:
+    own = [path for path in MODULES if "warnings.warn(" in path.read_text(encoding="utf-8")]
+    # Beside the one place that warns: doubts, which have their codes with them, and names that are to go.
+    assert {path.name for path in own} == {"_warnings.py", "doubting.py", "_validation.py"}
+    page = (ROOT / "docs" / "report.md").read_text(encoding="utf-8")
+    assert [code for code in Code if f'`"{code}"`' not in page] == []
 
 
 def test_a_number_has_its_reason_beside_it() -> None:

@@ -24,6 +24,7 @@ from polyhedge.calibration import (
     radii_from_state,
 )
 from polyhedge.calibration.by_category import labels_of
+from shared import codes
 
 ALPHAS = [0.001, 0.01, 0.05, 0.07, 0.1, 0.15, 0.2, 0.25, 0.3, 1 / 3, 0.45, 0.5, 0.55, 2 / 3, 0.9, 0.99]
 # Few distinct values, so that ties are the rule.
@@ -169,8 +170,11 @@ class TestByCategory:
 
     def test_category_with_too_few_rows_is_named_and_has_no_radius(self) -> None:
         X = np.array([["a"]] * 35 + [["rare"]] * 5)
-        with pytest.warns(RuntimeWarning, match=r"in each category of 0, and rare has fewer: its rows get no bound"):
+        with pytest.warns(
+            RuntimeWarning, match=r"in each category of 0, and rare has fewer: its rows get no bound"
+        ) as caught:
             radii = ByCategory(0).calibrate(self.scores, Rows(X, 40), 0.1)
+        assert codes(caught) == {"Few in a category"}
         assert radii.categories == ("a",)
 
     def test_no_category_with_enough_rows_is_an_error(self) -> None:

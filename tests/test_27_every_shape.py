@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import pickle
+import weakref
 from dataclasses import dataclass
 
 import cvxpy as cp
@@ -11,8 +14,9 @@ import scipy.sparse as sp
 
 import polyhedge as ph
 from polyhedge.io.sets import set_from_state, set_to_state
-from polyhedge.robust import decide
-from polyhedge.sets import Ball, Box, Ellipsoid, Polyhedron, UncertaintySet, UnionOfBalls, facets_of, scaled
+from polyhedge.robust import decide, vertices
+from polyhedge.robust.program_store import Kept
+from polyhedge.sets import Ball, Box, Ellipsoid, Polyhedron, UncertaintySet, UnionOfBalls, facets_of, protocol, scaled
 from polyhedge.solvers.polyhedral import maximise_conic
 from polyhedge.solvers.program import Cone, ConicForm
 from polyhedge_study.nets import ConvexNet
@@ -71,6 +75,14 @@ class Wedge:
         return ConicForm(sp.csr_array(G), np.array([0.0, 0.0, 0.0, 0.0, radius]), (Cone("nonneg", 5),))
 
 
+class Bare:
+    """A user's own shape without `scaled`: the members of another one that are asked for, and no more."""
+
+    def __init__(self, shape, *more):
+        for name in ("n_outcomes", "is_bounded", "scores", "contains", "support", "volume", "conic_form", *more):
+            setattr(self, name, getattr(shape, name))
+
+
 EXPORTED = {
     "l_1 ball": Ball(2, norm=1, center=[0.1, 0.2]),
     "l_2 ball": Ball(2, center=[0.1, -0.2]),
@@ -90,10 +102,17 @@ NET = ConvexNet(
     k3=0.1,
     slope=0.4,
 )
+# What `scaled` makes of these, beside what the exported shapes make of themselves.
+BARE = {
+    "own, round": ("ellipsoid", Bare(EXPORTED["ellipsoid"], "from_unit_ball", "sample")),
+    "own, in parts": ("union of balls", Bare(EXPORTED["union of balls"], "parts")),
+    "own, with corners": ("l_1 ball", Bare(EXPORTED["l_1 ball"], "vertices", "sample")),
+}
 SHAPES: dict[str, UncertaintySet] = {
     **EXPORTED,
     "own": Cap(),
     "own, lifted": Wedge(np.array([1.0, 2.0])),
+    **{name: shape for name, (_, shape) in BARE.items()},
     "net of the study": NET,
 }
 every_shape = pytest.mark.parametrize("name", SHAPES)
@@ -140,11 +159,50 @@ def test_scaling_multiplies_residuals_at_every_radius(name, factor):
     assert larger.is_bounded == shape.is_bounded
 
 
+@pytest.mark.parametrize("name", BARE)
+def test_without_a_way_of_its_own_a_scaled_shape_is_all_that_the_shape_is_and_no_more(name):
+    twin, shape = EXPORTED[BARE[name][0]], BARE[name][1]
+    larger, known = scaled(shape, 1.5), scaled(twin, 1.5)
+    for optional in (protocol.Round, protocol.Union, protocol.Sampled):
+        assert isinstance(larger, optional) == isinstance(shape, optional)
+        assert isinstance(pickle.loads(pickle.dumps(scaled(twin, 1.5))), optional) == isinstance(known, optional)
+    if isinstance(larger, protocol.Round):
+        images = larger.from_unit_ball(0.4 * AROUND, 0.7, np.array([0.3, 0.4]))
+        assert images == pytest.approx(known.from_unit_ball(0.4 * AROUND, 0.7, np.array([0.3, 0.4])), rel=1e-12)
+    if isinstance(larger, protocol.Union):
+        parts = zip(larger.parts, known.parts, strict=True)
+        assert all(np.array_equal(part.scores(POINTS), other.scores(POINTS)) for part, other in parts)
+    if isinstance(larger, protocol.Sampled):
+        points = larger.sample(0.7, 200, np.random.default_rng(0))
+        assert points == pytest.approx(1.5 * twin.sample(0.7, 200, np.random.default_rng(0)), rel=1e-12)
+        assert known.contains(points, 0.7 + 1e-9).all()
+    corners = shape.vertices(0.7) if isinstance(shape, protocol.Cornered) else None
+    assert (larger.vertices(0.7) is None) == (corners is None)
+    if corners is not None:
+        assert known.scores(larger.vertices(0.7)) == pytest.approx(np.full(len(corners), 0.7), rel=1e-12)
+    assert larger.scaled(2.0).scores(POINTS) == pytest.approx(scaled(twin, 3.0).scores(POINTS), rel=1e-12)
+
+
+def test_a_scaled_l_1_ball_of_too_many_facets_has_its_corners():
+    ball, z = Ball(13, norm=1), cp.Variable(13)
+    problem = ph.DecisionProblem(
+        decision=z, cost=lambda z, u: cp.sum_squares(u - z), constraints=[z >= 0, z <= 1], n_outcomes=13
+    )
+    found = decide(problem, ball, 0.5, np.zeros((1, 13)), scales=np.array([2.0]))
+    assert found.cost_bound == pytest.approx([1.0], abs=1e-6)
+
+
+@pytest.mark.needs("matplotlib")
+def test_a_scaled_union_of_ones_own_is_drawn_in_its_parts():
+    drawn = ph.Region(scaled(BARE["own, in parts"][1], 2.0), 0.1, np.zeros(2)).plot()
+    assert len(drawn.patches) == 2
+
+
 @every_shape
 def test_facets_have_the_same_scores(name):
     shape = SHAPES[name]
     facets = facets_of(shape)
-    has_none = ("l_2 ball", "ellipsoid", "union of balls", "own", "own, lifted", "net of the study")
+    has_none = ("l_2 ball", "ellipsoid", "union of balls", "own", "own, lifted", *BARE, "net of the study")
     assert (facets is None) == (name in has_none)
     if facets is not None:
         assert facets.scores(POINTS) == pytest.approx(shape.scores(POINTS), abs=1e-12)
@@ -235,3 +293,17 @@ def test_a_shape_without_a_hash_has_the_vertices_of_the_polyhedron_that_it_is():
     problem, centers = PROBLEMS["convex in the outcome"], np.array([[0.3, 0.4], [-0.2, 0.1]])
     found = decide(problem, wedge, 0.8, centers)
     assert found.cost_bound == pytest.approx(decide(problem, Polyhedron(W, np.zeros(4)), 0.8, centers).cost_bound)
+
+
+def test_vertices_are_found_once_for_all_contexts_and_no_shape_outlives_its_user(monkeypatch):
+    asked = []
+    find = vertices.shadow_vertices
+    monkeypatch.setattr(vertices, "shadow_vertices", lambda *given: asked.append(1) or find(*given))
+    wedge, problem, kept = Wedge(np.array([1.0, 2.0])), PROBLEMS["convex in the outcome"], Kept()
+    for _ in range(2):
+        decide(problem, wedge, 0.8, np.array([[0.3, 0.4], [-0.2, 0.1], [0.0, 0.5]]), kept=kept)
+    assert len(asked) == 1
+    alive = weakref.ref(wedge)
+    del wedge, kept
+    gc.collect()
+    assert alive() is None

@@ -554,7 +554,7 @@ def test_one_point_gives_one_bool():
 @pytest.mark.parametrize("member", ["W", "h", "vertices"])
 def test_smooth_regions_say_which_shapes_have_half_spaces(name, member):
     region = Region(SETS[name], 1.0, [0.0, 0.0])
-    with pytest.raises(TypeError, match=f"Only Polyhedron, Box and Ball .* got {type(SETS[name]).__name__}"):
+    with pytest.raises(TypeError, match=f"Only shapes with facets, such as .* got {type(SETS[name]).__name__}"):
         _ = getattr(region, member) if member != "vertices" else region.vertices()
 
 

@@ -25,6 +25,7 @@ from polyhedge.solvers.evidence import Judge
 from polyhedge.solvers.linear import LinearSolver
 from polyhedge.solvers.program import Cone, ConicProgram, Solution, status_at
 from polyhedge.solvers.scaling import Frame
+from shared import simplex
 
 EPS = float(np.finfo(float).eps)
 TIGHT = {"tol_gap_abs": 1e-9, "tol_gap_rel": 1e-9, "tol_feas": 1e-9}
@@ -175,10 +176,6 @@ def worst_over_round(case: Case, z: Any, center: np.ndarray) -> Any:
 # Routes: each returns a random case that takes it
 
 
-def budget(z: Any) -> list[Any]:
-    return [z >= 0, cp.sum(z) == 1]
-
-
 def linear_cost(rng: np.random.Generator, d: int) -> Callable[[Any, Any], Any]:
     c = rng.normal(size=d)
     return lambda z, u: (c + u) @ z
@@ -199,19 +196,19 @@ def some_centers(rng: np.random.Generator, d: int, n: int = 2) -> np.ndarray:
 
 
 def segment_linear(rng: np.random.Generator) -> Case:
-    return Case(linear_cost(rng, 2), 2, budget, *random_polyhedral_set(rng, 2), some_centers(rng, 2))
+    return Case(linear_cost(rng, 2), 2, simplex, *random_polyhedral_set(rng, 2), some_centers(rng, 2))
 
 
 def segment_quadratic(rng: np.random.Generator) -> Case:
-    return Case(quadratic_cost(rng, 2), 2, budget, *random_polyhedral_set(rng, 2), some_centers(rng, 2))
+    return Case(quadratic_cost(rng, 2), 2, simplex, *random_polyhedral_set(rng, 2), some_centers(rng, 2))
 
 
 def batch_linear(rng: np.random.Generator) -> Case:
-    return Case(linear_cost(rng, 3), 3, budget, *random_polyhedral_set(rng, 3), some_centers(rng, 3, 70))
+    return Case(linear_cost(rng, 3), 3, simplex, *random_polyhedral_set(rng, 3), some_centers(rng, 3, 70))
 
 
 def batch_quadratic(rng: np.random.Generator) -> Case:
-    return Case(quadratic_cost(rng, 3), 3, budget, *random_polyhedral_set(rng, 3), some_centers(rng, 3, 70))
+    return Case(quadratic_cost(rng, 3), 3, simplex, *random_polyhedral_set(rng, 3), some_centers(rng, 3, 70))
 
 
 def batch_newsvendor(rng: np.random.Generator) -> Case:
@@ -244,7 +241,7 @@ def round_set(rng: np.random.Generator) -> Case:
     ]
     cost = linear_cost(rng, 3) if rng.random() < 0.5 else quadratic_cost(rng, 3)
     radius = float(rng.uniform(0.3, 1))
-    return Case(cost, 3, budget, shape[rng.integers(3)], radius, some_centers(rng, 3), worst=worst_over_round)
+    return Case(cost, 3, simplex, shape[rng.integers(3)], radius, some_centers(rng, 3), worst=worst_over_round)
 
 
 def single_newsvendor(rng: np.random.Generator) -> Case:
@@ -281,7 +278,7 @@ def concave_cost(rng: np.random.Generator) -> Case:
 
     cost = lambda z, u: z @ (u - bend * cp.square(u))  # noqa: E731
     box = Box(rng.uniform(0.3, 1, size=2))
-    return Case(cost, 2, budget, box, 1.0, some_centers(rng, 2, 1), {"nonneg": True}, worst=worst)
+    return Case(cost, 2, simplex, box, 1.0, some_centers(rng, 2, 1), {"nonneg": True}, worst=worst)
 
 
 def convex_cost(rng: np.random.Generator) -> Case:
@@ -570,7 +567,7 @@ def bent(outcome: float, cost: float, decision: float) -> ph.DecisionProblem:
 
 
 def kinked(outcome: float, cost: float, decision: float) -> ph.DecisionProblem:
-    """Three parts of a budget, and a kink that compiles to columns beside the decision."""
+    """Three parts of a simplex, and a kink that compiles to columns beside the decision."""
     z = cp.Variable(3, nonneg=True)
     return ph.DecisionProblem(
         decision=z,

@@ -20,6 +20,7 @@ from polyhedge.learners.cross_fit import Contest, half_way
 from polyhedge.robust import decide
 from polyhedge.solvers.program import Status
 from polyhedge_study.tasks import energy_task, synthetic_task
+from shared import codes
 
 Z = cp.Variable(2, nonneg=True)
 COUNT = cp.Variable(2, integer=True)
@@ -260,12 +261,13 @@ def test_out_of_fold_predictions_come_from_predictors_that_have_not_seen_the_fol
 
 def test_a_predictor_that_cannot_do_without_a_fold_is_warned_of_and_learned_without():
     Y = ph.data.make_synthetic(300, rng=np.random.default_rng(0))[1]
-    codes = np.zeros((300, 1), dtype=object)
-    codes[:] = "common"
-    codes[0] = "rare"
+    kinds = np.zeros((300, 1), dtype=object)
+    kinds[:] = "common"
+    kinds[0] = "rare"
     strict = make_pipeline(OneHotEncoder(categories=[["common", "rare"]]), AllRowsNeeded())
-    with pytest.warns(RuntimeWarning, match="cannot be fitted without a fold of the training rows"):
-        decider = fitted(codes, Y, LINEAR, predictor=strict, learner=SHORT)
+    with pytest.warns(RuntimeWarning, match="cannot be fitted without a fold of the training rows") as caught:
+        decider = fitted(kinds, Y, LINEAR, predictor=strict, learner=SHORT)
+    assert "No folds" in codes(caught)
     assert decider.n_learn_ == 100
 
 

@@ -27,7 +27,7 @@ from polyhedge.report.held_out import observe
 from polyhedge.robust import decide
 from polyhedge.solvers.program import Status
 from polyhedge.words import facets, facets_in_words
-from shared import ScaledBox
+from shared import ScaledBox, first_two
 
 LINEAR = ph.problems.simplex_linear([-0.08, 0.0])
 SHORT = Auto(n_folds=2, training_folds=2)
@@ -52,10 +52,6 @@ def fitted(n=800, learner=ScaledBox(), problem=LINEAR, frame=False, seed=0):  # 
     X = pd.DataFrame(X, columns=["a", "b", "c"]).assign(kind="x") if frame else X
     predictor = (lambda X: np.asarray(X)[:, :2].astype(float)) if frame else first_two
     return ph.RobustDecider(problem, predictor, learner=learner, guarantee="outcome", random_state=0).fit(X, Y)
-
-
-def first_two(X):
-    return np.asarray(X)[:, :2]
 
 
 @pytest.fixture(scope="module")

@@ -24,6 +24,7 @@ from polyhedge.learners import (
 from polyhedge.learners.scales import standard_deviations
 from polyhedge.problems import NoSolutionError
 from polyhedge.robust import decide
+from shared import simplex
 
 N, ALPHA, RANK = 20, 0.2, 17
 
@@ -42,10 +43,6 @@ ALL_LEARNERS = LEARNERS | {
     "MinVolume": MinVolume(n_angles=2, n_aspects=1),
     "PcaBox": PcaBox(),
 }
-
-
-def simplex(z):
-    return [z >= 0, cp.sum(z) == 1]
 
 
 def unit_box(z):

@@ -18,6 +18,7 @@ from sklearn.svm import SVR
 
 import polyhedge as ph
 from polyhedge.learners import Descent
+from shared import codes
 
 QUICK = Descent(n_steps=8)
 
@@ -219,8 +220,9 @@ def test_rows_without_a_decision_are_reported_and_keep_their_place():
     rng = np.random.default_rng(0)
     Y = rng.random((200, 1))
     decider = ph.RobustDecider(problem, "precomputed", learner=_FixedBox(), random_state=0).fit(Y * 0.9, Y)
-    with pytest.warns(RuntimeWarning, match="1 of 2 decisions: empty set"):
+    with pytest.warns(RuntimeWarning, match="1 of 2 decisions: empty set") as caught:
         found = decider.decide(np.array([[0.5], [-50.0]]))
+    assert codes(caught) == {"No decision"}
     assert found.status[0] is ph.Status.OPTIMAL
     assert found.status[1] is ph.Status.EMPTY_SET
     assert np.isnan(found.z[1]).all()

@@ -41,6 +41,7 @@ from polyhedge.learners.paper import pinball
 from polyhedge.report.model import model_report
 from polyhedge.tables.usable import order_outcomes
 from polyhedge.words import name_outcomes, promise_in_words
+from shared import first_two
 
 LINEAR = ph.problems.simplex_linear([0.0, 0.0])
 RNG = np.random.default_rng(0)
@@ -147,13 +148,8 @@ Y_FRAME = pd.DataFrame(Y, columns=["heating", "cooling"])
 CENTER_FRAME = pd.DataFrame(CENTERS, columns=["heating", "cooling"])
 
 
-def by_position(X):
-    """A predictor that trusts the order of the columns."""
-    return np.asarray(X)[:, :2]
-
-
 PREDICTORS = {
-    "callable": lambda: by_position,
+    "callable": lambda: first_two,
     "frozen": lambda: FrozenEstimator(LinearRegression().fit(X_FRAME, Y)),
     "pipeline": lambda: make_pipeline(StandardScaler(), LinearRegression()),
     "by name": lambda: make_pipeline(make_column_transformer((StandardScaler(), ["b", "a"])), LinearRegression()),
@@ -195,7 +191,7 @@ class TestNamesOfFeatures:
         np.testing.assert_array_equal(robust.scales(X[["b", "a"]]), robust.scales(X))
 
     def test_missing_columns_are_named(self):
-        robust = decider(predictor=by_position).fit(X_FRAME, Y)
+        robust = decider(predictor=first_two).fit(X_FRAME, Y)
         with pytest.raises(
             ValueError, match=r"X must have the column\(s\) a, b, c, got c, d \(missing: a, b; not known: d"
         ):
@@ -203,36 +199,36 @@ class TestNamesOfFeatures:
 
     def test_names_that_stand_twice_must_come_as_in_fit(self):
         twice = X_FRAME.set_axis(["a", "a", "b"], axis=1)
-        robust = decider(predictor=by_position).fit(twice, Y)
+        robust = decider(predictor=first_two).fit(twice, Y)
         np.testing.assert_array_equal(robust.centers(twice), CENTERS)
         with pytest.raises(ValueError, match=r"column\(s\) a more than once"):
             robust.decide(twice.iloc[:, [2, 0, 1]])
         with pytest.raises(ValueError, match=r"column\(s\) a more than once"):
-            decider(predictor=by_position).fit(X_FRAME, Y).decide(X_FRAME.iloc[:, [0, 0, 1, 2]])
+            decider(predictor=first_two).fit(X_FRAME, Y).decide(X_FRAME.iloc[:, [0, 0, 1, 2]])
 
     def test_labels_that_are_no_texts_are_names_too_and_numbers_in_disorder_are_refused(self):
         years = X_FRAME.set_axis([2023, 2024, 2025], axis=1)
-        robust = decider(predictor=by_position).fit(years, Y)
+        robust = decider(predictor=first_two).fit(years, Y)
         np.testing.assert_array_equal(robust.centers(years[[2025, 2023, 2024]]), CENTERS)
         numbered = pd.DataFrame(X_FRAME.to_numpy())
-        robust = decider(predictor=by_position).fit(numbered, Y)
+        robust = decider(predictor=first_two).fit(numbered, Y)
         with pytest.raises(ValueError, match=r"numbered 0, 1, 2, ... in this order, got 2, 0, 1"):
             robust.decide(numbered[[2, 0, 1]])
 
     def test_arrays_have_no_names_and_are_taken_in_order(self):
-        robust = decider(predictor=by_position).fit(X_FRAME, Y)
+        robust = decider(predictor=first_two).fit(X_FRAME, Y)
         np.testing.assert_array_equal(robust.centers(X_FRAME.to_numpy()), CENTERS)
-        robust = decider(predictor=by_position).fit(X_FRAME.to_numpy(), Y)
+        robust = decider(predictor=first_two).fit(X_FRAME.to_numpy(), Y)
         np.testing.assert_array_equal(robust.centers(X_FRAME), CENTERS)
 
 
 class TestNamesOfOutcomes:
     @pytest.mark.parametrize("problem", [NAMED, LINEAR], ids=["named", "without names"])
     def test_outcomes_in_another_order_give_the_same_decider(self, problem):
-        expected = decider(problem, by_position).fit(X_FRAME, Y_FRAME)
+        expected = decider(problem, first_two).fit(X_FRAME, Y_FRAME)
         mixed = Y_FRAME[["cooling", "heating"]]
         if problem is NAMED:
-            robust = decider(problem, by_position).fit(X_FRAME, mixed)
+            robust = decider(problem, first_two).fit(X_FRAME, mixed)
             np.testing.assert_array_equal(robust.decide(X_FRAME).cost_bound, expected.decide(X_FRAME).cost_bound)
         assert list(expected.problem_.outcome_names) == ["heating", "cooling"]
         np.testing.assert_array_equal(expected.residuals(X_FRAME, mixed), expected.residuals(X_FRAME, Y))
@@ -327,10 +323,10 @@ class TestNamesOfPredictions:
 
 class TestIndices:
     def test_rows_with_another_index_are_an_error_and_never_aligned(self):
-        robust = decider(predictor=by_position).fit(X_FRAME, Y_FRAME)
+        robust = decider(predictor=first_two).fit(X_FRAME, Y_FRAME)
         turned = Y_FRAME.iloc[::-1]
         message = r"X and Y must hold the same rows in the same order, but row 0 is 0 in X and 119 in Y"
-        for method in (decider(predictor=by_position).fit, robust.recalibrate, robust.evaluate, robust.residuals):
+        for method in (decider(predictor=first_two).fit, robust.recalibrate, robust.evaluate, robust.residuals):
             with pytest.raises(ValueError, match=message):
                 method(X_FRAME, turned)
         with pytest.raises(ValueError, match=message):
@@ -358,7 +354,7 @@ class TestIndices:
 
 
 def test_complex_numbers_are_refused_and_not_halved():
-    robust = decider(predictor=by_position).fit(X_FRAME, Y_FRAME)
+    robust = decider(predictor=first_two).fit(X_FRAME, Y_FRAME)
     with pytest.raises(ValueError, match=r"(?s)Y must be real numbers, got .*take real or imaginary parts first"):
         robust.evaluate(X_FRAME, Y + 1j)
     with pytest.raises(ValueError, match=r"must be real numbers"):
@@ -368,7 +364,7 @@ def test_complex_numbers_are_refused_and_not_halved():
 class TestBatches:
     def test_dask_and_parquet_take_columns_by_name(self, tmp_path):
         dd = pytest.importorskip("dask.dataframe")
-        robust = decider(NAMED, by_position).fit(X_FRAME, Y_FRAME)
+        robust = decider(NAMED, first_two).fit(X_FRAME, Y_FRAME)
         expected = robust.decide(X_FRAME).cost_bound
         mixed = X_FRAME.assign(more=1.0)[["c", "more", "b", "a"]]
         found = robust.decide(dd.from_pandas(mixed, npartitions=3)).compute()
@@ -379,7 +375,7 @@ class TestBatches:
 
     def test_outcomes_of_a_dask_frame_are_matched_by_name_or_taken_in_order(self):
         dd = pytest.importorskip("dask.dataframe")
-        robust = decider(NAMED, by_position).fit(X_FRAME, Y_FRAME)
+        robust = decider(NAMED, first_two).fit(X_FRAME, Y_FRAME)
         expected = robust.recalibrate(X_FRAME, Y_FRAME).radius_
         rows = pd.concat([X_FRAME, Y_FRAME, Y_FRAME.add_suffix("_true")], axis=1)
         table = dd.from_pandas(rows, npartitions=2)

@@ -10,7 +10,7 @@ import pytest
 
 import polyhedge as ph
 from polyhedge.learners import OneSidedBox
-from polyhedge.words import facets, facets_in_words, name_outcomes, promise_in_words
+from polyhedge.words import _round_in_words, facets, facets_in_words, name_outcomes, promise_in_words
 from shared import Given
 
 
@@ -86,6 +86,14 @@ def test_round_sets_are_described_by_their_reach() -> None:
     sentences = facets_in_words(decider, contexts(3), ["a", "b"])
     assert sentences[0].startswith("the set has no facets: it is a Ball")
     assert sentences[1] == f"a lies between {-decider.radius_:+.3g} and {decider.radius_:+.3g} of its prediction"
+
+
+def test_rounding_is_told_as_zero() -> None:
+    tiny = _round_in_words(ph.Ellipsoid(np.eye(2), [5e-18, 0.5]), 0.0, 0.0, ["a", "b"])
+    assert tiny[1:] == (
+        "a lies between +0 and +0 of its prediction",
+        "b lies between +0.5 and +0.5 of its prediction",
+    )
 
 
 def test_every_facet_through_the_worst_outcome_counts_where_the_cost_has_no_pieces() -> None:

@@ -28,6 +28,7 @@ from polyhedge.calibration import (
 from polyhedge.calibration.named import calibrator_named
 from polyhedge.rows import prepared
 from polyhedge.summary import promise_of
+from shared import codes
 
 PROBLEM = ph.problems.simplex_linear([0.0, 0.1])
 N = 240
@@ -253,15 +254,17 @@ class TestWords:
         decider = ph.RobustDecider(PROBLEM, "precomputed", learner=learner, calibration=Recent(60), random_state=0)
         with pytest.warns(
             RuntimeWarning, match=r"Recent\(half_life=60\) weighs calibration rows by their age, but a random"
-        ):
+        ) as caught:
             decider.fit(X, Y)
+        assert "No times" in codes(caught)
         decider.fit(X, Y, learn=np.arange(120), calibrate=np.arange(120, 240))
 
     def test_categories_merged_by_hand_are_the_same_however_they_are_written(self) -> None:
         past = np.repeat([[1.0], [2.0], [3.0]], 30, axis=0)
         assert ByCategory(0, merged=(1, 2)).prepared(past, 90, 0.1).merged == ("1", "2")  # type: ignore[arg-type]
-        with pytest.warns(RuntimeWarning, match="merged names 7, which no training row has among 1, 2, 3"):
+        with pytest.warns(RuntimeWarning, match="merged names 7, which no training row has among 1, 2, 3") as caught:
             ByCategory(0, merged=("1", "7")).prepared(past, 90, 0.1)
+        assert codes(caught) == {"Unknown category"}
 
     def test_missing_labels_are_one_category_however_they_are_stored(self) -> None:
         frame = pd.DataFrame({"kind": ["a", None, float("nan"), pd.NA, pd.NaT] * 20}, dtype=object)

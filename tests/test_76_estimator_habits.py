@@ -25,6 +25,7 @@ import polyhedge as ph
 from polyhedge import _bar
 from polyhedge._progress import tell
 from polyhedge.calibration import ByCategory, Online, Recent, ThisModel, Weighted
+from shared import codes
 
 X, Y = ph.data.make_synthetic(240, rng=np.random.default_rng(0))
 PROBLEM = ph.problems.simplex_linear([0.0, 0.0])
@@ -39,8 +40,9 @@ def decider(**settings):
 def test_a_fitted_predictor_is_fitted_anew_with_a_warning_that_names_the_way_out():
     for model in (LinearRegression(), make_pipeline(StandardScaler(), LinearRegression())):
         model.fit(X[:50], Y[:50])
-        with pytest.warns(UserWarning, match=r"is fitted already, .*pass FrozenEstimator\(model\)"):
+        with pytest.warns(UserWarning, match=r"is fitted already, .*pass FrozenEstimator\(model\)") as caught:
             decider(predictor=model).fit(X[50:], Y[50:])
+        assert "Fitted anew" in codes(caught)
         decider(predictor=clone(model)).fit(X[50:], Y[50:])
     decider(predictor=FrozenEstimator(model)).fit(X[50:], Y[50:])
 

@@ -20,6 +20,7 @@ from polyhedge.doubting import row_hashes
 from polyhedge.doubts import Code
 from polyhedge.io.archive import pack, unpack
 from polyhedge.io.encode import decode, encode
+from shared import codes
 
 PROBLEM = ph.problems.simplex_linear([0.0, 0.1])
 
@@ -177,8 +178,9 @@ class TestDoubts:
     @pytest.mark.parametrize("verb", ["fit", "refresh", "recalibrate"])
     def test_level_that_looks_like_a_coverage_is_warned_of(self, verb: str) -> None:
         fitted = decider().fit(*rows()).set_params(alpha=0.9)
-        with pytest.warns(RuntimeWarning, match="alpha=0.9 looks like a coverage level"):
+        with pytest.warns(RuntimeWarning, match="alpha=0.9 looks like a coverage level") as caught:
             getattr(fitted, verb)(*rows(seed=1))
+        assert "Level" in codes(caught)
 
     def test_copies_in_two_parts_of_a_fit_are_warned_of_unless_they_are_in_one_group(self) -> None:
         X, Y = rows(600)

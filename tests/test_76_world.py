@@ -11,11 +11,19 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy import stats
+from sklearn.compose import ColumnTransformer
+from sklearn.dummy import DummyRegressor
 from sklearn.ensemble import RandomForestRegressor
+from sklearn.linear_model import Ridge
+from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import StandardScaler
 
 import polyhedge as ph
 from polyhedge.calibration import ByCategory, Calibrator, Online, Recent, ThisModel, Weighted
 from polyhedge.calibration.named import calibrator_named
+from polyhedge.choosing import is_made_here, make_predictor
+from polyhedge.columns import PREDICTORS
+from polyhedge.columns.schema import Column, Schema
 from polyhedge.data import GroupSplit, TimeSplit
 from polyhedge.doubts import FALSE_ALARMS, Code, groups_doubt
 from polyhedge.metrics import shortfalls
@@ -261,6 +269,49 @@ class TestLifeAfterFit:
         fitted.refresh(frame, 2 * Y)
         assert type(fitted.predictor_.model) is kind  # type: ignore[attr-defined]
         assert fitted.evaluate(frame, 2 * Y).coverage.high > 0.9
+
+    @pytest.mark.parametrize(
+        "step",
+        [
+            StandardScaler(),
+            ColumnTransformer([("numbers", StandardScaler(), ["x"])]),
+            ColumnTransformer([("own", StandardScaler(), ["x"])]),
+        ],
+    )
+    def test_a_step_of_ones_own_that_is_called_columns_stays_ones_own(self, tmp_path: Path, step: Any) -> None:
+        X, Y = rows(300)
+        frame, pipeline = pd.DataFrame({"x": X[:, 0]}), Pipeline([("columns", step), ("model", Ridge())])
+        fitted = decider(predictor=pipeline).fit(frame, Y)
+        fitted.save(tmp_path / "own.polyhedge")
+        assert fitted.model_.schema is None
+        assert ph.load(tmp_path / "own.polyhedge").model_.schema is None
+        fitted.set_params(predictor=DummyRegressor()).refresh(frame, Y)
+        assert isinstance(fitted.predictor_.model, DummyRegressor)  # type: ignore[attr-defined]
+
+    def test_a_predictor_that_was_chosen_for_raw_columns_is_known_in_its_file(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("polyhedge.choosing.choose_predictor", lambda *rows, **settings: ("ridge", "given"))
+        X, Y = rows(300)
+        frame = pd.DataFrame({"x": X[:, 0], "kind": np.where(X[:, 0] > 0, "a", "b"), "gaps": X[:, 0]})
+        frame.loc[::7, "gaps"] = np.nan
+        for name in PREDICTORS:
+            assert is_made_here(make_predictor(name, Schema((Column("x", "number"),), ("a", "b"))))
+        fitted = decider(predictor="auto").fit(frame, Y)
+        fitted.save(tmp_path / "raw.polyhedge")
+        loaded = ph.load(tmp_path / "raw.polyhedge")
+        assert loaded.model_.schema == fitted.model_.schema is not None
+        assert np.array_equal(loaded.decide(frame[:3]).cost_bound, fitted.decide(frame[:3]).cost_bound)
+
+    def test_another_predictor_than_the_reader_of_raw_columns_is_not_ignored(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("polyhedge.choosing.choose_predictor", lambda *rows, **settings: ("ridge", "given"))
+        X, Y = rows(300)
+        frame = pd.DataFrame({"x": X[:, 0], "kind": np.where(X[:, 0] > 0, "a", "b")})
+        fitted = decider(predictor="auto").fit(frame, Y)
+        with pytest.raises(ValueError, match=r"reads raw columns .* got predictor=Ridge\(\) since. Call fit"):
+            fitted.set_params(predictor=Ridge()).refresh(frame, Y)
 
     def test_decisions_from_elsewhere_are_refused(self) -> None:
         fitted = decider().fit(*rows())

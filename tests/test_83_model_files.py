@@ -38,7 +38,7 @@ import polyhedge as ph
 from polyhedge.io.archive import MAX_BYTES, pack, unpack
 from polyhedge.io.model import FORMAT_VERSION
 from polyhedge.problems.stored import problem_from_state, problem_to_state
-from shared import Given
+from shared import Given, codes
 
 HERE = Path(__file__).parent
 X, Y = ph.data.make_synthetic(160, rng=np.random.default_rng(0))
@@ -53,11 +53,6 @@ BOX = Given(ph.Box([1.0, 1.3]).as_polyhedron())
 def fitted(problem=LINEAR, predictor="precomputed", learner=BOX, X=X, Y=Y):
     X = Y * 0.8 if isinstance(predictor, str) else X
     return ph.RobustDecider(problem, predictor, learner=learner, guarantee="outcome", random_state=0).fit(X, Y)
-
-
-@pytest.fixture
-def path(tmp_path):
-    return tmp_path / "model.polyhedge"
 
 
 def assert_same(decider, twin, X, Y):
@@ -553,6 +548,7 @@ def test_a_model_that_load_would_refuse_for_its_size_says_so_when_it_is_saved(pa
     with pytest.warns(RuntimeWarning, match=r"The model is large: load it with max_bytes=\d+") as caught:
         fitted().save(path)
     (said,) = (str(one.message) for one in caught if "max_bytes=" in str(one.message))
+    assert "Large file" in codes(caught)
     needed = int(said.split("max_bytes=")[1].split(",")[0])
     assert ph.load(path, max_bytes=needed).radius_ == fitted().radius_
     with pytest.raises(ph.ModelFileError, match=r"pass a larger max_bytes"):

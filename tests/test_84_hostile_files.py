@@ -55,11 +55,6 @@ def fitted(predictor=None):
     return ph.RobustDecider(LINEAR, predictor, learner=_Box(), random_state=0).fit(X, Y)
 
 
-@pytest.fixture
-def path(tmp_path):
-    return tmp_path / "model.polyhedge"
-
-
 @cache
 def whole_file():
     """A proper file of the default predictor."""

@@ -37,11 +37,6 @@ def keys(tmp_path_factory):
     return folder
 
 
-@pytest.fixture
-def path(tmp_path):
-    return tmp_path / "model.polyhedge"
-
-
 def members_and_signature(path):
     with zipfile.ZipFile(path) as archive:
         return {name: archive.read(name) for name in archive.namelist()}

@@ -14,10 +14,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from rich.console import Console
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 import polyhedge
-from polyhedge import Evaluation, cli
+from polyhedge import Evaluation
 from polyhedge.data import examples
 from polyhedge_study import (
     TASKS,
@@ -33,6 +33,7 @@ from polyhedge_study import demo as demo_module
 from polyhedge_study.commands.tables import rich_table
 from polyhedge_study.grid import Grid
 from polyhedge_study.wheels import NoDataError
+from shared import run
 
 ROOT = Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"
@@ -41,10 +42,6 @@ EXAMPLES = [
     pytest.param(path, marks=() if path.name[:2] in QUICK_EXAMPLES else pytest.mark.slow, id=path.name)
     for path in sorted((ROOT / "examples").glob("*.py"))
 ]
-
-
-def run(*arguments: str) -> Result:
-    return CliRunner().invoke(cli.app, list(arguments))
 
 
 def assert_is_png(path: Path) -> None:

@@ -8,9 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner, Result
 
-from polyhedge import cli
 from polyhedge.learners import Samples, Scenario
 from polyhedge.problems import simplex_linear
 from polyhedge.robust import decide
@@ -31,13 +29,10 @@ from polyhedge_study.theory import density_at_quantile, fitted_slope, gap_bound,
 from polyhedge_study.theory_report import TheoryRun, coverage_grid, draw_theory, gap_grid, theory_report
 from polyhedge_study.theory_runs import CALIBRATION_SIZES, GAP_SIZES, REUSE, run_coverage, run_gap, run_reuse
 from polyhedge_study.tidy import read_rows
+from shared import reproduce
 
 SMALL = SensitivitySettings(n_train=150, n_pooled=120, n_test=50)
 POOL = TheorySettings(pool=3000)
-
-
-def run(*arguments: str) -> Result:
-    return CliRunner().invoke(cli.app, ["reproduce", *arguments])
 
 
 # --- sensitivity ------------------------------------------------------------------------------------------
@@ -231,7 +226,7 @@ def test_sets_of_the_first_figure_cover_alike_and_the_learned_one_costs_least(tm
 
 def test_first_figure_is_made_by_its_command(tmp_path) -> None:
     pytest.importorskip("matplotlib")
-    result = run("motivation", "--out", str(tmp_path))
+    result = reproduce("motivation", "--out", str(tmp_path))
     assert result.exit_code == 0, result.output
     assert "decision-aware polyhedron: coverage 0.85" in result.stdout
     assert {path.name for path in tmp_path.iterdir()} == {f"motivation.{kind}" for kind in ("json", "png", "svg")}
@@ -240,14 +235,14 @@ def test_first_figure_is_made_by_its_command(tmp_path) -> None:
 
 def test_command_without_matplotlib_writes_numbers_and_says_how_to_get_pictures(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name, *rest: None)
-    result = run("motivation", "--out", str(tmp_path))
+    result = reproduce("motivation", "--out", str(tmp_path))
     assert result.exit_code == 0, result.output
     assert "pip install 'polyhedge[plot]'" in result.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["motivation.json"]
 
 
 def test_wrong_sensitivity_task_is_one_line(tmp_path) -> None:
-    result = run("sensitivity", "--task", "energy", "--out", str(tmp_path / "out"))
+    result = reproduce("sensitivity", "--task", "energy", "--out", str(tmp_path / "out"))
     assert result.exit_code == 2
     assert "task must be linear, quadratic or newsvendor, got 'energy'" in result.stderr
     assert not (tmp_path / "out").exists()

@@ -17,10 +17,9 @@ import numpy as np
 import pytest
 from rich.console import Console
 from scipy import stats
-from typer.testing import CliRunner, Result
 
-from polyhedge import cli
 from polyhedge.calibration import conformal_rank
+from polyhedge_study.commands.common import say_paths
 from polyhedge_study.commands.tables import rich_table
 from polyhedge_study.jobs import Progress, Workers, run_jobs
 from polyhedge_study.methods import GROUPS, METHODS, POLYHEDGE, QUICK, find_methods
@@ -33,6 +32,7 @@ from polyhedge_study.study_words import in_words
 from polyhedge_study.summary import TableRow, holm, paired, table_rows
 from polyhedge_study.tasks import TASKS
 from polyhedge_study.tidy import TidyTable, read_rows
+from shared import reproduce
 
 SMALL = StudySettings(sizes=(150, 60, 60, 80))
 PLAIN = ("one-sided-box", "bonferroni", "l-inf", "polyhedron")
@@ -41,8 +41,12 @@ COMMAND = (sys.executable, "-c", "from polyhedge.cli import main; main()")
 TABLES = ("tables.csv", "tables.md", "tables.tex")
 
 
-def run(*arguments: str) -> Result:
-    return CliRunner().invoke(cli.app, ["reproduce", *arguments])
+def test_where_results_are_is_said_in_lines_of_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    names = [f"guarantees-of-a-long-name-{k}.csv" for k in range(6)]
+    say_paths([Path("results") / name for name in names])
+    said = capsys.readouterr().out
+    assert max(map(len, said.splitlines())) <= 80
+    assert said.split() == ["Results", "in", "results:", *(f"{name}," for name in names[:-1]), names[-1]]
 
 
 def numbers(rows: list[StudyRow]) -> list[StudyRow]:
@@ -250,7 +254,7 @@ def test_killed_run_goes_on_and_ends_with_the_same_bytes(tmp_path) -> None:
     n_left = len(read_rows(killed / "study.csv", StudyRow))
     assert 3 <= n_left < 10
     for folder in (killed, whole):
-        done = run("tables", *options, "--workers", "1", "--out", str(folder))
+        done = reproduce("tables", *options, "--workers", "1", "--out", str(folder))
         assert done.exit_code == 0, done.output
     for name in TABLES:
         assert (killed / name).read_bytes() == (whole / name).read_bytes()
@@ -504,7 +508,7 @@ def test_study_without_a_single_bubble_is_drawn_all_the_same(methods, tmp_path) 
 def test_command_prints_tables_beside_the_papers_and_names_its_files(tmp_path) -> None:
     pytest.importorskip("matplotlib")
     options = ["--task", "energy", "--method", "l-inf", "--method", "one-sided-box", "--seeds", "1", "--workers", "1"]
-    result = run("tables", "--quick", *options, "--out", str(tmp_path))
+    result = reproduce("tables", "--quick", *options, "--out", str(tmp_path))
     assert result.exit_code == 0, result.output
     assert "Left out" not in result.stdout  # who names methods knows which are not there
     assert result.stderr.splitlines()[0] == "0 of 2 runs done"
@@ -576,7 +580,7 @@ def test_quick_study_leaves_out_only_rows_that_are_said_to_be_long() -> None:
     ],
 )
 def test_wrong_argument_is_one_line_and_leaves_no_folder(arguments, message, tmp_path) -> None:
-    result = run("tables", *arguments, "--out", str(tmp_path / "out"))
+    result = reproduce("tables", *arguments, "--out", str(tmp_path / "out"))
     assert result.exit_code == 2
     assert result.stderr.startswith("polyhedge: error: ")
     assert message in result.stderr

@@ -16,10 +16,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from typer.testing import CliRunner, Result
 
 import polyhedge as ph
-from polyhedge import cli
 from polyhedge.robust import decide
 from polyhedge_study.speed import peers as peers_module
 from polyhedge_study.speed.cases import PARAMETERS, PRODUCT, REGIMES, WARM, Regime, draw
@@ -46,6 +44,7 @@ from polyhedge_study.speed.peers import Peer, PeersSettings, run_peers
 from polyhedge_study.speed.plans import PLAN_REGIMES, draw_plan
 from polyhedge_study.speed.report import decisions_grids, draw_growth, learning_grids, peers_grids, save
 from polyhedge_study.speed.rivals import RIVALS, Rival
+from shared import run as run_cli
 
 TINY = DecisionsSettings(
     regimes=("d2-K4",),
@@ -59,10 +58,6 @@ TINY = DecisionsSettings(
 )
 LINEAR_ONLY = ("scipy linprog", WARM)
 SMALL = [replace(regime, n_contexts=40) for regime in REGIMES]
-
-
-def run_cli(*arguments: str) -> Result:
-    return CliRunner().invoke(cli.app, list(arguments))
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,7 @@
 """Robust decisions with a guarantee.
 
-The public names, in the order of the pipeline: data -> predictor -> problem -> set -> decision.
+The public names in the order of the alphabet; the packages among them follow the pipeline: data -> predictor ->
+problem -> set -> decision.
 """
 
 from typing import TYPE_CHECKING
@@ -11,6 +12,7 @@ __version__ = "0.2.0"
 
 if TYPE_CHECKING:
     from polyhedge import batches, calibration, data, learners, plots, predictors, problems, robust, sets
+    from polyhedge._warnings import CodedWarning
     from polyhedge.backtesting import backtest
     from polyhedge.calibration import Calibration, conformal_radius, conformal_rank, coverage_law
     from polyhedge.doubting import DoubtWarning
@@ -32,6 +34,7 @@ __all__ = [
     "Ball",
     "Box",
     "Calibration",
+    "CodedWarning",
     "DecisionProblem",
     "Decisions",
     "DoubtWarning",

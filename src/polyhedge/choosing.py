@@ -34,6 +34,7 @@ __all__ = [
     "choose_for_numbers",
     "choose_predictor",
     "is_auto",
+    "is_made_here",
     "make_predictor",
     "prepare",
     "reads_columns",
@@ -80,6 +81,26 @@ def make_predictor(name: str, schema: Schema, *, random_state: int | None = None
         raise ValueError(f"The predictor must be one of {', '.join(PREDICTORS)}, got {name!r}.")
     model = _for_all(_model(name, random_state), name, len(schema.outcomes))
     return Pipeline([("columns", _columns(schema)), ("model", model)])
+
+
+def is_made_here(predictor: Any) -> bool:
+    """Whether a predictor, fitted or not, is one of `make_predictor`: told by its steps, whatever a user calls theirs.
+
+    Files know it by the same token, so that a pipeline of the same steps with the same settings is taken for one too.
+
+    Examples
+    --------
+    >>> is_made_here(Pipeline([("columns", StandardScaler()), ("model", LinearRegression())]))
+    False
+    """
+    steps = list(getattr(predictor, "steps", ()))
+    if [name for name, _ in steps] != ["columns", "model"]:
+        return False
+    columns, model = steps[0][1], steps[1][1]
+    if not isinstance(columns, ColumnTransformer):
+        return False
+    one = model.estimator if isinstance(model, MultiOutputRegressor) else model
+    return isinstance(one, _MODELS) and all(_is_part(name, part) for name, part, _ in columns.transformers)
 
 
 @dataclass(frozen=True, eq=False)
@@ -250,6 +271,10 @@ def _model(name: str, random_state: int | None) -> Any:
     return GradientBoostingRegressor(subsample=0.8, random_state=random_state)
 
 
+_MODELS = (FeatureRidge, LinearRegression, RidgeCV, RandomForestRegressor, GradientBoostingRegressor)
+"""What `_model` makes."""
+
+
 def _columns(schema: Schema) -> ColumnTransformer:
     whole = [c.name for c in schema.features if c.kind == "number" and not c.may_be_missing]
     gappy = [c.name for c in schema.features if c.kind == "number" and c.may_be_missing]
@@ -264,3 +289,11 @@ def _columns(schema: Schema) -> ColumnTransformer:
         ("categories", encode, kinds),
     ]
     return ColumnTransformer([part for part in parts if part[2]])
+
+
+def _is_part(name: str, part: Any) -> bool:
+    """Whether a part of columns is as `_columns` makes it."""
+    if name == "categories":
+        return isinstance(part, OneHotEncoder) and part.max_categories == _MOST_CATEGORIES and not part.sparse_output
+    kind = {"numbers": StandardScaler, "numbers with gaps": Pipeline}.get(name)
+    return kind is not None and isinstance(part, kind)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +14,7 @@ from numpy.typing import ArrayLike
 from polyhedge._bar import progress as bar
 from polyhedge._progress import tell
 from polyhedge._validation import Array
+from polyhedge._warnings import Code, warn
 from polyhedge.batches import decide_frame, is_dask_frame
 from polyhedge.continuing import life_of
 from polyhedge.doubting import Doubts, row_hashes
@@ -105,7 +105,7 @@ class Decides(FittedAttributes, Doubts, OutputSetting):
             decisions = model.decide(X, parameters, work, beside)
         complaint = decisions.complaint()
         if complaint:
-            warnings.warn(complaint, RuntimeWarning, stacklevel=3)
+            warn(Code.NO_DECISION, complaint, stacklevel=3)
         labels = model.labels(X, self._output_library, held_in_words(model.radii.alpha))
         return replace(decisions.noted(model.oddities(X)), labels=labels)
 

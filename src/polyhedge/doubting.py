@@ -10,6 +10,7 @@ import numpy as np
 
 from polyhedge._frames import as_pandas
 from polyhedge._validation import Array, Indices
+from polyhedge._warnings import CodedWarning
 from polyhedge.calibration import MarginalRadii, Radii, is_marginal
 from polyhedge.data import take_rows
 from polyhedge.doubts import (
@@ -46,7 +47,7 @@ _NOTABLE_REPEAT = 10
 """Rows that are no repetition by chance where all of them came before: single rows may well be equal."""
 
 
-class DoubtWarning(UserWarning):
+class DoubtWarning(CodedWarning, UserWarning):
     """A reason to doubt a fit, or what is measured on some rows; `decider.doubts_` keeps those of the fit.
 
     Parameters
@@ -59,10 +60,6 @@ class DoubtWarning(UserWarning):
     >>> import warnings
     >>> warnings.filterwarnings("error", category=DoubtWarning)  # a fit that is to be doubted does not pass
     """
-
-    def __init__(self, text: str = "", code: Code | None = None) -> None:
-        super().__init__(text)
-        self.code = code
 
 
 class Doubts:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from enum import StrEnum
 from itertools import pairwise
 from typing import Any
 
@@ -11,6 +10,7 @@ import numpy as np
 from scipy import stats
 
 from polyhedge._validation import Array, Mask
+from polyhedge._warnings import Code
 from polyhedge.calibration import conformal_rank, coverage_law
 from polyhedge.metrics import Proportion
 
@@ -32,27 +32,16 @@ __all__ = [
 FALSE_ALARMS = 0.01
 # Share of calibration rows with one and the same score from which on coverage is notably larger than promised.
 _NOTABLE_TIES = 0.05
+_SAME_SCORE = 1e-9
+"""Share of the radius up to which a score is equal to it: scores of the same residuals differ by rounding."""
+_FEWEST_TIED = 1.5
+"""Rows beyond which scores are tied: one always equals the radius, because the radius is its score."""
 _MOST_CATEGORIES = 30
 """A column of more names rows rather than kinds of rows."""
 # A coverage that one model in twenty misses by more than this is worth a sentence.
 _NOTABLE_SPREAD = 0.05
-
-
-class Code(StrEnum):
-    """What a doubt is about; the texts of most begin with it."""
-
-    DRIFT = "Drift"
-    ORDER = "Order"
-    TIES = "Ties"
-    FEW_ROWS = "Few rows"
-    PREDICTOR = "Predictor"
-    COVERAGE = "Coverage"
-    GROUPS = "Groups"
-    COPIES = "Copies"
-    SEEN = "Seen before"
-    CHOSEN = "Chosen"
-    LEFT_OUT = "Left out"
-    NO_DECISION = "No decision"
+_CLEAR = 1.645
+"""Standard errors by which a gain is clear: chance alone would pass them in one of twenty cases."""
 
 
 class Doubt(str):
@@ -178,8 +167,8 @@ def groups_doubt(inside: Mask, labels: Mapping[str, Any]) -> list[Doubt]:
 
 def ties_doubt(scores: Array, radius: float) -> list[Doubt]:
     """Whether many calibration scores equal the radius, so that the set covers more than it has to."""
-    share = float(np.isclose(scores, radius, rtol=1e-9, atol=0.0).mean())
-    if share <= max(_NOTABLE_TIES, 1.5 / len(scores)):
+    share = float(np.isclose(scores, radius, rtol=_SAME_SCORE, atol=0.0).mean())
+    if share <= max(_NOTABLE_TIES, _FEWEST_TIED / len(scores)):
         return []
     return _about(
         Code.TIES,
@@ -213,7 +202,7 @@ def predictor_doubts(
     if len(gains) < 2:
         return []
     errors = gains.std(axis=0, ddof=1) / np.sqrt(len(gains))
-    poor = [name for name, gain, error in zip(names, gains.mean(axis=0), errors, strict=True) if gain <= 1.645 * error]
+    poor = [name for name, gain, error in zip(names, gains.mean(axis=0), errors, strict=True) if gain <= _CLEAR * error]
     if not poor:
         return []
     so = (

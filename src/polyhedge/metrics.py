@@ -36,6 +36,8 @@ __all__ = [
 
 _SAME_COST = 1e-12
 """Costs of one decision may differ by this share of them, where its sums are added up in another order."""
+_SOLVED = 1e-7
+"""Share of what decisions differ by up to which solvers find the best of them: a tenth of their tolerance."""
 
 
 def by_group(measures: RowMeasures, labels: Any, alpha: float) -> tuple[GroupMeasure, ...]:
@@ -298,4 +300,4 @@ def _rounding(decisions: Decisions, differences: Sequence[Array]) -> Array:
     """What solvers and floats may be off by: a share of what decisions differ by in this very row, and of the bound."""
     gap = np.where(np.isfinite(decisions.gap), decisions.gap, 0.0)
     scale = sum((np.where(np.isfinite(size), np.abs(size), 0.0) for size in differences), np.zeros(len(gap)))
-    return np.asarray(gap + 1e-7 * scale + 1e-12 * np.abs(decisions.cost_bound))
+    return np.asarray(gap + _SOLVED * scale + _SAME_COST * np.abs(decisions.cost_bound))

@@ -19,6 +19,7 @@ from polyhedge._frames import as_pandas, backend_of, row_labels
 from polyhedge._validation import Array, Indices
 from polyhedge.calibration import Calibration, Calibrator, Radii, Rows
 from polyhedge.calibration.beside import check_beside
+from polyhedge.choosing import is_made_here
 from polyhedge.columns.raw import oddities, read_features
 from polyhedge.columns.schema import Schema
 from polyhedge.data import Split, digest_rows, take_rows
@@ -141,9 +142,7 @@ class Model:
     @property
     def schema(self) -> Schema | None:
         """How raw columns become what the predictor takes; None where it takes them as they are."""
-        predictor = getattr(self.family.predictor, "model", None)
-        reads_columns = [name for name, _ in getattr(predictor, "steps", ())][:1] == ["columns"]
-        return self.record.schema if reads_columns else None
+        return self.record.schema if is_made_here(getattr(self.family.predictor, "model", None)) else None
 
     def features(self, X: Any) -> Any:
         """The columns of X that the predictor knows, in their order, where both have names; checked."""

@@ -15,7 +15,7 @@ from polyhedge._validation import check_alpha
 from polyhedge.batches import distributed_radius, is_dask_frame
 from polyhedge.calibration import Calibrator, Radii, minimum_samples
 from polyhedge.calibration.beside import as_values, check_beside
-from polyhedge.choosing import is_auto
+from polyhedge.choosing import is_auto, is_made_here
 from polyhedge.data import GroupSplit, Split, TimeSplit, as_indices, take_rows
 from polyhedge.data.ordered import clock_for, in_order, in_time
 from polyhedge.data.partition import halve_rows
@@ -92,6 +92,7 @@ class Refreshes:
         # A predictor that was chosen among several stays the one that was chosen.
         was_chosen = model.schema is not None or is_auto(decider.predictor)
         chosen = clone(model.family.predictor.model) if was_chosen else decider.predictor
+        _check_reader(model, decider.predictor)
 
         def make() -> Predictor:
             names = outcome_names_of(model.problem)
@@ -282,6 +283,16 @@ def _given_parts(train: Any, calibrate: Any, n: int, labels: Any, is_trained: bo
     parts = Split(none if train is None else as_indices(train, n), none, as_indices(calibrate, n), n_rows=n)
     check_whole(parts, labels)
     return parts
+
+
+def _check_reader(model: Model, predictor: Any) -> None:
+    """Raise where another predictor was set since than the one that reads the raw columns of the model."""
+    if model.schema is None or predictor is None or is_auto(predictor) or is_made_here(predictor):
+        return
+    raise ValueError(
+        f"This decider reads raw columns by the predictor that fit has made, and refresh fits that one anew, got "
+        f"predictor={predictor!r} since. Call fit to take another predictor."
+    )
 
 
 def _check_sizes(parts: Split, alpha: float, is_trained: bool) -> None:

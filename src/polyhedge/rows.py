@@ -5,7 +5,6 @@ No row has two roles: what sets the radius has neither trained the predictor nor
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import combinations
@@ -19,6 +18,7 @@ from scipy import sparse
 from polyhedge._columns import check_same_rows, column_of, names_of
 from polyhedge._frames import as_pandas, refuse_queries, refuse_rows_elsewhere
 from polyhedge._validation import Array, as_finite, check_alpha, numbers_of
+from polyhedge._warnings import Code, warn
 from polyhedge.calibration import (
     Calibrator,
     PreparedCalibrator,
@@ -83,10 +83,10 @@ def check_settings(
 def warn_of_level(alpha: float, stacklevel: int = 3) -> None:
     """Warn where alpha looks like a coverage level, such as 0.9 for 0.1."""
     if alpha > _HALF:
-        warnings.warn(
+        warn(
+            Code.LEVEL,
             f"alpha={alpha} looks like a coverage level, but it is the share of bounds that may fail: only "
             f"{1 - alpha:.3g} is promised. Take alpha={1 - alpha:.3g} for a coverage of {alpha}.",
-            RuntimeWarning,
             stacklevel=stacklevel,
         )
 
@@ -334,10 +334,10 @@ def training_rows_to_learn_from(
             None if weights is None else weights[split.train],
         )
     except ValueError as error:
-        warnings.warn(
+        warn(
+            Code.NO_FOLDS,
             f"The predictor cannot be fitted without a fold of the training rows ({error}), so the set is learned "
             "from the learning rows alone. Auto(training_folds=0) does so without this warning.",
-            RuntimeWarning,
             stacklevel=3,
         )
         return none

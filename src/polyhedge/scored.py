@@ -21,7 +21,11 @@ _Rows = dict[str, Prints]
 """For each setting the rows at which it was scored."""
 _LOCK = Lock()
 _KNOWN: WeakKeyDictionary[Any, _Rows] = WeakKeyDictionary()
-"""What clones of one decider have in common; apart from them, because it is no setting and in no file."""
+"""What clones of one decider have in common, as long as one of them lives.
+
+It is no attribute of theirs: making a clone would then change its original, which scikit-learn forbids, and copies and
+pickles would carry on what is true of the decider that was cloned alone.
+"""
 _NO_MATTER = ("problem", "random_state", "solver")
 """Settings that are not compared: a problem is the same object in all clones, another seed is no other setting."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, Self
 
@@ -12,6 +11,7 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted
 
+from polyhedge._warnings import Code, SettingWarning, warn
 from polyhedge.calibration import OrderedCalibrator
 from polyhedge.columns.missing import takes_nan, takes_sparse
 from polyhedge.data import TimeSplit
@@ -141,10 +141,10 @@ def warn_if_unordered(calibration: Any, split: Any, calibrate: Any) -> None:
     """Warn where rows that are weighed by their age come in no order of time."""
     in_time = isinstance(split, (str, TimeSplit)) or calibrate is not None  # rows that are given are in an order
     if isinstance(calibration, OrderedCalibrator) and calibration.needs_order and not in_time:
-        warnings.warn(
+        warn(
+            Code.NO_TIMES,
             f"{calibration!r} weighs calibration rows by their age, but a random split has no order of time, so that "
             'the weights mean nothing. Take split="time" or a TimeSplit, or Marginal().',
-            RuntimeWarning,
             stacklevel=4,
         )
 
@@ -158,10 +158,11 @@ def warn_if_fitted(predictor: Any) -> None:
     except (NotFittedError, TypeError):
         return
     if get_tags(predictor).requires_fit:
-        warnings.warn(
+        warn(
+            Code.FITTED_ANEW,
             f"The predictor {type(predictor).__name__} is fitted already, but a copy of it is fitted anew on the "
             "training rows. To use it as it is, pass FrozenEstimator(model), and keep the rows that it has seen out of "
             "fit's X; to fit it anew without this warning, pass sklearn.base.clone(model).",
-            UserWarning,
             stacklevel=4,
+            category=SettingWarning,
         )

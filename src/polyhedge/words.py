@@ -317,7 +317,11 @@ def _terms(weights: Array, kept: Indices, moved: Array, names: Sequence[str]) ->
 
 def _round_in_words(shape: UncertaintySet, least: float, radius: float, names: Sequence[str]) -> tuple[str, ...]:
     axes = np.eye(shape.n_outcomes)
-    high, low = np.asarray(shape.support(axes, radius)), -np.asarray(shape.support(-axes, radius))
+    # At radius 0 a set is a point, whose coordinates may be rounding beside the size that the set can have.
+    sizes = np.abs([*shape.support(axes, max(radius, 1.0)), *shape.support(-axes, max(radius, 1.0))])
+    rounding = np.finfo(float).eps * sizes[np.isfinite(sizes)].max(initial=0.0)
+    ends = np.asarray(shape.support(axes, radius)), -np.asarray(shape.support(-axes, radius))
+    high, low = (np.where(np.abs(end) <= rounding, 0.0, end) for end in ends)
     size = f"radius {radius:.3g}" if least == radius else f"radius {least:.3g} to {radius:.3g}, here the largest"
     opening = f"the set has no facets: it is a {type(shape).__name__} of {size}"
     return opening, *(

@@ -7,7 +7,6 @@ are near-copies of one another.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from numbers import Integral, Number
@@ -17,6 +16,7 @@ import numpy as np
 
 from polyhedge._columns import is_missing, listed
 from polyhedge._validation import Array, Mask, check_alpha
+from polyhedge._warnings import Code, warn
 from polyhedge.calibration.beside import BESIDE, Beside, source_of, takes_beside, values_of
 from polyhedge.calibration.marginal import radius_of
 from polyhedge.calibration.radii import Rows, kept_scores
@@ -85,7 +85,7 @@ class ByCategory:
                 )
             if unknown:
                 said = f"merged names {listed(unknown)}, which no training row has among {listed(labels.tolist())}."
-                warnings.warn(f"{said} Check how they are written.", RuntimeWarning, stacklevel=4)
+                warn(Code.UNKNOWN_CATEGORY, f"{said} Check how they are written.", stacklevel=4)
             return self if column is self.column else replace(self, column=column)
         # Calibration rows have no say: a category that is merged because few of them came would be a biased sample.
         expected, order = counts * (n_calibrate / counts.sum()), np.argsort(counts, kind="stable")
@@ -128,7 +128,7 @@ class ByCategory:
         if len(few) == n_categories:
             raise ValueError(f"{said}. Merge categories, raise alpha or bring more rows.")
         gets = "no bound" if self.otherwise == "refuse" else "the radius of all rows, without a promise of its own"
-        warnings.warn(f"{said}: its rows get {gets}.", RuntimeWarning, stacklevel=3)
+        warn(Code.FEW_IN_CATEGORY, f"{said}: its rows get {gets}.", stacklevel=3)
 
 
 @dataclass(frozen=True, eq=False)

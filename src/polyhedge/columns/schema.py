@@ -22,6 +22,10 @@ MISSING = "(missing)"
 _MOST_LEVELS = 30
 _FEW_ROWS_A_LEVEL = 8
 _MOST_SHOWN = 5
+_HALF = 0.5
+"""Share of the values below which texts among numbers are slips of the pen, and the column is one of numbers."""
+_MOST = 0.8
+"""Share of different texts that look like numbers with a unit from which on the column is taken to mean numbers."""
 # Numbers with a unit, a percent sign or a comma: whoever wrote so many different ones meant numbers.
 _WITH_UNIT = re.compile(r"[€$£]?\s*[+-]?\d+(?:[.,]\d+)*\s*\D{0,4}$")
 # A number this far outside the range of the history, as a share of that range, is worth a note.
@@ -220,13 +224,13 @@ def _as_column(table: Table, name: str, is_category: bool) -> Column:
     n_text, n_there = int(is_text.sum()), int(raw.notna().sum())
     # Beside other words, true and false are two labels among others.
     is_mixed = n_text > 0 and bool(np.any(truth_values(raw)))
-    if not is_category and not is_mixed and (n_text == 0 or n_text < n_there / 2):
+    if not is_category and not is_mixed and (n_text == 0 or n_text < _HALF * n_there):
         values = _numbers(table, name)
         known = values[np.isfinite(values)]
         low, high = (float(known.min()), float(known.max())) if len(known) else (0.0, 0.0)
         return Column(name, "number", missing, (), low, high)
     levels = sorted({str(label) for label in text_of(raw) if label is not None})
-    if not is_category and len(levels) > _MOST_LEVELS and np.mean([bool(_WITH_UNIT.match(x)) for x in levels]) > 0.8:
+    if not is_category and len(levels) > _MOST_LEVELS and np.mean([bool(_WITH_UNIT.match(x)) for x in levels]) > _MOST:
         raise ValueError(_complaint(table, name, raw, is_text))
     return Column(name, "category", missing, tuple(levels))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -17,6 +16,7 @@ import numpy as np
 from polyhedge._files import replace_file
 from polyhedge._validation import check_alpha, check_count
 from polyhedge._versions import versions
+from polyhedge._warnings import Code, warn
 from polyhedge.calibration import Calibration, OneRadius, Radii, radii_from_state, radii_to_state
 from polyhedge.columns.schema import Schema
 from polyhedge.data import Split
@@ -96,10 +96,10 @@ def write_model(
     replace_file(Path(path), packed)
     needed = bytes_needed(members, len(packed))
     if needed > MAX_BYTES:
-        warnings.warn(
+        warn(
+            Code.LARGE_FILE,
             f"The model is large: load it with max_bytes={needed}, or use a smaller predictor. "
             "The commands take --max-bytes.",
-            RuntimeWarning,
             stacklevel=3,
         )
 

@@ -32,7 +32,7 @@ from polyhedge.learners.exact.certificate import lower_bound
 from polyhedge.learners.one_sided_box import OneSidedBox, harmful_sides
 from polyhedge.learners.own_units import in_own_units
 from polyhedge.learners.result import Learner, LearnResult, Needs, as_interrupted
-from polyhedge.learners.samples import Samples
+from polyhedge.learners.samples import Samples, n_affordable
 from polyhedge.learners.starts import check_n_facets
 from polyhedge.solvers.program import Status
 
@@ -41,6 +41,13 @@ _CERTIFICATE_WORK = 1e6
 """Rows of programs that the certificate may solve: about ten seconds, seldom used up."""
 # Samples up to which a certificate takes a second or two: by dynamic programming on a segment, else by search.
 _FEW_ON_SEGMENT, _FEW = 1600, 400
+_SMOOTH = 0.08
+"""Share of the samples over which the radius' derivative stays spread: single residuals are not trusted."""
+_FEWEST_FACETS, _FACETS_AN_OUTCOME, _PLANE = 4, 8, 2
+"""Facets of a set, at least and for each outcome. In the plane few can follow any cost; a cost of several pieces that
+mixes more outcomes has a worst case in many directions."""
+_BATCH_OF_ONE_PIECE, _STEP_OF_ONE_PIECE = 32, 0.02
+"""Steps of a descent on a cost of one piece: programs are small, so that more of them make a steadier, shorter step."""
 
 
 @dataclass(frozen=True)
@@ -149,21 +156,21 @@ class Auto:
         """From few parameters to many; every one keeps the guarantee, they differ in cost."""
         problem = samples.problem
         n_pieces = len(problem.structure.pieces)
-        max_contexts = int(np.clip(9600 // n_pieces, 30, 300))
+        max_contexts = n_affordable(n_pieces, Descent.max_contexts)
         candidates: dict[str, Learner] = {_SIMPLEST: OneSidedBox(scale="tail", max_contexts=max_contexts)}
         if not len(harmful_sides(problem)):
             return candidates
-        smooth = Descent(self.n_facets, starts=("one-sided",), final_width=0.08, max_contexts=max_contexts)
-        few, many = max(problem.n_outcomes + 1, 4), 8 * problem.n_outcomes
+        smooth = Descent(self.n_facets, starts=("one-sided",), final_width=_SMOOTH, max_contexts=max_contexts)
+        few, many = max(problem.n_outcomes + 1, _FEWEST_FACETS), _FACETS_AN_OUTCOME * problem.n_outcomes
         candidates["smooth descent"] = (
             smooth
             if samples.has_closed_form
             else replace(
                 smooth,
-                n_facets=self.n_facets or (many if n_pieces > 1 and problem.n_outcomes > 2 else few),
-                n_steps=int(np.clip(6400 // n_pieces, 20, 200)),
-                batch_size=32 if n_pieces == 1 else 16,
-                step_size=0.02 if n_pieces == 1 else 0.1,
+                n_facets=self.n_facets or (many if n_pieces > 1 and problem.n_outcomes > _PLANE else few),
+                n_steps=n_affordable(n_pieces, Descent.n_steps),
+                batch_size=_BATCH_OF_ONE_PIECE if n_pieces == 1 else Descent.batch_size,
+                step_size=_STEP_OF_ONE_PIECE if n_pieces == 1 else Descent.step_size,
             )
         )
         return candidates

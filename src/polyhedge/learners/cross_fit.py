@@ -20,7 +20,7 @@ from polyhedge._validation import Indices
 from polyhedge.calibration import conformal_radius, minimum_samples
 from polyhedge.data.splits import evenly_chosen
 from polyhedge.learners.result import Learner
-from polyhedge.learners.samples import Samples
+from polyhedge.learners.samples import Samples, n_affordable
 from polyhedge.robust import decide_knowing
 from polyhedge.sets import Polyhedron, UncertaintySet, facets_of
 from polyhedge.solvers.program import Status
@@ -186,8 +186,7 @@ def _contexts_of(samples: Samples, fold: Indices) -> Indices:
         return np.zeros(1, dtype=np.int64)
     if samples.has_closed_form:
         return fold
-    limit = int(np.clip(6400 // len(samples.problem.structure.pieces), 20, 200))
-    return fold[evenly_chosen(len(fold), limit)]
+    return fold[evenly_chosen(len(fold), n_affordable(len(samples.problem.structure.pieces)))]
 
 
 def half_way(first: UncertaintySet, second: UncertaintySet) -> Polyhedron:

@@ -46,6 +46,12 @@ _MANY_SAMPLES = 5000
 """Samples beyond which the trimmed start is left out: it drops them a few at a time."""
 # Trimmed starts are near an optimum already: long steps would leave it.
 _STEP_SHARE = {"trimmed": 0.2, "one-sided": 1.0, "axes": 1.0, "components": 1.0}
+_JUDGE_EVERY, _JUDGEMENTS = 5, 4
+"""Steps after which a set is judged on all contexts where that takes no solver; else in how many parts of the steps."""
+_FIRST_WIDTH = 0.05
+"""Share of the samples over which the radius' derivative is spread at first: single residuals make it jump."""
+_LAST_STEP = 0.01
+"""Share of the first step that is left of the last: steps fall evenly on a logarithmic scale."""
 
 
 @dataclass(frozen=True)
@@ -184,16 +190,16 @@ class _Run:
         scale = float(standard_deviations(samples.residuals.reshape(-1, 1))[0])
         W, b = start.W.copy(), start.b.copy()
         steps = _Adam(W.shape), _Adam(b.shape)
-        judge_every = 5 if samples.has_closed_form else max(settings.n_steps // 4, 1)
+        judge_every = _JUDGE_EVERY if samples.has_closed_form else max(settings.n_steps // _JUDGEMENTS, 1)
         for t in range(settings.n_steps):
             if self._out_of_time():
                 return
             progress = t / settings.n_steps
-            width = samples.n * max(0.05 * (1 - progress) ** 2, settings.final_width)
+            width = samples.n * max(_FIRST_WIDTH * (1 - progress) ** 2, settings.final_width)
             gradient = total_gradient(samples, W, b, self._batch(), width)
             if gradient is None:
                 return
-            rate = step_size * 0.01**progress
+            rate = step_size * _LAST_STEP**progress
             W = W - rate * steps[0].direction(gradient[0])
             b = b - rate * scale * steps[1].direction(gradient[1])
             shape = samples.normalised(Polyhedron(W, b))

@@ -21,6 +21,24 @@ from polyhedge.robust import decide, decide_knowing
 from polyhedge.robust.routes import by_first
 from polyhedge.sets import Polyhedron, UncertaintySet, facets_of
 
+_SHORT_COST = 32
+"""Pieces of a cost up to which as many programs are solved as are wanted."""
+_LEAST = 10
+"""The part of them that is solved at any rate: a choice by fewer would be by chance."""
+
+
+def n_affordable(n_pieces: int, most: int = 200) -> int:
+    """How many contexts, or steps, are taken where each needs a solver: `most`, or fewer for costs of many pieces.
+
+    A program has some rows for each piece. Beyond 32 pieces their total stays the same, down to a tenth of `most`.
+
+    Examples
+    --------
+    >>> n_affordable(2), n_affordable(64), n_affordable(10_000)
+    (200, 100, 20)
+    """
+    return int(np.clip(_SHORT_COST * most // n_pieces, most // _LEAST, most))
+
 
 @dataclass(frozen=True)
 class Samples:

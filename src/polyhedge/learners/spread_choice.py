@@ -26,7 +26,7 @@ from polyhedge.data import take_rows
 from polyhedge.data.splits import evenly_chosen
 from polyhedge.learners.paper.boxes import judged_contexts
 from polyhedge.learners.result import Learner, LearnResult, as_interrupted
-from polyhedge.learners.samples import Samples
+from polyhedge.learners.samples import Samples, n_affordable
 from polyhedge.learners.scales import standard_deviations
 from polyhedge.learners.spread import Spread, levels
 from polyhedge.robust import decide_knowing
@@ -201,7 +201,7 @@ class _Judge:
     @cached_property
     def _contexts(self) -> Indices:
         """All contexts, an even choice of them where each needs a solver."""
-        few = int(np.clip(6400 // len(self.samples.problem.structure.pieces), 20, 200))
+        few = n_affordable(len(self.samples.problem.structure.pieces))
         return judged_contexts(self.samples, None if self.samples.has_closed_form else few)
 
     @cached_property

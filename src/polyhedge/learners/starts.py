@@ -18,6 +18,8 @@ _FAR = 2.0
 """How many times as far as the largest residual closing facets stand: they hardly ever decide a score."""
 # Residuals that may be dropped together, where the first of them alone would gain nothing.
 _LOOK_AHEAD = 8
+_RESTORED = 0.2
+"""Share of the dropped residuals that a round takes back at random: most of the last trim stays."""
 _TILT = 0.5
 """Standard deviation of the logarithm by which costs of facets vary, so that trims differ from each other."""
 
@@ -109,7 +111,7 @@ def trimmed(samples: Samples, W: Array, contexts: Indices, rng: np.random.Genera
         dropped = np.flatnonzero(~best)
         facet = round_number % len(W)
         beyond = heights[dropped, facet] > heights[best, facet].max()
-        restored = dropped[beyond | (rng.random(len(dropped)) < 0.2)]
+        restored = dropped[beyond | (rng.random(len(dropped)) < _RESTORED)]
         kept = best.copy()
         kept[restored] = True
         tilt = np.exp(_TILT * rng.normal(size=len(W)))

@@ -41,6 +41,9 @@ TIE = 1e-6
 _JUDGED, _JUDGED_IF_COSTLY = 120, 30
 """Rows of a fold that are judged where each of them needs a program, and one that is made for it alone."""
 
+_TAILS, _CAREFUL = (0.5, 0.7), 0.9
+"""Levels of the tails that rules may guard against, from hardly careful to the promised level, which is always one of
+them. Where that lies beyond 0.9, this is tried as well: the step from 0.7 would be long."""
 _LOG = logging.getLogger(__name__)
 
 
@@ -55,7 +58,8 @@ def candidates(problem: PlanProblem, alpha: float) -> list[Rule]:
     """
     if not problem.has_maxima:
         return [Rule(), Rule("corrected")]
-    tails = sorted({0.5, 0.7, round(1 - alpha, 12)} | ({0.9} if alpha < 0.1 else set()))
+    promised = round(1 - alpha, 12)
+    tails = sorted({*_TAILS, promised} | ({_CAREFUL} if promised > _CAREFUL else set()))
     if len(problem.joint.groups) > 1 and not problem.is_on_segment and not problem.falls_apart:
         tails = []
     if problem.is_costly and problem.joint.groups:

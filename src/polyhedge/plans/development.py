@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from polyhedge._validation import Array, Indices
+from polyhedge._warnings import Code, warn
 from polyhedge.data import Split, take_rows
 from polyhedge.data.splits import IndexArray, evenly_chosen, fold_of
 from polyhedge.plans.forward import FEWEST_FORWARD, forward_folds, forward_predictions
@@ -148,10 +148,10 @@ def _predicted(given: Given, develop: IndexArray) -> tuple[Predictor, PlanRows, 
 
 
 def _from_learning_rows(given: Given, error: ValueError) -> tuple[Predictor, PlanRows, IndexArray]:
-    warnings.warn(
+    warn(
+        Code.NO_FOLDS,
         f"The predictor cannot be fitted without a fold of the rows ({error}), so the plan is made from the learning "
         "rows alone. A frozen predictor does so without this warning.",
-        RuntimeWarning,
         stacklevel=5,
     )
     train, learn = given.split.train, given.split.learn

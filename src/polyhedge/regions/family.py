@@ -105,7 +105,7 @@ class UsualAnswers(Protocol):
 
     @property
     def report(self) -> Any:
-        """How the plan was chosen, a `polyhedge.PlanReport`; None where there was no contest of plans."""
+        """How the plan was chosen, a `polyhedge.plans.PlanReport`; None where there was no contest of plans."""
         return None
 
     @property

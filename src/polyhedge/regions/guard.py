@@ -122,7 +122,7 @@ class Developed(Protocol):
 
     @property
     def report(self) -> Any:
-        """How it was chosen, a `polyhedge.PlanReport`."""
+        """How it was chosen, a `polyhedge.plans.PlanReport`."""
 
     def refitted(self, rows: Any, seed: int) -> Any:
         """The same from other development rows, `polyhedge.plans.PlanRows`: nothing is chosen again."""

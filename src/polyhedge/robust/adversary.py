@@ -15,6 +15,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import cvxpy as cp
 import numpy as np
@@ -25,7 +26,7 @@ from polyhedge.problems import Curvature, DecisionProblem, SumOfMaxima
 from polyhedge.problems.feasible_set import compile_feasible_program
 from polyhedge.robust.round_adversary import maximise_convex_over_round_set
 from polyhedge.robust.support import form_at, maximise, membership
-from polyhedge.robust.vertices import vertices_around
+from polyhedge.robust.vertices import ResidualSet, vertices_around
 from polyhedge.sets import UncertaintySet
 from polyhedge.sets.protocol import Union
 from polyhedge.solvers.program import Cone, ConicForm, ConicProgram, SolverError, Status
@@ -49,9 +50,18 @@ class Adversary:
     problem : what is decided.
     shape, radius : the set of residuals.
     center : (d,) the prediction.
+    residuals : the same set, where other predictions share what is found of it.
     """
 
-    def __init__(self, problem: DecisionProblem, shape: UncertaintySet, radius: float, center: Array) -> None:
+    def __init__(
+        self,
+        problem: DecisionProblem,
+        shape: UncertaintySet,
+        radius: float,
+        center: Array,
+        residuals: ResidualSet | None = None,
+    ) -> None:
+        self.residuals = ResidualSet(shape, radius) if residuals is None else residuals
         self.problem, self.shape, self.radius, self.center = problem, shape, radius, center
         self.form = form_at(shape, radius, center, problem.support_rows)
         self._vertices: Array | None = None
@@ -64,7 +74,7 @@ class Adversary:
         if problem.sum_of_maxima is not None:
             return self._over_sum_of_maxima(z, problem.sum_of_maxima)
         if isinstance(self.shape, Union):
-            return self._over_parts(z, self.shape.parts)
+            return self._over_parts(z)
         if problem.curvature is Curvature.CONCAVE:
             return self._concave(z)
         return self._over_vertices(z) if self.has_vertices else self._over_round_set(z)
@@ -93,11 +103,16 @@ class Adversary:
         value = float(self.problem.evaluate(z[None], outcome[None])[0])
         return WorstCase(value + solution.gap, outcome, solution.gap)
 
-    def _over_parts(self, z: Array, parts: tuple[UncertaintySet, ...]) -> WorstCase:
-        cases = [Adversary(self.problem, part, self.radius, self.center).worst_case(z) for part in parts]
+    def _over_parts(self, z: Array) -> WorstCase:
+        cases = [part.worst_case(z) for part in self._parts]
         value = max(worst.value for worst in cases)
         best = max(cases, key=lambda worst: worst.value - worst.gap)
         return WorstCase(value, best.outcome, value - (best.value - best.gap))
+
+    @cached_property
+    def _parts(self) -> list[Adversary]:
+        assert isinstance(self.shape, Union)
+        return [Adversary(self.problem, part, self.radius, self.center) for part in self.shape.parts]
 
     def _concave(self, z: Array) -> WorstCase:
         u = cp.Variable(self.problem.n_outcomes)
@@ -116,7 +131,7 @@ class Adversary:
         """The vertices of a polyhedral set around the prediction."""
         if self._vertices is None:
             rows = self.problem.support_rows
-            self._vertices = vertices_around(self.shape, self.radius, self.center, rows, self.form)
+            self._vertices = vertices_around(self.residuals, self.center, rows, self.form)
         return self._vertices
 
     def _over_vertices(self, z: Array) -> WorstCase:

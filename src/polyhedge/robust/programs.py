@@ -23,6 +23,7 @@ from polyhedge.robust.program_store import Kept
 from polyhedge.robust.recheck import bounds_hold
 from polyhedge.robust.scenarios import decide_by_scenarios
 from polyhedge.robust.support import form_at, is_empty, maximise
+from polyhedge.robust.vertices import ResidualSet
 from polyhedge.robust.workers import in_order
 from polyhedge.sets import UncertaintySet, facets_of
 from polyhedge.solvers.program import SolverError, Status
@@ -64,6 +65,16 @@ class Job:
         usual = np.full(contexts.shape[1], np.copysign(power_of_two(float(np.abs(contexts).mean())), contexts.mean()))
         key = kind, self.radius, self.scale, float(usual[0])
         with self.kept.borrowed(key, lambda: make(usual)) as thing:
+            yield thing
+
+    @contextmanager
+    def residuals(self) -> Iterator[ResidualSet]:
+        """The set itself, with what was found of it in earlier calls."""
+        if self.kept is None:
+            yield ResidualSet(self.shape, self.radius)
+            return
+        key = "residuals", self.radius, self.scale
+        with self.kept.borrowed(key, lambda: ResidualSet(self.shape, self.radius)) as thing:
             yield thing
 
 
@@ -195,17 +206,18 @@ def diagnose(
 def by_scenarios(job: Job, centers: Array) -> Decisions:
     """Contexts one by one, against ever more outcomes."""
     decided = BatchDecisions.undecided(len(centers), job.problem.n_decisions, job.problem.n_outcomes)
-    return _collect(job, centers, decided, _scenario_rows(job, centers))
+    with job.residuals() as residuals:
+        return _collect(job, centers, decided, _scenario_rows(job, residuals, centers))
 
 
-def _scenario_rows(job: Job, centers: Array) -> Iterator[_Row]:
+def _scenario_rows(job: Job, residuals: ResidualSet, centers: Array) -> Iterator[_Row]:
     # One after the other: these masters are written in CVXPY, which is not made for threads.
     for center in centers:
-        yield _or_failed(_from_scenarios, job, center)
+        yield _or_failed(_from_scenarios, job, residuals, center)
 
 
-def _from_scenarios(job: Job, center: Array) -> _Row:
-    s = decide_by_scenarios(job.problem, job.shape, job.radius, center)
+def _from_scenarios(job: Job, residuals: ResidualSet, center: Array) -> _Row:
+    s = decide_by_scenarios(job.problem, job.shape, job.radius, center, residuals=residuals)
     return _Row(s.z, s.value, s.outcome, s.status, s.gap, s.detail)
 
 

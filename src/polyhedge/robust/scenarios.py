@@ -19,6 +19,7 @@ from polyhedge.problems.checks import may_be_infeasible
 from polyhedge.problems.feasible_set import FeasibleProgram, compile_feasible_program
 from polyhedge.robust.adversary import Adversary
 from polyhedge.robust.support import maximise
+from polyhedge.robust.vertices import ResidualSet
 from polyhedge.sets import UncertaintySet
 from polyhedge.solvers.evidence import ROUNDING
 from polyhedge.solvers.program import TOLERANCE, Cone, ConicProgram, Solution, Status, status_at
@@ -58,6 +59,7 @@ def decide_by_scenarios(
     *,
     tolerance: float = TOLERANCE,
     max_iterations: int = 200,
+    residuals: ResidualSet | None = None,
 ) -> ScenarioSolution:
     """The robust decision around one prediction; any cost, any bounded set.
 
@@ -68,8 +70,9 @@ def decide_by_scenarios(
     center : (d,) the prediction.
     tolerance : share of the spread of the decision's costs over the set.
     max_iterations : rounds after which the best decision so far is returned with its gap.
+    residuals : the same set, where other predictions share what is found of it.
     """
-    adversary = Adversary(problem, shape, radius, center)
+    adversary = Adversary(problem, shape, radius, center, residuals)
     scenarios = _first_scenarios(problem, adversary)
     if scenarios is None:
         return _no_decision(problem, Status.EMPTY_SET)

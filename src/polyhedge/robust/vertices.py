@@ -8,7 +8,8 @@ hull of the vertices found so far. When no facet of the hull can be passed, all 
 
 from __future__ import annotations
 
-from functools import lru_cache
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from scipy.spatial import ConvexHull
@@ -27,11 +28,22 @@ _PASSED = 1e-9
 """Share of the set's size by which a vertex must pass a facet of the hull; the solver's tolerance is not below it."""
 
 
-def vertices_around(
-    shape: UncertaintySet, radius: float, center: Array, support_rows: tuple[Array, Array], form: ConicForm
-) -> Array:
+@dataclass(frozen=True, eq=False)
+class ResidualSet:
+    """A set of residuals at one radius; its vertices, found when first asked for, are those of every context."""
+
+    shape: UncertaintySet
+    radius: float
+
+    @cached_property
+    def vertices(self) -> Array:
+        """Vertices (n, d) of a set that is polyhedral, but lists neither facets nor vertices."""
+        return shadow_vertices(self.shape.conic_form(self.radius), self.shape.n_outcomes)
+
+
+def vertices_around(residuals: ResidualSet, center: Array, support_rows: tuple[Array, Array], form: ConicForm) -> Array:
     """Vertices (n, d) of the outcomes around one prediction; `form` is the residual set cut by the known support."""
-    A, h = support_rows
+    (A, h), shape, radius = support_rows, residuals.shape, residuals.radius
     listed = shape.vertices(radius) if isinstance(shape, Cornered) and not len(A) else None
     if listed is not None:
         return center + listed
@@ -45,26 +57,7 @@ def vertices_around(
         )
     if len(A):
         return center + shadow_vertices(form, len(center))
-    return center + _vertices_at(_Itself(shape), radius)
-
-
-class _Itself:
-    """A shape as a key: the object itself, whatever its class says of equality. It lives as long as its key."""
-
-    def __init__(self, shape: UncertaintySet) -> None:
-        self.shape = shape
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Itself) and other.shape is self.shape
-
-    def __hash__(self) -> int:
-        return id(self.shape)
-
-
-@lru_cache(maxsize=8)
-def _vertices_at(key: _Itself, radius: float) -> Array:
-    """The vertices of the residual set, which all predictions share."""
-    return shadow_vertices(key.shape.conic_form(radius), key.shape.n_outcomes)
+    return center + residuals.vertices
 
 
 def shadow_vertices(form: ConicForm, d: int) -> Array:

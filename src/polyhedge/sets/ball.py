@@ -22,7 +22,7 @@ from polyhedge.sets.protocol import (
     row_norms,
     score_in_blocks,
 )
-from polyhedge.sets.scaled_shape import Scaled
+from polyhedge.sets.scaled_shape import Scaled, ScaledRound
 from polyhedge.solvers.program import Cone, ConicForm
 
 # The norm whose unit ball gives the support function of the unit ball of the key.
@@ -142,7 +142,7 @@ class Ball:
 
     def scaled(self, factor: float) -> Scaled:
         """The ball whose residuals are `factor` times as large, at every radius."""
-        return ScaledBall(self, factor)
+        return ScaledRound(self, factor)
 
     def state(self) -> dict[str, Any]:
         """Plain data for a model file."""
@@ -162,16 +162,6 @@ class Ball:
                 f"is supported up to {MAX_CROSS_POLYTOPE_OUTCOMES} outcomes. Use its conic form."
             )
         return Polyhedron(W, -W @ self.center)
-
-
-class ScaledBall(Scaled):
-    """A ball whose radius counts in another unit."""
-
-    shape: Ball
-
-    def from_unit_ball(self, points: Array, radius: float, center: Array) -> Array:
-        """Images (n, d), around a prediction, of points of the unit ball of its norm."""
-        return center + self.factor * (self.shape.center + radius * points)
 
 
 def unit_ball_volume(n_outcomes: int, norm: float = 2) -> float:

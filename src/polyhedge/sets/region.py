@@ -237,8 +237,8 @@ class Region:
         polyhedron = facets_of(self.shape)
         if polyhedron is None:
             raise TypeError(
-                "Only Polyhedron, Box and Ball (norm inf; norm 1 up to 12 outcomes) have W, h and vertices, "
-                f"got {type(self.shape).__name__}. Use support() or conic_form()."
+                "Only shapes with facets, such as Polyhedron, Box and Ball (norm inf; norm 1 up to 12 outcomes), have "
+                f"W, h and vertices, got {type(self.shape).__name__}. Use support() or conic_form()."
             )
         W, h = polyhedron.W, self.radius - polyhedron.b
         if self.support_W is not None and self.support_h is not None:

@@ -12,7 +12,11 @@ from numpy.typing import ArrayLike, NDArray
 from polyhedge._validation import Array, as_rows
 from polyhedge.sets.protocol import (
     N_SAMPLES,
+    Cornered,
+    Round,
+    Sampled,
     UncertaintySet,
+    Union,
     Volume,
     as_directions,
     facets_of,
@@ -43,7 +47,24 @@ def scaled(shape: UncertaintySet, factor: float) -> UncertaintySet:
         return shape
     if not 0 < factor < np.inf:
         raise ValueError(f"factor must be positive, got {factor}.")
-    return shape.scaled(factor) if isinstance(shape, _OwnWay) else Scaled(shape, factor)
+    if isinstance(shape, _OwnWay):
+        return shape.scaled(factor)
+    return _class_for(shape)(shape, factor)
+
+
+class _Round(UncertaintySet, Round, Protocol): ...
+
+
+class _Union(UncertaintySet, Union, Protocol): ...
+
+
+class _Sampled(UncertaintySet, Sampled, Protocol): ...
+
+
+class _SampledRound(_Round, _Sampled, Protocol): ...
+
+
+class _SampledUnion(_Union, _Sampled, Protocol): ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,6 +119,65 @@ class Scaled:
         facets = facets_of(self.shape)
         return None if facets is None else facets.scaled(self.factor)
 
+    def vertices(self, radius: float) -> Array | None:
+        """The shape's, where it lists any, times the factor; None where they follow from its facets."""
+        # Facets come first, as before there were corners here: the last digits of a bound depend on which is taken.
+        corners = self.shape.vertices(radius) if isinstance(self.shape, Cornered) and self.facets() is None else None
+        return None if corners is None else self.factor * corners
+
     def scaled(self, factor: float) -> Scaled:
         """By both factors."""
         return type(self)(self.shape, self.factor * factor)
+
+
+# A class for each of the protocols that have no "none of it": what a shape is not, its scaled set must not seem to be.
+class ScaledRound(Scaled):
+    """An affine image of unit balls, scaled."""
+
+    shape: _Round
+
+    def from_unit_ball(self, points: Array, radius: float, center: Array) -> Array:
+        """Images (n, d), around a prediction, of points of the unit ball: the shape's around 0, times the factor."""
+        return center + self.factor * self.shape.from_unit_ball(points, radius, np.zeros(self.n_outcomes))
+
+
+class ScaledUnion(Scaled):
+    """A union, scaled."""
+
+    shape: _Union
+
+    @property
+    def parts(self) -> tuple[UncertaintySet, ...]:
+        """The shape's, scaled one by one."""
+        return tuple(scaled(part, self.factor) for part in self.shape.parts)
+
+
+class ScaledSampled(Scaled):
+    """A set that can be sampled, scaled."""
+
+    shape: _Sampled
+
+    def sample(self, radius: float, n_samples: int, rng: np.random.Generator) -> Array:
+        """Independent uniform points (n_samples, d): the shape's, times the factor."""
+        return self.factor * self.shape.sample(radius, n_samples, rng)
+
+
+class ScaledSampledRound(ScaledRound, ScaledSampled):
+    """An affine image of unit balls that can be sampled, scaled."""
+
+    shape: _SampledRound
+
+
+class ScaledSampledUnion(ScaledUnion, ScaledSampled):
+    """A union that can be sampled, scaled."""
+
+    shape: _SampledUnion
+
+
+def _class_for(shape: UncertaintySet) -> type[Scaled]:
+    # Costs over a union are those of its parts, whatever else it is.
+    if isinstance(shape, Union):
+        return ScaledSampledUnion if isinstance(shape, Sampled) else ScaledUnion
+    if isinstance(shape, Round):
+        return ScaledSampledRound if isinstance(shape, Sampled) else ScaledRound
+    return ScaledSampled if isinstance(shape, Sampled) else Scaled

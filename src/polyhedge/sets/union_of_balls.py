@@ -22,22 +22,11 @@ from polyhedge.sets.protocol import (
     row_norms,
     score_in_blocks,
 )
-from polyhedge.sets.scaled_shape import Scaled
+from polyhedge.sets.scaled_shape import Scaled, ScaledUnion
 from polyhedge.solvers.program import Cone, ConicForm
 
 # Beyond this, the hull of the anchors costs more than the anchors inside it would.
 MAX_HULL_OUTCOMES = 4
-
-
-class ScaledUnion(Scaled):
-    """A union whose radius counts in another unit."""
-
-    shape: UnionOfBalls
-
-    @property
-    def parts(self) -> tuple[Scaled, ...]:
-        """The balls, one for each anchor."""
-        return tuple(part.scaled(self.factor) for part in self.shape.parts)
 
 
 @dataclass(frozen=True, eq=False, init=False)

