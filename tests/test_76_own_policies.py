@@ -10,6 +10,8 @@ from sklearn.linear_model import LinearRegression
 from sklearn.neighbors import KNeighborsRegressor
 
 import polyhedge as ph
+from polyhedge.calibration import Marginal
+from polyhedge.model import calibrated_radii
 from polyhedge.problems.kept_constraints import KEPT_WITHIN, Limits
 from polyhedge.solvers.program import Status
 
@@ -106,3 +108,71 @@ def test_a_policy_that_is_mostly_infeasible_is_refused_by_fit_with_a_decision_it
     )
     with pytest.raises(ValueError, match=r"in 75 of 75 training and learning rows it does not.*\[0.7 0.7\] breaks"):
         decider.fit(X, Y)
+
+
+def stock(**settings):
+    """A newsvendor with room for every order, its policy and other settings."""
+    z = cp.Variable(1, nonneg=True)
+    problem = ph.DecisionProblem(
+        decision=z, cost=lambda z, u: cp.sum(z) + 3 * cp.sum(cp.pos(u - z)), constraints=[z <= 99], n_outcomes=1
+    )
+    return ph.RobustDecider(problem, LinearRegression(), random_state=0, **settings)
+
+
+def demand(n=200):
+    rng = np.random.default_rng(5)
+    X = rng.normal(size=(n, 3))
+    return X, 9 + X[:, :1] + 0.3 * X[:, 1:2] + rng.normal(size=(n, 1))
+
+
+def test_policy_that_looks_at_other_rows_is_refused_with_what_it_gave():
+    with pytest.raises(ValueError, match=r"function of its row alone.*Row 0 of \d+ .* decided as \[.*\] alone, and as"):
+        stock(plan=lambda A: 10 + A[:, 0] - A[:, 0].mean()).fit(*demand())
+    with pytest.raises(ValueError, match="in another order"):  # alone and among all it looks the same
+        stock(plan=lambda A: 10.0 + (np.arange(len(A)) if len(A) == 8 else np.zeros(len(A)))).fit(*demand())
+
+
+def test_decisions_of_a_policy_are_the_same_alone_and_in_any_batch_to_the_last_bit():
+    X, Y = demand()
+    decider = stock(plan=LinearRegression()).fit(X, Y)
+    whole, n = decider.decide(X), len(X)
+    for part in (*([i] for i in range(0, n, 9)), np.arange(n)[::-1], np.arange(31)):
+        found = decider.decide(X[part])
+        np.testing.assert_array_equal(found.flat, whole.flat[part])
+        np.testing.assert_array_equal(found.cost_bound, whole.cost_bound[part])
+    raw = LinearRegression().fit(X[decider.split_.train], Y[decider.split_.train]).predict(X)
+    np.testing.assert_allclose(whole.flat, raw, rtol=1e-8)  # nine digits are kept
+
+
+def test_rows_without_a_decision_of_the_policy_say_so():
+    X, Y = demand()
+    decider = stock(plan=lambda A: np.where(A[:, 2] > 2.0, np.nan, 10.0)).fit(X, Y)
+    new = np.array([[0.0, 0.0, 0.0], [0.0, 0.0, 3.0]])
+    with pytest.warns(RuntimeWarning, match="gave no decision"):
+        found = decider.decide(new)
+    assert found.detail[0] == ""
+    assert "The policy gave no decision" in found.detail[1]
+    assert np.isnan(found.cost_bound).tolist() == [False, True]
+
+
+def test_calibration_that_fails_for_want_of_decisions_says_how_many_rows_have_none():
+    X, Y = demand()
+    split = stock(plan=lambda A: np.full(len(A), 10.0)).fit(X, Y).split_
+    X[:, 2] = 0.0
+    X[split.calibrate[:30], 2] = 9.0
+    with pytest.raises(ValueError, match=r"In 30 of 100 calibration rows the plan has no decision.*raise alpha"):
+        stock(plan=lambda A: np.where(A[:, 2] > 2.0, np.nan, 10.0)).fit(X, Y)
+    # With too few rows for alpha, the rows without a decision are not to blame.
+    X[split.calibrate, 2] = 0.0
+    family = stock(plan=lambda A: np.where(A[:, 2] > 2.0, np.nan, 10.0)).fit(X, Y).model_.family
+    X[0, 2] = 9.0
+    with pytest.raises(ValueError, match="Raise alpha or the calibration share"):
+        calibrated_radii(family, Marginal(), X[:5], Y[:5], 0.1)
+
+
+def test_why_of_a_policy_speaks_of_no_contest():
+    why = stock(plan=lambda A: np.full(len(A), 10.0)).fit(*demand()).plan_.why()
+    assert why.startswith("The decision of your own policy is taken as it is. On ")
+    assert "mean cost of" in why
+    assert "resampling" not in why
+    assert "Weighing" not in why

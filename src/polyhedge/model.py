@@ -296,6 +296,8 @@ def calibrated_radii(
         n_lost = int(np.isinf(scores).sum())
         if not family.why_infinite or not n_lost:
             raise
+        # With other scores in their place an error that has another cause, such as too few rows, comes again.
+        calibrator.calibrate(np.where(np.isinf(scores), 0.0, scores), rows, alpha)
         raise ValueError(f"In {n_lost} of {len(scores)} calibration rows {family.why_infinite}") from error
     _check_radii(radii, calibrator)
     return radii, digest_rows(features, outcomes)

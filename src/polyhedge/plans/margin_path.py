@@ -15,11 +15,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from polyhedge._validation import Array, Indices
+from polyhedge._validation import Array, Indices, Mask
 from polyhedge.calibration import attained_rank
 from polyhedge.data.splits import evenly_chosen
 from polyhedge.plans.contest import TIE, first_least
 from polyhedge.plans.costs import PlanProblem
+from polyhedge.plans.fullest_margins import fullest_margins
 from polyhedge.plans.laws import EVEN_LAWS, PlanRows, fit_law, law_from
 from polyhedge.plans.levels import planned_level
 from polyhedge.plans.margins import MarginPlanner, Statuses, fit_margins, limits_of, takes_margins
@@ -52,7 +53,7 @@ _MOST_STEPS, _MOST_CUTS = 100, 20_000
 _UNKNOWN = "not solved yet"
 _DETAILS = {
     Status.STOPPED_EARLY: "A solver could not prove that no decision is better by the plan, or more cautious",
-    Status.REFUSED: "No decision keeps the uncertain constraints at the prediction, with any margin of the path",
+    Status.REFUSED: "No decision keeps the uncertain constraints at the prediction, not even without a margin",
     Status.FAILED: "The plan has no decision there. Check the constraints and the prediction",
 }
 """What is said of a row whose plan is not the best that there is."""
@@ -149,8 +150,9 @@ class MarginSteps:
     """The path at N rows.
 
     Where no decision has the margin of a step, the plan of the step before is taken, so that a path ends at the most
-    cautious decision there is. Programs are solved when they are asked for, and their answers kept: the plan of a step
-    does not depend on which others were asked for before.
+    cautious decision there is; where already the first step has none, every constraint gets as much of the margin as
+    there is room for (`fullest_margins.py`). Programs are solved when they are asked for, and their answers kept: the
+    plan of a step does not depend on which others were asked for before.
     """
 
     def __init__(
@@ -158,6 +160,7 @@ class MarginSteps:
     ) -> None:
         self.path, self.contexts, self.scales, self.values, self.n_jobs = path, contexts, scales, values, n_jobs
         self.known: dict[int, tuple[Array, Statuses]] = {}
+        self.fullest: tuple[Array, Mask, Mask] | None = None
 
     def plan(self, step: int, rows: Indices) -> Planned:
         """The plans of some of the rows at one step."""
@@ -173,10 +176,10 @@ class MarginSteps:
         return self.path.planner.planned(z, self.contexts[rows], self.scales[rows], self.values[rows])
 
     def decisions(self, step: int, rows: Indices) -> tuple[Array, Statuses]:
-        """Decisions (n, p) of some of the rows at one step, NaN where not even the first step has one, and statuses.
+        """Decisions (n, p) of some of the rows at one step, NaN where there is none without a margin, and statuses.
 
         OPTIMAL says that the decision is proven to be the best of its margin, and that there is none of a larger one up
-        to this step; REFUSED, that there is none of any margin.
+        to this step, by steps or by notches; REFUSED, that there is none of any margin.
         """
         z, left = np.full((len(rows), self.path.planner.problem.problem.n_decisions), np.nan), np.arange(len(rows))
         is_proven = np.ones(len(rows), dtype=bool)
@@ -187,6 +190,10 @@ class MarginSteps:
             left = left[~has_one]
             if not len(left):
                 break
+        if len(left):
+            z[left], own_proof = self._fullest(step, rows[left])
+            is_proven[left] &= own_proof
+            left = left[~np.isfinite(z[left]).all(axis=1)]
         status = all_optimal(len(rows))
         status[~is_proven] = Status.STOPPED_EARLY
         status[left], status[left[~is_proven[left]]] = Status.REFUSED, Status.FAILED
@@ -204,6 +211,29 @@ class MarginSteps:
         z[new], status[new] = self.path.planner.at(*at, n_jobs=self.n_jobs)
         return z[rows], status[rows]
 
+    def _fullest(self, step: int, rows: Indices) -> tuple[Array, Mask]:
+        """Decisions of rows without the first margin, and whether it is proven that no more caution is possible."""
+        planner, n = self.path.planner, len(self.contexts)
+        if self.fullest is None:
+            self.fullest = np.full((n, planner.n_limits), np.nan), np.ones(n, dtype=bool), np.ones(n, dtype=bool)
+        margins, is_proven, is_new = self.fullest
+        new = rows[is_new[rows]]
+        found = fullest_margins(planner, *self._at(new), max(self.path.margins), self.n_jobs)
+        margins[new], is_proven[new], is_new[new] = found.margins, found.is_proven, False
+        z, is_best = np.full((len(rows), planner.problem.problem.n_decisions), np.nan), is_proven[rows]
+        own = np.flatnonzero(np.isfinite(margins[rows]).all(axis=1))
+        # Cuts bound tails from below: with less margin than was possible there may seem to be no decision, if rarely.
+        for most in (self.path.margins[step], np.inf):
+            contexts, scales, values = self._at(rows[own])
+            limits = np.minimum(margins[rows[own]], most)
+            z[own], status = planner.at(contexts, scales, limits, values, n_jobs=self.n_jobs)
+            is_best[own] &= status == Status.OPTIMAL
+            own = own[~np.isfinite(z[own]).all(axis=1)]
+        return z, is_best
+
+    def _at(self, rows: Indices) -> tuple[Array, Array, Array]:
+        return self.contexts[rows], self.scales[rows], self.values[rows]
+
     def take(self, rows: Indices) -> MarginSteps:
         """The path at some of the rows."""
         return MarginSteps(self.path, self.contexts[rows], self.scales[rows], self.values[rows], self.n_jobs)
@@ -213,7 +243,8 @@ class MarginSteps:
 class _Tried:
     """A margin under a law on rows that had no part in making it.
 
-    `needed` (n,) is the rho that each row would have needed, infinite where it broke a constraint.
+    `needed` (n,) is the rho that each row would have needed, infinite where it broke a constraint; `has_margin` (n,)
+    says which rows have a decision with this margin or a larger one that was tried.
     """
 
     law: str
@@ -222,6 +253,7 @@ class _Tried:
     deviation: Array
     needed: Array
     realised: Array
+    has_margin: Mask
 
     def rho(self, alpha: float) -> float:
         """The rho that calibration on these rows would give."""
@@ -282,7 +314,7 @@ def fit_path(
         return _joined(name, margins, list(parts))
 
     entries = [one for name in names for one in tried(name, _TRIED)]
-    if not any(np.isfinite(one.realised).any() for one in entries):
+    if not any(one.has_margin.any() or np.isfinite(one.bound(alpha)) for one in entries):
         raise NoSolutionError(
             "With a margin for what may come no decision keeps the uncertain constraints, at any of "
             f"{len(entries[0].needed)} rows, though the prediction alone can be met. Relax the constraints, bound the "
@@ -329,15 +361,16 @@ def _try(planner: MarginPlanner, own: PlanRows, margins: Sequence[float], level:
             ratio = np.where(deviation > _ROUNDING * sizes, excess / deviation, np.where(excess <= 0, 0.0, np.inf))
         kept = (problem.violations(*at) == 0).all(axis=1)
         needed[decided] = np.where(kept, ratio[decided], np.inf)
-        tried.append(_Tried(planner.law.name, margins[step], mean, deviation, needed, realised))
+        has_margin = np.any([np.isfinite(steps.known[k][0]).all(axis=1) for k in range(step, len(margins))], axis=0)
+        tried.append(_Tried(planner.law.name, margins[step], mean, deviation, needed, realised, has_margin))
     return tried[::-1]
 
 
 def _joined(name: str, margins: Sequence[float], parts: Sequence[Sequence[_Tried]]) -> list[_Tried]:
-    def joined(k: int, field: str) -> Array:
+    def joined(k: int, field: str) -> Any:
         return np.concatenate([getattr(part[k], field) for part in parts])
 
-    fields = ("mean", "deviation", "needed", "realised")
+    fields = ("mean", "deviation", "needed", "realised", "has_margin")
     return [_Tried(name, t, **{f: joined(k, f) for f in fields}) for k, t in enumerate(margins)]
 
 

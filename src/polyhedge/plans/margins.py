@@ -87,6 +87,11 @@ class MarginPlanner:
     def _points(self) -> Array:
         return padded(self.law.points - self.shift, len(self.reference) - self.law.points.shape[1])
 
+    @property
+    def n_limits(self) -> int:
+        """How many uncertain constraints there are."""
+        return int(self.limits.term.max()) + 1
+
     def contexts(self, X: Any, centers: Array, values: Array) -> tuple[Array, Array]:
         """[mean of the law, parameters] (N, d + t) and spreads (N,)."""
         moved, scales = self.law.at(X, centers)
@@ -95,10 +100,10 @@ class MarginPlanner:
     def at(
         self, contexts: Array, scales: Array, margins: Array, values: Array, n_jobs: int | None = None
     ) -> tuple[Array, Statuses]:
-        """Decisions (N, p) where contexts and spreads are known, with margins t (N,), and how each was found (N,).
+        """Decisions (N, p) where contexts and spreads are known, with margins t, and how each was found (N,).
 
-        NaN where there is none. A status is proven: no solver is believed that a decision is the best, or that there is
-        none.
+        Margins are (N,), or (N, R) with one for each uncertain constraint. NaN where there is no decision. A status is
+        proven: no solver is believed that a decision is the best, or that there is none.
         """
         parts = [slice(k, k + _PART) for k in range(0, len(contexts), _PART)]
 
@@ -115,7 +120,8 @@ class MarginPlanner:
         for context, scale, margin, value in zip(contexts, scales, margins, values, strict=True):
             if programs is None or (problem.parameters and value.tobytes() != key):
                 programs, key = _Programs(self, problem.at_values(value), value), value.tobytes()
-            decided.append(programs.decide(context, float(scale), float(scale * margin)))
+            spread = scale * margin if margins.ndim == 1 else (scale * margin)[self.limits.term, None]
+            decided.append(programs.decide(context, float(scale), spread))
         return decided
 
     def planned(self, z: Array, contexts: Array, scales: Array, values: Array) -> tuple[Array, Array, Array]:
@@ -201,7 +207,7 @@ class _Programs:
         self.is_linear = program.is_linear and not len(program.integer)
         self.solver: LinearSolver | None = None
 
-    def decide(self, context: Array, scale: float, margin: float) -> tuple[Array, Status]:
+    def decide(self, context: Array, scale: float, margin: float | Array) -> tuple[Array, Status]:
         G, H = self.planner.cuts.at(context, scale), self.planner.limits.at(context, margin)
         solution = self._linear(G, H) if self.is_linear else solve(self._program(G, H))
         has_one = solution.status.has_solution

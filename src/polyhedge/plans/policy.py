@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 from sklearn.base import clone
@@ -13,18 +13,26 @@ from sklearn.frozen import FrozenEstimator
 
 from polyhedge._validation import Array, Mask
 from polyhedge.data import take_rows
+from polyhedge.data.splits import evenly_chosen
 from polyhedge.plans.contest import PLANNED_BY, Judged, choose_planned_by, resampled
 from polyhedge.plans.costs import PlanProblem
 from polyhedge.plans.laws import MOST_POINTS, Law, PlanRows, fit_law
 from polyhedge.plans.levels import PlannedBy, planned_cost, planned_level
-from polyhedge.plans.report import Entry, PlanReport
+from polyhedge.plans.report import TAKEN_AS_IT_IS, Entry, PlanReport
 from polyhedge.plans.rules import Rule
+from polyhedge.predictors import Predictor
 from polyhedge.problems import DecisionProblem
 from polyhedge.problems.kept_constraints import KEPT_WITHIN, Limits
 from polyhedge.regions.family import DEFAULT_WORK, Work
 from polyhedge.regions.guard import Planned
+from polyhedge.regions.steady import Grid, steady_predictions
 from polyhedge.robust.decisions import all_optimal
 from polyhedge.solvers.program import Status
+
+_BITS = 32
+"""Bits of the largest decision that are kept, nine digits as of predictions; sums of floats differ from the 50th on."""
+_COMPARED, _SAME = 8, 1e-6
+"""Rows that are decided alone too, and the share of the largest decision that may differ: networks of 32 bits round."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,12 +43,14 @@ class PolicyPlan:
     ----------
     problem : what is decided.
     policy : features of N rows -> decisions (N, ...), a function of each row alone.
+    grid : on which decisions are rounded, so that they are functions of their rows to the last bit.
     law, level : what plans the cost.
     report : how it was judged.
     """
 
     problem: DecisionProblem
     policy: Callable[[Any], Any]
+    grid: Grid
     law: Law
     level: float
     report: PlanReport
@@ -48,7 +58,7 @@ class PolicyPlan:
 
     def plan(self, features: Any, centers: Array, values: Array, work: Work = DEFAULT_WORK) -> Planned:
         """The policy's decisions, and what they are planned to cost; none where it breaks a constraint."""
-        given = decisions_of(self.policy, self.problem, features, len(centers))
+        given = _steady(self.policy, self.problem, features, len(centers), self.grid)
         broken = self._limits.broken_by(given, values)
         z = np.where((broken > KEPT_WITHIN)[:, None], np.nan, given)
         v, expected = planned_cost(PlanProblem(self.problem), self.law, self.level, z, features, centers, values)
@@ -56,7 +66,7 @@ class PolicyPlan:
         status.fill(Status.FINISHED)
         status[~np.isfinite(given).all(axis=1)] = Status.FAILED
         status[broken > KEPT_WITHIN] = Status.REFUSED
-        detail = [_broken_words(one, by) if by > KEPT_WITHIN else "" for one, by in zip(given, broken, strict=True)]
+        detail = ["" if by <= KEPT_WITHIN else _broken_words(one, by) for one, by in zip(given, broken, strict=True)]
         return Planned(z, v, status, tuple(detail) if any(detail) else (), expected)
 
     @cached_property
@@ -86,14 +96,62 @@ def fit_policy(
     decide = _decide(policy, *trained_on)
     seen, level = PlanProblem(problem), planned_level(alpha)
     few = rows.thinned(MOST_POINTS)
-    z = decisions_of(decide, problem, few.X, len(few))
+    raw = decisions_of(decide, problem, few.X, len(few))
+    _check_alone(decide, problem, few.X, raw)
+    grid = _grid(raw)
+    z = _steady(decide, problem, few.X, len(few), grid)
     _check_kept(z, Limits.of(problem).broken_by(z, few.values), alpha)
     realised = seen.evaluate(z, few.outcomes, few.values)
     judged = _judged(seen, few, z, realised, level, seed)
     best = choose_planned_by(judged, alpha, resampled(len(judged[0].realised), seed))
     entry = Entry("your own policy", str(best.planned_by), best.bound(alpha), best.cost(), 1.0)
     law = fit_law(best.planned_by.law, rows, seed)
-    return PolicyPlan(problem, decide, law, level, PlanReport((entry,), alpha, 1.0, len(few)))
+    return PolicyPlan(problem, decide, grid, law, level, PlanReport((entry,), alpha, 1.0, len(few), TAKEN_AS_IT_IS))
+
+
+@dataclass(frozen=True)
+class _AsPredictor:
+    """A policy, seen as what `steady_predictions` rounds; `n` rows are asked for first, and then single ones."""
+
+    policy: Callable[[Any], Any]
+    problem: DecisionProblem
+    whole: Any
+    n: int
+
+    def predict(self, X: Any) -> Array:
+        z = decisions_of(self.policy, self.problem, X, self.n if X is self.whole else 1)
+        return np.where(np.isfinite(z), z, np.nan)
+
+
+def _steady(policy: Callable[[Any], Any], problem: DecisionProblem, features: Any, n: int, grid: Grid) -> Array:
+    """Decisions (N, p) that do not depend on the rows around in their last bits: products of many rows differ there."""
+    return steady_predictions(cast("Predictor", _AsPredictor(policy, problem, features, n)), features, grid)
+
+
+def _grid(z: Array) -> Grid:
+    """Multiples of a power of two, on which whole numbers, halves and quarters stay what they are."""
+    largest = np.abs(np.where(np.isfinite(z), z, 0.0)).max(axis=0)
+    step = np.where(largest > 0, np.ldexp(1.0, np.frexp(largest)[1] - _BITS), 0.0)
+    return Grid(np.zeros(z.shape[1]), step)
+
+
+def _check_alone(policy: Callable[[Any], Any], problem: DecisionProblem, X: Any, z: Array) -> None:
+    """Raise where rows are decided otherwise alone, or in another order, than among the others."""
+    some = evenly_chosen(len(z), _COMPARED)
+    alone = np.vstack([decisions_of(policy, problem, take_rows(X, some[[k]]), 1) for k in range(len(some))])
+    turned = decisions_of(policy, problem, take_rows(X, some[::-1]), len(some))[::-1]
+    within = _SAME * np.abs(np.where(np.isfinite(z), z, 0.0)).max(axis=0)
+    for other, where in ((alone, "alone"), (turned, "among few rows in another order")):
+        is_same = np.isclose(other, z[some], rtol=0, atol=within, equal_nan=True).all(axis=1)
+        if not is_same.all():
+            k = int(np.argmin(is_same))
+            shown, among = (np.array2string(one, precision=6, threshold=6) for one in (other[k], z[some[k]]))
+            raise ValueError(
+                "The decision of a plan must be a function of its row alone: otherwise calibration rows and later rows "
+                f"are decided by different rules, and no bound holds. Row {some[k]} of {len(z)} training and learning "
+                f"rows is decided as {shown} {where}, and as {among} among all. Let the plan use nothing of the other "
+                "rows, such as their mean or order, and no random numbers: find such figures from training rows once."
+            )
 
 
 def _judged(seen: PlanProblem, rows: PlanRows, z: Array, realised: Array, level: float, seed: int) -> list[Judged]:
@@ -123,7 +181,7 @@ def _check_kept(z: Array, broken: Array, alpha: float) -> None:
 def _broken_words(z: Array, by: float) -> str:
     shown = np.array2string(z, precision=4, threshold=6)
     if not np.isfinite(z).all():
-        return f"The decision {shown} is not a number"
+        return f"The policy gave no decision: {shown} is not a number in each entry"
     return (
         f"The decision {shown} breaks the constraints by {by:.2g} of their terms: decisions must keep constraints, "
         f"bounds and whole numbers within {KEPT_WITHIN:g}. Let the policy return the nearest that does"

@@ -14,6 +14,9 @@ from polyhedge._validation import check_alpha, check_count
 _MOST_ENTRIES = 100
 """Rules that a report of a file may name: contests have a dozen."""
 
+TAKEN_AS_IT_IS = "is taken as it is"
+"""The reason of a policy of the user's own: there was no contest."""
+
 
 @dataclass(frozen=True)
 class Entry:
@@ -88,6 +91,11 @@ class PlanReport:
     def why(self) -> str:
         """Why this plan, in words."""
         first, simple = self.chosen[0], self.entries[0]
+        if self.reason == TAKEN_AS_IT_IS:
+            return (
+                f"The decision of {first.rule} {self.reason}. On {self.n_judged} training and learning rows it has a "
+                f"mean cost of {first.cost:.4g}, and calibration there would give a mean bound of {first.bound:.4g}."
+            )
         is_other = first != simple and bool(np.isfinite(simple.bound))
         words = [
             f"Weighing the bound by {self.caution:g} and the mean cost by {1 - self.caution:g}, "

@@ -107,8 +107,8 @@ class Cuts:
         """The cuts of each term."""
         return [np.flatnonzero(self.term == k) for k in np.unique(self.term)]
 
-    def at(self, center: Array, scale: float) -> Array:
-        """Coefficients (K, 1 + p) of [1, z] at one row."""
+    def at(self, center: Array, scale: float | Array) -> Array:
+        """Coefficients (K, 1 + p) of [1, z] at one row; `scale` is one number, or one (K, 1) for each cut."""
         coefficients = self.A + scale * self.B
         for j, c in enumerate(center.tolist()):
             coefficients = coefficients + c * self.C[:, :, j]

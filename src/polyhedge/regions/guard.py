@@ -47,6 +47,12 @@ NO_VOLUME = (
     'decision. Use guarantee="outcome" for a set of outcomes.'
 )
 
+_NO_DECISION = (
+    "the plan has no decision, or one that breaks a constraint. Such rows have no bound, and no more than a share "
+    "alpha may be such. Let the plan give decisions there that keep all constraints, relax these, raise alpha or "
+    "calibrate on more rows."
+)
+
 
 @dataclass(frozen=True, eq=False)
 class Planned:
@@ -199,6 +205,7 @@ class Guard(UsualAnswers):
     guarantee: ClassVar[str] = "cost"
     made_of: ClassVar[str] = "a plan, whose cost is bounded"
     scores_need_parameters: ClassVar[bool] = True
+    why_infinite: ClassVar[str] = _NO_DECISION
 
     @property
     def trains_on_learning_rows(self) -> bool:

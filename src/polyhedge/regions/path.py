@@ -52,9 +52,9 @@ REFUSED = (
     'widen the decisions that are allowed, or use guarantee="outcome"'
 )
 _NOT_KEPT = (
-    "no plan keeps bound and uncertain constraints together, not even with the largest margin, and no more than alpha "
-    'of them may be such. Relax the constraints, bound the decision more widely or raise alpha; guarantee="outcome" '
-    "tells which constraints cannot be met."
+    "no plan keeps bound and uncertain constraints together, not even with as much margin as there is room for, and no "
+    "more than alpha of them may be such. Relax the constraints, bound the decision more widely or raise alpha; "
+    'guarantee="outcome" tells which constraints cannot be met, and plan= guards a decision of your own.'
 )
 
 
