@@ -139,6 +139,13 @@ def test_planned_decisions_are_fitted_decided_and_evaluated(folder: Path) -> Non
     told = run("evaluate", folder / "planned.polyhedge", folder / "history.csv")
     assert told.exit_code == 0, told.output
     assert "from the fifth with the lowest premium" in told.stdout
+    assert re.search(r"cost +bound \S+ ± \S+, expected \S+ ± \S+, realised ", told.stdout)
+    by_town = run("evaluate", folder / "planned.polyhedge", folder / "history.csv", "--by", "town", "--json")
+    figures = json.loads(by_town.stdout)
+    assert figures["all"]["expected_cost"]["value"] == pytest.approx(decided["expected_cost"].mean())
+    assert all(town["expected_cost"]["value"] <= town["worst_case_cost"]["value"] for town in figures["by"].values())
+    by_town = run("evaluate", folder / "planned.polyhedge", folder / "history.csv", "--by", "town")
+    assert re.search(r"town +rows +coverage +bound +expected +realised ", by_town.stdout)
     for command in (
         ["plot", "set", "--out", folder / "set.svg"],
         ["evaluate", "--volume"],
