@@ -9,6 +9,7 @@ import cvxpy as cp
 import numpy as np
 import pytest
 from scipy.stats import binomtest
+from sklearn.base import clone
 from sklearn.linear_model import LinearRegression
 from sklearn.tree import DecisionTreeRegressor
 
@@ -379,6 +380,18 @@ def test_settings_of_a_plan_are_checked(settings, error, match):
     X, Y = ph.data.make_synthetic(100, rng=np.random.default_rng(0))
     with pytest.raises(error, match=match):
         ph.RobustDecider(linear(), **settings).fit(X, Y)
+
+
+@pytest.mark.parametrize("settings", [{"guarantee": "outcome"}, {"learner": ph.learners.OneSidedBox()}])
+def test_caution_without_plans_is_refused_at_fit_and_nowhere_before(settings):
+    X, Y = ph.data.make_synthetic(100, rng=np.random.default_rng(0))
+    decider = clone(ph.RobustDecider(linear(), None, alpha=0.2, random_state=0, caution=0.2, **settings))
+    assert decider.get_params()["caution"] == 0.2
+    with pytest.raises(ValueError, match=r'caution=0\.2 weighs plans .* or take guarantee="cost"'):
+        decider.fit(X, Y)
+    settings = {"learner": ph.learners.OneSidedBox()} | settings
+    fitted = decider.set_params(caution=0.5, **settings).fit(X, Y)
+    assert fitted.model_.guarantee == "outcome"
 
 
 def test_uncertain_constraints_are_planned_for_unless_a_set_is_asked_for():

@@ -19,7 +19,10 @@ from polyhedge.plans.margins import takes_margins
 from polyhedge.problems import DecisionProblem
 from polyhedge.scored import hand_on
 
-__all__ = ["NestedSettings", "guarantee_in_force", "warn_if_fitted"]
+__all__ = ["CAUTION", "NestedSettings", "check_caution", "guarantee_in_force", "warn_if_fitted"]
+
+CAUTION = 0.5
+"""The default of `caution`: bound and mean cost count alike."""
 
 
 def guarantee_in_force(guarantee: str | None, problem: DecisionProblem, learner: Any = None, plan: Any = None) -> str:
@@ -42,6 +45,23 @@ def guarantee_in_force(guarantee: str | None, problem: DecisionProblem, learner:
         return "cost"
     is_beyond_plans = problem.uncertain_constraints is not None and not takes_margins(problem)
     return "outcome" if learner is not None or problem.parameters or is_beyond_plans else "cost"
+
+
+def check_caution(caution: float, in_force: str) -> None:
+    """Raise where a caution is asked for and the guarantee in force makes no plan that it could weigh.
+
+    Examples
+    --------
+    >>> check_caution(0.2, "cost")
+    >>> check_caution(0.2, "outcome")
+    Traceback (most recent call last):
+    ValueError: caution=0.2 weighs plans against each other, and guarantee="outcome" makes none. Leave caution out, ...
+    """
+    if in_force == "outcome" and caution != CAUTION:
+        raise ValueError(
+            f'caution={caution:g} weighs plans against each other, and guarantee="outcome" makes none. Leave caution '
+            'out, or take guarantee="cost" (on the command line: leave --caution out, or take --guarantee cost).'
+        )
 
 
 class NestedSettings(BaseEstimator):
