@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import cvxpy as cp
 import numpy as np
 import pytest
 from scipy.stats import binomtest
+from sklearn.base import clone
 from sklearn.linear_model import LinearRegression
 from sklearn.tree import DecisionTreeRegressor
 
 import polyhedge as ph
 from polyhedge import words
 from polyhedge.calibration import conformal_radius, conformal_rank
+from polyhedge.metrics import measure_rows
 from polyhedge.plans import LawPlan, PlanReport
 from polyhedge.plans.costs import PlanProblem
 from polyhedge.plans.laws import PlanRows, fit_law
@@ -53,6 +56,39 @@ def test_bound_is_the_planned_cost_plus_one_radius(fitted):
     assert (found.cost_bound == planned.v + decider.radius_).all()
     assert (found.expected_cost <= found.cost_bound).all()
     assert found.to_frame()["expected_cost"].tolist() == found.expected_cost.tolist()
+
+
+def test_evaluation_tells_the_expected_beside_the_realised_cost(fitted):
+    decider, X, Y = fitted
+    found, by = decider.decide(X), np.where(np.arange(len(X)) < 40, "early", "late")
+    told = decider.evaluate(X, Y, by=by)
+    assert told.expected_cost == pytest.approx(found.expected_cost.mean())
+    assert told.to_frame().loc["expected_cost", "value"] == told.expected_cost
+    assert f"expected {told.expected_cost:.4g}, realised {told.realised_cost:.4g}" in repr(told)
+    assert f"expected cost    {told.expected_cost}\nrealised cost" in str(told)
+    assert told._repr_html_().count("expected_cost") == 2
+    early = told.groups[0]
+    assert early.expected_cost == pytest.approx(found.expected_cost[:40].mean())
+    assert f"(expected {early.expected_cost:.4g})" in str(early)
+    page = model_report(decider, X, Y)
+    assert f", where the plan expected {told.expected_cost}" in page
+
+
+def test_expected_cost_is_of_rows_with_a_decision_and_unknown_where_nothing_is_expected(fitted):
+    decider, X, Y = fitted
+    found, centers = decider.decide(X[:3]), Y[:3]
+    flat = found.flat.copy()
+    flat[0] = np.nan
+    inside = np.ones(3, dtype=bool)
+    lacking = replace(found, flat=flat)
+    rows = measure_rows(decider.problem_, lacking, inside, centers, Y[:3])
+    assert np.isnan(rows.expected).tolist() == np.isnan(rows.realised).tolist() == [True, False, False]
+    assert rows.summary(0.1).expected_cost == pytest.approx(found.expected_cost[1:].mean())
+    assert rows.summary(0.1, np.arange(3) == 0).expected_cost is None
+    robust = replace(found, expected_cost=None)
+    told = measure_rows(decider.problem_, robust, inside, centers, Y[:3]).summary(0.1)
+    assert told.expected_cost is None
+    assert "expected" not in f"{told}{told!r}{told._repr_html_()}"
 
 
 def test_a_row_is_decided_alone_as_in_any_batch(fitted):
@@ -344,6 +380,18 @@ def test_settings_of_a_plan_are_checked(settings, error, match):
     X, Y = ph.data.make_synthetic(100, rng=np.random.default_rng(0))
     with pytest.raises(error, match=match):
         ph.RobustDecider(linear(), **settings).fit(X, Y)
+
+
+@pytest.mark.parametrize("settings", [{"guarantee": "outcome"}, {"learner": ph.learners.OneSidedBox()}])
+def test_caution_without_plans_is_refused_at_fit_and_nowhere_before(settings):
+    X, Y = ph.data.make_synthetic(100, rng=np.random.default_rng(0))
+    decider = clone(ph.RobustDecider(linear(), None, alpha=0.2, random_state=0, caution=0.2, **settings))
+    assert decider.get_params()["caution"] == 0.2
+    with pytest.raises(ValueError, match=r'caution=0\.2 weighs plans .* or take guarantee="cost"'):
+        decider.fit(X, Y)
+    settings = {"learner": ph.learners.OneSidedBox()} | settings
+    fitted = decider.set_params(caution=0.5, **settings).fit(X, Y)
+    assert fitted.model_.guarantee == "outcome"
 
 
 def test_uncertain_constraints_are_planned_for_unless_a_set_is_asked_for():

@@ -103,7 +103,33 @@ def test_rows_that_cannot_be_decided_keep_their_place_with_a_reason(decider: ph.
     assert found.loc[400, "note"] == "missing: x1"
     assert found.loc[17, "note"] == "not finite: x0, x2"
     assert found["note"].notna().sum() == 4
-    assert found.loc[400, ["share_1", "cost_bound", "gap"]].isna().all()
+    assert found.loc[400, ["share_1", "cost_bound", "worst_u_1"]].isna().all()
+
+
+def planned(data: Any, **settings: Any) -> ph.RobustDecider:
+    problem = ph.problems.simplex_linear([0.0, 0.0])
+    X, Y = data
+    return ph.RobustDecider(problem, None, guarantee="cost", random_state=0, **settings).fit(X[:300], Y[:300])
+
+
+@pytest.mark.parametrize("kind", ["set", "plan", "learner"])
+def test_all_tables_of_decisions_have_the_same_columns(
+    kind: str, decider: ph.RobustDecider, data: Any, tmp_path: Path
+) -> None:
+    if kind != "set":
+        decider = planned(data, learner=ph.learners.OneSidedBox() if kind == "learner" else None)
+    rows = data[0].iloc[:20]
+    frame = decider.decide(rows).to_frame()
+    told = ["worst_u_1", "worst_u_2"] if kind == "set" else ["expected_cost"]
+    assert frame.columns.tolist()[3:] == [*told, "status", "note"]
+    rows.to_parquet(tmp_path / "new.parquet")
+    ph.batches.decide_parquet(decider, tmp_path / "new.parquet", tmp_path / "decisions.parquet")
+    lazy = decider.decide(dd.from_pandas(rows, npartitions=2))
+    assert lazy.columns.tolist() == frame.columns.tolist()
+    for found in (decide_rows(decider.model_, rows), pd.read_parquet(tmp_path / "decisions.parquet"), lazy.compute()):
+        assert found.columns.tolist() == frame.columns.tolist()
+        np.testing.assert_allclose(found[told].astype(float), frame[told], rtol=1e-9, atol=1e-9)
+    assert frame[told].isna().all(axis=None) == (kind == "learner")  # a learned set has no law to expect by
 
 
 def test_rows_that_the_predictor_refuses_keep_their_place_too(data: Any) -> None:
@@ -357,11 +383,11 @@ def test_wrong_files_and_columns_are_named_before_any_work(
     source.write_text("x0,x1\n1,2\n")
     with pytest.raises(ValueError, match="is not a Parquet file"):
         ph.batches.decide_parquet(decider, source, target)
-    data[0].assign(gap=1.0).to_parquet(source)
-    with pytest.raises(ValueError, match=r"has no column store\. It has x0, x1, x2, x3, gap"):
+    data[0].assign(status=1.0).to_parquet(source)
+    with pytest.raises(ValueError, match=r"has no column store\. It has x0, x1, x2, x3, status"):
         ph.batches.decide_parquet(decider, source, target, keep=["store"])
-    with pytest.raises(ValueError, match="keep must not name a column of the results, got gap"):
-        ph.batches.decide_parquet(decider, source, target, keep=["gap"])
+    with pytest.raises(ValueError, match="keep must not name a column of the results, got status"):
+        ph.batches.decide_parquet(decider, source, target, keep=["status"])
     with pytest.raises(ValueError, match="source and target must differ"):
         ph.batches.decide_parquet(decider, source, source)
     with pytest.raises(ValueError, match="workers must be an integer of at least 1"):

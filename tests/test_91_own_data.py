@@ -124,6 +124,13 @@ def test_fit_as_json_parses_and_agrees_with_the_file(folder: Path) -> None:
     assert done.stderr == ""
 
 
+def test_caution_is_refused_where_a_set_has_no_plans_to_weigh(folder: Path) -> None:
+    done = fit(folder, folder / "history.csv", "--guarantee", "outcome", "--caution", "0.2", out="never.polyhedge")
+    assert done.exit_code == 2
+    assert "leave --caution out, or take --guarantee cost" in " ".join(done.output.split())
+    assert not (folder / "never.polyhedge").exists()
+
+
 def test_planned_decisions_are_fitted_decided_and_evaluated(folder: Path) -> None:
     done = fit(folder, folder / "history.csv", "--guarantee", "cost", "--caution", "1", out="planned.polyhedge")
     assert done.exit_code == 0, done.output
@@ -139,6 +146,13 @@ def test_planned_decisions_are_fitted_decided_and_evaluated(folder: Path) -> Non
     told = run("evaluate", folder / "planned.polyhedge", folder / "history.csv")
     assert told.exit_code == 0, told.output
     assert "from the fifth with the lowest premium" in told.stdout
+    assert re.search(r"cost +bound \S+ ± \S+, expected \S+ ± \S+, realised ", told.stdout)
+    by_town = run("evaluate", folder / "planned.polyhedge", folder / "history.csv", "--by", "town", "--json")
+    figures = json.loads(by_town.stdout)
+    assert figures["all"]["expected_cost"]["value"] == pytest.approx(decided["expected_cost"].mean())
+    assert all(town["expected_cost"]["value"] <= town["worst_case_cost"]["value"] for town in figures["by"].values())
+    by_town = run("evaluate", folder / "planned.polyhedge", folder / "history.csv", "--by", "town")
+    assert re.search(r"town +rows +coverage +bound +expected +realised ", by_town.stdout)
     for command in (
         ["plot", "set", "--out", folder / "set.svg"],
         ["evaluate", "--volume"],

@@ -56,7 +56,15 @@ from polyhedge.rows import (
     rows_for,
     split_into_parts,
 )
-from polyhedge.settings import CheckedLearner, NestedSettings, guarantee_in_force, warn_if_fitted, warn_if_unordered
+from polyhedge.settings import (
+    CAUTION,
+    CheckedLearner,
+    NestedSettings,
+    check_caution,
+    guarantee_in_force,
+    warn_if_fitted,
+    warn_if_unordered,
+)
 from polyhedge.solvers.choice import Solver, solver_of
 
 _SETTINGS = ("predictor", "learner", "split", "random_state", "calibration", "guarantee", "plan", "caution", "solver")
@@ -108,6 +116,7 @@ class RobustDecider(FollowsOutcomes, Refreshes, Decides, Telling, NestedSettings
         integrality is refused: it has no bound, and counts as infinitely expensive where it calibrates.
     caution : float
         From 0 to 1: how much the bound counts against the mean cost when plans compete; `frontier` shows the choice.
+        With "outcome", which has no plans, `fit` refuses any but the default.
     solver : Solver or None
         Options and another back-end for whole numbers, where the solvers that are chosen by themselves do not serve;
         not kept in files.
@@ -185,7 +194,7 @@ class RobustDecider(FollowsOutcomes, Refreshes, Decides, Telling, NestedSettings
         calibration: Calibrator | None = None,
         guarantee: str | None = None,
         plan: Any = None,
-        caution: float = 0.5,
+        caution: float = CAUTION,
         solver: Solver | None = None,
     ) -> None:
         self.problem = problem
@@ -274,6 +283,7 @@ class RobustDecider(FollowsOutcomes, Refreshes, Decides, Telling, NestedSettings
         self._followed_anew()
         check_settings(self.problem, self.alpha, self.learner, self.split, self.calibration, self.guarantee)
         check_plan(self.plan, self.caution, self.guarantee, self.learner)
+        check_caution(self.caution, guarantee_in_force(self.guarantee, self.problem, self.learner, self.plan))
         warn_if_fitted(self.predictor)
         warn_if_unordered(self.calibration, self.split, calibrate)
         check_rows(X, Y, groups, sample_weight, train=train, learn=learn, calibrate=calibrate)

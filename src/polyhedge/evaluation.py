@@ -16,7 +16,7 @@ __all__ = ["LOOKS", "ConstraintMeasure", "Evaluation", "GroupMeasure"]
 
 LOOKS = 0.05
 """Chance that any of many groups looks worse than it is: that of the 95 % intervals elsewhere."""
-_COSTS = ("worst_case_cost", "premium", "realised_cost", "regret", "over_nominal")
+_COSTS = ("worst_case_cost", "premium", "expected_cost", "realised_cost", "regret", "over_nominal")
 """Figures in the unit of the cost."""
 
 
@@ -70,6 +70,8 @@ class Evaluation:
     worst_case_cost : mean of the bounds.
     premium : mean of the bounds minus the cost of deciding as if the prediction were true.
     realised_cost : mean of g(z(x), y).
+    expected_cost : mean of what the plan expected its decisions to cost, to compare with `realised_cost`; None where
+        it is not known, as with sets.
     regret : mean of g(z(x), y) - min_z g(z, y).
     volume : mean Lebesgue volume of the sets; None where it was not asked for and is not quick and exact.
     promised : 1 - alpha.
@@ -112,15 +114,18 @@ class Evaluation:
     constraints: tuple[ConstraintMeasure, ...] = ()
     groups: tuple[GroupMeasure, ...] = ()
     cost_unit: str = ""
+    expected_cost: Estimate | None = None
 
     def __str__(self) -> str:
         costs = {name: amount(getattr(self, name), self.cost_unit) for name in _COSTS}
+        expected = [] if self.expected_cost is None else [f"expected cost    {costs['expected_cost']}"]
         lines = [
             f"coverage         {self.coverage}  (promised {self.promised:.3g})",
             *self._held_lines(),
             *self._unbounded_lines(),
             f"mean bound       {costs['worst_case_cost']}",
             f"premium          {costs['premium']}",
+            *expected,
             f"realised cost    {costs['realised_cost']}",
             f"regret           {costs['regret']}",
             f"over nominal     {costs['over_nominal']}",
@@ -133,7 +138,9 @@ class Evaluation:
         return "\n".join(lines)
 
     def __repr__(self) -> str:
-        costs = amount(f"bound {self.worst_case_cost:.4g}, realised {self.realised_cost:.4g}", self.cost_unit)
+        expected = "" if self.expected_cost is None else f"expected {self.expected_cost:.4g}, "
+        told = f"bound {self.worst_case_cost:.4g}, {expected}realised {self.realised_cost:.4g}"
+        costs = amount(told, self.cost_unit)
         return f"<Evaluation: coverage {self.coverage}, promised {self.promised:.3g}; {costs}>"
 
     def _unbounded_lines(self) -> list[str]:
@@ -166,14 +173,16 @@ class Evaluation:
     def _by_group(self) -> Any:
         """A row for each group (pandas), for a reader."""
         shares = ("coverage", "low", "high")
+        is_expected = any(group.expected_cost is not None for group in self.groups)
+        costs = ("worst_case_cost", *(["expected_cost"] if is_expected else []), "realised_cost")
         columns: dict[str, Any] = {
             "n": [group.coverage.n for group in self.groups],
             **{
                 name: [float(getattr(group.coverage, name, group.coverage)) for group in self.groups] for name in shares
             },
             **{
-                with_unit(name, self.cost_unit): [float(getattr(group, name)) for group in self.groups]
-                for name in ("worst_case_cost", "realised_cost")
+                with_unit(name, self.cost_unit): [_or_nan(getattr(group, name)) for group in self.groups]
+                for name in costs
             },
             "p_value": [group.p_value for group in self.groups],
         }
@@ -191,6 +200,10 @@ class Evaluation:
         ]
 
 
+def _or_nan(value: float | None) -> float:
+    return np.nan if value is None else float(value)
+
+
 @dataclass(frozen=True)
 class GroupMeasure:
     """How one group of rows fared, with a correction for looking at all of them.
@@ -205,6 +218,7 @@ class GroupMeasure:
         method: naming every group below 0.05 names one wrongly in at most 5 % of cases. Rows must be independent.
     n_without_bound : rows of the group that have no finite bound.
     cost_unit : unit of the costs, where it is known.
+    expected_cost : mean of what the plan expected; None where it is not known.
     """
 
     label: str
@@ -215,6 +229,7 @@ class GroupMeasure:
     p_value: float
     n_without_bound: int = 0
     cost_unit: str = ""
+    expected_cost: Estimate | None = None
 
     @property
     def is_short(self) -> bool:
@@ -225,6 +240,7 @@ class GroupMeasure:
         short = "  covered less than promised" if self.is_short else ""
         none = f", {self.n_without_bound} more rows without a bound" if self.n_without_bound else ""
         cost = amount(self.realised_cost, self.cost_unit)
+        cost += "" if self.expected_cost is None else f" (expected {self.expected_cost:.4g})"
         return f"{self.label} (n={self.coverage.n}): {self.coverage}, cost {cost}{none}{short}"
 
     def __repr__(self) -> str:

@@ -68,6 +68,7 @@ def by_group(measures: RowMeasures, labels: Any, alpha: float) -> tuple[GroupMea
             float(p),
             int(rows.sum() - held_to.sum()),
             measures.cost_unit,
+            _known(measures.expected[rows]),
         )
         for name, rows, held_to, p in zip(names, members, bounded, p_values, strict=True)
     )
@@ -128,6 +129,7 @@ class RowMeasures:
     inside, held : (N,) whether the outcome lay in its region, and whether the cost kept to its bound.
     decided : (N,) whether there is a decision.
     cost_bound, realised : (N,) what a decision was said to cost at most, and what it came to cost.
+    expected : (N,) what the plan expected its decision to cost; NaN also where nothing was expected.
     premium : (N,) the bound less the least cost if the prediction were true.
     regret : (N,) the cost less the least cost if the outcome had been known.
     over_nominal : (N,) the cost less that of the decision that trusts the prediction.
@@ -152,6 +154,7 @@ class RowMeasures:
     nominal_violations: Array
     has_bound: Mask
     has_promise: Mask
+    expected: Array
     constraint_names: tuple[str, ...] = ()
     complaint: str = ""
     cost_unit: str = ""
@@ -213,6 +216,7 @@ class RowMeasures:
             worst_case_cost=estimate(self.cost_bound[chosen]),
             premium=estimate(self.premium[chosen]),
             realised_cost=estimate(self.realised[chosen]),
+            expected_cost=_known(self.expected[chosen]),
             regret=estimate(self.regret[chosen], among=self.realised[chosen]),
             volume=volume,
             promised=1 - alpha,
@@ -234,6 +238,11 @@ class RowMeasures:
                 for k, name in enumerate(self.constraint_names)
             ),
         }
+
+
+def _known(expected: Array) -> Estimate | None:
+    """The mean of expected costs; None where nothing was expected."""
+    return estimate(expected) if np.isfinite(expected).any() else None
 
 
 def _of_constraint(violations: Array, level: float) -> tuple[Proportion, float]:
@@ -269,6 +278,7 @@ def measure_rows(
     slack = _rounding(decisions, (premium, regret, over_nominal))
     decided = np.asarray(np.isfinite(z).all(axis=1), dtype=bool)
     has_bound = np.ones(len(z), dtype=bool) if decisions.radii is None else np.isfinite(decisions.radii)
+    expected = np.full(len(z), np.nan) if decisions.expected_cost is None else decisions.expected_cost
     return RowMeasures(
         inside=inside,
         held=decided & (realised <= decisions.cost_bound + slack),
@@ -282,6 +292,7 @@ def measure_rows(
         nominal_violations=problem.violations(trusting, outcomes, values),
         has_bound=has_bound,
         has_promise=has_bound & ~np.isin(np.arange(len(z)), list(unpromised)),
+        expected=np.where(decided, expected, np.nan),  # its mean is of the rows of which the mean cost is
         constraint_names=tuple(problem.constraint_names),
         complaint=decisions.complaint(),
         cost_unit=(problem.units or {}).get("cost", ""),

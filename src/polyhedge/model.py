@@ -81,10 +81,13 @@ class Placed:
     regions: PlacedRegions
     radii: Array
     notes: Mapping[int, str]
+    guarantee: str
 
     def decide(self) -> Decisions:
         """Decisions with bounds; the detail of a row says where nothing is promised for it."""
         decisions = replace(self.regions.decide(self.radii), radii=self.radii)
+        if self.guarantee == "cost" and decisions.expected_cost is None:  # no plan has a worst outcome to tell instead
+            decisions = replace(decisions, expected_cost=np.full(len(decisions), np.nan))
         return decisions.noted([self.notes.get(i, "") for i in range(len(decisions))] if self.notes else ())
 
 
@@ -165,14 +168,15 @@ class Model:
     ) -> Placed:
         """The regions at the rows of X; `parameters` are needed to decide, and where scores depend on them."""
         values, rows = self.values(X, parameters, needed=to_decide), self.rows(X, beside)
-        return Placed(self.family.at(rows.X, values, work), self.radii.at(rows), self.radii.notes(rows))
+        return Placed(self.family.at(rows.X, values, work), self.radii.at(rows), self.radii.notes(rows), self.guarantee)
 
     def place(
         self, features: Any, n: int, values: Array | None, work: Work = DEFAULT_WORK, beside: Any = None
     ) -> Placed:
         """The regions at n rows of checked features and flat values (n, t) of the problem's parameters."""
         rows = Rows(features, n, beside=beside)
-        return Placed(self.family.at(features, values, work), self.radii.at(rows), self.radii.notes(rows))
+        regions = self.family.at(features, values, work)
+        return Placed(regions, self.radii.at(rows), self.radii.notes(rows), self.guarantee)
 
     def rows(self, X: Any, beside: Any = None) -> Rows:
         """What radii may know of new rows: checked features, and what `calibration` asks for beside them."""

@@ -22,7 +22,10 @@ from polyhedge.scored import hand_on
 from polyhedge.sets import UncertaintySet
 from polyhedge.solvers.program import Status
 
-__all__ = ["CheckedLearner", "NestedSettings", "guarantee_in_force", "warn_if_fitted"]
+__all__ = ["CAUTION", "CheckedLearner", "NestedSettings", "check_caution", "guarantee_in_force", "warn_if_fitted"]
+
+CAUTION = 0.5
+"""The default of `caution`: bound and mean cost count alike."""
 
 
 def guarantee_in_force(guarantee: str | None, problem: DecisionProblem, learner: Any = None, plan: Any = None) -> str:
@@ -79,6 +82,23 @@ class CheckedLearner:
                 f"{who} learned has {result.set.n_outcomes}. Make it of samples.residuals, which have {d} columns."
             )
         return result
+
+
+def check_caution(caution: float, in_force: str) -> None:
+    """Raise where a caution is asked for and the guarantee in force makes no plan that it could weigh.
+
+    Examples
+    --------
+    >>> check_caution(0.2, "cost")
+    >>> check_caution(0.2, "outcome")
+    Traceback (most recent call last):
+    ValueError: caution=0.2 weighs plans against each other, and guarantee="outcome" makes none. Leave caution out, ...
+    """
+    if in_force == "outcome" and caution != CAUTION:
+        raise ValueError(
+            f'caution={caution:g} weighs plans against each other, and guarantee="outcome" makes none. Leave caution '
+            'out, or take guarantee="cost" (on the command line: leave --caution out, or take --guarantee cost).'
+        )
 
 
 class NestedSettings(BaseEstimator):

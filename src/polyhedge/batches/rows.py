@@ -66,10 +66,11 @@ def table_features(model: Model, rows: Any, parameters: Parameters | None, besid
     return select_columns(rows, model.names, "The table")
 
 
-def result_columns(problem: DecisionProblem) -> list[str]:
-    """Names of all columns of a table of decisions."""
-    outcomes = (f"worst_{name}" for name in problem.outcome_names)
-    return distinct_names([*problem.decision_names, "cost_bound", *outcomes, "gap", "status", "note"])
+def result_columns(model: Model) -> list[str]:
+    """Names of all columns of a table of decisions: those of `Decisions.to_frame`."""
+    problem = model.problem
+    told = ["expected_cost"] if model.guarantee == "cost" else [f"worst_{name}" for name in problem.outcome_names]
+    return distinct_names([*problem.decision_names, "cost_bound", *told, "status", "note"])
 
 
 def require(extra: str, packages: Sequence[str]) -> None:
@@ -121,8 +122,9 @@ def decide_rows(
     Returns
     -------
     pandas.DataFrame
-        The decision by the problem's own names, `cost_bound`, the worst outcome as `worst_u_1` ..., `gap`, `status` and
-        `note`, which is missing where there is nothing to say.
+        The columns of `Decisions.to_frame`: the decision by the problem's own names, `cost_bound`, `expected_cost`
+        (with guarantee="outcome" the worst outcome, as `worst_u_1` ..., instead), `status` and `note`, which is missing
+        where there is nothing to say and tells the gap of a solve that stopped early.
 
     Examples
     --------
@@ -147,7 +149,7 @@ def decide_rows(
         own = None if beside is None else as_values(rows[beside].to_list())
         placed = _place(model, features, values, usable, reasons, Work(n_jobs), own)
         decisions = None if placed is None else placed.decide()
-    return _table(model.problem, rows.index, decisions, usable, reasons)
+    return _table(model, rows.index, decisions, usable, reasons)
 
 
 def _values(problem: DecisionProblem, rows: Any, given: Parameters, usable: Mask) -> Array:
@@ -226,23 +228,22 @@ def _take(features: Any, mask: Mask) -> Any:
     return features.loc[mask] if hasattr(features, "loc") else features[mask]
 
 
-def _table(
-    problem: DecisionProblem, index: Any, decisions: Decisions | None, usable: Mask, reasons: dict[int, str]
-) -> Any:
+def _table(model: Model, index: Any, decisions: Decisions | None, usable: Mask, reasons: dict[int, str]) -> Any:
     import pandas as pd
 
-    n = len(index)
-    numbers = np.full((n, len(problem.decision_names) + problem.n_outcomes + 2), np.nan)
+    n, names = len(index), result_columns(model)[:-2]
+    numbers = np.full((n, len(names)), np.nan)
     codes = np.full(n, _STATUSES.index(_UNDECIDED), dtype=np.int8)
     texts = np.full(n, None, dtype=object)
     texts[list(reasons)] = list(reasons.values())
     if decisions is not None:
         z = decisions.z.reshape(len(decisions), -1)
-        numbers[usable] = np.column_stack([z, decisions.cost_bound, decisions.worst_outcome, decisions.gap])
+        told = decisions.worst_outcome if decisions.expected_cost is None else decisions.expected_cost
+        numbers[usable] = np.column_stack([z, decisions.cost_bound, told])
         code_of = {status: _STATUSES.index(short) for status, short in _SHORT.items()}
         codes[usable] = np.fromiter(map(code_of.__getitem__, decisions.status), np.int8, len(decisions))
         texts[usable] = _explanations(decisions)
-    columns = dict(zip(result_columns(problem)[:-2], numbers.T, strict=True))
+    columns = dict(zip(names, numbers.T, strict=True))
     columns["status"] = pd.Categorical.from_codes(codes, categories=list(_STATUSES))
     columns["note"] = pd.array(
         texts, dtype=pd.StringDtype("pyarrow" if importlib.util.find_spec("pyarrow") else "python")
@@ -256,7 +257,8 @@ def _explanations(decisions: Decisions) -> Array:
     details = np.array(decisions.detail or [""] * len(decisions), dtype=object)
     for i in np.flatnonzero(~decisions.is_optimal | (details != "")):
         said = "" if decisions.status[i] is Status.OPTIMAL else str(decisions.status[i]).partition(": ")[2]
-        texts[i] = ". ".join(part for part in (said, details[i]) if part)
+        gap = f"gap {decisions.gap[i]:.2g}" if decisions.status[i] is Status.STOPPED_EARLY else ""
+        texts[i] = ". ".join(part for part in (said, gap, details[i]) if part)
     return texts
 
 
@@ -264,4 +266,4 @@ def empty_result(model: Model) -> Any:
     """A table of decisions without rows: the types of the columns."""
     import pandas as pd
 
-    return _table(model.problem, pd.RangeIndex(0), None, np.zeros(0, dtype=bool), {})
+    return _table(model, pd.RangeIndex(0), None, np.zeros(0, dtype=bool), {})

@@ -8,7 +8,7 @@ from polyhedge._text import with_unit
 from polyhedge.cli.output import say
 
 if TYPE_CHECKING:
-    from polyhedge.metrics import Evaluation
+    from polyhedge.metrics import Estimate, Evaluation
 
 __all__ = ["tell_groups", "tell_short"]
 
@@ -20,7 +20,9 @@ def tell_groups(by: str, groups: dict[str, Evaluation], *, is_promised: bool) ->
     is_bounded = not any(evaluation.without_bound > 0 for evaluation in groups.values())
     heads = [by, "rows", *([] if is_bounded else ["no bound"]), "coverage", *held]
     unit = next((evaluation.cost_unit for evaluation in groups.values()), "")
-    heads += [with_unit(name, unit) for name in ("bound", "realised", "regret", "vs nominal")]
+    is_expected = any(evaluation.expected_cost is not None for evaluation in groups.values())
+    costs = ("bound", *(["expected"] if is_expected else []), "realised", "regret", "vs nominal")
+    heads += [with_unit(name, unit) for name in costs]
     rows = [
         [
             label,
@@ -29,6 +31,7 @@ def tell_groups(by: str, groups: dict[str, Evaluation], *, is_promised: bool) ->
             str(evaluation.coverage),
             *([str(evaluation.constraints_held)] if has_constraints else []),
             f"{evaluation.worst_case_cost.value:.4g}",
+            *([_told(evaluation.expected_cost)] if is_expected else []),
             f"{evaluation.realised_cost.value:.4g}",
             f"{evaluation.regret.value:.4g}",
             f"{evaluation.over_nominal.value:+.3g}",
@@ -44,6 +47,10 @@ def tell_groups(by: str, groups: dict[str, Evaluation], *, is_promised: bool) ->
         say("The promise is for each of these categories that had enough calibration rows, and for no other.")
         return
     say("The promise is an average over all rows. A group may be covered less often without breaking it.")
+
+
+def _told(cost: Estimate | None) -> str:
+    return "unknown" if cost is None else f"{cost.value:.4g}"
 
 
 def tell_short(whole: Evaluation, *, are_independent: bool) -> None:

@@ -166,11 +166,13 @@ def evaluation_lines(evaluation: Evaluation, thinned: Proportion | None = None) 
         observed = f"{evaluation.coverage.value:.3f} on {rows}, {thinned} on one row of each of {thinned.n} groups"
     unit, over = evaluation.cost_unit, evaluation.over_nominal
     realised, difference = amount(evaluation.realised_cost, unit), f"{'+' if over > 0 else ''}{over}"
+    expected = evaluation.expected_cost
+    realised = f"realised {realised}" if expected is None else f"expected {amount(expected, unit)}, realised {realised}"
     return [
         ("coverage", f"promised {evaluation.promised:.6g}, observed {observed}"),
         *_held_lines(evaluation),
         *_unbounded_lines(evaluation),
-        ("cost", f"bound {amount(_estimate(evaluation.worst_case_cost), unit)}, realised {realised}"),
+        ("cost", f"bound {amount(_estimate(evaluation.worst_case_cost), unit)}, {realised}"),
         ("regret", f"{amount(evaluation.regret, unit)} above the best decision in hindsight"),
         ("vs nominal", f"{amount(difference, unit)} against trusting the prediction"),
     ]

@@ -100,11 +100,12 @@ def fit(
         str | None,
         typer.Option(
             help="cost: the lowest bound for the decision taken. outcome: a set guards every decision at once. By "
-            "default cost, unless the problem has parameters."
+            "default cost, unless the problem has parameters, or uncertain constraints beside a cost that is no sum of "
+            "maxima of affine functions."
         ),
     ] = None,
     caution: Annotated[
-        float, typer.Option(min=0, max=1, help="With --guarantee cost: weight of the bound against the mean cost.")
+        float, typer.Option(min=0, max=1, help="With cost alone: weight of the bound against the mean cost.")
     ] = 0.5,
     calibration: Annotated[
         str | None,

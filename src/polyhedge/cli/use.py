@@ -200,9 +200,9 @@ def evaluate(
 ) -> None:
     """Compare promise and reality on rows that the model has not seen.
 
-    Coverage with its exact 95 % interval, realised cost against the bound, uncertain constraints, and regret against
-    the best decision in hindsight and against trusting the prediction; for each value of a column with --by, with
-    intervals that hold for all of them at once.
+    Coverage with its exact 95 % interval, realised cost against bound and expected cost, uncertain constraints, and
+    regret against the best decision in hindsight and against trusting the prediction; for each value of a column with
+    --by, with intervals that hold for all of them at once.
 
     Example: polyhedge evaluate model.polyhedge fresh.csv --by season
     """

@@ -25,7 +25,7 @@ from polyhedge.estimator import RobustDecider
 from polyhedge.learners import Auto, Certified
 from polyhedge.metrics import Evaluation, Proportion
 from polyhedge.problems import DecisionProblem
-from polyhedge.settings import guarantee_in_force
+from polyhedge.settings import check_caution, guarantee_in_force
 from polyhedge.tables.beside import beside_column, labels_or_weights
 from polyhedge.tables.options import TableOptions
 from polyhedge.tables.parameters import Sources, columns_in, sources_of, take_parameters
@@ -119,6 +119,8 @@ def fit_table(
     outcomes = order_outcomes(problem, outcomes)
     if not len(table):
         raise ValueError(f"{table.source} has the names of columns but no rows. Bring rows to learn from.")
+    guarantee = guarantee_in_force(options.guarantee, problem)
+    check_caution(options.caution, guarantee)
     options = replace(options, parameters=sources_of(problem, options.parameters))
     aside = [*options.group, *([options.time_column] if options.time_column else [])]
     table.check_columns(aside)
@@ -139,7 +141,6 @@ def fit_table(
     how = _how(rows, options)
     split, held_out = _parts(rows, how, options, rng)
     predictor, reason = _predictor(schema, rows, split, options)
-    guarantee = guarantee_in_force(options.guarantee, problem)
     in_order: dict[str, Any] = {} if how is None else {"split": how}
     decider = RobustDecider(
         problem,

@@ -89,8 +89,7 @@ def decisions_frame(
     remarks = np.array([reason or note for reason, note in zip(reasons, notes, strict=True)], dtype=object)
     if decisions is not None:
         z = decisions.z.reshape(len(decisions), -1)
-        expected = np.nan if decisions.expected_cost is None else decisions.expected_cost
-        more = np.broadcast_to(expected, len(decisions)) if is_guarded else decisions.worst_outcome
+        more = decisions.worst_outcome if decisions.expected_cost is None else decisions.expected_cost
         values[decided] = np.column_stack([z, decisions.cost_bound, more])
         # The first words of a status are its name; what follows explains it.
         status[decided] = [str(s).partition(":")[0] for s in decisions.status]
