@@ -56,23 +56,22 @@ def test_constraints_with_parameters_are_kept_row_by_row():
 
 def test_learning_rows_calibrate_no_policy_that_may_have_been_made_from_them():
     # Few calibration rows: learning rows join them only where `fit` itself trains the policy, on training rows alone.
-    # 12 fits, 60 calibration and 100 test rows each: a policy that knows the learning rows by heart held .67 there.
+    # 6 fits, 60 calibration and 100 test rows each: a policy that knows the learning rows by heart held .67 there.
     held, newsvendor = [], ph.problems.newsvendor(1.0, 3.0, 1)
-    for seed in range(12):
+    for seed in range(6):
         rng = np.random.default_rng(seed)
         X = rng.normal(size=(400, 2))
         Y = 10 + X[:, :1] + rng.normal(size=(400, 1))
         nearest = KNeighborsRegressor(1).fit(X[:240], Y[:240])
         parts = {"train": np.arange(100), "learn": np.arange(100, 240), "calibrate": np.arange(240, 300)}
-        for given in (nearest.predict, FrozenEstimator(nearest)):
-            decider = ph.RobustDecider(newsvendor, LinearRegression(), plan=given, random_state=0)
-            decider.fit(X[:300], Y[:300], **parts)
-            assert decider.n_calibrate_ == 60
+        given = FrozenEstimator(nearest) if seed % 2 else nearest.predict
+        decider = ph.RobustDecider(newsvendor, LinearRegression(), plan=given, random_state=0)
+        assert decider.fit(X[:300], Y[:300], **parts).n_calibrate_ == 60
         held.append(decider.evaluate(X[300:], Y[300:]).bound_held)
         if seed == 0:
             trained = ph.RobustDecider(newsvendor, LinearRegression(), plan=KNeighborsRegressor(1), random_state=0)
             assert trained.fit(X[:300], Y[:300], **parts).n_calibrate_ == 200
-    assert np.mean(held) > 0.85  # the mean of 12 has a standard error of .014
+    assert np.mean(held) > 0.82  # the mean of six has a standard error of .02
 
 
 def policy(X):
@@ -160,7 +159,7 @@ def test_calibration_that_fails_for_want_of_decisions_says_how_many_rows_have_no
     split = stock(plan=lambda A: np.full(len(A), 10.0)).fit(X, Y).split_
     X[:, 2] = 0.0
     X[split.calibrate[:30], 2] = 9.0
-    with pytest.raises(ValueError, match=r"In 30 of 100 calibration rows the plan has no decision.*raise alpha"):
+    with pytest.raises(ValueError, match=r"In 30 of 50 calibration rows the plan has no decision.*raise alpha"):
         stock(plan=lambda A: np.where(A[:, 2] > 2.0, np.nan, 10.0)).fit(X, Y)
     # With too few rows for alpha, the rows without a decision are not to blame.
     X[split.calibrate, 2] = 0.0
