@@ -190,7 +190,13 @@ AXES = np.vstack([np.eye(3), -np.eye(3), np.ones((1, 3))])
 
 @pytest.mark.parametrize(
     ("make", "seed"),
-    [(three_parts, 1), (two_budgets, 0), (two_budgets, 1), pytest.param(three_parts, 2, marks=pytest.mark.slow)],
+    [
+        (two_budgets, 0),
+        *(
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in ((three_parts, 1), (three_parts, 2), (two_budgets, 1))
+        ),
+    ],
 )
 def test_a_search_learns_the_same_set_in_every_unit_of_decisions_and_wherever_outcomes_lie(
     make: Make, seed: int
@@ -217,7 +223,7 @@ def test_a_search_reports_what_its_set_covers_and_costs_on_the_samples_that_were
 
 @pytest.mark.parametrize(
     "make",
-    [two_budgets, pytest.param(three_parts, marks=pytest.mark.slow), pytest.param(needs, marks=pytest.mark.slow)],
+    [pytest.param(make, marks=pytest.mark.slow) for make in (two_budgets, three_parts, needs)],
 )
 def test_whole_fits_of_sets_are_the_same_in_every_unit_of_decisions_and_wherever_outcomes_lie(make: Make) -> None:
     rng, d = np.random.default_rng(0), make().n_outcomes

@@ -749,8 +749,8 @@ def test_whole_fits_are_the_same_in_all_units(predictor: Any, make: Any) -> None
 @pytest.mark.parametrize(
     ("guarantee", "make"),
     [
-        ("cost", kinked),
         ("outcome", with_a_fee),
+        pytest.param("cost", kinked, marks=pytest.mark.slow),
         pytest.param("cost", with_a_fee, marks=pytest.mark.slow),
         pytest.param("outcome", kinked, marks=pytest.mark.slow),
     ],

@@ -89,7 +89,7 @@ def test_the_size_limit_of_gurobi_s_free_licence_is_told():
     assert result.set.is_bounded
 
 
-@pytest.mark.parametrize("name", ["linear", "quadratic"])
+@pytest.mark.parametrize("name", ["linear", pytest.param("quadratic", marks=pytest.mark.slow)])
 def test_miqcp_without_aggregated_rows_brackets_the_same_optimum(name):
     pytest.importorskip("pyscipopt")
     residuals, centers = learning_data(5)

@@ -46,7 +46,8 @@ class Spy:
         return OneSidedBox().learn(samples)
 
 
-@pytest.mark.parametrize("kind", ["ridge", pytest.param("forest", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["ridge", "forest"])
 def test_coverage_of_the_pooled_box_follows_the_beta_law_of_both_splits_together(kind):
     rng = np.random.default_rng(5)
     X_test, Y_test = ph.data.make_synthetic(4_000, rng=rng)

@@ -242,6 +242,7 @@ def test_job_that_kills_its_worker_is_reported_and_the_others_are_done(tmp_path,
     ]
 
 
+@pytest.mark.slow
 def test_killed_run_goes_on_and_ends_with_the_same_bytes(tmp_path) -> None:
     options = ["--task", "energy", "--seeds", "2"]
     options += [word for key in ("l-inf", "polyhedron", "min-size", "grid", "scenario") for word in ("--method", key)]
