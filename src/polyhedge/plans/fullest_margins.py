@@ -44,9 +44,9 @@ def fullest_margins(
     def has_one(rows: Indices, tried: Indices) -> Mask:
         margins = most * (tried / notches)
         z, status = planner.at(contexts[rows], scales[rows], margins, values[rows], n_jobs=n_jobs)
-        found = np.isfinite(z).all(axis=1)
-        is_proven[rows[~found & (status != Status.INFEASIBLE)]] = False
-        return np.asarray(found)
+        has_decision = np.isfinite(z).all(axis=1)
+        is_proven[rows[~has_decision & (status != Status.INFEASIBLE)]] = False
+        return np.asarray(has_decision)
 
     everyone = np.arange(n)
     has_any = has_one(everyone, counts)

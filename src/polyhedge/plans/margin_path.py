@@ -218,8 +218,8 @@ class MarginSteps:
             self.fullest = np.full((n, planner.n_limits), np.nan), np.ones(n, dtype=bool), np.ones(n, dtype=bool)
         margins, is_proven, is_new = self.fullest
         new = rows[is_new[rows]]
-        found = fullest_margins(planner, *self._at(new), max(self.path.margins), self.n_jobs)
-        margins[new], is_proven[new], is_new[new] = found.margins, found.is_proven, False
+        fullest = fullest_margins(planner, *self._at(new), max(self.path.margins), self.n_jobs)
+        margins[new], is_proven[new], is_new[new] = fullest.margins, fullest.is_proven, False
         z, is_best = np.full((len(rows), planner.problem.problem.n_decisions), np.nan), is_proven[rows]
         own = np.flatnonzero(np.isfinite(margins[rows]).all(axis=1))
         # Cuts bound tails from below: with less margin than was possible there may seem to be no decision, if rarely.
