@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from itertools import product
 
-import cvxpy as cp
 import numpy as np
 import pytest
 
 from polyhedge.plans import PlanRows, fit_plan, plan_from
-from polyhedge.plans.contest import Contest, candidates
+from polyhedge.plans.contest import Contest
 from polyhedge.plans.costs import PlanProblem
 from polyhedge.plans.laws import fit_law
 from polyhedge.plans.levels import PlannedBy, PlannedCost, levels_to_share, planned_cost, planned_level, shared_out
 from polyhedge.plans.risk import Risk
 from polyhedge.plans.rules import Rule
-from polyhedge.problems import DecisionProblem, newsvendor, simplex_newsvendor
+from polyhedge.problems import newsvendor, simplex_newsvendor
 
 
 @pytest.mark.parametrize("alpha", [0.01, 0.05, 0.1, 0.2, 0.4])
@@ -122,22 +121,3 @@ def test_a_file_with_one_level_for_the_whole_plan_is_still_read():
     assert plan_from(problem, {**state, "level": 0.7}).costs[0].by.levels == (0.7,)
     with pytest.raises(TypeError, match="NoneType"):
         plan_from(problem, state)
-
-
-def test_tails_are_planned_for_where_one_maximum_couples_all_decisions():
-    on, power = cp.Variable(2, boolean=True), cp.Variable(2, nonneg=True)
-    plants = DecisionProblem(
-        decision={"on": on, "power": power},
-        cost=lambda z, u: cp.sum(z["on"]) + 9 * cp.pos(cp.sum(u) - cp.sum(z["power"])),
-        constraints=[power <= 5 * on],
-        n_outcomes=2,
-    )
-    z = cp.Variable(3, nonneg=True)
-    shop = DecisionProblem(
-        decision=z,
-        cost=lambda z, u: cp.sum(cp.pos(z - u)) + 3 * cp.sum(cp.pos(u - z)),
-        constraints=[cp.sum(z) <= 9, z[0] + 2 * z[1] <= 6],
-        n_outcomes=3,
-    )
-    levels = [{rule.risk.level for rule in candidates(PlanProblem(one), 0.1)} for one in (plants, shop)]
-    assert levels == [{0.0, 0.5, 0.7}, {0.0}]

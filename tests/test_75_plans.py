@@ -281,6 +281,8 @@ PLANNED = {
     "corners": lambda: simplex_linear([-0.08, 0.0, 0.0]),
     "separable": lambda: newsvendor(3),
     "limits change": two_budgets,
+    "segment, set": lambda: newsvendor(2),
+    "corners, set": lambda: simplex_linear([-0.08, 0.0, 0.0]),
 }
 
 
@@ -290,7 +292,7 @@ def planned(request):
     problem = PLANNED[request.param]()
     rows, seen = rows_of(60, problem.n_outcomes), PlanProblem(problem)
     laws = tuple(fit_law(name, rows, seed=0) for name in ("scaled", "corrected"))
-    rules = [Rule("scaled", Risk(0.0 if request.param == "limits change" else 0.7)), Rule("corrected")]
+    rules = [Rule("scaled", Risk(0.7), "set" in request.param), Rule("corrected")]
     report = PlanReport((Entry("two rules", "scaled", 1.0, 0.5, 1.0),), 0.1, 0.5, 60)
     costs = PlannedCost(laws[0], PlannedBy("scaled", (0.6, 0.8, 0.95), 0.4)), PlannedCost.at_level(laws[1], 0.8)
     planners = [

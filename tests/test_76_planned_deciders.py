@@ -252,7 +252,7 @@ def test_plan_says_what_was_chosen_and_why(fitted):
     decider = fitted[0]
     assert decider.plan_.chosen[0].rule in decider.plan_.why()
     assert decider.frontier() == decider.plan_.frontier()
-    assert len(decider.plan_.entries) == 13
+    assert len(decider.plan_.entries) == 14
 
 
 def test_region_of_a_guard_holds_the_outcomes_that_cost_at_most_the_bound(fitted):

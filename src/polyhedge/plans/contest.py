@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import compress
 
 import numpy as np
 
@@ -23,6 +24,7 @@ from polyhedge.plans.laws import EVEN_LAWS, LAWS, Law, PlacedLaw, PlanRows, fit_
 from polyhedge.plans.levels import PlannedBy, levels_to_share, quantiles_at, shared_out
 from polyhedge.plans.risk import Risk
 from polyhedge.plans.rules import Rule, fit_planner
+from polyhedge.plans.worst_case import takes_sets
 from polyhedge.robust.workers import in_order
 
 PLANNED_BY = ("scaled", "corrected", "weighted")
@@ -38,8 +40,10 @@ _HANDICAP = 0.1
 """Share of the premium, over the square root of the number of rows, that each step of complexity must save."""
 TIE = 1e-6
 """Share of the spread of costs below which figures are the same: rules often decide alike, up to rounding."""
-_JUDGED, _JUDGED_IF_COSTLY = 120, 30
-"""Rows of a fold that are judged where each of them needs a program, and one that is made for it alone."""
+_JUDGED, _JUDGED_OF_SUMS, _JUDGED_IF_COSTLY = 120, 60, 30
+"""Rows of a fold that are judged where each of them needs a program, one with many cuts, and one made for it alone."""
+_SIMPLE_LAWS = EVEN_LAWS[:2]
+"""Laws of tails of sums, which take long. What a corrected centre brings, other rules show as well."""
 
 _TAILS, _CAREFUL = (0.5, 0.7), 0.9
 """Levels of the tails that rules may guard against, from hardly careful to the promised level, which is always one of
@@ -50,21 +54,25 @@ _LOG = logging.getLogger(__name__)
 def candidates(problem: PlanProblem, alpha: float) -> list[Rule]:
     """Rules from simple to complex.
 
-    Tails of a sum of several maxima are left out where decisions do not lie on a segment and the cost does not fall
-    apart into a term a decision: such a tail does not split, so that cuts found at some rows say little at others.
-    Where every row needs a program made for it alone, the most careful tail is left out for the sake of time. Weighted
-    residuals plan where the cost falls apart: elsewhere every row would need all of them in a program. Where nothing
-    couples its terms either, outcomes have laws of their own: a quantile model each.
+    Where every row needs a program made for it alone, the most careful tail is left out for the sake of time, and so it
+    is of a sum of several maxima under constraints that couple them, whose tail does not split into terms: such tails
+    are taken by two laws, and where rows have parameters by none. The worst case over a set takes part where that is
+    quickly learned. Weighted residuals plan where the cost falls apart: elsewhere every row would need all of them in a
+    program. Where nothing couples its terms either, outcomes have laws of their own: a quantile model each.
     """
     if not problem.has_maxima:
         return [Rule(), Rule("corrected")]
     promised = round(1 - alpha, 12)
     tails = sorted({*_TAILS, promised} | ({_CAREFUL} if promised > _CAREFUL else set()))
-    if len(problem.joint.groups) > 1 and not problem.is_on_segment and not problem.falls_apart:
-        tails = []
-    if problem.is_costly and problem.joint.groups:
+    if problem.is_coupled_sum or (problem.is_costly and problem.joint.groups):
         tails = tails[:2]
+    if problem.is_coupled_sum and problem.problem.parameters:
+        tails = []
     even = [Rule(law, Risk(level)) for law in EVEN_LAWS for level in (0.0, *tails)]
+    if problem.is_coupled_sum:
+        even = [rule for rule in even if rule.risk.is_mean or rule.law in _SIMPLE_LAWS]
+    if takes_sets(problem):
+        even.append(Rule(EVEN_LAWS[0], Risk(promised), is_over_set=True))
     weighted = [Rule("weighted")] if problem.falls_apart else []
     if problem.separable is not None and problem.problem.n_outcomes > 1 and not problem.separable.row.any():
         weighted.append(Rule("marginal"))
@@ -72,8 +80,8 @@ def candidates(problem: PlanProblem, alpha: float) -> list[Rule]:
 
 
 def complexity(rule: Rule) -> int:
-    """How much a rule may overfit: forests of its law count, a sample of residuals does not."""
-    return 0 if rule.law is None else LAWS.index(rule.law)
+    """How much a rule may overfit: forests of its law count, and a learned set; a sample of residuals does not."""
+    return 0 if rule.law is None else LAWS.index(rule.law) + rule.is_over_set
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,9 +147,12 @@ class Contest:
             decisions.append(z)
             tell(_LOG, "planning", len(decisions), len(jobs))
         self._z = [decisions[i : i + len(parts)] for i in range(0, len(decisions), len(parts))]
+        has_plan = [any(np.isfinite(one).any() for one in zs) for zs in self._z]
+        if any(has_plan):  # a rule that decides nowhere, as where no set has a finite worst case, is none
+            self._z, self._rules = list(compress(self._z, has_plan)), list(compress(rules, has_plan))
         realised = [np.concatenate([self._realised(k, z) for k, z in enumerate(zs)]) for zs in self._z]
-        self.judged: list[list[Judged]] = [[] for _ in rules]
-        self._plan(range(len(rules)), _PLANNED_BY_FIRST, realised)
+        self.judged: list[list[Judged]] = [[] for _ in self._rules]
+        self._plan(range(len(self._rules)), _PLANNED_BY_FIRST, realised)
 
     def look_closer(self, chosen: Iterable[int], alpha: float) -> None:
         """Judge some of the rules with costs planned by weighted residuals, and at levels that are shared out too."""
@@ -171,7 +182,9 @@ class Contest:
         law, at = (None, PlacedLaw(own.centers, np.ones(len(own))))
         if rule.law is not None:
             law, at = self._laws[k][rule.law]
-        planner = fit_planner(self._problem, rule, law, rest.X, rest.centers, rest.values, is_judged=True)
+        # Cuts are looked for at rows of the law; a tail of a sum is known at its own rows alone, by what it does there.
+        at_rows = own if self._problem.is_tail_of_sum(rule.risk) else rest
+        planner = fit_planner(self._problem, rule, law, at_rows.X, at_rows.centers, at_rows.values, is_judged=True)
         return planner.at(at, own.values, n_jobs=1)
 
     def _realised(self, k: int, z: Array) -> Array:
@@ -201,7 +214,8 @@ class Contest:
 
 def _judged(problem: PlanProblem, own: Indices) -> Indices:
     """Those rows of a fold that are judged."""
-    most = _JUDGED_IF_COSTLY if problem.is_costly else _JUDGED
+    most = _JUDGED_OF_SUMS if problem.is_coupled_sum else _JUDGED
+    most = _JUDGED_IF_COSTLY if problem.is_costly else most
     if not problem.is_on_segment and not problem.falls_apart and len(own) > most:
         own = own[evenly_chosen(len(own), most)]
     return own

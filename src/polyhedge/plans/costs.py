@@ -11,7 +11,7 @@ import numpy as np
 from polyhedge._validation import Array
 from polyhedge.plans.laws import PlacedLaw
 from polyhedge.plans.leaf_weights import weighted_quantiles
-from polyhedge.plans.risk import ranks_of
+from polyhedge.plans.risk import Risk, ranks_of
 from polyhedge.plans.separable import Separable, separable_of
 from polyhedge.problems import DecisionProblem
 from polyhedge.problems.parameters import layout_of
@@ -68,6 +68,15 @@ class PlanProblem:
     def is_costly(self) -> bool:
         """Whether every row needs a program made for it alone: with whole decisions, or parameters of its own."""
         return self.is_integer or bool(self.problem.parameters)
+
+    @property
+    def is_coupled_sum(self) -> bool:
+        """Whether the cost is a sum of several maxima that does not fall apart, and decisions lie on no segment."""
+        return self.has_maxima and len(self.joint.groups) > 1 and not (self.is_on_segment or self.falls_apart)
+
+    def is_tail_of_sum(self, risk: Risk) -> bool:
+        """Whether this risk is a tail that does not split into terms, although the cost does."""
+        return self.is_coupled_sum and not risk.is_mean
 
     @cached_property
     def _quadratic(self) -> QuadraticCost | None:

@@ -24,10 +24,10 @@ from polyhedge._validation import Array, Indices
 from polyhedge.data import take_rows
 from polyhedge.data.splits import evenly_chosen
 from polyhedge.plans.costs import PlanProblem
+from polyhedge.plans.cutting import distinct_cuts, first_cuts, lacking_cuts
 from polyhedge.plans.laws import Law, padded
 from polyhedge.plans.programs import with_cuts
 from polyhedge.plans.risk import Cuts, JointCost, Risk
-from polyhedge.plans.rules import distinct_cuts, first_cuts, lacking_cuts
 from polyhedge.problems import DecisionProblem
 from polyhedge.problems.feasible_set import FeasibleProgram
 from polyhedge.robust.workers import in_order
@@ -173,9 +173,9 @@ def fit_margins(problem: PlanProblem, law: Law, level: float, X: Any, centers: A
             break
         is_open[:] = False
         for k, (cost, risk, sizes) in enumerate(risks):
-            for lacking, fresh in lacking_cuts(all_cuts[k], cost, risk, z, contexts[own], sizes[own]):
-                is_open[own[lacking]] = True
-                all_cuts[k] = distinct_cuts(Cuts.joined([all_cuts[k], fresh]))
+            for few in lacking_cuts(all_cuts[k], cost, risk, z, contexts[own], sizes[own]):
+                is_open[own[few.rows]] = True
+                all_cuts[k] = distinct_cuts(Cuts.joined([all_cuts[k], few.cuts]))
         if not is_open.any():
             break
     return _with(bare, all_cuts, np.median(contexts, axis=0))

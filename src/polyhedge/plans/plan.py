@@ -27,6 +27,7 @@ from polyhedge.plans.levels import PlannedBy, PlannedCost, planned_level
 from polyhedge.plans.report import Entry, PlanReport, report_from
 from polyhedge.plans.risk import Cuts, Risk
 from polyhedge.plans.rules import Planner, Rule, fit_planner, has_cuts
+from polyhedge.plans.worst_case import takes_sets
 from polyhedge.problems import DecisionProblem
 from polyhedge.regions.family import DEFAULT_WORK, Work
 from polyhedge.regions.guard import Planned
@@ -104,6 +105,7 @@ class LawPlan:
                 {
                     "law": planner.rule.law,
                     "risk": planner.rule.risk.level,
+                    "is_over_set": planner.rule.is_over_set,
                     "weight": weight,
                     "cuts": None if planner.cuts is None else vars(planner.cuts),
                     "starts": planner.starts,
@@ -155,6 +157,9 @@ def _planner(seen: PlanProblem, state: Mapping[str, Any], laws: Mapping[str, Law
         )
     if not (law is None or law in EVEN_LAWS or (seen.falls_apart and float(state["risk"]) == 0)):
         raise ValueError("A rule may weigh residuals for the mean of a cost that falls apart, and for nothing else.")
+    is_over_set = bool(state.get("is_over_set", False))  # files from before sets took part have none
+    if is_over_set and not (law in EVEN_LAWS and takes_sets(seen)):
+        raise ValueError("A rule may be over a set of a law of equal weights, where the cost has few pieces.")
     if state["cuts"] is not None:
         cuts, (p, d) = Cuts(**state["cuts"]), shape
         k = len(cuts)
@@ -169,7 +174,7 @@ def _planner(seen: PlanProblem, state: Mapping[str, Any], laws: Mapping[str, Law
     starts, width = state["starts"], shape[1] + 1
     if starts.dtype.kind != "f" or starts.ndim != 2 or (len(starts) and starts.shape[1] != width):
         raise ValueError(f"The starts of a rule must be rows of {width} numbers, a context and its spread.")
-    return Planner(seen, Rule(law, Risk(risk)), None if law is None else laws[law], cuts, starts)
+    return Planner(seen, Rule(law, Risk(risk), is_over_set), None if law is None else laws[law], cuts, starts)
 
 
 def _are_terms(seen: PlanProblem, term: Indices) -> bool:

@@ -133,7 +133,7 @@ class _Linear(_Program, ABC):
         whole = with_cuts(self.program, self.columns, slopes, heights, cuts.term)
         self.prices, self.limits = whole.c.copy(), whole.b.copy()
         self.cut_rows = np.arange(len(whole.b) - len(cuts), len(whole.b))
-        self.solver = LinearSolver(whole, varying_rows=self.cut_rows)
+        self.solver = LinearSolver(whole, varying_rows=self.cut_rows, presolve=False)
 
     @abstractmethod
     def change(self, center: Array, scale: float) -> None:

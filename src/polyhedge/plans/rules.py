@@ -2,7 +2,7 @@ r"""Decision rules: what to do at a row when its law is known.
 
 $$z(x) = \arg\min_{z \in Z}\ g_0(z) + \rho_i\,[\,g(z, c(x) + s(x)\,e_i) - g_0(z)\,]$$
 
-The risk is known by cuts (`risk.py`) that were found once and then kept: the plan is the least over these, hence a
+The risk is known by cuts (`cutting.py`) that were found once and then kept: the plan is the least over these, hence a
 function of the row alone. Decisions on a segment are found for all rows at once, and so are those whose cost falls
 apart into a term a decision (`separable.py`); others by a program each. A cost without pieces is planned at the centre
 of the law.
@@ -21,39 +21,45 @@ from polyhedge.data import take_rows
 from polyhedge.data.splits import evenly_chosen
 from polyhedge.plans.corners import Corners
 from polyhedge.plans.costs import PlanProblem
+from polyhedge.plans.cutting import ENOUGH, Effort, RiskyCost, first_cuts, search_cuts
 from polyhedge.plans.laws import Law, PlacedLaw, padded
 from polyhedge.plans.line import least_on_segment
 from polyhedge.plans.programs import corners_of, least_by_programs
 from polyhedge.plans.risk import Cuts, JointCost, Risk
 from polyhedge.plans.weighted import least_weighted
+from polyhedge.plans.worst_case import WorstCost, learned_set
 from polyhedge.robust.nominal import best_knowing
 
-# Rounds in which cuts are looked for, and rows they are looked for at.
-_ROUNDS = 15
-_ROWS_ON_SEGMENT, _ROWS, _ROWS_IF_COSTLY = 300, 100, 30
-# Share of the spread of costs that the cuts may miss: far below what any choice between rules can tell.
-_ENOUGH = 2e-4
-# What sums of costs are off by, as a share of them: a cost that no outcome enters lacks nothing.
-_ROUNDING = 1e-12
-# The same of planners that are only judged, one for each fold: choices between rules do not hang on more.
-_ROUNDS_TO_JUDGE, _ENOUGH_TO_JUDGE = 6, 5e-3
-# On a segment cuts are quick and sharper ones worth their time: with these, figures of rules are off by less than 0.001
-# on the newsvendor task, a tenth of their noise, in two thirds of the time.
-_ROWS_TO_JUDGE_ON_SEGMENT, _ENOUGH_TO_JUDGE_ON_SEGMENT = 120, 4e-4
-# How many times their heights the slopes of pieces come to where every piece of the cost has its final slope.
-_FAR = 1e3
+# How long cuts are looked for by rules that are used. Rows with parameters need a program each, made anew.
+_FOR_USE, _FOR_USE_ON_SEGMENT, _FOR_USE_IF_COSTLY = (
+    Effort(100, 15, ENOUGH),
+    Effort(300, 15, ENOUGH),
+    Effort(30, 15, ENOUGH),
+)
+# By rules that are only judged, one for each fold: choices between rules do not hang on more. On a segment cuts are
+# quick and sharper ones worth their time: with these, figures of rules are off by less than 0.001 on the newsvendor
+# task, a tenth of their noise, in two thirds of the time.
+_TO_JUDGE, _TO_JUDGE_ON_SEGMENT = Effort(30, 6, 5e-3), Effort(120, 15, 4e-4)
+# Tails of sums have many sides: cuts are looked for longer, and by judged rules at the judged rows themselves.
+_SUMS_FOR_USE, _SUMS_TO_JUDGE = Effort(60, 20, 2e-3), Effort(60, 12, 2e-2)
 
 
 @dataclass(frozen=True)
 class Rule:
-    """What is minimised at a row: the cost at the prediction (law None), or a risk under a law."""
+    """What is minimised at a row: the cost at the prediction (law None), a risk under a law, or a worst case.
+
+    Over a set the level of the risk is the share of the law's residuals that a set learned from them covers.
+    """
 
     law: str | None = None
     risk: Risk = field(default_factory=Risk)
+    is_over_set: bool = False
 
     def __str__(self) -> str:
         if self.law is None:
             return "trust the prediction"
+        if self.is_over_set:
+            return f"{self.law} law, worst case over a set"
         return f"{self.law} law, mean" if self.risk.is_mean else f"{self.law} law, CVaR {self.risk.level:g}"
 
 
@@ -67,6 +73,7 @@ class Planner:
     cuts : lower bounds of the risk; None where the cost has no pieces, or falls apart into a term a decision.
     starts : (J, d + t + 1) contexts and spreads of rows near whose plans those of others are looked for.
     is_steady : whether a plan must not depend on the rows around, to the last bit: not where it is only judged.
+    has_plan : whether there is one: not where no set has a finite worst case.
     """
 
     problem: PlanProblem
@@ -75,6 +82,7 @@ class Planner:
     cuts: Cuts | None
     starts: Array = field(default_factory=lambda: np.zeros((0, 1)))
     is_steady: bool = True
+    has_plan: bool = True
 
     def __call__(self, X: Any, centers: Array, values: Array, n_jobs: int | None = None) -> Array:
         """Decisions (N, p); NaN where there is none."""
@@ -107,6 +115,8 @@ class Planner:
 
     def _decided(self, at: PlacedLaw, values: Array, n_jobs: int | None = None) -> tuple[Array, Mask]:
         cuts, contexts, scales = self.cuts, np.hstack([at.centers, values]), at.scales
+        if not self.has_plan:
+            return np.full((len(scales), self.problem.problem.n_decisions), np.nan), np.zeros(len(scales), dtype=bool)
         if at.weights and self.law is not None and self.problem.separable is not None:
             z = least_weighted(self.problem.separable, self.law.points, contexts, at.weights)
             return z, np.asarray(np.isfinite(z).all(axis=1))
@@ -141,38 +151,53 @@ def fit_planner(
     """
     if not has_cuts(problem):
         return Planner(problem, rule, law, None)
-    d = centers.shape[1] + values.shape[1]
-    points = np.zeros((1, d)) if law is None else padded(law.points, values.shape[1])
-    cost = JointCost(problem.joint, points)
-    few = _ROWS_ON_SEGMENT if problem.is_on_segment else _ROWS
-    if not problem.is_on_segment and (is_judged or problem.problem.parameters):
-        few = _ROWS_IF_COSTLY
-    enough = _ENOUGH_TO_JUDGE if is_judged and not problem.is_on_segment else _ENOUGH
-    if is_judged and problem.is_on_segment:
-        few, enough = _ROWS_TO_JUDGE_ON_SEGMENT, _ENOUGH_TO_JUDGE_ON_SEGMENT
-    rows = evenly_chosen(len(centers), few)
-    values = values[rows]
-    contexts, scales = _contexts(law, take_rows(X, rows), centers[rows], values)
-    cuts = first_cuts(problem, cost, rule.risk, contexts, scales)
+    effort = _effort(problem, rule, is_judged)
+    rows = evenly_chosen(len(centers), effort.rows)
+    contexts, scales = _contexts(law, take_rows(X, rows), centers[rows], values[rows])
+    cost = _risky(problem, rule, law, X, centers, values)
+    if cost is None:
+        return Planner(problem, rule, law, None, has_plan=False)
     # Cuts hold for whole decisions and others alike, and programs without whole decisions are quick.
     can_relax = problem.is_integer and not problem.problem.parameters
     relaxed = PlanProblem(problem.problem.relaxed()) if can_relax else problem
-    is_open = np.ones(len(rows), dtype=bool)
-    for _ in range(_ROUNDS_TO_JUDGE if is_judged and not problem.is_on_segment else _ROUNDS):
-        own = np.flatnonzero(is_open)
+
+    def decided(cuts: Cuts, own: Indices) -> Array:
         # A map of corners would be made anew with every cut: these few rows have programs of their own.
         at = PlacedLaw(contexts[own, : centers.shape[1]], scales[own])
-        z = Planner(relaxed, rule, law, cuts, is_steady=False).at(at, values[own], n_jobs=1)
-        own, z = own[np.isfinite(z).all(axis=1)], z[np.isfinite(z).all(axis=1)]
-        if not len(own):  # no row has a decision: its failure is told where it is decided
-            break
-        lacking, is_open = lacking_cuts(cuts, cost, rule.risk, z, contexts[own], scales[own], enough), is_open & False
-        is_open[own[np.unique(np.concatenate([rows for rows, _ in lacking]))]] = True
-        if not is_open.any():
-            break
-        cuts = distinct_cuts(Cuts.joined([cuts, *(fresh for _, fresh in lacking)]))
+        return Planner(relaxed, rule, law, cuts, is_steady=False).at(at, values[rows[own]], n_jobs=1)
+
+    def alone(z: Array, own: Indices) -> Array:
+        return relaxed.alone(z, values[rows[own]])
+
+    first = first_cuts(problem, cost, rule.risk, contexts, scales)
+    inner = alone if problem.is_tail_of_sum(rule.risk) else None
+    cuts = search_cuts(cost, rule.risk, (contexts, scales), first, effort, decided, inner)
     starts = np.zeros((0, 1)) if is_judged else np.column_stack([contexts, scales])
     return Planner(problem, rule, law, cuts, starts, not is_judged)
+
+
+def _effort(problem: PlanProblem, rule: Rule, is_judged: bool) -> Effort:
+    if problem.is_on_segment:
+        return _TO_JUDGE_ON_SEGMENT if is_judged else _FOR_USE_ON_SEGMENT
+    if problem.is_tail_of_sum(rule.risk):
+        return _SUMS_TO_JUDGE if is_judged else _SUMS_FOR_USE
+    if is_judged:
+        return _TO_JUDGE
+    return _FOR_USE_IF_COSTLY if problem.problem.parameters else _FOR_USE
+
+
+def _risky(
+    problem: PlanProblem, rule: Rule, law: Law | None, X: Any, centers: Array, values: Array
+) -> RiskyCost | None:
+    """The cost as the rule sees it: at the prediction, over a law, or over a set learned from it, if there is one."""
+    n_values = values.shape[1]
+    if law is None:
+        return JointCost(problem.joint, np.zeros((1, centers.shape[1] + n_values)))
+    cost = JointCost(problem.joint, padded(law.points, n_values))
+    if not rule.is_over_set:
+        return cost
+    shape = learned_set(problem.problem, law.points, law.at(X, centers)[0], rule.risk.level)
+    return None if shape is None else WorstCost(cost, shape)
 
 
 def has_cuts(problem: PlanProblem) -> bool:
@@ -180,64 +205,6 @@ def has_cuts(problem: PlanProblem) -> bool:
     return problem.has_maxima and not problem.falls_apart
 
 
-def first_cuts(problem: PlanProblem, cost: JointCost, risk: Risk, contexts: Array, scales: Array) -> Cuts:
-    """Cuts at a usual decision and far from it on all sides, so that the cuts alone have a least where the risk has.
-
-    Usual is the best decision at a usual context: nothing here depends on where outcomes and decisions have their zero.
-    """
-    p, usual = problem.problem.n_decisions, np.median(contexts, axis=0)
-    z0 = problem.usual_decision(usual)
-    z = np.vstack([np.zeros((1, p)), np.ones((1, p)), -np.ones((1, p)), np.eye(p), -np.eye(p)])
-    deviation = np.abs(contexts - usual).max(axis=0) + np.median(scales) * np.abs(cost.points).max(axis=0)
-    z = z0 + z * _far(cost, z0, usual, deviation)
-    middle, scale = np.tile(usual, (len(z), 1)), np.full(len(z), np.median(scales))
-    return distinct_cuts(Cuts.joined([cuts for _, cuts in cost.cuts(z, middle, scale, risk)]))
-
-
-def _far(cost: JointCost, z: Array, context: Array, deviation: Array) -> Array:
-    """For each decision (p,) a distance from z at which its slopes outweigh all heights, in units of the problem's own.
-
-    Heights and slopes are those by which the pieces of a group differ near a context, and by which outcomes move each,
-    as far as they deviate from it (d + t,): what all have in common, such as outcomes far from 0, changes no order.
-    """
-    M = cost.matrices
-    here = np.concatenate([(M[:, :1] + np.tensordot(M[:, 1:], z, (1, 0))[:, None]), M[:, 1:]], axis=1)
-    apart = np.concatenate([here[group] - here[group].mean(axis=0) for group in cost.groups])
-    sizes = np.abs(apart[:, :, 0] + apart[:, :, 1:] @ context) + np.abs(here[:, :, 1:]) @ deviation
-    height, slopes = sizes[:, 0].max(initial=0.0), sizes[:, 1:].max(axis=0, initial=0.0)
-    # Without heights any distance will do: what multiplies decisions has the same slopes everywhere.
-    return np.asarray((_FAR * height or 1.0) / np.where(slopes > 0, slopes, np.inf))
-
-
 def _contexts(law: Law | None, X: Any, centers: Array, values: Array) -> tuple[Array, Array]:
     moved, scales = (centers, np.ones(len(centers))) if law is None else law.at(X, centers)
     return np.hstack([moved, values]), scales
-
-
-def distinct_cuts(cuts: Cuts) -> Cuts:
-    """Each of the cuts once."""
-    flat = np.hstack([part.reshape(len(cuts), -1) for part in cuts.parts]) + 0.0  # -0 is 0
-    first: dict[bytes, int] = {}
-    for k, row in enumerate(flat):  # np.unique would sort rows of hundreds of numbers
-        first.setdefault(row.tobytes(), k)
-    return cuts.take(np.array(list(first.values()), dtype=np.int64))
-
-
-def lacking_cuts(
-    cuts: Cuts, cost: JointCost, risk: Risk, z: Array, contexts: Array, scales: Array, share: float = _ENOUGH
-) -> list[tuple[Indices, Cuts]]:
-    """For each term the rows where the cuts miss it by more than this share of the costs' deviation, and more cuts."""
-    terms, deviation = cost.cuts_and_deviation(z, contexts, scales, risk)
-    enough, lacking = share * deviation, []
-    for term, (values, fresh) in enumerate(terms):
-        known = _known(cuts.take(np.flatnonzero(cuts.term == term)), z, contexts, scales)
-        rows = np.flatnonzero(values - known > np.maximum(enough, _ROUNDING * np.abs(values)))
-        lacking.append((rows, fresh.take(rows)))
-    return lacking
-
-
-def _known(cuts: Cuts, z: Array, contexts: Array, scales: Array) -> Array:
-    """What the cuts know of the risk at each row (N,)."""
-    z1 = np.hstack([np.ones((len(z), 1)), z])
-    moved = (z1[:, :, None] * contexts[:, None, :]).reshape(len(z), -1) @ cuts.C.reshape(len(cuts), -1).T
-    return np.asarray((z1 @ cuts.A.T + scales[:, None] * (z1 @ cuts.B.T) + moved).max(axis=1))

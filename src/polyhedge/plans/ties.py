@@ -25,10 +25,10 @@ import scipy.sparse as sp
 from polyhedge._validation import Array, Indices, Mask
 from polyhedge.data.splits import evenly_chosen
 from polyhedge.plans.costs import PlanProblem
+from polyhedge.plans.cutting import distinct_cuts, first_cuts, lacking_cuts
 from polyhedge.plans.laws import MOST_POINTS
 from polyhedge.plans.programs import with_cuts
 from polyhedge.plans.risk import Cuts, JointCost, Risk
-from polyhedge.plans.rules import distinct_cuts, first_cuts, lacking_cuts
 from polyhedge.plans.separable import Separable, separable_of
 from polyhedge.problems import DecisionProblem
 from polyhedge.problems.quadratic import quadratic_cost
@@ -289,9 +289,9 @@ class _Row:
                 return None
             z = solution.x[columns][None] + 0.0  # no negative zeros
             lacking = lacking_cuts(cuts, cost, Risk(), z, self.contexts, scales, _ENOUGH)
-            if not any(len(rows) for rows, _ in lacking):
+            if not any(len(few.rows) for few in lacking):
                 break
-            cuts = Cuts.joined([cuts, *(fresh for _, fresh in lacking)])
+            cuts = Cuts.joined([cuts, *(few.cuts for few in lacking)])
         if not ties._is_better(self.own, z)[0]:
             return None
         # By the set and the cost as they are written: no solver is believed.

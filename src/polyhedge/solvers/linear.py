@@ -39,6 +39,8 @@ class LinearSolver:
     Rows with a single entry become bounds, so that the basis stays small; name in `varying_rows` those
     whose numbers will change. Duals follow c + A'y = 0 with y >= 0 on inequalities.
 
+    A program of dense rows, such as cuts, leaves nothing to presolve, which then takes most of the time: say so.
+
     HiGHS sees the program in its own units, or from a given frame, with costs measured by the largest of each solve,
     because its tolerances are absolute. Where its answer is right to these but not to rounding, it is sharpened.
     """
@@ -52,6 +54,7 @@ class LinearSolver:
         max_nodes: int | None = None,
         relative_gap: float = 1e-9,
         frame: Frame | None = None,
+        presolve: bool = True,
     ) -> None:
         if not program.is_linear:
             raise ValueError("LinearSolver takes programs without quadratic terms and cones.")
@@ -69,6 +72,7 @@ class LinearSolver:
             "primal_feasibility_tolerance": _FINE,
             "dual_feasibility_tolerance": _FINE,
             "mip_allow_restart": len(program.c) > _SMALL,
+            "presolve": "choose" if presolve else "off",
         } | dict(solver_in_force().highs)
         self.time_limit = seconds_allowed(time_limit)
         if max_nodes is not None:
@@ -282,7 +286,7 @@ class LinearSolver:
     def _without_presolve(self) -> highspy.HighsModelStatus:
         self.highs.setOptionValue("presolve", "off")
         self._run(self.highs)
-        self.highs.setOptionValue("presolve", self.options.get("presolve", "choose"))
+        self.highs.setOptionValue("presolve", self.options["presolve"])
         return self.highs.getModelStatus()
 
     def _run(self, highs: highspy.Highs) -> None:
