@@ -394,6 +394,19 @@ def test_caution_without_plans_is_refused_at_fit_and_nowhere_before(settings):
     assert fitted.model_.guarantee == "outcome"
 
 
+@pytest.mark.parametrize(
+    ("settings", "match"),
+    [
+        ({"guarantee": "cost", "learner": ph.learners.OneSidedBox()}, "caution=0.2 .* with learner=, whose robust"),
+        ({"plan": lambda X: np.full((len(X), 2), 0.5)}, "caution=0.2 .* with plan=, which is guarded, none compete"),
+    ],
+)
+def test_caution_is_refused_where_one_plan_is_guarded(settings, match):
+    X, Y = ph.data.make_synthetic(100, rng=np.random.default_rng(0))
+    with pytest.raises(ValueError, match=match):
+        ph.RobustDecider(linear(), None, alpha=0.2, random_state=0, caution=0.2, **settings).fit(X, Y)
+
+
 def test_uncertain_constraints_are_planned_for_unless_a_set_is_asked_for():
     X, Y = ph.data.make_synthetic(100, rng=np.random.default_rng(0))
     for settings, made in (({}, ("cost", "path")), ({"guarantee": "outcome"}, ("outcome", "set"))):

@@ -116,7 +116,7 @@ class RobustDecider(FollowsOutcomes, Refreshes, Decides, Telling, NestedSettings
         integrality is refused: it has no bound, and counts as infinitely expensive where it calibrates.
     caution : float
         From 0 to 1: how much the bound counts against the mean cost when plans compete; `frontier` shows the choice.
-        With "outcome", which has no plans, `fit` refuses any but the default.
+        Where none compete (with "outcome", a learner or a plan of your own) `fit` refuses any but the default.
     solver : Solver or None
         Options and another back-end for whole numbers, where the solvers that are chosen by themselves do not serve;
         not kept in files.
@@ -283,7 +283,8 @@ class RobustDecider(FollowsOutcomes, Refreshes, Decides, Telling, NestedSettings
         self._followed_anew()
         check_settings(self.problem, self.alpha, self.learner, self.split, self.calibration, self.guarantee)
         check_plan(self.plan, self.caution, self.guarantee, self.learner)
-        check_caution(self.caution, guarantee_in_force(self.guarantee, self.problem, self.learner, self.plan))
+        in_force = guarantee_in_force(self.guarantee, self.problem, self.learner, self.plan)
+        check_caution(self.caution, in_force, self.learner, self.plan)
         warn_if_fitted(self.predictor)
         warn_if_unordered(self.calibration, self.split, calibrate)
         check_rows(X, Y, groups, sample_weight, train=train, learn=learn, calibrate=calibrate)
