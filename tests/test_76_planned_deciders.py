@@ -410,7 +410,9 @@ def test_caution_is_refused_where_one_plan_is_guarded(settings, match):
 def test_uncertain_constraints_are_planned_for_unless_a_set_is_asked_for():
     X, Y = ph.data.make_synthetic(100, rng=np.random.default_rng(0))
     for settings, made in (({}, ("cost", "path")), ({"guarantee": "outcome"}, ("outcome", "set"))):
-        model = ph.RobustDecider(with_uncertain_constraints(), alpha=0.2, random_state=0, **settings).fit(X, Y).model_
+        decider = ph.RobustDecider(with_uncertain_constraints(), alpha=0.2, random_state=0, **settings).fit(X, Y)
+        model = decider.model_
+        assert "The bound, together with all uncertain constraints, holds for a new row" in decider.promise_
         assert (model.guarantee, model.family.kind) == made
 
 
