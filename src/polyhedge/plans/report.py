@@ -63,6 +63,11 @@ class PlanReport:
     reason: str = DRAWN_AGAIN
 
     def __str__(self) -> str:
+        if self.reason == TAKEN_AS_IT_IS:
+            head = (
+                f"A policy of your own for alpha={self.alpha:g}, judged on {self.n_judged} training and learning rows:"
+            )
+            return "\n".join([head, self._line(self.chosen[0])])
         head = (
             f"Plan for alpha={self.alpha:g}, caution {self.caution:g}, judged on {self.n_judged} rows that no rule had "
             "seen:"
