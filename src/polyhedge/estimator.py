@@ -30,7 +30,7 @@ from polyhedge.following import EXCHANGE, FollowsOutcomes
 from polyhedge.learners import Auto, Learner, Samples, learn_with_spread
 from polyhedge.model import Record, calibrated_radii, fitted_model
 from polyhedge.plans import LeastMean
-from polyhedge.plans.development import Given, planned_guard
+from polyhedge.plans.development import Given, parts_of_plan, planned_guard
 from polyhedge.predictors import Predictor, as_predictor
 from polyhedge.problems import DecisionProblem
 from polyhedge.problems.parameters import from_columns, parameter_rows
@@ -310,7 +310,10 @@ class RobustDecider(FollowsOutcomes, Refreshes, Decides, Telling, NestedSettings
             refuse_outcomes(X, problem.outcome_names, Y.T)
         parts = (train, learn, calibrate)
         split = split_into_parts(X, len(Y), self.split, parts, predictor.needs_training, split_rng, labels)
-        check_sizes(split, self.alpha)
+        learn_rows, calibrate_rows = split.learn, split.calibrate
+        if in_force == "cost" and self.learner is None:
+            learn_rows, calibrate_rows = parts_of_plan(split, self.plan, trained=predictor.needs_training)
+        check_sizes(learn_rows, calibrate_rows, self.alpha)
         schema = number_columns(X, problem.outcome_names, split.train)
         if is_read or is_auto(self.predictor):
             chosen = prepare(X, Y, problem.outcome_names, split.train, labels, predictor_seed, weights)
