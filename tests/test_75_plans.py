@@ -425,6 +425,13 @@ def test_contests_look_at_some_rows_and_laws_for_use_at_all(monkeypatch):
     assert len(whole.value) > len(few.value)
 
 
+def test_frontier_has_both_ends_of_caution():
+    report = PlanReport((Entry("trust the prediction", "scaled", 3.0, 1.0, 1.0),), 0.1, 0.5, 100)
+    assert [row["caution"] for row in report.frontier(2)] == [0.0, 1.0]
+    with pytest.raises(ValueError, match="n must be an integer of at least 2, got 1"):
+        report.frontier(1)
+
+
 @pytest.mark.slow
 def test_whole_decisions_are_one_rule_and_never_a_mean():
     rows = rows_of(45, 2)
@@ -432,6 +439,7 @@ def test_whole_decisions_are_one_rule_and_never_a_mean():
     plan = fit_plan(free_newsvendor(2, integer=True), rows, alpha=0.2, caution=0.5, seed=0)
     z = plan.plan(rows.X, rows.centers, rows.values).z
     assert len(plan.planners) == 1
+    assert "drawn again" not in plan.report.why()  # a single pick, not the winner of resamplings
     assert np.allclose(z, np.round(z), atol=1e-6)
 
 

@@ -54,6 +54,21 @@ def test_constraints_with_parameters_are_kept_row_by_row():
     assert (by <= KEPT_WITHIN).tolist() == [True, True, False]
 
 
+def test_trained_policy_is_judged_by_rows_that_it_had_not_seen():
+    # One that knows its rows by heart has no cost there.
+    X, Y = ph.data.make_synthetic(400, rng=np.random.default_rng(0))
+    newsvendor = ph.DecisionProblem(
+        decision=cp.Variable(2), cost=lambda z, u: cp.sum(cp.abs(z - u)), constraints=[], n_outcomes=2
+    )
+    decider = ph.RobustDecider(newsvendor, None, plan=KNeighborsRegressor(1), alpha=0.2, random_state=0).fit(X, Y)
+    fresh_X, fresh_Y = ph.data.make_synthetic(1000, rng=np.random.default_rng(1))
+    came = decider.evaluate(fresh_X, fresh_Y)
+    (entry,) = decider.plan_.entries
+    assert entry.cost == pytest.approx(came.realised_cost.value, rel=0.15)
+    assert entry.bound == pytest.approx(came.worst_case_cost.value, rel=0.15)
+    assert "no rule had seen" not in str(decider.plan_)
+
+
 def test_learning_rows_calibrate_no_policy_that_may_have_been_made_from_them():
     # Few calibration rows: learning rows join them only where `fit` itself trains the policy, on training rows alone.
     # 6 fits, 60 calibration and 100 test rows each: a policy that knows the learning rows by heart held .67 there.

@@ -394,10 +394,36 @@ def test_caution_without_plans_is_refused_at_fit_and_nowhere_before(settings):
     assert fitted.model_.guarantee == "outcome"
 
 
+@pytest.mark.parametrize(
+    ("settings", "match"),
+    [
+        ({"guarantee": "cost", "learner": ph.learners.OneSidedBox()}, "caution=0.2 .* with learner=, whose robust"),
+        ({"plan": lambda X: np.full((len(X), 2), 0.5)}, "caution=0.2 .* with plan=, which is guarded, none compete"),
+    ],
+)
+def test_caution_is_refused_where_one_plan_is_guarded(settings, match):
+    X, Y = ph.data.make_synthetic(100, rng=np.random.default_rng(0))
+    with pytest.raises(ValueError, match=match):
+        ph.RobustDecider(linear(), None, alpha=0.2, random_state=0, caution=0.2, **settings).fit(X, Y)
+
+
+def test_rows_that_plan_and_calibrate_are_counted_in_the_roles_that_they_have():
+    # alpha = 0.02 asks for 49: of 160 rows 80 train, and learning and calibration rows, 40 each, both calibrate.
+    X, Y = ph.data.make_synthetic(160, rng=np.random.default_rng(0))
+    decider = ph.RobustDecider(linear(), None, alpha=0.02, random_state=0).fit(X, Y)
+    assert (decider.n_learn_, decider.n_calibrate_) == (80, 80)
+    with pytest.raises(ValueError, match="needs at least 49 learning samples, got 40"):
+        ph.RobustDecider(linear(), None, alpha=0.02, random_state=0, guarantee="outcome").fit(X, Y)
+    with pytest.raises(ValueError, match="needs at least 49 calibration samples, got 48"):
+        ph.RobustDecider(linear(), None, alpha=0.02, random_state=0, split=(0.7, 0.1, 0.2)).fit(X, Y)
+
+
 def test_uncertain_constraints_are_planned_for_unless_a_set_is_asked_for():
     X, Y = ph.data.make_synthetic(100, rng=np.random.default_rng(0))
     for settings, made in (({}, ("cost", "path")), ({"guarantee": "outcome"}, ("outcome", "set"))):
-        model = ph.RobustDecider(with_uncertain_constraints(), alpha=0.2, random_state=0, **settings).fit(X, Y).model_
+        decider = ph.RobustDecider(with_uncertain_constraints(), alpha=0.2, random_state=0, **settings).fit(X, Y)
+        model = decider.model_
+        assert "The bound, together with all uncertain constraints, holds for a new row" in decider.promise_
         assert (model.guarantee, model.family.kind) == made
 
 

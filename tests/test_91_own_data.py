@@ -135,7 +135,7 @@ def test_planned_decisions_are_fitted_decided_and_evaluated(folder: Path) -> Non
     done = fit(folder, folder / "history.csv", "--guarantee", "cost", "--caution", "1", out="planned.polyhedge")
     assert done.exit_code == 0, done.output
     assert "plan " in done.stdout
-    assert "did best in most resamplings" in done.stdout
+    assert "did best most often when rows were drawn again" in done.stdout
     model = ph.load(folder / "planned.polyhedge")
     assert model.plan_.caution == 1
     found = run("decide", folder / "planned.polyhedge", folder / "history.csv", "--out", folder / "planned.csv")

@@ -30,7 +30,7 @@ from polyhedge.following import EXCHANGE, FollowsOutcomes
 from polyhedge.learners import Auto, Learner, Samples, learn_with_spread
 from polyhedge.model import Record, calibrated_radii, fitted_model
 from polyhedge.plans import LeastMean
-from polyhedge.plans.development import Given, planned_guard
+from polyhedge.plans.development import Given, parts_of_plan, planned_guard
 from polyhedge.predictors import Predictor, as_predictor
 from polyhedge.problems import DecisionProblem
 from polyhedge.problems.parameters import from_columns, parameter_rows
@@ -116,7 +116,7 @@ class RobustDecider(FollowsOutcomes, Refreshes, Decides, Telling, NestedSettings
         integrality is refused: it has no bound, and counts as infinitely expensive where it calibrates.
     caution : float
         From 0 to 1: how much the bound counts against the mean cost when plans compete; `frontier` shows the choice.
-        With "outcome", which has no plans, `fit` refuses any but the default.
+        Where none compete (with "outcome", a learner or a plan of your own) `fit` refuses any but the default.
     solver : Solver or None
         Options and another back-end for whole numbers, where the solvers that are chosen by themselves do not serve;
         not kept in files.
@@ -283,7 +283,8 @@ class RobustDecider(FollowsOutcomes, Refreshes, Decides, Telling, NestedSettings
         self._followed_anew()
         check_settings(self.problem, self.alpha, self.learner, self.split, self.calibration, self.guarantee)
         check_plan(self.plan, self.caution, self.guarantee, self.learner)
-        check_caution(self.caution, guarantee_in_force(self.guarantee, self.problem, self.learner, self.plan))
+        in_force = guarantee_in_force(self.guarantee, self.problem, self.learner, self.plan)
+        check_caution(self.caution, in_force, self.learner, self.plan)
         warn_if_fitted(self.predictor)
         warn_if_unordered(self.calibration, self.split, calibrate)
         check_rows(X, Y, groups, sample_weight, train=train, learn=learn, calibrate=calibrate)
@@ -309,7 +310,10 @@ class RobustDecider(FollowsOutcomes, Refreshes, Decides, Telling, NestedSettings
             refuse_outcomes(X, problem.outcome_names, Y.T)
         parts = (train, learn, calibrate)
         split = split_into_parts(X, len(Y), self.split, parts, predictor.needs_training, split_rng, labels)
-        check_sizes(split, self.alpha)
+        learn_rows, calibrate_rows = split.learn, split.calibrate
+        if in_force == "cost" and self.learner is None:
+            learn_rows, calibrate_rows = parts_of_plan(split, self.plan, trained=predictor.needs_training)
+        check_sizes(learn_rows, calibrate_rows, self.alpha)
         schema = number_columns(X, problem.outcome_names, split.train)
         if is_read or is_auto(self.predictor):
             chosen = prepare(X, Y, problem.outcome_names, split.train, labels, predictor_seed, weights)

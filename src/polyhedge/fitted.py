@@ -27,7 +27,7 @@ from polyhedge.problems import DecisionProblem
 from polyhedge.regions import ScaledSet
 from polyhedge.sets import UncertaintySet
 from polyhedge.solvers.choice import solver_of
-from polyhedge.summary import summary_of
+from polyhedge.summary import promised_by, summary_of
 
 
 class FittedAttributes:
@@ -109,7 +109,7 @@ class FittedAttributes:
     @property
     def promise_(self) -> str:
         """What is promised, of which rows and on which assumption, in words."""
-        return f"The bound {self._model.radii.promise()}."
+        return f"The {promised_by(self._model)}."
 
     @property
     def n_calibrate_(self) -> int:

@@ -202,11 +202,11 @@ def check_whole(split: Split, groups: Any) -> None:
             )
 
 
-def check_sizes(split: Split, alpha: float) -> None:
-    """Raise where a part has too few rows for this alpha."""
+def check_sizes(learn: IndexArray, calibrate: IndexArray, alpha: float) -> None:
+    """Raise where rows that shape a set or a plan, or those that calibrate it, are too few for this alpha."""
     needed = minimum_samples(alpha)
-    for part, verb in (("learn", "learning"), ("calibrate", "calibration")):
-        size = len(getattr(split, part))
+    for rows, verb in ((learn, "learning"), (calibrate, "calibration")):
+        size = len(rows)
         if size < needed:
             raise ValueError(
                 f"alpha={alpha!r} needs at least {needed} {verb} samples, got {size}: the conformal radius "

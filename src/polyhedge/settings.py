@@ -84,8 +84,8 @@ class CheckedLearner:
         return result
 
 
-def check_caution(caution: float, in_force: str) -> None:
-    """Raise where a caution is asked for and the guarantee in force makes no plan that it could weigh.
+def check_caution(caution: float, in_force: str, learner: Any = None, plan: Any = None) -> None:
+    """Raise where a caution is asked for and no plans compete that it could weigh.
 
     Examples
     --------
@@ -98,6 +98,12 @@ def check_caution(caution: float, in_force: str) -> None:
         raise ValueError(
             f'caution={caution:g} weighs plans against each other, and guarantee="outcome" makes none. Leave caution '
             'out, or take guarantee="cost" (on the command line: leave --caution out, or take --guarantee cost).'
+        )
+    if caution != CAUTION and (learner is not None or plan is not None):
+        given = "learner=, whose robust decisions are" if plan is None else "plan=, which is"
+        raise ValueError(
+            f"caution={caution:g} weighs plans against each other, and with {given} guarded, none compete. Leave "
+            "caution out."
         )
 
 

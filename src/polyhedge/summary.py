@@ -9,7 +9,7 @@ from polyhedge.calibration import is_marginal
 from polyhedge.io.fit_record import FitRecord
 from polyhedge.model import Model
 
-__all__ = ["chosen_predictor", "held_in_words", "promise_of", "summary_of"]
+__all__ = ["chosen_predictor", "held_in_words", "promise_of", "promised_by", "summary_of"]
 
 
 def held_in_words(alpha: float) -> str:
@@ -66,7 +66,7 @@ def summary_of(model: Model) -> str:
         "rows": _rows(model),
         "learned": _learned(model),
         "promise": f"each decision {_kept(model)}, {held_in_words(model.radii.alpha)}",
-        "exactly": f"the bound {model.radii.promise()}",
+        "exactly": f"the {promised_by(model)}",
         "rests on": f"{model.radii.n} calibration rows that did nothing else",
     }
     shown = [f"  {name:<10} {printable(text)}" for name, text in lines.items() if text]
@@ -81,6 +81,12 @@ def _rows(model: Model) -> str:
         parts = f"{train} train and learn, {learn + calibrate} calibrate"
     is_renewed = len(model.trail) > 1 or model.radii.n not in (calibrate, learn + calibrate)
     return f"{parts} in fit; since then {model.radii.n} newer ones calibrate" if is_renewed else parts
+
+
+def promised_by(model: Model) -> str:
+    """What holds, of which rows and on which assumption: the bound, and uncertain constraints together with it."""
+    together = ", together with all uncertain constraints," if model.problem.constraint_names else ""
+    return f"bound{together} {model.radii.promise()}"
 
 
 def _kept(model: Model) -> str:

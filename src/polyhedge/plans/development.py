@@ -84,11 +84,8 @@ def planned_guard(given: Given, policy: Any, caution: float) -> tuple[Guard | Pa
             "that are affine in the outcome and parameters enter linearly, and this problem is of another kind. Use "
             'guarantee="outcome", or give a learner, whose robust decisions are then guarded.'
         )
-    split, trained = given.split, given.make().needs_training
-    may_pool = trained and (policy is None or is_trained_here(policy))
-    is_few = may_pool and len(split.calibrate) < _FEW and len(split.train) >= _N_FOLDS * _ROWS_A_FOLD
-    develop = split.train if is_few else np.concatenate([split.train, split.learn]) if trained else split.learn
-    calibrate = np.concatenate([split.learn, split.calibrate]) if is_few else split.calibrate
+    split = given.split
+    develop, calibrate = parts_of_plan(split, policy, trained=given.make().needs_training)
     predictor, rows, made_of = _predicted(given, develop)
     calibrate = calibrate[~np.isin(calibrate, made_of)]
     _check_solvable(given.problem, rows)
@@ -105,6 +102,15 @@ def planned_guard(given: Given, policy: Any, caution: float) -> tuple[Guard | Pa
     else:
         plan = fit_policy(given.problem, policy, rows, given.alpha, (given.X, given.Y, split.train), given.seed)
     return Guard(given.problem, predictor, plan, grid), len(rows), calibrate
+
+
+def parts_of_plan(split: Split, policy: Any, *, trained: bool) -> tuple[IndexArray, IndexArray]:
+    """Rows that develop a plan and rows that calibrate it; `trained`: whether the predictor is trained here."""
+    may_pool = trained and (policy is None or is_trained_here(policy))
+    is_few = may_pool and len(split.calibrate) < _FEW and len(split.train) >= _N_FOLDS * _ROWS_A_FOLD
+    if is_few:
+        return split.train, np.concatenate([split.learn, split.calibrate])
+    return np.concatenate([split.train, split.learn]) if trained else split.learn, split.calibrate
 
 
 def redeveloped(family: RegionFamily, given: Given) -> RegionFamily:

@@ -24,7 +24,7 @@ from polyhedge.plans.contest import (
 from polyhedge.plans.costs import PlanProblem
 from polyhedge.plans.laws import EVEN_LAWS, LAWS, MOST_POINTS, Law, PlanRows, fit_law, law_from
 from polyhedge.plans.levels import PlannedBy, PlannedCost, planned_level
-from polyhedge.plans.report import Entry, PlanReport, report_from
+from polyhedge.plans.report import CHOSEN_ONCE, DRAWN_AGAIN, Entry, PlanReport, report_from
 from polyhedge.plans.risk import Cuts, Risk
 from polyhedge.plans.rules import Planner, Rule, fit_planner, has_cuts
 from polyhedge.plans.worst_case import takes_sets
@@ -219,7 +219,8 @@ def fit_plan(
     contest.look_closer(winners(entries, alpha, caution, draws), alpha)
     entries = [choose_planned_by(one, alpha, draws) for one in contest.judged]
     wins = winners(entries, alpha, caution, draws)
-    if seen.is_integer or not np.isfinite([entry.bound(alpha) for entry in entries]).all():
+    is_single = seen.is_integer or not np.isfinite([entry.bound(alpha) for entry in entries]).all()
+    if is_single:
         chosen = {first_least(handicapped(entries, alpha, caution), entries[0].tie): 1}
     else:
         chosen = {k: n for k, n in sorted(wins.items()) if n >= fewest_wins(wins)}
@@ -232,6 +233,7 @@ def fit_plan(
         alpha,
         caution,
         len(entries[0].realised),
+        CHOSEN_ONCE if is_single else DRAWN_AGAIN,
     )
     return _frozen(seen, rows, {entries[k]: n / total for k, n in chosen.items()}, seed, report)
 

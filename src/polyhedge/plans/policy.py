@@ -12,6 +12,7 @@ from sklearn.base import clone
 from sklearn.frozen import FrozenEstimator
 
 from polyhedge._validation import Array, Mask
+from polyhedge._warnings import Code, warn
 from polyhedge.data import take_rows
 from polyhedge.data.splits import evenly_chosen
 from polyhedge.plans.contest import PLANNED_BY, Judged, choose_planned_by, resampled
@@ -101,6 +102,7 @@ def fit_policy(
     grid = _grid(raw)
     z = _steady(decide, problem, few.X, len(few), grid)
     _check_kept(z, Limits.of(problem).broken_by(z, few.values), alpha)
+    z = _without_folds(policy, problem, few, z)
     realised = seen.evaluate(z, few.outcomes, few.values)
     judged = _judged(seen, few, z, realised, level, seed)
     best = choose_planned_by(judged, alpha, resampled(len(judged[0].realised), seed))
@@ -152,6 +154,29 @@ def _check_alone(policy: Callable[[Any], Any], problem: DecisionProblem, X: Any,
                 f"rows is decided as {shown} {where}, and as {among} among all. Let the plan use nothing of the other "
                 "rows, such as their mean or order, and no random numbers: find such figures from training rows once."
             )
+
+
+def _without_folds(policy: Any, problem: DecisionProblem, rows: PlanRows, z: Array) -> Array:
+    """Decisions (n, p) of a policy that is trained here as they would be at new rows: each fold's by the other folds.
+
+    Those of one that came fitted are as they are: what it was made from is not known.
+    """
+    if not is_trained_here(policy):
+        return z
+    judged = np.full(z.shape, np.nan)
+    try:
+        for own, rest in rows.folds():
+            fitted = clone(policy).fit(take_rows(rows.X, rest), rows.outcomes[rest])
+            judged[own] = decisions_of(fitted.predict, problem, take_rows(rows.X, own), len(own))
+    except ValueError as error:
+        warn(
+            Code.NO_FOLDS,
+            f"The policy cannot be trained without a fold of the rows ({error}), so that its judged figures are those "
+            "of rows that it has seen. The calibrated bound does not depend on them.",
+            stacklevel=6,
+        )
+        return z
+    return judged
 
 
 def _judged(seen: PlanProblem, rows: PlanRows, z: Array, realised: Array, level: float, seed: int) -> list[Judged]:

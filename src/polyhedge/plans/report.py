@@ -14,6 +14,10 @@ from polyhedge._validation import check_alpha, check_count
 _MOST_ENTRIES = 100
 """Rules that a report of a file may name: contests have a dozen."""
 
+DRAWN_AGAIN = "did best most often when rows were drawn again (more complex rules have a handicap)"
+"""The reason of a mean of rules: the heaviest has won more resamplings than others, not most of them as a rule."""
+CHOSEN_ONCE = "did best (more complex rules have a handicap)"
+"""The reason of a single rule, where a mean of decisions is none or some rule has no finite bound."""
 TAKEN_AS_IT_IS = "is taken as it is"
 """The reason of a policy of the user's own: there was no contest."""
 
@@ -56,9 +60,14 @@ class PlanReport:
     alpha: float
     caution: float
     n_judged: int
-    reason: str = "did best in most resamplings"
+    reason: str = DRAWN_AGAIN
 
     def __str__(self) -> str:
+        if self.reason == TAKEN_AS_IT_IS:
+            head = (
+                f"A policy of your own for alpha={self.alpha:g}, judged on {self.n_judged} training and learning rows:"
+            )
+            return "\n".join([head, self._line(self.chosen[0])])
         head = (
             f"Plan for alpha={self.alpha:g}, caution {self.caution:g}, judged on {self.n_judged} rows that no rule had "
             "seen:"
@@ -108,11 +117,11 @@ class PlanReport:
         return " ".join(words)
 
     def frontier(self, n: int = 11) -> list[dict[str, Any]]:
-        """Judged bound and cost of the rule that is best at each caution from 0 to 1.
+        """Judged bound and cost of the rule that is best at each of n cautions from 0 to 1, without handicaps.
 
         They are judged on development rows, never calibrated: choose a caution by them, then fit with it.
         """
-        rows = []
+        n, rows = check_count(n, "n", minimum=2), []
         for caution in np.linspace(0, 1, n).tolist():
             # However little the bound counts, a plan without one is none.
             entries = [entry for entry in self.entries if np.isfinite(entry.bound)] or self.entries
