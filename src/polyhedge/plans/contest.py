@@ -20,7 +20,7 @@ from polyhedge.calibration import attained_rank
 from polyhedge.data.splits import evenly_chosen
 from polyhedge.plans.costs import PlanProblem
 from polyhedge.plans.laws import EVEN_LAWS, LAWS, Law, PlacedLaw, PlanRows, fit_law
-from polyhedge.plans.levels import PlannedBy, levels_to_share, quantiles_at, shared_out
+from polyhedge.plans.levels import PlannedBy, levels_to_share, quantiles_of_each, shared_out
 from polyhedge.plans.risk import Risk
 from polyhedge.plans.rules import Rule, fit_planner
 from polyhedge.robust.workers import in_order
@@ -188,15 +188,16 @@ class Contest:
     ) -> Iterator[tuple[int, str, Array]]:
         """For each rule and law the quantiles (n, T) of the rule's costs at all judged rows."""
 
-        def work(job: tuple[int, str, int]) -> Array:
-            i, name, k = job
-            law, at = self._laws[k][name]
-            return quantiles_at(self._problem, law, levels, self._z[i][k], at, self._owns[k].values)[0]
+        def work(job: tuple[str, int]) -> Array:
+            name, k = job
+            (law, at), decisions = self._laws[k][name], [self._z[i][k] for i in chosen]
+            return quantiles_of_each(self._problem, law, levels, decisions, at, self._owns[k].values)
 
-        folds, both = range(len(self._owns)), [(i, name) for i in chosen for name in names]
-        quantiles = in_order(work, [(i, name, k) for i, name in both for k in folds])
-        for i, name in both:
-            yield i, name, np.concatenate([next(quantiles) for _ in folds])
+        folds = range(len(self._owns))
+        quantiles = in_order(work, [(name, k) for name in names for k in folds])
+        for name in names:
+            for i, own in zip(chosen, np.concatenate([next(quantiles) for _ in folds], axis=1), strict=True):
+                yield i, name, own
 
 
 def _judged(problem: PlanProblem, own: Indices) -> Indices:
