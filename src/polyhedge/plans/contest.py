@@ -19,7 +19,7 @@ from polyhedge._validation import Array, Indices
 from polyhedge.calibration import attained_rank
 from polyhedge.data.splits import evenly_chosen
 from polyhedge.plans.costs import PlanProblem
-from polyhedge.plans.laws import EVEN_LAWS, LAWS, Law, PlacedLaw, PlanRows, fit_law
+from polyhedge.plans.laws import EVEN_LAWS, LAWS, Law, PlacedLaw, PlanRows, fit_laws, says_the_same
 from polyhedge.plans.levels import PlannedBy, levels_to_share, quantiles_of_each, shared_out
 from polyhedge.plans.risk import Risk
 from polyhedge.plans.rules import Rule, fit_planner
@@ -133,12 +133,7 @@ class Contest:
         names = {*EVEN_LAWS, *(rule.law for rule in rules if rule.law is not None)}
         self._laws: list[dict[str, tuple[Law, PlacedLaw]]] = [{} for _ in parts]
         self._fit([name for name in LAWS if name in names])
-        jobs = [(k, rule) for rule in rules for k in range(len(parts))]
-        decisions = []
-        for z in in_order(lambda job: self._decided(*job), jobs):
-            decisions.append(z)
-            tell(_LOG, "planning", len(decisions), len(jobs))
-        self._z = [decisions[i : i + len(parts)] for i in range(0, len(decisions), len(parts))]
+        self._z = self._all_decided()
         realised = [np.concatenate([self._realised(k, z) for k, z in enumerate(zs)]) for zs in self._z]
         self.judged: list[list[Judged]] = [[] for _ in rules]
         self._plan(range(len(rules)), _PLANNED_BY_FIRST, realised)
@@ -155,12 +150,27 @@ class Contest:
             by = shared_out(name, levels, quantiles, realised[i], alpha)
             self.judged[i].append(Judged(self._rules[i], by, by.taken(quantiles), realised[i]))
 
+    def _all_decided(self) -> list[list[Array]]:
+        """Decisions of each rule in each fold; those on laws that say the same are made once."""
+        wanted = [[(k, self._simplest(k, rule.law), rule.risk) for k in range(len(self._owns))] for rule in self._rules]
+        jobs, decided = list(dict.fromkeys(job for own in wanted for job in own)), []
+        for z in in_order(lambda job: self._decided(job[0], Rule(*job[1:])), jobs):
+            decided.append(z)
+            tell(_LOG, "planning", len(decided), len(jobs))
+        known = dict(zip(jobs, decided, strict=True))
+        return [[known[job] for job in own] for own in wanted]
+
+    def _simplest(self, k: int, name: str | None) -> str | None:
+        """The first law of a fold that says the same as the one of this name."""
+        laws = self._laws[k]
+        return next((one for one in EVEN_LAWS if name in laws and says_the_same(laws[one][0], laws[name][0])), name)
+
     def _fit(self, names: Sequence[str]) -> None:
         """Laws of each fold's other rows, and what they say of its own: asked once, for all rules."""
 
         def work(k: int) -> dict[str, tuple[Law, PlacedLaw]]:
             own, rest = self._owns[k], self._rests[k]
-            laws = {name: fit_law(name, rest, self._seed) for name in names if name not in self._laws[k]}
+            laws = fit_laws([name for name in names if name not in self._laws[k]], rest, self._seed)
             return {name: (law, law.placed(own.X, own.centers)) for name, law in laws.items()}
 
         for known, new in zip(self._laws, list(in_order(work, range(len(self._owns)))), strict=True):
@@ -188,15 +198,17 @@ class Contest:
     ) -> Iterator[tuple[int, str, Array]]:
         """For each rule and law the quantiles (n, T) of the rule's costs at all judged rows."""
 
-        def work(job: tuple[str, int]) -> Array:
-            name, k = job
+        def work(job: tuple[int, str]) -> Array:
+            k, name = job
             (law, at), decisions = self._laws[k][name], [self._z[i][k] for i in chosen]
             return quantiles_of_each(self._problem, law, levels, decisions, at, self._owns[k].values)
 
         folds = range(len(self._owns))
-        quantiles = in_order(work, [(name, k) for name in names for k in folds])
+        wanted = {name: [(k, self._simplest(k, name) or name) for k in folds] for name in names}
+        jobs = list(dict.fromkeys(job for own in wanted.values() for job in own))
+        known = dict(zip(jobs, in_order(work, jobs), strict=True))
         for name in names:
-            for i, own in zip(chosen, np.concatenate([next(quantiles) for _ in folds], axis=1), strict=True):
+            for i, own in zip(chosen, np.concatenate([known[job] for job in wanted[name]], axis=1), strict=True):
                 yield i, name, own
 
 
