@@ -28,10 +28,11 @@ from polyhedge.problems.pieces import SumOfMaxima
 # Costs nearer to each other than this share of their spread, or of what they are sums of, are the same: best decisions
 # lie where pieces and samples change places, and rounding must not choose among them.
 _TIE, _ROUNDING = 1e-9, 2.0**-44
-_BLOCK = 2**20
-"""Entries of a matrix of costs that is worked on at a time; fixed: the last bit of products over rows hangs on it."""
+_BLOCK = 2**15
+"""Entries of a matrix of costs that is worked on at a time, a quarter of a megabyte: some of them fit into a near cache,
+and their memory stays with the process. Fixed: the last bit of products over rows hangs on it."""
 _BLOCK_OF_QUANTILES = 2**16
-"""The same where no bit hangs on it: half a megabyte, which a near cache holds and which stays with the process."""
+"""The same where no bit hangs on it, and fewer matrices are looked at together."""
 
 
 @dataclass(frozen=True)
@@ -61,10 +62,12 @@ class Risk:
         )
         within = 0.0 if same is None else same[:, None]
         above = costs > edge + within
-        at_edge = (costs >= edge - within) & ~above
-        rest = (mass - above.sum(axis=1)) / np.maximum(at_edge.sum(axis=1), 1)
-        tail = (above + at_edge * rest[:, None]) / mass
-        return np.asarray((1 - self.weight) / n + self.weight * tail)
+        at_edge = np.flatnonzero((costs >= edge - within) ^ above)  # few of all samples
+        row = at_edge // n
+        rest = (mass - above.sum(axis=1)) / np.maximum(np.bincount(row, minlength=len(costs)), 1)
+        tail = np.multiply(above, 1 / mass)
+        tail.flat[at_edge] = rest[row] / mass
+        return tail if self.weight == 1 else np.asarray((1 - self.weight) / n + self.weight * tail)
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,22 +163,28 @@ class JointCost:
             high = self._piece(v, w, group[0])
             for piece in group[1:]:
                 other = self._piece(v, w, piece)
-                high = np.maximum(high, other, out=other if other.flags.writeable else None)
+                high = np.maximum(high, other, out=other if other.shape == costs.shape else None)
             costs += high
         return costs
 
     def _same(self, z: Array, centers: Array, scales: Array, deviation: Array) -> Array:
         """Differences of costs at each row (N,) that rounding can explain, where costs differ by a `deviation` (N,)."""
-        sizes = np.abs(self.matrices).max(axis=0)
-        at = np.abs(centers) + scales[:, None] * np.abs(self.points).max(axis=0)
+        sizes, farthest = self._sizes
+        at = np.abs(centers) + scales[:, None] * farthest
         terms = np.hstack([np.ones((len(z), 1)), np.abs(z)]) @ sizes
         whole = terms[:, 0] + (terms[:, 1:] * at).sum(axis=1)
         return np.asarray(_TIE * deviation + _ROUNDING * whole)
 
+    @cached_property
+    def _sizes(self) -> tuple[Array, Array]:
+        """The largest sizes of the pieces' entries (1 + p, 1 + d) and of the points' outcomes (d,)."""
+        return np.abs(self.matrices).max(axis=0), np.abs(self.points).max(axis=0)
+
     def _piece(self, v: Array, w: Array, piece: int) -> Array:
+        """A piece at each row and point (N, n), or (N, 1) where it is the same at all points."""
         columns = self._columns[piece]
         if not columns:
-            return np.broadcast_to(w[:, [piece]], (len(w), len(self.points)))
+            return w[:, [piece]]
         side = np.multiply.outer(v[:, piece, columns[0]], self._by_outcome[columns[0]])
         side += w[:, [piece]]
         for j in columns[1:]:
@@ -259,8 +268,10 @@ class JointCost:
         # All pieces are kept: their sum says which differences are none, and only then is known which are on top.
         pieces = [[self._piece(v, w, piece) for piece in group] for group in self.groups]
         highs = [reduce(np.maximum, own) for own in pieces]
-        costs = sum(highs, np.zeros((len(z), len(self.points))))
-        deviation = np.asarray(costs.std(axis=1))
+        costs = np.zeros((len(z), len(self.points)))
+        for high in highs:
+            costs += high
+        deviation = _deviations(costs)
         same = self._same(z, centers, scales, deviation)
         tops = [_first_on_top(own, same) for own in pieces]
         if risk.is_mean:
@@ -273,7 +284,7 @@ class JointCost:
         cuts = [self._cut(group, arg, weights, 0) for group, arg in zip(self.groups, tops, strict=True)]
         A, B, C = (np.sum([getattr(cut, name) for cut in cuts], axis=0) for name in "ABC")
         total = Cuts(A, B, C, cuts[0].term)
-        return [((weights * costs).sum(axis=1), total)], deviation
+        return [(np.einsum("ij,ij->i", weights, costs), total)], deviation
 
     def _cut(self, group: range, arg: Any, weights: Array, term: int) -> Cuts:
         """What the largest pieces of a group come to under these weights."""
@@ -282,8 +293,8 @@ class JointCost:
         for k, piece in enumerate(group):
             if not M[piece].any():
                 continue
-            share = weights * (arg == k)
             # A group of one is always there, and rounding must not make its cuts differ.
+            share = weights if len(group) == 1 else weights * (arg == k)
             W = np.ones(n) if len(group) == 1 else share.sum(axis=1)
             A += W[:, None] * M[piece, :, 0]
             B += (share @ self.points) @ M[piece, :, 1:].T
@@ -298,12 +309,20 @@ def ranks_of(levels: Sequence[float], n: int) -> list[int]:
 
 def _first_on_top(pieces: Sequence[Array], same: Array) -> Any:
     """Which of the pieces (N, n) is the largest, the first of those that differ by no more than `same` (N,)."""
-    high, arg = pieces[0], np.zeros(pieces[0].shape, dtype=np.int16)
+    if len(pieces) == 2:
+        return pieces[1] > pieces[0] + same[:, None]
+    high, arg = pieces[0], np.zeros(np.broadcast_shapes(*(each.shape for each in pieces)), dtype=np.int16)
     for k, other in enumerate(pieces[1:], start=1):
         np.copyto(arg, k, where=other > high + same[:, None])
         if k < len(pieces) - 1:
             high = np.maximum(high, other)
     return arg
+
+
+def _deviations(costs: Array) -> Array:
+    """The standard deviation of each row (N,)."""
+    apart = costs - costs.mean(axis=1)[:, None]
+    return np.asarray(np.sqrt(np.einsum("ij,ij->i", apart, apart) / costs.shape[1]))
 
 
 def _shared(z: Array) -> tuple[Indices, Indices]:

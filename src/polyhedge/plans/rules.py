@@ -157,15 +157,18 @@ def fit_planner(
     # Cuts hold for whole decisions and others alike, and programs without whole decisions are quick.
     can_relax = problem.is_integer and not problem.problem.parameters
     relaxed = PlanProblem(problem.problem.relaxed()) if can_relax else problem
-    is_open = np.ones(len(rows), dtype=bool)
+    is_open, looked_at = np.ones(len(rows), dtype=bool), np.full((len(rows), problem.problem.n_decisions), np.nan)
     for _ in range(_ROUNDS_TO_JUDGE if is_judged and not problem.is_on_segment else _ROUNDS):
         own = np.flatnonzero(is_open)
         # A map of corners would be made anew with every cut: these few rows have programs of their own.
         at = PlacedLaw(contexts[own, : centers.shape[1]], scales[own])
         z = Planner(relaxed, rule, law, cuts, is_steady=False).at(at, values[own], n_jobs=1)
-        own, z = own[np.isfinite(z).all(axis=1)], z[np.isfinite(z).all(axis=1)]
-        if not len(own):  # no row has a decision: its failure is told where it is decided
+        # Rows without a decision fail where they are decided; those that keep theirs have all cuts that it needs.
+        is_new = np.isfinite(z).all(axis=1) & (z != looked_at[own]).any(axis=1)
+        own, z = own[is_new], z[is_new]
+        if not len(own):
             break
+        looked_at[own] = z
         lacking, is_open = lacking_cuts(cuts, cost, rule.risk, z, contexts[own], scales[own], enough), is_open & False
         is_open[own[np.unique(np.concatenate([rows for rows, _ in lacking]))]] = True
         if not is_open.any():
