@@ -120,6 +120,9 @@ def _top(terms: list[tuple[Array, Array]], t: Array) -> Array:
     """Height and slope (2, N) of the sum of the lines that are on top at t."""
     total = np.zeros((2, len(t)))
     for heights, slopes in terms:
+        if heights.shape[1] == 1:
+            total += heights[:, 0], slopes[:, 0]
+            continue
         lines = t[:, None] * slopes
         lines += heights
         top = lines.argmax(axis=1) + np.arange(0, heights.size, heights.shape[1])

@@ -22,7 +22,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from polyhedge._validation import Array, Indices
-from polyhedge.plans.leaf_weights import weighted_quantiles
+from polyhedge.plans.leaf_weights import rows_of_a_width, weighted_quantiles
 from polyhedge.problems.pieces import SumOfMaxima
 
 # Costs nearer to each other than this share of their spread, or of what they are sums of, are the same: best decisions
@@ -141,13 +141,17 @@ class JointCost:
         """Outcomes that each piece can depend on: most depend on one."""
         return [np.flatnonzero(M[:, 1:].any(axis=0)).tolist() for M in self.matrices]
 
+    @cached_property
+    def _decisions(self) -> list[int]:
+        """Decisions that enter a piece."""
+        return np.flatnonzero(self.matrices[:, 1:].any(axis=(0, 2))).tolist()
+
     def sides(self, z: Array, centers: Array) -> tuple[Array, Array]:
         """Slopes v (N, P, d) and heights w (N, P) of the pieces; sums in a fixed order, whatever the number of rows."""
         M = self.matrices
         rows = np.tile(M[:, 0, :], (len(z), 1, 1))
-        for j in range(z.shape[1]):
-            if M[:, 1 + j].any():
-                rows += z[:, j, None, None] * M[:, 1 + j]
+        for j in self._decisions:
+            rows += z[:, j, None, None] * M[:, 1 + j]
         v, w = rows[:, :, 1:], rows[:, :, 0].copy()
         for j in range(centers.shape[1]):
             w += v[:, :, j] * centers[:, [j]]
@@ -158,7 +162,7 @@ class JointCost:
         v, w = self.sides(z, centers)
         v, costs = v * scales[:, None, None], np.zeros((len(z), len(self.points)))
         for group in self.groups:
-            if len(group) == 1 and not self.matrices[group[0]].any():
+            if len(group) == 1 and group[0] not in self._is_there:
                 continue
             high = self._piece(v, w, group[0])
             for piece in group[1:]:
@@ -198,7 +202,7 @@ class JointCost:
 
     def blocks(self, n_rows: int, size: int = _BLOCK) -> list[slice]:
         """Rows that are worked on together."""
-        step = max(size // len(self.points), 1)
+        step = _rows_of_block(len(self.points), size)
         return [slice(k, k + step) for k in range(0, n_rows, step)]
 
     def quantiles(
@@ -242,9 +246,9 @@ class JointCost:
         self, z: Array, centers: Array, scales: Array, levels: Sequence[float], weights: sp.csr_array
     ) -> tuple[Array, Array]:
         quantiles, mean = np.empty((len(z), len(levels))), np.empty(len(z))
-        for part in self.blocks(len(z), _BLOCK_OF_QUANTILES):
-            costs, own = self.samples(z[part], centers[part], scales[part]), weights[part].toarray()
-            quantiles[part], mean[part] = weighted_quantiles(costs, own, levels), (own * costs).sum(axis=1)
+        for own, counted, shares in rows_of_a_width(weights, _rows_of_block(len(self.points), _BLOCK_OF_QUANTILES)):
+            costs = np.take_along_axis(self.samples(z[own], centers[own], scales[own]), counted, axis=1)
+            quantiles[own], mean[own] = weighted_quantiles(costs, shares, levels), (shares * costs).sum(axis=1)
         return quantiles, mean
 
     def cuts(self, z: Array, centers: Array, scales: Array, risk: Risk) -> list[tuple[Array, Cuts]]:
@@ -276,30 +280,43 @@ class JointCost:
         tops = [_first_on_top(own, same) for own in pieces]
         if risk.is_mean:
             even = np.full((1, len(self.points)), 1 / len(self.points))
+            cuts = self._shares(tops, even)
             return [
-                (high.mean(axis=1), self._cut(group, arg, even, term))
-                for term, (group, high, arg) in enumerate(zip(self.groups, highs, tops, strict=True))
+                (high.mean(axis=1), self._cut(group, *cuts, term))
+                for term, (group, high) in enumerate(zip(self.groups, highs, strict=True))
             ], deviation
         weights = risk.weights(costs, same)
-        cuts = [self._cut(group, arg, weights, 0) for group, arg in zip(self.groups, tops, strict=True)]
-        A, B, C = (np.sum([getattr(cut, name) for cut in cuts], axis=0) for name in "ABC")
-        total = Cuts(A, B, C, cuts[0].term)
+        total = self._cut(range(len(self.matrices)), *self._shares(tops, weights), 0)
         return [(np.einsum("ij,ij->i", weights, costs), total)], deviation
 
-    def _cut(self, group: range, arg: Any, weights: Array, term: int) -> Cuts:
-        """What the largest pieces of a group come to under these weights."""
-        n, M = len(arg), self.matrices
-        A, B, C = (np.zeros((n, *shape)) for shape in (M.shape[1:2], M.shape[1:2], M[0, :, 1:].shape))
-        for k, piece in enumerate(group):
-            if not M[piece].any():
-                continue
-            # A group of one is always there, and rounding must not make its cuts differ.
-            share = weights if len(group) == 1 else weights * (arg == k)
-            W = np.ones(n) if len(group) == 1 else share.sum(axis=1)
-            A += W[:, None] * M[piece, :, 0]
-            B += (share @ self.points) @ M[piece, :, 1:].T
-            C += W[:, None, None] * M[piece, :, 1:]
-        return Cuts(A, B, C, np.full(n, term))
+    def _shares(self, tops: Sequence[Any], weights: Array) -> tuple[Array, Array]:
+        """For each piece the weight W (N, P) of the points at which it is the largest, and their weighted sum (N, P, d)."""
+        n, (n_pieces, _, d) = len(tops[0]), self.matrices.shape
+        W, V = np.zeros((n, n_pieces)), np.zeros((n, n_pieces, d - 1))
+        for group, arg in zip(self.groups, tops, strict=True):
+            for k, piece in enumerate(group):
+                if piece not in self._is_there:
+                    continue
+                # A group of one is always there, and rounding must not make its cuts differ.
+                share = weights if len(group) == 1 else weights * (arg == k)
+                W[:, piece] = 1.0 if len(group) == 1 else share.sum(axis=1)
+                V[:, piece] = share @ self.points
+        return W, V
+
+    @cached_property
+    def _is_there(self) -> set[int]:
+        """Pieces that are not always 0."""
+        return {k for k, M in enumerate(self.matrices) if M.any()}
+
+    def _cut(self, pieces: range, W: Array, V: Array, term: int) -> Cuts:
+        """What these pieces come to where they are the largest."""
+        M, own = self.matrices[pieces], slice(pieces.start, pieces.stop)
+        A, B = np.einsum("np,pi->ni", W[:, own], M[:, :, 0]), np.einsum("npd,pid->ni", V[:, own], M[:, :, 1:])
+        return Cuts(A, B, np.einsum("np,pid->nid", W[:, own], M[:, :, 1:]), np.full(len(W), term))
+
+
+def _rows_of_block(n_points: int, size: int) -> int:
+    return max(size // n_points, 1)
 
 
 def ranks_of(levels: Sequence[float], n: int) -> list[int]:
