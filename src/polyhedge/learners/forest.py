@@ -155,7 +155,7 @@ def grow(
         raise ValueError(
             "A forest learns from finite numbers, got others. Check predictions and outcomes for NaN and inf."
         )
-    # To seed a generator again takes a fiftieth of the time of making one, and two for every tree were a tenth of it all.
+    # To seed a generator again takes a fiftieth of the time of making one; two of them were a tenth of a tree's.
     n, draws, of_tree = len(rows), np.random.RandomState(seed), np.random.RandomState(seed)
     settings = {"min_samples_leaf": min_leaf, "max_depth": max_depth, "max_features": max_features}
     trees, told, n_told = [], np.zeros(targets.shape), np.zeros((n, 1))

@@ -154,7 +154,9 @@ class Contest:
         """Decisions of each rule in each fold; those on laws that say the same are made once."""
         wanted = [[(k, self._simplest(k, rule.law), rule.risk) for k in range(len(self._owns))] for rule in self._rules]
         jobs, decided = list(dict.fromkeys(job for own in wanted for job in own)), []
-        for z in in_order(lambda job: self._decided(job[0], Rule(*job[1:])), jobs):
+        # On a segment these are many small steps: threads would pass the interpreter to and fro, and be no sooner done.
+        n_jobs = 1 if self._problem.is_on_segment else None
+        for z in in_order(lambda job: self._decided(job[0], Rule(*job[1:])), jobs, n_jobs=n_jobs):
             decided.append(z)
             tell(_LOG, "planning", len(decided), len(jobs))
         known = dict(zip(jobs, decided, strict=True))

