@@ -311,7 +311,7 @@ class JointCost:
         return [(np.einsum("ij,ij->i", weights, costs), total)], deviation
 
     def _shares(self, tops: Sequence[Any], weights: Array) -> tuple[Array, Array]:
-        """For each piece the weight W (N, P) of the points at which it is largest, and their weighted sum V (N, P, d)."""
+        """The weight W (N, P) of the points at which each piece is the largest, and their weighted sum V (N, P, d)."""
         n, (n_pieces, _, d) = len(tops[0]), self.matrices.shape
         W, V = np.zeros((n, n_pieces)), np.zeros((n, n_pieces, d - 1))
         for group, arg in zip(self.groups, tops, strict=True):
