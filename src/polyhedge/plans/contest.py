@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import compress
 
@@ -20,8 +20,8 @@ from polyhedge._validation import Array, Indices
 from polyhedge.calibration import attained_rank
 from polyhedge.data.splits import evenly_chosen
 from polyhedge.plans.costs import PlanProblem
-from polyhedge.plans.laws import EVEN_LAWS, LAWS, Law, PlacedLaw, PlanRows, fit_law
-from polyhedge.plans.levels import PlannedBy, levels_to_share, quantiles_at, shared_out
+from polyhedge.plans.laws import EVEN_LAWS, LAWS, Law, PlacedLaw, PlanRows, fit_laws, says_the_same
+from polyhedge.plans.levels import PlannedBy, levels_to_share, quantiles_of_each, shared_out
 from polyhedge.plans.risk import Risk
 from polyhedge.plans.rules import Rule, fit_planner
 from polyhedge.plans.worst_case import takes_sets
@@ -141,12 +141,7 @@ class Contest:
         names = {*EVEN_LAWS, *(rule.law for rule in rules if rule.law is not None)}
         self._laws: list[dict[str, tuple[Law, PlacedLaw]]] = [{} for _ in parts]
         self._fit([name for name in LAWS if name in names])
-        jobs = [(k, rule) for rule in rules for k in range(len(parts))]
-        decisions = []
-        for z in in_order(lambda job: self._decided(*job), jobs):
-            decisions.append(z)
-            tell(_LOG, "planning", len(decisions), len(jobs))
-        self._z = [decisions[i : i + len(parts)] for i in range(0, len(decisions), len(parts))]
+        self._z = self._all_decided()
         has_plan = [any(np.isfinite(one).any() for one in zs) for zs in self._z]
         if any(has_plan):  # a rule that decides nowhere, as where no set has a finite worst case, is none
             self._z, self._rules = list(compress(self._z, has_plan)), list(compress(rules, has_plan))
@@ -166,12 +161,30 @@ class Contest:
             by = shared_out(name, levels, quantiles, realised[i], alpha)
             self.judged[i].append(Judged(self._rules[i], by, by.taken(quantiles), realised[i]))
 
+    def _all_decided(self) -> list[list[Array]]:
+        """Decisions of each rule in each fold; those on laws that say the same are made once."""
+        folds = range(len(self._owns))
+        wanted = [[(k, replace(rule, law=self._simplest(k, rule.law))) for k in folds] for rule in self._rules]
+        jobs, decided = list(dict.fromkeys(job for own in wanted for job in own)), []
+        # On a segment these are many small steps: threads would pass the interpreter to and fro, and be no sooner done.
+        n_jobs = 1 if self._problem.is_on_segment else None
+        for z in in_order(lambda job: self._decided(*job), jobs, n_jobs=n_jobs):
+            decided.append(z)
+            tell(_LOG, "planning", len(decided), len(jobs))
+        known = dict(zip(jobs, decided, strict=True))
+        return [[known[job] for job in own] for own in wanted]
+
+    def _simplest(self, k: int, name: str | None) -> str | None:
+        """The first law of a fold that says the same as the one of this name."""
+        laws = self._laws[k]
+        return next((one for one in EVEN_LAWS if name in laws and says_the_same(laws[one][0], laws[name][0])), name)
+
     def _fit(self, names: Sequence[str]) -> None:
         """Laws of each fold's other rows, and what they say of its own: asked once, for all rules."""
 
         def work(k: int) -> dict[str, tuple[Law, PlacedLaw]]:
             own, rest = self._owns[k], self._rests[k]
-            laws = {name: fit_law(name, rest, self._seed) for name in names if name not in self._laws[k]}
+            laws = fit_laws([name for name in names if name not in self._laws[k]], rest, self._seed)
             return {name: (law, law.placed(own.X, own.centers)) for name, law in laws.items()}
 
         for known, new in zip(self._laws, list(in_order(work, range(len(self._owns)))), strict=True):
@@ -201,15 +214,18 @@ class Contest:
     ) -> Iterator[tuple[int, str, Array]]:
         """For each rule and law the quantiles (n, T) of the rule's costs at all judged rows."""
 
-        def work(job: tuple[int, str, int]) -> Array:
-            i, name, k = job
-            law, at = self._laws[k][name]
-            return quantiles_at(self._problem, law, levels, self._z[i][k], at, self._owns[k].values)[0]
+        def work(job: tuple[int, str]) -> Array:
+            k, name = job
+            (law, at), decisions = self._laws[k][name], [self._z[i][k] for i in chosen]
+            return quantiles_of_each(self._problem, law, levels, decisions, at, self._owns[k].values)
 
-        folds, both = range(len(self._owns)), [(i, name) for i in chosen for name in names]
-        quantiles = in_order(work, [(i, name, k) for i, name in both for k in folds])
-        for i, name in both:
-            yield i, name, np.concatenate([next(quantiles) for _ in folds])
+        folds = range(len(self._owns))
+        wanted = {name: [(k, self._simplest(k, name) or name) for k in folds] for name in names}
+        jobs = list(dict.fromkeys(job for own in wanted.values() for job in own))
+        known = dict(zip(jobs, in_order(work, jobs), strict=True))
+        for name in names:
+            for i, own in zip(chosen, np.concatenate([known[job] for job in wanted[name]], axis=1), strict=True):
+                yield i, name, own
 
 
 def _judged(problem: PlanProblem, own: Indices) -> Indices:

@@ -82,12 +82,16 @@ def search_cuts(
     contexts, scales = rows
     best = None if alone is None else _BestSoFar(cost, risk, contexts, scales, alone)
     is_open = np.ones(len(scales), dtype=bool)
+    looked_at = np.full((len(scales), cost.matrices.shape[1] - 1), np.nan)
     for _ in range(effort.rounds):
         own = np.flatnonzero(is_open)
         z = decided(cuts, own)
-        own, z = own[np.isfinite(z).all(axis=1)], z[np.isfinite(z).all(axis=1)]
-        if not len(own):  # no row has a decision: its failure is told where it is decided
+        # Rows without a decision fail where they are decided; those that keep theirs have all cuts that it needs.
+        is_new = np.isfinite(z).all(axis=1) & ((z != looked_at[own]).any(axis=1) | (best is not None))
+        own, z = own[is_new], z[is_new]
+        if not len(own):
             break
+        looked_at[own] = z
         lacking = lacking_cuts(cuts, cost, risk, z, contexts[own], scales[own], effort.enough)
         is_open[:] = False
         is_open[own[np.unique(np.concatenate([few.rows for few in lacking]))]] = True

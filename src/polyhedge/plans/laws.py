@@ -16,7 +16,7 @@ Nothing here may see calibration rows: a law shapes the plan that they guard.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -181,8 +181,28 @@ def n_weights(name: str, n_outcomes: int) -> int:
     return {"weighted": 1, "marginal": n_outcomes}.get(name, 0)
 
 
-def fit_law(name: str, samples: PlanRows, seed: int) -> Law:
-    """The law of this name from development rows."""
+def fit_laws(names: Sequence[str], samples: PlanRows, seed: int) -> dict[str, Law]:
+    """Laws by name from development rows, from simple to complex: what one has in common with another is grown once."""
+    laws: dict[str, Law] = {}
+    for name in sorted(names, key=LAWS.index):
+        laws[name] = fit_law(name, samples, seed, laws.get("scaled"))
+    return laws
+
+
+def says_the_same(law: Law, other: Law) -> bool:
+    """Whether two laws surely say the same of every row: forests that tell chance are held back to nothing."""
+    if law.weights or other.weights or not np.array_equal(law.points, other.points):
+        return False
+    pairs = ((law.center, other.center, 0.0), (law.spread, other.spread, 1.0))
+    return all(a is b or (_is_always(a, middle) and _is_always(b, middle)) for a, b, middle in pairs)
+
+
+def _is_always(forest: Forest | None, value: float) -> bool:
+    return forest is None or bool((forest.value == value).all())
+
+
+def fit_law(name: str, samples: PlanRows, seed: int, scaled: Law | None = None) -> Law:
+    """The law of this name from development rows; `scaled` is that law of the same rows, where it is known."""
     residuals, center, spread = samples.outcomes - samples.centers, None, None
     kept = evenly_chosen(len(residuals), MOST_POINTS)
     if name not in EVEN_LAWS:
@@ -195,6 +215,8 @@ def fit_law(name: str, samples: PlanRows, seed: int) -> Law:
     if name == "corrected":
         forest, said = Forest.fit(samples.X, samples.centers, residuals, min_leaf=_LEAF_OF_CENTER, seed=seed)
         center, said = _held_back(forest, said, residuals, np.zeros(residuals.shape[1]))
+        if scaled is not None and _is_always(center, 0.0):  # what it leaves are the same residuals
+            return Law(name, scaled.points, center, scaled.spread)
         residuals = residuals - said
     if name in ("scaled", "corrected"):
         sizes = _residual_sizes(residuals)[:, None]

@@ -9,7 +9,7 @@ price of fewer residuals that count (Meinshausen 2006).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -20,6 +20,8 @@ import scipy.sparse as sp
 from polyhedge._validation import Array, Indices
 from polyhedge.learners.forest import Forest
 
+_WIDTH = 64
+"""Widths of rows are multiples of this: fewer steps have more to fill up, more of them fewer rows in each."""
 _REACHED = 1e-9
 """What sums of weights may be off by, so that rounding does not choose a quantile."""
 
@@ -78,6 +80,31 @@ class LeafWeights:
         if not forest.has_ends:  # a row that ends elsewhere would have no weights at all
             raise ValueError("Trees that weigh residuals must have nodes in order, and lead every row to a leaf.")
         return cls(forest, leaves)
+
+
+def rows_of_a_width(weights: sp.csr_array, most: int) -> Iterator[tuple[Indices, Indices, Array]]:
+    """At most so many rows with about as many residuals that count, which residuals these are, and their weights.
+
+    Most residuals count nothing at a row, and need not be sorted there. Short rows are filled up with a weight of 0 to
+    a width that hangs on themselves alone, so that sums over it do too.
+
+    Examples
+    --------
+    >>> weights = sp.csr_array(np.array([[0.0, 0.0, 0.25, 0.75], [0.0, 1.0, 0.0, 0.0]]))
+    >>> rows, residuals, shares = next(rows_of_a_width(weights, most=10))
+    >>> rows, residuals[:, :3], shares[:, :3]
+    (array([0, 1]), array([[2, 3, 0],
+           [1, 0, 0]]), array([[0.25, 0.75, 0.  ],
+           [1.  , 0.  , 0.  ]]))
+    """
+    counts = np.diff(weights.indptr)
+    widths = np.minimum(-(-counts // _WIDTH) * _WIDTH, weights.shape[1])
+    for width in np.unique(widths):
+        alike = np.flatnonzero(widths == width)
+        for rows in (alike[k : k + most] for k in range(0, len(alike), most)):
+            counted = np.arange(width) < counts[rows][:, None]
+            places = np.where(counted, weights.indptr[rows][:, None] + np.arange(width), 0)
+            yield rows, np.where(counted, weights.indices[places], 0), np.where(counted, weights.data[places], 0.0)
 
 
 def weighted_quantiles(costs: Array, weights: Array, levels: Sequence[float]) -> Array:

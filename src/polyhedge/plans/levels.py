@@ -11,12 +11,14 @@ floor, so that no row is given up for the mean of the others.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from polyhedge._validation import Array
+from polyhedge.plans.alike import first_alike
 from polyhedge.plans.costs import PlanProblem
 from polyhedge.plans.laws import Law, PlacedLaw, padded
 from polyhedge.plans.risk import JointCost
@@ -86,6 +88,22 @@ def quantiles_at(
     quantiles, mean = cost.quantiles(z, np.hstack([at.centers, values]), at.scales, levels, weights)
     alone = problem.alone(z, values)
     return quantiles + alone[:, None], mean + alone
+
+
+def quantiles_of_each(
+    problem: PlanProblem, law: Law, levels: tuple[float, ...], decisions: Sequence[Array], at: PlacedLaw, values: Array
+) -> Array:
+    """Quantiles (R, N, T) of what each of R decisions (N, p) costs at the same rows.
+
+    Rules often decide alike at a row, at an end of the decisions above all: what is the same is looked at once.
+    """
+    own = first_alike(decisions)
+    rule, row = np.nonzero(own == np.arange(len(decisions))[:, None])
+    z = np.concatenate([each[row[rule == i]] for i, each in enumerate(decisions)])
+    there = PlacedLaw(at.centers[row], at.scales[row], tuple(weights[row] for weights in at.weights))
+    places = np.empty(own.shape, dtype=np.int64)
+    places[rule, row] = np.arange(len(row))
+    return quantiles_at(problem, law, levels, z, there, values[row])[0][np.take_along_axis(places, own, axis=0)]
 
 
 def planned_cost(

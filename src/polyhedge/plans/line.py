@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from polyhedge._validation import Array
+from polyhedge._validation import Array, Mask
 from polyhedge.plans.risk import Cuts
 
 # Halvings of the segment: 2^-24 of its length is below what a solver would tell apart.
 _STEPS = 24
+# Halvings after which rows whose least cost is known by then are left alone: nine of ten after the first of these.
+_LOOKS = (6, 9, 12, 16)
 # Heights and slopes nearer to each other than this share of their differences, or of themselves, are the same: rounding
 # must not choose among them.
 _TIE, _ROUNDING = 1e-9, 2.0**-44
@@ -52,16 +54,51 @@ def _bisect(terms: list[tuple[Array, Array]], base: Array) -> Array:
 
 def _between(terms: list[tuple[Array, Array]], base: Array, flat: Array, left: Array, right: Array) -> Array:
     """Halve by the slope of the lines on top; end where those on both sides cross."""
+    positions, rows = np.empty(len(flat)), np.arange(len(flat))
     low, high = np.zeros(len(flat)), np.ones(len(flat))
-    for _ in range(_STEPS):
+    for step in range(_STEPS):
         middle = (low + high) / 2
         top = _top(terms, middle)
         rises = top[1] + base[1] + 2 * base[2] * middle >= -flat
         high, right = np.where(rises, middle, high), np.where(rises, top, right)
         low, left = np.where(rises, low, middle), np.where(rises, left, top)
+        if step in _LOOKS:
+            is_known, least = _known_least(terms, base, flat, left, right)
+            positions[rows[is_known]] = np.clip(least, low, high)[is_known]
+            rest = np.flatnonzero(~is_known)
+            if not len(rest):
+                return positions
+            rows, flat, left, right = rows[rest], flat[rest], left[:, rest], right[:, rest]
+            low, high = low[rest], high[rest]
+            terms = [(heights[rest], slopes[rest]) for heights, slopes in terms]
+    crossing = _crossing(left, right)
+    positions[rows] = np.where(np.isfinite(crossing), np.clip(crossing, low, high), (low + high) / 2)
+    return positions
+
+
+def _known_least(
+    terms: list[tuple[Array, Array]], base: Array, flat: Array, left: Array, right: Array
+) -> tuple[Mask, Array]:
+    """Where (N,) the least is known by the lines on both sides, and its positions (N,).
+
+    It lies where they cross, or where one of them and g_0 together are level, if no other line is on top there: further
+    halvings would end there too.
+    """
+    at = _crossing(left, right)
     with np.errstate(divide="ignore", invalid="ignore"):
-        crossing = (left[0] - right[0]) / (right[1] - left[1])
-    return np.where(np.isfinite(crossing), np.clip(crossing, low, high), (low + high) / 2)
+        level = -(base[1] + np.stack([left[1], right[1]])) / (2 * base[2])
+    before = ~(left[1] + base[1] + 2 * base[2] * at < -flat)
+    behind = right[1] + base[1] + 2 * base[2] * at < -flat
+    at = np.where(before, level[0], np.where(behind, level[1], at))
+    is_known = np.isfinite(at)
+    at = np.where(is_known, at, 0.0)
+    top = _top(terms, at)
+    return is_known & ((top == left).all(axis=0) | (top == right).all(axis=0)), at
+
+
+def _crossing(left: Array, right: Array) -> Array:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.asarray((left[0] - right[0]) / (right[1] - left[1]))
 
 
 def _end(terms: list[tuple[Array, Array]], t: float, side: float) -> Array:
@@ -86,6 +123,9 @@ def _top(terms: list[tuple[Array, Array]], t: Array) -> Array:
     """Height and slope (2, N) of the sum of the lines that are on top at t."""
     total = np.zeros((2, len(t)))
     for heights, slopes in terms:
+        if heights.shape[1] == 1:
+            total += heights[:, 0], slopes[:, 0]
+            continue
         lines = t[:, None] * slopes
         lines += heights
         top = lines.argmax(axis=1) + np.arange(0, heights.size, heights.shape[1])

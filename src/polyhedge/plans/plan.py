@@ -22,7 +22,7 @@ from polyhedge.plans.contest import (
     winners,
 )
 from polyhedge.plans.costs import PlanProblem
-from polyhedge.plans.laws import EVEN_LAWS, LAWS, MOST_POINTS, Law, PlanRows, fit_law, law_from
+from polyhedge.plans.laws import EVEN_LAWS, LAWS, MOST_POINTS, Law, PlanRows, fit_laws, law_from
 from polyhedge.plans.levels import PlannedBy, PlannedCost, planned_level
 from polyhedge.plans.report import CHOSEN_ONCE, DRAWN_AGAIN, Entry, PlanReport, report_from
 from polyhedge.plans.risk import Cuts, Risk
@@ -88,7 +88,7 @@ class LawPlan:
 
     def refitted(self, rows: PlanRows, seed: int) -> LawPlan:
         """The same rules with the same weights, on laws and cuts of other development rows: nothing is chosen again."""
-        seen, laws = PlanProblem(self.problem), {name: fit_law(name, rows, seed) for name in self.laws}
+        seen, laws = PlanProblem(self.problem), fit_laws(list(self.laws), rows, seed)
         planners = [
             fit_planner(seen, old.rule, old.law and laws[old.law.name], rows.X, rows.centers, rows.values)
             for old in self.planners
@@ -241,7 +241,7 @@ def fit_plan(
 def _frozen(seen: PlanProblem, rows: PlanRows, chosen: dict[Judged, float], seed: int, report: PlanReport) -> LawPlan:
     """The chosen rules with laws and cuts from all rows."""
     names = {entry.rule.law for entry in chosen} | {entry.planned_by.law for entry in chosen}
-    laws = {name: fit_law(name, rows, seed) for name in LAWS if name in names}
+    laws = fit_laws([name for name in LAWS if name in names], rows, seed)
     planners = [
         fit_planner(seen, e.rule, None if e.rule.law is None else laws[e.rule.law], rows.X, rows.centers, rows.values)
         for e in chosen

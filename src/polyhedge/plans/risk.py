@@ -22,16 +22,18 @@ import numpy as np
 import scipy.sparse as sp
 
 from polyhedge._validation import Array, Indices
-from polyhedge.plans.leaf_weights import weighted_quantiles
+from polyhedge.plans.alike import deviations, distinct_decisions, first_on_top
+from polyhedge.plans.leaf_weights import rows_of_a_width, weighted_quantiles
 from polyhedge.problems.pieces import SumOfMaxima
 
 # Costs nearer to each other than this share of their spread, or of what they are sums of, are the same: best decisions
 # lie where pieces and samples change places, and rounding must not choose among them.
 _TIE, _ROUNDING = 1e-9, 2.0**-44
-_BLOCK = 2**20
-"""Entries of a matrix of costs that is worked on at a time; fixed: the last bit of products over rows hangs on it."""
-_BLOCK_OF_QUANTILES = 2**16
-"""The same where no bit hangs on it: half a megabyte, which a near cache holds and which stays with the process."""
+_BLOCK = 2**16
+"""Entries of a matrix of costs that is worked on at a time: half a megabyte, which a near cache holds and which stays
+with the process. Fixed: the last bit of products over rows hangs on it."""
+_COLUMNS_A_PRODUCT = 10
+"""A matrix product takes a tenth of the time of one column after the other, for all columns there are."""
 
 
 @dataclass(frozen=True)
@@ -61,10 +63,12 @@ class Risk:
         )
         within = 0.0 if same is None else same[:, None]
         above = costs > edge + within
-        at_edge = (costs >= edge - within) & ~above
-        rest = (mass - above.sum(axis=1)) / np.maximum(at_edge.sum(axis=1), 1)
-        tail = (above + at_edge * rest[:, None]) / mass
-        return np.asarray((1 - self.weight) / n + self.weight * tail)
+        at_edge = np.flatnonzero((costs >= edge - within) ^ above)  # few of all samples
+        row = at_edge // n
+        rest = (mass - above.sum(axis=1)) / np.maximum(np.bincount(row, minlength=len(costs)), 1)
+        tail = np.multiply(above, 1 / mass)
+        tail.flat[at_edge] = rest[row] / mass
+        return tail if self.weight == 1 else np.asarray((1 - self.weight) / n + self.weight * tail)
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,13 +142,17 @@ class JointCost:
         """Outcomes that each piece can depend on: most depend on one."""
         return [np.flatnonzero(M[:, 1:].any(axis=0)).tolist() for M in self.matrices]
 
+    @cached_property
+    def _decisions(self) -> list[int]:
+        """Decisions that enter a piece."""
+        return np.flatnonzero(self.matrices[:, 1:].any(axis=(0, 2))).tolist()
+
     def sides(self, z: Array, centers: Array) -> tuple[Array, Array]:
         """Slopes v (N, P, d) and heights w (N, P) of the pieces; sums in a fixed order, whatever the number of rows."""
         M = self.matrices
         rows = np.tile(M[:, 0, :], (len(z), 1, 1))
-        for j in range(z.shape[1]):
-            if M[:, 1 + j].any():
-                rows += z[:, j, None, None] * M[:, 1 + j]
+        for j in self._decisions:
+            rows += z[:, j, None, None] * M[:, 1 + j]
         v, w = rows[:, :, 1:], rows[:, :, 0].copy()
         for j in range(centers.shape[1]):
             w += v[:, :, j] * centers[:, [j]]
@@ -155,42 +163,67 @@ class JointCost:
         v, w = self.sides(z, centers)
         v, costs = v * scales[:, None, None], np.zeros((len(z), len(self.points)))
         for group in self.groups:
-            if len(group) == 1 and not self.matrices[group[0]].any():
+            if len(group) == 1 and group[0] not in self._is_there:
                 continue
             high = self._piece(v, w, group[0])
             for piece in group[1:]:
                 other = self._piece(v, w, piece)
-                high = np.maximum(high, other, out=other if other.flags.writeable else None)
+                high = np.maximum(high, other, out=other if other.shape == costs.shape else None)
             costs += high
         return costs
 
     def _same(self, z: Array, centers: Array, scales: Array, deviation: Array) -> Array:
         """Differences of costs at each row (N,) that rounding can explain, where costs differ by a `deviation` (N,)."""
-        sizes = np.abs(self.matrices).max(axis=0)
-        at = np.abs(centers) + scales[:, None] * np.abs(self.points).max(axis=0)
+        sizes, farthest = self._sizes
+        at = np.abs(centers) + scales[:, None] * farthest
         terms = np.hstack([np.ones((len(z), 1)), np.abs(z)]) @ sizes
         whole = terms[:, 0] + (terms[:, 1:] * at).sum(axis=1)
         return np.asarray(_TIE * deviation + _ROUNDING * whole)
 
+    @cached_property
+    def _sizes(self) -> tuple[Array, Array]:
+        """The largest sizes of the pieces' entries (1 + p, 1 + d) and of the points' outcomes (d,)."""
+        return np.abs(self.matrices).max(axis=0), np.abs(self.points).max(axis=0)
+
     def _piece(self, v: Array, w: Array, piece: int) -> Array:
+        """A piece at each row and point (N, n), or (N, 1) where it is the same at all points."""
         columns = self._columns[piece]
         if not columns:
-            return np.broadcast_to(w[:, [piece]], (len(w), len(self.points)))
+            return w[:, [piece]]
         side = np.multiply.outer(v[:, piece, columns[0]], self._by_outcome[columns[0]])
         side += w[:, [piece]]
         for j in columns[1:]:
             side += np.multiply.outer(v[:, piece, j], self._by_outcome[j])
         return np.asarray(side)
 
+    def _pieces(self, v: Array, w: Array) -> list[Array]:
+        """All pieces, those that depend on more than a few of all outcomes by one product.
+
+        Its last bits hang on the other rows: enough to say which differences are none, not for what rows are told.
+        """
+        many = [k for k, own in enumerate(self._columns) if own and v.shape[2] < _COLUMNS_A_PRODUCT * len(own)]
+        sides = np.concatenate([v[:, many], w[:, many, None]], axis=2).swapaxes(0, 1).reshape(-1, v.shape[2] + 1)
+        products = dict(zip(many, (sides @ self._and_ones).reshape(len(many), len(w), len(self.points)), strict=True))
+        return [products[k] if k in products else self._piece(v, w, k) for k in range(len(self._columns))]
+
+    @cached_property
+    def _and_ones(self) -> Array:
+        """The points (d + 1, n), outcome by outcome, with a last row of ones."""
+        return np.vstack([self._by_outcome, np.ones(len(self.points))])
+
     @cached_property
     def _by_outcome(self) -> Array:
         """The points (d, n), outcome by outcome."""
         return np.ascontiguousarray(self.points.T)
 
-    def blocks(self, n_rows: int, size: int = _BLOCK) -> list[slice]:
+    @property
+    def rows_of_block(self) -> int:
+        """How many rows are worked on together."""
+        return max(_BLOCK // len(self.points), 1)
+
+    def blocks(self, n_rows: int) -> list[slice]:
         """Rows that are worked on together."""
-        step = max(size // len(self.points), 1)
-        return [slice(k, k + step) for k in range(0, n_rows, step)]
+        return [slice(k, k + self.rows_of_block) for k in range(0, n_rows, self.rows_of_block)]
 
     def quantiles(
         self, z: Array, centers: Array, scales: Array, levels: Sequence[float], weights: sp.csr_array | None = None
@@ -206,7 +239,7 @@ class JointCost:
             return self._weighted_quantiles(z, centers, scales, levels, weights)
         if self.total.groups:
             return self._quantiles(z, centers, scales, levels)
-        first, own = _shared(z)
+        first, own = distinct_decisions(z)
         nowhere, evenly = np.zeros((len(first), centers.shape[1])), np.ones(len(first))
         v, w = self.sides(z[first], nowhere)
         quantiles, mean = self._quantiles(z[first], nowhere, evenly, levels)
@@ -219,7 +252,7 @@ class JointCost:
     def _quantiles(self, z: Array, centers: Array, scales: Array, levels: Sequence[float]) -> tuple[Array, Array]:
         ranks = ranks_of(levels, len(self.points))
         quantiles, mean = np.empty((len(z), len(ranks))), np.empty(len(z))
-        for part in self.blocks(len(z), _BLOCK_OF_QUANTILES):
+        for part in self.blocks(len(z)):
             costs = self.samples(z[part], centers[part], scales[part])
             mean[part] = costs.mean(axis=1)
             if len(ranks) > 1:  # many ranks are found sooner in a sorted row
@@ -233,9 +266,9 @@ class JointCost:
         self, z: Array, centers: Array, scales: Array, levels: Sequence[float], weights: sp.csr_array
     ) -> tuple[Array, Array]:
         quantiles, mean = np.empty((len(z), len(levels))), np.empty(len(z))
-        for part in self.blocks(len(z), _BLOCK_OF_QUANTILES):
-            costs, own = self.samples(z[part], centers[part], scales[part]), weights[part].toarray()
-            quantiles[part], mean[part] = weighted_quantiles(costs, own, levels), (own * costs).sum(axis=1)
+        for own, counted, shares in rows_of_a_width(weights, self.rows_of_block):
+            costs = np.take_along_axis(self.samples(z[own], centers[own], scales[own]), counted, axis=1)
+            quantiles[own], mean[own] = weighted_quantiles(costs, shares, levels), (shares * costs).sum(axis=1)
         return quantiles, mean
 
     def cuts(self, z: Array, centers: Array, scales: Array, risk: Risk) -> list[tuple[Array, Cuts]]:
@@ -257,64 +290,52 @@ class JointCost:
         v, w = self.sides(z, centers)
         v = v * scales[:, None, None]
         # All pieces are kept: their sum says which differences are none, and only then is known which are on top.
-        pieces = [[self._piece(v, w, piece) for piece in group] for group in self.groups]
+        every = self._pieces(v, w)
+        pieces = [[every[piece] for piece in group] for group in self.groups]
         highs = [reduce(np.maximum, own) for own in pieces]
-        costs = sum(highs, np.zeros((len(z), len(self.points))))
-        deviation = np.asarray(costs.std(axis=1))
+        costs = np.zeros((len(z), len(self.points)))
+        for high in highs:
+            costs += high
+        deviation = deviations(costs)
         same = self._same(z, centers, scales, deviation)
-        tops = [_first_on_top(own, same) for own in pieces]
+        tops = [first_on_top(own, same) for own in pieces]
         if risk.is_mean:
             even = np.full((1, len(self.points)), 1 / len(self.points))
+            cuts = self._shares(tops, even)
             return [
-                (high.mean(axis=1), self._cut(group, arg, even, term))
-                for term, (group, high, arg) in enumerate(zip(self.groups, highs, tops, strict=True))
+                (high.mean(axis=1), self._cut(group, *cuts, term))
+                for term, (group, high) in enumerate(zip(self.groups, highs, strict=True))
             ], deviation
         weights = risk.weights(costs, same)
-        cuts = [self._cut(group, arg, weights, 0) for group, arg in zip(self.groups, tops, strict=True)]
-        A, B, C = (np.sum([getattr(cut, name) for cut in cuts], axis=0) for name in "ABC")
-        total = Cuts(A, B, C, cuts[0].term)
-        return [((weights * costs).sum(axis=1), total)], deviation
+        total = self._cut(range(len(self.matrices)), *self._shares(tops, weights), 0)
+        return [(np.einsum("ij,ij->i", weights, costs), total)], deviation
 
-    def _cut(self, group: range, arg: Any, weights: Array, term: int) -> Cuts:
-        """What the largest pieces of a group come to under these weights."""
-        n, M = len(arg), self.matrices
-        A, B, C = (np.zeros((n, *shape)) for shape in (M.shape[1:2], M.shape[1:2], M[0, :, 1:].shape))
-        for k, piece in enumerate(group):
-            if not M[piece].any():
-                continue
-            share = weights * (arg == k)
-            # A group of one is always there, and rounding must not make its cuts differ.
-            W = np.ones(n) if len(group) == 1 else share.sum(axis=1)
-            A += W[:, None] * M[piece, :, 0]
-            B += (share @ self.points) @ M[piece, :, 1:].T
-            C += W[:, None, None] * M[piece, :, 1:]
-        return Cuts(A, B, C, np.full(n, term))
+    def _shares(self, tops: Sequence[Any], weights: Array) -> tuple[Array, Array]:
+        """The weight W (N, P) of the points at which each piece is the largest, and their weighted sum V (N, P, d)."""
+        n, (n_pieces, _, d) = len(tops[0]), self.matrices.shape
+        W, V = np.zeros((n, n_pieces)), np.zeros((n, n_pieces, d - 1))
+        for group, arg in zip(self.groups, tops, strict=True):
+            for k, piece in enumerate(group):
+                if piece not in self._is_there:
+                    continue
+                # A group of one is always there, and rounding must not make its cuts differ.
+                share = weights if len(group) == 1 else weights * (arg == k)
+                W[:, piece] = 1.0 if len(group) == 1 else share.sum(axis=1)
+                V[:, piece] = share @ self.points
+        return W, V
+
+    @cached_property
+    def _is_there(self) -> set[int]:
+        """Pieces that are not always 0."""
+        return {k for k, M in enumerate(self.matrices) if M.any()}
+
+    def _cut(self, pieces: range, W: Array, V: Array, term: int) -> Cuts:
+        """What these pieces come to where they are the largest."""
+        M, own = self.matrices[pieces], slice(pieces.start, pieces.stop)
+        A, B = np.einsum("np,pi->ni", W[:, own], M[:, :, 0]), np.einsum("npd,pid->ni", V[:, own], M[:, :, 1:])
+        return Cuts(A, B, np.einsum("np,pid->nid", W[:, own], M[:, :, 1:]), np.full(len(W), term))
 
 
 def ranks_of(levels: Sequence[float], n: int) -> list[int]:
     """Where the quantiles of these levels stand among n sorted costs, counted from 0."""
     return [int(np.clip(np.ceil(level * n - 1e-9), 1, n)) - 1 for level in levels]
-
-
-def _first_on_top(pieces: Sequence[Array], same: Array) -> Any:
-    """Which of the pieces (N, n) is the largest, the first of those that differ by no more than `same` (N,)."""
-    high, arg = pieces[0], np.zeros(pieces[0].shape, dtype=np.int16)
-    for k, other in enumerate(pieces[1:], start=1):
-        np.copyto(arg, k, where=other > high + same[:, None])
-        if k < len(pieces) - 1:
-            high = np.maximum(high, other)
-    return arg
-
-
-def _shared(z: Array) -> tuple[Indices, Indices]:
-    """Rows with different decisions, among them every decision there is, and for each row (N,) the one that has its.
-
-    Decisions are told apart by a sum with odd weights, which is quick to sort; those that it mixes up stand alone.
-    """
-    key = np.zeros(len(z))
-    for j in range(z.shape[1]):
-        key = key + z[:, j] * np.sqrt(2 + j)
-    _, first, own = np.unique(key, return_index=True, return_inverse=True)
-    mixed = np.flatnonzero((z[first[own]] != z).any(axis=1))
-    own[mixed] = len(first) + np.arange(len(mixed))
-    return np.concatenate([first, mixed]), own
