@@ -213,7 +213,7 @@ def test_tails_of_sums_are_judged_and_named(decided):
     assert "uniform law, CVaR 0.7" in {entry.rule for entry in decider.plan_.entries}
     D = decider.decide(X)
     costs = decider.problem.evaluate(D.z, Y)
-    # Of 100 rows that a bound from 60 others covers with a mean of .9, fewer than 72 are covered less than once in 700 draws.
+    # A bound from 60 rows with a mean coverage of .9 covers fewer than 72 of 100 others less than once in 700 draws.
     assert (costs <= D.cost_bound).sum() >= 72
 
 
