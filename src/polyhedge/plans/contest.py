@@ -51,8 +51,8 @@ them. Where that lies beyond 0.9, this is tried as well: the step from 0.7 would
 _LOG = logging.getLogger(__name__)
 
 
-def candidates(problem: PlanProblem, alpha: float) -> list[Rule]:
-    """Rules from simple to complex.
+def candidates(problem: PlanProblem, alpha: float, value: Array | None = None) -> list[Rule]:
+    """Rules from simple to complex, where parameters of rows have values such as these (t,).
 
     Where every row needs a program made for it alone, the most careful tail is left out for the sake of time, and so it
     is of a sum of several maxima under constraints that couple them, whose tail does not split into terms: such tails
@@ -61,7 +61,9 @@ def candidates(problem: PlanProblem, alpha: float) -> list[Rule]:
     program. Where nothing couples its terms either, outcomes have laws of their own: a quantile model each.
     """
     if not problem.has_maxima:
-        return [Rule(), Rule("corrected")]
+        is_summed = problem.is_by_value and value is not None and problem.at_value(value).has_maxima
+        tails_at_value = [Rule(law, Risk(level)) for law in EVEN_LAWS for level in (0.0, *_TAILS)]
+        return [Rule(), *(tails_at_value if is_summed else [Rule("corrected")])]
     promised = round(1 - alpha, 12)
     tails = sorted({*_TAILS, promised} | ({_CAREFUL} if promised > _CAREFUL else set()))
     if problem.is_coupled_sum or (problem.is_costly and problem.joint.groups):

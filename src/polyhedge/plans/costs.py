@@ -19,6 +19,9 @@ from polyhedge.problems.pieces import SumOfMaxima
 from polyhedge.problems.quadratic import QuadraticCost
 from polyhedge.robust.nominal import best_knowing
 
+MOST_KEPT = 256
+"""Values of parameters at which a problem is kept: as many rows are planned together where each has its own."""
+
 
 @dataclass(frozen=True, eq=False)
 class PlanProblem:
@@ -68,6 +71,26 @@ class PlanProblem:
     def is_costly(self) -> bool:
         """Whether every row needs a program made for it alone: with whole decisions, or parameters of its own."""
         return self.is_integer or bool(self.problem.parameters)
+
+    @property
+    def is_by_value(self) -> bool:
+        """Whether parameters enter in such a way that the cost may be a sum of maxima at each of their values alone."""
+        return bool(self.problem.parameters) and not self.has_maxima
+
+    def at_value(self, value: Array) -> PlanProblem:
+        """The problem at one row's values (t,) of its parameters; the last ones are kept, each a program of its own."""
+        key = np.ascontiguousarray(value, dtype=np.float64).tobytes()
+        own = self._at_values.get(key)
+        if own is None:
+            own = PlanProblem(self.problem.at_values(value))
+            if len(self._at_values) >= MOST_KEPT:
+                self._at_values.clear()
+            self._at_values[key] = own
+        return own
+
+    @cached_property
+    def _at_values(self) -> dict[bytes, PlanProblem]:
+        return {}
 
     @property
     def is_coupled_sum(self) -> bool:

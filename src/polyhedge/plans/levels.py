@@ -81,6 +81,8 @@ def quantiles_at(
     problem: PlanProblem, law: Law, levels: tuple[float, ...], z: Array, at: PlacedLaw, values: Array
 ) -> tuple[Array, Array]:
     """Quantiles (N, T) and mean (N,) of g(z(x), .) where centres, spreads and weights of the law are known."""
+    if problem.is_by_value:
+        return _by_value(problem, law, levels, z, at, values)
     if not problem.has_maxima:
         return problem.sampled_costs(z, at, values, law.points, levels)
     cost = JointCost(problem.joint, padded(law.points, values.shape[1]))
@@ -88,6 +90,20 @@ def quantiles_at(
     quantiles, mean = cost.quantiles(z, np.hstack([at.centers, values]), at.scales, levels, weights)
     alone = problem.alone(z, values)
     return quantiles + alone[:, None], mean + alone
+
+
+def _by_value(
+    problem: PlanProblem, law: Law, levels: tuple[float, ...], z: Array, at: PlacedLaw, values: Array
+) -> tuple[Array, Array]:
+    """The same, each row with the problem at its own values: by pieces where it has them there, or by its formula."""
+    quantiles, mean = np.full((len(z), len(levels)), np.nan), np.full(len(z), np.nan)
+    for i in np.flatnonzero(np.isfinite(z).all(axis=1)):
+        row = slice(i, i + 1)
+        there = PlacedLaw(at.centers[row], at.scales[row], tuple(weights[row] for weights in at.weights))
+        quantiles[row], mean[row] = quantiles_at(
+            problem.at_value(values[i]), law, levels, z[row], there, np.zeros((1, 0))
+        )
+    return quantiles, mean
 
 
 def quantiles_of_each(

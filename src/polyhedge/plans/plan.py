@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from polyhedge._validation import Array, Indices, Mask
+from polyhedge.data import take_rows
 from polyhedge.plans.contest import (
     PLANNED_BY,
     Choice,
@@ -19,7 +20,7 @@ from polyhedge.plans.contest import (
     fewest_wins,
     resampled,
 )
-from polyhedge.plans.costs import PlanProblem
+from polyhedge.plans.costs import MOST_KEPT, PlanProblem
 from polyhedge.plans.laws import EVEN_LAWS, LAWS, MOST_POINTS, Law, PlanRows, fit_laws, law_from
 from polyhedge.plans.levels import PlannedBy, PlannedCost, planned_level
 from polyhedge.plans.report import CHOSEN_ONCE, DRAWN_AGAIN, Entry, PlanReport, report_from
@@ -62,17 +63,34 @@ class LawPlan:
         """Decisions, planned and expected costs, each a function of its row alone."""
         if not len(centers):
             return _planned(np.zeros((0, self.problem.n_decisions)), np.zeros(0), np.zeros(0), np.ones(0, dtype=bool))
+        seen = self.planners[0].problem  # what it keeps of a row's values serves all rules
+        if seen.is_by_value and len(centers) > MOST_KEPT:
+            return self._in_parts(features, centers, values, work)
         z, is_best = np.zeros((len(centers), self.problem.n_decisions)), np.ones(len(centers), dtype=bool)
         for weight, planner in zip(self.weights, self.planners, strict=True):
             own, is_proven = planner.proven(features, centers, values, work.n_jobs)
             z, is_best = z + weight * own, is_best & is_proven
-        v, expected, seen = np.zeros(len(z)), np.zeros(len(z)), PlanProblem(self.problem)
+        v, expected = np.zeros(len(z)), np.zeros(len(z))
         for weight, cost in zip(self.cost_weights, self.costs, strict=True):
             quantile, mean = cost(seen, z, features, centers, values)
             v, expected = v + weight * quantile, expected + weight * mean
         if work.progress is not None:
             work.progress(len(z), len(z))
         return _planned(z, v, expected, is_best)
+
+    def _in_parts(self, features: Any, centers: Array, values: Array, work: Work) -> Planned:
+        """Rows whose problems are kept while all rules look at them, part after part."""
+        parts = []
+        for k in range(0, len(centers), MOST_KEPT):
+            rows = np.arange(k, min(k + MOST_KEPT, len(centers)))
+            own = take_rows(features, rows), centers[rows], values[rows]
+            parts.append(self.plan(*own, replace(work, progress=None)))
+            if work.progress is not None:
+                work.progress(int(rows[-1]) + 1, len(centers))
+        z, v, expected = (np.concatenate([getattr(part, name) for part in parts]) for name in ("z", "v", "expected"))
+        status = np.concatenate([part.status for part in parts])
+        detail = tuple(text for part in parts for text in (part.detail or ("",) * len(part.v)))
+        return Planned(z, v, status, detail if any(detail) else (), expected)
 
     def outcomes(self, features: Any, centers: Array) -> Iterator[Array]:
         """Row by row the outcomes (n, d) that are possible by the law that weighs most in the planned cost."""
@@ -211,7 +229,8 @@ def fit_plan(
     """
     seen, level = PlanProblem(problem), planned_level(alpha)
     judged = (rows if judged_on is None else judged_on).thinned(MOST_POINTS)
-    contest = Contest(seen, judged, candidates(seen, alpha), level, seed)
+    rules = candidates(seen, alpha, judged.values[0])
+    contest = Contest(seen, judged, rules, level, seed)
     draws = resampled(len(contest.judged[0][0].realised), seed)
     entries = [choose_planned_by(one, alpha, draws) for one in contest.judged]
     contest.look_closer(Choice(entries, alpha, caution, draws).wins, alpha)

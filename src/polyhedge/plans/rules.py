@@ -29,6 +29,7 @@ from polyhedge.plans.risk import Cuts, JointCost, Risk
 from polyhedge.plans.weighted import least_weighted
 from polyhedge.plans.worst_case import WorstCost, learned_set
 from polyhedge.robust.nominal import best_knowing
+from polyhedge.robust.workers import in_order
 
 # How long cuts are looked for by rules that are used. Rows with parameters need a program each, made anew.
 _FOR_USE, _FOR_USE_ON_SEGMENT, _FOR_USE_IF_COSTLY = (
@@ -41,6 +42,7 @@ _FOR_USE, _FOR_USE_ON_SEGMENT, _FOR_USE_IF_COSTLY = (
 # task, a tenth of their noise, in two thirds of the time.
 _TO_JUDGE, _TO_JUDGE_ON_SEGMENT = Effort(30, 6, 5e-3), Effort(120, 15, 4e-4)
 # Tails of sums have many sides: cuts are looked for longer, and by judged rules at the judged rows themselves.
+_FOR_ONE_ROW = Effort(1, 30, ENOUGH)
 _SUMS_FOR_USE, _SUMS_TO_JUDGE = Effort(60, 20, 2e-3), Effort(60, 12, 2e-2)
 
 
@@ -123,6 +125,8 @@ class Planner:
         if cuts is None and self.problem.separable is not None:
             z = self.problem.separable.least(self._tables, contexts, scales)
             return z, np.asarray(np.isfinite(z).all(axis=1))
+        if cuts is None and self.law is not None and self.problem.is_by_value:
+            return self._by_value(at, values, n_jobs)
         if cuts is None:
             z, _, is_best = best_knowing(self.problem.problem, at.centers, values)
             return z, is_best
@@ -133,6 +137,27 @@ class Planner:
         return least_by_programs(
             self.problem.problem, cuts, contexts, scales, values, n_jobs, self._corners, self.is_steady
         )
+
+    def _by_value(self, at: PlacedLaw, values: Array, n_jobs: int | None) -> tuple[Array, Mask]:
+        """Each row with the problem at its own values, and cuts of its own."""
+
+        def decided(i: int) -> tuple[Array, Mask]:
+            there, nothing = PlacedLaw(at.centers[[i]], at.scales[[i]]), np.zeros((1, 0))
+            own = planner_at(self.problem.at_value(values[i]), self.rule, self.law, there)
+            return own._decided(there, nothing, 1)
+
+        z, is_best = zip(*in_order(decided, range(len(at.scales)), n_jobs=n_jobs), strict=True)
+        return np.vstack(z), np.concatenate(is_best)
+
+
+def planner_at(problem: PlanProblem, rule: Rule, law: Law | None, at: PlacedLaw) -> Planner:
+    """The rule for the rows at which a law is placed: all cuts that they need, of a problem without parameters."""
+    if not has_cuts(problem):
+        return Planner(problem, rule, law, None)
+    nothing = np.zeros((len(at.scales), 0))
+    points = np.zeros((1, at.centers.shape[1])) if law is None else law.points
+    cost, rows = JointCost(problem.joint, points), (at.centers, at.scales)
+    return Planner(problem, rule, law, _search(problem, rule, law, cost, rows, nothing, _FOR_ONE_ROW))
 
 
 def fit_planner(
@@ -157,23 +182,37 @@ def fit_planner(
     cost = _risky(problem, rule, law, X, centers, values)
     if cost is None:
         return Planner(problem, rule, law, None, has_plan=False)
+    cuts = _search(problem, rule, law, cost, (contexts, scales), values[rows], effort)
+    starts = np.zeros((0, 1)) if is_judged else np.column_stack([contexts, scales])
+    return Planner(problem, rule, law, cuts, starts, not is_judged)
+
+
+def _search(
+    problem: PlanProblem,
+    rule: Rule,
+    law: Law | None,
+    cost: RiskyCost,
+    rows: tuple[Array, Array],
+    values: Array,
+    effort: Effort,
+) -> Cuts:
+    """Cuts of the rule's risk at rows, given by their contexts (N, d + t) and spreads (N,)."""
+    contexts, scales = rows
     # Cuts hold for whole decisions and others alike, and programs without whole decisions are quick.
     can_relax = problem.is_integer and not problem.problem.parameters
-    relaxed = PlanProblem(problem.problem.relaxed()) if can_relax else problem
+    relaxed, d = PlanProblem(problem.problem.relaxed()) if can_relax else problem, problem.problem.n_outcomes
 
     def decided(cuts: Cuts, own: Indices) -> Array:
         # A map of corners would be made anew with every cut: these few rows have programs of their own.
-        at = PlacedLaw(contexts[own, : centers.shape[1]], scales[own])
-        return Planner(relaxed, rule, law, cuts, is_steady=False).at(at, values[rows[own]], n_jobs=1)
+        at = PlacedLaw(contexts[own, :d], scales[own])
+        return Planner(relaxed, rule, law, cuts, is_steady=False).at(at, values[own], n_jobs=1)
 
     def alone(z: Array, own: Indices) -> Array:
-        return relaxed.alone(z, values[rows[own]])
+        return relaxed.alone(z, values[own])
 
     first = first_cuts(problem, cost, rule.risk, contexts, scales)
     inner = alone if problem.is_tail_of_sum(rule.risk) else None
-    cuts = search_cuts(cost, rule.risk, (contexts, scales), first, effort, decided, inner)
-    starts = np.zeros((0, 1)) if is_judged else np.column_stack([contexts, scales])
-    return Planner(problem, rule, law, cuts, starts, not is_judged)
+    return search_cuts(cost, rule.risk, rows, first, effort, decided, inner)
 
 
 def _effort(problem: PlanProblem, rule: Rule, is_judged: bool) -> Effort:
