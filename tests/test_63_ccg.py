@@ -78,7 +78,7 @@ def check_evidence(result, residuals, contexts, problem, alpha):
 
 
 SHARED = ("newsvendor", "square")
-"""Costs whose set is learned for two contexts at once, with pieces and without; the others take the same programs."""
+"""Costs whose set is learned for two contexts at once, with pieces and without; the others are slow tests."""
 CONVEX_CASES = [
     *((name, "mean", 1) for name in CONVEX_IN_OUTCOME),
     *((name, [0, 3], 0) for name in SHARED),

@@ -456,7 +456,7 @@ def test_parameters_of_the_problem_move_the_plan() -> None:
 def test_constraints_that_no_plan_keeps_are_told_as_such(
     most: float, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(margin_path, "EVEN_LAWS", ("scaled",))  # no law has room where one has none
+    monkeypatch.setattr(margin_path, "EVEN_LAWS", ("scaled",))  # a short contest, as above
     z = cp.Variable(2, nonneg=True)
     problem = DecisionProblem(
         decision=z,
