@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import pickle
 import sys
 import tomllib
 from importlib import metadata
@@ -65,13 +66,19 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     missing = [name for name in needed if importlib.util.find_spec(name) is None]
     if missing:
         pytest.skip(f"needs {', '.join(missing)}")
-    _with_contest(isinstance(item, pytest.DoctestItem) or item.get_closest_marker("contest") is not None)
+    is_example = isinstance(item, pytest.DoctestItem)
+    _with_contest("example" if is_example else "whole" if item.get_closest_marker("contest") else "none")
 
 
-def _with_contest(is_whole: bool) -> None:
+CONTESTS: dict[bytes, tuple[str, str]] = {}
+"""What contests of examples have said: many examples have the same rows."""
+
+
+def _with_contest(kind: str) -> None:
     """Whether plain numbers have the contest of `predictor="auto"`: it takes longer than most tests, and few are of it.
 
     Without it the smooth ridge is taken, which also wins on the data of nearly all tests. Raw frames keep theirs.
+    Examples have it once for the same rows and settings.
     """
     from polyhedge import choosing
 
@@ -80,8 +87,14 @@ def _with_contest(is_whole: bool) -> None:
     def quick(*rows: object, **settings: object) -> tuple[str, str]:
         return "smooth-ridge", "not compared in tests that are not of it"
 
-    quick.whole = whole  # type: ignore[attr-defined]
-    choosing.choose_for_numbers = whole if is_whole else quick
+    def once(*rows: object, **settings: object) -> tuple[str, str]:
+        asked = pickle.dumps((rows, settings))
+        if asked not in CONTESTS:
+            CONTESTS[asked] = whole(*rows, **settings)
+        return CONTESTS[asked]
+
+    quick.whole = once.whole = whole  # type: ignore[attr-defined]
+    choosing.choose_for_numbers = {"whole": whole, "example": once, "none": quick}[kind]
 
 
 def pytest_runtest_teardown() -> None:

@@ -756,7 +756,7 @@ def test_no_rows_are_no_rows_with_parameters_too(kind):
         assert (len(found), found.z.shape, found.cost_bound.shape) == (0, (0, 2), (0,))
         assert parameter_rows(problem.parameters, {"s": values}, 0).shape == (0, own.size)
     X = np.random.default_rng(0).normal(size=(60, 2))
-    decider = ph.RobustDecider(problem, predictor=None, random_state=0)
+    decider = ph.RobustDecider(problem, predictor=None, learner=ph.learners.OneSidedBox(), random_state=0)
     decider.fit(X, X, parameters={"s": np.zeros(own.shape)})
     with pytest.raises(ValueError, match="X has no rows"):
         decider.decide(X[:0], parameters={"s": np.zeros((0, *own.shape))})

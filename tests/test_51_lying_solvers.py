@@ -264,7 +264,7 @@ def test_what_a_lying_solver_says_is_never_a_wrong_bound_called_optimal(
         assert (np.abs(z.sum(axis=1) - 2) <= 1e-5).all(), lie
 
 
-@pytest.mark.parametrize("size", [1e6, 1e8, 1e12, 1e16])
+@pytest.mark.parametrize("size", [1e6, *(pytest.param(size, marks=pytest.mark.slow) for size in (1e8, 1e12)), 1e16])
 @pytest.mark.parametrize("who", ["highs", "both"])
 @pytest.mark.parametrize("route", ["batch", "a row said twice", "quadratic"])
 def test_multipliers_of_any_size_do_not_make_a_wrong_bound_right(

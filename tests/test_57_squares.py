@@ -138,7 +138,8 @@ def fitted(unit: float, guarantee: str, shift: float = 0.0) -> list[list[float]]
     Y = unit * (X + rng.normal(size=(60, D)) * [0.5, 1.0] + shift)
     z = cp.Variable(D)
     rows = [z >= unit * (shift - 3), z <= unit * (shift + 3), cp.sum(z) <= unit * (2 * shift + 1)]
-    decider = ph.RobustDecider(square_problem(z, rows), alpha=0.2, guarantee=guarantee, random_state=0)
+    learner = ph.learners.Auto(n_folds=2, training_folds=2) if guarantee == "outcome" else None
+    decider = ph.RobustDecider(square_problem(z, rows), alpha=0.2, learner=learner, guarantee=guarantee, random_state=0)
     decided = decider.fit(X, Y).decide(X[:5])
     assert decided.is_optimal.all()
     return [(decided.cost_bound / unit**2).tolist(), (decided.z / unit - shift).ravel().tolist()]

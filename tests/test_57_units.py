@@ -721,9 +721,17 @@ def test_a_learner_that_proves_nothing_does_not_call_its_set_optimal() -> None:
     assert (few.status is ph.Status.OPTIMAL) == (few.gap <= 1e-5)
 
 
-@pytest.mark.parametrize("predictor", [None, LinearRegression(), "precomputed"], ids=["default", "linear", "given"])
-@pytest.mark.parametrize("make", [in_two_parts, bent, pytest.param(orders, marks=pytest.mark.slow)])
-def test_whole_fits_are_the_same_in_all_units(predictor: Any, make: Any) -> None:
+PREDICTORS: dict[str, Any] = {"default": None, "linear": LinearRegression(), "given": "precomputed"}
+# Each predictor and each problem once; the slow tests take every pair.
+FITS = [("linear", bent), ("default", in_two_parts), ("given", in_two_parts)]
+MORE_FITS = [pair for pair in product(PREDICTORS, (in_two_parts, bent, orders)) if pair not in FITS]
+
+
+@pytest.mark.parametrize(
+    ("name", "make"), [*FITS, *(pytest.param(*pair, marks=pytest.mark.slow) for pair in MORE_FITS)]
+)
+def test_whole_fits_are_the_same_in_all_units(name: str, make: Any) -> None:
+    predictor = PREDICTORS[name]
     rng = np.random.default_rng(0)
     X, B = rng.normal(size=(100, 3)), rng.normal(size=(3, 2))
     Y = X @ B + rng.normal(size=(100, 2)) * (0.3 + np.abs(X[:, :1]))

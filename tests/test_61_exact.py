@@ -99,7 +99,7 @@ def test_the_certified_bound_equals_brute_force_over_all_selections(name):
     assert bound.kept.sum() >= conformal_rank(7, 0.3)
 
 
-@pytest.mark.parametrize("n", [10, 12])
+@pytest.mark.parametrize("n", [pytest.param(10, marks=pytest.mark.slow), 12])
 @pytest.mark.parametrize("name", ["segment, linear", "segment, quadratic", "fixed directions", "simplex, d=3"])
 def test_the_certified_bound_equals_hull_values_over_all_selections(name, n):
     d, make = PROBLEMS[name]
@@ -155,7 +155,9 @@ def test_only_one_dimensional_decisions_are_segments():
     assert ph.problems.newsvendor(0.3, 0.7, 2, capacity=1.0).structure.segment is None
 
 
-@pytest.mark.parametrize("name", ["simplex, d=3", "user's maximum", "fixed directions"])
+@pytest.mark.parametrize(
+    "name", ["simplex, d=3", pytest.param("user's maximum", marks=pytest.mark.slow), "fixed directions"]
+)
 def test_disjoint_mixtures_have_disjoint_members_and_falling_values_that_prove_a_floor(name):
     d, make = PROBLEMS[name]
     problem, (residuals, centers) = make(), draw(10, d, 5)

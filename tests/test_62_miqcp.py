@@ -52,7 +52,7 @@ def check_evidence(result, residuals, contexts, problem, alpha):
 
 
 @pytest.mark.parametrize("name", PROBLEMS)
-@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_miqcp_for_the_mean_context_equals_brute_force_over_selections(name, seed):
     pytest.importorskip("pyscipopt")
     residuals, centers = learning_data(11, seed=seed)

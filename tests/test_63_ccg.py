@@ -77,8 +77,16 @@ def check_evidence(result, residuals, contexts, problem, alpha):
     assert result.objective == pytest.approx(objective.value(result.set, np.arange(len(contexts))), abs=1e-6)
 
 
-@pytest.mark.parametrize("name", CONVEX_IN_OUTCOME)
-@pytest.mark.parametrize(("contexts", "seed"), [("mean", 1), ([0, 3], 0)], ids=str)
+SHARED = ("newsvendor", "square")
+"""Costs whose set is learned for two contexts at once, with pieces and without; the others are slow tests."""
+CONVEX_CASES = [
+    *((name, "mean", 1) for name in CONVEX_IN_OUTCOME),
+    *((name, [0, 3], 0) for name in SHARED),
+    *(pytest.param(name, [0, 3], 0, marks=pytest.mark.slow) for name in CONVEX_IN_OUTCOME if name not in SHARED),
+]
+
+
+@pytest.mark.parametrize(("name", "contexts", "seed"), CONVEX_CASES, ids=str)
 def test_bounds_meet_at_brute_force_where_the_cost_is_convex_in_the_outcome(name, contexts, seed):
     residuals, centers = learning_data(7, seed=seed)
     problem = CONVEX_IN_OUTCOME[name]()

@@ -205,7 +205,7 @@ def calls_of(name):
         return next(calls) - 1
 
 
-@pytest.mark.parametrize("share", [0.02, 0.3, 0.7, 1.0])
+@pytest.mark.parametrize("share", [0.02, pytest.param(0.3, marks=pytest.mark.slow), 0.7, 1.0])
 @pytest.mark.parametrize("name", ["cost_at", "radius", "facet_gradient"])
 def test_ctrl_c_at_any_time_gives_a_whole_valid_set_with_its_status(monkeypatch, name, share):
     residuals, centers = learning_data()

@@ -387,7 +387,13 @@ def test_plan_follows_the_centre_that_a_biased_predictor_misses():
 
 
 @pytest.mark.parametrize(
-    ("units", "limit"), [((2.0**12, 1.0), None), ((2.0**-20, 1.0), 7.2), ((1e7, 1e-5), None), ((3.0, 0.7), None)]
+    ("units", "limit"),
+    [
+        ((2.0**12, 1.0), None),
+        ((2.0**-20, 1.0), 7.2),
+        ((1e7, 1e-5), None),
+        pytest.param((3.0, 0.7), None, marks=pytest.mark.slow),
+    ],
 )
 def test_each_decision_may_have_a_unit_of_its_own(units, limit):
     # Slopes of a decision in small units are as large as those of another, and ties among them are still ties.

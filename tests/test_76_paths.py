@@ -453,7 +453,10 @@ def test_parameters_of_the_problem_move_the_plan() -> None:
         (1.6, "calibration rows no plan keeps bound and uncertain constraints together"),
     ],
 )
-def test_constraints_that_no_plan_keeps_are_told_as_such(most: float, said: str) -> None:
+def test_constraints_that_no_plan_keeps_are_told_as_such(
+    most: float, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(margin_path, "EVEN_LAWS", ("scaled",))  # a short contest, as above
     z = cp.Variable(2, nonneg=True)
     problem = DecisionProblem(
         decision=z,

@@ -162,7 +162,7 @@ def test_history_is_replayed_with_labels_and_weights_beside_it_as_with_columns(b
     ]
     for beside, column in pairs:
         one, other = (
-            ph.backtest(decider(calibration=each), table, Y, every=50, between=between) for each in (beside, column)
+            ph.backtest(decider(calibration=each), table, Y, every=100, between=between) for each in (beside, column)
         )
         assert one.periods == other.periods
         assert one.decider.radius_ == other.decider.radius_

@@ -4,6 +4,8 @@ False-alarm rates: each Kolmogorov-Smirnov test fails for a correct library with
 over the choice of its seed; the seeds are fixed, so a run is deterministic.
 """
 
+from functools import cache
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -26,9 +28,9 @@ def features(kind, X, Y, rng):
     return Y + rng.normal(size=Y.shape) * [0.3, 0.6] if kind == "precomputed" else X
 
 
-@pytest.mark.parametrize("m", [20, 49])
-@pytest.mark.parametrize("kind", PREDICTORS)
-def test_coverage_given_the_calibration_split_follows_its_beta_law(kind, m):
+@cache
+def frozen(kind):
+    """A decider of which nothing but its radius changes from here on, and the scores of many rows in order."""
     rng = np.random.default_rng(7)
     X, Y = ph.data.make_synthetic(500, rng=rng)
     problem = ph.problems.simplex_linear([-0.08, 0.0])
@@ -36,8 +38,13 @@ def test_coverage_given_the_calibration_split_follows_its_beta_law(kind, m):
     decider.fit(features(kind, X, Y, rng), Y)
     X_test, Y_test = ph.data.make_synthetic(10_000, rng=rng)
     centers = decider.predictor_.predict(features(kind, X_test, Y_test, rng))
-    scores = np.sort(decider.set_.scores(Y_test - centers))
-    coverages = []
+    return decider, np.sort(decider.set_.scores(Y_test - centers))
+
+
+@pytest.mark.parametrize("m", [20, 49])
+@pytest.mark.parametrize("kind", PREDICTORS)
+def test_coverage_given_the_calibration_split_follows_its_beta_law(kind, m):
+    (decider, scores), rng, coverages = frozen(kind), np.random.default_rng(m), []
     for _ in range(REPETITIONS):
         X_fresh, Y_fresh = ph.data.make_synthetic(m, rng=rng)
         decider.recalibrate(features(kind, X_fresh, Y_fresh, rng), Y_fresh)

@@ -72,7 +72,7 @@ def assert_same(decider, twin, X, Y):
             assert other is None
         else:
             assert one.tobytes() == other.tobytes(), field.name
-    n = min(len(X), 10)
+    n = min(len(X), 4)
     assert decider.evaluate(X[:n], Y[:n]) == twin.evaluate(X[:n], Y[:n])
     row = X.iloc[0] if hasattr(X, "iloc") else X[0]
     assert decider.region(row).center.tobytes() == twin.region(row).center.tobytes()

@@ -34,9 +34,9 @@ TINY = ScalingSettings(
     n_calibrate=60,
     n_test=50,
     exact_limit=20.0,
-    printed_limit=0.3,
-    shared_limit=0.3,
-    heuristic_limit=0.3,
+    printed_limit=0.15,
+    shared_limit=0.15,
+    heuristic_limit=0.15,
 )
 
 

@@ -337,7 +337,12 @@ CASES = {
 
 
 # The tilt of a quadratic cost moves with the decision and is held fixed in the realised loss.
-DERIVATIVES = [(name, kind) for name in CASES for kind in QUICK_PICNN if (name, kind) != ("quadratic", "realised")]
+DERIVATIVES = [
+    pytest.param(name, kind, marks=pytest.mark.slow if name == "three products" else ())  # by programs, as for outcomes
+    for name in CASES
+    for kind in QUICK_PICNN
+    if (name, kind) != ("quadratic", "realised")
+]
 
 
 @pytest.mark.needs("jax", "optax")

@@ -101,11 +101,11 @@ class ConicSolver:
 
 def _set_up(program: ConicProgram, time_limit: float | None, tolerance: float, *, can_change: bool = False) -> Any:
     n = len(program.c)
-    P = sp.csc_matrix((n, n)) if program.P is None else sp.triu(program.P, format="csc")
+    P = sp.csc_matrix((n, n) if program.P is None else sp.triu(program.P, format="csc"))
     settings = _settings(time_limit, tolerance)
     settings.presolve_enable = settings.presolve_enable and not can_change
     return clarabel.DefaultSolver(
-        sp.csc_matrix(P),
+        P,
         program.c,
         sp.csc_matrix(program.A),
         program.b,

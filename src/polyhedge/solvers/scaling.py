@@ -157,14 +157,14 @@ def balance(program: ConicProgram, before: Frame | None = None) -> tuple[Array, 
     size = n_groups + n + 1
     turn = np.where(sign == 0, size, turn)
     equations = _Equations(size)
-    A = program.A.tocoo()
-    equations.add(A.data, 1.0, group[A.row], n_groups + A.col, turn[A.row], sign=sign[A.row])
+    row, column = _places(program.A)
+    equations.add(program.A.data, 1.0, group[row], n_groups + column, turn[row], sign=sign[row])
     equations.add(program.b, 1.0, group, np.full(len(group), size), turn, sign=sign)
     columns = n_groups + np.arange(n)
     equations.add(program.c, _LIGHT, columns, np.full(n, size - 1))
     if program.P is not None:
-        P = program.P.tocoo()
-        equations.add(P.data, _LIGHT, n_groups + P.row, n_groups + P.col, np.full(P.nnz, size - 1))
+        row, column = _places(program.P)
+        equations.add(program.P.data, _LIGHT, n_groups + row, n_groups + column, np.full(len(row), size - 1))
     if before is not None:
         units, upper = np.ones(n_groups), sign > 0
         units[group[sign == 0]] = before.rows[sign == 0]
@@ -188,16 +188,16 @@ def _whole_gauge(program: ConicProgram, group: Indices, n_groups: int, exponents
     nothing = np.zeros(size)
     if len(program.b) and program.b.all():
         return nothing
-    A, priced = program.A.tocoo(), columns[program.c != 0]
-    there = A.data != 0
-    first = np.append(group[A.row[there]], priced)
-    second = np.append(columns[A.col[there]], np.full(len(priced), size - 1))
+    (row, column), priced = _places(program.A), columns[program.c != 0]
+    there = program.A.data != 0
+    first = np.append(group[row[there]], priced)
+    second = np.append(columns[column[there]], np.full(len(priced), size - 1))
     links = sp.coo_array((np.ones(len(first)), (first, second)), shape=(size, size))
     n_parts, part = connected_components(links, directed=False)
     is_told = np.ones(n_parts, dtype=bool)
     is_told[part[columns]] = False
     told = [group[program.b != 0], columns[program.integer]]
-    told += [] if program.P is None else [columns[program.P.tocoo().row]]
+    told += [] if program.P is None else [columns[_places(program.P)[0]]]
     is_told[part[np.concatenate(told)]] = True
     if is_told.all():
         return nothing
@@ -207,6 +207,11 @@ def _whole_gauge(program: ConicProgram, group: Indices, n_groups: int, exponents
     np.minimum.at(anchor, part, np.arange(size))
     moves = sign[anchor] * (np.round(exponents[anchor]) - exponents[anchor])
     return np.where(is_told[part], 0.0, sign * moves[part])
+
+
+def _places(matrix: sp.csr_array) -> tuple[Indices, Indices]:
+    """Row and column of each stored entry, without the checks of a matrix in another form."""
+    return np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr)), matrix.indices
 
 
 def _groups(cones: Iterable[Cone]) -> tuple[Indices, Indices, Array]:
