@@ -92,10 +92,8 @@ def rows_of_a_width(weights: sp.csr_array, most: int) -> Iterator[tuple[Indices,
     --------
     >>> weights = sp.csr_array(np.array([[0.0, 0.0, 0.25, 0.75], [0.0, 1.0, 0.0, 0.0]]))
     >>> rows, residuals, shares = next(rows_of_a_width(weights, most=10))
-    >>> rows, residuals[:, :3], shares[:, :3]
-    (array([0, 1]), array([[2, 3, 0],
-           [1, 0, 0]]), array([[0.25, 0.75, 0.  ],
-           [1.  , 0.  , 0.  ]]))
+    >>> rows.tolist(), residuals[:, :3].tolist(), shares[:, :3].tolist()
+    ([0, 1], [[2, 3, 0], [1, 0, 0]], [[0.25, 0.75, 0.0], [1.0, 0.0, 0.0]])
     """
     counts = np.diff(weights.indptr)
     widths = np.minimum(-(-counts // _WIDTH) * _WIDTH, weights.shape[1])
