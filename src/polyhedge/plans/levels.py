@@ -27,8 +27,9 @@ _SHARES = (5, 4, 3, 2.5, 2, 1.6, 1.3, 1, 0.8, 0.6, 0.45, 0.3, 0.2, 0.1)
 """How many times alpha the levels to choose from leave out: closer where quantiles rise fast."""
 _FLOOR = 0.5
 """The least level of a planned cost: half of what a row may cost lies below it."""
-_HALVINGS = 50
-"""Of the price: as many as there are digits."""
+_HALVINGS = 24
+"""Of the price: it then lies above the one at which some row changes its level by more than rounding, which must not
+choose that row's level, and by less than any difference of bounds that counts."""
 
 
 def planned_level(alpha: float) -> float:
