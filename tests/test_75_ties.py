@@ -276,3 +276,21 @@ def test_one_decision_that_costs_nothing_beyond_all_demand_is_the_same_in_any_co
     assert (found.cost_bound < 1e-6).all()
     for i in range(0, 70, 10):
         np.testing.assert_allclose(sets.take(np.array([i])).decide(radii[[i]]).flat[0], found.flat[i], atol=1e-6)
+
+
+@pytest.mark.parametrize("mean", [1.0, 3.0])
+@pytest.mark.parametrize(("unit", "price", "origin"), [(1e6 / 3, 1.0, 0.0), (1e-5, 1e4 / 7, 0.0), (1.0, 1.0, 1e5)])
+def test_units_and_where_zero_lies_change_no_choice_among_ties(mean, unit, price, origin):
+    rng, found = np.random.default_rng(0), []
+    centers, residuals = mean + 0.7 * rng.normal(size=(40, 3)), rng.normal(size=(200, 3))
+    for k, m, o in ((1.0, 1.0, 0.0), (unit, price, origin)):
+        z = cp.Variable(3)
+        cost = lambda z, u, m=m: m * cp.sum(cp.pos(z - u) + 4 * cp.pos(u - z))  # noqa: E731
+        limits = [z >= o * k, cp.sum(z) <= (6 + 3 * o) * k]
+        problem = ph.DecisionProblem(decision=z, cost=cost, constraints=limits, n_outcomes=3)
+        ties, shape = LeastMean.of(problem, k * residuals), Box(k * np.array([1.3, 1.7, 2.0]))
+        family = ScaledSet(problem, as_predictor("precomputed", 3), shape, ties=ties)
+        decisions = family.around((centers + o) * k, centers).decide(np.ones(40))
+        assert decisions.may_tie.any()
+        found.append(decisions.flat / k - o)
+    np.testing.assert_allclose(found[1], found[0], atol=1e-6)

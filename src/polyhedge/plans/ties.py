@@ -47,7 +47,8 @@ from polyhedge.solvers.solve import solve
 _TOLERANCE = 1e-7
 """Share of the spread of a decision's costs by which its worst case may differ from the bound: what solvers leave."""
 _SAME = 1e-6
-"""Share of a decision's size up to which another is the same: as far as tolerances move one that has no rival."""
+"""Share of a decision's size, or of a segment, up to which another is the same: as far as tolerances move one that has
+no rival."""
 _HALVINGS, _LEVEL = 40, 1e-12
 """Halvings of a segment: 1e-12 of its length. Slopes are 0 up to this share of their terms, in whatever unit."""
 _ROUNDS, _ENOUGH = 12, 1e-4
@@ -138,20 +139,12 @@ class LeastMean:
         s = (tied.z[:, longest] - lines.z0[longest]) / way[longest]
         low = np.minimum(np.where(lines.slopes < 0, crossing, 0.0).max(axis=1, initial=0.0), s)
         high = np.maximum(np.where(lines.slopes > 0, crossing, 1.0).min(axis=1, initial=1.0), s)
-        level = _LEVEL * self._slope_terms(way)
         for _ in range(_HALVINGS):
             middle = (low + high) / 2
-            falls = self._mean_slopes(placed, lines.z0 + middle[:, None] * way, way) < -level
+            falls = self._mean_falls(placed, lines.z0 + middle[:, None] * way, way)
             low, high = np.where(falls, middle, low), np.where(falls, high, middle)
         is_other = np.abs(high - s) > _SAME
         return np.where(is_other[:, None], lines.z0 + high[:, None] * way, tied.z)
-
-    def _slope_terms(self, way: Array) -> float:
-        """What slopes of the mean in one direction are sums of, at most."""
-        own = self._separable
-        assert own is not None
-        steepest = np.array([np.abs(slopes).max() for _, slopes in self._tables])
-        return float(np.abs(way) @ (np.abs(own.slope) + steepest))
 
     def _room(self, tied: _Tied) -> Array:
         """What the bound leaves to each piece (N, L) when the worst outcome for it comes."""
@@ -166,15 +159,16 @@ class LeastMean:
         """The largest standard deviation (N,) of pieces with fixed directions q: no decision enters it."""
         return np.asarray(placed.scales * float((self.points @ q.T).std(axis=0).max(initial=0.0)))
 
-    def _mean_slopes(self, placed: PlacedSet, z: Array, way: Array) -> Array:
-        """Slopes (N,) of the mean cost at decisions in one direction."""
-        own, total = self._separable, np.zeros(len(z))
+    def _mean_falls(self, placed: PlacedSet, z: Array, way: Array) -> Mask:
+        """Whether the mean cost falls (N,) at decisions in one direction, by more than rounding."""
+        own, total, terms = self._separable, np.zeros(len(z)), 0.0
         assert own is not None
         for i, (knots, slopes) in enumerate(self._tables):
             kinks = own.kappa[i] + own.beta[i] * placed.centers[:, own.outcome[i]]
             passed = np.searchsorted(knots, (z[:, i] - kinks) / placed.scales, side="right")
             total = total + way[i] * (own.slope[i] + slopes[passed])
-        return total
+            terms += abs(way[i]) * (abs(own.slope[i]) + np.abs(slopes).max())
+        return np.asarray(total < -_LEVEL * terms)
 
     def _by_limits(self, tied: _Tied) -> Array:
         """The room of the pieces is a limit of each; what was found first does not enter."""
@@ -198,8 +192,14 @@ class LeastMean:
         It may be higher by what cuts have missed of it (N,): else what was found first would stay or go by chance.
         """
         before, after = self.mean_costs(tied.placed, tied.z), self.mean_costs(tied.placed, z)
-        is_other = np.abs(z - tied.z).max(axis=1) > _SAME * np.abs(tied.z).max(axis=1)
+        is_other = (np.abs(z - tied.z) > _SAME * self._sizes(tied)).any(axis=1)
         return np.asarray(is_other & (after <= before + missed + ROUNDING * np.abs(before)))
+
+    def _sizes(self, tied: _Tied) -> Array:
+        """What changes of decisions (N, p) are compared with: how far residuals move the best, wherever zero lies."""
+        if self._separable is None:
+            return np.tile(np.abs(tied.z).max(axis=1, keepdims=True), (1, tied.z.shape[1]))
+        return np.multiply.outer(tied.placed.scales, [np.ptp(knots) for knots, _ in self._tables])
 
     def _by_programs(self, tied: _Tied, worst: Array, facets: Mask) -> tuple[Array, Array, Mask]:
         """A program for each row. The worst outcome of whole decisions is another where they are others."""
