@@ -9,8 +9,9 @@ $$\min_{z \in Z}\ \frac1n \sum_i g(z, \hat f(x) + \sigma(x)\,e_i) \quad\text{s.t
 over residuals $e_i$ of the learning rows. Bounds stay as they are, and so does every decision that has no rival. It is
 asked only where multipliers leave room for a rival (`robust/uniqueness.py`). The answer is a function of prediction,
 spread and bound, whatever was found first. Where the cost falls apart into a term a decision and its directions are
-fixed, all rows of a segment are done at once, and others by one small linear program whose right-hand sides move;
-elsewhere each row has a program of its own, whose mean cost is known by cuts (`risk.py`) that are found anew.
+fixed, all rows of a segment are done at once, and of others those whose best decision of all keeps the bound
+(`within_limits.py`); elsewhere each row has a program of its own, whose mean cost is known by cuts (`risk.py`) that are
+found anew.
 """
 
 from __future__ import annotations
@@ -25,11 +26,12 @@ import scipy.sparse as sp
 from polyhedge._validation import Array, Indices, Mask
 from polyhedge.data.splits import evenly_chosen
 from polyhedge.plans.costs import PlanProblem
-from polyhedge.plans.cutting import distinct_cuts, first_cuts, lacking_cuts
+from polyhedge.plans.cutting import ENOUGH, distinct_cuts, first_cuts, lacking_cuts
 from polyhedge.plans.laws import MOST_POINTS
 from polyhedge.plans.programs import with_cuts
 from polyhedge.plans.risk import Cuts, JointCost, Risk
 from polyhedge.plans.separable import Separable, separable_of
+from polyhedge.plans.within_limits import WithinLimits
 from polyhedge.problems import DecisionProblem
 from polyhedge.problems.quadratic import quadratic_cost
 from polyhedge.regions.scaled_set import PlacedSet
@@ -39,22 +41,20 @@ from polyhedge.robust.ignored import brought_back
 from polyhedge.robust.workers import in_order
 from polyhedge.sets import UncertaintySet, scaled
 from polyhedge.solvers.evidence import ROUNDING
-from polyhedge.solvers.linear import LinearSolver
-from polyhedge.solvers.program import Cone, ConicProgram, SolverError, Status
+from polyhedge.solvers.program import Cone, ConicProgram, SolverError
 from polyhedge.solvers.solve import solve
 
 _TOLERANCE = 1e-7
 """Share of the spread of a decision's costs by which its worst case may differ from the bound: what solvers leave."""
 _SAME = 1e-6
-"""Share of a decision's size up to which another is the same: as far as tolerances move one that has no rival."""
-_HALVINGS = 40
-"""Halvings of a segment: 1e-12 of its length."""
+"""Share of a decision's size, or of a segment, up to which another is the same: as far as tolerances move one that has
+no rival."""
+_HALVINGS, _LEVEL = 40, 1e-12
+"""Halvings of a segment: 1e-12 of its length. Slopes are 0 up to this share of their terms, in whatever unit."""
 _ROUNDS, _ENOUGH = 12, 1e-4
 """Rounds of cuts for a row, and the share of the spread that they may miss of the mean cost."""
 _TANGENTS = 40
 """Quantiles of the residuals at which the mean of each term has a cut: they miss about a thousandth of its spread."""
-_PART = 64
-"""Rows that one solver takes, one after the other, each from its beginning."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,7 +141,7 @@ class LeastMean:
         high = np.maximum(np.where(lines.slopes > 0, crossing, 1.0).min(axis=1, initial=1.0), s)
         for _ in range(_HALVINGS):
             middle = (low + high) / 2
-            falls = self._mean_slopes(placed, lines.z0 + middle[:, None] * way, way) < 0
+            falls = self._mean_falls(placed, lines.z0 + middle[:, None] * way, way)
             low, high = np.where(falls, middle, low), np.where(falls, high, middle)
         is_other = np.abs(high - s) > _SAME
         return np.where(is_other[:, None], lines.z0 + high[:, None] * way, tied.z)
@@ -152,51 +152,54 @@ class LeastMean:
         reach = _reach(placed.shape, tied.radii, pieces.q)
         for j in range(placed.centers.shape[1]):
             reach = reach + (placed.centers[:, [j]] / placed.scales[:, None]) * pieces.q[:, j]
-        widest = placed.scales * float((self.points @ pieces.q.T).std(axis=0).max(initial=0.0))
-        enough = tied.bound + _allowed(widest, tied.bound)
+        enough = tied.bound + _allowed(self._widest(placed, pieces.q), tied.bound)
         return np.asarray(enough[:, None] - placed.scales[:, None] * reach)
 
-    def _mean_slopes(self, placed: PlacedSet, z: Array, way: Array) -> Array:
-        """Slopes (N,) of the mean cost at decisions in one direction."""
-        own, total = self._separable, np.zeros(len(z))
+    def _widest(self, placed: PlacedSet, q: Array) -> Array:
+        """The largest standard deviation (N,) of pieces with fixed directions q: no decision enters it."""
+        return np.asarray(placed.scales * float((self.points @ q.T).std(axis=0).max(initial=0.0)))
+
+    def _mean_falls(self, placed: PlacedSet, z: Array, way: Array) -> Mask:
+        """Whether the mean cost falls (N,) at decisions in one direction, by more than rounding."""
+        own, total, terms = self._separable, np.zeros(len(z)), 0.0
         assert own is not None
         for i, (knots, slopes) in enumerate(self._tables):
             kinks = own.kappa[i] + own.beta[i] * placed.centers[:, own.outcome[i]]
             passed = np.searchsorted(knots, (z[:, i] - kinks) / placed.scales, side="right")
             total = total + way[i] * (own.slope[i] + slopes[passed])
-        return total
+            terms += abs(way[i]) * (abs(own.slope[i]) + np.abs(slopes).max())
+        return np.asarray(total < -_LEVEL * terms)
 
     def _by_limits(self, tied: _Tied) -> Array:
-        """One linear program whose right-hand sides are those of a row: room of the pieces, heights of the cuts."""
-        pieces, program, cuts = self.problem.structure.pieces, self.problem.feasible.program, self._first
-        assert cuts is not None
-        bound_rows = pieces.p + program.c[self.problem.feasible.z_columns]
-        room, contexts = self._room(tied) - pieces.c - program.offset, tied.placed.centers
-        heights = cuts.A[:, 0] + tied.placed.scales[:, None] * cuts.B[:, 0]
-        for j in range(contexts.shape[1]):
-            heights = heights + contexts[:, [j]] * cuts.C[:, 0, j]
-        columns = self.problem.feasible.z_columns
-        whole = with_cuts(_with_rows(program, columns, bound_rows), columns, cuts.A[:, 1:], heights[0], cuts.term)
-        moving = np.arange(len(program.b), len(whole.b))
+        """The room of the pieces is a limit of each; what was found first does not enter."""
+        pieces, placed = self.problem.structure.pieces, tied.placed
+        room, enough = self._room(tied) - pieces.c, ENOUGH * self._widest(placed, pieces.q)
+        z = self._limits.least(
+            placed.centers, placed.scales, room - self.problem.feasible.program.offset, enough, placed.work.n_jobs
+        )
+        return np.where(self._is_better(tied, z, enough)[:, None], z, tied.z)
 
-        def work(rows: range) -> list[Array]:
-            solver, decisions = LinearSolver(whole, varying_rows=moving), []
-            for i in rows:
-                solver.change_rhs(moving, np.concatenate([room[i], -heights[i]]))
-                solution = solver.solve_anew()
-                decisions.append(solution.x[columns] + 0.0 if solution.status is Status.OPTIMAL else tied.z[i])
-            return decisions
+    @cached_property
+    def _limits(self) -> WithinLimits:
+        """Pieces with what no outcome enters of the cost are limits of the decisions."""
+        assert self._separable is not None
+        alone = self.problem.feasible.program.c[self.problem.feasible.z_columns]
+        return WithinLimits(self.problem, self._separable, self.points, self.problem.structure.pieces.p + alone)
 
-        n = len(tied.z)
-        parts = [range(k, min(k + _PART, n)) for k in range(0, n, _PART)]
-        z = np.array([one for part in in_order(work, parts, n_jobs=tied.placed.work.n_jobs) for one in part])
-        return np.where(self._is_better(tied, z)[:, None], z, tied.z)
+    def _is_better(self, tied: _Tied, z: Array, missed: Array) -> Mask:
+        """No solver is believed: whether these are other decisions, whose mean is not higher (N,).
 
-    def _is_better(self, tied: _Tied, z: Array) -> Mask:
-        """No solver is believed: whether these are other decisions, whose mean is not higher (N,)."""
+        It may be higher by what cuts have missed of it (N,): else what was found first would stay or go by chance.
+        """
         before, after = self.mean_costs(tied.placed, tied.z), self.mean_costs(tied.placed, z)
-        is_other = np.abs(z - tied.z).max(axis=1) > _SAME * np.abs(tied.z).max(axis=1)
-        return np.asarray(is_other & (after <= before + ROUNDING * np.abs(before)))
+        is_other = (np.abs(z - tied.z) > _SAME * self._sizes(tied)).any(axis=1)
+        return np.asarray(is_other & (after <= before + missed + ROUNDING * np.abs(before)))
+
+    def _sizes(self, tied: _Tied) -> Array:
+        """What changes of decisions (N, p) are compared with: how far residuals move the best, wherever zero lies."""
+        if self._separable is None:
+            return np.tile(np.abs(tied.z).max(axis=1, keepdims=True), (1, tied.z.shape[1]))
+        return np.multiply.outer(tied.placed.scales, [np.ptp(knots) for knots, _ in self._tables])
 
     def _by_programs(self, tied: _Tied, worst: Array, facets: Mask) -> tuple[Array, Array, Mask]:
         """A program for each row. The worst outcome of whole decisions is another where they are others."""
@@ -272,7 +275,11 @@ class _Row:
         self.contexts, self.values = _contexts(own.placed)
         self.problem = ties.problem.at_values(self.values[0]) if ties.problem.parameters else ties.problem
         self.counterpart = Counterpart(self.problem, shape, radius) if counterpart is None else counterpart
-        self.deviation = float(ties._deviations(own)[0])
+        structure = self.problem.structure
+        is_fixed = structure.has_pieces and structure.pieces.directions_are_fixed
+        # Where directions are fixed, the decision that is there need not be asked.
+        deviation = ties._widest(own.placed, structure.pieces.q) if is_fixed else ties._deviations(own)
+        self.deviation = float(deviation[0])
 
     def least(self) -> tuple[Array, Array] | None:
         """The best of the decisions with this bound and its worst outcome; None where nothing better is proven."""
@@ -292,7 +299,7 @@ class _Row:
             if not any(len(few.rows) for few in lacking):
                 break
             cuts = Cuts.joined([cuts, *(few.cuts for few in lacking)])
-        if not ties._is_better(self.own, z)[0]:
+        if not ties._is_better(self.own, z, len(cuts.terms) * _ENOUGH * np.array([self.deviation]))[0]:
             return None
         # By the set and the cost as they are written: no solver is believed.
         worst = Adversary(self.problem, self.shape, self.radius, self.own.placed.centers[0]).worst_case(z[0])
@@ -322,18 +329,6 @@ class _Row:
             cones=(*at.cones, Cone("zero", len(known)), Cone("nonneg", 1)),
             integer=at.integer,
         )
-
-
-def _with_rows(program: ConicProgram, columns: Indices, rows: Array) -> ConicProgram:
-    """The program with further rows of decisions, whose limits are to come."""
-    wide = np.zeros((len(rows), len(program.c)))
-    wide[:, columns] = rows
-    return replace(
-        program,
-        A=sp.csr_array(sp.vstack([program.A, sp.csr_array(wide)])),
-        b=np.concatenate([program.b, np.zeros(len(rows))]),
-        cones=(*program.cones, Cone("nonneg", len(rows))),
-    )
 
 
 def _allowed(deviation: Any, bound: Any) -> Any:
