@@ -149,8 +149,9 @@ class Decides(FittedAttributes, Doubts, OutputSetting):
 
         With `guarantee="outcome"` it is the worst outcome of the set around the prediction. With "cost" it is an
         illustration: among the outcomes that the plan holds possible there (residuals of training and learning rows
-        around the prediction, within the known support) the dearest one at which the bound holds. Many outcomes cost as
-        much, and the promise is about none of them. NaN where there is none, and along a path of plans.
+        around the prediction, within the known support) the dearest one at which the bound holds, and with it every
+        uncertain constraint. Many outcomes cost as much, and the promise is about none of them. NaN where there is
+        none.
 
         Parameters
         ----------

@@ -29,7 +29,7 @@ from polyhedge.fitted import Telling
 from polyhedge.following import EXCHANGE, FollowsOutcomes
 from polyhedge.learners import Auto, Learner, Samples, learn_with_spread
 from polyhedge.model import Record, calibrated_radii, fitted_model
-from polyhedge.plans import LeastMean
+from polyhedge.plans import LeastMean, MeanCost
 from polyhedge.plans.development import Given, parts_of_plan, planned_guard
 from polyhedge.predictors import Predictor, as_predictor
 from polyhedge.problems import DecisionProblem
@@ -360,7 +360,9 @@ class RobustDecider(FollowsOutcomes, Refreshes, Decides, Telling, NestedSettings
         family: RegionFamily = sets
         if is_cost:
             learned = sets.predictor.predict(take_rows(given.X, given.split.learn))
-            family = Guard(given.problem, sets.predictor, SetPlan(replace(sets, ties=None)), Grid.of(learned))
+            costs = None if sets.ties is None else MeanCost(given.problem, sets.ties.points)
+            plan = SetPlan(replace(sets, ties=None), costs=costs)
+            family = Guard(given.problem, sets.predictor, plan, Grid.of(learned))
         return family, n_learn, calibrate_rows, reference
 
     def _learn(self, given: Given) -> tuple[ScaledSet, int, IndexArray, dict[str, Array]]:

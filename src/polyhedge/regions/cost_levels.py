@@ -72,7 +72,7 @@ def dearest_within(problem: DecisionProblem, z: Array, bound: float, outcomes: A
     A, limit = problem.support_rows
     if len(A):
         outcomes = outcomes[(outcomes @ A.T <= limit + TOLERANCE * (1 + np.abs(limit))).all(axis=1)]
-    costs = costs_at(problem, z, outcomes, values)
+    costs = costs_at(problem, z, outcomes, values) if len(outcomes) else np.zeros(0)
     costs = np.where(np.isfinite(costs) & (costs <= bound), costs, -np.inf)
     if not np.isfinite(costs).any():
         return np.full(problem.n_outcomes, np.nan)

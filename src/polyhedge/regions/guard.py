@@ -33,13 +33,11 @@ from polyhedge.predictors import Predictor
 from polyhedge.problems import DecisionProblem
 from polyhedge.regions.cost_levels import CostLevels, dearest_within
 from polyhedge.regions.family import DEFAULT_WORK, UsualAnswers, Work, no_set, own_predictor
-from polyhedge.regions.scaled_set import PlacedSet, ScaledSet
+from polyhedge.regions.scaled_set import ScaledSet
 from polyhedge.regions.steady import Grid, steady_predictions
 from polyhedge.robust import Decisions
-from polyhedge.robust.decisions import as_statuses, joined
-from polyhedge.robust.routes import is_steady
-from polyhedge.robust.workers import in_order
-from polyhedge.sets import Polyhedron, Region, Volume, scaled
+from polyhedge.robust.decisions import as_statuses
+from polyhedge.sets import Polyhedron, Region, Volume
 from polyhedge.solvers.program import Status
 
 NO_VOLUME = (
@@ -136,55 +134,10 @@ class Developed(Protocol):
 
 @runtime_checkable
 class WithOutcomes(Protocol):
-    """A plan that knows which outcomes are possible."""
+    """A plan, or a path of plans, that knows which outcomes are possible."""
 
     def outcomes(self, features: Any, centers: Array) -> Iterable[Array]:
         """Row by row the outcomes (n, d) that are possible."""
-
-
-@dataclass(frozen=True, eq=False)
-class SetPlan:
-    """The min-max decisions over a learned set, by default at the radius that it was learned at.
-
-    Every row is decided by itself, unless a closed form gives the same to the last bit for many: a pool of decisions
-    shared by rows may break ties in another way.
-    """
-
-    sets: ScaledSet
-    radius: float = 0.0
-    kind: ClassVar[str] = "set"
-
-    def plan(self, features: Any, centers: Array, values: Array, work: Work = DEFAULT_WORK) -> Planned:
-        """Robust decisions and their worst-case costs at the fixed radius."""
-        placed = self.sets.around(centers, features, values, work)
-        together = self._is_steady(placed)
-        decisions = placed.decide(np.full(len(centers), self.radius)) if together else self._one_by_one(placed)
-        return Planned(decisions.flat, decisions.cost_bound, decisions.status, decisions.detail)
-
-    def _is_steady(self, placed: PlacedSet) -> bool:
-        shapes = (scaled(placed.shape, float(scale)) for scale in np.unique(placed.scales))
-        return not len(placed.scales) or all(is_steady(placed.problem, shape, self.radius) for shape in shapes)
-
-    def _one_by_one(self, placed: PlacedSet) -> Decisions:
-        n, work, decisions = len(placed.scales), placed.work, list[Decisions]()
-        alone = replace(placed, work=Work(n_jobs=1))
-
-        def decided(i: int) -> Decisions:
-            return alone.take(np.array([i])).decide(np.array([self.radius]))
-
-        for one in in_order(decided, range(n), n_jobs=work.n_jobs):
-            decisions.append(one)
-            if work.progress is not None:
-                work.progress(len(decisions), n)
-        return joined(decisions, [np.array([i]) for i in range(n)])
-
-    def over(self, sets: ScaledSet) -> SetPlan:
-        """The same plan over other sets."""
-        return replace(self, sets=sets)
-
-    def state(self) -> Mapping[str, Any]:
-        """The radius; the set is stored beside it."""
-        return {"radius": self.radius}
 
 
 @dataclass(frozen=True, eq=False)
@@ -246,15 +199,8 @@ class Guard(UsualAnswers):
 
         An illustration: the bound is about the cost, and many outcomes cost the same.
         """
-        worst = np.full((len(decided), self.problem.n_outcomes), np.nan)
-        if not isinstance(self.plan, WithOutcomes):
-            return worst
         centers = steady_predictions(self.predictor, features, self.grid)
-        for i, own in enumerate(self.plan.outcomes(features, centers)):
-            if np.isfinite(decided.flat[i]).all():
-                at = decided.flat[i], float(decided.cost_bound[i]), own, values[i]
-                worst[i] = dearest_within(self.problem, *at)
-        return worst
+        return dearest_outcomes(self.problem, self.plan, features, centers, decided, values)
 
     def at(self, features: Any, values: Array | None = None, work: Work = DEFAULT_WORK) -> PlacedGuard:
         """Planned decisions at these rows."""
@@ -334,6 +280,23 @@ class PlacedGuard:
 def has_plan(planned: Planned) -> Mask:
     """Rows with a decision and a planned cost (N,)."""
     return np.asarray(np.isfinite(planned.z).all(axis=1) & np.isfinite(planned.v))
+
+
+def dearest_outcomes(
+    problem: DecisionProblem, plan: object, features: Any, centers: Array, decided: Decisions, values: Array
+) -> Array:
+    """For each row (N, d) the dearest of the outcomes that the plan holds possible at which the row keeps its promise.
+
+    That is: the decision costs at most its bound and keeps all constraints, and the outcome is within the known
+    support. NaN where there is none, and where the plan does not say what is possible.
+    """
+    worst = np.full((len(decided), problem.n_outcomes), np.nan)
+    if not isinstance(plan, WithOutcomes):
+        return worst
+    for i, own in enumerate(plan.outcomes(features, centers)):
+        if np.isfinite(decided.flat[i]).all():
+            worst[i] = dearest_within(problem, decided.flat[i], float(decided.cost_bound[i]), own, values[i])
+    return worst
 
 
 def facets_of_plan(problem: DecisionProblem, z: Array, bound: float) -> tuple[Array, Array]:

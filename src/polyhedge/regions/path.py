@@ -36,6 +36,7 @@ from polyhedge.regions.guard import (
     NO_VOLUME,
     Developed,
     Planned,
+    dearest_outcomes,
     facets_of_plan,
     has_plan,
     region_of_facets,
@@ -69,7 +70,10 @@ class Steps(Protocol):
 
 
 class PathPlan(Protocol):
-    """Plans of growing caution for each row, as functions of the row alone; `Developed` says what more it may have."""
+    """Plans of growing caution for each row, as functions of the row alone.
+
+    `Developed` and `WithOutcomes` say what more it may have.
+    """
 
     @property
     def kind(self) -> str:
@@ -118,6 +122,14 @@ class Path(UsualAnswers):
         if not isinstance(self.plan, Developed):
             raise own_predictor(self)
         return replace(self, predictor=predictor, plan=self.plan.refitted(rows, seed), grid=Grid.of(rows.centers))
+
+    def worst_outcomes(self, features: Any, decided: Decisions, values: Array) -> Array:
+        """For each row (N, d) the dearest outcome of the path's law at which it keeps bound and constraints.
+
+        An illustration, as of a guard; NaN where there is none, and where a row is refused.
+        """
+        centers = steady_predictions(self.predictor, features, self.grid)
+        return dearest_outcomes(self.problem, self.plan, features, centers, decided, values)
 
     def at(self, features: Any, values: Array | None = None, work: Work = DEFAULT_WORK) -> PlacedPath:
         """The path at these rows; nothing is planned yet."""
