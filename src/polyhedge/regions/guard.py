@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from polyhedge._validation import Array, Indices, Mask
 from polyhedge.predictors import Predictor
 from polyhedge.problems import DecisionProblem
-from polyhedge.regions.cost_levels import CostLevels, dearest_within
+from polyhedge.regions.cost_levels import CostLevels, CostRegion, dearest_within, facets_of_constraints
 from polyhedge.regions.family import DEFAULT_WORK, UsualAnswers, Work, no_set, own_predictor
 from polyhedge.regions.scaled_set import ScaledSet
 from polyhedge.regions.steady import Grid, steady_predictions
@@ -253,16 +253,14 @@ class PlacedGuard:
     def region(self, row: int, radius: float) -> Region:
         """The outcomes at which the decision of one row costs no more than its bound, cut by what is known of outcomes.
 
-        It is open towards outcomes that cannot hurt this decision: `is_bounded` says so. Where the cost is known by its
-        formula alone, the region tells which outcomes it contains and nothing else.
+        It is open towards outcomes that cannot hurt this decision: `is_bounded` says so. Where the cost has no list of
+        pieces, the region has no facets, and where it is not convex in the outcome either, it tells which outcomes it
+        contains and nothing else.
         """
-        problem = self.problem.at_values(self.values[row])
+        problem, bound = self.problem.at_values(self.values[row]), float(self.planned.v[row]) + radius
         if not problem.structure.has_pieces:
-            bound, known = float(self.planned.v[row]) + radius, _known_support(problem)
-            return Region(CostLevels(problem, self.planned.z[row]), bound, np.zeros(problem.n_outcomes), **known)
-        return region_of_facets(
-            problem, *facets_of_plan(problem, self.planned.z[[row]], float(self.planned.v[row]) + radius)
-        )
+            return CostRegion(problem, CostLevels(problem, self.planned.z[row]), self.centers[row], bound)
+        return region_of_facets(problem, *facets_of_plan(problem, self.planned.z[[row]], bound), self.centers[row])
 
     def volume(self, radii: Array) -> Volume:
         """A ValueError: the region of a guard is open towards all outcomes that cannot hurt its decision."""
@@ -308,14 +306,13 @@ def facets_of_plan(problem: DecisionProblem, z: Array, bound: float) -> tuple[Ar
         )
     nothing = np.zeros((1, problem.n_outcomes))
     alone = problem.evaluate(z, nothing) - problem.structure.pieces.evaluate(z, nothing)
-    limits = [(problem.structure.pieces, bound - float(alone[0]))]
-    limits += [(p, -part) for p, part in zip(problem.uncertain_rows, problem.row_parts(z[0]), strict=True)]
-    W = [pieces.directions(z)[0] for pieces, _ in limits]
-    h = [limit - pieces.values(z, nothing)[0] for pieces, limit in limits]
-    return np.vstack(W), np.concatenate(h)
+    limit = bound - float(alone[0])
+    W, h = facets_of_constraints(problem, z)
+    pieces = problem.structure.pieces
+    return np.vstack([pieces.directions(z)[0], W]), np.concatenate([limit - pieces.values(z, nothing)[0], h])
 
 
-def region_of_facets(problem: DecisionProblem, W: Array, h: Array) -> Region:
+def region_of_facets(problem: DecisionProblem, W: Array, h: Array, prediction: Array) -> Region:
     """The outcomes with W u <= h, cut by what is known of outcomes."""
     sees = W.any(axis=1)
     if not sees.any():
@@ -323,9 +320,4 @@ def region_of_facets(problem: DecisionProblem, W: Array, h: Array) -> Region:
             "The cost of this decision does not depend on the outcome, so that no outcome lies outside its region. "
             'Use guarantee="outcome" for a set of outcomes.'
         )
-    return Region(Polyhedron(W[sees], -h[sees]), 0.0, np.zeros(problem.n_outcomes), **_known_support(problem))
-
-
-def _known_support(problem: DecisionProblem) -> dict[str, Array]:
-    A, known = problem.support_rows
-    return {"support_W": A, "support_h": known} if len(A) else {}
+    return CostRegion(problem, Polyhedron(W[sees], -h[sees]), prediction)
