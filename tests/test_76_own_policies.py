@@ -12,6 +12,9 @@ from sklearn.neighbors import KNeighborsRegressor
 import polyhedge as ph
 from polyhedge.calibration import Marginal
 from polyhedge.model import calibrated_radii
+from polyhedge.plans.contest import Judged, choose_planned_by
+from polyhedge.plans.levels import PlannedBy
+from polyhedge.plans.rules import Rule
 from polyhedge.problems.kept_constraints import KEPT_WITHIN, Limits
 from polyhedge.solvers.program import Status
 
@@ -120,7 +123,7 @@ def test_a_policy_that_is_mostly_infeasible_is_refused_by_fit_with_a_decision_it
     decider = ph.RobustDecider(
         ph.problems.simplex_linear([-0.08, 0.0]), LinearRegression(), plan=lambda X: np.full((len(X), 2), 0.7)
     )
-    with pytest.raises(ValueError, match=r"in 75 of 75 training and learning rows it does not.*\[0.7 0.7\] breaks"):
+    with pytest.raises(ValueError, match=r"in 75 of 75 rows that do not calibrate it does not.*\[0.7 0.7\] breaks"):
         decider.fit(X, Y)
 
 
@@ -167,6 +170,26 @@ def test_rows_without_a_decision_of_the_policy_say_so():
     assert found.detail[0] == ""
     assert "The policy gave no decision" in found.detail[1]
     assert np.isnan(found.cost_bound).tolist() == [False, True]
+    assert found.status[1] is Status.REFUSED  # no solver was asked
+
+
+@pytest.mark.parametrize("beyond", [1.4, 1.45, 1.5])
+def test_rows_without_a_decision_leave_the_choice_of_a_law_without_warnings(beyond):
+    # About 7 % of the rows: some of the resamplings have a finite bound and some have not.
+    X, Y = demand(400)
+    decider = stock(plan=lambda A: np.where(A[:, 2] > beyond, np.nan, 10.0)).fit(X, Y)
+    assert np.isfinite(decider.plan_.entries[0].bound)
+
+
+def test_a_law_with_a_finite_bound_is_preferred_to_one_without():
+    realised, draws = np.arange(40.0), [np.arange(40), np.arange(30)]
+    lacking = np.where(np.arange(40) < 10, np.nan, 1.0)
+    without, other = (
+        Judged(Rule(), PlannedBy(name, (0.8,)), v, realised) for name, v in (("a", lacking), ("b", realised))
+    )
+    assert choose_planned_by([without, other], 0.1, draws) is other
+    assert choose_planned_by([other, without], 0.1, draws) is other
+    assert choose_planned_by([without, without], 0.1, draws) is without
 
 
 def test_calibration_that_fails_for_want_of_decisions_says_how_many_rows_have_none():
@@ -188,6 +211,7 @@ def test_why_of_a_policy_speaks_of_no_contest():
     why = stock(plan=lambda A: np.full(len(A), 10.0)).fit(*demand()).plan_.why()
     assert why.startswith("The decision of your own policy is taken as it is. On ")
     assert "mean cost of" in why
+    assert "rows that do not calibrate it" in why  # of few rows learning rows calibrate
     assert "resampling" not in why
     assert "Weighing" not in why
 

@@ -273,6 +273,14 @@ def test_region_of_a_guard_has_facets_and_support_and_says_that_it_is_open(fitte
     assert region.support(-own) == np.inf
 
 
+def test_evidence_of_a_learner_is_missed_with_words_that_say_what_to_do(fitted):
+    with pytest.raises(AttributeError, match=r"There is no learn_result_\. No set was learned.*guarantee=\"outcome\""):
+        _ = fitted[0].learn_result_
+    assert not hasattr(fitted[0], "learn_result_")
+    with pytest.raises(AttributeError, match=r"There is no learn_result_\..*Call fit\(X, Y\) first"):
+        _ = ph.RobustDecider(linear()).learn_result_
+
+
 def test_illustrated_outcome_can_come_and_costs_nearly_the_bound(fitted):
     decider, X, _ = fitted
     found, worst = decider.decide(X[:5]), decider.worst_outcomes(X[:5])

@@ -112,8 +112,8 @@ class Decides(FittedAttributes, Doubts, OutputSetting):
     def frontier(self, n: int = 11) -> list[dict[str, Any]]:
         """Judged bound and mean cost of the best rule at n cautions from 0 to 1, one dictionary each.
 
-        The figures are judged on training and learning rows, never calibrated: choose a `caution` by them, then fit
-        with it. A choice by calibrated bounds would void the promise.
+        The figures are judged on rows that do not calibrate: choose a `caution` by them, then fit with it. A choice by
+        calibrated bounds would void the promise.
         """
         self._fitted("frontier")
         return self.plan_.frontier(n)

@@ -95,12 +95,12 @@ class PolicyPlan:
         """The policy's decisions, and what they are planned to cost; none where it breaks a constraint."""
         given = _steady(self.policy, features, values, self.grid)
         broken = self._limits.broken_by(given, values)
-        z = np.where((broken > KEPT_WITHIN)[:, None], np.nan, given)
+        is_refused: Mask = ~(broken <= KEPT_WITHIN)  # a decision that is not a number keeps nothing
+        z = np.where(is_refused[:, None], np.nan, given)
         v, expected = planned_cost(PlanProblem(self.problem), self.law, self.level, z, features, centers, values)
         status = all_optimal(len(z))
         status.fill(Status.FINISHED)
-        status[~np.isfinite(given).all(axis=1)] = Status.FAILED
-        status[broken > KEPT_WITHIN] = Status.REFUSED
+        status[is_refused] = Status.REFUSED
         detail = ["" if by <= KEPT_WITHIN else _broken_words(one, by) for one, by in zip(given, broken, strict=True)]
         return Planned(z, v, status, tuple(detail) if any(detail) else (), expected)
 
@@ -187,9 +187,9 @@ def _check_alone(policy: Policy, rows: PlanRows, z: Array) -> None:
             shown, among = (np.array2string(one, precision=6, threshold=6) for one in (other[k], z[some[k]]))
             raise ValueError(
                 "The decision of a plan must be a function of its row alone: otherwise calibration rows and later rows "
-                f"are decided by different rules, and no bound holds. Row {some[k]} of {len(z)} training and learning "
-                f"rows is decided as {shown} {where}, and as {among} among all. Let the plan use nothing of the other "
-                "rows, such as their mean or order, and no random numbers: find such figures from training rows once."
+                f"are decided by different rules, and no bound holds. Row {some[k]} of {len(z)} that do not calibrate "
+                f"is decided as {shown} {where}, and as {among} among all. Let the plan use nothing of the other rows, "
+                "such as their mean or order, and no random numbers: find such figures from training rows once."
             )
 
 
@@ -234,8 +234,8 @@ def _check_kept(z: Array, broken: Array, alpha: float) -> None:
     if is_broken.mean() > alpha:
         first = int(np.argmax(is_broken))
         raise ValueError(
-            f"The plan must give decisions that can be taken, but in {int(is_broken.sum())} of {len(z)} training and "
-            f"learning rows it does not, the first of them: {_broken_words(z[first], broken[first])}. Such rows have "
+            f"The plan must give decisions that can be taken, but in {int(is_broken.sum())} of {len(z)} rows that do "
+            f"not calibrate it does not, the first of them: {_broken_words(z[first], broken[first])}. Such rows have "
             f"no bound, and with alpha={alpha:g} no more than that share of rows may be without one."
         )
 
