@@ -130,7 +130,7 @@ def fit_table(
     )
     rows = UsableRows.of(table, schema, problem, options)
     if options.starts is None:
-        rows.check_size(table.source, alpha, options.shares)
+        rows.check_size(table.source, alpha, options.shares, guarantee)
     calibrator = None if options.calibration is None else calibrator_named(options.calibration)
     column, beside = beside_column(calibrator, table, rows.X, outcomes), None
     if column is not None:
