@@ -461,7 +461,10 @@ def test_ties_few_rows_and_poor_predictors_are_told() -> None:
     rng = np.random.default_rng(0)
     scores = rng.normal(size=100)
     assert doubts.ties_doubt(scores, float(np.sort(scores)[90])) == []
-    assert "40% of the calibration scores" in doubts.ties_doubt(np.where(np.arange(100) < 40, 1.0, scores), 1.0)[0]
+    tied = np.where(np.arange(100) < 40, 1.0, scores)
+    assert "40% of the calibration scores" in doubts.ties_doubt(tied, 1.0)[0]
+    assert "the sets are larger" in doubts.ties_doubt(tied, 1.0)[0]
+    assert "bounds are higher" in doubts.ties_doubt(tied, 1.0, "cost")[0]
     assert doubts.few_rows_doubt(500, 0.1) == []
     assert "with 20 calibration groups" in doubts.few_rows_doubt(20, 0.1, "groups")[0]
     hits = np.arange(100) < 80

@@ -139,9 +139,10 @@ def test_a_learned_set_covers_the_share_that_was_asked_for():
     assert 0.8 <= shape.contains(residuals, 1e-9).mean() <= 0.83
 
 
-def test_of_few_residuals_a_set_covers_all():
-    residuals, centers, _ = sample(2, n=7)
-    shape = learned_set(simplex_linear([0.0, 0.0]), residuals, centers, 0.9)
+@pytest.mark.parametrize("n", [7, 11, 42])  # 1 / (n + 1) is no short decimal, and rounding it down asks for one more
+def test_of_few_residuals_a_set_covers_all(n):
+    residuals, centers, _ = sample(2, n=n)
+    shape = learned_set(simplex_linear([0.0, 0.0]), residuals, centers, 0.999)
     assert shape.contains(residuals, 1e-9).all()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import product
 from pathlib import Path as FilePath
@@ -75,6 +75,22 @@ def held(problem: DecisionProblem, found: ph.Decisions, Y: Floats) -> NDArray[np
     kept[own] = problem.evaluate(found.flat[own], Y[own]) <= found.cost_bound[own]
     kept[own] &= (problem.violations(found.flat[own], Y[own]) == 0).all(axis=1)
     return kept
+
+
+def test_a_path_names_the_dearest_outcome_of_its_law_that_keeps_the_promise(
+    decider: ph.RobustDecider,
+) -> None:
+    X = rows(12, 5)[0]
+    found, worst = decider.decide(X), decider.worst_outcomes(X)
+    law = decider.model_.family.plan.planner.law  # type: ignore[attr-defined]
+    assert held(PROBLEM, found, worst).all()
+    for i, own in enumerate(law.outcomes(X, decider.centers(X))):
+        z = np.tile(found.flat[i], (len(own), 1))
+        costs, kept = PROBLEM.evaluate(z, own), (PROBLEM.violations(z, own) == 0).all(axis=1)
+        dearest = costs[kept & (costs <= found.cost_bound[i])].max()
+        assert PROBLEM.evaluate(z[:1], worst[[i]])[0] == pytest.approx(dearest, rel=1e-9)
+    refused = decider.model_.family.worst_outcomes(X, replace(found, flat=np.full_like(found.flat, np.nan)), X[:, :0])
+    assert np.isnan(refused).all()
 
 
 # --- any path, monotone or not ------------------------------------------------------------------------------

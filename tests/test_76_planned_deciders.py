@@ -273,6 +273,14 @@ def test_region_of_a_guard_has_facets_and_support_and_says_that_it_is_open(fitte
     assert region.support(-own) == np.inf
 
 
+def test_evidence_of_a_learner_is_missed_with_words_that_say_what_to_do(fitted):
+    with pytest.raises(AttributeError, match=r"There is no learn_result_\. No set was learned.*guarantee=\"outcome\""):
+        _ = fitted[0].learn_result_
+    assert not hasattr(fitted[0], "learn_result_")
+    with pytest.raises(AttributeError, match=r"There is no learn_result_\..*Call fit\(X, Y\) first"):
+        _ = ph.RobustDecider(linear()).learn_result_
+
+
 def test_illustrated_outcome_can_come_and_costs_nearly_the_bound(fitted):
     decider, X, _ = fitted
     found, worst = decider.decide(X[:5]), decider.worst_outcomes(X[:5])
@@ -305,8 +313,42 @@ def test_region_of_a_cost_without_pieces_contains_what_costs_at_most_the_bound()
     assert 0 < (costs <= 6.5).sum() < len(costs)
     assert (region.contains(Y)[can_come] == (costs <= 6.5)).all()
     assert not region.contains(Y)[~can_come].any()
-    with pytest.raises(ValueError, match=r"known by its formula alone.*guarantee=\"outcome\""):
-        region.support([1.0, 0.0])
+    for ask in (lambda: region.support([1.0, 0.0]), lambda: region.is_bounded, lambda: region.is_empty):
+        with pytest.raises(ValueError, match=r"known by its formula alone.*outcome_support.*guarantee=\"outcome\""):
+            ask()
+    assert repr(region) == "<Region: outcomes at which a decision costs at most 6.5, perhaps unbounded>"
+
+
+def level(cost, bound=1.5, **more):
+    """The region of a decision (0.3, 0.7) under a cost that is known by its formula alone."""
+    problem = ph.DecisionProblem(decision=cp.Variable(2), cost=cost, constraints=[], n_outcomes=2, **more)
+    planned = Planned(np.array([[0.3, 0.7]]), np.array([bound]), np.array([ph.Status.FINISHED], dtype=object))
+    return PlacedGuard(problem, np.ones((1, 2)), np.zeros((1, 0)), planned).region(0, 0.0)
+
+
+def test_region_of_a_convex_cost_without_pieces_says_whether_it_ends():
+    disc = level(lambda z, u: cp.sum_squares(z - u))
+    assert disc.is_bounded
+    np.testing.assert_allclose(disc.support([0.6, 0.8]), 0.6 * 0.3 + 0.8 * 0.7 + np.sqrt(1.5), rtol=1e-6)
+    assert repr(disc) == "<Region: outcomes at which a decision costs at most 1.5, bounded>"
+    band = level(lambda z, u: cp.square(z[0] - u[0]) + 0 * z[1])
+    assert not band.is_bounded
+    assert band.support([0.0, 1.0]) == np.inf
+    assert "unbounded>" in repr(band)
+    # What is known of outcomes bounds it, and so do uncertain constraints.
+    assert level(
+        lambda z, u: cp.square(z[0] - u[0]) + 0 * z[1], outcome_support=lambda u: [u[1] >= 0, u[1] <= 9]
+    ).is_bounded
+    kept = level(
+        lambda z, u: cp.square(z[0] - u[0]) + 0 * z[1], uncertain_constraints=lambda z, u: [z[1] >= u[1], u[1] >= -1]
+    )
+    assert kept.is_bounded
+    np.testing.assert_allclose(kept.support([[0.0, 1.0], [0.0, -1.0]]), [0.7, 1.0], atol=1e-6)
+    assert "empty>" in repr(level(lambda z, u: cp.sum_squares(z - u), bound=-1.0))
+    # A formula that is not convex says nothing, but outcomes that are bounded bound it.
+    box = level(lambda z, u: cp.sqrt(u[0] + 1) + 0 * z[0], outcome_support=lambda u: [u >= -1, u <= 9])
+    assert box.is_bounded
+    assert "bounded>" in repr(box)
 
 
 def test_illustrated_outcome_is_within_the_known_support_and_the_bound():
@@ -321,8 +363,14 @@ def test_illustrated_outcome_is_within_the_known_support_and_the_bound():
 @pytest.mark.needs("matplotlib")
 def test_region_of_a_guard_is_drawn_within_a_frame(fitted):
     decider, X, _ = fitted
-    with pytest.raises(ValueError, match=r"Draw it within a frame with plots\.regions"):
-        decider.region(X[0]).plot()
+    region = decider.region(X[0])
+    assert repr(region) == "<Region: 1 half-space of 2 outcomes, unbounded>"
+    ax = region.plot()
+    assert "unbounded: the region goes on beyond the picture" in [text.get_text() for text in ax.texts]
+    (left, right), (low, high) = ax.get_xlim(), ax.get_ylim()
+    x, y = decider.centers(X[:1])[0]
+    assert left < x < right
+    assert low < y < high
     drawn = ph.plots.regions(decider, X[0])
     assert drawn.patches
     assert "a dear outcome, as an illustration" in [text.get_text() for text in drawn.get_legend().get_texts()]

@@ -13,7 +13,7 @@ import time
 import warnings
 from dataclasses import replace
 from importlib.util import find_spec
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 
 import numpy as np
@@ -31,6 +31,7 @@ from polyhedge.calibration import grouped_radius
 from polyhedge.cli.common import evaluation_lines, plain
 from polyhedge.data import TimeSplit
 from polyhedge.estimates import estimate, proportion
+from polyhedge.plans.development import fewest_for_plan
 from polyhedge.predictors import as_predictor
 from polyhedge.solvers.program import Status
 from polyhedge.tables import Table, TableOptions, decisions_frame, fit_table, read_table
@@ -441,6 +442,37 @@ def test_least_number_of_rows_is_enough(folder: Path) -> None:
     done = fit(folder, folder / "few.csv", out="least.polyhedge")
     assert done.exit_code == 0, done.output
     assert "Few rows" in done.stderr
+
+
+def test_rows_are_counted_in_the_roles_that_they_have_in_a_plan(folder: Path) -> None:
+    # 49 rows must calibrate: of 125, 25 calibrate and 25 learning rows with them, because 50 train.
+    cost = "--guarantee", "cost"
+    history(130).to_csv(folder / "few.csv", index=False)
+    done = fit(folder, folder / "few.csv", "--alpha", 0.02, *cost, out="few.polyhedge")
+    assert done.exit_code == 0, done.output
+    assert ph.load(folder / "few.polyhedge").n_calibrate_ == 52
+    history(100).to_csv(folder / "few.csv", index=False)
+    done = fit(folder, folder / "few.csv", "--alpha", 0.02, *cost, out="never")
+    needs = "needs at least 125: 49 to plan with, 40% of them, and 49 to calibrate with, 40%."
+    assert needs in done.stderr
+    assert "or raise alpha to 0.05." in done.stderr
+    assert fit(folder, folder / "few.csv", "--alpha", 0.05, *cost, out="few.polyhedge").exit_code == 0
+    done = fit(folder, folder / "few.csv", "--alpha", 0.02, "--guarantee", "outcome", out="never")
+    assert "needs at least 245: 49 to learn from, 20% of them, and 49 to calibrate with, 20%." in done.stderr
+
+
+@pytest.mark.parametrize("shares", [(0.4, 0.2, 0.2), (0.15, 0.3, 0.2), (0.1, 0.4, 0.4), (0.3, 0.4, 0.2)])
+@pytest.mark.parametrize("rows_a_unit", [1.0, 2.5])
+def test_fewest_rows_for_a_plan_are_the_first_that_are_enough(shares: tuple[float, ...], rows_a_unit: float) -> None:
+    def is_enough(m: int, needed: int) -> bool:
+        n_train, n_calibrate = (round(share * m * rows_a_unit, 9) for share in (shares[0], shares[2]))
+        is_pooled = n_calibrate < 100 and n_train >= 50
+        roles = (shares[0], shares[1] + shares[2]) if is_pooled else (shares[0] + shares[1], shares[2])
+        return round(m * min(roles), 9) >= needed
+
+    for needed, n in product((4, 9, 19, 49, 90, 99, 166, 249), (3, 130, 300, 600)):
+        first = next(m for m in range(n, 9000) if is_enough(m, needed))
+        assert abs(fewest_for_plan(needed, shares, n, rows_a_unit)[0] - first) <= 1  # rounding of shares
 
 
 def test_outcome_that_the_problem_excludes_is_an_error_with_its_row(folder: Path) -> None:

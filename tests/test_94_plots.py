@@ -210,9 +210,32 @@ def test_region_cut_to_nothing_says_that_it_is_empty(shape) -> None:
     assert "empty region" in texts(region.plot())
 
 
-def test_unbounded_region_says_what_to_do() -> None:
-    with pytest.raises(ValueError, match=r"The region is unbounded, so it has no outline\. Draw it within a frame"):
-        ph.Region(ph.Polyhedron([[1.0, 0.0]], [0.0]), 1.0, [0.0, 0.0]).plot()
+HALF = ph.Polyhedron([[3.0, 4.0]], [0.0])
+
+
+@pytest.mark.parametrize("unit", [1e-6, 1.0, 1e6])
+def test_unbounded_region_is_drawn_within_a_frame_that_shows_its_side_in_every_unit(unit) -> None:
+    region = ph.Region(HALF, 5.0 * unit, [0.0, 0.0])  # its side is one unit away
+    ax = region.plot()
+    assert "unbounded" in texts(ax)
+    (left, right), corners = ax.get_xlim(), ax.patches[0].get_xy()
+    assert 2 * unit < right - left < 20 * unit
+    assert region.contains(corners).all()
+    assert corners.min() < left  # its edge is not taken for one of the region
+    outside = corners @ [3.0, 4.0] >= 5.0 * unit * (1 - 1e-6)
+    assert outside.sum() >= 2  # the side itself
+
+
+def test_unbounded_region_far_from_its_middle_is_shown_and_one_outcome_too() -> None:
+    far = ph.Region(ph.Polyhedron([[1.0, 1.0], [1.0, 0.0]], [100.0, -5.0]), 0.0, [0.0, 0.0])
+    assert len(far.plot().patches[0].get_xy()) > 3
+    half = ph.Region(ph.Polyhedron([[1.0]], [-2.0]), 0.0, [0.0]).plot()
+    assert half.patches
+    assert "unbounded" in texts(half)
+    ax = half.figure.add_subplot()
+    ax.set_xlim(-99, 99)
+    ph.Region(HALF, 5.0, [0.0, 0.0]).plot(ax)  # axes of the user's keep what they show
+    assert ax.get_xlim() == (-99, 99)
 
 
 # --- directions, curves, maps -----------------------------------------------------------------------------

@@ -112,8 +112,8 @@ class Decides(FittedAttributes, Doubts, OutputSetting):
     def frontier(self, n: int = 11) -> list[dict[str, Any]]:
         """Judged bound and mean cost of the best rule at n cautions from 0 to 1, one dictionary each.
 
-        The figures are judged on training and learning rows, never calibrated: choose a `caution` by them, then fit
-        with it. A choice by calibrated bounds would void the promise.
+        The figures are judged on rows that do not calibrate: choose a `caution` by them, then fit with it. A choice by
+        calibrated bounds would void the promise.
         """
         self._fitted("frontier")
         return self.plan_.frontier(n)
@@ -149,8 +149,9 @@ class Decides(FittedAttributes, Doubts, OutputSetting):
 
         With `guarantee="outcome"` it is the worst outcome of the set around the prediction. With "cost" it is an
         illustration: among the outcomes that the plan holds possible there (residuals of training and learning rows
-        around the prediction, within the known support) the dearest one at which the bound holds. Many outcomes cost as
-        much, and the promise is about none of them. NaN where there is none, and along a path of plans.
+        around the prediction, within the known support) the dearest one at which the bound holds, and with it every
+        uncertain constraint. Many outcomes cost as much, and the promise is about none of them. NaN where there is
+        none.
 
         Parameters
         ----------

@@ -155,7 +155,7 @@ def doubts_of_radii(model: Model, X: Any, labels: Any) -> list[Doubt]:
     said = _few_rows(radii, n_units, unit)
     if radii.scores is not None:
         # Scores of a path are steps: that many are equal says nothing of the rows.
-        said += [] if model.family.scores_are_steps else ties_doubt(radii.scores, radii.radius)
+        said += [] if model.family.scores_are_steps else ties_doubt(radii.scores, radii.radius, model.guarantee)
         said += [] if labels is not None else groups_doubt(radii.scores <= radii.radius, categories(X))
     return said
 

@@ -165,15 +165,18 @@ def groups_doubt(inside: Mask, labels: Mapping[str, Any]) -> list[Doubt]:
     )
 
 
-def ties_doubt(scores: Array, radius: float) -> list[Doubt]:
-    """Whether many calibration scores equal the radius, so that the set covers more than it has to."""
+def ties_doubt(scores: Array, radius: float, guarantee: str = "outcome") -> list[Doubt]:
+    """Whether many calibration scores equal the radius, so that more is covered than has to be.
+
+    `guarantee` says what is too large then: sets of outcomes, or bounds on costs.
+    """
     share = float(np.isclose(scores, radius, rtol=_SAME_SCORE, atol=0.0).mean())
     if share <= max(_NOTABLE_TIES, _FEWEST_TIED / len(scores)):
         return []
     return _about(
         Code.TIES,
-        f"{share:.0%} of the calibration scores equal the radius, as with rounded or repeated outcomes. The "
-        "promise holds, but the sets are larger than it asks for.",
+        f"{share:.0%} of the calibration scores equal the radius, as with rounded or repeated outcomes. The promise "
+        f"holds, but {'bounds are higher' if guarantee == 'cost' else 'the sets are larger'} than it asks for.",
     )
 
 

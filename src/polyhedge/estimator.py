@@ -29,7 +29,7 @@ from polyhedge.fitted import Telling
 from polyhedge.following import EXCHANGE, FollowsOutcomes
 from polyhedge.learners import Auto, Learner, Samples, learn_with_spread
 from polyhedge.model import Record, calibrated_radii, fitted_model
-from polyhedge.plans import LeastMean
+from polyhedge.plans import LeastMean, MeanCost
 from polyhedge.plans.development import Given, parts_of_plan, planned_guard
 from polyhedge.predictors import Predictor, as_predictor
 from polyhedge.problems import DecisionProblem
@@ -110,10 +110,12 @@ class RobustDecider(FollowsOutcomes, Refreshes, Decides, Telling, NestedSettings
         None means "cost", except where a learner is given, where the problem takes parameters row by row and where it
         has uncertain constraints beside a cost that is no sum of maxima of affine functions: then "outcome".
     plan : function, estimator with predict, or None
-        A policy of your own, X -> decisions (N, ...), which is guarded: implies guarantee="cost". An estimator with
-        `fit` is trained on the training rows; a function must depend on each row alone, and what it was made from must
-        not contain calibration rows (learning rows it may contain). A decision that breaks constraints, bounds or
-        integrality is refused: it has no bound, and counts as infinitely expensive where it calibrates.
+        A policy of your own, X -> decisions (N, ...), which is guarded: implies guarantee="cost". A function with a
+        second argument that has no default, or is called `parameters`, is given the problem's parameters of these rows
+        there, arrays (N, *shape) by name; estimators see X alone. An estimator with `fit` is trained on the training
+        rows; a function must depend on each row alone, and what it was made from must not contain calibration rows
+        (learning rows it may contain). A decision that breaks constraints, bounds or integrality is refused: it has no
+        bound, and counts as infinitely expensive where it calibrates.
     caution : float
         From 0 to 1: how much the bound counts against the mean cost when plans compete; `frontier` shows the choice.
         Where none compete (with "outcome", a learner or a plan of your own) `fit` refuses any but the default.
@@ -358,7 +360,9 @@ class RobustDecider(FollowsOutcomes, Refreshes, Decides, Telling, NestedSettings
         family: RegionFamily = sets
         if is_cost:
             learned = sets.predictor.predict(take_rows(given.X, given.split.learn))
-            family = Guard(given.problem, sets.predictor, SetPlan(replace(sets, ties=None)), Grid.of(learned))
+            costs = None if sets.ties is None else MeanCost(given.problem, sets.ties.points)
+            plan = SetPlan(replace(sets, ties=None), costs=costs)
+            family = Guard(given.problem, sets.predictor, plan, Grid.of(learned))
         return family, n_learn, calibrate_rows, reference
 
     def _learn(self, given: Given) -> tuple[ScaledSet, int, IndexArray, dict[str, Array]]:

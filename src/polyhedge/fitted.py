@@ -19,7 +19,7 @@ from polyhedge._frames import BACKENDS
 from polyhedge._validation import Array
 from polyhedge.calibration import Calibration, LevelledRadii
 from polyhedge.data import Split
-from polyhedge.learners import Spread
+from polyhedge.learners import LearnResult, Spread
 from polyhedge.model import Model
 from polyhedge.plans import PlanReport
 from polyhedge.predictors import Predictor
@@ -81,6 +81,23 @@ class FittedAttributes:
     def spread_(self) -> Spread | None:
         """The predicted spread that scales the set at each row; None where one size serves all rows."""
         return self._sets("spread_").spread
+
+    @property
+    def learn_result_(self) -> LearnResult:
+        """The learner's evidence; also that of a fit that was interrupted later."""
+        if "learn_result_" not in vars(self):
+            self._sets("learn_result_")
+            raise AttributeError("There is no learn_result_: this decider came from a file that holds none.")
+        result: LearnResult = vars(self)["learn_result_"]
+        return result
+
+    @learn_result_.setter
+    def learn_result_(self, result: LearnResult) -> None:
+        vars(self)["learn_result_"] = result
+
+    @learn_result_.deleter
+    def learn_result_(self) -> None:
+        del vars(self)["learn_result_"]
 
     def _sets(self, name: str, error: type[Exception] = AttributeError) -> ScaledSet:
         try:

@@ -99,7 +99,7 @@ def check_plan(plan: Any, caution: Any, guarantee: Any, learner: Any) -> None:
     if plan is None:
         return
     if isinstance(plan, type) or not (callable(plan) or hasattr(plan, "predict")):
-        raise TypeError(f"plan must be a function of X or an estimator with predict, got {plan!r}.")
+        raise TypeError(f"plan must be a function of X (and parameters) or an estimator with predict, got {plan!r}.")
     if guarantee == "outcome" or learner is not None:
         raise ValueError(
             'A plan is guarded by its cost, so that it takes neither guarantee="outcome" nor a learner. Leave them out.'

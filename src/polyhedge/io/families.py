@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from polyhedge.io.sets import set_from_state, set_to_state, spread_from_state, spread_to_state
 from polyhedge.learners import Spread
-from polyhedge.plans import LawPlan, LeastMean, MarginPath, path_from, plan_from, ties_from
+from polyhedge.plans import LawPlan, LeastMean, MarginPath, MeanCost, mean_cost_from, path_from, plan_from, ties_from
 from polyhedge.predictors import Predictor
 from polyhedge.problems import DecisionProblem
 from polyhedge.regions import Guard, Path, RegionFamily, ScaledSet, SetPlan
@@ -85,6 +85,12 @@ def _sets_there(sets: ScaledSet | None) -> ScaledSet:
     return sets
 
 
+def _set_plan(problem: DecisionProblem, state: State, sets: ScaledSet | None) -> SetPlan:
+    """The plan of a set; files from before costs were expected of it hold no residuals."""
+    costs = mean_cost_from(problem, state.get("residuals"))
+    return SetPlan(_sets_there(sets), float(state["radius"]), costs)
+
+
 def _of_plans(
     family: type[Guard] | type[Path],
     promise: str,
@@ -97,6 +103,9 @@ def _of_plans(
         plan = {"kind": made.plan.kind, **made.plan.state()}  # or an error of its own that knows better
         if type(made.plan) not in plans:
             raise _cannot_be_stored("plan", made.plan, plans)
+        costs = made.plan.costs if isinstance(made.plan, SetPlan) else None
+        if costs is not None and type(costs) is not MeanCost:
+            raise _cannot_be_stored("mean cost", costs, [MeanCost])
         return {"plan": plan, "grid": None if made.grid is None else made.grid.state()}
 
     def from_state(
@@ -126,7 +135,7 @@ FAMILIES: dict[str, StoredFamily] = {
             "the cost of the planned decision is at most its bound",
             {
                 LawPlan: lambda problem, state, sets: plan_from(problem, state),
-                SetPlan: lambda problem, state, sets: SetPlan(_sets_there(sets), float(state["radius"])),
+                SetPlan: _set_plan,
             },
         ),
         _of_plans(

@@ -2,6 +2,7 @@
 
 from polyhedge.plans.laws import PlanRows
 from polyhedge.plans.margin_path import MarginPath, fit_path, path_from
+from polyhedge.plans.mean_cost import MeanCost, mean_cost_from
 from polyhedge.plans.plan import LawPlan, fit_plan, plan_from
 from polyhedge.plans.report import PlanReport, report_from
 from polyhedge.plans.ties import LeastMean, ties_from
@@ -10,10 +11,12 @@ __all__ = [
     "LawPlan",
     "LeastMean",
     "MarginPath",
+    "MeanCost",
     "PlanReport",
     "PlanRows",
     "fit_path",
     "fit_plan",
+    "mean_cost_from",
     "path_from",
     "plan_from",
     "report_from",

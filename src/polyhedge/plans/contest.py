@@ -251,7 +251,10 @@ def choose_planned_by(judged: Sequence[Judged], alpha: float, draws: Sequence[In
     best, bounds = judged[0], np.array([judged[0].bound(alpha, rows) for rows in draws])
     for other in judged[1:]:
         its_bounds = np.array([other.bound(alpha, rows) for rows in draws])
-        if best.bound(alpha) - other.bound(alpha) > np.std(bounds - its_bounds) + best.tie:
+        # Where rows lack a decision, a draw may have no finite bound, and says nothing of the difference.
+        both = np.isfinite(bounds) & np.isfinite(its_bounds)
+        error = float(np.std(bounds[both] - its_bounds[both])) if both.any() else 0.0
+        if best.bound(alpha) - other.bound(alpha) > error + best.tie:
             best, bounds = other, its_bounds
     return best
 

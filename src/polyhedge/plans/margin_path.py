@@ -9,7 +9,7 @@ cross-fitting: the bound that calibration would give, weighed with the mean cost
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -88,6 +88,10 @@ class MarginPath:
         """The path at N rows; what the law says of them is asked once."""
         contexts, scales = self.planner.contexts(features, centers, values)
         return MarginSteps(self, contexts, scales, values, work.n_jobs)
+
+    def outcomes(self, features: Any, centers: Array) -> Iterator[Array]:
+        """Row by row the outcomes (n, d) that are possible by the law."""
+        return self.planner.law.outcomes(features, centers)
 
     def refitted(self, rows: PlanRows, seed: int) -> MarginPath:
         """The same margins under the same kind of law, from other development rows: nothing is chosen again."""

@@ -1,17 +1,22 @@
-"""A user's own policy x -> z as a plan: its decisions are taken as they are, their cost is planned under a law."""
+"""A user's own policy x -> z as a plan: its decisions are taken as they are, their cost is planned under a law.
+
+A function may see the row's parameters too, (x, parameters) -> z: the promise is about rows in which features,
+parameters and outcome are exchangeable together, so that both are as much part of the row.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from inspect import Parameter, signature
 from typing import Any, ClassVar, cast
 
 import numpy as np
 from sklearn.base import clone
 from sklearn.frozen import FrozenEstimator
 
-from polyhedge._validation import Array, Mask
+from polyhedge._validation import Array, Indices, Mask
 from polyhedge._warnings import Code, warn
 from polyhedge.data import take_rows
 from polyhedge.data.splits import evenly_chosen
@@ -24,6 +29,7 @@ from polyhedge.plans.rules import Rule
 from polyhedge.predictors import Predictor
 from polyhedge.problems import DecisionProblem
 from polyhedge.problems.kept_constraints import KEPT_WITHIN, Limits
+from polyhedge.problems.parameters import by_row
 from polyhedge.regions.family import DEFAULT_WORK, Work
 from polyhedge.regions.guard import Planned
 from polyhedge.regions.steady import Grid, steady_predictions
@@ -37,20 +43,48 @@ _COMPARED, _SAME = 8, 1e-6
 
 
 @dataclass(frozen=True, eq=False)
+class Policy:
+    """What decides: a function of the features of N rows and, where it takes them, of the values of their parameters.
+
+    Attributes
+    ----------
+    decide : X -> decisions (N, ...), or (X, parameters by name, each (N, *shape)) -> decisions.
+    problem : what is decided.
+    takes_parameters : whether it is given the parameters.
+    """
+
+    decide: Callable[..., Any]
+    problem: DecisionProblem
+    takes_parameters: bool = False
+
+    def __call__(self, X: Any, values: Array) -> Array:
+        """Flat decisions (N, p) at N rows with flat values (N, t) of the problem's parameters."""
+        # A copy: what a policy writes into its parameters must not change those that the row is decided with.
+        given = (by_row(self.problem.parameters, values.copy()),) if self.takes_parameters else ()
+        z, n, p = np.asarray(self.decide(X, *given), dtype=np.float64), len(values), self.problem.n_decisions
+        if z.ndim == 0 or len(z) != n or z.size != n * p:
+            raise ValueError(
+                f"The plan must give a decision of {p} number(s) for each of the {n} rows, got an array of shape "
+                f"{z.shape}."
+            )
+        return z.reshape(n, p)
+
+
+@dataclass(frozen=True, eq=False)
 class PolicyPlan:
     """Decisions of a policy and a quantile of their cost under a law.
 
     Attributes
     ----------
     problem : what is decided.
-    policy : features of N rows -> decisions (N, ...), a function of each row alone.
+    policy : decides, each row by itself.
     grid : on which decisions are rounded, so that they are functions of their rows to the last bit.
     law, level : what plans the cost.
     report : how it was judged.
     """
 
     problem: DecisionProblem
-    policy: Callable[[Any], Any]
+    policy: Policy
     grid: Grid
     law: Law
     level: float
@@ -59,14 +93,14 @@ class PolicyPlan:
 
     def plan(self, features: Any, centers: Array, values: Array, work: Work = DEFAULT_WORK) -> Planned:
         """The policy's decisions, and what they are planned to cost; none where it breaks a constraint."""
-        given = _steady(self.policy, self.problem, features, len(centers), self.grid)
+        given = _steady(self.policy, features, values, self.grid)
         broken = self._limits.broken_by(given, values)
-        z = np.where((broken > KEPT_WITHIN)[:, None], np.nan, given)
+        is_refused: Mask = ~(broken <= KEPT_WITHIN)  # a decision that is not a number keeps nothing
+        z = np.where(is_refused[:, None], np.nan, given)
         v, expected = planned_cost(PlanProblem(self.problem), self.law, self.level, z, features, centers, values)
         status = all_optimal(len(z))
         status.fill(Status.FINISHED)
-        status[~np.isfinite(given).all(axis=1)] = Status.FAILED
-        status[broken > KEPT_WITHIN] = Status.REFUSED
+        status[is_refused] = Status.REFUSED
         detail = ["" if by <= KEPT_WITHIN else _broken_words(one, by) for one, by in zip(given, broken, strict=True)]
         return Planned(z, v, status, tuple(detail) if any(detail) else (), expected)
 
@@ -94,13 +128,13 @@ def fit_policy(
     problem: DecisionProblem, policy: Any, rows: PlanRows, alpha: float, trained_on: tuple[Any, Array, Any], seed: int
 ) -> PolicyPlan:
     """The policy, trained on training rows where it can be, with the law that plans its cost best."""
-    decide = _decide(policy, *trained_on)
+    decide = _policy(problem, policy, *trained_on)
     seen, level = PlanProblem(problem), planned_level(alpha)
     few = rows.thinned(MOST_POINTS)
-    raw = decisions_of(decide, problem, few.X, len(few))
-    _check_alone(decide, problem, few.X, raw)
+    raw = decide(few.X, few.values)
+    _check_alone(decide, few, raw)
     grid = _grid(raw)
-    z = _steady(decide, problem, few.X, len(few), grid)
+    z = _steady(decide, few.X, few.values, grid)
     _check_kept(z, Limits.of(problem).broken_by(z, few.values), alpha)
     z = _without_folds(policy, problem, few, z)
     realised = seen.evaluate(z, few.outcomes, few.values)
@@ -113,21 +147,21 @@ def fit_policy(
 
 @dataclass(frozen=True)
 class _AsPredictor:
-    """A policy, seen as what `steady_predictions` rounds; `n` rows are asked for first, and then single ones."""
+    """A policy at N rows, seen as what `steady_predictions` rounds: the features are the numbers of the rows."""
 
-    policy: Callable[[Any], Any]
-    problem: DecisionProblem
-    whole: Any
-    n: int
+    policy: Policy
+    X: Any
+    values: Array
 
-    def predict(self, X: Any) -> Array:
-        z = decisions_of(self.policy, self.problem, X, self.n if X is self.whole else 1)
+    def predict(self, rows: Indices) -> Array:
+        X = self.X if len(rows) == len(self.values) else take_rows(self.X, rows)
+        z = self.policy(X, self.values[rows])
         return np.where(np.isfinite(z), z, np.nan)
 
 
-def _steady(policy: Callable[[Any], Any], problem: DecisionProblem, features: Any, n: int, grid: Grid) -> Array:
+def _steady(policy: Policy, features: Any, values: Array, grid: Grid) -> Array:
     """Decisions (N, p) that do not depend on the rows around in their last bits: products of many rows differ there."""
-    return steady_predictions(cast("Predictor", _AsPredictor(policy, problem, features, n)), features, grid)
+    return steady_predictions(cast("Predictor", _AsPredictor(policy, features, values)), np.arange(len(values)), grid)
 
 
 def _grid(z: Array) -> Grid:
@@ -137,11 +171,14 @@ def _grid(z: Array) -> Grid:
     return Grid(np.zeros(z.shape[1]), step)
 
 
-def _check_alone(policy: Callable[[Any], Any], problem: DecisionProblem, X: Any, z: Array) -> None:
+def _check_alone(policy: Policy, rows: PlanRows, z: Array) -> None:
     """Raise where rows are decided otherwise alone, or in another order, than among the others."""
     some = evenly_chosen(len(z), _COMPARED)
-    alone = np.vstack([decisions_of(policy, problem, take_rows(X, some[[k]]), 1) for k in range(len(some))])
-    turned = decisions_of(policy, problem, take_rows(X, some[::-1]), len(some))[::-1]
+
+    def decided(own: Indices) -> Array:
+        return policy(take_rows(rows.X, own), rows.values[own])
+
+    alone, turned = np.vstack([decided(some[[k]]) for k in range(len(some))]), decided(some[::-1])[::-1]
     within = _SAME * np.abs(np.where(np.isfinite(z), z, 0.0)).max(axis=0)
     for other, where in ((alone, "alone"), (turned, "among few rows in another order")):
         is_same = np.isclose(other, z[some], rtol=0, atol=within, equal_nan=True).all(axis=1)
@@ -150,9 +187,9 @@ def _check_alone(policy: Callable[[Any], Any], problem: DecisionProblem, X: Any,
             shown, among = (np.array2string(one, precision=6, threshold=6) for one in (other[k], z[some[k]]))
             raise ValueError(
                 "The decision of a plan must be a function of its row alone: otherwise calibration rows and later rows "
-                f"are decided by different rules, and no bound holds. Row {some[k]} of {len(z)} training and learning "
-                f"rows is decided as {shown} {where}, and as {among} among all. Let the plan use nothing of the other "
-                "rows, such as their mean or order, and no random numbers: find such figures from training rows once."
+                f"are decided by different rules, and no bound holds. Row {some[k]} of {len(z)} that do not calibrate "
+                f"is decided as {shown} {where}, and as {among} among all. Let the plan use nothing of the other rows, "
+                "such as their mean or order, and no random numbers: find such figures from training rows once."
             )
 
 
@@ -167,7 +204,7 @@ def _without_folds(policy: Any, problem: DecisionProblem, rows: PlanRows, z: Arr
     try:
         for own, rest in rows.folds():
             fitted = clone(policy).fit(take_rows(rows.X, rest), rows.outcomes[rest])
-            judged[own] = decisions_of(fitted.predict, problem, take_rows(rows.X, own), len(own))
+            judged[own] = Policy(fitted.predict, problem)(take_rows(rows.X, own), rows.values[own])
     except ValueError as error:
         warn(
             Code.NO_FOLDS,
@@ -197,8 +234,8 @@ def _check_kept(z: Array, broken: Array, alpha: float) -> None:
     if is_broken.mean() > alpha:
         first = int(np.argmax(is_broken))
         raise ValueError(
-            f"The plan must give decisions that can be taken, but in {int(is_broken.sum())} of {len(z)} training and "
-            f"learning rows it does not, the first of them: {_broken_words(z[first], broken[first])}. Such rows have "
+            f"The plan must give decisions that can be taken, but in {int(is_broken.sum())} of {len(z)} rows that do "
+            f"not calibrate it does not, the first of them: {_broken_words(z[first], broken[first])}. Such rows have "
             f"no bound, and with alpha={alpha:g} no more than that share of rows may be without one."
         )
 
@@ -218,24 +255,23 @@ def is_trained_here(policy: Any) -> bool:
     return hasattr(policy, "predict") and hasattr(policy, "fit") and not isinstance(policy, FrozenEstimator)
 
 
-def _decide(policy: Any, X: Any, Y: Array, train: Any) -> Callable[[Any], Any]:
+def _policy(problem: DecisionProblem, policy: Any, X: Any, Y: Array, train: Any) -> Policy:
+    """The user's policy, trained on training rows where it can be."""
     if not hasattr(policy, "predict"):
-        if not callable(policy):
-            raise TypeError(f"plan must be a function of X or an estimator with predict, got {policy!r}.")
-        decide: Callable[[Any], Any] = policy
-        return decide
+        return Policy(policy, problem, _takes_parameters(policy))
     if is_trained_here(policy):
         policy = clone(policy).fit(take_rows(X, train), Y[train])
-    fitted: Callable[[Any], Any] = policy.predict
-    return fitted
+    return Policy(policy.predict, problem)
 
 
-def decisions_of(policy: Callable[[Any], Any], problem: DecisionProblem, features: Any, n: int) -> Array:
-    """Flat decisions (N, p) of a policy."""
-    z = np.asarray(policy(features), dtype=np.float64)
-    if len(z) != n or z.size != n * problem.n_decisions:
-        raise ValueError(
-            f"The plan must give a decision of {problem.n_decisions} number(s) for each of the {n} rows, got an array "
-            f"of shape {z.shape}."
-        )
-    return z.reshape(n, problem.n_decisions)
+def _takes_parameters(function: Callable[..., Any]) -> bool:
+    """Whether a function has a place for parameters: a second argument without a default, or one called so.
+
+    Other defaults are the function's own settings, as in `lambda X, level=0.9: ...`.
+    """
+    try:
+        arguments = signature(function).parameters.values()
+    except (TypeError, ValueError):  # compiled functions need not tell
+        return False
+    places = [one for one in arguments if one.kind in (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)]
+    return len(places) > 1 and (places[1].default is Parameter.empty or places[1].name == "parameters")

@@ -21,6 +21,8 @@ CHOSEN_ONCE = f"did best ({_HOW})"
 """The reason of a single rule, where a mean of decisions is none or some rule has no finite bound."""
 TAKEN_AS_IT_IS = "is taken as it is"
 """The reason of a policy of the user's own: there was no contest."""
+_DEVELOPED = "that do not calibrate it"
+"""Which rows judge: training and learning rows, or those of them that no role in calibration takes."""
 
 
 @dataclass(frozen=True)
@@ -65,9 +67,7 @@ class PlanReport:
 
     def __str__(self) -> str:
         if self.reason == TAKEN_AS_IT_IS:
-            head = (
-                f"A policy of your own for alpha={self.alpha:g}, judged on {self.n_judged} training and learning rows:"
-            )
+            head = f"A policy of your own for alpha={self.alpha:g}, judged on {self.n_judged} rows {_DEVELOPED}:"
             return "\n".join([head, self._line(self.chosen[0])])
         head = (
             f"Plan for alpha={self.alpha:g}, caution {self.caution:g}, judged on {self.n_judged} rows that no rule had "
@@ -103,8 +103,8 @@ class PlanReport:
         first, simple = self.chosen[0], self.entries[0]
         if self.reason == TAKEN_AS_IT_IS:
             return (
-                f"The decision of {first.rule} {self.reason}. On {self.n_judged} training and learning rows it has a "
-                f"mean cost of {first.cost:.4g}, and calibration there would give a mean bound of {first.bound:.4g}."
+                f"The decision of {first.rule} {self.reason}. On {self.n_judged} rows {_DEVELOPED} it has a mean cost "
+                f"of {first.cost:.4g}, and calibration there would give a mean bound of {first.bound:.4g}."
             )
         is_other = first != simple and bool(np.isfinite(simple.bound))
         words = [

@@ -55,11 +55,12 @@ def learned_set(problem: DecisionProblem, points: Array, centers: Array, share: 
     None where no set has a finite worst case: the rule has no plan then.
     """
     n = min(len(points), len(centers), _MOST_SAMPLES)
-    alpha = max(1 - share, 1 / (n + 1))  # of few residuals all are covered
+    # Of few residuals all are covered; a level that is rounded down would ask for one more than there are.
+    alpha = max(round(1 - share, 12), -(-(10**12) // (n + 1)) / 10**12)
     few = points[evenly_chosen(len(points), n)], centers[evenly_chosen(len(centers), n)]
     relaxed = problem if problem.structure.is_continuous else problem.relaxed()
     try:
-        learned = _LEARNER.learn(Samples(*few, relaxed, round(alpha, 12)), random_state=0).set
+        learned = _LEARNER.learn(Samples(*few, relaxed, alpha), random_state=0).set
     except NoSolutionError as error:
         _LOG.info("no set is learned for a plan: %s", error)
         return None

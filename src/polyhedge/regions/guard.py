@@ -31,15 +31,13 @@ from numpy.typing import NDArray
 from polyhedge._validation import Array, Indices, Mask
 from polyhedge.predictors import Predictor
 from polyhedge.problems import DecisionProblem
-from polyhedge.regions.cost_levels import CostLevels, dearest_within
+from polyhedge.regions.cost_levels import CostLevels, CostRegion, dearest_within, facets_of_constraints
 from polyhedge.regions.family import DEFAULT_WORK, UsualAnswers, Work, no_set, own_predictor
-from polyhedge.regions.scaled_set import PlacedSet, ScaledSet
+from polyhedge.regions.scaled_set import ScaledSet
 from polyhedge.regions.steady import Grid, steady_predictions
 from polyhedge.robust import Decisions
-from polyhedge.robust.decisions import as_statuses, joined
-from polyhedge.robust.routes import is_steady
-from polyhedge.robust.workers import in_order
-from polyhedge.sets import Polyhedron, Region, Volume, scaled
+from polyhedge.robust.decisions import as_statuses
+from polyhedge.sets import Polyhedron, Region, Volume
 from polyhedge.solvers.program import Status
 
 NO_VOLUME = (
@@ -136,55 +134,10 @@ class Developed(Protocol):
 
 @runtime_checkable
 class WithOutcomes(Protocol):
-    """A plan that knows which outcomes are possible."""
+    """A plan, or a path of plans, that knows which outcomes are possible."""
 
     def outcomes(self, features: Any, centers: Array) -> Iterable[Array]:
         """Row by row the outcomes (n, d) that are possible."""
-
-
-@dataclass(frozen=True, eq=False)
-class SetPlan:
-    """The min-max decisions over a learned set, by default at the radius that it was learned at.
-
-    Every row is decided by itself, unless a closed form gives the same to the last bit for many: a pool of decisions
-    shared by rows may break ties in another way.
-    """
-
-    sets: ScaledSet
-    radius: float = 0.0
-    kind: ClassVar[str] = "set"
-
-    def plan(self, features: Any, centers: Array, values: Array, work: Work = DEFAULT_WORK) -> Planned:
-        """Robust decisions and their worst-case costs at the fixed radius."""
-        placed = self.sets.around(centers, features, values, work)
-        together = self._is_steady(placed)
-        decisions = placed.decide(np.full(len(centers), self.radius)) if together else self._one_by_one(placed)
-        return Planned(decisions.flat, decisions.cost_bound, decisions.status, decisions.detail)
-
-    def _is_steady(self, placed: PlacedSet) -> bool:
-        shapes = (scaled(placed.shape, float(scale)) for scale in np.unique(placed.scales))
-        return not len(placed.scales) or all(is_steady(placed.problem, shape, self.radius) for shape in shapes)
-
-    def _one_by_one(self, placed: PlacedSet) -> Decisions:
-        n, work, decisions = len(placed.scales), placed.work, list[Decisions]()
-        alone = replace(placed, work=Work(n_jobs=1))
-
-        def decided(i: int) -> Decisions:
-            return alone.take(np.array([i])).decide(np.array([self.radius]))
-
-        for one in in_order(decided, range(n), n_jobs=work.n_jobs):
-            decisions.append(one)
-            if work.progress is not None:
-                work.progress(len(decisions), n)
-        return joined(decisions, [np.array([i]) for i in range(n)])
-
-    def over(self, sets: ScaledSet) -> SetPlan:
-        """The same plan over other sets."""
-        return replace(self, sets=sets)
-
-    def state(self) -> Mapping[str, Any]:
-        """The radius; the set is stored beside it."""
-        return {"radius": self.radius}
 
 
 @dataclass(frozen=True, eq=False)
@@ -246,15 +199,8 @@ class Guard(UsualAnswers):
 
         An illustration: the bound is about the cost, and many outcomes cost the same.
         """
-        worst = np.full((len(decided), self.problem.n_outcomes), np.nan)
-        if not isinstance(self.plan, WithOutcomes):
-            return worst
         centers = steady_predictions(self.predictor, features, self.grid)
-        for i, own in enumerate(self.plan.outcomes(features, centers)):
-            if np.isfinite(decided.flat[i]).all():
-                at = decided.flat[i], float(decided.cost_bound[i]), own, values[i]
-                worst[i] = dearest_within(self.problem, *at)
-        return worst
+        return dearest_outcomes(self.problem, self.plan, features, centers, decided, values)
 
     def at(self, features: Any, values: Array | None = None, work: Work = DEFAULT_WORK) -> PlacedGuard:
         """Planned decisions at these rows."""
@@ -307,16 +253,14 @@ class PlacedGuard:
     def region(self, row: int, radius: float) -> Region:
         """The outcomes at which the decision of one row costs no more than its bound, cut by what is known of outcomes.
 
-        It is open towards outcomes that cannot hurt this decision: `is_bounded` says so. Where the cost is known by its
-        formula alone, the region tells which outcomes it contains and nothing else.
+        It is open towards outcomes that cannot hurt this decision: `is_bounded` says so. Where the cost has no list of
+        pieces, the region has no facets, and where it is not convex in the outcome either, it tells which outcomes it
+        contains and nothing else.
         """
-        problem = self.problem.at_values(self.values[row])
+        problem, bound = self.problem.at_values(self.values[row]), float(self.planned.v[row]) + radius
         if not problem.structure.has_pieces:
-            bound, known = float(self.planned.v[row]) + radius, _known_support(problem)
-            return Region(CostLevels(problem, self.planned.z[row]), bound, np.zeros(problem.n_outcomes), **known)
-        return region_of_facets(
-            problem, *facets_of_plan(problem, self.planned.z[[row]], float(self.planned.v[row]) + radius)
-        )
+            return CostRegion(problem, CostLevels(problem, self.planned.z[row]), self.centers[row], bound)
+        return region_of_facets(problem, *facets_of_plan(problem, self.planned.z[[row]], bound), self.centers[row])
 
     def volume(self, radii: Array) -> Volume:
         """A ValueError: the region of a guard is open towards all outcomes that cannot hurt its decision."""
@@ -336,6 +280,23 @@ def has_plan(planned: Planned) -> Mask:
     return np.asarray(np.isfinite(planned.z).all(axis=1) & np.isfinite(planned.v))
 
 
+def dearest_outcomes(
+    problem: DecisionProblem, plan: object, features: Any, centers: Array, decided: Decisions, values: Array
+) -> Array:
+    """For each row (N, d) the dearest of the outcomes that the plan holds possible at which the row keeps its promise.
+
+    That is: the decision costs at most its bound and keeps all constraints, and the outcome is within the known
+    support. NaN where there is none, and where the plan does not say what is possible.
+    """
+    worst = np.full((len(decided), problem.n_outcomes), np.nan)
+    if not isinstance(plan, WithOutcomes):
+        return worst
+    for i, own in enumerate(plan.outcomes(features, centers)):
+        if np.isfinite(decided.flat[i]).all():
+            worst[i] = dearest_within(problem, decided.flat[i], float(decided.cost_bound[i]), own, values[i])
+    return worst
+
+
 def facets_of_plan(problem: DecisionProblem, z: Array, bound: float) -> tuple[Array, Array]:
     """W (k, d) and h (k,): where W u <= h, the decision z (1, p) costs at most its bound and keeps all constraints."""
     if not problem.structure.has_pieces:
@@ -345,14 +306,13 @@ def facets_of_plan(problem: DecisionProblem, z: Array, bound: float) -> tuple[Ar
         )
     nothing = np.zeros((1, problem.n_outcomes))
     alone = problem.evaluate(z, nothing) - problem.structure.pieces.evaluate(z, nothing)
-    limits = [(problem.structure.pieces, bound - float(alone[0]))]
-    limits += [(p, -part) for p, part in zip(problem.uncertain_rows, problem.row_parts(z[0]), strict=True)]
-    W = [pieces.directions(z)[0] for pieces, _ in limits]
-    h = [limit - pieces.values(z, nothing)[0] for pieces, limit in limits]
-    return np.vstack(W), np.concatenate(h)
+    limit = bound - float(alone[0])
+    W, h = facets_of_constraints(problem, z)
+    pieces = problem.structure.pieces
+    return np.vstack([pieces.directions(z)[0], W]), np.concatenate([limit - pieces.values(z, nothing)[0], h])
 
 
-def region_of_facets(problem: DecisionProblem, W: Array, h: Array) -> Region:
+def region_of_facets(problem: DecisionProblem, W: Array, h: Array, prediction: Array) -> Region:
     """The outcomes with W u <= h, cut by what is known of outcomes."""
     sees = W.any(axis=1)
     if not sees.any():
@@ -360,9 +320,4 @@ def region_of_facets(problem: DecisionProblem, W: Array, h: Array) -> Region:
             "The cost of this decision does not depend on the outcome, so that no outcome lies outside its region. "
             'Use guarantee="outcome" for a set of outcomes.'
         )
-    return Region(Polyhedron(W[sees], -h[sees]), 0.0, np.zeros(problem.n_outcomes), **_known_support(problem))
-
-
-def _known_support(problem: DecisionProblem) -> dict[str, Array]:
-    A, known = problem.support_rows
-    return {"support_W": A, "support_h": known} if len(A) else {}
+    return CostRegion(problem, Polyhedron(W[sees], -h[sees]), prediction)

@@ -31,11 +31,13 @@ import numpy as np
 from polyhedge._validation import Array, Indices, Mask
 from polyhedge.predictors import Predictor
 from polyhedge.problems import DecisionProblem
+from polyhedge.regions.cost_levels import CostRegion
 from polyhedge.regions.family import BOUNDS_TELL_NOTHING, DEFAULT_WORK, UsualAnswers, Work, own_predictor
 from polyhedge.regions.guard import (
     NO_VOLUME,
     Developed,
     Planned,
+    dearest_outcomes,
     facets_of_plan,
     has_plan,
     region_of_facets,
@@ -69,7 +71,10 @@ class Steps(Protocol):
 
 
 class PathPlan(Protocol):
-    """Plans of growing caution for each row, as functions of the row alone; `Developed` says what more it may have."""
+    """Plans of growing caution for each row, as functions of the row alone.
+
+    `Developed` and `WithOutcomes` say what more it may have.
+    """
 
     @property
     def kind(self) -> str:
@@ -118,6 +123,14 @@ class Path(UsualAnswers):
         if not isinstance(self.plan, Developed):
             raise own_predictor(self)
         return replace(self, predictor=predictor, plan=self.plan.refitted(rows, seed), grid=Grid.of(rows.centers))
+
+    def worst_outcomes(self, features: Any, decided: Decisions, values: Array) -> Array:
+        """For each row (N, d) the dearest outcome of the path's law at which it keeps bound and constraints.
+
+        An illustration, as of a guard; NaN where there is none, and where a row is refused.
+        """
+        centers = steady_predictions(self.predictor, features, self.grid)
+        return dearest_outcomes(self.problem, self.plan, features, centers, decided, values)
 
     def at(self, features: Any, values: Array | None = None, work: Work = DEFAULT_WORK) -> PlacedPath:
         """The path at these rows; nothing is planned yet."""
@@ -189,15 +202,16 @@ class PlacedPath:
 
     def region(self, row: int, radius: float) -> Region:
         """The outcomes at which the row keeps bound and constraints at all steps from that of the radius on."""
-        problem, d = self.problem.at_values(self.values[row]), self.problem.n_outcomes
+        problem, center, d = self.problem.at_values(self.values[row]), self.centers[row], self.problem.n_outcomes
         first = int(self._steps(np.array([radius]))[0])
         if first == self.n_steps:
             raise ValueError(f"There is no region at an infinite radius. {REFUSED}.")
         plans = [self.steps.plan(step, np.array([row])) for step in range(first, self.n_steps)]
         if radius < 0 or not all(has_plan(planned).all() for planned in plans):  # no outcome has such a score
-            return Region(Polyhedron(np.vstack([np.eye(d), -np.eye(d)]), np.ones(2 * d)), 0.0, np.zeros(d))
+            return CostRegion(problem, Polyhedron(np.vstack([np.eye(d), -np.eye(d)]), np.ones(2 * d)), center)
         facets = [facets_of_plan(problem, planned.z, float(planned.v[0])) for planned in plans]
-        return region_of_facets(problem, np.vstack([W for W, _ in facets]), np.concatenate([h for _, h in facets]))
+        W, h = np.vstack([W for W, _ in facets]), np.concatenate([h for _, h in facets])
+        return region_of_facets(problem, W, h, center)
 
     def volume(self, radii: Array) -> Volume:
         """A ValueError: the region of a plan is open towards all outcomes that cannot hurt its decision."""

@@ -247,8 +247,8 @@ def _frontier(decider: RobustDecider) -> Table:
         for row in decider.frontier()
     ]
     note = (
-        f"This plan was made with caution {decider.plan_.caution:g}. The figures are judged on training and learning "
-        "rows, each by rules that had not seen it; none is calibrated, so that a caution may be chosen by them."
+        f"This plan was made with caution {decider.plan_.caution:g}. The figures are judged on rows that do not "
+        "calibrate, each by rules that had not seen it; none is calibrated, so that a caution may be chosen by them."
     )
     unit = (decider.problem_.units or {}).get("cost")
     judged = [Column(with_unit(head, unit)) for head in ("judged bound", "judged mean cost")]

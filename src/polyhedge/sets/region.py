@@ -23,7 +23,7 @@ from polyhedge.sets.protocol import (
     frozen,
     like_directions,
 )
-from polyhedge.solvers.polyhedral import maximise_conic
+from polyhedge.solvers.polyhedral import maximise_conic, recession_direction
 from polyhedge.solvers.program import Cone, ConicForm
 
 if TYPE_CHECKING:
@@ -33,6 +33,11 @@ if TYPE_CHECKING:
 TOLERANCE = 1e-9
 N_OUTLINE = 360
 _MOST_SHOWN = 8  # outcomes of a prediction that fit a line
+_ROOM, _BEYOND = 4.0, 0.2
+"""A picture of an unbounded region reaches so many times the distance from its middle to the nearest side. The region
+is cut by such a share of the picture's width outside, so that its edge is not taken for one of the region."""
+_DOUBLINGS = 60
+"""Of a picture that shows nothing of the region yet: by 1e18, more than floats can tell from the middle."""
 
 
 @dataclass(frozen=True, eq=False, init=False)
@@ -113,8 +118,8 @@ class Region:
 
     @property
     def is_bounded(self) -> bool:
-        """Whether the region is bounded."""
-        if self.shape.is_bounded:
+        """Whether the region is bounded: by its shape, by what is known of outcomes, or by both together."""
+        if self.shape.is_bounded or (self.support_W is not None and recession_direction(self.support_W) is None):
             return True
         eye = np.eye(self.n_outcomes)
         return bool(np.all(self.support(np.vstack([eye, -eye])) < np.inf))
@@ -192,41 +197,76 @@ class Region:
         return self._sampled_volume(rng, n_samples)
 
     def plot(self, ax: Axes | None = None, **style: Any) -> Axes:
-        """Draw a bounded region of one or two outcomes on matplotlib axes (new ones if None) and return them.
+        """Draw a region of one or two outcomes on matplotlib axes (new ones if None) and return them.
 
-        One outcome is a band between its least and its largest value. `style` goes to `matplotlib.patches.Polygon`. An
-        empty region is drawn as words that say so. Nothing is shown.
+        One outcome is a band between its least and its largest value. An unbounded region is cut at a frame around its
+        prediction, and a note in the picture says so. `style` goes to `matplotlib.patches.Polygon`. An empty region is
+        drawn as words that say so. Nothing is shown.
         """
         if self.n_outcomes > 2:
             raise ValueError(
-                f"Only regions of 1 or 2 outcomes can be drawn, got {self.n_outcomes}. See plots.residual_pairs."
+                f"Only regions of 1 or 2 outcomes can be drawn, got {self.n_outcomes}. See plots.residual_pairs for a "
+                "set and plots.regions for the region of a row, pair by pair."
             )
         try:
             import matplotlib.pyplot as plt
             from matplotlib.patches import Polygon
         except ImportError as error:
             raise ImportError("Drawing needs matplotlib: pip install 'polyhedge[plot]'.") from error
-        ax = plt.subplots()[1] if ax is None else ax
+        is_new, ax = ax is None, plt.subplots()[1] if ax is None else ax
         if not {"color", "facecolor", "fc", "edgecolor", "ec", "alpha"} & set(style):
             style = {"facecolor": ("C0", 0.25), "edgecolor": "C0", **style}
-        if not self.is_bounded:
-            raise ValueError(
-                "The region is unbounded, so it has no outline. Draw it within a frame with plots.regions, or cut it "
-                "with support_W."
-            )
         if self.is_empty:
             words = "empty region: no outcome lies in the set and in the known support"
             ax.text(0.5, 0.5, words, transform=ax.transAxes, ha="center", va="center", wrap=True)
             return ax
+        frame = None if self.is_bounded else self._frame()
+        shown = self if frame is None else self._within(*frame)
         if self.n_outcomes == 1:
-            high, negative_low = self.support(np.array([[1.0], [-1.0]]))
+            high, negative_low = shown.support(np.array([[1.0], [-1.0]]))
             ax.axvspan(-negative_low, high, **style)
             ax.set_yticks([])
-            return ax
-        for outline in self._outlines():
-            ax.add_patch(Polygon(outline, closed=True, **style))
-        ax.autoscale_view()
+        else:
+            for outline in shown._outlines():
+                ax.add_patch(Polygon(outline, closed=True, **style))
+            ax.autoscale_view()
+        if frame is not None:
+            _note_frame(ax, *frame, is_new=is_new)
         return ax
+
+    @property
+    def _middle(self) -> Array:
+        """Where a picture of an unbounded region looks."""
+        return self.center
+
+    def _frame(self) -> tuple[Array, Array]:
+        """Lower and upper ends (d,) of a picture of an unbounded region: around its middle, with its near sides."""
+        eye, middle = np.eye(self.n_outcomes), self._middle
+        ends = np.array([-self.support(-eye), self.support(eye)])
+        near = np.abs(ends - middle).min(axis=0)
+        room = _ROOM * (near[np.isfinite(near)].max(initial=0.0) or self._far_side() or 1.0)
+        for _ in range(_DOUBLINGS):
+            low = np.maximum(np.minimum(ends[0], middle), middle - room)
+            high = np.minimum(np.maximum(ends[1], middle), middle + room)
+            if not self._within(low, high).is_empty:
+                break
+            room *= 2
+        margin = 0.1 * np.where(high > low, high - low, 1.0)
+        return low - margin, high + margin
+
+    def _far_side(self) -> float:
+        """The distance from the middle to the farthest facet; 0 where there are none."""
+        if not self._has_facets:
+            return 0.0
+        return float((np.abs(self.h - self.W @ self._middle) / np.linalg.norm(self.W, axis=1)).max())
+
+    def _within(self, low: Array, high: Array) -> Region:
+        """The part of the region in a box with these ends (d,) and a little beyond."""
+        eye, beyond = np.eye(self.n_outcomes), _BEYOND * (high - low)
+        W, h = np.vstack([eye, -eye]), np.concatenate([high + beyond, beyond - low])
+        if self.support_W is not None and self.support_h is not None:
+            W, h = np.vstack([self.support_W, W]), np.concatenate([self.support_h, h])
+        return Region(self.shape, self.radius, self.center, W, h)
 
     @property
     def _has_facets(self) -> bool:
@@ -289,6 +329,16 @@ class Region:
         # Neighbouring tangents meet next to the boundary.
         pairs = np.stack([V, np.roll(V, -1, axis=0)], axis=1)
         return np.linalg.solve(pairs, np.column_stack([values, np.roll(values, -1)])[..., None])[..., 0]
+
+
+def _note_frame(ax: Axes, low: Array, high: Array, *, is_new: bool) -> None:
+    """Say that a region is cut at the frame; axes of our own show the frame and no more."""
+    if is_new:
+        ax.set_xlim(low[0], high[0])
+        if len(low) == 2:
+            ax.set_ylim(low[1], high[1])
+    note = "unbounded: the region goes on beyond the picture"
+    ax.text(0.02, 0.98, note, transform=ax.transAxes, ha="left", va="top", fontsize=8)
 
 
 def _satisfies(points: Array, W: Array, h: Array) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:

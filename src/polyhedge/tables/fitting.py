@@ -130,7 +130,7 @@ def fit_table(
     )
     rows = UsableRows.of(table, schema, problem, options)
     if options.starts is None:
-        rows.check_size(table.source, alpha, options.shares)
+        rows.check_size(table.source, alpha, options.shares, guarantee)
     calibrator = None if options.calibration is None else calibrator_named(options.calibration)
     column, beside = beside_column(calibrator, table, rows.X, outcomes), None
     if column is not None:
@@ -235,6 +235,12 @@ def _held_out(
     return measures.summary(decider.alpha_, volume=quick_volume(decider, X, beside)), thinned
 
 
+def _ties(decider: RobustDecider, scores: Array) -> list[Doubt]:
+    """Scores of a path are steps: that many are equal says nothing of the rows."""
+    model = decider.model_
+    return [] if model.family.scores_are_steps else doubts.ties_doubt(scores, decider.radius_, model.guarantee)
+
+
 def _doubts(
     decider: RobustDecider,
     rows: UsableRows,
@@ -250,7 +256,7 @@ def _doubts(
     if is_marginal(decider.model_.radii):
         inside = scores <= decider.radius_
         about_radius = [
-            *([] if decider.model_.family.scores_are_steps else doubts.ties_doubt(scores, decider.radius_)),
+            *_ties(decider, scores),
             *doubts.few_rows_doubt(n_units, decider.alpha_, rows.unit),
             *([] if rows.groups is not None else doubts.groups_doubt(inside, categories(rows.X, split.calibrate))),
         ]

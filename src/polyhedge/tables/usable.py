@@ -14,6 +14,7 @@ from polyhedge.columns.schema import Schema, features_of, outcomes_of
 from polyhedge.columns.table import Table
 from polyhedge.data.splits import IndexArray
 from polyhedge.doubts import Code, Doubt
+from polyhedge.plans.development import fewest_for_plan
 from polyhedge.problems import DecisionProblem, NoSolutionError
 from polyhedge.problems.checks import outside_support
 from polyhedge.problems.names import order_outcomes as order_columns
@@ -119,18 +120,24 @@ class UsableRows:
             warnings += about_copies
         return cls(X, Y, kept, groups, times, unit, tuple(warnings), values)
 
-    def check_size(self, source: str, alpha: float, shares: Sequence[float]) -> None:
-        """Raise where the learning or the calibration part would be too small for this alpha."""
-        needed = minimum_samples(alpha)
-        least = int(np.ceil(needed / max(min(shares[1:3]), 1e-9))) if len(shares) == 4 else 0
-        n = len(self.Y) if self.groups is None else len(np.unique(self.groups))
+    def check_size(self, source: str, alpha: float, shares: Sequence[float], guarantee: str) -> None:
+        """Raise where rows that make a set or a plan, or those that calibrate it, would be too few for this alpha."""
+        if len(shares) != 4:
+            return
+        needed, n = minimum_samples(alpha), len(self.Y) if self.groups is None else len(np.unique(self.groups))
+        makes, roles, now = "learn from", (shares[1], shares[2]), (shares[1], shares[2])
+        least = int(np.ceil(needed / max(min(roles), 1e-9)))
+        if guarantee == "cost":
+            rows_a_unit = len(self.Y) / max(n, 1)
+            least, roles = fewest_for_plan(needed, shares, n, rows_a_unit)
+            makes, now = "plan with", fewest_for_plan(0, shares, n, rows_a_unit)[1]
         if n < least:
             lost = f" ({' '.join(self.warnings).rstrip('.')})" if self.warnings else ""
-            possible = f", or raise alpha to {_rounded_up(1 / (1 + np.floor(n * min(shares[1:3]))))}" if n >= 5 else ""
+            possible = f", or raise alpha to {_rounded_up(1 / (1 + np.floor(n * min(now))))}" if n >= 5 else ""
             raise ValueError(
                 f"{source} has {n} usable {self.unit}{lost}, but alpha={alpha:g} needs at least {least}: {needed} to "
-                f"learn from and {needed} to calibrate with, each {min(shares[1:3]):.0%} of them. "
-                f"Bring more {self.unit}{possible}."
+                f"{makes}, {roles[0]:.0%} of them, and {needed} to calibrate with, {roles[1]:.0%}. Bring more "
+                f"{self.unit}{possible}."
             )
 
 
