@@ -268,39 +268,9 @@ def handicapped(entries: Sequence[Judged], alpha: float, caution: float, rows: I
     return np.array(figures)
 
 
-class Choice:
-    """Which of the entries is best, as far as rows can tell.
-
-    Bounds are quantiles, which a few rows decide, and mean costs are known well. Of entries whose figures differ by no
-    more than one standard error of their difference, the one of least mean cost is therefore taken; at a caution above
-    one half by less than that, and at 1 the figure alone decides.
-
-    Attributes
-    ----------
-    wins : how often each entry is the best when rows are drawn again.
-    single : the best on the rows as they are.
-    """
-
-    def __init__(self, entries: Sequence[Judged], alpha: float, caution: float, draws: Sequence[Indices]) -> None:
-        samples: list[Indices | slice] = [slice(None), *draws]
-        figures = np.array([handicapped(entries, alpha, caution, rows) for rows in samples])
-        costs = np.array([[entry.cost(rows) for entry in entries] for rows in samples])
-        tie, noise = entries[0].tie, min(2 * (1 - caution), 1.0) * _paired_errors(figures[1:])
-        best = [_cheapest_of_best(*one, noise, tie) for one in zip(figures, costs, strict=True)]
-        self.single, self.wins = best[0], Counter(best[1:])
-
-
-def _paired_errors(figures: Array) -> Array:
-    """Standard errors (k, k) of differences of figures (T, k) that were drawn again; 0 where some are not finite."""
-    finite = np.where(np.isfinite(figures), figures, np.nan)
-    return np.nan_to_num(np.std(finite[:, :, None] - finite[:, None, :], axis=0), nan=0.0)
-
-
-def _cheapest_of_best(figures: Array, costs: Array, noise: Array, tie: float) -> int:
-    """The entry of least cost (k,) among those whose figures (k,) are the least up to noise (k, k) and a tie."""
-    best = first_least(figures, tie)
-    is_alike = figures <= figures[best] + noise[best] + tie
-    return first_least(np.where(is_alike, costs, np.inf), tie)
+def winners(entries: Sequence[Judged], alpha: float, caution: float, draws: Sequence[Indices]) -> Counter[int]:
+    """How often each entry has the least figure when rows are drawn again."""
+    return Counter(first_least(handicapped(entries, alpha, caution, rows), entries[0].tie) for rows in draws)
 
 
 def first_least(figures: Array, tie: float) -> int:

@@ -12,13 +12,15 @@ from polyhedge._validation import Array, Indices, Mask
 from polyhedge.data import take_rows
 from polyhedge.plans.contest import (
     PLANNED_BY,
-    Choice,
     Contest,
     Judged,
     candidates,
     choose_planned_by,
     fewest_wins,
+    first_least,
+    handicapped,
     resampled,
+    winners,
 )
 from polyhedge.plans.costs import MOST_KEPT, PlanProblem
 from polyhedge.plans.laws import EVEN_LAWS, LAWS, MOST_POINTS, Law, PlanRows, fit_laws, law_from
@@ -233,14 +235,14 @@ def fit_plan(
     contest = Contest(seen, judged, rules, level, seed)
     draws = resampled(len(contest.judged[0][0].realised), seed)
     entries = [choose_planned_by(one, alpha, draws) for one in contest.judged]
-    contest.look_closer(Choice(entries, alpha, caution, draws).wins, alpha)
+    contest.look_closer(winners(entries, alpha, caution, draws), alpha)
     entries = [choose_planned_by(one, alpha, draws) for one in contest.judged]
-    choice = Choice(entries, alpha, caution, draws)
+    wins = winners(entries, alpha, caution, draws)
     is_single = seen.is_integer or not np.isfinite([entry.bound(alpha) for entry in entries]).all()
     if is_single:
-        chosen = {choice.single: 1}
+        chosen = {first_least(handicapped(entries, alpha, caution), entries[0].tie): 1}
     else:
-        chosen = {k: n for k, n in sorted(choice.wins.items()) if n >= fewest_wins(choice.wins)}
+        chosen = {k: n for k, n in sorted(wins.items()) if n >= fewest_wins(wins)}
     total = sum(chosen.values())
     report = PlanReport(
         tuple(

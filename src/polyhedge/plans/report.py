@@ -14,10 +14,9 @@ from polyhedge._validation import check_alpha, check_count
 _MOST_ENTRIES = 100
 """Rules that a report of a file may name: contests have a dozen."""
 
-_HOW = "more complex rules have a handicap; of rules that rows cannot tell apart, the cheaper is better"
-DRAWN_AGAIN = f"did best most often when rows were drawn again ({_HOW})"
+DRAWN_AGAIN = "did best most often when rows were drawn again (more complex rules have a handicap)"
 """The reason of a mean of rules: the heaviest has won more resamplings than others, not most of them as a rule."""
-CHOSEN_ONCE = f"did best ({_HOW})"
+CHOSEN_ONCE = "did best (more complex rules have a handicap)"
 """The reason of a single rule, where a mean of decisions is none or some rule has no finite bound."""
 TAKEN_AS_IT_IS = "is taken as it is"
 """The reason of a policy of the user's own: there was no contest."""
