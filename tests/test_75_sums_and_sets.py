@@ -12,6 +12,7 @@ from polyhedge.plans.contest import Contest, candidates, complexity
 from polyhedge.plans.costs import PlanProblem
 from polyhedge.plans.cutting import Effort, search_cuts
 from polyhedge.plans.laws import Law, PlanRows
+from polyhedge.plans.programs import with_cuts
 from polyhedge.plans.risk import JointCost, Risk
 from polyhedge.plans.rules import Rule, fit_planner
 from polyhedge.plans.worst_case import WorstCost, learned_set, takes_sets
@@ -233,3 +234,12 @@ def test_a_file_may_not_put_a_set_where_none_takes_part():
     state["planners"] = [{**one, "is_over_set": True} for one in state["planners"]]
     with pytest.raises(ValueError, match="over a set of a law of equal weights"):
         plan_from(problem, state)
+
+
+def test_slopes_that_rounding_left_of_nothing_are_none():
+    program, columns = shop().feasible.program, shop().feasible.z_columns
+    slopes = np.array([[1.0, -3.0, 1.0], [2e-16, -4e-16, 1e-16], [1e-3, 0.0, 1.0]])
+    whole = with_cuts(program, columns, slopes, np.zeros(3), np.zeros(3, dtype=np.int64))
+    seen = whole.A.toarray()[-3:, columns]
+    assert (seen[1] == 0).all()
+    assert (seen[[0, 2]] == slopes[[0, 2]]).all()

@@ -213,11 +213,18 @@ def replace_b(cuts: Cuts) -> Cuts:
     return replace(cuts, B=np.zeros_like(cuts.B))
 
 
+_NO_SLOPE = 1e-13
+"""Share of the largest slope of a decision below which others are what rounding left of 0.
+
+Units would blow a row of such slopes up to 1e11 beside others of 1, and HiGHS would end without an answer."""
+
+
 def with_cuts(program: ConicProgram, columns: Indices, slopes: Array, heights: Array, term: Indices) -> ConicProgram:
     """The program with a column eta of cost 1 for each term, and the rows slope'z - eta <= -height."""
     n, k, terms = len(program.c), len(heights), np.unique(term)
     rows = np.zeros((k, n + len(terms)))
-    rows[:, columns] = slopes
+    size = np.abs(slopes).max(axis=0, initial=0.0)
+    rows[:, columns] = np.where(np.abs(slopes) <= _NO_SLOPE * size, 0.0, slopes)
     rows[np.arange(k), n + np.searchsorted(terms, term)] = -1.0
     wider = sp.hstack([program.A, sp.csr_array((program.A.shape[0], len(terms)))])
     A = sp.vstack([wider, sp.csr_array(rows)])
