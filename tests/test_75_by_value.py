@@ -82,8 +82,8 @@ def test_tails_compete_where_the_cost_has_maxima_at_the_values_of_a_row():
     bent = DecisionProblem(
         decision=z, cost=lambda z, u: squared @ cp.square(z - u), constraints=[z <= 20], n_outcomes=2
     )
-    assert Rule("scaled", Risk(0.7)) in candidates(PlanProblem(priced()), 0.1, PENALTIES[0])
-    assert candidates(PlanProblem(bent), 0.1, PENALTIES[0]) == [Rule(), Rule("corrected")]
+    assert Rule("scaled", Risk(0.7)) in candidates(PlanProblem(priced()), 0.1, PENALTIES[:1])
+    assert candidates(PlanProblem(bent), 0.1, PENALTIES[:1]) == [Rule(), Rule("corrected")]
 
 
 @pytest.fixture(scope="module")

@@ -171,6 +171,7 @@ def tails_of(problem: DecisionProblem) -> set[tuple[str | None, float]]:
 def test_which_rules_compete():
     assert tails_of(shop()) == {(law, level) for law in ("scaled", "uniform") for level in (0.5, 0.7)}
     assert ("corrected", 0.7) in tails_of(one_plant())
+    assert not tails_of(plants())  # whole decisions, each row a search with all cuts
     assert OVER_SET in candidates(PlanProblem(simplex_linear([0.0, 0.0, 0.0])), 0.1)
     assert complexity(OVER_SET) > complexity(Rule("uniform", Risk(0.9)))
 
@@ -191,6 +192,19 @@ def test_a_rule_without_a_set_is_not_judged(monkeypatch):
     rows = PlanRows(centers, centers, centers + residuals, nothing, np.arange(80) % 4)
     contest = Contest(PlanProblem(simplex_linear([0.0, 0.0])), rows, [Rule(), OVER_SET], 0.8, seed=0)
     assert [one[0].rule for one in contest.judged] == [Rule()]
+
+
+def test_a_set_that_all_rows_do_not_give_is_left_out_of_the_plan(monkeypatch):
+    residuals, centers, nothing = sample(2)
+    rows = PlanRows(centers, centers, centers + residuals, nothing, np.arange(80) % 4)
+    problem, whole = simplex_linear([0.0, 0.0]), ph.plans.rules.learned_set
+    monkeypatch.setattr(ph.plans.plan, "candidates", lambda *_: [OVER_SET])
+    monkeypatch.setattr(
+        ph.plans.rules, "learned_set", lambda of, points, *at: None if len(points) == 80 else whole(of, points, *at)
+    )
+    plan = ph.plans.fit_plan(problem, rows, 0.1, 0.5, seed=0)
+    assert [planner.rule for planner in plan.planners] == [Rule()]
+    assert np.isfinite(plan.plan(centers, centers, nothing).z).all()
 
 
 def test_no_set_is_learned_where_every_worst_case_is_infinite(monkeypatch):

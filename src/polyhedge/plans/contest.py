@@ -51,24 +51,25 @@ them. Where that lies beyond 0.9, this is tried as well: the step from 0.7 would
 _LOG = logging.getLogger(__name__)
 
 
-def candidates(problem: PlanProblem, alpha: float, value: Array | None = None) -> list[Rule]:
-    """Rules from simple to complex, where parameters of rows have values such as these (t,).
+def candidates(problem: PlanProblem, alpha: float, values: Iterable[Array] = ()) -> list[Rule]:
+    """Rules from simple to complex, where parameters of rows have values such as these, each (t,).
 
     Where every row needs a program made for it alone, the most careful tail is left out for the sake of time, and so it
     is of a sum of several maxima under constraints that couple them, whose tail does not split into terms: such tails
-    are taken by two laws, and where rows have parameters by none. The worst case over a set takes part where that is
-    quickly learned. Weighted residuals plan where the cost falls apart: elsewhere every row would need all of them in a
-    program. Where nothing couples its terms either, outcomes have laws of their own: a quantile model each.
+    are taken by two laws, and by none where programs are not linear or rows have parameters. The worst case over a set
+    takes part where that is quickly learned. Weighted residuals plan where the cost falls apart: elsewhere every row
+    would need all of them in a program. Where nothing couples its terms either, outcomes have laws of their own: a
+    quantile model each.
     """
     if not problem.has_maxima:
-        is_summed = problem.is_by_value and value is not None and problem.at_value(value).has_maxima
+        is_summed = problem.is_by_value and any(problem.at_value(value).has_maxima for value in values)
         tails_at_value = [Rule(law, Risk(level)) for law in EVEN_LAWS for level in (0.0, *_TAILS)]
         return [Rule(), *(tails_at_value if is_summed else [Rule("corrected")])]
     promised = round(1 - alpha, 12)
     tails = sorted({*_TAILS, promised} | ({_CAREFUL} if promised > _CAREFUL else set()))
     if problem.is_coupled_sum or (problem.is_costly and problem.joint.groups):
         tails = tails[:2]
-    if problem.is_coupled_sum and problem.problem.parameters:
+    if problem.is_coupled_sum and not problem.has_linear_programs:
         tails = []
     even = [Rule(law, Risk(level)) for law in EVEN_LAWS for level in (0.0, *tails)]
     if problem.is_coupled_sum:
@@ -144,7 +145,7 @@ class Contest:
         self._laws: list[dict[str, tuple[Law, PlacedLaw]]] = [{} for _ in parts]
         self._fit([name for name in LAWS if name in names])
         self._z = self._all_decided()
-        has_plan = [any(np.isfinite(one).any() for one in zs) for zs in self._z]
+        has_plan = [_decides(rule, zs) for rule, zs in zip(rules, self._z, strict=True)]
         if any(has_plan):  # a rule that decides nowhere, as where no set has a finite worst case, is none
             self._z, self._rules = list(compress(self._z, has_plan)), list(compress(rules, has_plan))
         realised = [np.concatenate([self._realised(k, z) for k, z in enumerate(zs)]) for zs in self._z]
@@ -228,6 +229,12 @@ class Contest:
         for name in names:
             for i, own in zip(chosen, np.concatenate([known[job] for job in wanted[name]], axis=1), strict=True):
                 yield i, name, own
+
+
+def _decides(rule: Rule, folds: Sequence[Array]) -> bool:
+    """Whether a rule has decisions (n, p) to be judged by; one over a set in all folds, because it learns in each."""
+    is_there = [bool(np.isfinite(z).any()) for z in folds]
+    return all(is_there) if rule.is_over_set else any(is_there)
 
 
 def _judged(problem: PlanProblem, own: Indices) -> Indices:

@@ -97,6 +97,11 @@ class PlanProblem:
         """Whether the cost is a sum of several maxima that does not fall apart, and decisions lie on no segment."""
         return self.has_maxima and len(self.joint.groups) > 1 and not (self.is_on_segment or self.falls_apart)
 
+    @property
+    def has_linear_programs(self) -> bool:
+        """Whether a row's program is linear, and the same for all rows but for few numbers."""
+        return not self.is_costly and self.problem.feasible.program.is_linear
+
     def is_tail_of_sum(self, risk: Risk) -> bool:
         """Whether this risk is a tail that does not split into terms, although the cost does."""
         return self.is_coupled_sum and not risk.is_mean

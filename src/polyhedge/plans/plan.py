@@ -10,6 +10,7 @@ import numpy as np
 
 from polyhedge._validation import Array, Indices, Mask
 from polyhedge.data import take_rows
+from polyhedge.data.splits import evenly_chosen
 from polyhedge.plans.contest import (
     PLANNED_BY,
     Contest,
@@ -35,6 +36,8 @@ from polyhedge.regions.guard import Planned
 from polyhedge.robust.decisions import all_optimal
 from polyhedge.solvers.program import Status
 
+_FEW_ROWS = 5
+"""Rows whose parameters say which rules compete: one of them may have a value at which the cost is a special one."""
 _MOST_RULES, _MOST_CUTS, _MOST_LEVELS = 20, 20_000, 20
 """Rules, cuts of each and levels that a file may have; contests have a dozen rules, fits found some thousand cuts."""
 
@@ -231,7 +234,7 @@ def fit_plan(
     """
     seen, level = PlanProblem(problem), planned_level(alpha)
     judged = (rows if judged_on is None else judged_on).thinned(MOST_POINTS)
-    rules = candidates(seen, alpha, judged.values[0])
+    rules = candidates(seen, alpha, judged.values[evenly_chosen(len(judged), _FEW_ROWS)])
     contest = Contest(seen, judged, rules, level, seed)
     draws = resampled(len(contest.judged[0][0].realised), seed)
     entries = [choose_planned_by(one, alpha, draws) for one in contest.judged]
@@ -261,13 +264,22 @@ def _frozen(seen: PlanProblem, rows: PlanRows, chosen: dict[Judged, float], seed
     """The chosen rules with laws and cuts from all rows."""
     names = {entry.rule.law for entry in chosen} | {entry.planned_by.law for entry in chosen}
     laws = fit_laws([name for name in LAWS if name in names], rows, seed)
-    planners = [
-        fit_planner(seen, e.rule, None if e.rule.law is None else laws[e.rule.law], rows.X, rows.centers, rows.values)
-        for e in chosen
-    ]
+
+    def fitted(rule: Rule) -> Planner:
+        law = None if rule.law is None else laws[rule.law]
+        return fit_planner(seen, rule, law, rows.X, rows.centers, rows.values)
+
+    planners = {entry: fitted(entry.rule) for entry in chosen}
+    kept = {entry: share for entry, share in chosen.items() if planners[entry].has_plan}
+    if not kept:  # a set had a finite worst case in every fold, and has none with all rows
+        nominal = replace(next(iter(chosen)), rule=Rule())
+        kept, planners = {nominal: 1.0}, {nominal: fitted(nominal.rule)}
+    total = sum(kept.values())
+    chosen = {entry: share / total for entry, share in kept.items()} if len(kept) < len(planners) else kept
     shares = _merged([(entry.planned_by, share) for entry, share in chosen.items()])
     costs = tuple(PlannedCost(laws[by.law], by) for by in shares)
-    return LawPlan(seen.problem, tuple(planners), tuple(chosen.values()), costs, tuple(shares.values()), report)
+    own = tuple(planners[entry] for entry in chosen)
+    return LawPlan(seen.problem, own, tuple(chosen.values()), costs, tuple(shares.values()), report)
 
 
 def _merged(planned: list[tuple[PlannedBy, float]]) -> dict[PlannedBy, float]:
