@@ -112,7 +112,7 @@ class RobustDecider(FollowsOutcomes, Refreshes, Decides, Telling, NestedSettings
     plan : function, estimator with predict, or None
         A policy of your own, X -> decisions (N, ...), which is guarded: implies guarantee="cost". A function with a
         second argument that has no default, or is called `parameters`, is given the problem's parameters of these rows
-        there, arrays (N, *shape) by name; estimators see X alone. An estimator with `fit` is trained on the training
+        there, arrays (N, ...) by name; estimators see X alone. An estimator with `fit` is trained on the training
         rows; a function must depend on each row alone, and what it was made from must not contain calibration rows
         (learning rows it may contain). A decision that breaks constraints, bounds or integrality is refused: it has no
         bound, and counts as infinitely expensive where it calibrates.
