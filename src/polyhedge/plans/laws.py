@@ -149,9 +149,7 @@ class Law:
 def law_from(state: Mapping[str, Any], n_outcomes: int) -> Law:
     """The law with this state; a ValueError where no fit can have made it."""
     points, outputs = state["points"], {"center": n_outcomes, "spread": 1}
-    is_sample = points.ndim == 2 and points.shape[1] == n_outcomes and 0 < len(points) <= MOST_POINTS
-    is_sample = is_sample and points.dtype.kind == "f"
-    if state["name"] not in LAWS or not is_sample:
+    if state["name"] not in LAWS or not is_sample(points, n_outcomes):
         raise ValueError(f"A law must have a known name and at most {MOST_POINTS} residuals of {n_outcomes} outcomes.")
     forests = {name: None if state[name] is None else Forest.from_state(state[name]) for name in outputs}
     weights = tuple(LeafWeights.from_state(one, len(points)) for one in state.get("weights", ()))
@@ -169,6 +167,12 @@ def law_from(state: Mapping[str, Any], n_outcomes: int) -> Law:
         ):
             raise ValueError("A forest of a law must look at the prediction of each outcome, and predict as many.")
     return Law(state["name"], points, forests["center"], forests["spread"], weights)
+
+
+def is_sample(points: Array, n_outcomes: int) -> bool:
+    """Whether these are residuals as a file keeps them: numbers (n, d), at least one row and not too many."""
+    is_table = points.ndim == 2 and points.shape[1] == n_outcomes and points.dtype.kind == "f"
+    return is_table and 0 < len(points) <= MOST_POINTS
 
 
 def padded(points: Array, n_values: int) -> Array:

@@ -9,7 +9,7 @@ import numpy as np
 
 from polyhedge._validation import Array
 from polyhedge.plans.costs import PlanProblem
-from polyhedge.plans.laws import EVEN_LAWS, MOST_POINTS, Law, PlacedLaw
+from polyhedge.plans.laws import EVEN_LAWS, MOST_POINTS, Law, PlacedLaw, is_sample
 from polyhedge.plans.levels import quantiles_at
 from polyhedge.problems import DecisionProblem
 from polyhedge.regions import PlacedSet
@@ -43,8 +43,7 @@ def mean_cost_from(problem: DecisionProblem, points: Array | None) -> MeanCost |
     """The mean cost over these residuals, None without any; a ValueError where no fit can have kept them."""
     if points is None:
         return None
-    is_sample = points.ndim == 2 and points.shape[1] == problem.n_outcomes and points.dtype.kind == "f"
-    if not is_sample or not 0 < len(points) <= MOST_POINTS or not np.isfinite(points).all():
+    if not is_sample(points, problem.n_outcomes) or not np.isfinite(points).all():
         raise ValueError(
             f"Costs are expected over at most {MOST_POINTS} finite residuals of {problem.n_outcomes} outcomes."
         )

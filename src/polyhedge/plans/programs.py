@@ -31,6 +31,10 @@ _MOSTLY_FIXED = 2.0**-7
 """Share of costs up to which what is decided counts as little beside what is fixed: solvers tell nine digits."""
 _WALKED = 2**16
 """Rows that walk together: all that end at a corner are looked at in one go."""
+_NO_SLOPE = 1e-13
+"""Share of the largest slope of a decision below which others are what rounding left of 0.
+
+Units would blow a row of such slopes up to 1e11 beside others of 1, and HiGHS would end without an answer."""
 
 
 def corners_of(problem: DecisionProblem, cuts: Cuts, starts: Array) -> Corners | None:
@@ -211,12 +215,6 @@ class _LimitsChange(_Linear):
 def replace_b(cuts: Cuts) -> Cuts:
     """The cuts without what the spread adds."""
     return replace(cuts, B=np.zeros_like(cuts.B))
-
-
-_NO_SLOPE = 1e-13
-"""Share of the largest slope of a decision below which others are what rounding left of 0.
-
-Units would blow a row of such slopes up to 1e11 beside others of 1, and HiGHS would end without an answer."""
 
 
 def with_cuts(program: ConicProgram, columns: Indices, slopes: Array, heights: Array, term: Indices) -> ConicProgram:

@@ -27,7 +27,7 @@ from polyhedge._validation import Array, Indices, Mask
 from polyhedge.data.splits import evenly_chosen
 from polyhedge.plans.costs import PlanProblem
 from polyhedge.plans.cutting import ENOUGH, distinct_cuts, first_cuts, lacking_cuts
-from polyhedge.plans.laws import MOST_POINTS
+from polyhedge.plans.laws import MOST_POINTS, is_sample
 from polyhedge.plans.programs import with_cuts
 from polyhedge.plans.risk import Cuts, JointCost, Risk
 from polyhedge.plans.separable import Separable, separable_of
@@ -239,8 +239,7 @@ class LeastMean:
 
 def ties_from(problem: DecisionProblem, points: Array) -> LeastMean:
     """What breaks ties by these residuals; a ValueError where no fit can have kept them."""
-    is_sample = points.ndim == 2 and points.shape[1] == problem.n_outcomes and points.dtype.kind == "f"
-    if not is_sample or not 0 < len(points) <= MOST_POINTS:
+    if not is_sample(points, problem.n_outcomes):
         raise ValueError(f"Ties are broken by at most {MOST_POINTS} residuals of {problem.n_outcomes} outcomes.")
     return LeastMean(problem, points)
 
