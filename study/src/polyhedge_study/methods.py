@@ -19,6 +19,7 @@ from polyhedge.data import Split
 from polyhedge.data.splits import IndexArray
 from polyhedge.estimator import RobustDecider
 from polyhedge.learners import (
+    CCG,
     Auto,
     Descent,
     Learner,
@@ -37,6 +38,7 @@ from polyhedge.learners.result import unless_interrupted
 from polyhedge.predictors import as_predictor
 from polyhedge.regions import ScaledSet
 from polyhedge.rows import training_rows_to_learn_from
+from polyhedge.sets import mean_volume
 from polyhedge_study.baselines import (
     bonferroni_box,
     conformal_ellipsoid,
@@ -50,12 +52,13 @@ from polyhedge_study.baselines import (
     sample_average,
 )
 from polyhedge_study.inside import Array
-from polyhedge_study.measure import Measured, measure_set
+from polyhedge_study.measure import Measured, measure_decisions, measure_set
 from polyhedge_study.tasks import Task
 
 __all__ = [
     "GROUPS",
     "METHODS",
+    "OF_THE_PAPER",
     "POLYHEDGE",
     "QUICK",
     "Method",
@@ -67,6 +70,10 @@ __all__ = [
 Run = Callable[[Task, float, int], Measured]
 
 GROUPS = ("learner", "baseline", "ablation", "reference")
+OF_THE_PAPER = ("grid", "pinball", "ccg", "scenario")
+"""Keys of the learners that solve the paper's learning problem: its template as we read it, its algorithms, exactly."""
+N_CONTEXTS = 10
+"""Contexts of the learning split that CCG plans for: its master grows with them, and 30 gave the same costs."""
 POLYHEDGE = "polyhedge"
 """Key of the library's set, guarantee="outcome" with its default learner: all others are compared with it."""
 
@@ -109,10 +116,12 @@ def learned(task: Task, alpha: float, seed: int, *, learner: Learner | None) -> 
     began = time.perf_counter()
     decider.fit(task.X, task.Y, train=split.train, learn=split.learn, calibrate=split.calibrate)
     seconds = time.perf_counter() - began
-    X = task.rows("test")[0]
-    centers = decider.predictor_.predict(X)
-    scales, detail = decider.scales(X, centers), decider.learn_result_.detail
-    return measure_set(task, centers, decider.set_, decider.radius_, alpha, seconds, detail, scales)
+    X, Y = task.rows("test")
+    centers, placed = decider.predictor_.predict(X), decider.model_.family.at(X)
+    inside = decider.set_.contains(placed.residuals(Y), decider.radius_)
+    volume = mean_volume(decider.set_, decider.radius_, placed.scales, rng=np.random.default_rng(0))
+    detail = decider.learn_result_.detail
+    return measure_decisions(task, centers, decider.decide(X), inside, volume, alpha, seconds, detail)
 
 
 def learned_without_recalibration(task: Task, alpha: float, seed: int, *, learner: Learner) -> Measured:
@@ -123,10 +132,11 @@ def learned_without_recalibration(task: Task, alpha: float, seed: int, *, learne
     centers, test_centers = (np.asarray(predictor.predict(rows)) for rows in (task.X[pooled], X))
     result, spread = _learned_from(task, pooled, centers, alpha, seed, learner)
     family = ScaledSet(task.problem, as_predictor("precomputed", task.problem.n_outcomes), result.set, spread)
-    radius = conformal_radius(family.around(centers, task.X[pooled]).scores(task.Y[pooled]), alpha)
+    placed = family.around(centers, task.X[pooled])
+    radius = conformal_radius(placed.scores(task.Y[pooled]), alpha)
     seconds = time.perf_counter() - began
-    scales = family.scales(X, test_centers)
-    return measure_set(task, test_centers, result.set, radius, alpha, seconds, result.detail, scales)
+    residuals, scales = placed.residuals(task.Y[pooled]), family.scales(X, test_centers)
+    return measure_set(task, test_centers, result.set, radius, alpha, seconds, residuals, result.detail, scales)
 
 
 def _learned_from(
@@ -201,9 +211,10 @@ _ROWS = (
     _learner(POLYHEDGE, "Polyhedge, set", Auto(), paper="Ours"),
     replace(_learner("one-sided-box", "One-sided box", OneSidedBox()), calibrated_on="pooled"),
     *_with_and_without("grid", "Rotated-box grid (the paper's method)", RotatedBoxGrid(), paper="Ours"),
-    *_with_and_without("pinball", "Pinball", Pinball(), is_long=True),
+    *_with_and_without("pinball", "Pinball (the paper's Algorithm 2)", Pinball()),
+    _learner("ccg", f"CCG (Algorithm 1, valid master, {N_CONTEXTS} contexts)", CCG(contexts=N_CONTEXTS)),
+    *_with_and_without("scenario", "Scenario (the paper's problem, exact)", Scenario()),
     *_with_and_without("descent", "Descent", Descent()),
-    *_with_and_without("scenario", "Scenario", Scenario()),
     _without_recalibration(POLYHEDGE, "Polyhedge, set", Auto(), paper="Ours"),
     _pooled("bonferroni", "Bonferroni box", bonferroni_box, guarantee="at least", paper="Bonferroni box"),
     _pooled("l-inf", "Conformal (l_inf)", conformal_l_inf, paper="Conformal (l_inf)"),

@@ -9,10 +9,12 @@ from importlib import resources
 
 import numpy as np
 
-__all__ = ["METRICS", "PaperRow", "PrintedRow", "paper_table1", "paper_tables"]
+__all__ = ["METRICS", "PAPER_SEEDS", "PaperRow", "PrintedRow", "paper_table1", "paper_tables"]
 
 METRICS = ("coverage", "volume", "worst_case_cost", "regret")
 """Columns that are printed as mean ± standard deviation."""
+PAPER_SEEDS = 5
+"""Runs behind each printed mean."""
 
 
 @dataclass(frozen=True)

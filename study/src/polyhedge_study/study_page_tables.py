@@ -8,7 +8,7 @@ import numpy as np
 
 from polyhedge.report import Card, Cards, Cell, Column, Table
 from polyhedge_study.methods import METHODS, POLYHEDGE
-from polyhedge_study.study_tables import SIGNIFICANT, TITLES, by_method, scale_of, tasks_of
+from polyhedge_study.study_tables import SIGNIFICANT, TITLES, against_print, by_method, scale_of, tasks_of
 from polyhedge_study.study_words import SIMPLE, best_rival, share_below
 from polyhedge_study.summary import TableRow, TimeRow
 from polyhedge_study.tasks import TASKS
@@ -38,8 +38,7 @@ def task_table(figures: Sequence[TableRow], task: str) -> Table:
     note = (
         "Mean ± standard deviation over the seeds (standard error in brackets). Bold: lowest among the methods with a "
         "guarantee. Cost less Polyhedge's: mean of the paired differences ± standard error; p from a paired t-test, "
-        "Holm-corrected, * below 0.05. Here: what this run measured. The paper's own method stands beside the "
-        "rotated-box grid, which it agrees with, and beside Polyhedge."
+        f"Holm-corrected, * below 0.05. Here: what this run measured. {against_print(methods)}"
     )
     return Table(TITLES[task], columns, [_row(own) for own in methods.values()], note)
 

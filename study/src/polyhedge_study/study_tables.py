@@ -10,6 +10,7 @@ import numpy as np
 from polyhedge_study.grid import Grid
 from polyhedge_study.inside import replace_file
 from polyhedge_study.methods import METHODS, POLYHEDGE
+from polyhedge_study.paper import METRICS
 from polyhedge_study.study import StudyRow
 from polyhedge_study.summary import COLUMNS, TableRow, TimeRow, table_rows, time_rows
 from polyhedge_study.tasks import TASKS
@@ -19,6 +20,7 @@ __all__ = [
     "LEGEND",
     "SIGNIFICANT",
     "TITLES",
+    "against_print",
     "by_method",
     "short_grid",
     "task_grid",
@@ -35,17 +37,23 @@ LEGEND = """\
 cover: share of test outcomes inside their set (promised: 1 - alpha). cost: mean worst-case cost, the bound that is
 promised. premium: cost minus the cost of trusting the prediction. regret: realised cost above the best decision in
 hindsight. volume: of the set. paper: as printed there; here: measured by this run; diff: here minus paper. Polyhedge,
-set: the library with guarantee="outcome" (polyhedge in files). one-sided-box: learns scales only. grid: the paper's
-method. pinball, descent, scenario: single learners of the library. -no-recal: the radius is set on the rows that were
-learned from, so nothing is guaranteed. l-inf, l-2: balls. pcp: probabilistic conformal prediction. f-croms-K: the
-best of K candidate sets. picnn: level sets of convex networks. min-size: the smallest rotated box. nominal trusts the
-prediction, sample-average ignores the features, oracle knows the outcome: none of them has a set."""
+set: the library with guarantee="outcome" (polyhedge in files). one-sided-box: learns scales only. grid: rotated boxes,
+our reading of the paper's template. pinball: the paper's Algorithm 2. ccg: its Algorithm 1 with a valid master.
+scenario: its problem solved exactly. descent: a single learner of the library. -no-recal: the radius is set on the
+rows that were learned from, so nothing is guaranteed. l-inf, l-2: balls. pcp: probabilistic conformal prediction.
+f-croms-K: the best of K candidate sets. picnn: level sets of convex networks. min-size: the smallest rotated box.
+nominal trusts the prediction, sample-average ignores the features, oracle knows the outcome: none of them has a set.
+Of decisions with the same bound, every method takes the one of least mean cost over learning rows."""
 TITLES = {
     "linear": "Table 2, linear objective",
     "quadratic": "Table 2, quadratic-regularized objective",
     "newsvendor": "Table 2, newsvendor",
     "energy": "Table 3, Energy Efficiency",
 }
+FAR = 2.0
+"""Standard errors beyond which a printed figure has a mark."""
+_MARK = "!"
+_WORDS = {"coverage": "coverage", "volume": "volume", "worst_case_cost": "cost", "regret": "regret"}
 _HEADS = {
     "coverage": "coverage",
     "volume": "volume",
@@ -103,7 +111,9 @@ def _cells(own: dict[str, TableRow]) -> list[str]:
         if metric == "premium":
             cells.append(here)
         else:
-            cells += [_mean(figure.paper, figure.paper_sd, scale), here, _number(figure.difference, scale, sign=True)]
+            mark = _MARK if abs(figure.z_value) > FAR else ""
+            difference = _number(figure.difference, scale, sign=True) + mark
+            cells += [_mean(figure.paper, figure.paper_sd, scale), here, difference]
     cost = own["worst_case_cost"]
     versus = _number(cost.versus_polyhedge, 10, sign=True)
     versus += f" ± {10 * cost.versus_polyhedge_se:.2f}" if np.isfinite(cost.versus_polyhedge_se) else ""
@@ -119,10 +129,27 @@ def _note(methods: dict[str, dict[str, TableRow]]) -> str:
         "Premium: worst-case cost minus the cost of trusting the prediction. References have no set; their cost is "
         "what they plan for. Bold: lowest among the methods with a guarantee. WC cost less Polyhedge's: "
         "mean paired difference ± standard error, p from a paired t-test, "
-        "Holm-corrected, * below 0.05. Here: what this run measured. The paper's own method stands beside the "
-        "rotated-box grid, which it agrees with, and beside Polyhedge."
+        f"Holm-corrected, * below 0.05. Here: what this run measured. {against_print(methods)}"
     )
     return note + _failures(methods)
+
+
+def against_print(methods: dict[str, dict[str, TableRow]]) -> str:
+    """How many standard errors each printed figure lies from ours, generated from the figures."""
+    compared = [own[metric] for own in methods.values() for metric in METRICS if np.isfinite(own[metric].z_value)]
+    if not compared:
+        return "No printed figure has a standard error here."
+    parts = []
+    for own in methods.values():
+        z_values = [(metric, own[metric].z_value) for metric in METRICS if np.isfinite(own[metric].z_value)]
+        if z_values:
+            cells = ", ".join(f"{_WORDS[metric]} {z:+.1f}{_MARK if abs(z) > FAR else ''}" for metric, z in z_values)
+            parts.append(f"{own['coverage'].name}: {cells}")
+    far = sum(abs(figure.z_value) > FAR for figure in compared)
+    return (
+        f"Here less paper in standard errors of both, {_MARK} beyond {FAR:g} ({far} of {len(compared)} figures): "
+        f"{'; '.join(parts)}."
+    )
 
 
 def _failures(methods: dict[str, dict[str, TableRow]]) -> str:
@@ -148,7 +175,7 @@ def short_grid(figures: Iterable[TableRow], task: str) -> Grid:
                 _number(coverage.here, 1, digits=3),
                 _number(cost.paper, 10),
                 _bold(_number(cost.here, 10), cost.best),
-                _number(cost.difference, 10, sign=True),
+                _number(cost.difference, 10, sign=True) + (_MARK if abs(cost.z_value) > FAR else ""),
                 _bold(_number(premium.here, 10), premium.best),
                 _number(regret.paper, 10),
                 _bold(_number(regret.here, 10), regret.best),
@@ -157,7 +184,10 @@ def short_grid(figures: Iterable[TableRow], task: str) -> Grid:
         )
     heads = ("method", "cover\npaper", "\nhere", "cost\npaper", "\nhere", "\ndiff", "premium\nhere", "regret\npaper")
     n_seeds = max((own["coverage"].n_done for own in methods.values()), default=0)
-    note = f"Means over {n_seeds} seed{'s' if n_seeds > 1 else ''}, costs times ten. Bold: lowest with a guarantee."
+    note = (
+        f"Means over {n_seeds} seed{'s' if n_seeds > 1 else ''}, costs times ten. Bold: lowest with a guarantee. "
+        f"{_MARK}: beyond {FAR:g} standard errors of both means; tables.md has all of them."
+    )
     note += _failures(methods)
     return Grid(TITLES[task], (*heads, "\nhere", "volume\nhere"), tuple(rows), note)
 

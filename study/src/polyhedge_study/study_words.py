@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from polyhedge_study.methods import METHODS, POLYHEDGE
+from polyhedge_study.methods import METHODS, OF_THE_PAPER, POLYHEDGE
 from polyhedge_study.study_tables import by_method, tasks_of
 from polyhedge_study.summary import TableRow
 
@@ -29,6 +29,7 @@ def in_words(figures: Sequence[TableRow]) -> list[str]:
         "all of their rows it bounds the cost of every decision at once. Its premium is what the guarantee costs: the "
         "promised bound minus the cost of trusting the prediction.",
         *_lead(tasks),
+        *_against_paper(tasks),
         *_no_help(tasks),
         _coverage(tasks),
     ]
@@ -40,7 +41,7 @@ def best_rival(methods: Methods) -> TableRow | None:
     rivals = [
         own["premium"]
         for key, own in methods.items()
-        if (own["premium"].group in ("baseline", "ablation") or key == "grid")
+        if (own["premium"].group in ("baseline", "ablation") or key in OF_THE_PAPER)
         and own["premium"].guarantee != "none"
         and np.isfinite(own["premium"].here)
     ]
@@ -71,6 +72,22 @@ def _lead(tasks: Mapping[str, Methods]) -> list[str]:
             figures = f"{10 * own.here:.2f} against {10 * rival.here:.2f}"
             parts.append(f"{share_below(own.here, rival.here)} that of {rival.name} on {task} ({figures})")
     return [f"It lies, beside the best other method with a guarantee, {', '.join(parts)}."] if parts else []
+
+
+def _against_paper(tasks: Mapping[str, Methods]) -> list[str]:
+    """By how much the premium of each of the paper's learners lies above Polyhedge's, paired over the seeds."""
+    sentences = []
+    for key in OF_THE_PAPER:
+        above = {task: methods[key]["premium"] for task, methods in tasks.items() if _has(methods, key)}
+        above = {task: figure for task, figure in above.items() if np.isfinite(figure.versus_polyhedge_se)}
+        if above:
+            parts = [
+                f"{10 * figure.versus_polyhedge:+.2f} ± {10 * figure.versus_polyhedge_se:.2f}"
+                f"{' (level)' if _is_level(figure) else ''} on {task}"
+                for task, figure in above.items()
+            ]
+            sentences.append(f"{METHODS[key].name}, its premium less that of Polyhedge's set: {', '.join(parts)}.")
+    return sentences
 
 
 def _no_help(tasks: Mapping[str, Methods]) -> list[str]:

@@ -11,7 +11,7 @@ from scipy import stats
 
 from polyhedge_study.inside import Array
 from polyhedge_study.methods import METHODS, POLYHEDGE
-from polyhedge_study.paper import PrintedRow, paper_tables
+from polyhedge_study.paper import PAPER_SEEDS, PrintedRow, paper_tables
 from polyhedge_study.study import StudyRow
 from polyhedge_study.tasks import TASKS
 
@@ -32,6 +32,7 @@ class TableRow:
     here, sd, se : mean, standard deviation and standard error over the seeds.
     n_done, n_failed : seeds that gave a row, and that failed.
     difference : here - paper.
+    z_value : the difference in standard errors of both, here over the seeds and there over the paper's five.
     versus_polyhedge, versus_polyhedge_se : mean difference to Polyhedge over common seeds, and its standard error.
     p_value : of the paired t-test against Polyhedge, Holm-corrected over the methods.
     best : whether it is the lowest mean among the guaranteed methods.
@@ -52,6 +53,7 @@ class TableRow:
     n_done: int
     n_failed: int
     difference: float
+    z_value: float
     versus_polyhedge: float
     versus_polyhedge_se: float
     p_value: float
@@ -103,6 +105,7 @@ def _column(task: str, metric: str, own: dict[str, list[StudyRow]]) -> list[Tabl
                 n_done=len(rows) - len(failed),
                 n_failed=len(failed),
                 difference=mean - paper[0],
+                z_value=(mean - paper[0]) / float(np.hypot(se, paper[1] / np.sqrt(PAPER_SEEDS))),
                 versus_polyhedge=tests[key][0],
                 versus_polyhedge_se=tests[key][1],
                 p_value=p_values[key],

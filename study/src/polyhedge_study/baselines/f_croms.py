@@ -44,7 +44,7 @@ from polyhedge_study.baselines.fitted import fit_predictor
 from polyhedge_study.baselines.frames import Frame, random_frames, worst_case_costs
 from polyhedge_study.baselines.union_of_frames import UnionOfFrames
 from polyhedge_study.inside import Array, Mask, check_count
-from polyhedge_study.measure import Measured, measure_decisions, measure_set
+from polyhedge_study.measure import Measured, least_mean, measure_decisions, measure_set
 from polyhedge_study.tasks import Task
 
 _ACCURACY = 1e-9
@@ -58,20 +58,20 @@ def f_croms(task: Task, alpha: float, seed: int, *, n_candidates: int = 20, exac
     check_count(n_candidates, "n_candidates", minimum=1)
     fitted = fit_predictor(task)
     centers, residuals = fitted.centers("calibrate"), fitted.residuals("calibrate")
-    test_centers = fitted.centers("test")
+    test_centers, learned = fitted.centers("test"), fitted.residuals("learn")
     began = time.perf_counter()
     frames = random_frames(task.problem.n_outcomes, n_candidates, np.random.default_rng(seed))
     if not exact:
         frame, radius = select(task.problem, frames, residuals, centers, alpha)
         seconds = time.perf_counter() - began
-        return measure_set(task, test_centers, frame.as_polyhedron(), radius, alpha, seconds)
+        return measure_set(task, test_centers, frame.as_polyhedron(), radius, alpha, seconds, learned)
     radii = full_conformal_radii(task.problem, frames, residuals, centers, test_centers, alpha)
     seconds = time.perf_counter() - began
     union = UnionOfFrames(frames, radii)
     return measure_decisions(
         task,
         test_centers,
-        union.decide(task.problem, test_centers),
+        least_mean(task.problem, union.decide(task.problem, test_centers), test_centers, union.support, learned),
         union.contains(fitted.residuals("test")),
         union.mean_volume(np.random.default_rng(seed)),
         alpha,

@@ -11,9 +11,9 @@ import time
 import numpy as np
 
 from polyhedge.calibration import conformal_radius
-from polyhedge.sets import Ball, Ellipsoid
+from polyhedge.sets import Ball, Ellipsoid, UncertaintySet
 from polyhedge_study import demo
-from polyhedge_study.baselines.fitted import fit_predictor
+from polyhedge_study.baselines.fitted import Fitted, fit_predictor
 from polyhedge_study.measure import Measured, measure_set
 from polyhedge_study.tasks import Task
 
@@ -25,7 +25,7 @@ def bonferroni_box(task: Task, alpha: float, seed: int) -> Measured:
     fitted = fit_predictor(task)
     began = time.perf_counter()
     box = demo.bonferroni_box(fitted.residuals(*_POOLED), alpha)
-    return measure_set(task, fitted.centers("test"), box, 1.0, alpha, time.perf_counter() - began)
+    return _measured(fitted, box, 1.0, alpha, began)
 
 
 def conformal_l_inf(task: Task, alpha: float, seed: int) -> Measured:
@@ -44,7 +44,7 @@ def conformal_ellipsoid(task: Task, alpha: float, seed: int) -> Measured:
     began = time.perf_counter()
     shape = Ellipsoid.from_residuals(fitted.residuals("learn"))
     radius = conformal_radius(shape.scores(fitted.residuals("calibrate")), alpha)
-    return measure_set(task, fitted.centers("test"), shape, radius, alpha, time.perf_counter() - began)
+    return _measured(fitted, shape, radius, alpha, began)
 
 
 def _ball(task: Task, alpha: float, norm: float) -> Measured:
@@ -52,4 +52,9 @@ def _ball(task: Task, alpha: float, norm: float) -> Measured:
     began = time.perf_counter()
     shape = Ball(task.problem.n_outcomes, norm=norm)
     radius = conformal_radius(shape.scores(fitted.residuals(*_POOLED)), alpha)
-    return measure_set(task, fitted.centers("test"), shape, radius, alpha, time.perf_counter() - began)
+    return _measured(fitted, shape, radius, alpha, began)
+
+
+def _measured(fitted: Fitted, shape: UncertaintySet, radius: float, alpha: float, began: float) -> Measured:
+    seconds = time.perf_counter() - began
+    return measure_set(fitted.task, fitted.centers("test"), shape, radius, alpha, seconds, fitted.residuals("learn"))

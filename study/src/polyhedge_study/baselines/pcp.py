@@ -24,7 +24,7 @@ from polyhedge.robust import decide_each
 from polyhedge.sets import UnionOfBalls, Volume
 from polyhedge_study.baselines.fitted import fit_predictor
 from polyhedge_study.inside import Array
-from polyhedge_study.measure import Measured, measure_decisions, measure_set
+from polyhedge_study.measure import Measured, least_mean, measure_decisions, measure_set
 from polyhedge_study.tasks import Task
 
 VARIANTS = ("high-density", "plain", "redraw")
@@ -49,7 +49,8 @@ def _shared(task: Task, alpha: float, seed: int, variant: str) -> Measured:
     anchors = draw_anchors(fitted.residuals("train"), 1, n_dropped, np.random.default_rng(seed))[0]
     shape = UnionOfBalls(anchors)
     radius = conformal_radius(shape.scores(fitted.residuals("learn", "calibrate")), alpha)
-    return measure_set(task, fitted.centers("test"), shape, radius, alpha, time.perf_counter() - began)
+    seconds = time.perf_counter() - began
+    return measure_set(task, fitted.centers("test"), shape, radius, alpha, seconds, fitted.residuals("learn"))
 
 
 def _redrawn(task: Task, alpha: float, seed: int) -> Measured:
@@ -67,6 +68,9 @@ def _redrawn(task: Task, alpha: float, seed: int) -> Measured:
         return anchors[np.arange(len(V)), far] + radius * V / np.where(length > 0, length, 1.0)
 
     decisions = decide_each(task.problem, maximisers, lambda i: (UnionOfBalls(anchors[i]), radius), centers)
+    decisions = least_mean(
+        task.problem, decisions, centers, lambda V: (maximisers(V) * V).sum(axis=1), fitted.residuals("learn")
+    )
     inside = _nearest(residuals, anchors) <= radius
     return measure_decisions(task, centers, decisions, inside, _mean_volume(anchors, radius), alpha, seconds)
 

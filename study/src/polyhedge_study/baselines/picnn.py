@@ -30,7 +30,7 @@ from polyhedge_study.baselines.picnn_network import (
 )
 from polyhedge_study.baselines.picnn_programs import ByPrograms
 from polyhedge_study.inside import Array
-from polyhedge_study.measure import Measured, measure_decisions
+from polyhedge_study.measure import Measured, least_mean, measure_decisions
 from polyhedge_study.nets import ConvexNets
 from polyhedge_study.nets.convex_net import volume_from_rays
 from polyhedge_study.nets.net_decisions import NetSets, decide_nets, guarded_sets
@@ -65,7 +65,13 @@ def picnn(task: Task, alpha: float, seed: int, *, loss: str = "worst-case", n_ep
     notes = [f"radius raised at {n_raised} contexts"] if n_raised else []
     notes += [f"costs of the first {n_costs} test rows"] if n_costs < len(sets) else []
     few, rows, centers = replace(task, test=task.test[:n_costs]), np.arange(n_costs), fitted.centers("test")[:n_costs]
-    decisions = decide_nets(task.problem, sets[rows], centers)
+    decisions = least_mean(
+        task.problem,
+        decide_nets(task.problem, sets[rows], centers),
+        centers,
+        sets[rows].support,
+        fitted.residuals("learn"),
+    )
     measured = measure_decisions(few, centers, decisions, inside[rows], volume, alpha, seconds, ", ".join(notes))
     return replace(measured, coverage=float(inside.mean()))
 

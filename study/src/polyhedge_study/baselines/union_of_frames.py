@@ -37,6 +37,10 @@ class UnionOfFrames:
         """The exact robust decision of each context, for costs that are (maxima of) affine functions."""
         return decide_each(problem, self._maximisers, self._hull_at, centers)
 
+    def support(self, V: Array) -> Array:
+        """Support (N,) of the union of context i in the direction of row i."""
+        return np.asarray((self._maximisers(V) * V).sum(axis=1))
+
     def mean_volume(self, rng: np.random.Generator, n_samples: int = 4000) -> Volume:
         """Mean volume over the contexts: exact where one frame remains, else sampled from all frames together.
 

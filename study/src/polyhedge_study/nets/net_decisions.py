@@ -34,6 +34,14 @@ class NetSets:
     def __getitem__(self, rows: Indices | Mask) -> NetSets:
         return NetSets(self.nets[rows], self.radii[rows], self.origins[rows], self.is_solid[rows])
 
+    def support(self, V: Array) -> Array:
+        """Support (N,) of the set of context i in the direction of row i; at flat sets that of their point inside."""
+        residuals = self.origins.copy()
+        if self.is_solid.any():
+            own = self[self.is_solid]
+            residuals[self.is_solid] = supports(own.nets, own.radii, own.origins, V[self.is_solid]).residual
+        return np.asarray((residuals * V).sum(axis=1))
+
 
 def guarded_sets(nets: ConvexNets, radius: float, candidates: Array) -> NetSets:
     """Level sets at one radius, raised to the least score wherever the radius lies below it.
