@@ -11,9 +11,11 @@ import pytest
 from scipy import stats
 
 from polyhedge.calibration import conformal_rank, coverage_law
+from polyhedge.estimator import RobustDecider
+from polyhedge.learners import PcaBox
 from polyhedge.problems import simplex_linear, simplex_newsvendor, simplex_quadratic
 from polyhedge.robust import decide
-from polyhedge.sets import Polyhedron
+from polyhedge.sets import Ball, Polyhedron
 from polyhedge_study import make_task, synthetic_task
 from polyhedge_study.baselines import (
     bonferroni_box,
@@ -37,6 +39,7 @@ from polyhedge_study.baselines.picnn_network import contact_arrays, gradient, in
 from polyhedge_study.baselines.picnn_programs import ByPrograms
 from polyhedge_study.baselines.references import _average_by_cuts, decide_on_average
 from polyhedge_study.baselines.union_of_frames import UnionOfFrames
+from polyhedge_study.measure import least_mean
 from polyhedge_study.nets.net_decisions import guarded_sets
 
 ALPHA = 0.1
@@ -56,6 +59,51 @@ CONFORMAL = POOLED | {
 }
 QUICK_PICNN = {loss: partial(picnn, loss=loss, n_epochs=3) for loss in ("worst-case", "realised")}
 REFERENCES = {"nominal": nominal, "sample average": sample_average, "oracle": oracle}
+
+
+# --- ties ----------------------------------------------------------------------------------------------------
+
+
+def mean_costs(problem, Z, center, residuals):
+    """Mean cost over the residuals of each row of Z."""
+    return np.array([problem.evaluate(np.tile(z, (len(residuals), 1)), center + residuals).mean() for z in Z])
+
+
+def worst_case(problem, shape, radius, center, z):
+    """The largest of the pieces, each at the outcome that is worst for it."""
+    pieces = problem.structure.pieces
+    V = pieces.directions(np.atleast_2d(z))[0]
+    return float((np.asarray(shape.support(V, radius)) + V @ center + pieces.p @ np.asarray(z) + pieces.c).max())
+
+
+def test_ties_of_every_set_are_broken_by_the_least_mean_cost_among_decisions_of_the_least_bound():
+    task = synthetic_task(0, "newsvendor", sizes=SMALL)
+    fitted, problem, shape, radius = fit_predictor(task), task.problem, Ball(2), 0.5
+    centers, residuals = fitted.centers("test"), fitted.residuals("learn")
+    found = decide(problem, shape, radius, centers)
+    chosen = least_mean(problem, found, centers, lambda V: shape.support(V, radius), residuals)
+    s, n_tied = np.linspace(0, 1, 501), 0
+    Z = np.column_stack([s, 1 - s])
+    for center, bound, z in zip(centers, found.cost_bound, chosen.flat, strict=True):
+        tied = Z[[worst_case(problem, shape, radius, center, each) <= bound + 1e-9 for each in Z]]
+        n_tied += len(tied) > 5
+        assert worst_case(problem, shape, radius, center, z) <= bound + 1e-8
+        least = mean_costs(problem, tied, center, residuals).min(initial=np.inf)
+        assert mean_costs(problem, [z], center, residuals)[0] <= least + 1e-8
+    assert n_tied > len(centers) / 2  # most contexts have an interval of robust decisions
+
+
+def test_the_rule_for_ties_is_that_of_the_library():
+    task = synthetic_task(1, "newsvendor", sizes=SMALL)
+    split, fitted, problem = task.split, fit_predictor(task), task.problem
+    decider = RobustDecider(problem, task.predictor, learner=PcaBox(), guarantee="outcome", random_state=0)
+    decider.fit(task.X, task.Y, train=split.train, learn=split.learn, calibrate=split.calibrate)
+    centers, residuals = fitted.centers("test"), fitted.residuals("learn")
+    found, theirs = decide(problem, decider.set_, decider.radius_, centers), decider.decide(task.rows("test")[0])
+    ours = least_mean(problem, found, centers, partial(decider.set_.support, radius=decider.radius_), residuals)
+    for center, *both in zip(centers, ours.flat, theirs.flat, strict=True):
+        assert np.ptp(mean_costs(problem, both, center, residuals)) < 1e-6
+    assert np.abs(found.flat - theirs.flat).max() > 0.05
 
 
 # --- every row -----------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from polyhedge.problems import simplex_linear
 from polyhedge.robust import decide
 from polyhedge.sets import Polyhedron
 from polyhedge_study.finite_population import TheorySettings, hard_context, population
+from polyhedge_study.methods import METHODS
 from polyhedge_study.motivation import draw_motivation, make_motivation, write_motivation
 from polyhedge_study.sensitivity import (
     SWEEPS,
@@ -82,7 +83,7 @@ def test_sensitivity_is_saved_and_a_split_that_is_too_small_is_reported(sensitiv
     failed = [row for row in rows if row.status == "failed"]
     assert {row.value for row in failed} == {0.05}
     assert all("needs at least 9 learning samples, got 6" in row.detail for row in failed)
-    assert "Failed: Scenario, 0.05: ValueError" in sensitivity_grid(rows, "n / (n + m)").note
+    assert f"Failed: {METHODS['scenario'].name}, 0.05: ValueError" in sensitivity_grid(rows, "n / (n + m)").note
     record = json.loads((folder / "sensitivity.json").read_text(encoding="utf-8"))
     assert record["command"] == "polyhedge reproduce sensitivity --task linear --seeds 2"
 

@@ -28,7 +28,7 @@ from polyhedge_study.study import StudyRow, StudySettings, run_study, study_jobs
 from polyhedge_study.study_charts import bubble_chart
 from polyhedge_study.study_figure import draw_bubbles, far_above
 from polyhedge_study.study_tables import LEGEND, by_method, short_grid, task_grid, write_tables
-from polyhedge_study.study_words import in_words
+from polyhedge_study.study_words import best_rival, in_words
 from polyhedge_study.summary import TableRow, holm, paired, table_rows
 from polyhedge_study.tasks import TASKS
 from polyhedge_study.tidy import TidyTable, read_rows
@@ -413,6 +413,7 @@ def test_tables_hold_the_papers_numbers_beside_ours(small, tmp_path) -> None:
     assert cost.here == pytest.approx(ours.mean())
     assert cost.se == pytest.approx(ours.std(ddof=1) / np.sqrt(3))
     assert cost.difference == pytest.approx(ours.mean() - 0.119)
+    assert cost.z_value == pytest.approx((ours.mean() - 0.119) / np.sqrt(cost.se**2 + 0.044**2 / 5))
     assert np.isnan(figures["linear", "polyhedge", "premium"].paper)
 
 
@@ -519,6 +520,44 @@ def test_command_prints_tables_beside_the_papers_and_names_its_files(tmp_path) -
     assert "3.53" in result.stdout  # the printed worst-case cost of the l_inf box
     expected = {*TABLES, "study.csv", "study.json", "times.csv", "times.md", "bubble.png", "bubble.svg"}
     assert {path.name for path in tmp_path.iterdir()} == expected
+
+
+def printed_rows(shift: float) -> list[StudyRow]:
+    """Rows whose mean cost lies so many of the paper's standard errors from print, themselves almost without noise."""
+    printed = paper_tables()["linear", "Conformal (l_2)"]
+    cost = printed.mean["worst_case_cost"] + shift * printed.sd["worst_case_cost"] / np.sqrt(5)
+    means = (printed.mean["coverage"], printed.mean["volume"], cost, 0.0, printed.mean["regret"])
+    return [
+        StudyRow("linear", "l-2", seed, "done", *(mean + 1e-9 * seed for mean in means), 0.0, "") for seed in range(3)
+    ]
+
+
+@pytest.mark.parametrize("shift", [-6.1, 1.9, 2.1])
+def test_each_table_says_how_far_print_lies_and_marks_what_is_far(shift) -> None:
+    note = task_grid(table_rows(printed_rows(shift)), "linear").note
+    is_far = abs(shift) > 2
+    assert f"Conformal (l_2): coverage +0.0, volume +0.0, cost {shift:+.1f}{'!' if is_far else ''}, regret +0.0" in note
+    assert f"({int(is_far)} of 4 figures)" in note
+    assert "agrees with" not in note
+    row = next(row for row in task_grid(table_rows(printed_rows(shift)), "linear").rows if row[0] == "Conformal (l_2)")
+    assert any(cell.endswith("!") for cell in row) == is_far
+
+
+def test_the_papers_algorithms_are_rivals_in_the_tables_and_in_the_quick_run() -> None:
+    assert {"grid", "pinball", "ccg", "scenario"} <= set(QUICK)
+    costs = {POLYHEDGE: 2.0, "grid": 4.0, "pinball": 2.2, "ccg": 3.0, "scenario": 2.5, "l-inf": 5.0}
+    figures = table_rows(
+        StudyRow("linear", key, seed, "done", 0.9, 1.0, cost + 0.1 * seed * (key == "pinball"), cost, 0.0, 0.0, "")
+        for seed in range(4)
+        for key, cost in costs.items()
+    )
+    rival = best_rival(by_method(figures, "linear"))
+    assert rival is not None
+    assert rival.method == "pinball"
+    words = " ".join(in_words(figures))
+    for key in ("grid", "pinball", "ccg", "scenario"):
+        above = 10 * (costs[key] - 2.0)
+        assert f"{METHODS[key].name}, its premium less that of Polyhedge's set: {above:+.2f} ± 0.00 on linear" in words
 
 
 def test_study_is_told_in_words(small) -> None:
