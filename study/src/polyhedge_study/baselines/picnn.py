@@ -41,7 +41,7 @@ from polyhedge_study.tasks import Task
 # As the paper trains it.
 N_EPOCHS = 200
 LEARNING_RATE = 1e-2
-# Contexts of a minibatch, which the paper does not print: many where they are solved together, few where each is a program.
+# Contexts of a minibatch, which the paper does not print: few where the worst case of each is a program of its own.
 N_TOGETHER, N_PROGRAMS = 32, 4
 # Volumes are means over so many contexts, each from the distances to its boundary along so many rays.
 N_VOLUMES, N_RAYS = 200, 128
