@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from functools import partial
 
 import cvxpy as cp
@@ -66,12 +67,52 @@ def test_miqcp_for_the_mean_context_equals_brute_force_over_selections(name, see
     check_evidence(result, residuals, mean, problem, 0.2)
 
 
-@pytest.mark.parametrize("name", PROBLEMS)
-def test_gurobi_finds_the_same_optimum_where_it_is_installed(name):
+@pytest.mark.parametrize("name", ["linear", "quadratic"])
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
+def test_program_with_multipliers_that_sum_to_one_has_no_more_binaries_than_printed_and_the_optimum_of_brute_force(
+    name, seed
+):
+    pytest.importorskip("pyscipopt")
+    residuals, centers = learning_data(8, seed=seed)
+    problem, mean = PROBLEMS[name](), centers.mean(axis=0)[None]
+    samples, truth = Samples(residuals, centers, problem, 0.25), brute_force(problem, residuals, mean, 0.25)
+    literal = MIQCP(n_facets=3, normalisation="multipliers", aggregated_rows=False, time_limit=1)
+    model = _Model(literal, replace(samples, centers=mean), problem.pieces)
+    assert np.array_equal(model.program.integer, model.set.t)
+    # SCIP hardly ever certifies the printed program, but what it finds and what it excludes must bracket the truth.
+    result = literal.learn(samples)
+    assert result.objective == pytest.approx(truth, abs=1e-6)
+    assert result.lower_bound <= truth + 1e-6
+    check_evidence(result, residuals, mean, problem, 0.25)
+    # With the aggregated rows, which cut off no set, the same program is certified.
+    certified = replace(literal, aggregated_rows=True, relative_gap=1e-5, time_limit=None).learn(samples)
+    assert certified.objective == pytest.approx(truth, abs=1e-6)
+    assert certified.gap <= 1e-5
+
+
+@pytest.mark.needs("pyscipopt")
+@pytest.mark.parametrize(
+    ("settings", "name", "got"),
+    [({"contexts": 2}, "linear", "2 context.* and 1 piece"), ({}, "newsvendor", "1 context.* and 4 piece")],
+)
+def test_multipliers_sum_to_one_for_one_context_and_one_piece_only(settings, name, got):
+    residuals, centers = learning_data(10)
+    with pytest.raises(ValueError, match=rf"one context and a cost affine in the outcome, got {got}.*Use 'facets'"):
+        MIQCP(normalisation="multipliers", **settings).learn(Samples(residuals, centers, PROBLEMS[name](), 0.2))
+
+
+GUROBI = [(name, {}) for name in PROBLEMS] + [
+    (name, {"normalisation": "multipliers", "aggregated_rows": False}) for name in ("linear", "quadratic")
+]
+
+
+@pytest.mark.parametrize(("name", "settings"), GUROBI)
+def test_gurobi_finds_the_same_optimum_where_it_is_installed(name, settings):
     pytest.importorskip("gurobipy")
     residuals, centers = learning_data(11)
     problem = PROBLEMS[name]()
-    result = MIQCP(relative_gap=1e-6, backend="gurobi").learn(Samples(residuals, centers, problem, 0.2))
+    learner = MIQCP(relative_gap=1e-6, backend="gurobi", time_limit=60, **settings)
+    result = learner.learn(Samples(residuals, centers, problem, 0.2))
     expected = brute_force(problem, residuals, centers.mean(axis=0)[None], 0.2)
     assert result.objective == pytest.approx(expected, abs=1e-5)
     assert result.lower_bound <= expected + 1e-6
@@ -314,6 +355,7 @@ def test_an_unbounded_feasible_set_is_an_error_that_says_so():
     [
         ({"n_facets": 2}, r"n_facets must be at least n_outcomes \+ 1 = 3"),
         ({"backend": "cplex"}, "backend must be 'auto', 'scip' or 'gurobi', got 'cplex'"),
+        ({"normalisation": "rows"}, "normalisation must be 'facets' or 'multipliers', got 'rows'"),
         ({"contexts": "median"}, "contexts must be 'mean', a number, indices or None, got 'median'"),
         ({"contexts": 99}, "contexts must be between 1 and the 10 learning samples, got 99"),
         ({"contexts": [0.5]}, "contexts must be 'mean', a number, indices or None"),

@@ -26,7 +26,7 @@ from polyhedge_study.scaling_report import comparison_grid, draw_scaling, markdo
 from polyhedge_study.scaling_rows import ScalingRow
 from polyhedge_study.tidy import read_rows
 
-AGGREGATED = "MIQCP aggregated (SCIP)"
+AGGREGATED = "MIQCP + binaries + rows (SCIP)"
 TINY = ScalingSettings(
     sizes=(12, 20),
     seeds=1,

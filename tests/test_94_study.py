@@ -100,11 +100,11 @@ def test_seeds_come_one_after_the_other_and_none_ends_with_a_method_that_takes_l
     jobs = study_jobs(methods=QUICK, seeds=2)
     assert [job.seed for job in jobs] == sorted(job.seed for job in jobs)
     assert len(set(jobs)) == len(jobs) == 2 * len(TASKS) * len(QUICK)
-    n_long = len(TASKS) * len({"picnn", POLYHEDGE})
+    n_long = len(TASKS) * len({"picnn-steps", POLYHEDGE})
     for seed in range(2):
         of_seed = [job.method for job in jobs if job.seed == seed]
-        assert set(of_seed[:n_long]) == {"picnn", POLYHEDGE}
-        assert not {"picnn", POLYHEDGE} & set(of_seed[n_long:])
+        assert set(of_seed[:n_long]) == {"picnn-steps", POLYHEDGE}
+        assert not {"picnn-steps", POLYHEDGE} & set(of_seed[n_long:])
 
 
 def test_unknown_names_are_refused_with_the_known_ones() -> None:
@@ -601,14 +601,18 @@ def test_short_tables_fit_80_columns_without_powers_of_ten_and_polyhedge_stands_
     body = [line for line in lines if line.strip().startswith(("Polyhedge", "l-inf"))]
     assert len(body) == 2
     for words in ("cover", "cost", "premium", "regret", "volume", "paper", "here", "diff", *METHODS):
-        known = words if words not in METHODS else re.sub(r"-(no-recal|10|20|exact|plain|redraw|realised)$", "", words)
+        known = (
+            words
+            if words not in METHODS
+            else re.sub(r"-(no-recal|10|20|exact|plain|redraw|realised|steps)$", "", words)
+        )
         assert known in LEGEND.lower() or known in ("bonferroni", "ellipsoid", "polyhedron"), words
 
 
 def test_quick_study_leaves_out_only_rows_that_are_said_to_be_long() -> None:
     assert POLYHEDGE in QUICK
     assert set(METHODS) - set(QUICK) == {key for key, method in METHODS.items() if method.is_long}
-    assert all(METHODS[key].paper in ("", "Ours (w/o recal)") for key in set(METHODS) - set(QUICK))
+    assert all(METHODS[key].paper in ("", "Yeh et al.", "Ours (w/o recal)") for key in set(METHODS) - set(QUICK))
 
 
 @pytest.mark.parametrize(

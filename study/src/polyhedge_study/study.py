@@ -55,7 +55,7 @@ from polyhedge_study.tasks import SYNTHETIC_SIZES, TASKS, Task, make_task, synth
 __all__ = ["StudyJob", "StudyRow", "StudySettings", "nothing", "plain", "run_study", "study_jobs"]
 
 
-_LONGEST = ("picnn", "picnn-realised", POLYHEDGE)
+_LONGEST = ("picnn", "picnn-realised", "picnn-steps", POLYHEDGE)
 """Methods that come first in each seed: several times as long as others, and no worker should wait for the last."""
 
 

@@ -41,9 +41,10 @@ set: the library with guarantee="outcome" (polyhedge in files). one-sided-box: l
 our reading of the paper's template. pinball: the paper's Algorithm 2. ccg: its Algorithm 1 with a valid master.
 scenario: its problem solved exactly. descent: a single learner of the library. -no-recal: the radius is set on the
 rows that were learned from, so nothing is guaranteed. l-inf, l-2: balls. pcp: probabilistic conformal prediction.
-f-croms-K: the best of K candidate sets. picnn: level sets of convex networks. min-size: the smallest rotated box.
-nominal trusts the prediction, sample-average ignores the features, oracle knows the outcome: none of them has a set.
-Of decisions with the same bound, every method takes the one of least mean cost over learning rows."""
+f-croms-K: the best of K candidate sets. picnn: level sets of convex networks, trained as printed, in 200 passes over
+the learning rows; picnn-steps: the same in 200 minibatch steps. min-size: the smallest rotated box. nominal trusts the
+prediction, sample-average ignores the features, oracle knows the outcome: none of them has a set. Of decisions with
+the same bound, every method takes the one of least mean cost over learning rows."""
 TITLES = {
     "linear": "Table 2, linear objective",
     "quadratic": "Table 2, quadratic-regularized objective",

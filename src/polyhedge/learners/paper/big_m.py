@@ -2,8 +2,8 @@ r"""Parts of mixed-integer models over sets: rows with products, facets that cov
 
 $$W\epsilon_j \le q + M_j(1 - t_j)1,\quad 1^\top t \ge c_n,\quad t \in \{0,1\}^n,\qquad q = r1 - b$$
 
-(Lemma 1, the score constraint, and Lemma 2, the big-M radius, of the paper) on standardised residuals, with every row
-of W normalised to largest absolute entry 1.
+(Lemma 1, the score constraint, and Lemma 2, the big-M radius, of the paper) on standardised residuals. Every row of W
+is normalised to largest absolute entry 1, or only bounded.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def standardised(residuals: Array) -> Standardised:
 
 @dataclass(frozen=True)
 class SetColumns:
-    """Columns of the set: W (K, d), q = r1 - b (K,), t (n,), s (2, K, d): which entry of W is +1 or -1."""
+    """Columns of the set: W (K, d), q = r1 - b (K,), t (n,), s (2, K, d): which entry of W is +1 or -1, or empty."""
 
     W: Indices
     q: Indices
@@ -46,19 +46,33 @@ class SetColumns:
     s: Indices
 
 
-def add_set(rows: ModelRows, residuals: Array, rank: int, n_facets: int, reach: float | None = None) -> SetColumns:
-    """Lemma 1 and Lemma 2: K normalised facets that cover `rank` residuals, offsets up to `reach`."""
+def add_set(
+    rows: ModelRows,
+    residuals: Array,
+    rank: int,
+    n_facets: int,
+    reach: float | None = None,
+    largest: float | None = None,
+) -> SetColumns:
+    """Lemma 1 and Lemma 2: K facets that cover `rank` residuals, offsets up to `reach`.
+
+    Facets are normalised by binaries s, or, where `largest` is given, have free entries up to it.
+    """
     n, d = residuals.shape
     size = np.abs(residuals).sum(axis=1)
-    nearest = float(np.partition(size, n - rank)[n - rank])
-    W = rows.columns(n_facets * d, -1.0, 1.0).reshape(n_facets, d)
-    q = rows.columns(n_facets, -nearest, float(size.max()) if reach is None else reach)
+    bound = 1.0 if largest is None else largest
+    nearest = bound * float(np.partition(size, n - rank)[n - rank])
+    W = rows.columns(n_facets * d, -bound, bound).reshape(n_facets, d)
+    q = rows.columns(n_facets, -nearest, bound * float(size.max()) if reach is None else reach)
     t = rows.columns(n, 0.0, 1.0, integer=True)
-    s = rows.columns(2 * n_facets * d, 0.0, 1.0, integer=True).reshape(2, n_facets, d)
-    M = excess_over_selected(residuals, -np.ones((1, d)), np.ones((1, d)), rank)
+    n_signs = 2 if largest is None else 0
+    s = rows.columns(n_signs * n_facets * d, 0.0, 1.0, integer=True).reshape(n_signs, n_facets, d)
+    M = bound * excess_over_selected(residuals, -np.ones((1, d)), np.ones((1, d)), rank)
     for k in range(n_facets):
         for residual, t_j, m in zip(residuals, t, M, strict=True):
             rows.at_most([*W[k], q[k], t_j], [*residual, -1.0, m], m)
+        if largest is not None:
+            continue
         rows.equal(s[:, k].ravel(), np.ones(2 * d), 1.0)
         for j in range(d):
             rows.at_most([W[k, j], s[0, k, j]], [-1.0, 2.0], 1.0)

@@ -1,4 +1,4 @@
-r"""Boxes as polyhedra with 2 d facets: the paper's ablations and the printed grid search.
+r"""Boxes as polyhedra with 2 d facets: our reading of the paper's ablations and of its grid search.
 
 A box with orthonormal frame U and half-widths a is $\{e : |u_j^\top e| \le r a_j\}$. Our reading of what the
 paper leaves open: boxes are centred at the prediction; half-widths are the standard deviations of the learning
@@ -112,7 +112,10 @@ class MinVolume:
 
 @dataclass(frozen=True)
 class RotatedBoxGrid:
-    r"""The learning problem (Step 1 of the paper) over a grid of rotated boxes: the printed row "Ours".
+    r"""The learning problem (Step 1 of the paper) over a grid of rotated boxes: our reading of the printed row "Ours".
+
+    The paper speaks of "a CCG-based grid-search implementation" for "structured polyhedral templates" and prints
+    neither templates nor grid.
 
     $$\min_{(U, a) \in \text{grid}}\ \frac1n\sum_i \min_z \max_{e} g(z, \hat f(X_i) + e)
     \quad\text{over}\quad |u_j^\top e| \le R(D_n; U, a)\, a_j$$

@@ -34,6 +34,7 @@ from polyhedge.learners.result import LearnResult, Needs
 from polyhedge.learners.samples import Samples
 from polyhedge.learners.starts import axis_box, check_n_facets, closed, one_sided, without_noise
 from polyhedge.problems import DecisionProblem, Pieces
+from polyhedge.robust import decide
 from polyhedge.sets import Polyhedron
 from polyhedge.solvers.bilinear import BilinearSolution, available_backend, solve_bilinear
 from polyhedge.solvers.program import Solution, Status
@@ -47,7 +48,11 @@ Contexts = str | int | Sequence[int] | Indices | None
 
 @dataclass(frozen=True)
 class MIQCP:
-    r"""Corollary 1 as printed: big-M binaries, bilinear W-lambda terms, a global solver, a certificate.
+    r"""Corollary 1: big-M binaries, bilinear W-lambda terms, a global solver, a certificate.
+
+    The printed program leaves the scales of facets and multipliers free. ``MIQCP(normalisation="multipliers",
+    aggregated_rows=False)`` is the printed program with $1^\top\lambda = 1$ and nothing else; the default adds
+    binaries and rows that make SCIP certify it.
 
     Parameters
     ----------
@@ -60,6 +65,9 @@ class MIQCP:
     aggregated_rows : bool
         Add the valid rows $v_i \ge z_i^\top Q\epsilon_j - M_j(1-t_j)$ for $v_i = (r1-b)^\top\lambda_i$: a sample's
         rows times lambda_i, summed. The printed model lacks them, and its relaxation is then very weak.
+    normalisation : {"facets", "multipliers"}
+        How the common scale of a facet and its multiplier is fixed: by 2 K d binaries, which the printed program does
+        not have, or by $1^\top\lambda = 1$, for one context and a cost affine in the outcome. See Notes.
     backend : {"auto", "scip", "gurobi"}
         SCIP comes with ``pip install 'polyhedge[exact]'``.
     max_nodes : int
@@ -73,14 +81,15 @@ class MIQCP:
 
     Notes
     -----
-    *Normalisation.* Residuals are standardised; r = 0 (otherwise b and r move together); every row of W has
-    largest absolute entry 1, by binaries that name that entry and its sign (otherwise a facet and its
-    multiplier rescale each other); facets are ordered by their first entry.
+    *Normalisation.* Residuals are standardised; r = 0 (otherwise b and r move together). A facet and its multiplier
+    rescale each other. "facets": every row of W has largest absolute entry 1, by binaries that name that entry and its
+    sign, and facets are ordered by their first entry. "multipliers": $1^\top\lambda = 1$, which leaves the set that
+    costs least, since the half-space along $Q^\top z$ has the multiplier 1.
 
-    *Bounds.* Entries of W lie in [-1, 1]. A facet that touches a selected residual has
-    $|b_k| \le \max_j |\epsilon_j|_1$, and moving it there never raises the cost. Multipliers are at most
-    `multiplier_bound` times the largest entry that a cost direction can have, which excludes only
-    polyhedra whose worst case lies at a very sharp vertex (below about 15 degrees for the default 4).
+    *Bounds.* A facet that touches a selected residual has $|b_k| \le \max_j |\epsilon_j|_1$ times its largest entry,
+    and moving it there never raises the cost. Entries of W ("multipliers") or multipliers ("facets", where entries lie
+    in [-1, 1]) are at most `multiplier_bound` times the largest entry that a cost direction can have. This excludes
+    only polyhedra whose worst case lies at a very sharp vertex (below about 15 degrees for the default 4).
 
     *Big M.* If sample j is dropped, one of the n - c_n + 1 samples nearest to it is not. So M_j is the
     (n - c_n + 1)-th smallest $|\epsilon_j - \epsilon_i|_1$, and correspondingly, over the box of cost directions,
@@ -105,6 +114,7 @@ class MIQCP:
     n_facets: int = 4
     contexts: Contexts = "mean"
     aggregated_rows: bool = True
+    normalisation: str = "facets"
     backend: str = "auto"
     max_nodes: int = 20_000
     time_limit: float | None = None
@@ -120,6 +130,7 @@ class MIQCP:
         available_backend(self.backend)
         chosen, about = model_contexts(self.contexts, samples.centers, np.random.default_rng(random_state))
         every, samples = samples, replace(samples, centers=chosen)
+        self._check_normalisation(len(chosen), len(pieces))
         samples.radius(axis_box(samples))  # too few samples for alpha are an error here, not inside the model
         model = _Model(self, samples, pieces)
         start = _best_start(model, every)
@@ -137,6 +148,15 @@ class MIQCP:
         )
         solution = replace(solution, value=solution.value + nominal, lower_bound=solution.lower_bound + nominal)
         return self._result(model, start, solution, about, began)
+
+    def _check_normalisation(self, n_contexts: int, n_pieces: int) -> None:
+        if self.normalisation not in ("facets", "multipliers"):
+            raise ValueError(f"normalisation must be 'facets' or 'multipliers', got {self.normalisation!r}.")
+        if self.normalisation == "multipliers" and (n_contexts, n_pieces) != (1, 1):
+            raise ValueError(
+                "normalisation='multipliers' is for one context and a cost affine in the outcome, got "
+                f"{n_contexts} context(s) and {n_pieces} piece(s): facets share one scale. Use 'facets'."
+            )
 
     def _result(
         self,
@@ -247,9 +267,13 @@ class _Model:
         low, high = direction_bounds(samples.problem, pieces, "MIQCP")
         self.low, self.high = low * self.scale, high * self.scale
         reach = max(float(np.abs(self.low).max()), float(np.abs(self.high).max()))
-        self.largest_multiplier = settings.multiplier_bound * (reach or 1.0)
+        self.has_free_facets = settings.normalisation == "multipliers"
+        largest = settings.multiplier_bound * (reach or 1.0)
+        self.largest_multiplier = 1.0 if self.has_free_facets else largest
         self.rows = ModelRows()
-        self.set = add_set(self.rows, self.standard, samples.rank, self.K)
+        self.set = add_set(
+            self.rows, self.standard, samples.rank, self.K, largest=largest if self.has_free_facets else None
+        )
         for center in samples.centers:
             self._add_context(center + self.middle, settings.aggregated_rows)
         self.program = self.rows.program()
@@ -263,6 +287,8 @@ class _Model:
         for piece in range(self.L):
             Q, q = pieces.Q[piece] * self.scale[:, None], pieces.q[piece] * self.scale
             multipliers = rows.columns(self.K, 0.0, self.largest_multiplier)
+            if self.has_free_facets:
+                rows.equal(multipliers, np.ones(self.K), 1.0)
             v = rows.columns(1, -np.inf, np.inf)
             for j in range(self.d):
                 row = rows.equal(z, -Q[j], q[j])
@@ -303,15 +329,22 @@ class _Model:
 
     def completed(self, shape: Polyhedron) -> Solution:
         """The best feasible point of the model with this set (at radius 0)."""
-        W = shape.W * self.scale
-        size = np.abs(W).max(axis=1)
-        W, q = W / size[:, None], (-shape.b - shape.W @ self.middle) / size
-        pick = np.argsort(-W[:, 0], kind="stable")[np.minimum(np.arange(self.K), len(W) - 1)]
-        W, q = W[pick], q[pick]
+        if self.has_free_facets:
+            # The half-space along the cost's direction at the set's own decision, K times: lambda may be anything.
+            z = decide(self.samples.problem, shape, 0.0, self.samples.centers).flat
+            W = np.tile(self.pieces.directions(z)[0] * self.scale, (self.K, 1))
+            q = np.partition(self.standard @ W.T, self.samples.rank - 1, axis=0)[self.samples.rank - 1]
+        else:
+            W = shape.W * self.scale
+            size = np.abs(W).max(axis=1)
+            W, q = W / size[:, None], (-shape.b - shape.W @ self.middle) / size
+            pick = np.argsort(-W[:, 0], kind="stable")[np.minimum(np.arange(self.K), len(W) - 1)]
+            W, q = W[pick], q[pick]
         inside = (self.standard @ W.T <= q + 1e-9).all(axis=1)
         q = np.maximum(q, (self.standard[inside] @ W.T).max(axis=0))
         largest = np.abs(W).argmax(axis=1)
         s = np.zeros(self.set.s.shape)
-        s[(W[np.arange(self.K), largest] < 0).astype(int), np.arange(self.K), largest] = 1.0
+        if len(s):
+            s[(W[np.arange(self.K), largest] < 0).astype(int), np.arange(self.K), largest] = 1.0
         columns = np.concatenate([self.set.W.ravel(), self.set.q, self.set.t, self.set.s.ravel()])
         return solve_with_fixed(self.program, columns, np.concatenate([W.ravel(), q, inside, s.ravel()]))
