@@ -102,8 +102,8 @@ def _printed_trace(printed: Sequence[Mapping[str, TableRow]]) -> dict[str, Any]:
 
 
 def _hover(own: Mapping[str, TableRow]) -> str:
-    coverage, cost, premium, regret, volume = (
-        own[name] for name in ("coverage", "worst_case_cost", "premium", "regret", "volume")
+    coverage, cost, premium, regret, volume, within = (
+        own[name] for name in ("coverage", "worst_case_cost", "premium", "regret", "volume", "hull_volume")
     )
     lines = [
         f"<b>{html.escape(coverage.name)}</b>",
@@ -111,7 +111,7 @@ def _hover(own: Mapping[str, TableRow]) -> str:
         f"worst-case cost {10 * cost.here:.2f} ± {10 * cost.sd:.2f}",
         f"premium {10 * premium.here:.2f}",
         f"regret {10 * regret.here:.2f}",
-        f"volume {volume.here:.3g}",
+        f"volume {volume.here:.3g}, {within.here:.3g} within the hull of the residuals",
         f"{coverage.n_done} seeds" + (", no guarantee" if coverage.guarantee == "none" else ""),
     ]
     return "<br>".join(line.replace(" ± nan", "") for line in lines)

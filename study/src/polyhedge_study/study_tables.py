@@ -34,8 +34,8 @@ _HUGE = 99_999
 LEGEND = """\
 cover: share of test outcomes inside their set (promised: 1 - alpha). cost: mean worst-case cost, the bound that is
 promised. premium: cost minus the cost of trusting the prediction. regret: realised cost above the best decision in
-hindsight. volume: of the set. paper: as printed there; here: measured by this run; diff: here minus paper. Polyhedge,
-set: the library with guarantee="outcome" (polyhedge in files). one-sided-box: learns scales only. grid: the paper's
+hindsight. volume: of the set; hull: of its part within the convex hull of the test residuals, which far facets do not
+change. paper: as printed there; here: measured by this run; diff: here minus paper. Polyhedge, set: the library with guarantee="outcome" (polyhedge in files). one-sided-box: learns scales only. grid: the paper's
 method. pinball, descent, scenario: single learners of the library. -no-recal: the radius is set on the rows that were
 learned from, so nothing is guaranteed. l-inf, l-2: balls. pcp: probabilistic conformal prediction. f-croms-K: the
 best of K candidate sets. picnn: level sets of convex networks. min-size: the smallest rotated box. nominal trusts the
@@ -52,7 +52,10 @@ _HEADS = {
     "worst_case_cost": "WC cost (x10)",
     "premium": "premium (x10)",
     "regret": "regret (x10)",
+    "hull_volume": "volume in the hull",
 }
+_UNPRINTED = ("premium", "hull_volume")
+"""What the paper has no column for."""
 
 
 def write_tables(rows: Sequence[StudyRow], folder: Path) -> list[Path]:
@@ -88,7 +91,7 @@ def task_grid(figures: Iterable[TableRow], task: str) -> Grid:
     methods = by_method(figures, task)
     heads = ["method"]
     for metric in COLUMNS:
-        heads += [f"{_HEADS[metric]}: paper", "here", "difference"] if metric != "premium" else [_HEADS[metric]]
+        heads += [f"{_HEADS[metric]}: paper", "here", "difference"] if metric not in _UNPRINTED else [_HEADS[metric]]
     rows = [(own["coverage"].name, *_cells(own)) for own in methods.values()]
     return Grid(TITLES[task], (*heads, "WC cost less Polyhedge's", "p", "runs"), tuple(rows), _note(methods))
 
@@ -100,7 +103,7 @@ def _cells(own: dict[str, TableRow]) -> list[str]:
         here = _bold(_mean(figure.here, figure.sd, scale, figure.se), figure.best)
         if figure.n_done == 0:
             here = "failed"
-        if metric == "premium":
+        if metric in _UNPRINTED:
             cells.append(here)
         else:
             cells += [_mean(figure.paper, figure.paper_sd, scale), here, _number(figure.difference, scale, sign=True)]
@@ -136,10 +139,10 @@ def short_grid(figures: Iterable[TableRow], task: str) -> Grid:
     """One task in 80 columns: means only, and the methods by their keys, as `LEGEND` explains."""
     methods, rows = by_method(figures, task), []
     for own in methods.values():
-        coverage, volume, cost, premium, regret = (own[metric] for metric in COLUMNS)
+        coverage, volume, cost, premium, regret, within = (own[metric] for metric in COLUMNS)
         label = coverage.name if coverage.method == POLYHEDGE else coverage.method
         if coverage.n_done == 0:
-            rows.append((label, "failed", "", "", "", "", "", "", "", ""))
+            rows.append((label, "failed", "", "", "", "", "", "", "", "", ""))
             continue
         rows.append(
             (
@@ -153,13 +156,14 @@ def short_grid(figures: Iterable[TableRow], task: str) -> Grid:
                 _number(regret.paper, 10),
                 _bold(_number(regret.here, 10), regret.best),
                 _bold(_number(volume.here, 1, digits=2), volume.best),
+                _bold(_number(within.here, 1, digits=2), within.best),
             )
         )
     heads = ("method", "cover\npaper", "\nhere", "cost\npaper", "\nhere", "\ndiff", "premium\nhere", "regret\npaper")
     n_seeds = max((own["coverage"].n_done for own in methods.values()), default=0)
     note = f"Means over {n_seeds} seed{'s' if n_seeds > 1 else ''}, costs times ten. Bold: lowest with a guarantee."
     note += _failures(methods)
-    return Grid(TITLES[task], (*heads, "\nhere", "volume\nhere"), tuple(rows), note)
+    return Grid(TITLES[task], (*heads, "\nhere", "volume\nhere", "\nhull"), tuple(rows), note)
 
 
 def time_grid(times: Sequence[TimeRow]) -> Grid:

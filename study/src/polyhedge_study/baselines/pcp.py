@@ -23,6 +23,7 @@ from polyhedge.calibration import conformal_radius
 from polyhedge.robust import decide_each
 from polyhedge.sets import UnionOfBalls, Volume
 from polyhedge_study.baselines.fitted import fit_predictor
+from polyhedge_study.hull_volume import hull_volume
 from polyhedge_study.inside import Array
 from polyhedge_study.measure import Measured, measure_decisions, measure_set
 from polyhedge_study.tasks import Task
@@ -68,7 +69,9 @@ def _redrawn(task: Task, alpha: float, seed: int) -> Measured:
 
     decisions = decide_each(task.problem, maximisers, lambda i: (UnionOfBalls(anchors[i]), radius), centers)
     inside = _nearest(residuals, anchors) <= radius
-    return measure_decisions(task, centers, decisions, inside, _mean_volume(anchors, radius), alpha, seconds)
+    within = hull_volume(residuals, lambda e, i: _nearest(e, anchors[i]) <= radius, len(anchors))
+    volume = _mean_volume(anchors, radius)
+    return measure_decisions(task, centers, decisions, inside, volume, alpha, seconds, hull_volume=within)
 
 
 def draw_anchors(residuals: Array, n_draws: int, n_dropped: int, rng: np.random.Generator) -> Array:

@@ -29,6 +29,7 @@ from polyhedge_study.baselines.picnn_network import (
     networks,
 )
 from polyhedge_study.baselines.picnn_programs import ByPrograms
+from polyhedge_study.hull_volume import hull_volume
 from polyhedge_study.inside import Array
 from polyhedge_study.measure import Measured, measure_decisions
 from polyhedge_study.nets import ConvexNets
@@ -61,13 +62,14 @@ def picnn(task: Task, alpha: float, seed: int, *, loss: str = "worst-case", n_ep
     sets = guarded_sets(model.nets(task.rows("test")[0]), radius, model.candidates)
     volume = mean_volume(sets, np.random.default_rng(seed))
     inside = sets.nets.scores(fitted.residuals("test")) <= sets.radii
+    within = hull_volume(fitted.residuals("test"), lambda e, i: sets.nets[i].scores(e) <= sets.radii[i], len(sets))
     n_raised, n_costs = int(np.sum(sets.radii > radius)), _n_costs(task.problem, len(sets))
     notes = [f"radius raised at {n_raised} contexts"] if n_raised else []
     notes += [f"costs of the first {n_costs} test rows"] if n_costs < len(sets) else []
     few, rows, centers = replace(task, test=task.test[:n_costs]), np.arange(n_costs), fitted.centers("test")[:n_costs]
     decisions = decide_nets(task.problem, sets[rows], centers)
     measured = measure_decisions(few, centers, decisions, inside[rows], volume, alpha, seconds, ", ".join(notes))
-    return replace(measured, coverage=float(inside.mean()))
+    return replace(measured, coverage=float(inside.mean()), hull_volume=within)
 
 
 @dataclass(frozen=True, eq=False)
