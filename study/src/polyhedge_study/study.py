@@ -15,11 +15,12 @@ finished, so that it does not depend on the order in which runs ended) and a rec
     source (fingerprint of the package's files), command (how to run it again), seeds (list of int), tasks (list of
     str), methods (list of objects: key, name, group, guarantee, calibrated_on, paper, extra; see `Method`).
 `tables.csv` : one row for each (task, method, metric); the columns are the fields of `TableRow`:
-    task, method, name, group, guarantee, metric (coverage, volume, worst_case_cost, premium, regret, hull_volume), paper,
-    paper_sd ("nan" where the paper prints nothing), here, sd, se (mean, standard deviation and standard error over the seeds),
-    n_done, n_failed, difference (here - paper), versus_polyhedge, versus_polyhedge_se (mean paired difference to
-    Polyhedge over common seeds, and its standard error), p_value (paired t-test, Holm-corrected within task and
-    metric), best (whether it is the lowest mean among guaranteed methods; never for coverage), reason (of a failure).
+    task, method, name, group, guarantee, metric (coverage, volume, worst_case_cost, premium, regret, hull_volume),
+    paper, paper_sd ("nan" where the paper prints nothing), here, sd, se (mean, standard deviation and standard error
+    over the seeds), n_done, n_failed, difference (here - paper), versus_polyhedge, versus_polyhedge_se (mean paired
+    difference to Polyhedge over common seeds, and its standard error), p_value (paired t-test, Holm-corrected within
+    task and metric), best (whether it is the lowest mean among guaranteed methods; never for coverage), reason (of a
+    failure).
 `tables.md`, `tables.tex` : the same for readers, one table a task. Times are not in them: whatever was interrupted
     and resumed gives the same bytes as what was not.
 `times.csv`, `times.md` : task, method, name, paper, paper_at_most, seconds, sd, n_done.

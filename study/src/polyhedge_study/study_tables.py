@@ -35,7 +35,8 @@ LEGEND = """\
 cover: share of test outcomes inside their set (promised: 1 - alpha). cost: mean worst-case cost, the bound that is
 promised. premium: cost minus the cost of trusting the prediction. regret: realised cost above the best decision in
 hindsight. volume: of the set; hull: of its part within the convex hull of the test residuals, which far facets do not
-change. paper: as printed there; here: measured by this run; diff: here minus paper. Polyhedge, set: the library with guarantee="outcome" (polyhedge in files). one-sided-box: learns scales only. grid: the paper's
+change. paper: as printed there; here: measured by this run; diff: here minus paper. Polyhedge, set: the library
+with guarantee="outcome" (polyhedge in files). one-sided-box: learns scales only. grid: the paper's
 method. pinball, descent, scenario: single learners of the library. -no-recal: the radius is set on the rows that were
 learned from, so nothing is guaranteed. l-inf, l-2: balls. pcp: probabilistic conformal prediction. f-croms-K: the
 best of K candidate sets. picnn: level sets of convex networks. min-size: the smallest rotated box. nominal trusts the
