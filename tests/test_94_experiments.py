@@ -26,7 +26,7 @@ from polyhedge_study.sensitivity import (
 )
 from polyhedge_study.sensitivity_report import draw_sensitivity, sensitivity_grid, sensitivity_report, statements
 from polyhedge_study.theory import density_at_quantile, fitted_slope, gap_bound, vc_dimension
-from polyhedge_study.theory_report import TheoryRun, coverage_grid, draw_theory, gap_grid, theory_report
+from polyhedge_study.theory_report import TheoryRun, coverage_grid, draw_theory, gap_grid, reuse_grid, theory_report
 from polyhedge_study.theory_runs import CALIBRATION_SIZES, GAP_SIZES, REUSE, run_coverage, run_gap, run_reuse
 from polyhedge_study.tidy import read_rows
 from shared import reproduce
@@ -215,6 +215,8 @@ def test_theory_is_told_and_drawn(theory, tmp_path) -> None:
     done, folder = theory
     assert [row[0] for row in coverage_grid(done).rows] == [str(m) for m in CALIBRATION_SIZES]
     assert gap_grid(done).rows[-1][0] == "slope"
+    assert "The measured calibration part is" in gap_grid(done).note
+    assert "the bound is -0.1." in reuse_grid(done).note  # Lemma 4 with a total variation of 1
     assert theory_report(done).count("\n## ") == 3
     draw_theory(done, [tmp_path / "theory.png", tmp_path / "theory.svg"])
     assert (tmp_path / "theory.png").read_bytes().startswith(b"\x89PNG")
