@@ -83,8 +83,8 @@ def reuse_grid(run: TheoryRun) -> Grid:
         tuple(lines),
         f"Promised: {1 - run.settings.alpha:g}. Mean true coverage ± standard error. Where n varies the learner is "
         "exact; where K or d does, it is Descent on 80 samples (K = 4 d in the latter case). The bound of Lemma 4 says "
-        "nothing about these figures: given the learning samples, the total variation in it is 1 for continuous outcomes, "
-        f"and the bound is {-run.settings.alpha:g}.",
+        "nothing about these figures: given the learning samples, the total variation in it is 1 for continuous "
+        f"outcomes, and the bound is {-run.settings.alpha:g}.",
     )
 
 
@@ -134,16 +134,19 @@ def gap_grid(run: TheoryRun) -> Grid:
 def _shares(run: TheoryRun) -> str:
     """Which part is the larger one: measured, and in the bound."""
     sizes, parts = _gaps(run)
-    ratios = [c / l for l, c in zip(parts["learning part"], parts["calibration part"], strict=True) if l > 0]
+    pairs = zip(parts["learning part"], parts["calibration part"], strict=True)
+    ratios = [calibration / learning for learning, calibration in pairs if learning > 0]
     if not ratios:
         return ""
     bounds = [_bound(run.settings, n) for n in sizes]
     opposite = [bound.learning / bound.calibration for bound in bounds]
     means = [np.mean([row.calibration_gap for row in run.gap if (row.n, row.status) == (n, "done")]) for n in sizes]
+    order = "Measured, the larger part is the other one." if min(ratios) > 1 else "The order depends on n."
+    order = "Measured, it is the larger part too." if max(ratios) < 1 else order
     return (
         f" The measured calibration part is {min(ratios):.2g} to {max(ratios):.2g} times the learning part; in the "
-        f"bound the learning part is {min(opposite):.2g} to {max(opposite):.2g} times the calibration part. So the "
-        f"bound does not say how to share rows out. With its sign the calibration part is {means[0]:+.2g} in the mean at "
+        f"bound the learning part is {min(opposite):.0f} to {max(opposite):.0f} times the calibration part. {order} "
+        f"With its sign the calibration part is {means[0]:+.2g} in the mean at "
         f"n = {sizes[0]} and {means[-1]:+.2g} at n = {sizes[-1]}."
     )
 
