@@ -33,8 +33,8 @@ SIGNIFICANT = 0.05
 _HUGE = 99_999
 LEGEND = """\
 cover: share of test outcomes inside their set (promised: 1 - alpha). cost: mean worst-case cost, the bound that is
-promised. premium: cost minus the cost of trusting the prediction. regret: realised cost above the best decision in
-hindsight. volume: of the set; hull: of its part within the convex hull of the test residuals, which far facets do not
+promised. prem.: premium, cost minus the cost of trusting the prediction. regret: realised cost above the best decision
+in hindsight. volume: of the set; hull: of its part within the hull of the test residuals, which far facets do not
 change. paper: as printed there; here: measured by this run; diff: here minus paper. Polyhedge, set: the library
 with guarantee="outcome" (polyhedge in files). one-sided-box: learns scales only. grid: the paper's
 method. pinball, descent, scenario: single learners of the library. -no-recal: the radius is set on the rows that were
@@ -160,7 +160,7 @@ def short_grid(figures: Iterable[TableRow], task: str) -> Grid:
                 _bold(_number(within.here, 1, digits=2), within.best),
             )
         )
-    heads = ("method", "cover\npaper", "\nhere", "cost\npaper", "\nhere", "\ndiff", "premium\nhere", "regret\npaper")
+    heads = ("method", "cover\npaper", "\nhere", "cost\npaper", "\nhere", "\ndiff", "prem.\nhere", "regret\npaper")
     n_seeds = max((own["coverage"].n_done for own in methods.values()), default=0)
     note = f"Means over {n_seeds} seed{'s' if n_seeds > 1 else ''}, costs times ten. Bold: lowest with a guarantee."
     note += _failures(methods)
