@@ -39,7 +39,8 @@ from polyhedge_study.baselines.picnn_network import contact_arrays, gradient, in
 from polyhedge_study.baselines.picnn_programs import ByPrograms
 from polyhedge_study.baselines.references import _average_by_cuts, decide_on_average
 from polyhedge_study.baselines.union_of_frames import UnionOfFrames
-from polyhedge_study.measure import least_mean
+from polyhedge_study.hull_volume import hull_volume, hull_volume_of_shape
+from polyhedge_study.measure import least_mean, measure_set
 from polyhedge_study.nets.net_decisions import guarded_sets
 
 ALPHA = 0.1
@@ -115,6 +116,7 @@ def test_every_set_gives_a_whole_row_on_every_task(method, name):
     row = method(synthetic_task(0, name, sizes=SMALL), ALPHA, 0)
     values = [row.coverage, row.volume, row.worst_case_cost, row.premium, row.regret, row.seconds]
     assert np.isfinite(values).all()
+    assert row.hull_volume > 0
     assert row.volume > 0
     assert row.premium > 0
     assert row.regret >= -1e-9
@@ -330,6 +332,7 @@ def test_no_baseline_reads_the_test_outcomes_or_trains_on_calibration_rows():
 def test_a_picnn_gives_a_whole_row_on_every_task(name, loss):
     row = QUICK_PICNN[loss](synthetic_task(0, name, sizes=SMALL), ALPHA, 0)
     assert np.isfinite([row.coverage, row.volume, row.worst_case_cost, row.premium, row.regret]).all()
+    assert row.hull_volume > 0
     assert row.volume > 0
     assert row.premium > 0
 
@@ -467,3 +470,40 @@ def test_worst_case_costs_agree_with_the_prototype_within_three_standard_errors(
         # Both means vary: 8 seeds here, 60 there.
         error = np.std(costs, ddof=1) * math.sqrt(1 / 8 + 1 / 60)
         assert abs(np.mean(costs) - printed) < 3 * error, name
+
+
+# --- the volume within the hull of the residuals --------------------------------------------------------------
+
+
+def test_far_facets_change_the_volume_but_not_its_part_within_the_hull():
+    task = synthetic_task(0, sizes=SMALL)
+    centers = fit_predictor(task).centers("test")
+    rows = [
+        measure_set(task, centers, Polyhedron([[1, 0], [0, 1], [-1, 0], [0, -1]], [0, 0, -far, -far]), 0.3, ALPHA, 0.0, residuals)
+        for far in (10.0, 1000.0)
+    ]
+    assert rows[1].volume > 1000 * rows[0].volume
+    assert rows[0].hull_volume == pytest.approx(rows[1].hull_volume)
+    assert rows[0].hull_volume < rows[0].volume
+
+
+@pytest.mark.parametrize("d", [2, 3])
+def test_the_sampled_volume_within_the_hull_is_that_of_a_ball_inside_and_of_the_hull_within_a_ball(d):
+    residuals = np.vstack([np.eye(d), -np.eye(d), np.random.default_rng(0).uniform(-0.1, 0.1, (20, d))])
+    small, whole = Ball(d).volume(0.5), 2**d / math.factorial(d)  # a ball within the cross-polytope, and that itself
+    ones = np.ones(3)
+    assert hull_volume_of_shape(residuals, Ball(d), 0.5, ones) == pytest.approx(small, rel=0.01)
+    assert hull_volume_of_shape(residuals, Ball(d), 2.0, ones) == pytest.approx(whole)
+    halved = np.array([0.5, 1.0])  # half the contexts have a ball of half the size
+    expected = small * (1 + 0.5**d) / 2
+    assert hull_volume_of_shape(residuals, Ball(d), 0.5, halved) == pytest.approx(expected, rel=0.02)
+
+
+def test_the_volume_within_the_hull_is_the_same_from_facets_and_from_points():
+    residuals = np.random.default_rng(1).standard_t(3, size=(200, 2))
+    shape = Polyhedron([[1.0, 0.3], [-0.2, 1.0], [-1.0, -1.0]], [0.0, 0.1, -1.0])
+    exact = hull_volume_of_shape(residuals, shape, 0.8, np.full(4, 1.5))
+    assert exact < shape.scaled(1.5).volume(0.8)
+    sampled = hull_volume(residuals, lambda e, _: shape.scaled(1.5).contains(e, 0.8), 4)
+    assert sampled == pytest.approx(exact, rel=0.02)
+    assert math.isnan(hull_volume(residuals[:2], lambda e, _: e[:, 0] < 0, 1))

@@ -25,9 +25,9 @@ from polyhedge_study.sensitivity import (
     run_sensitivity,
     sensitivity_jobs,
 )
-from polyhedge_study.sensitivity_report import draw_sensitivity, sensitivity_grid, sensitivity_report
+from polyhedge_study.sensitivity_report import draw_sensitivity, sensitivity_grid, sensitivity_report, statements
 from polyhedge_study.theory import density_at_quantile, fitted_slope, gap_bound, vc_dimension
-from polyhedge_study.theory_report import TheoryRun, coverage_grid, draw_theory, gap_grid, theory_report
+from polyhedge_study.theory_report import TheoryRun, coverage_grid, draw_theory, gap_grid, reuse_grid, theory_report
 from polyhedge_study.theory_runs import CALIBRATION_SIZES, GAP_SIZES, REUSE, run_coverage, run_gap, run_reuse
 from polyhedge_study.tidy import read_rows
 from shared import reproduce
@@ -91,10 +91,34 @@ def test_sensitivity_is_saved_and_a_split_that_is_too_small_is_reported(sensitiv
 def test_sensitivity_is_drawn_and_written(sensitive, tmp_path) -> None:
     pytest.importorskip("matplotlib")
     rows, _ = sensitive
-    assert "One-sided box: premium" in sensitivity_report(rows)
+    for metric in ("coverage", "volume", "volume in the hull", "worst-case cost", "premium"):
+        assert f"One-sided box: {metric}" in sensitivity_report(rows)
     draw_sensitivity(rows, [tmp_path / "figure.png", tmp_path / "figure.svg"])
     assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
     assert (tmp_path / "figure.svg").read_text(encoding="utf-8").rstrip().endswith("</svg>")
+
+
+def test_the_papers_statements_are_judged_by_the_rows() -> None:
+    def said(sign: float, seeds: int = 4) -> str:
+        """Volume and cost grow with d and fall with K and the learning share where `sign` is 1."""
+        rng = np.random.default_rng(0)
+        rows = []
+        for sweep, values in SWEEPS.items():
+            for value in values:
+                for seed in range(seeds):
+                    size = 10 + sign * (value if sweep.startswith("d") else -value) - sign * (sweep == "d, K = 4d")
+                    spread = 0.1 if value == 0.9 and sign > 0 else 0.001
+                    coverage = 0.9 + (0.0 if sign > 0 else 0.02 * value) + spread * rng.standard_normal()
+                    figures = (coverage, *(size + 0.01 * rng.standard_normal() for _ in range(3)), 0.1, 1.0)
+                    rows.append(SensitivityRow(sweep, value, "pinball", seed, "done", *figures, "", size))
+        return " ".join(statements(rows))
+
+    assert said(1.0).count("holds") == 8 + 2  # two claims are about both volumes
+    assert "does not hold" not in said(1.0)
+    assert said(-1.0).count("does not hold") == 9
+    assert "too few calibration rows make coverage unstable: Pinball not told apart" in said(-1.0).replace("Too", "too")
+    assert "not told apart by 1 seed (" in said(1.0, seeds=1)
+    assert statements([]) == []
 
 
 # --- theory -----------------------------------------------------------------------------------------------
@@ -192,6 +216,8 @@ def test_theory_is_told_and_drawn(theory, tmp_path) -> None:
     done, folder = theory
     assert [row[0] for row in coverage_grid(done).rows] == [str(m) for m in CALIBRATION_SIZES]
     assert gap_grid(done).rows[-1][0] == "slope"
+    assert "The measured calibration part is" in gap_grid(done).note
+    assert "the bound is -0.1." in reuse_grid(done).note  # Lemma 4 with a total variation of 1
     assert theory_report(done).count("\n## ") == 3
     draw_theory(done, [tmp_path / "theory.png", tmp_path / "theory.svg"])
     assert (tmp_path / "theory.png").read_bytes().startswith(b"\x89PNG")

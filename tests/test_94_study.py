@@ -609,6 +609,15 @@ def test_short_tables_fit_80_columns_without_powers_of_ten_and_polyhedge_stands_
         assert known in LEGEND.lower() or known in ("bonferroni", "ellipsoid", "polyhedron"), words
 
 
+def test_short_tables_of_all_methods_have_whole_heads_in_80_columns() -> None:
+    rows = [StudyRow("linear", key, 0, "done", 0.9, 323.4, 1.06, 0.51, 0.55, 1.0, "", 5.88) for key in METHODS]
+    console = Console(width=80, file=io.StringIO())
+    console.print(rich_table(short_grid(table_rows(rows), "linear"), dense=True))
+    said = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "…" not in said
+    assert "hull" in said
+
+
 def test_quick_study_leaves_out_only_rows_that_are_said_to_be_long() -> None:
     assert POLYHEDGE in QUICK
     assert set(METHODS) - set(QUICK) == {key for key, method in METHODS.items() if method.is_long}

@@ -370,12 +370,12 @@ def test_study_page_shows_curves_and_figures_that_are_there(results: Path, tmp_p
     for path in results.glob("study.*"):
         shutil.copy(path, tmp_path)
     rows = [
-        f"K,{value},{method},{seed},done,0.9,1.0,0.1,{0.3 + value / 100},0.02,0.1,"
+        f"K,{value},{method},{seed},done,0.9,1.0,0.1,{0.3 + value / 100},0.02,0.1,,0.5"
         for value in (3.0, 4.0)
         for method in ("pinball", "polyhedge")
         for seed in (0, 1)
     ]
-    head = "sweep,value,method,seed,status,coverage,volume,worst_case_cost,premium,regret,seconds,detail"
+    head = "sweep,value,method,seed,status,coverage,volume,worst_case_cost,premium,regret,seconds,detail,hull_volume"
     (tmp_path / "sensitivity.csv").write_text("\n".join([head, *rows, ""]), encoding="utf-8")
     (tmp_path / "theory.svg").write_text('<svg xmlns="http://www.w3.org/2000/svg"/>', encoding="utf-8")
     (tmp_path / "theory.md").write_text(
@@ -383,7 +383,8 @@ def test_study_page_shows_curves_and_figures_that_are_there(results: Path, tmp_p
     )
     text = study_page(tmp_path).html()
     assert_stands_alone(text)
-    assert "Against K: premium and coverage on fresh data, mean ± standard error over 2 seed(s)." in Seen(text).text
+    caption = "Against K: worst-case cost (as the paper draws), premium and coverage on fresh data, mean ± standard"
+    assert f"{caption} error over 2 seed(s)." in Seen(text).text
     assert "data:image/svg+xml;base64," in text
     assert ">0.5</td>" in text
 

@@ -127,6 +127,23 @@ def test_the_map_from_the_paper_names_files_that_are_there():
         assert any((folder / name).exists() for folder in (root, root / "src" / "polyhedge")), name
 
 
+def test_the_map_from_the_paper_is_whole_and_says_of_each_part_what_differs():
+    text = (DOCS / "paper-map.md").read_text(encoding="utf-8")
+    lines = [line.split(" | ") for line in text.splitlines() if line.startswith("| ") and "---" not in line]
+    assert all(len(cells) == 4 and all(cell.strip("| ") for cell in cells) for cells in lines)
+    named = " ".join(cells[0] for cells in lines)
+    named = re.sub(
+        r"\((\d+)\) to \((\d+)\)", lambda m: " ".join(f"({n})" for n in range(int(m[1]), int(m[2]) + 1)), named
+    )
+    parts = {"Lemma": 4, "Theorem": 2, "Remark": 2, "Assumption": 2, "Algorithm": 2, "Proposition": 1, "Corollary": 1}
+    for kind, count in parts.items():
+        assert {int(n) for n in re.findall(rf"{kind} (\d)", named)} == set(range(1, count + 1)), kind
+    # F-CROMS has a size in brackets, not the number of an equation.
+    assert {int(n) for n in re.findall(r"\((\d+)\)", named)} >= set(range(1, 27))
+    for words in ("Table 1", "Tables 2, 3", *(f"Figure {k}" for k in range(1, 5)), "predictor", "split", "newsvendor"):
+        assert words in named, words
+
+
 def test_links_to_headings_lead_to_one():
     """Anchors as the site makes them: small letters, words joined by dashes."""
     for page in DOCS.glob("*.md"):

@@ -29,7 +29,7 @@ _MOST_PAIRS = 3
 def draw(
     paint: Callable[..., Any], caption: str, size: tuple[float, float] = (9.0, 4.2), n_panels: int = 1
 ) -> list[Block]:
-    """A picture made by `paint(ax)`, or `paint(upper, lower)` of two panels, as a block.
+    """A picture made by `paint(ax)`, or `paint(*panels)` of several, one above the other, as a block.
 
     Where matplotlib is not there, a line says what is missing. The legend is moved below the picture: inside, it would
     hide data on a small screen.

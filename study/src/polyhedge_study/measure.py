@@ -17,6 +17,7 @@ from polyhedge.problems import DecisionProblem
 from polyhedge.regions import PlacedSet
 from polyhedge.robust import Decisions
 from polyhedge.sets import UncertaintySet, Volume, mean_volume
+from polyhedge_study.hull_volume import hull_volume_of_shape
 from polyhedge_study.inside import Array, Mask
 from polyhedge_study.tasks import Task
 
@@ -41,6 +42,7 @@ class Measured:
     regret : mean of g(z(x), y) - min_z g(z, y).
     seconds : learning, calibration and selection, without the test evaluation.
     detail : what a reader of the tables should know, such as what a learner chose.
+    hull_volume : volume of the part within the convex hull of the test residuals; see `hull_volume.py`.
     """
 
     coverage: float
@@ -50,6 +52,7 @@ class Measured:
     regret: float
     seconds: float
     detail: str = ""
+    hull_volume: float = np.nan
 
 
 def measure_set(
@@ -69,13 +72,15 @@ def measure_set(
     """
     scales = np.ones(len(centers)) if scales is None else scales
     placed = PlacedSet(task.problem, shape, centers, scales)
-    inside = shape.contains(placed.residuals(task.rows("test")[1]), radius)
+    outcomes = task.rows("test")[1]
+    inside = shape.contains(placed.residuals(outcomes), radius)
     decisions = placed.decide(np.full(len(centers), radius))
     decisions = least_mean(
         task.problem, decisions, centers, lambda V: scales * np.asarray(shape.support(V, radius)), residuals, scales
     )
     volume = mean_volume(shape, radius, scales, rng=np.random.default_rng(0))
-    return measure_decisions(task, centers, decisions, inside, volume, alpha, seconds, detail)
+    within = hull_volume_of_shape(outcomes - centers, shape, radius, scales)
+    return measure_decisions(task, centers, decisions, inside, volume, alpha, seconds, detail, within)
 
 
 def least_mean(
@@ -126,6 +131,7 @@ def measure_decisions(
     alpha: float,
     seconds: float,
     detail: str = "",
+    hull_volume: float = np.nan,
 ) -> Measured:
     """Measure decisions however they were made; `inside` says which test outcomes their sets hold."""
     evaluation = evaluate_decisions(task.problem, decisions, inside, centers, task.rows("test")[1], volume, alpha)
@@ -138,4 +144,5 @@ def measure_decisions(
         regret=evaluation.regret.value,
         seconds=seconds,
         detail=". ".join(part for part in (detail, complaint) if part),
+        hull_volume=hull_volume,
     )

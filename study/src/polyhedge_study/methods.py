@@ -51,6 +51,7 @@ from polyhedge_study.baselines import (
     picnn,
     sample_average,
 )
+from polyhedge_study.hull_volume import hull_volume_of_shape
 from polyhedge_study.inside import Array
 from polyhedge_study.measure import Measured, measure_decisions, measure_set
 from polyhedge_study.tasks import Task
@@ -120,8 +121,9 @@ def learned(task: Task, alpha: float, seed: int, *, learner: Learner | None) -> 
     centers, placed = decider.predictor_.predict(X), decider.model_.family.at(X)
     inside = decider.set_.contains(placed.residuals(Y), decider.radius_)
     volume = mean_volume(decider.set_, decider.radius_, placed.scales, rng=np.random.default_rng(0))
+    within = hull_volume_of_shape(Y - centers, decider.set_, decider.radius_, placed.scales)
     detail = decider.learn_result_.detail
-    return measure_decisions(task, centers, decider.decide(X), inside, volume, alpha, seconds, detail)
+    return measure_decisions(task, centers, decider.decide(X), inside, volume, alpha, seconds, detail, within)
 
 
 def learned_without_recalibration(task: Task, alpha: float, seed: int, *, learner: Learner) -> Measured:

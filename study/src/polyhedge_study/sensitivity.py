@@ -13,6 +13,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+import numpy as np
+
 from polyhedge.learners import Auto, Descent, Learner, OneSidedBox, Pinball, RotatedBoxGrid, Scenario
 from polyhedge_study.experiment import Experiment
 from polyhedge_study.inside import check_count
@@ -110,6 +112,7 @@ class SensitivityRow:
     regret: float
     seconds: float
     detail: str
+    hull_volume: float = np.nan
 
     @property
     def job(self) -> SensitivityJob:

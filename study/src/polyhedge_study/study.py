@@ -8,16 +8,16 @@ finished, so that it does not depend on the order in which runs ended) and a rec
 
 `study.csv` : one row for each (task, method, seed); the columns are the fields of `StudyRow`:
     task, method (the key of `METHODS`), seed, status ("done" or "failed"), coverage, volume, worst_case_cost, premium,
-    regret, seconds, detail (what a learner chose; the reason where it failed). A figure that a method does not have,
-    such as the coverage of the oracle, is "nan"; an unbounded volume is "inf".
+    regret, seconds, detail (what a learner chose; the reason where it failed), hull_volume (see `hull_volume.py`). A
+    figure that a method does not have, such as the coverage of the oracle, is "nan"; an unbounded volume is "inf".
 `study.json` : how the rows were made.
     experiment ("study"), settings (object), machine (`environment()`: platform, processor, cores, python, packages),
     source (fingerprint of the package's files), command (how to run it again), seeds (list of int), tasks (list of
     str), methods (list of objects: key, name, group, guarantee, calibrated_on, paper, extra; see `Method`).
 `tables.csv` : one row for each (task, method, metric); the columns are the fields of `TableRow`:
-    task, method, name, group, guarantee, metric (coverage, volume, worst_case_cost, premium, regret), paper, paper_sd
-    ("nan" where the paper prints nothing), here, sd, se (mean, standard deviation and standard error over the seeds),
-    n_done, n_failed, difference (here - paper), z_value (the difference in standard errors of both),
+    task, method, name, group, guarantee, metric (coverage, volume, worst_case_cost, premium, regret, hull_volume),
+    paper, paper_sd ("nan" where the paper prints nothing), here, sd, se (mean, standard deviation and standard error
+    over the seeds), n_done, n_failed, difference (here - paper), z_value (the difference in standard errors of both),
     versus_polyhedge, versus_polyhedge_se (mean paired difference to Polyhedge over common seeds, and its standard
     error), p_value (paired t-test, Holm-corrected within task and metric), best (whether it is the lowest mean among
     guaranteed methods; never for coverage), reason (of a failure).
@@ -28,8 +28,8 @@ finished, so that it does not depend on the order in which runs ended) and a rec
 
 `sensitivity.csv` : one row for each (sweep, value, method, seed), the fields of `SensitivityRow`:
     sweep ("d, K = 8", "d, K = 4d", "K", "n / (n + m)"), value (float), method (key), seed, status, coverage, volume,
-    worst_case_cost, premium, regret, seconds, detail. With `sensitivity.json` (as `study.json`), `sensitivity.md`,
-    `sensitivity.png` and `.svg`.
+    worst_case_cost, premium, regret, seconds, detail, hull_volume. With `sensitivity.json` (as `study.json`),
+    `sensitivity.md`, `sensitivity.png` and `.svg`.
 `theory_coverage.csv`, `theory_reuse.csv`, `theory_gap.csv` : see `theory_runs.py`; each with its `.json`; `theory.md`,
     `theory.png` and `.svg` for all three.
 `motivation.png`, `motivation.svg`, `motivation.json` : the first figure, and its numbers (list of objects: name,
@@ -91,6 +91,7 @@ class StudyRow:
     regret: float
     seconds: float
     detail: str
+    hull_volume: float = np.nan
 
     @property
     def job(self) -> StudyJob:
@@ -201,7 +202,7 @@ def _row(job: StudyJob, status: str, measured: Measured) -> StudyRow:
 
 def plain(measured: Measured) -> dict[str, float]:
     """The figures of a measurement as plain floats: a CSV file holds what Python prints."""
-    names = ("coverage", "volume", "worst_case_cost", "premium", "regret", "seconds")
+    names = ("coverage", "volume", "worst_case_cost", "premium", "regret", "seconds", "hull_volume")
     return {name: float(getattr(measured, name)) for name in names}
 
 

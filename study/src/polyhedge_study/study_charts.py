@@ -102,8 +102,8 @@ def _printed_trace(printed: Sequence[Mapping[str, TableRow]]) -> dict[str, Any]:
 
 
 def _hover(own: Mapping[str, TableRow]) -> str:
-    coverage, cost, premium, regret, volume = (
-        own[name] for name in ("coverage", "worst_case_cost", "premium", "regret", "volume")
+    coverage, cost, premium, regret, volume, within = (
+        own[name] for name in ("coverage", "worst_case_cost", "premium", "regret", "volume", "hull_volume")
     )
     lines = [
         f"<b>{html.escape(coverage.name)}</b>",
@@ -111,7 +111,7 @@ def _hover(own: Mapping[str, TableRow]) -> str:
         f"worst-case cost {10 * cost.here:.2f} ± {10 * cost.sd:.2f}",
         f"premium {10 * premium.here:.2f}",
         f"regret {10 * regret.here:.2f}",
-        f"volume {volume.here:.3g}",
+        f"volume {volume.here:.3g}, {within.here:.3g} within the hull of the residuals",
         f"{coverage.n_done} seeds" + (", no guarantee" if coverage.guarantee == "none" else ""),
     ]
     return "<br>".join(line.replace(" ± nan", "") for line in lines)
@@ -139,33 +139,35 @@ def set_picture(task_name: str, alpha: float, seed: int = 0) -> list[Block]:
 
 
 def sensitivity_picture(sweep: str, rows: Sequence[SensitivityRow], alpha: float) -> list[Block]:
-    """Premium and coverage of each learner along one sweep, mean ± standard error over the seeds."""
+    """Worst-case cost, premium and coverage of each learner along one sweep, mean ± standard error over the seeds."""
     own = [row for row in rows if row.sweep == sweep and row.status == "done"]
     # Over all sweeps, so that a learner keeps its colour.
     keys = [key for key in METHODS if any(row.method == key for row in rows)]
 
-    # Premium above coverage: side by side they would be too small on a phone.
-    def paint(ax: Any, below: Any) -> None:
+    metrics = {"worst_case_cost": "worst-case cost", "premium": "premium", "coverage": "coverage"}
+
+    # One above the other: side by side they would be too small on a phone.
+    def paint(*panels: Any) -> None:
         from matplotlib.ticker import MaxNLocator
 
         for position, key in enumerate(keys):
-            for target, metric in ((ax, "premium"), (below, "coverage")):
+            for target, metric in zip(panels, metrics, strict=True):
                 runs = [row for row in own if row.method == key]
                 if runs:
                     _curve(target, runs, metric, position, METHODS[key].name)
-        below.axhline(1 - alpha, color=GREY, linestyle=":", linewidth=1.2)
-        for target, label in ((ax, "premium"), (below, "coverage")):
+        panels[-1].axhline(1 - alpha, color=GREY, linestyle=":", linewidth=1.2)
+        for target, label in zip(panels, metrics.values(), strict=True):
             target.set_ylabel(label)
             tidy(target)
         if all(float(row.value).is_integer() for row in own):
-            ax.xaxis.set_major_locator(MaxNLocator(integer=True))
-        below.set_xlabel(sweep)
+            panels[0].xaxis.set_major_locator(MaxNLocator(integer=True))
+        panels[-1].set_xlabel(sweep)
 
     caption = (
-        f"Against {sweep}: premium and coverage on fresh data, mean ± standard error over "
-        f"{len({row.seed for row in own})} seed(s). The dotted line is the promised coverage."
+        f"Against {sweep}: worst-case cost (as the paper draws), premium and coverage on fresh data, mean ± standard "
+        f"error over {len({row.seed for row in own})} seed(s). The dotted line is the promised coverage."
     )
-    return draw(paint, caption, (5.4, 5.6), n_panels=2)
+    return draw(paint, caption, (5.4, 7.4), n_panels=3)
 
 
 def _curve(ax: Any, own: Sequence[SensitivityRow], metric: str, position: int, name: str) -> None:

@@ -21,9 +21,10 @@ _HEADS = {
     "coverage": "coverage",
     "regret": "regret (x10)",
     "volume": "volume",
+    "hull_volume": "volume in the hull",
 }
 # What is compared comes first: the rest of a wide table is off the screen.
-_PARTS = {"worst_case_cost": ("paper", "here", "difference"), "premium": ("here",)}
+_PARTS = {"worst_case_cost": ("paper", "here", "difference"), "premium": ("here",), "hull_volume": ("here",)}
 
 
 def task_table(figures: Sequence[TableRow], task: str) -> Table:

@@ -35,16 +35,17 @@ SIGNIFICANT = 0.05
 _HUGE = 99_999
 LEGEND = """\
 cover: share of test outcomes inside their set (promised: 1 - alpha). cost: mean worst-case cost, the bound that is
-promised. premium: cost minus the cost of trusting the prediction. regret: realised cost above the best decision in
-hindsight. volume: of the set. paper: as printed there; here: measured by this run; diff: here minus paper. Polyhedge,
-set: the library with guarantee="outcome" (polyhedge in files). one-sided-box: learns scales only. grid: rotated boxes,
-our reading of the paper's template. pinball: the paper's Algorithm 2. ccg: its Algorithm 1 with a valid master.
-scenario: its problem solved exactly. descent: a single learner of the library. -no-recal: the radius is set on the
-rows that were learned from, so nothing is guaranteed. l-inf, l-2: balls. pcp: probabilistic conformal prediction.
-f-croms-K: the best of K candidate sets. picnn: level sets of convex networks, trained as printed, in 200 passes over
-the learning rows; picnn-steps: the same in 200 minibatch steps. min-size: the smallest rotated box. nominal trusts the
-prediction, sample-average ignores the features, oracle knows the outcome: none of them has a set. Of decisions with
-the same bound, every method takes the one of least mean cost over learning rows."""
+promised. prem.: premium, cost minus the cost of trusting the prediction. regret: realised cost above the best decision
+in hindsight. volume: of the set; hull: of its part within the hull of the test residuals, which far facets do not
+change. paper: as printed there; here: measured by this run; diff: here minus paper. Polyhedge, set: the library with
+guarantee="outcome" (polyhedge in files). one-sided-box: learns scales only. grid: rotated boxes, our reading of the
+paper's template. pinball: the paper's Algorithm 2. ccg: its Algorithm 1 with a valid master. scenario: its problem
+solved exactly. descent: a single learner of the library. -no-recal: the radius is set on the rows that were learned
+from, so nothing is guaranteed. l-inf, l-2: balls. pcp: probabilistic conformal prediction. f-croms-K: the best of K
+candidate sets. picnn: level sets of convex networks, trained as printed, in 200 passes over the learning rows;
+picnn-steps: the same in 200 minibatch steps. min-size: the smallest rotated box. nominal trusts the prediction,
+sample-average ignores the features, oracle knows the outcome: none of them has a set. Of decisions with the same
+bound, every method takes the one of least mean cost over learning rows."""
 TITLES = {
     "linear": "Table 2, linear objective",
     "quadratic": "Table 2, quadratic-regularized objective",
@@ -61,7 +62,10 @@ _HEADS = {
     "worst_case_cost": "WC cost (x10)",
     "premium": "premium (x10)",
     "regret": "regret (x10)",
+    "hull_volume": "volume in the hull",
 }
+_UNPRINTED = ("premium", "hull_volume")
+"""What the paper has no column for."""
 
 
 def write_tables(rows: Sequence[StudyRow], folder: Path) -> list[Path]:
@@ -97,7 +101,7 @@ def task_grid(figures: Iterable[TableRow], task: str) -> Grid:
     methods = by_method(figures, task)
     heads = ["method"]
     for metric in COLUMNS:
-        heads += [f"{_HEADS[metric]}: paper", "here", "difference"] if metric != "premium" else [_HEADS[metric]]
+        heads += [f"{_HEADS[metric]}: paper", "here", "difference"] if metric not in _UNPRINTED else [_HEADS[metric]]
     rows = [(own["coverage"].name, *_cells(own)) for own in methods.values()]
     return Grid(TITLES[task], (*heads, "WC cost less Polyhedge's", "p", "runs"), tuple(rows), _note(methods))
 
@@ -109,7 +113,7 @@ def _cells(own: dict[str, TableRow]) -> list[str]:
         here = _bold(_mean(figure.here, figure.sd, scale, figure.se), figure.best)
         if figure.n_done == 0:
             here = "failed"
-        if metric == "premium":
+        if metric in _UNPRINTED:
             cells.append(here)
         else:
             mark = _MARK if abs(figure.z_value) > FAR else ""
@@ -164,10 +168,10 @@ def short_grid(figures: Iterable[TableRow], task: str) -> Grid:
     """One task in 80 columns: means only, and the methods by their keys, as `LEGEND` explains."""
     methods, rows = by_method(figures, task), []
     for own in methods.values():
-        coverage, volume, cost, premium, regret = (own[metric] for metric in COLUMNS)
+        coverage, volume, cost, premium, regret, within = (own[metric] for metric in COLUMNS)
         label = coverage.name if coverage.method == POLYHEDGE else coverage.method
         if coverage.n_done == 0:
-            rows.append((label, "failed", "", "", "", "", "", "", "", ""))
+            rows.append((label, "failed", "", "", "", "", "", "", "", "", ""))
             continue
         rows.append(
             (
@@ -181,16 +185,17 @@ def short_grid(figures: Iterable[TableRow], task: str) -> Grid:
                 _number(regret.paper, 10),
                 _bold(_number(regret.here, 10), regret.best),
                 _bold(_number(volume.here, 1, digits=2), volume.best),
+                _bold(_number(within.here, 1, digits=2), within.best),
             )
         )
-    heads = ("method", "cover\npaper", "\nhere", "cost\npaper", "\nhere", "\ndiff", "premium\nhere", "regret\npaper")
+    heads = ("method", "cover\npaper", "\nhere", "cost\npaper", "\nhere", "\ndiff", "prem.\nhere", "regret\npaper")
     n_seeds = max((own["coverage"].n_done for own in methods.values()), default=0)
     note = (
         f"Means over {n_seeds} seed{'s' if n_seeds > 1 else ''}, costs times ten. Bold: lowest with a guarantee. "
         f"{_MARK}: beyond {FAR:g} standard errors of both means; tables.md has all of them."
     )
     note += _failures(methods)
-    return Grid(TITLES[task], (*heads, "\nhere", "volume\nhere"), tuple(rows), note)
+    return Grid(TITLES[task], (*heads, "\nhere", "volume\nhere", "\nhull"), tuple(rows), note)
 
 
 def time_grid(times: Sequence[TimeRow]) -> Grid:

@@ -17,7 +17,7 @@ from polyhedge_study.tasks import TASKS
 
 __all__ = ["COLUMNS", "TableRow", "TimeRow", "holm", "paired", "table_rows", "time_rows"]
 
-COLUMNS = ("coverage", "volume", "worst_case_cost", "premium", "regret")
+COLUMNS = ("coverage", "volume", "worst_case_cost", "premium", "regret", "hull_volume")
 """What the tables show, in this order."""
 
 

@@ -3,11 +3,25 @@ r"""The stochastic pinball-subgradient method (Algorithm 2 of the paper), shared
 $$\min_{\theta \in \Theta,\ r,\ z_i \in Z}\ \frac1n\sum_i \max_{y \in C_\theta(X_i, r)} g(z_i, y)
   + \gamma \frac1n\sum_i \rho_{\tau_n}(S_i(\theta) - r),\qquad \theta = (W, b),\ \tau_n = c_n / n$$
 
-As printed, each step samples a minibatch, finds the worst outcomes of the current set, takes a subgradient in
-(W, b, r, z) jointly and projects. What the paper leaves open: $\Theta$ are the unit rows (without a
-normalisation the penalty has no meaning), and the projection divides each row of W by its norm; every context
-of the learning split has a decision of its own, stepped when the minibatch contains it; a fixed far box keeps
-the worst outcome finite while the facets do not bound the set.
+Each step samples a minibatch, finds the worst outcomes of the current set, takes a subgradient in (W, b, r, z) jointly
+and projects.
+
+**Why not the printed step 5.** It takes a subgradient of $g(z, y^\ell) + \gamma\hat L(\theta, r)$ with the worst
+outcome $y^\ell$ held fixed. The cost then depends on z alone: its derivative in $\theta$ and in r is 0, and the set
+would learn from the pinball loss only, which knows nothing of the decision. The objective above it, (23) in the paper,
+has the maximum itself. So this module differentiates the maximum: by the envelope theorem, with the multipliers
+$\lambda_i$ of the facets at the worst residual $e_i$, the cost has the derivatives $1^\top\lambda_i$ in r, $-\lambda_i$
+in b and $-\lambda_i e_i^\top$ in W (`pinball_surrogate.py`).
+
+What the paper leaves open: $\Theta$ are the unit rows (without a normalisation the penalty has no meaning), and the
+projection divides each row of W by its norm; every context of the learning split has a decision of its own, stepped
+when the minibatch contains it.
+
+**Far facets.** The paper asks for normals that positively span the space, so that the set is bounded. Nothing in the
+algorithm keeps them so, and a set that is open towards outcomes that cannot hurt costs less. A fixed far box keeps the
+worst outcome finite meanwhile, and far facets close the learned set. How far they lie is a constant of this library.
+It decides the volume of such a set and no decision, so that the study reports the volume within the hull of the
+residuals beside the volume.
 
 The surrogate is biased: stationarity in r makes the coverage of its own r equal to
 $\tau_n - \text{mean}(1^\top\lambda) / \gamma$, with $\lambda$ the multipliers of the facets. The learned shape is

@@ -43,6 +43,7 @@ from polyhedge.robust import decide_knowing
 from polyhedge_study.baselines.fitted import fit_predictor
 from polyhedge_study.baselines.frames import Frame, random_frames, worst_case_costs
 from polyhedge_study.baselines.union_of_frames import UnionOfFrames
+from polyhedge_study.hull_volume import hull_volume
 from polyhedge_study.inside import Array, Mask, check_count
 from polyhedge_study.measure import Measured, least_mean, measure_decisions, measure_set
 from polyhedge_study.tasks import Task
@@ -67,16 +68,17 @@ def f_croms(task: Task, alpha: float, seed: int, *, n_candidates: int = 20, exac
         return measure_set(task, test_centers, frame.as_polyhedron(), radius, alpha, seconds, learned)
     radii = full_conformal_radii(task.problem, frames, residuals, centers, test_centers, alpha)
     seconds = time.perf_counter() - began
-    union = UnionOfFrames(frames, radii)
+    union, test_residuals = UnionOfFrames(frames, radii), fitted.residuals("test")
     return measure_decisions(
         task,
         test_centers,
         least_mean(task.problem, union.decide(task.problem, test_centers), test_centers, union.support, learned),
-        union.contains(fitted.residuals("test")),
+        union.contains(test_residuals),
         union.mean_volume(np.random.default_rng(seed)),
         alpha,
         seconds,
         f"{100 * np.mean(union.n_parts > 1):.0f} % of the sets unite several candidates",
+        hull_volume(test_residuals, lambda e, i: UnionOfFrames(frames, radii[i]).contains(e), len(radii)),
     )
 
 

@@ -23,6 +23,7 @@ from polyhedge.calibration import conformal_radius
 from polyhedge.robust import decide_each
 from polyhedge.sets import UnionOfBalls, Volume
 from polyhedge_study.baselines.fitted import fit_predictor
+from polyhedge_study.hull_volume import hull_volume
 from polyhedge_study.inside import Array
 from polyhedge_study.measure import Measured, least_mean, measure_decisions, measure_set
 from polyhedge_study.tasks import Task
@@ -72,7 +73,9 @@ def _redrawn(task: Task, alpha: float, seed: int) -> Measured:
         task.problem, decisions, centers, lambda V: (maximisers(V) * V).sum(axis=1), fitted.residuals("learn")
     )
     inside = _nearest(residuals, anchors) <= radius
-    return measure_decisions(task, centers, decisions, inside, _mean_volume(anchors, radius), alpha, seconds)
+    within = hull_volume(residuals, lambda e, i: _nearest(e, anchors[i]) <= radius, len(anchors))
+    volume = _mean_volume(anchors, radius)
+    return measure_decisions(task, centers, decisions, inside, volume, alpha, seconds, hull_volume=within)
 
 
 def draw_anchors(residuals: Array, n_draws: int, n_dropped: int, rng: np.random.Generator) -> Array:

@@ -31,6 +31,7 @@ from polyhedge_study.baselines.picnn_network import (
     networks,
 )
 from polyhedge_study.baselines.picnn_programs import ByPrograms
+from polyhedge_study.hull_volume import hull_volume
 from polyhedge_study.inside import Array
 from polyhedge_study.measure import Measured, least_mean, measure_decisions
 from polyhedge_study.nets import ConvexNets
@@ -71,6 +72,7 @@ def picnn(
     sets = guarded_sets(model.nets(task.rows("test")[0]), radius, model.candidates)
     volume = mean_volume(sets, np.random.default_rng(seed))
     inside = sets.nets.scores(fitted.residuals("test")) <= sets.radii
+    within = hull_volume(fitted.residuals("test"), lambda e, i: sets.nets[i].scores(e) <= sets.radii[i], len(sets))
     n_raised, n_costs = int(np.sum(sets.radii > radius)), _n_costs(task.problem, len(sets))
     notes = [f"radius raised at {n_raised} contexts"] if n_raised else []
     notes += [f"costs of the first {n_costs} test rows"] if n_costs < len(sets) else []
@@ -83,7 +85,7 @@ def picnn(
         fitted.residuals("learn"),
     )
     measured = measure_decisions(few, centers, decisions, inside[rows], volume, alpha, seconds, ", ".join(notes))
-    return replace(measured, coverage=float(inside.mean()))
+    return replace(measured, coverage=float(inside.mean()), hull_volume=within)
 
 
 @dataclass(frozen=True, eq=False)

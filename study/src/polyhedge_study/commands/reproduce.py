@@ -98,7 +98,7 @@ def sensitivity(
     cluster: Cluster = "",
     out: Out = Path("results"),
 ) -> None:
-    """Our learners against d, K and n / (n + m) (the paper's sensitivity figure).
+    """Our learners against d, K and n / (n + m) (the paper's sensitivity figure), and whether what it says holds.
 
     Writes sensitivity.csv, .json, .md, .png and .svg; goes on where it was stopped. Takes about 8 minutes on 2 cores.
 
@@ -106,7 +106,12 @@ def sensitivity(
     """
     from polyhedge_study.commands.tables import show
     from polyhedge_study.sensitivity import SWEEPS, SensitivitySettings, run_sensitivity, sensitivity_jobs
-    from polyhedge_study.sensitivity_report import draw_sensitivity, sensitivity_grid, sensitivity_report
+    from polyhedge_study.sensitivity_report import (
+        draw_sensitivity,
+        sensitivity_grid,
+        sensitivity_report,
+        statements,
+    )
 
     settings = SensitivitySettings(task=task)
     with progress_bar() as report:
@@ -115,6 +120,7 @@ def sensitivity(
         )
     for sweep in SWEEPS:
         show(sensitivity_grid(rows, sweep), dense=True)
+    say_paragraph(["What the paper says about this figure, judged by these rows.", *statements(rows, settings)])
     paths = [out / f"sensitivity.{suffix}" for suffix in ("csv", "json", "md")]
     replace_file(paths[2], sensitivity_report(rows).encode())
     say_paths([*paths, *drawn(out / "sensitivity", partial(draw_sensitivity, rows, alpha=settings.alpha))])
