@@ -325,6 +325,54 @@ def test_columns_that_are_no_features_are_named_before_anything_is_learned(baked
     assert "day (weekday)" in clone(baked[0]).set_params(calibration=months, alpha=0.3).fit(X, Y).promise_
 
 
+def panel(n_stores: int = 4, n_days: int = 60) -> tuple[pd.DataFrame, pd.Series]:
+    """Sales of stores, one store after the other, with the days as a file has them."""
+    day = pd.Series(pd.date_range("2024-01-31", periods=n_days).strftime("%Y-%m-%d"))
+    X = pd.DataFrame({"day": pd.concat([day] * n_stores, ignore_index=True)})
+    X["store"] = np.repeat([f"store {k}" for k in range(n_stores)], n_days)
+    return X, pd.Series(np.random.default_rng(0).uniform(10.0, 20.0, len(X)), name="sold")
+
+
+@pytest.mark.usefixtures("uncontested")
+@pytest.mark.parametrize("form", ["%Y-%m-%d", "%Y-%m-%d 10:00", "%Y-%m-%dT%H:%M:%SZ"])
+def test_iso_texts_are_dates_and_other_texts_are_kinds(form):
+    X, Y = panel()
+    X["day"] = pd.to_datetime(X["day"]).dt.strftime(form)
+    X.loc[::50, "day"] = None
+    box = ph.learners.OneSidedBox()
+    decider = ph.RobustDecider(ph.problems.newsvendor(1.0, 4.0, 1), learner=box, random_state=0)
+    assert list(decider.fit(X, Y).feature_names_in_) == ["day (weekday)", "day (month)", "store"]
+    assert np.isfinite(decider.decide(X.head(3)).cost_bound).all()
+    for kinds in (X["day"].astype("category"), np.where(X.index % 2, "2024-01-31", "soon")):
+        assert list(decider.fit(X.assign(day=kinds), Y).feature_names_in_) == ["day", "store"]
+
+
+@pytest.mark.usefixtures("uncontested")
+@pytest.mark.parametrize(
+    ("arranged", "split", "told"),
+    [
+        (lambda X: X, None, "parts are random"),
+        (lambda X: X[::-1], None, "parts are random"),
+        (lambda X: X.sort_values("day"), None, "parts are random"),
+        (lambda X: X.set_index(pd.to_datetime(X["day"])).drop(columns="day"), None, r"TimeSplit\(times=X.index\)"),
+        (lambda X: X, "time", "not from the oldest to the newest"),
+        (lambda X: X.sort_values("day"), "time", None),
+        (lambda X: X, ph.data.TimeSplit("day"), None),
+        (lambda X: X.sample(frac=1.0, random_state=0), None, None),
+        (lambda X: X.drop(columns="day"), None, None),
+    ],
+)
+def test_rows_in_the_order_of_time_are_told_where_the_split_is_not_in_time(arranged, split, told):
+    X = arranged(panel()[0]).assign(a=np.random.default_rng(1).random(240))
+    decider = ph.RobustDecider(ph.problems.newsvendor(1.0, 4.0, 1), learner=ph.learners.OneSidedBox(), random_state=0)
+    if split is not None:
+        decider.set_params(split=split)
+    decider.fit(X, np.random.default_rng(0).uniform(10.0, 20.0, 240))
+    said = [str(doubt) for doubt in decider.doubts_ if "rows are sorted by the dates in" in doubt]
+    assert bool(said) == (told is not None)
+    assert told is None or re.search(told, said[0])
+
+
 @pytest.mark.usefixtures("uncontested")
 def test_lengths_of_time_are_numbers_and_periods_are_dates():
     X, Y = bakery(120, 3)

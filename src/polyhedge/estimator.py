@@ -21,10 +21,11 @@ from polyhedge.choosing import is_auto, prepare, reads_columns
 from polyhedge.columns.raw import number_columns
 from polyhedge.columns.weights import check_weights
 from polyhedge.data import GroupSplit, TimeSplit, digest_rows, take_rows
-from polyhedge.data.ordered import in_time
+from polyhedge.data.ordered import has_clock, in_time
 from polyhedge.data.splits import IndexArray
 from polyhedge.deciding import Decides
 from polyhedge.doubting import row_hashes
+from polyhedge.doubts import order_doubt
 from polyhedge.fitted import Telling
 from polyhedge.following import EXCHANGE, FollowsOutcomes
 from polyhedge.learners import Auto, Learner, Samples, learn_with_spread
@@ -310,7 +311,9 @@ class RobustDecider(FollowsOutcomes, Refreshes, Decides, Telling, NestedSettings
         check_features(X, Y, may_be_missing=is_read or predictor.takes_nan)
         if predictor.needs_training:  # one that is trained already may read predictions by these names
             refuse_outcomes(X, problem.outcome_names, Y.T)
-        parts = (train, learn, calibrate)
+        parts, is_in_time = (train, learn, calibrate), in_time(self.split)
+        is_as_asked = has_clock(self.split) or labels is not None or any(part is not None for part in parts)
+        about_order = [] if is_as_asked else order_doubt(X, as_they_come=is_in_time)
         split = split_into_parts(X, len(Y), self.split, parts, predictor.needs_training, split_rng, labels)
         learn_rows, calibrate_rows = split.learn, split.calibrate
         if in_force == "cost" and self.learner is None:
@@ -323,7 +326,6 @@ class RobustDecider(FollowsOutcomes, Refreshes, Decides, Telling, NestedSettings
             X, schema, template, said = chosen.X, chosen.schema or schema, chosen.template, chosen.said
             _LOG.info("predictor: %s", said["chosen predictor"])
         check_source(self.calibration, X, X)
-        is_in_time = in_time(self.split)
         given = Given(problem, self.alpha, make_predictor, X, Y, values, split, labels, learn_seed, weights, is_in_time)
         family, n_learn, calibrate_rows, reference = self._family(given)
         record = Record(
@@ -348,7 +350,7 @@ class RobustDecider(FollowsOutcomes, Refreshes, Decides, Telling, NestedSettings
         with EXCHANGE:
             self.model_, self._prepared_from = model, self.calibration
             self._followed_anew()
-        self._doubt(model, X, Y, calibrate_rows, labels, is_in_time)
+        self._doubt(model, X, Y, calibrate_rows, labels, is_in_time, about_order)
 
     def _family(self, given: Given) -> tuple[RegionFamily, int, IndexArray, dict[str, Array]]:
         """What is learned, from how many rows, the rows that will calibrate it, and the parameters it is learned at."""

@@ -33,7 +33,7 @@ from polyhedge.columns.missing import takes_sparse
 from polyhedge.columns.raw import read_features
 from polyhedge.columns.schema import Schema
 from polyhedge.data import GroupSplit, Split, TimeSplit, as_indices, partition_rows, split_rows, take_rows
-from polyhedge.data.ordered import dealt, in_order
+from polyhedge.data.ordered import dealt, has_clock, in_order
 from polyhedge.data.splits import IndexArray, evenly_chosen
 from polyhedge.learners import Learner
 from polyhedge.predictors import Predictor, out_of_fold
@@ -169,7 +169,7 @@ def split_into_parts(
 
 def ordered(split: Split, how: Any, X: Any) -> Split:
     """Given parts, each in the order of time where a `TimeSplit` knows it: what weighs rows by age asks for it."""
-    if not isinstance(how, TimeSplit) or (how.column is None and how.times is None):
+    if not has_clock(how):
         return split
     clock = how.clock(as_pandas(X), n_rows_of(X))
     train, learn, calibrate = (in_order(rows, clock) for rows in (split.train, split.learn, split.calibrate))
