@@ -5,7 +5,7 @@ No row has two roles: what sets the radius has neither trained the predictor nor
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import combinations
 from numbers import Integral
@@ -58,8 +58,8 @@ def check_settings(
     warn_of_level(check_alpha(alpha), stacklevel=5)
     if not isinstance(problem, DecisionProblem):
         raise TypeError(
-            f"problem must be a DecisionProblem, got {type(problem).__name__}. Write one, or take "
-            "one of polyhedge.problems, such as newsvendor."
+            f"problem must be a DecisionProblem, got {type(problem).__name__}. Write one, DecisionProblem(decision=z, "
+            "cost=lambda z, u: ..., constraints=[...], n_outcomes=...), or take one of polyhedge.problems."
         )
     if learner is not None and (isinstance(learner, type) or not isinstance(learner, Learner)):
         raise TypeError(
@@ -399,7 +399,7 @@ def one_row(x: Any) -> Any:
 
 def n_rows_of(X: Any) -> int:
     """The number of rows of whatever a predictor takes."""
-    if not hasattr(X, "__len__") or isinstance(X, (str, bytes)):
+    if not hasattr(X, "__len__") or isinstance(X, (str, bytes, Mapping)):
         refuse_rows_elsewhere(X)
     return int(X.shape[0] if hasattr(X, "shape") else len(X))
 
