@@ -7,7 +7,13 @@ import re
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.base import clone
+from sklearn.base import BaseEstimator, RegressorMixin, clone
+from sklearn.compose import ColumnTransformer
+from sklearn.ensemble import GradientBoostingRegressor
+from sklearn.linear_model import Ridge
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from typer.testing import CliRunner
 
 import polyhedge as ph
@@ -59,14 +65,89 @@ def baked():
     ("as_given", "advice"),
     [
         (lambda X: X.to_numpy(), r"got ndarray\. Make one: pd.DataFrame\(X, columns=\['day', .*'temperature'\]\)\."),
-        (lambda X: X.iloc[0].to_dict(), r"got dict\. Make one: pd.DataFrame\(\[X\]\)\."),
-        (lambda X: X.to_dict("records"), r"got list\. Make one: pd.DataFrame\(X\)\."),
+        (lambda X: X.iloc[0].tolist(), r"got list\. Make one: pd.DataFrame\(\[X\], columns=\['day', .*"),
     ],
 )
 def test_raw_rows_without_names_are_refused_with_a_frame_that_has_them(baked, as_given, advice):
     decider, (X, _) = baked
     with pytest.raises(ValueError, match=f"Raw rows must come as a data frame with names of columns, {advice}"):
         decider.decide(as_given(X))
+
+
+@pytest.mark.parametrize(
+    ("as_given", "n"),
+    [
+        (lambda X: X.iloc[0].to_dict(), 1),
+        (lambda X: X.head(3).to_dict("records"), 3),
+        (lambda X: X.head(3).to_dict("list"), 3),
+    ],
+)
+def test_dictionaries_by_the_names_of_columns_are_rows(baked, as_given, n):
+    decider, (X, Y) = baked
+    bounds = decider.decide(X.head(n)).cost_bound
+    assert decider.decide(as_given(X)).cost_bound.tolist() == bounds.tolist()
+    assert decider.centers(as_given(X)).tolist() == decider.centers(X.head(n)).tolist()
+    plain = ph.RobustDecider(ph.problems.newsvendor(**COSTS), None, learner=ph.learners.OneSidedBox(), random_state=0)
+    records = X.assign(day=1.0 * np.arange(40), a=1.0 * X["holiday"])[["day", "a"]].to_dict("records")
+    assert list(plain.fit(records, Y.to_numpy()).feature_names_in_) == ["day", "a"]
+    if n == 1:
+        assert decider.region(as_given(X)).contains(decider.centers(X.head(1))).all()
+
+
+class TakesFrames(BaseEstimator, RegressorMixin):
+    """A model of one's own that looks columns up by name."""
+
+    def fit(self, X, y):
+        self.means_ = pd.DataFrame(np.asarray(y)).groupby(X["weather"].to_numpy()).mean()
+        return self
+
+    def predict(self, X):
+        return self.means_.loc[X["weather"]].to_numpy()
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
+
+
+@pytest.mark.parametrize(
+    "predictor",
+    [
+        Ridge(),
+        GradientBoostingRegressor(n_estimators=5),
+        make_pipeline(StandardScaler(), Ridge()),
+        GridSearchCV(Ridge(), {"alpha": [0.1, 1.0]}),
+    ],
+)
+def test_a_regressor_of_ones_own_gets_the_frame_that_the_default_takes(predictor, tmp_path):
+    X, Y = bakery(200, 0)
+    decider = ph.RobustDecider(
+        ph.problems.newsvendor(**COSTS), predictor, learner=ph.learners.OneSidedBox(), random_state=0
+    )
+    weights = None if isinstance(predictor, GridSearchCV) else np.ones(200)  # searches take none
+    decider.fit(X.assign(day=X["day"].dt.strftime("%Y-%m-%d")), Y, sample_weight=weights)
+    weekend = decider.centers(X.iloc[[0, 0]].assign(day=["2024-05-04", "2024-05-06"]))
+    assert weekend[0, 0] > weekend[1, 0]
+    assert 'columns prepared as with "auto"' in str(decider)
+    assert repr(predictor).split("(")[0] in str(decider)
+    decider.save(tmp_path / "own.polyhedge")
+    loaded, (later, came) = ph.load(tmp_path / "own.polyhedge"), bakery(120, 1)
+    for twin in (loaded, loaded.refresh(later, came), decider.refresh(later, came)):
+        assert np.isfinite(twin.decide(later.head(3)).cost_bound).all()
+    with pytest.raises(ValueError, match="reads raw columns by the predictor that fit has made"):
+        decider.set_params(predictor=TakesFrames()).refresh(later, came)
+
+
+def test_a_regressor_that_takes_frames_gets_them_as_they_are():
+    X, Y = bakery(200, 0)
+    box = ph.learners.OneSidedBox()
+    decider = ph.RobustDecider(ph.problems.newsvendor(**COSTS), TakesFrames(), learner=box, random_state=0)
+    full = X.drop(columns="temperature")
+    assert isinstance(decider.fit(full, Y).predictor_.model, TakesFrames)
+    assert "prepared" not in str(decider)
+    encode = ColumnTransformer([("kinds", OneHotEncoder(), ["weather", "no such column"])])
+    with pytest.raises(ValueError, match="no such column"):
+        decider.set_params(predictor=make_pipeline(encode, Ridge())).fit(full, Y)
 
 
 def test_a_raw_frame_gives_named_decisions_with_bounds_that_hold(baked):
@@ -323,6 +404,54 @@ def test_columns_that_are_no_features_are_named_before_anything_is_learned(baked
         clone(baked[0]).set_params(calibration=ph.calibration.ByCategory("shops")).fit(X, Y)
     months = ph.calibration.ByCategory("day (weekday)", otherwise="marginal")
     assert "day (weekday)" in clone(baked[0]).set_params(calibration=months, alpha=0.3).fit(X, Y).promise_
+
+
+def panel(n_stores: int = 4, n_days: int = 60) -> tuple[pd.DataFrame, pd.Series]:
+    """Sales of stores, one store after the other, with the days as a file has them."""
+    day = pd.Series(pd.date_range("2024-01-31", periods=n_days).strftime("%Y-%m-%d"))
+    X = pd.DataFrame({"day": pd.concat([day] * n_stores, ignore_index=True)})
+    X["store"] = np.repeat([f"store {k}" for k in range(n_stores)], n_days)
+    return X, pd.Series(np.random.default_rng(0).uniform(10.0, 20.0, len(X)), name="sold")
+
+
+@pytest.mark.usefixtures("uncontested")
+@pytest.mark.parametrize("form", ["%Y-%m-%d", "%Y-%m-%d 10:00", "%Y-%m-%dT%H:%M:%SZ"])
+def test_iso_texts_are_dates_and_other_texts_are_kinds(form):
+    X, Y = panel()
+    X["day"] = pd.to_datetime(X["day"]).dt.strftime(form)
+    X.loc[::50, "day"] = None
+    box = ph.learners.OneSidedBox()
+    decider = ph.RobustDecider(ph.problems.newsvendor(1.0, 4.0, 1), learner=box, random_state=0)
+    assert list(decider.fit(X, Y).feature_names_in_) == ["day (weekday)", "day (month)", "store"]
+    assert np.isfinite(decider.decide(X.head(3)).cost_bound).all()
+    for kinds in (X["day"].astype("category"), np.where(X.index % 2, "2024-01-31", "soon")):
+        assert list(decider.fit(X.assign(day=kinds), Y).feature_names_in_) == ["day", "store"]
+
+
+@pytest.mark.usefixtures("uncontested")
+@pytest.mark.parametrize(
+    ("arranged", "split", "told"),
+    [
+        (lambda X: X, None, "parts are random"),
+        (lambda X: X[::-1], None, "parts are random"),
+        (lambda X: X.sort_values("day"), None, "parts are random"),
+        (lambda X: X.set_index(pd.to_datetime(X["day"])).drop(columns="day"), None, r"TimeSplit\(times=X.index\)"),
+        (lambda X: X, "time", "not from the oldest to the newest"),
+        (lambda X: X.sort_values("day"), "time", None),
+        (lambda X: X, ph.data.TimeSplit("day"), None),
+        (lambda X: X.sample(frac=1.0, random_state=0), None, None),
+        (lambda X: X.drop(columns="day"), None, None),
+    ],
+)
+def test_rows_in_the_order_of_time_are_told_where_the_split_is_not_in_time(arranged, split, told):
+    X = arranged(panel()[0]).assign(a=np.random.default_rng(1).random(240))
+    decider = ph.RobustDecider(ph.problems.newsvendor(1.0, 4.0, 1), learner=ph.learners.OneSidedBox(), random_state=0)
+    if split is not None:
+        decider.set_params(split=split)
+    decider.fit(X, np.random.default_rng(0).uniform(10.0, 20.0, 240))
+    said = [str(doubt) for doubt in decider.doubts_ if "rows are sorted by the dates in" in doubt]
+    assert bool(said) == (told is not None)
+    assert told is None or re.search(told, said[0])
 
 
 @pytest.mark.usefixtures("uncontested")

@@ -1,5 +1,6 @@
 """What scikit-learn users expect of an estimator, and of problems that are ready-made."""
 
+import inspect
 import io
 import logging
 import re
@@ -9,6 +10,7 @@ import warnings
 from copy import copy
 from typing import ClassVar
 
+import cvxpy as cp
 import numpy as np
 import pandas as pd
 import pytest
@@ -184,12 +186,47 @@ def test_one_decision_is_one():
     ("settings", "said"),
     [
         ({"predictor": "rige"}, r"predictor must be a regressor, .*\"auto\" for a choice .*got 'rige'"),
-        ({"problem": "newsvendor"}, r"problem must be a DecisionProblem, got str\. Write one, or take one of"),
+        (
+            {"problem": "newsvendor"},
+            r"problem must be a DecisionProblem, got str\. Write one, .*or take one of",
+        ),
     ],
 )
 def test_a_setting_that_is_no_setting_is_refused_with_those_that_are(settings, said):
     with pytest.raises((ValueError, TypeError), match=said):
         decider().set_params(**settings).fit(X, Y)
+
+
+def test_one_row_of_numbers_is_decided_and_what_is_no_row_is_told_what_to_pass():
+    by_name = dict(zip("abcd", X[0], strict=True))
+    frame = pd.DataFrame(X, columns=list("abcd"))
+    for rows, ones in ((X, [X[0], X[0].tolist()]), (frame, [frame.iloc[0], by_name])):
+        fitted = decider(predictor=None).fit(rows, Y)
+        for k, row in enumerate(ones, start=1):
+            assert len(fitted.update(row, Y[0]).missed) == k
+            np.testing.assert_allclose(fitted.decide(row).cost_bound, fitted.decide(rows[:1]).cost_bound)
+            np.testing.assert_allclose(
+                fitted.region(row).support(np.eye(2)), fitted.region(rows[:1]).support(np.eye(2))
+            )
+        with pytest.raises(ValueError, match=r"same number of rows|Expected 2D array"):
+            fitted.evaluate(X[0], Y[:1])
+        with pytest.raises(TypeError, match=r"got a dict\. Pass one row as pd\.DataFrame\(\[X\]\)"):
+            fitted.evaluate(by_name, Y[:1])
+    with pytest.raises(ValueError, match="Expected 2D array"):
+        decider(predictor=None).fit(X, Y).decide(X[0, :3])
+
+
+def test_what_a_decider_has_no_name_for_says_what_to_call():
+    assert not hasattr(decider(), "predict")
+    with pytest.raises(AttributeError, match=r"Call decide\(X\) for decisions .*, centers\(X\) for predicted outcomes"):
+        decider().predict(X)
+    z = cp.Variable(2, nonneg=True)
+    written = cp.Problem(cp.Minimize(cp.sum(z)), [cp.sum(z) == 1])
+    with pytest.raises(TypeError, match=r"got Problem without a name\. Write DecisionProblem\(decision=z, cost=lambda"):
+        ph.DecisionProblem(written)
+    with pytest.raises(TypeError, match=r"got Problem\. Write one, DecisionProblem\(decision=z, cost=lambda z, u"):
+        ph.RobustDecider(written).fit(X, Y)
+    assert "decision" in inspect.signature(ph.DecisionProblem).parameters
 
 
 def test_an_outcome_that_is_no_number_is_quoted_with_its_place():

@@ -348,15 +348,20 @@ def test_missing_values_in_history_are_filled_and_missing_outcomes_left_out(fold
 
 
 @pytest.mark.usefixtures("boxed")
-def test_dates_in_a_file_are_used_by_their_weekday_where_they_are_named(folder: Path) -> None:
+def test_dates_in_a_file_are_used_by_their_weekday_and_rows_in_their_order_are_told(folder: Path) -> None:
     table = history(300)
     day = pd.Series(pd.date_range("2024-01-01", periods=300))
     table = table.assign(day=day.dt.strftime("%Y-%m-%d"), left=table["left"] + 5.0 * (day.dt.day_of_week >= 5))
     table.to_csv(folder / "dated.csv", index=False)
-    told = fit(folder, folder / "dated.csv", out="undated.polyhedge").stderr
-    assert "(of dates such as 2024-02-29 their weekday and month)" in told
-    done = fit(folder, folder / "dated.csv", "--features", "a,town,day", out="dated.polyhedge")
+    done = fit(folder, folder / "dated.csv", out="dated.polyhedge")
     assert "4 features" in done.stdout
+    told = "Order: rows are sorted by the dates in day, but parts are random"
+    assert told in done.stderr
+    assert "--time-column day." in done.stderr
+    for more in (("--time-column", "day"), ("--group", "town")):
+        assert told not in fit(folder, folder / "dated.csv", *more, out="undated.polyhedge").stderr
+    table.sample(frac=1.0, random_state=0).to_csv(folder / "shuffled.csv", index=False)
+    assert told not in fit(folder, folder / "shuffled.csv", out="undated.polyhedge").stderr
     model = ph.load(folder / "dated.polyhedge")
     assert model.feature_names_in_.tolist() == ["a", "town", "day (weekday)", "day (month)"]
     weekend, monday = model.centers(table.assign(a=0.0, town="Bern").iloc[[5, 7]])[:, 0]

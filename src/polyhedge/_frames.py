@@ -49,6 +49,23 @@ def as_pandas(data: Any) -> Any:
     return pd.DataFrame(columns, index=pd.RangeIndex(len(known)))
 
 
+def from_dictionaries(data: Any) -> Any:
+    """A frame of a dictionary, one row of values or columns of several, or of a list of rows; other data as they came.
+
+    Examples
+    --------
+    >>> from_dictionaries({"load": 2.0, "town": "Ulm"}).shape, from_dictionaries([{"load": 2.0}, {"load": 3.0}]).shape
+    ((1, 2), (2, 1))
+    """
+    is_mapping = isinstance(data, Mapping)
+    if not is_mapping and not (isinstance(data, (list, tuple)) and data and isinstance(data[0], Mapping)):
+        return data
+    import pandas as pd
+
+    is_row = is_mapping and not any(hasattr(value, "__len__") and not isinstance(value, str) for value in data.values())
+    return pd.DataFrame([data] if is_row else data)
+
+
 def refuse_queries(*tables: Any) -> None:
     """Raise a TypeError where one of these is a query of rows, such as a polars LazyFrame, and no table of them."""
     for table in tables:
@@ -58,6 +75,11 @@ def refuse_queries(*tables: Any) -> None:
 
 def refuse_rows_elsewhere(data: Any) -> None:
     """Raise a TypeError for rows that are not in memory, and for what is no rows at all."""
+    if isinstance(data, Mapping):
+        raise TypeError(
+            f"Rows must be a data frame or an array, got a {type(data).__name__}. Pass one row as pd.DataFrame([X]), "
+            "columns of several as pd.DataFrame(X)."
+        )
     if data is None or isinstance(data, (str, bytes, bool, int, float, complex)):
         raise TypeError(
             "Rows must be an array (rows, columns), a list of rows or a data frame, got "

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
+from warnings import catch_warnings, simplefilter
 
 import numpy as np
 from sklearn.compose import ColumnTransformer
@@ -21,12 +22,13 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from polyhedge._columns import names_of
-from polyhedge._validation import Array, Indices, as_finite
+from polyhedge._validation import Array, Indices, as_finite, numbers_of
 from polyhedge.columns import PREDICTORS
 from polyhedge.columns.raw import as_table, is_raw, read_features, with_gaps
 from polyhedge.columns.schema import Schema, useful_columns
 from polyhedge.columns.weights import weight_argument
 from polyhedge.data import take_rows
+from polyhedge.data.splits import evenly_chosen
 from polyhedge.predictors import FeatureRidge
 
 __all__ = [
@@ -38,12 +40,18 @@ __all__ = [
     "make_predictor",
     "prepare",
     "reads_columns",
+    "takes_frame",
 ]
 
 COMPARED = ("smooth-ridge", "ridge", "forest", "boosting")
 """What takes part in the contest, the first among equals first."""
 _MOST_CATEGORIES = 30
 """Kinds of a column that get a column of their own; rarer ones share one."""
+_TRIED_ROWS = 200
+"""Rows on which a regressor shows whether it takes columns as they are: one of each kind would do."""
+_BEFORE_OWN = "columns for a model of one's own"
+"""Step before a user's own model, by which files know it."""
+_PREPARED = 'columns prepared as with "auto": numbers standardised, gaps filled, texts and parts of dates one-hot'
 _MOST_ROWS = 2000
 """Rows on which predictors are compared: a choice between four needs no more."""
 _N_FOLDS = 3
@@ -84,7 +92,7 @@ def make_predictor(name: str, schema: Schema, *, random_state: int | None = None
 
 
 def is_made_here(predictor: Any) -> bool:
-    """Whether a predictor, fitted or not, is one of `make_predictor`: told by its steps, whatever a user calls theirs.
+    """Whether columns of a predictor, fitted or not, are prepared here: told by its steps, whatever users call theirs.
 
     Files know it by the same token, so that a pipeline of the same steps with the same settings is taken for one too.
 
@@ -94,13 +102,13 @@ def is_made_here(predictor: Any) -> bool:
     False
     """
     steps = list(getattr(predictor, "steps", ()))
-    if [name for name, _ in steps] != ["columns", "model"]:
+    names = [name for name, _ in steps]
+    if names not in (["columns", "model"], [_BEFORE_OWN, "model"]) or not isinstance(steps[0][1], ColumnTransformer):
         return False
-    columns, model = steps[0][1], steps[1][1]
-    if not isinstance(columns, ColumnTransformer):
-        return False
+    model = steps[1][1]
     one = model.estimator if isinstance(model, MultiOutputRegressor) else model
-    return isinstance(one, _MODELS) and all(_is_part(name, part) for name, part, _ in columns.transformers)
+    is_known = names[0] == _BEFORE_OWN or isinstance(one, _MODELS)
+    return is_known and all(_is_part(name, part) for name, part, _ in steps[0][1].transformers)
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,6 +144,27 @@ def reads_columns(X: Any) -> bool:
     return not X.columns.is_unique or is_raw(X.add_prefix("x") if names_of(X) is None else X)
 
 
+def takes_frame(predictor: Any, X: Any, Y: Array, train: Indices) -> bool:
+    """Whether a user's own regressor takes a raw frame as it is: it says so of gaps, and is tried on some rows.
+
+    One that holds a `ColumnTransformer` prepares columns itself, and says what is wrong with them.
+    """
+    parts = predictor.template.get_params().values() if hasattr(predictor.template, "get_params") else ()
+    if any(isinstance(part, ColumnTransformer) for part in parts):
+        return True
+    numbers = numbers_of(X)
+    if not predictor.takes_nan and numbers is not None and np.isnan(numbers).any():
+        return False
+    some = train[evenly_chosen(len(train), _TRIED_ROWS)]
+    with catch_warnings():
+        simplefilter("ignore")
+        try:
+            predictor.fit(take_rows(X, some), Y[some])
+        except Exception:  # in whatever way a library refuses texts and dates
+            return False
+    return True
+
+
 def prepare(
     X: Any,
     Y: Array,
@@ -144,8 +173,9 @@ def prepare(
     groups: Any,
     random_state: int,
     weights: Array | None = None,
+    own: Any = None,
 ) -> Prepared:
-    """Read rows, and choose among smooth ridge, ridge, forest and boosting by cross-validation.
+    """Read rows, and choose among smooth ridge, ridge, forest and boosting by cross-validation, or take `own`.
 
     Kinds of columns, their levels and the predictor come from the training rows. Other rows say only where values may
     be missing, which decides no prediction: a gap is filled from the training rows.
@@ -160,10 +190,14 @@ def prepare(
     columns, notes = useful_columns(history, list(table.frame.columns), outcomes, categories)
     schema = Schema(tuple(with_gaps(table, column) for column in columns), tuple(outcomes))
     features = read_features(X, schema)
+    left_out = {"left out": " ".join(notes)} if notes else {}
+    if own is not None:
+        pipeline = Pipeline([(_BEFORE_OWN, _columns(schema)), ("model", own)])
+        return Prepared(features, pipeline, {"prepared columns": _PREPARED} | left_out, schema)
     name, reason = choose_predictor(
         schema, features.iloc[train], Y[train], groups=its_groups, random_state=random_state, weights=its_weights
     )
-    said = {"chosen predictor": f"{name} ({reason})"} | ({"left out": " ".join(notes)} if notes else {})
+    said = {"chosen predictor": f"{name} ({reason})"} | left_out
     return Prepared(features, make_predictor(name, schema, random_state=random_state), said, schema)
 
 

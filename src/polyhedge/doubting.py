@@ -67,9 +67,14 @@ class Doubts:
 
     doubts_: tuple[Doubt, ...]
 
-    def _doubt(self, model: Model, X: Any, Y: Array, calibrate: Indices, labels: Any, in_time: bool) -> None:
-        """Look at the rows of a fit; features as the predictor takes them, outcomes in the problem's order."""
-        doubts = doubts_of_fit(model, X, Y, calibrate, labels, in_time)
+    def _doubt(
+        self, model: Model, X: Any, Y: Array, calibrate: Indices, labels: Any, in_time: bool, said: Sequence[Doubt]
+    ) -> None:
+        """Look at the rows of a fit; features as the predictor takes them, outcomes in the problem's order.
+
+        `said` is what raw rows have told already.
+        """
+        doubts = (*said, *doubts_of_fit(model, X, Y, calibrate, labels, in_time))
         _warn(doubts, stacklevel=5)
         # Told when it is used: a search fits in its folds on rows that other folds have scored, which does no harm.
         self.doubts_ = (*chosen_doubt(scored_at_several(self), row_hashes(X, Y, calibrate)), *doubts)

@@ -12,6 +12,7 @@ from scipy import stats
 from polyhedge._validation import Array, Mask
 from polyhedge._warnings import Code
 from polyhedge.calibration import conformal_rank, coverage_law
+from polyhedge.columns.dates import time_order
 from polyhedge.metrics import Proportion
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "groups_doubt",
     "is_about",
     "one_of_each_group",
+    "order_doubt",
     "predictor_doubts",
     "ties_doubt",
 ]
@@ -120,6 +122,27 @@ def drift_along_file(residuals: Array, names: Sequence[str]) -> list[Doubt]:
         f"{worst[0]} differ between the first and the second half of the file (p = {worst[3]:.1g}; {_alarm()}). "
         'If the rows are in the order of time, split them in time: split="time" or a TimeSplit; on the command line, '
         "give --time-column. If they are sorted by something else, shuffling took care of it.",
+    )
+
+
+def order_doubt(rows: Any, *, as_they_come: bool = False) -> list[Doubt]:
+    """Whether rows of a frame are in the order of a column of dates, and their split is not.
+
+    Parameters
+    ----------
+    rows : data frame; anything else has no dates.
+    as_they_come : whether the parts follow one another in the order of the rows; else they are random.
+    """
+    found = time_order(rows) if hasattr(rows, "select_dtypes") else None
+    if found is None or (as_they_come and found[1]):
+        return []
+    name = found[0]
+    how = "parts are cut as rows come, not from the oldest to the newest" if as_they_come else "parts are random"
+    split = f"TimeSplit({name!r}); on the command line, give --time-column {name}"
+    return _about(
+        Code.ORDER,
+        f"rows are sorted by the dates in {name}, but {how}. If decisions are for later dates, split in time: "
+        f"split={'TimeSplit(times=X.index)' if name == 'X.index' else split}.",
     )
 
 

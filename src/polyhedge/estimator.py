@@ -13,18 +13,19 @@ from numpy.typing import ArrayLike
 from polyhedge._bar import log_lines
 from polyhedge._bar import progress as bar
 from polyhedge._columns import refuse_outcomes
-from polyhedge._frames import as_pandas
+from polyhedge._frames import as_pandas, from_dictionaries
 from polyhedge._validation import Array
 from polyhedge.calibration import Calibrator, Marginal, PreparedCalibrator
 from polyhedge.calibration.beside import check_source
-from polyhedge.choosing import is_auto, prepare, reads_columns
+from polyhedge.choosing import is_auto, is_made_here, prepare, reads_columns, takes_frame
 from polyhedge.columns.raw import number_columns
 from polyhedge.columns.weights import check_weights
 from polyhedge.data import GroupSplit, TimeSplit, digest_rows, take_rows
-from polyhedge.data.ordered import in_time
+from polyhedge.data.ordered import has_clock, in_time
 from polyhedge.data.splits import IndexArray
 from polyhedge.deciding import Decides
 from polyhedge.doubting import row_hashes
+from polyhedge.doubts import order_doubt
 from polyhedge.fitted import Telling
 from polyhedge.following import EXCHANGE, FollowsOutcomes
 from polyhedge.learners import Auto, Learner, Samples, learn_with_spread
@@ -87,8 +88,9 @@ class RobustDecider(FollowsOutcomes, Refreshes, Decides, Telling, NestedSettings
         booleans, dates (their weekday, month and hour) and gaps, and chooses by cross-validation on the training rows
         among ridge, a smooth ridge (on features, their squares and sines), forest and boosting:
         `settings_["chosen predictor"]` says which and why. None is the smooth ridge without a contest, which takes a
-        second or more, where X is numbers without gaps, and "auto" where it is a raw data frame. "precomputed" takes X
-        itself as the prediction.
+        second or more, where X is numbers without gaps, and "auto" where it is a raw data frame. A regressor that
+        does not take a raw frame as it is gets its columns prepared as with "auto": `print(decider)` says so.
+        "precomputed" takes X itself as the prediction.
     alpha : float
         Share of new rows whose bound may fail (with guarantee="outcome": whose outcome may lie outside the set).
     learner : Learner or None
@@ -289,6 +291,7 @@ class RobustDecider(FollowsOutcomes, Refreshes, Decides, Telling, NestedSettings
         check_caution(self.caution, in_force, self.learner, self.plan)
         warn_if_fitted(self.predictor)
         warn_if_unordered(self.calibration, self.split, calibrate)
+        X = from_dictionaries(X) if self.predictor is None or is_auto(self.predictor) else X
         check_rows(X, Y, groups, sample_weight, train=train, learn=learn, calibrate=calibrate)
         values = parameter_rows(self.problem.parameters, from_columns(parameters, X), n_rows_of(X))
         beside = beside_in_fit(self.calibration, X)
@@ -300,30 +303,35 @@ class RobustDecider(FollowsOutcomes, Refreshes, Decides, Telling, NestedSettings
         split_rng = rng.spawn(1)[0]
         learn_seed, predictor_seed = (int(seed) for seed in rng.integers(2**31, size=2))
         template, said = (None if is_auto(self.predictor) else self.predictor), dict[str, str]()
-        is_read = template is None and reads_columns(X)
 
         def make_predictor() -> Predictor:
             names = outcome_names_of(problem)
             return as_predictor(template, problem.n_outcomes, random_state=predictor_seed, outcome_names=names)
 
         predictor = make_predictor()
+        is_read = predictor.needs_training and not is_made_here(template) and reads_columns(X)
         check_features(X, Y, may_be_missing=is_read or predictor.takes_nan)
         if predictor.needs_training:  # one that is trained already may read predictions by these names
             refuse_outcomes(X, problem.outcome_names, Y.T)
-        parts = (train, learn, calibrate)
+        parts, is_in_time = (train, learn, calibrate), in_time(self.split)
+        is_as_asked = has_clock(self.split) or labels is not None or any(part is not None for part in parts)
+        about_order = [] if is_as_asked else order_doubt(X, as_they_come=is_in_time)
         split = split_into_parts(X, len(Y), self.split, parts, predictor.needs_training, split_rng, labels)
         learn_rows, calibrate_rows = split.learn, split.calibrate
         if in_force == "cost" and self.learner is None:
             learn_rows, calibrate_rows = parts_of_plan(split, self.plan, trained=predictor.needs_training)
         check_sizes(learn_rows, calibrate_rows, self.alpha)
         schema = number_columns(X, problem.outcome_names, split.train)
+        if is_read and template is not None and takes_frame(predictor, X, Y, split.train):
+            is_read = False
+            check_features(X, Y, may_be_missing=predictor.takes_nan)
         if is_read or is_auto(self.predictor):
-            chosen = prepare(X, Y, problem.outcome_names, split.train, labels, predictor_seed, weights)
+            own = None if template is None else getattr(predictor, "template", None)
+            chosen = prepare(X, Y, problem.outcome_names, split.train, labels, predictor_seed, weights, own)
             check_source(self.calibration, chosen.X, X)
             X, schema, template, said = chosen.X, chosen.schema or schema, chosen.template, chosen.said
-            _LOG.info("predictor: %s", said["chosen predictor"])
+            _LOG.info("predictor: %s", "; ".join(said.values()))
         check_source(self.calibration, X, X)
-        is_in_time = in_time(self.split)
         given = Given(problem, self.alpha, make_predictor, X, Y, values, split, labels, learn_seed, weights, is_in_time)
         family, n_learn, calibrate_rows, reference = self._family(given)
         record = Record(
@@ -348,7 +356,7 @@ class RobustDecider(FollowsOutcomes, Refreshes, Decides, Telling, NestedSettings
         with EXCHANGE:
             self.model_, self._prepared_from = model, self.calibration
             self._followed_anew()
-        self._doubt(model, X, Y, calibrate_rows, labels, is_in_time)
+        self._doubt(model, X, Y, calibrate_rows, labels, is_in_time, about_order)
 
     def _family(self, given: Given) -> tuple[RegionFamily, int, IndexArray, dict[str, Array]]:
         """What is learned, from how many rows, the rows that will calibrate it, and the parameters it is learned at."""

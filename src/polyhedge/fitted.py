@@ -7,7 +7,7 @@ from copy import copy
 from html import escape
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -221,6 +221,14 @@ class FittedAttributes:
         """The predictions (N, d) at the rows of X, around which the sets lie."""
         model = self._fitted("centers")
         return model.family.predictor.predict(model.features(X))
+
+    @property
+    def predict(self) -> NoReturn:
+        """None, so that hasattr tells: decisions come from `decide`, predictions from `centers`."""
+        raise AttributeError(
+            "A RobustDecider has no predict. Call decide(X) for decisions with their bounds, centers(X) for predicted "
+            "outcomes."
+        )
 
     def scales(self, X: Any, centers: Array | None = None) -> Array:
         """How many times its calibrated size the set has at each row of `X` (N,): the predicted spread, or 1.

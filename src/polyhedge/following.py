@@ -288,12 +288,12 @@ def _exchanged() -> RuntimeError:
 
 
 def _as_rows(model: Model, X: Any, Y: Any, keys: Any) -> tuple[Any, Any, Any]:
-    """One row that came as a series in the form of many, with its outcome and its key; others as they came."""
+    """One row that came by itself in the form of many, with its outcome and its key; others as they came."""
     rows = model.as_rows(X)
-    if rows is X:
-        return X, Y, keys
+    if rows is X or len(rows) != 1:
+        return rows, Y, keys
     if hasattr(Y, "to_frame"):  # a row of outcomes by name; one row cannot be that of another
-        Y = one_row(Y).set_axis(rows.index)
+        Y = one_row(Y).set_axis(getattr(rows, "index", [0]))
     elif not hasattr(Y, "columns"):
         Y = np.reshape(Y, (1, -1))
     return rows, Y, [keys] if keys is not None and np.ndim(keys) == 0 else keys

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyhedge._columns import names_of, select_columns
-from polyhedge._frames import as_pandas, backend_of, row_labels
+from polyhedge._frames import as_pandas, backend_of, from_dictionaries, row_labels
 from polyhedge._validation import Array, Indices
 from polyhedge.calibration import Calibration, Calibrator, Radii, Rows
 from polyhedge.calibration.beside import check_beside
@@ -149,7 +149,8 @@ class Model:
 
     def features(self, X: Any) -> Any:
         """The columns of X that the predictor knows, in their order, where both have names; checked."""
-        X, names = as_pandas(X), self.names or names_of(X)
+        X = as_pandas(self._framed(X))
+        names = self.names or names_of(X)
         if self.schema is not None:
             features = read_features(X, self.schema)
         else:
@@ -209,8 +210,23 @@ class Model:
         known = np.zeros((len(decided), 0)) if values is None else values
         return self.family.worst_outcomes(self.features(X), decided, known)
 
+    @property
+    def _n_features(self) -> int | None:
+        return getattr(getattr(self.family.predictor, "model", None), "n_features_in_", None)
+
+    def _framed(self, X: Any) -> Any:
+        """Dictionaries as a frame, except where the predictor was fitted on dictionaries."""
+        return X if self.names is None and self._n_features is None else from_dictionaries(X)
+
     def as_rows(self, X: Any) -> Any:
-        """X, or one row of it where it is a series by the names of the features; not where it is a column."""
+        """X, or one row of it where it is a series by the names of the features; not where it is a column.
+
+        Dictionaries by these names are rows too, and so is a list or array of as many numbers as there are features.
+        """
+        X = self._framed(X)
+        if isinstance(X, (list, tuple, np.ndarray)) and self.schema is None:
+            is_row = all(np.ndim(value) == 0 for value in X[:1]) and len(X) == self._n_features
+            return np.asarray(X)[None] if is_row and np.asarray(X).dtype.kind in "iuf" else X
         if not (hasattr(X, "iloc") and X.ndim == 1):
             return X
         names = self.names if self.schema is None else self.schema.source_names
@@ -228,7 +244,7 @@ class Model:
 
     def region(self, x: Any, parameters: Mapping[Any, Any] | None = None, beside: Any = None) -> Region:
         """The region of one row."""
-        row = one_row(x)
+        row = one_row(self.as_rows(x))
         if n_rows_of(row) != 1:
             raise ValueError(f"region takes one row, got {n_rows_of(row)}. Call it for each row.")
         placed = self.placed(row, parameters, to_decide=False, beside=beside)

@@ -405,8 +405,8 @@ def _takes_one_outcome(regressor: Any) -> bool:
 
 def _fits_columns(regressor: Any) -> bool:
     # A search takes as many columns as the model it searches over, but its own tag always says one.
-    while isinstance(regressor, (GridSearchCV, RandomizedSearchCV)):
-        regressor = regressor.estimator
+    while isinstance(regressor, (GridSearchCV, RandomizedSearchCV, Pipeline)):
+        regressor = regressor.steps[-1][1] if isinstance(regressor, Pipeline) else regressor.estimator
     return bool(get_tags(regressor).target_tags.multi_output)
 
 

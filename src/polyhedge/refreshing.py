@@ -287,7 +287,8 @@ def _given_parts(train: Any, calibrate: Any, n: int, labels: Any, is_trained: bo
 
 def _check_reader(model: Model, predictor: Any) -> None:
     """Raise where another predictor was set since than the one that reads the raw columns of the model."""
-    if model.schema is None or predictor is None or is_auto(predictor) or is_made_here(predictor):
+    is_same = repr(predictor) == model.record.settings.get("predictor")
+    if model.schema is None or predictor is None or is_auto(predictor) or is_made_here(predictor) or is_same:
         return
     raise ValueError(
         f"This decider reads raw columns by the predictor that fit has made, and refresh fits that one anew, got "

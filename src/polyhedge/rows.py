@@ -5,7 +5,7 @@ No row has two roles: what sets the radius has neither trained the predictor nor
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import combinations
 from numbers import Integral
@@ -33,7 +33,7 @@ from polyhedge.columns.missing import takes_sparse
 from polyhedge.columns.raw import read_features
 from polyhedge.columns.schema import Schema
 from polyhedge.data import GroupSplit, Split, TimeSplit, as_indices, partition_rows, split_rows, take_rows
-from polyhedge.data.ordered import dealt, in_order
+from polyhedge.data.ordered import dealt, has_clock, in_order
 from polyhedge.data.splits import IndexArray, evenly_chosen
 from polyhedge.learners import Learner
 from polyhedge.predictors import Predictor, out_of_fold
@@ -58,8 +58,8 @@ def check_settings(
     warn_of_level(check_alpha(alpha), stacklevel=5)
     if not isinstance(problem, DecisionProblem):
         raise TypeError(
-            f"problem must be a DecisionProblem, got {type(problem).__name__}. Write one, or take "
-            "one of polyhedge.problems, such as newsvendor."
+            f"problem must be a DecisionProblem, got {type(problem).__name__}. Write one, DecisionProblem(decision=z, "
+            "cost=lambda z, u: ..., constraints=[...], n_outcomes=...), or take one of polyhedge.problems."
         )
     if learner is not None and (isinstance(learner, type) or not isinstance(learner, Learner)):
         raise TypeError(
@@ -169,7 +169,7 @@ def split_into_parts(
 
 def ordered(split: Split, how: Any, X: Any) -> Split:
     """Given parts, each in the order of time where a `TimeSplit` knows it: what weighs rows by age asks for it."""
-    if not isinstance(how, TimeSplit) or (how.column is None and how.times is None):
+    if not has_clock(how):
         return split
     clock = how.clock(as_pandas(X), n_rows_of(X))
     train, learn, calibrate = (in_order(rows, clock) for rows in (split.train, split.learn, split.calibrate))
@@ -399,7 +399,7 @@ def one_row(x: Any) -> Any:
 
 def n_rows_of(X: Any) -> int:
     """The number of rows of whatever a predictor takes."""
-    if not hasattr(X, "__len__") or isinstance(X, (str, bytes)):
+    if not hasattr(X, "__len__") or isinstance(X, (str, bytes, Mapping)):
         refuse_rows_elsewhere(X)
     return int(X.shape[0] if hasattr(X, "shape") else len(X))
 

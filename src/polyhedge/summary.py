@@ -106,7 +106,8 @@ def _predictor(model: Model) -> str:
     if chosen:
         return chosen
     given = model.record.settings.get("predictor", "None")
-    return "a ridge regression on smooth features" if given == "None" else " ".join(given.split())
+    name = "a ridge regression on smooth features" if given == "None" else " ".join(given.split())
+    return "; ".join(filter(None, [name, model.record.settings.get("prepared columns")]))
 
 
 def _learned(model: Model) -> str:

@@ -6,34 +6,60 @@ import re
 from datetime import date
 from typing import Any
 
-__all__ = ["DATE_PARTS", "are_iso_dates", "is_dates", "part_values"]
+import numpy as np
+
+__all__ = ["DATE_PARTS", "is_dates", "part_values", "time_order"]
 
 DATE_PARTS = ("weekday", "month", "hour")
+_FEWEST_STEPS = 10
+"""Steps from date to date that tell an order: fewer may go one way by chance."""
 _ISO = re.compile(r"\d{4}-\d{2}-\d{2}(?:[T ]\d{2}:\d{2}.*)?")
 _WITH_OFFSET = re.compile(r"(\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}.*?)(?:Z|[+-]\d{2}(?::?\d{2})?)")
 
 
 def is_dates(column: Any) -> bool:
-    """Whether a column of a frame holds dates, as a type of its own or as Python objects; texts are texts."""
-    if column.dtype.kind == "M":
-        return True
-    there = column.dropna() if column.dtype == object else ()
-    return bool(len(there)) and all(isinstance(value, date) for value in there)
-
-
-def are_iso_dates(column: Any) -> bool:
-    """Whether a column holds texts such as 2024-02-29 or 2024-02-29T18:00 alone, which is how files keep dates.
+    """Whether a column of a frame holds dates alone: as a type of its own, as Python objects or as ISO 8601 texts.
 
     Examples
     --------
     >>> import pandas as pd
-    >>> [are_iso_dates(pd.Series(values)) for values in (["2024-02-29", None], ["2024-02-30"], ["May"], [7])]
-    [True, False, False, False]
+    >>> columns = ["2024-02-29", None], ["2024-02-29 18:00", "2024-03-01T06:00:00Z"], ["2024-02-30"], ["May"], [7]
+    >>> [is_dates(pd.Series(values)) for values in columns]
+    [True, True, False, False, False]
     """
+    if column.dtype.kind == "M":
+        return True
     there = column.dropna()
-    if not len(there) or not all(isinstance(value, str) and _ISO.fullmatch(value) for value in there):
+    if not len(there) or column.dtype == "category":
         return False
-    return bool(_read(there).notna().all())
+    if all(isinstance(value, date) for value in there):
+        return True
+    is_iso = all(isinstance(value, str) and _ISO.fullmatch(value) for value in there)
+    return is_iso and bool(_read(there).notna().all())
+
+
+def time_order(frame: Any) -> tuple[str, bool] | None:
+    """The column of dates in whose order rows come, and whether no row is earlier than the one before; None if none is.
+
+    An index of dates is the column "X.index". Rows may come newest first, several of one date, or one store after
+    another: at most one step in four goes the other way, where rows in no order go either way equally often.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> days = pd.date_range("2024-01-01", periods=30).strftime("%Y-%m-%d")
+    >>> time_order(pd.DataFrame({"day": days})), time_order(pd.DataFrame({"day": [*days[::-1], *days[::-1]]}))
+    (('day', True), ('day', False))
+    """
+    index = [("X.index", frame.index.to_series())] if frame.index.dtype.kind == "M" else []
+    for name, column in [*frame.items(), *index]:
+        if is_dates(column):
+            dates = column if column.dtype.kind == "M" else _read(column)
+            steps = np.diff(dates.dropna().astype("int64"))
+            forward, back = int((steps > 0).sum()), int((steps < 0).sum())
+            if forward + back >= _FEWEST_STEPS and 4 * min(forward, back) <= forward + back:
+                return str(name), back == 0
+    return None
 
 
 def _read(texts: Any) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -70,12 +70,10 @@ def number_columns(X: Any, outcomes: Sequence[str], train: Indices) -> Schema | 
 def as_table(X: Any, known: Sequence[str] = ()) -> Table:
     """The frame with names as texts; `known` are the columns that a model was fitted with."""
     if names_of(X) is None or not hasattr(X, "select_dtypes"):
-        frame = "pd.DataFrame([X])" if isinstance(X, Mapping) else "pd.DataFrame(X)"
+        frame = "pd.DataFrame([X])" if np.ndim(X) == 1 else "pd.DataFrame(X)"
         named = f"{frame[:-1]}, columns=[{', '.join(map(repr, known))}])" if known else f'{frame}.add_prefix("x")'
-        is_named = isinstance(X, Mapping) or (isinstance(X, Sequence) and any(isinstance(row, Mapping) for row in X))
         raise ValueError(
-            f"Raw rows must come as a data frame with names of columns, got {type(X).__name__}. Make one: "
-            f"{frame if is_named else named}."
+            f"Raw rows must come as a data frame with names of columns, got {type(X).__name__}. Make one: {named}."
         )
     frame = X.set_axis([str(name) for name in X.columns], axis=1)  # of several levels, too
     twice = sorted({name for name in frame.columns if list(frame.columns).count(name) > 1})

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from polyhedge._text import printable
 from polyhedge._validation import Array, Mask
-from polyhedge.columns.dates import DATE_PARTS, are_iso_dates, is_dates, part_values
+from polyhedge.columns.dates import DATE_PARTS, is_dates, part_values
 from polyhedge.columns.table import Table, text_of, truth_values, values_of
 
 __all__ = ["Column", "Schema", "choose_columns", "features_of", "outcomes_of", "part_of", "useful_columns"]
@@ -160,8 +160,7 @@ def useful_columns(
     """The columns from which outcomes can be predicted, and why others were left out."""
     columns, notes = [], []
     for name in candidates:
-        # Texts are taken for dates where they were asked for: by themselves they may as well be names.
-        parts = _date_parts(name, table.frame[name], were_named and name not in categorical)
+        parts = [] if name in categorical else _date_parts(name, table.frame[name])
         own = parts or [_as_column(table, name, name in categorical)]
         raw = {column.name: part_of(table.frame, column) for column in own}
         is_wanted = were_named or name in categorical
@@ -250,12 +249,12 @@ def _useless(table: Table, raw: Any, column: Column, was_named: bool) -> str:
     return ""
 
 
-def _date_parts(name: str, raw: Any, may_be_texts: bool = False) -> list[Column]:
+def _date_parts(name: str, raw: Any) -> list[Column]:
     """Weekday, month and, where the time of day varies, hour of a column of dates; none for other columns.
 
     Not the day itself: a predictor cannot have seen the days to come, but it has seen their weekdays and months.
     """
-    if not (is_dates(raw) or (may_be_texts and are_iso_dates(raw))):
+    if not is_dates(raw):
         return []
     missing = bool(raw.isna().any())
     hours = part_values(raw, "hour").dropna()

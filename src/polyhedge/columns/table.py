@@ -24,8 +24,8 @@ class WaysOut:
     kinds: str = ", or --categorical {name} if the column names kinds"
     decimal: str = " If the comma is a decimal comma, give --decimal ','."
     names: str = (
-        "Name it in --features to use it (of dates such as 2024-02-29 their weekday and month), or in --group if rows "
-        "of one name belong together."
+        "Name it in --features to use it, or in --group if rows of one name belong together. Write dates as 2024-02-29 "
+        "to use their weekday and month."
     )
     rows: str = " (rows are counted below the header)"
     features: str = "name the features with --features"

@@ -205,6 +205,11 @@ def in_time(split: Any) -> bool:
     return isinstance(split, (str, TimeSplit))
 
 
+def has_clock(split: Any) -> bool:
+    """Whether a split knows the times of rows, by a column or as given."""
+    return isinstance(split, TimeSplit) and not (split.column is None and split.times is None)
+
+
 def clock_for(split: Any, times: Any = None) -> TimeSplit | None:
     """How rows that a fit has not seen are ordered in time; None where that is not known, or not of importance.
 

@@ -256,7 +256,7 @@ class _Decided:
 
     @classmethod
     def at(cls, decider: RobustDecider, x: Any, parameters: Mapping[Any, Any] | None, beside: Any) -> _Decided:
-        row = one_row(x)
+        row = one_row(decider.model_.as_rows(x))
         return cls(decider.centers(row)[0], decider.model_.worst_outcomes(row, parameters, beside)[0])
 
 

@@ -18,7 +18,7 @@ from polyhedge.problems.feasible_set import FeasibleProgram, compile_feasible_pr
 from polyhedge.problems.in_words import formula_of
 from polyhedge.problems.layout import Layout, in_structure, leaves_of
 from polyhedge.problems.lifted import KeptProblems, Lifted, LiftedParts, lift, split_with_parameters
-from polyhedge.problems.names import Source, check_names, default_outcome_names, entry_names, units_of
+from polyhedge.problems.names import NamedParts, Source, check_names, default_outcome_names, entry_names, units_of
 from polyhedge.problems.parameters import ProblemParameter, layout_of, parameter_rows
 from polyhedge.problems.pickling import pickled
 from polyhedge.problems.pieces import Pieces, SumOfMaxima
@@ -40,7 +40,7 @@ class Curvature(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class DecisionProblem:
+class DecisionProblem(NamedParts):
     r"""Choose z in Z with cost g(z, u) when the outcome u is unknown.
 
     Parameters

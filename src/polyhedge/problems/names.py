@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -23,6 +23,20 @@ class Source:
 
     reference: str
     digest: str
+
+
+class NamedParts:
+    """What is made of named arguments alone, and says so where it is given another."""
+
+    def __new__(cls, *given: Any, **parts: Any) -> Self:  # noqa: D102
+        if given:
+            raise TypeError(
+                f"A DecisionProblem is made of named parts, got {type(given[0]).__name__} without a name. Write "
+                "DecisionProblem(decision=z, cost=lambda z, u: ..., constraints=[...], n_outcomes=...). A "
+                "cvxpy.Problem does not say what is uncertain in it: hand over its variables and constraints, and the "
+                "cost as a function of the decision z and the outcome u."
+            )
+        return super().__new__(cls)
 
 
 def check_names(names: Sequence[str], size: int, what: str, default: Sequence[str]) -> tuple[str, ...]:

@@ -172,6 +172,8 @@ def fit_table(
     about_coverage = []
     if observed is not None and is_marginal(decider.model_.radii):
         about_coverage = doubts.coverage_doubt(observed, n_units, alpha)
+    is_dealt = rows.times is None and not options.group
+    about_order = doubts.order_doubt(table.frame.iloc[rows.kept]) if is_dealt else []
     seen = rows.kept[np.concatenate([split.train, split.learn])]
     return FittedTable(
         decider=decider,
@@ -185,7 +187,7 @@ def fit_table(
         predictor=predictor,
         reason=reason,
         notes=(*table.notes, *about_columns),
-        warnings=(*rows.warnings, *about_coverage, *_doubts(decider, rows, split, held_out, outcomes)),
+        warnings=(*rows.warnings, *about_order, *about_coverage, *_doubts(decider, rows, split, held_out, outcomes)),
         n_groups=n_groups,
         prints=row_prints(Table(table.frame.iloc[seen], table.source), [*schema.source_names, *outcomes]),
         sources=options.parameters,
