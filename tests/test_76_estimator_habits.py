@@ -3,6 +3,7 @@
 import inspect
 import io
 import logging
+import pickle
 import re
 import sys
 import time
@@ -86,6 +87,47 @@ def test_the_size_of_a_newsvendor_is_read_from_costs_or_names():
     with pytest.raises(ValueError, match="overage must be a number or have 2 entries, got shape"):
         ph.problems.newsvendor([1.0, 2.0, 3.0], 4.0, names=["rolls", "bread"], n_outcomes=2)
     assert ph.problems.portfolio(np.eye(2), names=["steel", "oil"]).decision_names == ("weight_steel", "weight_oil")
+
+
+@pytest.mark.parametrize(
+    ("make", "stem"),
+    [
+        (lambda **names: ph.problems.newsvendor(1.0, [2.0, 3.0], **names), "order"),
+        (lambda **names: ph.problems.simplex_newsvendor(1.0, [2.0, 3.0], **names), "z"),
+        (lambda **names: ph.problems.simplex_linear([0.0, 0.0], **names), "z"),
+        (lambda **names: ph.problems.simplex_quadratic([0.0, 0.0], 1.0, **names), "z"),
+        (lambda **names: ph.problems.portfolio(np.eye(2), **names), "weight"),
+    ],
+)
+def test_decisions_for_each_outcome_are_called_like_the_columns_of_outcomes(make, stem, tmp_path):
+    outcomes = pd.DataFrame(np.abs(Y), columns=["rolls", "bread"])
+    expected = (f"{stem}_rolls", f"{stem}_bread")
+    assert make(names=outcomes).decision_names == make(names=outcomes.columns).decision_names == expected
+    fitted = ph.RobustDecider(make(), "precomputed", learner=ph.learners.OneSidedBox()).fit(outcomes, outcomes)
+    assert tuple(fitted.decide(outcomes[:3]).to_frame().columns[:2]) == expected
+    fitted.save(tmp_path / "m.polyhedge")
+    assert ph.load(tmp_path / "m.polyhedge").problem_.decision_names == expected
+    assert pickle.loads(pickle.dumps(make())).labelled(outcome_names=outcomes).decision_names == expected
+    fixed = make().labelled(decision_names=["a", "b"])
+    assert fixed.labelled(outcome_names=outcomes).decision_names == ("a", "b")
+    assert make().labelled(outcome_names=outcomes).labelled(outcome_names=["x", "y"]).decision_names[0] == f"{stem}_x"
+
+
+def test_a_problem_of_ones_own_takes_names_of_decisions_in_one_argument():
+    outcomes = pd.DataFrame(Y, columns=["rolls", "bread"])
+    z = cp.Variable(2, nonneg=True, name="bake")
+    given = {"decision": z, "cost": lambda z, u: cp.sum(cp.abs(z - u)), "n_outcomes": 2}
+    for names in (outcomes, outcomes.columns, list(outcomes.columns)):
+        assert ph.DecisionProblem(**given, decision_names=names).decision_names == ("rolls", "bread")
+    paired = ph.DecisionProblem(**given, is_paired=True)
+    assert paired.decision_names == ("bake_1", "bake_2")
+    for same in (paired, pickle.loads(pickle.dumps(paired))):
+        assert same.labelled(outcome_names=outcomes).decision_names == ("bake_rolls", "bake_bread")
+    assert ph.DecisionProblem(**given).labelled(outcome_names=outcomes).decision_names == ("bake_1", "bake_2")
+    with pytest.raises(ValueError, match=r"is_paired=True needs one variable .* with 2 entries"):
+        ph.DecisionProblem(decision=z, cost=lambda z, u: cp.sum(z) * u[0], n_outcomes=3, is_paired=True)
+    with pytest.raises(ValueError, match="decision_names must be a list of non-empty texts, or a frame"):
+        ph.DecisionProblem(**given, decision_names="ab")
 
 
 def test_a_problem_prints_as_one_formula():

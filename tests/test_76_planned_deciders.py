@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 from typing import Any
 
@@ -29,6 +30,7 @@ from polyhedge.regions import Guard, PlacedGuard, Planned
 from polyhedge.regions.cost_levels import dearest_within
 from polyhedge.report import model_report
 from polyhedge.settings import guarantee_in_force
+from shared import codes
 
 
 def linear() -> ph.DecisionProblem:
@@ -192,6 +194,42 @@ def test_default_is_the_decision_taken_unless_a_set_is_asked_for(problem, settin
         guarantee_in_force(settings.get("guarantee"), problem(), settings.get("learner"), settings.get("plan"))
         == promised
     )
+
+
+@pytest.mark.parametrize(
+    ("problem", "why", "needs"),
+    [
+        (with_parameter, "needs nothing of the values of price", "price to be exchangeable together with features"),
+        (without_pieces_under_uncertain_constraints, "no sum of maxima", "a learner or a plan of your own"),
+    ],
+)
+def test_another_promise_than_the_usual_one_is_told_with_its_reason_and_what_the_usual_one_needs(problem, why, needs):
+    X = np.random.default_rng(0).normal(size=(60, 2))
+    values = {"price": [0.1, 0.2]} if problem is with_parameter else None
+
+    def fit(**settings):
+        return ph.RobustDecider(problem(), "precomputed", alpha=0.3, **settings).fit(X, X**2, parameters=values)
+
+    with pytest.warns(ph.CodedWarning) as caught:
+        decider = fit()
+    said = [str(one.message) for one in caught if one.message.code == "Guarantee"]
+    assert len(said) == 1
+    for told in (said[0], str(decider), model_report(decider).replace("&quot;", '"')):
+        assert '"outcome", the default for' in told
+        assert why in told
+        assert 'guarantee="cost"' in told
+        assert needs in told
+    assert caught[0].filename == __file__
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        named = fit(guarantee="outcome")
+    assert "Guarantee" not in codes(caught)
+    assert named.guarantee_.startswith('"outcome", as asked')
+
+
+def test_a_usual_promise_is_told_as_well(fitted):
+    assert "guarantee  " in str(fitted[0])
+    assert fitted[0].guarantee_.startswith('"cost", as asked. guarantee="outcome" bounds the cost of every other')
 
 
 def test_default_fit_promises_the_cost_and_a_learner_the_outcome():

@@ -104,6 +104,35 @@ def test_a_variable_by_a_wrong_name_is_told_with_the_right_ones() -> None:
         ph.DecisionProblem(decision=named, cost=lambda z, u: u[0] * z["pwr"], n_outcomes=1)
 
 
+@pytest.mark.parametrize("place", ["constraints", "cost"])
+@pytest.mark.parametrize("shape", [(1,), (), (3,)])
+def test_a_variable_of_ones_own_is_not_taken_for_the_outcome(place: str, shape: tuple[int, ...]) -> None:
+    n = max(shape, default=1)
+    z, own = cp.Variable(n, nonneg=True), cp.Variable(shape, name="demand")
+    mistaken: Any = {
+        "constraints": {"cost": lambda z, u: cp.sum(cp.pos(u - z)), "constraints": [z >= own]},
+        "cost": {"cost": lambda z, _: cp.sum(z) + 3 * cp.sum(cp.pos(own - z))},
+    }[place]
+    advice = rf"{place} holds the variable demand, .* uncertain_constraints=lambda z, u: .* decision=\[\.\.\., demand\]"
+    with pytest.raises(ValueError, match=advice):
+        ph.DecisionProblem(decision=z, n_outcomes=n, **mistaken)
+
+
+@pytest.mark.parametrize(
+    "auxiliary", [cp.Variable(2, nonneg=True), cp.Variable(2, bounds=[-9, 9]), cp.Variable(3), cp.Variable((1, 2))]
+)
+def test_auxiliary_variables_that_cannot_stand_for_the_outcome_stay_welcome(auxiliary: cp.Variable) -> None:
+    cost = problem().cost
+    moved = replace(problem(), constraints=[cp.norm1(auxiliary) <= 4, auxiliary[0] >= -1])
+    assert moved.layout.names == ("z",)
+    in_cost = cp.Variable(2)
+    ph.DecisionProblem(
+        decision=cp.Variable(2, nonneg=True), cost=lambda z, u: cost(z, u) + cp.norm1(in_cost), n_outcomes=2
+    )
+    z = [cp.Variable(2, nonneg=True), cp.Variable(2)]  # declared
+    ph.DecisionProblem(decision=z, cost=lambda z, u: cost(z[0], u), constraints=[z[0] >= z[1]], n_outcomes=2)
+
+
 def test_a_cost_is_a_function_and_profits_are_costs_below_zero() -> None:
     with pytest.raises(TypeError, match=r"cost=lambda z, u: u @ z; to maximise a profit, return minus"):
         problem(cp.Maximize(cp.Variable()))

@@ -170,7 +170,7 @@ def test_a_context_without_a_decision_says_why(data: Any) -> None:
     found = decide_rows(decider.model_, pd.DataFrame({"a": [1.0, -1e6], "b": [1.0, -1e6]}))
     assert found["status"].tolist() == ["optimal", "empty set"]
     assert "known support of the outcome" in found["note"][1]
-    assert list(found.columns)[:2] == ["order_1", "order_2"]
+    assert list(found.columns)[:2] == ["order_a", "order_b"]
 
 
 def test_a_predictor_fitted_on_an_array_takes_the_columns_in_their_order(decider: ph.RobustDecider, data: Any) -> None:

@@ -60,6 +60,22 @@ def history(n: int = 200, seed: int = 0) -> pd.DataFrame:
     )
 
 
+def test_decisions_are_called_like_the_outcome_columns_that_they_belong_to(tmp_path: Path) -> None:
+    (tmp_path / "problem.toml").write_text('kind = "newsvendor"\nn_outcomes = 2\noverage = 1\nunderage = 3\n')
+    frame = history()
+    frame[OUTCOMES] = frame[OUTCOMES].abs()
+    frame.to_csv(tmp_path / "history.csv", index=False)
+    model = tmp_path / "m.polyhedge"
+    fit = ["fit", "--data", tmp_path / "history.csv", "--problem", tmp_path / "problem.toml", "--predictor", "ridge"]
+    done = run(*fit, "--outcomes", "left,right", "--alpha", "0.3", "--out", model)
+    assert done.exit_code == 0, done.output
+    assert '"cost", the default' in done.stdout
+    assert run("decide", model, tmp_path / "history.csv", "--out", tmp_path / "out.csv").exit_code == 0
+    assert pd.read_csv(tmp_path / "out.csv").columns[:2].tolist() == ["order_left", "order_right"]
+    assert run("report", model).exit_code == 0
+    assert "order_left, order_right" in (tmp_path / "m.html").read_text()
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a problem, a history and a fitted model."""

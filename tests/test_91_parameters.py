@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.linear_model import Ridge
 
 import polyhedge as ph
 from polyhedge import tables
@@ -89,6 +90,45 @@ def test_decisions_are_those_of_python_with_the_values_of_the_columns(folder: Pa
     assert run("decide", folder / "m.polyhedge", folder / "renamed.csv", *other).exit_code == 0
     dearer = in_python(folder, fresh, price=1.5)
     assert pd.read_csv(folder / "other.csv")["cost_bound"].to_numpy() == pytest.approx(dearer.cost_bound, abs=1e-9)
+
+
+def test_python_finds_columns_of_the_names_of_parameters_as_the_commands_do(folder: Path) -> None:
+    fresh = pd.read_csv(folder / "fresh.csv").rename(columns={"hours": "oven"})
+    decider, names, price = ph.load(folder / "m.polyhedge"), ["bread", "cake"], {"price": 0.5}
+    X, Y = fresh[["heat", "rain", "stock", "oven"]], fresh[names]
+    given = {**price, "stock": fresh["stock"].to_numpy(), "oven": fresh["oven"].to_numpy()}
+    expected, priced = decider.decide(X, parameters=given), X.assign(price=0.5)
+    assert (decider.decide(X, parameters=price).cost_bound == expected.cost_bound).all()
+    costs = [decider.evaluate(X, Y, parameters=some).realised_cost for some in (given, price)]
+    assert costs[0] == costs[1]
+    assert decider.score(priced) == -expected.cost_bound.mean()
+    assert (ph.batches.decide_rows(decider.model_, priced)["cost_bound"] == expected.cost_bound).all()
+    dearer = decider.decide(priced, parameters={"price": 1.5})  # what is given counts
+    assert (dearer.cost_bound == decider.decide(X, parameters={**given, "price": 1.5}).cost_bound).all()
+    with pytest.raises(
+        ValueError, match=r"parameters price, oven without a value.* a data frame X with a column price"
+    ):
+        decider.decide(X.drop(columns="oven"))
+    with pytest.raises(ValueError, match="The parameter price must be given as 1 name"):
+        ph.batches.decide_rows(decider.model_, X)
+    past = history(200, 2).rename(columns={"hours": "oven"}).assign(price=0.5)
+    named = {name: past[name].to_numpy() for name in given}
+    maker = ph.RobustDecider(decider.problem_, Ridge(), learner=ph.learners.OneSidedBox(), alpha=0.3, random_state=0)
+    fits = [maker.fit(past.drop(columns=names), past[names], parameters=some).parameters_ for some in (None, named)]
+    assert fits[0] == fits[1]
+
+
+@pytest.mark.needs("pyarrow")
+def test_parquet_files_hold_parameters_in_columns_of_their_names(folder: Path, tmp_path: Path) -> None:
+    decider, fresh = ph.load(folder / "m.polyhedge"), pd.read_csv(folder / "fresh.csv")
+    columns = fresh.rename(columns={"hours": "oven"})
+    columns.assign(price=0.5).to_parquet(tmp_path / "new.parquet")
+    ph.batches.decide_parquet(decider, tmp_path / "new.parquet", tmp_path / "out.parquet")
+    found = pd.read_parquet(tmp_path / "out.parquet")
+    assert (found["cost_bound"] == in_python(folder, fresh).cost_bound).all()
+    columns.to_parquet(tmp_path / "less.parquet")
+    with pytest.raises(ValueError, match="has no column price"):
+        ph.batches.decide_parquet(decider, tmp_path / "less.parquet", tmp_path / "none.parquet")
 
 
 def test_a_row_without_a_parameter_is_not_decided_and_says_why(folder: Path) -> None:

@@ -477,11 +477,10 @@ def test_worst_case_costs_agree_with_the_prototype_within_three_standard_errors(
 
 def test_far_facets_change_the_volume_but_not_its_part_within_the_hull():
     task = synthetic_task(0, sizes=SMALL)
-    centers = fit_predictor(task).centers("test")
-    rows = [
-        measure_set(task, centers, Polyhedron([[1, 0], [0, 1], [-1, 0], [0, -1]], [0, 0, -far, -far]), 0.3, ALPHA, 0.0, residuals)
-        for far in (10.0, 1000.0)
-    ]
+    fitted, normals = fit_predictor(task), [[1, 0], [0, 1], [-1, 0], [0, -1]]
+    shapes = [Polyhedron(normals, [0, 0, -far, -far]) for far in (10.0, 1000.0)]
+    centers, learned = fitted.centers("test"), fitted.residuals("learn")
+    rows = [measure_set(task, centers, shape, 0.3, ALPHA, 0.0, learned) for shape in shapes]
     assert rows[1].volume > 1000 * rows[0].volume
     assert rows[0].hull_volume == pytest.approx(rows[1].hull_volume)
     assert rows[0].hull_volume < rows[0].volume

@@ -26,6 +26,7 @@ class Code(StrEnum):
     LEVEL = "Level"
     NO_FOLDS = "No folds"
     NO_TIMES = "No times"
+    GUARANTEE = "Guarantee"
     FITTED_ANEW = "Fitted anew"
     UNKNOWN_CATEGORY = "Unknown category"
     FEW_IN_CATEGORY = "Few in a category"

@@ -27,7 +27,7 @@ from polyhedge.estimator import RobustDecider
 from polyhedge.following import one_by_one
 from polyhedge.metrics import Proportion, RowMeasures, estimate, proportion
 from polyhedge.model import Model
-from polyhedge.problems.parameters import ProblemParameter, by_row, from_columns, parameter_rows
+from polyhedge.problems.parameters import ProblemParameter, by_row, parameter_rows
 from polyhedge.rows import beside_in_fit, labels_by, labels_for, n_rows_of
 from polyhedge.solvers.choice import solver_of
 
@@ -229,7 +229,7 @@ class _History:
         clock = how.clock(X, n) if times is None else as_times(labels_by(X, times, "times"))
         if clock.shape != (n,):
             raise ValueError(f"times must have one entry for each of the {n} rows, got shape {clock.shape}.")
-        values = parameter_rows(known, from_columns(parameters, X), n)
+        values = parameter_rows(known, parameters, n, X)
         in_time, beside = replace(how, column=None, times=None), beside_in_fit(calibrator, X)
         return cls(X, Y, clock, in_time, labels, known, values, calibrator, beside)
 

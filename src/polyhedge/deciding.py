@@ -52,7 +52,8 @@ class Decides(FittedAttributes, Doubts, OutputSetting):
             the features is one row.
         parameters : dict, optional
             Values of the problem's parameters, by name: one for all rows, one a row, or the name of a column of X (a
-            list of names where the parameter has several entries).
+            list of names where the parameter has several entries). One that is not given is read from the column of
+            its name, where X is a frame with such a column.
         beside : (N,) labels or weights, optional
             What `calibration` was given for the rows of `fit` beside X, for these rows; of a Dask DataFrame the name
             of the column that holds them.

@@ -15,6 +15,7 @@ from polyhedge._bar import progress as bar
 from polyhedge._columns import refuse_outcomes
 from polyhedge._frames import as_pandas, from_dictionaries
 from polyhedge._validation import Array
+from polyhedge._warnings import Code, SettingWarning, warn
 from polyhedge.calibration import Calibrator, Marginal, PreparedCalibrator
 from polyhedge.calibration.beside import check_source
 from polyhedge.choosing import is_auto, is_made_here, prepare, reads_columns, takes_frame
@@ -34,7 +35,7 @@ from polyhedge.plans import LeastMean, MeanCost
 from polyhedge.plans.development import Given, parts_of_plan, planned_guard
 from polyhedge.predictors import Predictor, as_predictor
 from polyhedge.problems import DecisionProblem
-from polyhedge.problems.parameters import from_columns, parameter_rows
+from polyhedge.problems.parameters import parameter_rows
 from polyhedge.refreshing import Refreshes
 from polyhedge.regions import Grid, Guard, RegionFamily, ScaledSet, SetPlan
 from polyhedge.robust.one_blas_thread import one_blas_thread
@@ -110,7 +111,8 @@ class RobustDecider(FollowsOutcomes, Refreshes, Decides, Telling, NestedSettings
         "outcome": a set of outcomes is calibrated, and the decision is the best against all of them. The bound of every
         other decision holds as well.
         None means "cost", except where a learner is given, where the problem takes parameters row by row and where it
-        has uncertain constraints beside a cost that is no sum of maxima of affine functions: then "outcome".
+        has uncertain constraints beside a cost that is no sum of maxima of affine functions: then "outcome". Where no
+        learner asks for it, `fit` warns. `print(decider)` tells which one is in force, why, and what the other needs.
     plan : function, estimator with predict, or None
         A policy of your own, X -> decisions (N, ...), which is guarded: implies guarantee="cost". A function with a
         second argument that has no default, or is called `parameters`, is given the problem's parameters of these rows
@@ -133,6 +135,7 @@ class RobustDecider(FollowsOutcomes, Refreshes, Decides, Telling, NestedSettings
     parameters_ : the values of the problem's parameters for which the set was learned, by name.
     set_ : the learned shape, in residuals; where there is a spread, in residuals divided by it.
     promise_ : what is promised, to whom and on which assumption, in words.
+    guarantee_ : which guarantee is in force and why, and what the other one needs, in words.
     radius_, alpha_ : its calibrated radius, the largest where rows have different ones, and the level that it was set
         for. Setting `alpha` after `fit` promises nothing until `recalibrate` sets a radius for it.
     spread_ : the predicted `Spread` that scales the set at each row; None where one size serves all rows.
@@ -155,10 +158,11 @@ class RobustDecider(FollowsOutcomes, Refreshes, Decides, Telling, NestedSettings
     -----
     Names decide where there are names. Columns of X that come in another order than in `fit`, and columns of Y (or of
     predictions that are supplied) in another order than the problem's outcome names, are put in order; what cannot be
-    matched is refused. A problem without outcome names takes those of fit's Y. Arrays have no names and are taken in
-    order. Data frames and series with unequal indices are refused, never aligned. Frames and series of polars,
-    pyarrow and whatever else narwhals knows reach the predictor as pandas frames; rows that are not in memory yet, such
-    as those of a polars LazyFrame or a DuckDB relation, are refused, because no query promises their order.
+    matched is refused. A problem without outcome names takes those of fit's Y, also for the decisions that belong to
+    these outcomes (`is_paired`). Arrays have no names and are taken in order. Data frames and series with unequal
+    indices are refused, never aligned. Frames and series of polars, pyarrow and whatever else narwhals knows reach the
+    predictor as pandas frames; rows that are not in memory yet, such as those of a polars LazyFrame or a DuckDB
+    relation, are refused, because no query promises their order.
 
     scikit-learn's `check_estimator`, whose few rows promise one in two (`alpha=0.5`), passes but for three checks.
     `check_estimators_overwrite_params` compares pickles, and a problem, which no fit changes, keeps what is compiled of
@@ -255,9 +259,10 @@ class RobustDecider(FollowsOutcomes, Refreshes, Decides, Telling, NestedSettings
             Rows of one group are near-copies of each other: they are kept in one part, and the radius counts groups
             instead of rows, see `grouped_radius`. The promise is then for a row of a new group.
         parameters : dict, optional
-            Values of the problem's parameters, as in `decide`. The set is learned for one reference, `parameters_`:
-            the median of each over the training and learning rows, or the nearest values that occur where these are
-            infeasible or not whole. Coverage does not depend on it, because it is about outcomes alone.
+            Values of the problem's parameters, as in `decide`; a column of X that holds them stays a feature. The set
+            is learned for one reference, `parameters_`: the median of each over the training and learning rows, or the
+            nearest values that occur where these are infeasible or not whole. Coverage does not depend on it, because
+            it is about outcomes alone.
         sample_weight : (n,) numbers, optional
             How much each row counts when the predictor is fitted, and for nothing else: the promise is about rows as
             they come (`calibration=Weighted(...)` is for a promise about others). Searches and pipelines hand it on
@@ -293,7 +298,7 @@ class RobustDecider(FollowsOutcomes, Refreshes, Decides, Telling, NestedSettings
         warn_if_unordered(self.calibration, self.split, calibrate)
         X = from_dictionaries(X) if self.predictor is None or is_auto(self.predictor) else X
         check_rows(X, Y, groups, sample_weight, train=train, learn=learn, calibrate=calibrate)
-        values = parameter_rows(self.problem.parameters, from_columns(parameters, X), n_rows_of(X))
+        values = parameter_rows(self.problem.parameters, parameters, n_rows_of(X), X)
         beside = beside_in_fit(self.calibration, X)
         X, Y, weights = rows_for(self.predictor, X), as_pandas(Y), check_weights(sample_weight, n_rows_of(X))
         precomputed = isinstance(self.predictor, str) and self.predictor == "precomputed"
@@ -356,6 +361,9 @@ class RobustDecider(FollowsOutcomes, Refreshes, Decides, Telling, NestedSettings
         with EXCHANGE:
             self.model_, self._prepared_from = model, self.calibration
             self._followed_anew()
+        if in_force == "outcome" and self.guarantee is None and self.learner is None:
+            text = f"The guarantee in force is {self.guarantee_} Name the one that you want: guarantee=..."
+            warn(Code.GUARANTEE, text, stacklevel=3, category=SettingWarning)
         self._doubt(model, X, Y, calibrate_rows, labels, is_in_time, about_order)
 
     def _family(self, given: Given) -> tuple[RegionFamily, int, IndexArray, dict[str, Array]]:

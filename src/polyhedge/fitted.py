@@ -27,7 +27,7 @@ from polyhedge.problems import DecisionProblem
 from polyhedge.regions import ScaledSet
 from polyhedge.sets import UncertaintySet
 from polyhedge.solvers.choice import solver_of
-from polyhedge.summary import promised_by, summary_of
+from polyhedge.summary import guarantee_of, promised_by, summary_of
 
 
 class FittedAttributes:
@@ -127,6 +127,11 @@ class FittedAttributes:
     def promise_(self) -> str:
         """What is promised, of which rows and on which assumption, in words."""
         return f"The {promised_by(self._model)}."
+
+    @property
+    def guarantee_(self) -> str:
+        """Which guarantee is in force and why, and what the other one needs, in words."""
+        return guarantee_of(self._model)
 
     @property
     def n_calibrate_(self) -> int:

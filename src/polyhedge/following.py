@@ -22,7 +22,7 @@ from polyhedge.data import digest_rows, take_rows
 from polyhedge.issued import issued_radii
 from polyhedge.metrics import Proportion, proportion
 from polyhedge.model import Model
-from polyhedge.problems.parameters import by_row, from_columns, parameter_rows
+from polyhedge.problems.parameters import by_row, parameter_rows
 from polyhedge.robust import Decisions
 from polyhedge.row_keys import row_keys
 from polyhedge.rows import n_rows_of, one_row
@@ -348,7 +348,7 @@ def _taken(model: Model, X: Any, parameters: Mapping[Any, Any] | None, rows: Ind
     """Values of parameters at some of the rows."""
     if parameters is None or not model.problem.parameters:
         return parameters
-    values = parameter_rows(model.problem.parameters, from_columns(parameters, X), n_rows_of(X))
+    values = parameter_rows(model.problem.parameters, parameters, n_rows_of(X), X)
     return by_row(model.problem.parameters, values[rows])
 
 

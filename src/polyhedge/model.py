@@ -188,7 +188,7 @@ class Model:
         """Flat values (N, t) of the problem's parameters; None where nothing depends on them and none are given."""
         if not (needed or parameters is not None or self.family.scores_need_parameters):
             return None
-        return parameter_rows(self.problem.parameters, from_columns(parameters, X), n_rows_of(X))
+        return parameter_rows(self.problem.parameters, parameters, n_rows_of(X), X)
 
     def scores(self, X: Any, Y: Any, parameters: Mapping[Any, Any] | None = None) -> Array:
         """The least radius at which each row's region holds its outcome (N,)."""
@@ -264,7 +264,7 @@ class Model:
             np.asarray(placed.regions.scores(outcomes) <= placed.radii),
             placed.regions.centers,
             outcomes,
-            from_columns(parameters, X),
+            from_columns(self.problem.parameters, parameters, X),
             placed.notes,
         )
 

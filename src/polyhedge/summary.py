@@ -8,8 +8,9 @@ from polyhedge._text import printable
 from polyhedge.calibration import is_marginal
 from polyhedge.io.fit_record import FitRecord
 from polyhedge.model import Model
+from polyhedge.plans.margins import takes_margins
 
-__all__ = ["chosen_predictor", "held_in_words", "promise_of", "promised_by", "summary_of"]
+__all__ = ["chosen_predictor", "guarantee_of", "held_in_words", "promise_of", "promised_by", "summary_of"]
 
 
 def held_in_words(alpha: float) -> str:
@@ -34,6 +35,7 @@ def promise_of(model: Model) -> tuple[str, ...]:
     keeps = " and all uncertain constraints hold" if model.problem.constraint_names else ""
     costs = f"{covers}cost is at most the bound that comes with the decision{keeps}"
     rests = f"This rests on {model.radii.n} calibration rows that did nothing else"
+    in_force = f"The guarantee in force is {guarantee_of(model)}"
     lowness = "It says nothing about how low the bound is: poor predictions give bounds that hold but are costly."
     if not is_marginal(model.radii):
         return (
@@ -42,6 +44,7 @@ def promise_of(model: Model) -> tuple[str, ...]:
             *alone,
             "It is void if calibration rows were used for anything else.",
             lowness,
+            in_force,
         )
     return (
         f"In at least {100 * (1 - model.radii.alpha):.6g} % of cases like those it was calibrated on, the {costs}.",
@@ -52,7 +55,28 @@ def promise_of(model: Model) -> tuple[str, ...]:
         "It is void if the world has changed since, or if calibration rows were used for anything else. "
         "Recalibrating on fresh rows restores it for cases that look like them.",
         lowness,
+        in_force,
     )
+
+
+def guarantee_of(model: Model) -> str:
+    """Which guarantee is in force and why, and what the other one needs."""
+    problem, names = model.problem, ", ".join(parameter.name for parameter in model.problem.parameters)
+    together = f"{names} to be exchangeable together with features and outcomes, as what past decisions left is not"
+    why, other = "by its learner", 'guarantee="cost" has lower bounds as a rule, for the returned decision alone'
+    if model.guarantee == "cost":
+        why = "the default, with the lowest bounds as a rule"
+        other = 'guarantee="outcome" bounds the cost of every other decision as well, higher as a rule'
+        if names:
+            other = f'It needs {together}; guarantee="outcome" does not'
+    elif names:
+        why = f"the default for a problem with parameters, because it needs nothing of the values of {names}"
+        other = f'guarantee="cost" has lower bounds as a rule, and needs {together}'
+    elif problem.uncertain_constraints is not None and not takes_margins(problem):
+        why = "the default for uncertain constraints beside a cost that is no sum of maxima affine in the outcome"
+        other = 'guarantee="cost" needs such a cost, a learner or a plan of your own'
+    is_asked = model.record.settings.get("guarantee", "None") != "None"
+    return f'"{model.guarantee}", {"as asked" if is_asked else why}. {other}.'
 
 
 def summary_of(model: Model) -> str:
@@ -65,6 +89,7 @@ def summary_of(model: Model) -> str:
         "left out": record.settings.get("left out", ""),
         "rows": _rows(model),
         "learned": _learned(model),
+        "guarantee": guarantee_of(model),
         "promise": f"each decision {_kept(model)}, {held_in_words(model.radii.alpha)}",
         "exactly": f"the {promised_by(model)}",
         "rests on": f"{model.radii.n} calibration rows that did nothing else",

@@ -57,7 +57,7 @@ def decide_parquet(
     columns : features to read; by default those the decider was fitted on, else all but `keep`.
     keep : columns to copy into the results, such as keys.
     parameters : values of the problem's parameters, by name: a column of the file (a list of columns where the
-        parameter has several entries), or one value for all rows.
+        parameter has several entries), or one value for all rows; by default the column of its name.
     beside : column of the file with the labels or weights that calibration asks for beside X.
     workers : processes that decide, by default this one with a thread for each core. The model is sent to each once.
     block_rows : rows decided at a time by each worker; memory grows with it.
@@ -85,7 +85,8 @@ def decide_parquet(
     require("dask", ["pyarrow"] if workers == 1 else ["pyarrow", "distributed"])
     check_count(block_rows, "block_rows", minimum=1)
     model, source, target = model_of(decider), Path(source), Path(target)
-    sent = _Sent(model, check_parameters(model.problem, parameters), beside)
+    own_names = [parameter.name for parameter in model.problem.parameters]  # each file is asked for its columns below
+    sent = _Sent(model, check_parameters(model.problem, parameters, own_names), beside)
     files = _files(source, target)
     plan = [_plan(sent, path, columns, keep) for path in files]
     total, done, decided = sum(file.rows for file in plan), 0, 0

@@ -15,7 +15,7 @@ from polyhedge._validation import Array, Indices, Mask, numbers_of
 from polyhedge.calibration.beside import as_values, takes_beside
 from polyhedge.model import Model, Placed
 from polyhedge.problems import DecisionProblem
-from polyhedge.problems.parameters import by_name, column_names, from_columns, parameter_rows
+from polyhedge.problems.parameters import column_names, from_columns, parameter_rows, with_columns
 from polyhedge.regions import Work
 from polyhedge.robust import Decisions
 from polyhedge.solvers.program import Status
@@ -38,9 +38,12 @@ def model_of(decider: Any) -> Model:
     return model
 
 
-def check_parameters(problem: DecisionProblem, parameters: Parameters | None) -> dict[str, Any]:
-    """The parameters by name; an error unless all can be taken along with rows that come in parts."""
-    given = by_name(problem.parameters, parameters)
+def check_parameters(problem: DecisionProblem, parameters: Parameters | None, columns: Any) -> dict[str, Any]:
+    """The parameters by name; an error unless all can be taken along with rows that come in parts.
+
+    Those of one entry that are not given are the columns of their names, where there are such.
+    """
+    given = with_columns(problem.parameters, parameters, columns)
     for parameter in problem.parameters:
         value: Any = given.get(parameter.name)
         n, is_flat = len(column_names(value)), len(parameter.shape) < 2
@@ -62,7 +65,8 @@ def table_features(model: Model, rows: Any, parameters: Parameters | None, besid
     """The columns of a data frame as the predictor knows them: by name, or as an array without those of other roles."""
     if model.names is None:
         names_of(rows)  # numbers that are out of order are no names, and no order either
-        return rows.drop(columns=[*parameter_columns(parameters), *([] if beside is None else [beside])]).to_numpy()
+        given = with_columns(model.problem.parameters, parameters, rows.columns)
+        return rows.drop(columns=[*parameter_columns(given), *([] if beside is None else [beside])]).to_numpy()
     return select_columns(rows, model.names, "The table")
 
 
@@ -113,7 +117,7 @@ def decide_rows(
     rows : pandas.DataFrame
     parameters : dict, optional
         Values of the problem's parameters, by name: a column of the table (a list of columns where the parameter has
-        several entries), or one value for all rows.
+        several entries), or one value for all rows; by default the column of its name.
     beside : str, optional
         Column with the labels or weights that calibration asks for beside X.
     n_jobs : int, optional
@@ -136,7 +140,7 @@ def decide_rows(
     >>> decide_rows(decider.model_, rows)["status"].tolist()
     ['optimal', 'not decided']
     """
-    given = check_parameters(model.problem, parameters)
+    given = check_parameters(model.problem, parameters, rows.columns)
     check_column(model, beside, rows.columns)
     features = table_features(model, rows, given, beside)
     usable, reasons = _usable(model, features)
@@ -154,7 +158,7 @@ def decide_rows(
 
 def _values(problem: DecisionProblem, rows: Any, given: Parameters, usable: Mask) -> Array:
     """Flat values (N, t) of the parameters; NaN at rows that are not used."""
-    read = from_columns(given, rows)
+    read = from_columns(problem.parameters, given, rows)
     some = {key: value[usable] if column_names(given[key]) else value for key, value in read.items()}
     flat = parameter_rows(problem.parameters, some, int(usable.sum()))
     values = np.full((len(rows), flat.shape[1]), np.nan)

@@ -15,7 +15,7 @@ from polyhedge.calibration import reads_weights
 from polyhedge.calibration.beside import as_values
 from polyhedge.estimator import RobustDecider
 from polyhedge.plots.style import CYCLE, GREY, new_axes, plain, tidy
-from polyhedge.problems.parameters import by_row, from_columns, parameter_rows
+from polyhedge.problems.parameters import by_row, parameter_rows
 from polyhedge.robust import Decisions
 from polyhedge.rows import reference_values
 
@@ -96,7 +96,7 @@ def _typical_parameters(decider: RobustDecider, X: Any, parameters: Mapping[Any,
     problem = decider.problem_
     if not problem.parameters:
         return {}
-    rows = parameter_rows(problem.parameters, from_columns(parameters, X), len(X))
+    rows = parameter_rows(problem.parameters, parameters, len(X), X)
     return {name: value[0] for name, value in by_row(problem.parameters, reference_values(problem, rows)[None]).items()}
 
 

@@ -18,7 +18,14 @@ from polyhedge.problems.feasible_set import FeasibleProgram, compile_feasible_pr
 from polyhedge.problems.in_words import formula_of
 from polyhedge.problems.layout import Layout, in_structure, leaves_of
 from polyhedge.problems.lifted import KeptProblems, Lifted, LiftedParts, lift, split_with_parameters
-from polyhedge.problems.names import NamedParts, Source, check_names, default_outcome_names, entry_names, units_of
+from polyhedge.problems.names import (
+    NamedParts,
+    Source,
+    check_names,
+    default_outcome_names,
+    own_decision_names,
+    units_of,
+)
 from polyhedge.problems.parameters import ProblemParameter, layout_of, parameter_rows
 from polyhedge.problems.pickling import pickled
 from polyhedge.problems.pieces import Pieces, SumOfMaxima
@@ -53,7 +60,7 @@ class DecisionProblem(NamedParts):
         is called with either argument constant, so it must treat both alike; what it says of itself is checked.
         Other variables in it are auxiliary: chosen together with the decision, before the outcome is known.
     constraints : sequence of CVXPY constraints
-        The feasible set Z; other variables in them are auxiliary, too.
+        The feasible set Z; other variables in them are auxiliary, too. One that may stand for the outcome is refused.
     n_outcomes : int
         Length d of the outcome vector u.
     uncertain_constraints : callable, optional
@@ -67,7 +74,9 @@ class DecisionProblem(NamedParts):
         What to call the problem in reports.
     outcome_names, decision_names : sequence of str, optional
         What to call the entries of u and (row-major, one variable after the other) of z in tables: u_1, u_2, ...
-        and z_1, z_2, ..., or the variables' own names, where nothing is given.
+        and z_1, z_2, ..., or the variables' own names, where nothing is given. A list, or a frame with such columns.
+    is_paired : bool
+        Whether entry j of the decision belongs to outcome j, also one that `fit` names: `order_bread`, not `order_1`.
     constraint_names : sequence of str, optional
         What to call the uncertain constraints, in their order; their own text where nothing is given.
     units : dict, optional
@@ -119,6 +128,7 @@ class DecisionProblem(NamedParts):
     name: str = "decision problem"
     outcome_names: Sequence[str] = ()
     decision_names: Sequence[str] = ()
+    is_paired: bool = False
     constraint_names: Sequence[str] = ()
     units: Mapping[str, str] | None = None
     source: Source | None = None
@@ -153,7 +163,8 @@ class DecisionProblem(NamedParts):
 
     def labelled(self, **labels: Any) -> DecisionProblem:
         """The same problem with another name, source or names of its parts; nothing is compiled again."""
-        twin = self.with_parts(**{"units": None} | labels)
+        follows = list(self.decision_names) == own_decision_names(self)  # names of the outcomes, as far as these go
+        twin = self.with_parts(**{"units": None} | ({"decision_names": ()} if follows else {}) | labels)
         twin._set_names()
         twin._set(units=units_of(twin, self))
         return twin
@@ -189,16 +200,12 @@ class DecisionProblem(NamedParts):
         return False
 
     def _set_names(self) -> None:
-        layout, outcomes = self.layout, default_outcome_names(self.n_outcomes)
-        decisions = entry_names(layout.names[: layout.n_given], layout.shapes)
-        given, n_uncertain = self.constraint_names, len(self.written.uncertain)
-        names = {
-            "outcome_names": check_names(self.outcome_names, self.n_outcomes, "outcome_names", outcomes),
-            "decision_names": check_names(self.decision_names, layout.given_size, "decision_names", decisions),
-            "constraint_names": check_names(given, n_uncertain, "constraint_names", constraint_texts(self.written)),
-        }
-        self._set(**names)
-        self._set(units=units_of(self))
+        d, given, n_uncertain = self.n_outcomes, self.constraint_names, len(self.written.uncertain)
+        self._set(outcome_names=check_names(self.outcome_names, d, "outcome_names", default_outcome_names(d)))
+        p, own = self.layout.given_size, own_decision_names(self)
+        self._set(decision_names=check_names(self.decision_names, p, "decision_names", own))
+        constraints = check_names(given, n_uncertain, "constraint_names", constraint_texts(self.written))
+        self._set(constraint_names=constraints, units=units_of(self))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> DecisionProblem:
         """A problem never changes, so copies share it (CVXPY variables would lose their identity)."""

@@ -112,11 +112,7 @@ def _ready_made(kind: str, table: Table) -> DecisionProblem:
     needed = [k for k, p in parameters.items() if p.default is inspect.Parameter.empty and k not in given]
     if needed:
         raise ValueError(f'{needed[0]} is missing: kind = "{kind}" needs {", ".join(needed)}.')
-    problem = function(**given)
-    if "outcome_names" in names:
-        stem = problem.layout.names[0]
-        names.setdefault("decision_names", tuple(f"{stem}_{name}" for name in names["outcome_names"]))
-    return problem.labelled(name=title, **names).labelled(units=units)
+    return function(**given).labelled(name=title, **names).labelled(units=units)
 
 
 def _setting(table: Table, key: str) -> Any:

@@ -8,7 +8,8 @@ from typing import Any, Self
 
 import numpy as np
 
-from polyhedge._columns import listed
+from polyhedge._columns import listed, names_of
+from polyhedge._frames import as_pandas
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,22 @@ class NamedParts:
         return super().__new__(cls)
 
 
-def check_names(names: Sequence[str], size: int, what: str, default: Sequence[str]) -> tuple[str, ...]:
+def as_names(names: Any) -> Any:
+    """Names in a list: the columns of a data frame, the entries of a pandas Index; anything else as it is.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> frame = pd.DataFrame({"heating": [1.0], "cooling": [2.0]})
+    >>> as_names(frame) == as_names(frame.columns) == ["heating", "cooling"]
+    True
+    """
+    if hasattr(names, "columns"):
+        return list(names_of(as_pandas(names)) or ())
+    return list(names) if hasattr(names, "tolist") else names
+
+
+def check_names(names: Any, size: int, what: str, default: Sequence[str]) -> tuple[str, ...]:
     """Return one distinct name for each entry; the default ones where none are given.
 
     Examples
@@ -47,10 +63,11 @@ def check_names(names: Sequence[str], size: int, what: str, default: Sequence[st
     >>> check_names(["heating", "cooling"], 2, "outcome_names", ["u_1", "u_2"])
     ('heating', 'cooling')
     """
+    names = as_names(names)
     if isinstance(names, (list, tuple)) and not names and default:
         return tuple(default)
     if not isinstance(names, (list, tuple)) or not all(isinstance(name, str) and name for name in names):
-        raise ValueError(f"{what} must be a list of non-empty texts, got {names!r}.")
+        raise ValueError(f"{what} must be a list of non-empty texts, or a frame with such columns, got {names!r}.")
     if len(names) != size:
         raise ValueError(f"{what} must have {size} name(s), one for each entry, got {len(names)}.")
     if len(set(names)) < size:
@@ -111,6 +128,19 @@ def order_outcomes(names: Sequence[str], given: Sequence[str]) -> tuple[str, ...
 def default_outcome_names(n_outcomes: int) -> list[str]:
     """u_1, u_2, ..."""
     return [f"u_{i + 1}" for i in range(n_outcomes)]
+
+
+def own_decision_names(problem: Any) -> list[str]:
+    """What entries of a decision are called if no names are given: like the outcomes they belong to, or numbered."""
+    layout, outcomes = problem.layout, list(problem.outcome_names)
+    if problem.is_paired and (layout.n_given, layout.given_size) != (1, len(outcomes)):
+        raise ValueError(
+            f"is_paired=True needs one variable as decision, with an entry for each of {len(outcomes)} outcome(s), got "
+            f"{layout.n_given} variable(s) with {layout.given_size} entries. Leave it out, and give decision_names."
+        )
+    if problem.is_paired and outcomes != default_outcome_names(len(outcomes)):
+        return [f"{layout.names[0]}_{name}" for name in outcomes]
+    return entry_names(layout.names[: layout.n_given], layout.shapes)
 
 
 def entry_names(stems: Sequence[str], shapes: Sequence[tuple[int, ...]]) -> list[str]:

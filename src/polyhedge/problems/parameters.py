@@ -152,7 +152,9 @@ def layout_of(parameters: Sequence[ProblemParameter]) -> Layout:
     return Layout(tuple(p.name for p in parameters), tuple(p.shape for p in parameters), len(parameters))
 
 
-def parameter_rows(parameters: Sequence[ProblemParameter], given: Mapping[Any, Any] | None, n: int) -> Array:
+def parameter_rows(
+    parameters: Sequence[ProblemParameter], given: Mapping[Any, Any] | None, n: int, frame: Any = None
+) -> Array:
     """Values for n rows as flat vectors (n, size), from one value or one value a row of each parameter.
 
     Parameters
@@ -160,6 +162,7 @@ def parameter_rows(parameters: Sequence[ProblemParameter], given: Mapping[Any, A
     parameters : of the problem.
     given : values by name or by the user's own `cp.Parameter`; of the parameter's shape, or (n, *shape).
     n : number of rows.
+    frame : the rows, of which columns are read as `from_columns` says.
 
     Examples
     --------
@@ -167,7 +170,7 @@ def parameter_rows(parameters: Sequence[ProblemParameter], given: Mapping[Any, A
     >>> parameter_rows([stock], {"stock": [1.0, 2.0]}, 2).tolist()
     [[1.0], [2.0]]
     """
-    values = by_name(parameters, given)
+    values = from_columns(parameters, given, frame)
     missing = [p.name for p in parameters if p.name not in values]
     if missing:
         raise ValueError(_no_value(missing))
@@ -181,20 +184,37 @@ def by_row(parameters: Sequence[ProblemParameter], values: Array) -> dict[str, A
     return {p.name: part.reshape(len(values), *p.shape) for p, part in zip(parameters, columns, strict=True)}
 
 
-def from_columns(given: Any, frame: Any) -> Any:
-    """Values where names of columns were given: a text, or a list of texts for a parameter with several entries.
+def from_columns(parameters: Sequence[ProblemParameter], given: Any, frame: Any) -> dict[str, Any]:
+    """Values by name, read where columns of the frame were named: a text, or a list of texts for several entries.
+
+    A parameter that is not given is read from the column of its name, see `with_columns`.
 
     Examples
     --------
     >>> import pandas as pd
-    >>> from_columns({"stock": "on hand", "cap": 3.0}, pd.DataFrame({"on hand": [1.0, 2.0]}))
-    {'stock': array([1., 2.]), 'cap': 3.0}
+    >>> stock, cap = (ProblemParameter.standing_for(cp.Parameter(name=name), name) for name in ("stock", "cap"))
+    >>> from_columns([stock, cap], {"stock": "on hand"}, pd.DataFrame({"on hand": [1.0, 2.0], "cap": [3.0, 3.0]}))
+    {'cap': array([3., 3.]), 'stock': array([1., 2.])}
     """
-    if not isinstance(given, Mapping):
-        return given
-    for key, value in given.items():
-        check_same_rows({"X": frame, f"parameters[{key!r}]": value})
-    return {key: _columns(value, frame) if column_names(value) else value for key, value in given.items()}
+    if parameters:
+        frame = as_pandas(frame)
+    values = with_columns(parameters, given, [str(name) for name in getattr(frame, "columns", ())])
+    for name, value in values.items():
+        check_same_rows({"X": frame, f"parameters[{name!r}]": value})
+    return {name: _columns(value, frame) if column_names(value) else value for name, value in values.items()}
+
+
+def with_columns(parameters: Sequence[ProblemParameter], given: Any, columns: Any) -> dict[str, Any]:
+    """What was given, by name; a parameter of one entry that was not given is the column of its name, if there is one.
+
+    Examples
+    --------
+    >>> stock = ProblemParameter.standing_for(cp.Parameter(name="stock"), "stock")
+    >>> with_columns([stock], None, ["heat", "stock"]), with_columns([stock], {"stock": 3.0}, ["stock"])
+    ({'stock': 'stock'}, {'stock': 3.0})
+    """
+    found = {p.name: [p.name] if p.shape else p.name for p in parameters if p.shape in ((), (1,)) and p.name in columns}
+    return found | by_name(parameters, given)
 
 
 def column_names(value: Any) -> list[str]:
@@ -206,7 +226,6 @@ def column_names(value: Any) -> list[str]:
 
 
 def _columns(value: Any, frame: Any) -> Array:
-    frame = as_pandas(frame)
     known = [str(name) for name in getattr(frame, "columns", ())]
     missing = [name for name in column_names(value) if name not in known]
     if missing:
@@ -224,7 +243,8 @@ def _no_value(missing: Sequence[str]) -> str:
     first = missing[0]
     return (
         f"The problem has the parameter{'s' * (len(missing) > 1)} {', '.join(missing)} without a value. Give "
-        f'parameters={{"{first}": one value, or one for each row}} in this call, or write the problem with '
+        f'parameters={{"{first}": one value, or one for each row}} in this call, or a data frame X with a column '
+        f"{first} where the parameter has one entry, or write the problem with "
         f"constants=[{first}] to keep the value that the cp.Parameter has at that moment."
     )
 

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 
 from polyhedge._validation import Array, as_finite
 from polyhedge.problems.decision_problem import Cost, DecisionProblem
+from polyhedge.problems.names import as_names
 
 _SYMMETRIC = 1e-8
 """What rounding may leave between mirror images, and below zero among eigenvalues, in shares of the largest."""
@@ -33,8 +34,8 @@ def simplex_linear(c: ArrayLike, *, names: Sequence[str] = ()) -> DecisionProble
         constraints=[cp.sum(z) == 1],
         n_outcomes=len(c),
         name="simplex linear",
-        outcome_names=tuple(names),
-        decision_names=tuple(f"z_{name}" for name in names),
+        outcome_names=names,
+        is_paired=True,
     )
 
 
@@ -59,8 +60,8 @@ def simplex_quadratic(c: ArrayLike, beta: float, *, names: Sequence[str] = ()) -
         constraints=[cp.sum(z) == 1],
         n_outcomes=len(c),
         name="simplex quadratic",
-        outcome_names=tuple(names),
-        decision_names=tuple(f"z_{name}" for name in names),
+        outcome_names=names,
+        is_paired=True,
     )
 
 
@@ -86,8 +87,8 @@ def simplex_newsvendor(
         constraints=[cp.sum(z) == 1],
         n_outcomes=n_outcomes,
         name="simplex newsvendor",
-        outcome_names=tuple(names),
-        decision_names=tuple(f"z_{name}" for name in names),
+        outcome_names=names,
+        is_paired=True,
     )
 
 
@@ -119,7 +120,8 @@ def newsvendor(
     nonnegative_demand : bool
         Cut demands below zero off every uncertainty set.
     names : sequence of str, optional
-        Names of the products: outcomes are called so, and decisions ``order_`` with the name.
+        Names of the products, or a frame with such columns: outcomes are called so, and decisions ``order_`` with the
+        name. Where none are given, `fit` takes those of the columns of its Y.
 
     Examples
     --------
@@ -136,8 +138,8 @@ def newsvendor(
         n_outcomes=n_outcomes,
         outcome_support=_nonnegative if nonnegative_demand else None,
         name="newsvendor",
-        outcome_names=tuple(names),
-        decision_names=tuple(f"order_{name}" for name in names),
+        outcome_names=names,
+        is_paired=True,
     )
 
 
@@ -163,7 +165,8 @@ def portfolio(
     lower, upper : number or (n_assets,)
         Bounds on the weight of each asset.
     names : sequence of str, optional
-        Names of the assets: outcomes are called so, and decisions ``weight_`` with the name.
+        Names of the assets, or a frame with such columns: outcomes are called so, and decisions ``weight_`` with the
+        name. Where none are given, `fit` takes those of the columns of its Y.
 
     Examples
     --------
@@ -194,8 +197,8 @@ def portfolio(
         constraints=[cp.sum(z) == budget, z >= low, z <= high],
         n_outcomes=n_assets,
         name="portfolio",
-        outcome_names=tuple(names),
-        decision_names=tuple(f"weight_{name}" for name in names),
+        outcome_names=names,
+        is_paired=True,
     )
 
 
@@ -244,7 +247,7 @@ def _nonnegative(u: Any) -> list[cp.Constraint]:
 
 def _number_of_products(given: int | None, overage: ArrayLike, underage: ArrayLike, names: Sequence[str]) -> int:
     sizes = [len(costs) for costs in map(np.atleast_1d, (overage, underage)) if np.ndim(costs) and len(costs) > 1]
-    sizes += [len(names)] if len(names) else []
+    sizes += [len(as_names(names))] if len(as_names(names)) else []
     if given is None and not sizes:
         if np.ndim(overage) or np.ndim(underage):
             return 1

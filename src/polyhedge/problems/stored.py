@@ -89,6 +89,7 @@ def problem_to_state(problem: DecisionProblem) -> dict[str, Any]:
         "outcome_names": list(problem.outcome_names),
         "decision_names": list(problem.decision_names),
         **({"constraint_names": list(problem.constraint_names)} if problem.constraint_names else {}),
+        **({"is_paired": True} if problem.is_paired else {}),
         **({"units": dict(problem.units)} if problem.units else {}),
         "source": None if problem.source is None else [problem.source.reference, problem.source.digest],
         "decision": _decision_state(problem),
@@ -197,6 +198,7 @@ def problem_from_state(state: Mapping[str, Any]) -> DecisionProblem:
         "name": _text(state["name"]),
         "outcome_names": check_names(outcome_names, d, "outcome_names", ()),
         "decision_names": check_names(state["decision_names"], layout.given_size, "decision_names", ()),
+        "is_paired": state.get("is_paired") is True and (layout.n_given, layout.given_size) == (1, d),
         "constraint_names": check_names(
             state.get("constraint_names", ()), len(uncertain), "constraint_names", constraint_texts(written)
         ),

@@ -134,6 +134,7 @@ def read_problem(problem: Any) -> Written:
         support=() if support is None else tuple(as_list(support(u), "outcome_support")),
     )
     _refuse_recourse(written)
+    _refuse_own_outcome(written)
     written = _with_parameters(_with_auxiliary(written), problem.constants)
     sees_outcome = [u.id in {v.id for v in row.variables()} for row in written.uncertain]
     certain = [row for row, sees in zip(written.uncertain, sees_outcome, strict=True) if not sees]
@@ -217,6 +218,26 @@ def _refuse_recourse(written: Written) -> None:
                 f"(recourse) is not supported. If {name} is chosen before the outcome is known, declare it: "
                 f"decision=[..., {name}]."
             )
+
+
+def _refuse_own_outcome(written: Written) -> None:
+    """A free variable of the user's own in the place of the outcome would be chosen with the decision, at its best."""
+    u = written.outcome
+    in_cost, in_rows = ({v.id: v for node in nodes for v in node.variables()} for _, nodes in _places(written)[:2])
+    suspects = [("constraints", v) for v in in_rows.values() if v.id not in in_cost]
+    if u.id not in in_cost:
+        suspects += [("cost", v) for v in in_cost.values() if v.id not in in_rows]
+    declared = {v.id for v in written.variables}
+    for place, v in suspects:
+        if v.id in declared or v.size != u.size or v.ndim > 1 or any(v.attributes.values()):
+            continue
+        raise ValueError(
+            f"{place} holds the variable {v.name()}, which is free, not declared and as long as the outcome "
+            f"({u.size}): it would be chosen along with the decision, as suits it best, and guard against no "
+            "outcome. If the outcome is meant, take it from the arguments: uncertain_constraints=lambda z, u: [...] or "
+            f"cost=lambda z, u: .... If {v.name()} is chosen before the outcome is known, declare it: "
+            f"decision=[..., {v.name()}]."
+        )
 
 
 def _places(written: Written) -> list[tuple[str, Sequence[Any]]]:

@@ -22,7 +22,7 @@ from polyhedge.doubts import Code as DoubtCode
 from polyhedge.doubts import is_about
 from polyhedge.estimator import RobustDecider
 from polyhedge.problems.decision_problem import Curvature, DecisionProblem
-from polyhedge.problems.parameters import by_row, from_columns, parameter_rows
+from polyhedge.problems.parameters import by_row, parameter_rows
 from polyhedge.report.blocks import Block, Code, Facts, Missing, Note, Points, Text
 from polyhedge.report.examples import decided_rows, formulas, predictor_name
 from polyhedge.report.held_out import HeldOut, observe, observed_blocks
@@ -156,7 +156,7 @@ def _values(decider: RobustDecider, X: Any, parameters: Mapping[Any, Any] | None
     """One value a row of each of the problem's parameters, so that rows can be chosen."""
     if X is None or not decider.problem_.parameters:
         return {}
-    rows = parameter_rows(decider.problem_.parameters, from_columns(parameters, X), n_rows_of(X))
+    rows = parameter_rows(decider.problem_.parameters, parameters, n_rows_of(X), X)
     return by_row(decider.problem_.parameters, rows)
 
 

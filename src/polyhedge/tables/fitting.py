@@ -25,6 +25,7 @@ from polyhedge.estimator import RobustDecider
 from polyhedge.learners import Auto, Certified
 from polyhedge.metrics import Evaluation, Proportion
 from polyhedge.problems import DecisionProblem
+from polyhedge.problems.checks import is_named
 from polyhedge.settings import check_caution, guarantee_in_force
 from polyhedge.tables.beside import beside_column, labels_or_weights
 from polyhedge.tables.options import TableOptions
@@ -119,6 +120,7 @@ def fit_table(
     outcomes = order_outcomes(problem, outcomes)
     if not len(table):
         raise ValueError(f"{table.source} has the names of columns but no rows. Bring rows to learn from.")
+    problem = problem if is_named(problem) else problem.labelled(outcome_names=outcomes)
     guarantee = guarantee_in_force(options.guarantee, problem)
     check_caution(options.caution, guarantee)
     options = replace(options, parameters=sources_of(problem, options.parameters))
@@ -148,7 +150,7 @@ def fit_table(
         alpha=alpha,
         learner=_learner(options) if guarantee == "outcome" else None,
         random_state=options.seed,
-        guarantee=guarantee,
+        guarantee=options.guarantee,
         caution=options.caution,
         calibration=calibrator,
         **in_order,
