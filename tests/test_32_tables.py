@@ -476,6 +476,13 @@ def test_ties_few_rows_and_poor_predictors_are_told() -> None:
     assert "no better than the mean for bad on rows" in found
 
 
+@pytest.mark.parametrize("alpha", [0.05, 0.1, 0.2, 0.5])
+def test_more_rows_never_bring_the_warning_of_few_rows_back(alpha: float) -> None:
+    is_told = [bool(doubts.few_rows_doubt(n, alpha)) for n in range(minimum_samples(alpha), 400)]
+    assert is_told == sorted(is_told, reverse=True)
+    assert {False, True} == set(is_told)
+
+
 # --- examples ---------------------------------------------------------------------------------------------
 
 

@@ -6,6 +6,7 @@ that are true of it, and refused with an error that names it.
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -28,6 +29,11 @@ from polyhedge.calibration.beside import with_values
 from polyhedge.data import Split
 from polyhedge.doubting import doubts_of_radii
 from polyhedge.model import Record, calibrated_radii, fitted_model
+from polyhedge.plans.costs import PlanProblem
+from polyhedge.plans.laws import Law, PlanRows, fit_law
+from polyhedge.plans.levels import PlannedBy, PlannedCost
+from polyhedge.plans.risk import Risk
+from polyhedge.plans.rules import Rule, fit_planner
 from polyhedge.plots.maps import _typical_beside
 from polyhedge.predictors import as_predictor
 from polyhedge.regions import Guard, Planned, RegionFamily, ScaledSet, SetPlan
@@ -119,6 +125,79 @@ class TestFiles:
     ) -> None:
         with pytest.raises(ValueError, match=rf"A {told} cannot be stored: .* Keep the decider by pickle"):
             decider_of(family).save(tmp_path / "model.polyhedge")
+        assert not list(tmp_path.iterdir())
+
+
+class Tilted(ph.Box):
+    """A box that says to be another one where a file asks."""
+
+    def state(self) -> dict[str, Any]:
+        return {**super().state(), "scale": 2 * np.asarray(super().state()["scale"])}
+
+
+class LargerLaw(Law):
+    """Residuals of twice the size, which its state does not tell."""
+
+    def at(self, *given: Any) -> Any:
+        centers, scales = super().at(*given)
+        return centers, 2 * scales
+
+
+def with_rule(decider: ph.RobustDecider, change: str) -> ph.RobustDecider:
+    """The decider with a plan whose rule or law is one's own."""
+    X, Y = ph.data.make_synthetic(300, rng=np.random.default_rng(0))
+    family = decider.model_.family
+    predicted = family.predictor.predict(X)
+    rows = PlanRows(X, predicted, Y + 5, np.zeros((300, 0)), np.arange(300) % 5)
+    law = fit_law("scaled", rows, 0)
+    law = LargerLaw(**vars(law)) if change == "law" else law
+    rule = Rule("scaled", Risk(0.9, 0.3 if change == "rule" else 1.0))
+    planner = fit_planner(PlanProblem(family.problem), rule, law, X, predicted, rows.values)
+    cost = PlannedCost(law, PlannedBy("scaled", (0.9,), 0.0))
+    plan = replace(family.plan, planners=(planner,), weights=(1.0,), costs=(cost,), cost_weights=(1.0,))
+    decider.model_ = replace(decider.model_, family=replace(family, plan=plan))
+    return decider
+
+
+@pytest.fixture(scope="module")
+def fitted() -> ph.RobustDecider:
+    """A decider whose plan has rules with laws of residuals."""
+    X, Y = ph.data.make_synthetic(300, rng=np.random.default_rng(0))
+    problem = ph.problems.newsvendor(1.0, 3.0, 2, nonnegative_demand=False)
+    return ph.RobustDecider(problem, None, guarantee="cost", random_state=0).fit(X, Y + 5)
+
+
+class TestReadBack:
+    """What a file would decide otherwise is not written, whatever the types of the parts are."""
+
+    @pytest.mark.parametrize("is_loaded", [False, True])
+    @pytest.mark.parametrize("change", ["none", "rule", "law"])
+    def test_plan_that_is_stored_by_less_than_it_is_made_of_is_refused(
+        self, fitted: ph.RobustDecider, change: str, is_loaded: bool, tmp_path: Path
+    ) -> None:
+        path = tmp_path / "model.polyhedge"
+        if is_loaded:
+            fitted.save(path)
+        before = path.read_bytes() if is_loaded else None
+        decider = with_rule(ph.load(path) if is_loaded else deepcopy(fitted), change)
+        if change == "none":
+            decider.save(path)
+            return
+        with pytest.raises(ValueError, match=r"must decide as the decider does, and .* would differ.*by pickle"):
+            decider.save(path)
+        assert [one.read_bytes() for one in tmp_path.iterdir()] == ([before] if is_loaded else [])
+
+    @pytest.mark.parametrize("family", [ScaledSet, Guard], ids=["set", "plan of a set"])
+    def test_shape_that_is_stored_as_another_one_is_refused(self, family: Any, tmp_path: Path) -> None:
+        sets = ScaledSet(PROBLEM, PREDICTOR, Tilted([1.0, 1.0]))
+        made = sets if family is ScaledSet else Guard(PROBLEM, PREDICTOR, SetPlan(sets, 1.0))
+        with pytest.raises(ValueError, match="must decide as the decider does, and bounds would differ"):
+            decider_of(made).save(tmp_path / "model.polyhedge")
+        assert not list(tmp_path.iterdir())
+
+    def test_calibrator_that_would_be_read_as_another_one_is_refused(self, tmp_path: Path) -> None:
+        with pytest.raises(ValueError, match=r"one that Polyhedge has, got Twice\(.*recalibrate by Marginal\(\)"):
+            decider_of(SETS, Twice(OneRadius)).save(tmp_path / "model.polyhedge")
         assert not list(tmp_path.iterdir())
 
 

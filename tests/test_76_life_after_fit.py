@@ -444,3 +444,42 @@ def test_codes_of_doubts_are_what_their_texts_begin_with() -> None:
     fitted = decider().fit(*rows(120))
     assert all(str(doubt).startswith(f"{doubt.code}:") for doubt in fitted.doubts_)
     assert Code.FEW_ROWS in [doubt.code for doubt in fitted.doubts_]
+
+
+class TestRefreshThatWouldMakeThingsWorse:
+    """The better of the old and the new predictor stays; rows that calibrate take no part in the choice."""
+
+    @pytest.mark.parametrize("given", [{}, {"learner": None, "predictor": None}], ids=["set", "plan"])
+    def test_predictor_of_many_rows_is_not_replaced_by_one_of_few(self, given: dict[str, Any]) -> None:
+        fitted = decider(**given).fit(*rows(1200))
+        before, (X, Y) = fitted.model_.family, rows(60, seed=1)
+        assert "Refresh" in said(fitted.refresh, X, Y)
+        assert fitted.model_.family is before
+        assert fitted.n_calibrate_ == len(fitted.refreshed_split_.calibrate) == 30
+        # What chose may not calibrate: it is known as seen, in the next refresh too.
+        train = fitted.refreshed_split_.train
+        assert "Seen before" in said(fitted.recalibrate, np.repeat(X[train], 2, axis=0), np.repeat(Y[train], 2, axis=0))
+        assert "Refresh" in said(fitted.refresh, *rows(60, seed=2))
+        assert len(fitted.model_.record.trained) == 60
+
+    def test_predictor_is_replaced_where_the_world_has_changed(self) -> None:
+        fitted = decider().fit(*rows(1200))
+        before, (X, Y) = fitted.model_.family, rows(60, seed=1)
+        assert "Refresh" not in said(fitted.refresh, X, Y + 9 * X[:, :1])
+        assert fitted.model_.family is not before
+
+    def test_outcomes_of_calibration_rows_do_not_choose(self) -> None:
+        X, Y = rows(60, seed=1)
+        parts = {"train": np.arange(30), "calibrate": np.arange(30, 60)}
+        for changed in (Y, np.vstack([Y[:30], Y[30:] + 9 * X[30:, :1]])):
+            fitted = decider().fit(*rows(1200))
+            assert "Refresh" in said(fitted.refresh, X, changed, **parts)
+
+    def test_rows_that_trained_the_old_predictor_do_not_compare(self) -> None:
+        X, Y = rows(1200)
+        fitted = decider().fit(X, Y)
+        fresh, outcomes = rows(60, seed=1)
+        # Of the old rows alone, the old predictor knows the answers.
+        old = fitted.split_.train[:200]
+        both = np.vstack([X[old], fresh]), np.vstack([Y[old], outcomes])
+        assert "Refresh" not in said(fitted.refresh, *both, train=np.arange(200), calibrate=np.arange(200, 260))

@@ -118,6 +118,16 @@ def test_rows_of_the_fit_may_train_but_not_calibrate(folder: Path) -> None:
         assert any(text.startswith("Seen before") for text in told["warnings"]) == is_told
 
 
+def test_predictor_that_newer_rows_would_make_worse_stays_and_the_command_says_so(folder: Path) -> None:
+    history(44, 1, first="2025-01-01").to_csv(folder / "few.csv", index=False)
+    told = refreshed(folder, "timed.polyhedge", data="few.csv")
+    assert any(text.startswith("Refresh: the predictor from before stays") for text in told["warnings"])
+    old, new = (ph.load(folder / name) for name in ("timed.polyhedge", "out.polyhedge"))
+    frame = pd.read_csv(folder / "few.csv")
+    assert (old.centers(frame) == new.centers(frame)).all()
+    assert any(text.startswith("Refresh") for text in new.details_["warnings"])
+
+
 def test_groups_and_copies_stay_in_one_half_and_count_once(folder: Path) -> None:
     frame = pd.read_csv(folder / "newer.csv")
     pd.concat([frame, frame]).to_csv(folder / "copies.csv", index=False)

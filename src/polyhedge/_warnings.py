@@ -17,6 +17,8 @@ class Code(StrEnum):
     FEW_ROWS = "Few rows"
     PREDICTOR = "Predictor"
     COVERAGE = "Coverage"
+    EXPECTED_COST = "Expected cost"
+    REFRESH = "Refresh"
     GROUPS = "Groups"
     COPIES = "Copies"
     SEEN = "Seen before"

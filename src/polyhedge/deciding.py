@@ -16,6 +16,7 @@ from polyhedge._progress import tell
 from polyhedge._validation import Array
 from polyhedge._warnings import Code, warn
 from polyhedge.batches import decide_frame, is_dask_frame
+from polyhedge.calibration import radii_to_state
 from polyhedge.continuing import life_of
 from polyhedge.doubting import Doubts, row_hashes
 from polyhedge.fitted import FittedAttributes, OutputSetting
@@ -30,6 +31,7 @@ from polyhedge.solvers.choice import solver_of
 from polyhedge.summary import held_in_words
 
 _LOG = logging.getLogger(__name__)
+_OURS = "polyhedge."
 
 
 class Decides(FittedAttributes, Doubts, OutputSetting):
@@ -261,6 +263,8 @@ class Decides(FittedAttributes, Doubts, OutputSetting):
         """Write the fitted decider to one file that `polyhedge.load` reads without running code from it.
 
         How rows are split, a seed and what came of bounds (`followed_`) travel along; of the rows only fingerprints do.
+        What was written is read back before it takes its name: where decisions, bounds, expected costs or scores at a
+        few rows of the fit differ, the file is refused and nothing is written. Parts of one's own may be such.
 
         Parameters
         ----------
@@ -275,6 +279,14 @@ class Decides(FittedAttributes, Doubts, OutputSetting):
         if details is not None:
             model = replace(model, record=replace(model.record, details=details))
         decider: Any = self
+        radii_to_state(model.radii)  # or an error of its own that knows better
+        calibrator = decider._calibrator
+        if type(calibrator) is not type(model.radii.calibrator) and not type(calibrator).__module__.startswith(_OURS):
+            raise ValueError(
+                f"A calibrator in a file must be one that Polyhedge has, got {calibrator!r}: a loaded decider would "
+                f"recalibrate by {model.radii.calibrator!r}. Keep the decider by pickle, or set calibration to one "
+                "that Polyhedge has and recalibrate on fresh rows."
+            )
         fed = vars(self)
         life = life_of(
             decider.split,
@@ -283,4 +295,5 @@ class Decides(FittedAttributes, Doubts, OutputSetting):
             fed.get("_fed_keys", ()),
             are_alone=fed.get("_fed_alone", False),
         )
-        write_model(path, model, trusted, sign, life)
+        with solver_of(self):
+            write_model(path, model, trusted, sign, life)

@@ -89,15 +89,17 @@ class Doubts:
         *,
         kept: Prints | None,
         trained: Prints | None = None,
+        told: Sequence[Doubt] = (),
     ) -> None:
         """Look at rows that set radii anew: features as the predictor takes them, outcomes in the problem's order.
 
-        `kept` are rows that made what stays of the model, `trained` those that were given with these to train on.
+        `kept` are rows that made what stays of the model, `trained` those that were given with these to train on;
+        `told` are doubts that are known already.
         """
         hashes = row_hashes(X, Y)
         about = [*doubts_of_radii(model, X, labels), *_drift_within(model, X, Y, labels, in_time)]
         chosen = chosen_doubt(scored_at_several(self), hashes)
-        self.doubts_ = (*chosen, *seen_doubt(kept, hashes), *copies_doubt(hashes, trained, labels), *about)
+        self.doubts_ = (*told, *chosen, *seen_doubt(kept, hashes), *copies_doubt(hashes, trained, labels), *about)
         _warn(self.doubts_, stacklevel=4)
 
     def _doubt_size(self, radii: Radii) -> None:

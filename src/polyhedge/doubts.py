@@ -204,10 +204,14 @@ def ties_doubt(scores: Array, radius: float, guarantee: str = "outcome") -> list
 
 
 def few_rows_doubt(n_calibrate: int, alpha: float, unit: str = "rows") -> list[Doubt]:
-    """Whether the coverage of one model may lie far from its mean, because few rows calibrate it."""
-    law = coverage_law(n_calibrate, alpha)
-    low, high = law.ppf([0.05, 0.95])
-    if low >= 1 - alpha - _NOTABLE_SPREAD:
+    """Whether the coverage of one model may lie far from its mean, because few rows calibrate it.
+
+    The rank is rounded up to a whole number, which makes the coverage jump with each row. The law of the rank that is
+    not rounded decides: more rows never bring the warning back.
+    """
+    low, high = coverage_law(n_calibrate, alpha).ppf([0.05, 0.95])
+    unrounded = stats.beta((1 - alpha) * (n_calibrate + 1), alpha * (n_calibrate + 1))
+    if unrounded.ppf(0.05) >= 1 - alpha - _NOTABLE_SPREAD:
         return []
     return _about(
         Code.FEW_ROWS,

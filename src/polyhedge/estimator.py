@@ -23,7 +23,7 @@ from polyhedge.columns.raw import number_columns
 from polyhedge.columns.weights import check_weights
 from polyhedge.data import GroupSplit, TimeSplit, digest_rows, take_rows
 from polyhedge.data.ordered import has_clock, in_time
-from polyhedge.data.splits import IndexArray
+from polyhedge.data.splits import IndexArray, evenly_chosen
 from polyhedge.deciding import Decides
 from polyhedge.doubting import row_hashes
 from polyhedge.doubts import order_doubt
@@ -71,6 +71,8 @@ from polyhedge.solvers.choice import Solver, solver_of
 
 _SETTINGS = ("predictor", "learner", "split", "random_state", "calibration", "guarantee", "plan", "caution", "solver")
 _LOG = logging.getLogger(__name__)
+_N_EXAMPLES = 3
+"""Rows at which `save` compares decisions: a few milliseconds, and seconds where each row is a hard program."""
 
 
 class RobustDecider(FollowsOutcomes, Refreshes, Decides, Telling, NestedSettings):
@@ -339,6 +341,7 @@ class RobustDecider(FollowsOutcomes, Refreshes, Decides, Telling, NestedSettings
         check_source(self.calibration, X, X)
         given = Given(problem, self.alpha, make_predictor, X, Y, values, split, labels, learn_seed, weights, is_in_time)
         family, n_learn, calibrate_rows, reference = self._family(given)
+        few = evenly_chosen(len(Y), _N_EXAMPLES)
         record = Record(
             split=split,
             n_learn=n_learn,
@@ -349,6 +352,7 @@ class RobustDecider(FollowsOutcomes, Refreshes, Decides, Telling, NestedSettings
             settings={name: repr(getattr(self, name)) for name in _SETTINGS} | said,
             schema=schema,
             seen=row_hashes(X, Y, np.setdiff1d(np.concatenate([split.train, split.learn]), calibrate_rows)),
+            examples=(take_rows(X, few), values[few], None if beside is None else beside[few]),
         )
         rows = take_rows(X, calibrate_rows), Y[calibrate_rows]
         its_labels = None if labels is None else labels[calibrate_rows]

@@ -59,6 +59,8 @@ class Record:
         numbers.
     seen : a number for each row that trained, learned or chose anything in `fit`; None where that is not known.
     trained : the same for the rows on which the predictor was fitted since, by `refresh`.
+    examples : features of a few rows of the fit, with their values of parameters and labels or weights. `save` compares
+        decisions there, and no file holds them; None where they are not known.
     """
 
     split: Split
@@ -72,6 +74,7 @@ class Record:
     schema: Schema | None = None
     seen: Prints | None = None
     trained: Prints | None = None
+    examples: tuple[Any, Array, Any] | None = None
 
 
 @dataclass(frozen=True, eq=False)

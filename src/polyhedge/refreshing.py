@@ -20,10 +20,11 @@ from polyhedge.data import GroupSplit, Split, TimeSplit, as_indices, take_rows
 from polyhedge.data.ordered import clock_for, in_order, in_time
 from polyhedge.data.partition import halve_rows
 from polyhedge.doubting import row_hashes, seen_rows
+from polyhedge.doubts import Code, Doubt
 from polyhedge.following import EXCHANGE
 from polyhedge.model import Model, calibrated_radii
 from polyhedge.plans.development import Given, redeveloped
-from polyhedge.predictors import Predictor, as_predictor
+from polyhedge.predictors import Predictor, as_predictor, out_of_fold
 from polyhedge.regions import RegionFamily
 from polyhedge.rows import (
     check_rows,
@@ -39,6 +40,10 @@ from polyhedge.solvers.choice import solver_of
 
 _LEAST_TO_TRAIN = 2
 """One row is left out of the fit of the other, so that there is a residual."""
+_N_FOLDS = 5
+"""Folds in which a new predictor is judged against the old one: each sees four fifths of the rows, as in plans."""
+_NOTABLE_LOSS = 0.05
+"""Share by which the old predictor's squared error must be lower for it to stay: between equals newer rows decide."""
 
 
 class Refreshes:
@@ -62,6 +67,11 @@ class Refreshes:
         the newer residuals. The radius is for the present `alpha`. Where nothing is trained all rows calibrate. A
         learned shape is that of residuals of the old predictor: the promise does not depend on it, only how low bounds
         are.
+
+        The old predictor stays, with its plan, if its squared error is lower by more than a twentieth on those newer
+        training rows that it has not seen. The new one is judged there by models that were fitted without the row.
+        Calibration rows take no part in this choice. A `DoubtWarning` with the code "Refresh" tells that the old
+        predictor stays.
 
         Rows that calibrate must not have trained or learned in `fit`: these made what stays, and a `DoubtWarning` tells
         of them. Rows on which an earlier `refresh` trained may calibrate now, since nothing of them is left.
@@ -110,7 +120,7 @@ class Refreshes:
         known = np.zeros((len(outcomes), 0)) if values is None else values
         given = Given(model.problem, alpha, make, features, outcomes, known, parts, labels, seeds[0])
         with solver_of(self):
-            fresh = refreshed(model, given, decider._calibrator, beside, needs_values=values is not None)
+            fresh, told = refreshed(model, given, decider._calibrator, beside, needs_values=values is not None)
         with EXCHANGE:
             self.model_ = fresh
             decider._followed_anew()
@@ -119,7 +129,7 @@ class Refreshes:
         its_labels = None if labels is None else labels[own]
         is_in_time = in_time(decider.split) or times is not None
         rows = take_rows(features, own), outcomes[own], its_labels, is_in_time
-        decider._doubt_radii(fresh, *rows, kept=record.seen, trained=record.trained)
+        decider._doubt_radii(fresh, *rows, kept=record.seen, trained=record.trained, told=told)
         return self
 
     def recalibrate(
@@ -211,14 +221,19 @@ class Refreshes:
             decider._followed_anew()
 
 
-def refreshed(model: Model, given: Given, calibrator: Calibrator, beside: Any, *, needs_values: bool) -> Model:
-    """The model with what is trained fitted on one part of newer rows, recalibrated on the other.
+def refreshed(
+    model: Model, given: Given, calibrator: Calibrator, beside: Any, *, needs_values: bool
+) -> tuple[Model, list[Doubt]]:
+    """The model with what is trained fitted on one part of newer rows, recalibrated on the other; and if it was not.
 
     `beside` has what the calibrator asks for beside the features, or None; `needs_values` says whether scores depend on
     the problem's parameters, or were asked to be checked with them.
     """
     train, calibrate = given.split.train, given.split.calibrate
-    family = (redeveloped if model.family.is_refitted else _moved)(model.family, given)
+    told = _worse_doubt(model, given)
+    family = model.family
+    if not told:
+        family = (redeveloped if family.is_refitted else _moved)(family, given)
     radii, digest = calibrated_radii(
         family,
         calibrator,
@@ -229,8 +244,45 @@ def refreshed(model: Model, given: Given, calibrator: Calibrator, beside: Any, *
         given.values[calibrate] if needs_values else None,
         None if beside is None else as_values(beside)[calibrate],
     )
-    record = replace(model.record, trained=row_hashes(given.X, given.Y, train) if len(train) else None)
-    return replace(model, family=family, record=record).with_radii(radii, digest)
+    trained = row_hashes(given.X, given.Y, train) if len(train) else None
+    if told and trained is not None and model.record.trained is not None:  # the rows of an earlier refresh stay in use
+        trained = np.concatenate([model.record.trained, trained])
+    record = replace(model.record, trained=trained)
+    return replace(model, family=family, record=record).with_radii(radii, digest), told
+
+
+def _worse_doubt(model: Model, given: Given) -> list[Doubt]:
+    """Whether the new predictor does worse than the old one on newer training rows that the old one has not seen.
+
+    Errors are squared, in shares of the variance of each outcome, and summed. No comparison is made where no such row
+    is known, where a calibration row trained the old predictor, or where the new one cannot be fitted without a fold.
+    """
+    train, predictor, seen = given.split.train, given.make(), seen_rows(model)
+    prints = row_hashes(given.X, given.Y)
+    if not predictor.needs_training or prints is None or seen is None:
+        return []
+    fresh = np.flatnonzero(~np.isin(prints[train], seen))
+    if not len(fresh) or np.isin(prints[given.split.calibrate], seen).any():
+        return []
+    X, Y = take_rows(given.X, train), given.Y[train]
+    groups = None if given.groups is None else given.groups[train]
+    try:
+        centers = out_of_fold(given.make, X, Y, min(_N_FOLDS, len(train)), groups)
+    except ValueError:
+        return []
+    size = np.where(Y.std(axis=0) > 0, Y.std(axis=0), 1.0)
+    before = model.family.predictor.predict(take_rows(X, fresh))
+    old, new = (float((((Y[fresh] - each) / size) ** 2).sum()) for each in (before, centers[fresh]))
+    if old >= (1 - _NOTABLE_LOSS) * new:
+        return []
+    return [
+        Doubt(
+            Code.REFRESH,
+            f"{Code.REFRESH}: the predictor from before stays. Its squared error on {len(fresh)} newer training rows "
+            f"is {old / new:.0%} of that of a predictor fitted on {len(train)} newer rows. Only the radius is set from "
+            "newer rows. Bring more rows to train on, or fit anew.",
+        )
+    ]
 
 
 def _labels(decider: Any, groups: ArrayLike | None, X: Any) -> Any:

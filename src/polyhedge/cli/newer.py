@@ -118,7 +118,8 @@ def refresh(
     One half of the rows trains, the other calibrates. Where the model was fitted with --time-column the older half
     trains, and the gap of the fit stays between them; otherwise halves are random. Rows that belong together stay in
     one half. Rows of the fit may train again, but must not calibrate. The promise is the one of the fit, for rows
-    like the newer half; the shape of a set stays that of the fit. It takes a fraction of the time of a fit.
+    like the newer half; the shape of a set stays that of the fit. The predictor of the model stays where it predicts
+    the newer training rows better than one fitted on them, and a warning says so.
 
     Example: polyhedge refresh model.polyhedge newer.csv --out refreshed.polyhedge
     """
@@ -154,13 +155,15 @@ def refresh(
     n_groups = None if groups is None else len(np.unique(groups[split.calibrate]))
     few = _few(decider, rows, n_groups)
     warnings = [*rows.warnings, *few, *seen_before(replace(kept, trained=()), calibrated), *_of_radii(decider)]
+    # Where the old predictor stays, so do the rows of an earlier refresh.
+    stays = kept.trained if any(doubt.code is tables.Code.REFRESH for doubt in decider.doubts_) else ()
     sizes = {"n_rows": len(table), "train": len(split.train), "calibrate": len(split.calibrate)}
     record = replace(
         kept,
         n_groups=n_groups,
         coverage=None,
         warnings=tuple(warnings),
-        trained=prints_of(kept, trained) if len(split.train) else (),
+        trained=(*stays, *prints_of(kept, trained)) if len(split.train) else (),
         refreshed=tables.Refreshed(data.name, **sizes),
     )
     decider.save(out, {**decider.details_, **record.as_json()}, sign=sign)
@@ -254,7 +257,8 @@ def _old_log(out: Path) -> list[str]:
 
 
 def _of_radii(decider: RobustDecider) -> list[Doubt]:
-    return [doubt for doubt in decider.doubts_ if doubt.code in (tables.Code.TIES, tables.Code.DRIFT)]
+    codes = (tables.Code.REFRESH, tables.Code.TIES, tables.Code.DRIFT)
+    return [doubt for doubt in decider.doubts_ if doubt.code in codes]
 
 
 def _tell(

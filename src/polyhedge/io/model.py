@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 import math
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
+from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
 from polyhedge._files import replace_file
-from polyhedge._validation import check_alpha, check_count
+from polyhedge._validation import Array, Mask, check_alpha, check_count
 from polyhedge._versions import versions
 from polyhedge._warnings import Code, warn
 from polyhedge.calibration import Calibration, OneRadius, Radii, radii_from_state, radii_to_state
@@ -24,9 +26,10 @@ from polyhedge.data.splits import are_marked
 from polyhedge.io.archive import MAX_BYTES, ModelFileError, bytes_needed, open_archive, pack
 from polyhedge.io.claims import check_claims, check_ranks, checked_digest
 from polyhedge.io.encode import decode, encode, parse_json
+from polyhedge.io.example_rows import example_rows
 from polyhedge.io.families import check_outcomes_of, family_from_state, family_to_state
 from polyhedge.io.fit_record import FitRecord
-from polyhedge.io.predictor import predictor_from_members, predictor_to_members
+from polyhedge.io.predictor import fitted_estimator, predictor_from_members, predictor_to_members
 from polyhedge.io.signatures import Key, check_signature, read_signature, signature_of
 from polyhedge.learners import LearnResult
 from polyhedge.model import Model, Prints, Record
@@ -45,6 +48,8 @@ decide wrongly, or not."""
 _PACKAGES = ("polyhedge", "numpy", "scipy", "scikit-learn", "cvxpy", "highspy", "clarabel", "skops")
 # A calibration a day for 27 years.
 _MAX_CALIBRATIONS = 10_000
+_SAME = 1e-6
+"""Share of the largest number up to which answers of a model and of its file are the same: solvers' own tolerance."""
 _FAR_APART = 2**20
 """Rows of a split that may have any numbers: more must be sorted, which takes a second for ten times as many."""
 
@@ -56,7 +61,7 @@ def write_model(
     sign: Key | None = None,
     life: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write a model file, whole or not at all.
+    """Write a model file, whole or not at all, and only if what is read back decides as the model does.
 
     Parameters
     ----------
@@ -93,8 +98,9 @@ def write_model(
     text, arrays = encode(state)
     members.update({"model.json": text, "details.json": _details_text(record.details), **arrays})
     packed = pack(members, None if sign is None else partial(signature_of, key=sign))
-    replace_file(Path(path), packed)
     needed = bytes_needed(members, len(packed))
+    _check_twin(model, packed, max(needed, MAX_BYTES), trusted)
+    replace_file(Path(path), packed)
     if needed > MAX_BYTES:
         warn(
             Code.LARGE_FILE,
@@ -124,7 +130,11 @@ def read_model(
     max_bytes : size of the unpacked model beyond which it is refused.
     verify : public key, or several: a file that none of them has signed is refused.
     """
-    opened = open_model(path, max_bytes, verify)
+    return _made(open_model(path, max_bytes, verify), problem, trusted)
+
+
+def _made(opened: OpenedModel, problem: DecisionProblem | None, trusted: Sequence[str]) -> tuple[Model, Any, Any]:
+    """What the members of an opened file describe, as `read_model` gives it."""
     members, state = opened.members, opened.state
     try:
         its_problem = _problem(state["problem"], problem)
@@ -174,7 +184,11 @@ def open_model(path: str | Path, max_bytes: int = MAX_BYTES, verify: Key | Seque
     if path.exists() and not (path.is_file() or path.is_dir()):  # opening a pipe waits until somebody writes to it
         raise ModelFileError(f"A model must be a file, and {path} is a pipe or a device. Copy what it holds to a file.")
     with path.open("rb") as stream:
-        archive = open_archive(stream, max_bytes)
+        return _opened(stream, max_bytes, verify)
+
+
+def _opened(stream: BinaryIO, max_bytes: int, verify: Key | Sequence[Key] | None = None) -> OpenedModel:
+    archive = open_archive(stream, max_bytes)
     members, signature = archive.members, read_signature(archive.signature)
     if verify is not None:
         check_signature(signature, archive.digest, verify)
@@ -195,6 +209,62 @@ def open_model(path: str | Path, max_bytes: int = MAX_BYTES, verify: Key | Seque
         raise
     except Exception as error:  # such as numbers that are no numbers, or a description nested too deep
         raise ModelFileError(f"The description of the model is damaged: {type(error).__name__}: {error}") from error
+
+
+def _check_twin(model: Model, packed: bytes, max_bytes: int, trusted: Sequence[str]) -> None:
+    """Raise where what these bytes describe cannot be read, or decides otherwise at a few rows.
+
+    Parts of a user's own may be stored by less than they are made of, whatever their types say.
+    """
+    advice = (
+        "Something in the decider, such as a rule, a residual distribution or a set of one's own, is not stored whole. "
+        "Nothing was written. Keep the decider by pickle, or use parts that Polyhedge makes."
+    )
+    try:
+        opened = _opened(BytesIO(packed), max_bytes)
+        twin = _made(opened, model.problem if "elsewhere" in opened.state["problem"] else None, trusted)[0]
+    except ModelFileError as error:
+        text = f"A model file must be read as it was written, and this one would be refused: {error} {advice}"
+        raise ValueError(text) from error
+    rows = _examples(model)
+    try:
+        own, proven = _answers(model, *rows)
+    except Exception:
+        if model.record.examples is None:  # rows of our making, which need not be any that the model takes
+            return
+        raise
+    read, proven_again = _answers(twin, *rows)
+    both = proven & proven_again
+    for what, values in own.items():
+        first, second = values[both], read[what][both]
+        size = np.abs(first[np.isfinite(first)]).max(initial=0.0)
+        if not np.allclose(first, second, rtol=0.0, atol=_SAME * size, equal_nan=True):
+            raise ValueError(f"A model file must decide as the decider does, and {what} would differ. {advice}")
+
+
+def _examples(model: Model) -> tuple[Any, Array, Any]:
+    """Rows of the fit, or where none is known rows that the predictor takes, with values and labels or weights."""
+    if model.record.examples is not None:
+        return model.record.examples
+    estimator = fitted_estimator(model.family.predictor)[1]
+    features = np.zeros((2, model.problem.n_outcomes)) if estimator is None else example_rows(estimator)
+    n_values = sum(int(np.prod(each.shape)) for each in model.problem.parameters)
+    return features, np.zeros((len(features), n_values)), None
+
+
+def _answers(model: Model, features: Any, values: Array, beside: Any) -> tuple[dict[str, Array], Mask]:
+    """What a model says of N rows, by the words of an error, and where it says so in the end (N,).
+
+    A search that was stopped by its time may stop elsewhere the next time.
+    """
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        placed = model.place(features, len(values), values, beside=beside)
+        decided, shifted = placed.decide(), np.roll(placed.regions.centers, 1, axis=0)
+        expected = np.full(len(decided), np.nan) if decided.expected_cost is None else decided.expected_cost
+        scores = placed.regions.scores(shifted)
+    answers = {"decisions": decided.flat, "bounds": decided.cost_bound, "expected costs": expected, "scores": scores}
+    return answers, np.asarray(decided.status != Status.STOPPED_EARLY)
 
 
 def details_of(members: Mapping[str, bytes]) -> dict[str, Any]:

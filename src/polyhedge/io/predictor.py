@@ -29,7 +29,7 @@ def predictor_to_members(
     predictor: Predictor, n_outcomes: int, trusted: Sequence[str] = ()
 ) -> tuple[str, list[str], dict[str, bytes]]:
     """How the predictor is used ("trained", "frozen" or "precomputed"), the types in it, and its members."""
-    kind, estimator = _fitted_estimator(predictor)
+    kind, estimator = fitted_estimator(predictor)
     if estimator is None:
         return kind, [], {}
     try:
@@ -76,7 +76,8 @@ def _answer(model: Any, rows: Any) -> Any:
             return f"{type(error).__name__}: {error}"
 
 
-def _fitted_estimator(predictor: Predictor) -> tuple[str, Any]:
+def fitted_estimator(predictor: Predictor) -> tuple[str, Any]:
+    """How the predictor is used, and the estimator in it; None where predictions are given."""
     if isinstance(predictor, _TrainedPredictor):
         return "trained", predictor.model
     assert isinstance(predictor, _GivenPredictor)
