@@ -157,7 +157,7 @@ def test_a_model_of_the_command_line_takes_raw_frames_in_python(baked, tmp_path)
     X.join(Y).to_csv(tmp_path / "history.csv", index=False)
     (tmp_path / "problem.py").write_text("import polyhedge as ph\np = ph.problems.newsvendor(1.0, 4.0, 2)\n")
     out = str(tmp_path / "model.polyhedge")
-    args = ["--data", str(tmp_path / "history.csv"), "--problem", f"{tmp_path / 'problem.py'}:p", "--out", out]
+    args = [str(tmp_path / "history.csv"), "--problem", f"{tmp_path / 'problem.py'}:p", "--out", out]
     ran = CliRunner().invoke(
         app, ["fit", *args, "--outcomes", "rolls,bread", "--predictor", "ridge", "--time-limit", "1"]
     )

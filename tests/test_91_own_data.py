@@ -22,6 +22,7 @@ import pytest
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LinearRegression
 from sklearn.pipeline import make_pipeline
+from typer.main import get_command
 from typer.testing import CliRunner, Result
 
 import polyhedge as ph
@@ -82,7 +83,7 @@ def fit(folder: Path, data: Path, *more: object, out: str = "model.polyhedge") -
     problem = [] if "--problem" in more else ["--problem", folder / "problem.toml"]
     # Most of what is asserted here is told of a set.
     problem += [] if "--guarantee" in more else ["--guarantee", "outcome"]
-    return run("fit", "--data", data, *problem, "--out", folder / out, *fixed, *more)
+    return run("fit", data, *problem, "--out", folder / out, *fixed, *more)
 
 
 def decided(folder: Path, new: pd.DataFrame, *more: object) -> tuple[Result, pd.DataFrame]:
@@ -817,11 +818,11 @@ def test_python_problem_is_given_by_reference(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["fit", "--data", "{0}/history.csv", "--problem", "{0}/problem.toml", "--out", "{0}"], "is a folder"),
-        (["fit", "--data", "{0}/none.csv", "--problem", "{0}/problem.toml", "--out", "{0}/m"], "There is no file"),
-        (["fit", "--data", "{0}/history.csv", "--problem", "{0}/none.toml", "--out", "{0}/m"], "There is no file"),
+        (["fit", "{0}/history.csv", "--problem", "{0}/problem.toml", "--out", "{0}"], "is a folder"),
+        (["fit", "{0}/none.csv", "--problem", "{0}/problem.toml", "--out", "{0}/m"], "There is no file"),
+        (["fit", "{0}/history.csv", "--problem", "{0}/none.toml", "--out", "{0}/m"], "There is no file"),
         (
-            ["fit", "--data", "{0}/history.csv", "--problem", "linear", "--out", "{0}/m"],
+            ["fit", "{0}/history.csv", "--problem", "linear", "--out", "{0}/m"],
             "must be a .toml or .mps file, or FILE.py:NAME",
         ),
         (["decide", "{0}/none", "{0}/history.csv", "--out", "{0}/d.csv"], "Write one with polyhedge fit"),
@@ -849,6 +850,14 @@ def test_every_command_has_help_with_an_example(command: str) -> None:
     done = run(command, "--help")
     assert done.exit_code == 0
     assert f"Example: polyhedge {command} " in done.stdout
+
+
+def test_every_command_takes_its_table_as_an_argument() -> None:
+    context = (command := get_command(cli.app)).make_context("polyhedge", ["inspect", "x"])
+    commands = [command.get_command(context, name) for name in command.list_commands(context)]
+    tables_of = {one.name: part.param_type_name for one in commands for part in one.params if part.name == "data"}
+    assert set(tables_of) >= {"fit", "decide", "evaluate", "recalibrate", "refresh", "update", "report", "plot"}
+    assert set(tables_of.values()) == {"argument"}
 
 
 @pytest.mark.needs("matplotlib")

@@ -44,7 +44,7 @@ _MODEL_SUFFIX = ".polyhedge"
 @with_bundles
 def fit(
     *,
-    data: Annotated[Path, typer.Option(help="History: a CSV or Parquet file, one row an observation.")],
+    data: Annotated[Path, typer.Argument(help="History: a CSV or Parquet file, one row an observation.")],
     problem: Annotated[
         str,
         typer.Option(
@@ -131,7 +131,7 @@ def fit(
     the shape of a set of outcomes), one sets the bound so that it holds in the promised share of cases, and one checks
     the promise.
 
-    Example: polyhedge fit --data history.csv --outcomes heating_load,cooling_load --problem problem.toml --alpha 0.1
+    Example: polyhedge fit history.csv --outcomes heating_load,cooling_load --problem problem.toml --alpha 0.1
     --out model.polyhedge
     """
     solving.begin()
