@@ -36,6 +36,7 @@ from polyhedge.plans.development import fewest_for_plan
 from polyhedge.predictors import as_predictor
 from polyhedge.solvers.program import Status
 from polyhedge.tables import Table, TableOptions, decisions_frame, fit_table, read_table
+from polyhedge.tables.options import LEARNERS
 from shared import run
 
 PROBLEM = """\
@@ -124,6 +125,43 @@ def test_fit_as_json_parses_and_agrees_with_the_file(folder: Path) -> None:
     assert told["held_out"]["coverage"]["n"] == 40
     assert told["warnings"]
     assert done.stderr == ""
+
+
+def test_every_learner_has_a_name_on_the_command_line() -> None:
+    exported = {name for name in ph.learners.__all__ if hasattr(getattr(ph.learners, name), "learn")}
+    assert set(LEARNERS.values()) == exported - {"Certified", "Learner"}
+    assert ", ".join(LEARNERS) in " ".join(run("fit", "--help").stdout.replace("│", " ").split())
+
+
+@pytest.mark.parametrize("name", ["grid", "ccg", "pinball"])
+def test_learner_of_the_command_line_is_the_one_of_python(folder: Path, name: str) -> None:
+    named = ["--learner", name, "--guarantee", "cost"] if name == "grid" else ["--learner", name]
+    problem = ["--problem", folder / "problem.toml", "--predictor", "ridge", "--time-limit", 1.0]
+    done = run("fit", folder / "history.csv", *problem, *named, "--out", folder / f"{name}.polyhedge", "--json")
+    model = ph.load(folder / f"{name}.polyhedge").model_
+    assert model.guarantee == ("cost" if name == "grid" else "outcome")
+    assert f"Certified(learner={LEARNERS[name]}(" in model.record.settings["learner"]
+    assert json.loads(done.stdout)["learner"]["detail"] == model.record.learn_result.detail
+
+
+@pytest.mark.parametrize(
+    ("name", "more", "said"),
+    [
+        ("pinbal", "", "--learner must be one of auto, descent"),
+        ("pinball", "integer = true", "Pinball needs continuous decisions"),
+        ("ccg", 'support = ["left <= 50"]', "CCG does not apply to problems with outcome_support. Use Descent."),
+        ("miqcp", 'support = ["left <= 50"]', "MIQCP does not apply: outcome_support is set. Use Descent"),
+    ],
+)
+def test_learner_that_is_unknown_or_cannot_take_the_problem_is_refused(
+    folder: Path, tmp_path: Path, name: str, more: str, said: str
+) -> None:
+    text = 'outcomes = ["left", "right"]\ndecisions = ["a", "b"]\nlower = 0\nupper = 1\nconstraints = ["a + b == 1"]\n'
+    (tmp_path / "problem.toml").write_text(f'{text}cost = "a * left + b * right"\n{more}\n')
+    done = fit(tmp_path, folder / "history.csv", "--learner", name)
+    assert (done.exit_code, len(done.stderr.splitlines())) == (2, 1)
+    assert said in done.stderr
+    assert not (tmp_path / "model.polyhedge").exists()
 
 
 def test_caution_is_refused_where_a_set_has_no_plans_to_weigh(folder: Path) -> None:
