@@ -104,15 +104,19 @@ def test_columns_are_understood_from_training_rows_alone():
     assert prepare(later, Y.to_numpy(), ["rolls", "bread"], np.arange(30), None, 0).said == prepared.said
 
 
-def test_a_value_never_seen_is_noted_and_a_new_gap_refused(baked):
+def test_a_value_never_seen_is_noted_and_a_new_gap_leaves_its_row_undecided(baked):
     decider, (X, _) = baked
     odd = X.head(3).copy()
     odd.loc["d1", "weather"] = "hail"
     frame = decider.decide(odd).to_frame()
     assert frame["note"].tolist() == ["", "weather = 'hail' was never seen before", ""]
     odd.loc["d1", "weather"] = None
-    with pytest.raises(ValueError, match=r"1 of 3 rows of X cannot be used, the first is row 'd1': weather is m"):
-        decider.decide(odd)
+    with pytest.warns(RuntimeWarning, match="1 of 3 decisions: not decided.*weather is missing"):
+        gap = decider.decide(odd).to_frame()
+    assert gap["status"].tolist() == ["optimal", "not decided", "optimal"]
+    pd.testing.assert_frame_equal(gap.drop(index="d1"), frame.drop(index="d1"))
+    with pytest.raises(ValueError, match=r"1 of 1 rows of X cannot be used, the first is row 'd1': weather is m"):
+        decider.decide(odd.loc[["d1"]])
     with pytest.raises(ValueError, match=r"X has no column 'day'\. Its columns are: weather, holiday"):
         decider.decide(X.drop(columns="day"))
 

@@ -11,9 +11,9 @@ from sklearn.exceptions import NotFittedError
 
 from polyhedge._columns import listed, names_of, select_columns
 from polyhedge._frames import distinct_names
-from polyhedge._validation import Array, Indices, Mask, numbers_of
+from polyhedge._validation import Array, Indices, Mask
 from polyhedge.calibration.beside import as_values, takes_beside
-from polyhedge.model import Model, Placed
+from polyhedge.model import Model, Placed, unusable_numbers
 from polyhedge.problems import DecisionProblem
 from polyhedge.problems.parameters import by_name, column_names, from_columns, parameter_rows
 from polyhedge.regions import Work
@@ -21,8 +21,8 @@ from polyhedge.robust import Decisions
 from polyhedge.solvers.program import Status
 
 _SHORT = {status: str(status).partition(":")[0] for status in Status}
-_UNDECIDED = "not decided"
-_STATUSES = (*dict.fromkeys(_SHORT.values()), _UNDECIDED)
+_UNDECIDED = _SHORT[Status.NOT_DECIDED]
+_STATUSES = tuple(dict.fromkeys(_SHORT.values()))
 _MOST_REFUSED = 1000
 """Rows of one block that the predictor may refuse; beyond, it is the table that is wrong."""
 
@@ -139,7 +139,8 @@ def decide_rows(
     given = check_parameters(model.problem, parameters)
     check_column(model, beside, rows.columns)
     features = table_features(model, rows, given, beside)
-    usable, reasons = _usable(model, features)
+    reasons = unusable_numbers(features, may_be_missing=model.family.predictor.takes_nan)
+    usable = ~np.isin(np.arange(len(rows)), list(reasons))
     wanted = parameter_columns(given)
     for row in np.flatnonzero(usable & _has_no_value(rows, wanted)):
         usable[row], reasons[int(row)] = False, f"missing: one of {', '.join(wanted)}"
@@ -165,23 +166,6 @@ def _values(problem: DecisionProblem, rows: Any, given: Parameters, usable: Mask
 def _has_no_value(rows: Any, columns: list[str]) -> Mask:
     numbers = rows[columns].to_numpy(dtype=np.float64)
     return np.logical_not(np.isfinite(numbers).all(axis=1))
-
-
-def _usable(model: Model, features: Any) -> tuple[Mask, dict[int, str]]:
-    """Which rows have the numbers the predictor needs, and why the others do not."""
-    numbers = numbers_of(features)
-    if numbers is None:
-        return np.ones(len(features), dtype=bool), {}
-    bad = np.isinf(numbers) if model.family.predictor.takes_nan else ~np.isfinite(numbers)
-    usable: Mask = np.logical_not(bad.any(axis=1))
-    names = getattr(features, "columns", None)
-    names = np.arange(numbers.shape[1]) if names is None else features.select_dtypes("number").columns
-    reasons = {}
-    for row in np.flatnonzero(~usable):
-        guilty = ", ".join(str(name) for name in names[bad[row]])
-        kind = "missing" if np.isnan(numbers[row, bad[row]]).all() else "not finite"
-        reasons[int(row)] = f"{kind}: {guilty}"
-    return usable, reasons
 
 
 def _place(
