@@ -655,7 +655,7 @@ class TestFittedDeciders:
         table.loc[3, "p2"] = np.nan
         found = ph.batches.decide_rows(decider.model_, table, names)
         assert found["status"][3] == "not decided"
-        assert found["note"][3] == "missing: one of p1, p2"
+        assert found["note"][3] == "missing: price"
         others = np.arange(len(X)) != 3
         np.testing.assert_allclose(found["cost_bound"][others], wanted[others], atol=1e-9)
         pytest.importorskip("pyarrow")

@@ -563,6 +563,14 @@ def test_table_without_rows_gets_decisions_without_rows_and_one_without_usable_r
     assert (done.exit_code, len(frame)) == (2, 2)
 
 
+def test_the_key_of_a_row_stands_beside_its_decision(folder: Path) -> None:
+    new = history(5).drop(columns=OUTCOMES).assign(id=[f"n{i}" for i in range(5)])
+    for more in ((), ("--keep", "id")):
+        frame = decided(folder, new, "--key", "id", "--log", folder / "keys.db", *more)[1]
+        assert frame["id"].tolist() == new["id"].tolist()
+        assert list(frame.columns).count("id") == 1
+
+
 @pytest.mark.needs("pyarrow")
 def test_decisions_as_parquet_json_and_on_standard_output(folder: Path) -> None:
     new = history(5).drop(columns=OUTCOMES).assign(id=[f"n{i}" for i in range(5)])

@@ -13,7 +13,9 @@ from polyhedge._columns import listed, names_of, select_columns
 from polyhedge._frames import distinct_names
 from polyhedge._validation import Array, Indices, Mask
 from polyhedge.calibration.beside import as_values, takes_beside
-from polyhedge.model import Model, Placed, unusable_numbers
+from polyhedge.columns.raw import as_table
+from polyhedge.columns.schema import features_of
+from polyhedge.model import Model, Placed
 from polyhedge.problems import DecisionProblem
 from polyhedge.problems.parameters import by_name, column_names, from_columns, parameter_rows
 from polyhedge.regions import Work
@@ -60,6 +62,8 @@ def parameter_columns(parameters: Parameters | None) -> list[str]:
 
 def table_features(model: Model, rows: Any, parameters: Parameters | None, beside: str | None = None) -> Any:
     """The columns of a data frame as the predictor knows them: by name, or as an array without those of other roles."""
+    if model.schema is not None:
+        return features_of(as_table(rows, model.schema.source_names), model.schema)[0]
     if model.names is None:
         names_of(rows)  # numbers that are out of order are no names, and no order either
         return rows.drop(columns=[*parameter_columns(parameters), *([] if beside is None else [beside])]).to_numpy()
@@ -103,7 +107,7 @@ def decide_rows(
 ) -> Any:
     """One row of results for each row of a data frame, in the same order and with the same index.
 
-    Rows with missing or infinite numbers, and rows that the predictor refuses, keep their place: their
+    Rows with values that are missing or cannot be used, and rows that the predictor refuses, keep their place: their
     decision is NaN, their status "not decided", and `note` says why.
 
     Parameters
@@ -139,11 +143,8 @@ def decide_rows(
     given = check_parameters(model.problem, parameters)
     check_column(model, beside, rows.columns)
     features = table_features(model, rows, given, beside)
-    reasons = unusable_numbers(features, may_be_missing=model.family.predictor.takes_nan)
-    usable = ~np.isin(np.arange(len(rows)), list(reasons))
-    wanted = parameter_columns(given)
-    for row in np.flatnonzero(usable & _has_no_value(rows, wanted)):
-        usable[row], reasons[int(row)] = False, f"missing: one of {', '.join(wanted)}"
+    kept, texts = model.usable(features if model.names is None else rows, from_columns(given, rows))
+    usable, reasons = np.isin(np.arange(len(rows)), kept), {row: text for row, text in enumerate(texts) if text}
     decisions = None
     if usable.any():
         values = _values(model.problem, rows, given, usable)
@@ -161,11 +162,6 @@ def _values(problem: DecisionProblem, rows: Any, given: Parameters, usable: Mask
     values = np.full((len(rows), flat.shape[1]), np.nan)
     values[usable] = flat
     return values
-
-
-def _has_no_value(rows: Any, columns: list[str]) -> Mask:
-    numbers = rows[columns].to_numpy(dtype=np.float64)
-    return np.logical_not(np.isfinite(numbers).all(axis=1))
 
 
 def _place(
