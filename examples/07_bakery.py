@@ -6,6 +6,8 @@ How much of each product should a bakery make? Too much is thrown away, too litt
 chain, day by day (in the package ddop2, Apache 2.0), in time order: the last year tests.
 
 What a user would do instead: make what the forecast says, or a quantile of it.
+
+It needs ``pip install 'polyhedge[plot]'``.
 """
 
 import matplotlib.pyplot as plt
@@ -18,7 +20,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import polyhedge as ph
-from polyhedge_study.real_data import bakery_demand
+from polyhedge.data.real import bakery_demand
 
 X, Y = bakery_demand(n_shops=3)
 X = X.drop(columns="store").astype(float)

@@ -5,6 +5,8 @@ Twenty shares, and the most a week may lose
 Split a budget over twenty shares of the S&P 500 (weekly losses in per cent, from prices in the package skfolio,
 BSD-3-Clause). Nobody forecasts these well; what can be had is a portfolio whose loss of a week stays below a stated
 bound in nine weeks of ten.
+
+It needs ``pip install 'polyhedge[plot]'``.
 """
 
 import cvxpy as cp
@@ -13,7 +15,7 @@ import numpy as np
 from sklearn.dummy import DummyRegressor
 
 import polyhedge as ph
-from polyhedge_study.real_data import share_losses
+from polyhedge.data.real import share_losses
 
 X, Y = share_losses()
 X, Y = X.iloc[-1200:], Y.iloc[-1200:]

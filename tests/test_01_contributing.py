@@ -59,7 +59,7 @@ def test_the_worked_example_runs(what: str, code: str, monkeypatch: pytest.Monke
     for decided in (one for one in made.values() if isinstance(one, ph.Decisions)):
         frame = decided.to_frame()
         assert len(frame) == len(decided)
-        assert set(frame["status"]) <= {status.name.lower() for status in ph.Status}
+        assert set(frame["status"]) <= {str(status).partition(":")[0] for status in ph.Status}
         assert all(text for text in (repr(decided), str(decided), decided._repr_html_(), str(decided[0])))
 
 

@@ -83,7 +83,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         encoding="utf-8",
     )
     (folder / "names.json").write_text(json.dumps(names))
-    done = run("fit", "--data", folder / "history.csv", "--problem", folder / "problem.toml", "--predictor", "ridge",
+    done = run("fit", folder / "history.csv", "--problem", folder / "problem.toml", "--predictor", "ridge",
                "--out", folder / "model.polyhedge")  # fmt: skip
     assert done.exit_code == 0, done.output
     check_clean(done.output)
@@ -101,7 +101,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (("evaluate", "MODEL", "history.csv", "--by", "KIND"), "[bold red]b[/bold red]"),
         (("evaluate", "MODEL", "history.csv", "--by", "KIND"), r"a\x1b[2J"),
         (("evaluate", "MODEL", "problem.toml"), "error"),
-        (("fit", "--data", "history.csv", "--problem", "problem.toml", "--out", "x", "--features", "HEAT"), r"\x9b2J"),
+        (("fit", "history.csv", "--problem", "problem.toml", "--out", "x", "--features", "HEAT"), r"\x9b2J"),
     ],
 )
 def test_escape_codes_in_data_do_not_reach_the_terminal(folder: Path, command: tuple[str, ...], said: str) -> None:
@@ -117,7 +117,7 @@ def test_escape_codes_in_data_do_not_reach_the_terminal(folder: Path, command: t
 
 def test_pages_show_escape_codes_instead_of_holding_them(folder: Path) -> None:
     page = folder / "page.html"
-    done = run("report", folder / "model.polyhedge", "--data", folder / "history.csv", "--out", page)
+    done = run("report", folder / "model.polyhedge", folder / "history.csv", "--out", page)
     assert done.exit_code == 0, done.output
     text = page.read_text(encoding="utf-8")
     assert r"heat \x1b[2J" in text

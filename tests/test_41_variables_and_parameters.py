@@ -655,7 +655,7 @@ class TestFittedDeciders:
         table.loc[3, "p2"] = np.nan
         found = ph.batches.decide_rows(decider.model_, table, names)
         assert found["status"][3] == "not decided"
-        assert found["note"][3] == "missing: one of p1, p2"
+        assert found["note"][3] == "missing: price"
         others = np.arange(len(X)) != 3
         np.testing.assert_allclose(found["cost_bound"][others], wanted[others], atol=1e-9)
         pytest.importorskip("pyarrow")
@@ -700,6 +700,20 @@ class TestFiles:
         u = CENTERS[0]
         given = {"a": np.ones(2), "b": np.ones((2, 2)), "c": 1.0} if isinstance(twin.decision, dict) else np.ones(2)
         assert str(twin.cost(given, u)) == str(problem.expression(given, u)).replace("w", twin.layout.names[-1])
+
+    def test_rows_whose_parameters_cannot_be_used_are_marked_and_the_others_decided(self):
+        X, Y = some_rows()
+        problem, values = with_parameters("whole numbers"), some_values(CASES["whole numbers"][1], 6)
+        decider = ph.RobustDecider(problem, "precomputed", learner=QUICK, random_state=0)
+        decider.fit(X, Y, parameters=some_values(CASES["whole numbers"][1], len(X)))
+        whole = decider.decide(X[:6], parameters=values)
+        caps = np.array(values["cap"], dtype=float)
+        caps[[1, 4]] = np.nan, -2.0
+        with pytest.warns(RuntimeWarning, match="2 of 6 decisions: not decided"):
+            found = decider.decide(X[:6], parameters={**values, "cap": caps})
+        assert (found.detail[1], found.detail[4]) == ("missing: cap", "cap must be nonneg, got -2.0")
+        np.testing.assert_array_equal(np.isnan(found.cost_bound), np.isin(np.arange(6), [1, 4]))
+        np.testing.assert_allclose(np.delete(found.flat, [1, 4], 0), np.delete(whole.flat, [1, 4], 0))
 
     @pytest.mark.parametrize("name", ["costs, maxima and right-hand side", slow("quadratic form")])
     def test_deciders_with_parameters_come_back_from_files(self, name, tmp_path):

@@ -498,9 +498,7 @@ def test_commands_tell_of_a_spread_in_a_few_words(tmp_path):
     )
     model = tmp_path / "model.polyhedge"
     options = ["--outcomes", "u,v", "--problem", tmp_path / "problem.toml", "--features", "a,b,c", "--out", model]
-    fit = run(
-        "fit", "--data", tmp_path / "history.csv", *options, "--predictor", "linear", "--guarantee", "outcome", "--json"
-    )
+    fit = run("fit", tmp_path / "history.csv", *options, "--predictor", "linear", "--guarantee", "outcome", "--json")
     assert fit["spread"]["names"] == ["a", "b", "c"]
     assert run("inspect", model, "--json")["spread"] == fit["spread"]
     by = run("evaluate", model, tmp_path / "fresh.csv", "--by", "hard", "--json")["by"]

@@ -76,6 +76,37 @@ def test_evaluation_reports_coverage_with_an_exact_interval(fitted, data):
     assert "coverage" in str(report)
 
 
+@pytest.mark.parametrize("as_rows", [np.asarray, pd.DataFrame], ids=["array", "frame"])
+@pytest.mark.parametrize("guarantee", ["cost", "outcome"])
+def test_a_row_that_cannot_be_decided_is_marked_and_the_others_are_decided(data, problem, as_rows, guarantee):
+    X, Y = as_rows(data[0]), data[1]
+    learner = QUICK if guarantee == "outcome" else None
+    decider = ph.RobustDecider(problem, LinearRegression(), learner=learner, guarantee=guarantee, random_state=0)
+    decider.fit(X, Y)
+    gaps = np.array(data[0][:8])
+    gaps[2, 1], gaps[5, 0] = np.nan, np.inf
+    rows, whole = as_rows(gaps), np.delete(np.arange(8), [2, 5])
+    with pytest.warns(RuntimeWarning, match="2 of 8 decisions: not decided.*missing: 1"):
+        found = decider.decide(rows)
+    alone = decider.decide(X[:8]).take(whole)
+    assert [str(status).partition(":")[0] for status in found.status[[2, 5]]] == ["not decided"] * 2
+    assert (found.detail[2], found.detail[5]) == ("missing: 1", "not finite: 0")
+    assert np.isnan(found.flat[[2, 5]]).all()
+    assert np.isnan(found.cost_bound[[2, 5]]).all()
+    for name in ("flat", "cost_bound", "worst_outcome", "gap", "radii", "expected_cost"):
+        some, others = getattr(found, name), getattr(alone, name)
+        assert (some is None) == (others is None)
+        np.testing.assert_allclose(
+            np.zeros(0) if some is None else some[whole], np.zeros(0) if others is None else others
+        )
+    assert found.to_frame()["status"].tolist().count("not decided") == 2
+    told, rest = decider.evaluate(rows, Y[:8]), decider.evaluate(as_rows(gaps[whole]), Y[:8][whole])
+    assert (told.n_undecided, told.coverage, told.bound_held) == (2, rest.coverage, rest.bound_held)
+    assert float(told.realised_cost.value) == pytest.approx(rest.realised_cost.value)
+    with pytest.raises(ValueError, match="X must be finite, got 1 NaN"):
+        decider.decide(as_rows(gaps[2:3]))
+
+
 def test_splits_are_disjoint_and_use_every_row(fitted, data):
     parts = [fitted.split_.train, fitted.split_.learn, fitted.split_.calibrate]
     assert sorted(np.concatenate(parts)) == list(range(len(data[0])))

@@ -492,7 +492,7 @@ def test_the_command_line_saves_an_interrupted_model_only_where_asked(kept, monk
     rows.to_csv(tmp_path / "history.csv", index=False)
     (tmp_path / "p.py").write_text("import polyhedge as ph\nproblem = ph.problems.simplex_linear([0.0, 0.0])\n")
     interrupt_at_call(monkeypatch, Samples, "cost_at", 40)
-    arguments = ["fit", "--data", tmp_path / "history.csv", "--problem", f"{tmp_path}/p.py:problem"]
+    arguments = ["fit", tmp_path / "history.csv", "--problem", f"{tmp_path}/p.py:problem"]
     arguments += ["--outcomes", "heating,cooling", "--predictor", "linear", "--alpha", "0.2", "--guarantee", "outcome"]
     arguments += ["--out", tmp_path / "m.polyhedge", *(["--keep-interrupted"] if kept else [])]
     done = CliRunner().invoke(cli.app, [str(argument) for argument in arguments])

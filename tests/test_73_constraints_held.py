@@ -174,7 +174,7 @@ def test_the_command_line_tells_of_the_constraints(tmp_path) -> None:
         assert done.exit_code in (0, 4), done.output  # the learner may stop early
         return done.stdout
 
-    told = run("fit", "--data", "history.csv", "--problem", "problem.toml", *QUICKLY)
+    told = run("fit", "history.csv", "--problem", "problem.toml", *QUICKLY)
     assert "promise held" in told
     assert "kept to bound and constraints together" in told
     told = run("evaluate", "m.polyhedge", "fresh.csv", "--by", "side")

@@ -185,15 +185,26 @@ def test_columns_are_understood_from_training_rows_alone():
     assert prepare(later, Y.to_numpy(), ["rolls", "bread"], np.arange(30), None, 0).said == prepared.said
 
 
-def test_a_value_never_seen_is_noted_and_a_new_gap_refused(baked):
+@pytest.mark.needs("pyarrow")
+def test_a_value_never_seen_is_noted_and_a_new_gap_leaves_its_row_undecided(baked, tmp_path):
     decider, (X, _) = baked
     odd = X.head(3).copy()
     odd.loc["d1", "weather"] = "hail"
     frame = decider.decide(odd).to_frame()
     assert frame["note"].tolist() == ["", "weather = 'hail' was never seen before", ""]
     odd.loc["d1", "weather"] = None
-    with pytest.raises(ValueError, match=r"1 of 3 rows of X cannot be used, the first is row 'd1': weather is m"):
-        decider.decide(odd)
+    with pytest.warns(RuntimeWarning, match="1 of 3 decisions: not decided.*weather is missing"):
+        gap = decider.decide(odd).to_frame()
+    assert gap["status"].tolist() == ["optimal", "not decided", "optimal"]
+    pd.testing.assert_frame_equal(gap.drop(index="d1"), frame.drop(index="d1"))
+    parts = ph.batches.decide_rows(decider.model_, odd)  # what Dask's workers and Parquet files give
+    np.testing.assert_allclose(parts["cost_bound"], gap["cost_bound"])
+    assert parts.loc["d1", ["status", "note"]].tolist() == ["not decided", "weather is missing"]
+    odd.to_parquet(tmp_path / "rows.parquet", index=False)
+    ph.batches.decide_parquet(decider, tmp_path / "rows.parquet", tmp_path / "out.parquet")
+    assert pd.read_parquet(tmp_path / "out.parquet")["note"].tolist()[1] == "weather is missing"
+    with pytest.raises(ValueError, match=r"1 of 1 rows of X cannot be used, the first is row 'd1': weather is m"):
+        decider.decide(odd.loc[["d1"]])
     with pytest.raises(ValueError, match=r"X has no column 'day'\. Its columns are: weather, holiday"):
         decider.decide(X.drop(columns="day"))
 
@@ -238,7 +249,7 @@ def test_a_model_of_the_command_line_takes_raw_frames_in_python(baked, tmp_path)
     X.join(Y).to_csv(tmp_path / "history.csv", index=False)
     (tmp_path / "problem.py").write_text("import polyhedge as ph\np = ph.problems.newsvendor(1.0, 4.0, 2)\n")
     out = str(tmp_path / "model.polyhedge")
-    args = ["--data", str(tmp_path / "history.csv"), "--problem", f"{tmp_path / 'problem.py'}:p", "--out", out]
+    args = [str(tmp_path / "history.csv"), "--problem", f"{tmp_path / 'problem.py'}:p", "--out", out]
     ran = CliRunner().invoke(
         app, ["fit", *args, "--outcomes", "rolls,bread", "--predictor", "ridge", "--time-limit", "1"]
     )

@@ -532,7 +532,7 @@ def test_command_line_plans_for_uncertain_constraints(tmp_path: FilePath) -> Non
         return done.stdout
 
     quickly = ("--features", "a", "--predictor", "linear", "--out", "m.polyhedge", "--guarantee", "cost")
-    told = run("fit", "--data", "history.csv", "--problem", "problem.toml", *quickly)
+    told = run("fit", "history.csv", "--problem", "problem.toml", *quickly)
     assert "times the margin" in told
     assert "kept to bound and constraints together" in told
     assert "promise held" in run("evaluate", "m.polyhedge", "fresh.csv")

@@ -203,7 +203,7 @@ def test_a_table_is_recalibrated_in_the_order_of_its_time_column(tmp_path: Path)
         rows_of.to_csv(tmp_path / f"{name}.csv", index=False)
     asked = ["--predictor", "linear", "--guarantee", "outcome", "--features", "heat", "--time-column", "clock"]
     problem = ["--problem", tmp_path / "problem.toml"]
-    done = run("fit", "--data", tmp_path / "old.csv", *problem, "--out", model, *asked, "--calibration", "recent:15")
+    done = run("fit", tmp_path / "old.csv", *problem, "--out", model, *asked, "--calibration", "recent:15")
     assert done.exit_code == 0, done.output
     radii = [
         json.loads(run("recalibrate", model, tmp_path / f"{name}.csv", "--out", out, "--json").stdout)["radius"]

@@ -119,7 +119,7 @@ class TestOnTheCommandLine:
         frame["gas"], frame["oil"] = 2 + 0.3 * frame["winter"] + rng.uniform(-0.3, 0.3, 60), rng.uniform(2, 4, 60)
         frame.to_csv(tmp_path / "history.csv", index=False)
         data, problem, out = (tmp_path / name for name in ("history.csv", "fuel.mps", "m.polyhedge"))
-        return ["fit", "--data", data, "--problem", problem, "--out", out, "--predictor", "ridge"]
+        return ["fit", data, "--problem", problem, "--out", out, "--predictor", "ridge"]
 
     def test_it_is_fitted_with_its_own_names_and_decides_without_its_file(self, arguments, tmp_path):
         done = run(*arguments, "--uncertain", "oil,gas", "--alpha", "0.2")

@@ -202,7 +202,7 @@ def test_the_commands_make_keys_sign_and_verify(keys, tmp_path):
     np.savetxt(tmp_path / "h.csv", rows, delimiter=",", header=",".join(names), comments="", fmt="%.17g")
     problem = 'outcomes = ["u_1", "u_2"]\ndecisions = ["x", "y"]\nlower = 0\nupper = 1\ncost = "u_1 * x + u_2 * y"\n'
     (tmp_path / "p.toml").write_text(problem)
-    fit = ("fit", "--data", tmp_path / "h.csv", "--problem", tmp_path / "p.toml", "--predictor", "ridge")
+    fit = ("fit", tmp_path / "h.csv", "--problem", tmp_path / "p.toml", "--predictor", "ridge")
     run(*fit, "--out", model, "--sign", key)
     history = tmp_path / "h.csv"
     run("decide", model, history, "--out", decisions, "--verify", f"{key}.pub")

@@ -19,6 +19,7 @@ from typer.testing import Result
 import polyhedge
 from polyhedge import Evaluation
 from polyhedge.data import examples
+from polyhedge.data.wheels import NoDataError
 from polyhedge_study import (
     TASKS,
     Comparison,
@@ -32,7 +33,6 @@ from polyhedge_study import (
 from polyhedge_study import demo as demo_module
 from polyhedge_study.commands.tables import rich_table
 from polyhedge_study.grid import Grid
-from polyhedge_study.wheels import NoDataError
 from shared import run
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -46,7 +46,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("random", ("--seed", "7", "--guarantee", "outcome")),
     ):
         fixed = ("--problem", made / "problem.toml", "--predictor", "linear", "--features", "a")
-        done = run("fit", "--data", made / "history.csv", "--out", made / f"{out}.polyhedge", *fixed, *more)
+        done = run("fit", made / "history.csv", "--out", made / f"{out}.polyhedge", *fixed, *more)
         assert done.exit_code == 0, done.output
     return made
 

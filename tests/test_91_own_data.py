@@ -22,6 +22,7 @@ import pytest
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LinearRegression
 from sklearn.pipeline import make_pipeline
+from typer.main import get_command
 from typer.testing import CliRunner, Result
 
 import polyhedge as ph
@@ -35,6 +36,7 @@ from polyhedge.plans.development import fewest_for_plan
 from polyhedge.predictors import as_predictor
 from polyhedge.solvers.program import Status
 from polyhedge.tables import Table, TableOptions, decisions_frame, fit_table, read_table
+from polyhedge.tables.options import LEARNERS
 from shared import run
 
 PROBLEM = """\
@@ -98,7 +100,7 @@ def fit(folder: Path, data: Path, *more: object, out: str = "model.polyhedge") -
     problem = [] if "--problem" in more else ["--problem", folder / "problem.toml"]
     # Most of what is asserted here is told of a set.
     problem += [] if "--guarantee" in more else ["--guarantee", "outcome"]
-    return run("fit", "--data", data, *problem, "--out", folder / out, *fixed, *more)
+    return run("fit", data, *problem, "--out", folder / out, *fixed, *more)
 
 
 def decided(folder: Path, new: pd.DataFrame, *more: object) -> tuple[Result, pd.DataFrame]:
@@ -139,6 +141,43 @@ def test_fit_as_json_parses_and_agrees_with_the_file(folder: Path) -> None:
     assert told["held_out"]["coverage"]["n"] == 40
     assert told["warnings"]
     assert done.stderr == ""
+
+
+def test_every_learner_has_a_name_on_the_command_line() -> None:
+    exported = {name for name in ph.learners.__all__ if hasattr(getattr(ph.learners, name), "learn")}
+    assert set(LEARNERS.values()) == exported - {"Certified", "Learner"}
+    assert ", ".join(LEARNERS) in " ".join(run("fit", "--help").stdout.replace("│", " ").split())
+
+
+@pytest.mark.parametrize("name", ["grid", "ccg", "pinball"])
+def test_learner_of_the_command_line_is_the_one_of_python(folder: Path, name: str) -> None:
+    named = ["--learner", name, "--guarantee", "cost"] if name == "grid" else ["--learner", name]
+    problem = ["--problem", folder / "problem.toml", "--predictor", "ridge", "--time-limit", 1.0]
+    done = run("fit", folder / "history.csv", *problem, *named, "--out", folder / f"{name}.polyhedge", "--json")
+    model = ph.load(folder / f"{name}.polyhedge").model_
+    assert model.guarantee == ("cost" if name == "grid" else "outcome")
+    assert f"Certified(learner={LEARNERS[name]}(" in model.record.settings["learner"]
+    assert json.loads(done.stdout)["learner"]["detail"] == model.record.learn_result.detail
+
+
+@pytest.mark.parametrize(
+    ("name", "more", "said"),
+    [
+        ("pinbal", "", "--learner must be one of auto, descent"),
+        ("pinball", "integer = true", "Pinball needs continuous decisions"),
+        ("ccg", 'support = ["left <= 50"]', "CCG does not apply to problems with outcome_support. Use Descent."),
+        ("miqcp", 'support = ["left <= 50"]', "MIQCP does not apply: outcome_support is set. Use Descent"),
+    ],
+)
+def test_learner_that_is_unknown_or_cannot_take_the_problem_is_refused(
+    folder: Path, tmp_path: Path, name: str, more: str, said: str
+) -> None:
+    text = 'outcomes = ["left", "right"]\ndecisions = ["a", "b"]\nlower = 0\nupper = 1\nconstraints = ["a + b == 1"]\n'
+    (tmp_path / "problem.toml").write_text(f'{text}cost = "a * left + b * right"\n{more}\n')
+    done = fit(tmp_path, folder / "history.csv", "--learner", name)
+    assert (done.exit_code, len(done.stderr.splitlines())) == (2, 1)
+    assert said in done.stderr
+    assert not (tmp_path / "model.polyhedge").exists()
 
 
 def test_caution_is_refused_where_a_set_has_no_plans_to_weigh(folder: Path) -> None:
@@ -545,6 +584,14 @@ def test_table_without_rows_gets_decisions_without_rows_and_one_without_usable_r
     assert (done.exit_code, len(frame)) == (2, 2)
 
 
+def test_the_key_of_a_row_stands_beside_its_decision(folder: Path) -> None:
+    new = history(5).drop(columns=OUTCOMES).assign(id=[f"n{i}" for i in range(5)])
+    for more in ((), ("--keep", "id")):
+        frame = decided(folder, new, "--key", "id", "--log", folder / "keys.db", *more)[1]
+        assert frame["id"].tolist() == new["id"].tolist()
+        assert list(frame.columns).count("id") == 1
+
+
 @pytest.mark.needs("pyarrow")
 def test_decisions_as_parquet_json_and_on_standard_output(folder: Path) -> None:
     new = history(5).drop(columns=OUTCOMES).assign(id=[f"n{i}" for i in range(5)])
@@ -838,11 +885,11 @@ def test_python_problem_is_given_by_reference(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["fit", "--data", "{0}/history.csv", "--problem", "{0}/problem.toml", "--out", "{0}"], "is a folder"),
-        (["fit", "--data", "{0}/none.csv", "--problem", "{0}/problem.toml", "--out", "{0}/m"], "There is no file"),
-        (["fit", "--data", "{0}/history.csv", "--problem", "{0}/none.toml", "--out", "{0}/m"], "There is no file"),
+        (["fit", "{0}/history.csv", "--problem", "{0}/problem.toml", "--out", "{0}"], "is a folder"),
+        (["fit", "{0}/none.csv", "--problem", "{0}/problem.toml", "--out", "{0}/m"], "There is no file"),
+        (["fit", "{0}/history.csv", "--problem", "{0}/none.toml", "--out", "{0}/m"], "There is no file"),
         (
-            ["fit", "--data", "{0}/history.csv", "--problem", "linear", "--out", "{0}/m"],
+            ["fit", "{0}/history.csv", "--problem", "linear", "--out", "{0}/m"],
             "must be a .toml or .mps file, or FILE.py:NAME",
         ),
         (["decide", "{0}/none", "{0}/history.csv", "--out", "{0}/d.csv"], "Write one with polyhedge fit"),
@@ -870,6 +917,14 @@ def test_every_command_has_help_with_an_example(command: str) -> None:
     done = run(command, "--help")
     assert done.exit_code == 0
     assert f"Example: polyhedge {command} " in done.stdout
+
+
+def test_every_command_takes_its_table_as_an_argument() -> None:
+    context = (command := get_command(cli.app)).make_context("polyhedge", ["inspect", "x"])
+    commands = [command.get_command(context, name) for name in command.list_commands(context)]
+    tables_of = {one.name: part.param_type_name for one in commands for part in one.params if part.name == "data"}
+    assert set(tables_of) >= {"fit", "decide", "evaluate", "recalibrate", "refresh", "update", "report", "plot"}
+    assert set(tables_of.values()) == {"argument"}
 
 
 @pytest.mark.needs("matplotlib")

@@ -59,7 +59,7 @@ def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     history(24, 1).assign(day=range(24)).to_csv(folder / "fresh.csv", index=False)
     asked = ["--guarantee", "cost"] if request.param == "cost" else []  # with parameters the default is a set
     done = run(
-        *["fit", "--data", folder / "history.csv", "--problem", folder / "problem.toml", *asked],
+        *["fit", folder / "history.csv", "--problem", folder / "problem.toml", *asked],
         *["--out", folder / "m.polyhedge", "--predictor", "ridge", "--alpha", "0.3"],
         *["--parameter", "price=0.5", "--parameter", "oven=hours", "--json"],
     )
@@ -169,7 +169,7 @@ def test_every_command_on_fresh_rows_takes_parameters(folder: Path) -> None:
 def test_pages_and_pictures_show_problems_with_parameters(folder: Path) -> None:
     is_planned = folder.name.startswith("cost")
     model, fresh = folder / "m.polyhedge", folder / "fresh.csv"
-    done = run("report", model, "--data", fresh)
+    done = run("report", model, fresh)
     assert done.exit_code == 0, done.output
     page = (folder / "m.html").read_text()
     assert ("planned to cost" if is_planned else "binds in") in page

@@ -32,7 +32,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         frame = pd.DataFrame({"a": a, "town": rng.choice(["Bern", "Oslo"], n), "rolls": 30 + a + rng.normal(size=n)})
         frame.to_csv(made / f"{name}.csv", index=False)
     fixed = ("--problem", made / "problem.toml", "--predictor", "linear", "--guarantee", "outcome", "--features", "a")
-    done = run("fit", "--data", made / "history.csv", "--out", made / "model.polyhedge", *fixed)
+    done = run("fit", made / "history.csv", "--out", made / "model.polyhedge", *fixed)
     assert done.exit_code == 0, done.output
     assert "EUR" in done.stdout
     return made
@@ -121,7 +121,7 @@ class TestUnits:
         assert "realised [EUR]" in done.stdout
         assert "EUR above the best decision in hindsight" in done.stdout
         page = folder / "page.html"
-        done = run("report", folder / "model.polyhedge", "--data", folder / "fresh.csv", "--out", page)
+        done = run("report", folder / "model.polyhedge", folder / "fresh.csv", "--out", page)
         assert done.exit_code == 0, done.output
         for head in ("mean cost [EUR]", "bake [trays]", "costs at most [EUR]"):
             assert head in page.read_text()

@@ -258,7 +258,7 @@ def test_model_page_tells_promise_observation_facets_and_origin(two) -> None:
 def test_model_page_without_rows_promises_and_says_what_is_missing(two) -> None:
     text = model_report(two[0])
     assert_stands_alone(text)
-    assert Seen(text).text.count("polyhedge report MODEL --data HELD_OUT.csv") == 4
+    assert Seen(text).text.count("polyhedge report MODEL HELD_OUT.csv") == 4
 
 
 def test_model_page_is_the_same_for_the_same_model(two) -> None:
@@ -420,13 +420,13 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "problem.toml").write_text(PROBLEM, encoding="utf-8")
     data, problem, out = folder / "history.csv", folder / "problem.toml", folder / "m.polyhedge"
     fixed = ["--predictor", "linear", "--guarantee", "outcome"]
-    done = run("fit", "--data", data, "--outcomes", "a,b", "--problem", problem, *fixed, "--out", out)
+    done = run("fit", data, "--outcomes", "a,b", "--problem", problem, *fixed, "--out", out)
     assert done.exit_code == 0, done.output
     return out
 
 
 def test_report_of_a_model_writes_a_page_beside_it(model: Path) -> None:
-    done = run("report", model, "--data", model.parent / "fresh.csv", "--title", "Width & height")
+    done = run("report", model, model.parent / "fresh.csv", "--title", "Width & height")
     assert done.exit_code == 0, done.output
     page = model.with_suffix(".html")
     assert f"Page: {page}" in done.output
@@ -438,7 +438,7 @@ def test_report_of_a_model_writes_a_page_beside_it(model: Path) -> None:
 
 def test_report_of_a_model_warns_where_it_has_seen_the_rows(model: Path, tmp_path: Path) -> None:
     out = tmp_path / "page.html"
-    done = run("report", model, "--data", model.parent / "history.csv", "--out", out)
+    done = run("report", model, model.parent / "history.csv", "--out", out)
     assert done.exit_code == 0, done.output
     assert "Seen before" in Seen(out.read_text(encoding="utf-8")).text
 
@@ -521,7 +521,7 @@ def test_plot_writes_the_picture_in_the_format_of_its_name(model: Path, tmp_path
         ),
         (["plot", "MODEL", "map", "FRESH", "--out", "x.png", "--features", "width"], "A map needs two features"),
         (["plot", "MODEL", "map", "FRESH", "--out", "x.png", "--show", "q"], "--show must be largest, cost_bound or"),
-        (["report", ".", "--title", "x"], "--data and --title are for the page of a model"),
+        (["report", ".", "--title", "x"], "Held-out rows and --title are for the page of a model"),
         (["report", "nowhere.polyhedge"], "There is no folder and no file nowhere.polyhedge"),
     ],
 )

@@ -1,16 +1,19 @@
 """What the pages of the site show is run, page by page and in the order of the page."""
 
+import ast
 import inspect
 import re
 import runpy
+import sys
+import tomllib
 from functools import reduce
 from pathlib import Path
 
 import pytest
 
 import polyhedge as ph
-from polyhedge_study import real_data
-from polyhedge_study.wheels import NoDataError
+from polyhedge.data import real as real_data
+from polyhedge.data.wheels import NoDataError
 
 DOCS = Path(__file__).parents[1] / "docs"
 SNIPPET = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -162,9 +165,22 @@ def test_an_example_ends_in_a_picture_and_a_lesson(path):
     assert all(line.startswith("# ") for line in text[lesson:].splitlines())
 
 
+@pytest.mark.parametrize("path", sorted((DOCS.parent / "examples").glob("*.py")), ids=lambda path: path.stem)
+def test_an_example_needs_the_wheel_and_what_its_first_lines_say(path):
+    project = tomllib.loads((DOCS.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    asked = re.search(r"pip install 'polyhedge\[([\w,]+)\]'", ast.get_docstring(tree))
+    extras = [name for extra in asked[1].split(",") for name in project["optional-dependencies"][extra]]
+    there = {re.match(r"[\w-]+", name)[0] for name in [*project["dependencies"], *extras, "polyhedge"]}
+    there |= {"sklearn"} if "scikit-learn" in there else set()
+    imported = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+    imported |= {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    assert {name.partition(".")[0] for name in imported} - sys.stdlib_module_names <= there
+
+
 def test_most_examples_are_on_real_data_and_say_where_these_come_from():
     texts = {path.stem: path.read_text(encoding="utf-8") for path in (DOCS.parent / "examples").glob("*.py")}
-    real = {name for name, text in texts.items() if "from polyhedge_study.real_data import" in text}
+    real = {name for name, text in texts.items() if "from polyhedge.data.real import" in text}
     assert len(real) >= 0.7 * len(texts)
     for name in real:
         told = " ".join(texts[name].split('"""')[1].split())
@@ -178,7 +194,7 @@ def test_an_example_without_its_data_is_left_out_with_the_reason(tmp_path, monke
         raise NoDataError("prices 1.0 cannot be downloaded: no registry")
 
     monkeypatch.setattr(real_data, "day_ahead_prices", no_registry)
-    (tmp_path / "01_prices.py").write_text("from polyhedge_study.real_data import day_ahead_prices\n", encoding="utf-8")
+    (tmp_path / "01_prices.py").write_text("from polyhedge.data.real import day_ahead_prices\n", encoding="utf-8")
     (tmp_path / "02_numbers.py").write_text("import numpy\n", encoding="utf-8")
     without_data = runpy.run_path(str(DOCS / "_ext" / "without_data.py"))["without_data"]
     assert without_data(tmp_path) == {"01_prices": "prices 1.0 cannot be downloaded: no registry"}

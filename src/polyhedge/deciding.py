@@ -48,6 +48,9 @@ class Decides(FittedAttributes, Doubts, OutputSetting):
     ) -> Decisions:
         """Robust decisions with cost bounds for new rows; warns where a row has no optimal decision.
 
+        A row with a missing or impossible value keeps its place: its decision and bound are NaN, its status is "not
+        decided", and its detail says why. It is an error where no row at all can be decided.
+
         Parameters
         ----------
         X : (N, n_features) array, DataFrame, whatever the predictor takes, or Dask DataFrame; a series by the names of
@@ -70,8 +73,7 @@ class Decides(FittedAttributes, Doubts, OutputSetting):
         Decisions
             Its `to_frame()` has the names of the problem, and the index and the library (pandas, polars, pyarrow) of
             X. Or a lazy Dask DataFrame where X is one: `polyhedge.batches.decide_rows` says with which columns.
-            There a row with missing values keeps its place with a note; here it is an error. Dask's own
-            workers and progress bars take the place of `n_jobs` and `progress`.
+            Dask's own workers and progress bars take the place of `n_jobs` and `progress`.
 
         Examples
         --------
@@ -175,6 +177,8 @@ class Decides(FittedAttributes, Doubts, OutputSetting):
     ) -> Evaluation:
         """Coverage, bounds, constraints and costs on rows that were not used for fitting.
 
+        Rows of X that cannot be decided (see `decide`) have no bound: `n_undecided` counts them.
+
         Parameters
         ----------
         X, Y : as in `fit`.
@@ -197,10 +201,13 @@ class Decides(FittedAttributes, Doubts, OutputSetting):
         """
         model = self._fitted("evaluate")  # read once: another thread may recalibrate meanwhile
         asked = model.family.has_quick_volume if volume is None else volume
-        self._doubt_rows(model, X, Y)
+        rows, reasons = model.usable(X, parameters)
+        are_some = 0 < len(rows) < len(reasons)
+        used = model.some(rows, X, parameters, beside) if are_some else (X, parameters, beside)
+        self._doubt_rows(model, used[0], model.outcomes(X, Y)[rows] if are_some else Y)
         with solver_of(self):
             measured = model.measure(X, Y, parameters, beside)
-            size = model.mean_volume(X, parameters, beside) if asked else None
+            size = model.mean_volume(*used) if asked else None
         summary = measured.summary(model.radii.alpha, volume=size)
         groups = () if by is None else by_group(measured, labels_by(X, by), model.radii.alpha)
         return replace(summary, groups=groups)

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, Self
 
 import numpy as np
 from scipy import stats
 
 from polyhedge._columns import is_missing
-from polyhedge._validation import Array, Mask
+from polyhedge._validation import Array, Indices, Mask
 from polyhedge.estimates import Estimate, Proportion, estimate, proportion
 from polyhedge.evaluation import LOOKS, ConstraintMeasure, Evaluation, GroupMeasure
 from polyhedge.problems import DecisionProblem
 from polyhedge.problems.parameters import parameter_rows
 from polyhedge.robust import Decisions, decide_knowing
 from polyhedge.sets import Volume
+from polyhedge.solvers.program import Status
 
 __all__ = [
     "ConstraintMeasure",
@@ -38,6 +39,9 @@ _SAME_COST = 1e-12
 """Costs of one decision may differ by this share of them, where its sums are added up in another order."""
 _SOLVED = 1e-7
 """Share of what decisions differ by up to which solvers find the best of them: a tenth of their tolerance."""
+
+_OF_ALL = ("constraint_names", "complaint", "cost_unit")
+"""What is said of all rows together."""
 
 
 def by_group(measures: RowMeasures, labels: Any, alpha: float) -> tuple[GroupMeasure, ...]:
@@ -185,12 +189,21 @@ class RowMeasures:
     @classmethod
     def joined(cls, parts: Sequence[RowMeasures]) -> Self:
         """The rows of several parts, one below the other."""
-        of_all = ("constraint_names", "complaint", "cost_unit")
-        arrays = [field.name for field in fields(cls) if field.name not in of_all]
+        arrays = [field.name for field in fields(cls) if field.name not in _OF_ALL]
         rows = {name: np.concatenate([getattr(part, name) for part in parts]) for name in arrays}
         complaints = dict.fromkeys(part.complaint for part in parts if part.complaint)
         names, unit = parts[0].constraint_names, parts[0].cost_unit
         return cls(**rows, constraint_names=names, complaint=". ".join(complaints), cost_unit=unit)
+
+    def among(self, rows: Indices, n: int) -> Self:
+        """These rows among n, the others of which could not be decided."""
+        arrays: dict[str, Any] = {}
+        for name in (field.name for field in fields(self) if field.name not in _OF_ALL):
+            own = getattr(self, name)
+            arrays[name] = np.full((n, *own.shape[1:]), False if own.dtype == bool else np.nan)
+            arrays[name][rows] = own
+        said = f"{n - len(rows)} of {n} decisions: {Status.NOT_DECIDED}"
+        return replace(self, **arrays, complaint=". ".join(filter(None, (said, self.complaint))))
 
     def summary(
         self, alpha: float, rows: Mask | None = None, *, volume: Volume | None = None, level: float = 0.95

@@ -16,18 +16,18 @@ from numpy.typing import NDArray
 
 from polyhedge._columns import names_of, select_columns
 from polyhedge._frames import as_pandas, backend_of, from_dictionaries, row_labels
-from polyhedge._validation import Array, Indices
+from polyhedge._validation import Array, Indices, numbers_of
 from polyhedge.calibration import Calibration, Calibrator, Radii, Rows
-from polyhedge.calibration.beside import check_beside
+from polyhedge.calibration.beside import as_values, check_beside
 from polyhedge.choosing import is_made_here
-from polyhedge.columns.raw import oddities, read_features
-from polyhedge.columns.schema import Schema
+from polyhedge.columns.raw import as_table, oddities, read_features
+from polyhedge.columns.schema import Schema, features_of
 from polyhedge.data import Split, digest_rows, take_rows
 from polyhedge.learners import LearnResult
 from polyhedge.metrics import RowMeasures, measure_rows
 from polyhedge.problems import DecisionProblem
 from polyhedge.problems.checks import check_outcomes
-from polyhedge.problems.parameters import from_columns, parameter_rows
+from polyhedge.problems.parameters import ProblemParameter, by_name, from_columns, parameter_rows
 from polyhedge.regions import PlacedRegions, RegionFamily, ScaledSet, Work
 from polyhedge.regions.family import DEFAULT_WORK, no_set
 from polyhedge.robust import Decisions
@@ -201,8 +201,46 @@ class Model:
     def decide(
         self, X: Any, parameters: Mapping[Any, Any] | None = None, work: Work = DEFAULT_WORK, beside: Any = None
     ) -> Decisions:
-        """Decisions with bounds for new rows."""
-        return self.placed(X, parameters, work, beside=beside).decide()
+        """Decisions with bounds for new rows; rows that cannot be decided are marked, unless these are all."""
+        try:
+            return self.placed(X, parameters, work, beside=beside).decide()
+        except ValueError:
+            rows, reasons = self.usable(X, parameters)
+            if not 0 < len(rows) < len(reasons):
+                raise
+        X, parameters, beside = self.some(rows, X, parameters, beside)
+        return self.placed(X, parameters, work, beside=beside).decide().among(rows, reasons)
+
+    def usable(self, X: Any, parameters: Mapping[Any, Any] | None = None) -> tuple[Indices, list[str]]:
+        """The rows of X that can be decided, and for each row why it cannot; empty texts where it can."""
+        X, n = as_pandas(X), n_rows_of(X)
+        reasons: Any = [""] * n
+        if self.schema is not None:
+            features, reasons, _ = features_of(as_table(X, self.schema.source_names), self.schema)
+        else:
+            names = self.names or names_of(X)
+            features = X if names is None else select_columns(X, names, "X")
+        found = unusable_numbers(features, may_be_missing=self.family.predictor.takes_nan)
+        found |= {row: reason for row, reason in enumerate(reasons) if reason}
+        for parameter, values in self._row_values(X, parameters):
+            is_there = np.asarray(np.isfinite(values).all(axis=tuple(range(1, values.ndim))))
+            for row in np.flatnonzero(~(is_there & parameter.allows(values))).tolist():
+                what = parameter.demand_of(values[row]) if is_there[row] else f"missing: {parameter.name}"
+                found[row] = f"{found[row]}; {what}" if row in found else what
+        return np.setdiff1d(np.arange(n), list(found)), [found.get(row, "") for row in range(n)]
+
+    def some(self, rows: Indices, X: Any, parameters: Mapping[Any, Any] | None, beside: Any) -> tuple[Any, Any, Any]:
+        """Some rows of X, with their values of parameters and what calibration asks for beside X."""
+        values = by_name(self.problem.parameters, from_columns(parameters, X))
+        values |= {parameter.name: own[rows] for parameter, own in self._row_values(X, parameters)}
+        return take_rows(as_pandas(X), rows), values or None, None if beside is None else as_values(beside)[rows]
+
+    def _row_values(self, X: Any, parameters: Mapping[Any, Any] | None) -> list[tuple[ProblemParameter, Array]]:
+        """Parameters that have a value (n, *shape) for each row of X, and these."""
+        given = by_name(self.problem.parameters, from_columns(parameters, X))
+        known = [(one, given[one.name]) for one in self.problem.parameters if one.name in given]
+        shape = (n_rows_of(X),)
+        return [(one, np.asarray(own, dtype=np.float64)) for one, own in known if np.shape(own) == shape + one.shape]
 
     def worst_outcomes(self, X: Any, parameters: Mapping[Any, Any] | None = None, beside: Any = None) -> Array:
         """For each row (N, d) an outcome at which the decision costs what it may: of the set, or an illustration."""
@@ -260,6 +298,10 @@ class Model:
     def measure(self, X: Any, Y: Any, parameters: Mapping[Any, Any] | None = None, beside: Any = None) -> RowMeasures:
         """Bound, constraints, realised cost and regret row by row; rows that were not used for fitting."""
         outcomes = self.outcomes(X, Y)
+        rows, reasons = self.usable(X, parameters)
+        if 0 < len(rows) < len(reasons):
+            X, parameters, beside = self.some(rows, X, parameters, beside)
+            return self.measure(X, outcomes[rows], parameters, beside).among(rows, len(reasons))
         placed = self.placed(X, parameters, beside=beside)
         return measure_rows(
             self.problem,
@@ -290,6 +332,21 @@ class Model:
     def with_radii(self, radii: Radii, digest: str) -> Self:
         """The model with other radii, and an entry for them in its audit trail."""
         return replace(self, radii=radii, trail=(*self.trail, _entry(radii, digest)))
+
+
+def unusable_numbers(features: Any, *, may_be_missing: bool) -> dict[int, str]:
+    """Which columns of rows, by their numbers, are missing or not finite and must not be."""
+    numbers = numbers_of(features)
+    if numbers is None:
+        return {}
+    bad = np.isinf(numbers) if may_be_missing else ~np.isfinite(numbers)
+    names = getattr(features, "columns", None)
+    names = np.arange(numbers.shape[1]) if names is None else features.select_dtypes("number").columns
+    reasons = {}
+    for row in np.flatnonzero(bad.any(axis=1)):
+        kind = "missing" if np.isnan(numbers[row, bad[row]]).all() else "not finite"
+        reasons[int(row)] = f"{kind}: {', '.join(str(name) for name in names[bad[row]])}"
+    return reasons
 
 
 def fitted_model(family: RegionFamily, record: Record, radii: Radii, digest: str) -> Model:

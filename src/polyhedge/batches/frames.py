@@ -161,7 +161,8 @@ def _score_partition(rows: Any, sent: _Sent, outcomes: list[str]) -> tuple[Array
         return np.zeros(0), ""
     model, parameters, solver = sent
     X, Y = rows.drop(columns=outcomes), rows[outcomes].to_numpy(dtype=np.float64)
-    features, values = table_features(model, X, parameters), model.values(X, parameters)
+    features = table_features(model, X, parameters) if model.names is None else model.features(X)
+    values = model.values(X, parameters)
     with solver.in_force():
         scores = scores_of(model.family, features, check_outcomes(model.problem, Y), values)
     return scores, digest_rows(X, Y)

@@ -164,7 +164,8 @@ def _plan(sent: _Sent, path: Path, columns: Sequence[str] | None, keep: Sequence
             rows, schema = file.metadata.num_rows, file.schema_arrow
     except pa.ArrowInvalid as error:
         raise ValueError(f"{path} is not a Parquet file: {error}") from error
-    known = columns if columns is not None else sent.model.names
+    model = sent.model
+    known = columns or (model.names if model.schema is None else model.schema.source_names)
     features = list(known) if known is not None else [name for name in schema.names if name not in keep]
     own = [] if sent.beside is None else [sent.beside]
     features = list(dict.fromkeys([*features, *parameter_columns(sent.parameters), *own]))

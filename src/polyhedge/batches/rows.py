@@ -11,8 +11,10 @@ from sklearn.exceptions import NotFittedError
 
 from polyhedge._columns import listed, names_of, select_columns
 from polyhedge._frames import distinct_names
-from polyhedge._validation import Array, Indices, Mask, numbers_of
+from polyhedge._validation import Array, Indices, Mask
 from polyhedge.calibration.beside import as_values, takes_beside
+from polyhedge.columns.raw import as_table
+from polyhedge.columns.schema import features_of
 from polyhedge.model import Model, Placed
 from polyhedge.problems import DecisionProblem
 from polyhedge.problems.parameters import column_names, from_columns, parameter_rows, with_columns
@@ -21,8 +23,8 @@ from polyhedge.robust import Decisions
 from polyhedge.solvers.program import Status
 
 _SHORT = {status: str(status).partition(":")[0] for status in Status}
-_UNDECIDED = "not decided"
-_STATUSES = (*dict.fromkeys(_SHORT.values()), _UNDECIDED)
+_UNDECIDED = _SHORT[Status.NOT_DECIDED]
+_STATUSES = tuple(dict.fromkeys(_SHORT.values()))
 _MOST_REFUSED = 1000
 """Rows of one block that the predictor may refuse; beyond, it is the table that is wrong."""
 
@@ -63,6 +65,8 @@ def parameter_columns(parameters: Parameters | None) -> list[str]:
 
 def table_features(model: Model, rows: Any, parameters: Parameters | None, beside: str | None = None) -> Any:
     """The columns of a data frame as the predictor knows them: by name, or as an array without those of other roles."""
+    if model.schema is not None:
+        return features_of(as_table(rows, model.schema.source_names), model.schema)[0]
     if model.names is None:
         names_of(rows)  # numbers that are out of order are no names, and no order either
         given = with_columns(model.problem.parameters, parameters, rows.columns)
@@ -107,7 +111,7 @@ def decide_rows(
 ) -> Any:
     """One row of results for each row of a data frame, in the same order and with the same index.
 
-    Rows with missing or infinite numbers, and rows that the predictor refuses, keep their place: their
+    Rows with values that are missing or cannot be used, and rows that the predictor refuses, keep their place: their
     decision is NaN, their status "not decided", and `note` says why.
 
     Parameters
@@ -143,10 +147,8 @@ def decide_rows(
     given = check_parameters(model.problem, parameters, rows.columns)
     check_column(model, beside, rows.columns)
     features = table_features(model, rows, given, beside)
-    usable, reasons = _usable(model, features)
-    wanted = parameter_columns(given)
-    for row in np.flatnonzero(usable & _has_no_value(rows, wanted)):
-        usable[row], reasons[int(row)] = False, f"missing: one of {', '.join(wanted)}"
+    kept, texts = model.usable(features if model.names is None else rows, from_columns(given, rows))
+    usable, reasons = np.isin(np.arange(len(rows)), kept), {row: text for row, text in enumerate(texts) if text}
     decisions = None
     if usable.any():
         values = _values(model.problem, rows, given, usable)
@@ -164,28 +166,6 @@ def _values(problem: DecisionProblem, rows: Any, given: Parameters, usable: Mask
     values = np.full((len(rows), flat.shape[1]), np.nan)
     values[usable] = flat
     return values
-
-
-def _has_no_value(rows: Any, columns: list[str]) -> Mask:
-    numbers = rows[columns].to_numpy(dtype=np.float64)
-    return np.logical_not(np.isfinite(numbers).all(axis=1))
-
-
-def _usable(model: Model, features: Any) -> tuple[Mask, dict[int, str]]:
-    """Which rows have the numbers the predictor needs, and why the others do not."""
-    numbers = numbers_of(features)
-    if numbers is None:
-        return np.ones(len(features), dtype=bool), {}
-    bad = np.isinf(numbers) if model.family.predictor.takes_nan else ~np.isfinite(numbers)
-    usable: Mask = np.logical_not(bad.any(axis=1))
-    names = getattr(features, "columns", None)
-    names = np.arange(numbers.shape[1]) if names is None else features.select_dtypes("number").columns
-    reasons = {}
-    for row in np.flatnonzero(~usable):
-        guilty = ", ".join(str(name) for name in names[bad[row]])
-        kind = "missing" if np.isnan(numbers[row, bad[row]]).all() else "not finite"
-        reasons[int(row)] = f"{kind}: {guilty}"
-    return usable, reasons
 
 
 def _place(

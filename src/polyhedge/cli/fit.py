@@ -30,7 +30,7 @@ from polyhedge.cli.models import SignKey
 from polyhedge.cli.output import say
 from polyhedge.cli.solving import Solving
 from polyhedge.columns import PREDICTORS
-from polyhedge.tables.options import TableOptions
+from polyhedge.tables.options import LEARNERS, TableOptions
 
 if TYPE_CHECKING:
     from polyhedge.estimator import RobustDecider
@@ -44,7 +44,7 @@ _MODEL_SUFFIX = ".polyhedge"
 @with_bundles
 def fit(
     *,
-    data: Annotated[Path, typer.Option(help="History: a CSV or Parquet file, one row an observation.")],
+    data: Annotated[Path, typer.Argument(help="History: a CSV or Parquet file, one row an observation.")],
     problem: Annotated[
         str,
         typer.Option(
@@ -93,6 +93,10 @@ def fit(
     copies: Annotated[
         str, typer.Option(help="Rows equal in all columns: together (count once) or independent events.")
     ] = "together",
+    learner: Annotated[
+        str | None,
+        typer.Option(help=f"What learns a set, with --guarantee outcome then: {', '.join(LEARNERS)}; by default auto."),
+    ] = None,
     time_limit: Annotated[
         float | None, typer.Option(min=0, help="Seconds after which the learner settles for what it has.")
     ] = None,
@@ -100,8 +104,8 @@ def fit(
         str | None,
         typer.Option(
             help="cost: the lowest bound for the decision taken. outcome: a set guards every decision at once. By "
-            "default cost, unless the problem has parameters, or uncertain constraints beside a cost that is no sum of "
-            "maxima of affine functions."
+            "default cost, unless --learner is given, the problem has parameters, or uncertain constraints beside a "
+            "cost that is no sum of maxima of affine functions."
         ),
     ] = None,
     caution: Annotated[
@@ -131,7 +135,7 @@ def fit(
     the shape of a set of outcomes), one sets the bound so that it holds in the promised share of cases, and one checks
     the promise.
 
-    Example: polyhedge fit --data history.csv --outcomes heating_load,cooling_load --problem problem.toml --alpha 0.1
+    Example: polyhedge fit history.csv --outcomes heating_load,cooling_load --problem problem.toml --alpha 0.1
     --out model.polyhedge
     """
     solving.begin()
@@ -148,6 +152,7 @@ def fit(
         group=names_in(group),
         shares=_numbers(shares),
         copies=copies,
+        learner=learner,
         time_limit=time_limit,
         seed=seed,
         keep_interrupted=keep_interrupted,
@@ -236,9 +241,12 @@ def _gap(decider: RobustDecider) -> str:
     if gap == float("inf"):
         return "not certified for this kind of problem"
     size = "" if decider.spread_ is None else " and one size"
+    # CCG and MIQCP plan for the mean prediction alone.
+    is_mean = hasattr(getattr(decider.learner, "learner", None), "contexts")
+    rows = "for the mean prediction" if is_mean else "on the learning rows"
     if gap < 0 and size:
-        return f"{-gap:.3g} below the cheapest set of any shape{size} on the learning rows: scaling it pays (certified)"
-    return f"at most {max(gap, 0.0):.3g} above the cheapest set of any shape{size} on the learning rows (certified)"
+        return f"{-gap:.3g} below the cheapest set of any shape{size} {rows}: scaling it pays (certified)"
+    return f"at most {max(gap, 0.0):.3g} above the cheapest set of any shape{size} {rows} (certified)"
 
 
 def _details(fitted: FittedTable, options: TableOptions, data: Path, n_rows: int) -> dict[str, Any]:

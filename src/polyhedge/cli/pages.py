@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 _SUFFIXES = (".png", ".svg", ".pdf")
 HeldOutFile = Annotated[
-    Path | None, typer.Option("--data", help="Rows that the model has not seen: a CSV or Parquet file with outcomes.")
+    Path | None, typer.Argument(help="Rows that the model has not seen: a CSV or Parquet file with outcomes.")
 ]
 
 
@@ -71,11 +71,11 @@ def report(
     """Write one HTML page that needs no network: of a study's results, or of a model.
 
     The page of a folder shows all tables and figures of polyhedge reproduce beside the paper's. The page of a model
-    says what is decided, what is promised, and, with --data, what was observed on rows that the model has not seen.
+    says what is decided, what is promised, and, with DATA, what was observed on rows that the model has not seen.
 
     Example: polyhedge report results
 
-    Example: polyhedge report model.polyhedge --data fresh.csv --out model.html
+    Example: polyhedge report model.polyhedge fresh.csv --out model.html
     """
     solving.begin()
     if path.is_dir():
@@ -96,7 +96,7 @@ def report(
 
 def _check_study_options(data: Path | None, title: str) -> None:
     if data is not None or title:
-        raise ValueError("--data and --title are for the page of a model. A folder of results has its own.")
+        raise ValueError("Held-out rows and --title are for the page of a model. A folder of results has its own.")
 
 
 def _model_page(
@@ -141,7 +141,7 @@ def _details(
     if kept is not None:
         facts["Features"] = ", ".join(kept.schema.feature_names)
     facts["Digest of the data"] = decider.data_digest_[:16]
-    command = f"polyhedge report {path}" + (f" --data {data}" if data is not None else "")
+    command = f"polyhedge report {path}" + (f" {data}" if data is not None else "")
     return ModelDetails(
         title=title,
         outcome_names=None if kept is None else kept.schema.outcomes,

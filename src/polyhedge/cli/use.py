@@ -89,8 +89,9 @@ def decide(
     run as formulas, unless --raw is given. With --out - the table is alone on standard output, and what there is to say
     of it goes to standard error.
 
-    With --key, decisions and bounds are noted in a database beside the model, so that polyhedge update counts outcomes
-    against the bounds that were issued. A radius that follows outcomes is the one that the database has led to.
+    With --key, that column stands first, and decisions and bounds are noted in a database beside the model, so that
+    polyhedge update counts outcomes against the bounds that were issued. A radius that follows outcomes is the one that
+    the database has led to.
 
     Exit codes: 0 done, 2 bad input, 3 a row has no feasible or no bounded decision, 4 a solver stopped early.
 
@@ -117,7 +118,7 @@ def decide(
     frame = tables.decisions_frame(decider, decisions, kept.schema.outcomes, reasons, notes)
     if digits is not None:
         frame = frame.map(lambda value: _rounded(value, digits) if isinstance(value, float) else value)
-    for place, name in enumerate(names_in(keep)):
+    for place, name in enumerate(dict.fromkeys([*([] if key is None else [key]), *names_in(keep)])):
         frame.insert(place, f"input_{name}" if name in frame.columns else name, table.frame[name].to_numpy())
     if target is None:
         say_csv(tables.csv_text(frame, raw=raw))

@@ -12,7 +12,7 @@ from polyhedge.tables import coverage_doubt
 
 __all__ = ["HOW_TO_OBSERVE", "has_set", "in_short", "number", "own_warnings", "percent"]
 
-HOW_TO_OBSERVE = "polyhedge report MODEL --data HELD_OUT.csv"
+HOW_TO_OBSERVE = "polyhedge report MODEL HELD_OUT.csv"
 
 
 def in_short(decider: RobustDecider, held_out: HeldOut | None, n_units: int) -> list[Block]:

@@ -63,7 +63,7 @@ class Decision:
 
     def __str__(self) -> str:
         if not np.isfinite(self.z).all():
-            return f"{self.label}: no decision. {self.status}"
+            return f"{self.label}: no decision. {self.status}{self.detail and f' ({self.detail})'}"
         z = f"z = {np.array2string(self.z, precision=4, suppress_small=True, separator=', ')}"
         if 0 < len(self.names) <= _FEW:
             values = [f"{value:.4g}" for value in self.z.ravel()]
@@ -204,6 +204,20 @@ class Decisions:
         }
         return replace(self, **arrays, detail=detail, labels=labels, **known)
 
+    def among(self, rows: Indices, reasons: Sequence[str]) -> Self:
+        """These decisions at their rows among N, the others of which are not decided, each for its reason."""
+        fills = {"status": Status.NOT_DECIDED, "active_facets": False, "may_tie": False, "radii": np.inf}
+        arrays: dict[str, Any] = {}
+        for name in (*_ARRAYS, *_IF_KNOWN):
+            own = getattr(self, name)
+            if own is not None:
+                arrays[name] = np.empty((len(reasons), *own.shape[1:]), dtype=own.dtype)
+                arrays[name].fill(fills.get(name, np.nan))
+                arrays[name][rows] = own
+        texts = np.array(reasons, dtype=object)
+        texts[rows] = self.detail or ""
+        return replace(self, **arrays, detail=tuple(texts))
+
     def noted(self, notes: Sequence[str]) -> Self:
         """With a note for each row before the text that explains its status; as they are where there is none."""
         if not any(notes):
@@ -236,7 +250,7 @@ class Decisions:
         if self.expected_cost is not None:
             told = {"expected_cost": self.expected_cost}
         columns = [*self.flat[:, : self.layout.given_size].T, self.cost_bound, *told.values()]
-        columns.append(np.array([status.name.lower() for status in self.status], dtype=object))
+        columns.append(np.array([str(status).partition(":")[0] for status in self.status], dtype=object))
         columns.append(np.array(self.detail or [""] * len(self), dtype=object))
         names = distinct_names([*labels.decisions, "cost_bound", *told, "status", "note"])
         return as_frame(dict(zip(names, columns, strict=True)), backend or labels.frame, labels.index)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 from warnings import catch_warnings, simplefilter
 
 import numpy as np
 
-from polyhedge import doubts
+from polyhedge import doubts, learners
 from polyhedge._validation import Array, check_alpha
 from polyhedge.calibration import OrderedCalibrator, is_marginal, reads_weights
 from polyhedge.calibration.beside import with_values
@@ -22,13 +22,13 @@ from polyhedge.data.splits import IndexArray
 from polyhedge.doubting import DoubtWarning, categories
 from polyhedge.doubts import Doubt
 from polyhedge.estimator import RobustDecider
-from polyhedge.learners import Auto, Certified
+from polyhedge.learners import Certified
 from polyhedge.metrics import Evaluation, Proportion
 from polyhedge.problems import DecisionProblem
 from polyhedge.problems.checks import is_named
 from polyhedge.settings import check_caution, guarantee_in_force
 from polyhedge.tables.beside import beside_column, labels_or_weights
-from polyhedge.tables.options import TableOptions
+from polyhedge.tables.options import LEARNERS, TableOptions
 from polyhedge.tables.parameters import Sources, columns_in, sources_of, take_parameters
 from polyhedge.tables.roles import row_prints
 from polyhedge.tables.rows import measure_table, quick_volume, thinned_coverage
@@ -121,8 +121,9 @@ def fit_table(
     if not len(table):
         raise ValueError(f"{table.source} has the names of columns but no rows. Bring rows to learn from.")
     problem = problem if is_named(problem) else problem.labelled(outcome_names=outcomes)
-    guarantee = guarantee_in_force(options.guarantee, problem)
-    check_caution(options.caution, guarantee)
+    guarantee = guarantee_in_force(options.guarantee, problem, options.learner)
+    learner = _learner(options) if options.learner or guarantee == "outcome" else None
+    check_caution(options.caution, guarantee, learner)
     options = replace(options, parameters=sources_of(problem, options.parameters))
     aside = [*options.group, *([options.time_column] if options.time_column else [])]
     table.check_columns(aside)
@@ -132,7 +133,7 @@ def fit_table(
     )
     rows = UsableRows.of(table, schema, problem, options)
     if options.starts is None:
-        rows.check_size(table.source, alpha, options.shares, guarantee)
+        rows.check_size(table.source, alpha, options.shares, "cost" if learner is None else "outcome")
     calibrator = None if options.calibration is None else calibrator_named(options.calibration)
     column, beside = beside_column(calibrator, table, rows.X, outcomes), None
     if column is not None:
@@ -148,7 +149,7 @@ def fit_table(
         problem,
         predictor=make_predictor(predictor, schema, random_state=options.seed),
         alpha=alpha,
-        learner=_learner(options) if guarantee == "outcome" else None,
+        learner=learner,
         random_state=options.seed,
         guarantee=options.guarantee,
         caution=options.caution,
@@ -217,7 +218,9 @@ def _parts(
 
 def _learner(options: TableOptions) -> Certified:
     """What learns a set."""
-    return Certified(Auto(time_limit=options.time_limit), keep_interrupted=options.keep_interrupted)
+    kind = getattr(learners, LEARNERS[options.learner or "auto"])
+    limit = {"time_limit": options.time_limit} if "time_limit" in {one.name for one in fields(kind)} else {}
+    return Certified(kind(**limit), keep_interrupted=options.keep_interrupted)
 
 
 def _predictor(schema: Schema, rows: UsableRows, split: Split, options: TableOptions) -> tuple[str, str]:

@@ -6,7 +6,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["SHARES", "TableOptions"]
+__all__ = ["LEARNERS", "SHARES", "TableOptions"]
+
+LEARNERS = {
+    "auto": "Auto",
+    "descent": "Descent",
+    "one-sided-box": "OneSidedBox",
+    "scenario": "Scenario",
+    "pinball": "Pinball",
+    "ccg": "CCG",
+    "miqcp": "MIQCP",
+    "grid": "RotatedBoxGrid",
+    "min-volume": "MinVolume",
+    "pca-box": "PcaBox",
+}
+"""Names of learners on the command line, and their classes in `polyhedge.learners`."""
 
 # As `split_indices` deals rows, with a fifth kept to check the promise.
 SHARES = (0.4, 0.2, 0.2, 0.2)
@@ -30,6 +44,7 @@ class TableOptions:
     time_limit : seconds after which the learner stops comparing; None for no limit.
     seed : of the split, the predictor and the learner.
     calibration : what the promise is about, in words such as "by-category:store"; None for all rows together.
+    learner : one of `LEARNERS`, which learns a set; the guarantee is then "outcome" by default. None for the default.
     guarantee, caution : see `RobustDecider`.
     parameters : where the values of the problem's parameters come from; by default columns of their names.
     keep_interrupted : whether Ctrl-C while learning settles for the best set so far, instead of ending the fit.
@@ -47,6 +62,7 @@ class TableOptions:
     time_limit: float | None = None
     seed: int = 0
     keep_interrupted: bool = False
+    learner: str | None = None
     guarantee: str | None = None
     calibration: str | None = None
     caution: float = 0.5
@@ -54,6 +70,8 @@ class TableOptions:
 
     def __post_init__(self) -> None:
         """Refuse what would otherwise be passed over."""
+        if self.learner not in (None, *LEARNERS):
+            raise ValueError(f"--learner must be one of {', '.join(LEARNERS)}, got {self.learner!r}.")
         if self.time_column is None and (self.starts is not None or self.gap):
             name = "--gap" if self.starts is None else "--starts"
             raise ValueError(f"{name} is about the time of rows, and no column with it was named. Give --time-column.")

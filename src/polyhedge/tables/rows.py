@@ -85,7 +85,7 @@ def decisions_frame(
     told = ["expected_cost"] if is_guarded else [f"worst_{name}" for name in outcomes]
     names = [*decider.problem_.decision_names, "cost_bound", *told]
     values = np.full((len(reasons), len(names)), np.nan)
-    status = np.full(len(reasons), "not decided", dtype=object)
+    status = np.full(len(reasons), str(Status.NOT_DECIDED).partition(":")[0], dtype=object)
     remarks = np.array([reason or note for reason, note in zip(reasons, notes, strict=True)], dtype=object)
     if decisions is not None:
         z = decisions.z.reshape(len(decisions), -1)

@@ -28,9 +28,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from polyhedge.data import Split
-from polyhedge.data.splits import IndexArray
-from polyhedge.problems import DecisionProblem, newsvendor
-from polyhedge_study.real_data import (
+from polyhedge.data.real import (
     Table,
     bakery_demand,
     bike_riders,
@@ -38,6 +36,8 @@ from polyhedge_study.real_data import (
     restaurant_demand,
     share_losses,
 )
+from polyhedge.data.splits import IndexArray
+from polyhedge.problems import DecisionProblem, newsvendor
 from polyhedge_study.tasks import Task
 
 __all__ = ["CASES", "make_case"]

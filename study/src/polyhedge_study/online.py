@@ -19,9 +19,9 @@ from sklearn.preprocessing import StandardScaler
 
 from polyhedge import DecisionProblem, RobustDecider
 from polyhedge.calibration import Online, Rows, conformal_radius
+from polyhedge.data.real import Table, day_ahead_prices
 from polyhedge_study.grid import Grid
 from polyhedge_study.inside import Array
-from polyhedge_study.real_data import Table, day_ahead_prices
 
 __all__ = ["STEPS", "ScoredDays", "followed", "online_grid", "scored_days"]
 

@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from polyhedge_study.wheels import Member, wheel_member
+from polyhedge.data.wheels import Member, wheel_member
 
 __all__ = [
     "Table",
