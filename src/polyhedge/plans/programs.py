@@ -1,7 +1,9 @@
 r"""Plans by a program for each row: the least $g_0(z) + \eta$ over Z and the cuts $\eta \ge [1, z]^\top G_k$.
 
-Every row starts from the same place, so that its plan is a function of the row alone: no basis, no solution of another
-row is carried over. Where outcomes do not multiply decisions, only right-hand sides change from row to row. Where the
+Of decisions that are equally good, the one with the least $\sum_j r_j\,s_j\,z_j$ is taken, where $s_j$ is by how much the
+slopes of the cuts in $z_j$ differ and the weights $r_j$ grow with j: rounding, hence units, must not choose. A small share
+of this sum is part of every objective. Every row starts from the same place, so that its plan is a function of the row
+alone: no basis, no solution of another row is carried over. Where outcomes do not multiply decisions, only right-hand sides change from row to row. Where the
 cost has one piece, cuts are the same at all rows and only prices change: then rows walk over the corners of one program
 (`corners.py`), and those that do not arrive are solved like all others.
 """
@@ -31,6 +33,8 @@ _MOSTLY_FIXED = 2.0**-7
 """Share of costs up to which what is decided counts as little beside what is fixed: solvers tell nine digits."""
 _WALKED = 2**16
 """Rows that walk together: all that end at a corner are looked at in one go."""
+_TIE = 1e-6
+"""Weight of what breaks ties: a thousand times what HiGHS tells apart, and far below what cuts miss of the risk."""
 _NO_SLOPE = 1e-13
 """Share of the largest slope of a decision below which others are what rounding left of 0.
 
@@ -122,7 +126,9 @@ class _Program:
 
     def __call__(self, center: Array, scale: float) -> tuple[Array, bool]:
         G = self.cuts.at(center, scale)
-        return self._read(solve(with_cuts(self.program, self.columns, G[:, 1:], G[:, 0], self.cuts.term)))
+        program = with_cuts(self.program, self.columns, G[:, 1:], G[:, 0], self.cuts.term)
+        solution = solve(replace(program, c=program.c + tie_prices(program.c, self.columns, G[:, 1:], self.cuts.term)))
+        return self._read(solve(program) if solution.status is Status.UNBOUNDED else solution)
 
     def _read(self, solution: Solution) -> tuple[Array, bool]:
         z = solution.x[self.columns] if solution.status.has_solution else np.full(self.n, np.nan)
@@ -135,9 +141,10 @@ class _Linear(_Program, ABC):
     def __init__(self, problem: DecisionProblem, cuts: Cuts, slopes: Array, heights: Array) -> None:
         super().__init__(problem, cuts)
         whole = with_cuts(self.program, self.columns, slopes, heights, cuts.term)
-        self.prices, self.limits = whole.c.copy(), whole.b.copy()
+        self.tilt = tie_prices(whole.c, self.columns, slopes, cuts.term)
+        self.prices = whole.c + self.tilt
         self.cut_rows = np.arange(len(whole.b) - len(cuts), len(whole.b))
-        self.solver = LinearSolver(whole, varying_rows=self.cut_rows, presolve=False)
+        self.solver = LinearSolver(replace(whole, c=self.prices), varying_rows=self.cut_rows, presolve=False)
 
     @abstractmethod
     def change(self, center: Array, scale: float) -> None:
@@ -145,7 +152,13 @@ class _Linear(_Program, ABC):
 
     def __call__(self, center: Array, scale: float) -> tuple[Array, bool]:
         self.change(center, scale)
-        return self._read(self.solver.solve_anew() if self.is_steady else self.solver.solve())
+        solution = self.solver.solve_anew() if self.is_steady else self.solver.solve()
+        if solution.status is Status.UNBOUNDED:  # among equally good decisions without end none has the least sum
+            every, prices = np.arange(len(self.prices)), self.solver.program.c.copy()
+            self.solver.change_costs(every, prices - self.tilt)
+            solution = self.solver.solve_anew()
+            self.solver.change_costs(every, prices)
+        return self._read(solution)
 
 
 class _PricesChange(_Linear):
@@ -215,6 +228,15 @@ class _LimitsChange(_Linear):
 def replace_b(cuts: Cuts) -> Cuts:
     """The cuts without what the spread adds."""
     return replace(cuts, B=np.zeros_like(cuts.B))
+
+
+def tie_prices(prices: Array, columns: Indices, slopes: Array, term: Indices) -> Array:
+    """What the columns of a program with cuts cost more, so that of equally good decisions one is the best."""
+    sizes = np.max([np.ptp(slopes[term == k], axis=0) for k in np.unique(term)], axis=0) + np.abs(prices[columns])
+    weights = np.sqrt(2.0 + np.arange(len(columns)))  # no sums of some are sums of others
+    tilt = np.zeros(len(prices))
+    tilt[columns] = _TIE * weights / weights[-1] * sizes
+    return tilt
 
 
 def with_cuts(program: ConicProgram, columns: Indices, slopes: Array, heights: Array, term: Indices) -> ConicProgram:

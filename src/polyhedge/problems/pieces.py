@@ -161,10 +161,16 @@ def maximum_of(functions: Sequence[SumOfMaxima]) -> SumOfMaxima | None:
     functions = [f.merged() for f in functions]
     if not _may_be_written_out(sum(f.n_pieces for f in functions), functions[0].base):
         return None
-    group = np.unique(np.concatenate([f.expanded() for f in functions]), axis=0)
+    group = in_order(np.unique(np.concatenate([f.expanded() for f in functions]), axis=0))
     if len(group) == 1:
         return SumOfMaxima(group[0])
     return SumOfMaxima(np.zeros_like(group[0]), (group,))
+
+
+def in_order(group: Array) -> Array:
+    """Pieces by what they make of the outcome: what they are without it depends on where outcomes are counted from."""
+    keys = np.concatenate([group[:, :, 1:].reshape(len(group), -1), group[:, :, 0]], axis=1)
+    return np.asarray(group[np.lexsort(keys.T[::-1])])
 
 
 def _with_known(M: Array, values: Array) -> Array:

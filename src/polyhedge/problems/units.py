@@ -19,7 +19,7 @@ from polyhedge.problems.decision_problem import DecisionProblem
 from polyhedge.problems.decision_units import constraint_unit, row_units
 from polyhedge.problems.decompose import Decomposition
 from polyhedge.problems.layout import in_structure
-from polyhedge.problems.pieces import SumOfMaxima
+from polyhedge.problems.pieces import SumOfMaxima, in_order
 from polyhedge.problems.written import Written, substitute, substitute_in
 from polyhedge.solvers.program import ConicProgram
 from polyhedge.solvers.scaling import scaled
@@ -145,13 +145,7 @@ def _written_in(written: Written, units: Units) -> Written:
 
 def _joint_in(joint: SumOfMaxima, units: Units, cost: float, z_units: Array) -> SumOfMaxima:
     base, *groups = (_matrix_in(M, units, cost, z_units) for M in (joint.base, *joint.groups))
-    return SumOfMaxima(base, tuple(map(_in_order, groups)))
-
-
-def _in_order(group: Array) -> Array:
-    """Pieces by what they make of the outcome: what they are without it depends on where outcomes are counted from."""
-    keys = np.concatenate([group[:, :, 1:].reshape(len(group), -1), group[:, :, 0]], axis=1)
-    return np.asarray(group[np.lexsort(keys.T[::-1])])
+    return SumOfMaxima(base, tuple(map(in_order, groups)))
 
 
 def _matrix_in(M: Array, units: Units, cost: float, z_units: Array) -> Array:
