@@ -27,7 +27,7 @@ from polyhedge.learners import LearnResult
 from polyhedge.metrics import RowMeasures, measure_rows
 from polyhedge.problems import DecisionProblem
 from polyhedge.problems.checks import check_outcomes
-from polyhedge.problems.parameters import ProblemParameter, by_name, from_columns, parameter_rows
+from polyhedge.problems.parameters import ProblemParameter, from_columns, parameter_rows
 from polyhedge.regions import PlacedRegions, RegionFamily, ScaledSet, Work
 from polyhedge.regions.family import DEFAULT_WORK, no_set
 from polyhedge.robust import Decisions
@@ -231,13 +231,13 @@ class Model:
 
     def some(self, rows: Indices, X: Any, parameters: Mapping[Any, Any] | None, beside: Any) -> tuple[Any, Any, Any]:
         """Some rows of X, with their values of parameters and what calibration asks for beside X."""
-        values = by_name(self.problem.parameters, from_columns(parameters, X))
+        values = from_columns(self.problem.parameters, parameters, X)
         values |= {parameter.name: own[rows] for parameter, own in self._row_values(X, parameters)}
         return take_rows(as_pandas(X), rows), values or None, None if beside is None else as_values(beside)[rows]
 
     def _row_values(self, X: Any, parameters: Mapping[Any, Any] | None) -> list[tuple[ProblemParameter, Array]]:
         """Parameters that have a value (n, *shape) for each row of X, and these."""
-        given = by_name(self.problem.parameters, from_columns(parameters, X))
+        given = from_columns(self.problem.parameters, parameters, X)
         known = [(one, given[one.name]) for one in self.problem.parameters if one.name in given]
         shape = (n_rows_of(X),)
         return [(one, np.asarray(own, dtype=np.float64)) for one, own in known if np.shape(own) == shape + one.shape]

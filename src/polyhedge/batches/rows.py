@@ -147,7 +147,9 @@ def decide_rows(
     given = check_parameters(model.problem, parameters, rows.columns)
     check_column(model, beside, rows.columns)
     features = table_features(model, rows, given, beside)
-    kept, texts = model.usable(features if model.names is None else rows, from_columns(given, rows))
+    kept, texts = model.usable(
+        features if model.names is None else rows, from_columns(model.problem.parameters, given, rows)
+    )
     usable, reasons = np.isin(np.arange(len(rows)), kept), {row: text for row, text in enumerate(texts) if text}
     decisions = None
     if usable.any():

@@ -118,10 +118,11 @@ def learned(task: Task, alpha: float, seed: int, *, learner: Learner | None) -> 
     decider.fit(task.X, task.Y, train=split.train, learn=split.learn, calibrate=split.calibrate)
     seconds = time.perf_counter() - began
     X, Y = task.rows("test")
-    centers, placed = decider.predictor_.predict(X), decider.model_.family.at(X)
-    inside = decider.set_.contains(placed.residuals(Y), decider.radius_)
-    volume = mean_volume(decider.set_, decider.radius_, placed.scales, rng=np.random.default_rng(0))
-    within = hull_volume_of_shape(Y - centers, decider.set_, decider.radius_, placed.scales)
+    centers = decider.predictor_.predict(X)
+    scales = decider.scales(X, centers)
+    inside = decider.set_.contains((Y - centers) / scales[:, None], decider.radius_)
+    volume = mean_volume(decider.set_, decider.radius_, scales, rng=np.random.default_rng(0))
+    within = hull_volume_of_shape(Y - centers, decider.set_, decider.radius_, scales)
     detail = decider.learn_result_.detail
     return measure_decisions(task, centers, decider.decide(X), inside, volume, alpha, seconds, detail, within)
 

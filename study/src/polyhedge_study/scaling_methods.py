@@ -103,8 +103,8 @@ class Method:
 
 def _miqcp(backend: str, **added: Any) -> Callable[[ScalingSettings, float, int], Learner]:
     def make(settings: ScalingSettings, limit: float, n: int) -> Learner:
-        limits = {"time_limit": limit, "max_nodes": settings.max_nodes, "relative_gap": settings.tolerance / 2}
-        return MIQCP(backend=backend, **limits, **added)
+        gap = settings.tolerance / 2
+        return MIQCP(backend=backend, time_limit=limit, max_nodes=settings.max_nodes, relative_gap=gap, **added)
 
     return make
 
