@@ -483,6 +483,38 @@ def test_more_rows_never_bring_the_warning_of_few_rows_back(alpha: float) -> Non
     assert {False, True} == set(is_told)
 
 
+def test_coverage_notably_above_the_promise_is_told_and_seldom_by_chance() -> None:
+    (told,) = doubts.coverage_doubt(proportion(np.arange(600) < 572), 500, 0.1)
+    assert told.code is doubts.Code.COVERAGE
+    assert "above the promised 0.9: a model that misses at least 0.08 of rows" in told
+    assert doubts.coverage_doubt(proportion(np.arange(600) < 540), 500, 0.1) == []
+    # The exact chance with a model that misses four fifths of what it may.
+    is_told = np.array([bool(doubts.coverage_doubt(proportion(np.arange(600) < k), 500, 0.1)) for k in range(540, 601)])
+    assert stats.binom.pmf(np.arange(540, 601)[is_told], 600, 0.92).sum() <= doubts.FALSE_ALARMS
+
+
+def test_coverage_since_calibration_may_be_looked_at_after_every_row() -> None:
+    assert "1.000 was observed, above the promised 0.9" in doubts.coverage_since_doubt(200, 0, 0.1)[0]
+    assert doubts.coverage_since_doubt(600, 60, 0.1) == []
+    misses = (np.random.default_rng(0).random((200, 300)) < 0.08).cumsum(axis=1)
+    raised = sum(any(doubts.coverage_since_doubt(n + 1, int(k), 0.1) for n, k in enumerate(path)) for path in misses)
+    assert raised <= stats.binom.ppf(0.999, len(misses), doubts.FALSE_ALARMS)
+
+
+def test_expected_cost_far_from_the_realised_one_is_told_and_seldom_by_chance() -> None:
+    rng = np.random.default_rng(0)
+    expected, realised = rng.normal(10, 1, (2, 300))
+    (told,) = doubts.expected_cost_doubt(0.71 * expected, realised)
+    assert told.code is doubts.Code.EXPECTED_COST
+    assert "more than the 7.0" in told
+    assert "less than the" in doubts.expected_cost_doubt(1.4 * expected, realised)[0]
+    assert doubts.expected_cost_doubt(np.full(300, np.nan), realised) == []
+    # Near-copies prove no more than one of them.
+    assert doubts.expected_cost_doubt(0.71 * expected, realised, np.zeros(300)) == []
+    n_told = sum(bool(doubts.expected_cost_doubt(*rng.normal(0, 1, (2, 40)))) for _ in range(1000))
+    assert n_told <= stats.binom.ppf(0.999, 1000, doubts.FALSE_ALARMS)
+
+
 # --- examples ---------------------------------------------------------------------------------------------
 
 

@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 import polyhedge as ph
-from polyhedge.calibration import ByCategory, Online, Recent
+from polyhedge.calibration import ByCategory, Online, Recent, ThisModel
 from polyhedge.data import GroupSplit, TimeSplit, digest_rows
 from polyhedge.data.partition import halve_rows
 from polyhedge.doubting import row_hashes
@@ -483,3 +483,27 @@ class TestRefreshThatWouldMakeThingsWorse:
         old = fitted.split_.train[:200]
         both = np.vstack([X[old], fresh]), np.vstack([Y[old], outcomes])
         assert "Refresh" not in said(fitted.refresh, *both, train=np.arange(200), calibrate=np.arange(200, 260))
+
+
+class TestBoundsThatAreHigherThanNeedBe:
+    """Coverage above the promise and expected costs that are off are findings, in evaluations and over time."""
+
+    def test_evaluation_and_update_tell_of_them(self, tmp_path: Path) -> None:
+        fitted = decider(learner=None, predictor=None).fit(*rows(1200))
+        X, Y = rows(300, seed=1)
+        usual, quiet = fitted.evaluate(X, Y), fitted.evaluate(X, X[:, :1] - 2 + 0 * Y)
+        assert usual.diagnostics == ()
+        assert [doubt.code for doubt in quiet.diagnostics] == [Code.COVERAGE, Code.EXPECTED_COST]
+        assert all(text in str(quiet) and text[:30] in quiet._repr_html_() for text in quiet.diagnostics)
+        log, names = ph.OutcomeLog(tmp_path / "outcomes.db", fitted), [str(i) for i in range(300)]
+        log.note(names, fitted.decide(X))
+        came = fitted.update(X, X[:, :1] - 2 + 0 * Y, keys=names, log=log)
+        assert [doubt.code for doubt in came.diagnostics] == [Code.COVERAGE]
+        assert str(came).endswith(came.diagnostics[0])
+        assert [doubt.code for doubt in log.diagnostics()] == [Code.COVERAGE, Code.EXPECTED_COST]
+
+    def test_promise_for_this_model_is_meant_to_be_exceeded(self) -> None:
+        fitted = decider(calibration=ThisModel(0.05)).fit(*rows(1200))
+        X, Y = rows(300, seed=1)
+        assert fitted.evaluate(X, X[:, :1] + 0 * Y).diagnostics == ()
+        assert fitted.update(X, X[:, :1] + 0 * Y).diagnostics == ()

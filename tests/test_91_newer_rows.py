@@ -128,6 +128,24 @@ def test_predictor_that_newer_rows_would_make_worse_stays_and_the_command_says_s
     assert any(text.startswith("Refresh") for text in new.details_["warnings"])
 
 
+def test_commands_and_pages_tell_of_bounds_that_are_higher_than_need_be(folder: Path) -> None:
+    model, data, page = folder / "timed.polyhedge", folder / "quiet.csv", folder / "page.html"
+    quiet = history(240, 1, first="2025-01-01").assign(id=range(240))
+    quiet.assign(demand=10 + quiet["a"]).to_csv(data, index=False)
+    found = ["Coverage: 1.000", "Expected cost: decisions cost"]
+    told = json.loads(run("evaluate", model, data, "--json").stdout)
+    assert all(any(text.startswith(one) for text in told["warnings"]) for one in found)
+    assert told["all"]["diagnostics"] == told["warnings"]
+    assert run("report", model, "--data", data, "--out", page).exit_code == 0
+    assert all(page.read_text().count(one) == 1 for one in found)
+    assert run("decide", model, data, "--out", folder / "decided.csv", "--key", "id").exit_code == 0
+    assert all(one in run("update", model, data, "--key", "id").stderr for one in found)
+    told = json.loads(run("monitor", model, "--out", page, "--json").stdout)
+    assert [text.partition(":")[0] for text in told["warnings"]] == ["Coverage", "Expected cost"]
+    assert all(text[:50] in page.read_text() for text in told["warnings"])
+    (folder / "timed.polyhedge.outcomes.db").unlink()
+
+
 def test_groups_and_copies_stay_in_one_half_and_count_once(folder: Path) -> None:
     frame = pd.read_csv(folder / "newer.csv")
     pd.concat([frame, frame]).to_csv(folder / "copies.csv", index=False)

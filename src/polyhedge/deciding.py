@@ -18,7 +18,7 @@ from polyhedge._warnings import Code, warn
 from polyhedge.batches import decide_frame, is_dask_frame
 from polyhedge.calibration import radii_to_state
 from polyhedge.continuing import life_of
-from polyhedge.doubting import Doubts, row_hashes
+from polyhedge.doubting import Doubts, doubts_of_evaluation, row_hashes
 from polyhedge.fitted import FittedAttributes, OutputSetting
 from polyhedge.io import Key, write_model
 from polyhedge.metrics import Evaluation, RowMeasures, by_group
@@ -210,7 +210,11 @@ class Decides(FittedAttributes, Doubts, OutputSetting):
             size = model.mean_volume(*used) if asked else None
         summary = measured.summary(model.radii.alpha, volume=size)
         groups = () if by is None else by_group(measured, labels_by(X, by), model.radii.alpha)
-        return replace(summary, groups=groups)
+        # How many groups of near-copies set a radius is not known here.
+        doubts = (
+            [] if model.radii.is_grouped else doubts_of_evaluation(model, summary.coverage, measured, model.radii.n)
+        )
+        return replace(summary, groups=groups, diagnostics=tuple(doubts))
 
     def measure(
         self,

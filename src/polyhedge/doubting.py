@@ -16,13 +16,16 @@ from polyhedge.data import take_rows
 from polyhedge.doubts import (
     Code,
     Doubt,
+    coverage_doubt,
     drift_along_file,
     drift_between_parts,
+    expected_cost_doubt,
     few_rows_doubt,
     groups_doubt,
     one_of_each_group,
     ties_doubt,
 )
+from polyhedge.metrics import Proportion, RowMeasures
 from polyhedge.model import Model, Prints
 from polyhedge.scored import scored_at_several
 
@@ -32,6 +35,7 @@ __all__ = [
     "categories",
     "chosen_doubt",
     "copies_doubt",
+    "doubts_of_evaluation",
     "doubts_of_fit",
     "doubts_of_radii",
     "row_hashes",
@@ -165,6 +169,22 @@ def doubts_of_radii(model: Model, X: Any, labels: Any) -> list[Doubt]:
         said += [] if model.family.scores_are_steps else ties_doubt(radii.scores, radii.radius, model.guarantee)
         said += [] if labels is not None else groups_doubt(radii.scores <= radii.radius, categories(X))
     return said
+
+
+def doubts_of_evaluation(
+    model: Model, coverage: Proportion, measured: RowMeasures, n_units: int, labels: Any = None
+) -> list[Doubt]:
+    """Coverage that is too low or notably too high, and expected costs that are off, on rows that were not used.
+
+    Parameters
+    ----------
+    model, measured : what decided, and what happened row by row.
+    coverage : of rows that are independent of each other.
+    n_units : independent rows or groups that set the radius.
+    labels : (N,) of near-copies, or None.
+    """
+    told = coverage_doubt(coverage, n_units, model.radii.alpha) if is_marginal(model.radii) else []
+    return [*told, *expected_cost_doubt(measured.expected, measured.realised, labels)]
 
 
 def _few_rows(radii: Radii, n_units: int, unit: str) -> list[Doubt]:

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from scipy import stats
+from scipy import special, stats
 
 from polyhedge._validation import Array, Mask
 from polyhedge._warnings import Code
@@ -19,8 +19,10 @@ __all__ = [
     "Code",
     "Doubt",
     "coverage_doubt",
+    "coverage_since_doubt",
     "drift_along_file",
     "drift_between_parts",
+    "expected_cost_doubt",
     "few_rows_doubt",
     "groups_doubt",
     "is_about",
@@ -42,6 +44,12 @@ _MOST_CATEGORIES = 30
 """A column of more names rows rather than kinds of rows."""
 # A coverage that one model in twenty misses by more than this is worth a sentence.
 _NOTABLE_SPREAD = 0.05
+_NOTABLE_MISSES = 0.8
+"""Share of the allowed misses below which bounds are notably higher than need be: chance moves most models less."""
+_FEWER = np.array([1.5, 2.0, 3.0, 5.0])
+"""How many times fewer misses are suspected: the factors of the alarm, the other way."""
+_NOTABLE_OFF = 0.05
+"""Share of the realised cost by which an expected cost may be off: fits of a few hundred rows do not tell it better."""
 _CLEAR = 1.645
 """Standard errors by which a gain is clear: chance alone would pass them in one of twenty cases."""
 
@@ -248,21 +256,76 @@ def predictor_doubts(
 
 
 def coverage_doubt(coverage: Proportion, n_calibrate: int, alpha: float) -> list[Doubt]:
-    """Whether fewer independent held-out rows are covered than chance allows.
+    """Whether fewer independent held-out rows are covered than chance allows, or notably more than promised.
 
     The number of covered rows is compared with its exact law if all rows are exchangeable, a beta-binomial one, so
-    that the warning is false in `FALSE_ALARMS` of all tables at most.
+    that the warning is false in `FALSE_ALARMS` of all tables at most. Too many are covered where a model that misses
+    `_NOTABLE_MISSES` of the rows that it may miss would cover so many with probability `FALSE_ALARMS` at most.
     """
     if not coverage.n:
         return []
-    k = conformal_rank(n_calibrate, alpha)
-    law = stats.betabinom(coverage.n, k, n_calibrate + 1 - k)
-    if law.cdf(round(coverage.value * coverage.n)) > FALSE_ALARMS:
+    k, n_covered = conformal_rank(n_calibrate, alpha), round(coverage.value * coverage.n)
+    if stats.betabinom(coverage.n, k, n_calibrate + 1 - k).cdf(n_covered) <= FALSE_ALARMS:
+        return _about(
+            Code.COVERAGE,
+            f"{coverage} was observed, further below the promised {1 - alpha:.6g} than chance allows "
+            f"({_alarm()}). The held-out rows do not look like the calibration rows. Recalibrate on recent rows.",
+        )
+    if stats.binom.sf(n_covered - 1, coverage.n, 1 - _NOTABLE_MISSES * alpha) <= FALSE_ALARMS:
+        return _about(Code.COVERAGE, _too_many(str(coverage), alpha))
+    return []
+
+
+def coverage_since_doubt(n: int, n_missed: int, alpha: float) -> list[Doubt]:
+    """Whether notably more of n rows since calibration were covered than promised; may be looked at after every row.
+
+    Likelihood ratios of lower shares of misses against `_NOTABLE_MISSES` of those that are allowed are a
+    supermartingale for models that miss at least as many: their mean ever reaches 1 / `FALSE_ALARMS` with probability
+    `FALSE_ALARMS` at most.
+    """
+    most = _NOTABLE_MISSES * alpha
+    shares = most / _FEWER
+    ratios = n_missed * np.log(shares / most) + (n - n_missed) * np.log((1 - shares) / (1 - most))
+    if special.logsumexp(ratios) - np.log(len(shares)) < -np.log(FALSE_ALARMS):
+        return []
+    return _about(Code.COVERAGE, _too_many(f"{1 - n_missed / n:.3f}", alpha))
+
+
+def _too_many(observed: str, alpha: float) -> str:
+    return (
+        f"{observed} was observed, above the promised {1 - alpha:.6g}: a model that misses at least "
+        f"{_NOTABLE_MISSES * alpha:.3g} of rows looks like this with probability {FALSE_ALARMS:g} at most. The promise "
+        "holds, but bounds are higher than it asks for. Few calibration rows, tied scores or rows that have become "
+        "easier do this: recalibrate on more and on recent rows."
+    )
+
+
+def expected_cost_doubt(expected: Array, realised: Array, labels: Any = None) -> list[Doubt]:
+    """Whether decisions came to cost notably more or less in the mean than was expected of them.
+
+    Notably: by `_NOTABLE_OFF` of the realised cost and, by a paired t-test, more than chance explains in
+    `FALSE_ALARMS` of all tables.
+
+    Parameters
+    ----------
+    expected, realised : (n,) costs of rows that the model has not seen; NaN where they are not known.
+    labels : (n,) of near-copies, which count once; None where there are none.
+    """
+    known = np.isfinite(expected) & np.isfinite(realised)
+    own = None if labels is None else np.asarray(labels)[known]
+    pairs = one_of_each_group(np.column_stack([expected, realised])[known], own)
+    n = len(pairs)
+    if n < 2:
+        return []
+    before, came = pairs.mean(axis=0)
+    error = float((pairs[:, 1] - pairs[:, 0]).std(ddof=1)) / np.sqrt(n)
+    if abs(came - before) - stats.t.ppf(1 - FALSE_ALARMS / 2, n - 1) * error <= _NOTABLE_OFF * abs(came):
         return []
     return _about(
-        Code.COVERAGE,
-        f"{coverage} was observed, further below the promised {1 - alpha:.6g} than chance allows "
-        f"({_alarm()}). The held-out rows do not look like the calibration rows. Recalibrate on recent rows.",
+        Code.EXPECTED_COST,
+        f"decisions cost {came:.4g} in the mean, {abs(came - before):.3g} {'more' if came > before else 'less'} than "
+        f"the {before:.4g} that was expected ({_alarm()}). The bound does not depend on it, but the residuals of these "
+        "rows are unlike those that the plan was made of. Refresh on newer rows, or fit anew.",
     )
 
 

@@ -83,6 +83,8 @@ class Evaluation:
     constraints : how each uncertain constraint fared.
     groups : how each group of rows fared, where labels were given.
     cost_unit : unit of the costs, where the problem says it.
+    diagnostics : what these rows give reason to doubt: coverage below the promise or notably above it, and an expected
+        cost far from the realised one.
 
     Examples
     --------
@@ -115,6 +117,7 @@ class Evaluation:
     groups: tuple[GroupMeasure, ...] = ()
     cost_unit: str = ""
     expected_cost: Estimate | None = None
+    diagnostics: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         costs = {name: amount(getattr(self, name), self.cost_unit) for name in _COSTS}
@@ -134,7 +137,7 @@ class Evaluation:
             lines.append(f"volume           {float(self.volume):.4g}")
         if self.n_undecided:
             lines.append(f"undecided rows   {self.n_undecided}")
-        lines += [f"  {group}" for group in self.groups]
+        lines += [*(f"  {group}" for group in self.groups), *self.diagnostics]
         return "\n".join(lines)
 
     def __repr__(self) -> str:
@@ -165,7 +168,8 @@ class Evaluation:
         """The figures as a table."""
         shown = self.to_frame()
         shown.index = [with_unit(name, self.cost_unit if name in _COSTS else None) for name in shown.index]
-        whole = as_html(f"Promised: {self.promised:.3g} of rows keep to their bound.", shown)
+        told = " ".join([f"Promised: {self.promised:.3g} of rows keep to their bound.", *self.diagnostics])
+        whole = as_html(told, shown)
         if not self.groups:
             return whole
         return whole + as_html("By group, with intervals that hold for all of them at once:", self._by_group())

@@ -15,10 +15,11 @@ from numpy.typing import ArrayLike
 from polyhedge._columns import check_same_rows
 from polyhedge._frames import as_pandas
 from polyhedge._validation import Array, Indices, Mask
-from polyhedge.calibration import FollowingRadii, Rows, n_followed
+from polyhedge.calibration import FollowingRadii, Rows, conformal_rank, n_followed
 from polyhedge.calibration.alarm import Alarm, alarm_for
 from polyhedge.calibration.beside import as_values
 from polyhedge.data import digest_rows, take_rows
+from polyhedge.doubts import Doubt, coverage_since_doubt
 from polyhedge.issued import issued_radii
 from polyhedge.metrics import Proportion, proportion
 from polyhedge.model import Model
@@ -81,9 +82,21 @@ class Followed:
         """
         return proportion(~self.missed) if len(self.missed) else None
 
+    @property
+    def diagnostics(self) -> tuple[Doubt, ...]:
+        """That notably more rows were covered than promised, where the promise asks for no more; else nothing.
+
+        It may be looked at after every row.
+        """
+        alarm, alpha = self.alarm, 1 - self.promised
+        if alarm is None or not alarm.n or alarm.rank != conformal_rank(alarm.n_calibrate, alpha):
+            return ()
+        return tuple(coverage_since_doubt(alarm.n, alarm.n_missed, alpha))
+
     def __str__(self) -> str:
         how = "; bounds were not given for all rows and were computed anew" if self.was_recomputed else ""
-        return f"{self.in_words()}{how}" + ("" if self.alarm is None else f"\n{self.alarm}")
+        alarm = [] if self.alarm is None else [str(self.alarm)]
+        return "\n".join([f"{self.in_words()}{how}", *alarm, *self.diagnostics])
 
     def __repr__(self) -> str:
         raised = "; alarm raised" if self.alarm is not None and self.alarm.is_raised else ""

@@ -2,7 +2,7 @@
 
 The schema, which anybody may query::
 
-    decided(key TEXT PRIMARY KEY, decision TEXT, cost_bound REAL, radius REAL, decided TEXT)
+    decided(key TEXT PRIMARY KEY, decision TEXT, cost_bound REAL, radius REAL, decided TEXT, expected_cost REAL)
     outcomes(position INTEGER PRIMARY KEY, key TEXT UNIQUE, batch INTEGER, outcome TEXT, score REAL, radius REAL,
              origin TEXT, cost REAL, known TEXT)
     about(name TEXT PRIMARY KEY, value TEXT)
@@ -33,6 +33,7 @@ import numpy as np
 from polyhedge._files import replace_file, sole_writer
 from polyhedge._validation import Array
 from polyhedge.calibration import FollowingRadii, n_followed
+from polyhedge.doubts import Doubt, expected_cost_doubt
 from polyhedge.following import Followed, after_scores, not_followed
 from polyhedge.model import Model
 from polyhedge.problems import DecisionProblem
@@ -43,7 +44,7 @@ _PATIENCE = 60.0
 """Seconds that a process waits for another to finish writing."""
 _TABLES = (
     "CREATE TABLE IF NOT EXISTS decided (key TEXT PRIMARY KEY, decision TEXT NOT NULL, cost_bound REAL, "
-    "radius REAL NOT NULL, decided TEXT NOT NULL)",
+    "radius REAL NOT NULL, decided TEXT NOT NULL, expected_cost REAL)",
     "CREATE TABLE IF NOT EXISTS outcomes (position INTEGER PRIMARY KEY, key TEXT UNIQUE NOT NULL, "
     "batch INTEGER NOT NULL, outcome TEXT NOT NULL, score REAL NOT NULL, radius REAL, origin TEXT NOT NULL, "
     "cost REAL, known TEXT NOT NULL)",
@@ -59,12 +60,14 @@ class LoggedRow:
     ----------
     key, known : its name, and when its outcome was noted.
     cost_bound, cost : of the decision that was noted under the key; None where none was.
+    expected_cost : what the plan expected the decision to cost; None where it expected nothing.
     """
 
     key: str
     known: str
     cost_bound: float | None
     cost: float | None
+    expected_cost: float | None = None
 
 
 class OutcomeLog:
@@ -134,16 +137,16 @@ class OutcomeLog:
                 f"There must be one key for each of {len(decisions)} decisions that decide returned, got {len(keys)}."
             )
         names, now, keys = _names_of(self.model.problem), _now(), row_keys(keys)
+        costs = np.full(len(keys), np.nan) if decisions.expected_cost is None else decisions.expected_cost
+        numbers = decisions.cost_bound.tolist(), decisions.radii.tolist(), costs.tolist()
         rows = [
-            (key, _as_json(names, z), _finite(bound), radius, now)
-            for key, z, bound, radius in zip(
-                keys, decisions.flat, decisions.cost_bound.tolist(), decisions.radii.tolist(), strict=True
-            )
+            (key, _as_json(names, z), _finite(bound), radius, now, _finite(expected))
+            for key, z, bound, radius, expected in zip(keys, decisions.flat, *numbers, strict=True)
         ]
         with self._writing() as database:
             known = {key for (key,) in database.execute("SELECT key FROM outcomes")}
             fresh = [row for row in rows if row[0] not in known]
-            database.executemany("INSERT OR REPLACE INTO decided VALUES (?, ?, ?, ?, ?)", fresh)
+            database.executemany("INSERT OR REPLACE INTO decided VALUES (?, ?, ?, ?, ?, ?)", fresh)
 
     def add(
         self,
@@ -216,9 +219,16 @@ class OutcomeLog:
 
     def history(self) -> list[LoggedRow]:
         """The rows whose outcomes are known, in the order in which they were noted."""
-        query = "SELECT key, known, cost_bound, cost FROM outcomes LEFT JOIN decided USING (key) ORDER BY position"
+        columns = "key, known, cost_bound, cost, expected_cost"
+        query = f"SELECT {columns} FROM outcomes LEFT JOIN decided USING (key) ORDER BY position"
         with self._open() as database:
             return [LoggedRow(*row) for row in database.execute(query)]
+
+    def diagnostics(self) -> tuple[Doubt, ...]:
+        """Whether coverage is notably above the promise, and expected costs are far from those that came."""
+        rows = self.history()
+        costs = np.array([[row.expected_cost, row.cost] for row in rows], dtype=np.float64).reshape(-1, 2)
+        return (*self.replay()[1].diagnostics, *expected_cost_doubt(*costs.T))
 
     @contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:

@@ -25,6 +25,8 @@ from polyhedge.cli.solving import Solving
 from polyhedge.row_keys import row_keys
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from polyhedge.following import Followed
     from polyhedge.model import Model
     from polyhedge.outcome_log import OutcomeLog
@@ -76,7 +78,7 @@ def update(
     outcomes = log_of(model, log, decider.model_)
     called = [names[i] for i in rows.numbers]
     n_new = outcomes.add(called, rows.X, rows.Y, parameters=rows.parameters, beside=rows.beside)
-    _tell(*outcomes.replay(), as_json, {"rows": len(rows.numbers), "new": n_new})
+    _tell(*outcomes.replay(), as_json, {"rows": len(rows.numbers), "new": n_new}, outcomes.diagnostics())
     if not as_json:
         warn(rows.warnings)
 
@@ -105,9 +107,10 @@ def monitor(
         from polyhedge.report import followed_report
 
         unit = (now.problem.units or {}).get("cost", "")
-        text = followed_report(f"Bounds of {model.name}", followed, outcomes.history(), now.radii.radius, unit)
+        title, told = f"Bounds of {model.name}", outcomes.diagnostics()
+        text = followed_report(title, followed, outcomes.history(), now.radii.radius, unit, told)
         replace_file(page, text.encode())
-    _tell(now, followed, as_json, {} if page is None else {"page": str(page)})
+    _tell(now, followed, as_json, {} if page is None else {"page": str(page)}, outcomes.diagnostics())
 
 
 def keys_of(table: Table, column: str) -> list[str]:
@@ -130,7 +133,7 @@ def log_beside(model: Path) -> Path:
     return model.with_name(f"{model.name}.outcomes.db")
 
 
-def _tell(model: Model, followed: Followed, as_json: bool, counts: dict[str, Any]) -> None:
+def _tell(model: Model, followed: Followed, as_json: bool, counts: dict[str, Any], diagnostics: Sequence[str]) -> None:
     coverage, alarm = followed.coverage, followed.alarm
     if as_json:
         alarmed = None if alarm is None else alarm.raised_at
@@ -138,7 +141,7 @@ def _tell(model: Model, followed: Followed, as_json: bool, counts: dict[str, Any
         numbers: dict[str, Any] = {name: None if share is None else float(share) for name, share in shares.items()}
         numbers |= {"n": len(followed.missed), "promised": followed.promised, "alarm_at": alarmed}
         numbers["recomputed"] = followed.was_recomputed
-        tell_json({**counts, **numbers, "radius": model.radii.radius})
+        tell_json({**counts, **numbers, "radius": model.radii.radius, "warnings": diagnostics})
         return
     lines = [(name, str(number)) for name, number in counts.items()]
     lines.append(("coverage", followed.in_words()))
@@ -146,3 +149,4 @@ def _tell(model: Model, followed: Followed, as_json: bool, counts: dict[str, Any
     if followed.was_recomputed:
         lines.append(("bounds", "some were not noted by polyhedge decide --key, and were computed anew"))
     tell([*lines, ("radius", f"{model.radii.radius:.6g}")])
+    warn(diagnostics)

@@ -210,8 +210,9 @@ def evaluate(
     solving.begin()
     import numpy as np
 
-    from polyhedge.calibration import is_marginal, promises_each_label
+    from polyhedge.calibration import promises_each_label
     from polyhedge.calibration.beside import read_from
+    from polyhedge.doubting import doubts_of_evaluation
     from polyhedge.metrics import by_group, level_of_each
 
     decider, kept = opening.model_and_record(model)
@@ -232,9 +233,17 @@ def evaluate(
         for label in names
         for own in [np.asarray(labels == label)]
     }
-    whole = replace(whole, groups=by_group(measures, labels, decider.alpha_) if names else ())
-    if is_marginal(decider.model_.radii):  # the law that this is held against is that of one radius for all
-        warnings += tables.coverage_doubt(thinned or whole.coverage, n_units(decider, kept), decider.alpha_)
+    copies = groups_in(kept, table)
+    doubts = doubts_of_evaluation(
+        decider.model_,
+        whole.coverage if thinned is None else thinned,
+        measures,
+        n_units(decider, kept),
+        None if copies is None else copies[usable],
+    )
+    its_groups = by_group(measures, labels, decider.alpha_) if names else ()
+    whole = replace(whole, groups=its_groups, diagnostics=tuple(doubts))
+    warnings += doubts
     warnings += seen_before(kept, table) or seen_by_model(decider, X, Y)
     if as_json:
         counts = {"n_rows": len(table), "n_used": len(usable)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 
 from polyhedge._text import amount, with_unit
 from polyhedge._validation import Array
-from polyhedge.doubting import row_hashes, seen_doubt, seen_rows
+from polyhedge.doubting import doubts_of_evaluation, row_hashes, seen_doubt, seen_rows
 from polyhedge.estimator import RobustDecider
 from polyhedge.metrics import Evaluation, Proportion, RowMeasures, estimate
 from polyhedge.report.blocks import Block, Text
@@ -70,13 +70,19 @@ def observe(
     groups: Any = None,
     parameters: Mapping[str, Array] | None = None,
     beside: Any = None,
+    n_units: int | None = None,
 ) -> HeldOut:
-    """Decide held-out rows in all three ways; nothing flows back to the decider."""
+    """Decide held-out rows in all three ways; nothing flows back to the decider.
+
+    `n_units` independent rows or groups set the radius; all calibration rows by default.
+    """
     parameters = {} if parameters is None else parameters
     model = decider.model_
     outcomes, rows = model.outcomes(X, Y), model.measure(X, Y, parameters, beside)
     evaluation = rows.summary(model.radii.alpha)
     evidence = evaluation.coverage if groups is None else thinned_coverage(rows, groups, np.random.default_rng(0))
+    found = doubts_of_evaluation(model, evidence, rows, decider.n_calibrate_ if n_units is None else n_units, groups)
+    evaluation = replace(evaluation, diagnostics=tuple(found))
     has_set = model.guarantee == "outcome"
     are_grouped, told = groups is not None, rows.complaint
     seen = "".join(seen_doubt(seen_rows(model), row_hashes(model.features(X), outcomes)))

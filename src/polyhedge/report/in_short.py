@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from polyhedge._text import amount
 from polyhedge.calibration import is_marginal
+from polyhedge.doubts import Code as DoubtCode
+from polyhedge.doubts import is_about
 from polyhedge.estimator import RobustDecider
 from polyhedge.metrics import Evaluation
 from polyhedge.report.blocks import Block, Card, Cards, Missing, Text
 from polyhedge.report.held_out import HeldOut
-from polyhedge.tables import coverage_doubt
 
 __all__ = ["HOW_TO_OBSERVE", "has_set", "in_short", "number", "own_warnings", "percent"]
 
 HOW_TO_OBSERVE = "polyhedge report MODEL HELD_OUT.csv"
 
 
-def in_short(decider: RobustDecider, held_out: HeldOut | None, n_units: int) -> list[Block]:
+def in_short(decider: RobustDecider, held_out: HeldOut | None) -> list[Block]:
     """Cards with the promise and with what held-out rows say of it, and a verdict in words."""
     cards = [
         Card(
@@ -42,20 +43,24 @@ def in_short(decider: RobustDecider, held_out: HeldOut | None, n_units: int) -> 
         Card("Mean cost bound", amount(number(evaluation.worst_case_cost.value), unit), "known before the outcome"),
         Card("Mean realised cost", amount(number(evaluation.realised_cost.value), unit), _against_nominal(held_out)),
     ]
-    return [Cards(cards), Text(_verdict(decider, held_out, n_units))]
+    return [Cards(cards), Text(_verdict(decider, held_out))]
 
 
-def own_warnings(decider: RobustDecider, held_out: HeldOut | None, n_units: int, *, is_few_told: bool) -> list[str]:
+def own_warnings(decider: RobustDecider, held_out: HeldOut | None, *, is_few_told: bool) -> list[str]:
     """What the decider and its held-out rows give reason to doubt; few rows only where nobody has told it yet."""
     warnings = []
     if held_out is not None:
         evaluation = held_out.evaluation
-        if _is_too_low(decider, held_out, n_units):
+        if _is_too_low(decider, held_out):
             warnings.append(
                 f"Only {evaluation.coverage.value:.1%} of the held-out "
                 f"{'outcomes were inside the set' if has_set(decider) else 'rows cost at most their bound'}, promised "
                 f"were {percent(evaluation.promised)}. The data may have drifted: recalibrate on fresh rows."
             )
+        # That coverage is low is said above, in the words of the page.
+        is_low = _is_too_low(decider, held_out)
+        told = [text for text in evaluation.diagnostics if not (is_low and is_about(text, DoubtCode.COVERAGE))]
+        warnings += told
         if evaluation.without_bound > 0:
             warnings.append(
                 f"{percent(evaluation.without_bound)} of {evaluation.without_bound.n} held-out rows have no finite "
@@ -90,12 +95,12 @@ def _held_card(evaluation: Evaluation) -> Card:
     )
 
 
-def _verdict(decider: RobustDecider, held_out: HeldOut, n_units: int) -> str:
+def _verdict(decider: RobustDecider, held_out: HeldOut) -> str:
     coverage, promised = held_out.evidence, held_out.evaluation.promised
     rows = "groups" if held_out.has_groups else "rows"
     if not coverage.n:
         return "Nothing is promised for any of the held-out rows: none has a finite bound."
-    if _is_too_low(decider, held_out, n_units):
+    if _is_too_low(decider, held_out):
         return f"Observed coverage lies below the promised {percent(promised)} by more than chance explains."
     if coverage.low > promised:
         return (
@@ -104,11 +109,13 @@ def _verdict(decider: RobustDecider, held_out: HeldOut, n_units: int) -> str:
     return f"Observed coverage agrees with the promised {percent(promised)}, as far as {coverage.n} {rows} can tell."
 
 
-def _is_too_low(decider: RobustDecider, held_out: HeldOut, n_units: int) -> bool:
+def _is_too_low(decider: RobustDecider, held_out: HeldOut) -> bool:
     """By the exact law, which knows that the radius came from few rows too; an interval of these rows does not."""
+    evaluation, evidence = held_out.evaluation, held_out.evidence
     if not is_marginal(decider.model_.radii):  # another law, or none that is known
-        return bool(held_out.evidence.high < held_out.evaluation.promised)
-    return bool(coverage_doubt(held_out.evidence, n_units, decider.alpha_))
+        return bool(evidence.high < evaluation.promised)
+    is_doubted = any(is_about(text, DoubtCode.COVERAGE) for text in evaluation.diagnostics)
+    return is_doubted and evidence.value < evaluation.promised
 
 
 def _against_nominal(held_out: HeldOut) -> str:

@@ -123,14 +123,14 @@ def model_page(
     X, Y = (None if rows is None else take_rows(rows, chosen) for rows in (X, outcomes))
     groups = None if details.groups is None else np.asarray(details.groups)[chosen]
     own = None if beside is None else as_values(beside)[chosen]
-    held_out = None if X is None or Y is None else observe(decider, X, Y, groups, values, own)
     n_units = decider.n_calibrate_ if details.n_units is None else details.n_units
+    held_out = None if X is None or Y is None else observe(decider, X, Y, groups, values, own, n_units)
     doubted = own_warnings(
-        decider, held_out, n_units, is_few_told=any(is_about(text, DoubtCode.FEW_ROWS) for text in details.warnings)
+        decider, held_out, is_few_told=any(is_about(text, DoubtCode.FEW_ROWS) for text in details.warnings)
     )
-    warnings = [*details.warnings, *doubted]
+    warnings = list(dict.fromkeys([*details.warnings, *doubted]))
     sections = [
-        Section("In short", [*in_short(decider, held_out, n_units), *(Note(text, warning=True) for text in warnings)]),
+        Section("In short", [*in_short(decider, held_out), *(Note(text, warning=True) for text in warnings)]),
         Section("What is decided", _decided(decider, names, details, held_out)),
         Section("What is promised, and what is not", [Points(promise_in_words(decider))]),
         Section("What was observed", _observed(held_out)),

@@ -27,7 +27,12 @@ _WIDE = (8.4, 3.4)
 
 
 def followed_report(
-    title: str, followed: Followed, history: Sequence[LoggedRow], radius: float, cost_unit: str = ""
+    title: str,
+    followed: Followed,
+    history: Sequence[LoggedRow],
+    radius: float,
+    cost_unit: str = "",
+    diagnostics: Sequence[str] = (),
 ) -> str:
     """The page of a model whose outcomes are followed: coverage, alarm, bounds and costs in the order of the rows.
 
@@ -38,6 +43,7 @@ def followed_report(
     history : the rows of the log, as from `OutcomeLog.history`.
     radius : the one in force.
     cost_unit : in which costs are counted.
+    diagnostics : what rows give reason to doubt, as from `OutcomeLog.diagnostics`.
     """
     n, n_bounded, alarm = len(followed.missed), int(followed.has_bound.sum()), followed.alarm
     of_rows = f"of {n} rows" if n == n_bounded else f"of {n_bounded} rows with a bound"
@@ -59,6 +65,7 @@ def followed_report(
     said: list[Block] = [Cards(cards)]
     if alarm is not None:
         said.append(Note(f"{alarm}.", warning=alarm.is_raised))
+    said += [Note(text, warning=True) for text in diagnostics]
     if followed.was_recomputed:
         said.append(
             Text(

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from polyhedge.columns import PREDICTORS
     from polyhedge.columns.schema import Column, Schema, choose_columns, features_of, outcomes_of
     from polyhedge.columns.table import Table, text_of, values_of
-    from polyhedge.doubts import Code, Doubt, coverage_doubt, few_rows_doubt
+    from polyhedge.doubts import Code, Doubt, few_rows_doubt
     from polyhedge.io.fit_record import FitRecord, Refreshed
     from polyhedge.tables.as_csv import csv_text
     from polyhedge.tables.beside import labels_or_weights
@@ -43,7 +43,6 @@ __all__ = [
     "choose_columns",
     "choose_predictor",
     "copies_of",
-    "coverage_doubt",
     "csv_text",
     "decide_table",
     "decisions_frame",

@@ -19,7 +19,7 @@ from polyhedge.columns.schema import Schema, choose_columns
 from polyhedge.columns.table import Table
 from polyhedge.data import Split, TimeSplit, partition_rows
 from polyhedge.data.splits import IndexArray
-from polyhedge.doubting import DoubtWarning, categories
+from polyhedge.doubting import DoubtWarning, categories, doubts_of_evaluation
 from polyhedge.doubts import Doubt
 from polyhedge.estimator import RobustDecider
 from polyhedge.learners import Certified
@@ -168,13 +168,11 @@ def fit_table(
             groups=rows.groups,
             parameters=rows.parameters,
         )
-    evaluation, thinned = _held_out(decider, rows, held_out, rng, None if beside is None else beside[held_out])
-    observed = evaluation.coverage if evaluation is not None and thinned is None else thinned
     n_groups = None if rows.groups is None else len(np.unique(rows.groups[split.calibrate]))
     n_units = decider.n_calibrate_ if n_groups is None else n_groups
-    about_coverage = []
-    if observed is not None and is_marginal(decider.model_.radii):
-        about_coverage = doubts.coverage_doubt(observed, n_units, alpha)
+    its_beside = None if beside is None else beside[held_out]
+    evaluation, thinned = _held_out(decider, rows, held_out, rng, its_beside, n_units)
+    told: tuple[Any, ...] = () if evaluation is None else evaluation.diagnostics
     is_dealt = rows.times is None and not options.group
     about_order = doubts.order_doubt(table.frame.iloc[rows.kept]) if is_dealt else []
     seen = rows.kept[np.concatenate([split.train, split.learn])]
@@ -190,7 +188,7 @@ def fit_table(
         predictor=predictor,
         reason=reason,
         notes=(*table.notes, *about_columns),
-        warnings=(*rows.warnings, *about_order, *about_coverage, *_doubts(decider, rows, split, held_out, outcomes)),
+        warnings=(*rows.warnings, *about_order, *told, *_doubts(decider, rows, split, held_out, outcomes)),
         n_groups=n_groups,
         prints=row_prints(Table(table.frame.iloc[seen], table.source), [*schema.source_names, *outcomes]),
         sources=options.parameters,
@@ -232,14 +230,18 @@ def _predictor(schema: Schema, rows: UsableRows, split: Split, options: TableOpt
 
 
 def _held_out(
-    decider: RobustDecider, rows: UsableRows, held_out: IndexArray, rng: np.random.Generator, beside: Any
+    decider: RobustDecider, rows: UsableRows, held_out: IndexArray, rng: np.random.Generator, beside: Any, n_units: int
 ) -> tuple[Evaluation | None, Proportion | None]:
     if not len(held_out):
         return None, None
     X = rows.X.iloc[held_out]
     measures = measure_table(decider, X, rows.Y[held_out], take_parameters(rows.parameters, held_out), beside)
-    thinned = None if rows.groups is None else thinned_coverage(measures, rows.groups[held_out], rng)
-    return measures.summary(decider.alpha_, volume=quick_volume(decider, X, beside)), thinned
+    labels = None if rows.groups is None else rows.groups[held_out]
+    thinned = None if labels is None else thinned_coverage(measures, labels, rng)
+    summary = measures.summary(decider.alpha_, volume=quick_volume(decider, X, beside))
+    coverage = summary.coverage if thinned is None else thinned
+    found = doubts_of_evaluation(decider.model_, coverage, measures, n_units, labels)
+    return replace(summary, diagnostics=tuple(found)), thinned
 
 
 def _ties(decider: RobustDecider, scores: Array) -> list[Doubt]:
