@@ -196,7 +196,7 @@ class RowMeasures:
         return cls(**rows, constraint_names=names, complaint=". ".join(complaints), cost_unit=unit)
 
     def among(self, rows: Indices, n: int) -> Self:
-        """These rows among n, the others of which could not be decided."""
+        """These measures at `rows` among `n` rows, the others of which could not be decided."""
         arrays: dict[str, Any] = {}
         for name in (field.name for field in fields(self) if field.name not in _OF_ALL):
             own = getattr(self, name)
