@@ -168,7 +168,9 @@ def test_row_that_a_kill_cut_short_is_made_again(small, tmp_path, cut) -> None:
 
 
 def test_line_breaks_in_a_reason_do_not_break_the_table(tmp_path) -> None:
-    row = StudyRow("linear", "polyhedge", 0, "failed", *[np.inf] * 6, detail='two\nlines, and "quotes"')
+    row = StudyRow(
+        "linear", "polyhedge", 0, "failed", *[np.inf] * 6, detail='two\nlines, and "quotes"', hull_volume=1.0
+    )
     table = TidyTable(tmp_path / "study.csv", StudyRow)
     table.write([])
     table.append(row)

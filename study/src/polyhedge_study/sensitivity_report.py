@@ -55,7 +55,7 @@ def statements(rows: Sequence[SensitivityRow], settings: SensitivitySettings | N
     done = [row for row in rows if row.status == "done"]
     judged = {key: own for key in _JUDGED if (own := [row for row in done if row.method == key])}
     claims: dict[str, Callable[[Sequence[SensitivityRow]], str]] = {
-        "As d grows, coverage stays near the promised level": lambda own: _near(own, settings.alpha),
+        "As d grows, coverage stays near the promised level": lambda own: _near(own, settings),
         "as d grows at K = 8, volume grows": lambda own: _ends(own, "d, K = 8", ("volume", "hull_volume"), grows=True),
         "K = 4d instead of K = 8 reduces the volume at the largest d": lambda own: _facets(own, "hull_volume"),
         "K = 4d instead of K = 8 reduces the worst-case cost at the largest d": lambda own: _facets(
@@ -72,8 +72,8 @@ def statements(rows: Sequence[SensitivityRow], settings: SensitivitySettings | N
     for claim, judge in claims.items():
         found = {METHODS[key].name: verdict for key, own in judged.items() if (verdict := judge(own))}
         if found:
-            verdicts = "; ".join(f"{name} {verdict}" for name, verdict in found.items())
-            sentences.append(f"{claim[0].upper()}{claim[1:]}: {verdicts}.")
+            verdicts = "; ".join(f"{name}: {verdict}" for name, verdict in found.items())
+            sentences.append(f"{claim[0].upper()}{claim[1:]}. {verdicts}.")
     return sentences
 
 
@@ -85,17 +85,20 @@ def _values(own: Iterable[SensitivityRow], sweep: str) -> list[float]:
     return sorted({row.value for row in own if row.sweep == sweep})
 
 
-def _near(own: Sequence[SensitivityRow], alpha: float) -> str:
+def _near(own: Sequence[SensitivityRow], settings: SensitivitySettings) -> str:
+    """Whether means lie within `_NEAR` of the promise, or within two standard errors by the exact law."""
     points = [
-        np.array([row.coverage for row in _at(own, sweep, value)])
+        [row.coverage for row in _at(own, sweep, value)]
         for sweep in ("d, K = 8", "d, K = 4d")
         for value in _values(own, sweep)
     ]
     if not points:
         return ""
-    means = [float(point.mean()) for point in points]
-    errors = [2 * float(point.std(ddof=1)) / np.sqrt(len(point)) if len(point) > 1 else 0.0 for point in points]
-    holds = all(abs(mean - 1 + alpha) <= max(_NEAR, error) for mean, error in zip(means, errors, strict=True))
+    alpha, law = settings.alpha, coverage_law(settings.n_pooled // 2, settings.alpha)
+    sd = float(np.sqrt(law.var() + alpha * (1 - alpha) / settings.n_test))
+    means = [float(np.mean(point)) for point in points]
+    near = [max(_NEAR, 2 * sd / np.sqrt(len(point))) for point in points]
+    holds = all(abs(mean - law.mean()) <= width for mean, width in zip(means, near, strict=True))
     return f"{_word(holds)} ({min(means):.3f} to {max(means):.3f})"
 
 
