@@ -47,7 +47,7 @@ def test_rows_slices_masks_and_names_select(decisions):
 def test_a_column_is_selected_by_the_name_that_it_has_in_the_frame(fitted):
     decider, X, _ = fitted
     decisions = decider.decide(X[:5])
-    np.testing.assert_array_equal(decisions["z_2"], decisions.to_frame()["z_2"])
+    np.testing.assert_array_equal(decisions["z_oil"], decisions.to_frame()["z_oil"])
 
 
 def test_iterating_goes_over_all_rows_once(decisions):
@@ -117,9 +117,9 @@ def test_decisions_have_the_callers_index_and_the_names_of_problem_and_outcomes(
     decisions = decider.decide(X)
     frame = decisions.to_frame()
     pd.testing.assert_index_equal(frame.index, X.index)
-    assert frame.columns.tolist() == ["z_1", "z_2", "cost_bound", "worst_steel", "worst_oil", "status", "note"]
+    assert frame.columns.tolist() == ["z_steel", "z_oil", "cost_bound", "worst_steel", "worst_oil", "status", "note"]
     assert decisions[3].label == 1253
-    assert re.fullmatch(r"1253: z_1 = .*, z_2 = .* costs at most .*, held in 9 of 10", str(decisions[3]))
+    assert re.fullmatch(r"1253: z_steel = .*, z_oil = .* costs at most .*, held in 9 of 10", str(decisions[3]))
     assert "costs at most its bound, held in 9 of 10" in decisions._repr_html_()
 
 
@@ -254,7 +254,7 @@ def test_printing_a_decider_tells_in_words_what_was_learned_and_promised(fitted)
     told = str(decider)
     assert told == decider.summary()
     for text in (
-        "problem    simplex linear: decides z_1, z_2",
+        "problem    simplex linear: decides z_steel, z_oil",
         "outcomes   steel, oil",
         "predictor  smooth-ridge (",
         "rows       125 train and learn, 125 calibrate",
