@@ -103,16 +103,16 @@ class Method:
 
 def _miqcp(backend: str, **added: Any) -> Callable[[ScalingSettings, float, int], Learner]:
     def make(settings: ScalingSettings, limit: float, n: int) -> Learner:
-        limits = {"time_limit": limit, "max_nodes": settings.max_nodes, "relative_gap": settings.tolerance / 2}
-        return MIQCP(backend=backend, **limits, **added)
+        gap, nodes = settings.tolerance / 2, settings.max_nodes
+        return MIQCP(backend=backend, max_nodes=nodes, time_limit=limit, relative_gap=gap, **added)
 
     return make
 
 
 # What each adds to the program of Corollary 1, whose scale is free: a sum of multipliers; binaries that normalise every
 # facet; these and aggregated rows.
-_SUM = {"normalisation": "multipliers", "aggregated_rows": False}
-_BINARIES = {"aggregated_rows": False}
+_SUM: dict[str, Any] = {"normalisation": "multipliers", "aggregated_rows": False}
+_BINARIES: dict[str, Any] = {"aggregated_rows": False}
 _SINGLE_ONLY = "it does not certify even one context"
 
 METHODS = (
