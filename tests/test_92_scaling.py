@@ -210,6 +210,9 @@ def test_report_names_all_methods_and_what_was_not_run(tiny):
     for method in METHODS:
         assert method.name in text
     assert "CCG, shared: not run" in text
+    assert "Node limit of MIQCP: 20000." in text
+    assert "The paper names Gurobi, and certified 26 of 30 runs" in text
+    assert "as printed" not in text  # every row says what it adds to the printed program
     assert shared_grid(run).markdown() in text
     # Every line of a table has as many cells as its head.
     for block in text.split("\n\n"):

@@ -111,8 +111,8 @@ def _miqcp(backend: str, **added: Any) -> Callable[[ScalingSettings, float, int]
 
 # What each adds to the program of Corollary 1, whose scale is free: a sum of multipliers; binaries that normalise every
 # facet; these and aggregated rows.
-_SUM = {"normalisation": "multipliers", "aggregated_rows": False}
-_BINARIES = {"aggregated_rows": False}
+_SUM: dict[str, Any] = {"normalisation": "multipliers", "aggregated_rows": False}
+_BINARIES: dict[str, Any] = {"aggregated_rows": False}
 _SINGLE_ONLY = "it does not certify even one context"
 
 METHODS = (

@@ -44,7 +44,9 @@ def tables(
         typer.Option(help="Such as polyhedge or picnn; may be repeated. All by default; a wrong one lists them."),
     ] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Number of seeds.")] = 5,
-    quick: Annotated[bool, typer.Option("--quick", help="Without the rows that take long.")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Without the rows that take long, such as PICNN in full passes.")
+    ] = False,
     page: Annotated[bool, typer.Option("--page", help="Also write the page, as polyhedge report does.")] = False,
     alpha: Annotated[float, typer.Option(help="Share of outcomes that may fall outside the set.")] = 0.1,
     workers: NumberOfWorkers = 0,

@@ -66,7 +66,7 @@ class Line:
 
     def slope(self, s: Array, residuals: Array) -> Array:
         """Slope of the cost in s at a fixed residual."""
-        turn = np.einsum("nd,nd->n", self.v1 - self.v0, self.centers + residuals)
+        turn = _dot(self.v1 - self.v0, self.centers + residuals)
         return np.asarray(self.base[:, 1] + 2 * self.base[:, 2] * s + turn)
 
     def direction(self, s: Array) -> Array:
@@ -75,7 +75,7 @@ class Line:
 
     def value(self, s: Array, residuals: Array) -> Array:
         """Cost at given positions and residuals."""
-        linear = np.einsum("nd,nd->n", self.direction(s), self.centers + residuals)
+        linear = _dot(self.direction(s), self.centers + residuals)
         return np.asarray(self.base[:, 0] + (self.base[:, 1] + self.base[:, 2] * s) * s + linear)
 
 
@@ -112,13 +112,15 @@ class _Arc:
             return False
         corner, has_corner = self._corners(todo)
         origins = self.origins[todo]
-        rays = np.where(has_corner[:, None], corner - origins, self._between(todo))
-        length = np.linalg.norm(rays, axis=1)
+        rays = corner - origins
+        if not has_corner.all():
+            rays = np.where(has_corner[:, None], rays, self._between(todo))
+        length = _length(rays)
         point, values = self._meet(rays / length[:, None], np.where(has_corner, length, 1.0), todo)
         line = self.line[todo]
         beyond = np.maximum(_dot(line.v0, corner - point), _dot(line.v1, corner - point))
         reach = np.maximum(_dot(line.v0, line.v0), _dot(line.v1, line.v1)) ** 0.5
-        size = reach * np.linalg.norm(point - origins, axis=1)
+        size = reach * _length(point - origins)
         gap = np.where(has_corner, np.maximum(beyond, 0.0) / np.where(size > 0, size, 1.0), np.inf)
         rows = np.flatnonzero(todo)
         self.corner[rows], self.gap[rows] = corner, gap
@@ -133,7 +135,7 @@ class _Arc:
         direction = line.direction(s)
         weights = _multipliers(self.low.gradients, self.high.gradients, direction)
         residual = self._balance(s)
-        size = np.linalg.norm(direction, axis=1) * np.linalg.norm(corner - self.origins, axis=1)
+        size = _length(direction) * _length(corner - self.origins)
         return Saddle(s, line.value(s, corner), residual, _times(self.gap, size), weights, self.low, self.high)
 
     def _meet(self, rays: Array, start: Array | None, rows: Mask | None = None) -> tuple[Array, NetValues]:
@@ -149,7 +151,7 @@ class _Arc:
         first, second = self.low.gradients[todo], self.high.gradients[todo]
         p, q, origins = self.low_point[todo], self.high_point[todo], self.origins[todo]
         turn = _cross(first, second)
-        far = turn <= PARALLEL * np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1)
+        far = turn <= PARALLEL * _length(first) * _length(second)
         turn = np.where(far, 1.0, turn)
         a, b = _dot(first, p), _dot(second, q)
         corner = np.column_stack([a * second[:, 1] - b * first[:, 1], b * first[:, 0] - a * second[:, 0]])
@@ -167,7 +169,7 @@ class _Arc:
         half = first + second
         # More than half a turn apart, the bisector points the other way.
         half = np.where(_cross(first, second)[:, None] < 0, -half, half)
-        flat = np.linalg.norm(half, axis=1) < 1e-9
+        flat = _length(half) < 1e-9
         return np.where(flat[:, None], _quarter_turn(first, 1.0), half)
 
     def _replace(self, rows: np.ndarray[tuple[int], np.dtype[np.intp]], point: Array, values: NetValues) -> None:
@@ -223,10 +225,10 @@ def _parabola_minimum(line: Line, residuals: Array) -> Array:
 
 def _multipliers(first: Array, second: Array, direction: Array) -> Array:
     turn = _cross(first, second)
-    parallel = np.abs(turn) <= PARALLEL * np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1)
+    parallel = np.abs(turn) <= PARALLEL * _length(first) * _length(second)
     safe = np.where(parallel, 1.0, turn)
     weights = np.column_stack([_cross(direction, second) / safe, _cross(first, direction) / safe])
-    alone = np.column_stack([np.zeros(len(first)), np.linalg.norm(direction, axis=1) / np.linalg.norm(second, axis=1)])
+    alone = np.column_stack([np.zeros(len(first)), _length(direction) / _length(second)])
     return np.maximum(np.where(parallel[:, None], alone, weights), 0.0)
 
 
@@ -242,12 +244,17 @@ def _cross(a: Array, b: Array) -> Array:
     return np.asarray(a[:, 0] * b[:, 1] - a[:, 1] * b[:, 0])
 
 
+# Written out for two columns: a search of some dozen contexts spends its time in the calls of NumPy.
 def _dot(a: Array, b: Array) -> Array:
-    return np.asarray(np.einsum("nd,nd->n", a, b))
+    return np.asarray(a[:, 0] * b[:, 0] + a[:, 1] * b[:, 1])
+
+
+def _length(rows: Array) -> Array:
+    return np.asarray(np.sqrt(_dot(rows, rows)))
 
 
 def _unit(rows: Array) -> Array:
-    length = np.linalg.norm(rows, axis=1, keepdims=True)
+    length = _length(rows)[:, None]
     return np.asarray(rows / np.where(length > 0, length, 1.0))
 
 
