@@ -528,6 +528,38 @@ def test_where_outcomes_have_their_zero_changes_no_plan_under_a_budget(name: str
         assert plan(shift) == pytest.approx(usual, abs=1e-7)
 
 
+@pytest.mark.parametrize("rule", [Rule(), *(Rule("uniform", Risk(level)) for level in (0.0, 0.7))], ids=str)
+@pytest.mark.parametrize("seed", range(2))
+def test_plans_of_coupled_sums_are_the_same_in_decimal_units_and_wherever_outcomes_have_their_zero(seed, rule):
+    # Products with the same prices share a scarce budget: many decisions are equally good.
+    rng = np.random.default_rng(seed)
+    d = 3 + seed
+    over, under = (np.ones(d), np.full(d, 3.0)) if seed else (rng.integers(1, 3, d), rng.integers(2, 5, d))
+    points, centers, weights = rng.normal(size=(40, d)), 10 + rng.normal(size=(12, d)), rng.integers(1, 4, d)
+    X, nothing = np.zeros((12, 1)), np.zeros((12, 0))
+
+    def planned(is_judged, outcome=1.0, decision=1.0, cost=1.0, shift=0.0):
+        z = cp.Variable(d, nonneg=True)
+        missing = lambda z, u: u / outcome - shift - z / decision  # noqa: E731
+        problem = DecisionProblem(
+            decision=z,
+            cost=lambda z, u: cost * (over @ cp.pos(-missing(z, u)) + under @ cp.pos(missing(z, u))),
+            constraints=[cp.sum(z) <= 10.2 * d * decision, weights @ z <= 10 * weights.sum() * decision],
+            n_outcomes=d,
+        )
+        seen, law = PlanProblem(problem), None if rule.law is None else Law("uniform", points * outcome)
+        there = (centers + shift) * outcome
+        found = fit_planner(seen, rule, law, X, there, nothing, is_judged=is_judged)(X, there, nothing)
+        risky = JointCost(seen.joint, np.zeros((1, d)) if law is None else law.points)
+        return found / decision, sum(part for part, _ in risky.cuts(found, there, np.ones(12), rule.risk)) / cost
+
+    for is_judged in (True, False):
+        usual = planned(is_judged)
+        for exponents, shift in (((-2, -2, 0), 1e3), (rng.integers(-6, 7, size=3), -1e4)):
+            for own, other in zip(usual, planned(is_judged, *10.0 ** np.array(exponents), shift), strict=True):
+                np.testing.assert_allclose(other, own, rtol=0, atol=1e-8)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(BUDGETS))
 def test_whole_fits_under_budgets_promise_the_same_wherever_outcomes_have_their_zero(name: str) -> None:

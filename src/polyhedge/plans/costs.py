@@ -11,13 +11,13 @@ import numpy as np
 from polyhedge._validation import Array
 from polyhedge.plans.laws import PlacedLaw
 from polyhedge.plans.leaf_weights import weighted_quantiles
-from polyhedge.plans.risk import Risk, ranks_of
+from polyhedge.plans.programs import least_by_programs
+from polyhedge.plans.risk import Cuts, JointCost, Risk, ranks_of
 from polyhedge.plans.separable import Separable, separable_of
 from polyhedge.problems import DecisionProblem
 from polyhedge.problems.parameters import layout_of
 from polyhedge.problems.pieces import SumOfMaxima
 from polyhedge.problems.quadratic import QuadraticCost
-from polyhedge.robust.nominal import best_knowing
 
 MOST_KEPT = 256
 """Values of parameters at which a problem is kept: as many rows are planned together where each has its own."""
@@ -124,7 +124,10 @@ class PlanProblem:
             problem, d = self.problem, self.problem.n_outcomes
             if self.is_integer and not problem.parameters:
                 problem = problem.relaxed()
-            z = best_knowing(problem, context[None, :d], context[None, d:])[0][0]
+            cost = JointCost(self.joint, np.zeros((1, len(context))))
+            M, term = cost.matrices, np.repeat(np.arange(len(cost.groups)), [len(group) for group in cost.groups])
+            pieces = Cuts(M[:, :, 0], np.zeros(M.shape[:2]), M[:, :, 1:], term)
+            z = least_by_programs(problem, pieces, context[None], np.ones(1), context[None, d:], n_jobs=1)[0][0]
             self._usual[key] = z if np.isfinite(z).all() else np.zeros(len(z))
         return self._usual[key]
 
