@@ -121,13 +121,13 @@ def test_fit_tells_what_was_learned(folder: Path) -> None:
         "predictor   linear",
         "chose ",
         "(certified)",
-        "radius ",
         "promised 0.9, observed ",
         "facet ",
         "of decisions",
         f"Model: {folder / 'told.polyhedge'}",
     ):
         assert words in done.stdout
+    assert "radius " not in done.stdout  # of two sets with the same bounds it may be another
     assert "Few rows: with 40 calibration rows" in done.stderr
 
 

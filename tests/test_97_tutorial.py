@@ -22,8 +22,12 @@ BLOCK = re.compile(r"```console\n(.*?)```", flags=re.DOTALL)
 NUMBER = re.compile(r"\b[0-9a-f]{16}\b|[-+]?\d[\d.]*(?:e[-+]?\d+)?|(?<=\()(?:optimal|finished)(?=, [\d.]+ s\))")
 
 
-# Which rules make a plan may be a near tie, that the last bits of another machine decide.
-RULES = re.compile(r"^(plan +Weighing the bound by \S+ and the mean cost by [\d.]+|learner +planned;).*$")
+# Which rules make a plan, or which facets a set has, may be a near tie that the last bits of another machine decide.
+RULES = re.compile(
+    r"^(plan +Weighing the bound by \S+ and the mean cost by [\d.]+|learner +planned;|facets +(?=facet)).*$"
+)
+MORE_FACETS = " " * 12
+"""What lines of further facets begin with; there may be more or fewer of them."""
 
 
 def commands(block: str) -> list[tuple[str, str]]:
@@ -47,7 +51,7 @@ def masked(text: str) -> list[str]:
     return [
         re.sub(r"\s+", " ", NUMBER.sub("#", RULES.sub(r"\1", line))).strip()
         for line in text.splitlines()
-        if line.strip()
+        if line.strip() and not line.startswith(MORE_FACETS)
     ]
 
 
@@ -98,6 +102,14 @@ def test_masks_hide_numbers_and_nothing_else() -> None:
         "mean cost by #"
     )
     assert masked("learner planned; scaled law, mean (38%)") == ["learner planned;"]
+    here = "facets      facet 2 limits 0.61 salad - 0.16 bread to 15.1\n            4 more facets bind\ncost 1"
+    assert masked(here) == masked("facets      facet 7 limits soup to 14\ncost 2") == ["facets", "cost #"]
+
+
+def test_tutorial_tells_no_radius_of_a_set_that_was_learned() -> None:
+    shown = [text for block in BLOCK.findall(TUTORIAL.read_text(encoding="utf-8")) for _, text in commands(block)]
+    fits = [text for text in shown if text.startswith("data ") and "Model: " in text and "predictor " in text]
+    assert [("plan " in text, "radius " in text) for text in fits] == [(True, True), (False, False)]
 
 
 def test_tutorial_links_lead_to_files() -> None:

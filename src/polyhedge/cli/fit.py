@@ -211,7 +211,6 @@ def _print(fitted: FittedTable, options: TableOptions, facets: tuple[str, ...], 
         ("predictor", f"{fitted.predictor} ({fitted.reason})"),
         ("guarantee", decider.guarantee_),
         *_learned(decider),
-        ("radius", f"{decider.radius_:.4g}"),
         *([] if options.calibration is None else [("promise", decider.promise_)]),
     ]
     if fitted.sources:
@@ -228,7 +227,8 @@ def _print(fitted: FittedTable, options: TableOptions, facets: tuple[str, ...], 
 
 def _learned(decider: RobustDecider) -> list[tuple[str, str]]:
     if _is_planned(decider):
-        return [("plan", decider.plan_.why())]
+        return [("plan", decider.plan_.why()), ("radius", f"{decider.radius_:.4g}")]
+    # Not the radius: it counts in the set's own measure, and sets that cost the same differ in it.
     return [("learner", _learner(decider.learn_result_)), ("gap", _gap(decider))]
 
 
