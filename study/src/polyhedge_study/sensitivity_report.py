@@ -221,8 +221,8 @@ def _draw_panel(ax: Any, own: Sequence[SensitivityRow], metric: str) -> None:
             ax.errorbar(
                 [value for value, _ in points],
                 means,
-                # On a logarithmic axis a bar must not reach zero.
-                yerr=[np.minimum(errors, 0.9 * np.abs(means)), errors],
+                # On a logarithmic axis, that of volumes, a bar must not reach zero.
+                yerr=[np.minimum(errors, 0.9 * np.abs(means)) if "volume" in metric else errors, errors],
                 color=color,
                 marker=marker,
                 markersize=4.5,
