@@ -57,7 +57,9 @@ def statements(rows: Sequence[SensitivityRow], settings: SensitivitySettings | N
     claims: dict[str, Callable[[Sequence[SensitivityRow]], str]] = {
         "As d grows, coverage stays near the promised level": lambda own: _near(own, settings),
         "as d grows at K = 8, volume grows": lambda own: _ends(own, "d, K = 8", ("volume", "hull_volume"), grows=True),
-        "K = 4d instead of K = 8 reduces the volume at the largest d": lambda own: _facets(own, "hull_volume"),
+        "K = 4d instead of K = 8 reduces the volume in the hull at the largest d": lambda own: _facets(
+            own, "hull_volume"
+        ),
         "K = 4d instead of K = 8 reduces the worst-case cost at the largest d": lambda own: _facets(
             own, "worst_case_cost"
         ),
@@ -132,6 +134,10 @@ def _facets(own: Sequence[SensitivityRow], metric: str) -> str:
 
 def _change(after: Sequence[SensitivityRow], before: Sequence[SensitivityRow], metric: str, *, grows: bool) -> str:
     """Verdict on a difference that is paired by seeds, and the means before and after."""
+    common = {row.seed for row in after} & {row.seed for row in before}
+    after, before = ([row for row in side if row.seed in common] for side in (after, before))
+    if not common:
+        return "not measured on common seeds"
     mean, _, p_value = paired(after, before, metric)
     means = " -> ".join(f"{np.mean([getattr(row, metric) for row in side]):.3g}" for side in (before, after))
     if not p_value < _LEVEL:
@@ -221,8 +227,8 @@ def _draw_panel(ax: Any, own: Sequence[SensitivityRow], metric: str) -> None:
             ax.errorbar(
                 [value for value, _ in points],
                 means,
-                # On a logarithmic axis a bar must not reach zero.
-                yerr=[np.minimum(errors, 0.9 * np.abs(means)), errors],
+                # On a logarithmic axis, that of volumes, a bar must not reach zero.
+                yerr=[np.minimum(errors, 0.9 * np.abs(means)) if "volume" in metric else errors, errors],
                 color=color,
                 marker=marker,
                 markersize=4.5,
