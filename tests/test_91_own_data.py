@@ -289,8 +289,9 @@ def test_pipeline_that_fills_gaps_may_be_given_gaps() -> None:
     filling = make_pipeline(SimpleImputer(), LinearRegression())
     decider = ph.RobustDecider(problem, predictor=filling, learner=ph.learners.OneSidedBox(), random_state=0)
     assert decider.fit(frame[["a"]], frame[OUTCOMES]).decide(frame[["a"]].head()).is_optimal.all()
+    assert "prepared" not in str(decider)
     with pytest.raises(ValueError, match="X must be finite"):
-        ph.RobustDecider(problem, predictor=LinearRegression()).fit(frame[["a"]], frame[OUTCOMES])
+        ph.RobustDecider(problem, predictor=LinearRegression()).fit(frame[["a"]].to_numpy(), frame[OUTCOMES])
 
 
 @pytest.mark.usefixtures("boxed")

@@ -57,7 +57,7 @@ def from_dictionaries(data: Any) -> Any:
     >>> from_dictionaries({"load": 2.0, "town": "Ulm"}).shape, from_dictionaries([{"load": 2.0}, {"load": 3.0}]).shape
     ((1, 2), (2, 1))
     """
-    is_mapping = isinstance(data, Mapping)
+    is_mapping = isinstance(data, Mapping) and not hasattr(data, "shape")  # SciPy has sparse matrices that are
     if not is_mapping and not (isinstance(data, (list, tuple)) and data and isinstance(data[0], Mapping)):
         return data
     import pandas as pd

@@ -53,8 +53,8 @@ class Decides(FittedAttributes, Doubts, OutputSetting):
 
         Parameters
         ----------
-        X : (N, n_features) array, DataFrame, whatever the predictor takes, or Dask DataFrame; a series by the names of
-            the features is one row.
+        X : (N, n_features) array, DataFrame, whatever the predictor takes, or Dask DataFrame; a series or dictionary by
+            the names of the features, or as many numbers as there are features, is one row.
         parameters : dict, optional
             Values of the problem's parameters, by name: one for all rows, one a row, or the name of a column of X (a
             list of names where the parameter has several entries). One that is not given is read from the column of

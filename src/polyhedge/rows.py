@@ -399,7 +399,7 @@ def one_row(x: Any) -> Any:
 
 def n_rows_of(X: Any) -> int:
     """The number of rows of whatever a predictor takes."""
-    if not hasattr(X, "__len__") or isinstance(X, (str, bytes, Mapping)):
+    if not hasattr(X, "__len__") or isinstance(X, (str, bytes) if hasattr(X, "shape") else (str, bytes, Mapping)):
         refuse_rows_elsewhere(X)
     return int(X.shape[0] if hasattr(X, "shape") else len(X))
 
