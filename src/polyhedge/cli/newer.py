@@ -228,8 +228,10 @@ def _radius(decider: RobustDecider) -> tuple[float, int]:
     return decider.radius_, decider.n_calibrate_
 
 
-def _in_words(radius: tuple[float, int]) -> str:
-    return f"{radius[0]:.4g} from {radius[1]} rows"
+def _in_words(radius: tuple[float, int], decider: RobustDecider) -> str:
+    # Sets that cost the same differ in the measure of their radius: a number would mean nothing.
+    number = f"{radius[0]:.4g} " if hasattr(decider, "plan_") else ""
+    return f"{number}from {radius[1]} rows"
 
 
 def _part_of(table: Table, numbers: Any) -> Table:
@@ -285,7 +287,7 @@ def _tell(
     tell(
         [
             *lines,
-            ("radius", f"{_in_words(before)} -> {_in_words(_radius(decider))}"),
+            ("radius", f"{_in_words(before, decider)} -> {_in_words(_radius(decider), decider)}"),
             ("coverage", f"promised {1 - decider.alpha_:.6g} for rows like these"),
             ("history", f"{len(decider.calibrations_)} radii are kept in the file"),
         ]
