@@ -560,6 +560,25 @@ def test_plans_of_coupled_sums_are_the_same_in_decimal_units_and_wherever_outcom
                 np.testing.assert_allclose(other, own, rtol=0, atol=1e-8)
 
 
+@pytest.mark.parametrize("level", [0.0, 0.6])
+def test_equally_good_decisions_without_end_are_no_reason_to_have_none(level):
+    z, rng = cp.Variable(3), np.random.default_rng(3)
+    problem = DecisionProblem(
+        decision=z,
+        cost=lambda z, u: 3 * cp.sum(cp.abs(cp.hstack([z[0] + z[1], z[2]]) - u)),
+        constraints=[cp.sum(z) <= 4.5, z[2] - z[0] - z[1] <= 0.2],
+        n_outcomes=2,
+    )
+    points, centers = 0.3 * rng.normal(size=(30, 2)), 2 + rng.normal(size=(6, 2))
+    X, nothing, rule = np.zeros((6, 1)), np.zeros((6, 0)), Rule("uniform", Risk(level))
+    planner = fit_planner(PlanProblem(problem), rule, Law("uniform", points), X, centers, nothing)
+    found, is_best = planner.proven(X, centers, nothing)
+    risky = JointCost(planner.problem.joint, points)
+    risk = sum(part for part, _ in risky.cuts(found, centers, np.ones(6), rule.risk))
+    assert is_best.all()
+    assert risk == pytest.approx([least_risk(problem, points + center, level) for center in centers], abs=3e-3)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(BUDGETS))
 def test_whole_fits_under_budgets_promise_the_same_wherever_outcomes_have_their_zero(name: str) -> None:

@@ -24,7 +24,7 @@ from polyhedge import cli
 from polyhedge.calibration import ByCategory
 from polyhedge.plans import MarginPath, PlanReport, margin_path, path_from
 from polyhedge.plans.costs import PlanProblem
-from polyhedge.plans.laws import PlanRows, fit_law
+from polyhedge.plans.laws import Law, PlanRows, fit_law
 from polyhedge.plans.margins import MarginPlanner, fit_margins, limits_of
 from polyhedge.plans.report import Entry
 from polyhedge.plans.risk import JointCost, Risk
@@ -248,6 +248,30 @@ def test_decision_is_the_best_that_keeps_every_tail_with_its_margin(margin: floa
         best.solve()
         cost = float(2 * z[i].sum() + 0.3 * contexts[i] @ z[i])
         assert cost == pytest.approx(best.value, rel=2e-3)
+
+
+def test_margins_of_coupled_sums_are_the_same_in_decimal_units() -> None:
+    # Products with the same prices share a scarce budget: many decisions are equally good.
+    rng, nothing = np.random.default_rng(0), np.zeros((40, 0))
+    points, centers = rng.normal(size=(60, 3)), 10 + rng.normal(size=(40, 3))
+
+    def planned(outcome: float, decision: float) -> Floats:
+        z = cp.Variable(3, nonneg=True)
+        problem = DecisionProblem(
+            decision=z,
+            cost=lambda z, u: cp.sum(cp.maximum(z / decision - u / outcome, 3 * (u / outcome - z / decision))),
+            constraints=[cp.sum(z) <= 33 * decision, z[0] + 2 * z[1] <= 30 * decision],
+            n_outcomes=3,
+            uncertain_constraints=lambda z, u: [cp.sum(z / decision) >= cp.sum(u / outcome) - 6],
+        )
+        law, X = Law("uniform", points * outcome), np.zeros((40, 1))
+        planner = fit_margins(PlanProblem(problem), law, 0.8, X, centers * outcome, nothing)
+        contexts, scales = planner.contexts(X, centers * outcome, nothing)
+        return np.asarray(planner.at(contexts, scales, np.full(40, 0.5), nothing)[0] / decision)
+
+    usual = planned(1.0, 1.0)
+    for units in ((10.0, 1.0), (0.01, 0.01), (1e5, 1e-6)):
+        np.testing.assert_allclose(planned(*units), usual, rtol=0, atol=1e-8)
 
 
 def test_cuts_bound_the_tail_at_rows_and_margins_that_they_were_not_found_at() -> None:

@@ -210,13 +210,15 @@ class _Programs:
     def decide(self, context: Array, scale: float, margin: float | Array) -> tuple[Array, Status]:
         G, H = self.planner.cuts.at(context, scale), self.planner.limits.at(context, margin)
         solution = self._linear(G, H) if self.is_linear else solve(self._program(G, H))
+        if solution.status is Status.UNBOUNDED:  # of equally good decisions without end none may have the least sum
+            solution = solve(self._program(G, H, breaks_ties=False))
         has_one = solution.status.has_solution
         return solution.x[self.feasible.z_columns] if has_one else np.full(self.n, np.nan), solution.status
 
-    def _program(self, G: Array, H: Array) -> ConicProgram:
-        cuts, limits = self.planner.cuts, self.planner.limits
-        program = with_cuts(self.feasible.program, self.feasible.z_columns, G[:, 1:], G[:, 0], cuts.term)
-        return with_limits(program, self.feasible, H, limits.term)
+    def _program(self, G: Array, H: Array, *, breaks_ties: bool = True) -> ConicProgram:
+        feasible, term = self.feasible, self.planner.cuts.term
+        program = with_cuts(feasible.program, feasible.z_columns, G[:, 1:], G[:, 0], term, breaks_ties=breaks_ties)
+        return with_limits(program, feasible, H, self.planner.limits.term)
 
     def _linear(self, G: Array, H: Array) -> Solution:
         if self.solver is None:

@@ -127,14 +127,12 @@ class _Program:
         self.cuts, self.n = cuts, problem.n_decisions
 
     def __call__(self, center: Array, scale: float) -> tuple[Array, bool]:
-        G = self.cuts.at(center, scale)
-        program = with_cuts(self.program, self.columns, G[:, 1:], G[:, 0], self.cuts.term)
-        solution = solve(replace(program, c=program.c + tie_prices(program.c, self.columns, G[:, 1:], self.cuts.term)))
-        return self._read(solve(program) if solution.status is Status.UNBOUNDED else solution)
-
-    def _read(self, solution: Solution) -> tuple[Array, bool]:
+        solution = self._solve(center, scale)
         z = solution.x[self.columns] if solution.status.has_solution else np.full(self.n, np.nan)
         return z, solution.status is Status.OPTIMAL
+
+    def _solve(self, center: Array, scale: float) -> Solution:
+        return least_with_cuts(self.program, self.columns, self.cuts.at(center, scale), self.cuts.term)
 
 
 class _Linear(_Program, ABC):
@@ -143,24 +141,18 @@ class _Linear(_Program, ABC):
     def __init__(self, problem: DecisionProblem, cuts: Cuts, slopes: Array, heights: Array) -> None:
         super().__init__(problem, cuts)
         whole = with_cuts(self.program, self.columns, slopes, heights, cuts.term)
-        self.tilt = tie_prices(whole.c, self.columns, slopes, cuts.term)
-        self.prices = whole.c + self.tilt
+        self.prices = whole.c.copy()
         self.cut_rows = np.arange(len(whole.b) - len(cuts), len(whole.b))
-        self.solver = LinearSolver(replace(whole, c=self.prices), varying_rows=self.cut_rows, presolve=False)
+        self.solver = LinearSolver(whole, varying_rows=self.cut_rows, presolve=False)
 
     @abstractmethod
     def change(self, center: Array, scale: float) -> None:
         """Give the solver the numbers of a row."""
 
-    def __call__(self, center: Array, scale: float) -> tuple[Array, bool]:
+    def _solve(self, center: Array, scale: float) -> Solution:
         self.change(center, scale)
         solution = self.solver.solve_anew() if self.is_steady else self.solver.solve()
-        if solution.status is Status.UNBOUNDED:  # among equally good decisions without end none has the least sum
-            every, prices = np.arange(len(self.prices)), self.solver.program.c.copy()
-            self.solver.change_costs(every, prices - self.tilt)
-            solution = self.solver.solve_anew()
-            self.solver.change_costs(every, prices)
-        return self._read(solution)
+        return super()._solve(center, scale) if solution.status is Status.UNBOUNDED else solution
 
 
 class _PricesChange(_Linear):
@@ -232,16 +224,17 @@ def replace_b(cuts: Cuts) -> Cuts:
     return replace(cuts, B=np.zeros_like(cuts.B))
 
 
-def tie_prices(prices: Array, columns: Indices, slopes: Array, term: Indices) -> Array:
-    """What the columns of a program with cuts cost more, so that of equally good decisions one is the best."""
-    sizes = np.max([np.ptp(slopes[term == k], axis=0) for k in np.unique(term)], axis=0) + np.abs(prices[columns])
-    weights = np.sqrt(2.0 + np.arange(len(columns)))  # no sums of some are sums of others
-    tilt = np.zeros(len(prices))
-    tilt[columns] = _TIE * weights / weights[-1] * sizes
-    return tilt
+def least_with_cuts(program: ConicProgram, columns: Indices, G: Array, term: Indices) -> Solution:
+    """The least over the cuts [1, z] G_k (K, 1 + p) of each term."""
+    solution = solve(with_cuts(program, columns, G[:, 1:], G[:, 0], term))
+    if solution.status is Status.UNBOUNDED:  # of equally good decisions without end none may have the least sum
+        return solve(with_cuts(program, columns, G[:, 1:], G[:, 0], term, breaks_ties=False))
+    return solution
 
 
-def with_cuts(program: ConicProgram, columns: Indices, slopes: Array, heights: Array, term: Indices) -> ConicProgram:
+def with_cuts(
+    program: ConicProgram, columns: Indices, slopes: Array, heights: Array, term: Indices, *, breaks_ties: bool = True
+) -> ConicProgram:
     """The program with a column eta of cost 1 for each term, and the rows slope'z - eta <= -height."""
     n, k, terms = len(program.c), len(heights), np.unique(term)
     rows = np.zeros((k, n + len(terms)))
@@ -251,8 +244,13 @@ def with_cuts(program: ConicProgram, columns: Indices, slopes: Array, heights: A
     wider = sp.hstack([program.A, sp.csr_array((program.A.shape[0], len(terms)))])
     A = sp.vstack([wider, sp.csr_array(rows)])
     P = None if program.P is None else sp.csr_array(sp.block_diag([program.P, sp.csr_array((len(terms),) * 2)]))
+    c = np.concatenate([program.c, np.ones(len(terms))])
+    if breaks_ties:
+        sizes = np.max([np.ptp(slopes[term == one], axis=0) for one in terms], axis=0) + np.abs(c[columns])
+        weights = np.sqrt(2.0 + np.arange(len(columns)))  # no sums of some are sums of others
+        c[columns] += _TIE * weights / weights[-1] * sizes
     return ConicProgram(
-        c=np.concatenate([program.c, np.ones(len(terms))]),
+        c=c,
         A=sp.csr_array(A),
         b=np.concatenate([program.b, -heights]),
         cones=(*program.cones, Cone("nonneg", k)),

@@ -28,7 +28,7 @@ from polyhedge.data.splits import evenly_chosen
 from polyhedge.plans.costs import PlanProblem
 from polyhedge.plans.cutting import ENOUGH, distinct_cuts, first_cuts, lacking_cuts
 from polyhedge.plans.laws import MOST_POINTS, is_sample
-from polyhedge.plans.programs import with_cuts
+from polyhedge.plans.programs import least_with_cuts
 from polyhedge.plans.risk import Cuts, JointCost, Risk
 from polyhedge.plans.separable import Separable, separable_of
 from polyhedge.plans.within_limits import WithinLimits
@@ -42,7 +42,6 @@ from polyhedge.robust.workers import in_order
 from polyhedge.sets import UncertaintySet, scaled
 from polyhedge.solvers.evidence import ROUNDING
 from polyhedge.solvers.program import Cone, ConicProgram, SolverError
-from polyhedge.solvers.solve import solve
 
 _TOLERANCE = 1e-7
 """Share of the spread of a decision's costs by which its worst case may differ from the bound: what solvers leave."""
@@ -290,7 +289,7 @@ class _Row:
             cuts = first_cuts(ties._seen, cost, Risk(), self.contexts, scales)
         for _ in range(_ROUNDS):
             G = cuts.at(self.contexts[0], float(scales[0]))
-            solution = solve(with_cuts(program, columns, G[:, 1:], G[:, 0], cuts.term))
+            solution = least_with_cuts(program, columns, G, cuts.term)
             if not solution.status.has_solution:
                 return None
             z = solution.x[columns][None] + 0.0  # no negative zeros
