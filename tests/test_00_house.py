@@ -101,7 +101,7 @@ OPTIONAL = {
 }
 MODULES = sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py")
 STUDY = ROOT / "study" / "src" / "polyhedge_study"
-LONGEST_MODULE = 430
+LONGEST_MODULE = 700
 """Lines: beyond that, modules of this house had two subjects."""
 
 
