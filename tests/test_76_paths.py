@@ -565,10 +565,10 @@ def test_command_line_plans_for_uncertain_constraints(tmp_path: FilePath) -> Non
 
 
 def test_refreshed_path_keeps_its_margins_and_is_calibrated_anew(decider: ph.RobustDecider) -> None:
-    old, new = decider.model_, deepcopy(decider).refresh(*rows(80, 15)).model_
+    old, new = decider.model_, deepcopy(decider).refresh(*rows(400, 15)).model_
     assert isinstance(new.family, Path)
     assert (new.family.plan.margins, new.family.plan.spreads) == (old.family.plan.margins, old.family.plan.spreads)
-    assert len(new.family.plan.planner.law.points) == new.radii.n == 40
+    assert len(new.family.plan.planner.law.points) == new.radii.n == 200
 
 
 def test_bound_grows_along_the_path_where_costs_are_skewed() -> None:

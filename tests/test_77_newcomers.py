@@ -148,9 +148,10 @@ def test_level_is_about_bounds() -> None:
         decider(alpha=90).fit(X, Y)
 
 
-def test_a_gap_is_told_by_the_label_of_its_row(fitted: ph.RobustDecider) -> None:
-    with pytest.raises(ValueError, match="the first is row 3: booked is missing"):
-        fitted.decide(X[:5].assign(booked=[1.0, 2.0, 3.0, np.nan, 5.0]))
+def test_a_gap_is_told_at_its_row(fitted: ph.RobustDecider) -> None:
+    with pytest.warns(ph.UseWarning, match="1 of 5 decisions: not decided.*booked is missing"):
+        frame = fitted.decide(X[:5].assign(booked=[1.0, 2.0, 3.0, np.nan, 5.0])).to_frame()
+    assert list(frame.index[frame["status"] == "not decided"]) == [X.index[3]]
 
 
 def test_deciding_as_the_prediction_says_costs_nothing_more() -> None:

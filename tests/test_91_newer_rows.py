@@ -136,7 +136,7 @@ def test_commands_and_pages_tell_of_bounds_that_are_higher_than_need_be(folder: 
     told = json.loads(run("evaluate", model, data, "--json").stdout)
     assert all(any(text.startswith(one) for text in told["warnings"]) for one in found)
     assert told["all"]["diagnostics"] == told["warnings"]
-    assert run("report", model, "--data", data, "--out", page).exit_code == 0
+    assert run("report", model, data, "--out", page).exit_code == 0
     assert all(page.read_text().count(one) == 1 for one in found)
     assert run("decide", model, data, "--out", folder / "decided.csv", "--key", "id").exit_code == 0
     assert all(one in run("update", model, data, "--key", "id").stderr for one in found)

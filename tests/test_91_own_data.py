@@ -68,7 +68,7 @@ def test_decisions_are_called_like_the_outcome_columns_that_they_belong_to(tmp_p
     frame[OUTCOMES] = frame[OUTCOMES].abs()
     frame.to_csv(tmp_path / "history.csv", index=False)
     model = tmp_path / "m.polyhedge"
-    fit = ["fit", "--data", tmp_path / "history.csv", "--problem", tmp_path / "problem.toml", "--predictor", "ridge"]
+    fit = ["fit", tmp_path / "history.csv", "--problem", tmp_path / "problem.toml", "--predictor", "ridge"]
     done = run(*fit, "--outcomes", "left,right", "--alpha", "0.3", "--out", model)
     assert done.exit_code == 0, done.output
     assert '"cost", the default' in done.stdout
@@ -841,8 +841,11 @@ def test_recalibration_keeps_the_old_radius_and_needs_unseen_rows(folder: Path) 
         ({"columns": {"features": [], "outcomes": [1, 2]}}, "names must be texts"),
     ],
 )
-def test_model_file_whose_notes_are_damaged_is_one_clear_line(folder: Path, change: dict, message: str) -> None:
+def test_model_file_whose_notes_are_damaged_is_one_clear_line(
+    folder: Path, change: dict, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     decider = ph.load(folder / "model.polyhedge")
+    monkeypatch.setattr("polyhedge.io.model._check_twin", lambda *_: None)  # others do not read back what they wrote
     decider.save(folder / "damaged.polyhedge", {**decider.details_, **change})
     for command in (
         ["evaluate"],
