@@ -149,7 +149,7 @@ def test_level_is_about_bounds() -> None:
 
 
 def test_a_gap_is_told_at_its_row(fitted: ph.RobustDecider) -> None:
-    with pytest.warns(ph.UseWarning, match="1 of 5 decisions: not decided.*booked is missing"):
+    with pytest.warns(ph.CodedWarning, match="1 of 5 decisions: not decided.*booked is missing"):
         frame = fitted.decide(X[:5].assign(booked=[1.0, 2.0, 3.0, np.nan, 5.0])).to_frame()
     assert list(frame.index[frame["status"] == "not decided"]) == [X.index[3]]
 
