@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 import polyhedge as ph
 from polyhedge.choosing import choose_for_numbers, prepare
 from polyhedge.cli import app
+from polyhedge.columns.dates import is_dates, part_values
 from polyhedge.columns.raw import is_raw
 from polyhedge.columns.schema import Column
 
@@ -70,7 +71,7 @@ def baked():
 )
 def test_raw_rows_without_names_are_refused_with_a_frame_that_has_them(baked, as_given, advice):
     decider, (X, _) = baked
-    with pytest.raises(ValueError, match=f"Raw rows must come as a data frame with names of columns, {advice}"):
+    with pytest.raises(ValueError, match=f"whose columns have texts for names, {advice}"):
         decider.decide(as_given(X))
 
 
@@ -203,8 +204,9 @@ def test_a_value_never_seen_is_noted_and_a_new_gap_leaves_its_row_undecided(bake
     odd.to_parquet(tmp_path / "rows.parquet", index=False)
     ph.batches.decide_parquet(decider, tmp_path / "rows.parquet", tmp_path / "out.parquet")
     assert pd.read_parquet(tmp_path / "out.parquet")["note"].tolist()[1] == "weather is missing"
-    with pytest.raises(ValueError, match=r"1 of 1 rows of X cannot be used, the first is row 'd1': weather is m"):
-        decider.decide(odd.loc[["d1"]])
+    with pytest.warns(ph.CodedWarning, match="1 of 1 decisions: not decided.*weather is missing"):
+        alone = decider.decide(odd.loc[["d1"]]).to_frame()
+    pd.testing.assert_frame_equal(alone, gap.loc[["d1"]], check_dtype=False)
     with pytest.raises(ValueError, match=r"X has no column 'day'\. Its columns are: weather, holiday"):
         decider.decide(X.drop(columns="day"))
 
@@ -320,7 +322,7 @@ def test_raw_frames_without_names_are_refused_where_columns_are_to_be_understood
     X, Y = bent(100)
     frame = pd.DataFrame(X).astype({0: str})
     for predictor in ("auto", None):
-        with pytest.raises(ValueError, match=r"must come as a data frame with names of columns, got DataFrame\. Make"):
+        with pytest.raises(ValueError, match=r"columns have texts for names, got DataFrame\. Make"):
             ph.RobustDecider(LINEAR, predictor).fit(frame, Y)
 
 
@@ -474,3 +476,12 @@ def test_lengths_of_time_are_numbers_and_periods_are_dates():
     ready = [prepare(frame, Y.to_numpy(), ["rolls", "bread"], np.arange(60), None, 0) for frame in (plain, strange)]
     assert ready[0].schema == ready[1].schema
     pd.testing.assert_frame_equal(ready[0].X, ready[1].X)
+
+
+@pytest.mark.parametrize("slip", ["", " ", "n/k", "2023-02-30"])
+def test_a_slip_in_a_column_of_dates_is_a_missing_date(slip):
+    days = pd.Series(pd.date_range("2023-03-01", periods=40).strftime("%Y-%m-%d"), dtype=object)
+    days[7] = slip
+    assert is_dates(days)
+    assert part_values(days, "weekday").isna().tolist() == [row == 7 for row in range(40)]
+    assert not is_dates(pd.Series([*days[:20], *["later"] * 20]))

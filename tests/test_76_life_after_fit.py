@@ -484,6 +484,15 @@ class TestRefreshThatWouldMakeThingsWorse:
         both = np.vstack([X[old], fresh]), np.vstack([Y[old], outcomes])
         assert "Refresh" not in said(fitted.refresh, *both, train=np.arange(200), calibrate=np.arange(200, 260))
 
+    def test_better_predictor_that_calibration_rows_have_trained_goes_and_this_is_told(self) -> None:
+        X, Y = rows(1200)
+        fitted = decider().fit(X, Y)
+        before, (fresh, outcomes), old = fitted.model_.family, rows(60, seed=1), fitted.split_.train[:4]
+        both = np.vstack([fresh, X[old]]), np.vstack([outcomes, Y[old]])
+        with pytest.warns(ph.DoubtWarning, match="could not stay because 4 calibration rows trained it"):
+            fitted.refresh(*both, train=np.arange(30), calibrate=np.arange(30, 64))
+        assert fitted.model_.family is not before
+
 
 class TestBoundsThatAreHigherThanNeedBe:
     """Coverage above the promise and expected costs that are off are findings, in evaluations and over time."""

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from polyhedge._bar import log_lines
 from polyhedge._bar import progress as bar
-from polyhedge._columns import names_of, refuse_outcomes
+from polyhedge._columns import refuse_outcomes
 from polyhedge._frames import as_pandas, from_dictionaries
 from polyhedge._validation import Array
 from polyhedge._warnings import Code, SettingWarning, warn
@@ -317,7 +317,6 @@ class RobustDecider(FollowsOutcomes, Refreshes, Decides, Telling, NestedSettings
 
         predictor = make_predictor()
         is_read = predictor.needs_training and not is_made_here(template) and reads_columns(X)
-        is_read &= template is None or names_of(X) is not None  # columns without names cannot be prepared
         check_features(X, Y, may_be_missing=is_read or predictor.takes_nan)
         if predictor.needs_training:  # one that is trained already may read predictions by these names
             refuse_outcomes(X, problem.outcome_names, Y.T)

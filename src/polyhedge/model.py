@@ -31,7 +31,7 @@ from polyhedge.problems.parameters import ProblemParameter, from_columns, parame
 from polyhedge.regions import PlacedRegions, RegionFamily, ScaledSet, Work
 from polyhedge.regions.family import DEFAULT_WORK, no_set
 from polyhedge.robust import Decisions
-from polyhedge.robust.decisions import Labels
+from polyhedge.robust.decisions import Labels, no_decisions
 from polyhedge.rows import check_features, check_rows, n_rows_of, one_row
 from polyhedge.sets import Region, Volume
 
@@ -201,13 +201,15 @@ class Model:
     def decide(
         self, X: Any, parameters: Mapping[Any, Any] | None = None, work: Work = DEFAULT_WORK, beside: Any = None
     ) -> Decisions:
-        """Decisions with bounds for new rows; rows that cannot be decided are marked, unless these are all."""
+        """Decisions with bounds for new rows; rows that cannot be decided are marked."""
         try:
             return self.placed(X, parameters, work, beside=beside).decide()
         except ValueError:
             rows, reasons = self.usable(X, parameters)
-            if not 0 < len(rows) < len(reasons):
+            if len(rows) == len(reasons):
                 raise
+        if not len(rows):
+            return no_decisions(self.problem, is_planned=self.guarantee == "cost").among(rows, reasons)
         X, parameters, beside = self.some(rows, X, parameters, beside)
         return self.placed(X, parameters, work, beside=beside).decide().among(rows, reasons)
 

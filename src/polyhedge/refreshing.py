@@ -42,8 +42,8 @@ _LEAST_TO_TRAIN = 2
 """One row is left out of the fit of the other, so that there is a residual."""
 _N_FOLDS = 5
 """Folds in which a new predictor is judged against the old one: each sees four fifths of the rows, as in plans."""
-_NOTABLE_LOSS = 0.05
-"""Share by which the old predictor's squared error must be lower for it to stay: between equals newer rows decide."""
+_LEVEL = 0.95
+"""Share of the new predictor's squared error from which on the old one is level with it: no word is said then."""
 
 
 class Refreshes:
@@ -68,10 +68,10 @@ class Refreshes:
         learned shape is that of residuals of the old predictor: the promise does not depend on it, only how low bounds
         are.
 
-        The old predictor stays, with its plan, if its squared error is lower by more than a twentieth on those newer
-        training rows that it has not seen. The new one is judged there by models that were fitted without the row.
-        Calibration rows take no part in this choice. A `DoubtWarning` with the code "Refresh" tells that the old
-        predictor stays.
+        The old predictor stays, with its plan, if its squared error is lower on those newer training rows that it has
+        not seen. The new one is judged there by models that were fitted without the row. Calibration rows take no part
+        in this choice. Where some of them trained the old predictor it cannot stay. A `DoubtWarning` with the code
+        "Refresh" tells of either, unless the two are level.
 
         Rows that calibrate must not have trained or learned in `fit`: these made what stays, and a `DoubtWarning` tells
         of them. Rows on which an earlier `refresh` trained may calibrate now, since nothing of them is left.
@@ -230,9 +230,9 @@ def refreshed(
     the problem's parameters, or were asked to be checked with them.
     """
     train, calibrate = given.split.train, given.split.calibrate
-    told = _worse_doubt(model, given)
+    told, stays = _worse_doubt(model, given)
     family = model.family
-    if not told:
+    if not stays:
         family = (redeveloped if family.is_refitted else _moved)(family, given)
     radii, digest = calibrated_radii(
         family,
@@ -245,44 +245,51 @@ def refreshed(
         None if beside is None else as_values(beside)[calibrate],
     )
     trained = row_hashes(given.X, given.Y, train) if len(train) else None
-    if told and trained is not None and model.record.trained is not None:  # the rows of an earlier refresh stay in use
+    if stays and trained is not None and model.record.trained is not None:  # the rows of an earlier refresh stay in use
         trained = np.concatenate([model.record.trained, trained])
     record = replace(model.record, trained=trained)
     return replace(model, family=family, record=record).with_radii(radii, digest), told
 
 
-def _worse_doubt(model: Model, given: Given) -> list[Doubt]:
-    """Whether the new predictor does worse than the old one on newer training rows that the old one has not seen.
+def _worse_doubt(model: Model, given: Given) -> tuple[list[Doubt], bool]:
+    """Whether the new predictor does worse on newer training rows that the old one has not seen, and the old one stays.
 
     Errors are squared, in shares of the variance of each outcome, and summed. No comparison is made where no such row
-    is known, where a calibration row trained the old predictor, or where the new one cannot be fitted without a fold.
+    is known, or where the new predictor cannot be fitted without a fold. A predictor that calibration rows have trained
+    cannot stay: its residuals there are too small.
     """
     train, predictor, seen = given.split.train, given.make(), seen_rows(model)
     prints = row_hashes(given.X, given.Y)
     if not predictor.needs_training or prints is None or seen is None:
-        return []
+        return [], False
     fresh = np.flatnonzero(~np.isin(prints[train], seen))
-    if not len(fresh) or np.isin(prints[given.split.calibrate], seen).any():
-        return []
+    if not len(fresh):
+        return [], False
     X, Y = take_rows(given.X, train), given.Y[train]
     groups = None if given.groups is None else given.groups[train]
     try:
         centers = out_of_fold(given.make, X, Y, min(_N_FOLDS, len(train)), groups)
     except ValueError:
-        return []
+        return [], False
     size = np.where(Y.std(axis=0) > 0, Y.std(axis=0), 1.0)
     before = model.family.predictor.predict(take_rows(X, fresh))
     old, new = (float((((Y[fresh] - each) / size) ** 2).sum()) for each in (before, centers[fresh]))
-    if old >= (1 - _NOTABLE_LOSS) * new:
-        return []
-    return [
-        Doubt(
-            Code.REFRESH,
-            f"{Code.REFRESH}: the predictor from before stays. Its squared error on {len(fresh)} newer training rows "
-            f"is {old / new:.0%} of that of a predictor fitted on {len(train)} newer rows. Only the radius is set from "
-            "newer rows. Bring more rows to train on, or fit anew.",
+    n_known = int(np.isin(prints[given.split.calibrate], seen).sum())
+    if old >= new or (n_known and old > _LEVEL * new):
+        return [], False
+    if old > _LEVEL * new:
+        return [], True
+    errors = (
+        f"squared error on {len(fresh)} newer training rows is {old / new:.0%} of that of a predictor fitted on "
+        f"{len(train)} newer rows"
+    )
+    text = f"the predictor from before stays. Its {errors}. Only the radius is set from newer rows."
+    if n_known:
+        text = (
+            f"the predictor from before was better, and could not stay because {n_known} calibration rows trained it. "
+            f"Its {errors}. Leave these rows out."
         )
-    ]
+    return [Doubt(Code.REFRESH, f"{Code.REFRESH}: {text} Bring more rows to train on, or fit anew.")], not n_known
 
 
 def _labels(decider: Any, groups: ArrayLike | None, X: Any) -> Any:

@@ -13,12 +13,16 @@ __all__ = ["DATE_PARTS", "is_dates", "part_values", "time_order"]
 DATE_PARTS = ("weekday", "month", "hour")
 _FEWEST_STEPS = 10
 """Steps from date to date that tell an order: fewer may go one way by chance."""
+_MOST_READABLE = 0.9
+"""Share of texts beyond which a column is one of dates, and others in it are missing: slips of the pen."""
 _ISO = re.compile(r"\d{4}-\d{2}-\d{2}(?:[T ]\d{2}:\d{2}.*)?")
 _WITH_OFFSET = re.compile(r"(\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}.*?)(?:Z|[+-]\d{2}(?::?\d{2})?)")
 
 
 def is_dates(column: Any) -> bool:
-    """Whether a column of a frame holds dates alone: as a type of its own, as Python objects or as ISO 8601 texts.
+    """Whether a column of a frame holds dates: as a type of its own, as Python objects or as ISO 8601 texts.
+
+    Empty texts, and a few that are no dates, are missing dates.
 
     Examples
     --------
@@ -34,8 +38,11 @@ def is_dates(column: Any) -> bool:
         return False
     if all(isinstance(value, date) for value in there):
         return True
-    is_iso = all(isinstance(value, str) and _ISO.fullmatch(value) for value in there)
-    return is_iso and bool(_read(there).notna().all())
+    if not all(isinstance(value, str) for value in there):
+        return False
+    there = there[there.str.strip() != ""]
+    is_iso = there.map(lambda text: bool(_ISO.fullmatch(text))) & _read(there).notna()
+    return len(there) > 0 and bool(is_iso.sum() > _MOST_READABLE * len(there))
 
 
 def time_order(frame: Any) -> tuple[str, bool] | None:

@@ -73,7 +73,8 @@ def as_table(X: Any, known: Sequence[str] = ()) -> Table:
         frame = "pd.DataFrame([X])" if np.ndim(X) == 1 else "pd.DataFrame(X)"
         named = f"{frame[:-1]}, columns=[{', '.join(map(repr, known))}])" if known else f'{frame}.add_prefix("x")'
         raise ValueError(
-            f"Raw rows must come as a data frame with names of columns, got {type(X).__name__}. Make one: {named}."
+            f"Raw rows must come as a data frame whose columns have texts for names, got {type(X).__name__}. "
+            f"Make one: {named}."
         )
     frame = X.set_axis([str(name) for name in X.columns], axis=1)  # of several levels, too
     twice = sorted({name for name in frame.columns if list(frame.columns).count(name) > 1})

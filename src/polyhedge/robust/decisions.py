@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from polyhedge._frames import as_frame, as_html, distinct_names
 from polyhedge._text import amount, counted, with_unit
 from polyhedge._validation import Array, Indices
+from polyhedge.problems import DecisionProblem
 from polyhedge.problems.layout import Layout
 from polyhedge.robust.along_segment import BLOCK
 from polyhedge.sets import UncertaintySet, facets_of
@@ -306,6 +307,20 @@ _SHOWN = 10  # rows that a printed text or table shows: they fit a screen
 def _numbered(decisions: Decisions) -> Labels:
     n, d = decisions.layout.given_size, decisions.worst_outcome.shape[1]
     return Labels(tuple(f"z_{k + 1}" for k in range(n)), tuple(f"u_{k + 1}" for k in range(d)))
+
+
+def no_decisions(problem: DecisionProblem, *, is_planned: bool) -> Decisions:
+    """Decisions of no row; `is_planned` says whether they have expected costs."""
+    return Decisions(
+        flat=np.zeros((0, problem.layout.size)),
+        cost_bound=np.zeros(0),
+        worst_outcome=np.zeros((0, problem.n_outcomes)),
+        active_facets=np.zeros((0, 0), dtype=bool),
+        status=np.zeros(0, dtype=object),
+        gap=np.zeros(0),
+        layout=problem.layout,
+        expected_cost=np.zeros(0) if is_planned else None,
+    )
 
 
 def joined(parts: Sequence[Decisions], rows: Sequence[Indices]) -> Decisions:
