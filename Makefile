@@ -54,8 +54,8 @@ test-newest: $(VENV)-newest/.ready  ## the same with the newest versions
 	$(VENV)-newest/bin/python -m pytest -n $(WORKERS) --dist worksteal
 
 test-extras: $(VENV)-extras/.ready  ## the doors to other tools: MLflow, PyROS, PuLP, polars, pyright
-	$(VENV)-extras/bin/python -m pytest -n $(WORKERS) --dist worksteal tests/test_74_notebook.py tests/test_75_raw_frames.py \
-	  tests/test_79_doors.py tests/test_79_typing.py
+	$(VENV)-extras/bin/python -m pytest -n $(WORKERS) --dist worksteal tests/app/test_notebook.py tests/predictors/test_raw_frames.py \
+	  tests/integrations/test_doors.py tests/project/test_typing.py
 
 docs: $(READY)  ## the site, with every example of the gallery run: docs/_build/html/index.html
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html

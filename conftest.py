@@ -25,7 +25,7 @@ collect_ignore = [
 STUDY = Path(__file__).parent / "study"
 # Examples in docstrings cannot be marked. They need the packages of an extra, as their modules say.
 EXAMPLES_NEED = {
-    "polyhedge.batches.parquet.decide_parquet": ("pyarrow",),
+    "polyhedge.distributed.parquet.decide_parquet": ("pyarrow",),
     **dict.fromkeys(
         (
             "polyhedge.plots.curves.cost_coverage",
@@ -80,7 +80,7 @@ def _with_contest(kind: str) -> None:
     Without it the smooth ridge is taken, which also wins on the data of nearly all tests. Raw frames keep theirs.
     Examples have it once for the same rows and settings.
     """
-    from polyhedge import choosing
+    from polyhedge.predictors import selection as choosing
 
     whole = getattr(choosing.choose_for_numbers, "whole", choosing.choose_for_numbers)
 

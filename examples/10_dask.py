@@ -85,6 +85,6 @@ fig.tight_layout()
 plt.show()
 
 # %%
-# **Lesson.** A fitted model is small and sends well. ``ph.batches.decide_parquet`` does the same for Parquet files of
-# any size in bounded memory. The plan has the lowest bound and the lowest cost of the three; all hold a little less
+# **Lesson.** A fitted model is small and sends well. ``ph.distributed.decide_parquet`` does the same for Parquet files
+# of any size in bounded memory. The plan has the lowest bound and the lowest cost of the three; all hold a little less
 # often than promised, because the city rode more from year to year than the calibration rows knew.

@@ -61,7 +61,7 @@ for name, is_mended in {"left alone": False, "refreshed": True}.items():
                 first_alarm = str(told.alarm)  # the same for both
             if is_mended:
                 recent = slice(batch.stop - 730, batch.stop)
-                with warnings.catch_warnings(action="ignore", category=ph.DoubtWarning):  # of drift, as above
+                with warnings.catch_warnings(action="ignore", category=ph.DiagnosticWarning):  # of drift, as above
                     decider.refresh(X[recent], Y[recent])
     bounds, costs = np.array(bounds), np.array(costs)
     watched[name] = bounds.mean(), costs.mean(), (costs <= bounds).mean(axis=1), alarms

@@ -29,9 +29,9 @@ import numpy as np
 import pandas as pd
 
 import polyhedge as ph
+from polyhedge.app.report import model_report
 from polyhedge.calibration import Rows
 from polyhedge.io.archive import MAX_BYTES, digest_of, pack, unpack
-from polyhedge.report import model_report
 
 FORBIDDEN = ("os.system", "os.exec", "os.posix_spawn", "os.fork", "subprocess.Popen", "socket.", "pickle.", "shutil.")
 FORBIDDEN += ("os.remove", "os.rename", "os.mkdir", "os.chmod", "ctypes.", "code.__new__", "urllib.", "import")

@@ -22,16 +22,16 @@ from sklearn.preprocessing import PolynomialFeatures, StandardScaler
 
 import polyhedge as ph
 from polyhedge.calibration import ByCategory, Online, Recent, ThisModel, Weighted
-from polyhedge.choosing import make_predictor
-from polyhedge.columns.schema import Column, Schema
 from polyhedge.io.archive import pack, unpack
-from polyhedge.plans import LawPlan, PlanReport, PlanRows
-from polyhedge.plans.costs import PlanProblem
-from polyhedge.plans.laws import fit_law
-from polyhedge.plans.levels import PlannedBy, PlannedCost
-from polyhedge.plans.report import Entry
-from polyhedge.plans.risk import Risk
-from polyhedge.plans.rules import Rule, fit_planner
+from polyhedge.planning import LawPlan, PlanReport, PlanRows
+from polyhedge.planning.costs import PlanProblem
+from polyhedge.planning.levels import PlannedBy, PlannedCost
+from polyhedge.planning.policies import Rule, fit_planner
+from polyhedge.planning.report import Entry
+from polyhedge.planning.residual_distributions import fit_law
+from polyhedge.planning.risk import Risk
+from polyhedge.predictors.schema import Column, Schema
+from polyhedge.predictors.selection import make_predictor
 from polyhedge.regions import Guard
 
 X, Y = ph.data.make_synthetic(160, rng=np.random.default_rng(0))

@@ -28,8 +28,9 @@ import numpy as np
 import pandas as pd
 
 import polyhedge as ph
-from polyhedge import _files, cli
-from polyhedge.tables import fitting
+from polyhedge._support import files as _files
+from polyhedge.app import cli
+from polyhedge.app.tables import fitting
 from polyhedge_study.study import StudySettings, run_study, study_jobs
 from polyhedge_study.study_tables import write_tables
 
@@ -82,7 +83,7 @@ def decide(folder: Path, report: Report) -> None:
         for source, target in (("new.parquet", "all.parquet"), ("parts", f"all-{number % 3}")):
             into = folder / "decided" / target
             if not into.is_dir():
-                ph.batches.decide_parquet(decider, folder / source, into, block_rows=100)
+                ph.distributed.decide_parquet(decider, folder / source, into, block_rows=100)
         report(number)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from typer.testing import CliRunner, Result
 
 import polyhedge as ph
-from polyhedge import cli
+from polyhedge.app import cli
 
 
 def learning_data(

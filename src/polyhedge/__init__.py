@@ -6,22 +6,22 @@ problem -> set -> decision.
 
 from typing import TYPE_CHECKING
 
-from polyhedge._lazy import lazy
+from polyhedge._support.lazy import lazy
 
 __version__ = "0.2.0"
 
 if TYPE_CHECKING:
-    from polyhedge import batches, calibration, data, learners, plots, predictors, problems, robust, sets
-    from polyhedge._warnings import CodedWarning
-    from polyhedge.backtesting import backtest
+    from polyhedge import calibration, data, distributed, learners, plots, predictors, problems, robust, sets
+    from polyhedge._support.warnings import CodedWarning
     from polyhedge.calibration import Calibration, conformal_radius, conformal_rank, coverage_law
-    from polyhedge.doubting import DoubtWarning
+    from polyhedge.diagnosing import DiagnosticWarning
     from polyhedge.estimator import RobustDecider
     from polyhedge.io import ModelFileError, ModelInfo, inspect_model
     from polyhedge.learners import lower_bound
     from polyhedge.loading import load
     from polyhedge.metrics import Evaluation
-    from polyhedge.outcome_log import OutcomeLog
+    from polyhedge.monitoring.backtest import backtest
+    from polyhedge.monitoring.log import OutcomeLog
     from polyhedge.problems import DecisionProblem
     from polyhedge.robust import Decisions
     from polyhedge.sets import Ball, Box, Ellipsoid, Polyhedron, Region
@@ -37,7 +37,7 @@ __all__ = [
     "CodedWarning",
     "DecisionProblem",
     "Decisions",
-    "DoubtWarning",
+    "DiagnosticWarning",
     "Ellipsoid",
     "Evaluation",
     "ModelFileError",
@@ -49,12 +49,12 @@ __all__ = [
     "Solver",
     "Status",
     "backtest",
-    "batches",
     "calibration",
     "conformal_radius",
     "conformal_rank",
     "coverage_law",
     "data",
+    "distributed",
     "inspect_model",
     "learners",
     "load",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from polyhedge.cli import main
+from polyhedge.app.cli import main
 
 if __name__ == "__main__":
     main()

@@ -11,17 +11,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from polyhedge._bar import progress as bar
-from polyhedge._progress import tell
-from polyhedge._validation import Array
-from polyhedge._warnings import Code, warn
-from polyhedge.batches import decide_frame, is_dask_frame
+from polyhedge._support.bar import progress as bar
+from polyhedge._support.progress import tell
+from polyhedge._support.validation import Array
+from polyhedge._support.warnings import Code, warn
 from polyhedge.calibration import radii_to_state
-from polyhedge.continuing import life_of
-from polyhedge.doubting import Doubts, doubts_of_evaluation, row_hashes
+from polyhedge.diagnosing import Diagnoses, diagnostics_of_evaluation, row_hashes
+from polyhedge.distributed import decide_frame, is_dask_frame
 from polyhedge.fitted import FittedAttributes, OutputSetting
 from polyhedge.io import Key, write_model
 from polyhedge.metrics import Evaluation, RowMeasures, by_group
+from polyhedge.monitoring.state import life_of
 from polyhedge.regions import Work
 from polyhedge.robust import Decisions
 from polyhedge.rows import labels_by
@@ -34,7 +34,7 @@ _LOG = logging.getLogger(__name__)
 _OURS = "polyhedge."
 
 
-class Decides(FittedAttributes, Doubts, OutputSetting):
+class Decides(FittedAttributes, Diagnoses, OutputSetting):
     """The methods of a decider that need its model and change nothing of it."""
 
     def decide(
@@ -72,7 +72,7 @@ class Decides(FittedAttributes, Doubts, OutputSetting):
         -------
         Decisions
             Its `to_frame()` has the names of the problem, and the index and the library (pandas, polars, pyarrow) of
-            X. Or a lazy Dask DataFrame where X is one: `polyhedge.batches.decide_rows` says with which columns.
+            X. Or a lazy Dask DataFrame where X is one: `polyhedge.distributed.decide_rows` says with which columns.
             Dask's own workers and progress bars take the place of `n_jobs` and `progress`.
 
         Examples
@@ -89,7 +89,7 @@ class Decides(FittedAttributes, Doubts, OutputSetting):
         ['z_1', 'z_2', 'cost_bound']
         """
         decisions: Decisions = self._decided(X, parameters, beside, n_jobs, progress)
-        self._doubt_choice()
+        self._diagnostic_choice()
         return decisions
 
     def _decided(
@@ -204,17 +204,19 @@ class Decides(FittedAttributes, Doubts, OutputSetting):
         rows, reasons = model.usable(X, parameters)
         are_some = 0 < len(rows) < len(reasons)
         used = model.some(rows, X, parameters, beside) if are_some else (X, parameters, beside)
-        self._doubt_rows(model, used[0], model.outcomes(X, Y)[rows] if are_some else Y)
+        self._diagnostic_rows(model, used[0], model.outcomes(X, Y)[rows] if are_some else Y)
         with solver_of(self):
             measured = model.measure(X, Y, parameters, beside)
             size = model.mean_volume(*used) if asked else None
         summary = measured.summary(model.radii.alpha, volume=size)
         groups = () if by is None else by_group(measured, labels_by(X, by), model.radii.alpha)
         # How many groups of near-copies set a radius is not known here.
-        doubts = (
-            [] if model.radii.is_grouped else doubts_of_evaluation(model, summary.coverage, measured, model.radii.n)
+        diagnostics = (
+            []
+            if model.radii.is_grouped
+            else diagnostics_of_evaluation(model, summary.coverage, measured, model.radii.n)
         )
-        return replace(summary, groups=groups, diagnostics=tuple(doubts))
+        return replace(summary, groups=groups, diagnostics=tuple(diagnostics))
 
     def measure(
         self,
@@ -286,7 +288,7 @@ class Decides(FittedAttributes, Doubts, OutputSetting):
             key then refuses every other file.
         """
         model = self._fitted("save")
-        self._doubt_choice()
+        self._diagnostic_choice()
         if details is not None:
             model = replace(model, record=replace(model.record, details=details))
         decider: Any = self

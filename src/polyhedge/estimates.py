@@ -8,7 +8,7 @@ from typing import Self
 import numpy as np
 from scipy import stats
 
-from polyhedge._validation import Array, Mask
+from polyhedge._support.validation import Array, Mask
 
 __all__ = ["Estimate", "Proportion", "estimate", "proportion"]
 

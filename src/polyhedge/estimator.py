@@ -10,33 +10,33 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from polyhedge._bar import log_lines
-from polyhedge._bar import progress as bar
-from polyhedge._columns import refuse_outcomes
-from polyhedge._frames import as_pandas, from_dictionaries
-from polyhedge._validation import Array
-from polyhedge._warnings import Code, SettingWarning, warn
+from polyhedge._support.alignment import refuse_outcomes
+from polyhedge._support.bar import log_lines
+from polyhedge._support.bar import progress as bar
+from polyhedge._support.frames import as_pandas, from_dictionaries
+from polyhedge._support.validation import Array
+from polyhedge._support.warnings import Code, SettingWarning, warn
 from polyhedge.calibration import Calibrator, Marginal, PreparedCalibrator
-from polyhedge.calibration.beside import check_source
-from polyhedge.choosing import is_auto, is_made_here, prepare, reads_columns, takes_frame
-from polyhedge.columns.raw import number_columns
-from polyhedge.columns.weights import check_weights
+from polyhedge.calibration.labels import check_source
 from polyhedge.data import GroupSplit, TimeSplit, digest_rows, take_rows
 from polyhedge.data.ordered import has_clock, in_time
 from polyhedge.data.splits import IndexArray, evenly_chosen
 from polyhedge.deciding import Decides
-from polyhedge.doubting import row_hashes
-from polyhedge.doubts import order_doubt
+from polyhedge.diagnosing import row_hashes
+from polyhedge.diagnostics import order_diagnostic
 from polyhedge.fitted import Telling
-from polyhedge.following import EXCHANGE, FollowsOutcomes
 from polyhedge.learners import Auto, Learner, Samples, learn_with_spread
 from polyhedge.model import Record, calibrated_radii, fitted_model
-from polyhedge.plans import LeastMean, MeanCost
-from polyhedge.plans.development import Given, parts_of_plan, planned_guard
-from polyhedge.predictors import Predictor, as_predictor
+from polyhedge.monitoring.monitor import EXCHANGE, FollowsOutcomes
+from polyhedge.monitoring.refresh import Refreshes
+from polyhedge.planning import LeastMean, MeanCost
+from polyhedge.planning.development import Given, parts_of_plan, planned_guard
+from polyhedge.predictors.raw_columns import number_columns
+from polyhedge.predictors.regressor import Predictor, as_predictor
+from polyhedge.predictors.selection import is_auto, is_made_here, prepare, reads_columns, takes_frame
+from polyhedge.predictors.weights import check_weights
 from polyhedge.problems import DecisionProblem
 from polyhedge.problems.parameters import parameter_rows
-from polyhedge.refreshing import Refreshes
 from polyhedge.regions import Grid, Guard, RegionFamily, ScaledSet, SetPlan
 from polyhedge.robust.one_blas_thread import one_blas_thread
 from polyhedge.rows import (
@@ -146,8 +146,8 @@ class RobustDecider(FollowsOutcomes, Refreshes, Decides, Telling, NestedSettings
     split_, refreshed_split_ : the row indices of the three parts, and of those of the last `refresh`.
     n_learn_, n_calibrate_ : samples that made the plan or shaped the set, and that set its radius.
     calibrations_ : the audit trail: one `Calibration` for each radius so far, the newest last.
-    doubts_ : what to worry about in the last fit, refresh or recalibration, in words: few calibration rows, ties,
-        drift, copies, rows seen before, rows that chose settings; each was or will be a `DoubtWarning`.
+    diagnostics_ : what to worry about in the last fit, refresh or recalibration, in words: few calibration rows, ties,
+        drift, copies, rows seen before, rows that chose settings; each was or will be a `DiagnosticWarning`.
     followed_ : what came of the bounds since, after `update`: coverage, and an alarm where it is worse than chance.
     settings_ : how predictor, learner, split and random_state printed when the decider was fitted.
     data_digest_ : SHA-256 of the rows and their split.
@@ -322,7 +322,7 @@ class RobustDecider(FollowsOutcomes, Refreshes, Decides, Telling, NestedSettings
             refuse_outcomes(X, problem.outcome_names, Y.T)
         parts, is_in_time = (train, learn, calibrate), in_time(self.split)
         is_as_asked = has_clock(self.split) or labels is not None or any(part is not None for part in parts)
-        about_order = [] if is_as_asked else order_doubt(X, as_they_come=is_in_time)
+        about_order = [] if is_as_asked else order_diagnostic(X, as_they_come=is_in_time)
         split = split_into_parts(X, len(Y), self.split, parts, predictor.needs_training, split_rng, labels)
         learn_rows, calibrate_rows = split.learn, split.calibrate
         if in_force == "cost" and self.learner is None:
@@ -368,7 +368,7 @@ class RobustDecider(FollowsOutcomes, Refreshes, Decides, Telling, NestedSettings
         if in_force == "outcome" and self.guarantee is None and self.learner is None:
             text = f"The guarantee in force is {self.guarantee_} Name the one that you want: guarantee=..."
             warn(Code.GUARANTEE, text, stacklevel=3, category=SettingWarning)
-        self._doubt(model, X, Y, calibrate_rows, labels, is_in_time, about_order)
+        self._diagnostic(model, X, Y, calibrate_rows, labels, is_in_time, about_order)
 
     def _family(self, given: Given) -> tuple[RegionFamily, int, IndexArray, dict[str, Array]]:
         """What is learned, from how many rows, the rows that will calibrate it, and the parameters it is learned at."""

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from polyhedge._frames import as_frame, as_html
-from polyhedge._text import amount, with_unit
+from polyhedge._support.frames import as_frame, as_html
+from polyhedge._support.text import amount, with_unit
 from polyhedge.estimates import Estimate, Proportion
 from polyhedge.sets import Volume
 
@@ -83,8 +83,8 @@ class Evaluation:
     constraints : how each uncertain constraint fared.
     groups : how each group of rows fared, where labels were given.
     cost_unit : unit of the costs, where the problem says it.
-    diagnostics : what these rows give reason to doubt: coverage below the promise or notably above it, and an expected
-        cost far from the realised one.
+    diagnostics : findings: coverage below the promise or notably above it, and an expected cost far from the
+        realised one.
 
     Examples
     --------

@@ -14,15 +14,15 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn import get_config
 from sklearn.exceptions import NotFittedError
 
-from polyhedge._files import replace_file
-from polyhedge._frames import BACKENDS
-from polyhedge._validation import Array
+from polyhedge._support.files import replace_file
+from polyhedge._support.frames import BACKENDS
+from polyhedge._support.validation import Array
 from polyhedge.calibration import Calibration, LevelledRadii
 from polyhedge.data import Split
 from polyhedge.learners import LearnResult, Spread
 from polyhedge.model import Model
-from polyhedge.plans import PlanReport
-from polyhedge.predictors import Predictor
+from polyhedge.planning import PlanReport
+from polyhedge.predictors.regressor import Predictor
 from polyhedge.problems import DecisionProblem
 from polyhedge.regions import ScaledSet
 from polyhedge.sets import UncertaintySet
@@ -314,7 +314,7 @@ class Telling:
             raise NotFittedError("This RobustDecider is not fitted yet. Call fit(X, Y) before report.")
         # Pages are made from deciders, not the other way round: looked up when one is asked for.
         with solver_of(self):
-            page = import_module("polyhedge.report").model_report(self, X, Y, parameters=parameters, beside=beside)
+            page = import_module("polyhedge.app.report").model_report(self, X, Y, parameters=parameters, beside=beside)
         replace_file(Path(path), page.encode())
 
 

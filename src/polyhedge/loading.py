@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from polyhedge.calibration import Marginal
-from polyhedge.continuing import fed_from, followed_from, seed_from, split_from
 from polyhedge.estimator import RobustDecider
-from polyhedge.following import Followed
 from polyhedge.io import MAX_BYTES, Key, ModelFileError, read_model
 from polyhedge.model import Model
+from polyhedge.monitoring.monitor import Followed
+from polyhedge.monitoring.state import fed_from, followed_from, seed_from, split_from
 from polyhedge.problems import DecisionProblem
 
 __all__ = ["load"]

@@ -9,8 +9,8 @@ from typing import Any, Self
 import numpy as np
 from scipy import stats
 
-from polyhedge._columns import is_missing
-from polyhedge._validation import Array, Indices, Mask
+from polyhedge._support.alignment import is_missing
+from polyhedge._support.validation import Array, Indices, Mask
 from polyhedge.estimates import Estimate, Proportion, estimate, proportion
 from polyhedge.evaluation import LOOKS, ConstraintMeasure, Evaluation, GroupMeasure
 from polyhedge.problems import DecisionProblem

@@ -14,24 +14,24 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from polyhedge._columns import names_of, select_columns
-from polyhedge._frames import as_pandas, backend_of, from_dictionaries, row_labels
-from polyhedge._validation import Array, Indices, numbers_of
+from polyhedge._support.alignment import names_of, select_columns
+from polyhedge._support.frames import as_pandas, backend_of, from_dictionaries, row_labels
+from polyhedge._support.validation import Array, Indices, numbers_of
 from polyhedge.calibration import Calibration, Calibrator, Radii, Rows
-from polyhedge.calibration.beside import as_values, check_beside
-from polyhedge.choosing import is_made_here
-from polyhedge.columns.raw import as_table, oddities, read_features
-from polyhedge.columns.schema import Schema, features_of
+from polyhedge.calibration.labels import as_values, check_beside
 from polyhedge.data import Split, digest_rows, take_rows
+from polyhedge.decisions import Labels, no_decisions
 from polyhedge.learners import LearnResult
 from polyhedge.metrics import RowMeasures, measure_rows
+from polyhedge.predictors.raw_columns import as_table, oddities, read_features
+from polyhedge.predictors.schema import Schema, features_of
+from polyhedge.predictors.selection import is_made_here
 from polyhedge.problems import DecisionProblem
 from polyhedge.problems.checks import check_outcomes
 from polyhedge.problems.parameters import ProblemParameter, from_columns, parameter_rows
 from polyhedge.regions import PlacedRegions, RegionFamily, ScaledSet, Work
 from polyhedge.regions.family import DEFAULT_WORK, no_set
 from polyhedge.robust import Decisions
-from polyhedge.robust.decisions import Labels, no_decisions
 from polyhedge.rows import check_features, check_rows, n_rows_of, one_row
 from polyhedge.sets import Region, Volume
 

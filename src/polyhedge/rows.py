@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import sparse
 
-from polyhedge._columns import check_same_rows, column_of, names_of
-from polyhedge._frames import as_pandas, refuse_queries, refuse_rows_elsewhere
-from polyhedge._validation import Array, as_finite, check_alpha, numbers_of
-from polyhedge._warnings import Code, warn
+from polyhedge._support.alignment import check_same_rows, column_of, names_of
+from polyhedge._support.frames import as_pandas, refuse_queries, refuse_rows_elsewhere
+from polyhedge._support.validation import Array, as_finite, check_alpha, numbers_of
+from polyhedge._support.warnings import Code, warn
 from polyhedge.calibration import (
     Calibrator,
     PreparedCalibrator,
@@ -29,14 +29,14 @@ from polyhedge.calibration import (
     minimum_samples,
     takes_beside,
 )
-from polyhedge.columns.missing import takes_sparse
-from polyhedge.columns.raw import read_features
-from polyhedge.columns.schema import Schema
 from polyhedge.data import GroupSplit, Split, TimeSplit, as_indices, partition_rows, split_rows, take_rows
 from polyhedge.data.ordered import dealt, has_clock, in_order
 from polyhedge.data.splits import IndexArray, evenly_chosen
 from polyhedge.learners import Learner
-from polyhedge.predictors import Predictor, out_of_fold
+from polyhedge.predictors.missing import takes_sparse
+from polyhedge.predictors.raw_columns import read_features
+from polyhedge.predictors.regressor import Predictor, out_of_fold
+from polyhedge.predictors.schema import Schema
 from polyhedge.problems import DecisionProblem, NoSolutionError
 from polyhedge.problems.checks import check_feasible, check_outcomes, in_outcome_order, is_named, named_by
 from polyhedge.problems.parameters import layout_of

@@ -11,12 +11,12 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted
 
-from polyhedge._warnings import Code, SettingWarning, warn
+from polyhedge._support.warnings import Code, SettingWarning, warn
 from polyhedge.calibration import OrderedCalibrator
-from polyhedge.columns.missing import takes_nan, takes_sparse
 from polyhedge.data import TimeSplit
 from polyhedge.learners import Learner, LearnResult, Needs, Samples
-from polyhedge.plans.margins import takes_margins
+from polyhedge.planning.margins import takes_margins
+from polyhedge.predictors.missing import takes_nan, takes_sparse
 from polyhedge.problems import DecisionProblem
 from polyhedge.scored import hand_on
 from polyhedge.sets import UncertaintySet

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from polyhedge._text import printable
+from polyhedge._support.text import printable
 from polyhedge.calibration import is_marginal
 from polyhedge.io.fit_record import FitRecord
 from polyhedge.model import Model
-from polyhedge.plans.margins import takes_margins
+from polyhedge.planning.margins import takes_margins
 
 __all__ = ["chosen_predictor", "guarantee_of", "held_in_words", "promise_of", "promised_by", "summary_of"]
 

@@ -15,11 +15,11 @@ import cvxpy as cp
 import numpy as np
 
 import polyhedge as ph
-from polyhedge.plans.costs import PlanProblem
-from polyhedge.plans.laws import LAWS, PlanRows, fit_law
-from polyhedge.plans.levels import PlannedBy, PlannedCost
-from polyhedge.plans.risk import Risk
-from polyhedge.plans.rules import Rule, fit_planner
+from polyhedge.planning.costs import PlanProblem
+from polyhedge.planning.levels import PlannedBy, PlannedCost
+from polyhedge.planning.policies import Rule, fit_planner
+from polyhedge.planning.residual_distributions import LAWS, PlanRows, fit_law
+from polyhedge.planning.risk import Risk
 
 HERE = Path(__file__).parent
 

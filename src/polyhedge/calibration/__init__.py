@@ -9,10 +9,10 @@ nothing else was chosen on the calibration split, then a new score is at most th
 from collections.abc import Mapping
 from typing import Any
 
-from polyhedge.calibration.beside import beside_of, takes_beside
 from polyhedge.calibration.by_category import ByCategory, CategoryRadii
+from polyhedge.calibration.coverage import coverage_law
 from polyhedge.calibration.grouped import check_groups, check_labels, grouped_radius
-from polyhedge.calibration.law import coverage_law
+from polyhedge.calibration.labels import beside_of, takes_beside
 from polyhedge.calibration.marginal import Marginal, OneRadius, conformal_radius
 from polyhedge.calibration.online import Online, OnlineRadii
 from polyhedge.calibration.radii import (

@@ -14,10 +14,10 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from polyhedge._columns import is_missing, listed
-from polyhedge._validation import Array, Mask, check_alpha
-from polyhedge._warnings import Code, warn
-from polyhedge.calibration.beside import BESIDE, Beside, source_of, takes_beside, values_of
+from polyhedge._support.alignment import is_missing, listed
+from polyhedge._support.validation import Array, Mask, check_alpha
+from polyhedge._support.warnings import Code, warn
+from polyhedge.calibration.labels import BESIDE, Beside, source_of, takes_beside, values_of
 from polyhedge.calibration.marginal import radius_of
 from polyhedge.calibration.radii import Rows, kept_scores
 from polyhedge.calibration.rank import attained_rank, minimum_samples

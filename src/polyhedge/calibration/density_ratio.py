@@ -9,8 +9,8 @@ from typing import Any, Self
 
 import numpy as np
 
-from polyhedge._columns import is_missing, names_of, select_columns
-from polyhedge._validation import Array, as_finite, numbers_of
+from polyhedge._support.alignment import is_missing, names_of, select_columns
+from polyhedge._support.validation import Array, as_finite, numbers_of
 
 _FIELDS = ("means", "scales", "slopes")
 _MOST_LEVELS = 30

@@ -14,9 +14,9 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from polyhedge._validation import Array, check_alpha, check_count
+from polyhedge._support.validation import Array, check_alpha, check_count
+from polyhedge.calibration.coverage import coverage_law
 from polyhedge.calibration.grouped import grouped_radius
-from polyhedge.calibration.law import coverage_law
 from polyhedge.calibration.radii import Rows, SameForAll, kept_scores
 from polyhedge.calibration.rank import attained_rank
 

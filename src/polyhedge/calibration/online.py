@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from polyhedge._validation import Array, as_finite, check_alpha, check_count
+from polyhedge._support.validation import Array, as_finite, check_alpha, check_count
 from polyhedge.calibration import step_sizes
 from polyhedge.calibration.marginal import conformal_radius
 from polyhedge.calibration.radii import Rows

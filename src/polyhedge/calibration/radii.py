@@ -13,7 +13,7 @@ from typing import Any, Protocol, Self, runtime_checkable
 
 import numpy as np
 
-from polyhedge._validation import Array
+from polyhedge._support.validation import Array
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from fractions import Fraction
 from functools import lru_cache
 from math import ceil
 
-from polyhedge._validation import check_alpha, check_count
+from polyhedge._support.validation import check_alpha, check_count
 
 
 def conformal_rank(n: int, alpha: float) -> int:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from polyhedge._validation import Array, check_alpha, check_count
+from polyhedge._support.validation import Array, check_alpha, check_count
 from polyhedge.calibration.radii import Rows, SameForAll, kept_scores
 from polyhedge.calibration.rank import minimum_samples
 from polyhedge.calibration.weighted_rank import WeightedScores

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from polyhedge._validation import Array
+from polyhedge._support.validation import Array
 
 SPEEDS = (0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128)
 """Steps that are mixed: those of Gibbs and Candes (2024), from nearly constant to one miss moving the level by 0.1."""

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from scipy import stats
 
-from polyhedge._validation import Array, check_alpha, check_count
+from polyhedge._support.validation import Array, check_alpha, check_count
 from polyhedge.calibration.radii import Rows, SameForAll, kept_scores
 from polyhedge.calibration.rank import conformal_rank, exact, minimum_samples
 

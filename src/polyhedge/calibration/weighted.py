@@ -8,9 +8,9 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from polyhedge._validation import Array, check_alpha, check_count
-from polyhedge.calibration.beside import BESIDE, Beside, source_of, takes_beside, values_of
+from polyhedge._support.validation import Array, check_alpha, check_count
 from polyhedge.calibration.density_ratio import ClassifierRatio, LogisticRatio, fitted_ratio
+from polyhedge.calibration.labels import BESIDE, Beside, source_of, takes_beside, values_of
 from polyhedge.calibration.radii import Rows
 from polyhedge.calibration.weighted_rank import WeightedScores, as_weights
 

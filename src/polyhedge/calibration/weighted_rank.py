@@ -14,7 +14,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from polyhedge._validation import Array, as_finite
+from polyhedge._support.validation import Array, as_finite
 from polyhedge.calibration.rank import exact
 
 _BITS_OF_AN_INT = 512

@@ -1,6 +1,6 @@
 """Data: disjoint splits, the paper's synthetic generator, a shipped data set and worked examples.
 
-`backtest` replays a history; it lives in `polyhedge.backtesting`, because it works with deciders.
+`backtest` replays a history; it lives in `polyhedge.monitoring.backtest`, because it works with deciders.
 """
 
 from importlib import import_module
@@ -39,4 +39,4 @@ def __getattr__(name: str) -> Any:
     if name != "backtest":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     # Deciders are made from data, not the other way round: looked up when it is asked for.
-    return import_module("polyhedge.backtesting").backtest
+    return import_module("polyhedge.monitoring.backtest").backtest

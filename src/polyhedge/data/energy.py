@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from polyhedge._validation import Array
+from polyhedge._support.validation import Array
 
 __all__ = ["EnergyEfficiency", "load_energy_efficiency"]
 

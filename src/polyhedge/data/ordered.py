@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from polyhedge._columns import check_same_rows, column_of, is_missing
+from polyhedge._support.alignment import check_same_rows, column_of, is_missing
 from polyhedge.data.partition import halve_rows, last_times, partition_rows
 from polyhedge.data.splits import IndexArray, Split
 from polyhedge.data.times import as_span, as_times, check_gap

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from polyhedge._validation import check_count, check_rng
+from polyhedge._support.validation import check_count, check_rng
 from polyhedge.data.splits import IndexArray, Split
 
 __all__ = ["halve_rows", "last_times", "partition_rows"]

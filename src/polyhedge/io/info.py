@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from polyhedge._text import printable
-from polyhedge._validation import warn_of_old_name
+from polyhedge._support.text import printable
+from polyhedge._support.validation import warn_of_old_name
 from polyhedge.calibration import Calibration, Radii
 from polyhedge.io.archive import MAX_BYTES, ModelFileError
 from polyhedge.io.families import FAMILIES
@@ -17,7 +17,7 @@ from polyhedge.io.model import OpenedModel, calibrations_of, details_of, open_mo
 from polyhedge.io.sets import set_from_state, spread_from_state
 from polyhedge.io.signatures import Key
 from polyhedge.learners import Spread
-from polyhedge.plans import report_from
+from polyhedge.planning import report_from
 from polyhedge.sets import UncertaintySet
 
 

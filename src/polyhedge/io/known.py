@@ -114,7 +114,7 @@ def known_classes() -> Mapping[str, type]:
     from sklearn.ensemble._hist_gradient_boosting.predictor import TreePredictor
     from sklearn.tree._tree import Tree
 
-    from polyhedge.predictors import FeatureRidge
+    from polyhedge.predictors.regressor import FeatureRidge
 
     own = {"FeatureRidge": FeatureRidge, "_BinMapper": _BinMapper, "TreePredictor": TreePredictor, "Tree": Tree}
     modules = [import_module(f"sklearn.{name}") for name in _MODULES]

@@ -15,12 +15,11 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from polyhedge._files import replace_file
-from polyhedge._validation import Array, Mask, check_alpha, check_count
-from polyhedge._versions import versions
-from polyhedge._warnings import Code, warn
+from polyhedge._support.files import replace_file
+from polyhedge._support.validation import Array, Mask, check_alpha, check_count
+from polyhedge._support.versions import versions
+from polyhedge._support.warnings import Code, warn
 from polyhedge.calibration import Calibration, OneRadius, Radii, radii_from_state, radii_to_state
-from polyhedge.columns.schema import Schema
 from polyhedge.data import Split
 from polyhedge.data.splits import are_marked
 from polyhedge.io.archive import MAX_BYTES, ModelFileError, bytes_needed, open_archive, pack
@@ -33,6 +32,7 @@ from polyhedge.io.predictor import fitted_estimator, predictor_from_members, pre
 from polyhedge.io.signatures import Key, check_signature, read_signature, signature_of
 from polyhedge.learners import LearnResult
 from polyhedge.model import Model, Prints, Record
+from polyhedge.predictors.schema import Schema
 from polyhedge.problems import DecisionProblem
 from polyhedge.problems.expression_tree import NotPortableError
 from polyhedge.problems.stored import problem_from_state, problem_to_state

@@ -11,7 +11,6 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.frozen import FrozenEstimator
 
-from polyhedge.columns.missing import takes_nan
 from polyhedge.io.archive import ModelFileError
 from polyhedge.io.encode import parse_json
 from polyhedge.io.example_rows import example_rows
@@ -20,7 +19,8 @@ from polyhedge.io.make import NotPlainError, from_record, to_record
 from polyhedge.io.records import Objects, Record, pack_record, unpack_record
 from polyhedge.io.roles import check_predictor
 from polyhedge.io.skops_form import SKOPS_TREE, load_trusted, record_from_skops, skops_members, types_in, unknown_types
-from polyhedge.predictors import Predictor, _GivenPredictor, _identity, _TrainedPredictor, as_predictor
+from polyhedge.predictors.missing import takes_nan
+from polyhedge.predictors.regressor import Predictor, _GivenPredictor, _identity, _TrainedPredictor, as_predictor
 
 PLAIN = "predictor.json"
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from polyhedge._files import explained
+from polyhedge._support.files import explained
 from polyhedge.io.archive import ModelFileError
 
 __all__ = ["Key", "Signature", "check_signature", "key_fingerprint", "make_keys", "read_signature", "signature_of"]

@@ -152,7 +152,7 @@ class _Reader:
         self.work.step(depth)
         if not isinstance(node, dict):
             raise ModelFileError("A part of the predictor is described in an unexpected way.")
-        way = _WAYS.get(str(node.get("__loader__")))
+        way = _ROUTES.get(str(node.get("__loader__")))
         if way is None or not isinstance(node.get("__class__"), str):
             return Unreadable(f"{node.get('__module__')}.{node.get('__class__')}")
         return way(self, node, depth + 1)
@@ -248,7 +248,7 @@ def _texts(content: bytes, name: str) -> Objects | None:
     return Objects(np.load(io.BytesIO(content), allow_pickle=False).tolist(), shape, is_text=True)
 
 
-_WAYS: Mapping[str, Callable[[_Reader, dict[str, Any], int], Any]] = {
+_ROUTES: Mapping[str, Callable[[_Reader, dict[str, Any], int], Any]] = {
     "ObjectNode": _Reader._object,
     "TreeNode": _Reader._tree,
     "DictNode": _Reader._dict,

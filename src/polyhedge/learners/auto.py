@@ -24,15 +24,15 @@ from typing import Any
 
 import numpy as np
 
-from polyhedge._validation import check_count
+from polyhedge._support.validation import check_count
 from polyhedge.learners.cross_fit import Contest, half_way, until
 from polyhedge.learners.descent import Descent
 from polyhedge.learners.exact.bound import below
 from polyhedge.learners.exact.certificate import lower_bound
 from polyhedge.learners.one_sided_box import OneSidedBox, harmful_sides
-from polyhedge.learners.own_units import in_own_units
 from polyhedge.learners.result import Learner, LearnResult, Needs, as_interrupted
 from polyhedge.learners.samples import Samples, n_affordable
+from polyhedge.learners.scaling import in_own_units
 from polyhedge.learners.starts import check_n_facets
 from polyhedge.solvers.program import Status
 

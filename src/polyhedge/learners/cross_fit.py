@@ -15,8 +15,8 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-from polyhedge._progress import tell
-from polyhedge._validation import Indices
+from polyhedge._support.progress import tell
+from polyhedge._support.validation import Indices
 from polyhedge.calibration import conformal_radius, minimum_samples
 from polyhedge.data.splits import evenly_chosen
 from polyhedge.learners.result import Learner

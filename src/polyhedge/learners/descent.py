@@ -17,11 +17,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from polyhedge._validation import Array, Indices
-from polyhedge.learners.own_units import in_own_units
+from polyhedge._support.validation import Array, Indices
+from polyhedge.learners.batch_invariant import steady
 from polyhedge.learners.result import LearnResult, Needs
 from polyhedge.learners.samples import Samples
 from polyhedge.learners.scales import standard_deviations
+from polyhedge.learners.scaling import in_own_units
 from polyhedge.learners.starts import (
     axis_box,
     check_n_facets,
@@ -34,7 +35,6 @@ from polyhedge.learners.starts import (
     turned_to_decisions,
     with_n_facets,
 )
-from polyhedge.learners.steady import steady
 from polyhedge.problems import NoSolutionError
 from polyhedge.robust import decide
 from polyhedge.sets import Polyhedron

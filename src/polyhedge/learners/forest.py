@@ -11,7 +11,7 @@ import numpy as np
 from sklearn import config_context
 from sklearn.tree import DecisionTreeRegressor
 
-from polyhedge._validation import Array, Indices, check_count, numbers_of
+from polyhedge._support.validation import Array, Indices, check_count, numbers_of
 from polyhedge.learners.tree_walk import TreeWalk
 
 # Trees work in single precision.

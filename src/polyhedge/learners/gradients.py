@@ -18,16 +18,16 @@ from functools import cached_property
 
 import numpy as np
 
-from polyhedge._validation import Array, Indices
-from polyhedge.learners.beside_support import cut_gradient, interval_gradient
+from polyhedge._support.validation import Array, Indices
 from polyhedge.learners.exact.fixed_directions import ReachCost, reach_cost
 from polyhedge.learners.exact.plane import FacetGradient, segment_gradient
+from polyhedge.learners.with_support import cut_gradient, interval_gradient
 from polyhedge.problems import DecisionProblem
 from polyhedge.problems.structure import Structure
 from polyhedge.robust import Counterpart
-from polyhedge.robust.batch import batch_engine
 from polyhedge.robust.counterpart import CounterpartSolution
-from polyhedge.robust.routes import Way
+from polyhedge.robust.engine.batch import batch_engine
+from polyhedge.robust.routes import Route
 from polyhedge.robust.sharp_programs import SharpPrograms, sharp_programs
 from polyhedge.robust.sharp_vertices import SharpVertices
 from polyhedge.sets import Polyhedron
@@ -187,11 +187,11 @@ class _Total:
         return centers[~is_proven]
 
 
-GRADIENTS: tuple[Way[[FacetCosts, Array, Array, Indices], FacetGradient], ...] = (
-    Way("segment", lambda costs, *_: costs.is_plane_segment, _along_segment),
-    Way("interval", lambda costs, *_: costs.is_cut and costs.problem.n_outcomes == 1, _by_interval),
-    Way("cut reach", lambda costs, *_: costs.is_cut, _by_cut_reach),
-    Way("reach", lambda costs, *_: costs.structure.has_fixed_directions, _by_reach),
-    Way("pivots", lambda costs, *_: costs.sharp_programs is not None, _by_pivots),
-    Way("counterparts", lambda *_: True, _by_counterparts),
+GRADIENTS: tuple[Route[[FacetCosts, Array, Array, Indices], FacetGradient], ...] = (
+    Route("segment", lambda costs, *_: costs.is_plane_segment, _along_segment),
+    Route("interval", lambda costs, *_: costs.is_cut and costs.problem.n_outcomes == 1, _by_interval),
+    Route("cut reach", lambda costs, *_: costs.is_cut, _by_cut_reach),
+    Route("reach", lambda costs, *_: costs.structure.has_fixed_directions, _by_reach),
+    Route("pivots", lambda costs, *_: costs.sharp_programs is not None, _by_pivots),
+    Route("counterparts", lambda *_: True, _by_counterparts),
 )

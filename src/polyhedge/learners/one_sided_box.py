@@ -15,12 +15,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from polyhedge._validation import Array
-from polyhedge.learners.own_units import in_one_unit
+from polyhedge._support.validation import Array
 from polyhedge.learners.paper.boxes import at_learning_radius, judged_objective
 from polyhedge.learners.result import LearnResult, Needs
 from polyhedge.learners.samples import Samples
 from polyhedge.learners.scales import standard_deviations, usable
+from polyhedge.learners.scaling import in_one_unit
 from polyhedge.learners.starts import closed
 from polyhedge.problems import DecisionProblem
 from polyhedge.sets import Polyhedron

@@ -12,7 +12,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from polyhedge._validation import Array, Indices, as_rows, check_alpha
+from polyhedge._support.validation import Array, Indices, as_rows, check_alpha
 from polyhedge.calibration import conformal_radius, conformal_rank
 from polyhedge.learners.exact.plane import FacetGradient
 from polyhedge.learners.gradients import GRADIENTS, FacetCosts

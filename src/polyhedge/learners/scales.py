@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from polyhedge._validation import Array
+from polyhedge._support.validation import Array
 
 _ROUNDING = 1e-12
 """A spread below this share of the numbers themselves is rounding: equal numbers may have one."""

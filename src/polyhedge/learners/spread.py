@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from polyhedge._validation import Array, Indices
+from polyhedge._support.validation import Array, Indices
 from polyhedge.learners.forest import check_nodes, grow, middle_of, numbers_of_columns, numeric_columns, ready
 from polyhedge.learners.tree_walk import TreeWalk
 

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from sklearn.model_selection import GroupKFold, KFold
 
-from polyhedge._validation import Array, Indices
+from polyhedge._support.validation import Array, Indices
 from polyhedge.calibration import conformal_radius, minimum_samples
 from polyhedge.data import take_rows
 from polyhedge.data.splits import evenly_chosen

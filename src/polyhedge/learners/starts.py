@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from polyhedge._validation import Array, Indices, Mask
+from polyhedge._support.validation import Array, Indices, Mask
 from polyhedge.data.splits import evenly_chosen
 from polyhedge.learners.exact.envelope import select_on_segment
 from polyhedge.learners.exact.hull import HullOracle

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from polyhedge._validation import Array, Indices
+from polyhedge._support.validation import Array, Indices
 
 _MANY = 4096
 """Rows from which ranks and C code are faster than the walk in NumPy."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from polyhedge._validation import Array, check_alpha
+from polyhedge._support.validation import Array, check_alpha
 from polyhedge.calibration import conformal_radius, minimum_samples
 from polyhedge.data.splits import evenly_chosen
 from polyhedge.estimates import estimate

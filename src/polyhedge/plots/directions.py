@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from polyhedge._validation import Array
+from polyhedge._support.validation import Array
 from polyhedge.data.splits import evenly_chosen
 from polyhedge.estimator import RobustDecider
 from polyhedge.problems import DecisionProblem, Pieces

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from polyhedge._frames import as_pandas
-from polyhedge._validation import Array, check_count
+from polyhedge._support.frames import as_pandas
+from polyhedge._support.validation import Array, check_count
 from polyhedge.calibration import reads_weights
-from polyhedge.calibration.beside import as_values
+from polyhedge.calibration.labels import as_values
 from polyhedge.estimator import RobustDecider
 from polyhedge.plots.style import CYCLE, GREY, new_axes, plain, tidy
 from polyhedge.problems.parameters import by_row, parameter_rows

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from polyhedge._validation import Array
+from polyhedge._support.validation import Array
 from polyhedge.plots.style import CYCLE, LINES, plain
 from polyhedge.sets import Polyhedron, Region, UncertaintySet
-from polyhedge.sets.protocol import Round, facets_of
+from polyhedge.sets.shape import Round, facets_of
 from polyhedge.solvers.polyhedral import maximise_linear
 
 if TYPE_CHECKING:

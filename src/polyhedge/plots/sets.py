@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from polyhedge._validation import Array, Mask, as_rows
+from polyhedge._support.validation import Array, Mask, as_rows
+from polyhedge.app.words import name_outcomes
 from polyhedge.estimator import RobustDecider
 from polyhedge.plots.directions import cost_directions
 from polyhedge.plots.outline import Frame, draw_set, frame_of, placed_set
@@ -18,7 +19,6 @@ from polyhedge.plots.style import BLUE, CYCLE, GREEN, GREY, RED, new_axes, plain
 from polyhedge.problems.checks import check_outcomes
 from polyhedge.rows import one_row
 from polyhedge.sets import UncertaintySet
-from polyhedge.words import name_outcomes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

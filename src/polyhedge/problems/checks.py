@@ -10,8 +10,8 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from polyhedge._columns import listed, names_of, select_columns
-from polyhedge._validation import Array, Mask, as_rows
+from polyhedge._support.alignment import listed, names_of, select_columns
+from polyhedge._support.validation import Array, Mask, as_rows
 from polyhedge.problems.in_words import formulas_by_name
 from polyhedge.problems.layout import in_structure
 from polyhedge.problems.names import default_outcome_names

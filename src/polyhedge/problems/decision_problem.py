@@ -11,7 +11,7 @@ from typing import Any
 import cvxpy as cp
 import numpy as np
 
-from polyhedge._validation import Array
+from polyhedge._support.validation import Array
 from polyhedge.problems.checks import check_compiled_cost, check_curvature, check_feasible, check_with_parameters
 from polyhedge.problems.decompose import Decomposition, decompose, inequality_rows, support_rows
 from polyhedge.problems.feasible_set import FeasibleProgram, compile_feasible_program
@@ -356,7 +356,7 @@ class DecisionProblem(NamedParts):
         return bool(A[bounds_one_below].any(axis=0).all())
 
     def with_known_signs(self, z: Array, u: Array) -> tuple[Array, Array]:
-        """Z and u without the rounding errors that make CVXPY doubt signs that are known."""
+        """Z and u without the rounding errors that make CVXPY diagnostic signs that are known."""
         signs = [_sign_parameter(variable) for variable in self.written.variables]
         lower = [np.full(sign.size, 0.0 if sign.is_nonneg() else -np.inf) for sign in signs]
         upper = [np.full(sign.size, 0.0 if sign.is_nonpos() else np.inf) for sign in signs]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import scipy.sparse as sp
 
-from polyhedge._validation import Array, Indices
+from polyhedge._support.validation import Array, Indices
 from polyhedge.problems.pieces import SumOfMaxima
 from polyhedge.solvers.program import Cone, ConicProgram
 from polyhedge.solvers.scaling import Frame

@@ -20,7 +20,7 @@ from cvxpy.atoms.affine.affine_atom import AffAtom
 from cvxpy.cvxcore.python import canonInterface
 from cvxpy.lin_ops import lin_op
 
-from polyhedge._validation import Array, Indices
+from polyhedge._support.validation import Array, Indices
 from polyhedge.problems.pieces import SumOfMaxima, maximum_of
 from polyhedge.problems.written import Written, substitute
 

@@ -12,7 +12,7 @@ import cvxpy as cp
 import numpy as np
 import scipy.sparse as sp
 
-from polyhedge._validation import Array, Indices, Mask
+from polyhedge._support.validation import Array, Indices, Mask
 from polyhedge.problems.written import substitute, substitute_in
 from polyhedge.solvers.program import Cone, ConicProgram
 from polyhedge.solvers.rotated import as_rotated, products, rotation, with_products

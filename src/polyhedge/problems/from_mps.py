@@ -12,8 +12,8 @@ from typing import Any
 import cvxpy as cp
 import numpy as np
 
-from polyhedge._columns import listed
-from polyhedge._validation import Array, Indices, Mask
+from polyhedge._support.alignment import listed
+from polyhedge._support.validation import Array, Indices, Mask
 from polyhedge.problems.decision_problem import DecisionProblem
 from polyhedge.problems.names import Source
 from polyhedge.solvers.mps import MAX_MPS_BYTES, MpsModel, read_mps

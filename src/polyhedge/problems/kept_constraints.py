@@ -9,7 +9,7 @@ import cvxpy as cp
 import numpy as np
 import scipy.sparse as sp
 
-from polyhedge._validation import Array, Mask
+from polyhedge._support.validation import Array, Mask
 from polyhedge.problems.feasible_set import FeasibleProgram, compile_feasible_program
 from polyhedge.solvers.program import Cone, ConicProgram, row_kinds
 from polyhedge.solvers.solve import solve

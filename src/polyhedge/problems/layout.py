@@ -11,7 +11,7 @@ from typing import Any
 import cvxpy as cp
 import numpy as np
 
-from polyhedge._validation import Array
+from polyhedge._support.validation import Array
 
 
 @dataclass(frozen=True)

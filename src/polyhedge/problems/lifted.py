@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import cvxpy as cp
 import numpy as np
 
-from polyhedge._validation import Array
+from polyhedge._support.validation import Array
 from polyhedge.problems.decompose import Decomposition, decompose
 from polyhedge.problems.feasible_set import FeasibleProgram, NotAffineError, compile_feasible_program
 from polyhedge.problems.pieces import Pieces, SumOfMaxima

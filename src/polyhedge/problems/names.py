@@ -8,8 +8,8 @@ from typing import Any, Self
 
 import numpy as np
 
-from polyhedge._columns import listed, names_of
-from polyhedge._frames import as_pandas
+from polyhedge._support.alignment import listed, names_of
+from polyhedge._support.frames import as_pandas
 
 
 @dataclass(frozen=True)

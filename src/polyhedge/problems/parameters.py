@@ -10,9 +10,9 @@ from typing import Any
 import cvxpy as cp
 import numpy as np
 
-from polyhedge._columns import check_same_rows
-from polyhedge._frames import as_pandas
-from polyhedge._validation import Array, Mask, as_finite
+from polyhedge._support.alignment import check_same_rows
+from polyhedge._support.frames import as_pandas
+from polyhedge._support.validation import Array, Mask, as_finite
 from polyhedge.problems.layout import Layout, own_name
 
 # What CVXPY allows a value to be off by when it checks attributes; rounding must not make a number illegal.

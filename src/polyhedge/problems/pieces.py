@@ -9,7 +9,7 @@ from math import prod
 
 import numpy as np
 
-from polyhedge._validation import Array, Mask
+from polyhedge._support.validation import Array, Mask
 
 _ROUNDING = 8 * np.finfo(float).eps  # of a weight times a coefficient, a difference and a ratio of such
 PIECE_LIMIT = 4096

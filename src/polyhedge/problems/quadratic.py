@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from polyhedge._validation import Array, Indices
+from polyhedge._support.validation import Array, Indices
 from polyhedge.problems.feasible_set import FeasibleProgram
 from polyhedge.solvers.program import ConicProgram, row_kinds
 

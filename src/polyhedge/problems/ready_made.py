@@ -10,7 +10,7 @@ import cvxpy as cp
 import numpy as np
 from numpy.typing import ArrayLike
 
-from polyhedge._validation import Array, as_finite
+from polyhedge._support.validation import Array, as_finite
 from polyhedge.problems.decision_problem import Cost, DecisionProblem
 from polyhedge.problems.names import as_names
 

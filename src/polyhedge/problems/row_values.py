@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import cvxpy as cp
 import numpy as np
 
-from polyhedge._validation import Array
+from polyhedge._support.validation import Array
 
 
 class RowValues:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from polyhedge._validation import Array
+from polyhedge._support.validation import Array
 from polyhedge.problems.feasible_set import FeasibleProgram
 from polyhedge.problems.quadratic import quadratic_cost
 from polyhedge.solvers.linear import LinearSolver

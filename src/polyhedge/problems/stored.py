@@ -18,7 +18,7 @@ import cvxpy as cp
 import numpy as np
 import scipy.sparse as sp
 
-from polyhedge._validation import Array
+from polyhedge._support.validation import Array
 from polyhedge.problems.checks import check_curvature, check_with_parameters
 from polyhedge.problems.decision_problem import Curvature, DecisionProblem
 from polyhedge.problems.expression_tree import FormulaWork, NotPortableError, from_tree, to_tree

@@ -15,7 +15,7 @@ import cvxpy as cp
 import numpy as np
 import scipy.sparse as sp
 
-from polyhedge._validation import Array, Indices
+from polyhedge._support.validation import Array, Indices
 from polyhedge.problems.checks import check_curvature, feasible_points
 from polyhedge.problems.decision_problem import Curvature, DecisionProblem
 from polyhedge.problems.decompose import count_parts, support_rows

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from polyhedge._validation import Array, Mask
+from polyhedge._support.validation import Array, Mask
 from polyhedge.problems.quadratic import QuadraticCost, quadratic_cost
 from polyhedge.problems.segment import (
     FixedLines,

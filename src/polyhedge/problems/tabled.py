@@ -8,7 +8,7 @@ from typing import Any
 import cvxpy as cp
 import numpy as np
 
-from polyhedge._validation import Array
+from polyhedge._support.validation import Array
 from polyhedge.problems.formulas import Formula
 from polyhedge.problems.toml_table import Table
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from polyhedge._validation import Array
+from polyhedge._support.validation import Array
 
 
 class Table:

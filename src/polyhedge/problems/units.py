@@ -14,7 +14,7 @@ import cvxpy as cp
 import numpy as np
 import scipy.sparse as sp
 
-from polyhedge._validation import Array
+from polyhedge._support.validation import Array
 from polyhedge.problems.decision_problem import DecisionProblem
 from polyhedge.problems.decision_units import constraint_unit, row_units
 from polyhedge.problems.decompose import Decomposition

@@ -10,7 +10,7 @@ from itertools import pairwise
 import cvxpy as cp
 import numpy as np
 
-from polyhedge._validation import Array
+from polyhedge._support.validation import Array
 from polyhedge.problems.decompose import Decomposition
 from polyhedge.problems.parameters import layout_of
 from polyhedge.problems.row_values import RowValues

@@ -15,8 +15,8 @@ import numpy as np
 from cvxpy.lin_ops import lin_utils
 from cvxpy.transforms.partial_optimize import PartialProblem
 
-from polyhedge._columns import listed
-from polyhedge._validation import Array
+from polyhedge._support.alignment import listed
+from polyhedge._support.validation import Array
 from polyhedge.problems.layout import Layout, check_variable_names, declared_variables, in_structure, own_name
 from polyhedge.problems.parameters import ProblemParameter, layout_of, parameter_names
 

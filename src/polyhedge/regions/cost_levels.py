@@ -10,12 +10,12 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike
 
-from polyhedge._validation import Array, Mask, as_rows
+from polyhedge._support.validation import Array, Mask, as_rows
 from polyhedge.problems import DecisionProblem
 from polyhedge.problems.feasible_set import compile_feasible_program
 from polyhedge.sets import Region, UncertaintySet
-from polyhedge.sets.protocol import as_directions, like_directions
 from polyhedge.sets.region import TOLERANCE
+from polyhedge.sets.shape import as_directions, like_directions
 from polyhedge.solvers.polyhedral import maximise_conic, recession_direction
 from polyhedge.solvers.program import ConicForm
 from polyhedge.solvers.rotated import SecondOrder

@@ -17,14 +17,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, Self, cast
 
-from polyhedge._validation import Array, Indices
-from polyhedge.predictors import Predictor
+from polyhedge._support.validation import Array, Indices
+from polyhedge.predictors.regressor import Predictor
 from polyhedge.problems import DecisionProblem
 from polyhedge.robust import Decisions
 from polyhedge.sets import Region, Volume
 
 if TYPE_CHECKING:  # the learned sets are a family themselves
-    from polyhedge.regions.scaled_set import ScaledSet
+    from polyhedge.regions.learned_set import ScaledSet
 
 BOUNDS_TELL_NOTHING = (
     "Bounds on costs do not say which outcomes these rows were guarded against: the promise is about a {}. Give what "
@@ -105,7 +105,7 @@ class UsualAnswers(Protocol):
 
     @property
     def report(self) -> Any:
-        """How the plan was chosen, a `polyhedge.plans.PlanReport`; None where there was no contest of plans."""
+        """How the plan was chosen, a `polyhedge.planning.PlanReport`; None where there was no contest of plans."""
         return None
 
     @property
@@ -146,7 +146,7 @@ class UsualAnswers(Protocol):
         return self.report is not None
 
     def refitted(self, predictor: Predictor, rows: Any, seed: int) -> RegionFamily:
-        """The same rules on newer rows, `polyhedge.plans.PlanRows` that this predictor had not seen."""
+        """The same rules on newer rows, `polyhedge.planning.PlanRows` that this predictor had not seen."""
         raise own_predictor(self)
 
     def moved(self, predictor: Predictor, X: Any) -> RegionFamily:

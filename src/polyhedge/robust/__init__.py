@@ -1,9 +1,9 @@
 """Set x problem -> decision: the worst case, the dual counterpart, column-and-constraint generation."""
 
+from polyhedge.decisions import Decisions
 from polyhedge.robust.adversary import Adversary, WorstCase
 from polyhedge.robust.counterpart import Counterpart
 from polyhedge.robust.decide import decide
-from polyhedge.robust.decisions import Decisions
 from polyhedge.robust.each_context import decide_each
 from polyhedge.robust.nominal import decide_knowing
 from polyhedge.robust.scenarios import decide_by_scenarios

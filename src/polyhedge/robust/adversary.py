@@ -21,14 +21,14 @@ import cvxpy as cp
 import numpy as np
 import scipy.sparse as sp
 
-from polyhedge._validation import Array
+from polyhedge._support.validation import Array
 from polyhedge.problems import Curvature, DecisionProblem, SumOfMaxima
 from polyhedge.problems.feasible_set import compile_feasible_program
 from polyhedge.robust.round_adversary import maximise_convex_over_round_set
 from polyhedge.robust.support import form_at, maximise, membership
 from polyhedge.robust.vertices import ResidualSet, vertices_around
 from polyhedge.sets import UncertaintySet
-from polyhedge.sets.protocol import Union
+from polyhedge.sets.shape import Union
 from polyhedge.solvers.program import Cone, ConicForm, ConicProgram, SolverError, Status
 from polyhedge.solvers.solve import solve
 

@@ -16,11 +16,11 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.sparse as sp
 
-from polyhedge._validation import Array, Indices
+from polyhedge._support.validation import Array, Indices
 from polyhedge.problems import DecisionProblem, Pieces
 from polyhedge.problems.feasible_set import FeasibleProgram, Slopes
 from polyhedge.problems.lifted import Lifted
-from polyhedge.robust.parametric import ContextSolver, ParametricProgram
+from polyhedge.robust.engine.parametric import ContextSolver, ParametricProgram
 from polyhedge.robust.support import SupportCertificate, form_at, maximise
 from polyhedge.robust.uniqueness import Uniqueness
 from polyhedge.sets import UncertaintySet

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from polyhedge._validation import Array, Indices, Mask
+from polyhedge._support.validation import Array, Indices, Mask
 from polyhedge.robust.support import SupportCertificate, form_at, maximise
 from polyhedge.sets import UncertaintySet
 from polyhedge.solvers.linear import LinearSolver

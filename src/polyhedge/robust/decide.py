@@ -7,15 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from polyhedge._validation import Array, Indices, as_rows
+from polyhedge._support.validation import Array, Indices, as_rows
+from polyhedge.decisions import Decisions
 from polyhedge.problems import DecisionProblem
 from polyhedge.problems.parameters import parameter_rows
-from polyhedge.robust.batch import Progress
-from polyhedge.robust.decisions import Decisions
+from polyhedge.robust.engine.batch import Progress
 from polyhedge.robust.ignored import as_predicted
 from polyhedge.robust.program_store import Kept
 from polyhedge.robust.programs import Job
-from polyhedge.robust.routes import WAYS, by_first, in_groups
+from polyhedge.robust.routes import ROUTES, by_first, in_groups
 from polyhedge.sets import UncertaintySet, scaled
 
 
@@ -69,7 +69,7 @@ def decide(
     def work(k: int, rows: Any, tell: Progress | None) -> Decisions:
         reuse = None if problem.parameters else kept
         job = Job(problem, scaled(shape, sizes[k][1]), sizes[k][0], n_jobs, tell_ties, reuse, sizes[k][1], tell)
-        decisions = by_first(WAYS, job, contexts[rows])
+        decisions = by_first(ROUTES, job, contexts[rows])
         return as_predicted(problem, job.shape, job.radius, centers[rows], decisions)
 
     return work(0, slice(None), progress) if len(sizes) == 1 else in_groups(which, len(sizes), work, progress)

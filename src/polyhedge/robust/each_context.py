@@ -9,7 +9,7 @@ decisions on a segment z(s), s in [0, 1]:
 - pieces with fixed directions: the worst case of each piece is a line in s, and the least maximum of lines
   lies at an end or where two of them cross.
 
-All other problems are solved context by context. `WAYS_EACH` lists these ways in their order.
+All other problems are solved context by context. `ROUTES_EACH` lists these ways in their order.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from itertools import combinations
 
 import numpy as np
 
-from polyhedge._validation import Array, Indices, Mask
+from polyhedge._support.validation import Array, Indices, Mask
+from polyhedge.decisions import Decisions, joined, statuses
 from polyhedge.problems import DecisionProblem
 from polyhedge.robust.decide import decide
-from polyhedge.robust.decisions import Decisions, joined, statuses
-from polyhedge.robust.routes import Way, by_first
+from polyhedge.robust.routes import Route, by_first
 from polyhedge.sets import UncertaintySet
-from polyhedge.solvers.evidence import ROUNDING
 from polyhedge.solvers.program import TOLERANCE
+from polyhedge.solvers.verify import ROUNDING
 
 Maximisers = Callable[[Array], Array]
 """Row i of the result is a maximiser over the set of context i in the direction of row i."""
@@ -62,7 +62,7 @@ def decide_each(problem: DecisionProblem, maximisers: Maximisers, set_at: SetAt,
     >>> decisions.cost_bound.round(6)
     array([0.707107, 1.414214])
     """
-    return by_first(WAYS_EACH, problem, maximisers, set_at, centers)
+    return by_first(ROUTES_EACH, problem, maximisers, set_at, centers)
 
 
 def has_segment(problem: DecisionProblem) -> bool:
@@ -192,8 +192,8 @@ def least_maximum(heights: Array, slopes: Array) -> tuple[Array, np.ndarray[tupl
     return S[rows, best], values[rows, best].argmax(axis=1)
 
 
-WAYS_EACH: tuple[Way[[DecisionProblem, Maximisers, SetAt, Array], Decisions], ...] = (
-    Way("bisection", lambda problem, *_: problem.structure.is_on_segment, _by_bisection),
-    Way("crossings", lambda problem, *_: problem.structure.has_fixed_lines, _by_crossings),
-    Way("one by one", lambda *_: True, _one_by_one),
+ROUTES_EACH: tuple[Route[[DecisionProblem, Maximisers, SetAt, Array], Decisions], ...] = (
+    Route("bisection", lambda problem, *_: problem.structure.is_on_segment, _by_bisection),
+    Route("crossings", lambda problem, *_: problem.structure.has_fixed_lines, _by_crossings),
+    Route("one by one", lambda *_: True, _one_by_one),
 )

@@ -10,9 +10,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from polyhedge._validation import Array
+from polyhedge._support.validation import Array
+from polyhedge.decisions import Decisions, tight_facets
 from polyhedge.problems import DecisionProblem
-from polyhedge.robust.decisions import Decisions, tight_facets
 from polyhedge.sets import UncertaintySet, facets_of
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from polyhedge.problems import DecisionProblem
-from polyhedge.robust.parametric import ParametricProgram
+from polyhedge.robust.engine.parametric import ParametricProgram
 from polyhedge.solvers.program import Cone, ConicProgram
 
 

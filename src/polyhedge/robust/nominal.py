@@ -13,13 +13,13 @@ from __future__ import annotations
 import numpy as np
 import scipy.sparse as sp
 
-from polyhedge._validation import Array, Mask
+from polyhedge._support.validation import Array, Mask
 from polyhedge.problems import DecisionProblem
 from polyhedge.problems.lifted import Lifted
 from polyhedge.problems.parameters import parameter_rows
-from polyhedge.robust.batch import WORTH_A_POOL, decide_in_batch
 from polyhedge.robust.counterpart import Counterpart
-from polyhedge.robust.routes import Way, by_first
+from polyhedge.robust.engine.batch import WORTH_A_POOL, decide_in_batch
+from polyhedge.robust.routes import Route, by_first
 from polyhedge.robust.scenarios import best_against
 from polyhedge.solvers.program import Cone, ConicForm, Status
 
@@ -49,7 +49,7 @@ def best_knowing(
     """The same, and where it is proven that no decision is better (N,)."""
     if values is None:
         values = parameter_rows(problem.parameters, None, len(outcomes))
-    return by_first(WAYS_KNOWING, problem, outcomes, values, is_sharp)
+    return by_first(ROUTES_KNOWING, problem, outcomes, values, is_sharp)
 
 
 def _at_all_values(problem: DecisionProblem, outcomes: Array, values: Array, _: bool) -> Best:
@@ -103,9 +103,9 @@ class _Point:
         return ConicForm(G=sp.eye_array(d, format="csr"), g=np.zeros(d), cones=(Cone("zero", d),))
 
 
-WAYS_KNOWING: tuple[Way[[DecisionProblem, Array, Array, bool], Best], ...] = (
-    Way("all values", lambda problem, *_: problem.structure.has_lifted_pieces, _at_all_values),
-    Way("value by value", lambda problem, *_: bool(problem.parameters), _value_by_value),
-    Way("counterpart", lambda problem, *_: problem.structure.has_pieces, _by_pieces),
-    Way("as written", lambda *_: True, _as_written),
+ROUTES_KNOWING: tuple[Route[[DecisionProblem, Array, Array, bool], Best], ...] = (
+    Route("all values", lambda problem, *_: problem.structure.has_lifted_pieces, _at_all_values),
+    Route("value by value", lambda problem, *_: bool(problem.parameters), _value_by_value),
+    Route("counterpart", lambda problem, *_: problem.structure.has_pieces, _by_pieces),
+    Route("as written", lambda *_: True, _as_written),
 )

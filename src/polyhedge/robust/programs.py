@@ -10,15 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from polyhedge._validation import Array, Indices
+from polyhedge._support.validation import Array, Indices
+from polyhedge.decisions import Decisions, all_optimal, tight_facets
 from polyhedge.problems import DecisionProblem
 from polyhedge.problems.checks import may_be_infeasible
 from polyhedge.problems.lifted import Lifted
 from polyhedge.robust.adversary import Adversary
-from polyhedge.robust.batch import BatchDecisions, Progress, decide_in_batch
 from polyhedge.robust.counterpart import Counterpart, CounterpartSolution
-from polyhedge.robust.decisions import Decisions, all_optimal, tight_facets
-from polyhedge.robust.parametric import ContextSolver
+from polyhedge.robust.engine.batch import BatchDecisions, Progress, decide_in_batch
+from polyhedge.robust.engine.parametric import ContextSolver
 from polyhedge.robust.program_store import Kept
 from polyhedge.robust.recheck import bounds_hold
 from polyhedge.robust.scenarios import decide_by_scenarios
@@ -116,10 +116,10 @@ def _one_by_one(job: Job, counterpart: Counterpart, contexts: Array) -> Iterator
         solver = ContextSolver(counterpart.parametric, counterpart.solver.frame) if own is None else own
         solver.forget()
         solutions = [counterpart.solve(context, solver) for context in part]
-        for i in _doubtful(job, counterpart, part, solutions):
+        for i in _questionable(job, counterpart, part, solutions):
             # Once more, set up for this context alone and seen from its own solution.
             solutions[i] = counterpart.solve(part[i], ContextSolver(counterpart.parametric))
-            if len(_doubtful(job, counterpart, part[i : i + 1], solutions[i : i + 1])):
+            if len(_questionable(job, counterpart, part[i : i + 1], solutions[i : i + 1])):
                 solutions[i] = replace(solutions[i], status=Status.FAILED, detail=_NO_PROOF)
         return solutions
 
@@ -129,7 +129,9 @@ def _one_by_one(job: Job, counterpart: Counterpart, contexts: Array) -> Iterator
             yield _or_failed(_from_counterpart, job, counterpart, context, solution)
 
 
-def _doubtful(job: Job, counterpart: Counterpart, contexts: Array, solutions: Sequence[CounterpartSolution]) -> Indices:
+def _questionable(
+    job: Job, counterpart: Counterpart, contexts: Array, solutions: Sequence[CounterpartSolution]
+) -> Indices:
     """Solutions whose value is not the worst-case cost of their decision."""
     rows = np.array([i for i, solution in enumerate(solutions) if solution.status.has_solution], dtype=np.int64)
     if not len(rows):

@@ -11,14 +11,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from polyhedge._validation import Array, Mask
+from polyhedge._support.validation import Array, Mask
 from polyhedge.problems import DecisionProblem
 from polyhedge.robust.counterpart import Counterpart, CounterpartSolution
 from polyhedge.sets import UncertaintySet
-from polyhedge.sets.protocol import has_support_formula
+from polyhedge.sets.shape import has_support_formula
 from polyhedge.solvers.cones import in_dual_cone
-from polyhedge.solvers.evidence import ROUNDING
 from polyhedge.solvers.program import TOLERANCE
+from polyhedge.solvers.verify import ROUNDING
 
 _MANY = 64
 """Roundings of sums of sums, in terms of those of a sum."""

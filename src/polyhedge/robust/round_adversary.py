@@ -14,11 +14,11 @@ from itertools import count, product
 
 import numpy as np
 
-from polyhedge._validation import Array
+from polyhedge._support.validation import Array
 from polyhedge.sets import UncertaintySet
-from polyhedge.sets.protocol import Round
-from polyhedge.solvers.evidence import ROUNDING
+from polyhedge.sets.shape import Round
 from polyhedge.solvers.program import TOLERANCE
+from polyhedge.solvers.verify import ROUNDING
 
 # What is not proven by then is reported with its gap.
 _MAX_CONES = 20_000

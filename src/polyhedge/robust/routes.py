@@ -22,12 +22,12 @@ from typing import Generic, ParamSpec, TypeVar
 
 import numpy as np
 
-from polyhedge._validation import Array, Indices
+from polyhedge._support.validation import Array, Indices
+from polyhedge.decisions import Decisions, all_optimal, joined, numbered_facets, tight_facets
 from polyhedge.problems import DecisionProblem
 from polyhedge.robust.along_segment import decide_along, support_along, ties_along
-from polyhedge.robust.batch import WORTH_A_POOL, Progress
 from polyhedge.robust.cut_reach import CutReach
-from polyhedge.robust.decisions import Decisions, all_optimal, joined, numbered_facets, tight_facets
+from polyhedge.robust.engine.batch import WORTH_A_POOL, Progress
 from polyhedge.robust.programs import Job, by_counterpart, by_scenarios
 from polyhedge.robust.within_support import ByReach, has_support_to_spare, is_proven
 from polyhedge.robust.workers import in_order
@@ -42,7 +42,7 @@ Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True)
-class Way(Generic[Asked, Answer]):
+class Route(Generic[Asked, Answer]):
     """One way to an answer; `decide` may give up (None), so that the next one that applies is asked."""
 
     name: str
@@ -50,7 +50,7 @@ class Way(Generic[Asked, Answer]):
     decide: Callable[Asked, Answer | None]
 
 
-def by_first(ways: Sequence[Way[Asked, Answer]], *asked: Asked.args, **named: Asked.kwargs) -> Answer:
+def by_first(ways: Sequence[Route[Asked, Answer]], *asked: Asked.args, **named: Asked.kwargs) -> Answer:
     """The answer of the first way that applies and does not give up."""
     for way in ways:
         answer = way.decide(*asked, **named) if way.applies(*asked, **named) else None
@@ -89,7 +89,7 @@ def _value_by_value(job: Job, contexts: Array) -> Decisions:
 
     def work(k: int, rows: Indices, tell: Progress | None) -> Decisions:
         at_value = replace(job, problem=job.problem.at_values(distinct[k]), progress=tell)
-        return by_first(WAYS, at_value, centers[rows])
+        return by_first(ROUTES, at_value, centers[rows])
 
     return in_groups(which.ravel(), len(distinct), work, job.progress)
 
@@ -194,12 +194,12 @@ def _has_all_values(job: Job, contexts: Array) -> bool:
     return job.problem.structure.has_lifted_pieces and not is_shared
 
 
-WAYS: tuple[Way[[Job, Array], Decisions], ...] = (
-    Way("nothing", _has_nothing, _without_radius),
-    Way("all values", _has_all_values, _at_all_values),
-    Way("value by value", lambda job, _: bool(job.problem.parameters), _value_by_value),
-    Way("along a segment", lambda job, _: job.problem.structure.is_on_segment, _along_segment),
-    Way("beside support", lambda job, _: has_support_to_spare(job.problem), _beside_support),
-    Way("counterpart", lambda job, _: job.problem.structure.has_pieces, _by_pieces),
-    Way("scenarios", lambda job, _: True, by_scenarios),
+ROUTES: tuple[Route[[Job, Array], Decisions], ...] = (
+    Route("nothing", _has_nothing, _without_radius),
+    Route("all values", _has_all_values, _at_all_values),
+    Route("value by value", lambda job, _: bool(job.problem.parameters), _value_by_value),
+    Route("along a segment", lambda job, _: job.problem.structure.is_on_segment, _along_segment),
+    Route("beside support", lambda job, _: has_support_to_spare(job.problem), _beside_support),
+    Route("counterpart", lambda job, _: job.problem.structure.has_pieces, _by_pieces),
+    Route("scenarios", lambda job, _: True, by_scenarios),
 )

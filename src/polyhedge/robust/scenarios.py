@@ -13,7 +13,7 @@ import cvxpy as cp
 import numpy as np
 import scipy.sparse as sp
 
-from polyhedge._validation import Array
+from polyhedge._support.validation import Array
 from polyhedge.problems import Curvature, DecisionProblem
 from polyhedge.problems.checks import may_be_infeasible
 from polyhedge.problems.feasible_set import FeasibleProgram, compile_feasible_program
@@ -21,10 +21,10 @@ from polyhedge.robust.adversary import Adversary
 from polyhedge.robust.support import maximise
 from polyhedge.robust.vertices import ResidualSet
 from polyhedge.sets import UncertaintySet
-from polyhedge.solvers.evidence import ROUNDING
 from polyhedge.solvers.program import TOLERANCE, Cone, ConicProgram, Solution, Status, status_at
 from polyhedge.solvers.scaling import Frame
 from polyhedge.solvers.solve import solve
+from polyhedge.solvers.verify import ROUNDING
 
 _ALL_VERTICES = 64
 """Vertices up to which all are scenarios from the start: one program instead of several rounds."""

@@ -15,8 +15,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from polyhedge._validation import Array, Indices, Mask
-from polyhedge.robust.parametric import ParametricProgram
+from polyhedge._support.validation import Array, Indices, Mask
+from polyhedge.robust.engine.parametric import ParametricProgram
 from polyhedge.solvers.program import row_kinds
 from polyhedge.solvers.scaling import balance
 

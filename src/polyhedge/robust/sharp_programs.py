@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.sparse as sp
 
-from polyhedge._validation import Array, Indices, Mask
+from polyhedge._support.validation import Array, Indices, Mask
 from polyhedge.problems import DecisionProblem
 from polyhedge.solvers.program import Cone, ConicProgram, row_kinds
 from polyhedge.solvers.scaling import balance

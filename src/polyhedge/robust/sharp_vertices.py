@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from polyhedge._validation import Array, Indices, Mask
+from polyhedge._support.validation import Array, Indices, Mask
 from polyhedge.robust.support import SupportCertificate, maximise
 from polyhedge.sets import Polyhedron
 

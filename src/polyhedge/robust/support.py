@@ -8,7 +8,7 @@ import cvxpy as cp
 import numpy as np
 import scipy.sparse as sp
 
-from polyhedge._validation import Array
+from polyhedge._support.validation import Array
 from polyhedge.sets import UncertaintySet
 from polyhedge.solvers.conic import solve_conic
 from polyhedge.solvers.linear import LinearSolver

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from polyhedge._validation import Array, Indices, Mask
-from polyhedge.robust.parametric import ParametricProgram
+from polyhedge._support.validation import Array, Indices, Mask
+from polyhedge.robust.engine.parametric import ParametricProgram
 from polyhedge.solvers.program import as_slice, row_kinds
 
 _POSITIVE = 1e-9

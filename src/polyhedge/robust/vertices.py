@@ -14,10 +14,10 @@ from functools import cached_property
 import numpy as np
 from scipy.spatial import ConvexHull
 
-from polyhedge._validation import Array
+from polyhedge._support.validation import Array
 from polyhedge.robust.support import maximise
 from polyhedge.sets import Region, UncertaintySet
-from polyhedge.sets.protocol import Cornered, facets_of
+from polyhedge.sets.shape import Cornered, facets_of
 from polyhedge.solvers.program import ConicForm
 
 _MAX_OUTCOMES = 4

@@ -15,13 +15,13 @@ from functools import cached_property
 
 import numpy as np
 
-from polyhedge._validation import Array, Indices, Mask
+from polyhedge._support.validation import Array, Indices, Mask
+from polyhedge.decisions import Decisions, tight_facets
 from polyhedge.problems import DecisionProblem
 from polyhedge.problems.pieces import Pieces
 from polyhedge.robust.cut_reach import INSIDE, CutReach, Reach
-from polyhedge.robust.decisions import Decisions, tight_facets
+from polyhedge.robust.engine.parametric import ContextSolver
 from polyhedge.robust.levels import level_program
-from polyhedge.robust.parametric import ContextSolver
 from polyhedge.robust.uniqueness import Uniqueness
 from polyhedge.sets import UncertaintySet
 from polyhedge.solvers.program import Solution, Status

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from polyhedge._validation import Array
+from polyhedge._support.validation import Array
 from polyhedge.robust.counterpart import Counterpart
 
 

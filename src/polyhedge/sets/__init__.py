@@ -4,9 +4,9 @@ from polyhedge.sets.ball import Ball
 from polyhedge.sets.box import Box
 from polyhedge.sets.ellipsoid import Ellipsoid
 from polyhedge.sets.polyhedron import Polyhedron
-from polyhedge.sets.protocol import LearnedShape, UncertaintySet, Volume, facets_of, has_quick_volume, mean_volume
 from polyhedge.sets.region import Region
 from polyhedge.sets.scaled_shape import scaled
+from polyhedge.sets.shape import LearnedShape, UncertaintySet, Volume, facets_of, has_quick_volume, mean_volume
 from polyhedge.sets.union_of_balls import UnionOfBalls
 
 __all__ = [

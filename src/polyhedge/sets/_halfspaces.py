@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial import ConvexHull
 
-from polyhedge._validation import Array
+from polyhedge._support.validation import Array
 from polyhedge.sets._sampling import polytope_volume
-from polyhedge.sets.protocol import Volume
+from polyhedge.sets.shape import Volume
 from polyhedge.solvers.polyhedral import TOLERANCE, chebyshev_center, maximise_linear, units_of_outcomes
 from polyhedge.solvers.scaling import power_of_two
 

@@ -7,8 +7,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from polyhedge._validation import Array
-from polyhedge.sets.protocol import Volume
+from polyhedge._support.validation import Array
+from polyhedge.sets.shape import Volume
 from polyhedge.solvers.polyhedral import chebyshev_center, maximise_linear
 
 N_BATCHES = 20

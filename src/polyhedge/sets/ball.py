@@ -11,9 +11,10 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
-from polyhedge._validation import Array, as_rows
+from polyhedge._support.validation import Array, as_rows
 from polyhedge.sets.polyhedron import Polyhedron
-from polyhedge.sets.protocol import (
+from polyhedge.sets.scaled_shape import Scaled, ScaledRound
+from polyhedge.sets.shape import (
     N_SAMPLES,
     Volume,
     as_center,
@@ -22,7 +23,6 @@ from polyhedge.sets.protocol import (
     row_norms,
     score_in_blocks,
 )
-from polyhedge.sets.scaled_shape import Scaled, ScaledRound
 from polyhedge.solvers.program import Cone, ConicForm
 
 # The norm whose unit ball gives the support function of the unit ball of the key.

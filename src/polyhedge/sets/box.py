@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from polyhedge._validation import Array, as_finite, as_rows
+from polyhedge._support.validation import Array, as_finite, as_rows
 from polyhedge.sets.polyhedron import Polyhedron
-from polyhedge.sets.protocol import (
+from polyhedge.sets.shape import (
     N_SAMPLES,
     Volume,
     as_center,

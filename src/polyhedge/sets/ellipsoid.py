@@ -10,9 +10,9 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import solve_triangular
 
-from polyhedge._validation import Array, as_finite, as_rows
+from polyhedge._support.validation import Array, as_finite, as_rows
 from polyhedge.sets.ball import Ball
-from polyhedge.sets.protocol import (
+from polyhedge.sets.shape import (
     N_SAMPLES,
     Volume,
     as_center,

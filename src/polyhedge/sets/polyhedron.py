@@ -9,9 +9,9 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
-from polyhedge._validation import Array, as_finite, as_rows
+from polyhedge._support.validation import Array, as_finite, as_rows
 from polyhedge.sets import _halfspaces
-from polyhedge.sets.protocol import (
+from polyhedge.sets.shape import (
     N_SAMPLES,
     Volume,
     as_directions,

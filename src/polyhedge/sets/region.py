@@ -10,9 +10,9 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike
 
-from polyhedge._validation import Array, as_finite, as_rows
+from polyhedge._support.validation import Array, as_finite, as_rows
 from polyhedge.sets.polyhedron import Polyhedron
-from polyhedge.sets.protocol import (
+from polyhedge.sets.shape import (
     N_SAMPLES,
     Sampled,
     UncertaintySet,
@@ -135,7 +135,7 @@ class Region:
         Polyhedra, Euclidean balls and ellipsoids, with what is known of the outcome; bounded and not empty.
         """
         # Shapes are told apart there, which regions themselves never do.
-        return import_module("polyhedge.sets.pyros").as_pyros(self)
+        return import_module("polyhedge.integrations.pyros").as_pyros(self)
 
     def contains(self, outcomes: ArrayLike) -> Any:
         """Whether outcomes lie in the region: an array (n,) for rows (n, d), a bool for one point (d,).

@@ -9,8 +9,8 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
-from polyhedge._validation import Array, as_rows
-from polyhedge.sets.protocol import (
+from polyhedge._support.validation import Array, as_rows
+from polyhedge.sets.shape import (
     N_SAMPLES,
     Cornered,
     Round,

@@ -11,9 +11,10 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 from scipy.spatial import ConvexHull, QhullError
 
-from polyhedge._validation import Array, as_finite, as_rows
+from polyhedge._support.validation import Array, as_finite, as_rows
 from polyhedge.sets.ball import Ball
-from polyhedge.sets.protocol import (
+from polyhedge.sets.scaled_shape import Scaled, ScaledUnion
+from polyhedge.sets.shape import (
     N_SAMPLES,
     Volume,
     as_directions,
@@ -22,7 +23,6 @@ from polyhedge.sets.protocol import (
     row_norms,
     score_in_blocks,
 )
-from polyhedge.sets.scaled_shape import Scaled, ScaledUnion
 from polyhedge.solvers.program import Cone, ConicForm
 
 # Beyond this, the hull of the anchors costs more than the anchors inside it would.

@@ -27,7 +27,7 @@ import numpy as np
 import scipy.sparse as sp
 
 if TYPE_CHECKING:
-    from polyhedge._validation import Array, Indices
+    from polyhedge._support.validation import Array, Indices
     from polyhedge.solvers.program import Status
 
 GRACE = 10.0

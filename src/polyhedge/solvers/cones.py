@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from polyhedge._validation import Array
+from polyhedge._support.validation import Array
 from polyhedge.solvers.program import Cone
 
 

@@ -10,10 +10,10 @@ import numpy as np
 import scipy.sparse as sp
 
 from polyhedge.solvers.choice import seconds_allowed, solver_in_force
-from polyhedge.solvers.evidence import Judge, nothing_known, settled
 from polyhedge.solvers.program import Cone, ConicProgram, Solution, Status, status_at
 from polyhedge.solvers.rotated import SecondOrder
 from polyhedge.solvers.scaling import Frame, scaled
+from polyhedge.solvers.verify import Judge, nothing_known, settled
 
 _STATUS = {
     "Solved": Status.OPTIMAL,

@@ -7,13 +7,13 @@ from dataclasses import replace
 import numpy as np
 import scipy.sparse as sp
 
-from polyhedge._validation import Array, Mask
+from polyhedge._support.validation import Array, Mask
 from polyhedge.solvers.cones import outside
 from polyhedge.solvers.conic import solve_conic
-from polyhedge.solvers.evidence import ROUNDING, nothing_known
 from polyhedge.solvers.linear import LinearSolver
 from polyhedge.solvers.program import TOLERANCE, Cone, ConicProgram, Solution, Status
 from polyhedge.solvers.scaling import Frame
+from polyhedge.solvers.verify import ROUNDING, nothing_known
 
 
 def with_fixed_integers(program: ConicProgram, x: Array, frame: Frame | None = None) -> Solution:

@@ -8,12 +8,12 @@ import highspy
 import numpy as np
 import scipy.sparse as sp
 
-from polyhedge._validation import Array, Indices, Mask
+from polyhedge._support.validation import Array, Indices, Mask
 from polyhedge.solvers.choice import seconds_allowed, solver_in_force
 from polyhedge.solvers.conic import solve_conic
-from polyhedge.solvers.evidence import Judge, nothing_known, settled
 from polyhedge.solvers.program import TOLERANCE, ConicProgram, Solution, Status
 from polyhedge.solvers.scaling import Frame, power_of_two, scaled
+from polyhedge.solvers.verify import Judge, nothing_known, settled
 
 _STATUS = {
     highspy.HighsModelStatus.kOptimal: Status.OPTIMAL,
@@ -229,8 +229,8 @@ class LinearSolver:
         if solution.status is Status.INFEASIBLE and not len(self.program.integer):
             return self._unless_there_is_a_point(solution)
         if len(self.program.integer):
-            is_doubtful = _STATUS.get(status) is Status.OPTIMAL and solution.status is Status.FAILED
-            return self._read(self.highs, self._without_presolve()) if is_doubtful else solution
+            is_questionable = _STATUS.get(status) is Status.OPTIMAL and solution.status is Status.FAILED
+            return self._read(self.highs, self._without_presolve()) if is_questionable else solution
         if status == highspy.HighsModelStatus.kOptimal and not self.judge.is_sharp(self.program, solution):
             solution = self._sharpened(solution)
         if _STATUS.get(status, Status.OPTIMAL) is Status.OPTIMAL and solution.status is not Status.OPTIMAL:

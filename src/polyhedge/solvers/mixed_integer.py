@@ -15,14 +15,14 @@ from dataclasses import replace
 import numpy as np
 import scipy.sparse as sp
 
-from polyhedge._validation import Array
+from polyhedge._support.validation import Array
 from polyhedge.solvers.conic import solve_conic
-from polyhedge.solvers.evidence import Judge, nothing_known
 from polyhedge.solvers.fixed import with_fixed_integers
 from polyhedge.solvers.linear import LinearSolver
 from polyhedge.solvers.program import TOLERANCE, Cone, ConicProgram, Solution, Status, status_at
 from polyhedge.solvers.rotated import SecondOrder
 from polyhedge.solvers.scaling import Frame, power_of_two
+from polyhedge.solvers.verify import Judge, nothing_known
 
 __all__ = ["at_stake", "check_cones", "relaxed", "seen_from", "solve_mixed_integer", "with_fixed_integers"]
 

@@ -12,8 +12,8 @@ import highspy
 import numpy as np
 import scipy.sparse as sp
 
-from polyhedge._files import replace_file
-from polyhedge._validation import Array, Mask, check_count
+from polyhedge._support.files import replace_file
+from polyhedge._support.validation import Array, Mask, check_count
 
 __all__ = ["MAX_MPS_BYTES", "MpsModel", "read_mps"]
 

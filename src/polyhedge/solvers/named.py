@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from polyhedge._validation import Array
-from polyhedge.solvers.evidence import Judge, nothing_known
+from polyhedge._support.validation import Array
 from polyhedge.solvers.fixed import with_fixed_integers
 from polyhedge.solvers.mixed_integer import at_stake, check_cones, relaxed, seen_from, solve_mixed_integer
 from polyhedge.solvers.program import ConicProgram, Solution, SolverError, Status
 from polyhedge.solvers.rotated import SecondOrder
 from polyhedge.solvers.scaling import Frame
+from polyhedge.solvers.verify import Judge, nothing_known
 
 _FINE = 1e-9
 """Tolerance that is asked for, in the program's own units: answers are checked to a millionth."""

@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from polyhedge._validation import Array
+from polyhedge._support.validation import Array
 from polyhedge.solvers.conic import solve_conic
 from polyhedge.solvers.program import Cone, ConicForm, ConicProgram, SolverError, Status
 from polyhedge.solvers.scaling import balance

@@ -9,7 +9,7 @@ from enum import StrEnum
 import numpy as np
 import scipy.sparse as sp
 
-from polyhedge._validation import Array, Indices
+from polyhedge._support.validation import Array, Indices
 
 TOLERANCE = 1e-6
 """The gap up to which a solution counts as optimal, as a share of the size of the costs at stake."""

@@ -14,7 +14,7 @@ from dataclasses import replace
 import numpy as np
 import scipy.sparse as sp
 
-from polyhedge._validation import Array
+from polyhedge._support.validation import Array
 from polyhedge.solvers.program import Cone, ConicProgram
 
 

@@ -6,20 +6,20 @@ them, and so they are not public.
 
 from typing import TYPE_CHECKING
 
-from polyhedge._lazy import lazy
+from polyhedge._support.lazy import lazy
 
 if TYPE_CHECKING:
     # Results appear whole or not at all, and of two runs in one folder the second waits.
-    from polyhedge._files import append_to_file, replace_file, sole_writer
+    from polyhedge._support.files import append_to_file, replace_file, sole_writer
 
     # Names of others must not command a terminal.
-    from polyhedge._text import printable
+    from polyhedge._support.text import printable
 
     # Settings and arrays are refused in the library's words; the names of array types are one set for both.
-    from polyhedge._validation import Array, Indices, Mask, as_finite, as_rows, check_alpha, check_count
+    from polyhedge._support.validation import Array, Indices, Mask, as_finite, as_rows, check_alpha, check_count
 
     # A record names the packages that made it as model files do.
-    from polyhedge._versions import versions
+    from polyhedge._support.versions import versions
 else:  # imported when they are first used: the help of a command waits for no solver
     __getattr__, __dir__ = lazy(__name__)
 

@@ -35,7 +35,7 @@ from polyhedge.learners import (
     learn_with_spread,
 )
 from polyhedge.learners.result import unless_interrupted
-from polyhedge.predictors import as_predictor
+from polyhedge.predictors.regressor import as_predictor
 from polyhedge.regions import ScaledSet
 from polyhedge.rows import training_rows_to_learn_from
 from polyhedge.sets import mean_volume

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from polyhedge.report import (
+from polyhedge.app.report import (
     Block,
     Code,
     Facts,
@@ -26,7 +26,7 @@ from polyhedge.report import (
     plotly_library,
     write_page,
 )
-from polyhedge.report.markdown import markdown_blocks
+from polyhedge.app.report.markdown import markdown_blocks
 from polyhedge_study.sensitivity import SWEEPS, SensitivityRow
 from polyhedge_study.study import StudyRow
 from polyhedge_study.study_charts import bubble_chart, sensitivity_picture, set_picture

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from polyhedge.data import mixing_matrix, noise_scale, synthetic_mean
-from polyhedge.plans.costs import PlanProblem
+from polyhedge.planning.costs import PlanProblem
 from polyhedge.problems import DecisionProblem
 from polyhedge.robust import decide_knowing
 from polyhedge_study.inside import Array

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from polyhedge._validation import Mask
+from polyhedge._support.validation import Mask
 from polyhedge.solvers.program import Status, status_at
 
 logger = logging.getLogger(__name__)

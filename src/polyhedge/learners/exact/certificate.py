@@ -17,7 +17,7 @@ import time
 
 import numpy as np
 
-from polyhedge._validation import Mask
+from polyhedge._support.validation import Mask
 from polyhedge.learners.budget import WORK, Budget
 from polyhedge.learners.exact.bound import CertifiedBound
 from polyhedge.learners.exact.envelope import select_on_segment
@@ -26,8 +26,8 @@ from polyhedge.learners.exact.hull import HullOracle
 from polyhedge.learners.exact.selection import SelectionSearch
 from polyhedge.learners.exact.sweep import sweep_segment
 from polyhedge.learners.exact.value_at_risk import minimise_value_at_risk
-from polyhedge.learners.own_units import OwnUnits
 from polyhedge.learners.samples import Samples
+from polyhedge.learners.scaling import OwnUnits
 from polyhedge.problems import DecisionProblem
 from polyhedge.solvers.program import Status
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from polyhedge._validation import warn_of_old_name
+from polyhedge._support.validation import warn_of_old_name
 from polyhedge.learners.auto import Auto
 from polyhedge.learners.exact.bound import below
 from polyhedge.learners.exact.certificate import lower_bound

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from polyhedge._validation import Array, Indices, Mask
+from polyhedge._support.validation import Array, Indices, Mask
 from polyhedge.problems.segment import Segment
 
 _MAX_TABLE = 150_000_000

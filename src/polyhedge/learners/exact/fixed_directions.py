@@ -12,14 +12,14 @@ from typing import Protocol
 
 import numpy as np
 
-from polyhedge._validation import Array, Indices, Mask
+from polyhedge._support.validation import Array, Indices, Mask
 from polyhedge.learners.budget import Budget
 from polyhedge.learners.exact.bound import CertifiedBound, certified
 from polyhedge.learners.exact.mixing import Master, Tangent, star_inequality
 from polyhedge.problems import DecisionProblem, NoSolutionError
 from polyhedge.problems.segment import quadratic_base
+from polyhedge.robust.engine.parametric import ContextSolver
 from polyhedge.robust.levels import level_program
-from polyhedge.robust.parametric import ContextSolver
 from polyhedge.robust.sharp_levels import sharp_levels
 from polyhedge.solvers.program import SolverError, Status
 

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from polyhedge._validation import Array, Indices
+from polyhedge._support.validation import Array, Indices
 from polyhedge.learners.paper.big_m import direction_bounds
 from polyhedge.learners.scales import standard_deviations
 from polyhedge.problems import DecisionProblem

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import scipy.sparse as sp
 
-from polyhedge._validation import Array, Indices, Mask
+from polyhedge._support.validation import Array, Indices, Mask
 from polyhedge.learners.budget import Budget
 from polyhedge.problems import DecisionProblem, NoSolutionError
 from polyhedge.robust.counterpart import Counterpart

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import scipy.sparse as sp
 
-from polyhedge._validation import Array, Indices
+from polyhedge._support.validation import Array, Indices
 from polyhedge.solvers.linear import LinearSolver
 from polyhedge.solvers.program import Cone, ConicProgram, Solution
 

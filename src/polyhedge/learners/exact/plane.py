@@ -15,7 +15,7 @@ from typing import Self
 
 import numpy as np
 
-from polyhedge._validation import Array, Indices
+from polyhedge._support.validation import Array, Indices
 from polyhedge.problems.segment import Segment
 
 

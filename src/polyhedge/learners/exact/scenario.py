@@ -17,15 +17,15 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from polyhedge._validation import Array, Mask
+from polyhedge._support.validation import Array, Mask
 from polyhedge.learners.budget import WORK
 from polyhedge.learners.exact.bound import CertifiedBound, below, status_between
 from polyhedge.learners.exact.certificate import lower_bound
 from polyhedge.learners.exact.hull import HullOracle
 from polyhedge.learners.exact.sweep import sweep_segment
-from polyhedge.learners.own_units import in_own_units
 from polyhedge.learners.result import LearnResult, Needs
 from polyhedge.learners.samples import Samples
+from polyhedge.learners.scaling import in_own_units
 from polyhedge.learners.starts import check_n_facets, closed, one_sided, simplex, without_noise
 from polyhedge.robust import decide
 from polyhedge.sets import Polyhedron

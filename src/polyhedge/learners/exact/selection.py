@@ -16,7 +16,7 @@ from contextlib import suppress
 
 import numpy as np
 
-from polyhedge._validation import Array, Mask
+from polyhedge._support.validation import Array, Mask
 from polyhedge.learners.budget import Budget
 from polyhedge.learners.exact.bound import CertifiedBound, certified
 from polyhedge.learners.exact.floors import floors_of_contexts

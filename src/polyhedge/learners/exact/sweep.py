@@ -16,7 +16,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from polyhedge._validation import Array
+from polyhedge._support.validation import Array
 from polyhedge.learners.exact.envelope import Selection
 from polyhedge.problems.segment import Segment
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from polyhedge._validation import Array, Indices
+from polyhedge._support.validation import Array, Indices
 from polyhedge.learners.scales import standard_deviations
 from polyhedge.problems import DecisionProblem, Pieces
 from polyhedge.solvers.bilinear import BilinearProgram

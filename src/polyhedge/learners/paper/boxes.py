@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from polyhedge._validation import Array, Indices, check_count
+from polyhedge._support.validation import Array, Indices, check_count
 from polyhedge.data.splits import evenly_chosen
 from polyhedge.learners.result import LearnResult, Needs
 from polyhedge.learners.samples import Samples

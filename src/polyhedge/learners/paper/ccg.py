@@ -32,16 +32,16 @@ import cvxpy as cp
 import numpy as np
 from scipy.spatial import ConvexHull, QhullError
 
-from polyhedge._validation import Array, Indices
+from polyhedge._support.validation import Array, Indices
 from polyhedge.learners.budget import WORK, Budget
 from polyhedge.learners.exact.bound import below
-from polyhedge.learners.own_units import in_one_unit
 from polyhedge.learners.paper.big_m import ModelRows
 from polyhedge.learners.paper.ccg_master import Cut, Limits, Master, MasterSolution, RunResult
 from polyhedge.learners.paper.ccg_printed import learn_as_printed
 from polyhedge.learners.paper.miqcp import Contexts, model_contexts
 from polyhedge.learners.result import LearnResult, Needs
 from polyhedge.learners.samples import Samples
+from polyhedge.learners.scaling import in_one_unit
 from polyhedge.learners.starts import axis_box, check_n_facets, closed, without_noise
 from polyhedge.problems import Curvature, DecisionProblem, NoSolutionError, Pieces
 from polyhedge.problems.feasible_set import compile_feasible_program

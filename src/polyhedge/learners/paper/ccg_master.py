@@ -17,7 +17,7 @@ from typing import NamedTuple, Protocol
 import cvxpy as cp
 import numpy as np
 
-from polyhedge._validation import Array, Indices
+from polyhedge._support.validation import Array, Indices
 from polyhedge.learners.budget import Budget
 from polyhedge.learners.paper.big_m import ModelRows, direction_bounds, excess_over_selected
 from polyhedge.learners.samples import Samples

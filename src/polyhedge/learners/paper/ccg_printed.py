@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from polyhedge._validation import Array
+from polyhedge._support.validation import Array
 from polyhedge.learners.paper.big_m import ModelRows, SetColumns, Standardised, add_set, standardised
 from polyhedge.learners.paper.ccg_master import Cut, Limits, Master, RunResult
 from polyhedge.learners.samples import Samples

@@ -12,7 +12,7 @@ from typing import Protocol
 import numpy as np
 import scipy.sparse as sp
 
-from polyhedge._validation import Array
+from polyhedge._support.validation import Array
 from polyhedge.problems.feasible_set import FeasibleProgram
 from polyhedge.problems.quadratic import quadratic_cost
 from polyhedge.solvers.program import row_kinds

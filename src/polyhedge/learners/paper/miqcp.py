@@ -19,9 +19,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from polyhedge._validation import Array, Indices
+from polyhedge._support.validation import Array, Indices
 from polyhedge.learners.exact.bound import below
-from polyhedge.learners.own_units import in_one_unit
 from polyhedge.learners.paper.big_m import (
     ModelRows,
     add_set,
@@ -32,6 +31,7 @@ from polyhedge.learners.paper.big_m import (
 )
 from polyhedge.learners.result import LearnResult, Needs
 from polyhedge.learners.samples import Samples
+from polyhedge.learners.scaling import in_one_unit
 from polyhedge.learners.starts import axis_box, check_n_facets, closed, one_sided, without_noise
 from polyhedge.problems import DecisionProblem, Pieces
 from polyhedge.robust import decide

@@ -39,13 +39,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from polyhedge._validation import Array, check_count
-from polyhedge.learners.own_units import in_one_unit
+from polyhedge._support.validation import Array, check_count
 from polyhedge.learners.paper.decision_steps import decision_step
 from polyhedge.learners.paper.pinball_surrogate import PinballState, contexts_of, far_box, surrogate_gradient
 from polyhedge.learners.result import LearnResult, Needs
 from polyhedge.learners.samples import Samples
 from polyhedge.learners.scales import standard_deviations
+from polyhedge.learners.scaling import in_one_unit
 from polyhedge.learners.starts import axis_box, check_n_facets, closed, one_sided, pca_box
 from polyhedge.problems import DecisionProblem, NoSolutionError
 from polyhedge.robust import decide

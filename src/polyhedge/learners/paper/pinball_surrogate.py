@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from polyhedge._validation import Array, Indices
+from polyhedge._support.validation import Array, Indices
 from polyhedge.learners.samples import Samples
 from polyhedge.sets import Polyhedron
 from polyhedge.solvers.linear import LinearSolver

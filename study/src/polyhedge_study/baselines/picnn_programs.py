@@ -13,7 +13,7 @@ import numpy as np
 from polyhedge.problems import DecisionProblem
 from polyhedge.robust import Counterpart
 from polyhedge.robust.counterpart import CounterpartSolution
-from polyhedge.robust.parametric import ContextSolver
+from polyhedge.robust.engine.parametric import ContextSolver
 from polyhedge_study.baselines.picnn_loss import Envelope
 from polyhedge_study.baselines.picnn_network import Contacts
 from polyhedge_study.inside import Array

@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from polyhedge.cli.app import can_draw
-from polyhedge.cli.output import say
+from polyhedge.app.cli.app import can_draw
+from polyhedge.app.cli.output import say
 from polyhedge_study.commands.common import (
     Cluster,
     NumberOfWorkers,

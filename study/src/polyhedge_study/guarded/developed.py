@@ -14,8 +14,8 @@ import numpy as np
 
 from polyhedge.calibration import attained_rank, conformal_radius
 from polyhedge.data.splits import fold_of
-from polyhedge.plans import PlanRows
-from polyhedge.predictors import Predictor, as_predictor, out_of_fold
+from polyhedge.planning import PlanRows
+from polyhedge.predictors.regressor import Predictor, as_predictor, out_of_fold
 from polyhedge.regions import Guard, Plan
 from polyhedge.regions.family import RegionFamily
 from polyhedge_study.inside import Array

@@ -15,12 +15,12 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.ensemble import HistGradientBoostingRegressor
 
-from polyhedge.plans.risk import Risk
-from polyhedge.plans.rules import Planner
+from polyhedge.planning.policies import Planner
+from polyhedge.planning.risk import Risk
 from polyhedge.problems import DecisionProblem
 from polyhedge.regions import Guard
+from polyhedge.regions.cost_guard import Planned
 from polyhedge.regions.family import DEFAULT_WORK, Work
-from polyhedge.regions.guard import Planned
 from polyhedge_study.guarded.developed import Bounded, Developed, guard, seen_from
 from polyhedge_study.guarded.rules import fit_rule, planned
 from polyhedge_study.inside import Array

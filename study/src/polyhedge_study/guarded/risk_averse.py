@@ -19,10 +19,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from polyhedge.data.splits import evenly_chosen
-from polyhedge.plans import PlanRows
-from polyhedge.plans.risk import JointCost, Risk
-from polyhedge.plans.rules import Planner
-from polyhedge.regions.steady import steady_predictions
+from polyhedge.planning import PlanRows
+from polyhedge.planning.policies import Planner
+from polyhedge.planning.risk import JointCost, Risk
+from polyhedge.regions.batch_invariant import steady_predictions
 from polyhedge_study.guarded.developed import Bounded, Developed
 from polyhedge_study.guarded.rules import fit_rule
 from polyhedge_study.inside import Array

@@ -15,15 +15,15 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from polyhedge.plans.costs import PlanProblem
-from polyhedge.plans.laws import fit_law
-from polyhedge.plans.levels import planned_cost
-from polyhedge.plans.risk import Risk
-from polyhedge.plans.rules import Planner, Rule, fit_planner
+from polyhedge.decisions import all_optimal
+from polyhedge.planning.costs import PlanProblem
+from polyhedge.planning.levels import planned_cost
+from polyhedge.planning.policies import Planner, Rule, fit_planner
+from polyhedge.planning.residual_distributions import fit_law
+from polyhedge.planning.risk import Risk
 from polyhedge.problems import DecisionProblem
+from polyhedge.regions.cost_guard import Planned
 from polyhedge.regions.family import DEFAULT_WORK, Work
-from polyhedge.regions.guard import Planned
-from polyhedge.robust.decisions import all_optimal
 from polyhedge_study.guarded.developed import Bounded, Developed, guard
 from polyhedge_study.inside import Array
 from polyhedge_study.tasks import Task

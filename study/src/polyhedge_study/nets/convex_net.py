@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
-from polyhedge.sets.protocol import (
+from polyhedge.sets.shape import (
     N_SAMPLES,
     Volume,
     as_directions,

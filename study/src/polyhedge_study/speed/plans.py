@@ -8,10 +8,10 @@ import cvxpy as cp
 import numpy as np
 from scipy.optimize import linprog
 
-from polyhedge.plans.costs import PlanProblem
-from polyhedge.plans.laws import Law, PlacedLaw
-from polyhedge.plans.risk import JointCost, Risk
-from polyhedge.plans.rules import Planner, Rule, fit_planner
+from polyhedge.planning.costs import PlanProblem
+from polyhedge.planning.policies import Planner, Rule, fit_planner
+from polyhedge.planning.residual_distributions import Law, PlacedLaw
+from polyhedge.planning.risk import JointCost, Risk
 from polyhedge_study.inside import Array
 from polyhedge_study.speed.cases import PARAMETERS, Regime, problem_of
 from polyhedge_study.speed.rivals import Solve

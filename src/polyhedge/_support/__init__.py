@@ -1,0 +1,1 @@
+"""Helpers without a subject of their own: validation, frames, files, warnings, progress, text."""

@@ -1,0 +1,1 @@
+"""The application: command line, tables from files, and pages of reports."""

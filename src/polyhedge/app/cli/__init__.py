@@ -1,0 +1,16 @@
+"""The command line: thin, one file a group of sub-commands, each of which calls the public API."""
+
+from __future__ import annotations
+
+# Importing a file adds its sub-commands to the application.
+from polyhedge.app.cli import example, fit, follow, keys, newer, pages, use
+from polyhedge.app.cli.app import app
+from polyhedge.app.cli.output import guard_streams
+
+__all__ = ["app", "example", "fit", "follow", "keys", "main", "newer", "pages", "use"]
+
+
+def main() -> None:
+    """Entry point of the command `polyhedge`."""
+    guard_streams()
+    app(prog_name="polyhedge")

@@ -1,0 +1,158 @@
+"""The application: its options, its exit codes, and what its sub-commands share."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import re
+import sys
+import warnings
+from contextvars import copy_context
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from polyhedge import __version__
+from polyhedge.app.cli.extensions import added_command, added_commands, missing_command
+from polyhedge.app.cli.output import say
+
+# What a wrong argument or a wrong file raises; anything else is a fault of the library.
+_USER_ERRORS = (ValueError, TypeError, OSError, ImportError)
+_BREAK = re.compile(r"(?<!\n)\n(?!\n)")
+"""The end of a line inside a paragraph."""
+
+
+class _Commands(TyperGroup):
+    """The library's commands and those of other packages; exceptions become one line on stderr without --debug."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Names in the order of the help."""
+        return [*super().list_commands(ctx), *added_commands()]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """A command of the library, or else one that another package adds."""
+        command = _with_plain_help(super().get_command(ctx, cmd_name) or added_command(cmd_name))
+        if command is not None and ctx is not None:
+            _ask_for_no_value([command.get_help_option(ctx)])  # made where it is first asked for
+        return command
+
+    def get_params(self, ctx: Any) -> Any:
+        """The options that stand before a command."""
+        options = super().get_params(ctx)
+        _ask_for_no_value(options)
+        return options
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Say where a command can be had that is not installed."""
+        missing = missing_command(args[0])
+        if missing and self.get_command(ctx, args[0]) is None:
+            raise ModuleNotFoundError(missing)
+        return super().resolve_command(ctx, args)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the sub-command; exit code 2 or 3 for what the user can mend, 4 if stopped, 1 for what we must."""
+        try:
+            # In a context of its own, so that what a command asks of solvers ends with it.
+            return copy_context().run(super().invoke, ctx)
+        except (typer.Abort, BrokenPipeError):  # typer ends these quietly
+            raise
+        except KeyboardInterrupt:
+            say("polyhedge: stopped early; files are as they were or whole.", err=True)
+            raise typer.Exit(4) from None
+        except Exception as error:
+            # What typer raises itself, to exit or to explain the usage, carries an exit code.
+            if ctx.params["debug"] or hasattr(error, "exit_code"):
+                _add_what_came(error)
+                raise
+            if isinstance(error, _USER_ERRORS):
+                self._say(str(error) or type(error).__name__)
+                raise typer.Exit(3 if _has_no_solution(error) else 2) from error
+            self._say(f"{type(error).__name__}: {error} (run again with polyhedge --debug for the traceback)")
+            raise typer.Exit(1) from error
+
+    @staticmethod
+    def _say(message: str) -> None:
+        say(f"polyhedge: error: {' '.join(message.split())}", err=True)
+
+
+def _add_what_came(error: Any) -> None:
+    """Quote the value that was refused: what reads arguments says only what they should be."""
+    details = getattr(error.__cause__, "errors", None)
+    came = [one["input"] for one in details() if "input" in one] if callable(details) else []
+    if came and hasattr(error, "message") and repr(came[0]) not in error.message:
+        error.message = f"{error.message}, got {came[0]!r}"
+
+
+def _with_plain_help(command: Any) -> Any:
+    """The command and those below it, with help that a terminal of any width breaks into lines of its own."""
+    if command is None:
+        return None
+    command.help = _BREAK.sub(" ", inspect.cleandoc(command.help or ""))
+    _ask_for_no_value(command.params)
+    for below in getattr(command, "commands", {}).values():
+        _with_plain_help(below)
+    return command
+
+
+def _ask_for_no_value(options: Any) -> None:
+    """A flag takes no value, so that its help must not ask for one."""
+    for option in options:
+        if getattr(option, "is_flag", False) and option.metavar is None:
+            option.metavar = ""
+
+
+def _has_no_solution(error: BaseException | None) -> bool:
+    """Whether a problem without a solution is behind the error, perhaps under the name of its file."""
+    checks = sys.modules.get("polyhedge.problems.checks")  # what was not imported has not been raised
+    if error is None or checks is None:
+        return False
+    return isinstance(error, checks.NoSolutionError) or _has_no_solution(error.__cause__)
+
+
+app = typer.Typer(
+    cls=_Commands,
+    no_args_is_help=True,
+    add_completion=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        say(f"polyhedge {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and stop."),
+    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+) -> None:
+    """Robust decisions with a conformal guarantee.
+
+    Start with a table of your own, or with polyhedge example energy; docs/tutorial.md goes through it.
+
+    Exit codes: 0 done, 2 bad input, 3 infeasible or unbounded, 4 stopped early.
+
+    Example: polyhedge example energy --out energy
+    """
+    if not debug:
+        warnings.showwarning = _show_warning
+
+
+def _show_warning(message: Warning | str, *where: Any, **more: Any) -> None:
+    """A warning in one line, without the place in the code that nobody asked for."""
+    say(f"warning: {' '.join(str(message).split())}", err=True)
+
+
+def can_draw() -> bool:
+    """Whether matplotlib is there; if not, say on stderr how to get it."""
+    is_installed = importlib.util.find_spec("matplotlib") is not None
+    if not is_installed:
+        say("No pictures: matplotlib is not installed. Get it with: pip install 'polyhedge[plot]'", err=True)
+    return is_installed

@@ -1,0 +1,258 @@
+"""Commands for what is looked at: `report` and `plot`."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from dataclasses import replace
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from polyhedge._support.bar import progress
+from polyhedge._support.files import check_writable, replace_file
+from polyhedge.app import tables
+from polyhedge.app.cli.app import app
+from polyhedge.app.cli.bundles import with_bundles
+from polyhedge.app.cli.common import (
+    AsJson,
+    Parameter,
+    Reading,
+    names_in,
+    tell_json,
+    warn,
+)
+from polyhedge.app.cli.extensions import page_writer
+from polyhedge.app.cli.fresh import fresh_rows, n_units
+from polyhedge.app.cli.models import (
+    ModelFile,
+    Opening,
+    opened,
+)
+from polyhedge.app.cli.output import say
+from polyhedge.app.cli.solving import Solving
+
+if TYPE_CHECKING:
+    from polyhedge._support.validation import Array
+    from polyhedge.app.report.model import ModelDetails
+    from polyhedge.app.tables import Diagnostic, Schema, Table
+    from polyhedge.estimator import RobustDecider
+
+_SUFFIXES = (".png", ".svg", ".pdf")
+HeldOutFile = Annotated[
+    Path | None, typer.Argument(help="Rows that the model has not seen: a CSV or Parquet file with outcomes.")
+]
+
+
+class Picture(StrEnum):
+    """What `polyhedge plot` can draw."""
+
+    SET = "set"
+    CURVE = "curve"
+    MAP = "map"
+
+
+@app.command()
+@with_bundles
+def report(
+    *,
+    path: Annotated[Path, typer.Argument(help="A folder with results, or a model file written by polyhedge fit.")],
+    data: HeldOutFile = None,
+    out: Annotated[Path | None, typer.Option(help="Page to write; report.html in the folder, or MODEL.html.")] = None,
+    title: Annotated[str, typer.Option(help="Title of a model's page.")] = "",
+    parameter: Parameter = None,
+    opening: Opening,
+    reading: Reading,
+    solving: Solving,
+    as_json: AsJson = False,
+) -> None:
+    """Write one HTML page that needs no network: of a study's results, or of a model.
+
+    The page of a folder shows all tables and figures of polyhedge reproduce beside the paper's. The page of a model
+    says what is decided, what is promised, and, with DATA, what was observed on rows that the model has not seen.
+
+    Example: polyhedge report results
+
+    Example: polyhedge report model.polyhedge fresh.csv --out model.html
+    """
+    solving.begin()
+    if path.is_dir():
+        _check_study_options(data, title)
+        with progress("writing the page"):
+            page = page_writer()(path, out)
+    else:
+        page = check_writable(path.with_suffix(".html") if out is None else out)
+        table = None if data is None else reading.table(data)
+        with progress("writing the page"):
+            content = _model_page(path, opening, table, data, title, parameter)
+            replace_file(page, content.encode())
+    if as_json:
+        tell_json({"page": page})
+    else:
+        say(f"Page: {page}")
+
+
+def _check_study_options(data: Path | None, title: str) -> None:
+    if data is not None or title:
+        raise ValueError("Held-out rows and --title are for the page of a model. A folder of results has its own.")
+
+
+def _model_page(
+    path: Path,
+    opening: Opening,
+    table: Table | None,
+    data: Path | None,
+    title: str,
+    parameter: Sequence[str] | None,
+) -> str:
+    from polyhedge.app.report.model import model_report
+
+    if table is not None:
+        decider, kept = opening.model_and_record(path)
+        rows = fresh_rows(decider, kept, table, parameter)
+        details = _details(decider, path, title, rows.warnings, data)
+        details = replace(details, groups=rows.groups, n_units=n_units(decider, kept))
+        return model_report(decider, rows.X, rows.Y, details, rows.parameters, rows.beside)
+    if not path.is_file():
+        raise FileNotFoundError(f"There is no folder and no file {path}. Write a model with polyhedge fit.")
+    # Without rows to read, a model that Python code has saved will do as well.
+    decider = opening.model(path)
+    return model_report(decider, details=_details(decider, path, title, [], None))
+
+
+def _details(
+    decider: RobustDecider, path: Path, title: str, warnings: Sequence[str], data: Path | None
+) -> ModelDetails:
+    from polyhedge.app.report.model import ModelDetails
+
+    with opened(path):
+        kept = tables.FitRecord.read(decider.details_)
+    facts = {"Model file": path.name}
+    if kept is not None and kept.file:
+        facts["Fitted on"] = f"{kept.file}, {kept.n_rows} rows"
+    if kept is not None and kept.refreshed is not None:
+        facts["Refreshed on"] = f"{kept.refreshed.file}, {kept.refreshed.n_rows} rows"
+    if kept is not None and kept.coverage:
+        facts["Coverage observed when it was fitted"] = kept.coverage
+    if data is not None:
+        facts["Observed on"] = data.name
+    if kept is not None:
+        facts["Features"] = ", ".join(kept.schema.feature_names)
+    facts["Digest of the data"] = decider.data_digest_[:16]
+    command = f"polyhedge report {path}" + (f" {data}" if data is not None else "")
+    return ModelDetails(
+        title=title,
+        outcome_names=None if kept is None else kept.schema.outcomes,
+        warnings=[*_still_true(decider, () if kept is None else kept.warnings), *warnings],
+        facts=facts,
+        commands=[command],
+    )
+
+
+def _still_true(decider: RobustDecider, warnings: Sequence[Diagnostic]) -> list[Diagnostic]:
+    """Warnings of the fit; how many rows calibrate the model is another matter once it was recalibrated."""
+    return [
+        diagnostic
+        for diagnostic in warnings
+        if len(decider.calibrations_) == 1 or diagnostic.code is not tables.Code.FEW_ROWS
+    ]
+
+
+@app.command()
+@with_bundles
+def plot(
+    *,
+    model: ModelFile,
+    what: Annotated[Picture, typer.Argument(help="set: over residuals; curve: cost of coverage; map: decisions.")],
+    data: Annotated[Path, typer.Argument(help="Rows that the model has not seen: a CSV or Parquet file.")],
+    out: Annotated[Path, typer.Option(help="Picture to write: a .png, .svg or .pdf file.")],
+    features: Annotated[str, typer.Option(help="Two feature columns of a map, separated by a comma.")] = "",
+    show: Annotated[
+        str, typer.Option(help="Colour of a map: a decision's name, largest or cost_bound; a choice by default.")
+    ] = "",
+    pair: Annotated[str, typer.Option(help="Two outcomes of a set, separated by a comma; all pairs by default.")] = "",
+    parameter: Parameter = None,
+    opening: Opening,
+    reading: Reading,
+    solving: Solving,
+    as_json: AsJson = False,
+) -> None:
+    """Draw a model's set over residuals, what more certainty would cost, or what is decided where.
+
+    Example: polyhedge plot model.polyhedge set fresh.csv --out set.png
+
+    Example: polyhedge plot model.polyhedge map fresh.csv --features area,height --out map.svg
+    """
+    solving.begin()
+    if out.suffix.lower() not in _SUFFIXES:
+        raise ValueError(f"--out must end in {', '.join(_SUFFIXES)}, got {out.name!r}.")
+    check_writable(out)
+    decider, kept = opening.model_and_record(model)
+    schema = kept.schema
+    table = reading.table(data)
+    X, Y, _, _, values, beside, warnings = fresh_rows(decider, kept, table, parameter)
+    from polyhedge import plots
+
+    with progress("drawing"):
+        if what is Picture.SET:
+            ax = _draw_set(decider, schema, X, Y, names_in(pair), values)
+        elif what is Picture.CURVE:
+            ax = plots.cost_coverage(decider, X, Y, parameters=values, beside=beside)
+        else:
+            pair_of = _two_features(schema, features)
+            ax = plots.decision_map(decider, X, pair_of, show=_shown(decider, show), parameters=values, beside=beside)
+        _save(ax.figure, out)
+    if as_json:
+        tell_json({"picture": out, "warnings": warnings})
+        return
+    warn(warnings)
+    say(f"Picture: {out}")
+
+
+def _draw_set(
+    decider: RobustDecider, schema: Schema, X: Any, Y: Array, pair: tuple[str, ...], values: dict[str, Array]
+) -> Any:
+    from polyhedge import plots
+
+    if decider.model_.guarantee != "outcome":
+        raise ValueError(
+            "The model has no set to draw: it guards the cost of the decision that it returns. Fit it with --guarantee "
+            "outcome, or draw curve or map."
+        )
+    outcomes = list(schema.outcomes)
+    if not pair and len(outcomes) > 2:
+        return plots.residual_pairs(decider, X, Y, outcome_names=outcomes, parameters=values)[0]
+    unknown = [name for name in pair if name not in outcomes]
+    if unknown or len(pair) not in (0, 2):
+        raise ValueError(f"--pair must be two of the outcomes {', '.join(outcomes)}, got {', '.join(pair)!r}.")
+    chosen = (outcomes.index(pair[0]), outcomes.index(pair[1])) if pair else (0, 1)
+    return plots.residual_set(decider, X, Y, pair=chosen, outcome_names=outcomes, parameters=values)
+
+
+def _two_features(schema: Schema, features: str) -> tuple[str, str]:
+    named = names_in(features)
+    numeric = [column.name for column in schema.features if column.kind == "number"]
+    chosen = named or tuple(numeric[:2])
+    if len(chosen) != 2:
+        raise ValueError(f"A map needs two features, separated by a comma. Numeric ones: {', '.join(numeric)}.")
+    return chosen[0], chosen[1]
+
+
+def _shown(decider: RobustDecider, show: str) -> int | str | None:
+    names = list(decider.problem_.decision_names)
+    if show in ("", "largest", "cost_bound"):
+        return show or None
+    if show not in names:
+        raise ValueError(f"--show must be largest, cost_bound or a decision ({', '.join(names)}), got {show!r}.")
+    return names.index(show)
+
+
+def _save(figure: Any, out: Path) -> None:
+    from matplotlib import pyplot
+
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format=out.suffix[1:].lower(), dpi=160)
+    pyplot.close(figure)
+    replace_file(out, buffer.getvalue())

@@ -1,0 +1,194 @@
+"""Pages of what came over time: of bounds that were issued, and of a backtest over history."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from polyhedge._support.text import with_unit
+from polyhedge._support.validation import Array
+from polyhedge.app.report.blocks import Block, Card, Cards, Note, Text
+from polyhedge.app.report.page import Page, Section
+from polyhedge.app.report.pictures import draw
+from polyhedge.app.report.tables import Cell, Column, Table
+from polyhedge.monitoring.backtest import Backtest, in_days
+from polyhedge.monitoring.log import LoggedRow
+from polyhedge.monitoring.monitor import Followed
+from polyhedge.plots.style import BLUE, GREY, ORANGE, RED, plain, tidy
+
+__all__ = ["backtest_report", "followed_report"]
+
+_WINDOW = 50
+"""Rows of the moving share: with fewer, one miss in ten rows would look like a change."""
+# Inches: the whole width of the page.
+_WIDE = (8.4, 3.4)
+
+
+def followed_report(
+    title: str,
+    followed: Followed,
+    history: Sequence[LoggedRow],
+    radius: float,
+    cost_unit: str = "",
+    diagnostics: Sequence[str] = (),
+) -> str:
+    """The page of a model whose outcomes are followed: coverage, alarm, bounds and costs in the order of the rows.
+
+    Parameters
+    ----------
+    title : of the page.
+    followed : what came of the bounds, as from `RobustDecider.update`.
+    history : the rows of the log, as from `OutcomeLog.history`.
+    radius : the one in force.
+    cost_unit : in which costs are counted.
+    diagnostics : what rows give reason to diagnostic, as from `OutcomeLog.diagnostics`.
+    """
+    n, n_bounded, alarm = len(followed.missed), int(followed.has_bound.sum()), followed.alarm
+    of_rows = f"of {n} rows" if n == n_bounded else f"of {n_bounded} rows with a bound"
+    unbounded = (
+        []
+        if n == n_bounded or followed.not_missed is None
+        else [
+            Card("rows without a bound", str(n - n_bounded), f"of {n} rows"),
+            Card("not missed", f"{float(followed.not_missed):.3f}", "of all rows; those without a bound count as held"),
+        ]
+    )
+    cards = [
+        Card("covered", "no rows yet" if followed.coverage is None else f"{float(followed.coverage):.3f}", of_rows),
+        Card("promised", f"{followed.promised:.3g}"),
+        *unbounded,
+        Card("alarm", "none kept" if alarm is None else "raised" if alarm.is_raised else "no"),
+        Card("radius in force", f"{radius:.4g}"),
+    ]
+    said: list[Block] = [Cards(cards)]
+    if alarm is not None:
+        said.append(Note(f"{alarm}.", warning=alarm.is_raised))
+    said += [Note(text, warning=True) for text in diagnostics]
+    if followed.was_recomputed:
+        said.append(
+            Text(
+                "Some rows came without the bounds that were issued for them; theirs were computed anew from the model."
+            )
+        )
+    sections = [Section("What came", said)]
+    if n:
+        sections.append(Section("Coverage over time", _coverage_picture(followed)))
+        sections.append(Section("Bounds and costs over time", _cost_picture(history, cost_unit)))
+    lead = "What was promised, and what came, in the order in which outcomes became known."
+    return Page(title, lead, sections).html()
+
+
+def _coverage_picture(followed: Followed) -> list[Block]:
+    row = np.flatnonzero(followed.has_bound) + 1
+    covered, n = ~followed.missed[row - 1], len(row)
+    if not n:
+        return [Text("No row had a bound, so that there is no coverage to show.")]
+    running = np.cumsum(covered) / np.arange(1, n + 1)
+    moving = np.convolve(covered, np.ones(_WINDOW) / _WINDOW, mode="valid") if n >= _WINDOW else np.zeros(0)
+
+    def paint(ax: Any) -> None:
+        ax.plot(row, running, color=BLUE, label="all rows so far")
+        if len(moving):
+            ax.plot(row[_WINDOW - 1 :], moving, color=ORANGE, linewidth=1.0, label=f"last {_WINDOW} rows")
+        ax.axhline(followed.promised, color=GREY, linestyle="--", linewidth=1.0, label="promised")
+        if followed.alarm is not None and followed.alarm.raised_at is not None:
+            ax.axvline(followed.alarm.raised_at, color=RED, linewidth=1.2, label="alarm")
+        ax.set(xlabel="outcomes known", ylabel="share covered", ylim=(min(0.5, float(running.min())) - 0.02, 1.02))
+        tidy(ax)
+
+    return draw(paint, "Share of the rows with a bound that were covered by what they were promised.", _WIDE)
+
+
+def _cost_picture(history: Sequence[LoggedRow], unit: str) -> list[Block]:
+    bound, cost = (
+        np.array([np.nan if value is None else value for value in values], dtype=np.float64)
+        for values in ([row.cost_bound for row in history], [row.cost for row in history])
+    )
+    if not np.isfinite(bound).any():
+        return [
+            Text(
+                "No decisions were noted, so there are no bounds to show. `polyhedge decide MODEL NEW --out FILE --key "
+                "COLUMN` notes them."
+            )
+        ]
+    caption = "What each decision was said to cost at most, and what it came to cost. Crosses lie above their bounds."
+    place = np.arange(1, len(bound) + 1)
+    return draw(lambda ax: _paint_costs(ax, place, bound, cost, "outcomes known", unit), caption, _WIDE)
+
+
+def _paint_costs(ax: Any, place: Any, bound: Array, cost: Array, label: str, unit: str) -> None:
+    ax.plot(place, bound, color=BLUE, linewidth=1.0, label="bound, known before")
+    ax.plot(place, cost, color=GREY, linewidth=0.8, marker=".", markersize=3, label="cost that came")
+    broken = cost > bound
+    if broken.any():
+        ax.plot(np.asarray(place)[broken], cost[broken], color=RED, linestyle="", marker="x", label="above its bound")
+    ax.set(xlabel=plain(label), ylabel=plain(with_unit("cost", unit)))
+    tidy(ax)
+
+
+def backtest_report(backtest: Backtest, title: str = "Promise and reality over history") -> str:
+    """The page of a `backtest` under a `title`: coverage, bounds and costs period by period."""
+    worst, periods = backtest.worst, backtest.periods
+    cards = [
+        Card("covered", f"{float(backtest.coverage):.3f}", f"of {backtest.coverage.n} rows with a bound"),
+        Card("promised", f"{backtest.promised:.3g}"),
+        Card("worst period", f"{worst.coverage:.3f}", f"from {in_days(worst.start)}, {worst.n} rows"),
+        Card("rows without a bound", str(sum(period.n_without_bound for period in periods))),
+    ]
+    costs = [with_unit(head, backtest.cost_unit) for head in ("mean bound", "mean cost")]
+    columns = ["from", "rows", "covered", *costs, "without a bound", "radius"]
+    rows = [
+        [
+            Cell(in_days(p.start), float(k)),
+            Cell(str(p.n), float(p.n)),
+            Cell(f"{p.coverage:.3f}", p.coverage),
+            Cell(f"{p.cost_bound:.4g}", p.cost_bound),
+            Cell(f"{p.realised:.4g}", p.realised),
+            Cell(str(p.n_without_bound), float(p.n_without_bound)),
+            Cell(f"{p.radius:.4g}", p.radius),
+        ]
+        for k, p in enumerate(periods)
+    ]
+    note = (
+        "Each period was decided with what was known before it. Shares covered and means of bounds leave out rows "
+        f"without one; where these count as held, {float(backtest.not_missed):.3f} of all rows were not missed."
+    )
+    sections = [
+        Section("In short", [Cards(cards)]),
+        Section("Coverage over time", _period_coverage(backtest)),
+        Section("Bounds and costs over time", _period_costs(backtest)),
+        Section("Period by period", [Table("Promise and reality", [Column(head) for head in columns], rows, note)]),
+    ]
+    lead = "What would have been promised, and what would have come, had the decider been used over this history."
+    return Page(title, lead, sections).html()
+
+
+def _period_coverage(backtest: Backtest) -> list[Block]:
+    def paint(ax: Any) -> None:
+        ax.plot(
+            _places(backtest),
+            [p.coverage for p in backtest.periods],
+            color=BLUE,
+            marker="o",
+            markersize=3,
+            label="covered",
+        )
+        ax.axhline(backtest.promised, color=GREY, linestyle="--", linewidth=1.0, label="promised")
+        ax.set(ylabel="share covered")
+        tidy(ax)
+
+    return draw(paint, "Share of the rows with a bound of each period that were covered.", _WIDE)
+
+
+def _period_costs(backtest: Backtest) -> list[Block]:
+    bound, cost = (np.array([getattr(p, name) for p in backtest.periods]) for name in ("cost_bound", "realised"))
+    caption = "Mean bound and mean cost of each period."
+    unit = backtest.cost_unit
+    return draw(lambda ax: _paint_costs(ax, _places(backtest), bound, cost, "", unit), caption, _WIDE)
+
+
+def _places(backtest: Backtest) -> list[Any]:
+    """Where periods begin, as matplotlib takes it: dates or numbers."""
+    return [p.start if isinstance(p.start, np.datetime64) else float(p.start) for p in backtest.periods]

@@ -1,0 +1,134 @@
+"""The pictures of a model's page; each is left out with a line that says why where it cannot be drawn."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Mapping, Sequence
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+
+from polyhedge._support.validation import Array
+from polyhedge.app.report.blocks import Block, Missing, Text
+from polyhedge.app.report.figures import Drawing, Figures, as_svg, settings_for_pages
+from polyhedge.estimator import RobustDecider
+from polyhedge.metrics import RowMeasures
+from polyhedge.plots import cost_coverage, cost_directions, residual_set, sets_over_residuals
+from polyhedge.plots.sets import most_uncertain, unit_of
+from polyhedge.plots.style import BLUE, GREY, RED, tidy
+
+__all__ = ["bound_picture", "curve_picture", "draw", "set_pictures"]
+
+# Each dot is a line in the page's own code.
+_MOST_DOTS = 1500
+# One row of pictures.
+_MOST_PAIRS = 3
+
+
+def draw(
+    paint: Callable[..., Any], caption: str, size: tuple[float, float] = (9.0, 4.2), n_panels: int = 1
+) -> list[Block]:
+    """A picture made by `paint(ax)`, or `paint(*panels)` of several, one above the other, as a block.
+
+    Where matplotlib is not there, a line says what is missing. The legend is moved below the picture: inside, it would
+    hide data on a small screen.
+    """
+    if importlib.util.find_spec("matplotlib") is None:
+        return [
+            Missing(f"A picture is left out ({caption}): matplotlib is not installed.", "pip install 'polyhedge[plot]'")
+        ]
+    from matplotlib.figure import Figure
+
+    with settings_for_pages():
+        figure = Figure(figsize=size, layout="constrained")
+        panels = figure.subplots(n_panels, 1, sharex=True, squeeze=False)[:, 0]
+        paint(*panels)
+        handles, labels = panels[0].get_legend_handles_labels()
+        legend = panels[0].get_legend()
+        if legend is not None:
+            legend.remove()
+        if handles:
+            figure.legend(handles, labels, loc="outside lower center", ncols=2, fontsize=9, frameon=False)
+        return [Drawing(as_svg(figure), caption)]
+
+
+def set_pictures(
+    decider: RobustDecider, X: Any, Y: Array, names: Sequence[str], parameters: Mapping[Any, Any] | None = None
+) -> list[Block]:
+    """The set over held-out residuals; for more than two outcomes its shadow on the most uncertain pairs."""
+    over = "" if decider.spread_ is None else " and divided by its predicted spread"
+    if decider.problem_.n_outcomes <= 2:
+        caption = (
+            f"The set around a prediction and {len(Y)} held-out outcomes, each less its prediction{over}. Arrows show "
+            "which way outcomes cost more: there the set is tight. It may be wide open where outcomes cannot hurt."
+        )
+        return draw(
+            lambda ax: residual_set(decider, X, Y, outcome_names=names, parameters=parameters, ax=ax),
+            caption,
+            (9.0, 5.4),
+        )
+    residuals = decider.residuals(X, Y)
+    chosen = most_uncertain(residuals, Y, 3)
+    sets, directions = {"the set": (decider.set_, decider.model_.set_radius)}, cost_directions(decider, X, parameters)
+    pictures: list[Block] = []
+    for pair in list(combinations(chosen, 2))[:_MOST_PAIRS]:
+        pictures += draw(
+            lambda ax, pair=pair: sets_over_residuals(
+                sets,
+                residuals,
+                pair=pair,
+                outcome_names=names,
+                directions=directions,
+                unit=unit_of(decider),
+                ax=ax,
+            ),
+            f"The shadow of the set on {names[pair[0]]} and {names[pair[1]]}, over held-out residuals{over}.",
+            (5.0, 4.6),
+        )
+    return [Figures(pictures)]
+
+
+def bound_picture(rows: RowMeasures) -> list[Block]:
+    """Bounds against realised costs: dots above the line cost more than promised."""
+    finite = np.isfinite(rows.cost_bound) & np.isfinite(rows.realised)
+    x, y, broken = rows.cost_bound[finite], rows.realised[finite], ~rows.held[finite]
+    if len(x) < 2:
+        return []
+
+    def paint(ax: Any) -> None:
+        step = max(len(x) // _MOST_DOTS, 1)
+        shown = np.arange(len(x)) % step == 0
+        ax.scatter(
+            x[~broken & shown], y[~broken & shown], s=11, color=BLUE, alpha=0.6, linewidths=0, label="bound held"
+        )
+        ax.scatter(
+            x[broken & shown], y[broken & shown], s=22, color=RED, marker="x", linewidths=1.1, label="bound broken"
+        )
+        ends = [min(x.min(), y.min()), max(x.max(), y.max())]
+        ax.plot(ends, ends, color=GREY, linewidth=1.0, linestyle="--", label="cost equal to its bound")
+        ax.set_xlabel("cost bound, known before")
+        ax.set_ylabel("cost that came")
+        tidy(ax)
+
+    caption = f"Each dot is a held-out row; {int(broken.sum())} of {len(x)} cost more than their bound."
+    return draw(paint, caption)
+
+
+def curve_picture(
+    decider: RobustDecider, X: Any, Y: Array, parameters: Mapping[Any, Any] | None = None, beside: Any = None
+) -> list[Block]:
+    """Cost bound and realised cost against the level."""
+    family = decider.model_.family
+    kept = "the shape stays, and its size"
+    if family.sets is None:
+        kept = "the plan stays, and its margin" if family.guarantee == "cost" else "the regions stay, and their size"
+    caption = (
+        f"What it would cost to promise more or less: {kept} is calibrated on the held-out rows "
+        "for each level. Diamonds are this model as it is, the mean costs above: other rows calibrated it, so they lie "
+        "near the curves, and not on them."
+    )
+    try:
+        return draw(lambda ax: cost_coverage(decider, X, Y, parameters=parameters, beside=beside, ax=ax), caption)
+    except ValueError as error:
+        return [Text(f"No curve: {error}")]

@@ -1,0 +1,161 @@
+"""Labels and weights beside X, one a row: those of fit's rows come with the calibrator, later ones with the rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from numbers import Integral
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from polyhedge._support.alignment import check_same_rows, column_of, listed
+from polyhedge._support.frames import as_pandas
+from polyhedge.calibration.radii import ReadsRows, Rows
+
+__all__ = [
+    "BESIDE",
+    "Beside",
+    "as_values",
+    "beside_of",
+    "check_beside",
+    "check_source",
+    "read_from",
+    "source_of",
+    "takes_beside",
+    "values_of",
+    "with_values",
+]
+
+
+@dataclass(frozen=True, repr=False)
+class Beside:
+    """One value a row that is no column of X; none where new rows bring their own.
+
+    `given` is what they were read from: it may have an index, which must be that of X.
+    """
+
+    values: tuple[Any, ...] = ()
+    given: Any = field(default=None, compare=False)
+
+    @classmethod
+    def of(cls, given: Any, what: str) -> Self:
+        """Those of an array, a series or a list."""
+        array = as_values(given)
+        if array.ndim != 1 or not array.size:
+            raise ValueError(
+                f"{what} must be a column of X, by its name or position, or one value for each row of fit, got "
+                f"{'nothing' if given is None else f'an array of shape {array.shape}'}."
+            )
+        return cls(tuple(array.tolist()), given)
+
+    def __repr__(self) -> str:
+        return f"<{len(self.values)} values beside X>" if self.values else "<values beside X>"
+
+
+def as_values(given: Any) -> NDArray[Any]:
+    """One value a row as an array, each of its own kind.
+
+    Examples
+    --------
+    >>> as_values(["a", None, 1.0]).tolist(), as_values([1, 2]).dtype.kind
+    (['a', None, 1.0], 'i')
+    """
+    array = np.asarray(given)
+    if array.dtype.kind not in "US" or isinstance(given, np.ndarray):
+        return array
+    # Beside a text NumPy makes a text of each number, and of NaN too: a row without a label would have one.
+    return np.asarray(given, dtype=object)
+
+
+BESIDE = Beside()
+"""New rows bring their own."""
+
+
+def source_of(given: Any, what: str) -> Any:
+    """A column by name or position as it is, a function too, and one value a row as `Beside`."""
+    if isinstance(given, Integral) and not isinstance(given, bool):
+        return int(given)  # files hold plain numbers, not those of NumPy
+    return given if isinstance(given, (str, Beside)) or callable(given) else Beside.of(given, what)
+
+
+def values_of(rows: Rows, source: Any, what: str) -> Sequence[Any]:
+    """The values of rows: from a column of X, or those that came beside it; `what` they are called."""
+    if not isinstance(source, Beside):
+        return column_of(rows.X, source)
+    values = source.values if rows.beside is None else rows.beside
+    if rows.beside is None and not source.values:
+        raise ValueError(
+            f"The {what} were given to fit beside X, so that new rows need theirs: give them with the rows, as in "
+            f"decide(X, beside={what}), or make them a column of X and name it in calibration."
+        )
+    if np.shape(values) != (rows.n,):
+        raise ValueError(f"{what} must be one value for each of these {rows.n} rows, got shape {np.shape(values)}.")
+    return list(as_values(values).tolist())
+
+
+def read_from(calibrated: Any) -> Any:
+    """Where a calibrator, or the radii that it made, read labels or weights; None where they read none."""
+    return calibrated.source if isinstance(calibrated, ReadsRows) else None
+
+
+def takes_beside(calibrated: Any) -> bool:
+    """Whether `calibrated`, a calibrator or the radii that it made, needs values beside X."""
+    return isinstance(read_from(calibrated), Beside)
+
+
+def check_beside(calibrated: Any, X: Any, beside: Any) -> None:
+    """Raise where values beside X are not asked for by the radii, or the calibrator, or are of other rows."""
+    if beside is None:
+        return
+    if not takes_beside(calibrated):
+        raise ValueError(
+            "Nothing is asked for beside X: only calibration=ByCategory(labels) and Weighted(weights), with one value "
+            "for each row of fit, take it. Leave beside= out."
+        )
+    check_same_rows({"X": X, "beside": beside})
+
+
+def check_source(calibrator: Any, X: Any, raw: Any) -> None:
+    """Raise before hours of learning where a calibrator names a column that is not among the features X.
+
+    `raw` is X as it came: dates become parts, and columns that say nothing are left out.
+    """
+    name = read_from(calibrator)
+    if isinstance(name, str) and X is not raw and name in getattr(raw, "columns", ()) and name not in X.columns:
+        raise ValueError(
+            f"calibration names the column {name!r}, which is no feature as it is. Name one of "
+            f"{listed(list(X.columns))}, or give its values beside X: {type(calibrator).__name__}(X[{name!r}])."
+        )
+    if isinstance(name, (str, int)):
+        column_of(as_pandas(X), name)
+
+
+def with_values(calibrator: Any, values: Any) -> Any:
+    """The same calibrator for other rows of a fit, with the values of these beside X in the place of its source."""
+    source = read_from(calibrator)
+    names = (
+        [f.name for f in fields(calibrator) if getattr(calibrator, f.name) is source]
+        if is_dataclass(calibrator)
+        else []
+    )
+    if source is None or len(names) != 1:
+        raise ValueError(
+            "A calibrator that is to read values beside X must be a dataclass with one field that is its source, got "
+            f"{calibrator!r}. Name a column of X instead, or write it like ByCategory."
+        )
+    return replace(calibrator, **{names[0]: values})
+
+
+def beside_of(calibrator: Any, n: int) -> Any:
+    """What came with the `calibrator` for the `n` rows of a fit; None where it reads X."""
+    source = read_from(calibrator)
+    if not isinstance(source, Beside):
+        return None
+    if len(source.values) != n:
+        raise ValueError(
+            f"{type(calibrator).__name__} must have one value for each of the {n} rows of this fit, got "
+            f"{len(source.values)}. Where rows are split or left out before fit, make them a column of X."
+        )
+    return np.fromiter(source.values, dtype=object, count=n)

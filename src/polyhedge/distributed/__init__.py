@@ -1,0 +1,13 @@
+"""Decisions for more rows than fit into memory: Dask data frames, and Parquet files in blocks of rows."""
+
+from polyhedge.distributed.dask_frames import decide_frame, distributed_radius, is_dask_frame
+from polyhedge.distributed.parquet import decide_parquet
+from polyhedge.distributed.row_table import decide_rows
+
+__all__ = [
+    "decide_frame",
+    "decide_parquet",
+    "decide_rows",
+    "distributed_radius",
+    "is_dask_frame",
+]

@@ -1,0 +1,1 @@
+"""Adapters to other packages: MLflow and PyROS."""

@@ -1,0 +1,46 @@
+"""Regions for PyROS, the robust solver of Pyomo."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from polyhedge.sets.shape import facets_of
+
+if TYPE_CHECKING:
+    from polyhedge.sets.region import Region
+
+__all__ = ["as_pyros"]
+
+
+def as_pyros(region: Region) -> Any:
+    """The region as an uncertainty set of PyROS."""
+    try:
+        from pyomo.contrib import pyros
+    except ImportError as error:
+        raise ImportError("A set for PyROS needs Pyomo: pip install 'polyhedge[pyomo]'.") from error
+    if not region.is_bounded or region.is_empty:
+        raise ValueError("PyROS takes bounded sets with at least one outcome. Look at region.is_bounded and is_empty.")
+    if facets_of(region.shape) is not None:
+        return pyros.PolyhedralSet(region.W.tolist(), region.h.tolist())
+    # What a shape says of itself, as for files: a class of the user's may be one of these.
+    state = region.shape.state() if hasattr(region.shape, "state") else {}
+    if state.get("kind") == "Ellipsoid":
+        matrix = np.asarray(state["shape"])
+    elif state.get("kind") == "Ball" and state["norm"] == 2:
+        matrix = np.eye(region.n_outcomes)
+    else:
+        raise ValueError(
+            f"PyROS has no set like {type(region.shape).__name__}: only polyhedra, Euclidean balls and ellipsoids go "
+            "there."
+        )
+    center = region.center + np.asarray(state["center"])
+    round_set = pyros.EllipsoidalSet(center.tolist(), matrix.tolist(), scale=region.radius**2)
+    if region.support_W is None or region.support_h is None:
+        return round_set
+    # PyROS wants a bounded polyhedron: the known support, closed by the box around the round set.
+    eye = np.eye(region.n_outcomes)
+    rows = np.vstack([region.support_W, eye, -eye])
+    sides = np.concatenate([region.support_h, region.support(eye), region.support(-eye)])
+    return pyros.IntersectionSet(round=round_set, known=pyros.PolyhedralSet(rows.tolist(), sides.tolist()))

@@ -1,0 +1,1 @@
+"""After the fit: coverage since calibration, the alarm, the log of outcomes, refreshed models, backtests."""

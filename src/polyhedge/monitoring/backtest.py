@@ -1,0 +1,381 @@
+"""What a decider would have promised and what would have come, period by period over history."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import clone
+
+from polyhedge._support.files import replace_file
+from polyhedge._support.frames import as_frame, as_html, as_pandas
+from polyhedge._support.text import with_unit
+from polyhedge._support.validation import Array, check_count
+from polyhedge.calibration import FollowingRadii, Rows
+from polyhedge.calibration.labels import with_values
+from polyhedge.data import GroupSplit, TimeSplit, take_rows
+from polyhedge.data.ordered import in_order
+from polyhedge.data.partition import last_times
+from polyhedge.data.splits import IndexArray
+from polyhedge.data.times import as_span, as_times, months_in
+from polyhedge.estimator import RobustDecider
+from polyhedge.metrics import Proportion, RowMeasures, estimate, proportion
+from polyhedge.model import Model
+from polyhedge.monitoring.monitor import one_by_one
+from polyhedge.problems.parameters import ProblemParameter, by_row, parameter_rows
+from polyhedge.rows import beside_in_fit, labels_by, labels_for, n_rows_of
+from polyhedge.solvers.choice import solver_of
+
+_BETWEEN = ("none", "refresh", "fit")
+_COSTS = ("cost_bound", "realised")
+_MOST_PERIODS = 100_000
+"""More are a mistake in the length of a period; each would be a row of the table."""
+
+
+@dataclass(frozen=True)
+class Period:
+    """One period: the rows from `start` on, what was promised for them before they were known, and what came.
+
+    Attributes
+    ----------
+    start : time of the first row; its number where there are no times.
+    n : rows.
+    coverage : share of outcomes that were covered, among rows with a bound; NaN where none has one.
+    cost_bound, realised : means of the bounds and of what decisions cost.
+    n_without_bound : rows whose bound was infinite, or that had no decision; they are not in the mean of the bounds.
+    radius : the radius in force, the largest where rows have different ones.
+    """
+
+    start: Any
+    n: int
+    coverage: float
+    cost_bound: float
+    realised: float
+    n_without_bound: int
+    radius: float
+
+
+@dataclass(frozen=True)
+class Backtest:
+    """Promise and reality over history.
+
+    Attributes
+    ----------
+    periods : in the order of time.
+    coverage : of all rows with a bound. Its interval takes rows for independent.
+    promised : 1 - alpha.
+    decider : as it is after the last period.
+    not_missed : share of all rows that were not missed, where those without a bound count as held: what the promise of
+        `Online` is about.
+    """
+
+    periods: tuple[Period, ...]
+    coverage: Proportion
+    promised: float
+    decider: RobustDecider
+    not_missed: Proportion
+
+    @property
+    def cost_unit(self) -> str:
+        """The unit of the costs, where the problem says it."""
+        return (self.decider.problem_.units or {}).get("cost", "")
+
+    @property
+    def worst(self) -> Period:
+        """The period with the least coverage."""
+        return min(self.periods, key=lambda period: np.nan_to_num(period.coverage, nan=np.inf))
+
+    def __str__(self) -> str:
+        bound, realised = (with_unit(head, self.cost_unit) for head in ("bound", "realised"))
+        b, r = max(10, len(bound)), max(10, len(realised))
+        lines = [f"{'from':>20} {'rows':>6} {'covered':>8} {bound:>{b}} {realised:>{r}} {'no bound':>8}"]
+        lines += [
+            f"{in_days(p.start):>20} {p.n:>6} {p.coverage:>8.3f} {p.cost_bound:>{b}.4g} {p.realised:>{r}.4g} "
+            f"{p.n_without_bound:>8}"
+            for p in self.periods
+        ]
+        worst = f"worst period {self.worst.coverage:.3f} from {in_days(self.worst.start)}"
+        covered = f"covered {self.coverage}{self._counted_held()}  (promised {self.promised:.3g})"
+        return "\n".join([*lines, f"{covered}; {worst}"])
+
+    def __repr__(self) -> str:
+        return f"<Backtest: {len(self.periods)} periods, covered {self.coverage}, promised {self.promised:.3g}>"
+
+    def _counted_held(self) -> str:
+        """What the coverage is where rows without a bound count as held; nothing where all have one."""
+        n, n_none = self.not_missed.n, self.not_missed.n - self.coverage.n
+        return f" of rows with a bound, or {self.not_missed} if the {n_none} of {n} without one count" * (n_none > 0)
+
+    def report(self, path: str | Path, title: str = "Promise and reality over history") -> None:
+        """Write a page of all periods, one HTML file that works offline."""
+        # Pages are made from results, not the other way round: looked up when one is asked for.
+        replace_file(Path(path), import_module("polyhedge.app.report").backtest_report(self, title).encode())
+
+    def _repr_html_(self) -> str:
+        """The table of the periods, and what was promised and covered over all of them."""
+        worst = f"The worst period was covered in {self.worst.coverage:.3f}, from {in_days(self.worst.start)}."
+        covered = f"Covered {self.coverage}{self._counted_held()}"
+        shown = self.to_frame()
+        shown.columns = [with_unit(name, self.cost_unit if name in _COSTS else None) for name in shown.columns]
+        return as_html(f"{covered}, promised {self.promised:.3g}. {worst}", shown)
+
+    def to_frame(self) -> Any:
+        """One row a period (pandas)."""
+        names = [field.name for field in fields(Period)]
+        return as_frame({name: np.array([getattr(p, name) for p in self.periods]) for name in names}, "pandas")
+
+
+def backtest(
+    decider: RobustDecider,
+    X: Any,
+    Y: Any,
+    *,
+    every: Any,
+    times: Any = None,
+    start: Any = None,
+    between: str = "none",
+    groups: ArrayLike | None = None,
+    parameters: Mapping[Any, Any] | None = None,
+) -> Backtest:
+    """Fit on the first rows, then decide period by period, with what is known before each.
+
+    A radius that follows outcomes (`calibration=Online()`) follows them row by row, also within a period.
+
+    Rows are split in time, whatever the decider's split: its shares stay, and so do starts and gap of a `TimeSplit`.
+    Groups of near-copies (given, or in the column of a `GroupSplit`) stay whole: their rows train, learn and calibrate
+    only once the last of them is past, so that a decided row has no near-copy among those.
+
+    Parameters
+    ----------
+    decider : settings to test; it is left as it is.
+    X, Y : history, as in `fit`; in the order of time where there are no `times`.
+    every : length of a period: rows, or with `times` a number or a text such as "30D", or "1M" and "1Y" for months and
+        years of the calendar.
+    times : column of X, or (n,) numbers or dates; by default those of the decider's `TimeSplit`.
+    start : number of rows, or time, at which the first period begins; by default after half of the rows, with months
+        and years of the calendar at the first of the month after that.
+    between : "none" only feeds outcomes to `update`; before each period, "refresh" calibrates anew on the newer half of
+        the rows that learned nothing so far and fits the predictor on all rows before these, "fit" learns everything
+        anew; an online radius then begins anew as well.
+    groups : (n,) labels of near-copies, as in `fit`.
+    parameters : values of the problem's parameters, as in `fit`: one for all rows, one a row, or columns of X.
+
+    Labels and weights beside X, `calibration=ByCategory(labels)` or `Weighted(weights)`, are those of these n rows.
+
+    Examples
+    --------
+    >>> import polyhedge as ph
+    >>> X, Y = ph.data.make_synthetic(400, rng=np.random.default_rng(0))
+    >>> decider = ph.RobustDecider(
+    ...     ph.problems.simplex_linear([-0.08, 0.0]), learner=ph.learners.OneSidedBox(), random_state=0
+    ... )
+    >>> tested = backtest(decider, X, Y, every=50)
+    >>> len(tested.periods), int(tested.periods[0].start)
+    (4, 200)
+    """
+    if between not in _BETWEEN:
+        raise ValueError(f"between must be one of {', '.join(_BETWEEN)}, got {between!r}.")
+    history = _History.of(decider, as_pandas(X), as_pandas(Y), times, groups, parameters)
+    starts = _starts(np.sort(history.clock), every, start)
+    tested = clone(decider)
+    learned = history.fit(tested, history.known(starts[0]))
+    periods, measured = list[Period](), list[RowMeasures]()
+    for begin, end in zip(starts, [*starts[1:], None], strict=True):
+        now = history.during(begin, end)
+        if not len(now):
+            continue
+        if periods and between == "fit":
+            history.fit(tested, history.known(begin))
+        elif periods and between == "refresh":
+            history.refresh(tested, history.known(begin), learned)
+        period, measures = _period(tested, history, now, begin)
+        periods.append(period)
+        measured.append(measures)
+    inside, has_bound = (np.concatenate([getattr(m, name) for m in measured]) for name in ("inside", "has_bound"))
+    covered, not_missed = proportion(inside[has_bound]), proportion(inside | ~has_bound)
+    tested.set_params(split=decider.split if isinstance(decider.split, TimeSplit) else "time")
+    return Backtest(tuple(periods), covered, 1 - tested.alpha_, tested, not_missed)
+
+
+@dataclass(frozen=True, eq=False)
+class _History:
+    """Rows with their times, how they are split, labels of near-copies, values of parameters, and what is beside X."""
+
+    X: Any
+    Y: Any
+    clock: NDArray[Any]
+    split: TimeSplit
+    labels: Any
+    parameters: Sequence[ProblemParameter]
+    values: Array
+    calibrator: Any
+    beside: Any
+
+    @classmethod
+    def of(cls, decider: RobustDecider, X: Any, Y: Any, times: Any, groups: Any, parameters: Any) -> _History:
+        split: Any = decider.split
+        n, calibrator = n_rows_of(X), decider.calibration
+        if not n:
+            raise ValueError("X has no rows. Bring a history.")
+        labels, how, known = labels_for(split, groups, X, n), split, decider.problem.parameters
+        if not isinstance(split, TimeSplit):
+            shares = split.shares if isinstance(split, GroupSplit) else split
+            how = TimeSplit() if isinstance(split, str) else TimeSplit(shares=shares)
+        clock = how.clock(X, n) if times is None else as_times(labels_by(X, times, "times"))
+        if clock.shape != (n,):
+            raise ValueError(f"times must have one entry for each of the {n} rows, got shape {clock.shape}.")
+        values = parameter_rows(known, parameters, n, X)
+        in_time, beside = replace(how, column=None, times=None), beside_in_fit(calibrator, X)
+        return cls(X, Y, clock, in_time, labels, known, values, calibrator, beside)
+
+    def rows(self, numbers: IndexArray) -> tuple[Any, Any]:
+        return take_rows(self.X, numbers), take_rows(self.Y, numbers)
+
+    def more(self, numbers: IndexArray) -> dict[str, Any]:
+        """Values of parameters, and what calibrators ask for beside X, of some rows."""
+        beside = None if self.beside is None else self.beside[numbers]
+        return {"parameters": self._parameters(numbers), "beside": beside}
+
+    def _parameters(self, numbers: IndexArray) -> Any:
+        return by_row(self.parameters, self.values[numbers]) if self.parameters else None
+
+    def known(self, begin: Any) -> IndexArray:
+        """Rows that may be learned from at a time: those whose groups have no row from then on."""
+        ends = self.clock if self.labels is None else last_times(self.labels, self.clock)
+        return in_order(np.flatnonzero(ends < begin), self.clock)
+
+    def during(self, begin: Any, end: Any) -> IndexArray:
+        is_now = (self.clock >= begin) & (True if end is None else self.clock < end)
+        return in_order(np.flatnonzero(is_now), self.clock)
+
+    def fit(self, decider: RobustDecider, rows: IndexArray) -> IndexArray:
+        """Fit on these rows; those that trained or learned, and those in a gap after them."""
+        own = replace(self.split, times=self.clock[rows])
+        if self.beside is not None:
+            decider.set_params(calibration=with_values(self.calibrator, self.beside[rows]))
+        given = {"groups": self._labels(rows), "parameters": self._parameters(rows)}
+        decider.set_params(split=own).fit(*self.rows(rows), **given)
+        return np.delete(rows, decider.split_.calibrate)
+
+    def refresh(self, decider: RobustDecider, rows: IndexArray, learned: IndexArray) -> None:
+        """Calibrate on the newer half of the rows that learned nothing, train on all before it."""
+        fresh = rows[~np.isin(rows, learned)]
+        own = replace(self.split, times=self.clock[fresh], gap=0)
+        newer = fresh[own.halves(None, len(fresh), groups=self._labels(fresh))[1]]
+        before = self.split.before(rows[~np.isin(rows, newer)], newer, self.clock)
+        train, calibrate = np.isin(rows, before), np.isin(rows, newer)
+        given = {"groups": self._labels(rows), **self.more(rows)}
+        decider.refresh(*self.rows(rows), train=train, calibrate=calibrate, **given)
+
+    def _labels(self, rows: IndexArray) -> Any:
+        return None if self.labels is None else self.labels[rows]
+
+
+def _starts(clock: NDArray[Any], every: Any, start: Any) -> NDArray[Any]:
+    """First times of the periods; `clock` is in order."""
+    months = months_in(every) if clock.dtype.kind == "M" else None
+    middle = clock[len(clock) // 2]
+    if start is not None:
+        first = as_times([start], clock.dtype)[0].astype(clock.dtype)
+    else:
+        first = middle if months is None else _month_after(middle)
+    if clock.dtype.kind == "i" and isinstance(every, str):
+        raise ValueError(
+            f"every={every!r} is a length of time, and rows have no times. Give times=, or a number of rows."
+        )
+    if clock.dtype.kind == "i":
+        check_count(every, "every", minimum=1)
+    span = as_span(every, clock, "every") if months is None else months
+    if not span > span * 0 or not clock[0] < first <= clock[-1]:
+        raise ValueError(
+            f"every must be above zero and start lie after the first row, at most at the last one; got {every!r} and "
+            f"{start!r} for rows from {clock[0]} to {clock[-1]}."
+        )
+    if months is not None:
+        return _by_month(first, months, clock[-1])
+    n_periods = int((clock[-1] - first) / span) + 1
+    if n_periods > _MOST_PERIODS:
+        raise ValueError(
+            f"every={every!r} makes {n_periods} periods, at most {_MOST_PERIODS} can be. Take longer ones."
+        )
+    return np.asarray(first + np.arange(n_periods) * span)
+
+
+def _month_after(time: Any) -> Any:
+    """The first of the month at this time or next after it."""
+    month = time.astype("datetime64[M]")
+    return (month if month == time else month + 1).astype(time.dtype)
+
+
+def _by_month(first: Any, months: int, last: Any) -> NDArray[Any]:
+    """Times on the same day of the calendar, this many months apart, up to the last."""
+    month = first.astype("datetime64[M]")
+    into = first - month.astype(first.dtype)
+    if into >= np.timedelta64(28, "D"):
+        raise ValueError(
+            f"With months or years, start must lie on one of the first 28 days of a month, which every month has, got "
+            f"{first}. Begin earlier or on the first of the next month."
+        )
+    starts = np.arange(month, last.astype("datetime64[M]") + 1, months).astype(first.dtype) + into
+    return np.asarray(starts[starts <= last])
+
+
+def _period(decider: RobustDecider, history: _History, now: IndexArray, start: Any) -> tuple[Period, RowMeasures]:
+    """Decide a period with what is known before it, then learn its outcomes."""
+    model, n, (X, Y), more = decider.model_, len(now), history.rows(now), history.more(now)
+    with solver_of(decider):
+        radii: Any = _InForce(_radii(model, X, Y, **more), model.radii.alpha)
+        measured = replace(model, radii=radii).measure(X, Y, more["parameters"])
+    decider.update(X, Y, **more)
+    bounds = measured.cost_bound
+    return Period(
+        start,
+        n,
+        float(proportion(measured.inside[measured.has_bound])),
+        _mean(bounds),
+        _mean(measured.realised),
+        int((~np.isfinite(bounds)).sum()),
+        float(model.radii.radius),
+    ), measured
+
+
+def _radii(model: Model, X: Any, Y: Any, parameters: Any, beside: Any) -> Array:
+    """The radius in force at each row; one that follows outcomes knows those of all rows before."""
+    radii: Any = model.radii
+    if not isinstance(radii, FollowingRadii):
+        return radii.at(model.rows(X, beside))
+    return one_by_one(radii, model.scores(X, Y, parameters), None)[1]
+
+
+@dataclass(frozen=True, eq=False)
+class _InForce:
+    """Radii of these very rows."""
+
+    radii: Array
+    alpha: float
+
+    def at(self, rows: Rows) -> Array:
+        return self.radii
+
+    def notes(self, rows: Rows) -> dict[int, str]:
+        return {}
+
+
+def _mean(values: Array) -> float:
+    return float(estimate(values))
+
+
+def in_days(start: Any) -> str:
+    """A date without the hours that are all zero.
+
+    Examples
+    --------
+    >>> in_days("2024-05-01T00:00:00.000000"), in_days(12)
+    ('2024-05-01', '12')
+    """
+    return str(start).partition("T00:00")[0].removesuffix(" 00:00:00")

@@ -1,0 +1,302 @@
+r"""One linear program at many rows: a walk from corner to corner, the same to the last bit in any company.
+
+$$\min_x\ c(\theta)^\top x \quad\text{s.t.}\quad A x + s = b,\ s \ge 0 \text{ off the equations},$$
+
+where $\theta$ = [centre, spread] of a row. A corner is a set W of n rows that hold with equality; it is best where the
+multipliers $y_W = -A_W^{-\top} c(\theta)$ of its inequalities are not negative (the primal simplex method).
+
+What keeps a plan a function of its row: which corner lies beyond an edge does not depend on $\theta$, so that rows
+share one map of corners, and the numbers of a corner are made from its own rows of A, not from those of the corner
+before. The map is a memory that changes the time and nothing else. A row starts at the best of some fixed corners and
+leaves each corner by its most negative multiplier; sums over $\theta$ are taken in a fixed order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from polyhedge._support.validation import Array, Indices, Mask
+from polyhedge.solvers.linear import LinearSolver
+from polyhedge.solvers.program import ConicProgram, row_kinds
+from polyhedge.solvers.scaling import Frame, scaled
+
+# In units of the largest costs and limits.
+_NEGATIVE = 1e-9
+_OUTSIDE = 1e-8
+_TIE = 1e-12
+# A direction that is shorter than this after those of the rows before are taken out adds nothing to them.
+_DEPENDENT = 1e-9
+_SMALLEST_RATE = 1e-9
+_MOST_STEPS = 500
+"""Corners after which a row is given up; walks from the best of the fixed corners are a few steps long."""
+_MOST_BYTES = 2**28
+"""Memory for corners; beyond it they are forgotten, and found again where they are needed."""
+_BLOCK = 2**20
+"""Entries of a matrix that is worked on at a time."""
+
+
+@dataclass(frozen=True, eq=False)
+class MovingProgram:
+    """A linear program with costs c [1; theta - origin], seen from a frame: in powers of two times the user's units.
+
+    Attributes
+    ----------
+    A : (m, n)
+    b : (m,)
+    c : (n, 1 + q)
+    is_equation : (m,)
+    columns : (p,) of the decision in x.
+    origin : (q,) where theta is counted from.
+    units : (n,) of x.
+    """
+
+    A: Array
+    b: Array
+    c: Array
+    is_equation: Mask
+    columns: Indices
+    origin: Array
+    units: Array
+
+    @classmethod
+    def of(
+        cls, program: ConicProgram, columns: Indices, cost_slope: Array, origin: Array, frame: Frame
+    ) -> MovingProgram:
+        """The program whose costs move by (n, q) with theta - origin, with rows of length 1.
+
+        Lengths are those in the units of a frame (its origin does not count): decisions stand beside costs in a row,
+        and a length of both would depend on the user's units.
+        """
+        A, units = scaled(program.A, frame.rows, frame.columns).toarray(), frame.columns
+        length = 1 / np.maximum(np.linalg.norm(A, axis=1), np.finfo(float).tiny)
+        costs, limits = units[:, None] * np.column_stack([program.c, cost_slope]), frame.rows * program.b
+        is_equation = row_kinds(program.cones) == "zero"
+        return cls(A * length[:, None], limits * length, costs, is_equation, columns, origin, units)
+
+    def decision(self, x: Array) -> Array:
+        """The decision (p,) at a point (n,), in the user's units."""
+        return np.asarray((self.units * x)[self.columns])
+
+
+@dataclass(eq=False)
+class _Corner:
+    """Rows W with equality.
+
+    Attributes
+    ----------
+    rows : (n,) W.
+    inverse : (n, n) of A_W.
+    x : (n,) where it is.
+    multipliers : (k, 1 + q) of its inequalities at [1; theta]: must not be negative.
+    labels : (k,) these inequalities.
+    value : (1 + q,) of the program there, at [1; theta].
+    beyond : corners that are reached by letting go of an inequality, as far as known.
+    """
+
+    rows: Indices
+    inverse: Array
+    x: Array
+    multipliers: Array
+    labels: Indices
+    value: Array
+    beyond: dict[int, _Corner | None] = field(default_factory=dict)
+
+    @property
+    def n_bytes(self) -> int:
+        return int(self.inverse.nbytes + self.multipliers.nbytes + 1000)
+
+
+class Corners:
+    """The corners of a program that moves with the row, found as rows need them.
+
+    Parameters
+    ----------
+    program : what is solved.
+    solver : the same program in HiGHS, at the first of the starts.
+    starts : (J, q) values of theta at whose best corners every walk may start.
+    """
+
+    def __init__(self, program: MovingProgram, solver: LinearSolver, starts: Array) -> None:
+        self.program, self.starts = program, list[_Corner]()
+        self._known: dict[bytes, _Corner] = {}
+        self._n_bytes = 0
+        self._sizes = np.abs(program.c).max(axis=0)
+        first = self._first(solver)
+        if first is None:
+            return
+        self.starts = [first]
+        corners, own = self._walk(starts - program.origin)
+        self.starts = [corner for k in np.unique(own).tolist() if (corner := corners[k]) is not None] or [first]
+
+    def __call__(self, theta: Array) -> tuple[Array, Mask]:
+        """Decisions (N, p) at theta (N, q), and which were found; the others need a program of their own."""
+        z, arrived = np.full((len(theta), len(self.program.columns)), np.nan), np.zeros(len(theta), dtype=bool)
+        if not self.starts:
+            return z, arrived
+        corners, own = self._walk(theta - self.program.origin)
+        for rows in _by_corner(np.arange(len(theta)), own):
+            corner = corners[own[rows[0]]]
+            if corner is not None:
+                z[rows], arrived[rows] = self.program.decision(corner.x), True
+        return z, arrived
+
+    def _walk(self, theta: Array) -> tuple[list[_Corner | None], Indices]:
+        """The corners that rows end at, None for those without one, and the number of each row's (N,)."""
+        seen: list[_Corner | None] = [None, *self.starts]
+        number = {id(corner): k for k, corner in enumerate(seen)}
+        own = 1 + self._best_start(theta)
+        limit = -_NEGATIVE * _at(self._sizes[None], np.abs(theta))[:, 0]
+        is_open = np.arange(len(theta))
+        for _ in range(_MOST_STEPS):
+            still = []
+            for rows in _by_corner(is_open, own):
+                corner = seen[own[rows[0]]]
+                if corner is None:
+                    continue
+                for label, some in _leaving(corner, theta, limit, rows):
+                    other = self._beyond(corner, label)
+                    if id(other) not in number:
+                        number[id(other)] = len(seen)
+                        seen.append(other)
+                    own[some] = number[id(other)]
+                    still.append(some)
+            if not still:
+                break
+            is_open = np.sort(np.concatenate(still))
+        else:
+            own[is_open] = 0
+        return seen, own
+
+    def _best_start(self, theta: Array) -> Indices:
+        """The fixed corner with the least value."""
+        if len(self.starts) == 1:
+            return np.zeros(len(theta), dtype=np.int64)
+        values = np.stack([corner.value for corner in self.starts])
+        best, step = np.empty(len(theta), dtype=np.int64), max(_BLOCK // len(values), 1)
+        for k in range(0, len(theta), step):
+            best[k : k + step] = _at(values, theta[k : k + step]).argmin(axis=1)
+        return best
+
+    def _first(self, solver: LinearSolver) -> _Corner | None:
+        """The corner at which HiGHS ends; None where its program has none."""
+        solution, active = solver.solve_anew(), solver.active_rows()
+        if not solution.status.has_solution or active is None:
+            return None
+        program = self.program
+        tight = program.A @ (solution.x / program.units) - program.b >= -_NEGATIVE * (1 + np.abs(program.b))
+        wanted = [np.flatnonzero(program.is_equation), np.flatnonzero(active), np.flatnonzero(tight)]
+        rows = _independent(program.A, np.concatenate(wanted))
+        return None if len(rows) < program.A.shape[1] else self._corner(rows)
+
+    def _corner(self, rows: Indices) -> _Corner | None:
+        """The corner with these rows; None where there is none."""
+        rows = np.sort(rows)
+        key = rows.tobytes()
+        if key not in self._known:
+            corner = _make(self.program, rows)
+            if corner is None:
+                return None
+            if self._n_bytes > _MOST_BYTES:
+                self._known, self._n_bytes = {}, 0
+                for start in self.starts:
+                    start.beyond = {}
+            self._known[key] = corner
+            self._n_bytes += corner.n_bytes
+        return self._known[key]
+
+    def _beyond(self, corner: _Corner, label: int) -> _Corner | None:
+        """The corner at the end of the edge on which this inequality is let go."""
+        if label not in corner.beyond:
+            rows = _swapped(self.program, corner, label)
+            corner.beyond[label] = None if rows is None else self._corner(rows)
+        return corner.beyond[label]
+
+
+def _by_corner(rows: Indices, own: Indices) -> list[Indices]:
+    """The rows of each corner, corner after corner; the numbers of their corners are own[row]."""
+    order = rows[np.argsort(own[rows], kind="stable")]
+    return np.split(order, np.flatnonzero(np.diff(own[order])) + 1) if len(order) else []
+
+
+def _at(matrix: Array, theta: Array) -> Array:
+    """Matrix (k, 1 + q) at [1; theta] (N, q): every product adds up its own row, so that no sum depends on N."""
+    slopes, total, step = matrix[:, 1:], np.empty((len(theta), len(matrix))), max(_BLOCK // max(matrix.size, 1), 1)
+    for k in range(0, len(theta), step):
+        np.sum(theta[k : k + step, None, :] * slopes, axis=2, out=total[k : k + step])
+    total += matrix[:, 0]
+    return total
+
+
+def _leaving(corner: _Corner, theta: Array, limit: Array, rows: Indices) -> list[tuple[int, Indices]]:
+    """The rows at which the corner is not best, by the label of their most negative multiplier."""
+    leaving: list[tuple[int, Indices]] = []
+    if not len(corner.labels):
+        return leaving
+    step = max(_BLOCK // len(corner.labels), 1)
+    for k in range(0, len(rows), step):
+        some = rows[k : k + step]
+        checks = _at(corner.multipliers, theta[some])
+        worst = checks.argmin(axis=1)
+        leaves = checks[np.arange(len(some)), worst] < limit[some]
+        for w in np.unique(worst[leaves]).tolist():
+            leaving.append((int(corner.labels[w]), some[leaves & (worst == w)]))
+    return leaving
+
+
+def _make(program: MovingProgram, rows: Indices) -> _Corner | None:
+    try:
+        inverse: Array = np.asarray(np.linalg.inv(program.A[rows]), dtype=np.float64)
+    except np.linalg.LinAlgError:
+        return None
+    x, y = inverse @ program.b[rows], -inverse.T @ program.c
+    x = x + inverse @ (
+        program.b[rows] - program.A[rows] @ x
+    )  # a budget that is missed costs as much as outcomes are far
+    excess = program.A @ x - program.b
+    wrong = np.where(program.is_equation, np.abs(excess), excess).max(initial=0.0)
+    diagnostic = np.abs(program.A[rows] @ inverse - np.eye(len(rows))).max(initial=0.0)
+    # Neither the place nor the multipliers of a corner are believed unless they can be.
+    if not (diagnostic <= _OUTSIDE and wrong <= _OUTSIDE * (1 + np.abs(program.b).max(initial=0.0))):
+        return None
+    can_leave = ~program.is_equation[rows]
+    return _Corner(rows, inverse, x, y[can_leave], rows[can_leave], x @ program.c)
+
+
+def _swapped(program: MovingProgram, corner: _Corner, label: int) -> Indices | None:
+    """The corner's rows with the first that is met in place of one that is let go; None where none is met."""
+    leaving = int(np.searchsorted(corner.rows, label))
+    direction = -corner.inverse[:, leaving]
+    rates = program.A @ direction
+    can_enter = (rates > _SMALLEST_RATE * np.abs(direction).max()) & ~program.is_equation
+    can_enter[corner.rows] = False
+    met = np.flatnonzero(can_enter)
+    if not len(met):
+        return None
+    rows = corner.rows.copy()
+    slacks = np.maximum((program.b - program.A @ corner.x)[met], 0.0)
+    rows[leaving] = met[_first_met(slacks, rates[met])]
+    return rows
+
+
+def _first_met(slacks: Array, rates: Array) -> int:
+    """The least ratio; of those that tie, the largest rate."""
+    ratios = slacks / rates
+    tied = ratios <= ratios.min() + _TIE * (1 + abs(ratios.min()))
+    return int(np.where(tied, rates, -np.inf).argmax())
+
+
+def _independent(A: Array, wanted: Indices) -> Indices:
+    """The wanted rows in their order, each only if independent of those before it."""
+    chosen, directions = list[int](), np.zeros((0, A.shape[1]))
+    for row in wanted.tolist():
+        rest = A[row]
+        for _ in range(2):  # once more for accuracy
+            rest = rest - (directions @ rest) @ directions
+        if np.linalg.norm(rest) > _DEPENDENT:
+            chosen.append(row)
+            directions = np.vstack([directions, rest / np.linalg.norm(rest)])
+        if len(chosen) == A.shape[1]:
+            break
+    return np.array(chosen, dtype=np.int64)

@@ -1,0 +1,227 @@
+"""From rows to the guard of a plan: which rows develop it, which calibrate it, and who plans."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import ceil
+from typing import Any
+
+import numpy as np
+
+from polyhedge._support.validation import Array, Indices
+from polyhedge._support.warnings import Code, warn
+from polyhedge.data import Split, take_rows
+from polyhedge.data.splits import IndexArray, evenly_chosen, fold_of
+from polyhedge.planning.forward import FEWEST_FORWARD, forward_folds, forward_predictions
+from polyhedge.planning.margin_path import fit_path
+from polyhedge.planning.margins import takes_margins
+from polyhedge.planning.planned import fit_plan
+from polyhedge.planning.policy import fit_policy, is_trained_here
+from polyhedge.planning.residual_distributions import MOST_POINTS, PlanRows
+from polyhedge.predictors.regressor import Predictor, out_of_fold
+from polyhedge.problems import DecisionProblem, NoSolutionError
+from polyhedge.regions import Grid, Guard, Path, Plan, RegionFamily
+from polyhedge.robust import decide_knowing
+from polyhedge.robust.one_blas_thread import one_blas_thread
+
+# Each predictor sees four fifths of the rows, and some rows are left to say how far it is off.
+_N_FOLDS, _ROWS_A_FOLD = 5, 10
+_FEW_ROWS = 5
+"""Rows at which a problem is tried before plans are made: where none has a solution, the problem is at fault."""
+_MOST_ROWS = 10_000
+"""Development rows that forests of laws are grown on at most, evenly chosen: a second each, a file of a megabyte."""
+_FEW = 100
+"""Calibration rows below which learning rows serve better as such: the radius of fifty varies more than a law does."""
+
+
+@dataclass(frozen=True, eq=False)
+class Given:
+    """What a plan is made of.
+
+    Attributes
+    ----------
+    problem, alpha : what is decided, and the level of its promise.
+    make : gives a new predictor that is not fitted.
+    X, Y : all rows.
+    values : (n, t) of the problem's parameters.
+    split, groups : the parts of the rows, and labels of near-copies; None where there are none.
+    seed : of forests and resamplings.
+    weights : (n,) how much each row counts when predictors are fitted; None where all count the same.
+    in_time : whether the parts of the split, and the rows within each, follow one another in time.
+    """
+
+    problem: DecisionProblem
+    alpha: float
+    make: Callable[[], Predictor]
+    X: Any
+    Y: Array
+    values: Array
+    split: Split
+    groups: Any
+    seed: int
+    weights: Array | None = None
+    in_time: bool = False
+
+    def weights_of(self, rows: IndexArray) -> Array | None:
+        """How much these rows count when a predictor is fitted."""
+        return None if self.weights is None else self.weights[rows]
+
+
+def planned_guard(given: Given, policy: Any, caution: float) -> tuple[Guard | Path, int, IndexArray]:
+    """The guard of the best plan (or of the user's policy), how many rows made it, and those that calibrate it.
+
+    Where constraints are uncertain, a margin on the cost cannot repair a decision that breaks one, so that it is a path
+    of plans with growing margins.
+
+    Training and learning rows develop it: the predictor is fitted on all of them, and plans are made from predictions
+    of models that had not seen the row. Where calibration rows are few, learning rows calibrate too, unless a predictor
+    or policy came fitted: learning rows may have made it. Where the split is in time, what is chosen is judged by
+    earlier rows alone; laws for use look both ways, to have more rows.
+    """
+    if given.problem.constraint_names and policy is None and not takes_margins(given.problem):
+        raise ValueError(
+            'guarantee="cost" plans margins for uncertain constraints where the cost is a sum of maxima of functions '
+            "that are affine in the outcome and parameters enter linearly, and this problem is of another kind. Use "
+            'guarantee="outcome", or give a learner, whose robust decisions are then guarded.'
+        )
+    split = given.split
+    develop, calibrate = parts_of_plan(split, policy, trained=given.make().needs_training)
+    predictor, rows, made_of = _predicted(given, develop)
+    calibrate = calibrate[~np.isin(calibrate, made_of)]
+    _check_solvable(given.problem, rows)
+    is_forward = given.in_time and policy is None and made_of is develop
+    judged, grid = _forward(given, develop, rows) if is_forward else rows, Grid.of(rows.centers)
+    if given.problem.constraint_names and policy is None:
+        with one_blas_thread():
+            path = fit_path(given.problem, rows, given.alpha, caution, given.seed, judged.thinned(MOST_POINTS))
+        return Path(given.problem, predictor, path, grid), len(rows), calibrate
+    plan: Plan
+    if policy is None:
+        with one_blas_thread():
+            plan = fit_plan(given.problem, rows, given.alpha, caution, given.seed, judged)
+    else:
+        plan = fit_policy(given.problem, policy, rows, given.alpha, (given.X, given.Y, split.train), given.seed)
+    return Guard(given.problem, predictor, plan, grid), len(rows), calibrate
+
+
+def parts_of_plan(split: Split, policy: Any, *, trained: bool) -> tuple[IndexArray, IndexArray]:
+    """Rows that develop a plan and rows that calibrate it; `trained`: whether the predictor is trained here."""
+    may_pool = trained and (policy is None or is_trained_here(policy))
+    if may_pool and _are_pooled(len(split.train), len(split.calibrate)):
+        return split.train, np.concatenate([split.learn, split.calibrate])
+    return np.concatenate([split.train, split.learn]) if trained else split.learn, split.calibrate
+
+
+def _are_pooled(n_train: float, n_calibrate: float) -> bool:
+    """Whether learning rows calibrate, because calibration rows are few and training rows enough to plan with."""
+    return n_calibrate < _FEW and n_train >= _N_FOLDS * _ROWS_A_FOLD
+
+
+def fewest_for_plan(
+    needed: int, shares: Sequence[float], n: int, rows_a_unit: float = 1.0
+) -> tuple[int, tuple[float, float]]:
+    """The fewest units, n or more, with `needed` to plan with and to calibrate with, and the shares that these have.
+
+    Roles are those of `parts_of_plan`, for a predictor that is trained here.
+
+    Parameters
+    ----------
+    needed : of each role.
+    shares : of train, learn and calibrate.
+    n : units that there are: rows, or groups of them.
+    rows_a_unit : rows of a unit: roles go by rows.
+
+    Examples
+    --------
+    >>> fewest_for_plan(49, (0.4, 0.2, 0.2), 100)[0], fewest_for_plan(999, (0.4, 0.2, 0.2), 100)[0]
+    (125, 4995)
+    """
+    train, learn, calibrate = (max(share, 1e-9) for share in shares[:3])  # a share of 0 needs rows without end
+
+    def roles(m: int) -> tuple[float, float]:
+        is_pooled = _are_pooled(train * m * rows_a_unit, calibrate * m * rows_a_unit)
+        return (train, learn + calibrate) if is_pooled else (train + learn, calibrate)
+
+    own = ceil(needed / min(train + learn, calibrate))
+    pooled = ceil(max(needed / min(train, learn + calibrate), _N_FOLDS * _ROWS_A_FOLD / (train * rows_a_unit)))
+    beyond = max(own, ceil(_FEW / (calibrate * rows_a_unit)))  # where learning rows do not calibrate any more
+    enough = [m for m in sorted({n, own, pooled, beyond}) if m >= n and m * min(roles(m)) >= needed]
+    least = enough[0] if enough else max(n, beyond)
+    return least, roles(least)
+
+
+def redeveloped(family: RegionFamily, given: Given) -> RegionFamily:
+    """The guard or path with its predictor fitted on newer rows, and the same rules on laws from these.
+
+    Nothing is chosen again. The training rows of `given` develop it, and its calibration rows are left for the radius.
+    """
+    predictor, rows, _ = _predicted(given, given.split.train)
+    with one_blas_thread():
+        return family.refitted(predictor, rows, given.seed)
+
+
+def _check_solvable(problem: DecisionProblem, rows: PlanRows) -> None:
+    """Raise where not even a prediction that comes true has a best decision, in any of a few rows."""
+    few = evenly_chosen(len(rows), _FEW_ROWS)
+    costs = decide_knowing(problem, rows.centers[few], rows.values[few] if problem.parameters else None)[1]
+    if not np.isfinite(costs).any():
+        raise NoSolutionError(
+            f"At the prediction {rows.centers[few[0]].round(4).tolist()} and others no decision is best: none meets "
+            "the constraints, or the cost can be lowered without limit. Relax the constraints, bound the decision or "
+            "check signs."
+        )
+
+
+def _predicted(given: Given, develop: IndexArray) -> tuple[Predictor, PlanRows, IndexArray]:
+    """The predictor for use, development rows with predictions as honest as those of new rows, and which rows they are.
+
+    These are other rows than `develop` where the predictor cannot be fitted without a fold of them.
+    """
+    predictor, groups = given.make(), None if given.groups is None else given.groups[develop]
+    X, Y = take_rows(given.X, develop), given.Y[develop]
+    if not predictor.needs_training:
+        centers = predictor.predict(X)
+    else:
+        try:
+            centers = out_of_fold(given.make, X, Y, _N_FOLDS, groups, given.weights_of(develop))
+            predictor = predictor.fit(X, Y, given.weights_of(develop))
+        except ValueError as error:
+            return _from_learning_rows(given, error)
+    return predictor, _plan_rows(given, develop, centers, fold_of(len(develop), _N_FOLDS, groups)), develop
+
+
+def _from_learning_rows(given: Given, error: ValueError) -> tuple[Predictor, PlanRows, IndexArray]:
+    warn(
+        Code.NO_FOLDS,
+        f"The predictor cannot be fitted without a fold of the rows ({error}), so the plan is made from the learning "
+        "rows alone. A frozen predictor does so without this warning.",
+        stacklevel=5,
+    )
+    train, learn = given.split.train, given.split.learn
+    predictor = given.make().fit(take_rows(given.X, train), given.Y[train], given.weights_of(train))
+    centers = predictor.predict(take_rows(given.X, learn))
+    groups = None if given.groups is None else given.groups[learn]
+    return predictor, _plan_rows(given, learn, centers, fold_of(len(learn), _N_FOLDS, groups)), learn
+
+
+def _forward(given: Given, develop: IndexArray, rows: PlanRows) -> PlanRows:
+    """The development rows with predictions and folds that look back only; `rows` where they are too few for that."""
+    groups = None if given.groups is None else given.groups[develop]
+    folds = forward_folds(len(develop), groups)
+    if len(develop) < FEWEST_FORWARD or len(np.unique(folds)) == 1:
+        return rows
+    X, Y = take_rows(given.X, develop), given.Y[develop]
+    if not given.make().needs_training:
+        return _plan_rows(given, develop, given.make().predict(X), folds, in_time=True)
+    try:
+        centers = forward_predictions(given.make, X, Y, folds, groups, given.weights_of(develop))
+    except ValueError:  # a predictor that takes four fifths of the rows and not a third of them
+        return rows
+    return _plan_rows(given, develop, centers, folds, in_time=True)
+
+
+def _plan_rows(given: Given, rows: IndexArray, centers: Array, blocks: Indices, *, in_time: bool = False) -> PlanRows:
+    kept = evenly_chosen(len(rows), _MOST_ROWS)
+    own = rows[kept]
+    return PlanRows(take_rows(given.X, own), centers[kept], given.Y[own], given.values[own], blocks[kept], in_time)

@@ -1,0 +1,402 @@
+r"""A path of plans by margins: step k has the margin $t_k$ in constraints and $\rho_k$ in the cost.
+
+$$v_k(x) = \mathrm{mean}_i\,g(z_{t_k}(x), c + s\,e_i) + \rho_k\,\mathrm{std}_i\,g(z_{t_k}(x), c + s\,e_i).$$
+
+A standard deviation is above zero wherever the cost varies; a quantile of a skewed cost may lie below its mean, and no
+multiple of their distance would be a bound. Law, margins and their relation are chosen on development rows, by
+cross-fitting: the bound that calibration would give, weighed with the mean cost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from polyhedge._support.validation import Array, Indices, Mask
+from polyhedge.calibration import attained_rank
+from polyhedge.data.splits import evenly_chosen
+from polyhedge.decisions import all_optimal
+from polyhedge.planning.costs import PlanProblem
+from polyhedge.planning.fullest_margins import fullest_margins
+from polyhedge.planning.levels import planned_level
+from polyhedge.planning.margins import MarginPlanner, Statuses, fit_margins, limits_of, takes_margins
+from polyhedge.planning.report import Entry, PlanReport, report_from
+from polyhedge.planning.residual_distributions import EVEN_LAWS, PlanRows, fit_law, law_from
+from polyhedge.planning.risk import Cuts
+from polyhedge.planning.selection import TIE, first_least
+from polyhedge.problems import DecisionProblem, NoSolutionError
+from polyhedge.regions.cost_guard import Planned
+from polyhedge.regions.family import DEFAULT_WORK, Work
+from polyhedge.robust.workers import in_order
+from polyhedge.solvers.program import Status
+
+_TRIED = (0.5, 0.9, 1.4, 2.2)
+"""Margins that are judged for every law; 1 is the mean of the worst share itself."""
+_FINER = (0.72, 0.81, 0.9, 1.15)
+"""Multiples of the best of them that are judged next, for the best law."""
+_MULTIPLES = (
+    *(0.6, 0.76, 0.84, 0.89, 0.93, 0.96, 0.99, 1.02),
+    *(1.05, 1.09, 1.14, 1.21, 1.32, 1.55, 2.1, 4.0),
+)
+"""The path in multiples of what was judged best: dense where calibration is expected to end, far enough for others."""
+_JUDGED, _JUDGED_IF_COSTLY = 20, 6
+"""Rows of a fold that are judged: each of them needs a program for every margin."""
+_HANDICAP = 0.1
+"""Share of the premium, over the square root of the number of rows, that each step of complexity must save."""
+_ROUNDING = 1e-10
+"""What costs may be off by, as a share of the terms that they are sums of: a cost that is certain must be within v."""
+_MOST_STEPS, _MOST_CUTS = 100, 20_000
+"""Steps and cuts that a file may have: fits have 16 steps, and found some hundred cuts."""
+_UNKNOWN = "not solved yet"
+_DETAILS = {
+    Status.STOPPED_EARLY: "A solver could not prove that no decision is better by the plan, or more cautious",
+    Status.REFUSED: "No decision keeps the uncertain constraints at the prediction, not even without a margin",
+    Status.FAILED: "The plan has no decision there. Check the constraints and the prediction",
+}
+"""What is said of a row whose plan is not the best that there is."""
+
+
+@dataclass(frozen=True, eq=False)
+class MarginPath:
+    """Plans with growing margins.
+
+    Attributes
+    ----------
+    planner : gives decisions with margins.
+    margins : (K,) t_k of the steps.
+    spreads : (K,) rho_k of the steps.
+    level : of the tails of the constraints.
+    report : how it was chosen.
+    """
+
+    planner: MarginPlanner
+    margins: tuple[float, ...]
+    spreads: tuple[float, ...]
+    level: float
+    report: PlanReport
+    kind: ClassVar[str] = "margins"
+
+    @property
+    def n_steps(self) -> int:
+        """How many plans there are for a row."""
+        return len(self.margins)
+
+    def at(self, features: Any, centers: Array, values: Array, work: Work = DEFAULT_WORK) -> MarginSteps:
+        """The path at N rows; what the law says of them is asked once."""
+        contexts, scales = self.planner.contexts(features, centers, values)
+        return MarginSteps(self, contexts, scales, values, work.n_jobs)
+
+    def outcomes(self, features: Any, centers: Array) -> Iterator[Array]:
+        """Row by row the outcomes (n, d) that are possible by the law."""
+        return self.planner.law.outcomes(features, centers)
+
+    def refitted(self, rows: PlanRows, seed: int) -> MarginPath:
+        """The same margins under the same kind of law, from other development rows: nothing is chosen again."""
+        planner = self.planner
+        return replace(self, planner=_planner(planner.problem, planner.law.name, rows, self.level, seed))
+
+    def state(self) -> Mapping[str, Any]:
+        """Numbers, texts and arrays from which `path_from` makes the same path."""
+        planner = self.planner
+        return {
+            "level": self.level,
+            "margins": list(self.margins),
+            "spreads": list(self.spreads),
+            "reference": planner.reference,
+            "laws": [planner.law.state()],
+            "cuts": vars(planner.cuts),
+            "limits": vars(planner.limits),
+            "report": self.report.state(),
+        }
+
+
+def path_from(problem: DecisionProblem, state: Mapping[str, Any]) -> MarginPath:
+    """The path of this problem with this state; a ValueError where no fit can have made it."""
+    if not takes_margins(problem) or not problem.constraint_names or len(state["laws"]) != 1:
+        raise ValueError("A path has one law, and a problem with uncertain constraints and a cost of affine pieces.")
+    law, cuts, limits = law_from(state["laws"][0], problem.n_outcomes), Cuts(**state["cuts"]), Cuts(**state["limits"])
+    if law.name not in EVEN_LAWS:
+        raise ValueError(f"The law of a path must be one of {', '.join(EVEN_LAWS)}, got {law.name}.")
+    n_rows = len(limits_of(problem))
+    p, d = problem.n_decisions, problem.n_outcomes + sum(int(np.prod(each.shape)) for each in problem.parameters)
+    for one in (cuts, limits):
+        k = len(one)
+        wanted = [(k, 1 + p), (k, 1 + p), (k, 1 + p, d), (k,)]
+        if not 0 < k <= _MOST_CUTS or [part.shape for part in one.parts] != wanted:
+            raise ValueError("The cuts of a path must fit the decisions and outcomes of the problem.")
+    if any([part.dtype.kind for part in one.parts] != ["f", "f", "f", "i"] for one in (cuts, limits)):
+        raise ValueError("The cuts of a path must be numbers, each with the number of its term.")
+    if set(limits.term.tolist()) != set(range(n_rows)):
+        raise ValueError(f"A path must have cuts of each of the {n_rows} uncertain constraint(s), and of no other.")
+    margins, spreads = (tuple(float(one) for one in state[name][: _MOST_STEPS + 1]) for name in ("margins", "spreads"))
+    level = float(state["level"])
+    if (
+        not 0 < len(margins) <= _MOST_STEPS
+        or min(margins) < 0
+        or len(margins) != len(spreads)
+        or not np.isfinite([*margins, *spreads]).all()
+        or not 0 < level < 1
+    ):
+        raise ValueError(
+            f"A path has at most {_MOST_STEPS} steps, a finite margin and spread for each step, and a level between 0 "
+            "and 1."
+        )
+    if state["reference"].shape != (d,) or not np.isfinite(state["reference"]).all():
+        raise ValueError("The reference of a path must be one outcome with the problem's parameters.")
+    planner = MarginPlanner(PlanProblem(problem), law, cuts, limits, state["reference"])
+    return MarginPath(planner, margins, spreads, level, report_from(state["report"]))
+
+
+class MarginSteps:
+    """The path at N rows.
+
+    Where no decision has the margin of a step, the plan of the step before is taken, so that a path ends at the most
+    cautious decision there is; where already the first step has none, every constraint gets as much of the margin as
+    there is room for (`fullest_margins.py`). Programs are solved when they are asked for, and their answers kept: the
+    plan of a step does not depend on which others were asked for before.
+    """
+
+    def __init__(
+        self, path: MarginPath, contexts: Array, scales: Array, values: Array, n_jobs: int | None = None
+    ) -> None:
+        self.path, self.contexts, self.scales, self.values, self.n_jobs = path, contexts, scales, values, n_jobs
+        self.known: dict[int, tuple[Array, Statuses]] = {}
+        self.fullest: tuple[Array, Mask, Mask] | None = None
+
+    def plan(self, step: int, rows: Indices) -> Planned:
+        """The plans of some of the rows at one step."""
+        z, status = self.decisions(step, rows)
+        mean, deviation, sizes = self.costs(z, rows)
+        v = mean + self.path.spreads[step] * deviation + _ROUNDING * sizes
+        status[np.isfinite(z).all(axis=1) & ~np.isfinite(v)] = Status.FAILED
+        detail = tuple(_DETAILS.get(one, "") for one in status)
+        return Planned(z, v, status, detail if any(detail) else (), mean)
+
+    def costs(self, z: Array, rows: Indices) -> tuple[Array, Array, Array]:
+        """Means and standard deviations of the costs of decisions under the law (n,), and the sizes of their terms."""
+        return self.path.planner.planned(z, self.contexts[rows], self.scales[rows], self.values[rows])
+
+    def decisions(self, step: int, rows: Indices) -> tuple[Array, Statuses]:
+        """Decisions (n, p) of some of the rows at one step, NaN where there is none without a margin, and statuses.
+
+        OPTIMAL says that the decision is proven to be the best of its margin, and that there is none of a larger one up
+        to this step, by steps or by notches; REFUSED, that there is none of any margin.
+        """
+        z, left = np.full((len(rows), self.path.planner.problem.problem.n_decisions), np.nan), np.arange(len(rows))
+        is_proven = np.ones(len(rows), dtype=bool)
+        for k in reversed(range(step + 1)):
+            z[left], statuses = self._solved(k, rows[left])
+            has_one = np.isfinite(z[left]).all(axis=1)
+            is_proven[left] &= np.where(has_one, statuses == Status.OPTIMAL, statuses == Status.INFEASIBLE)
+            left = left[~has_one]
+            if not len(left):
+                break
+        if len(left):
+            z[left], own_proof = self._fullest(step, rows[left])
+            is_proven[left] &= own_proof
+            left = left[~np.isfinite(z[left]).all(axis=1)]
+        status = all_optimal(len(rows))
+        status[~is_proven] = Status.STOPPED_EARLY
+        status[left], status[left[~is_proven[left]]] = Status.REFUSED, Status.FAILED
+        return z, status
+
+    def _solved(self, step: int, rows: Indices) -> tuple[Array, Statuses]:
+        """Decisions of one margin and how they were found, each program solved once."""
+        n, p = len(self.contexts), self.path.planner.problem.problem.n_decisions
+        if step not in self.known:
+            self.known[step] = np.full((n, p), np.nan), np.full(n, _UNKNOWN, dtype=object)
+        z, status = self.known[step]
+        new = rows[status[rows] == _UNKNOWN]
+        margins = np.full(len(new), self.path.margins[step])
+        at = self.contexts[new], self.scales[new], margins, self.values[new]
+        z[new], status[new] = self.path.planner.at(*at, n_jobs=self.n_jobs)
+        return z[rows], status[rows]
+
+    def _fullest(self, step: int, rows: Indices) -> tuple[Array, Mask]:
+        """Decisions of rows without the first margin, and whether it is proven that no more caution is possible."""
+        planner, n = self.path.planner, len(self.contexts)
+        if self.fullest is None:
+            self.fullest = np.full((n, planner.n_limits), np.nan), np.ones(n, dtype=bool), np.ones(n, dtype=bool)
+        margins, is_proven, is_new = self.fullest
+        new = rows[is_new[rows]]
+        fullest = fullest_margins(planner, *self._at(new), max(self.path.margins), self.n_jobs)
+        margins[new], is_proven[new], is_new[new] = fullest.margins, fullest.is_proven, False
+        z, is_best = np.full((len(rows), planner.problem.problem.n_decisions), np.nan), is_proven[rows]
+        own = np.flatnonzero(np.isfinite(margins[rows]).all(axis=1))
+        # Cuts bound tails from below: with less margin than was possible there may seem to be no decision, if rarely.
+        for most in (self.path.margins[step], np.inf):
+            contexts, scales, values = self._at(rows[own])
+            limits = np.minimum(margins[rows[own]], most)
+            z[own], status = planner.at(contexts, scales, limits, values, n_jobs=self.n_jobs)
+            is_best[own] &= status == Status.OPTIMAL
+            own = own[~np.isfinite(z[own]).all(axis=1)]
+        return z, is_best
+
+    def _at(self, rows: Indices) -> tuple[Array, Array, Array]:
+        return self.contexts[rows], self.scales[rows], self.values[rows]
+
+    def take(self, rows: Indices) -> MarginSteps:
+        """The path at some of the rows."""
+        return MarginSteps(self.path, self.contexts[rows], self.scales[rows], self.values[rows], self.n_jobs)
+
+
+@dataclass(frozen=True, eq=False)
+class _Tried:
+    """A margin under a law on rows that had no part in making it.
+
+    `needed` (n,) is the rho that each row would have needed, infinite where it broke a constraint; `has_margin` (n,)
+    says which rows have a decision with this margin or a larger one that was tried.
+    """
+
+    law: str
+    margin: float
+    mean: Array
+    deviation: Array
+    needed: Array
+    realised: Array
+    has_margin: Mask
+
+    def rho(self, alpha: float) -> float:
+        """The rho that calibration on these rows would give."""
+        k = attained_rank(len(self.needed), alpha)
+        return float(np.partition(self.needed, k - 1)[k - 1])
+
+    def bound(self, alpha: float) -> float:
+        """The mean bound that goes with it."""
+        rho = self.rho(alpha)
+        return float(np.nanmean(self.mean + rho * self.deviation)) if np.isfinite(rho) else np.inf
+
+    def cost(self) -> float:
+        """Mean realised cost; NaN where no row has a decision."""
+        return float(np.nanmean(self.realised)) if np.isfinite(self.realised).any() else np.nan
+
+    def figure(self, alpha: float, caution: float) -> float:
+        """What is compared; infinite where there is no bound, however little it counts."""
+        bound = self.bound(alpha)
+        return caution * bound + (1 - caution) * self.cost() if np.isfinite(bound) else np.inf
+
+
+def fit_path(
+    problem: DecisionProblem,
+    rows: PlanRows,
+    alpha: float,
+    caution: float,
+    seed: int,
+    judged_on: PlanRows | None = None,
+) -> MarginPath:
+    """The path that is judged best on development rows.
+
+    Parameters
+    ----------
+    problem : what is decided; its cost must be a sum of maxima of functions that are affine in the outcome.
+    rows : training and learning rows with predictions by models that had not seen them; never calibration rows.
+    alpha : miscoverage level of the promise that will be calibrated.
+    caution : weight of the bound against the mean cost, from 0 to 1.
+    seed : of forests.
+    judged_on : the same rows with other predictions and folds, for the choice alone; by default `rows`.
+    """
+    seen, level = PlanProblem(problem), planned_level(alpha)
+    judged = rows if judged_on is None else judged_on
+    # A program with whole decisions takes many times as long, so that fewer rows are judged there, and one law.
+    most = _JUDGED_IF_COSTLY if seen.is_costly else _JUDGED
+    folds = [(_some(own, most), rest) for own, rest in judged.folds()]
+    names = ("scaled",) if seen.is_costly else EVEN_LAWS
+
+    def planner_of(job: tuple[str, int]) -> MarginPlanner:
+        name, k = job
+        return _planner(seen, name, judged.take(folds[k][1]), level, seed)
+
+    jobs = [(name, k) for name in names for k in range(len(folds))]
+    planners = dict(zip(jobs, in_order(planner_of, jobs), strict=True))
+    owns = [judged.take(own) for own, _ in folds]
+
+    def tried(name: str, margins: Sequence[float]) -> list[_Tried]:
+        parts = in_order(lambda k: _try(planners[name, k], owns[k], margins, level), range(len(folds)))
+        return _joined(name, margins, list(parts))
+
+    entries = [one for name in names for one in tried(name, _TRIED)]
+    if not any(one.has_margin.any() or np.isfinite(one.bound(alpha)) for one in entries):
+        raise NoSolutionError(
+            "With a margin for what may come no decision keeps the uncertain constraints, at any of "
+            f"{len(entries[0].needed)} rows, though the prediction alone can be met. Relax the constraints, bound the "
+            "decision more widely or raise alpha."
+        )
+    best = _best(entries, alpha, caution)
+    finer = tried(best.law, [best.margin * m for m in _FINER])
+    best = _best([*entries, *finer], alpha, caution)
+    report = _report([*entries, *finer], best, alpha, caution)
+    rho = best.rho(alpha) if np.isfinite(best.rho(alpha)) else 1.0
+    return MarginPath(
+        _planner(seen, best.law, rows, level, seed),
+        tuple(m * best.margin for m in _MULTIPLES),
+        tuple(rho + (m - 1) * max(rho, 1.0) for m in _MULTIPLES),
+        level,
+        report,
+    )
+
+
+def _planner(seen: PlanProblem, name: str, rows: PlanRows, level: float, seed: int) -> MarginPlanner:
+    law = fit_law(name, rows, seed)
+    return fit_margins(seen, law, level, rows.X, rows.centers, rows.values)
+
+
+def _some(own: Indices, most: int) -> Indices:
+    """Those rows of a fold that are judged."""
+    return own[evenly_chosen(len(own), most)]
+
+
+def _try(planner: MarginPlanner, own: PlanRows, margins: Sequence[float], level: float) -> list[_Tried]:
+    """Each margin on rows that had no part in the planner."""
+    path = MarginPath(planner, tuple(margins), (0.0,) * len(margins), level, PlanReport((), 0.5, 0.5, 0))
+    steps, everyone, tried = path.at(own.X, own.centers, own.values, Work(n_jobs=1)), np.arange(len(own)), []
+    problem = planner.problem.problem
+    for step in reversed(range(len(margins))):
+        z, _ = steps.decisions(step, everyone)
+        mean, deviation, sizes = steps.costs(z, everyone)
+        decided = np.isfinite(mean)
+        realised, needed = np.full(len(z), np.nan), np.full(len(z), np.inf)
+        at = z[decided], own.outcomes[decided], own.values[decided]
+        realised[decided] = problem.evaluate(*at)
+        excess = realised - mean - _ROUNDING * sizes
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratio = np.where(deviation > _ROUNDING * sizes, excess / deviation, np.where(excess <= 0, 0.0, np.inf))
+        kept = (problem.violations(*at) == 0).all(axis=1)
+        needed[decided] = np.where(kept, ratio[decided], np.inf)
+        has_margin = np.any([np.isfinite(steps.known[k][0]).all(axis=1) for k in range(step, len(margins))], axis=0)
+        tried.append(_Tried(planner.law.name, margins[step], mean, deviation, needed, realised, has_margin))
+    return tried[::-1]
+
+
+def _joined(name: str, margins: Sequence[float], parts: Sequence[Sequence[_Tried]]) -> list[_Tried]:
+    def joined(k: int, field: str) -> Any:
+        return np.concatenate([getattr(part[k], field) for part in parts])
+
+    fields = ("mean", "deviation", "needed", "realised", "has_margin")
+    return [_Tried(name, t, **{f: joined(k, f) for f in fields}) for k, t in enumerate(margins)]
+
+
+def _best(entries: Sequence[_Tried], alpha: float, caution: float) -> _Tried:
+    """The least figure, those of more complex laws with a handicap; the largest margin where none has a bound."""
+    known = [e for e in entries if np.isfinite(e.figure(alpha, caution))]
+    if not known:
+        return replace(entries[0], margin=max(e.margin for e in entries))
+    premium = max(known[0].bound(alpha) - known[0].cost(), 0.0)
+    step = _HANDICAP / np.sqrt(len(known[0].needed)) * premium
+    figures = np.array([e.figure(alpha, caution) + step * EVEN_LAWS.index(e.law) for e in known])
+    return known[first_least(figures, TIE * float(np.nanstd(known[0].realised)))]
+
+
+def _report(entries: Sequence[_Tried], best: _Tried, alpha: float, caution: float) -> PlanReport:
+    return PlanReport(
+        tuple(
+            Entry(f"{e.law} law, {e.margin:.3g} times the margin", e.law, e.bound(alpha), e.cost(), 1.0 * (e is best))
+            for e in entries
+        ),
+        alpha,
+        caution,
+        len(best.needed),
+        "did best",
+    )

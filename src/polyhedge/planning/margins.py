@@ -1,0 +1,274 @@
+r"""Decisions that keep uncertain constraints with a margin, by a program for each row.
+
+$$z_t(x) = \arg\min_{z \in Z}\ g_0(z) + \mathrm{mean}_i\,[\,g(z, c + s\,e_i) - g_0(z)\,]
+\quad\text{s.t.}\quad \mathrm{CVaR}_{\tau,i}\,[\,h_r(z, c + t\,s\,e_i)\,] \le 0 \ \text{ for every } r$$
+
+The uncertain constraints are $h_r(z, u) \le 0$. The points $e_i$ of the law have mean zero here, c is the mean of the
+law at x and s its spread. At t = 0 the mean is trusted, and a larger t asks for more. The tail of a constraint is one
+convex and positively homogeneous function for all rows and all margins t (`risk.py`), so that cuts found once serve the
+whole path; the plan is the least over these cuts, hence a function of the row alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from polyhedge._support.validation import Array, Indices
+from polyhedge.data import take_rows
+from polyhedge.data.splits import evenly_chosen
+from polyhedge.planning.costs import PlanProblem
+from polyhedge.planning.cutting import distinct_cuts, first_cuts, lacking_cuts
+from polyhedge.planning.programs import with_cuts
+from polyhedge.planning.residual_distributions import Law, padded
+from polyhedge.planning.risk import Cuts, JointCost, Risk
+from polyhedge.problems import DecisionProblem
+from polyhedge.problems.feasible_set import FeasibleProgram
+from polyhedge.robust.workers import in_order
+from polyhedge.solvers.linear import LinearSolver
+from polyhedge.solvers.program import Cone, ConicProgram, Solution, Status
+from polyhedge.solvers.scaling import Frame
+from polyhedge.solvers.solve import solve
+
+Statuses = NDArray[np.object_]
+_PART = 32
+"""Rows that one solver takes, one after the other, each from its beginning."""
+_ROUNDS, _ROWS = 8, 24
+"""Rounds in which cuts are looked for, and rows they are looked for at."""
+_MARGINS = (0.4, 1.0, 1.8, 3.0)
+"""Margins at which cuts are looked for, in turn."""
+
+
+@dataclass(frozen=True, eq=False)
+class MarginPlanner:
+    """Least mean cost with margins, frozen.
+
+    Attributes
+    ----------
+    problem : what is decided.
+    law : of the outcome.
+    cuts, limits : lower bounds of the mean cost, and of the tails of the constraints, whose `term` is the constraint.
+    reference : (d + t,) a usual context, [prediction, parameters]; programs are set up there.
+    """
+
+    problem: PlanProblem
+    law: Law
+    cuts: Cuts
+    limits: Cuts
+    reference: Array
+
+    @cached_property
+    def shift(self) -> Array:
+        """The mean of the law's points (d,)."""
+        return np.asarray(self.law.points.mean(axis=0))
+
+    @cached_property
+    def cost(self) -> JointCost:
+        """The joint part of the cost over the points, seen from their mean."""
+        return JointCost(self.problem.joint, self._points)
+
+    @cached_property
+    def _sizes(self) -> JointCost:
+        """The sizes of what the joint part adds up, at the mean: one row does not see how many others there are."""
+        return JointCost(self.cost.total.sizes(), np.zeros((1, len(self.reference))))
+
+    @cached_property
+    def frames(self) -> dict[bytes, Frame]:
+        """Units of the programs, by the values of the problem's parameters: found once, for they take time."""
+        return {}
+
+    @property
+    def _points(self) -> Array:
+        return padded(self.law.points - self.shift, len(self.reference) - self.law.points.shape[1])
+
+    @property
+    def n_limits(self) -> int:
+        """How many uncertain constraints there are."""
+        return int(self.limits.term.max()) + 1
+
+    def contexts(self, X: Any, centers: Array, values: Array) -> tuple[Array, Array]:
+        """[mean of the law, parameters] (N, d + t) and spreads (N,)."""
+        moved, scales = self.law.at(X, centers)
+        return np.hstack([moved + scales[:, None] * self.shift, values]), scales
+
+    def at(
+        self, contexts: Array, scales: Array, margins: Array, values: Array, n_jobs: int | None = None
+    ) -> tuple[Array, Statuses]:
+        """Decisions (N, p) where contexts and spreads are known, with margins t, and how each was found (N,).
+
+        Margins are (N,), or (N, R) with one for each uncertain constraint. NaN where there is no decision. A status is
+        proven: no solver is believed that a decision is the best, or that there is none.
+        """
+        parts = [slice(k, k + _PART) for k in range(0, len(contexts), _PART)]
+
+        def work(part: slice) -> list[tuple[Array, Status]]:
+            return self._part(contexts[part], scales[part], margins[part], values[part])
+
+        decided = [one for part in in_order(work, parts, n_jobs=n_jobs) for one in part]
+        z = np.array([z for z, _ in decided]).reshape(len(decided), self.problem.problem.n_decisions)
+        return z, np.array([status for _, status in decided], dtype=object)
+
+    def _part(self, contexts: Array, scales: Array, margins: Array, values: Array) -> list[tuple[Array, Status]]:
+        problem, decided = self.problem.problem, list[tuple[Array, Status]]()
+        programs, key = None if problem.parameters else _Programs(self, problem, None), b""
+        for context, scale, margin, value in zip(contexts, scales, margins, values, strict=True):
+            if programs is None or (problem.parameters and value.tobytes() != key):
+                programs, key = _Programs(self, problem.at_values(value), value), value.tobytes()
+            spread = scale * margin if margins.ndim == 1 else (scale * margin)[self.limits.term, None]
+            decided.append(programs.decide(context, float(scale), spread))
+        return decided
+
+    def planned(self, z: Array, contexts: Array, scales: Array, values: Array) -> tuple[Array, Array, Array]:
+        """Means and standard deviations of costs (N,), and sizes of the terms that they are sums of; NaN without z."""
+        moments = np.full((3, len(z)), np.nan)
+        rows = np.flatnonzero(np.isfinite(z).all(axis=1))
+        z, contexts = z[rows], contexts[rows]
+        mean, deviation = np.empty(len(z)), np.empty(len(z))
+        for part in self.cost.blocks(len(z)):
+            costs = self.cost.samples(z[part], contexts[part], scales[rows[part]])
+            mean[part], deviation[part] = costs.mean(axis=1), costs.std(axis=1)
+        alone = self.problem.alone(z, values[rows])
+        sizes = self._sizes.samples(np.abs(z), np.abs(contexts), np.ones(len(z)))[:, 0] + np.abs(alone)
+        moments[:, rows] = mean + alone, deviation, sizes
+        return moments[0], moments[1], moments[2]
+
+
+def takes_margins(problem: DecisionProblem) -> bool:
+    """Whether cost and uncertain constraints have the form that plans with margins need."""
+    return problem.structure.has_maxima and problem._uncertain is not None
+
+
+def limits_of(problem: DecisionProblem) -> list[Any]:
+    """The joint parts of the uncertain constraints over [outcome, parameters]; an error where they have none."""
+    if problem._uncertain is None:
+        raise ValueError("Parameters must enter the uncertain constraints linearly.")
+    return [split.joint_part.merged() for split in problem._uncertain.splits]
+
+
+def fit_margins(problem: PlanProblem, law: Law, level: float, X: Any, centers: Array, values: Array) -> MarginPlanner:
+    """The planner with the cuts that an even choice of these rows needs, without whole decisions if there are such."""
+    rows = evenly_chosen(len(centers), _ROWS)
+    bare = MarginPlanner(problem, law, _NO_CUTS, _NO_CUTS, np.zeros(centers.shape[1] + values.shape[1]))
+    values = values[rows]
+    contexts, scales = bare.contexts(take_rows(X, rows), centers[rows], values)
+    margins = np.resize(_MARGINS, len(rows))
+    risks = [(bare.cost, Risk(), scales), *((c, Risk(level), scales * margins) for c in _constraints(problem, bare))]
+    all_cuts = [first_cuts(problem, cost, risk, contexts, sizes) for cost, risk, sizes in risks]
+    # Cuts hold for whole decisions and others alike, and programs without whole decisions are quick.
+    can_relax = problem.is_integer and not problem.problem.parameters
+    relaxed = PlanProblem(problem.problem.relaxed()) if can_relax else problem
+    is_open = np.ones(len(rows), dtype=bool)
+    for _ in range(_ROUNDS):
+        own = np.flatnonzero(is_open)
+        planner = replace(_with(bare, all_cuts, np.median(contexts, axis=0)), problem=relaxed)
+        z, _ = planner.at(contexts[own], scales[own], margins[own], values[own], n_jobs=1)
+        own, z = own[np.isfinite(z).all(axis=1)], z[np.isfinite(z).all(axis=1)]
+        if not len(own):  # no row has a decision: its failure is told where it is decided
+            break
+        is_open[:] = False
+        for k, (cost, risk, sizes) in enumerate(risks):
+            for few in lacking_cuts(all_cuts[k], cost, risk, z, contexts[own], sizes[own]):
+                is_open[own[few.rows]] = True
+                all_cuts[k] = distinct_cuts(Cuts.joined([all_cuts[k], few.cuts]))
+        if not is_open.any():
+            break
+    return _with(bare, all_cuts, np.median(contexts, axis=0))
+
+
+def _constraints(problem: PlanProblem, bare: MarginPlanner) -> list[JointCost]:
+    return [JointCost(total, bare.cost.points) for total in limits_of(problem.problem)]
+
+
+_NO_CUTS = Cuts(np.zeros((0, 1)), np.zeros((0, 1)), np.zeros((0, 1, 0)), np.zeros(0, dtype=np.int64))
+
+
+def _with(bare: MarginPlanner, all_cuts: Sequence[Cuts], reference: Array) -> MarginPlanner:
+    """The planner with cuts of the cost, and of all constraints one after the other."""
+    of_rows = [replace(cuts, term=np.full(len(cuts), r)) for r, cuts in enumerate(all_cuts[1:])]
+    limits = Cuts.joined(of_rows) if of_rows else all_cuts[0].take(np.zeros(0, dtype=np.int64))
+    return replace(bare, cuts=all_cuts[0], limits=limits, reference=reference)
+
+
+class _Programs:
+    """The programs of one problem without parameters; linear ones are set up once, and their numbers changed."""
+
+    def __init__(self, planner: MarginPlanner, problem: DecisionProblem, values: Array | None) -> None:
+        self.planner, self.feasible, self.n = planner, problem.feasible, problem.n_decisions
+        self.reference = planner.reference.copy()
+        if values is not None:
+            self.reference[len(self.reference) - len(values) :] = values
+        program = self.feasible.program
+        self.is_linear = program.is_linear and not len(program.integer)
+        self.solver: LinearSolver | None = None
+
+    def decide(self, context: Array, scale: float, margin: float | Array) -> tuple[Array, Status]:
+        G, H = self.planner.cuts.at(context, scale), self.planner.limits.at(context, margin)
+        solution = self._linear(G, H) if self.is_linear else solve(self._program(G, H))
+        if solution.status is Status.UNBOUNDED:  # of equally good decisions without end none may have the least sum
+            solution = solve(self._program(G, H, breaks_ties=False))
+        has_one = solution.status.has_solution
+        return solution.x[self.feasible.z_columns] if has_one else np.full(self.n, np.nan), solution.status
+
+    def _program(self, G: Array, H: Array, *, breaks_ties: bool = True) -> ConicProgram:
+        feasible, term = self.feasible, self.planner.cuts.term
+        program = with_cuts(feasible.program, feasible.z_columns, G[:, 1:], G[:, 0], term, breaks_ties=breaks_ties)
+        return with_limits(program, feasible, H, self.planner.limits.term)
+
+    def _linear(self, G: Array, H: Array) -> Solution:
+        if self.solver is None:
+            self._set_up()
+        assert self.solver is not None
+        changed = np.vstack([G, H])
+        self.solver.change_rhs(self.rows, -changed[:, 0])
+        if not len(self.entries):
+            return self.solver.solve_anew()
+        return self.solver.solve_with(self.entries, changed[:, 1:][self.moving])
+
+    def _set_up(self) -> None:
+        """The program at the reference, with room for every number that a row can change."""
+        cuts, limits, reference = self.planner.cuts, self.planner.limits, self.reference
+        program = self._program(cuts.at(reference, 1.0), limits.at(reference, 1.0))
+        k = len(cuts) + len(limits)
+        self.rows = np.arange(len(program.b) - k, len(program.b))
+        moves = [(one.B[:, 1:] != 0) | (one.C[:, 1:] != 0).any(axis=2) for one in (cuts, limits)]
+        self.moving = np.nonzero(np.vstack(moves))
+        at = self.rows[self.moving[0]], self.feasible.z_columns[self.moving[1]]
+        A = _with_room(program.A, *at)
+        places = sp.csr_array((np.arange(1, A.nnz + 1), A.indices, A.indptr), shape=A.shape)
+        self.entries = np.asarray(places[at]).ravel() - 1 if len(at[0]) else np.zeros(0, dtype=np.int64)
+        frames, key = self.planner.frames, self.reference.tobytes()
+        frame = frames.get(key)  # asked once: other threads clear it
+        if frame is None:
+            frame = Frame.of(replace(program, A=A))
+            frames.clear()
+            frames[key] = frame
+        self.solver = LinearSolver(replace(program, A=A), varying_rows=self.rows, frame=frame)
+
+
+def _with_room(A: sp.csr_array, rows: Indices, columns: Indices) -> sp.csr_array:
+    """The matrix with an entry stored at each of these places, a zero where there was none."""
+    coo = A.tocoo()
+    entries = np.concatenate([coo.data, np.zeros(len(rows))])
+    at = np.concatenate([coo.row, rows]), np.concatenate([coo.col, columns])
+    wider = sp.coo_array((entries, at), shape=A.shape)
+    wider.sum_duplicates()
+    return sp.csr_array(wider).sorted_indices()
+
+
+def with_limits(program: ConicProgram, feasible: FeasibleProgram, H: Array, rows: Indices) -> ConicProgram:
+    """The program with the rows [1, z] H_k + g_r(z) <= 0, where g_r is what of the constraint the decision decides."""
+    if not len(H):
+        return program
+    entries = np.zeros((len(H), len(program.c)))
+    entries[:, feasible.z_columns] = H[:, 1:]
+    column = feasible.epigraph_columns[rows]
+    entries[np.flatnonzero(column >= 0), column[column >= 0]] = 1.0
+    A = sp.csr_array(sp.vstack([program.A, sp.csr_array(entries)]))
+    b = np.concatenate([program.b, -H[:, 0]])
+    return replace(program, A=A, b=b, cones=(*program.cones, Cone("nonneg", len(H))))

@@ -1,0 +1,277 @@
+"""A user's own policy x -> z as a plan: its decisions are taken as they are, their cost is planned under a law.
+
+A function may see the row's parameters too, (x, parameters) -> z: the promise is about rows in which features,
+parameters and outcome are exchangeable together, so that both are as much part of the row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from inspect import Parameter, signature
+from typing import Any, ClassVar, cast
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.frozen import FrozenEstimator
+
+from polyhedge._support.validation import Array, Indices, Mask
+from polyhedge._support.warnings import Code, warn
+from polyhedge.data import take_rows
+from polyhedge.data.splits import evenly_chosen
+from polyhedge.decisions import all_optimal
+from polyhedge.planning.costs import PlanProblem
+from polyhedge.planning.levels import PlannedBy, planned_cost, planned_level
+from polyhedge.planning.policies import Rule
+from polyhedge.planning.report import TAKEN_AS_IT_IS, Entry, PlanReport
+from polyhedge.planning.residual_distributions import MOST_POINTS, Law, PlanRows, fit_law
+from polyhedge.planning.selection import PLANNED_BY, Judged, choose_planned_by, resampled
+from polyhedge.predictors.regressor import Predictor
+from polyhedge.problems import DecisionProblem
+from polyhedge.problems.kept_constraints import KEPT_WITHIN, Limits
+from polyhedge.problems.parameters import by_row
+from polyhedge.regions.batch_invariant import Grid, steady_predictions
+from polyhedge.regions.cost_guard import Planned
+from polyhedge.regions.family import DEFAULT_WORK, Work
+from polyhedge.solvers.program import Status
+
+_BITS = 32
+"""Bits of the largest decision that are kept, nine digits as of predictions; sums of floats differ from the 50th on."""
+_COMPARED, _SAME = 8, 1e-6
+"""Rows that are decided alone too, and the share of the largest decision that may differ: networks of 32 bits round."""
+
+
+@dataclass(frozen=True, eq=False)
+class Policy:
+    """What decides: a function of the features of N rows and, where it takes them, of the values of their parameters.
+
+    Attributes
+    ----------
+    decide : X -> decisions (N, ...), or (X, parameters by name, each (N, *shape)) -> decisions.
+    problem : what is decided.
+    takes_parameters : whether it is given the parameters.
+    """
+
+    decide: Callable[..., Any]
+    problem: DecisionProblem
+    takes_parameters: bool = False
+
+    def __call__(self, X: Any, values: Array) -> Array:
+        """Flat decisions (N, p) at N rows with flat values (N, t) of the problem's parameters."""
+        # A copy: what a policy writes into its parameters must not change those that the row is decided with.
+        given = (by_row(self.problem.parameters, values.copy()),) if self.takes_parameters else ()
+        z, n, p = np.asarray(self.decide(X, *given), dtype=np.float64), len(values), self.problem.n_decisions
+        if z.ndim == 0 or len(z) != n or z.size != n * p:
+            raise ValueError(
+                f"The plan must give a decision of {p} number(s) for each of the {n} rows, got an array of shape "
+                f"{z.shape}."
+            )
+        return z.reshape(n, p)
+
+
+@dataclass(frozen=True, eq=False)
+class PolicyPlan:
+    """Decisions of a policy and a quantile of their cost under a law.
+
+    Attributes
+    ----------
+    problem : what is decided.
+    policy : decides, each row by itself.
+    grid : on which decisions are rounded, so that they are functions of their rows to the last bit.
+    law, level : what plans the cost.
+    report : how it was judged.
+    """
+
+    problem: DecisionProblem
+    policy: Policy
+    grid: Grid
+    law: Law
+    level: float
+    report: PlanReport
+    kind: ClassVar[str] = "policy"
+
+    def plan(self, features: Any, centers: Array, values: Array, work: Work = DEFAULT_WORK) -> Planned:
+        """The policy's decisions, and what they are planned to cost; none where it breaks a constraint."""
+        given = _steady(self.policy, features, values, self.grid)
+        broken = self._limits.broken_by(given, values)
+        is_refused: Mask = ~(broken <= KEPT_WITHIN)  # a decision that is not a number keeps nothing
+        z = np.where(is_refused[:, None], np.nan, given)
+        v, expected = planned_cost(PlanProblem(self.problem), self.law, self.level, z, features, centers, values)
+        status = all_optimal(len(z))
+        status.fill(Status.FINISHED)
+        status[is_refused] = Status.REFUSED
+        detail = ["" if by <= KEPT_WITHIN else _broken_words(one, by) for one, by in zip(given, broken, strict=True)]
+        return Planned(z, v, status, tuple(detail) if any(detail) else (), expected)
+
+    @cached_property
+    def _limits(self) -> Limits:
+        return Limits.of(self.problem)
+
+    def outcomes(self, features: Any, centers: Array) -> Iterator[Array]:
+        """Row by row the outcomes (n, d) that are possible by the law."""
+        return self.law.outcomes(features, centers)
+
+    def refitted(self, rows: PlanRows, seed: int) -> PolicyPlan:
+        """The same policy, as it was trained, with a law of other development rows."""
+        return replace(self, law=fit_law(self.law.name, rows, seed))
+
+    def state(self) -> Mapping[str, Any]:
+        """A policy is code, which no model file holds."""
+        raise ValueError(
+            "A decider with a policy of your own cannot be saved: the policy is code, and a model file holds none. Fit "
+            "it again where it is used."
+        )
+
+
+def fit_policy(
+    problem: DecisionProblem, policy: Any, rows: PlanRows, alpha: float, trained_on: tuple[Any, Array, Any], seed: int
+) -> PolicyPlan:
+    """The policy, trained on training rows where it can be, with the law that plans its cost best."""
+    decide = _policy(problem, policy, *trained_on)
+    seen, level = PlanProblem(problem), planned_level(alpha)
+    few = rows.thinned(MOST_POINTS)
+    raw = decide(few.X, few.values)
+    _check_alone(decide, few, raw)
+    grid = _grid(raw)
+    z = _steady(decide, few.X, few.values, grid)
+    _check_kept(z, Limits.of(problem).broken_by(z, few.values), alpha)
+    z = _without_folds(policy, problem, few, z)
+    realised = seen.evaluate(z, few.outcomes, few.values)
+    judged = _judged(seen, few, z, realised, level, seed)
+    best = choose_planned_by(judged, alpha, resampled(len(judged[0].realised), seed))
+    entry = Entry("your own policy", str(best.planned_by), best.bound(alpha), best.cost(), 1.0)
+    law = fit_law(best.planned_by.law, rows, seed)
+    return PolicyPlan(problem, decide, grid, law, level, PlanReport((entry,), alpha, 1.0, len(few), TAKEN_AS_IT_IS))
+
+
+@dataclass(frozen=True)
+class _AsPredictor:
+    """A policy at N rows, seen as what `steady_predictions` rounds: the features are the numbers of the rows."""
+
+    policy: Policy
+    X: Any
+    values: Array
+
+    def predict(self, rows: Indices) -> Array:
+        X = self.X if len(rows) == len(self.values) else take_rows(self.X, rows)
+        z = self.policy(X, self.values[rows])
+        return np.where(np.isfinite(z), z, np.nan)
+
+
+def _steady(policy: Policy, features: Any, values: Array, grid: Grid) -> Array:
+    """Decisions (N, p) that do not depend on the rows around in their last bits: products of many rows differ there."""
+    return steady_predictions(cast("Predictor", _AsPredictor(policy, features, values)), np.arange(len(values)), grid)
+
+
+def _grid(z: Array) -> Grid:
+    """Multiples of a power of two, on which whole numbers, halves and quarters stay what they are."""
+    largest = np.abs(np.where(np.isfinite(z), z, 0.0)).max(axis=0)
+    step = np.where(largest > 0, np.ldexp(1.0, np.frexp(largest)[1] - _BITS), 0.0)
+    return Grid(np.zeros(z.shape[1]), step)
+
+
+def _check_alone(policy: Policy, rows: PlanRows, z: Array) -> None:
+    """Raise where rows are decided otherwise alone, or in another order, than among the others."""
+    some = evenly_chosen(len(z), _COMPARED)
+
+    def decided(own: Indices) -> Array:
+        return policy(take_rows(rows.X, own), rows.values[own])
+
+    alone, turned = np.vstack([decided(some[[k]]) for k in range(len(some))]), decided(some[::-1])[::-1]
+    within = _SAME * np.abs(np.where(np.isfinite(z), z, 0.0)).max(axis=0)
+    for other, where in ((alone, "alone"), (turned, "among few rows in another order")):
+        is_same = np.isclose(other, z[some], rtol=0, atol=within, equal_nan=True).all(axis=1)
+        if not is_same.all():
+            k = int(np.argmin(is_same))
+            shown, among = (np.array2string(one, precision=6, threshold=6) for one in (other[k], z[some[k]]))
+            raise ValueError(
+                "The decision of a plan must be a function of its row alone: otherwise calibration rows and later rows "
+                f"are decided by different rules, and no bound holds. Row {some[k]} of {len(z)} that do not calibrate "
+                f"is decided as {shown} {where}, and as {among} among all. Let the plan use nothing of the other rows, "
+                "such as their mean or order, and no random numbers: find such figures from training rows once."
+            )
+
+
+def _without_folds(policy: Any, problem: DecisionProblem, rows: PlanRows, z: Array) -> Array:
+    """Decisions (n, p) of a policy that is trained here as they would be at new rows: each fold's by the other folds.
+
+    Those of one that came fitted are as they are: what it was made from is not known.
+    """
+    if not is_trained_here(policy):
+        return z
+    judged = np.full(z.shape, np.nan)
+    try:
+        for own, rest in rows.folds():
+            fitted = clone(policy).fit(take_rows(rows.X, rest), rows.outcomes[rest])
+            judged[own] = Policy(fitted.predict, problem)(take_rows(rows.X, own), rows.values[own])
+    except ValueError as error:
+        warn(
+            Code.NO_FOLDS,
+            f"The policy cannot be trained without a fold of the rows ({error}), so that its judged figures are those "
+            "of rows that it has seen. The calibrated bound does not depend on them.",
+            stacklevel=6,
+        )
+        return z
+    return judged
+
+
+def _judged(seen: PlanProblem, rows: PlanRows, z: Array, realised: Array, level: float, seed: int) -> list[Judged]:
+    """The policy with each law that may plan its cost, on folds that the law had not seen."""
+    judged = []
+    for name in PLANNED_BY:
+        v = np.full(len(rows), np.nan)
+        for own, rest in rows.folds():
+            law, at = fit_law(name, rows.take(rest), seed), rows.take(own)
+            v[own] = planned_cost(seen, law, level, z[own], at.X, at.centers, at.values)[0]
+        judged.append(Judged(Rule(), PlannedBy(name, (level,)), v, realised))
+    return judged
+
+
+def _check_kept(z: Array, broken: Array, alpha: float) -> None:
+    """Raise where so many decisions break a constraint that no finite bound can be promised."""
+    is_broken: Mask = ~(broken <= KEPT_WITHIN)
+    if is_broken.mean() > alpha:
+        first = int(np.argmax(is_broken))
+        raise ValueError(
+            f"The plan must give decisions that can be taken, but in {int(is_broken.sum())} of {len(z)} rows that do "
+            f"not calibrate it does not, the first of them: {_broken_words(z[first], broken[first])}. Such rows have "
+            f"no bound, and with alpha={alpha:g} no more than that share of rows may be without one."
+        )
+
+
+def _broken_words(z: Array, by: float) -> str:
+    shown = np.array2string(z, precision=4, threshold=6)
+    if not np.isfinite(z).all():
+        return f"The policy gave no decision: {shown} is not a number in each entry"
+    return (
+        f"The decision {shown} breaks the constraints by {by:.2g} of their terms: decisions must keep constraints, "
+        f"bounds and whole numbers within {KEPT_WITHIN:g}. Let the policy return the nearest that does"
+    )
+
+
+def is_trained_here(policy: Any) -> bool:
+    """Whether a policy is trained by `fit`, on training rows alone; what else has made one is not known."""
+    return hasattr(policy, "predict") and hasattr(policy, "fit") and not isinstance(policy, FrozenEstimator)
+
+
+def _policy(problem: DecisionProblem, policy: Any, X: Any, Y: Array, train: Any) -> Policy:
+    """The user's policy, trained on training rows where it can be."""
+    if not hasattr(policy, "predict"):
+        return Policy(policy, problem, _takes_parameters(policy))
+    if is_trained_here(policy):
+        policy = clone(policy).fit(take_rows(X, train), Y[train])
+    return Policy(policy.predict, problem)
+
+
+def _takes_parameters(function: Callable[..., Any]) -> bool:
+    """Whether a function has a place for parameters: a second argument without a default, or one called so.
+
+    Other defaults are the function's own settings, as in `lambda X, level=0.9: ...`.
+    """
+    try:
+        arguments = signature(function).parameters.values()
+    except (TypeError, ValueError):  # compiled functions need not tell
+        return False
+    places = [one for one in arguments if one.kind in (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)]
+    return len(places) > 1 and (places[1].default is Parameter.empty or places[1].name == "parameters")

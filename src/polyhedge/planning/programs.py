@@ -1,0 +1,260 @@
+r"""Plans by a program for each row: the least $g_0(z) + \eta$ over Z and the cuts $\eta \ge [1, z]^\top G_k$.
+
+Of equally good decisions the one with the least $\sum_j r_j s_j z_j$ is taken, where $s_j$ is by how much the slopes of
+the cuts in $z_j$ differ, and the weights $r_j$ grow with j: rounding must not choose, or units would. A small share of
+this sum is part of every objective.
+
+Every row starts from the same place, so that its plan is a function of the row alone: no basis, no solution of another
+row is carried over. Where outcomes do not multiply decisions, only right-hand sides change from row to row. Where the
+cost has one piece, cuts are the same at all rows and only prices change: then rows walk over the corners of one program
+(`corners.py`), and those that do not arrive are solved like all others.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import replace
+
+import numpy as np
+import scipy.sparse as sp
+
+from polyhedge._support.validation import Array, Indices, Mask
+from polyhedge.planning.corners import Corners, MovingProgram
+from polyhedge.planning.risk import Cuts
+from polyhedge.problems import DecisionProblem
+from polyhedge.robust.workers import in_order
+from polyhedge.solvers.linear import LinearSolver
+from polyhedge.solvers.program import Cone, ConicProgram, Solution, Status, row_kinds
+from polyhedge.solvers.solve import solve
+
+_PART = 64
+"""Rows that one solver takes, one after the other, each from its beginning."""
+
+
+_MOSTLY_FIXED = 2.0**-7
+"""Share of costs up to which what is decided counts as little beside what is fixed: solvers tell nine digits."""
+_WALKED = 2**16
+"""Rows that walk together: all that end at a corner are looked at in one go."""
+_TIE = 1e-6
+"""Weight of what breaks ties: a thousand times what HiGHS tells apart, and far below what cuts miss of the risk."""
+_NO_SLOPE = 1e-13
+"""Share of the largest slope of a decision below which others are what rounding left of 0.
+
+Units would blow a row of such slopes up to 1e11 beside others of 1, and HiGHS would end without an answer."""
+
+
+def corners_of(problem: DecisionProblem, cuts: Cuts, starts: Array) -> Corners | None:
+    """The corners of the rows' common program; None where rows have programs of another kind.
+
+    `starts` (J, d + 1) are [centre, spread] of rows whose best corners others start at.
+    """
+    if problem.parameters or not len(starts):
+        return None
+    way = _way(problem, cuts)
+    return way.corners(starts) if isinstance(way, _PricesChange) else None
+
+
+def least_by_programs(
+    problem: DecisionProblem,
+    cuts: Cuts,
+    centers: Array,
+    scales: Array,
+    values: Array,
+    n_jobs: int | None = None,
+    corners: Corners | None = None,
+    is_steady: bool = True,
+) -> tuple[Array, Mask]:
+    """Decisions (N, p) with the least cost over the cuts, NaN where there is none, and where this is proven (N,).
+
+    Where they need not be steady, a linear program begins where the one of the row before ended: many times faster, and
+    ties are broken by the row's neighbours in its part. No solver is believed: a point that breaks a limit is none, and
+    only multipliers prove that it is the least.
+    """
+    z, is_best = np.full((len(centers), problem.n_decisions), np.nan), np.zeros(len(centers), dtype=bool)
+    if corners is not None:
+        theta = np.column_stack([centers, scales])
+        wide = [slice(k, k + _WALKED) for k in range(0, len(theta), _WALKED)]
+        walks = in_order(lambda own: corners(theta[own]), wide, n_jobs=n_jobs)
+        for own, (some, arrived) in zip(wide, walks, strict=True):
+            z[own], is_best[own] = some, arrived
+    rest = np.flatnonzero(~is_best)
+    parts = [rest[k : k + _PART] for k in range(0, len(rest), _PART)]
+
+    def work(part: Indices) -> list[tuple[Array, bool]]:
+        return _solve_part(problem, cuts, centers[part], scales[part], values[part], is_steady)
+
+    for part, solved in zip(parts, in_order(work, parts, n_jobs=n_jobs), strict=True):
+        for i, (one, is_proven) in zip(part, solved, strict=True):
+            z[i], is_best[i] = one, is_proven
+    return z, is_best
+
+
+def _solve_part(
+    problem: DecisionProblem, cuts: Cuts, centers: Array, scales: Array, values: Array, is_steady: bool
+) -> list[tuple[Array, bool]]:
+    if not problem.parameters:
+        way = _way(problem, cuts)
+        way.is_steady = is_steady
+        return [way(c, float(s)) for c, s in zip(centers, scales, strict=True)]
+    ways = {}
+    solved = []
+    for center, scale, value in zip(centers, scales, values, strict=True):
+        key = value.tobytes()
+        if key not in ways:
+            ways = {key: _way(problem.at_values(value), cuts)}
+        solved.append(ways[key](center, float(scale)))
+    return solved
+
+
+def _way(problem: DecisionProblem, cuts: Cuts) -> _Program:
+    program = problem.feasible.program
+    if program.is_linear and not len(program.integer):
+        is_one_term = not cuts.term.any()
+        if is_one_term and not (np.ptp(cuts.A, axis=0).any() or np.ptp(cuts.C, axis=0).any()):
+            return _PricesChange(problem, cuts)
+        if not (cuts.B[:, 1:].any() or cuts.C[:, 1:].any()):
+            return _LimitsChange(problem, cuts)
+    return _Program(problem, cuts)
+
+
+class _Program:
+    """Any convex or mixed-integer program, made anew for each row."""
+
+    is_steady = True
+
+    def __init__(self, problem: DecisionProblem, cuts: Cuts) -> None:
+        self.program, self.columns = problem.feasible.program, problem.feasible.z_columns
+        self.cuts, self.n = cuts, problem.n_decisions
+
+    def __call__(self, center: Array, scale: float) -> tuple[Array, bool]:
+        solution = self._solve(center, scale)
+        z = solution.x[self.columns] if solution.status.has_solution else np.full(self.n, np.nan)
+        return z, solution.status is Status.OPTIMAL
+
+    def _solve(self, center: Array, scale: float) -> Solution:
+        return least_with_cuts(self.program, self.columns, self.cuts.at(center, scale), self.cuts.term)
+
+
+class _Linear(_Program, ABC):
+    """A linear program of which few numbers change."""
+
+    def __init__(self, problem: DecisionProblem, cuts: Cuts, slopes: Array, heights: Array) -> None:
+        super().__init__(problem, cuts)
+        whole = with_cuts(self.program, self.columns, slopes, heights, cuts.term)
+        self.prices = whole.c.copy()
+        self.cut_rows = np.arange(len(whole.b) - len(cuts), len(whole.b))
+        self.solver = LinearSolver(whole, varying_rows=self.cut_rows, presolve=False)
+
+    @abstractmethod
+    def change(self, center: Array, scale: float) -> None:
+        """Give the solver the numbers of a row."""
+
+    def _solve(self, center: Array, scale: float) -> Solution:
+        self.change(center, scale)
+        solution = self.solver.solve_anew() if self.is_steady else self.solver.solve()
+        return super()._solve(center, scale) if solution.status is Status.UNBOUNDED else solution
+
+
+class _PricesChange(_Linear):
+    """One piece: A and C are common to all cuts and belong to the prices, the spread is the price of eta."""
+
+    def __init__(self, problem: DecisionProblem, cuts: Cuts) -> None:
+        super().__init__(problem, cuts, cuts.B[:, 1:], cuts.B[:, 0])
+        self.level = np.array([len(self.prices) - 1])
+        frame, whole = self.solver.frame, self.solver.program
+        is_equation = row_kinds(whole.cones) == "zero"
+        self.units = frame.columns
+        self.equations = frame.rows[is_equation, None] * whole.A[is_equation].toarray() * self.units
+        self.inverse = np.linalg.pinv(self.equations)
+
+    def change(self, center: Array, scale: float) -> None:
+        common = self.cuts.take(np.array([0]))
+        costs = self.prices.copy()
+        costs[self.level] = 0.0
+        costs[self.columns] += replace_b(common).at(center, 0.0)[0, 1:]
+        bare = self._bare(costs)
+        costs = bare if self._is_far(costs, bare) else costs
+        costs[self.level] = scale
+        self.solver.change_costs(np.arange(len(costs)), costs)
+
+    def _bare(self, costs: Array) -> Array:
+        """Costs (n, ...) without what equations fix whatever is decided, such as outcomes far from 0 under a budget."""
+        seen = (self.units * costs.T).T
+        return np.asarray(((seen - self.equations.T @ (self.inverse.T @ seen)).T / self.units).T)
+
+    def _is_far(self, costs: Array, bare: Array) -> bool:
+        """Whether nearly all of the costs is fixed, so that a tolerance of the rest would be lost in them."""
+        return float(np.abs(self.units * bare).max()) < _MOSTLY_FIXED * float(np.abs(self.units * costs).max())
+
+    def corners(self, starts: Array) -> Corners:
+        """The corners of all rows' common program, found from the first of some."""
+        costs, slope = self.prices.copy(), np.zeros((len(self.prices), self.cuts.C.shape[2] + 1))
+        costs[self.columns] += self.cuts.A[0, 1:]
+        costs[self.level] = 0.0
+        slope[self.columns, :-1] = self.cuts.C[0, 1:]
+        slope[self.level, -1] = 1.0
+        self.change(starts[0, :-1], float(starts[0, -1]))
+        origin = np.append(np.median(starts[:, :-1], axis=0), 0.0)
+        there = costs + slope @ origin
+        bare = self._bare(there)
+        if self._is_far(there, bare):
+            costs, slope = bare, self._bare(slope)
+        else:
+            origin = np.zeros_like(origin)
+        whole = replace(self.solver.program, c=costs)
+        moving = MovingProgram.of(whole, self.columns, slope, origin, self.solver.frame)
+        return Corners(moving, self.solver, starts)
+
+
+class _LimitsChange(_Linear):
+    """No outcome multiplies a decision: a row moves the heights of the cuts only."""
+
+    def __init__(self, problem: DecisionProblem, cuts: Cuts) -> None:
+        super().__init__(problem, cuts, cuts.A[:, 1:], cuts.A[:, 0])
+
+    def change(self, center: Array, scale: float) -> None:
+        heights = self.cuts.A[:, 0] + scale * self.cuts.B[:, 0]
+        for j, c in enumerate(center.tolist()):
+            heights = heights + c * self.cuts.C[:, 0, j]
+        self.solver.change_rhs(self.cut_rows, -heights)
+
+
+def replace_b(cuts: Cuts) -> Cuts:
+    """The cuts without what the spread adds."""
+    return replace(cuts, B=np.zeros_like(cuts.B))
+
+
+def least_with_cuts(program: ConicProgram, columns: Indices, G: Array, term: Indices) -> Solution:
+    """The least over the cuts [1, z] G_k (K, 1 + p) of each term."""
+    solution = solve(with_cuts(program, columns, G[:, 1:], G[:, 0], term))
+    if solution.status is Status.UNBOUNDED:  # of equally good decisions without end none may have the least sum
+        return solve(with_cuts(program, columns, G[:, 1:], G[:, 0], term, breaks_ties=False))
+    return solution
+
+
+def with_cuts(
+    program: ConicProgram, columns: Indices, slopes: Array, heights: Array, term: Indices, *, breaks_ties: bool = True
+) -> ConicProgram:
+    """The program with a column eta of cost 1 for each term, and the rows slope'z - eta <= -height."""
+    n, k, terms = len(program.c), len(heights), np.unique(term)
+    rows = np.zeros((k, n + len(terms)))
+    size = np.abs(slopes).max(axis=0, initial=0.0)
+    rows[:, columns] = np.where(np.abs(slopes) <= _NO_SLOPE * size, 0.0, slopes)
+    rows[np.arange(k), n + np.searchsorted(terms, term)] = -1.0
+    wider = sp.hstack([program.A, sp.csr_array((program.A.shape[0], len(terms)))])
+    A = sp.vstack([wider, sp.csr_array(rows)])
+    P = None if program.P is None else sp.csr_array(sp.block_diag([program.P, sp.csr_array((len(terms),) * 2)]))
+    c = np.concatenate([program.c, np.ones(len(terms))])
+    if breaks_ties:
+        sizes = np.max([np.ptp(slopes[term == one], axis=0) for one in terms], axis=0) + np.abs(c[columns])
+        weights = np.sqrt(2.0 + np.arange(len(columns)))  # no sums of some are sums of others
+        c[columns] += _TIE * weights / weights[-1] * sizes
+    return ConicProgram(
+        c=c,
+        A=sp.csr_array(A),
+        b=np.concatenate([program.b, -heights]),
+        cones=(*program.cones, Cone("nonneg", k)),
+        P=P,
+        offset=program.offset,
+        integer=program.integer,
+    )

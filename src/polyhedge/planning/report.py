@@ -1,0 +1,150 @@
+"""What a contest of plans found, in numbers and in words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+import numpy as np
+
+from polyhedge._support.frames import as_frame, as_html
+from polyhedge._support.validation import check_alpha, check_count
+
+_MOST_ENTRIES = 100
+"""Rules that a report of a file may name: contests have a dozen."""
+
+DRAWN_AGAIN = "did best most often when rows were drawn again (more complex rules have a handicap)"
+"""The reason of a mean of rules: the heaviest has won more resamplings than others, not most of them as a rule."""
+CHOSEN_ONCE = "did best (more complex rules have a handicap)"
+"""The reason of a single rule, where a mean of decisions is none or some rule has no finite bound."""
+TAKEN_AS_IT_IS = "is taken as it is"
+"""The reason of a policy of the user's own: there was no contest."""
+_DEVELOPED = "that do not calibrate it"
+"""Which rows judge: training and learning rows, or those of them that no role in calibration takes."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A rule in the contest, as judged on rows that it had not seen.
+
+    Attributes
+    ----------
+    rule : what it does, in words.
+    planned_by : the law that plans its cost.
+    bound : mean bound that calibration on the judged rows would give.
+    cost : mean realised cost.
+    share : its weight in the plan.
+    """
+
+    rule: str
+    planned_by: str
+    bound: float
+    cost: float
+    share: float
+
+
+@dataclass(frozen=True)
+class PlanReport:
+    """Which rules make the plan, and how all of them were judged; development rows only.
+
+    Examples
+    --------
+    >>> report = PlanReport((Entry("trust the prediction", "scaled", 3.0, 1.0, 1.0),), 0.1, 0.5, 200)
+    >>> print(report)
+    Plan for alpha=0.1, caution 0.5, judged on 200 rows that no rule had seen:
+      trust the prediction: bound 3, cost 1, share 100 %
+    >>> report.frontier()[0]["rule"]
+    'trust the prediction'
+    """
+
+    entries: tuple[Entry, ...]
+    alpha: float
+    caution: float
+    n_judged: int
+    reason: str = DRAWN_AGAIN
+
+    def __str__(self) -> str:
+        if self.reason == TAKEN_AS_IT_IS:
+            head = f"A policy of your own for alpha={self.alpha:g}, judged on {self.n_judged} rows {_DEVELOPED}:"
+            return "\n".join([head, self._line(self.chosen[0])])
+        head = (
+            f"Plan for alpha={self.alpha:g}, caution {self.caution:g}, judged on {self.n_judged} rows that no rule had "
+            "seen:"
+        )
+        return "\n".join([head, *(self._line(entry) for entry in self.chosen)])
+
+    def __repr__(self) -> str:
+        rules = ", ".join(f"{entry.rule} ({entry.share:.0%})" for entry in self.chosen)
+        return f"<PlanReport: {rules}; judged on {self.n_judged} rows>"
+
+    def to_frame(self) -> Any:
+        """One row a rule (pandas): how it was judged, and its weight in the plan."""
+        names = [field.name for field in fields(Entry)]
+        return as_frame({name: [getattr(entry, name) for entry in self.entries] for name in names}, "pandas")
+
+    def _repr_html_(self) -> str:
+        """Why this plan, and the rules that it is made of."""
+        return as_html(self.why(), self.to_frame().query("share > 0").sort_values("share", ascending=False))
+
+    def _line(self, entry: Entry) -> str:
+        return f"  {entry.rule}: bound {entry.bound:.4g}, cost {entry.cost:.4g}, share {entry.share:.0%}".replace(
+            "%", " %"
+        )
+
+    @property
+    def chosen(self) -> tuple[Entry, ...]:
+        """The rules of which the plan is the mean, the heaviest first."""
+        return tuple(sorted((entry for entry in self.entries if entry.share), key=lambda entry: -entry.share))
+
+    def why(self) -> str:
+        """Why this plan, in words."""
+        first, simple = self.chosen[0], self.entries[0]
+        if self.reason == TAKEN_AS_IT_IS:
+            return (
+                f"The decision of {first.rule} {self.reason}. On {self.n_judged} rows {_DEVELOPED} it has a mean cost "
+                f"of {first.cost:.4g}, and calibration there would give a mean bound of {first.bound:.4g}."
+            )
+        is_other = first != simple and bool(np.isfinite(simple.bound))
+        words = [
+            f"Weighing the bound by {self.caution:g} and the mean cost by {1 - self.caution:g}, "
+            f'"{first.rule}" {self.reason}: bound {first.bound:.4g} and mean cost {first.cost:.4g}'
+            + (f', where "{simple.rule}" has {simple.bound:.4g} and {simple.cost:.4g}.' if is_other else ".")
+        ]
+        if len(self.chosen) > 1:
+            others = ", ".join(f'"{entry.rule}" ({entry.share:.0%})'.replace("%", " %") for entry in self.chosen[1:])
+            words.append(f"The decision is a weighted mean with {others}.")
+        return " ".join(words)
+
+    def frontier(self, n: int = 11) -> list[dict[str, Any]]:
+        """Judged bound and cost of the rule that is best at each of n cautions from 0 to 1, without handicaps.
+
+        They are judged on development rows, never calibrated: choose a caution by them, then fit with it.
+        """
+        n, rows = check_count(n, "n", minimum=2), []
+        for caution in np.linspace(0, 1, n).tolist():
+            # However little the bound counts, a plan without one is none.
+            entries = [entry for entry in self.entries if np.isfinite(entry.bound)] or self.entries
+            best = entries[int(np.argmin([caution * e.bound + (1 - caution) * e.cost for e in entries]))]
+            rows.append({"caution": round(caution, 12), "rule": best.rule, "bound": best.bound, "cost": best.cost})
+        return rows
+
+    def state(self) -> dict[str, Any]:
+        """Plain values from which `report_from` makes the same report."""
+        return asdict(self)
+
+
+def report_from(state: Mapping[str, Any]) -> PlanReport:
+    """The report with this state; a ValueError where no contest can have made it."""
+    if not 0 < len(state["entries"]) <= _MOST_ENTRIES:
+        raise ValueError(f"A contest of plans has 1 to {_MOST_ENTRIES} entries, got {len(state['entries'])}.")
+    entries = tuple(
+        Entry(str(one["rule"]), str(one["planned_by"]), *(float(one[name]) for name in ("bound", "cost", "share")))
+        for one in state["entries"]
+    )
+    caution, shares = float(state["caution"]), [entry.share for entry in entries]
+    if not (0 <= caution <= 1 and all(0 <= share <= 1 for share in shares) and abs(sum(shares) - 1) < 1e-6):
+        raise ValueError("The shares of the rules of a plan must add up to 1, and caution lie between 0 and 1.")
+    n_judged = check_count(state["n_judged"], "n_judged", minimum=1)
+    reason = str(state.get("reason", PlanReport.reason))  # a file of an older version has none
+    return PlanReport(entries, check_alpha(state["alpha"]), caution, n_judged, reason)

@@ -1,0 +1,341 @@
+r"""The cost of a decision over a law: all its samples, their risk, and cuts that bound the risk from below.
+
+A piece of the cost is biaffine, $[1, z]^\top M_l [1, u]$. At $u = c + s\,e_i$ it is $s\,v_l^\top e_i + w_l$ with
+$v_l$ and $w_l$ affine in z, so that the risk of the joint part of the cost,
+
+$$H(s v, w) = \rho_i\Big(\sum_g \max_{l \in g}\, s\,v_l^\top e_i + w_l\Big), \qquad
+\rho = (1 - \omega)\,\mathrm{mean} + \omega\,\mathrm{CVaR}_\tau,$$
+
+is one convex and positively homogeneous function for *all* rows: a subgradient found at one row,
+$V_l = \sum_i q_i e_i [l\text{ is largest}]$ and $W_l = \sum_i q_i [l\text{ is largest}]$, bounds the risk
+at every other. For one piece this says that CVaR is the support function of a fixed polytope.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property, reduce
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from polyhedge._support.validation import Array, Indices
+from polyhedge.planning.equivalent import deviations, distinct_decisions, first_on_top
+from polyhedge.planning.leaf_weights import rows_of_a_width, weighted_quantiles
+from polyhedge.problems.pieces import SumOfMaxima
+
+# Costs nearer to each other than this share of their spread, or of what they are sums of, are the same: best decisions
+# lie where pieces and samples change places, and rounding must not choose among them.
+_TIE, _ROUNDING = 1e-9, 2.0**-44
+_BLOCK = 2**16
+"""Entries of a matrix of costs that is worked on at a time: half a megabyte, which a near cache holds and which stays
+with the process. Fixed: the last bit of products over rows hangs on it."""
+_COLUMNS_A_PRODUCT = 10
+"""A matrix product takes a tenth of the time of one column after the other, for all columns there are."""
+
+
+@dataclass(frozen=True)
+class Risk:
+    """(1 - weight) times the mean plus weight times CVaR, the mean of the worst share 1 - level."""
+
+    level: float = 0.0
+    weight: float = 1.0
+
+    @property
+    def is_mean(self) -> bool:
+        """Whether the tail plays no part."""
+        return self.weight == 0 or self.level == 0
+
+    def weights(self, costs: Array, same: Array | None = None) -> Array:
+        """Weights (N, n) of the samples under which the mean of costs (N, n) is the risk.
+
+        Costs that differ by no more than `same` (N,) share what is left of the tail.
+        """
+        n = costs.shape[1]
+        if self.is_mean:
+            return np.full(costs.shape, 1 / n)
+        mass = (1 - self.level) * n
+        whole = int(np.floor(mass + 1e-9))  # a level that prints as .7 leaves a whole number of ten samples
+        edge = (
+            np.partition(costs, n - whole - 1, axis=1)[:, [n - whole - 1]] if whole < n else costs.min(axis=1)[:, None]
+        )
+        within = 0.0 if same is None else same[:, None]
+        above = costs > edge + within
+        at_edge = np.flatnonzero((costs >= edge - within) ^ above)  # few of all samples
+        row = at_edge // n
+        rest = (mass - above.sum(axis=1)) / np.maximum(np.bincount(row, minlength=len(costs)), 1)
+        tail = np.multiply(above, 1 / mass)
+        tail.flat[at_edge] = rest[row] / mass
+        return tail if self.weight == 1 else np.asarray((1 - self.weight) / n + self.weight * tail)
+
+
+@dataclass(frozen=True, eq=False)
+class Cuts:
+    """Lower bounds of the terms of the risk, [1, z] (A_k + s B_k + C_k c) for each k.
+
+    Attributes
+    ----------
+    A, B : (K, 1 + p)
+    C : (K, 1 + p, d)
+    term : (K,) the term that each of them bounds. A mean of sums is a sum of means, whose terms are known by few cuts
+        each; a tail is one term.
+    """
+
+    A: Array
+    B: Array
+    C: Array
+    term: Indices
+
+    def __len__(self) -> int:
+        return len(self.A)
+
+    @classmethod
+    def joined(cls, lists: Sequence[Cuts]) -> Cuts:
+        """All cuts of these lists."""
+        A, B, C, term = zip(*(cuts.parts for cuts in lists), strict=True)
+        return cls(np.concatenate(A), np.concatenate(B), np.concatenate(C), np.concatenate(term))
+
+    def take(self, chosen: Indices) -> Cuts:
+        """Some of them."""
+        return Cuts(self.A[chosen], self.B[chosen], self.C[chosen], self.term[chosen])
+
+    @property
+    def parts(self) -> tuple[Array, Array, Array, Indices]:
+        """The four arrays."""
+        return self.A, self.B, self.C, self.term
+
+    @property
+    def terms(self) -> list[Indices]:
+        """The cuts of each term."""
+        return [np.flatnonzero(self.term == k) for k in np.unique(self.term)]
+
+    def at(self, center: Array, scale: float | Array) -> Array:
+        """Coefficients (K, 1 + p) of [1, z] at one row; `scale` is one number, or one (K, 1) for each cut."""
+        coefficients = self.A + scale * self.B
+        for j, c in enumerate(center.tolist()):
+            coefficients = coefficients + c * self.C[:, :, j]
+        return np.asarray(coefficients)
+
+
+@dataclass(frozen=True, eq=False)
+class JointCost:
+    """The part of the cost that mixes decision and outcome, over all points (n, d) of a law."""
+
+    total: SumOfMaxima
+    points: Array
+
+    @cached_property
+    def matrices(self) -> Array:
+        """All pieces (P, 1 + p, 1 + d): the base first, then group after group."""
+        return np.concatenate([self.total.base[None], *self.total.groups])
+
+    @cached_property
+    def groups(self) -> list[range]:
+        """The pieces of each maximum; the base is one of its own."""
+        ends = 1 + np.cumsum([0, *(len(group) for group in self.total.groups)])
+        return [range(0, 1), *(range(a, b) for a, b in zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True))]
+
+    @cached_property
+    def _columns(self) -> list[list[int]]:
+        """Outcomes that each piece can depend on: most depend on one."""
+        return [np.flatnonzero(M[:, 1:].any(axis=0)).tolist() for M in self.matrices]
+
+    @cached_property
+    def _decisions(self) -> list[int]:
+        """Decisions that enter a piece."""
+        return np.flatnonzero(self.matrices[:, 1:].any(axis=(0, 2))).tolist()
+
+    def sides(self, z: Array, centers: Array) -> tuple[Array, Array]:
+        """Slopes v (N, P, d) and heights w (N, P) of the pieces; sums in a fixed order, whatever the number of rows."""
+        M = self.matrices
+        rows = np.tile(M[:, 0, :], (len(z), 1, 1))
+        for j in self._decisions:
+            rows += z[:, j, None, None] * M[:, 1 + j]
+        v, w = rows[:, :, 1:], rows[:, :, 0].copy()
+        for j in range(centers.shape[1]):
+            w += v[:, :, j] * centers[:, [j]]
+        return v, w
+
+    def samples(self, z: Array, centers: Array, scales: Array) -> Array:
+        """Costs (N, n) of decisions z (N, p) at centers + scales * points."""
+        v, w = self.sides(z, centers)
+        v, costs = v * scales[:, None, None], np.zeros((len(z), len(self.points)))
+        for group in self.groups:
+            if len(group) == 1 and group[0] not in self._is_there:
+                continue
+            high = self._piece(v, w, group[0])
+            for piece in group[1:]:
+                other = self._piece(v, w, piece)
+                high = np.maximum(high, other, out=other if other.shape == costs.shape else None)
+            costs += high
+        return costs
+
+    def _same(self, z: Array, centers: Array, scales: Array, deviation: Array) -> Array:
+        """Differences of costs at each row (N,) that rounding can explain, where costs differ by a `deviation` (N,)."""
+        sizes, farthest = self._sizes
+        at = np.abs(centers) + scales[:, None] * farthest
+        terms = np.hstack([np.ones((len(z), 1)), np.abs(z)]) @ sizes
+        whole = terms[:, 0] + (terms[:, 1:] * at).sum(axis=1)
+        return np.asarray(_TIE * deviation + _ROUNDING * whole)
+
+    @cached_property
+    def _sizes(self) -> tuple[Array, Array]:
+        """The largest sizes of the pieces' entries (1 + p, 1 + d) and of the points' outcomes (d,)."""
+        return np.abs(self.matrices).max(axis=0), np.abs(self.points).max(axis=0)
+
+    def _piece(self, v: Array, w: Array, piece: int) -> Array:
+        """A piece at each row and point (N, n), or (N, 1) where it is the same at all points."""
+        columns = self._columns[piece]
+        if not columns:
+            return w[:, [piece]]
+        side = np.multiply.outer(v[:, piece, columns[0]], self._by_outcome[columns[0]])
+        side += w[:, [piece]]
+        for j in columns[1:]:
+            side += np.multiply.outer(v[:, piece, j], self._by_outcome[j])
+        return np.asarray(side)
+
+    def _pieces(self, v: Array, w: Array) -> list[Array]:
+        """All pieces, those that depend on more than a few of all outcomes by one product.
+
+        Its last bits hang on the other rows: enough to say which differences are none, not for what rows are told.
+        """
+        many = [k for k, own in enumerate(self._columns) if own and v.shape[2] < _COLUMNS_A_PRODUCT * len(own)]
+        sides = np.concatenate([v[:, many], w[:, many, None]], axis=2).swapaxes(0, 1).reshape(-1, v.shape[2] + 1)
+        products = dict(zip(many, (sides @ self._and_ones).reshape(len(many), len(w), len(self.points)), strict=True))
+        return [products[k] if k in products else self._piece(v, w, k) for k in range(len(self._columns))]
+
+    @cached_property
+    def _and_ones(self) -> Array:
+        """The points (d + 1, n), outcome by outcome, with a last row of ones."""
+        return np.vstack([self._by_outcome, np.ones(len(self.points))])
+
+    @cached_property
+    def _by_outcome(self) -> Array:
+        """The points (d, n), outcome by outcome."""
+        return np.ascontiguousarray(self.points.T)
+
+    @property
+    def rows_of_block(self) -> int:
+        """How many rows are worked on together."""
+        return max(_BLOCK // len(self.points), 1)
+
+    def blocks(self, n_rows: int) -> list[slice]:
+        """Rows that are worked on together."""
+        return [slice(k, k + self.rows_of_block) for k in range(0, n_rows, self.rows_of_block)]
+
+    def quantiles(
+        self, z: Array, centers: Array, scales: Array, levels: Sequence[float], weights: sp.csr_array | None = None
+    ) -> tuple[Array, Array]:
+        """The quantiles of these levels (N, T) of the costs of each row, order statistics, and their mean (N,).
+
+        Points are equally likely, or have weights (N, n).
+
+        A cost of one piece is w + s v'e with v a function of the decision alone, so that each decision is looked at
+        once, however many rows share it.
+        """
+        if weights is not None:
+            return self._weighted_quantiles(z, centers, scales, levels, weights)
+        if self.total.groups:
+            return self._quantiles(z, centers, scales, levels)
+        first, own = distinct_decisions(z)
+        nowhere, evenly = np.zeros((len(first), centers.shape[1])), np.ones(len(first))
+        v, w = self.sides(z[first], nowhere)
+        quantiles, mean = self._quantiles(z[first], nowhere, evenly, levels)
+        quantiles, mean = quantiles - w[:, :1], mean - w[:, 0]
+        heights = w[own, 0]
+        for j in range(centers.shape[1]):
+            heights = heights + v[own, 0, j] * centers[:, j]
+        return heights[:, None] + scales[:, None] * quantiles[own], heights + scales * mean[own]
+
+    def _quantiles(self, z: Array, centers: Array, scales: Array, levels: Sequence[float]) -> tuple[Array, Array]:
+        ranks = ranks_of(levels, len(self.points))
+        quantiles, mean = np.empty((len(z), len(ranks))), np.empty(len(z))
+        for part in self.blocks(len(z)):
+            costs = self.samples(z[part], centers[part], scales[part])
+            mean[part] = costs.mean(axis=1)
+            if len(ranks) > 1:  # many ranks are found sooner in a sorted row
+                costs.sort(axis=1)
+            else:
+                costs.partition(ranks, axis=1)
+            quantiles[part] = costs[:, ranks]
+        return quantiles, mean
+
+    def _weighted_quantiles(
+        self, z: Array, centers: Array, scales: Array, levels: Sequence[float], weights: sp.csr_array
+    ) -> tuple[Array, Array]:
+        quantiles, mean = np.empty((len(z), len(levels))), np.empty(len(z))
+        for own, counted, shares in rows_of_a_width(weights, self.rows_of_block):
+            costs = np.take_along_axis(self.samples(z[own], centers[own], scales[own]), counted, axis=1)
+            quantiles[own], mean[own] = weighted_quantiles(costs, shares, levels), (shares * costs).sum(axis=1)
+        return quantiles, mean
+
+    def cuts(self, z: Array, centers: Array, scales: Array, risk: Risk) -> list[tuple[Array, Cuts]]:
+        """The terms of the risk (N,) of the joint cost at each row, and for each term the cut that each row gives."""
+        return self.cuts_and_deviation(z, centers, scales, risk)[0]
+
+    def cuts_and_deviation(
+        self, z: Array, centers: Array, scales: Array, risk: Risk
+    ) -> tuple[list[tuple[Array, Cuts]], Array]:
+        """The same, and how far costs differ over the points at each row (N,)."""
+        parts = [self._cuts(z[part], centers[part], scales[part], risk) for part in self.blocks(len(z))]
+        terms = [
+            (np.concatenate([values for values, _ in blocks]), Cuts.joined([cuts for _, cuts in blocks]))
+            for blocks in zip(*(terms for terms, _ in parts), strict=True)
+        ]
+        return terms, np.concatenate([deviation for _, deviation in parts])
+
+    def _cuts(self, z: Array, centers: Array, scales: Array, risk: Risk) -> tuple[list[tuple[Array, Cuts]], Array]:
+        v, w = self.sides(z, centers)
+        v = v * scales[:, None, None]
+        # All pieces are kept: their sum says which differences are none, and only then is known which are on top.
+        every = self._pieces(v, w)
+        pieces = [[every[piece] for piece in group] for group in self.groups]
+        highs = [reduce(np.maximum, own) for own in pieces]
+        costs = np.zeros((len(z), len(self.points)))
+        for high in highs:
+            costs += high
+        deviation = deviations(costs)
+        same = self._same(z, centers, scales, deviation)
+        tops = [first_on_top(own, same) for own in pieces]
+        if risk.is_mean:
+            even = np.full((1, len(self.points)), 1 / len(self.points))
+            cuts = self._shares(tops, even)
+            return [
+                (high.mean(axis=1), self._cut(group, *cuts, term))
+                for term, (group, high) in enumerate(zip(self.groups, highs, strict=True))
+            ], deviation
+        weights = risk.weights(costs, same)
+        total = self._cut(range(len(self.matrices)), *self._shares(tops, weights), 0)
+        return [(np.einsum("ij,ij->i", weights, costs), total)], deviation
+
+    def _shares(self, tops: Sequence[Any], weights: Array) -> tuple[Array, Array]:
+        """The weight W (N, P) of the points at which each piece is the largest, and their weighted sum V (N, P, d)."""
+        n, (n_pieces, _, d) = len(tops[0]), self.matrices.shape
+        W, V = np.zeros((n, n_pieces)), np.zeros((n, n_pieces, d - 1))
+        for group, arg in zip(self.groups, tops, strict=True):
+            for k, piece in enumerate(group):
+                if piece not in self._is_there:
+                    continue
+                # A group of one is always there, and rounding must not make its cuts differ.
+                share = weights if len(group) == 1 else weights * (arg == k)
+                W[:, piece] = 1.0 if len(group) == 1 else share.sum(axis=1)
+                V[:, piece] = share @ self.points
+        return W, V
+
+    @cached_property
+    def _is_there(self) -> set[int]:
+        """Pieces that are not always 0."""
+        return {k for k, M in enumerate(self.matrices) if M.any()}
+
+    def _cut(self, pieces: range, W: Array, V: Array, term: int) -> Cuts:
+        """What these pieces come to where they are the largest."""
+        M, own = self.matrices[pieces], slice(pieces.start, pieces.stop)
+        A, B = np.einsum("np,pi->ni", W[:, own], M[:, :, 0]), np.einsum("npd,pid->ni", V[:, own], M[:, :, 1:])
+        return Cuts(A, B, np.einsum("np,pid->nid", W[:, own], M[:, :, 1:]), np.full(len(W), term))
+
+
+def ranks_of(levels: Sequence[float], n: int) -> list[int]:
+    """Where the quantiles of these levels stand among n sorted costs, counted from 0."""
+    return [int(np.clip(np.ceil(level * n - 1e-9), 1, n)) - 1 for level in levels]

@@ -1,0 +1,235 @@
+r"""Costs that fall apart into one term a decision, as a newsvendor's do: plans from sorted residuals, no program.
+
+The cost is $\sum_i k_i z_i + \max(a^+_i t_i, a^-_i t_i) + b_i u_{j(i)}$ with
+$t_i = z_i - \beta_i u_{j(i)} - \kappa_i$, decisions have bounds, and at most one row $a^\top z = h$ or
+$a^\top z \le h$ couples them. At $u = c + s\,e$ a term is $s$ times one function of
+$\zeta_i = (z_i - \beta_i c_{j(i)} - \kappa_i) / s$, whose slopes are the same at all rows: they are tabled once. With a
+price $\lambda$ on the row every decision is a look-up, and $\lambda$ is found by halving.
+
+The tail of a sum is not the sum of tails. A tail rule takes the latter, which is what the tail would be if the worst
+came to all terms at once: more careful than the tail of the sum, and judged like any other rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from polyhedge._support.validation import Array, Indices
+from polyhedge.data.splits import evenly_chosen
+from polyhedge.planning.risk import Risk
+from polyhedge.problems import DecisionProblem
+from polyhedge.problems.pieces import SumOfMaxima
+from polyhedge.solvers.program import row_kinds
+
+# Differences of coefficients below this share of them are rounding.
+_SAME = 1e-9
+# Slopes nearer to each other than this share of them are the same: an even choice of residuals often balances exactly.
+_TIE = 1e-9
+# The price is halved down to this share of it: well above rounding, so that terms which are indifferent at one price
+# share what is left in every unit of theirs, and well below what a residual more or less makes of a slope.
+_SAME_PRICE = 2.0**-40
+_MOST_KNOTS = 400
+"""Residuals at which the slope of a tail is tabled: each takes a pass over all of them."""
+_BLOCK = 2**16
+"""Rows that are worked on at a time."""
+
+
+@dataclass(frozen=True, eq=False)
+class Separable:
+    """The terms and what couples them; arrays have an entry for each decision.
+
+    Attributes
+    ----------
+    outcome : j(i).
+    beta, kappa : where the kinks are.
+    high, low : slopes beyond and before the kink.
+    common : b_i.
+    slope : k_i.
+    lower, upper : bounds.
+    row, limit, is_equation : the coupling row; a row of zeros where there is none.
+    """
+
+    outcome: Indices
+    beta: Array
+    kappa: Array
+    high: Array
+    low: Array
+    common: Array
+    slope: Array
+    lower: Array
+    upper: Array
+    row: Array
+    limit: float
+    is_equation: bool
+
+    def tables(self, points: Array, risk: Risk) -> list[tuple[Array, Array]]:
+        """For each decision the knots (K,) of zeta, and the slopes (K + 1,) of the risk of its term between them."""
+        return [self._table(i, points[:, self.outcome[i]], risk) for i in range(len(self.slope))]
+
+    def _table(self, i: int, residuals: Array, risk: Risk) -> tuple[Array, Array]:
+        kinks, low, high = self.beta[i] * residuals, self.low[i], self.high[i]
+        knots, n = np.sort(kinks), len(kinks)
+        if risk.is_mean:
+            return knots, low + (high - low) * np.arange(n + 1) / n
+        knots = knots[evenly_chosen(n, _MOST_KNOTS)]
+        beyond = np.ptp(knots) or 1.0
+        between = np.concatenate([[knots[0] - beyond], (knots[:-1] + knots[1:]) / 2, [knots[-1] + beyond]])
+        t = between[:, None] - kinks
+        weights = risk.weights(np.where(t > 0, high, low) * t + self.common[i] * residuals)
+        slopes = (weights * np.where(t > 0, high, low)).sum(axis=1)
+        return knots, np.maximum.accumulate(slopes)
+
+    def least(self, tables: Sequence[tuple[Array, Array]], contexts: Array, scales: Array) -> Array:
+        """Decisions (N, p) of least risk at contexts (N, d) with spreads (N,); each is a function of its row alone."""
+        parts = [slice(k, k + _BLOCK) for k in range(0, len(contexts), _BLOCK)]
+        decisions = [self._least(tables, contexts[part], scales[part]) for part in parts]
+        return np.vstack([np.zeros((0, len(self.slope))), *decisions])
+
+    def _least(self, tables: Sequence[tuple[Array, Array]], contexts: Array, scales: Array) -> Array:
+        return self._at_price(
+            lambda price: self._place(tables, price, contexts, scales), [slopes for _, slopes in tables], len(contexts)
+        )
+
+    def least_of_shares(self, tables: Sequence[tuple[Array, Array]], contexts: Array) -> Array:
+        """Decisions (N, p) of least mean cost where every row has weights of its own.
+
+        Tables have for each decision the knots (n,), sorted, and the weight (N, n + 1) of the first 0 to n of them.
+        """
+        ends = [np.array(pair) for pair in zip(self.low, self.high, strict=True)]
+        return self._at_price(lambda price: self._place_by_shares(tables, price, contexts), ends, len(contexts))
+
+    def _at_price(self, place: Callable[[Array], Array], slopes: Sequence[Array], n: int) -> Array:
+        """What is placed (n, p) at the price at which the coupling row is just kept."""
+        if not self.row.any():
+            return place(np.zeros(n))
+        ends = [np.abs((s + k) / a).max() for s, k, a in zip(slopes, self.slope, self.row, strict=True) if a]
+        # Shares of the slopes and nothing absolute: in other units the same halvings find the same price.
+        reach = 2 * max(ends) or 1.0
+        least = min((end for end in ends if end > 0), default=reach)
+        low, high = np.full(n, -reach if self.is_equation else 0.0), np.full(n, reach)
+        free = place(low)
+        while True:
+            is_open = high - low > _SAME_PRICE * np.maximum(np.maximum(np.abs(low), np.abs(high)), least)
+            if not is_open.any():
+                break
+            middle = (low + high) / 2
+            is_over = self._used(place(middle)) > self.limit
+            low, high = np.where(is_open & is_over, middle, low), np.where(is_open & ~is_over, middle, high)
+        more, less = place(low), place(high)
+        above, below = self._used(more), self._used(less)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            share = np.clip((self.limit - below) / (above - below), 0.0, 1.0)
+        z = less + np.where(above > below, share, 0.0)[:, None] * (more - less)
+        within = ~np.array(self.is_equation) & (self._used(free) <= self.limit)
+        return np.where(within[:, None], free, z)
+
+    def _used(self, z: Array) -> Array:
+        total = np.zeros(len(z))
+        for i in np.flatnonzero(self.row):
+            total = total + self.row[i] * z[:, i]
+        return total
+
+    def _place(self, tables: Sequence[tuple[Array, Array]], price: Array, contexts: Array, scales: Array) -> Array:
+        """The best decisions when the coupling row has this price (N,)."""
+        z = np.empty((len(price), len(self.slope)))
+        for i, (knots, slopes) in enumerate(tables):
+            balanced = -(self.slope[i] + price * self.row[i]) - _TIE * np.abs(slopes).max()
+            passed = np.searchsorted(slopes, balanced)
+            ends = np.concatenate([[-np.inf], knots, [np.inf]])
+            center = self.kappa[i] + self.beta[i] * contexts[:, self.outcome[i]]
+            z[:, i] = np.clip(center + scales * ends[passed], self.lower[i], self.upper[i])
+        return z
+
+    def _place_by_shares(self, tables: Sequence[tuple[Array, Array]], price: Array, contexts: Array) -> Array:
+        z = np.empty((len(price), len(self.slope)))
+        for i, (knots, shares) in enumerate(tables):
+            low, rise = self.low[i], self.high[i] - self.low[i]
+            balanced = -(self.slope[i] + price * self.row[i]) - low
+            level = balanced / rise if rise > 0 else np.where(balanced > 0, np.inf, -np.inf)
+            ends = np.concatenate([[-np.inf], knots, [np.inf]])
+            center = self.kappa[i] + self.beta[i] * contexts[:, self.outcome[i]]
+            z[:, i] = np.clip(center + ends[_passed(shares, level - _TIE)], self.lower[i], self.upper[i])
+        return z
+
+
+def _passed(shares: Array, level: Array) -> Indices:
+    """How many of the growing shares (N, k) of each row are below its level (N,), by halving."""
+    low, high, rows = (
+        np.zeros(len(shares), dtype=np.int64),
+        np.full(len(shares), shares.shape[1]),
+        np.arange(len(shares)),
+    )
+    for _ in range(shares.shape[1].bit_length()):
+        middle = (low + high) // 2
+        is_below = (middle < high) & (shares[rows, np.minimum(middle, shares.shape[1] - 1)] < level)
+        low, high = np.where(is_below, middle + 1, low), np.where(is_below, high, middle)
+    return low
+
+
+def separable_of(problem: DecisionProblem) -> Separable | None:
+    """The terms of a problem's cost; None where it does not fall apart."""
+    if not problem.structure.has_maxima or problem.parameters:
+        return None
+    joint, program, columns = problem.structure.maxima, problem.feasible.program, problem.feasible.z_columns
+    if not joint.groups or joint.base[1:, 1:].any():
+        return None
+    if not program.is_linear or not problem.structure.is_continuous or len(program.c) != problem.n_decisions:
+        return None
+    terms, bounds = _terms(joint, problem.n_decisions), _bounds(problem)
+    if terms is None or bounds is None:
+        return None
+    lower, upper, row, limit, is_equation = bounds
+    if row.any() and not np.isfinite([lower, upper]).all():
+        return None
+    return Separable(*terms, program.c[columns] + joint.base[1:, 0], lower, upper, row, limit, is_equation)
+
+
+def _terms(joint: SumOfMaxima, p: int) -> tuple[Indices, Array, Array, Array, Array, Array] | None:
+    """Outcome, beta, kappa, high, low and common of each decision."""
+    outcome, kinks, slopes, common = np.full(p, -1), np.zeros((p, 2)), np.zeros((p, 2)), np.zeros(p)
+    for group in joint.groups:
+        own = np.flatnonzero(np.ptp(group[:, 1:, 0], axis=0)), np.flatnonzero(np.ptp(group[:, 0, 1:], axis=0))
+        if group[:, 1:, 1:].any() or any(len(one) != 1 for one in own):
+            return None
+        if np.count_nonzero(group[:, 1:, 0].any(axis=0)) > 1 or np.count_nonzero(group[:, 0, 1:].any(axis=0)) > 1:
+            return None
+        i, j = (int(one[0]) for one in own)
+        a, b, k = group[:, 1 + i, 0], group[:, 0, 1 + j], group[:, 0, 0]
+        first, last = int(a.argmin()), int(a.argmax())
+        kink = -np.array([b[last] - b[first], k[last] - k[first]]) / (a[last] - a[first])
+        if any(np.ptp(side + a * at) > _SAME * np.abs(side).max() for side, at in ((b, kink[0]), (k, kink[1]))):
+            return None
+        if outcome[i] >= 0 and (outcome[i] != j or (np.abs(kinks[i] - kink) > _SAME * np.abs(kink)).any()):
+            return None
+        outcome[i], kinks[i] = j, kink
+        slopes[i] += a[last], a[first]
+        common[i] += b[first] + a[first] * kink[0]
+    for j in np.unique(outcome[outcome >= 0]):
+        common[np.flatnonzero(outcome == j)[0]] += joint.base[0, 1 + j]
+    return np.maximum(outcome, 0), kinks[:, 0], kinks[:, 1], slopes[:, 0], slopes[:, 1], common
+
+
+def _bounds(problem: DecisionProblem) -> tuple[Array, Array, Array, float, bool] | None:
+    """Bounds of the decisions and the row that couples them; None where several do."""
+    program, columns = problem.feasible.program, problem.feasible.z_columns
+    A, b, is_zero = program.A.toarray()[:, columns], program.b, row_kinds(program.cones) == "zero"
+    entries = np.count_nonzero(A, axis=1)
+    coupling = np.flatnonzero(entries > 1)
+    if len(coupling) > 1:
+        return None
+    lower, upper = np.full(A.shape[1], -np.inf), np.full(A.shape[1], np.inf)
+    for k in np.flatnonzero(entries == 1):
+        i = int(np.flatnonzero(A[k])[0])
+        if A[k, i] > 0 or is_zero[k]:
+            upper[i] = min(upper[i], b[k] / A[k, i])
+        if A[k, i] < 0 or is_zero[k]:
+            lower[i] = max(lower[i], b[k] / A[k, i])
+    if not len(coupling):
+        return lower, upper, np.zeros(A.shape[1]), 0.0, False
+    row, limit = A[coupling[0]], float(b[coupling[0]])
+    if (row > 0).all() and np.isfinite(lower).all():  # what the others leave at least
+        upper = np.minimum(upper, lower + (limit - row @ lower) / row)
+    return lower, upper, row, limit, bool(is_zero[coupling[0]])

@@ -1,0 +1,32 @@
+"""Predictors: any regressor, raw columns of a table, and the automatic choice among a few models."""
+
+from typing import TYPE_CHECKING
+
+from polyhedge._support.lazy import lazy
+
+if TYPE_CHECKING:
+    from polyhedge.predictors.missing import takes_nan
+    from polyhedge.predictors.regressor import (
+        FeatureRidge,
+        Predictor,
+        all_features,
+        as_predictor,
+        out_of_fold,
+        paper_features,
+    )
+else:  # imported when they are first used
+    __getattr__, __dir__ = lazy(__name__)
+
+PREDICTORS = ("smooth-ridge", "ridge", "forest", "boosting", "linear")
+"""Predictors that a name can ask for."""
+
+__all__ = [
+    "PREDICTORS",
+    "FeatureRidge",
+    "Predictor",
+    "all_features",
+    "as_predictor",
+    "out_of_fold",
+    "paper_features",
+    "takes_nan",
+]

@@ -1,0 +1,422 @@
+"""Predictors: whatever turns covariates into the centres of the sets.
+
+The guarantee does not depend on how good a predictor is, only on which rows it has seen: the training split
+and no other. `as_predictor` gives every kind of predictor one small interface; `FeatureRidge` is the paper's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.linalg import lstsq
+from sklearn.base import BaseEstimator, RegressorMixin, clone, is_regressor
+from sklearn.ensemble import StackingRegressor
+from sklearn.exceptions import NotFittedError
+from sklearn.frozen import FrozenEstimator
+from sklearn.linear_model import RidgeCV
+from sklearn.model_selection import GridSearchCV, RandomizedSearchCV
+from sklearn.multioutput import MultiOutputRegressor
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils import get_tags
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from polyhedge._support.alignment import select_columns
+from polyhedge._support.validation import Array, as_finite, as_rows, check_count
+from polyhedge.data import take_rows
+from polyhedge.data.splits import fold_of
+from polyhedge.predictors.missing import takes_nan
+from polyhedge.predictors.weights import check_weights, weight_argument
+
+__all__ = ["FeatureRidge", "Predictor", "all_features", "as_predictor", "out_of_fold", "paper_features", "takes_nan"]
+
+_BLOCK = 65_536
+"""Rows that a fitted model predicts together: what it needs in between stays in the cache, and within bounds."""
+
+
+class Predictor(Protocol):
+    """What the rest of the library asks of a predictor; `as_predictor` makes one."""
+
+    @property
+    def needs_training(self) -> bool:
+        """Whether `fit` has to see a training split before `predict`."""
+
+    @property
+    def takes_nan(self) -> bool:
+        """Whether `predict` takes rows with missing numbers."""
+
+    def fit(self, X: Any, Y: ArrayLike, weights: Array | None = None) -> Self:
+        """Fit on the training split, and on no other row; does nothing if no training is needed."""
+
+    def predict(self, X: Any) -> Array:
+        """Centres for the rows of any split, shape (n_samples, n_outcomes), all finite."""
+
+
+def as_predictor(
+    predictor: Any, n_outcomes: int, *, random_state: int | None = None, outcome_names: Sequence[str] = ()
+) -> Predictor:
+    """Give any kind of predictor the interface `Predictor`.
+
+    Parameters
+    ----------
+    predictor : estimator, callable, "precomputed" or None
+        - A scikit-learn regressor, pipeline or search: cloned, then fitted on the training split, also if it
+          was fitted before. One that predicts a single outcome is fitted once for each outcome.
+        - ``FrozenEstimator(model)``, or an object with ``predict`` and without ``fit``: used as it is. It
+          must not have seen the learning and calibration splits.
+        - A callable ``X -> (n_samples, n_outcomes)``: used as it is, under the same condition.
+        - ``"precomputed"``: the rows of ``X`` already are predictions.
+        - None: ``make_pipeline(StandardScaler(), FeatureRidge(penalty=1.0, features="all", fit_intercept=True))``,
+          a smooth model whose squares and sines are taken of z-scores. Units of the features do not matter, and
+          predictions move and scale with the outcomes.
+    n_outcomes : int
+        Number of outcome columns.
+    random_state : int, optional
+        Seed for every parameter ``random_state`` of the estimator, at any depth, that is None.
+    outcome_names : sequence of str
+        Predictions that come as data frames are put in this order.
+
+    Returns
+    -------
+    Predictor
+        With `needs_training`, `fit` (training split only) and `predict` (any split).
+
+    Notes
+    -----
+    `X` reaches the model as it came: a data frame stays a data frame, so that columns can be chosen by name.
+
+    Examples
+    --------
+    >>> from sklearn.linear_model import Ridge
+    >>> X = np.arange(6.0).reshape(6, 1)
+    >>> predictor = as_predictor(Ridge(), n_outcomes=2).fit(X, np.hstack([X, -X]))
+    >>> predictor.predict(X).shape
+    (6, 2)
+    >>> as_predictor("precomputed", n_outcomes=2).needs_training
+    False
+    """
+    d = check_count(n_outcomes, "n_outcomes", minimum=1)
+    if predictor is None:
+        predictor = make_pipeline(StandardScaler(), FeatureRidge(penalty=1.0, features="all", fit_intercept=True))
+    if isinstance(predictor, str) and predictor == "precomputed":
+        return _GivenPredictor(_identity, d, 'X with predictor="precomputed"')
+    is_class = isinstance(predictor, type)
+    predicts = not is_class and (hasattr(predictor, "predict") or _is_regressor(predictor))
+    if is_class or not (predicts or callable(predictor)):
+        raise ValueError(
+            'predictor must be a regressor, a callable X -> (n_samples, n_outcomes), "auto" for a choice on the '
+            f'training rows, "precomputed" where X holds predictions, or None, got {predictor!r}. A class has to be '
+            "called, such as Ridge()."
+        )
+    if not predicts:
+        return _GivenPredictor(predictor, d, "The value of the predictor", takes_nan(predictor), tuple(outcome_names))
+    if isinstance(predictor, FrozenEstimator) or not hasattr(predictor, "fit"):
+        return _GivenPredictor(predictor.predict, d, "The prediction", takes_nan(predictor), tuple(outcome_names))
+    return _TrainedPredictor(_regressor(predictor, d, random_state), d, takes_nan(predictor))
+
+
+def out_of_fold(
+    make: Callable[[], Predictor], X: Any, Y: ArrayLike, n_folds: int, groups: Any = None, weights: Array | None = None
+) -> Array:
+    """Predictions for the training rows, each by a predictor that was trained without its fold.
+
+    Their residuals are as honest as those of rows the predictor has never seen. Folds are blocks of the rows in
+    their order, so that neighbours in time or copies of a row mostly stay together. Training split only.
+
+    Parameters
+    ----------
+    make : callable
+        Returns a new predictor that is not fitted.
+    X, Y : the training rows.
+    n_folds : int
+        Number of folds, at least 2.
+    groups : array of labels, optional
+        Rows of one group stay in one fold.
+    weights : (n,) array, optional
+        How much each row counts when predictors are fitted.
+
+    Examples
+    --------
+    >>> from sklearn.linear_model import LinearRegression
+    >>> X = np.arange(8.0).reshape(8, 1)
+    >>> out_of_fold(lambda: as_predictor(LinearRegression(), 1), X, 2 * X, n_folds=4).round(6).ravel()
+    array([ 0.,  2.,  4.,  6.,  8., 10., 12., 14.])
+    """
+    centers = np.empty((Y := np.asarray(Y)).shape)
+    number = fold_of(len(Y), check_count(n_folds, "n_folds", minimum=2), groups)
+    for k in np.unique(number):
+        fold, rest = np.flatnonzero(number == k), np.flatnonzero(number != k)
+        its_weights = None if weights is None else weights[rest]
+        centers[fold] = make().fit(take_rows(X, rest), Y[rest], its_weights).predict(take_rows(X, fold))
+    return centers
+
+
+def paper_features(X: ArrayLike) -> Array:
+    """Feature map of the paper, ``[1, x, x_1 ** 2, x_2 ** 2, sin(x_1), sin(x_2)]`` for each row x of X.
+
+    Examples
+    --------
+    >>> paper_features([[2.0, 0.0, 5.0]])
+    array([[1.        , 2.        , 0.        , 5.        , 4.        ,
+            0.        , 0.90929743, 0.        ]])
+    """
+    X = as_finite(X, "X", ndim=2)
+    if X.shape[1] < 2:
+        raise ValueError(f'features="paper" needs at least 2 columns, got {X.shape[1]} feature(s). Use features="all".')
+    first = X[:, :2]
+    return np.hstack([np.ones((len(X), 1)), X, first**2, np.sin(first)])
+
+
+def all_features(X: ArrayLike) -> Array:
+    """Feature map ``[1, x, x ** 2, sin(x)]`` with every column of X squared and bent, for more outcomes than two.
+
+    Examples
+    --------
+    >>> all_features([[2.0, 0.0]])
+    array([[1.        , 2.        , 0.        , 4.        , 0.        ,
+            0.90929743, 0.        ]])
+    """
+    X = as_finite(X, "X", ndim=2)
+    return np.hstack([np.ones((len(X), 1)), X, X**2, np.sin(X)])
+
+
+_FEATURES: dict[str, Callable[[ArrayLike], Array]] = {"paper": paper_features, "all": all_features}
+
+
+class FeatureRidge(RegressorMixin, BaseEstimator):
+    r"""Ridge regression on a fixed nonlinear feature map, the predictor of the paper.
+
+    .. math:: \min_B \|Y - \Phi B\|_F^2 + \mathtt{penalty}\,\|B\|_F^2,
+              \qquad (\Phi^\top\Phi + \mathtt{penalty}\, I)\, B = \Phi^\top Y
+
+    where row i of :math:`\Phi` is the feature map at ``X[i]``. As printed, the constant is penalised like every
+    feature, so predictions are drawn towards 0 and depend on where the outcomes' zero lies; ``fit_intercept=True``
+    leaves the constant free.
+
+    Parameters
+    ----------
+    penalty : float, default=1e-3
+        Ridge penalty on the normal equations, not divided by the number of samples.
+    features : {"paper", "all"}, default="paper"
+        `paper_features` or `all_features`.
+    fit_intercept : bool, default=False
+        Whether the constant is left without penalty, by centring features and outcomes. Adding a number to the
+        outcomes then adds it to the predictions.
+
+    Attributes
+    ----------
+    coef_ : ndarray of shape (n_outcomes, n_map_features), or (n_map_features,) for a one-dimensional target
+        Coefficients ``B`` transposed, in the order of the feature map.
+    n_features_in_ : int
+        Number of columns of ``X``.
+
+    Examples
+    --------
+    >>> from polyhedge.data import make_synthetic
+    >>> X, Y = make_synthetic(1200, rng=np.random.default_rng(0))
+    >>> model = FeatureRidge().fit(X, Y)
+    >>> model.coef_.shape
+    (2, 9)
+    >>> np.allclose(model.coef_[1, [4, 6]], [0.30, 0.55], atol=0.05)  # x_4 and x_2 ** 2 in the true mean
+    True
+    """
+
+    # Models in files of version 0.1 do not know this parameter.
+    fit_intercept: bool = False
+
+    def __init__(self, penalty: float = 1e-3, features: str = "paper", fit_intercept: bool = False) -> None:
+        self.penalty = penalty
+        self.features = features
+        self.fit_intercept = fit_intercept
+
+    def fit(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+        """Fit the coefficients on the training split.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+        y : array-like of shape (n_samples, n_outcomes) or (n_samples,)
+        sample_weight : array-like of shape (n_samples,), optional
+            A row of weight 2 counts as two rows.
+        """
+        X, y = validate_data(self, X, y, multi_output=True, y_numeric=True, dtype=np.float64)
+        if not (np.isfinite(self.penalty) and self.penalty >= 0):
+            raise ValueError(f"penalty must be a finite number of at least 0, got {self.penalty!r}.")
+        phi, y = self._map(X), np.asarray(y, dtype=np.float64)
+        given = check_weights(sample_weight, len(X))
+        weights = np.ones(len(X)) if given is None else given
+        solve = self._centred if self.fit_intercept else self._solve
+        self.coef_ = solve(phi, y, weights).T
+        return self
+
+    def _centred(self, phi: Array, y: Array, weights: Array) -> Array:
+        # Centred, the constant is a column of zeros; it then takes whatever the means ask for.
+        middle, level = (np.average(part, axis=0, weights=weights) for part in (phi, y))
+        coef = self._solve(phi - middle, y - level, weights)
+        coef[0] = level - middle[1:] @ coef[1:]
+        return coef
+
+    def _solve(self, phi: Array, y: Array, weights: Array) -> Array:
+        # The stacked least-squares problem has the same solution without squaring the condition number.
+        roots = np.sqrt(weights)
+        rows = np.vstack([roots[:, None] * phi, np.sqrt(self.penalty) * np.eye(phi.shape[1])])
+        targets = np.concatenate([(roots * y.T).T, np.zeros((phi.shape[1], *np.shape(y)[1:]))])
+        return np.asarray(lstsq(rows, targets)[0])
+
+    def predict(self, X: Any) -> Array:
+        """Predict ``phi(X) @ coef_.T`` for the rows of any split; uses no outcome."""
+        if not self._takes_as_it_is(X):
+            check_is_fitted(self)
+            X = validate_data(self, X, reset=False, dtype=np.float64)
+        return np.asarray(self._map(X) @ self.coef_.T)
+
+    def _takes_as_it_is(self, X: Any) -> bool:
+        """Whether scikit-learn would find nothing to change or to say, which takes it longer than predicting a row."""
+        is_plain = type(X) is np.ndarray and X.dtype == np.float64 and X.ndim == 2 and len(X) > 0
+        is_known = hasattr(self, "coef_") and not hasattr(self, "feature_names_in_")
+        return is_plain and is_known and X.shape[1] == self.n_features_in_ and bool(np.isfinite(X).all())
+
+    def _map(self, X: Array) -> Array:
+        if self.features not in _FEATURES:
+            raise ValueError(f"features must be one of {sorted(_FEATURES)}, got {self.features!r}.")
+        return _FEATURES[self.features](X)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
+
+
+@dataclass(frozen=True)
+class _GivenPredictor:
+    """A predictor that comes as a function of `X` and is never fitted."""
+
+    function: Callable[[Any], ArrayLike]
+    n_outcomes: int
+    name: str
+    takes_nan: bool = False
+    outcome_names: tuple[str, ...] = ()
+    needs_training: bool = field(default=False, init=False)
+
+    def fit(self, X: Any, Y: ArrayLike, weights: Array | None = None) -> Self:
+        return self
+
+    def predict(self, X: Any) -> Array:
+        predicted = self.function(X)
+        ordered = select_columns(predicted, self.outcome_names, self.name) if self.outcome_names else predicted
+        return _check_prediction(ordered, X, self.n_outcomes, self.name)
+
+
+@dataclass
+class _TrainedPredictor:
+    """A scikit-learn regressor that is cloned for every fit, so that the user's object stays untouched."""
+
+    template: Any
+    n_outcomes: int
+    takes_nan: bool = False
+    model: Any = field(default=None, init=False)
+    needs_training: bool = field(default=True, init=False)
+
+    def fit(self, X: Any, Y: ArrayLike, weights: Array | None = None) -> Self:
+        Y = as_rows(Y, "Y", self.n_outcomes)
+        if len(Y) == 0:
+            raise ValueError(
+                "The training split is empty, but the predictor has to be fitted. Raise the training share "
+                "or hand in a fitted model as FrozenEstimator(model)."
+            )
+        # Most regressors warn about a target of one column; those made for several outcomes insist on it.
+        flat = self.n_outcomes == 1 and _takes_one_outcome(self.template)
+        weighted = {} if weights is None else weight_argument(self.template, weights)
+        self.model = clone(self.template, safe=False).fit(X, Y.ravel() if flat else Y, **weighted)
+        return self
+
+    def predict(self, X: Any) -> Array:
+        if self.model is None:
+            raise NotFittedError("The predictor is not fitted: call fit on the training split first.")
+        n = X.shape[0] if hasattr(X, "shape") else len(X)
+        if n <= _BLOCK:
+            return _check_prediction(_predicted(self.model, X), X, self.n_outcomes, "The prediction")
+        parts = (take_rows(X, np.arange(k, min(k + _BLOCK, n))) for k in range(0, n, _BLOCK))
+        return np.vstack([self.predict(part) for part in parts])
+
+
+def _predicted(model: Any, X: Any) -> Any:
+    """What the model predicts; the default's two steps without scikit-learn's checks, which take longer than a row."""
+    steps = [step for _, step in model.steps] if type(model) is Pipeline else []
+    if [type(step) for step in steps] == [StandardScaler, FeatureRidge] and steps[1]._takes_as_it_is(X):
+        scaler, ridge = steps
+        if scaler.with_mean and scaler.with_std and not hasattr(scaler, "feature_names_in_"):
+            return ridge.predict((X - scaler.mean_) / scaler.scale_)
+    return model.predict(X)
+
+
+def _identity(X: Any) -> Any:
+    # A named function, because a lambda would keep the predictor from being sent to other processes.
+    return X
+
+
+def _is_regressor(predictor: Any) -> bool:
+    # A stacked model has no `predict` before it is fitted, so that its tag has to tell.
+    return hasattr(predictor, "fit") and hasattr(predictor, "__sklearn_tags__") and is_regressor(predictor)
+
+
+def _regressor(predictor: Any, n_outcomes: int, random_state: int | None) -> Any:
+    """Return a clone that fits `n_outcomes` columns and whose unset random states are set."""
+    regressor = clone(predictor, safe=False)
+    if not hasattr(regressor, "get_params"):
+        return regressor
+    kind = get_tags(regressor).estimator_type
+    if kind not in (None, "regressor"):
+        raise ValueError(
+            f"predictor must be a regressor, got the {kind.replace('_', ' ')} {type(predictor).__name__}. Use a model "
+            "of numbers, such as a regressor of the same family."
+        )
+    regressor.set_params(**_final_estimators(regressor))
+    if random_state is not None:
+        unset = [
+            key
+            for key, value in regressor.get_params(deep=True).items()
+            if value is None and key.split("__")[-1] == "random_state"
+        ]
+        regressor.set_params(**dict.fromkeys(sorted(unset), random_state))
+    return regressor if n_outcomes == 1 or _fits_columns(regressor) else MultiOutputRegressor(regressor)
+
+
+def _final_estimators(regressor: Any) -> dict[str, Any]:
+    """The default final estimator for stacked models, at any depth, that name none.
+
+    It is what they would use anyway; but without one they cannot be fitted once for each outcome.
+    """
+    stacked = {"": regressor, **{f"{key}__": value for key, value in regressor.get_params(deep=True).items()}}
+    return {
+        f"{prefix}final_estimator": RidgeCV()
+        for prefix, model in stacked.items()
+        if isinstance(model, StackingRegressor) and model.final_estimator is None
+    }
+
+
+def _takes_one_outcome(regressor: Any) -> bool:
+    return bool(get_tags(regressor).target_tags.single_output) if hasattr(regressor, "__sklearn_tags__") else True
+
+
+def _fits_columns(regressor: Any) -> bool:
+    # A search takes as many columns as the model it searches over, but its own tag always says one.
+    while isinstance(regressor, (GridSearchCV, RandomizedSearchCV, Pipeline)):
+        regressor = regressor.steps[-1][1] if isinstance(regressor, Pipeline) else regressor.estimator
+    return bool(get_tags(regressor).target_tags.multi_output)
+
+
+def _check_prediction(values: Any, X: Any, n_outcomes: int, name: str) -> Array:
+    values = np.asarray(values)
+    if values.ndim == 1 and n_outcomes == 1:
+        values = values[:, None]
+    n_samples = X.shape[0] if hasattr(X, "shape") else len(X)
+    if values.ndim != 2 or values.shape[0] != n_samples:
+        raise ValueError(
+            f"{name} must have shape (n_samples, n_outcomes) = ({n_samples}, {n_outcomes}), got {values.shape}."
+        )
+    return as_rows(values, name, n_outcomes)

@@ -1,0 +1,157 @@
+r"""The learned set around the prediction, scaled or not: $C_r(x) = \{u : s((u - \hat f(x)) / \sigma(x)) \le r\}$.
+
+This is the set of the paper, and the only place that knows centres and scales.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Protocol, Self
+
+import numpy as np
+
+from polyhedge._support.validation import Array, Indices
+from polyhedge.data.splits import evenly_chosen
+from polyhedge.learners import Spread
+from polyhedge.predictors.regressor import Predictor
+from polyhedge.problems import DecisionProblem
+from polyhedge.problems.parameters import by_row
+from polyhedge.regions.family import BOUNDS_TELL_NOTHING, DEFAULT_WORK, UsualAnswers, Work
+from polyhedge.robust import Decisions, decide
+from polyhedge.robust.program_store import Kept
+from polyhedge.sets import Region, UncertaintySet, Volume, has_quick_volume, mean_volume, scaled
+
+_VOLUME_REGIONS = 20
+"""Regions of different form whose volumes are averaged: each may take a second."""
+
+
+class Ties(Protocol):
+    """Chooses among decisions of one row that have the same bound."""
+
+    @property
+    def points(self) -> Array:
+        """Residuals (n, d) of learning rows by which it chooses."""
+
+    def broken(self, placed: PlacedSet, radii: Array, decisions: Decisions) -> Decisions:
+        """The decisions with their ties broken: bounds are those that were found."""
+
+
+@dataclass(frozen=True, eq=False)
+class ScaledSet(UsualAnswers):
+    """One shape of residuals around every prediction.
+
+    Attributes
+    ----------
+    problem, predictor : what is decided, and what gives the centres.
+    shape : the set of residuals; where there is a spread, of residuals divided by it.
+    spread : predicts the factor by which the set is scaled at each row; None for 1.
+    ties : chooses where several decisions have the same bound; None for the one that is found first, as in files before
+        version 3 (`dataclasses.replace(family, ties=None)` is how a study compares the two).
+    kept : programs that calls with few rows have compiled; no part of the model, and not pickled.
+    """
+
+    problem: DecisionProblem
+    predictor: Predictor
+    shape: UncertaintySet
+    spread: Spread | None = None
+    ties: Ties | None = None
+    kept: Kept = field(default_factory=Kept, init=False, repr=False)
+    kind: ClassVar[str] = "set"
+    guarantee: ClassVar[str] = "outcome"
+    scores_need_parameters: ClassVar[bool] = False
+    made_of: ClassVar[str] = "a set of outcomes"
+
+    @property
+    def has_quick_volume(self) -> bool:
+        """Whether the shape is bounded and of few outcomes."""
+        return has_quick_volume(self.shape)
+
+    @property
+    def sets(self) -> ScaledSet:
+        """The learned sets: itself."""
+        return self
+
+    def set_radius(self, radius: float) -> float:
+        """The radius at which the shape decides, if this is the calibrated one: the same."""
+        return radius
+
+    def moved(self, predictor: Predictor, X: Any) -> ScaledSet:
+        """The same sets around the predictions of another predictor."""
+        return replace(self, predictor=predictor)
+
+    def at(self, features: Any, values: Array | None = None, work: Work = DEFAULT_WORK) -> PlacedSet:
+        """The sets around the predictions at these rows."""
+        return self.around(self.predictor.predict(features), features, values, work)
+
+    def around(
+        self, centers: Array, features: Any, values: Array | None = None, work: Work = DEFAULT_WORK
+    ) -> PlacedSet:
+        """The sets where the predictions are known already."""
+        scales = self.scales(features, centers)
+        return PlacedSet(self.problem, self.shape, centers, scales, values, work, self.ties, self.kept)
+
+    def scales(self, features: Any, centers: Array) -> Array:
+        """How many times its calibrated size the set has at each row (N,)."""
+        return np.ones(len(centers)) if self.spread is None else self.spread(features, centers)
+
+
+@dataclass(frozen=True, eq=False)
+class PlacedSet:
+    """The set at N rows: centres (N, d), scales (N,) and flat values (N, t) of the problem's parameters."""
+
+    problem: DecisionProblem
+    shape: UncertaintySet
+    centers: Array
+    scales: Array
+    values: Array | None = None
+    work: Work = DEFAULT_WORK
+    ties: Ties | None = None
+    kept: Kept | None = None
+
+    def residuals(self, outcomes: Array) -> Array:
+        """Outcome minus prediction over scale (N, d): what the shape is a set of."""
+        return np.asarray((outcomes - self.centers) / self.scales[:, None])
+
+    def scores(self, outcomes: Array) -> Array:
+        """Nonconformity of each outcome (N,)."""
+        return self.shape.scores(self.residuals(outcomes))
+
+    def decide(self, radii: Array) -> Decisions:
+        """Robust decisions, each the best against the worst outcome of its set."""
+        decisions = decide(
+            self.problem,
+            self.shape,
+            radii,
+            self.centers,
+            scales=self.scales,
+            parameters=None if self.values is None else by_row(self.problem.parameters, self.values),
+            n_jobs=self.work.n_jobs,
+            progress=self.work.progress,
+            tell_ties=self.ties is not None,
+            kept=self.kept,
+        )
+        return decisions if self.ties is None else self.ties.broken(self, radii, decisions)
+
+    def region(self, row: int, radius: float) -> Region:
+        """The set of outcomes around one prediction, cut by what is known of outcomes."""
+        A, h = self.problem.support_rows
+        known = {"support_W": A, "support_h": h} if len(A) else {}
+        return Region(scaled(self.shape, float(self.scales[row])), radius, self.centers[row], **known)
+
+    def volume(self, radii: Array) -> Volume:
+        """Mean volume; over an even choice of rows where regions differ by more than their scale."""
+        if not self.problem.structure.has_known_support and len(np.unique(radii)) == 1:
+            return mean_volume(self.shape, float(radii[0]), self.scales)
+        chosen = evenly_chosen(len(radii), _VOLUME_REGIONS)
+        volumes = [self.region(i, float(radii[i])).volume() for i in chosen]
+        error = float(np.std(volumes, ddof=1) / np.sqrt(len(volumes))) if len(volumes) > 1 else 0.0
+        return Volume(float(np.mean(volumes)), error)
+
+    def radii_of(self, bounds: Array, own: Array) -> Array:
+        """A ValueError: decisions over sets of different sizes may have the same bound."""
+        raise ValueError(BOUNDS_TELL_NOTHING.format("set of outcomes"))
+
+    def take(self, rows: Indices) -> Self:
+        """The sets at some of the rows."""
+        values = None if self.values is None else self.values[rows]
+        return replace(self, centers=self.centers[rows], scales=self.scales[rows], values=values)

@@ -1,0 +1,226 @@
+r"""The path of plans: decisions of growing caution for each row, for problems with uncertain constraints.
+
+A margin on the cost cannot repair a decision that breaks a constraint. So a path of plans is frozen for each row,
+$k \mapsto (z_k(x), v_k(x))$ for k = 0, ..., K - 1, made from training and learning rows only. The promise is kept at
+step k where $g(z_k(x), y) \le v_k(x)$ and all uncertain constraints hold for $z_k(x)$ and y. The score of an outcome is
+the smallest k from which it is kept at *every* later step,
+
+$$S(x, y) = \min\{k : \text{the promise is kept at every step } j \ge k\},$$
+
+infinite where it is broken at the last step: the row falls off the path. With the conformal radius r of the scores the
+decision is $z_k(x)$ and the bound $v_k(x)$ at $k = \min(\lfloor r \rfloor, K - 1)$.
+
+Proof that it is kept with probability at least $1 - \alpha$. The path is a function of the row alone that was frozen
+before calibration, so that the scores of calibration rows and of the new row are exchangeable and
+$P\{S(X, Y) \le r\} \ge 1 - \alpha$. Where $S(X, Y) \le r$, the promise is kept at every step from $S(X, Y)$ on, hence
+at k, an integer of at least $S(X, Y)$ and at most $K - 1$. Nothing was asked of how costs and margins change along the
+path: it need not be monotone.
+
+Where the radius is infinite, more than a share alpha of calibration rows fell off the path, and a new row is refused.
+What is asked of a path is what is asked of a plan, see `regions/guard.py`: rows are planned alone, to the last bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Protocol, Self
+
+import numpy as np
+
+from polyhedge._support.validation import Array, Indices, Mask
+from polyhedge.decisions import all_optimal, joined
+from polyhedge.predictors.regressor import Predictor
+from polyhedge.problems import DecisionProblem
+from polyhedge.regions.batch_invariant import Grid, steady_predictions
+from polyhedge.regions.cost_guard import (
+    NO_VOLUME,
+    Developed,
+    Planned,
+    dearest_outcomes,
+    facets_of_plan,
+    has_plan,
+    region_of_facets,
+)
+from polyhedge.regions.cost_levels import CostRegion
+from polyhedge.regions.family import BOUNDS_TELL_NOTHING, DEFAULT_WORK, UsualAnswers, Work, own_predictor
+from polyhedge.robust import Decisions
+from polyhedge.sets import Polyhedron, Region, Volume
+from polyhedge.solvers.program import Status
+
+REFUSED = (
+    "More than a share alpha of the calibration rows that count here break the bound or a constraint even at the most "
+    "cautious plan, so that nothing can be promised. Raise alpha, calibrate on more rows, loosen the constraints or "
+    'widen the decisions that are allowed, or use guarantee="outcome"'
+)
+_NOT_KEPT = (
+    "no plan keeps bound and uncertain constraints together, not even with as much margin as there is room for, and no "
+    "more than alpha of them may be such. Relax the constraints, bound the decision more widely or raise alpha; "
+    'guarantee="outcome" tells which constraints cannot be met, and plan= guards a decision of your own.'
+)
+
+
+class Steps(Protocol):
+    """A path of plans at N rows."""
+
+    def plan(self, step: int, rows: Indices) -> Planned:
+        """The plans of some of the rows at one step."""
+
+    def take(self, rows: Indices) -> Steps:
+        """The path at some of the rows."""
+
+
+class PathPlan(Protocol):
+    """Plans of growing caution for each row, as functions of the row alone.
+
+    `Developed` and `WithOutcomes` say what more it may have.
+    """
+
+    @property
+    def kind(self) -> str:
+        """What a file calls it."""
+
+    @property
+    def n_steps(self) -> int:
+        """How many plans there are for a row."""
+
+    def at(self, features: Any, centers: Array, values: Array, work: Work = ...) -> Steps:
+        """The path at N rows, by features, predictions (N, d) and flat values (N, t) of the problem's parameters."""
+
+    def state(self) -> Mapping[str, Any]:
+        """Numbers, texts and arrays from which the same path can be made."""
+
+
+@dataclass(frozen=True, eq=False)
+class Path(UsualAnswers):
+    """The regions in which the planned decision keeps bound and constraints, from a step of the path on.
+
+    Attributes
+    ----------
+    problem, predictor, plan : what is decided, and how.
+    grid : of the predictions that are planned with; None where these are rounded in shares of themselves.
+    """
+
+    problem: DecisionProblem
+    predictor: Predictor
+    plan: PathPlan
+    grid: Grid | None = None
+    kind: ClassVar[str] = "path"
+    guarantee: ClassVar[str] = "cost"
+    scores_need_parameters: ClassVar[bool] = True
+    scores_are_steps: ClassVar[bool] = True
+    trains_on_learning_rows: ClassVar[bool] = True
+    made_of: ClassVar[str] = "a path of plans with growing margins; calibration chose how far to go"
+    why_infinite: ClassVar[str] = _NOT_KEPT
+
+    @property
+    def report(self) -> Any:
+        """How the path was chosen; None where it was not developed."""
+        return self.plan.report if isinstance(self.plan, Developed) else None
+
+    def refitted(self, predictor: Predictor, rows: Any, seed: int) -> Path:
+        """The path that newer rows develop."""
+        if not isinstance(self.plan, Developed):
+            raise own_predictor(self)
+        return replace(self, predictor=predictor, plan=self.plan.refitted(rows, seed), grid=Grid.of(rows.centers))
+
+    def worst_outcomes(self, features: Any, decided: Decisions, values: Array) -> Array:
+        """For each row (N, d) the dearest outcome of the path's law at which it keeps bound and constraints.
+
+        An illustration, as of a guard; NaN where there is none, and where a row is refused.
+        """
+        centers = steady_predictions(self.predictor, features, self.grid)
+        return dearest_outcomes(self.problem, self.plan, features, centers, decided, values)
+
+    def at(self, features: Any, values: Array | None = None, work: Work = DEFAULT_WORK) -> PlacedPath:
+        """The path at these rows; nothing is planned yet."""
+        centers = steady_predictions(self.predictor, features, self.grid)
+        known = np.zeros((len(centers), 0)) if values is None else values
+        return PlacedPath(
+            self.problem, centers, known, self.plan.at(features, centers, known, work), self.plan.n_steps, work
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class PlacedPath:
+    """The path of N rows, with flat values (N, t) of the problem's parameters; a step is planned when it is needed."""
+
+    problem: DecisionProblem
+    centers: Array
+    values: Array
+    steps: Steps
+    n_steps: int
+    work: Work = DEFAULT_WORK
+
+    def scores(self, outcomes: Array) -> Array:
+        """The step from which bound and constraints hold all along (N,); infinite where a row falls off the path."""
+        scores, rows = np.full(len(outcomes), np.inf), np.arange(len(outcomes))
+        for step in reversed(range(self.n_steps)):  # a row that breaks its promise needs no earlier step
+            rows = rows[self._keeps(step, rows, outcomes[rows])]
+            scores[rows] = step
+            if not len(rows):
+                break
+        return scores
+
+    def _keeps(self, step: int, rows: Indices, outcomes: Array) -> Mask:
+        """Which of the rows keep bound and constraints at this step."""
+        planned = self.steps.plan(step, rows)
+        kept, own = np.zeros(len(rows), dtype=bool), np.flatnonzero(has_plan(planned))
+        at = planned.z[own], outcomes[own], self.values[rows[own]]
+        is_within = self.problem.evaluate(*at) <= planned.v[own]
+        kept[own] = is_within & (self.problem.violations(*at) == 0).all(axis=1)
+        return kept
+
+    def decide(self, radii: Array) -> Decisions:
+        """The plan of each row at its step; refused where the radius is infinite."""
+        steps, n_done = self._steps(radii), 0
+        parts, order = list[Decisions](), list[Indices]()
+        for step in np.unique(steps):
+            rows = np.flatnonzero(steps == step)
+            parts.append(self._refused(len(rows)) if step == self.n_steps else self._decided(int(step), rows))
+            order.append(rows)
+            n_done += len(rows)
+            if self.work.progress is not None:
+                self.work.progress(n_done, len(steps))
+        return joined(parts, order) if parts else self._refused(0)
+
+    def _steps(self, radii: Array) -> Indices:
+        """The step at which each row is decided: the last one that its radius reaches; `n_steps` for off the path."""
+        steps = np.floor(np.clip(radii, 0, self.n_steps - 1)).astype(np.int64)
+        return np.where(np.isfinite(radii), steps, self.n_steps)
+
+    def _decided(self, step: int, rows: Indices) -> Decisions:
+        planned = self.steps.plan(step, rows)
+        return planned.decisions(self.problem, np.where(has_plan(planned), planned.v, np.nan))
+
+    def _refused(self, n: int) -> Decisions:
+        status = all_optimal(n)
+        status.fill(Status.REFUSED)
+        nothing = np.full((n, self.problem.n_decisions), np.nan)
+        refused = Planned(nothing, np.full(n, np.inf), status, (REFUSED,) * n, np.full(n, np.nan))
+        return refused.decisions(self.problem, np.full(n, np.inf))
+
+    def region(self, row: int, radius: float) -> Region:
+        """The outcomes at which the row keeps bound and constraints at all steps from that of the radius on."""
+        problem, center, d = self.problem.at_values(self.values[row]), self.centers[row], self.problem.n_outcomes
+        first = int(self._steps(np.array([radius]))[0])
+        if first == self.n_steps:
+            raise ValueError(f"There is no region at an infinite radius. {REFUSED}.")
+        plans = [self.steps.plan(step, np.array([row])) for step in range(first, self.n_steps)]
+        if radius < 0 or not all(has_plan(planned).all() for planned in plans):  # no outcome has such a score
+            return CostRegion(problem, Polyhedron(np.vstack([np.eye(d), -np.eye(d)]), np.ones(2 * d)), center)
+        facets = [facets_of_plan(problem, planned.z, float(planned.v[0])) for planned in plans]
+        W, h = np.vstack([W for W, _ in facets]), np.concatenate([h for _, h in facets])
+        return region_of_facets(problem, W, h, center)
+
+    def volume(self, radii: Array) -> Volume:
+        """A ValueError: the region of a plan is open towards all outcomes that cannot hurt its decision."""
+        raise ValueError(NO_VOLUME)
+
+    def radii_of(self, bounds: Array, own: Array) -> Array:
+        """A ValueError: several steps may have the same bound."""
+        raise ValueError(BOUNDS_TELL_NOTHING.format("step of a path of plans"))
+
+    def take(self, rows: Indices) -> Self:
+        """The paths of some of the rows."""
+        return replace(self, centers=self.centers[rows], values=self.values[rows], steps=self.steps.take(rows))

@@ -1,0 +1,1 @@
+"""The batch engine: parametric programs of many contexts, solved together."""

@@ -1,0 +1,335 @@
+"""The command line and everything a newcomer runs first: the demo, the README, the examples."""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+import re
+import runpy
+import subprocess
+import sys
+from importlib.metadata import EntryPoints
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rich.console import Console
+from typer.testing import Result
+
+import polyhedge
+from polyhedge import Evaluation
+from polyhedge.data import examples
+from polyhedge.data.wheels import NoDataError
+from polyhedge_study import (
+    TASKS,
+    Comparison,
+    bonferroni_box,
+    compare,
+    draw_sets,
+    energy_task,
+    make_task,
+    synthetic_task,
+)
+from polyhedge_study import demo as demo_module
+from polyhedge_study.commands.tables import rich_table
+from polyhedge_study.grid import Grid
+from shared import run
+
+ROOT = Path(__file__).resolve().parents[2]
+README = ROOT / "README.md"
+QUICK_EXAMPLES = ("01", "02")  # the others take up to a minute
+EXAMPLES = [
+    pytest.param(path, marks=() if path.name[:2] in QUICK_EXAMPLES else pytest.mark.slow, id=path.name)
+    for path in sorted((ROOT / "examples").glob("*.py"))
+]
+
+
+def assert_is_png(path: Path) -> None:
+    from matplotlib.image import imread
+
+    pixels = imread(path)
+    assert pixels.shape[0] > 300
+    assert pixels.shape[1] > 300
+    # A picture, not a blank sheet.
+    assert len(np.unique(pixels.reshape(-1, pixels.shape[2]), axis=0)) > 50
+
+
+@pytest.fixture(scope="module")
+def small() -> Comparison:
+    return compare(synthetic_task(0, sizes=(200, 60, 60, 100)), alpha=0.2)
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Result, Path]:
+    out = tmp_path_factory.mktemp("demo") / "new" / "folder"
+    return run("demo", "--out", str(out), "--alpha", "0.2"), out
+
+
+# --- tasks ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_task_parts_are_disjoint_and_exhaust_the_rows(name: str) -> None:
+    task = make_task(name, 3)
+    rows = np.concatenate([task.split.train, task.split.learn, task.split.calibrate, task.test])
+    np.testing.assert_array_equal(np.sort(rows), np.arange(len(task.Y)))
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_same_seed_same_task_and_other_seed_other_task(name: str) -> None:
+    first, again, other = (make_task(name, seed).rows("test")[1] for seed in (0, 0, 1))
+    np.testing.assert_array_equal(first, again)
+    assert not np.array_equal(first, other)
+
+
+def test_linear_and_quadratic_share_draws_and_newsvendor_has_its_own() -> None:
+    linear, quadratic, newsvendor = (make_task(name, 0).Y for name in ("linear", "quadratic", "newsvendor"))
+    np.testing.assert_array_equal(linear, quadratic)
+    assert not np.array_equal(linear, newsvendor)
+
+
+def test_energy_is_scaled_by_the_training_rows_alone() -> None:
+    X, Y = energy_task(0).rows("train")
+    for values in (X, Y):
+        np.testing.assert_allclose(values.mean(axis=0), 0, atol=1e-12)
+        np.testing.assert_allclose(values.std(axis=0), 1)
+    assert abs(energy_task(0).Y.mean()) > 1e-6
+
+
+def test_unknown_names_and_sizes_are_refused() -> None:
+    with pytest.raises(ValueError, match="task must be one of linear, quadratic, newsvendor, energy"):
+        make_task("lasso", 0)
+    with pytest.raises(ValueError, match="objective must be one of"):
+        synthetic_task(0, "energy")
+    with pytest.raises(ValueError, match="sizes must be four numbers"):
+        synthetic_task(0, sizes=(10, 10, 10))
+    with pytest.raises(ValueError, match="seed must be an integer of at least 0"):
+        energy_task(-1)
+
+
+# --- the comparison ---------------------------------------------------------------------------------------
+
+
+def test_bonferroni_box_covers_its_rank_of_each_coordinate() -> None:
+    residuals = np.random.default_rng(0).standard_normal((199, 2)) * [1.0, 5.0]
+    box = bonferroni_box(residuals, alpha=0.1)
+    rank = polyhedge.conformal_rank(199, 0.05)
+    np.testing.assert_array_equal((np.abs(residuals) <= box.scale).sum(axis=0), [rank, rank])
+
+
+def test_both_sets_are_judged_on_the_same_rows(small: Comparison) -> None:
+    assert [row.evaluation.coverage.n for row in small.rows] == [100, 100]
+    for row in small.rows:
+        assert isinstance(row.evaluation, Evaluation)
+        inside = row.shape.contains(small.residuals, row.radius)
+        assert row.evaluation.coverage.value == inside.mean()
+        assert row.evaluation.bound_held.value >= row.evaluation.coverage.value
+
+
+@pytest.mark.needs("matplotlib")
+def test_failed_drawing_leaves_nothing_behind(
+    small: Comparison, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from matplotlib.figure import Figure
+
+    def break_off(self: Figure, stream: object, **options: object) -> None:
+        stream.write(b"half a picture")  # type: ignore[attr-defined]
+        raise OSError("disk full")
+
+    monkeypatch.setattr(Figure, "savefig", break_off)
+    with pytest.raises(OSError, match="disk full"):
+        draw_sets(small, tmp_path / "sets.png")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.needs("matplotlib")
+def test_drawing_replaces_an_older_picture(small: Comparison, tmp_path: Path) -> None:
+    path = tmp_path / "sets.png"
+    path.write_bytes(b"old")
+    draw_sets(small, path)
+    assert_is_png(path)
+    assert list(tmp_path.iterdir()) == [path]
+
+
+# --- the command line -------------------------------------------------------------------------------------
+
+
+def test_demo_prints_both_tasks_with_all_metrics(demo: tuple[Result, Path]) -> None:
+    result, _ = demo
+    assert result.exit_code == 0, result.output
+    for words in ("Task energy: 144 test rows", "Task linear: 1000 test rows", "learned polyhedron"):
+        assert words in result.stdout
+    for words in ("coverage (promised 0.8)", "worst-case cost", "premium", "regret", "volume", "Bonferroni box"):
+        assert result.stdout.count(words) >= 2
+    # Every coverage comes with an interval that holds it.
+    intervals = re.findall(r"(\d\.\d+) \[(\d\.\d+), (\d\.\d+)\]", result.stdout)
+    assert len(intervals) == 4
+    assert all(float(low) <= float(value) <= float(high) for value, low, high in intervals)
+
+
+@pytest.mark.needs("matplotlib")
+def test_demo_saves_one_whole_picture_a_task_and_nothing_else(demo: tuple[Result, Path]) -> None:
+    _, out = demo
+    assert sorted(path.name for path in out.iterdir()) == ["energy.png", "linear.png"]
+    for path in out.iterdir():
+        assert_is_png(path)
+
+
+def test_demo_without_matplotlib_prints_and_says_how_to_get_pictures(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small: Comparison
+) -> None:
+    find_spec = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name, *rest: None if name == "matplotlib" else find_spec(name, *rest)
+    )
+    monkeypatch.setattr(demo_module, "compare", lambda task, **options: small)
+    result = run("demo", "--out", str(tmp_path / "out"))
+    assert result.exit_code == 0
+    assert "Bonferroni box" in result.stdout
+    assert "pip install 'polyhedge[plot]'" in result.stderr
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--alpha", "2"], "alpha must lie strictly between 0 and 1, got 2.0"),
+        (["--alpha", "0.001"], "alpha=0.001 needs at least 999 learning samples, got 160"),
+        (["--seed", "-1"], "seed must be an integer of at least 0, got -1"),
+    ],
+)
+def test_bad_value_is_one_line_on_stderr_and_exit_code_2(arguments: list[str], message: str, tmp_path: Path) -> None:
+    result = run("demo", "--out", str(tmp_path / "out"), *arguments)
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert result.stderr.startswith("polyhedge: error: ")
+    assert message in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_usage_error_is_exit_code_2() -> None:
+    for arguments in (["demo", "--alpha", "much"], ["demo", "--out", str(README)], ["predict"]):
+        result = run(*arguments)
+        assert result.exit_code == 2
+        assert "Traceback" not in result.output
+
+
+def test_fault_of_the_library_is_exit_code_1(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(task: object, **options: object) -> None:
+        raise RuntimeError("The solver\nstopped.")
+
+    monkeypatch.setattr(demo_module, "compare", fail)
+    result = run("demo")
+    assert result.exit_code == 1
+    assert result.stderr.splitlines() == [
+        "polyhedge: error: RuntimeError: The solver stopped. (run again with polyhedge --debug for the traceback)"
+    ]
+
+
+def test_debug_shows_the_traceback() -> None:
+    result = run("--debug", "demo", "--alpha", "2")
+    assert isinstance(result.exception, ValueError)
+
+
+def test_help_gives_an_example() -> None:
+    assert "Example: polyhedge example energy" in run("--help").stdout
+    assert "--alpha 0.2" in run("demo", "--help").stdout
+
+
+def test_installed_command_answers_in_a_real_process() -> None:
+    command = [sys.executable, "-c", "from polyhedge.app.cli import main; main()"]
+    done = subprocess.run([*command, "--version"], capture_output=True, text=True)
+    assert (done.returncode, done.stdout.strip()) == (0, f"polyhedge {polyhedge.__version__}")
+    done = subprocess.run([*command, "--debug", "inspect", "nowhere.polyhedge"], capture_output=True, text=True)
+    assert "Traceback" in done.stderr
+
+
+# --- what the README and the examples show ----------------------------------------------------------------
+
+
+def readme_blocks() -> list[str]:
+    return re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), flags=re.DOTALL)
+
+
+def test_readme_code_runs_as_written(capsys: pytest.CaptureFixture[str]) -> None:
+    (block,) = readme_blocks()
+    names: dict[str, object] = {}
+    exec(compile(block, "README.md", "exec"), names)
+    assert "coverage" in capsys.readouterr().out
+    decider, shop = names["decider"], names["shop"]
+    assert isinstance(decider, polyhedge.RobustDecider)
+    assert decider.decide(shop.new).is_optimal.all()
+
+
+def test_readme_links_lead_to_files() -> None:
+    targets = re.findall(r"\]\(([^)#]+)\)", README.read_text(encoding="utf-8"))
+    missing = [t for t in targets if not t.startswith("http") and not (ROOT / t).is_file()]
+    assert targets
+    assert missing == []
+
+
+def test_the_page_says_what_the_adversary_says_is_exact() -> None:
+    from polyhedge.robust import adversary
+
+    def rows(text: str) -> set[tuple[str, ...]]:
+        lines = [line.strip() for line in text.splitlines() if line.strip().startswith("|")]
+        return {tuple(cell.strip() for cell in line.strip("|").split("|")) for line in lines if "---" not in line}
+
+    promised = rows(adversary.__doc__ or "")
+    assert promised
+    assert promised <= rows((ROOT / "docs" / "exact.md").read_text(encoding="utf-8"))
+
+
+@pytest.mark.needs("matplotlib")
+@pytest.mark.parametrize("path", EXAMPLES)
+def test_example_runs(path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("matplotlib.pyplot.show", lambda: None)
+    try:
+        runpy.run_path(str(path), run_name="__main__")
+    except NoDataError as error:
+        pytest.skip(str(error))
+    assert capsys.readouterr().out
+
+
+def test_brackets_in_a_note_reach_the_terminal():
+    table = rich_table(Grid("t", ("a" * 60,), (("1",),), "pip install 'polyhedge[picnn]'"))
+    console = Console(width=80, file=io.StringIO())
+    console.print(table)
+    assert "polyhedge[picnn]" in console.file.getvalue()
+
+
+# --- without the study ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def _without_the_study(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("polyhedge.app.cli.extensions.entry_points", lambda group: EntryPoints())
+
+
+@pytest.mark.usefixtures("_without_the_study")
+def test_help_without_the_study_names_only_commands_for_own_data() -> None:
+    text = run("--help").stdout
+    assert "fit" in text
+    assert not re.search(r"reproduce|bench|demo", text)
+
+
+@pytest.mark.usefixtures("_without_the_study")
+@pytest.mark.parametrize("command", ["reproduce", "bench", "demo"])
+def test_command_of_the_study_says_how_to_get_it_where_it_is_missing(command: str) -> None:
+    result = run(command, "--help")
+    assert result.exit_code == 2
+    assert f"polyhedge {command} belongs to the study" in result.stderr
+    assert "pip install -e . -e study" in result.stderr
+
+
+@pytest.mark.usefixtures("_without_the_study")
+def test_page_of_a_folder_says_how_to_get_the_study_where_it_is_missing(tmp_path: Path) -> None:
+    result = run("report", str(tmp_path))
+    assert result.exit_code == 2
+    assert "The page of a folder of results belongs to the study" in result.stderr
+
+
+def test_help_of_example_names_every_example() -> None:
+    text = " ".join(re.sub("[│|]", " ", run("example", "--help").stdout).split())
+    assert f"{' or '.join(examples.EXAMPLES)}." in text

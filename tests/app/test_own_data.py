@@ -1,0 +1,1006 @@
+"""A user's own data from the first file to the decisions: what each kind of table gets, and how commands end."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import os
+import re
+import subprocess
+import sys
+import time
+import warnings
+from dataclasses import replace
+from importlib.util import find_spec
+from itertools import pairwise, product
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.impute import SimpleImputer
+from sklearn.linear_model import LinearRegression
+from sklearn.pipeline import make_pipeline
+from typer.main import get_command
+from typer.testing import CliRunner, Result
+
+import polyhedge as ph
+from polyhedge._support import bar as _bar
+from polyhedge._support.progress import tell
+from polyhedge.app import cli, tables
+from polyhedge.app.cli.common import evaluation_lines, plain
+from polyhedge.app.tables import Table, TableOptions, decisions_frame, fit_table, read_table
+from polyhedge.app.tables.options import LEARNERS
+from polyhedge.calibration import grouped_radius
+from polyhedge.data import TimeSplit
+from polyhedge.estimates import estimate, proportion
+from polyhedge.planning.development import fewest_for_plan
+from polyhedge.predictors.regressor import as_predictor
+from polyhedge.solvers.program import Status
+from shared import run
+
+PROBLEM = """\
+kind = "simplex_linear"
+outcomes = ["left", "right"]
+decisions = ["go_left", "go_right"]
+c = [-0.1, 0.0]
+"""
+OUTCOMES = ["left", "right"]
+
+
+def history(n: int = 200, seed: int = 0) -> pd.DataFrame:
+    rng = np.random.default_rng(seed)
+    a, town = rng.normal(size=n), rng.integers(0, 3, n)
+    noise = rng.normal(size=(n, 2)) @ np.array([[0.3, 0.1], [0.1, 0.2]])
+    return pd.DataFrame(
+        {
+            "a": a.round(6),
+            "town": np.array(["Bern", "Oslo", "Roma"])[town],
+            "left": (a + noise[:, 0]).round(6),
+            "right": (0.5 * town - a + noise[:, 1]).round(6),
+        }
+    )
+
+
+def test_decisions_are_called_like_the_outcome_columns_that_they_belong_to(tmp_path: Path) -> None:
+    (tmp_path / "problem.toml").write_text('kind = "newsvendor"\nn_outcomes = 2\noverage = 1\nunderage = 3\n')
+    frame = history()
+    frame[OUTCOMES] = frame[OUTCOMES].abs()
+    frame.to_csv(tmp_path / "history.csv", index=False)
+    model = tmp_path / "m.polyhedge"
+    fit = ["fit", tmp_path / "history.csv", "--problem", tmp_path / "problem.toml", "--predictor", "ridge"]
+    done = run(*fit, "--outcomes", "left,right", "--alpha", "0.3", "--out", model)
+    assert done.exit_code == 0, done.output
+    assert '"cost", the default' in done.stdout
+    assert run("decide", model, tmp_path / "history.csv", "--out", tmp_path / "out.csv").exit_code == 0
+    assert pd.read_csv(tmp_path / "out.csv").columns[:2].tolist() == ["order_left", "order_right"]
+    assert run("report", model).exit_code == 0
+    assert "order_left, order_right" in (tmp_path / "m.html").read_text()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a problem, a history and a fitted model."""
+    made = tmp_path_factory.mktemp("own")
+    (made / "problem.toml").write_text(PROBLEM)
+    history().to_csv(made / "history.csv", index=False)
+    done = fit(made, made / "history.csv", "--seed", 1)
+    assert done.exit_code == 0, done.output
+    return made
+
+
+@pytest.fixture
+def boxed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests that are not of the set: learning it takes longer than all the rest of a fit."""
+    monkeypatch.setattr("polyhedge.app.tables.fitting.Certified", lambda *_, **__: ph.learners.OneSidedBox())
+
+
+def fit(folder: Path, data: Path, *more: object, out: str = "model.polyhedge") -> Result:
+    fixed = ["--predictor", "linear"] if "--predictor" not in more else []
+    problem = [] if "--problem" in more else ["--problem", folder / "problem.toml"]
+    # Most of what is asserted here is told of a set.
+    problem += [] if "--guarantee" in more else ["--guarantee", "outcome"]
+    return run("fit", data, *problem, "--out", folder / out, *fixed, *more)
+
+
+def decided(folder: Path, new: pd.DataFrame, *more: object) -> tuple[Result, pd.DataFrame]:
+    new.to_csv(folder / "new.csv", index=False)
+    done = run("decide", folder / "model.polyhedge", folder / "new.csv", "--out", folder / "decisions.csv", *more)
+    return done, pd.read_csv(folder / "decisions.csv", keep_default_na=False, na_values=[""])
+
+
+# --- fit --------------------------------------------------------------------------------------------------
+
+
+def test_fit_tells_what_was_learned(folder: Path) -> None:
+    done = fit(folder, folder / "history.csv", out="told.polyhedge")
+    assert done.exit_code == 0
+    for words in (
+        "200 rows, 2 features",
+        "80 train, 40 learn, 40 calibrate, 40 held out (at random, seed 0)",
+        "predictor   linear",
+        "chose ",
+        "(certified)",
+        "promised 0.9, observed ",
+        "facet ",
+        "of decisions",
+        f"Model: {folder / 'told.polyhedge'}",
+    ):
+        assert words in done.stdout
+    assert "radius " not in done.stdout  # of two sets with the same bounds it may be another
+    assert "Few rows: with 40 calibration rows" in done.stderr
+
+
+def test_fit_as_json_parses_and_agrees_with_the_file(folder: Path) -> None:
+    done = fit(folder, folder / "history.csv", "--json", out="json.polyhedge")
+    told = json.loads(done.stdout)
+    model = ph.load(folder / "json.polyhedge")
+    assert told["radius"] == model.radius_
+    assert told["split"] == {"train": 80, "learn": 40, "calibrate": 40, "held_out": 40}
+    assert told["learner"]["gap"] >= 0
+    assert told["held_out"]["coverage"]["n"] == 40
+    assert told["warnings"]
+    assert done.stderr == ""
+
+
+def test_every_learner_has_a_name_on_the_command_line() -> None:
+    exported = {name for name in ph.learners.__all__ if hasattr(getattr(ph.learners, name), "learn")}
+    assert set(LEARNERS.values()) == exported - {"Certified", "Learner"}
+    assert ", ".join(LEARNERS) in " ".join(run("fit", "--help").stdout.replace("│", " ").split())
+
+
+@pytest.mark.parametrize("name", ["grid", "ccg", "pinball"])
+def test_learner_of_the_command_line_is_the_one_of_python(folder: Path, name: str) -> None:
+    named = ["--learner", name, "--guarantee", "cost"] if name == "grid" else ["--learner", name]
+    problem = ["--problem", folder / "problem.toml", "--predictor", "ridge", "--time-limit", 1.0]
+    done = run("fit", folder / "history.csv", *problem, *named, "--out", folder / f"{name}.polyhedge", "--json")
+    model = ph.load(folder / f"{name}.polyhedge").model_
+    assert model.guarantee == ("cost" if name == "grid" else "outcome")
+    assert f"Certified(learner={LEARNERS[name]}(" in model.record.settings["learner"]
+    assert json.loads(done.stdout)["learner"]["detail"] == model.record.learn_result.detail
+
+
+@pytest.mark.parametrize(
+    ("name", "more", "said"),
+    [
+        ("pinbal", "", "--learner must be one of auto, descent"),
+        ("pinball", "integer = true", "Pinball needs continuous decisions"),
+        ("ccg", 'support = ["left <= 50"]', "CCG does not apply to problems with outcome_support. Use Descent."),
+        ("miqcp", 'support = ["left <= 50"]', "MIQCP does not apply: outcome_support is set. Use Descent"),
+    ],
+)
+def test_learner_that_is_unknown_or_cannot_take_the_problem_is_refused(
+    folder: Path, tmp_path: Path, name: str, more: str, said: str
+) -> None:
+    text = 'outcomes = ["left", "right"]\ndecisions = ["a", "b"]\nlower = 0\nupper = 1\nconstraints = ["a + b == 1"]\n'
+    (tmp_path / "problem.toml").write_text(f'{text}cost = "a * left + b * right"\n{more}\n')
+    done = fit(tmp_path, folder / "history.csv", "--learner", name)
+    assert (done.exit_code, len(done.stderr.splitlines())) == (2, 1)
+    assert said in done.stderr
+    assert not (tmp_path / "model.polyhedge").exists()
+
+
+def test_caution_is_refused_where_a_set_has_no_plans_to_weigh(folder: Path) -> None:
+    done = fit(folder, folder / "history.csv", "--guarantee", "outcome", "--caution", "0.2", out="never.polyhedge")
+    assert done.exit_code == 2
+    assert "leave --caution out, or take --guarantee cost" in " ".join(done.output.split())
+    assert not (folder / "never.polyhedge").exists()
+
+
+def test_planned_decisions_are_fitted_decided_and_evaluated(folder: Path) -> None:
+    done = fit(folder, folder / "history.csv", "--guarantee", "cost", "--caution", "1", out="planned.polyhedge")
+    assert done.exit_code == 0, done.output
+    assert "plan " in done.stdout
+    assert "did best most often when rows were drawn again" in done.stdout
+    model = ph.load(folder / "planned.polyhedge")
+    assert model.plan_.caution == 1
+    found = run("decide", folder / "planned.polyhedge", folder / "history.csv", "--out", folder / "planned.csv")
+    assert found.exit_code == 0, found.output
+    decided = pd.read_csv(folder / "planned.csv")
+    assert decided.columns.tolist() == ["go_left", "go_right", "cost_bound", "expected_cost", "status", "note"]
+    assert (decided["expected_cost"] <= decided["cost_bound"]).all()
+    told = run("evaluate", folder / "planned.polyhedge", folder / "history.csv")
+    assert told.exit_code == 0, told.output
+    assert "from the fifth with the lowest premium" in told.stdout
+    assert re.search(r"cost +bound \S+ ± \S+, expected \S+ ± \S+, realised ", told.stdout)
+    by_town = run("evaluate", folder / "planned.polyhedge", folder / "history.csv", "--by", "town", "--json")
+    figures = json.loads(by_town.stdout)
+    assert figures["all"]["expected_cost"]["value"] == pytest.approx(decided["expected_cost"].mean())
+    assert all(town["expected_cost"]["value"] <= town["worst_case_cost"]["value"] for town in figures["by"].values())
+    by_town = run("evaluate", folder / "planned.polyhedge", folder / "history.csv", "--by", "town")
+    assert re.search(r"town +rows +coverage +bound +expected +realised ", by_town.stdout)
+    for command in (
+        ["plot", "set", "--out", folder / "set.svg"],
+        ["evaluate", "--volume"],
+        *([["plot", "curve", "--out", folder / "curve.svg"]] if find_spec("matplotlib") else []),
+    ):
+        name, *more = command
+        what, options = (more[:1], more[1:]) if name == "plot" else ([], more)
+        asked = run(name, folder / "planned.polyhedge", *what, folder / "history.csv", *options)
+        is_of_sets = "curve" not in what
+        assert asked.exit_code == (2 if is_of_sets else 0), asked.output
+        assert bool(re.search(r'guarantee="outcome"|--guarantee outcome', asked.output)) is is_of_sets
+
+
+def test_same_seed_same_model_and_other_seed_other_split(folder: Path) -> None:
+    history(80).to_csv(folder / "short.csv", index=False)
+    radii = []
+    for seed in (3, 3, 4):
+        radii.append(json.loads(fit(folder, folder / "short.csv", "--seed", seed, "--json", out="s").stdout)["radius"])
+    assert radii[0] == radii[1] != radii[2]
+
+
+def test_outcomes_are_matched_to_the_problem_by_name(folder: Path) -> None:
+    swapped = fit(folder, folder / "history.csv", "--outcomes", "right,left", "--seed", 1, out="swapped.polyhedge")
+    assert swapped.exit_code == 0
+    assert ph.load(folder / "swapped.polyhedge").radius_ == ph.load(folder / "model.polyhedge").radius_
+
+
+@pytest.mark.usefixtures("boxed")
+def test_groups_never_straddle_parts_and_count_once() -> None:
+    frame = history(60).loc[np.repeat(np.arange(60), 4)].reset_index(drop=True)
+    frame["house"] = np.repeat(np.arange(60), 4)
+    frame["a"] += np.tile([0.0, 1e-3, 2e-3, 3e-3], 60)
+    problem = ph.problems.simplex_linear([0.0, 0.0])
+    options = TableOptions(group=("house",), predictor="linear", guarantee="outcome")
+    fitted = fit_table(Table(frame, "history.csv"), problem, OUTCOMES, 0.1, options)
+    house = frame["house"].to_numpy()
+    parts = [fitted.split.train, fitted.split.learn, fitted.split.calibrate, fitted.held_out]
+    assert sum(len(set(house[part])) for part in parts) == 60
+    assert fitted.n_groups == len(set(house[fitted.split.calibrate]))
+    assert fitted.thinned is not None
+    assert fitted.thinned.n == len(set(house[fitted.held_out]))
+    assert "house" not in fitted.schema.feature_names
+    assert any("calibration groups" in warning for warning in fitted.warnings)
+
+
+def test_decider_keeps_groups_in_one_part_and_one_fold() -> None:
+    groups = np.random.default_rng(0).permutation(np.repeat(np.arange(80), 3))
+    frame = history(240)
+    X, Y = frame[["a"]].to_numpy(), frame[OUTCOMES].to_numpy()
+    problem = ph.problems.simplex_linear([0.0, 0.0])
+    decider = ph.RobustDecider(problem, predictor=LinearRegression(), learner=ph.learners.OneSidedBox(), random_state=0)
+    decider.fit(X, Y, groups=groups)
+    parts = [decider.split_.train, decider.split_.learn, decider.split_.calibrate]
+    assert sum(len(set(groups[part])) for part in parts) == 80
+    scores = decider.set_.scores(Y - decider.predictor_.predict(X))
+    used = np.concatenate(parts[1:])
+    assert decider.radius_ == grouped_radius(scores[used], groups[used], 0.1)
+    seen: list[set[int]] = []
+
+    class Spy(LinearRegression):
+        def fit(self, X: np.ndarray, y: np.ndarray) -> Spy:
+            seen.append(set(X[:, 0].astype(int)))
+            return super().fit(X, y)
+
+    labelled = np.column_stack([groups, X[:, 0]])
+    ph.predictors.out_of_fold(lambda: as_predictor(Spy(), 2), labelled, Y, 4, groups)
+    left_out = [set(range(80)) - known for known in seen]
+    assert sum(map(len, left_out)) == 80
+    assert set().union(*left_out) == set(range(80))
+    with pytest.raises(ValueError, match="groups must have one label for each of the 240 rows"):
+        decider.fit(X, Y, groups=groups[:5])
+
+
+def test_pipeline_that_fills_gaps_may_be_given_gaps() -> None:
+    frame = history(240)
+    frame.loc[::5, "a"] = np.nan
+    problem = ph.problems.simplex_linear([0.0, 0.0])
+    filling = make_pipeline(SimpleImputer(), LinearRegression())
+    decider = ph.RobustDecider(problem, predictor=filling, learner=ph.learners.OneSidedBox(), random_state=0)
+    assert decider.fit(frame[["a"]], frame[OUTCOMES]).decide(frame[["a"]].head()).is_optimal.all()
+    assert "prepared" not in str(decider)
+    with pytest.raises(ValueError, match="X must be finite"):
+        ph.RobustDecider(problem, predictor=LinearRegression()).fit(frame[["a"]].to_numpy(), frame[OUTCOMES])
+
+
+@pytest.mark.usefixtures("boxed")
+def test_rows_in_time_are_split_in_time_and_drift_is_told() -> None:
+    frame = history(400)
+    frame["day"] = pd.date_range("2024-01-01", periods=400).strftime("%Y-%m-%d")
+    frame.loc[240:, "left"] += 2.0
+    shuffled = frame.sample(frac=1.0, random_state=0).reset_index(drop=True)
+    problem = ph.problems.simplex_linear([0.0, 0.0])
+    options = TableOptions(time_column="day", predictor="linear", guarantee="outcome")
+    fitted = fit_table(Table(shuffled, "history.csv"), problem, OUTCOMES, 0.2, options)
+    day = shuffled["day"].to_numpy()
+    parts = [fitted.split.train, fitted.split.learn, fitted.split.calibrate, fitted.held_out]
+    assert all(day[a].max() < day[b].min() for a, b in pairwise(parts))
+    # Contests in time rely on the order of rows within each part.
+    assert isinstance(fitted.decider.split, TimeSplit)
+    assert all((np.sort(day[part]) == day[part]).all() for part in parts[:3])
+    assert any(warning.startswith("Drift: the residuals of left differ") for warning in fitted.warnings)
+    options = TableOptions(predictor="linear", guarantee="outcome")
+    in_order = fit_table(Table(frame.drop(columns="day"), "h.csv"), problem, OUTCOMES, 0.2, options)
+    assert any("give --time-column" in warning for warning in in_order.warnings)
+
+
+@pytest.mark.usefixtures("boxed")
+def test_gap_and_starts_of_a_fit_are_those_of_a_time_split(folder: Path) -> None:
+    frame = history(400).assign(day=pd.date_range("2024-01-01", periods=400).strftime("%Y-%m-%d"))
+    frame = frame.sample(frac=1.0, random_state=0).reset_index(drop=True)
+    problem, day = ph.problems.simplex_linear([0.0, 0.0]), frame["day"].to_numpy(dtype="datetime64[D]")
+
+    def parts(frame: pd.DataFrame = frame, **options: object) -> list[list[int]]:
+        chosen = TableOptions(predictor="linear", guarantee="outcome", time_limit=0.0, **options)  # type: ignore[arg-type]
+        made = fit_table(Table(frame, "history.csv"), problem, OUTCOMES, 0.2, chosen)
+        return [part.tolist() for part in (made.split.train, made.split.learn, made.split.calibrate, made.held_out)]
+
+    whole, with_gap = parts(time_column="day"), parts(time_column="day", gap="7D")
+    split, held_out = ph.data.partition_rows(400, rng=np.random.default_rng(0), times=day)
+    assert [sorted(part) for part in whole] == [
+        part.tolist() for part in (split.train, split.learn, split.calibrate, held_out)
+    ]
+    for earlier, later, before in zip(with_gap, whole[1:], whole, strict=False):
+        near = day[before] >= day[later].min() - np.timedelta64(7, "D")
+        assert near.sum() == 7
+        assert earlier == [row for row, is_near in zip(before, near, strict=True) if not is_near]
+    numbered = frame.assign(day=(day - np.datetime64("2024-01-01")).astype(int))
+    assert parts(numbered, time_column="day", gap=7.0) == with_gap
+    starts = ("2024-06-01", "2024-10-01", "2024-12-01")
+    by_date = parts(time_column="day", starts=starts)
+    assert [str(day[part].min()) for part in by_date[1:]] == list(starts)
+    assert parts(time_column="day", starts=starts[:2])[3] == []
+    python = ph.data.TimeSplit(times=day, starts=starts[:2], gap="7D").parts(None, 400)
+    assert parts(time_column="day", starts=starts[:2], gap="7D")[:3] == [
+        part.tolist() for part in (python.train, python.learn, python.calibrate)
+    ]
+    frame.to_csv(folder / "dated.csv", index=False)
+    more = ("--time-column", "day", "--gap", "7D", "--starts", ",".join(starts), "--time-limit", "0", "--json")
+    told = json.loads(fit(folder, folder / "dated.csv", *more, out="dated.polyhedge").stdout)
+    assert told["n_between"] == 21
+    assert sum(told["split"].values()) == 400 - 21
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (("--gap", "7D"), "--gap is about the time of rows.*Give --time-column"),
+        (("--starts", "1,2"), "--starts is about the time of rows.*Give --time-column"),
+        (("--time-column", "a", "--starts", "0,1", "--shares", "0.5,0.2,0.2,0.1"), "--starts and --shares both say"),
+        (("--time-column", "a", "--starts", "0"), "starts must be two times"),
+        (("--time-column", "a", "--starts", "0,1,0.5"), "held-out rows after these"),
+        (("--time-column", "a", "--starts", "2024-01-01,2024-02-01"), "Times must be numbers, or dates"),
+        (("--time-column", "a", "--gap", "7D"), "gap must be a number of at least 0 in the unit of the times"),
+        (("--time-column", "a", "--gap", "-1"), "gap must be at least 0"),
+    ],
+)
+def test_gap_and_starts_that_make_no_sense_are_refused(folder: Path, more: tuple[str, ...], said: str) -> None:
+    done = fit(folder, folder / "history.csv", "--predictor", "linear", *more, out="never.polyhedge")
+    assert done.exit_code == 2
+    assert re.search(said, " ".join(done.output.split()))
+
+
+@pytest.mark.usefixtures("boxed")
+def test_useless_predictor_and_ties_are_told() -> None:
+    frame = history(300)
+    coins = np.random.default_rng(0).integers(0, 2, (300, 2))
+    frame["left"], frame["right"] = coins[:, 0], coins[:, 1]
+    problem = ph.problems.simplex_linear([0.0, 0.0])
+    options = TableOptions(predictor="linear", features=("town",), guarantee="outcome")
+    fitted = fit_table(Table(frame, "history.csv"), problem, OUTCOMES, 0.1, options)
+    told = " ".join(fitted.warnings)
+    assert "no better than the mean for left" in told
+    assert "Ties: " in told
+
+
+# --- what a table may look like ---------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("boxed")
+def test_missing_values_in_history_are_filled_and_missing_outcomes_left_out(folder: Path) -> None:
+    frame = history(80)
+    frame.loc[::7, "a"] = np.nan
+    frame.loc[3, "town"] = None
+    frame.loc[[5, 6], "left"] = np.nan
+    frame.to_csv(folder / "gaps.csv", index=False)
+    done = fit(folder, folder / "gaps.csv", out="gaps.polyhedge")
+    assert done.exit_code == 0, done.output
+    assert "2 of 80 rows have a missing outcome and were left out" in done.stderr
+    frame.head(8).drop(columns=OUTCOMES).to_csv(folder / "new.csv", index=False)
+    done = run("decide", folder / "gaps.polyhedge", folder / "new.csv", "--out", folder / "gaps_out.csv")
+    assert done.exit_code == 0, done.output
+    assert pd.read_csv(folder / "gaps_out.csv")["status"].tolist() == ["optimal"] * 8
+
+
+@pytest.mark.usefixtures("boxed")
+def test_dates_in_a_file_are_used_by_their_weekday_and_rows_in_their_order_are_told(folder: Path) -> None:
+    table = history(300)
+    day = pd.Series(pd.date_range("2024-01-01", periods=300))
+    table = table.assign(day=day.dt.strftime("%Y-%m-%d"), left=table["left"] + 5.0 * (day.dt.day_of_week >= 5))
+    table.to_csv(folder / "dated.csv", index=False)
+    done = fit(folder, folder / "dated.csv", out="dated.polyhedge")
+    assert "4 features" in done.stdout
+    told = "Order: rows are sorted by the dates in day, but parts are random"
+    assert told in done.stderr
+    assert "--time-column day." in done.stderr
+    for more in (("--time-column", "day"), ("--group", "town")):
+        assert told not in fit(folder, folder / "dated.csv", *more, out="undated.polyhedge").stderr
+    table.sample(frac=1.0, random_state=0).to_csv(folder / "shuffled.csv", index=False)
+    assert told not in fit(folder, folder / "shuffled.csv", out="undated.polyhedge").stderr
+    model = ph.load(folder / "dated.polyhedge")
+    assert model.feature_names_in_.tolist() == ["a", "town", "day (weekday)", "day (month)"]
+    weekend, monday = model.centers(table.assign(a=0.0, town="Bern").iloc[[5, 7]])[:, 0]
+    assert weekend > monday + 3.0
+
+
+@pytest.mark.usefixtures("boxed")
+def test_constant_column_is_left_out_with_a_note(folder: Path) -> None:
+    history(80).assign(country="CH", level=3).to_csv(folder / "constant.csv", index=False)
+    done = fit(folder, folder / "constant.csv", out="constant.polyhedge")
+    assert done.exit_code == 0
+    assert "Column 'country' was left out: it has the same value in every row" in done.stderr
+    assert "Column 'level' was left out" in done.stderr
+    assert "2 features" in done.stdout
+
+
+@pytest.mark.usefixtures("boxed")
+def test_copied_rows_stay_together_count_once_and_are_told(folder: Path) -> None:
+    frame = history(90)
+    pd.concat([frame, frame.head(30)]).to_csv(folder / "copies.csv", index=False)
+    done = fit(folder, folder / "copies.csv", "--json", out="copies.polyhedge")
+    told = json.loads(done.stdout)
+    assert done.exit_code == 0
+    assert any("30 rows are equal to an earlier one" in warning for warning in told["warnings"])
+    assert told["n_groups"] < told["split"]["calibrate"]
+    table = read_table(folder / "copies.csv")
+    options = TableOptions(predictor="linear", guarantee="outcome")
+    fitted = fit_table(table, ph.problems.from_toml(folder / "problem.toml"), OUTCOMES, 0.1, options)
+    number = np.concatenate([np.arange(90), np.arange(30)])
+    parts = [fitted.split.train, fitted.split.learn, fitted.split.calibrate, fitted.held_out]
+    assert sum(len(set(number[part])) for part in parts) == 90
+    apart = json.loads(fit(folder, folder / "copies.csv", "--copies", "independent", "--json", out="c").stdout)
+    assert apart["n_groups"] is None
+
+
+@pytest.mark.usefixtures("boxed")
+def test_text_in_a_number_column_is_an_error_that_names_the_rows(folder: Path) -> None:
+    frame = history().astype({"left": object, "a": object})
+    frame.loc[4, "left"] = "about 3"
+    frame.to_csv(folder / "text.csv", index=False)
+    done = fit(folder, folder / "text.csv", out="never")
+    assert done.exit_code == 2
+    assert "Column 'left' of text.csv must hold numbers, but 1 of 200 rows" in done.stderr
+    assert "row 5 ('about 3')" in done.stderr
+    assert "--categorical" not in done.stderr  # an outcome cannot be one
+    assert not (folder / "never").exists()
+    done = fit(folder, folder / "text.csv", "--missing", "about 3", out="words.polyhedge")
+    assert done.exit_code == 0
+
+
+@pytest.mark.needs("pyarrow")
+@pytest.mark.parametrize(("separator", "decimal", "encoding"), [(";", ",", "cp1252"), ("\t", ".", "utf-16")])
+@pytest.mark.usefixtures("boxed")
+def test_other_separators_decimals_and_encodings_give_the_same_model(
+    folder: Path, separator: str, decimal: str, encoding: str
+) -> None:
+    frame = history(80).replace({"town": {"Bern": "Zürich"}})
+    frame.to_csv(folder / "odd.csv", index=False, sep=separator, decimal=decimal, encoding=encoding)
+    assert fit(folder, folder / "odd.csv", "--seed", 1, out="odd.polyhedge").exit_code == 0
+    frame.to_parquet(folder / "odd.parquet")
+    assert fit(folder, folder / "odd.parquet", "--seed", 1, out="even.polyhedge").exit_code == 0
+    assert ph.load(folder / "odd.polyhedge").radius_ == ph.load(folder / "even.polyhedge").radius_
+
+
+@pytest.mark.parametrize(("n", "message"), [(3, "has 3 usable rows, but alpha=0.1 needs at least 45"), (0, "no rows")])
+def test_too_few_rows_are_an_error_that_says_how_many_are_needed(folder: Path, n: int, message: str) -> None:
+    history().head(n).to_csv(folder / "few.csv", index=False)
+    done = fit(folder, folder / "few.csv", out="never")
+    assert done.exit_code == 2
+    assert message in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_rows_without_outcomes_are_named_as_the_reason_for_too_few(folder: Path) -> None:
+    history().assign(left=None).to_csv(folder / "few.csv", index=False)
+    done = fit(folder, folder / "few.csv", out="never")
+    assert done.exit_code == 2
+    assert "has 0 usable rows (200 of 200 rows have a missing outcome and were left out), but" in done.stderr
+
+
+def test_least_number_of_rows_is_enough(folder: Path) -> None:
+    history().head(45).to_csv(folder / "few.csv", index=False)
+    done = fit(folder, folder / "few.csv", out="least.polyhedge")
+    assert done.exit_code == 0, done.output
+    assert "Few rows" in done.stderr
+
+
+def test_rows_are_counted_in_the_roles_that_they_have_in_a_plan(folder: Path) -> None:
+    # 49 rows must calibrate: of 125, 25 calibrate and 25 learning rows with them, because 50 train.
+    cost = "--guarantee", "cost"
+    history(130).to_csv(folder / "few.csv", index=False)
+    done = fit(folder, folder / "few.csv", "--alpha", 0.02, *cost, out="few.polyhedge")
+    assert done.exit_code == 0, done.output
+    assert ph.load(folder / "few.polyhedge").n_calibrate_ == 52
+    history(100).to_csv(folder / "few.csv", index=False)
+    done = fit(folder, folder / "few.csv", "--alpha", 0.02, *cost, out="never")
+    needs = "needs at least 125: 49 to plan with, 40% of them, and 49 to calibrate with, 40%."
+    assert needs in done.stderr
+    assert "or raise alpha to 0.05." in done.stderr
+    assert fit(folder, folder / "few.csv", "--alpha", 0.05, *cost, out="few.polyhedge").exit_code == 0
+    done = fit(folder, folder / "few.csv", "--alpha", 0.02, "--guarantee", "outcome", out="never")
+    assert "needs at least 245: 49 to learn from, 20% of them, and 49 to calibrate with, 20%." in done.stderr
+
+
+@pytest.mark.parametrize("shares", [(0.4, 0.2, 0.2), (0.15, 0.3, 0.2), (0.1, 0.4, 0.4), (0.3, 0.4, 0.2)])
+@pytest.mark.parametrize("rows_a_unit", [1.0, 2.5])
+def test_fewest_rows_for_a_plan_are_the_first_that_are_enough(shares: tuple[float, ...], rows_a_unit: float) -> None:
+    def is_enough(m: int, needed: int) -> bool:
+        n_train, n_calibrate = (round(share * m * rows_a_unit, 9) for share in (shares[0], shares[2]))
+        is_pooled = n_calibrate < 100 and n_train >= 50
+        roles = (shares[0], shares[1] + shares[2]) if is_pooled else (shares[0] + shares[1], shares[2])
+        return round(m * min(roles), 9) >= needed
+
+    for needed, n in product((4, 9, 19, 49, 90, 99, 166, 249), (3, 130, 300, 600)):
+        first = next(m for m in range(n, 9000) if is_enough(m, needed))
+        assert abs(fewest_for_plan(needed, shares, n, rows_a_unit)[0] - first) <= 1  # rounding of shares
+
+
+def test_outcome_that_the_problem_excludes_is_an_error_with_its_row(folder: Path) -> None:
+    problem = folder / "orders.toml"
+    problem.write_text('kind = "newsvendor"\noutcomes = ["left", "right"]\noverage = 1\nunderage = 2\n')
+    done = fit(folder, folder / "history.csv", "--problem", problem, out="never")
+    assert done.exit_code == 2
+    first = int(np.flatnonzero((history()[OUTCOMES] < 0).any(axis=1))[0]) + 1
+    assert f"hold outcomes that the problem says cannot occur, the first is row {first} " in done.stderr
+
+
+# --- decide -----------------------------------------------------------------------------------------------
+
+
+def test_decisions_have_the_problems_names_and_the_order_of_the_rows(folder: Path) -> None:
+    new = history(150, seed=5).drop(columns=OUTCOMES)
+    done, frame = decided(folder, new)
+    assert done.exit_code == 0, done.output
+    names = ["go_left", "go_right", "cost_bound", "worst_left", "worst_right", "status", "note"]
+    assert list(frame.columns) == names
+    np.testing.assert_allclose(frame["go_left"] + frame["go_right"], 1.0)
+    reversed_rows = decided(folder, new[::-1])[1][::-1].reset_index(drop=True)
+    # Bounds are unique, decisions need not be.
+    np.testing.assert_allclose(frame["cost_bound"], reversed_rows["cost_bound"], rtol=1e-9)
+    model = ph.load(folder / "model.polyhedge")
+    # Not to the last bit: the table brings the rows to BLAS in another layout than memory does.
+    np.testing.assert_allclose(frame["cost_bound"], model.decide(new[["a", "town"]]).cost_bound, rtol=1e-12, atol=1e-14)
+
+
+def test_rows_that_cannot_be_decided_keep_their_place_with_a_reason(folder: Path) -> None:
+    new = history(6, seed=5).drop(columns=OUTCOMES).astype({"a": object})
+    new.loc[1, "a"], new.loc[3, "a"], new.loc[4, "town"] = None, "many", "Atlantis"
+    done, frame = decided(folder, new)
+    assert done.exit_code == 0
+    assert frame["status"].tolist() == ["optimal", "not decided", "optimal", "not decided", "optimal", "optimal"]
+    odd = "town = 'Atlantis' was never seen before"
+    assert frame["note"].fillna("").tolist() == ["", "a is missing", "", "a is not a number: 'many'", odd, ""]
+    assert frame["cost_bound"].isna().tolist() == [False, True, False, True, False, False]
+    assert "6 rows: 4 optimal, 2 not decided" in done.stdout
+    assert "not decided (1 row(s)): a is missing" in done.stderr
+
+
+def test_table_without_rows_gets_decisions_without_rows_and_one_without_usable_rows_an_error(folder: Path) -> None:
+    new = history(2).drop(columns=OUTCOMES)
+    done, frame = decided(folder, new.head(0))
+    assert (done.exit_code, len(frame)) == (0, 0)
+    assert "go_left" in frame.columns
+    done, frame = decided(folder, new.assign(a=np.nan))
+    assert (done.exit_code, len(frame)) == (2, 2)
+
+
+def test_the_key_of_a_row_stands_beside_its_decision(folder: Path) -> None:
+    new = history(5).drop(columns=OUTCOMES).assign(id=[f"n{i}" for i in range(5)])
+    for more in ((), ("--keep", "id")):
+        frame = decided(folder, new, "--key", "id", "--log", folder / "keys.db", *more)[1]
+        assert frame["id"].tolist() == new["id"].tolist()
+        assert list(frame.columns).count("id") == 1
+
+
+@pytest.mark.needs("pyarrow")
+def test_decisions_as_parquet_json_and_on_standard_output(folder: Path) -> None:
+    new = history(5).drop(columns=OUTCOMES).assign(id=[f"n{i}" for i in range(5)])
+    done, frame = decided(folder, new, "--keep", "id", "--json")
+    assert json.loads(done.stdout)["status"] == {"optimal": 5}
+    assert frame["id"].tolist() == ["n0", "n1", "n2", "n3", "n4"]
+    model, data = folder / "model.polyhedge", folder / "new.csv"
+    assert run("decide", model, data, "--out", folder / "d.parquet").exit_code == 0
+    np.testing.assert_array_equal(pd.read_parquet(folder / "d.parquet")["cost_bound"], frame["cost_bound"])
+    done = run("decide", model, data, "--out", "-")
+    assert done.stdout.splitlines()[0].startswith("go_left,go_right,cost_bound")
+    assert len(done.stdout.splitlines()) == 6
+    assert done.stderr.splitlines() == ["5 rows: 5 optimal"]
+    both = run("decide", model, data, "--out", "-", "--json")
+    assert both.stdout == done.stdout
+    assert json.loads(both.stderr)["status"] == {"optimal": 5}
+
+
+def test_an_argument_that_cannot_be_read_is_quoted(folder: Path) -> None:
+    done = fit(folder, folder / "history.csv", "--alpha", "a tenth")
+    assert done.exit_code == 2
+    assert "'a tenth'" in " ".join(done.stderr.replace("│", " ").split())
+
+
+def test_a_difference_that_is_the_same_in_every_row_has_no_error() -> None:
+    costs = np.random.default_rng(0).uniform(50.0, 90.0, 9)
+    assert str(estimate((costs + 0.1) - costs - 0.1, among=costs)) == "0"
+    rows = {"coverage": proportion(np.ones(9, dtype=bool)), "over_nominal": estimate(np.full(9, 0.1) + 8.81)}
+    learner = ph.learners.OneSidedBox()
+    told = ph.RobustDecider(ph.problems.simplex_linear([0.0, 0.0]), "precomputed", learner=learner, random_state=0)
+    evaluation = told.fit(*np.random.default_rng(0).normal(size=(2, 100, 2))).evaluate(np.eye(2), np.eye(2))
+    lines = dict(evaluation_lines(replace(evaluation, **rows)))
+    assert lines["vs nominal"] == "+8.91 against trusting the prediction"
+
+
+def test_a_model_of_the_command_line_names_its_predictor_in_python(folder: Path) -> None:
+    assert "predictor  linear\n" in str(ph.load(folder / "model.polyhedge"))
+
+
+def test_decision_that_stopped_early_tells_its_gap(folder: Path) -> None:
+    decider = ph.load(folder / "model.polyhedge")
+    found = decider.decide(history(2, seed=5)[["a", "town"]])
+    early = replace(found, gap=np.array([0.0, 0.25]), status=np.array([Status.OPTIMAL, Status.STOPPED_EARLY]))
+    frame = decisions_frame(decider, early, OUTCOMES, np.array(["", ""]), np.array(["", "odd"]))
+    assert frame["note"].tolist() == ["", "the best point found is returned with its gap; gap 0.25; odd"]
+
+
+def test_infeasible_and_unbounded_are_exit_code_3(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Not the box of `boxed`, over which the third problem has a decision.
+    monkeypatch.setattr("polyhedge.app.tables.fitting.Certified", lambda *_, **__: ph.learners.Descent(n_steps=1))
+    empty = folder / "empty.toml"
+    empty.write_text(
+        'outcomes = ["left", "right"]\ndecisions = ["z"]\nconstraints = ["z >= 2", "z <= 1"]\ncost = "left * z"\n'
+    )
+    assert fit(folder, folder / "history.csv", "--problem", empty, out="never").exit_code == 3
+    free = folder / "free.toml"
+    free.write_text('outcomes = ["left", "right"]\ndecisions = ["z"]\ncost = "z + left + right"\n')
+    done = fit(folder, folder / "history.csv", "--problem", free, out="never")
+    assert done.exit_code == 3
+    assert "the cost can be lowered without limit" in done.stderr
+    tight = folder / "tight.toml"
+    tight.write_text(
+        'outcomes = ["left", "right"]\ndecisions = ["z"]\nlower = 0\nupper = 2\ncost = "z + 0.01 * left"\n'
+        'constraints = ["z >= right"]\n'
+    )
+    done = fit(folder, folder / "history.csv", "--problem", tight, out="never")
+    assert done.exit_code == 3
+    assert "No decision satisfies uncertain_constraints for all outcomes of the set" in done.stderr
+    tight.write_text(tight.read_text().replace("upper = 2", "upper = 6"))
+    done = fit(folder, folder / "history.csv", "--problem", tight, out="model.tight")
+    assert done.exit_code == 0, done.output
+    new = pd.DataFrame({"a": [0.0, -8.0], "town": ["Bern", "Roma"]})
+    new.to_csv(folder / "new.csv", index=False)
+    done = run("decide", folder / "model.tight", folder / "new.csv", "--out", folder / "t.csv")
+    assert done.exit_code == 3
+    frame = pd.read_csv(folder / "t.csv")
+    assert frame["status"].tolist() == ["optimal", "infeasible"]
+    assert "no decision satisfies" in frame["note"][1]
+
+
+def test_stopping_early_is_exit_code_4_with_a_model(folder: Path) -> None:
+    done = fit(folder, folder / "history.csv", "--time-limit", "0", out="early.polyhedge")
+    assert done.exit_code == 4, done.output
+    assert ph.load(folder / "early.polyhedge").radius_ > -np.inf
+
+
+def test_interrupt_is_exit_code_4(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(tables, "fit_table", interrupt)
+    done = fit(folder, folder / "history.csv", out="never")
+    assert done.exit_code == 4
+    assert "stopped early" in done.stderr
+
+
+# --- evaluate, recalibrate, inspect -----------------------------------------------------------------------
+
+
+def test_evaluation_by_group_agrees_with_the_library(folder: Path) -> None:
+    fresh = history(120, seed=9)
+    fresh.to_csv(folder / "fresh.csv", index=False)
+    done = run("evaluate", folder / "model.polyhedge", folder / "fresh.csv", "--by", "town", "--json")
+    told = json.loads(done.stdout)
+    model = ph.load(folder / "model.polyhedge")
+    whole = model.evaluate(fresh[["a", "town"]], fresh[OUTCOMES])
+    assert told["all"]["coverage"]["value"] == whole.coverage.value
+    np.testing.assert_allclose(told["all"]["regret"]["value"], whole.regret.value, rtol=1e-9)
+    for town, found in told["by"].items():
+        rows = fresh[fresh["town"] == town]
+        part = model.evaluate(rows[["a", "town"]], rows[OUTCOMES])
+        assert found["coverage"]["n"] == len(rows)
+        np.testing.assert_allclose(found["over_nominal"]["value"], part.over_nominal.value, atol=1e-9)
+    by_town = model.evaluate(fresh[["a", "town"]], fresh[OUTCOMES], by="town").groups
+    assert len(by_town) > 1
+    assert told["all"]["groups"] == plain(by_town)
+    for group in by_town:  # corrected for the number of towns, as in Python
+        assert told["by"][group.label]["coverage"] == plain(group.coverage)
+        assert told["by"][group.label]["promise_held"] == plain(group.promise_held)
+    done = run("evaluate", folder / "model.polyhedge", folder / "fresh.csv", "--by", "town")
+    assert re.search(r"Oslo +\d+ +\d\.\d+ \[\d\.\d+, \d\.\d+\]", done.stdout)
+    assert "against trusting the prediction" in done.stdout
+    assert "The intervals hold for all groups at once, in 95 % of cases (Bonferroni)." in done.stdout
+    assert "Covered less than promised" not in done.stdout
+    worse = fresh.assign(**{name: fresh[name] + 2.0 * (fresh["town"] == "Oslo") for name in OUTCOMES})
+    worse.to_csv(folder / "fresh.csv", index=False)
+    done = run("evaluate", folder / "model.polyhedge", folder / "fresh.csv", "--by", "town")
+    assert "Covered less than promised, beyond chance: Oslo." in done.stdout
+
+
+@pytest.mark.parametrize("word", ["by-category:shop", "weighted:weight"])
+@pytest.mark.usefixtures("boxed")
+def test_what_calibration_asks_for_may_be_a_column_that_is_no_feature(folder: Path, tmp_path: Path, word: str) -> None:
+    rng, frame = np.random.default_rng(5), history(500)
+    frame["shop"] = rng.choice(["1", "7"], 500)
+    frame["weight"] = np.where(frame["shop"] == "7", 3.0, 1.0)
+    frame["id"] = [f"r{i}" for i in range(500)]
+    frame["left"] += np.where(frame["shop"] == "7", 1.0, 0.0) * rng.normal(size=500)
+    past, fresh = frame[:350], frame[350:].reset_index(drop=True)
+    past.to_csv(tmp_path / "past.csv", index=False)
+    fresh.to_csv(tmp_path / "fresh.csv", index=False)
+    model, features = tmp_path / "m.polyhedge", ("--features", "a,town")
+    problem = ("--problem", folder / "problem.toml")
+    done = fit(
+        tmp_path,
+        tmp_path / "past.csv",
+        *problem,
+        *features,
+        "--calibration",
+        word,
+        "--time-limit",
+        0,
+        out="m.polyhedge",
+    )
+    assert done.exit_code in (0, 4), done.output  # the learner may stop early
+    loaded, X = ph.load(model), fresh[["a", "town"]]
+    beside = fresh[word.partition(":")[2]].to_numpy()
+    decisions = tmp_path / "z.csv"
+    assert run("decide", model, tmp_path / "fresh.csv", "--out", decisions, "--key", "id").exit_code == 0
+    promised = loaded.decide(X, beside=beside)
+    np.testing.assert_allclose(pd.read_csv(decisions)["cost_bound"], promised.cost_bound, rtol=1e-9)
+    assert len(np.unique(promised.radii)) == 2  # each of its own: what came beside X is in use
+    told = json.loads(run("evaluate", model, tmp_path / "fresh.csv", "--by", "shop", "--json").stdout)
+    assert told["all"]["coverage"]["value"] == loaded.evaluate(X, fresh[OUTCOMES], beside=beside).coverage.value
+    is_told = (
+        "promise is for each of these categories"
+        in run("evaluate", model, tmp_path / "fresh.csv", "--by", word.partition(":")[2]).stdout
+    )
+    assert is_told == word.startswith("by-category")
+    noted = json.loads(run("update", model, tmp_path / "fresh.csv", "--key", "id", "--json").stdout)
+    assert (noted["new"], noted["coverage"]) == (150, told["all"]["coverage"]["value"])
+    again = run("recalibrate", model, tmp_path / "fresh.csv", "--out", tmp_path / "n.polyhedge")
+    assert again.exit_code == 0, again.output
+    loaded.recalibrate(X, fresh[OUTCOMES], beside=beside)
+    np.testing.assert_array_equal(
+        ph.load(tmp_path / "n.polyhedge").decide(X[:9], beside=beside[:9]).radii,
+        loaded.decide(X[:9], beside=beside[:9]).radii,
+    )
+    fresh.drop(columns=word.partition(":")[2]).to_csv(tmp_path / "without.csv", index=False)
+    done = run("decide", model, tmp_path / "without.csv", "--out", decisions)
+    assert done.exit_code == 2
+    assert f"no column {word.partition(':')[2]!r}" in done.output
+
+
+def test_outcomes_are_no_categories(folder: Path) -> None:
+    done = fit(folder, folder / "history.csv", "--calibration", "by-category:left", out="never.polyhedge")
+    assert done.exit_code == 2
+    assert "known before the outcome is" in " ".join(done.output.split())
+
+
+def test_coverage_far_below_the_promise_is_told_and_as_promised_is_not(folder: Path) -> None:
+    fresh = history(120, seed=9)
+    fresh.to_csv(folder / "fresh.csv", index=False)
+    assert "Coverage:" not in run("evaluate", folder / "model.polyhedge", folder / "fresh.csv").stderr
+    fresh.assign(left=fresh["left"] + 2.0, right=fresh["right"] + 2.0).to_csv(folder / "drifted.csv", index=False)
+    done = run("evaluate", folder / "model.polyhedge", folder / "drifted.csv")
+    assert done.exit_code == 0
+    assert "further below the promised 0.9 than chance allows" in done.stderr
+    assert "Recalibrate" in done.stderr
+
+
+def test_over_nominal_is_the_cost_difference_to_trusting_the_prediction(folder: Path) -> None:
+    fresh = history(50, seed=9)
+    model = ph.load(folder / "model.polyhedge")
+    centers = model.predictor_.predict(fresh[["a", "town"]])
+    Y = fresh[OUTCOMES].to_numpy()
+    measures = model.measure(fresh[["a", "town"]], Y)
+    c = np.array([-0.1, 0.0])
+    trusting = np.eye(2)[np.argmin(centers + c, axis=1)]
+    robust = model.decide(fresh[["a", "town"]]).z
+    expected = ((robust - trusting) * (Y + c)).sum(axis=1)
+    np.testing.assert_allclose(measures.over_nominal, expected, atol=1e-9)
+
+
+def test_recalibration_keeps_the_old_radius_and_needs_unseen_rows(folder: Path) -> None:
+    history(100, seed=11).to_csv(folder / "fresh.csv", index=False)
+    out = folder / "again.polyhedge"
+    done = run("recalibrate", folder / "model.polyhedge", folder / "fresh.csv", "--out", out)
+    assert done.exit_code == 0, done.output
+    assert "from 40 rows -> " in done.stdout
+    assert done.stderr.count("warning") == 1
+    assert "Few rows: with 100 calibration rows" in done.stderr
+    old, new = ph.load(folder / "model.polyhedge"), ph.load(out)
+    assert [c.radius for c in new.calibrations_] == [old.radius_, new.radius_]
+    told = json.loads(run("inspect", out, "--json").stdout)
+    assert told["schema"] == told["format_version"]
+    assert [entry["radius"] for entry in told["calibrations"]] == [old.radius_, new.radius_]
+    assert "radius 2" in run("inspect", out).stdout
+    seen = run("recalibrate", folder / "model.polyhedge", folder / "history.csv", "--out", folder / "void.polyhedge")
+    assert "Seen before: about 100%" in seen.stderr
+    few = folder / "few.csv"
+    history(8, seed=12).to_csv(few, index=False)
+    done = run("recalibrate", folder / "model.polyhedge", few, "--out", folder / "never")
+    assert done.exit_code == 2
+    assert "needs at least 9 calibration" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"data": [5]}, "under 'data' is damaged"),
+        ({"group": 7}, "under 'group' is damaged"),
+        ({"seen": [[1]]}, "under 'seen' is damaged"),
+        ({"columns": {"features": [], "outcomes": ["left"]}}, "names 1 outcome columns for 2 outcomes"),
+        ({"columns": {"features": [{"name": "a", "kind": "x", "levels": []}], "outcomes": OUTCOMES}}, "'a' is none"),
+        ({"columns": {"features": [], "outcomes": [1, 2]}}, "names must be texts"),
+    ],
+)
+def test_model_file_whose_notes_are_damaged_is_one_clear_line(
+    folder: Path, change: dict, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decider = ph.load(folder / "model.polyhedge")
+    monkeypatch.setattr("polyhedge.io.model._check_twin", lambda *_: None)  # others do not read back what they wrote
+    decider.save(folder / "damaged.polyhedge", {**decider.details_, **change})
+    for command in (
+        ["evaluate"],
+        ["recalibrate", "--out", folder / "never"],
+        ["decide", "--out", folder / "never.csv"],
+    ):
+        done = run(command[0], folder / "damaged.polyhedge", folder / "history.csv", *command[1:])
+        assert done.exit_code == 2
+        assert message in done.stderr
+        assert len(done.stderr.splitlines()) == 1
+
+
+def test_inspect_shows_what_any_model_file_holds_without_control_characters(folder: Path) -> None:
+    decider = ph.load(folder / "model.polyhedge")
+    out = folder / "shown.polyhedge"
+    decider.save(out, {"columns": ["a", "b"]})
+    assert run("inspect", out).exit_code == 0
+    shown = {key: value for key, value in decider.details_.items() if key != "data"}
+    decider.save(out, {**shown, "coverage": "\x1b[2J0.9"})
+    done = CliRunner().invoke(cli.app, ["inspect", str(out)], color=True)  # otherwise the runner takes them out
+    assert done.exit_code == 0
+    assert r"coverage \x1b[2J0.9" in done.stdout
+
+
+@pytest.mark.usefixtures("boxed")
+def test_python_problem_is_given_by_reference(folder: Path) -> None:
+    code = folder / "my_problem.py"
+    code.write_text("import polyhedge as ph\nproblem = ph.problems.simplex_linear([-0.1, 0.0])\n")
+    done = fit(
+        folder, folder / "history.csv", "--problem", f"{code}:problem", "--outcomes", "left,right", out="p.polyhedge"
+    )
+    assert done.exit_code == 0, done.output
+    history(4).to_csv(folder / "new.csv", index=False)
+    code.unlink()
+    assert run("decide", folder / "p.polyhedge", folder / "new.csv", "--out", folder / "p.csv").exit_code == 0
+
+
+# --- comfort ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["fit", "{0}/history.csv", "--problem", "{0}/problem.toml", "--out", "{0}"], "is a folder"),
+        (["fit", "{0}/none.csv", "--problem", "{0}/problem.toml", "--out", "{0}/m"], "There is no file"),
+        (["fit", "{0}/history.csv", "--problem", "{0}/none.toml", "--out", "{0}/m"], "There is no file"),
+        (
+            ["fit", "{0}/history.csv", "--problem", "linear", "--out", "{0}/m"],
+            "must be a .toml or .mps file, or FILE.py:NAME",
+        ),
+        (["decide", "{0}/none", "{0}/history.csv", "--out", "{0}/d.csv"], "Write one with polyhedge fit"),
+        (["decide", "{0}/history.csv", "{0}/history.csv", "--out", "{0}/d.csv"], "not a whole polyhedge model file"),
+        (["decide", "{0}/model.polyhedge", "{0}/history.csv", "--out", "{0}/d.xlsx"], ".csv or .parquet"),
+        (["decide", "{0}/model.polyhedge", "{0}/problem.toml", "--out", "{0}/d.csv"], "cannot be read"),
+        (["evaluate", "{0}/model.polyhedge", "{0}/history.csv", "--by", "a"], "Choose a coarser column"),
+        (["evaluate", "{0}/model.polyhedge", "{0}/history.csv", "--by", "b"], "has no column 'b'"),
+        (["decide", "{0}/model.polyhedge", "{0}/history.csv", "--max-bytes", "9", "--out", "{0}/d.csv"], "--max-bytes"),
+        (["inspect", "{0}/model.polyhedge", "--max-bytes", "9"], "model.polyhedge: The model is larger than 9 bytes"),
+        (["inspect", "{0}/problem.toml"], "not a whole polyhedge model file"),
+        (["example", "wine"], "one of energy, newsvendor"),
+    ],
+)
+def test_wrong_arguments_are_one_line_and_exit_code_2(folder: Path, arguments: list[str], message: str) -> None:
+    done = run(*(argument.format(folder) for argument in arguments))
+    assert done.exit_code == 2
+    assert message in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert "Traceback" not in done.output
+
+
+@pytest.mark.parametrize("command", ["fit", "decide", "evaluate", "recalibrate", "refresh", "inspect", "example"])
+def test_every_command_has_help_with_an_example(command: str) -> None:
+    done = run(command, "--help")
+    assert done.exit_code == 0
+    assert f"Example: polyhedge {command} " in done.stdout
+
+
+def test_every_command_takes_its_table_as_an_argument() -> None:
+    context = (command := get_command(cli.app)).make_context("polyhedge", ["inspect", "x"])
+    commands = [command.get_command(context, name) for name in command.list_commands(context)]
+    tables_of = {one.name: part.param_type_name for one in commands for part in one.params if part.name == "data"}
+    assert set(tables_of) >= {"fit", "decide", "evaluate", "recalibrate", "refresh", "update", "report", "plot"}
+    assert set(tables_of.values()) == {"argument"}
+
+
+@pytest.mark.needs("matplotlib")
+def test_pictures_pages_and_examples_are_told_as_json(folder: Path) -> None:
+    history(60, seed=9).to_csv(folder / "fresh.csv", index=False)
+    model, fresh = folder / "model.polyhedge", folder / "fresh.csv"
+    picture, page = folder / "set.svg", folder / "page.html"
+    assert json.loads(run("plot", model, "set", fresh, "--out", picture, "--json").stdout)["picture"] == str(picture)
+    assert json.loads(run("report", model, "--out", page, "--json").stdout) == {"page": str(page)}
+    files = json.loads(run("example", "energy", "--out", folder / "energy", "--json").stdout)["files"]
+    assert [Path(file).name for file in files] == ["history.csv", "fresh.csv", "new.csv", "problem.toml"]
+    assert all(Path(file).is_file() for file in [*files, picture, page])
+
+
+def test_examples_are_written_once_and_never_over_other_files(tmp_path: Path) -> None:
+    for _ in range(2):
+        assert run("example", "newsvendor", "--out", tmp_path).exit_code == 0
+    files = sorted(path.name for path in tmp_path.iterdir())
+    assert files == ["fresh.csv", "history.csv", "new.csv", "problem.toml"]
+    (tmp_path / "new.csv").write_text("mine")
+    done = run("example", "newsvendor", "--out", tmp_path)
+    assert done.exit_code == 2
+    assert "is there already and differs" in done.stderr
+    assert (tmp_path / "new.csv").read_text() == "mine"
+
+
+def command_line(*arguments: object) -> list[str]:
+    return [sys.executable, "-c", "from polyhedge.app.cli import main; main()", *map(str, arguments)]
+
+
+def test_piped_output_has_no_control_codes(folder: Path) -> None:
+    arguments = command_line("evaluate", folder / "model.polyhedge", folder / "history.csv")
+    done = subprocess.run(arguments, capture_output=True, env={**os.environ, "FORCE_COLOR": ""})
+    assert done.returncode == 0, done.stderr
+    assert b"\x1b" not in done.stdout + done.stderr
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(("patience", "is_shown"), [(0.0, True), (60.0, False)])
+def test_bar_is_shown_on_a_terminal_and_only_after_a_while(
+    patience: float, is_shown: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_bar, "_PATIENCE", patience)
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    monkeypatch.setenv("TERM", "xterm-256color")
+    log = logging.getLogger("polyhedge.somewhere")
+    with _bar.progress("starting"):
+        for done in range(6):
+            tell(log, "counting", done, 6)
+            time.sleep(0.05)
+    assert ("counting" in sys.stderr.getvalue()) == is_shown  # type: ignore[attr-defined]
+    assert logging.getLogger("polyhedge").handlers == []
+
+
+def test_warnings_of_libraries_are_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def warn(*arguments: object) -> None:
+        warnings.warn("Ill-conditioned\nmatrix", RuntimeWarning, stacklevel=2)
+        raise ValueError("No more.")
+
+    monkeypatch.setattr("polyhedge.data.examples.make_example", warn)
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        done = run("example", "energy")
+    assert done.stderr.splitlines() == ["warning: Ill-conditioned matrix", "polyhedge: error: No more."]
+
+
+def test_shell_completion_is_offered() -> None:
+    done = run("--show-completion", "bash")
+    assert "--install-completion" in run("--help").stdout
+    assert "Traceback" not in done.output

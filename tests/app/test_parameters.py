@@ -1,0 +1,293 @@
+"""Parameters of a problem in files and on the command line: a column of the table, or one number, for every command."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.linear_model import Ridge
+
+import polyhedge as ph
+from polyhedge.app import tables
+from polyhedge.app.report import model as report_of_models
+from polyhedge.plots.directions import cost_slopes, directions_around
+from polyhedge.plots.maps import decision_map
+from shared import run
+
+PROBLEM = """\
+outcomes = ["bread", "cake"]
+decisions = ["bake"]
+lower = 0
+cost = '''
+price * bake
++ max(3 * (bread + cake - bake - stock), bake + stock - bread - cake)
+'''
+constraints = ["bake + stock <= 12", { decision = [1], at_most = "oven" }]
+
+[parameters]
+stock = { lower = 0 }
+price = { lower = 0, upper = 2 }
+oven = {}
+"""
+
+
+def history(n: int, seed: int) -> pd.DataFrame:
+    rng = np.random.default_rng(seed)
+    heat = rng.normal(size=n)
+    return pd.DataFrame(
+        {
+            "heat": heat.round(6),
+            "rain": rng.normal(size=n).round(6),
+            "stock": rng.uniform(0, 4, size=n).round(6),
+            "hours": rng.uniform(6, 12, size=n).round(6),
+            "bread": (5 + heat + 0.5 * rng.normal(size=n)).round(6),
+            "cake": (3 - heat + 0.3 * rng.normal(size=n)).round(6),
+        }
+    )
+
+
+@pytest.fixture(scope="module", params=["outcome", pytest.param("cost", marks=pytest.mark.slow)])
+def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A problem with three parameters, a history, fresh rows and a fitted model."""
+    folder = tmp_path_factory.mktemp(request.param)
+    (folder / "problem.toml").write_text(PROBLEM)
+    history(80, 0).to_csv(folder / "history.csv", index=False)
+    history(24, 1).assign(day=range(24)).to_csv(folder / "fresh.csv", index=False)
+    asked = ["--guarantee", "cost"] if request.param == "cost" else []  # with parameters the default is a set
+    done = run(
+        *["fit", folder / "history.csv", "--problem", folder / "problem.toml", *asked],
+        *["--out", folder / "m.polyhedge", "--predictor", "ridge", "--alpha", "0.3"],
+        *["--parameter", "price=0.5", "--parameter", "oven=hours", "--json"],
+    )
+    assert done.exit_code == 0, done.output
+    told = json.loads(done.stdout)
+    assert told["parameters"] == {"price": [0.5], "stock": ["stock"], "oven": ["hours"]}
+    assert told["features"] == ["heat", "rain"]  # what a parameter is read from is no feature unless it is named
+    assert ph.load(folder / "m.polyhedge").model_.guarantee == request.param
+    return folder
+
+
+def in_python(folder: Path, frame: pd.DataFrame, price: float = 0.5) -> ph.Decisions:
+    values = {"price": price, "stock": frame["stock"].to_numpy(), "oven": frame["hours"].to_numpy()}
+    return ph.load(folder / "m.polyhedge").decide(frame[["heat", "rain"]], parameters=values)
+
+
+def test_decisions_are_those_of_python_with_the_values_of_the_columns(folder: Path) -> None:
+    fresh = pd.read_csv(folder / "fresh.csv")
+    assert run("decide", folder / "m.polyhedge", folder / "fresh.csv", "--out", folder / "out.csv").exit_code == 0
+    expected = in_python(folder, fresh)
+    found = pd.read_csv(folder / "out.csv")
+    assert found["bake"].to_numpy() == pytest.approx(expected.z[:, 0], abs=1e-9)
+    assert found["cost_bound"].to_numpy() == pytest.approx(expected.cost_bound, abs=1e-9)
+    assert (found["bake"] <= fresh["hours"] + 1e-6).all()
+    # Another column and another number take the place of those of the fit.
+    fresh.rename(columns={"stock": "on hand"}).to_csv(folder / "renamed.csv", index=False)
+    other = ["--parameter", "stock=on hand", "--parameter", "price=1.5", "--out", folder / "other.csv"]
+    assert run("decide", folder / "m.polyhedge", folder / "renamed.csv", *other).exit_code == 0
+    dearer = in_python(folder, fresh, price=1.5)
+    assert pd.read_csv(folder / "other.csv")["cost_bound"].to_numpy() == pytest.approx(dearer.cost_bound, abs=1e-9)
+
+
+def test_python_finds_columns_of_the_names_of_parameters_as_the_commands_do(folder: Path) -> None:
+    fresh = pd.read_csv(folder / "fresh.csv").rename(columns={"hours": "oven"})
+    decider, names, price = ph.load(folder / "m.polyhedge"), ["bread", "cake"], {"price": 0.5}
+    X, Y = fresh[["heat", "rain", "stock", "oven"]], fresh[names]
+    given = {**price, "stock": fresh["stock"].to_numpy(), "oven": fresh["oven"].to_numpy()}
+    expected, priced = decider.decide(X, parameters=given), X.assign(price=0.5)
+    assert (decider.decide(X, parameters=price).cost_bound == expected.cost_bound).all()
+    costs = [decider.evaluate(X, Y, parameters=some).realised_cost for some in (given, price)]
+    assert costs[0] == costs[1]
+    assert decider.score(priced) == -expected.cost_bound.mean()
+    assert (ph.distributed.decide_rows(decider.model_, priced)["cost_bound"] == expected.cost_bound).all()
+    dearer = decider.decide(priced, parameters={"price": 1.5})  # what is given counts
+    assert (dearer.cost_bound == decider.decide(X, parameters={**given, "price": 1.5}).cost_bound).all()
+    with pytest.raises(
+        ValueError, match=r"parameters price, oven without a value.* a data frame X with a column price"
+    ):
+        decider.decide(X.drop(columns="oven"))
+    with pytest.raises(ValueError, match="The parameter price must be given as 1 name"):
+        ph.distributed.decide_rows(decider.model_, X)
+    past = history(200, 2).rename(columns={"hours": "oven"}).assign(price=0.5)
+    named = {name: past[name].to_numpy() for name in given}
+    maker = ph.RobustDecider(decider.problem_, Ridge(), learner=ph.learners.OneSidedBox(), alpha=0.3, random_state=0)
+    fits = [maker.fit(past.drop(columns=names), past[names], parameters=some).parameters_ for some in (None, named)]
+    assert fits[0] == fits[1]
+
+
+@pytest.mark.needs("pyarrow")
+def test_parquet_files_hold_parameters_in_columns_of_their_names(folder: Path, tmp_path: Path) -> None:
+    decider, fresh = ph.load(folder / "m.polyhedge"), pd.read_csv(folder / "fresh.csv")
+    columns = fresh.rename(columns={"hours": "oven"})
+    columns.assign(price=0.5).to_parquet(tmp_path / "new.parquet")
+    ph.distributed.decide_parquet(decider, tmp_path / "new.parquet", tmp_path / "out.parquet")
+    found = pd.read_parquet(tmp_path / "out.parquet")
+    assert (found["cost_bound"] == in_python(folder, fresh).cost_bound).all()
+    columns.to_parquet(tmp_path / "less.parquet")
+    with pytest.raises(ValueError, match="has no column price"):
+        ph.distributed.decide_parquet(decider, tmp_path / "less.parquet", tmp_path / "none.parquet")
+
+
+def test_a_row_without_a_parameter_is_not_decided_and_says_why(folder: Path) -> None:
+    fresh = pd.read_csv(folder / "fresh.csv").head(5).astype({"stock": object})
+    fresh.loc[1, "stock"], fresh.loc[2, "stock"], fresh.loc[3, "stock"] = None, -3.0, "much"
+    fresh.to_csv(folder / "gaps.csv", index=False)
+    assert run("decide", folder / "m.polyhedge", folder / "gaps.csv", "--out", folder / "gaps_out.csv").exit_code == 0
+    found = pd.read_csv(folder / "gaps_out.csv")
+    assert found["status"].tolist() == ["optimal", *["not decided"] * 3, "optimal"]
+    assert found["note"].tolist()[1:4] == [
+        "stock is missing",
+        "stock must be nonneg, got -3.0",
+        "stock is not a number: 'much'",
+    ]
+    done = run("evaluate", folder / "m.polyhedge", folder / "gaps.csv")
+    assert done.exit_code == 0
+    assert "2 of 5 rows used" in done.stdout
+
+
+def test_every_command_on_fresh_rows_takes_parameters(folder: Path) -> None:
+    model, fresh = folder / "m.polyhedge", folder / "fresh.csv"
+    frame = pd.read_csv(fresh)
+    values = {"price": 0.5, "stock": frame["stock"].to_numpy(), "oven": frame["hours"].to_numpy()}
+    X, Y = frame[["heat", "rain"]], frame[["bread", "cake"]]
+    told = json.loads(run("evaluate", model, fresh, "--json").stdout)
+    assert told["all"]["realised_cost"]["value"] == pytest.approx(
+        ph.load(model).evaluate(X, Y, parameters=values).realised_cost.value
+    )
+    told = json.loads(run("recalibrate", model, fresh, "--out", folder / "again.polyhedge", "--json").stdout)
+    assert told["radius"] == pytest.approx(ph.load(model).recalibrate(X, Y, parameters=values).radius_)
+    told = json.loads(run("update", model, fresh, "--key", "day", "--json").stdout)
+    covered = ph.load(model).measure(X, Y, parameters=values).inside.mean()
+    assert told["coverage"] == pytest.approx(covered)
+    assert "price = 0.5, stock, oven = hours" in run("inspect", model).stdout.replace("parameters", "")
+
+
+@pytest.mark.needs("matplotlib", "plotly")
+def test_pages_and_pictures_show_problems_with_parameters(folder: Path) -> None:
+    is_planned = folder.name.startswith("cost")
+    model, fresh = folder / "m.polyhedge", folder / "fresh.csv"
+    done = run("report", model, fresh)
+    assert done.exit_code == 0, done.output
+    page = (folder / "m.html").read_text()
+    assert ("planned to cost" if is_planned else "binds in") in page
+    # The first row as it is decided, with what was known: the number and both columns.
+    frame = pd.read_csv(fresh)
+    expected = [f"{value:.4g}" for value in (0.5, *frame.loc[0, ["stock", "hours"]], in_python(folder, frame).z[0, 0])]
+    cells = re.findall(r"<td[^>]*>(.*?)</td>", page)
+    assert any(cells[k : k + 4] == expected for k in range(len(cells)))
+    for what in ("curve", "map") if is_planned else ("set", "curve", "map"):
+        done = run("plot", model, what, fresh, "--out", folder / f"{what}.png")
+        assert done.exit_code == 0, done.output
+
+
+@pytest.mark.parametrize(
+    ("given", "complaint"),
+    [
+        (["stock=nowhere"], "no column 'nowhere' with the values of the parameter stock"),
+        (["stok=3"], "The problem has no parameter 'stok'. It has"),
+        (["stock"], "must be given as NAME=COLUMN or NAME=NUMBER, got 'stock'"),
+        (["stock=1,2"], "has 1 entries, so it needs as many columns or numbers, got 2"),
+        (["price=7"], "price must be"),
+        (["price=1", "price=2"], "The parameter price is given twice"),
+    ],
+)
+def test_a_wrong_parameter_is_refused_in_words(folder: Path, given: list[str], complaint: str) -> None:
+    options = [part for text in given for part in ("--parameter", text)]
+    done = run("decide", folder / "m.polyhedge", folder / "fresh.csv", "--out", folder / "no.csv", *options)
+    assert done.exit_code == 2
+    assert complaint in " ".join(done.output.split())
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ('parameters = ["u"]', "must have different names, two are called u"),
+        ('parameters = ["s"]\nconstraints = ["s <= 3"]', "must restrict a decision or an outcome"),
+        ("parameters = { s = 3 }", r"parameters.s must be a table such as \{ lower = 0 \}, got 3"),
+        ("parameters = { s = { low = 3 } }", "parameters.s.low is not a key"),
+        ("parameters = { s = { lower = 3, upper = 2 } }", "lower must be at most its upper, got 3 and 2"),
+        ('parameters = ["s"]\nsupport = ["u <= s"]', 'names "s", which is no decision and no outcome'),
+        ('parameters = ["s"]\nconstraints = [{ decision = [1], at_most = "t" }]', "must be a finite number or a par"),
+        ('parameters = ["s"]', "parameters names 's', which neither the cost nor a constraint uses"),
+    ],
+)
+def test_mistakes_about_parameters_in_a_file_are_named(text: str, complaint: str, tmp_path: Path) -> None:
+    path = tmp_path / "problem.toml"
+    path.write_text(f'outcomes = ["u"]\ndecisions = ["z"]\ncost = "abs(u - z)"\n{text}\n')
+    with pytest.raises(ValueError, match=complaint):
+        ph.problems.from_toml(path)
+
+
+def test_a_parameter_with_several_entries_is_read_from_as_many_columns() -> None:
+    import cvxpy as cp
+
+    z, caps = cp.Variable(2, nonneg=True), cp.Parameter(2, name="caps", nonneg=True)
+    problem = ph.DecisionProblem(
+        decision=z, cost=lambda z, u: cp.sum(cp.abs(u - z)), constraints=[z <= caps], n_outcomes=2
+    )
+    frame = pd.DataFrame({"a": [1.0, 2.0], "b": [3.0, 4.0]})
+    table = tables.Table(frame, "caps.csv")
+    values, reasons = tables.parameters_of(table, problem, tables.sources_of(problem, {"caps": ("b", "a")}))
+    assert values["caps"].tolist() == [[3.0, 1.0], [4.0, 2.0]]
+    assert reasons.tolist() == ["", ""]
+    values, _ = tables.parameters_of(table, problem, tables.sources_of(problem, {"caps": (1.0, 2.0)}))
+    assert values["caps"].tolist() == [[1.0, 2.0]] * 2
+    with pytest.raises(ValueError, match="has 2 entries, so it needs as many columns or numbers, got 1"):
+        tables.sources_of(problem, {"caps": ("a",)})
+
+
+def newsvendor() -> ph.DecisionProblem:
+    """Two products from one stock: what is baked beside it balances too much against too little of the sum."""
+    import cvxpy as cp
+
+    z, stock = cp.Variable(1, nonneg=True), cp.Parameter(name="stock", nonneg=True)
+    return ph.DecisionProblem(
+        decision=z,
+        cost=lambda z, u: cp.maximum(3 * (u[0] + 2 * u[1] - z[0] - stock), z[0] + stock - u[0]),
+        n_outcomes=2,
+    )
+
+
+def test_directions_with_parameters_are_those_of_the_problem_at_their_values() -> None:
+    problem, box = newsvendor(), ph.Box(np.array([1.0, 0.5]))
+    centers = np.random.default_rng(0).uniform(4, 8, size=(20, 2))
+    found = directions_around(problem, box, 1.0, centers, values=np.full((20, 1), 2.0))
+    expected = directions_around(problem.at({"stock": 2.0}), box, 1.0, centers)
+    np.testing.assert_allclose(found[0], expected[0])
+    np.testing.assert_allclose(found[1], expected[1])
+    assert len(found[0]) == 2  # too much and too little: the bound rests on both
+
+
+def test_slopes_with_parameters_are_differences_of_the_cost() -> None:
+    problem, rng = newsvendor(), np.random.default_rng(1)
+    z, u, values = rng.uniform(0, 9, size=(12, 1)), rng.uniform(0, 5, size=(12, 2)), rng.uniform(0, 4, size=(12, 1))
+    slopes, step = cost_slopes(problem, z, u, values), 1e-5
+    for j, shift in enumerate(step * np.eye(2)):
+        rise = (problem.evaluate(z, u + shift, values) - problem.evaluate(z, u - shift, values)) / (2 * step)
+        np.testing.assert_allclose(slopes[:, j], rise, atol=1e-6)
+
+
+@pytest.mark.needs("matplotlib", "plotly")
+def test_a_page_of_very_many_rows_chooses_their_parameters_with_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(2)
+    X = rng.normal(size=(90, 2))
+    Y, stock = 5 + X + 0.3 * rng.normal(size=(90, 2)), rng.uniform(0, 4, size=90)
+    decider = ph.RobustDecider(newsvendor(), alpha=0.3, learner=ph.learners.OneSidedBox(), random_state=0)
+    decider.fit(X[:60], Y[:60], parameters={"stock": stock[:60]})
+    monkeypatch.setattr(report_of_models, "_MOST_ROWS", 12)
+    chosen = np.unique(np.linspace(60, 89, 12).astype(int))
+    cost = decider.evaluate(X[chosen], Y[chosen], parameters={"stock": stock[chosen]}).realised_cost.value
+    page = report_of_models.model_report(decider, X[60:], Y[60:], parameters={"stock": stock[60:]})
+    assert f"{cost:.4g}" in page
+
+
+@pytest.mark.needs("matplotlib")
+def test_a_map_says_where_parameters_are_held(folder: Path) -> None:
+    frame = pd.read_csv(folder / "fresh.csv")
+    values = {"price": 0.5, "stock": frame["stock"].to_numpy(), "oven": frame["hours"].to_numpy()}
+    drawn = decision_map(ph.load(folder / "m.polyhedge"), frame[["heat", "rain"]], resolution=3, parameters=values)
+    assert f"stock = {frame['stock'].median():.4g}" in drawn.get_title(loc="left")
+    assert "price = 0.5" in drawn.get_title(loc="left")

@@ -1,0 +1,591 @@
+"""The user's own tables: reading them as they are written, choosing columns, splitting and predicting."""
+
+from __future__ import annotations
+
+import json
+from importlib.util import find_spec
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, reject, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from polyhedge import diagnostics as diagnostics
+from polyhedge._support.progress import batches_of
+from polyhedge.app.tables import (
+    PREDICTORS,
+    Column,
+    FitRecord,
+    Refreshed,
+    Schema,
+    Table,
+    choose_columns,
+    choose_predictor,
+    copies_of,
+    features_of,
+    groups_of,
+    make_predictor,
+    outcomes_of,
+    read_table,
+    row_prints,
+    text_of,
+    times_of,
+    values_of,
+    write_table,
+)
+from polyhedge.calibration import conformal_radius, grouped_radius, minimum_samples
+from polyhedge.data import partition_rows
+from polyhedge.data.examples import EXAMPLES, make_example
+from polyhedge.io import ModelFileError
+from polyhedge.metrics import proportion
+
+ROWS = [("Oslo", "1.5", "10"), ("Roma", "2.5", "20"), ("Bern", "-3.25", "30")]
+
+
+def written(path: Path, text: str, encoding: str = "utf-8") -> Path:
+    path.write_bytes(text.encode(encoding))
+    return path
+
+
+def table_of(**columns: object) -> Table:
+    return Table(pd.DataFrame(columns), "history.csv")
+
+
+# --- reading ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("separator", [",", ";", "\t", "|"])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "cp1252"])
+def test_separator_and_encoding_are_found_out(tmp_path: Path, separator: str, encoding: str) -> None:
+    lines = [("città", "load", "n"), *ROWS, ("Zürich", "4.5", "40")]
+    text = "".join(separator.join(line) + "\n" for line in lines)
+    table = read_table(written(tmp_path / "t.csv", text, encoding))
+    assert list(table.frame.columns) == ["città", "load", "n"]
+    assert table.frame["città"].tolist() == ["Oslo", "Roma", "Bern", "Zürich"]
+    np.testing.assert_array_equal(values_of(table.frame["load"])[0], [1.5, 2.5, -3.25, 4.5])
+    assert any("Windows-1252" in note for note in table.notes) == (encoding == "cp1252")
+
+
+def test_given_encoding_is_used_and_a_wrong_one_is_an_error(tmp_path: Path) -> None:
+    path = written(tmp_path / "t.csv", "città,n\nMünchen,1\n", "cp850")
+    assert read_table(path, encoding="cp850").frame.iloc[0, 0] == "München"
+    with pytest.raises(ValueError, match="cannot be read with the encoding 'utf-8'"):
+        read_table(path, encoding="utf-8")
+    with pytest.raises(ValueError, match="cannot be read with the encoding 'klingon'"):
+        read_table(path, encoding="klingon")
+
+
+def test_decimal_comma_is_found_out_and_thousands_are_not_mistaken_for_it(tmp_path: Path) -> None:
+    table = read_table(written(tmp_path / "t.csv", "a;b;day\n1,5;1.234,5;31.12.2024\n-2;3;01.01.2025\n"))
+    np.testing.assert_array_equal(values_of(table.frame["a"])[0], [1.5, -2.0])
+    np.testing.assert_array_equal(values_of(table.frame["b"])[0], [1234.5, 3.0])
+    assert table.frame["day"].tolist() == ["31.12.2024", "01.01.2025"]
+    assert "decimal comma" in table.notes[0]
+    unclear = read_table(written(tmp_path / "t.csv", "a;b\n1,234;1\n2,345;2\n"))
+    with pytest.raises(ValueError, match=r"row 1 \('1,234'\).*If the comma is a decimal comma, give --decimal ','"):
+        outcomes_of(unclear, ["a"])
+    given = read_table(tmp_path / "t.csv", decimal=",")
+    np.testing.assert_array_equal(values_of(given.frame["a"])[0], [1.234, 2.345])
+
+
+def test_quoted_values_keep_separators_and_line_breaks(tmp_path: Path) -> None:
+    table = read_table(written(tmp_path / "t.csv", 'name,n\n"Oslo, north",1\n"two\nlines",2\n'))
+    assert table.frame["name"].tolist() == ["Oslo, north", "two\nlines"]
+
+
+def test_usual_and_given_words_for_missing_are_missing(tmp_path: Path) -> None:
+    path = written(tmp_path / "t.csv", "a,b\n1,NA\n,?\n n/a ,x\n3,none!\n")
+    table = read_table(path, missing=["none!"])
+    assert table.frame["a"].isna().tolist() == [False, True, True, False]
+    assert table.frame["b"].isna().tolist() == [True, True, False, True]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "is empty. It needs a first line with the names"),
+        ("\n\n", "is empty"),
+        ("1.5,2\n3,4\n", "The first line of .* holds numbers"),
+        ("a,a\n1,2\n", "more than one column 'a'"),
+        ("a,b\n1,2\n1,2,3\n", "cannot be read with the separator ','.*line 3"),
+        ("a,b\n1,2,9\n1,2,3\n", "Every row needs as many values as the first line has names"),
+        ("PK\x03\x04\x00\x00", "is no text file. Save it as CSV"),
+    ],
+)
+def test_file_that_cannot_be_read_says_what_to_do(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        read_table(written(tmp_path / "t.csv", text))
+
+
+def test_missing_file_and_bad_options_are_errors(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="There is no file"):
+        read_table(tmp_path / "nowhere.csv")
+    path = written(tmp_path / "t.csv", "a,b\n1,2\n")
+    with pytest.raises(ValueError, match="separator must be one character, got ', '"):
+        read_table(path, separator=", ")
+    with pytest.raises(ValueError, match="decimal sign must be"):
+        read_table(path, decimal="'")
+    with pytest.raises(ValueError, match=r"t.csv has no column 'c'. Its columns are: a, b"):
+        read_table(path).column("c")
+
+
+def test_columns_without_a_name_are_left_out_with_a_note(tmp_path: Path) -> None:
+    table = read_table(written(tmp_path / "t.csv", ",a\n0,5\n1,6\n"))
+    assert list(table.frame.columns) == ["a"]
+    assert table.notes == ("t.csv: 1 column(s) without a name were left out.",)
+
+
+def test_header_without_rows_is_an_empty_table(tmp_path: Path) -> None:
+    assert len(read_table(written(tmp_path / "t.csv", "a;b\n"))) == 0
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(st.tuples(st.text(min_size=1, max_size=8), st.floats(allow_nan=False, allow_infinity=False)), min_size=1),
+    st.sampled_from(["csv", "parquet"] if find_spec("pyarrow") else ["csv"]),
+)
+def test_written_tables_read_back_in_their_order(rows: list[tuple[str, float]], kind: str) -> None:
+    import tempfile
+
+    # Controls are no text; what stands for a missing value, or is stripped, cannot come back.
+    names = [f"x{''.join(c for c in name if c.isprintable() and not c.isspace())}" for name, _ in rows]
+    frame = pd.DataFrame({"name": names, "value": [value for _, value in rows]})
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / f"t.{kind}"
+        write_table(frame, path)
+        back = read_table(path, separator=",", encoding="utf-8", decimal=".") if kind == "csv" else read_table(path)
+        assert [p.name for p in Path(folder).iterdir()] == [path.name]
+    assert text_of(back.frame["name"]).tolist() == names
+    np.testing.assert_array_equal(values_of(back.frame["value"])[0], frame["value"])
+
+
+def test_table_is_written_as_csv_or_parquet_only(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"written as .csv or .parquet, got the name 'd.xlsx'"):
+        write_table(pd.DataFrame({"a": [1]}), tmp_path / "d.xlsx")
+    with pytest.raises(ValueError, match="is a folder"):
+        write_table(pd.DataFrame({"a": [1]}), tmp_path)
+
+
+@pytest.mark.needs("pyarrow")
+def test_file_that_is_no_parquet_is_refused_by_name(tmp_path: Path) -> None:
+    written(tmp_path / "t.parquet", "no parquet")
+    with pytest.raises(ValueError, match="cannot be read as Parquet"):
+        read_table(tmp_path / "t.parquet")
+
+
+# --- columns ----------------------------------------------------------------------------------------------
+
+
+def test_text_in_a_number_column_is_an_error_with_row_numbers() -> None:
+    table = table_of(a=["1", "2", "abc", "4", "12 kW"], y=["1", "2", "3", "4", "inf"])
+    with pytest.raises(
+        ValueError, match=r"Column 'a' of history.csv .* 2 of 5 rows .* row 3 \('abc'\), row 5 \('12 kW'\)"
+    ):
+        choose_columns(table, ["y"], features=["a"])
+    with pytest.raises(ValueError, match=r"row 5 \('inf'\)"):
+        outcomes_of(table, ["y"])
+    units = table_of(a=[f"{i}.5 kW" for i in range(60)], y=list(range(60)))
+    with pytest.raises(ValueError, match=r"row 1 \('0.5 kW'\).*Correct them \(no units\)"):
+        choose_columns(units, ["y"])
+    schema, _ = choose_columns(table, ["y"], features=["a"], categorical=["a"])
+    assert schema.features[0].levels == ("1", "12 kW", "2", "4", "abc")
+
+
+def test_useless_columns_are_left_out_and_named() -> None:
+    n = 200
+    table = table_of(
+        constant=["7"] * n,
+        empty=[None] * n,
+        customer=[f"B{i}" for i in range(n)],
+        kind=["a", "b"] * (n // 2),
+        size=[str(i) for i in range(n)],
+        y=[str(i) for i in range(n)],
+        day=pd.date_range("2024-01-01", periods=n),
+    )
+    schema, notes = choose_columns(table, ["y"])
+    assert [(column.name, column.kind) for column in schema.features[:2]] == [("kind", "category"), ("size", "number")]
+    assert schema.feature_names[2:] == ("day (weekday)", "day (month)")
+    assert [note.split("'")[1] for note in notes] == ["constant", "empty", "customer"]
+    assert "same value in every row" in notes[0]
+    named, notes = choose_columns(table, ["y"], features=["customer", "constant", "size"])
+    assert named.feature_names == ("customer", "size")
+    with pytest.raises(ValueError, match="no feature left"):
+        choose_columns(table, ["y"], features=["constant"])
+    with pytest.raises(ValueError, match="Column 'y' cannot be an outcome and a feature"):
+        choose_columns(table, ["y"], features=["y"])
+    with pytest.raises(ValueError, match="no column 'z'"):
+        choose_columns(table, ["z"])
+    with pytest.raises(ValueError, match="named twice"):
+        choose_columns(table, ["y", "y"])
+
+
+def test_new_rows_say_why_they_cannot_be_used_and_what_is_odd() -> None:
+    schema = Schema(
+        (
+            Column("a", "number", may_be_missing=False, low=0.0, high=10.0),
+            Column("b", "number", may_be_missing=True, low=0.0, high=10.0),
+            Column("c", "category", levels=("x", "y")),
+        ),
+        ("out",),
+    )
+    table = table_of(a=["1", None, "many", "99"], b=[None, "1", "1", "1"], c=["x", "y", "x", "new"])
+    X, reasons, notes = features_of(table, schema)
+    assert reasons.tolist() == ["", "a is missing", "a is not a number: 'many'", ""]
+    assert notes.tolist() == ["", "", "", "a = 99 is far outside 0 to 10; c = 'new' was never seen before"]
+    assert X["c"].tolist() == ["x", "y", "x", "new"]
+    assert Schema.from_json(schema.as_json()) == schema
+    with pytest.raises(ValueError, match="no column 'b', 'c'"):
+        features_of(table_of(a=["1"]), schema)
+    with pytest.raises(ValueError, match="description of the columns is damaged"):
+        Schema.from_json({"features": [{}]})
+
+
+def test_codes_are_the_same_in_csv_and_parquet() -> None:
+    assert text_of(pd.Series(["1", "2", None])).tolist() == ["1", "2", None]
+    assert text_of(pd.Series([1.0, 2.0, np.nan])).tolist() == ["1", "2", None]
+    assert text_of(pd.Series([1, 2])).tolist() == ["1", "2"]
+
+
+def test_times_are_read_as_numbers_or_dates_that_have_one_reading() -> None:
+    for days in (["2024-01-03", "2024-01-01"], ["31.12.2024", "01.01.2024"], ["12/31/2024", "01/01/2024"], ["7", "2"]):
+        assert times_of(table_of(t=days), "t").argsort().tolist() == [1, 0]
+    assert np.isnan(times_of(table_of(t=["2024-01-03", None]), "t")).tolist() == [False, True]
+    stamps = pd.to_datetime(["2024-01-03T10:00+02:00", "2024-01-03T09:00+00:00"], utc=True)
+    assert times_of(table_of(t=stamps), "t").argsort().tolist() == [0, 1]
+    for days in (["01/02/2024", "03/04/2024"], ["yesterday", "2024-01-01"]):
+        with pytest.raises(ValueError, match="neither numbers nor dates that read in one way only"):
+            times_of(table_of(t=days), "t")
+
+
+def test_groups_and_copies_are_numbered_by_their_values() -> None:
+    table = table_of(g=["a", "b", "a", None, None], h=["1", "1", "1", None, None])
+    assert groups_of(table, ["g"]).tolist() == [0, 1, 0, 2, 3]
+    assert groups_of(table, ["g", "h"]).tolist() == [0, 1, 0, 2, 3]
+    assert copies_of(table).tolist() == [0, 1, 0, 2, 2]
+
+
+def test_row_prints_tell_rows_apart_and_do_not_depend_on_how_numbers_are_written() -> None:
+    first = row_prints(table_of(a=["1.50", "2"], b=["x", "y"]), ["a", "b"])
+    assert first == row_prints(table_of(b=["y", "x"], a=[2.0, 1.5]), ["a", "b"])
+    assert not set(first) & set(row_prints(table_of(a=[1.5, 2.0], b=["y", "x"]), ["a", "b"]))
+    assert len(row_prints(table_of(a=list(range(500))), ["a"])) == 256
+
+
+# --- splits -----------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(0, 2**31), st.integers(40, 160), st.booleans(), st.booleans())
+def test_parts_hold_every_row_once_groups_whole_and_times_in_order(
+    seed: int, n: int, with_groups: bool, with_times: bool
+) -> None:
+    rng = np.random.default_rng(seed)
+    groups = rng.integers(0, n // 2, n) if with_groups else None
+    times = rng.integers(0, n, n) if with_times else None
+    try:
+        split, held_out = partition_rows(n, rng=rng, groups=groups, times=times)
+    except ValueError as error:  # groups that share times may leave a few large blocks
+        assert with_groups and with_times and "that stay together cannot be split" in str(error)  # noqa: PT017, PT018
+        reject()
+    parts = [split.train, split.learn, split.calibrate, held_out]
+    np.testing.assert_array_equal(np.sort(np.concatenate(parts)), np.arange(n))
+    if groups is not None:
+        labels = [set(groups[part]) for part in parts]
+        assert sum(map(len, labels)) == len(set(groups))
+    if times is not None and groups is None:
+        assert all(times[a].max() < times[b].min() for a, b in pairwise(parts))
+
+
+def test_parts_of_rows_without_groups_have_their_shares() -> None:
+    split, held_out = partition_rows(1001, (0.4, 0.2, 0.3, 0.1), rng=np.random.default_rng(0))
+    assert [len(p) for p in (split.train, split.learn, split.calibrate, held_out)] == [400, 201, 300, 100]
+    split, held_out = partition_rows(10, (0.5, 0.25, 0.25, 0.0), rng=np.random.default_rng(0))
+    assert len(held_out) == 0
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(0, 2**31), st.lists(st.integers(1, 300), min_size=20, max_size=60), st.booleans())
+def test_which_part_a_group_is_in_does_not_depend_on_the_sizes_of_groups(
+    seed: int, sizes: list[int], in_time: bool
+) -> None:
+    parts_of_groups = []
+    for repeated in (sizes, [1] * len(sizes)):
+        groups = np.repeat(np.arange(len(sizes)), repeated)
+        times = groups if in_time else None
+        split, held_out = partition_rows(len(groups), rng=np.random.default_rng(seed), groups=groups, times=times)
+        parts_of_groups.append(
+            [np.unique(groups[part]).tolist() for part in (split.train, split.learn, split.calibrate, held_out)]
+        )
+    assert parts_of_groups[0] == parts_of_groups[1]
+
+
+def test_random_parts_are_uniform_over_rows() -> None:
+    # Chi-square over 20 rows: each is held out with probability 1/5. False alarm 1e-3.
+    counts = np.zeros(20)
+    for seed in range(400):
+        counts[partition_rows(20, rng=np.random.default_rng(seed))[1]] += 1
+    # Draws without replacement vary less than multinomial ones, so this test is on the safe side.
+    assert stats.chisquare(counts).pvalue > 1e-3
+
+
+def test_shares_that_cannot_be_met_are_errors() -> None:
+    rng = np.random.default_rng(0)
+    with pytest.raises(ValueError, match="four non-negative numbers"):
+        partition_rows(10, (0.5, 0.5), rng=rng)
+    with pytest.raises(ValueError, match="learn and calibrate need a positive share"):
+        partition_rows(10, (0.5, 0.5, 0.0, 0.0), rng=rng)
+    with pytest.raises(ValueError, match=r"No rows are left for the .* part: 10 rows in 1 block"):
+        partition_rows(10, rng=rng, groups=["a"] * 10)
+    with pytest.raises(ValueError, match="groups must have one entry for each of the 10 rows"):
+        partition_rows(10, rng=rng, groups=["a"])
+
+
+# --- calibration by groups --------------------------------------------------------------------------------
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 2**31), st.integers(4, 60), st.sampled_from([0.05, 0.1, 0.2, 0.25, 1 / 3]))
+def test_groups_of_one_give_the_conformal_radius(seed: int, n: int, alpha: float) -> None:
+    scores = np.random.default_rng(seed).normal(size=n)
+    if n < minimum_samples(alpha):
+        with pytest.raises(ValueError, match=f"needs at least {minimum_samples(alpha)} calibration groups, got {n}"):
+            grouped_radius(scores, np.arange(n), alpha)
+    else:
+        assert grouped_radius(scores, np.arange(n), alpha) == conformal_radius(scores, alpha)
+
+
+def test_copies_do_not_change_the_grouped_radius() -> None:
+    rng = np.random.default_rng(1)
+    scores, times = rng.normal(size=40), rng.integers(1, 6, 40)
+    copied, labels = np.repeat(scores, times), np.repeat(np.arange(40), times)
+    assert grouped_radius(copied, labels, 0.1) == conformal_radius(scores, 0.1)
+    with pytest.raises(ValueError, match="one label for each score"):
+        grouped_radius(scores, labels, 0.1)
+
+
+def test_grouped_radius_covers_new_groups_where_the_plain_one_does_not() -> None:
+    # Groups of 20 rows that differ by a common shift: 2 000 draws of 7 calibration groups and a new row.
+    rng = np.random.default_rng(0)
+    n_groups, size, alpha, n_draws = 7, 20, 0.2, 2_000
+    labels = np.repeat(np.arange(n_groups), size)
+    hits = np.zeros((n_draws, 2), dtype=bool)
+    for i in range(n_draws):
+        scores = rng.normal(size=n_groups)[labels] + 0.1 * rng.normal(size=len(labels))
+        new = rng.normal() + 0.1 * rng.normal()
+        hits[i] = new <= conformal_radius(scores, alpha), new <= grouped_radius(scores, labels, alpha)
+    # Exact binomial tests, false alarm 1e-3 each.
+    plain, grouped = hits.sum(axis=0)
+    assert stats.binomtest(int(plain), n_draws, 1 - alpha, alternative="less").pvalue < 1e-3
+    assert stats.binomtest(int(grouped), n_draws, 1 - alpha, alternative="less").pvalue > 1e-3
+
+
+# --- predictors -------------------------------------------------------------------------------------------
+
+
+def history(n: int = 160, seed: int = 0) -> tuple[Table, Schema]:
+    rng = np.random.default_rng(seed)
+    a, kind = rng.normal(size=n), rng.integers(0, 3, n)
+    frame = pd.DataFrame(
+        {
+            "a": np.where(rng.random(n) < 0.1, np.nan, a),
+            "kind": np.array(["x", "y", "z"])[kind],
+            "y": 2 * a + kind + 0.1 * rng.normal(size=n),
+            "w": np.abs(a) + 0.1 * rng.normal(size=n),
+        }
+    )
+    table = Table(frame, "history.csv")
+    return table, choose_columns(table, ["y", "w"])[0]
+
+
+@pytest.mark.parametrize("name", PREDICTORS)
+@pytest.mark.parametrize("outcomes", [("y",), ("y", "w")])
+def test_predictor_takes_gaps_and_unseen_kinds_and_holds_known_types(name: str, outcomes: tuple[str, ...]) -> None:
+    import skops.io
+
+    from polyhedge.predictors.regressor import as_predictor
+
+    table, schema = history()
+    schema = Schema(schema.features, outcomes)
+    X, _, _ = features_of(table, schema)
+    Y = outcomes_of(table, outcomes)
+    predictor = as_predictor(make_predictor(name, schema, random_state=0), len(outcomes)).fit(X, Y)
+    new = X.head(3).assign(kind=["never seen", "x", "y"], a=[np.nan, 0.0, 1.0])
+    assert predictor.predict(new).shape == (3, len(outcomes))
+    assert ((Y - predictor.predict(X)) ** 2).mean() < 0.5 * Y.var(axis=0).mean()
+    foreign = [
+        kind
+        for kind in skops.io.get_untrusted_types(data=skops.io.dumps(predictor.model))  # type: ignore[attr-defined]
+        if not kind.startswith(("sklearn.", "numpy.", "polyhedge.predictors.regressor.FeatureRidge"))
+    ]
+    assert foreign == []
+
+
+def test_best_predictor_is_chosen_by_cross_validation() -> None:
+    rng = np.random.default_rng(0)
+    a = rng.uniform(-2, 2, 240)
+    schema = Schema((Column("a", "number"),), ("y",))
+    straight, bent = 3 * a + 0.1 * rng.normal(size=240), np.sign(np.sin(4 * a)) + 0.1 * rng.normal(size=240)
+    X = pd.DataFrame({"a": a})
+    assert choose_predictor(schema, X, straight[:, None], random_state=0)[0] == "ridge"
+    assert choose_predictor(schema, X, bent[:, None], random_state=0)[0] != "ridge"
+    groups = np.arange(240) // 60
+    assert "too few" in choose_predictor(schema, X, straight[:, None], groups=groups, random_state=0)[1]
+    with pytest.raises(ValueError, match="one of smooth-ridge, ridge, forest, boosting, linear, got 'lasso'"):
+        make_predictor("lasso", schema)
+
+
+# --- diagnostics -----------------------------------------------------------------------------------------------
+
+
+def test_drift_alarms_are_as_rare_as_promised_and_real_drift_is_found() -> None:
+    rng = np.random.default_rng(0)
+    n_tables, alarms = 400, 0
+    for _ in range(n_tables):
+        parts = [(name, rng.standard_t(3, (40, 2))) for name in ("learning", "calibration", "held-out")]
+        alarms += bool(diagnostics.drift_between_parts(parts, [rng.normal(size=40), rng.normal(size=40)], ["a", "b"]))
+    # Exact binomial test against the promised rate; false alarm 1e-3.
+    assert stats.binomtest(alarms, n_tables, diagnostics.FALSE_ALARMS, alternative="greater").pvalue > 1e-3
+    parts[2] = ("held-out", parts[2][1] + [0.0, 5.0])
+    (found,) = diagnostics.drift_between_parts(parts, [], ["a", "b"])
+    assert "residuals of b differ between the calibration and the held-out part" in found
+    assert diagnostics.drift_along_file(rng.normal(size=(60, 2)), ["a", "b"]) == []
+    (found,) = diagnostics.drift_along_file(np.linspace(0, 1, 60)[:, None], ["a"])
+    assert "give --time-column" in found
+
+
+def test_ties_few_rows_and_poor_predictors_are_told() -> None:
+    rng = np.random.default_rng(0)
+    scores = rng.normal(size=100)
+    assert diagnostics.ties_diagnostic(scores, float(np.sort(scores)[90])) == []
+    tied = np.where(np.arange(100) < 40, 1.0, scores)
+    assert "40% of the calibration scores" in diagnostics.ties_diagnostic(tied, 1.0)[0]
+    assert "the sets are larger" in diagnostics.ties_diagnostic(tied, 1.0)[0]
+    assert "bounds are higher" in diagnostics.ties_diagnostic(tied, 1.0, "cost")[0]
+    assert diagnostics.few_rows_diagnostic(500, 0.1) == []
+    assert "with 20 calibration groups" in diagnostics.few_rows_diagnostic(20, 0.1, "groups")[0]
+    hits = np.arange(100) < 80
+    assert diagnostics.coverage_diagnostic(proportion(hits), 30, 0.1) == []
+    assert "further below the promised 0.9" in diagnostics.coverage_diagnostic(proportion(hits), 300, 0.1)[0]
+    Y = rng.normal(size=(200, 2))
+    centers = np.column_stack([Y[:, 0] + 0.1 * rng.normal(size=200), rng.normal(size=200)])
+    (found,) = diagnostics.predictor_diagnostics(Y, centers, Y.mean(axis=0), ["good", "bad"])
+    assert "no better than the mean for bad on rows" in found
+
+
+@pytest.mark.parametrize("alpha", [0.05, 0.1, 0.2, 0.5])
+def test_more_rows_never_bring_the_warning_of_few_rows_back(alpha: float) -> None:
+    is_told = [bool(diagnostics.few_rows_diagnostic(n, alpha)) for n in range(minimum_samples(alpha), 400)]
+    assert is_told == sorted(is_told, reverse=True)
+    assert {False, True} == set(is_told)
+
+
+def test_coverage_notably_above_the_promise_is_told_and_seldom_by_chance() -> None:
+    (told,) = diagnostics.coverage_diagnostic(proportion(np.arange(600) < 572), 500, 0.1)
+    assert told.code is diagnostics.Code.COVERAGE
+    assert "above the promised 0.9: a model that misses at least 0.08 of rows" in told
+    assert diagnostics.coverage_diagnostic(proportion(np.arange(600) < 540), 500, 0.1) == []
+    # The exact chance with a model that misses four fifths of what it may.
+    is_told = np.array(
+        [bool(diagnostics.coverage_diagnostic(proportion(np.arange(600) < k), 500, 0.1)) for k in range(540, 601)]
+    )
+    assert stats.binom.pmf(np.arange(540, 601)[is_told], 600, 0.92).sum() <= diagnostics.FALSE_ALARMS
+
+
+def test_coverage_since_calibration_may_be_looked_at_after_every_row() -> None:
+    assert "1.000 was observed, above the promised 0.9" in diagnostics.coverage_since_diagnostic(200, 0, 0.1)[0]
+    assert diagnostics.coverage_since_diagnostic(600, 60, 0.1) == []
+    misses = (np.random.default_rng(0).random((200, 300)) < 0.08).cumsum(axis=1)
+    raised = sum(
+        any(diagnostics.coverage_since_diagnostic(n + 1, int(k), 0.1) for n, k in enumerate(path)) for path in misses
+    )
+    assert raised <= stats.binom.ppf(0.999, len(misses), diagnostics.FALSE_ALARMS)
+
+
+def test_expected_cost_far_from_the_realised_one_is_told_and_seldom_by_chance() -> None:
+    rng = np.random.default_rng(0)
+    expected, realised = rng.normal(10, 1, (2, 300))
+    (told,) = diagnostics.expected_cost_diagnostic(0.71 * expected, realised)
+    assert told.code is diagnostics.Code.EXPECTED_COST
+    assert "more than the 7.0" in told
+    assert "less than the" in diagnostics.expected_cost_diagnostic(1.4 * expected, realised)[0]
+    assert diagnostics.expected_cost_diagnostic(np.full(300, np.nan), realised) == []
+    # Near-copies prove no more than one of them.
+    assert diagnostics.expected_cost_diagnostic(0.71 * expected, realised, np.zeros(300)) == []
+    n_told = sum(bool(diagnostics.expected_cost_diagnostic(*rng.normal(0, 1, (2, 40)))) for _ in range(1000))
+    assert n_told <= stats.binom.ppf(0.999, 1000, diagnostics.FALSE_ALARMS)
+
+
+# --- examples ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_example_tables_fit_each_other_and_never_change(name: str) -> None:
+    tables, again = make_example(name), make_example(name)
+    pd.testing.assert_frame_equal(tables.history, again.history)
+    assert list(tables.fresh.columns) == list(tables.history.columns)
+    assert list(tables.new.columns) == [c for c in tables.history.columns if c not in tables.outcomes]
+    with pytest.raises(ValueError, match="one of energy, newsvendor, got 'wine'"):
+        make_example("wine")
+
+
+def test_energy_example_keeps_the_copies_of_a_building_out_of_the_fresh_rows() -> None:
+    tables = make_example("energy")
+    assert not set(tables.history["building"]) & set(tables.fresh["building"])
+
+
+def test_batches_cover_all_rows_in_order() -> None:
+    for n in (0, 1, 64, 65, 100_000):
+        rows = [i for part in batches_of(n) for i in range(part.start, part.stop)]
+        assert rows == list(range(n))
+
+
+def test_truth_values_are_numbers_in_every_kind_of_file():
+    words = pd.Series(["True", "false", None, "TRUE "])
+    flags = pd.Series([True, False, None, True], dtype="boolean")
+    for column in (words, flags, words.astype("string")):
+        values, is_text = values_of(column)
+        np.testing.assert_array_equal(values, [1.0, 0.0, np.nan, 1.0])
+        assert not is_text.any()
+
+
+def test_truth_values_beside_other_words_are_labels():
+    frame = pd.DataFrame({"sunny": ["true", "false", "unknown"] * 20, "open": ["True", "False"] * 30, "y": range(60)})
+    schema, _ = choose_columns(Table(frame, "t.csv"), ["y"])
+    kinds = {column.name: column.kind for column in schema.features}
+    assert kinds == {"sunny": "category", "open": "number"}
+
+
+# --- what a fit keeps -------------------------------------------------------------------------------------------------
+
+
+def test_a_record_of_a_fit_comes_back_from_json_with_the_codes_of_its_warnings():
+    schema = Schema((Column("x", "number"),), ("y",))
+    few = diagnostics.few_rows_diagnostic(20, 0.1)[0]
+    record = FitRecord(schema, file="a.csv", n_rows=9, sizes={"train": 4}, n_groups=3, warnings=(few,), seen=("p",))
+    again = FitRecord.read(json.loads(json.dumps(record.as_json())))
+    assert again == record
+    assert [diagnostic.code for diagnostic in again.warnings] == [diagnostics.Code.FEW_ROWS]
+
+
+def test_warnings_of_older_files_get_the_code_that_they_begin_with():
+    kept = {"columns": Schema((Column("x", "number"),), ("y",)).as_json(), "data": {"file": "a", "n_rows": 1}}
+    few = str(diagnostics.few_rows_diagnostic(20, 0.1)[0])
+    record = FitRecord.read({**kept, "warnings": [few, "3 of 9 rows have a missing outcome and were left out."]})
+    assert [diagnostic.code for diagnostic in record.warnings] == [diagnostics.Code.FEW_ROWS, diagnostics.Code.LEFT_OUT]
+    assert FitRecord.read({"anything": 1}) is None
+
+
+def test_a_record_is_read_among_what_a_caller_stored():
+    record = FitRecord(Schema((Column("x", "number"),), ("y",)), refreshed=Refreshed("b.csv", 9, 5, 4))
+    assert FitRecord.read(json.loads(json.dumps({"mine": 1, **record.as_json()}))) == record
+
+
+def test_a_damaged_record_is_an_error_for_who_needs_it_and_none_for_who_tells_of_the_model():
+    damaged = {**FitRecord(Schema((Column("x", "number"),), ("y",))).as_json(), "data": [5]}
+    with pytest.raises(ModelFileError, match="under 'data' is damaged"):
+        FitRecord.read(damaged)
+    assert FitRecord.if_readable(damaged) is None

@@ -1,0 +1,295 @@
+"""Calibrators with values beside X, with groups of near-copies, and with both guarantees; what cannot be says why."""
+
+from __future__ import annotations
+
+import re
+from copy import copy
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import polyhedge as ph
+from polyhedge.calibration import (
+    ByCategory,
+    Calibrator,
+    Marginal,
+    Online,
+    Recent,
+    Rows,
+    ThisModel,
+    Weighted,
+    conformal_radius,
+    grouped_radius,
+)
+from polyhedge.calibration.named import calibrator_named
+from polyhedge.rows import prepared
+from polyhedge.summary import promise_of
+from shared import codes
+
+PROBLEM = ph.problems.simplex_linear([0.0, 0.1])
+N = 240
+RNG = np.random.default_rng(0)
+LABELS = RNG.choice(np.array(["a", "b"]), size=N)
+WEIGHTS = RNG.choice([1.0, 4.0], size=N)
+Y = RNG.normal(size=(N, 2)) * np.where(LABELS == "a", 1.0, 3.0)[:, None]
+X = np.zeros((N, 2))
+GUARANTEES = pytest.mark.parametrize("guarantee", ["outcome", "cost"])
+
+
+@cache
+def _fitted(kind: str, guarantee: str) -> ph.RobustDecider:
+    calibration = ByCategory(LABELS) if kind == "labels" else Weighted(WEIGHTS)
+    settings: Any = {"calibration": calibration, "guarantee": guarantee, "learner": ph.learners.OneSidedBox()}
+    return ph.RobustDecider(PROBLEM, "precomputed", random_state=0, **settings).fit(X, Y)
+
+
+def fitted(kind: str, guarantee: str = "outcome") -> ph.RobustDecider:
+    return copy(_fitted(kind, guarantee))
+
+
+class TestBesideX:
+    """Labels and weights that are no column of X."""
+
+    @GUARANTEES
+    def test_each_label_has_the_radius_of_its_own_calibration_rows(self, guarantee: str) -> None:
+        decider = fitted("labels", guarantee)
+        own = decider.split_.calibrate
+        scores, labels = decider.model_.scores(X[own], Y[own]), LABELS[own]
+        found = decider.decide(X[:2], beside=["b", "a"])
+        assert found.radii is not None
+        assert found.radii.tolist() == [conformal_radius(scores[labels == name], 0.1) for name in "ba"]
+        assert "in each of 2 categories with probability at least 0.9" in decider.promise_
+
+    @GUARANTEES
+    def test_weights_beside_x_are_those_of_a_column(self, guarantee: str) -> None:
+        decider = fitted("weights", guarantee)
+        own = decider.split_.calibrate
+        scores, column = decider.model_.scores(X[own], Y[own]), WEIGHTS[own][:, None]
+        by_column = Weighted(0).calibrate(scores, Rows(column, len(own)), 0.1)
+        new = np.array([1.0, 4.0, 1e9])
+        with pytest.warns(RuntimeWarning, match=r"1 of 3 decisions: .* The calibration rows are too unlike this row"):
+            found = decider.decide(X[:3], beside=new)
+        assert found.radii is not None
+        assert found.radii.tolist() == by_column.at(Rows(new[:, None], 3)).tolist()
+
+    @pytest.mark.parametrize(("kind", "beside"), [("labels", LABELS[:40]), ("weights", WEIGHTS[:40])])
+    def test_all_that_a_decider_does_takes_them_and_a_file_keeps_that(
+        self, kind: str, beside: Any, tmp_path: Path
+    ) -> None:
+        decider, rows = fitted(kind), (X[:40], Y[:40] + 0.1)
+        decider.save(tmp_path / "m.polyhedge")
+        twin = ph.load(tmp_path / "m.polyhedge")
+        bounds = decider.decide(rows[0], beside=beside).cost_bound
+        assert (twin.decide(rows[0], beside=beside).cost_bound == bounds).all()
+        assert twin.promise_ == decider.promise_
+        inside = decider.measure(*rows, beside=beside).inside
+        assert decider.evaluate(*rows, beside=beside).coverage == inside.mean()
+        assert decider.region(X[0], beside=beside[:1]).radius == decider.decide(X[:1], beside=beside[:1]).radii
+        assert decider.update(*rows, beside=beside).coverage == inside.mean()
+        log = ph.OutcomeLog(tmp_path / "log.db", twin)
+        assert twin.update(*rows, beside=beside, keys=range(40), log=log).coverage == inside.mean()
+        for renew in (decider.recalibrate, decider.refresh):
+            renew(X, Y * 2, beside=LABELS if kind == "labels" else WEIGHTS)
+            assert (decider.decide(rows[0], beside=beside).cost_bound != bounds).all()
+
+    @pytest.mark.needs("matplotlib")
+    @pytest.mark.parametrize("kind", ["labels", "weights"])
+    @GUARANTEES
+    def test_pages_and_pictures_take_them(self, kind: str, guarantee: str, tmp_path: Path) -> None:
+        decider, beside = fitted(kind, guarantee), LABELS if kind == "labels" else WEIGHTS
+        page = tmp_path / "page.html"
+        decider.report(page, X, Y, beside=beside)
+        bound = decider.decide(X[:1], beside=beside[:1]).cost_bound[0]
+        assert f"{bound:.4g}" in page.read_text(encoding="utf-8")
+        curve = ph.plots.cost_curve(decider, X, Y, [0.2], beside=beside)
+        assert curve.own_bound == pytest.approx(decider.decide(X, beside=beside).cost_bound.mean())
+        spread = X + RNG.normal(size=X.shape)
+        ax = ph.plots.decision_map(decider, spread, resolution=3, beside=beside)
+        common = max("ab", key=LABELS.tolist().count)
+        assert (
+            ax.get_title(loc="left")
+            == f"held at: {f'label = {common}' if kind == 'labels' else f'weight = {np.median(WEIGHTS):.4g}'}"
+        )
+        if guarantee == "outcome":
+            assert ph.plots.regions(decider, X[0], beside=beside[:1]).get_xlabel() == "u_1"
+
+    @pytest.mark.needs("pyarrow")
+    def test_tables_name_the_column_that_holds_them(self, tmp_path: Path) -> None:
+        decider = fitted("labels")
+        frame = pd.DataFrame(X, columns=["u_1", "u_2"]).assign(who=LABELS)
+        expected = decider.decide(X, beside=LABELS).cost_bound
+        frame.loc[3, "u_1"] = np.nan
+        found = ph.distributed.decide_rows(decider.model_, frame, beside="who")["cost_bound"].to_numpy()
+        assert np.isnan(found[3])
+        assert np.delete(found, 3).tolist() == np.delete(expected, 3).tolist()
+        frame.to_parquet(tmp_path / "new.parquet")
+        ph.distributed.decide_parquet(decider, tmp_path / "new.parquet", tmp_path / "out.parquet", beside="who")
+        assert np.array_equal(pd.read_parquet(tmp_path / "out.parquet")["cost_bound"], found, equal_nan=True)
+        with pytest.raises(ValueError, match="beside must name the column that holds them, one of u_1, u_2, who, got"):
+            ph.distributed.decide_rows(decider.model_, frame)
+
+    @pytest.mark.needs("dask")
+    def test_dask_frames_name_the_column_that_holds_them(self) -> None:
+        import dask.dataframe as dd
+
+        decider = fitted("labels")
+        frame = pd.DataFrame(X, columns=["u_1", "u_2"]).assign(who=LABELS)
+        found = decider.decide(dd.from_pandas(frame, npartitions=2), beside="who").compute()
+        assert found["cost_bound"].tolist() == decider.decide(X, beside=LABELS).cost_bound.tolist()
+
+    def test_rows_without_their_values_are_refused_with_what_to_do(self) -> None:
+        labels, weights = fitted("labels"), fitted("weights")
+        for call in (lambda: labels.decide(X), lambda: labels.evaluate(X, Y), lambda: labels.recalibrate(X, Y)):
+            with pytest.raises(ValueError, match=r"labels were given to fit beside X.* decide\(X, beside=labels\)"):
+                call()
+        with pytest.raises(ValueError, match=r"weights were given to fit beside X"):
+            weights.update(X, Y)
+        with pytest.raises(ValueError, match=r"labels must be one value for each of these 240 rows, got shape \(3,\)"):
+            labels.decide(X, beside=["a", "b", "a"])
+        with pytest.raises(ValueError, match=r"one value for each of the 100 rows of this fit, got 240"):
+            copy(labels).fit(X[:100], Y[:100])
+        marginal = ph.RobustDecider(PROBLEM, "precomputed", learner=ph.learners.OneSidedBox(), random_state=0)
+        with pytest.raises(ValueError, match="Nothing is asked for beside X"):
+            marginal.fit(X, Y).decide(X, beside=LABELS)
+
+    def test_rows_of_another_index_are_refused(self) -> None:
+        frame, labels = pd.DataFrame({"x": np.arange(240.0)}), pd.Series(LABELS, index=np.arange(240)[::-1])
+        decider = ph.RobustDecider(PROBLEM, learner=ph.learners.OneSidedBox(), calibration=ByCategory(labels))
+        with pytest.raises(ValueError, match="X and calibration must hold the same rows in the same order"):
+            decider.fit(frame, Y)
+        decider.calibration = ByCategory(labels.to_numpy())
+        with pytest.raises(ValueError, match="X and beside must hold the same rows in the same order"):
+            decider.fit(frame, Y).decide(frame, beside=labels)
+
+    def test_settings_print_short_and_compare(self) -> None:
+        assert repr(ByCategory(LABELS)) == "ByCategory(column=<240 values beside X>, otherwise='refuse', merged=())"
+        assert ByCategory(LABELS) == ByCategory(LABELS.tolist()) != ByCategory(LABELS[::-1])
+        for nothing in (None, [], np.zeros((2, 2))):
+            with pytest.raises(ValueError, match="column must be a column of X, by its name or position, or one value"):
+                ByCategory(nothing)
+
+
+GROUPS = np.repeat(np.arange(N // 4), 4)
+
+
+@GUARANTEES
+@pytest.mark.parametrize(
+    ("calibration", "reason"),
+    [
+        (Marginal(), None),
+        (ByCategory(np.where(GROUPS % 2, "a", "b")), None),
+        (ThisModel(), "counts independent calibration rows"),
+        (Weighted(WEIGHTS), "counts rows one by one"),
+        (Recent(60), "rows of one group have one weight together"),
+        (Online(), "rows of one group come together"),
+    ],
+    ids=lambda given: type(given).__name__,
+)
+def test_near_copies_are_counted_once_or_refused_with_the_reason(
+    calibration: Calibrator, reason: str | None, guarantee: str
+) -> None:
+    settings: Any = {"calibration": calibration, "guarantee": guarantee, "learner": ph.learners.OneSidedBox()}
+    decider = ph.RobustDecider(PROBLEM, "precomputed", alpha=0.2, split="time", **settings)
+    if reason is not None:
+        with pytest.raises(ValueError, match=reason):
+            decider.fit(X, Y, groups=GROUPS)
+        return
+    decider.fit(X, Y, groups=GROUPS)
+    own = decider.split_.calibrate
+    scores, kinds = decider.model_.scores(X[own], Y[own]), GROUPS[own] % 2
+    one = np.ones(len(own), dtype=bool) if calibration == Marginal() else kinds == 1
+    given: Any = {} if calibration == Marginal() else {"beside": ["a"]}
+    assert decider.decide(X[:1], **given).radii == grouped_radius(scores[one], GROUPS[own][one], 0.2)
+    assert "a row of a new group" in decider.promise_
+    with pytest.raises(ValueError, match="calibrated with groups of near-copies"):
+        decider.refresh(X, Y, **({} if calibration == Marginal() else {"beside": LABELS}))
+
+
+def test_categories_are_merged_by_how_many_groups_they_have() -> None:
+    """Forty rows of a category that are near-copies of one another are one piece of evidence."""
+    groups = np.concatenate([np.repeat(0, 40), np.arange(1, 161)])
+    labels = np.concatenate([np.repeat("copied", 40), np.repeat(["a", "b"], 80)])
+    split = ph.data.Split(np.arange(200), np.zeros(0, dtype=int), np.arange(200, 300), n_rows=300)
+    groups, labels = np.concatenate([groups, 1000 + np.arange(100)]), np.concatenate([labels, np.repeat("a", 100)])
+    frame = pd.DataFrame({"kind": labels})
+    merged = {
+        by: prepared(ByCategory("kind"), frame, split, split.calibrate, 0.1, by_groups).merged
+        for by, by_groups in (("rows", None), ("groups", groups))
+    }
+    assert merged == {"rows": (), "groups": ("copied", "a")}
+
+
+class TestWords:
+    """An error says what must hold, what came and what to do."""
+
+    @pytest.mark.parametrize(
+        ("make", "said"),
+        [
+            (lambda: calibrator_named("recent:30D"), r"'recent:30D': half_life must be a number of rows .* got '30D'"),
+            (lambda: Recent("30D"), "Spans of time are not known here: count the rows"),  # type: ignore[arg-type]
+            (lambda: calibrator_named("online:fast"), r'step must be "auto" or a number above zero .* got \'fast\''),
+            (lambda: calibrator_named("this-model:half"), r"delta must lie strictly between 0 and 1, got 'half'"),
+            (
+                lambda: calibrator_named("weighted:kind").calibrate(
+                    np.arange(9.0), Rows(pd.DataFrame({"kind": ["a"] * 9}), 9), 0.1
+                ),
+                r"Weights in the column 'kind' must be numbers.*could not convert.*Name a column of numbers",
+            ),
+            (
+                lambda: ByCategory("kind", merged=("x", "y")).prepared(pd.DataFrame({"kind": ["a", "b"]}), 9, 0.1),
+                r"merged must name categories of 'kind', but none of x, y is among its values: a, b",
+            ),
+        ],
+    )
+    def test_wrong_settings_of_calibrators(self, make: Any, said: str) -> None:
+        with pytest.raises(ValueError, match=said):
+            make()
+
+    def test_rows_weighed_by_their_age_without_an_order_of_time_are_warned_of(self) -> None:
+        learner = ph.learners.OneSidedBox()
+        decider = ph.RobustDecider(PROBLEM, "precomputed", learner=learner, calibration=Recent(60), random_state=0)
+        with pytest.warns(
+            RuntimeWarning, match=r"Recent\(half_life=60\) weighs calibration rows by their age, but a random"
+        ) as caught:
+            decider.fit(X, Y)
+        assert "No times" in codes(caught)
+        decider.fit(X, Y, learn=np.arange(120), calibrate=np.arange(120, 240))
+
+    def test_categories_merged_by_hand_are_the_same_however_they_are_written(self) -> None:
+        past = np.repeat([[1.0], [2.0], [3.0]], 30, axis=0)
+        assert ByCategory(0, merged=(1, 2)).prepared(past, 90, 0.1).merged == ("1", "2")  # type: ignore[arg-type]
+        with pytest.warns(RuntimeWarning, match="merged names 7, which no training row has among 1, 2, 3") as caught:
+            ByCategory(0, merged=("1", "7")).prepared(past, 90, 0.1)
+        assert codes(caught) == {"Unknown category"}
+
+    def test_missing_labels_are_one_category_however_they_are_stored(self) -> None:
+        frame = pd.DataFrame({"kind": ["a", None, float("nan"), pd.NA, pd.NaT] * 20}, dtype=object)
+        radii = ByCategory("kind").calibrate(np.arange(100.0), Rows(frame, 100), 0.1)
+        assert dict(zip(radii.categories, radii.counts, strict=True)) == {"(missing)": 80, "a": 20}
+
+    def test_an_unseen_category_is_told_with_what_its_rows_get(self) -> None:
+        X = np.repeat([[0.0], [1.0]], 20, axis=0)
+        for otherwise, gets in (("refuse", "it has no bound"), ("marginal", "its bound is that of all rows together")):
+            radii = ByCategory(0, otherwise).calibrate(np.arange(40.0), Rows(X, 40), 0.1)
+            (note,) = radii.notes(Rows(np.array([[0.0], [9.0]]), 2)).values()
+            assert re.search(rf"category '9' of 0 had too few calibration rows, or none.*{gets}", note)
+
+    def test_promises_for_other_rows_do_not_claim_what_a_marginal_one_does(self) -> None:
+        online = ph.RobustDecider(
+            PROBLEM, "precomputed", learner=ph.learners.OneSidedBox(), calibration=Online(), split="time"
+        ).fit(X, Y)
+        for decider in (online, fitted("labels"), fitted("weights")):
+            words = " ".join(promise_of(decider.model_))
+            assert decider.model_.radii.promise() in words
+            assert "% of cases like those" not in words
+            assert "one assumption" not in words
+        assert "void if the world has changed" not in " ".join(promise_of(online.model_))
+
+    def test_before_any_outcome_there_is_no_coverage_of_none(self) -> None:
+        from polyhedge.monitoring.monitor import not_followed
+
+        assert str(not_followed(fitted("labels").model_)) == "no outcome is known yet (promised 0.9)"

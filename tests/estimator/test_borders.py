@@ -1,0 +1,547 @@
+"""What crosses the border of the decider: groups, names and levels; nothing goes wrong in silence."""
+
+import itertools
+import json
+import zipfile
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.compose import make_column_transformer
+from sklearn.exceptions import NotFittedError
+from sklearn.frozen import FrozenEstimator
+from sklearn.linear_model import LinearRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.validation import check_is_fitted
+from typer.testing import CliRunner
+
+import polyhedge as ph
+from polyhedge import Polyhedron
+from polyhedge.app import cli
+from polyhedge.app.report.model import model_report
+from polyhedge.app.tables.usable import order_outcomes
+from polyhedge.app.words import name_outcomes, promise_in_words
+from polyhedge.io.archive import pack
+from polyhedge.learners import (
+    Auto,
+    Certified,
+    Descent,
+    LearnResult,
+    Needs,
+    OneSidedBox,
+    Pinball,
+    RotatedBoxGrid,
+    Samples,
+    Scenario,
+    Spread,
+)
+from polyhedge.learners.exact import certified
+from polyhedge.learners.exact.fixed_directions import FixedDirectionSearch
+from polyhedge.learners.exact.selection import SelectionSearch
+from polyhedge.learners.paper import pinball
+from polyhedge.predictors.schema import Column, Schema
+from polyhedge.predictors.selection import make_predictor
+from shared import first_two
+
+LINEAR = ph.problems.simplex_linear([0.0, 0.0])
+RNG = np.random.default_rng(0)
+Y = RNG.normal(size=(120, 2)) * [1.0, 5.0]
+CENTERS = Y + RNG.normal(size=Y.shape) * [0.3, 2.0]
+
+
+def decider(problem=LINEAR, predictor="precomputed", **settings):
+    return ph.RobustDecider(problem, predictor, learner=OneSidedBox(), random_state=0, **settings)
+
+
+# --- groups -----------------------------------------------------------------------------------------------
+
+
+class TestGroups:
+    @pytest.mark.parametrize(("a", "b"), [("train", "learn"), ("train", "calibrate"), ("learn", "calibrate")])
+    def test_a_group_that_lies_across_given_parts_is_refused_by_name(self, a, b):
+        parts = {"train": np.arange(40), "learn": np.arange(40, 80), "calibrate": np.arange(80, 120)}
+        groups = np.array([f"g{i // 4:02d}" for i in range(120)])
+        decider().fit(CENTERS, Y, groups=groups, **parts)
+        groups[parts[a][0]] = groups[parts[b][0]] = "odd"
+        with pytest.raises(ValueError, match=rf"1 group\(s\) have rows in {a} and in {b}, the first is 'odd'"):
+            decider().fit(CENTERS, Y, groups=groups, **parts)
+
+    def test_rows_in_no_part_may_belong_to_any_group(self):
+        groups = np.arange(120) // 2
+        decider().fit(CENTERS, Y, groups=groups, learn=np.arange(40), calibrate=np.arange(40, 119))
+
+    def test_too_few_groups_to_calibrate_are_an_error_before_anything_is_learned(self):
+        class NeverAsked:
+            needs = ph.learners.Needs()
+
+            def learn(self, *arguments, **settings):
+                raise AssertionError("nothing should be learned")
+
+        robust = ph.RobustDecider(LINEAR, "precomputed", learner=NeverAsked(), random_state=0)
+        with pytest.raises(ValueError, match="needs at least 9 calibration groups, got 6"):
+            robust.fit(CENTERS, Y, groups=np.arange(120) // 10)
+
+    def test_labels_of_mixed_kinds_are_refused(self):
+        with pytest.raises(ValueError, match=r"groups must be labels of one kind.*label of their own"):
+            decider().fit(CENTERS, Y, groups=np.array(["a", 1] * 60, dtype=object))
+
+
+# --- the level, and other settings that change after fit ----------------------------------------------------
+
+
+class TestLevel:
+    def test_a_level_set_after_fit_promises_nothing_before_recalibration(self, tmp_path):
+        robust = decider().fit(CENTERS, Y)
+        before, page = str(robust.evaluate(CENTERS, Y)), model_report(robust)
+        robust.set_params(alpha=0.4)
+        assert robust.alpha_ == 0.1
+        assert str(robust.evaluate(CENTERS, Y)) == before
+        assert "at least 90 %" in promise_in_words(robust)[0]
+        assert model_report(robust) == page
+        robust.save(tmp_path / "m.polyhedge")
+        assert ph.inspect_model(tmp_path / "m.polyhedge").alpha == 0.1
+        assert ph.load(tmp_path / "m.polyhedge").get_params()["alpha"] == 0.1
+
+    def test_recalibration_takes_the_present_level_and_the_trail_keeps_both(self, tmp_path):
+        robust = decider().fit(CENTERS, Y).set_params(alpha=0.4).recalibrate(CENTERS, Y)
+        scores = robust.set_.scores(robust.residuals(CENTERS, Y))
+        assert robust.radius_ == ph.conformal_radius(scores, 0.4)
+        assert robust.evaluate(CENTERS, Y).promised == pytest.approx(0.6)
+        assert [entry.alpha for entry in robust.calibrations_] == [0.1, 0.4]
+        robust.save(tmp_path / "m.polyhedge")
+        assert ph.load(tmp_path / "m.polyhedge").calibrations_ == robust.calibrations_
+        assert "for alpha 0.4 from 120 rows" in str(ph.inspect_model(tmp_path / "m.polyhedge"))
+
+    def test_the_one_level_of_an_older_file_is_that_of_its_radii(self, tmp_path):
+        robust = decider(alpha=0.2).fit(CENTERS, Y)
+        robust.save(tmp_path / "new.polyhedge")
+        with zipfile.ZipFile(tmp_path / "new.polyhedge") as archive:
+            members = {name: archive.read(name) for name in archive.namelist() if name != "digest.txt"}
+        state = json.loads(members["model.json"])
+        state["schema"], state["alpha"] = 2, state["calibrations"][0].pop()
+        members["model.json"] = json.dumps(state).encode()
+        (tmp_path / "old.polyhedge").write_bytes(pack(members))
+        assert ph.load(tmp_path / "old.polyhedge").calibrations_ == robust.calibrations_
+        assert ph.inspect_model(tmp_path / "old.polyhedge").alpha == 0.2
+
+    def test_nothing_that_is_set_after_fit_changes_what_was_fitted(self, tmp_path):
+        settings = {"learner": Descent(n_steps=3), "random_state": 5, "split": (0.4, 0.3, 0.3)}
+        robust = ph.RobustDecider(LINEAR, LinearRegression(), **settings).fit(CENTERS, Y)
+        before, page = robust.decide(CENTERS), model_report(robust)
+        robust.save(tmp_path / "before.polyhedge")
+        other = ph.problems.newsvendor(1.0, 2.0, 3)
+        robust.set_params(problem=other, predictor=None, alpha=0.5, learner=None, split=(0, 0, 1), random_state=None)
+        np.testing.assert_array_equal(robust.decide(CENTERS).cost_bound, before.cost_bound)
+        np.testing.assert_array_equal(robust.measure(CENTERS, Y).cost_bound, before.cost_bound)
+        assert model_report(robust) == page
+        robust.save(tmp_path / "after.polyhedge")
+        infos = [ph.inspect_model(tmp_path / f"{name}.polyhedge") for name in ("before", "after")]
+        assert infos[0].settings == infos[1].settings
+        assert infos[0].problem_name == infos[1].problem_name
+
+
+# --- names ------------------------------------------------------------------------------------------------
+
+NAMED = LINEAR.labelled(outcome_names=["heating", "cooling"])
+X_FRAME = pd.DataFrame(np.column_stack([CENTERS, RNG.normal(size=120)]), columns=["a", "b", "c"])
+Y_FRAME = pd.DataFrame(Y, columns=["heating", "cooling"])
+CENTER_FRAME = pd.DataFrame(CENTERS, columns=["heating", "cooling"])
+
+
+PREDICTORS = {
+    "callable": lambda: first_two,
+    "frozen": lambda: FrozenEstimator(LinearRegression().fit(X_FRAME, Y)),
+    "pipeline": lambda: make_pipeline(StandardScaler(), LinearRegression()),
+    "by name": lambda: make_pipeline(make_column_transformer((StandardScaler(), ["b", "a"])), LinearRegression()),
+    "default": lambda: None,
+}
+
+
+class Scaled(OneSidedBox):
+    """A quick learner whose set may be scaled by a predicted spread."""
+
+    needs = Needs(learning_rows=False, may_scale=True)
+
+
+class TestNamesOfFeatures:
+    @pytest.mark.parametrize("kind", PREDICTORS)
+    def test_columns_in_another_order_or_with_others_between_give_the_same_results(self, kind, tmp_path):
+        robust = decider(predictor=PREDICTORS[kind]()).fit(X_FRAME, Y)
+        mixed = X_FRAME.assign(more=1.0)[["c", "more", "b", "a"]]
+        twins = [robust]
+        if kind != "callable":
+            robust.save(tmp_path / "m.polyhedge")
+            twins.append(ph.load(tmp_path / "m.polyhedge"))
+        expected, measured = robust.decide(X_FRAME), robust.measure(X_FRAME, Y)
+        for twin in twins:
+            np.testing.assert_array_equal(twin.decide(mixed).cost_bound, expected.cost_bound)
+            np.testing.assert_array_equal(twin.measure(mixed, Y).realised, measured.realised)
+            np.testing.assert_array_equal(twin.residuals(mixed, Y), robust.residuals(X_FRAME, Y))
+            np.testing.assert_array_equal(twin.region(mixed.iloc[3]).center, robust.region(X_FRAME.iloc[3]).center)
+            radius = twin.radius_
+            assert twin.recalibrate(mixed, Y).radius_ == robust.recalibrate(X_FRAME, Y).radius_ != radius
+
+    def test_a_spread_sees_the_columns_of_fit(self):
+        rng = np.random.default_rng(3)
+        X = pd.DataFrame(rng.uniform(size=(600, 2)), columns=["a", "b"])
+        outcomes = 50.0 + rng.normal(size=(600, 2)) * np.where(X["a"] > 0.5, 4.0, 0.5)[:, None]
+        robust = ph.RobustDecider(LINEAR, lambda X: np.full((len(X), 2), 50.0), learner=Scaled(), random_state=0)
+        robust.fit(X, outcomes)
+        assert robust.spread_ is not None
+        np.testing.assert_array_equal(robust.scales(X[["b", "a"]]), robust.scales(X))
+
+    def test_missing_columns_are_named(self):
+        robust = decider(predictor=first_two).fit(X_FRAME, Y)
+        with pytest.raises(
+            ValueError, match=r"X must have the column\(s\) a, b, c, got c, d \(missing: a, b; not known: d"
+        ):
+            robust.decide(X_FRAME.rename(columns={"a": "d"})[["c", "d"]])
+
+    def test_names_that_stand_twice_must_come_as_in_fit(self):
+        twice = X_FRAME.set_axis(["a", "a", "b"], axis=1)
+        robust = decider(predictor=first_two).fit(twice, Y)
+        np.testing.assert_array_equal(robust.centers(twice), CENTERS)
+        with pytest.raises(ValueError, match=r"column\(s\) a more than once"):
+            robust.decide(twice.iloc[:, [2, 0, 1]])
+        with pytest.raises(ValueError, match=r"column\(s\) a more than once"):
+            decider(predictor=first_two).fit(X_FRAME, Y).decide(X_FRAME.iloc[:, [0, 0, 1, 2]])
+
+    def test_labels_that_are_no_texts_are_names_too_and_numbers_in_disorder_are_refused(self):
+        years = X_FRAME.set_axis([2023, 2024, 2025], axis=1)
+        robust = decider(predictor=first_two).fit(years, Y)
+        np.testing.assert_array_equal(robust.centers(years[[2025, 2023, 2024]]), CENTERS)
+        numbered = pd.DataFrame(X_FRAME.to_numpy())
+        robust = decider(predictor=first_two).fit(numbered, Y)
+        with pytest.raises(ValueError, match=r"numbered 0, 1, 2, ... in this order, got 2, 0, 1"):
+            robust.decide(numbered[[2, 0, 1]])
+
+    def test_arrays_have_no_names_and_are_taken_in_order(self):
+        robust = decider(predictor=first_two).fit(X_FRAME, Y)
+        np.testing.assert_array_equal(robust.centers(X_FRAME.to_numpy()), CENTERS)
+        robust = decider(predictor=first_two).fit(X_FRAME.to_numpy(), Y)
+        np.testing.assert_array_equal(robust.centers(X_FRAME), CENTERS)
+
+
+class TestNamesOfOutcomes:
+    @pytest.mark.parametrize("problem", [NAMED, LINEAR], ids=["named", "without names"])
+    def test_outcomes_in_another_order_give_the_same_decider(self, problem):
+        expected = decider(problem, first_two).fit(X_FRAME, Y_FRAME)
+        mixed = Y_FRAME[["cooling", "heating"]]
+        if problem is NAMED:
+            robust = decider(problem, first_two).fit(X_FRAME, mixed)
+            np.testing.assert_array_equal(robust.decide(X_FRAME).cost_bound, expected.decide(X_FRAME).cost_bound)
+        assert list(expected.problem_.outcome_names) == ["heating", "cooling"]
+        np.testing.assert_array_equal(expected.residuals(X_FRAME, mixed), expected.residuals(X_FRAME, Y))
+        assert str(expected.evaluate(X_FRAME, mixed)) == str(expected.evaluate(X_FRAME, Y))
+        np.testing.assert_array_equal(expected.measure(X_FRAME, mixed).regret, expected.measure(X_FRAME, Y).regret)
+        assert expected.recalibrate(X_FRAME, mixed).radius_ == expected.recalibrate(X_FRAME, Y).radius_
+
+    def test_a_problem_without_names_takes_those_of_the_outcomes_and_stays_as_it_was(self, tmp_path):
+        robust = decider().fit(CENTERS, Y_FRAME)
+        assert robust.problem is LINEAR
+        assert list(LINEAR.outcome_names) == ["u_1", "u_2"]
+        robust.save(tmp_path / "m.polyhedge")
+        twin = ph.load(tmp_path / "m.polyhedge")
+        assert (
+            twin.recalibrate(CENTERS, Y_FRAME[["cooling", "heating"]]).radius_ == robust.recalibrate(CENTERS, Y).radius_
+        )
+        assert "worst_cooling" in ph.distributed.decide_rows(twin.model_, pd.DataFrame(CENTERS[:1])).columns
+        assert name_outcomes(twin) == ("heating", "cooling")
+
+    def test_unknown_names_are_refused(self):
+        wrong = Y_FRAME.rename(columns={"cooling": "gas"})
+        message = r"Y must have the column\(s\) heating, cooling, got heating, gas \(missing: cooling; not known: gas\)"
+        with pytest.raises(ValueError, match=message):
+            decider(NAMED).fit(CENTERS, wrong)
+        robust = decider().fit(CENTERS, Y_FRAME)
+        for method in (robust.recalibrate, robust.evaluate, robust.measure, robust.residuals):
+            with pytest.raises(ValueError, match=message):
+                method(CENTERS, wrong)
+        with pytest.raises(ValueError, match=r"\(not known: gas\)"):
+            robust.evaluate(CENTERS, Y_FRAME.assign(gas=1.0))
+
+    def test_one_outcome_may_come_as_a_series(self):
+        problem = ph.problems.newsvendor(1.0, 2.0, 1)
+        centers, outcomes = CENTERS[:, :1] + 50.0, Y_FRAME + 50.0
+        robust = decider(problem).fit(centers, outcomes["heating"])
+        assert list(robust.problem_.outcome_names) == ["heating"]
+        expected = robust.recalibrate(centers, outcomes["heating"]).radius_
+        assert robust.recalibrate(centers, outcomes["heating"].rename(None)).radius_ == expected
+        with pytest.raises(ValueError, match=r"must have the column\(s\) heating, got cooling"):
+            robust.evaluate(centers, outcomes["cooling"])
+
+    def test_a_problem_from_a_file_of_its_own_keeps_the_names_of_the_rows(self, tmp_path):
+        code = "import cvxpy as cp, polyhedge as ph\nz = cp.Variable(2, nonneg=True)\n"
+        code += (
+            "problem = ph.DecisionProblem(decision=z, cost=lambda z, u: u @ z, constraints=[z <= 1], n_outcomes=2)\n"
+        )
+        (tmp_path / "mine.py").write_text(code)
+        problem = ph.problems.from_reference(f"{tmp_path}/mine.py:problem")
+        decider(problem).fit(CENTERS, Y_FRAME).save(tmp_path / "m.polyhedge")
+        twin = ph.load(tmp_path / "m.polyhedge", problem=problem)
+        assert list(twin.problem_.outcome_names) == ["heating", "cooling"]
+
+    def test_columns_named_for_outcomes_are_taken_by_name_or_in_order_and_never_mixed(self):
+        assert order_outcomes(NAMED, ["cooling", "heating"]) == ("heating", "cooling")
+        assert order_outcomes(NAMED, ["gas", "oil"]) == ("gas", "oil")
+        assert order_outcomes(NAMED, ["heating", "gas"]) == ("heating", "gas")
+        with pytest.raises(ValueError, match="and so cooling for heating"):
+            order_outcomes(NAMED, ["cooling", "gas"])
+
+
+class TestNamesOfPredictions:
+    @pytest.mark.parametrize("problem", [NAMED, LINEAR], ids=["named", "without names"])
+    @pytest.mark.parametrize("named_outcomes", [True, False])
+    def test_supplied_predictions_are_matched_to_outcomes_by_name(self, problem, named_outcomes, tmp_path):
+        outcomes = Y_FRAME if named_outcomes or problem is LINEAR else Y
+        expected = decider(NAMED).fit(CENTERS, Y)
+        mixed = CENTER_FRAME[["cooling", "heating"]]
+        robust = decider(problem).fit(mixed, outcomes)
+        assert robust.radius_ == expected.radius_
+        robust.save(tmp_path / "m.polyhedge")
+        for twin in (robust, ph.load(tmp_path / "m.polyhedge"), expected):
+            for given in (CENTER_FRAME, mixed, CENTERS):
+                np.testing.assert_array_equal(twin.decide(given).cost_bound, expected.decide(CENTERS).cost_bound)
+
+    def test_predictions_name_the_outcomes_where_nothing_else_does(self):
+        robust = decider().fit(CENTER_FRAME, Y)
+        np.testing.assert_array_equal(robust.centers(CENTER_FRAME[["cooling", "heating"]]), CENTERS)
+        np.testing.assert_array_equal(robust.model_.outcomes(CENTERS, Y_FRAME[["cooling", "heating"]]), Y)
+
+    def test_predictions_by_other_names_are_refused(self):
+        other = CENTER_FRAME.add_suffix("_hat")
+        for problem, outcomes in ((NAMED, Y), (LINEAR, Y_FRAME)):
+            with pytest.raises(
+                ValueError, match=r"X with predictor=.precomputed. must have .*\(missing: heating, cooling"
+            ):
+                decider(problem).fit(other, outcomes)
+        with pytest.raises(ValueError, match=r"not known: more"):
+            decider(NAMED).fit(CENTER_FRAME.assign(more=0.0), Y)
+        with pytest.raises(ValueError, match=r"missing: heating, cooling; not known: heating_hat, cooling_hat"):
+            decider(NAMED).fit(CENTER_FRAME, Y).decide(other)
+
+
+class TestIndices:
+    def test_rows_with_another_index_are_an_error_and_never_aligned(self):
+        robust = decider(predictor=first_two).fit(X_FRAME, Y_FRAME)
+        turned = Y_FRAME.iloc[::-1]
+        message = r"X and Y must hold the same rows in the same order, but row 0 is 0 in X and 119 in Y"
+        for method in (decider(predictor=first_two).fit, robust.recalibrate, robust.evaluate, robust.residuals):
+            with pytest.raises(ValueError, match=message):
+                method(X_FRAME, turned)
+        with pytest.raises(ValueError, match=message):
+            decider(ph.problems.newsvendor(1.0, 2.0, 1)).fit(CENTER_FRAME["heating"], turned["heating"])
+        np.testing.assert_array_equal(robust.residuals(X_FRAME, Y), robust.residuals(X_FRAME, Y_FRAME))
+
+    def test_the_first_row_that_differs_is_told(self):
+        dates = pd.date_range("2024-01-01", periods=120, name="day")
+        late = dates[:50].append(dates[51:]).append(dates[50:51])
+        with pytest.raises(ValueError, match=r"row 50 is .*2024-02-20.* in X and .*2024-02-21.* in Y"):
+            decider().fit(CENTER_FRAME.set_index(dates), Y_FRAME.set_index(late))
+
+    def test_groups_weights_and_masks_must_have_the_index_of_the_rows(self):
+        labels = pd.Series(np.arange(120) // 2)
+        with pytest.raises(ValueError, match=r"X and sample_weight must hold the same rows"):
+            decider().fit(CENTER_FRAME, Y, sample_weight=1.0 + labels.iloc[::-1])
+        with pytest.raises(ValueError, match=r"X and groups must hold the same rows"):
+            decider().fit(CENTER_FRAME, Y, groups=labels.iloc[::-1])
+        with pytest.raises(ValueError, match=r"X and groups must hold the same rows"):
+            decider().fit(CENTER_FRAME, Y, groups=labels).recalibrate(CENTER_FRAME, Y, groups=labels.iloc[::-1])
+        mask = labels < 30
+        with pytest.raises(ValueError, match=r"X and learn must hold the same rows"):
+            decider().fit(CENTER_FRAME, Y, learn=mask.iloc[::-1], calibrate=~mask)
+        decider().fit(CENTER_FRAME, Y, learn=mask, calibrate=~mask, groups=labels)
+
+
+def test_complex_numbers_are_refused_and_not_halved():
+    robust = decider(predictor=first_two).fit(X_FRAME, Y_FRAME)
+    with pytest.raises(ValueError, match=r"(?s)Y must be real numbers, got .*take real or imaginary parts first"):
+        robust.evaluate(X_FRAME, Y + 1j)
+    with pytest.raises(ValueError, match=r"must be real numbers"):
+        decider().fit(CENTER_FRAME.to_numpy() * 1j, Y)
+
+
+class TestBatches:
+    def test_dask_and_parquet_take_columns_by_name(self, tmp_path):
+        dd = pytest.importorskip("dask.dataframe")
+        robust = decider(NAMED, first_two).fit(X_FRAME, Y_FRAME)
+        expected = robust.decide(X_FRAME).cost_bound
+        mixed = X_FRAME.assign(more=1.0)[["c", "more", "b", "a"]]
+        found = robust.decide(dd.from_pandas(mixed, npartitions=3)).compute()
+        np.testing.assert_array_equal(found["cost_bound"], expected)
+        mixed.to_parquet(tmp_path / "rows.parquet")
+        ph.distributed.decide_parquet(robust, tmp_path / "rows.parquet", tmp_path / "found.parquet")
+        np.testing.assert_array_equal(pd.read_parquet(tmp_path / "found.parquet")["cost_bound"], expected)
+
+    def test_outcomes_of_a_dask_frame_are_matched_by_name_or_taken_in_order(self):
+        dd = pytest.importorskip("dask.dataframe")
+        robust = decider(NAMED, first_two).fit(X_FRAME, Y_FRAME)
+        expected = robust.recalibrate(X_FRAME, Y_FRAME).radius_
+        rows = pd.concat([X_FRAME, Y_FRAME, Y_FRAME.add_suffix("_true")], axis=1)
+        table = dd.from_pandas(rows, npartitions=2)
+        for names in (["cooling", "heating"], ["heating_true", "cooling_true"]):
+            assert robust.recalibrate(table, names).radius_ == expected
+        with pytest.raises(ValueError, match=r"and so cooling for heating"):
+            robust.recalibrate(table, ["cooling", "heating_true"])
+
+
+@pytest.mark.parametrize("name", ["ridge", "linear"])
+def test_linear_predictors_of_tables_move_and_scale_with_the_outcomes(name):
+    schema = Schema(tuple(Column(column, "number") for column in X_FRAME), ("heating", "cooling"))
+    expected = make_predictor(name, schema).fit(X_FRAME, Y).predict(X_FRAME)
+    for scale, shift in ((1.0, 1e3), (2.0**20, 0.0)):
+        moved = make_predictor(name, schema).fit(X_FRAME, scale * Y + shift).predict(X_FRAME)
+        np.testing.assert_allclose(moved, scale * expected + shift, rtol=1e-10, atol=1e-10 * scale)
+
+
+# --- Ctrl-C -----------------------------------------------------------------------------------------------
+
+
+def interrupt_at_call(monkeypatch, owner, name, number):
+    """Ctrl-C in the middle of the given call of a function."""
+    calls, real = itertools.count(1), getattr(owner, name)
+
+    def interrupted(*args, **kwargs):
+        if next(calls) == number:
+            raise KeyboardInterrupt
+        return real(*args, **kwargs)
+
+    monkeypatch.setattr(owner, name, interrupted)
+
+
+LEARNERS = {
+    "descent": (Descent(n_steps=20, starts=("one-sided",)), Samples, "facet_gradient", 5),
+    "grid": (RotatedBoxGrid(n_angles=3, n_aspects=3), Samples, "value", 4),
+    "pinball": (Pinball(n_steps=20), pinball, "surrogate_gradient", 5),
+    "scenario": (Scenario(), FixedDirectionSearch, "_search", 1),
+    "auto": (Auto(n_folds=2), Samples, "cost_at", 40),
+    "certified": (Certified(OneSidedBox()), certified, "lower_bound", 1),
+    "with a spread": (Scaled(), Spread, "fit", 2),
+}
+NEWSVENDOR = ph.problems.simplex_newsvendor(1.0, 2.0, 2)
+
+
+class TestInterrupts:
+    @pytest.mark.parametrize("kind", LEARNERS)
+    def test_ctrl_c_while_learning_reaches_the_caller_and_leaves_no_radius(self, kind, monkeypatch):
+        learner, owner, name, number = LEARNERS[kind]
+        robust = ph.RobustDecider(NEWSVENDOR, "precomputed", learner=OneSidedBox(), random_state=0)
+        robust.fit(CENTERS + 50.0, Y + 50.0)
+        robust.set_params(learner=learner)
+        interrupt_at_call(monkeypatch, owner, name, number)
+        with pytest.raises(KeyboardInterrupt, match="learn_result_ has the best set so far"):
+            robust.fit(np.tile(CENTERS + 50.0, (4, 1)), np.tile(Y + 50.0, (4, 1)), groups=np.arange(480))
+        assert robust.learn_result_.status is ph.Status.STOPPED_EARLY
+        assert robust.learn_result_.set.is_bounded
+        assert not hasattr(robust, "radius_")
+        for method in (robust.decide, robust.region, robust.centers):
+            with pytest.raises(NotFittedError, match=r"interrupted or failed .* radius; learn_result_ has"):
+                method(CENTERS)
+        with pytest.raises(NotFittedError, match="is not fitted"):
+            check_is_fitted(robust)
+
+    @pytest.mark.parametrize("kind", [kind for kind in LEARNERS if kind != "with a spread"])
+    def test_a_learner_called_directly_returns_its_best_set_with_its_status(self, kind, monkeypatch):
+        learner, owner, name, number = LEARNERS[kind]
+        interrupt_at_call(monkeypatch, owner, name, number)
+        result = learner.learn(Samples(Y - CENTERS, CENTERS, NEWSVENDOR, 0.1), 0)
+        assert result.status is ph.Status.STOPPED_EARLY
+        assert result.interrupted
+
+    def test_a_search_for_a_selection_tells_that_it_was_interrupted(self, monkeypatch):
+        interrupt_at_call(monkeypatch, SelectionSearch, "_search", 1)
+        sample = np.random.default_rng(1).normal(size=(2, 30, 3))
+        result = Scenario().learn(Samples(*sample, ph.problems.simplex_linear([0.0, 0.0, 0.0]), 0.1))
+        assert result.interrupted
+        assert result.status is ph.Status.STOPPED_EARLY
+
+    def test_an_interrupt_outside_the_learner_leaves_nothing_of_an_earlier_fit(self, monkeypatch):
+        robust = decider(predictor=LinearRegression()).fit(X_FRAME, Y_FRAME)
+        interrupt_at_call(monkeypatch, LinearRegression, "fit", 1)
+        with pytest.raises(KeyboardInterrupt):
+            robust.fit(CENTERS, Y)
+        assert [name for name in vars(robust) if name.endswith("_")] == []
+        with pytest.raises(NotFittedError, match=r"interrupted or failed before it had a radius\. Call fit"):
+            robust.decide(CENTERS)
+        interrupt_at_call(monkeypatch, Polyhedron, "scores", 1)
+        with pytest.raises(KeyboardInterrupt):
+            robust.set_params(learner=Given()).fit(CENTERS, Y)
+        assert not hasattr(robust, "radius_")
+
+    def test_a_learner_that_keeps_what_an_interrupt_left_is_calibrated(self, monkeypatch):
+        learner = Certified(Descent(n_steps=20, starts=("one-sided",)), keep_interrupted=True)
+        interrupt_at_call(monkeypatch, Samples, "facet_gradient", 5)
+        robust = ph.RobustDecider(LINEAR, "precomputed", learner=learner, random_state=0).fit(CENTERS, Y)
+        assert robust.learn_result_.interrupted
+        assert np.isfinite(robust.decide(CENTERS).cost_bound).all()
+
+
+class Given:
+    """A learner that has learned already."""
+
+    needs = ph.learners.Needs()
+
+    def learn(self, samples, random_state=None):
+        shape = Polyhedron([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [0.0, -1.0]], np.zeros(4))
+        return LearnResult(shape, 0.0, ph.Status.OPTIMAL, 0.0)
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_the_command_line_saves_an_interrupted_model_only_where_asked(kept, monkeypatch, tmp_path):
+    rows = pd.concat([X_FRAME, Y_FRAME], axis=1)
+    rows.to_csv(tmp_path / "history.csv", index=False)
+    (tmp_path / "p.py").write_text("import polyhedge as ph\nproblem = ph.problems.simplex_linear([0.0, 0.0])\n")
+    interrupt_at_call(monkeypatch, Samples, "cost_at", 40)
+    arguments = ["fit", tmp_path / "history.csv", "--problem", f"{tmp_path}/p.py:problem"]
+    arguments += ["--outcomes", "heating,cooling", "--predictor", "linear", "--alpha", "0.2", "--guarantee", "outcome"]
+    arguments += ["--out", tmp_path / "m.polyhedge", *(["--keep-interrupted"] if kept else [])]
+    done = CliRunner().invoke(cli.app, [str(argument) for argument in arguments])
+    assert done.exit_code == 4, done.output
+    assert (tmp_path / "m.polyhedge").exists() is kept
+    if kept:
+        assert ph.inspect_model(tmp_path / "m.polyhedge").learning["status"] == "stopped early"
+        assert np.isfinite(ph.inspect_model(tmp_path / "m.polyhedge").radius)
+    else:
+        assert "--keep-interrupted" in done.stderr
+
+
+@pytest.mark.parametrize("missing", [np.nan, None, pd.NaT, pd.NA], ids=str)
+def test_rows_without_a_group_label_are_refused(missing):
+    X, Y = ph.data.make_synthetic(60, rng=np.random.default_rng(0))
+    labels = [k // 2 for k in range(60)]
+    labels[39] = labels[40] = missing
+    groups = pd.to_datetime(pd.Series(labels), unit="D") if missing is pd.NaT else pd.Series(labels, dtype=object)
+    decider = ph.RobustDecider(ph.problems.simplex_linear([0.0, 0.0]), alpha=0.2, learner=ph.learners.PcaBox())
+    with pytest.raises(
+        ValueError, match=r"groups must have a label for each row, but 2 row\(s\) have none, the first is"
+    ):
+        decider.fit(X, Y, groups=groups.to_numpy())
+    with pytest.raises(ValueError, match=r"groups must have a label for each row"):
+        ph.calibration.grouped_radius(np.arange(60.0), groups.to_numpy(), 0.2)
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, lambda f: type("Own", (), {"predict": staticmethod(f)})()])
+def test_predictions_that_come_with_names_are_put_in_order(wrap):
+    X, Y = ph.data.make_synthetic(80, rng=np.random.default_rng(0))
+    Y = pd.DataFrame(Y + np.array([0.0, 5.0]), columns=["a", "b"])
+    centers = pd.DataFrame({"b": np.full(80, 5.0), "a": np.zeros(80)})
+    problem = ph.problems.simplex_linear([0.0, 0.0])
+    fits = [
+        ph.RobustDecider(
+            problem, wrap(lambda rows, c=columns: centers[c].iloc[: len(rows)]), learner=ph.learners.PcaBox()
+        )
+        for columns in (["a", "b"], ["b", "a"])
+    ]
+    straight, turned = (decider.set_params(random_state=0).fit(X, Y) for decider in fits)
+    assert straight.radius_ == turned.radius_
+    np.testing.assert_array_equal(turned.decide(X[:5]).z, straight.decide(X[:5]).z)
+
+
+def test_times_are_no_outcomes():
+    X, Y = ph.data.make_synthetic(60, rng=np.random.default_rng(0))
+    hours = pd.DataFrame(
+        {name: pd.to_timedelta(np.abs(column), unit="h") for name, column in zip("ab", Y.T, strict=True)}
+    )
+    with pytest.raises(ValueError, match="Y must be numeric"):
+        ph.RobustDecider(ph.problems.simplex_linear([0.0, 0.0]), None).fit(X, hours)

@@ -1,0 +1,383 @@
+"""What scikit-learn users expect of an estimator, and of problems that are ready-made."""
+
+import inspect
+import io
+import logging
+import pickle
+import re
+import sys
+import time
+import warnings
+from copy import copy
+from typing import ClassVar
+
+import cvxpy as cp
+import numpy as np
+import pandas as pd
+import pytest
+from rich.console import Console
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.frozen import FrozenEstimator
+from sklearn.linear_model import LinearRegression, Ridge
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+import polyhedge as ph
+from polyhedge._support import bar as _bar
+from polyhedge._support.progress import tell
+from polyhedge.calibration import ByCategory, Online, Recent, ThisModel, Weighted
+from shared import codes
+
+X, Y = ph.data.make_synthetic(240, rng=np.random.default_rng(0))
+PROBLEM = ph.problems.simplex_linear([0.0, 0.0])
+QUICK = ph.learners.OneSidedBox()
+LABELS = np.arange(len(X)) % 2
+
+
+def decider(**settings):
+    return ph.RobustDecider(PROBLEM, **{"learner": QUICK, "random_state": 0, **settings})
+
+
+def test_a_fitted_predictor_is_fitted_anew_with_a_warning_that_names_the_way_out():
+    for model in (LinearRegression(), make_pipeline(StandardScaler(), LinearRegression())):
+        model.fit(X[:50], Y[:50])
+        with pytest.warns(UserWarning, match=r"is fitted already, .*pass FrozenEstimator\(model\)") as caught:
+            decider(predictor=model).fit(X[50:], Y[50:])
+        assert "Fitted anew" in codes(caught)
+        decider(predictor=clone(model)).fit(X[50:], Y[50:])
+    decider(predictor=FrozenEstimator(model)).fit(X[50:], Y[50:])
+
+
+def test_settings_of_a_learner_are_set_by_name_and_the_learner_stays_as_it_was():
+    robust = decider()
+    assert robust.get_params()["learner__scale"] == "std"
+    twin = clone(robust).set_params(learner__max_contexts=50, alpha=0.2)
+    assert (twin.learner.max_contexts, twin.alpha, QUICK.max_contexts) == (50, 0.2, 300)
+    with pytest.raises(
+        ValueError, match=r"OneSidedBox has no setting 'facets'\. Its settings are: scale, max_contexts"
+    ):
+        robust.set_params(learner__facets=3)
+
+
+def test_a_search_over_settings_of_the_learner_finds_the_lowest_mean_bound():
+    search = GridSearchCV(decider(), {"learner__max_contexts": [20, 40]}, cv=2).fit(X, Y)
+    fresh = ph.data.make_synthetic(50, rng=np.random.default_rng(1))[0]
+    best = search.best_estimator_
+    assert search.score(fresh) == -best.decide(fresh).cost_bound.mean()
+    assert search.best_score_ == search.cv_results_["mean_test_score"].max()
+
+
+def test_the_number_of_features_is_known_after_fit():
+    assert decider().fit(X, Y).n_features_in_ == 4
+    with pytest.raises(AttributeError, match="no radius yet"):
+        decider().n_features_in_  # noqa: B018
+    with pytest.raises(NotFittedError, match="before decide"):
+        decider().score(X)
+
+
+def test_the_size_of_a_newsvendor_is_read_from_costs_or_names():
+    assert ph.problems.newsvendor([1.0, 2.0, 3.0], 4.0).n_outcomes == 3
+    assert ph.problems.newsvendor(1.0, [4.0]).n_outcomes == 1
+    named = ph.problems.newsvendor(1.0, 4.0, names=["rolls", "bread"])
+    assert (named.outcome_names, named.decision_names) == (("rolls", "bread"), ("order_rolls", "order_bread"))
+    with pytest.raises(ValueError, match="give one cost for each, their names, or n_outcomes"):
+        ph.problems.newsvendor(1.0, 4.0)
+    with pytest.raises(ValueError, match="overage must be a number or have 2 entries, got shape"):
+        ph.problems.newsvendor([1.0, 2.0, 3.0], 4.0, names=["rolls", "bread"], n_outcomes=2)
+    assert ph.problems.portfolio(np.eye(2), names=["steel", "oil"]).decision_names == ("weight_steel", "weight_oil")
+
+
+@pytest.mark.parametrize(
+    ("make", "stem"),
+    [
+        (lambda **names: ph.problems.newsvendor(1.0, [2.0, 3.0], **names), "order"),
+        (lambda **names: ph.problems.simplex_newsvendor(1.0, [2.0, 3.0], **names), "z"),
+        (lambda **names: ph.problems.simplex_linear([0.0, 0.0], **names), "z"),
+        (lambda **names: ph.problems.simplex_quadratic([0.0, 0.0], 1.0, **names), "z"),
+        (lambda **names: ph.problems.portfolio(np.eye(2), **names), "weight"),
+    ],
+)
+def test_decisions_for_each_outcome_are_called_like_the_columns_of_outcomes(make, stem, tmp_path):
+    outcomes = pd.DataFrame(np.abs(Y), columns=["rolls", "bread"])
+    expected = (f"{stem}_rolls", f"{stem}_bread")
+    assert make(names=outcomes).decision_names == make(names=outcomes.columns).decision_names == expected
+    fitted = ph.RobustDecider(make(), "precomputed", learner=ph.learners.OneSidedBox()).fit(outcomes, outcomes)
+    assert tuple(fitted.decide(outcomes[:3]).to_frame().columns[:2]) == expected
+    fitted.save(tmp_path / "m.polyhedge")
+    assert ph.load(tmp_path / "m.polyhedge").problem_.decision_names == expected
+    assert pickle.loads(pickle.dumps(make())).labelled(outcome_names=outcomes).decision_names == expected
+    fixed = make().labelled(decision_names=["a", "b"])
+    assert fixed.labelled(outcome_names=outcomes).decision_names == ("a", "b")
+    assert make().labelled(outcome_names=outcomes).labelled(outcome_names=["x", "y"]).decision_names[0] == f"{stem}_x"
+
+
+def test_a_problem_of_ones_own_takes_names_of_decisions_in_one_argument():
+    outcomes = pd.DataFrame(Y, columns=["rolls", "bread"])
+    z = cp.Variable(2, nonneg=True, name="bake")
+    given = {"decision": z, "cost": lambda z, u: cp.sum(cp.abs(z - u)), "n_outcomes": 2}
+    for names in (outcomes, outcomes.columns, list(outcomes.columns)):
+        assert ph.DecisionProblem(**given, decision_names=names).decision_names == ("rolls", "bread")
+    paired = ph.DecisionProblem(**given, is_paired=True)
+    assert paired.decision_names == ("bake_1", "bake_2")
+    for same in (paired, pickle.loads(pickle.dumps(paired))):
+        assert same.labelled(outcome_names=outcomes).decision_names == ("bake_rolls", "bake_bread")
+    assert ph.DecisionProblem(**given).labelled(outcome_names=outcomes).decision_names == ("bake_1", "bake_2")
+    with pytest.raises(ValueError, match=r"is_paired=True needs one variable .* with 2 entries"):
+        ph.DecisionProblem(decision=z, cost=lambda z, u: cp.sum(z) * u[0], n_outcomes=3, is_paired=True)
+    with pytest.raises(ValueError, match="decision_names must be a list of non-empty texts, or a frame"):
+        ph.DecisionProblem(**given, decision_names="ab")
+
+
+def test_a_problem_prints_as_one_formula():
+    assert repr(PROBLEM).startswith("<simplex linear: minimise over z (2, at least 0) the cost ")
+    assert repr(PROBLEM).endswith("@ z subject to sum(z) == 1>")
+    whole = repr(ph.problems.newsvendor(1.0, 4.0, 1, integer=True))
+    assert "minimise over order (1, at least 0, whole numbers) the cost" in whole
+    assert len(repr(ph.problems.simplex_linear(np.linspace(0.0, 1.0, 400)))) < 700
+
+
+def test_wrong_shares_are_called_shares_and_quoted_as_numbers():
+    with pytest.raises(ValueError, match=r"must be non-negative and sum to 1, got \(0\.5, 0\.5, 0\.5\)\."):
+        decider(split=(0.5, 0.5, 0.5)).fit(X, Y)
+
+
+@pytest.mark.needs("matplotlib")
+def test_a_region_of_one_outcome_is_drawn_as_a_band():
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    robust = ph.RobustDecider(ph.problems.newsvendor(1.0, [4.0]), "precomputed", learner=QUICK, random_state=0)
+    demand = np.random.default_rng(0).uniform(5.0, 9.0, (200, 1))
+    region = robust.fit(demand * 0 + 7.0, demand).region([7.0])
+    ax = region.plot()
+    low, high = ax.patches[0].get_x(), ax.patches[0].get_x() + ax.patches[0].get_width()
+    assert low < 7.0 < high
+    assert region.contains(np.array([[low + 1e-9], [high - 1e-9]])).all()
+
+
+def test_a_bar_is_drawn_where_somebody_looks_and_leaves_nothing_behind(monkeypatch):
+    monkeypatch.setattr(_bar, "_PATIENCE", 0.0)
+    logger, screen = logging.getLogger("polyhedge"), io.StringIO()
+    before = logger.level, list(logger.handlers)
+    with _bar.progress("deciding", console=Console(file=screen, force_terminal=True)):
+        time.sleep(0.05)
+        tell(logger, "deciding", 3, 10)
+    assert "deciding" in screen.getvalue()
+    robust = decider().fit(X, Y, progress=True)
+    np.testing.assert_array_equal(robust.decide(X, progress=True).cost_bound, decider().fit(X, Y).decide(X).cost_bound)
+    assert (logger.level, list(logger.handlers)) == before
+
+
+def test_a_verbose_fit_writes_what_is_logged_and_leaves_nothing_behind(capsys):
+    logger = logging.getLogger("polyhedge")
+    before = logger.level, list(logger.handlers)
+    slow = ph.learners.Auto(n_folds=2, time_limit=5.0)
+    decider(learner=slow, guarantee="outcome").fit(X, Y, verbose=True)
+    assert "polyhedge.learners.cross_fit: learning: 1 of " in capsys.readouterr().err
+    assert (logger.level, list(logger.handlers)) == before
+    decider().fit(X, Y)
+    assert capsys.readouterr().err == ""
+
+
+def test_a_verbose_fit_writes_a_line_for_each_tenth_of_the_way_and_what_was_chosen(capsys):
+    with _bar.log_lines(True):
+        for done in range(1, 501):
+            tell(logging.getLogger("polyhedge.planning"), "planning", done, 500)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0].endswith("planning: 1 of 500")
+    assert lines[-1].endswith("planning: 500 of 500")
+    assert len(lines) == 11
+    frame = pd.DataFrame(X).add_prefix("x")
+    decider(predictor="auto").fit(frame, Y, verbose=True)
+    assert re.search(r"polyhedge.estimator: predictor: smooth-ridge \(", capsys.readouterr().err)
+
+
+def test_rows_that_learning_did_not_need_are_told_as_calibration_rows():
+    assert "rows       120 train and learn, 120 calibrate" in str(decider().fit(X, Y))
+    shared = decider(learner=ph.learners.Descent(n_steps=5)).fit(X, Y)
+    assert "rows       120 train, 60 learn, 60 calibrate" in str(shared)
+
+
+def test_summary_counts_the_rows_that_calibrated_last():
+    fitted = decider().fit(X, Y)
+    said = str(fitted.recalibrate(X[:50] + 1e-3, Y[:50]))
+    assert "120 calibrate in fit; since then 50 newer ones calibrate" in said
+    assert "rests on   50 calibration rows" in said
+
+
+def test_frames_are_asked_for_by_a_name_that_is_known(monkeypatch):
+    robust = decider().fit(X, Y)
+    with pytest.raises(ValueError, match=r"transform must be one of 'pandas', 'polars', .*got 'pands'"):
+        robust.set_output(transform="pands")
+    decisions = robust.set_output(transform="polars").decide(X[:1])
+    monkeypatch.setitem(sys.modules, "polars", None)
+    with pytest.raises(ModuleNotFoundError, match=r"polars is not installed: pip install polars, or ask for another"):
+        decisions.to_frame()
+
+
+def test_one_decision_is_one():
+    one = decider().fit(X, Y).decide(X[:1])
+    assert str(one).startswith("1 decision\n")
+    assert repr(one).startswith("<Decisions: 1 row, ")
+    assert "1 decision, 1 of them optimal" in one._repr_html_()
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"predictor": "rige"}, r"predictor must be a regressor, .*\"auto\" for a choice .*got 'rige'"),
+        (
+            {"problem": "newsvendor"},
+            r"problem must be a DecisionProblem, got str\. Write one, .*or take one of",
+        ),
+    ],
+)
+def test_a_setting_that_is_no_setting_is_refused_with_those_that_are(settings, said):
+    with pytest.raises((ValueError, TypeError), match=said):
+        decider().set_params(**settings).fit(X, Y)
+
+
+def test_one_row_of_numbers_is_decided_and_what_is_no_row_is_told_what_to_pass():
+    by_name = dict(zip("abcd", X[0], strict=True))
+    frame = pd.DataFrame(X, columns=list("abcd"))
+    for rows, ones in ((X, [X[0], X[0].tolist()]), (frame, [frame.iloc[0], by_name])):
+        fitted = decider(predictor=None).fit(rows, Y)
+        for k, row in enumerate(ones, start=1):
+            assert len(fitted.update(row, Y[0]).missed) == k
+            np.testing.assert_allclose(fitted.decide(row).cost_bound, fitted.decide(rows[:1]).cost_bound)
+            np.testing.assert_allclose(
+                fitted.region(row).support(np.eye(2)), fitted.region(rows[:1]).support(np.eye(2))
+            )
+        with pytest.raises(ValueError, match=r"same number of rows|Expected 2D array"):
+            fitted.evaluate(X[0], Y[:1])
+        with pytest.raises(TypeError, match=r"got a dict\. Pass one row as pd\.DataFrame\(\[X\]\)"):
+            fitted.evaluate(by_name, Y[:1])
+    with pytest.raises(ValueError, match="Expected 2D array"):
+        decider(predictor=None).fit(X, Y).decide(X[0, :3])
+
+
+def test_what_a_decider_has_no_name_for_says_what_to_call():
+    assert not hasattr(decider(), "predict")
+    with pytest.raises(AttributeError, match=r"Call decide\(X\) for decisions .*, centers\(X\) for predicted outcomes"):
+        decider().predict(X)
+    z = cp.Variable(2, nonneg=True)
+    written = cp.Problem(cp.Minimize(cp.sum(z)), [cp.sum(z) == 1])
+    with pytest.raises(TypeError, match=r"got Problem without a name\. Write DecisionProblem\(decision=z, cost=lambda"):
+        ph.DecisionProblem(written)
+    with pytest.raises(TypeError, match=r"got Problem\. Write one, DecisionProblem\(decision=z, cost=lambda z, u"):
+        ph.RobustDecider(written).fit(X, Y)
+    assert "decision" in inspect.signature(ph.DecisionProblem).parameters
+
+
+def test_an_outcome_that_is_no_number_is_quoted_with_its_place():
+    wrong = Y.astype(object)
+    wrong[3, 1] = "many"
+    with pytest.raises(ValueError, match=r"Y must be numeric, got 'many' at index \(3, 1\)\. Encode text first"):
+        decider().fit(X, wrong)
+
+
+def test_progress_is_logged_and_handed_to_a_callable(caplog):
+    robust, seen = decider().fit(X, Y), []
+    with caplog.at_level(logging.INFO, logger="polyhedge"):
+        robust.decide(X)
+    assert caplog.records[-1].getMessage() == f"deciding: {len(X)} of {len(X)}"
+    robust.decide(X, progress=lambda done, total: seen.append((done, total)))
+    assert seen[-1] == (len(X), len(X))
+
+
+def test_a_plan_is_told_on_the_way_and_written_where_that_is_asked(capsys):
+    ph.RobustDecider(PROBLEM, random_state=0).fit(X[:120], Y[:120], verbose=True)
+    done, total = re.findall(r"polyhedge\.plans\.contest: planning: (\d+) of (\d+)", capsys.readouterr().err)[-1]
+    assert int(done) == int(total) > 1
+
+
+def test_one_fit_serves_several_levels_as_far_as_the_calibration_rows_allow(tmp_path):
+    robust = decider(alpha=0.2).fit(X, Y)
+    strict = robust.at(alpha=0.05)
+    again = decider(alpha=0.2).fit(X, Y).set_params(alpha=0.05)
+    rows = np.concatenate([robust.split_.learn, robust.split_.calibrate])  # this learner needs no learning rows
+    again.recalibrate(X[rows], Y[rows])
+    assert strict.radius_ == again.radius_ > robust.radius_
+    assert (strict.alpha_, robust.alpha_, strict.set_ is robust.set_) == (0.05, 0.2, True)
+    assert [entry.alpha for entry in strict.calibrations_] == [0.2, 0.05]
+    assert "held in 19 of 20" in str(strict)
+    with pytest.raises(ValueError, match=r"alpha=0\.001 needs at least 999 calibration samples"):
+        robust.at(alpha=0.001)
+    robust.save(tmp_path / "model.polyhedge")
+    with pytest.raises(ValueError, match="a model file does not keep scores"):
+        ph.load(tmp_path / "model.polyhedge").at(alpha=0.05)
+
+
+@pytest.mark.parametrize(
+    "calibration",
+    [ByCategory(0), ByCategory(LABELS), ThisModel(0.2), Recent(60), Weighted(weights=lambda X: 1 + (X[:, 0] > 0))],
+    ids=lambda one: type(one).__name__,
+)
+def test_other_promises_serve_several_levels_too(calibration):
+    rows = np.column_stack([LABELS, X[:, 1:]])
+    robust = decider(alpha=0.3, calibration=calibration, split="time").fit(rows, Y)
+    strict = robust.at(alpha=0.2)
+    own = np.sort(np.concatenate([robust.split_.learn, robust.split_.calibrate]))
+    beside = {"beside": LABELS[own]} if calibration.__class__ is ByCategory and calibration.column != 0 else {}
+    again = copy(robust).set_params(alpha=0.2).recalibrate(rows[own], Y[own], **beside)
+    more = {name: value[:20] for name, value in (("beside", LABELS),) if beside}
+    assert strict.decide(rows[:20], **more).radii.tolist() == again.decide(rows[:20], **more).radii.tolist()
+    assert (strict.decide(rows[:20], **more).radii >= robust.decide(rows[:20], **more).radii).all()
+    assert strict.promise_ == again.promise_
+
+
+def test_a_radius_that_follows_outcomes_has_no_other_level():
+    with pytest.raises(ValueError, match="cannot be read at another, got those of kind 'online'"):
+        decider(calibration=Online(), split="time").fit(X, Y).at(alpha=0.2)
+
+
+class TestRowsThatChooseSettings:
+    """What a search has chosen by scores on its rows is not calibrated by them without a word."""
+
+    GRID: ClassVar = {"learner__max_contexts": [20, 40, 60]}
+
+    def test_the_choice_of_a_search_warns_when_it_is_used_and_not_within_its_folds(self, tmp_path):
+        with warnings.catch_warnings():
+            warnings.filterwarnings("error", message="Chosen")
+            best = GridSearchCV(decider(), self.GRID, cv=2).fit(X, Y).best_estimator_
+        for use in (lambda: best.decide(X[:2]), lambda: best.save(tmp_path / "m.polyhedge")):
+            with pytest.warns(
+                ph.DiagnosticWarning, match=r"Chosen: 100% of the calibration rows have scored .*recalibrate"
+            ):
+                use()
+        assert best.diagnostics_[0].code == "Chosen"
+
+    def test_rows_that_the_search_has_not_seen_end_it(self):
+        search = GridSearchCV(decider(), self.GRID, cv=2).fit(X[:150], Y[:150])
+        with warnings.catch_warnings():
+            warnings.filterwarnings("error", message="Chosen")
+            search.best_estimator_.recalibrate(X[150:], Y[150:]).decide(X[:2])
+            # This learner has learning rows calibrate as well.
+            given = {"train": np.arange(150), "learn": np.arange(150, 180), "calibrate": np.arange(180, 240)}
+            clone(search.best_estimator_).fit(X, Y, **given).decide(X[:2])
+        with pytest.warns(ph.DiagnosticWarning, match="Chosen"):
+            search.best_estimator_.recalibrate(X[:150], Y[:150])
+
+    def test_scores_of_one_setting_choose_nothing(self):
+        one = decider(predictor=Opaque())
+        cross_val_score(one, X, Y, cv=2)
+        cross_val_score(clone(one).set_params(random_state=np.random.default_rng(3)), X, Y, cv=2)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("error", message="Chosen")
+            one.fit(X, Y).decide(X[:2])
+            other = decider(alpha=0.2).fit(X, Y)
+            other.score(X, Y)
+            other.decide(X[:2])
+
+
+class Opaque:
+    """A predictor whose text tells where it is."""
+
+    def fit(self, X, Y):
+        self.model = Ridge().fit(X, Y)
+        return self
+
+    def predict(self, X):
+        return self.model.predict(X)

@@ -1,0 +1,499 @@
+"""Deciders for data with groups, shift and time."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+from sklearn.compose import ColumnTransformer
+from sklearn.dummy import DummyRegressor
+from sklearn.ensemble import RandomForestRegressor
+from sklearn.linear_model import Ridge
+from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import StandardScaler
+
+import polyhedge as ph
+from polyhedge.calibration import ByCategory, Calibrator, Online, Recent, ThisModel, Weighted
+from polyhedge.calibration.named import calibrator_named
+from polyhedge.data import GroupSplit, TimeSplit
+from polyhedge.diagnostics import FALSE_ALARMS, Code, groups_diagnostic
+from polyhedge.metrics import shortfalls
+from polyhedge.predictors import PREDICTORS
+from polyhedge.predictors.schema import Column, Schema
+from polyhedge.predictors.selection import is_made_here, make_predictor
+
+PROBLEM = ph.problems.simplex_linear([0.0, 0.1])
+
+
+def rows(n: int = 600, seed: int = 0) -> tuple[Any, Any]:
+    rng = np.random.default_rng(seed)
+    store = rng.choice(3, p=[0.5, 0.45, 0.05], size=n)
+    X = np.column_stack([rng.normal(size=n), store])
+    return X, X[:, :1] + rng.normal(size=(n, 2)) * (1.0 + store[:, None])
+
+
+def decider(**given: Any) -> ph.RobustDecider:
+    return ph.RobustDecider(PROBLEM, learner=ph.learners.OneSidedBox(), random_state=0, **given)
+
+
+SHIFT = Weighted(density_ratio="logistic", target=rows(100, seed=5)[0] + [1.0, 0.0])
+
+
+@pytest.mark.parametrize(
+    "calibration", [ByCategory(1), ThisModel(), SHIFT, Recent(60), Online()], ids=lambda c: type(c).__name__
+)
+def test_fit_decide_recalibrate_and_a_file_keep_one_promise(calibration: Calibrator, tmp_path: Path) -> None:
+    X, Y = rows()
+    fitted = decider(calibration=calibration, split="time").fit(X, Y)
+    new = rows(5, seed=1)[0]
+    fitted.save(tmp_path / "model.phm")
+    twin = ph.load(tmp_path / "model.phm")
+    assert twin.promise_ == fitted.promise_
+    assert (twin.decide(new).cost_bound == fitted.decide(new).cost_bound).all()
+    fresh = rows(300, seed=2)
+    for each in (twin, fitted):
+        each.recalibrate(*fresh)
+    assert (twin.decide(new).cost_bound == fitted.decide(new).cost_bound).all()
+    assert type(fitted.model_.radii.calibrator) is type(calibration)
+
+
+def test_rare_categories_are_merged_in_fit_and_stay_merged_when_recalibrated() -> None:
+    fitted = decider(calibration=ByCategory(1)).fit(*rows(400))
+    merged = fitted.model_.radii.calibrator.merged  # type: ignore[attr-defined]
+    assert "2" in merged
+    assert fitted.recalibrate(*rows(400, seed=3)).model_.radii.calibrator.merged == merged  # type: ignore[attr-defined]
+
+
+def test_row_of_an_unseen_category_has_no_bound_and_is_marked() -> None:
+    fitted = decider(calibration=ByCategory(1)).fit(*rows())
+    with pytest.warns(RuntimeWarning, match="1 of 2 decisions"):
+        found = fitted.decide(np.array([[0.0, 0.0], [0.0, 9.0]]))
+    assert np.isfinite(found.cost_bound).tolist() == [True, False]
+    assert "category '9' of 1 had too few calibration rows, or none" in found.detail[1]
+
+
+class TestTimeSplit:
+    """Old rows train, new rows calibrate."""
+
+    def test_parts_follow_one_another_whatever_the_order_of_the_rows(self) -> None:
+        times = np.random.default_rng(0).permutation(100)
+        split = TimeSplit(times=times).parts(None, 100)
+        assert times[split.train].max() < times[split.learn].min()
+        assert times[split.learn].max() < times[split.calibrate].min()
+        assert (np.diff(times[split.calibrate]) > 0).all()
+
+    def test_rows_of_one_time_stay_together(self) -> None:
+        times = np.repeat(np.arange(10), 7)
+        split = TimeSplit(times=times).parts(None, 70)
+        parts = [set(times[getattr(split, part)]) for part in ("train", "learn", "calibrate")]
+        assert sum(map(len, parts)) == len(set.union(*parts)) == 10
+
+    def test_gap_leaves_rows_out_before_each_cut(self) -> None:
+        days = np.arange("2024-01-01", "2024-04-10", dtype="datetime64[D]")
+        split = TimeSplit(times=days, starts=("2024-02-01", "2024-03-01"), gap="7D").parts(None, len(days))
+        assert str(days[split.train].max()) == "2024-01-24"
+        assert str(days[split.learn].min()) == "2024-02-01"
+        assert str(days[split.learn].max()) == "2024-02-22"
+
+    def test_column_of_dates_as_texts_is_read(self) -> None:
+        pd = pytest.importorskip("pandas")
+        X = pd.DataFrame({"day": ["2024-01-03", "2024-01-01", "2024-01-02", "2024-01-04"]})
+        split = TimeSplit("day", shares=(0.5, 0.25, 0.25)).parts(X, 4)
+        assert [split.train.tolist(), split.learn.tolist(), split.calibrate.tolist()] == [[1, 2], [0], [3]]
+
+    def test_estimator_takes_the_order_of_the_rows(self) -> None:
+        fitted = decider(split="time").fit(*rows())
+        assert fitted.split_.train.tolist() == list(range(300))
+        assert fitted.split_.calibrate.tolist() == list(range(450, 600))
+
+    @pytest.mark.parametrize(
+        ("split", "message"),
+        [
+            (TimeSplit(gap=400), r"leaves 0, 0, 150 rows for train, learn and calibrate"),
+            (TimeSplit(times=np.arange(5)), "one entry for each of the 600 rows"),
+            (TimeSplit(times=["soon"] * 600), "numbers, or dates such as 2024-12-31"),
+            (TimeSplit(times=np.full(600, np.nan)), "must not be missing"),
+            ("random", 'three shares .* "time", a TimeSplit or a GroupSplit'),
+        ],
+    )
+    def test_impossible_splits_are_refused(self, split: Any, message: str) -> None:
+        with pytest.raises(ValueError, match=message):
+            decider(split=split).fit(*rows())
+
+    def test_gap_without_a_unit_is_refused_for_dates(self) -> None:
+        days = np.arange("2024-01-01", "2024-04-10", dtype="datetime64[D]")
+        with pytest.raises(ValueError, match="a number with a unit"):
+            TimeSplit(times=days, gap="a week").parts(None, len(days))
+
+
+def test_group_split_keeps_groups_whole_and_counts_them() -> None:
+    X, Y = rows()
+    X[:, 1] = np.arange(600) // 6
+    fitted = decider(split=GroupSplit(1)).fit(X, Y)
+    parts = [set(X[getattr(fitted.split_, part), 1]) for part in ("train", "learn", "calibrate")]
+    assert sum(map(len, parts)) == 100
+    assert "a row of a new group" in fitted.promise_
+    with pytest.raises(ValueError, match="finds others in X"):
+        decider(split=GroupSplit(1)).fit(X, Y, groups=X[:, 1])
+
+
+def test_evaluation_by_group_names_the_group_that_a_marginal_promise_hides() -> None:
+    fitted = decider().fit(*rows(900))
+    X, Y = rows(900, seed=7)
+    found = fitted.evaluate(X, Y, by=1)
+    assert [group.label for group in found.groups] == ["0.0", "1.0", "2.0"]
+    assert sum(group.coverage.n for group in found.groups) == 900
+    assert not found.groups[0].is_short
+    assert found.groups[2].is_short
+    assert "2.0 (n=" in str(found)
+    assert found.groups == fitted.evaluate(X, Y, by=X[:, 1]).groups
+    apart = decider(calibration=ByCategory(1)).fit(*rows(2000)).evaluate(X, Y, by=1)
+    assert not any(group.is_short for group in apart.groups)
+
+
+def test_labels_must_be_one_for_each_row() -> None:
+    with pytest.raises(ValueError, match="one label for each of 30 rows"):
+        decider().fit(*rows()).evaluate(*rows(30), by=np.zeros(29))
+
+
+def test_rows_without_a_label_are_one_group_that_is_called_so() -> None:
+    fitted = decider().fit(*rows())
+    for labels in (["a", None] * 15, [1.0, np.nan] * 15, np.array(["2024-01-01", "NaT"] * 15, dtype="datetime64[ns]")):
+        names = [group.label for group in fitted.evaluate(*rows(30), by=labels).groups]
+        assert names[0] == "(missing)"
+        assert names[1].partition("T")[0] in ("a", "1.0", "2024-01-01")
+
+
+@pytest.mark.parametrize("n_groups", [1, 4])
+def test_correction_for_many_groups_names_one_wrongly_as_rarely_as_stated(n_groups: int) -> None:
+    """All groups are covered exactly as promised; some are named in at most 5 % of evaluations."""
+    rng, labels = np.random.default_rng(0), np.repeat(np.arange(n_groups), 100)
+
+    def named() -> bool:
+        inside = rng.uniform(size=len(labels)) < 0.9
+        return bool((shortfalls([inside[labels == k] for k in range(n_groups)], 0.1) <= 0.05).any())
+
+    assert sum(named() for _ in range(1000)) <= stats.binom(1000, 0.05).ppf(1 - 1e-4)
+
+
+class TestLifeAfterFit:
+    """Outcomes become known."""
+
+    def test_coverage_is_counted_against_the_bounds_that_were_issued(self) -> None:
+        fitted = decider().fit(*rows())
+        X, Y = rows(40, seed=1)
+        issued = fitted.decide(X)
+        missed = ~fitted.measure(X, Y).inside
+        fitted.recalibrate(*rows(200, seed=2), groups=None)
+        found = fitted.update(X, Y, issued)
+        assert found.missed.tolist() == missed.tolist()
+        assert not found.was_recomputed
+        assert found.coverage == 1 - missed.mean()
+        with pytest.warns(
+            ph.DiagnosticWarning, match=r"all of these 40 rows were fed to update before, and now count twice"
+        ):
+            assert fitted.update(X, Y, radii=np.full(40, -1e9)).missed[40:].all()
+        assert fitted.update(*rows(40, seed=9)).was_recomputed
+
+    def test_rows_fed_late_and_in_batches_give_the_same_radius(self) -> None:
+        X, Y = rows(60, seed=1)
+        one, other = (decider(calibration=Online(), split="time").fit(*rows()) for _ in range(2))
+        one.update(X, Y)
+        for i in range(60):
+            other.update(X[[i]], Y[[i]])
+        assert one.radius_ == other.radius_
+        assert (one.followed_.missed == other.followed_.missed).all()
+
+    def test_radius_follows_a_shift_and_a_file_keeps_where_it_is(self, tmp_path: Path) -> None:
+        fitted = decider(calibration=Online(0.05), split="time").fit(*rows())
+        before, (X, Y) = fitted.radius_, rows(50, seed=1)
+        fitted.update(X, 5 * Y)
+        assert fitted.radius_ > before
+        fitted.save(tmp_path / "model.phm")
+        twin = ph.load(tmp_path / "model.phm")
+        for each in (twin, fitted):
+            each.update(X, Y)
+        assert twin.radius_ == fitted.radius_
+        assert len(fitted.calibrations_) == len(twin.calibrations_) == 2
+
+    def test_alarm_is_raised_where_bounds_fail_and_not_before(self) -> None:
+        fitted = decider().fit(*rows())
+        X, Y = rows(80, seed=1)
+        calm = fitted.update(X, Y)
+        assert calm.alarm is not None
+        assert not calm.alarm.is_raised
+        assert fitted.update(X, 20 * Y + 20).alarm.is_raised  # type: ignore[union-attr]
+        assert "alarm at row" in str(fitted.followed_)
+        assert not hasattr(fitted.recalibrate(X, Y), "followed_")
+
+    def test_refresh_trains_on_newer_rows_keeps_the_shape_and_forgets_what_was(self) -> None:
+        X, Y = rows()
+        fitted = decider(split="time").fit(X, Y)
+        shape, (newer, outcomes) = fitted.set_, rows(400, seed=3)
+        fitted.update(newer, outcomes + 10 * newer[:, :1])
+        fitted.refresh(newer, outcomes + 10 * newer[:, :1])
+        assert fitted.set_ is shape
+        assert not hasattr(fitted, "followed_")
+        fresh, later = rows(400, seed=4)
+        held = fitted.evaluate(fresh, later + 10 * fresh[:, :1])
+        assert held.coverage.high > 0.9
+        assert fitted.n_calibrate_ == 200
+
+    def test_refresh_of_a_plan_keeps_its_rules_and_takes_laws_of_newer_rows(self) -> None:
+        X, Y = rows(500)
+        fitted = ph.RobustDecider(
+            ph.problems.simplex_linear([0.0, 0.0]), guarantee="cost", split="time", random_state=0
+        ).fit(X, Y)
+        said, before = fitted.plan_, fitted.decide(X[:5]).cost_bound
+        newer, outcomes = rows(400, seed=3)
+        fitted.refresh(newer, 3 * outcomes)
+        assert fitted.plan_ is said
+        assert fitted.n_calibrate_ == 200
+        assert (fitted.decide(X[:5]).cost_bound > before).all()
+        fresh, later = rows(400, seed=4)
+        assert fitted.evaluate(fresh, 3 * later).bound_held.high > 0.9
+
+    def test_refresh_keeps_the_predictor_that_was_chosen_for_a_raw_frame(self) -> None:
+        X, Y = rows(300)
+        frame = pd.DataFrame({"x": X[:, 0], "kind": np.where(X[:, 0] > 0, "a", "b")})
+        fitted = ph.RobustDecider(
+            ph.problems.simplex_linear([0.0, 0.0]), learner=ph.learners.OneSidedBox(), random_state=0
+        ).fit(frame, Y)
+        kind = type(fitted.predictor_.model)  # type: ignore[attr-defined]
+        fitted.refresh(frame, 2 * Y)
+        assert type(fitted.predictor_.model) is kind  # type: ignore[attr-defined]
+        assert fitted.evaluate(frame, 2 * Y).coverage.high > 0.9
+
+    @pytest.mark.parametrize(
+        "step",
+        [
+            StandardScaler(),
+            ColumnTransformer([("numbers", StandardScaler(), ["x"])]),
+            ColumnTransformer([("own", StandardScaler(), ["x"])]),
+        ],
+    )
+    def test_a_step_of_ones_own_that_is_called_columns_stays_ones_own(self, tmp_path: Path, step: Any) -> None:
+        X, Y = rows(300)
+        frame, pipeline = pd.DataFrame({"x": X[:, 0]}), Pipeline([("columns", step), ("model", Ridge())])
+        fitted = decider(predictor=pipeline).fit(frame, Y)
+        fitted.save(tmp_path / "own.polyhedge")
+        assert fitted.model_.schema is None
+        assert ph.load(tmp_path / "own.polyhedge").model_.schema is None
+        fitted.set_params(predictor=DummyRegressor()).refresh(frame, Y)
+        assert isinstance(fitted.predictor_.model, DummyRegressor)  # type: ignore[attr-defined]
+
+    def test_a_predictor_that_was_chosen_for_raw_columns_is_known_in_its_file(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(
+            "polyhedge.predictors.selection.choose_predictor", lambda *rows, **settings: ("ridge", "given")
+        )
+        X, Y = rows(300)
+        frame = pd.DataFrame({"x": X[:, 0], "kind": np.where(X[:, 0] > 0, "a", "b"), "gaps": X[:, 0]})
+        frame.loc[::7, "gaps"] = np.nan
+        for name in PREDICTORS:
+            assert is_made_here(make_predictor(name, Schema((Column("x", "number"),), ("a", "b"))))
+        fitted = decider(predictor="auto").fit(frame, Y)
+        fitted.save(tmp_path / "raw.polyhedge")
+        loaded = ph.load(tmp_path / "raw.polyhedge")
+        assert loaded.model_.schema == fitted.model_.schema is not None
+        assert np.array_equal(loaded.decide(frame[:3]).cost_bound, fitted.decide(frame[:3]).cost_bound)
+
+    def test_another_predictor_than_the_reader_of_raw_columns_is_not_ignored(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(
+            "polyhedge.predictors.selection.choose_predictor", lambda *rows, **settings: ("ridge", "given")
+        )
+        X, Y = rows(300)
+        frame = pd.DataFrame({"x": X[:, 0], "kind": np.where(X[:, 0] > 0, "a", "b")})
+        fitted = decider(predictor="auto").fit(frame, Y)
+        with pytest.raises(ValueError, match=r"reads raw columns .* got predictor=Ridge\(\) since. Call fit"):
+            fitted.set_params(predictor=Ridge()).refresh(frame, Y)
+
+    def test_decisions_from_elsewhere_are_refused(self) -> None:
+        fitted = decider().fit(*rows())
+        X, Y = rows(4, seed=1)
+        with pytest.raises(ValueError, match=r"bounds on the costs, of these 4 rows, got shape \(3,\)"):
+            fitted.update(X, Y, np.ones(3))
+        with pytest.raises(ValueError, match=r"radii must be those of these 4 rows, got shape \(4,\) with 1 NaN"):
+            fitted.update(X, Y, radii=[1.0, 2.0, np.nan, 3.0])
+        with pytest.raises(ValueError, match="do not know their radii"):
+            fitted.update(X, Y, replace(fitted.decide(X), radii=None))
+
+
+class TestBacktest:
+    """Promise and reality over history."""
+
+    def drifting(self) -> tuple[Any, Any, Any]:
+        X, Y = rows(600)
+        days = np.arange("2024-01-01", "2025-08-23", dtype="datetime64[D]")
+        return X, Y * np.where(np.arange(600) < 400, 1.0, 3.0)[:, None], days
+
+    def test_online_radius_keeps_coverage_where_a_fixed_one_loses_it(self) -> None:
+        X, Y, days = self.drifting()
+        fixed = ph.backtest(decider(), X, Y, every="30D", times=days)
+        online = ph.backtest(decider(calibration=Online(0.05)), X, Y, every="30D", times=days, start="2025-02-01")
+        assert fixed.coverage < 0.75 < 0.85 < online.coverage
+        assert [period.n for period in online.periods] == [30] * 6 + [23]
+        assert str(online.periods[1].start)[:10] == "2025-03-03"
+        assert online.worst.coverage == min(online.to_frame()["coverage"])
+        assert "worst period" in str(online)
+
+    def test_a_period_knows_nothing_of_its_own_outcomes_or_later_ones(self) -> None:
+        X, Y, days = self.drifting()
+        usual = ph.backtest(decider(), X, Y, every="100D", times=days)
+        other = np.where(np.arange(600)[:, None] < 400, Y, 0.0)
+        changed = ph.backtest(decider(), X, other, every="100D", times=days)
+        assert [p.cost_bound for p in usual.periods[:2]] == [p.cost_bound for p in changed.periods[:2]]
+
+    @pytest.mark.parametrize("between", ["refresh", "fit"])
+    def test_models_that_are_renewed_have_new_radii(self, between: str) -> None:
+        X, Y, _ = self.drifting()
+        shuffled = np.random.default_rng(0).permutation(600)
+        found = ph.backtest(decider(), X[shuffled], Y[shuffled], every=100, times=shuffled, between=between)
+        assert len({period.radius for period in found.periods}) == 3
+        assert [period.start for period in found.periods] == [300.0, 400.0, 500.0]
+
+    @pytest.mark.parametrize(
+        ("settings", "message"),
+        [
+            ({"every": 50, "between": "often"}, "between must be one of none, refresh, fit"),
+            ({"every": 0}, "every must be an integer of at least 1"),
+            ({"every": "30D"}, "every='30D' is a length of time, and rows have no times. Give times="),
+            ({"every": 50, "start": 700}, "start lie after the first row"),
+        ],
+    )
+    def test_impossible_periods_are_refused(self, settings: Any, message: str) -> None:
+        with pytest.raises(ValueError, match=message):
+            ph.backtest(decider(), *rows(), **settings)
+
+
+def test_alpha_that_looks_like_a_coverage_level_is_warned_of() -> None:
+    with pytest.warns(RuntimeWarning, match=r"alpha=0\.9 looks like a coverage level.* Take alpha=0\.1 for a coverage"):
+        decider(alpha=0.9).fit(*rows(200))
+
+
+class TestDoubts:
+    """What the command line warns of, Python warns of."""
+
+    def test_few_rows_and_ties_are_warned_of_and_kept(self) -> None:
+        X, Y = rows(120)
+        with pytest.warns(ph.DiagnosticWarning, match="with 30 calibration rows the coverage of this one model lies"):
+            few = ph.RobustDecider(PROBLEM, learner=ph.learners.PcaBox(), random_state=0).fit(X, Y)
+        assert [diagnostic.code for diagnostic in few.diagnostics_] == [Code.FEW_ROWS]
+        with pytest.warns(ph.DiagnosticWarning, match="of the calibration scores equal the radius"):
+            decider().fit(np.zeros((600, 1)), np.round(rows()[1] / 3))
+
+    def test_fit_on_enough_exchangeable_rows_says_nothing(self) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            fitted = decider().fit(*rows(2000))
+            fitted.evaluate(*rows(300, seed=8))
+        assert fitted.diagnostics_ == ()
+
+    @pytest.mark.parametrize("split", ["time", (0.5, 0.25, 0.25)], ids=["in time", "at random"])
+    @pytest.mark.parametrize("guarantee", ["outcome", "cost"])
+    def test_drift_is_warned_of(self, split: Any, guarantee: str) -> None:
+        X, Y = rows(1600)
+        late = np.arange(1600)[:, None] > 1400
+        drifting = ph.RobustDecider(
+            PROBLEM, guarantee=guarantee, learner=ph.learners.PcaBox(), split=split, random_state=0
+        )
+        with pytest.warns(ph.DiagnosticWarning, match="differ between the"):
+            drifting.fit(X, Y + 6 * late)
+
+    def test_no_drift_is_seen_in_rows_alike_where_a_plan_was_developed_on_learning_rows(
+        self,
+    ) -> None:
+        X, Y = rows(800)
+        deep = ph.RobustDecider(
+            PROBLEM, RandomForestRegressor(20, random_state=0), guarantee="cost", split="time", random_state=0
+        )
+        assert not [
+            diagnostic for diagnostic in deep.fit(X, Y).diagnostics_ if diagnostic.code in (Code.DRIFT, Code.ORDER)
+        ]
+
+    def test_rows_that_trained_it_are_warned_of_wherever_fresh_ones_are_asked_for(self) -> None:
+        X, Y = rows()
+        fitted = decider().fit(X, Y)
+        for call in (fitted.evaluate, fitted.recalibrate, fitted.update):
+            with pytest.warns(
+                ph.DiagnosticWarning, match=r"Seen before: \d+% of these rows trained or shaped the model"
+            ):
+                call(X, Y)
+
+    def test_category_that_is_covered_less_often_is_named_and_a_promise_by_category_says_nothing(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        # Not of the choice of a predictor, which takes longest with so many rows.
+        monkeypatch.setattr(
+            "polyhedge.predictors.selection.choose_predictor", lambda *rows, **settings: ("ridge", "given")
+        )
+        X, Y = rows(4000)
+        frame = pd.DataFrame({"x": X[:, 0], "store": pd.Categorical(X[:, 1].astype(int).astype(str))})
+        settings: Any = {"learner": ph.learners.OneSidedBox(), "random_state": 0}
+        with pytest.warns(ph.DiagnosticWarning, match=r"covered, but 0.\d+ where store is 2, 0.\d+ where store is 1"):
+            ph.RobustDecider(PROBLEM, **settings).fit(frame, Y)
+        apart = ph.RobustDecider(PROBLEM, calibration=ByCategory("store"), **settings).fit(frame, Y)
+        assert apart.diagnostics_ == ()
+
+    def test_categories_that_mean_nothing_are_suspected_as_rarely_as_stated(self) -> None:
+        rng, n = np.random.default_rng(0), 400
+        found = [
+            bool(
+                groups_diagnostic(rng.random(60) < 0.9, {"a": rng.integers(4, size=60), "b": rng.integers(2, size=60)})
+            )
+            for _ in range(n)
+        ]
+        assert stats.binom.sf(sum(found) - 1, n, FALSE_ALARMS) > 1e-4
+
+
+@pytest.mark.parametrize(
+    ("text", "calibrator"),
+    [
+        ("by-category:store", ByCategory("store")),
+        ("this-model:0.1", ThisModel(0.1)),
+        ("recent:60", Recent(60.0)),
+        ("online", Online()),
+        ("online:0.05", Online(0.05)),
+    ],
+)
+def test_words_of_the_command_line_name_calibrators(text: str, calibrator: Calibrator) -> None:
+    assert calibrator_named(text) == calibrator
+
+
+@pytest.mark.parametrize("text", ["", "by-category", "marginal:3", "weekly", "recent:soon"])
+def test_words_that_name_no_calibrator_are_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="calibration "):
+        calibrator_named(text)
+
+
+def test_refresh_and_recalibrate_keep_groups_of_near_copies_whole() -> None:
+    rng = np.random.default_rng(0)
+
+    def rows(first: int) -> tuple[Any, Any]:
+        """40 groups of 10 near-copies, whose errors are those of the group."""
+        group = np.repeat(np.arange(first, first + 40), 10)
+        x, error = rng.normal(size=40), rng.normal(size=40)
+        features = np.column_stack([group, np.repeat(x, 10) + 1e-3 * rng.normal(size=400)])
+        return features, (20 + np.repeat(x + error, 10) + 1e-3 * rng.normal(size=400))[:, None]
+
+    problem, learner = ph.problems.newsvendor(1.0, 3.0, 1), ph.learners.OneSidedBox()
+    decider = ph.RobustDecider(problem, learner=learner, split=ph.data.GroupSplit(0), random_state=0).fit(*rows(0))
+    fresh = rows(40)
+    decider.refresh(*fresh)
+    assert "a row of a new group" in decider.promise_
+    assert decider.n_calibrate_ == 200  # 20 whole groups
+    assert "a row of a new group" in decider.recalibrate(*rows(80)).promise_
+    plain = ph.RobustDecider(problem, learner=learner, random_state=0)
+    plain.fit(*fresh, groups=fresh[0][:, 0])
+    with pytest.raises(ValueError, match="calibrated with groups of near-copies"):
+        plain.refresh(*fresh)
+    assert plain.refresh(*fresh, groups=fresh[0][:, 0]).n_calibrate_ == 200

@@ -1,0 +1,656 @@
+"""Model files: the same decisions to the last bit, and nothing but one documented error from bad files."""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+import json
+import os
+import pickle
+import subprocess
+import sys
+import time
+import warnings
+import zipfile
+from contextlib import nullcontext
+from dataclasses import fields
+from pathlib import Path
+
+import cvxpy as cp
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+from sklearn.compose import TransformedTargetRegressor, make_column_selector, make_column_transformer
+from sklearn.decomposition import PCA
+from sklearn.ensemble import GradientBoostingRegressor, HistGradientBoostingRegressor, RandomForestRegressor
+from sklearn.exceptions import NotFittedError
+from sklearn.frozen import FrozenEstimator
+from sklearn.impute import SimpleImputer
+from sklearn.linear_model import LinearRegression, Ridge
+from sklearn.model_selection import GridSearchCV
+from sklearn.multioutput import RegressorChain
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, PolynomialFeatures, StandardScaler
+from sklearn.svm import SVR
+
+import polyhedge as ph
+from polyhedge.io.archive import MAX_BYTES, pack, unpack
+from polyhedge.io.model import FORMAT_VERSION
+from polyhedge.problems.stored import problem_from_state, problem_to_state
+from shared import Given, codes
+
+HERE = Path(__file__).parents[1]
+X, Y = ph.data.make_synthetic(160, rng=np.random.default_rng(0))
+FRAME = pd.DataFrame(X, columns=list("abcd")).assign(kind=np.where(X[:, 0] > 0, "warm", "cold"))
+P = np.array([[2.0, 0.3], [0.3, 1.0]])
+LINEAR = ph.problems.simplex_linear([-0.08, 0.0])
+
+
+BOX = Given(ph.Box([1.0, 1.3]).as_polyhedron())
+
+
+def fitted(problem=LINEAR, predictor="precomputed", learner=BOX, X=X, Y=Y):
+    X = Y * 0.8 if isinstance(predictor, str) else X
+    return ph.RobustDecider(problem, predictor, learner=learner, guarantee="outcome", random_state=0).fit(X, Y)
+
+
+def assert_same(decider, twin, X, Y):
+    """Decisions, evaluation and region agree to the last bit."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        first, second = decider.decide(X), twin.decide(X)
+    for field in fields(first):
+        one, other = getattr(first, field.name), getattr(second, field.name)
+        if field.name == "layout" or one is None:
+            assert one == other
+        elif field.name == "labels":
+            assert (one.decisions, one.outcomes) == (other.decisions, other.outcomes)
+        elif field.name in ("status", "detail"):
+            assert list(one) == list(other)
+        elif one is None:
+            assert other is None
+        else:
+            assert one.tobytes() == other.tobytes(), field.name
+    n = min(len(X), 4)
+    assert decider.evaluate(X[:n], Y[:n]) == twin.evaluate(X[:n], Y[:n])
+    row = X.iloc[0] if hasattr(X, "iloc") else X[0]
+    assert decider.region(row).center.tobytes() == twin.region(row).center.tobytes()
+    assert decider.region(row).volume() == twin.region(row).volume()
+
+
+SETS = {
+    "polyhedron": ph.Polyhedron([[1.0, 0.1], [0.2, 1.0], [-1.0, -1.0]], [0.1, -0.2, -3.0]),
+    "box": ph.Box([1.0, 1 / 3], [0.1, 0.2]),
+    "l_1 ball": ph.Ball(2, norm=1, center=[0.1, 0.2]),
+    "l_2 ball": ph.Ball(2),
+    "l_inf ball": ph.Ball(2, norm=np.inf),
+    "ellipsoid": ph.Ellipsoid([[2.0, 1 / 3], [1 / 3, 1.0]], [0.1, 0.2]),
+    "union of balls": ph.sets.UnionOfBalls([[0.0, 0.1], [1 / 3, 0.2], [-1.0, 1.0]]),
+}
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_every_shape_of_set_decides_the_same_after_loading(name, path):
+    decider = fitted(ph.problems.simplex_newsvendor(0.3, 0.7, 2), learner=Given(SETS[name]))
+    decider.save(path)
+    twin = ph.load(path)
+    assert type(twin.set_) is type(SETS[name])
+    assert_same(decider, twin, Y[:8] * 0.8, Y)
+
+
+def written(cost, decision=None, constraints=(), **settings):
+    z = cp.Variable(2, nonneg=True) if decision is None else decision
+    rows = constraints(z) if callable(constraints) else [cp.sum(z) == 1]
+    return ph.DecisionProblem(decision=z, cost=cost, constraints=rows, n_outcomes=2, **settings)
+
+
+PROBLEMS = {
+    "linear": lambda: LINEAR,
+    "quadratic": lambda: ph.problems.simplex_quadratic([0.0, 0.1], 0.1),
+    "newsvendor": lambda: ph.problems.newsvendor(0.3, [0.7, 0.5], 2, capacity=3.0, nonnegative_demand=False),
+    "whole units": lambda: ph.problems.newsvendor(0.3, 0.7, 2, capacity=3.0, integer=True, nonnegative_demand=False),
+    "portfolio": lambda: ph.problems.portfolio(P),
+    "quadratic form": lambda: written(lambda z, u: u @ z + cp.quad_form(z, P)),
+    "matrix decision": lambda: written(
+        lambda z, u: cp.sum(z @ u) + cp.norm(z[0], 2) + cp.max(cp.abs(z[:, 1] - u)),
+        cp.Variable((2, 2), nonneg=True, name="flow"),
+        lambda z: [cp.sum(z, axis=1) == 1, cp.norm(z[0], 2) <= 0.9],
+    ),
+    "bounds": lambda: written(
+        lambda z, u: cp.maximum(u[0] - z[0], 2 * (z[0] - u[0])) + cp.square(z[1]) + u[1] * z[1],
+        cp.Variable(2, bounds=[np.array([-np.inf, 0.0]), 2.0]),
+        lambda z: [],
+    ),
+    "some whole units": lambda: written(
+        lambda z, u: cp.norm1(z - u), cp.Variable(2, integer=[[0]], bounds=[0, 5]), lambda z: []
+    ),
+    "boolean": lambda: written(lambda z, u: u @ z, cp.Variable(2, boolean=True)),
+    "uncertain constraints": lambda: written(
+        lambda z, u: cp.sum(z) + cp.exp(z[0]),
+        constraints=lambda z: [z <= 40],
+        uncertain_constraints=lambda z, u: [z >= u, cp.square(z[0]) - 100 <= u[1]],
+    ),
+    "concave in u": lambda: written(lambda z, u: cp.sum_squares(z) - cp.square(u[0]) + u @ z),
+    "convex in u": lambda: written(lambda z, u: cp.quad_form(z - u, P) + cp.quad_form(u, P)),
+    "sparse constants": lambda: written(lambda z, u: u @ z + cp.sum_squares(cp.Constant(sp.csc_array(P)) @ z)),
+    "log and power": lambda: written(lambda z, u: u @ z - cp.sum(cp.log(1 + z)) + cp.sum(cp.power(z, 1.5))),
+    "geometric mean": lambda: written(lambda z, u: u @ z - cp.geo_mean(1 + z) + cp.log_sum_exp(z) + cp.huber(z[0])),
+}
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_every_kind_of_problem_decides_the_same_after_loading(name, path):
+    decider = fitted(PROBLEMS[name]())
+    decider.save(path)
+    assert_same(decider, ph.load(path), Y[:6] * 0.8, Y)
+
+
+def test_a_stored_problem_answers_like_the_written_one_beyond_its_decisions():
+    problem = PROBLEMS["matrix decision"]()
+    twin = problem_from_state(problem_to_state(problem))
+    z, u = np.random.default_rng(0).random((5, 4)), np.random.default_rng(1).normal(size=(5, 2))
+    assert np.array_equal(problem.evaluate(z, u), twin.evaluate(z, u))
+    assert (twin.decision_names, twin.outcome_names) == (problem.decision_names, problem.outcome_names)
+    assert twin.decision_names[:2] == ("flow_1_1", "flow_1_2")
+    assert str(twin.expression(twin.decision, cp.Constant([1.0, 2.0]))) == str(
+        problem.expression(problem.decision, cp.Constant([1.0, 2.0]))
+    )
+
+
+def test_a_loaded_problem_can_be_fitted_again(path):
+    decider = fitted(PROBLEMS["newsvendor"]())
+    decider.save(path)
+    again = fitted(ph.load(path).problem, learner=ph.learners.OneSidedBox())
+    assert np.array_equal(again.set_.W, fitted(PROBLEMS["newsvendor"](), learner=ph.learners.OneSidedBox()).set_.W)
+
+
+COLUMNS = make_column_transformer(
+    (make_pipeline(SimpleImputer(), StandardScaler()), list("abcd")), (OneHotEncoder(handle_unknown="ignore"), ["kind"])
+)
+PREDICTORS = {
+    "default": (None, X),
+    "paper": (ph.predictors.FeatureRidge(), X),
+    "pipeline on a data frame": (make_pipeline(COLUMNS, Ridge()), FRAME),
+    "forest": (make_pipeline(COLUMNS, RandomForestRegressor(5)), FRAME),
+    "boosting": (make_pipeline(COLUMNS, HistGradientBoostingRegressor(max_iter=5)), FRAME),
+    "boosting on categories": (
+        HistGradientBoostingRegressor(max_iter=5, categorical_features="from_dtype"),
+        FRAME.assign(kind=FRAME.kind.astype("category")),
+    ),
+    "gradient boosting": (GradientBoostingRegressor(n_estimators=5), X),
+    "search": (GridSearchCV(Ridge(), {"alpha": [0.1, 1.0]}), X),
+    "function of NumPy": (make_pipeline(FunctionTransformer(np.tanh), LinearRegression()), X),
+    "columns chosen by a function": (
+        make_pipeline(
+            make_column_transformer(
+                (StandardScaler(), make_column_selector(dtype_include=float)),
+                (OneHotEncoder(max_categories=2, handle_unknown="infrequent_if_exist"), ["kind"]),
+            ),
+            RandomForestRegressor(3),
+        ),
+        FRAME,
+    ),
+    "transformed outcomes": (TransformedTargetRegressor(LinearRegression(), transformer=StandardScaler()), X),
+    "chain": (RegressorChain(make_pipeline(PolynomialFeatures(2), PCA(3), Ridge()), order=[1, 0]), X),
+    "frozen": (FrozenEstimator(LinearRegression().fit(X[:50], Y[:50])), X),
+}
+
+
+@pytest.mark.parametrize("name", PREDICTORS)
+def test_every_kind_of_predictor_decides_the_same_after_loading(name, path):
+    predictor, rows = PREDICTORS[name]
+    decider = fitted(predictor=predictor, X=rows)
+    decider.save(path)
+    twin = ph.load(path)
+    assert_same(decider, twin, rows[:70], Y)
+    assert np.array_equal(twin.split_.calibrate, decider.split_.calibrate)
+    assert (twin.n_learn_, twin.n_calibrate_) == (decider.n_learn_, decider.n_calibrate_)
+    assert list(getattr(twin, "feature_names_in_", [])) == list(getattr(decider, "feature_names_in_", []))
+
+
+def test_a_loaded_decider_can_be_pickled(path):
+    decider = fitted(PROBLEMS["uncertain constraints"]())
+    decider.save(path)
+    assert_same(decider, pickle.loads(pickle.dumps(ph.load(path))), Y[:3] * 0.8, Y)
+
+
+def test_types_beyond_the_list_must_be_named_when_saving_and_when_loading(path):
+    decider = fitted(predictor=SVR())
+    with pytest.raises(ValueError, match=r"holds sklearn.svm._classes.SVR.*trusted="):
+        decider.save(path)
+    assert not path.exists()
+    decider.save(path, trusted=["sklearn.svm._classes.SVR"])
+    with pytest.raises(ph.ModelFileError, match=r"holds sklearn.svm._classes.SVR"):
+        ph.load(path)
+    assert_same(decider, ph.load(path, trusted=["sklearn.svm._classes.SVR"]), X[:5], Y)
+
+
+def test_a_function_as_predictor_is_not_stored(path):
+    decider = fitted(predictor=lambda rows: rows[:, :2])
+    with pytest.raises(ValueError, match=r"functions are not stored"):
+        decider.save(path)
+
+
+def test_recalibration_keeps_the_old_radii_through_saving_and_loading(path):
+    decider = fitted()
+    decider.save(path)
+    twin = ph.load(path).recalibrate(Y[:50] * 0.7, Y[:50])
+    twin.save(path)
+    trail = ph.load(path).calibrations_
+    assert trail[0] == decider.calibrations_[0]
+    assert [c.n for c in trail] == [decider.n_calibrate_, 50]
+    assert trail[1].radius == twin.radius_ != decider.radius_
+    assert trail[0].digest != trail[1].digest
+    assert decider.calibrations_[0].radius == decider.radius_
+
+
+def test_fitting_again_starts_a_new_audit_trail():
+    decider = fitted()
+    decider.recalibrate(Y[:50], Y[:50])
+    assert len(decider.calibrations_) == 2
+    assert len(decider.fit(Y * 0.8, Y).calibrations_) == 1
+
+
+def test_the_digest_of_the_data_depends_on_every_row_and_on_the_split():
+    changed = Y.copy()
+    changed[-1, -1] += 1e-9
+    digests = {fitted().data_digest_, fitted(Y=changed).data_digest_}
+    digests.add(ph.RobustDecider(LINEAR, "precomputed", learner=BOX, random_state=1).fit(Y * 0.8, Y).data_digest_)
+    assert len(digests) == 3
+    assert fitted().data_digest_ in digests
+
+
+def test_details_come_back_and_stay_with_a_model_that_is_saved_again(path):
+    details = {"columns": ["heating", "cooling"], "share": 0.1, "nested": {"n": [1, None, True]}}
+    fitted().save(path, details)
+    twin = ph.load(path)
+    assert twin.details_ == details
+    twin.save(path)
+    assert ph.load(path).details_ == details
+
+
+@pytest.mark.parametrize("details", [{"a": np.ones(2)}, {"a": float("nan")}])
+def test_details_that_are_not_json_are_an_error_and_leave_the_old_file(details, path):
+    fitted().save(path)
+    before = path.read_bytes()
+    with pytest.raises(ValueError, match=r"details must hold JSON values"):
+        fitted().save(path, details)
+    assert path.read_bytes() == before
+    assert [p.name for p in path.parent.iterdir()] == [path.name]
+
+
+def test_the_documented_example_runs(tmp_path, monkeypatch):
+    text = (HERE.parent / "docs" / "model-file.md").read_text(encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    names = {"ph": ph, "decider": fitted(), "X_fresh": Y[:50] * 0.7, "Y_fresh": Y[:50]}
+    exec(text.split("```python")[1].split("```")[0], names)
+    assert len(names["twin"].calibrations_) == 2
+    assert names["twin"].details_ == {"columns": ["heating", "cooling"]}
+
+
+def test_saving_before_fitting_names_the_missing_step(path):
+    with pytest.raises(NotFittedError, match=r"Call fit\(X, Y\) before save"):
+        ph.RobustDecider(LINEAR).save(path)
+
+
+def test_inspecting_tells_what_is_inside_without_making_the_predictor(path, monkeypatch):
+    decider = fitted(predictor=RandomForestRegressor(3))
+    decider.save(path, {"columns": ["a"]})
+    monkeypatch.setattr("skops.io.loads", lambda *_, **__: pytest.fail("the predictor was made"))
+    info = ph.inspect_model(path)
+    assert (info.problem_name, info.decision_names, info.outcome_names) == (
+        "simplex linear",
+        ("z_1", "z_2"),
+        ("u_1", "u_2"),
+    )
+    assert (info.alpha, info.radius, info.n_calibrate) == (0.1, decider.radius_, decider.n_calibrate_)
+    assert "sklearn.ensemble._forest.RandomForestRegressor" in info.predictor_types
+    assert info.problem_is_inside
+    assert (info.n_train, info.n_learn, info.n_calibrate_split) == (80, 40, 40)
+    assert info.details == {"columns": ["a"]}
+    assert info.packages["numpy"] == np.__version__
+    assert info.data_digest == decider.data_digest_
+    assert "RandomForestRegressor" in str(info)
+
+
+def test_the_former_name_of_the_format_version_still_works_and_warns(path):
+    fitted().save(path)
+    info = ph.inspect_model(path)
+    with pytest.warns(FutureWarning, match="schema of ModelInfo is now called format_version"):
+        assert info.schema == info.format_version == FORMAT_VERSION
+
+
+def test_inspecting_prints_no_control_characters(path):
+    fitted(LINEAR.labelled(name="plan \x1b[2J\n")).save(path)
+    assert r"plan \x1b[2J\n" in str(ph.inspect_model(path))
+
+
+def test_sets_of_unknown_shape_are_an_error(path):
+    class Odd(ph.Box):
+        pass
+
+    with pytest.raises(ValueError, match=r"A set of type Odd cannot be stored"):
+        fitted(learner=Given(Odd([1.0, 1.0]))).save(path)
+
+
+WRITTEN = """
+import cvxpy as cp, polyhedge as ph
+z = cp.Variable(2, nonneg=True)
+problem = ph.DecisionProblem(
+    decision=z,
+    cost=lambda z, u: u @ z + cp.lambda_sum_largest(cp.diag(z), 1),
+    constraints=[cp.sum(z) == 1],
+    n_outcomes=2,
+)
+"""
+
+
+def test_a_problem_that_cannot_travel_is_asked_for_and_recognised_by_its_digest(path, tmp_path):
+    source = tmp_path / "mine.py"
+    source.write_text(WRITTEN)
+    reference = f"{source}:problem"
+    decider = fitted(ph.problems.from_reference(reference))
+    decider.save(path)
+    assert not ph.inspect_model(path).problem_is_inside
+    with pytest.raises(ph.ModelFileError, match=r"mine.py:problem and not in the file.*from_reference"):
+        ph.load(path)
+    assert_same(decider, ph.load(path, problem=ph.problems.from_reference(reference)), Y[:3] * 0.8, Y)
+    source.write_text(WRITTEN + "# changed\n")
+    with pytest.raises(ph.ModelFileError, match=r"not the one the model was fitted with"):
+        ph.load(path, problem=ph.problems.from_reference(reference))
+    with pytest.raises(ph.ModelFileError, match=r"not the one the model was fitted with"):
+        ph.load(path, problem=LINEAR)
+
+
+def test_a_problem_that_cannot_travel_and_has_no_source_cannot_be_saved(path):
+    problem = written(lambda z, u: u @ z + cp.lambda_sum_largest(cp.diag(z), 1))
+    with pytest.raises(ValueError, match=r"lambda_sum_largest.*not on the list.*from_reference"):
+        fitted(problem).save(path)
+
+
+def test_a_problem_from_a_python_file_travels_where_it_can(path, tmp_path):
+    source = tmp_path / "mine.py"
+    source.write_text(WRITTEN.replace("cp.lambda_sum_largest(cp.diag(z), 1)", "cp.max(z)"))
+    decider = fitted(ph.problems.from_reference(f"{source}:problem"))
+    decider.save(path)
+    source.unlink()
+    twin = ph.load(path)
+    assert_same(decider, twin, Y[:3] * 0.8, Y)
+    assert twin.problem.source == decider.problem.source
+    assert ph.load(path, problem=decider.problem).problem is decider.problem
+    with pytest.raises(ph.ModelFileError, match=r"The file holds its own problem: leave problem out"):
+        ph.load(path, problem=LINEAR)
+
+
+def members_of(path):
+    with path.open("rb") as stream:
+        return unpack(stream)
+
+
+def rewritten(path, change):
+    """The file with one document changed and a digest that matches again."""
+    members = members_of(path)
+    document = json.loads(members["model.json"])
+    change(document, members)
+    members["model.json"] = json.dumps(document).encode()
+    path.write_bytes(pack(members))
+
+
+def set_item(*keys, value):
+    def change(document, members):
+        for key in keys[:-1]:
+            document = document[key]
+        document[keys[-1]] = value
+
+    return change
+
+
+def nan_array(document, members):
+    name = next(name for name in members if name.endswith(".npy"))
+    members[name] = members[name][:-8] + np.array([np.nan]).tobytes()
+
+
+def half_array(document, members):
+    name = next(name for name in members if name.endswith(".npy"))
+    members[name] = members[name][:-8]
+
+
+REFUSED = {
+    "another format version": (set_item("schema", value=9), "format version 9, this polyhedge reads versions 1, 2, 3"),
+    "another format": (set_item("format", value="x"), "not a polyhedge model file"),
+    "NaN in an array": (nan_array, "NaN or infinite entries"),
+    "a short array": (half_array, "its size is another"),
+    "an unknown set": (set_item("set", "kind", value="Cloud"), "'Cloud' is not a known shape"),
+    "an array that is not there": (set_item("set", "b", value={"$array": "arrays/999.npy"}), "is missing"),
+    "an infinite radius": (
+        set_item("calibrations", 0, 2, value={"$float": "inf"}),
+        "A radius must be a finite number",
+    ),
+    "no calibration": (set_item("calibrations", value=[]), "1 to 10000 calibrations"),
+    "alpha of 2": (set_item("calibrations", 0, 4, value={"$float": "0x1p+1"}), "alpha must lie strictly between"),
+    "an unknown atom": (
+        set_item("problem", "stored", "cost", value=[{"atom": "eval", "args": [], "data": []}]),
+        "'eval' is not on the list",
+    ),
+    "an endless formula": (
+        set_item(
+            "problem", "stored", "cost", 0, value={"atom": "Promote", "args": [{"constant": 1}], "data": [[10**9]]}
+        ),
+        "may have 1000000 entries|cannot be made",
+    ),
+    "more outcomes than the set": (
+        set_item("problem", "stored", "outcome_names", value=["a", "b", "c"]),
+        "The problem cannot be made",
+    ),
+    "cones that do not fit": (
+        set_item("problem", "stored", "compiled", "cones", 0, 1, value=7),
+        "The problem cannot be",
+    ),
+    "an unknown predictor": (set_item("predictor", "kind", value="magic"), "not a known kind of predictor"),
+    "a predictor that is missing": (set_item("predictor", "kind", value="trained"), "predictor is missing"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_edited_files_with_a_matching_digest_are_refused_with_a_reason(name, path):
+    change, message = REFUSED[name]
+    fitted().save(path)
+    rewritten(path, change)
+    with pytest.raises(ph.ModelFileError, match=message):
+        ph.load(path)
+
+
+def test_edited_files_without_a_matching_digest_are_refused(path):
+    fitted().save(path, {"promise": 0.9})
+    members = members_of(path)
+    digest = fuzz.digest_of(members)
+    members["details.json"] = members["details.json"].replace(b"0.9", b"0.8")
+    path.write_bytes(fuzz.zipped({**members, "digest.txt": digest.encode()}))
+    for read in (ph.load, ph.inspect_model):
+        with pytest.raises(ph.ModelFileError, match=r"digest does not match its content: it was edited"):
+            read(path)
+
+
+@pytest.mark.parametrize("content", [b"", b"PK", b"not a model", b"PK\x05\x06" + bytes(18)])
+def test_other_files_are_refused(content, path):
+    path.write_bytes(content)
+    with pytest.raises(ph.ModelFileError, match=r"not a whole polyhedge model file|digest"):
+        ph.load(path)
+
+
+def test_files_beyond_the_permitted_size_are_refused_until_it_is_raised(path):
+    fitted().save(path)
+    size = sum(len(member) for member in members_of(path).values())
+    with pytest.raises(ph.ModelFileError, match=r"larger than .* bytes"):
+        ph.load(path, max_bytes=size // 2)
+    assert ph.load(path, max_bytes=100 * size).radius_ == fitted().radius_
+
+
+def packed_zeros(share):
+    """An archive of zeros, of this share of the permitted size."""
+    n = int(share * MAX_BYTES)
+    return pack({"arrays/0.npy": fuzz.npy(f"{{'descr': '|u1', 'fortran_order': False, 'shape': ({n},), }}", bytes(n))})
+
+
+def test_a_small_file_that_unpacks_to_much_is_refused_before_anything_is_unpacked(path, monkeypatch):
+    path.write_bytes(packed_zeros(0.26))
+    monkeypatch.setattr("zipfile.ZipFile.open", lambda *_, **__: pytest.fail("a member was unpacked"))
+    message = r"unpacks to \d+, more than 100 times.*pass a larger max_bytes"
+    for read in (ph.load, ph.inspect_model):
+        with pytest.raises(ph.ModelFileError, match=message) as told:
+            read(path)
+    needed = int(str(told.value).split("max_bytes: ")[1].split()[0])
+    monkeypatch.undo()
+    with pytest.raises(ph.ModelFileError, match=r"not proper JSON"):  # the size is no matter any more
+        ph.load(path, max_bytes=needed)
+    path.write_bytes(packed_zeros(0.24))
+    with pytest.raises(ph.ModelFileError, match=r"not proper JSON"):
+        ph.load(path)
+
+
+@pytest.mark.parametrize("step", [1, 1000])
+def test_a_split_of_very_many_rows_is_checked_or_refused_at_once(path, step):
+    """NumPy's own search for repeated numbers takes minutes for as many as a file can hold."""
+    fitted().save(path)
+    members, rng = members_of(path), np.random.default_rng(0)
+    state = json.loads(members["model.json"])
+    rows, n = rng.permutation(2**21), 0
+    for share, part in zip((2**20, 2**19, 2**19), state["split"], strict=True):
+        members[part["$array"]] = fuzz.saved(step * rows[n : n + share])
+        n += share
+    state["n_rows"] = step * n
+    members["model.json"] = json.dumps(state).encode()
+    members["digest.txt"] = fuzz.digest_of(members).encode()
+    path.write_bytes(fuzz.zipped(members, zipfile.ZIP_STORED))
+    began = time.process_time()
+    with pytest.raises(ph.ModelFileError, match="row numbers up to") if step > 1 else nullcontext():
+        assert len(ph.load(path).split_.train) == 2**20
+    assert time.process_time() - began < 2
+
+
+def test_arrays_of_a_loaded_model_are_its_own(path):
+    """They are read where they were unpacked, and still no two models share numbers that one could change."""
+    fitted(predictor=make_pipeline(StandardScaler(), Ridge())).save(path)
+    first, second = ph.load(path), ph.load(path)
+    for one, other in (
+        (first.predictor_.model[-1].coef_, second.predictor_.model[-1].coef_),
+        (first.predictor_.model[0].mean_, second.predictor_.model[0].mean_),
+    ):
+        assert one.flags.writeable
+        assert one.flags.aligned
+        one += 1
+        assert not np.array_equal(one, other)
+
+
+def test_a_model_that_load_would_refuse_for_its_size_says_so_when_it_is_saved(path, monkeypatch):
+    monkeypatch.setattr("polyhedge.io.model.MAX_BYTES", 1000)
+    with pytest.warns(RuntimeWarning, match=r"The model is large: load it with max_bytes=\d+") as caught:
+        fitted().save(path)
+    (said,) = (str(one.message) for one in caught if "max_bytes=" in str(one.message))
+    assert "Large file" in codes(caught)
+    needed = int(said.split("max_bytes=")[1].split(",")[0])
+    assert ph.load(path, max_bytes=needed).radius_ == fitted().radius_
+    with pytest.raises(ph.ModelFileError, match=r"pass a larger max_bytes"):
+        ph.load(path, max_bytes=needed // 2)
+
+
+def forest_edit(path, change):
+    """Change the nodes of the first tree of a stored forest."""
+    members = members_of(path)
+    for name, member in members.items():
+        array = np.load(io.BytesIO(member)) if name.startswith("predictor/") and name.endswith(".npy") else None
+        if array is not None and array.dtype.names and "left_child" in array.dtype.names:
+            change(array)
+            stream = io.BytesIO()
+            np.save(stream, array)
+            members[name] = stream.getvalue()
+            break
+    path.write_bytes(pack(members))
+
+
+TREES = {
+    "a child that does not exist": ("left_child", 10**6, "child does not exist"),
+    "a circle": ("right_child", 0, "child does not exist or stands before"),
+    "a feature that does not exist": ("feature", 10**6, "feature that does not exist"),
+}
+
+
+@pytest.mark.parametrize("name", TREES)
+def test_trees_that_would_lead_compiled_code_astray_are_refused(name, path):
+    field, value, message = TREES[name]
+    fitted(predictor=RandomForestRegressor(2, max_depth=3)).save(path)
+    forest_edit(path, lambda nodes: nodes[field].__setitem__(0, value))
+    with pytest.raises(ph.ModelFileError, match=message):
+        ph.load(path)
+
+
+ONE_THREAD = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+"""The same numbers and times everywhere: threads that wait for each other count as work."""
+
+
+@pytest.fixture(scope="module")
+def seeds_with_contests(tmp_path_factory):
+    """Whole models of all kinds, plans with contests among them, to be mutated."""
+    folder = tmp_path_factory.mktemp("seeds")
+    call = f"write_seeds(Path({str(folder)!r}), contests=True)"
+    code = f"from pathlib import Path; import fuzz_seeds; fuzz_seeds.{call}"
+    subprocess.run([sys.executable, "-W", "ignore", "-c", code], cwd=HERE, check=True, env=ONE_THREAD)
+    return folder
+
+
+def assert_nothing_but_the_documented_error(folder, n, seed, uses=6):
+    """Mutate, load and use n files in a process that must survive."""
+    command = [sys.executable, HERE / "fuzz_model_files.py", folder, str(n), str(seed), "0", str(uses)]
+    done = subprocess.run(command, capture_output=True, text=True, env=ONE_THREAD)
+    assert done.returncode == 0, f"{(folder / f'at_work_{seed}.txt').read_text()}: {done.stderr[-2000:]}"
+    report = json.loads(done.stdout)
+    assert report["findings"] == []
+    assert report["events"] == []
+    assert sum(report["outcomes"].values()) == n
+    # A fuzzer whose files are all refused at the door tests only the door.
+    used = sum(count for kind, count in report["outcomes"].items() if ": used" in kind)
+    assert 0.1 * n < used < 0.6 * n
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is measured by Linux's account of it")
+def test_two_hundred_mutated_files_raise_nothing_but_the_documented_error(tmp_path):
+    """In one process, which makes the files too; each that loads is used in one of the ways there are, in turn."""
+    assert_nothing_but_the_documented_error(tmp_path, 200, 0, uses=1)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is measured by Linux's account of it")
+@pytest.mark.parametrize("seed", range(1, 11))
+def test_twenty_thousand_mutated_files_raise_nothing_but_the_documented_error(seed, seeds_with_contests):
+    assert_nothing_but_the_documented_error(seeds_with_contests, 2000, seed)
+
+
+RELEASES = sorted(path.stem for path in (HERE / "files").glob("model_*.polyhedge"))
+
+
+@pytest.mark.parametrize("release", RELEASES)
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.InconsistentVersionWarning")
+def test_model_files_of_every_release_load_and_decide_as_they_did(release):
+    decider = ph.load(HERE / "files" / f"{release}.polyhedge")
+    expected = json.loads((HERE / "files" / f"{release}.json").read_text())
+    found = decider.decide(np.array(expected["X"]))
+    assert decider.radius_ == expected["radius"]
+    assert found.z == pytest.approx(np.array(expected["z"]), abs=1e-7)
+    assert found.cost_bound == pytest.approx(np.array(expected["cost_bound"]), abs=1e-7)
+    assert decider.details_ == {"features": ["a", "b", "c", "d"]}
+    assert len(decider.calibrations_) == 2
+
+
+def test_there_is_a_model_file_of_this_release():
+    assert f"model_{'_'.join(ph.__version__.split('.')[:2])}" in RELEASES
+
+
+def _load_fuzz():
+    spec = importlib.util.spec_from_file_location("fuzz_model_files", HERE / "fuzz_model_files.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+fuzz = _load_fuzz()

@@ -1,0 +1,604 @@
+"""Sets scaled by a predicted spread: what the forest sees, when it is taken, and that the guarantee stays."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import json
+import pickle
+from dataclasses import fields, replace
+
+import cvxpy as cp
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+from scipy import stats
+from sklearn.ensemble import RandomForestRegressor
+from typer.testing import CliRunner
+
+import polyhedge as ph
+from polyhedge.app import cli
+from polyhedge.app.report.held_out import observe
+from polyhedge.app.words import facets, facets_in_words
+from polyhedge.learners import Auto, Descent, Samples, Spread, choose_spread, spread_choice
+from polyhedge.learners.forest import Forest
+from polyhedge.learners.tree_walk import TreeWalk
+from polyhedge.plots.curves import cost_curve
+from polyhedge.robust import decide
+from polyhedge.solvers.program import Status
+from shared import ScaledBox, first_two
+
+LINEAR = ph.problems.simplex_linear([-0.08, 0.0])
+SHORT = Auto(n_folds=2, training_folds=2)
+"""The default learner with a short contest, where the contest itself is looked at."""
+PROBLEMS = {
+    "linear": LINEAR,
+    "quadratic": ph.problems.simplex_quadratic([-0.08, 0.0], 0.08),
+    "newsvendor": ph.problems.simplex_newsvendor(0.3, 0.7, 2),
+}
+
+
+def uneven(n, seed=0):
+    """Outcomes that are four times as uncertain where the last feature is above one half."""
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(size=(n, 3))
+    noise = np.where(X[:, 2:] > 0.5, 0.8, 0.2) * rng.normal(size=(n, 2))
+    return X, X[:, :2] + noise
+
+
+def fitted(n=800, learner=ScaledBox(), problem=LINEAR, frame=False, seed=0):  # noqa: B008
+    X, Y = uneven(n, seed)
+    X = pd.DataFrame(X, columns=["a", "b", "c"]).assign(kind="x") if frame else X
+    predictor = (lambda X: np.asarray(X)[:, :2].astype(float)) if frame else first_two
+    return ph.RobustDecider(problem, predictor, learner=learner, guarantee="outcome", random_state=0).fit(X, Y)
+
+
+@pytest.fixture(scope="module")
+def decider():
+    return fitted(learner=SHORT)
+
+
+# --- the forest -------------------------------------------------------------------------------------------
+
+
+def test_levels_are_few_and_larger_where_residuals_are(decider):
+    X, _ = uneven(5000, seed=1)
+    scales = decider.scales(X)
+    octaves = 4 * np.log2(scales)
+    np.testing.assert_allclose(octaves, octaves.round(), atol=1e-9)
+    assert len(np.unique(scales)) <= 25
+    hard = X[:, 2] > 0.5
+    ratio = np.exp(np.log(scales[hard]).mean() - np.log(scales[~hard]).mean())
+    assert 2.5 < ratio ** (1 / decider.spread_.power) < 5.5
+
+
+def test_the_forest_predicts_what_scikit_learn_predicts_up_to_the_steps_of_its_grid():
+    X, Y = uneven(400)
+    X = X.astype(np.float32).astype(np.float64)  # scikit-learn rounds features before it compares
+    centers, sizes = X[:, :2], np.abs(Y - X[:, :2]).mean(axis=1)
+    spread = Spread.fit(X, centers, sizes, min_leaf=5, seed=3)
+    forest = RandomForestRegressor(len(spread.roots), min_samples_leaf=5, max_depth=16, random_state=3)
+    matrix = np.hstack([X, centers])
+    expected = forest.fit(matrix, sizes / sizes.mean()).predict(matrix)
+    np.testing.assert_allclose(spread._forest(matrix), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("unit", [1e-6, 0.3, 1e3, 1e8])
+def test_trees_are_the_same_in_all_units_although_many_splits_part_the_rows_alike(unit):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=80)
+    # Columns order the rows alike or the other way round: only the order of sums can tell their splits apart.
+    X, centers, targets = np.column_stack([x, -x, -(x**3)]), x[:, None], np.abs(rng.normal(size=(80, 2))) / 3
+    usual, unseen = Forest.fit(X, centers, targets, min_leaf=2, seed=0)
+    other, its_unseen = Forest.fit(X, unit * centers, unit * targets, min_leaf=2, seed=0)
+    for name in ("feature", "left", "right", "roots"):
+        np.testing.assert_array_equal(getattr(other, name), getattr(usual, name))
+    np.testing.assert_allclose(other.value / unit, usual.value, rtol=1e-12)
+    np.testing.assert_allclose(its_unseen / unit, unseen, rtol=1e-12)
+
+
+def test_many_rows_end_in_the_leaves_that_steps_of_their_own_lead_to():
+    rng = np.random.default_rng(0)
+    X, centers = rng.normal(size=(600, 3)), rng.normal(size=(600, 1))
+    spread = Spread.fit(X, centers, np.abs(rng.normal(size=600)) * (1 + (X[:, 0] > 0)), min_leaf=5, seed=0)
+    matrix = rng.normal(size=(5000, 4))
+    # Values at thresholds, and next to them by less than single precision tells.
+    for j in range(4):
+        at = rng.choice(spread.threshold[spread.feature == j], 3000)
+        matrix[:3000, j] = np.concatenate([at[:1000], np.nextafter(at[1000:2000], np.inf), at[2000:] * (1 - 1e-12)])
+    walk = spread._walk
+    assert walk._compiled is not None
+    np.testing.assert_array_equal(walk.leaves(matrix), walk._by_steps(matrix))
+
+
+def test_trees_that_run_in_circles_are_walked_by_steps_alone():
+    nodes = {"feature": [0, 0, 0], "left": [1, 0, 2], "right": [2, 0, 2], "roots": [0]}
+    arrays = {name: np.array(values) for name, values in nodes.items()}
+    walk = TreeWalk(**arrays, threshold=np.zeros(3), depth=2)
+    assert walk._compiled is None
+    assert walk.leaves(np.full((5000, 1), -1.0)).max() <= 2
+
+
+def test_what_was_compiled_of_a_spread_is_not_pickled(decider):
+    spread = decider.spread_
+    spread._walk.leaves(np.zeros((5000, 8)))
+    again = pickle.loads(pickle.dumps(spread))
+    assert "_walk" not in vars(again)
+    assert vars(again).keys() <= {each.name for each in fields(Spread)}
+
+
+def test_columns_of_a_frame_are_found_by_name_and_text_is_left_out():
+    X, Y = uneven(400)
+    frame = pd.DataFrame(X, columns=["a", "b", "c"])
+    frame.insert(1, "kind", "x")
+    frame["whole"] = pd.array(np.arange(400), dtype="Int64")
+    centers, sizes = X[:, :2], np.abs(Y - X[:, :2]).mean(axis=1)
+    spread = Spread.fit(frame, centers, sizes, min_leaf=20, seed=0)
+    assert spread.names == ("a", "b", "c", "whole")
+    levels = spread(frame, centers)
+    np.testing.assert_array_equal(spread(frame[["c", "whole", "b", "kind", "a"]], centers), levels)
+    np.testing.assert_array_equal(spread(frame.to_numpy(), centers), levels)
+    with pytest.raises(ValueError, match="X has no column c, from which the spread is predicted"):
+        spread(frame.drop(columns="c"), centers)
+    unnamed = frame.set_axis(range(5), axis=1)
+    np.testing.assert_array_equal(Spread.fit(unnamed, centers, sizes, min_leaf=20, seed=0)(unnamed, centers), levels)
+
+
+def test_missing_values_count_as_the_median_and_huge_ones_do_no_harm():
+    X, Y = uneven(401)
+    centers, sizes = X[:, :2], np.abs(Y - X[:, :2]).mean(axis=1)
+    X[::7, 0], X[5, 1] = np.nan, 1e300
+    spread = Spread.fit(X, centers, sizes, min_leaf=20, seed=0)
+    filled = np.where(np.isnan(X), np.nanmedian(X, axis=0), X)
+    np.testing.assert_array_equal(spread(X, centers), spread(filled, centers))
+
+
+def test_boolean_columns_count_and_spans_of_time_do_not():
+    X, Y = uneven(300)
+    frame = pd.DataFrame({"hard": X[:, 2] > 0.5, "took": pd.to_timedelta(X[:, 0], unit="s"), "x": X[:, 0]})
+    frame["maybe"] = pd.array(X[:, 1] > 0.5, dtype="boolean")
+    frame.loc[3, "maybe"] = pd.NA
+    spread = Spread.fit(frame, X[:, :2], np.abs(Y - X[:, :2]).mean(axis=1), min_leaf=20, seed=0)
+    assert spread.names == ("hard", "x", "maybe")
+    levels = spread(frame, X[:, :2])
+    assert levels[frame["hard"]].min() > 1.5 * levels[~frame["hard"]].max()
+    row = frame.iloc[[0]].astype(object)
+    assert spread(row, X[:1, :2])[0] == levels[0]
+
+
+def test_sparse_rows_are_taken_where_dense_ones_were_learned_from(decider):
+    X, _ = uneven(20, seed=1)
+    for kind in (sp.csr_array, sp.csc_matrix):
+        np.testing.assert_array_equal(decider.spread_(kind(X), X[:, :2]), decider.scales(X))
+
+
+def test_its_text_is_short(decider):
+    assert len(repr(decider.spread_)) < 200
+
+
+@pytest.mark.parametrize("rows", [["a", "b"], ["c"], []])
+def test_without_numbers_the_prediction_alone_is_looked_at(rows):
+    X, Y = uneven(300)
+    texts = [[f"{name}{i}" for name in rows] for i in range(300)]
+    spread = Spread.fit(texts, X[:, :2], np.abs(Y).mean(axis=1), min_leaf=20, seed=0)
+    assert len(spread.columns) == 0
+    assert spread(texts, X[:, :2]).shape == (300,)
+
+
+def test_rows_are_predicted_alike_alone_and_together(decider):
+    X, _ = uneven(9000, seed=2)
+    together = decider.scales(X)
+    np.testing.assert_array_equal(together[::1000], [decider.scales(X[i : i + 1])[0] for i in range(0, 9000, 1000)])
+
+
+# --- decisions --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_decisions_at_many_scales_are_those_of_each_scaled_set(name):
+    problem, rng = PROBLEMS[name], np.random.default_rng(0)
+    shape = ph.Polyhedron([[1.0, 0.2], [0.1, 1.0], [-1.0, 0.0], [0.0, -1.0]], [0.1, -0.2, -0.3, 0.0])
+    centers, scales = rng.normal(size=(60, 2)), rng.choice([0.25, 0.5, 1.0, 2.0], 60)
+    told = []
+    found = decide(problem, shape, 0.4, centers, scales=scales, progress=lambda done, n: told.append((done, n)))
+    for i, scale in enumerate(scales):
+        alone = decide(problem, shape.scaled(scale), 0.4, centers[i : i + 1])
+        assert found.cost_bound[i] == pytest.approx(alone.cost_bound[0], abs=1e-9)
+        worst = problem.evaluate(found.z.reshape(60, -1)[i : i + 1], found.worst_outcome[i : i + 1])[0]
+        assert worst == pytest.approx(found.cost_bound[i], abs=1e-7)
+        assert shape.scaled(scale).contains(found.worst_outcome[i] - centers[i : i + 1], 0.4 + 1e-7).all()
+    assert told == sorted(told)
+    assert told[-1] == (60, 60)
+    threaded = decide(problem, shape, 0.4, centers, scales=scales, n_jobs=2)
+    np.testing.assert_array_equal(threaded.cost_bound, found.cost_bound)
+
+
+def test_a_context_without_a_decision_keeps_its_reason_in_its_place():
+    open_above = ph.Polyhedron([[-1.0, 0.0], [0.0, -1.0]], [0.0, 0.0])
+    found = decide(LINEAR, open_above, 1.0, np.zeros((3, 2)), scales=np.array([2.0, 1.0, 2.0]))
+    assert [status.name for status in found.status] == ["UNBOUNDED_SET"] * 3
+    assert all("unbounded" in text for text in found.detail)
+
+
+@pytest.mark.parametrize(
+    ("scales", "error", "message"),
+    [
+        (np.ones(2), ValueError, "an entry for each of the 3 centers"),
+        (np.array([1.0, -1.0, 1.0]), ValueError, "factor must be positive"),
+        (np.array([1.0, np.nan, 1.0]), ValueError, "factor must be positive"),
+    ],
+)
+def test_wrong_scales_are_refused(scales, error, message):
+    with pytest.raises(error, match=message):
+        decide(LINEAR, ph.Box([1.0, 1.0]).as_polyhedron(), 1.0, np.zeros((3, 2)), scales=scales)
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_the_bound_is_the_worst_cost_in_the_region(name):
+    decider = fitted(400, problem=PROBLEMS[name])
+    assert decider.spread_ is not None
+    X, _ = uneven(8, seed=5)
+    found = decider.decide(X)
+    for i, x in enumerate(X):
+        corners = decider.region(x).vertices()
+        costs = PROBLEMS[name].evaluate(np.repeat(found.z[i : i + 1], len(corners), axis=0), corners)
+        assert costs.max() == pytest.approx(found.cost_bound[i], abs=1e-7)
+
+
+def test_membership_volume_and_evaluation_agree_row_by_row(decider):
+    X, Y = uneven(300, seed=6)
+    regions = [decider.region(x) for x in X]
+    inside = decider.set_.contains(decider.residuals(X, Y), decider.radius_)
+    np.testing.assert_array_equal([r.contains(y[None])[0] for r, y in zip(regions, Y, strict=True)], inside)
+    assert decider.evaluate(X, Y).coverage.value == inside.mean()
+    assert float(decider.mean_volume(X)) == pytest.approx(np.mean([float(r.volume()) for r in regions]))
+
+
+def test_residuals_ask_for_matching_rows_and_a_fitted_decider(decider):
+    X, Y = uneven(10)
+    with pytest.raises(ValueError, match="X and Y must have the same number of rows, got 10 and 9"):
+        decider.residuals(X, Y[:9])
+    with pytest.raises(ValueError, match="not fitted yet"):
+        ph.RobustDecider(LINEAR).residuals(X, Y)
+
+
+# --- when it is taken -------------------------------------------------------------------------------------
+
+
+def test_it_lowers_the_premium_where_contexts_differ_and_says_so(decider):
+    plain = fitted(learner=replace(SHORT, spread=False))
+    assert plain.spread_ is None
+    assert decider.spread_ is not None
+    assert "scaled by a predicted spread: cross-fitted premium" in decider.learn_result_.detail
+    assert decider.learn_result_.lower_bound == plain.learn_result_.lower_bound
+    X, Y = uneven(2000, seed=9)
+    assert decider.evaluate(X, Y).premium.value < 0.85 * plain.evaluate(X, Y).premium.value
+
+
+def test_it_is_not_taken_where_residuals_spread_alike():
+    X, Y = ph.data.make_synthetic(1000, rng=np.random.default_rng(0))
+    decider = ph.RobustDecider(LINEAR, learner=SHORT, random_state=0).fit(X, Y)
+    assert decider.spread_ is None
+    np.testing.assert_array_equal(decider.scales(X), 1.0)
+    assert "spread" not in decider.learn_result_.detail
+
+
+def test_a_certified_learner_scales_as_its_learner_does(decider):
+    certified = fitted(learner=ph.learners.Certified(SHORT))
+    np.testing.assert_array_equal(certified.spread_.value, decider.spread_.value)
+    assert "at one size" in certified.learn_result_.detail
+    assert np.isfinite(certified.learn_result_.lower_bound)
+    assert not ph.learners.Certified(Auto(spread=False)).needs.may_scale
+    assert ph.learners.Certified(Auto(time_limit=3.0), time_limit=2.0).needs.time_limit == 5.0
+    assert ph.learners.Certified(Auto()).needs.time_limit is None
+    assert ph.learners.Certified(ph.learners.OneSidedBox()).needs.handicap == 0.0
+
+
+def test_the_former_name_of_a_certificates_time_limit_still_works_and_warns():
+    with pytest.warns(FutureWarning, match="seconds of Certified is now called time_limit") as caught:
+        before = ph.learners.Certified(SHORT, seconds=2.0)
+    assert caught[0].filename == __file__
+    assert before == replace(before) == ph.learners.Certified(SHORT, time_limit=2.0)
+    assert "learner__seconds" not in ph.RobustDecider(LINEAR, learner=before).get_params()
+
+
+@pytest.mark.parametrize("learner", [Descent(n_steps=5), ph.learners.OneSidedBox(), ph.learners.PcaBox()])
+def test_other_learners_keep_one_size(learner):
+    assert fitted(400, learner).spread_ is None
+
+
+def test_calibration_rows_change_the_radius_only():
+    X, Y = uneven(400)
+    make = lambda: ph.RobustDecider(LINEAR, first_two, learner=SHORT, random_state=0)  # noqa: E731
+    decider = make().fit(X, Y)
+    calibrate = decider.split_.calibrate
+    other = Y.copy()
+    other[calibrate] += 5.0
+    moved = X.copy()
+    moved[calibrate, 2] = 0.7
+    twin = make().fit(moved, other)
+    for name, value in decider.spread_.state().items():
+        np.testing.assert_array_equal(getattr(twin.spread_, name), value)
+    np.testing.assert_array_equal(twin.set_.b, decider.set_.b)
+    assert twin.radius_ > decider.radius_ + 1
+
+
+def sample(n=300, seed=0):
+    X, Y = uneven(n, seed)
+    objective = Samples(Y - X[:, :2], X[:, :2], LINEAR, 0.1)
+    return X, objective, ScaledBox().learn(objective)
+
+
+def test_the_scaled_learning_set_has_radius_zero_and_the_reported_objective():
+    X, objective, result = sample()
+    scaled, spread = choose_spread(result, objective, X, handicap=0.7, seed=0)
+    assert spread is not None
+    assert scaled.objective < result.objective
+    scores = scaled.set.scores(objective.residuals / spread(X, objective.centers)[:, None])
+    assert np.sum(scores <= 1e-12) == objective.rank
+    costs = decide(LINEAR, scaled.set, 0.0, objective.centers, scales=spread(X, objective.centers)).cost_bound
+    assert scaled.objective == pytest.approx(costs.mean(), abs=1e-9)
+
+
+def test_outcomes_that_are_predicted_exactly_need_no_spread():
+    X, Y = uneven(400)
+    decider = ph.RobustDecider(LINEAR, "precomputed", learner=ScaledBox(), random_state=0).fit(Y, Y)
+    assert decider.spread_ is None
+    assert (Spread.fit(X, Y, np.zeros(400), min_leaf=5, seed=0)(X, Y) > 0).all()
+
+
+def test_premiums_in_the_detail_refer_to_the_contexts_that_were_judged():
+    n, d = 400, 3
+    rng = np.random.default_rng(0)
+    X = rng.uniform(size=(n, d + 1))
+    centers = 10 * np.sin(9 * X[:, :d])
+    residuals = np.where(X[:, d:] > 0.5, 0.8, 0.1) * rng.normal(size=(n, d))
+    problem = ph.problems.simplex_newsvendor(0.3, 0.7, d)
+    objective = Samples(residuals, centers, problem, 0.1)
+    assert not objective.has_closed_form
+    result = ph.learners.PcaBox().learn(Samples(residuals, centers, problem, 0.1))
+    scaled, spread = choose_spread(result, objective, X, handicap=0.0, seed=0)
+    assert spread is not None
+    said = float(scaled.detail.partition("cross-fitted premium ")[2].partition(",")[0])
+    at_one_size = float(scaled.detail.partition("at one size ")[2])
+    judged = np.unique(np.linspace(0, n - 1, 200).astype(int))
+    nominal = ph.robust.decide_knowing(problem, centers[judged])[1].mean()
+    plain = decide(problem, result.set, objective.radius(result.set), centers[judged]).cost_bound.mean()
+    assert at_one_size == pytest.approx(plain - nominal, rel=1e-3)
+    assert said < at_one_size
+
+
+def test_a_spread_must_save_more_than_the_handicap():
+    X, objective, result = sample()
+    assert choose_spread(result, objective, X, handicap=1e3, seed=0) == (result, None)
+
+
+@pytest.mark.parametrize(("share", "is_taken"), [(0.8, True), (1.3, False)])
+def test_two_handicaps_must_be_saved(share, is_taken):
+    """A handicap for which two of them are this share of what a spread saves."""
+    X, objective, result = sample()
+    detail = choose_spread(result, objective, X, handicap=0.0, seed=0)[0].detail
+    scaled, plain = (float(detail.partition(f"{what} ")[2].partition(",")[0]) for what in ("premium", "at one size"))
+    handicap = share * (1 - scaled / plain) * np.sqrt(objective.n) / 2
+    assert (choose_spread(result, objective, X, handicap=handicap, seed=0)[1] is not None) == is_taken
+
+
+def test_near_copies_stay_in_one_fold(monkeypatch):
+    X, Y = (np.repeat(part, 10, axis=0) for part in uneven(60))
+    X[:, 2] = np.repeat(np.random.default_rng(1).uniform(size=60), 10)  # says nothing about the spread
+    objective = Samples(Y - X[:, :2], X[:, :2], LINEAR, 0.1)
+    result = ScaledBox().learn(objective)
+    groups = np.repeat(np.arange(60), 10)
+    seen = []
+    real = spread_choice._Judge._fit
+    monkeypatch.setattr(spread_choice._Judge, "_fit", lambda s, rows, *a: seen.append(rows) or real(s, rows, *a))
+    choose_spread(result, objective, X, handicap=0.7, seed=0, groups=groups)
+    for rows in seen[:3]:
+        left_out = np.setdiff1d(np.arange(600), rows)
+        assert not set(groups[rows]) & set(groups[left_out])
+    assert choose_spread(result, objective, X, handicap=0.7, seed=0)[1] is not None  # copies give the answer away
+    assert choose_spread(result, objective, X, handicap=0.7, seed=0, groups=groups)[1] is None
+
+
+def test_ctrl_c_keeps_the_learned_set(monkeypatch):
+    X, objective, result = sample()
+
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Spread, "fit", interrupt)
+    kept, spread = choose_spread(result, objective, X, handicap=0.7, seed=0)
+    assert spread is None
+    assert kept == replace(result, status=Status.STOPPED_EARLY, interrupted=True)
+
+
+def test_after_the_deadline_nothing_is_tried(monkeypatch):
+    X, objective, result = sample()
+    assert choose_spread(result, objective, X, handicap=0.7, seed=0, deadline=0.0) == (result, None)
+
+
+def test_costs_without_pieces_and_stopped_learners_keep_one_size():
+    X, objective, result = sample(150)
+    z = cp.Variable(2, nonneg=True)
+    square = ph.DecisionProblem(
+        decision=z, cost=lambda z, u: cp.square(u @ z - 1), constraints=[cp.sum(z) == 1], n_outcomes=2
+    )
+    assert choose_spread(result, replace(objective, problem=square), X, handicap=0.0, seed=0)[1] is None
+    stopped = replace(result, status=Status.STOPPED_EARLY)
+    assert choose_spread(stopped, objective, X, handicap=0.0, seed=0) == (stopped, None)
+
+
+def test_integer_decisions_and_uncertain_constraints_are_scaled_too():
+    counts = cp.Variable(2, integer=True)
+    whole = ph.DecisionProblem(
+        decision=counts,
+        cost=lambda z, u: u @ z,
+        constraints=[counts >= 0, counts <= 3, cp.sum(counts) == 3],
+        n_outcomes=2,
+    )
+    stock = cp.Variable(2, nonneg=True)
+    covered = ph.DecisionProblem(
+        decision=stock,
+        cost=lambda z, u: cp.sum(z),
+        constraints=[stock <= 50],
+        n_outcomes=2,
+        uncertain_constraints=lambda z, u: [z >= u],
+    )
+    X, _ = uneven(5, seed=3)
+    for problem in (whole, covered):
+        decider = fitted(240, ScaledBox(handicap=0.0), problem)
+        assert decider.spread_ is not None
+        found = decider.decide(X)
+        assert found.is_optimal.all()
+    for z, x in zip(found.z, X, strict=True):
+        assert (decider.region(x).vertices() <= z + 1e-6).all()
+
+
+# --- the guarantee ----------------------------------------------------------------------------------------
+
+
+def test_coverage_with_a_spread_follows_its_exact_law(decider):
+    rng, m = np.random.default_rng(4), 29
+    X_test, Y_test = uneven(10_000, seed=100)
+    scores = np.sort(decider.set_.scores(decider.residuals(X_test, Y_test)))
+    twin, coverages = copy.deepcopy(decider), []
+    for k in range(200):
+        X, Y = uneven(m, seed=int(rng.integers(2**31)) + k)
+        twin.recalibrate(X, Y)
+        coverages.append(np.searchsorted(scores, twin.radius_, side="right") / len(scores))
+    assert stats.kstest(coverages, ph.coverage_law(m, twin.alpha).cdf).pvalue > 0.001
+
+
+# --- files, tables, words ---------------------------------------------------------------------------------
+
+
+def test_a_stored_spread_decides_the_same_to_the_last_bit(tmp_path):
+    X, Y = uneven(500)
+    ridge = ph.predictors.FeatureRidge(features="all")
+    decider = ph.RobustDecider(LINEAR, ridge, learner=ScaledBox(), random_state=0)
+    decider.fit(pd.DataFrame(X, columns=["a", "b", "c"]), Y)
+    assert decider.spread_ is not None
+    decider.save(tmp_path / "model.polyhedge")
+    twin = ph.load(tmp_path / "model.polyhedge")
+    rows = pd.DataFrame(uneven(50, seed=1)[0], columns=["a", "b", "c"])
+    for name in ("z", "cost_bound", "worst_outcome"):
+        assert getattr(twin.decide(rows), name).tobytes() == getattr(decider.decide(rows), name).tobytes()
+    assert twin.spread_.names == ("a", "b", "c")
+    assert "scaled by a predicted spread" in str(ph.inspect_model(tmp_path / "model.polyhedge"))
+
+
+def test_commands_tell_of_a_spread_in_a_few_words(tmp_path):
+    X, Y = uneven(1000)
+    table = pd.DataFrame(X, columns=["a", "b", "c"]).assign(u=Y[:, 0], v=Y[:, 1], hard=X[:, 2] > 0.5)
+    table.iloc[:700].to_csv(tmp_path / "history.csv", index=False)
+    table.iloc[700:].to_csv(tmp_path / "fresh.csv", index=False)
+    (tmp_path / "problem.toml").write_text(
+        'kind = "simplex_linear"\noutcomes = ["u", "v"]\nc = [-0.08, 0.0]\n', encoding="utf-8"
+    )
+    model = tmp_path / "model.polyhedge"
+    options = ["--outcomes", "u,v", "--problem", tmp_path / "problem.toml", "--features", "a,b,c", "--out", model]
+    fit = run("fit", tmp_path / "history.csv", *options, "--predictor", "linear", "--guarantee", "outcome", "--json")
+    assert fit["spread"]["names"] == ["a", "b", "c"]
+    assert run("inspect", model, "--json")["spread"] == fit["spread"]
+    by = run("evaluate", model, tmp_path / "fresh.csv", "--by", "hard", "--json")["by"]
+    assert by["True"]["volume"] > 2 * by["False"]["volume"]
+
+
+def run(*arguments):
+    done = CliRunner().invoke(cli.app, [str(argument) for argument in arguments])
+    assert done.exit_code == 0, done.output
+    return json.loads(done.stdout)
+
+
+BROKEN = {
+    "a child that is not there": {"left": 10**6},
+    "a negative child": {"right": -1},
+    "an unknown feature": {"feature": 99},
+    "a root that is not there": {"roots": 10**6},
+    "no size": {"value": 0.0},
+    "endless": {"depth": 10**9},
+    "no power": {"power": 0.0},
+    "names that do not fit": {"names": ("a",)},
+    "a column before the first": {"columns": -1},
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_spread_that_leads_nowhere_is_refused(decider, name):
+    (field, value), state = next(iter(BROKEN[name].items())), decider.spread_.state()
+    if isinstance(state[field], np.ndarray):
+        state[field] = state[field].copy()
+        state[field][-1] = value
+    else:
+        state[field] = value
+    with pytest.raises(ValueError, match="spread must"):
+        Spread(**state)
+
+
+def test_positions_must_be_whole_numbers(decider):
+    for name in ("columns", "feature", "roots"):
+        with pytest.raises(ValueError, match="spread must"):
+            Spread(**{**decider.spread_.state(), name: getattr(decider.spread_, name) + 0.5})
+
+
+@pytest.mark.needs("pyarrow")
+def test_tables_and_parquet_give_the_decisions_of_memory(tmp_path):
+    decider = fitted(frame=True)
+    rows = pd.DataFrame(uneven(200, seed=1)[0], columns=["a", "b", "c"]).assign(kind="y")
+    rows.loc[7, "b"] = np.nan
+    found = ph.distributed.decide_rows(decider.model_, rows)
+    fine = rows.index != 7
+    np.testing.assert_allclose(found.loc[fine, "cost_bound"], decider.decide(rows[fine]).cost_bound, rtol=1e-12)
+    assert found.loc[7, "status"] == "not decided"
+
+
+def test_the_distributed_radius_is_that_of_memory():
+    dd = pytest.importorskip("dask.dataframe")
+    X, Y = uneven(300, seed=12)
+    frame = pd.DataFrame(X, columns=["a", "b", "c"]).assign(kind="y")
+    decider, twin = fitted(frame=True), fitted(frame=True)
+    decider.recalibrate(frame, Y)
+    twin.recalibrate(dd.from_pandas(frame.assign(u=Y[:, 0], v=Y[:, 1]), npartitions=4), ["u", "v"])
+    assert twin.radius_ == decider.radius_
+
+
+def test_words_and_pictures_tell_of_the_spread(decider):
+    matplotlib = pytest.importorskip("matplotlib")
+    matplotlib.use("Agg")
+    X, Y = uneven(300, seed=1)
+    sentences = facets_in_words(decider, X)
+    assert any("scaled by a predicted spread" in sentence for sentence in sentences)
+    assert sum(facet.share for facet in facets(decider, X)) >= 1
+    ax = ph.plots.residual_set(decider, X, Y)
+    assert ax.get_xlabel().endswith("outcome minus prediction, over spread")
+    inside = decider.set_.contains(decider.residuals(X, Y), decider.radius_)
+    assert any(f"{100 * inside.mean():.1f} %" in text.get_text() for text in ax.figure.legends[0].get_texts())
+    matplotlib.pyplot.close("all")
+
+
+def test_curves_pages_and_maps_use_the_spread(decider):
+    pytest.importorskip("matplotlib").use("Agg")
+    X, Y = uneven(300, seed=1)
+    seen, measured = observe(decider, X, Y).rows, decider.measure(X, Y)
+    np.testing.assert_array_equal(seen.cost_bound, measured.cost_bound)
+    np.testing.assert_array_equal(seen.inside, measured.inside)
+    curve = cost_curve(decider, X, Y, [decider.alpha])
+    twin = copy.deepcopy(decider).recalibrate(X, Y)
+    assert curve.radii[0] == twin.radius_
+    assert curve.cost_bound[0] == pytest.approx(twin.decide(X).cost_bound.mean())
+    mesh = ph.plots.decision_map(decider, X, (1, 2), show="cost_bound", resolution=5).collections[0]
+    grid = np.column_stack([np.full(25, np.median(X[:, 0])), *_corners(X[:, 1], X[:, 2])])
+    np.testing.assert_allclose(np.asarray(mesh.get_array()).ravel(), decider.decide(grid).cost_bound)
+
+
+def _corners(first, second):
+    across, up = (np.linspace(values.min(), values.max(), 5) for values in (first, second))
+    return (axis.ravel() for axis in np.meshgrid(across, up))
+
+
+def test_same_seed_same_spread():
+    first, second = (fitted(400).spread_.state() for _ in range(2))
+    for name, other in itertools.zip_longest(first, second):
+        assert name == other
+        np.testing.assert_array_equal(first[name], second[name])

@@ -1,0 +1,135 @@
+"""Plans of costs in which a parameter multiplies the outcome: each row has the problem at its own values."""
+
+from __future__ import annotations
+
+import cvxpy as cp
+import numpy as np
+import pytest
+
+import polyhedge as ph
+from polyhedge.planning import planned as plan_module
+from polyhedge.planning.costs import MOST_KEPT, PlanProblem
+from polyhedge.planning.levels import PlannedCost, planned_cost
+from polyhedge.planning.policies import Rule, fit_planner
+from polyhedge.planning.residual_distributions import Law, PlacedLaw
+from polyhedge.planning.risk import Risk
+from polyhedge.planning.selection import candidates
+from polyhedge.problems import DecisionProblem
+from polyhedge.regions.family import Work
+
+RNG = np.random.default_rng(0)
+RESIDUALS, CENTERS = RNG.standard_t(4, size=(60, 2)), 5 + RNG.normal(size=(12, 2))
+PENALTIES = RNG.uniform(3, 9, size=(12, 2))
+LAW = Law("uniform", RESIDUALS)
+
+
+def shop(penalty, *limits) -> DecisionProblem:
+    """What is short costs a penalty, a number or a parameter of the row."""
+    z = cp.Variable(2, nonneg=True)
+    return DecisionProblem(
+        decision=z,
+        cost=lambda z, u: cp.sum(cp.pos(z - u)) + penalty @ cp.pos(u - z),
+        constraints=[z <= 20, *(limit(z) for limit in limits)],
+        n_outcomes=2,
+    )
+
+
+def priced(*limits) -> DecisionProblem:
+    return shop(cp.Parameter(2, nonneg=True, name="penalty"), *limits)
+
+
+TWO_LIMITS = (lambda z: cp.sum(z) <= 9, lambda z: z[0] + 2 * z[1] <= 14)
+
+
+def planner(problem: DecisionProblem, rule: Rule):
+    return fit_planner(PlanProblem(problem), rule, LAW, CENTERS, CENTERS, PENALTIES)
+
+
+def test_the_decision_of_least_mean_cost_is_a_quantile_by_the_penalty_of_the_row():
+    z = planner(priced(), Rule("uniform"))(CENTERS, CENTERS, PENALTIES)
+    ranks = np.ceil(PENALTIES / (1 + PENALTIES) * len(RESIDUALS)).astype(int) - 1
+    assert np.allclose(z, CENTERS + np.take_along_axis(np.sort(RESIDUALS, axis=0), ranks, axis=0))
+
+
+@pytest.mark.parametrize("level", [0.0, 0.7])
+@pytest.mark.parametrize("limits", [(), TWO_LIMITS], ids=["falls apart", "coupled"])
+def test_rows_are_decided_as_if_their_values_were_written_into_the_problem(limits, level):
+    rule = Rule("uniform", Risk(level))
+    z = planner(priced(*limits), rule)(CENTERS, CENTERS, PENALTIES)
+    for i in (0, 5):
+        fixed, at, nothing = shop(PENALTIES[i], *limits), CENTERS[[i]], np.zeros((1, 0))
+        one = fit_planner(PlanProblem(fixed), rule, LAW, at, at, nothing)(at, at, nothing)[0]
+        costs = [
+            np.sort(fixed.evaluate(np.tile(own, (60, 1)), CENTERS[i] + RESIDUALS))[-round(60 * (1 - level)) :].mean()
+            for own in (z[i], one)
+        ]
+        assert np.isclose(*costs, rtol=0, atol=2e-3 * np.std(RESIDUALS))
+
+
+def test_planned_costs_are_those_of_the_formula():
+    seen = PlanProblem(priced())
+    z = planner(priced(), Rule("uniform"))(CENTERS, CENTERS, PENALTIES)
+    v, mean = planned_cost(seen, LAW, 0.8, z, CENTERS, CENTERS, PENALTIES)
+    at = PlacedLaw(CENTERS, np.ones(len(CENTERS)))
+    quantiles, means = seen.sampled_costs(z, at, PENALTIES, RESIDUALS, (0.8,))
+    assert np.allclose(v, quantiles[:, 0])
+    assert np.allclose(mean, means)
+
+
+def test_tails_compete_where_the_cost_has_maxima_at_the_values_of_a_row():
+    squared = cp.Parameter(2, nonneg=True, name="weight")
+    z = cp.Variable(2, nonneg=True)
+    bent = DecisionProblem(
+        decision=z, cost=lambda z, u: squared @ cp.square(z - u), constraints=[z <= 20], n_outcomes=2
+    )
+    assert Rule("scaled", Risk(0.7)) in candidates(PlanProblem(priced()), 0.1, PENALTIES[:1])
+    assert candidates(PlanProblem(bent), 0.1, PENALTIES[:1]) == [Rule(), Rule("corrected")]
+
+
+@pytest.fixture(scope="module")
+def decided():
+    """A decider whose rows have penalties of their own, with what it decides 30 of them by."""
+    X = RNG.normal(size=(170, 2))
+    Y, penalties = 5 + X + RNG.normal(size=(170, 2)), RNG.uniform(3, 9, size=(170, 2))
+    decider = ph.RobustDecider(priced(), None, guarantee="cost", random_state=0)
+    decider.fit(X[:140], Y[:140], parameters={"penalty": penalties[:140]})
+    return decider, X[140:], {"penalty": penalties[140:]}
+
+
+def test_decisions_follow_the_penalties(decided):
+    decider, X, *_ = decided
+    assert any("CVaR" in entry.rule for entry in decider.plan_.entries)
+    low, high = (decider.decide(X, parameters={"penalty": np.full((30, 2), level)}) for level in (3.0, 9.0))
+    assert (high.flat >= low.flat - 1e-9).all()
+    assert (high.cost_bound > low.cost_bound).mean() > 0.9
+
+
+def test_rows_do_not_depend_on_each_other(decided, monkeypatch):
+    decider, X, given = decided
+    whole = decider.decide(X, parameters=given)
+    monkeypatch.setattr(plan_module, "MOST_KEPT", 7)  # in parts
+    parts = decider.decide(X, parameters=given, n_jobs=1)
+    alone = decider.decide(X[[3]], parameters={"penalty": given["penalty"][[3]]})
+    assert len(X) < MOST_KEPT
+    assert (parts.flat == whole.flat).all()
+    assert (parts.cost_bound == whole.cost_bound).all()
+    assert (parts.expected_cost == whole.expected_cost).all()
+    assert (alone.flat[0] == whole.flat[3]).all()
+    assert alone.cost_bound[0] == whole.cost_bound[3]
+
+
+def test_progress_is_told_part_by_part(decided, monkeypatch):
+    decider, X, given = decided
+    monkeypatch.setattr(plan_module, "MOST_KEPT", 12)
+    told = []
+    plan, values = decider.model_.family.plan, given["penalty"]
+    plan.plan(X, 5 + X, values, Work(progress=lambda done, of: told.append((done, of))))
+    assert told == [(12, 30), (24, 30), (30, 30)]
+
+
+def test_files_keep_such_plans(decided, tmp_path):
+    decider, X, given = decided
+    decider.save(tmp_path / "priced.polyhedge")
+    again = ph.load(tmp_path / "priced.polyhedge").decide(X, parameters=given)
+    assert (again.flat == decider.decide(X, parameters=given).flat).all()
+    assert isinstance(decider.model_.family.plan.costs[0], PlannedCost)

@@ -1,0 +1,152 @@
+"""Guarded decisions over a learned set: what they are expected to cost, and an outcome as dear as may be."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import cvxpy as cp
+import numpy as np
+import pytest
+from sklearn.linear_model import LinearRegression
+
+import polyhedge as ph
+from polyhedge.planning import MeanCost, mean_cost_from
+from shared import Given, ScaledBox
+
+
+def coupled() -> ph.DecisionProblem:
+    """A newsvendor under a budget that each row brings along: every row has a program."""
+    z, budget = cp.Variable(2, nonneg=True), cp.Parameter(nonneg=True, name="budget")
+    return ph.DecisionProblem(
+        decision=z,
+        cost=lambda z, u: cp.sum(0.3 * z + cp.pos(u - z)),
+        constraints=[cp.sum(z) <= budget],
+        n_outcomes=2,
+    )
+
+
+def bent() -> ph.DecisionProblem:
+    """A cost that is known by its formula alone."""
+    z = cp.Variable(2)
+    return ph.DecisionProblem(decision=z, cost=lambda z, u: cp.sum_squares(z - u), constraints=[z <= 5], n_outcomes=2)
+
+
+def covering() -> ph.DecisionProblem:
+    """Uncertain constraints beside a cost of pieces."""
+    return ph.DecisionProblem(
+        decision=cp.Variable(2, nonneg=True),
+        cost=lambda z, u: 2 * cp.sum(z) + 0.3 * (u @ z),
+        constraints=[],
+        uncertain_constraints=lambda z, u: [z >= u],
+        n_outcomes=2,
+        outcome_support=lambda u: [u <= 9],
+    )
+
+
+BOX = Given(ph.Polyhedron(np.vstack([np.eye(2), -np.eye(2)]), -np.array([1.0, 0.6, 1.0, 0.6])))
+
+KINDS = {
+    "linear": (lambda: ph.problems.simplex_linear([-0.08, 0.0]), ph.learners.OneSidedBox(), {}),
+    "scaled": (lambda: ph.problems.simplex_newsvendor(0.3, 0.7, 2), ScaledBox(handicap=0.0), {}),
+    "budget": (coupled, ph.learners.OneSidedBox(), {"budget": 1.5}),
+    "bent": (bent, BOX, {}),
+    "covering": (covering, BOX, {}),
+}
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def guarded(request):
+    make, learner, given = KINDS[request.param]
+    X, Y = ph.data.make_synthetic(160, rng=np.random.default_rng(0))
+    settings = {"learner": learner, "guarantee": "cost", "alpha": 0.2, "random_state": 0}
+    decider = ph.RobustDecider(make(), LinearRegression(), **settings)
+    with np.errstate(all="raise"):
+        decider.fit(X[:120], Y[:120], parameters=given or None)
+    return decider, X[120:], {"parameters": given} if given else {}
+
+
+def test_expected_cost_is_the_mean_over_the_residuals_around_the_prediction(guarded):
+    decider, X, more = guarded
+    decided, plan = decider.decide(X, **more), decider.model_.family.plan
+    centers, scales = decider.centers(X), plan.sets.scales(X, decider.centers(X))
+    for i in range(len(X)):
+        outcomes = centers[i] + scales[i] * plan.costs.points
+        own = np.tile(decided.flat[i], (len(outcomes), 1))
+        values = np.tile(list(more["parameters"].values()), (len(outcomes), 1)) if more else None
+        assert decided.expected_cost[i] == pytest.approx(decider.problem_.evaluate(own, outcomes, values).mean())
+
+
+def test_expected_cost_of_a_row_is_the_same_alone_and_in_any_batch_to_the_last_bit(guarded):
+    decider, X, more = guarded
+    whole = decider.decide(X, **more)
+    for part in (*([i] for i in range(0, len(X), 5)), np.arange(len(X))[::-1], np.arange(7)):
+        np.testing.assert_array_equal(decider.decide(X[part], **more).expected_cost, whole.expected_cost[part])
+
+
+def test_illustrated_outcome_is_the_dearest_of_the_residuals_that_keeps_the_promise(guarded):
+    decider, X, more = guarded
+    problem, plan = decider.problem_, decider.model_.family.plan
+    decided, worst, n_named = decider.decide(X[:9], **more), decider.worst_outcomes(X[:9], **more), 0
+    for i, outcomes in enumerate(plan.outcomes(X[:9], decider.centers(X[:9]))):
+        own = np.tile(decided.flat[i], (len(outcomes), 1))
+        values = np.tile(list(more["parameters"].values()), (len(outcomes), 1)) if more else None
+        costs, broken = problem.evaluate(own, outcomes, values), problem.violations(own, outcomes, values).any(axis=1)
+        kept = costs[~broken & (costs <= decided.cost_bound[i]) & (outcomes <= problem_support(problem)).all(axis=1)]
+        if not len(kept):  # the price of the order alone may be above the bound of a row
+            assert np.isnan(worst[i]).all()
+            continue
+        n_named += 1
+        named = problem.evaluate(own[:1], worst[[i]], None if values is None else values[:1])
+        assert named[0] == pytest.approx(kept.max(), abs=1e-9)
+    assert n_named > 6
+
+
+def problem_support(problem):
+    return problem.support_rows[1] if len(problem.support_rows[1]) else np.inf
+
+
+def test_files_keep_the_residuals_and_those_without_any_are_read(guarded, tmp_path):
+    decider, X, more = guarded
+    path, old = tmp_path / "model.polyhedge", tmp_path / "old.polyhedge"
+    decider.save(path)
+    decided, loaded = decider.decide(X, **more), ph.load(path).decide(X, **more)
+    np.testing.assert_array_equal(loaded.expected_cost, decided.expected_cost)
+    _without_residuals(path, old)
+    again = ph.load(old)
+    np.testing.assert_array_equal(again.decide(X, **more).cost_bound, decided.cost_bound)
+    assert np.isnan(again.decide(X, **more).expected_cost).all()
+    assert np.isnan(again.worst_outcomes(X[:3], **more)).all()
+
+
+def _without_residuals(path, target):
+    """The file as it was before costs were expected of a set."""
+    decider = ph.load(path)
+    family = decider.model_.family
+    family = replace(family, plan=replace(family.plan, costs=None))
+    decider.model_ = replace(decider.model_, family=family)
+    decider.save(target)
+
+
+def test_files_cannot_bring_residuals_that_no_fit_keeps():
+    problem = ph.problems.simplex_linear([0.0, 0.0])
+    bad = np.zeros((0, 2)), np.zeros((3, 3)), np.zeros((3001, 2)), np.zeros((3, 2), dtype=int), np.full((3, 2), np.nan)
+    for points in bad:
+        with pytest.raises(ValueError, match="at most 3000 finite residuals of 2 outcomes"):
+            mean_cost_from(problem, points)
+
+
+def test_mean_costs_of_another_type_are_not_stored_as_if_they_were_ours(guarded, tmp_path):
+    class Other(MeanCost):
+        pass
+
+    decider = ph.load(_saved(guarded[0], tmp_path))
+    family = decider.model_.family
+    costs = Other(family.problem, family.plan.costs.points)
+    decider.model_ = replace(decider.model_, family=replace(family, plan=replace(family.plan, costs=costs)))
+    with pytest.raises(ValueError, match="mean cost of type Other cannot be stored"):
+        decider.save(tmp_path / "other.polyhedge")
+
+
+def _saved(decider, folder):
+    decider.save(folder / "model.polyhedge")
+    return folder / "model.polyhedge"

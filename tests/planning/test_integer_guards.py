@@ -1,0 +1,161 @@
+"""Searches among whole numbers are held against what the relaxation proves, and no solver's word sets the units."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import clarabel
+import cvxpy as cp
+import highspy
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import polyhedge as ph
+from polyhedge.solvers import mixed_integer
+from polyhedge.solvers.linear import LinearSolver
+from polyhedge.solvers.mixed_integer import solve_mixed_integer
+from polyhedge.solvers.program import Cone, ConicProgram, Solution, Status
+from polyhedge.solvers.verify import nothing_known
+
+S, CENTER = np.array([0.40146563960843423, 0.7979616523568944]), np.array([0.5732418255290075, 1.6465357605105235])
+W = np.array(
+    [
+        [0.3029408751828832, 0.40193020972671334],
+        [-2.1902465534649367, -0.41284778047722304],
+        [1.0, 0.0],
+        [0.0, 1.0],
+        [-1.0, 0.0],
+        [0.0, -1.0],
+    ]
+)
+B = -np.array(
+    [
+        0.5146355287952197,
+        0.6937389377313835,
+        0.5742409518044904,
+        0.3491710061259333,
+        1.1661115018848431,
+        1.3915105925399305,
+    ]
+)
+
+
+@pytest.mark.parametrize("options", [{}, {"mip_allow_restart": True}], ids=["as ever", "with restarts"])
+@pytest.mark.parametrize("k", [1.0, 100.0])
+def test_an_optimum_that_a_restart_of_highs_loses_is_found(k: float, options: dict[str, Any]) -> None:
+    """HiGHS 1.15.1 told a lower bound 9 % too high: with restarts, the point that is known shows it."""
+    own, under = np.array([0.41677639879166684, 0.25980646586061834]), np.array([2.5696085553130414, 4.621189513301539])
+    z, w = cp.Variable(2, integer=True), cp.Variable()
+    problem = ph.DecisionProblem(
+        decision=z,
+        cost=lambda z, u: k * (z @ (u / 4096) + own @ z + under @ cp.pos(S - z) + 2 * w),
+        constraints=[z >= 0, z <= 4, cp.sum(z) <= 3 + S[0], w >= 0, cp.sum(z) >= 1.5 - w],
+        n_outcomes=2,
+        outcome_support=lambda u: [u >= 0],
+        uncertain_constraints=lambda z, u: [cp.sum(z) >= 0.3 * cp.sum(u / 4096) - 1 - S[0] * 0.1],
+    )
+    with ph.Solver(highs=options).in_force():
+        found = ph.robust.decide(problem, ph.Polyhedron(W / 4096, B), 0.10045358889688606, CENTER[None] * 4096)
+    assert found.status[0] is Status.OPTIMAL
+    assert found.cost_bound[0] / k == pytest.approx(4.020679586416012, rel=1e-6)
+
+
+def knapsack(c: np.ndarray, total: float, most: float = 2.0) -> ConicProgram:
+    """Minimise c'x with the sum of x given and 0 <= x <= most, all whole."""
+    n = len(c)
+    A = np.vstack([np.ones((1, n)), np.eye(n), -np.eye(n)])
+    b = np.concatenate([[total], np.full(n, most), np.zeros(n)])
+    return ConicProgram(c, sp.csr_array(A), b, (Cone("zero", 1), Cone("nonneg", 2 * n)), integer=np.arange(n))
+
+
+def filling() -> ConicProgram:
+    """Worth 2 and 1, weights 2 and 3, at most 4 in all and 1.4 of the first: the relaxation is not whole."""
+    A = np.array([[2.0, 3.0], [1.0, 0.0], [0.0, 1.0], [-1.0, 0.0], [0.0, -1.0]])
+    b = np.array([4.0, 1.4, 2.0, 0.0, 0.0])
+    return ConicProgram(np.array([-2.0, -1.0]), sp.csr_array(A), b, (Cone("nonneg", 5),), integer=np.arange(2))
+
+
+def test_a_relaxation_that_is_whole_needs_no_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mixed_integer._Known, "checked", lambda *_: pytest.fail("a search was made"))
+    found = solve_mixed_integer(knapsack(np.array([3.0, 1.0, 2.0]), 3.0))
+    assert (found.status, found.value, found.x.tolist()) == (Status.OPTIMAL, 4.0, [0.0, 2.0, 1.0])
+
+
+def wrong(solver: LinearSolver) -> Solution:
+    x = np.zeros(2)
+    return Solution(x, np.zeros(5), 0.0, Status.OPTIMAL, 0.0, size=1.0)
+
+
+def infeasible(solver: LinearSolver) -> Solution:
+    return nothing_known(solver.program, Status.INFEASIBLE, "a lie")
+
+
+@pytest.mark.parametrize("lie", [wrong, infeasible])
+def test_a_search_that_contradicts_a_known_point_is_made_again(monkeypatch: pytest.MonkeyPatch, lie: Any) -> None:
+    program, solve = filling(), LinearSolver.solve
+    expected = solve_mixed_integer(program)
+    assert (expected.status, expected.value) == (Status.OPTIMAL, -2.0)
+    monkeypatch.setattr(LinearSolver, "solve", lambda self: (lie if len(self.program.integer) else solve)(self))
+    found = solve_mixed_integer(program)
+    assert (found.status, found.value) == (Status.OPTIMAL, expected.value)
+    monkeypatch.setattr(LinearSolver, "solve_otherwise", lie)
+    found = solve_mixed_integer(program)
+    assert found.status is not Status.OPTIMAL
+    assert "contradicts" in found.detail
+    assert found.value - found.gap <= expected.value + 1e-9
+
+
+class LyingHighs:
+    """All multipliers are too large by this factor; nothing else is wrong."""
+
+    factor = 1.0
+
+    def __init__(self) -> None:
+        self.inside = HIGHS()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inside, name)
+
+    def getSolution(self) -> SimpleNamespace:
+        told = self.inside.getSolution()
+        duals = {name: self.factor * np.array(getattr(told, name)) for name in ("row_dual", "col_dual")}
+        return SimpleNamespace(col_value=told.col_value, value_valid=True, **duals)
+
+
+class LyingClarabel:
+    """The same."""
+
+    factor = 1.0
+
+    def __init__(self, *given: Any) -> None:
+        self.inside = CLARABEL(*given)
+
+    def solve(self) -> SimpleNamespace:
+        told = self.inside.solve()
+        return SimpleNamespace(status=told.status, x=told.x, z=self.factor * np.array(told.z), s=told.s)
+
+
+HIGHS, CLARABEL = highspy.Highs, clarabel.DefaultSolver
+
+
+@pytest.mark.parametrize("curved", [False, True], ids=["linear", "squares"])
+@pytest.mark.parametrize("factor", [1e8, 1e12])
+def test_multipliers_that_prove_nothing_set_no_units(
+    monkeypatch: pytest.MonkeyPatch, factor: float, curved: bool
+) -> None:
+    rng = np.random.default_rng(0)
+    programs = [knapsack(rng.normal(size=4), 3.0) for _ in range(30)]
+    if curved:
+        P = sp.csr_array(np.diag([0.5, 1.0, 0.3, 0.8]))
+        programs = [replace(program, P=P) for program in programs[:8]]
+    honest = [solve_mixed_integer(program) for program in programs]
+    monkeypatch.setattr(highspy, "Highs", type("Liar", (LyingHighs,), {"factor": factor}))
+    monkeypatch.setattr(clarabel, "DefaultSolver", type("Liar", (LyingClarabel,), {"factor": factor}))
+    for program, right in zip(programs, honest, strict=True):
+        assert right.status is Status.OPTIMAL
+        found = solve_mixed_integer(program)
+        if found.status is Status.OPTIMAL:
+            assert found.value == pytest.approx(right.value, abs=1e-5)

@@ -1,0 +1,236 @@
+"""What held on fresh rows: bound and uncertain constraints together, row by row, in text, JSON and on the page."""
+
+from __future__ import annotations
+
+import json
+
+import cvxpy as cp
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+import polyhedge as ph
+from polyhedge.app import cli
+from polyhedge.app.report.model import model_report
+from polyhedge.problems import DecisionProblem, from_toml
+from polyhedge.problems.stored import problem_from_state, problem_to_state
+from polyhedge.sets import Box, Polyhedron
+from shared import Given
+
+RULES = ["stock covers demand", "reserve", "soft limit"]
+
+
+def supply(unit: float = 1.0, upper: float = 20.0, **names: object) -> DecisionProblem:
+    """Two supplies for an unknown demand; amounts in units."""
+    return DecisionProblem(
+        decision=cp.Variable(2, nonneg=True),
+        cost=lambda z, u: cp.sum(z) + 0.1 / unit * cp.sum_squares(z),
+        uncertain_constraints=lambda z, u: [
+            z[0] + 0.5 * z[1] >= u[0],
+            z >= u - 3 * unit,
+            0.1 / unit * cp.square(z[1]) + u[1] <= 9 * unit + 2 * z[1],
+            z <= upper * unit,  # does not see the outcome
+        ],
+        n_outcomes=2,
+        **names,
+    )
+
+
+def demand(n: int, seed: int = 0, d: int = 2) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, d)) + 4
+    return X, X + rng.normal(size=(n, d))
+
+
+def fitted(problem: DecisionProblem, unit: float = 1.0) -> ph.RobustDecider:
+    learner = Given(Box(np.full(problem.n_outcomes, unit)).as_polyhedron())
+    X, Y = demand(120, d=problem.n_outcomes)
+    return ph.RobustDecider(problem, "precomputed", learner=learner, random_state=0).fit(unit * X, unit * Y)
+
+
+@pytest.fixture(scope="module")
+def decider() -> ph.RobustDecider:
+    return fitted(supply(constraint_names=RULES))
+
+
+def test_violations_are_those_of_the_written_constraints(decider: ph.RobustDecider) -> None:
+    problem, rng = decider.problem_, np.random.default_rng(3)
+    z, u = rng.uniform(0, 6, size=(30, 2)), rng.normal(size=(30, 2)) + 4
+    found = problem.violations(z, u)
+    for i in range(len(z)):
+        rows = [
+            cp.Constant(z[i, 0] + 0.5 * z[i, 1]) >= u[i, 0],
+            cp.Constant(z[i]) >= u[i] - 3,
+            0.1 * z[i, 1] ** 2 + u[i, 1] <= cp.Constant(9 + 2 * z[i, 1]),
+        ]
+        assert found[i] == pytest.approx([np.max(row.violation()) for row in rows], abs=1e-12)
+    assert (found > 0).any(axis=0).tolist() == [True, True, False]
+
+
+def test_bound_and_constraints_hold_together_wherever_the_outcome_is_in_the_set(decider: ph.RobustDecider) -> None:
+    X, Y = demand(200, 5)
+    rows, found = decider.measure(X, Y), decider.evaluate(X, Y)
+    assert rows.promise_held[rows.inside].all()
+    assert found.promise_held.value >= found.coverage.value
+    assert found.promise_held.value <= min(found.bound_held.value, found.constraints_held.value)
+    # Nobody diagnostics this bound, for the cost does not depend on the outcome; only the constraints tell.
+    assert found.bound_held.value == 1.0
+    assert found.constraints_held.value == np.mean(rows.violations.max(axis=1) == 0) < 1
+    for k, one in enumerate(found.constraints):
+        assert one.name == RULES[k]
+        assert one.held.value == np.mean(rows.violations[:, k] == 0)
+        assert one.largest_violation == rows.violations[:, k].max()
+        assert one.nominal_largest_violation == rows.nominal_violations[:, k].max()
+    assert found.nominal_constraints_held.value < 0.5
+
+
+def test_a_summary_in_words_does_not_tell_of_the_bound_alone(decider: ph.RobustDecider) -> None:
+    text = str(decider.evaluate(*demand(50, 6)))
+    assert text.index("promise held") < text.index("bound held") < text.index("constraints held")
+    assert "stock covers demand: " in text
+    assert "exceeded by up to" in text
+
+
+def test_problems_without_uncertain_constraints_promise_the_bound() -> None:
+    found = fitted(ph.problems.simplex_linear([0.0, 0.0])).evaluate(*demand(50, 6))
+    assert found.promise_held == found.bound_held
+    assert found.constraints_held is None
+    assert found.constraints == ()
+    assert "promise held" not in str(found)
+
+
+def test_a_row_without_a_decision_keeps_nothing() -> None:
+    tight = fitted(supply(upper=4.5))
+    rows = tight.measure(*demand(60, 7))
+    assert 0 < rows.decided.sum() < 60
+    assert np.isnan(rows.violations[~rows.decided]).all()
+    assert not rows.constraints_held[~rows.decided].any()
+    assert rows.summary(0.1).constraints_held.value == rows.constraints_held.mean()
+
+
+def test_what_held_in_a_row_does_not_depend_on_other_rows(decider: ph.RobustDecider) -> None:
+    X, Y = demand(6, 8)
+    together = decider.measure(X, Y)
+    for i in range(6):
+        alone = decider.measure(X[i : i + 1], Y[i : i + 1])
+        assert alone.held[0] == together.held[i]
+        assert alone.violations[0] == pytest.approx(together.violations[i], abs=1e-6)
+
+
+@pytest.mark.parametrize("unit", [2.0**-30, 2.0**30])
+def test_violations_do_not_depend_on_units(unit: float) -> None:
+    rng = np.random.default_rng(4)
+    z, u = rng.uniform(0, 6, size=(30, 2)), rng.normal(size=(30, 2)) + 4
+    z[:5, 0] = u[:5, 0] - 0.5 * z[:5, 1]  # just held, up to rounding
+    assert np.array_equal(supply(unit).violations(unit * z, unit * u) / unit, supply().violations(z, u))
+
+
+def test_constraints_are_called_by_their_text_where_nobody_named_them() -> None:
+    assert supply().constraint_names[:2] == ("u[0] <= z[0] + 0.5 * z[1]", "u + -3.0 <= z")
+    with pytest.raises(ValueError, match=r"constraint_names must have 3 name\(s\), one for each entry, got 2"):
+        supply(constraint_names=["a", "b"])
+
+
+def test_names_of_constraints_travel_in_files(tmp_path) -> None:
+    path = tmp_path / "problem.toml"
+    path.write_text(TOML)
+    problem = from_toml(path)
+    names = ("order >= demand", "0 <= order - 0.5 * demand <= 30 + demand", "reserve")
+    assert problem.constraint_names == (names[0], names[1], f"{names[1]} (2)", names[2])
+    assert problem_from_state(problem_to_state(problem)).constraint_names == problem.constraint_names
+    state = {key: value for key, value in problem_to_state(problem).items() if key != "constraint_names"}
+    assert len(problem_from_state(state).constraint_names) == 4  # a file of an older version
+
+
+TOML = """\
+outcomes = ["demand"]
+decisions = ["order"]
+cost = "order"
+lower = 0
+upper = 99
+constraints = [
+    "order >= demand",
+    "0 <= order - 0.5 * demand <= 30 + demand",
+    "0 <= order",
+    { name = "reserve", decision = [1], outcome = [-0.9], at_least = 0.5 },
+]
+"""
+
+
+QUICKLY = ("--features", "a", "--predictor", "linear", "--time-limit", "0.5", "--out", "m.polyhedge")
+
+
+def test_the_command_line_tells_of_the_constraints(tmp_path) -> None:
+    (tmp_path / "problem.toml").write_text(TOML)
+    rng = np.random.default_rng(0)
+    for name, n in (("history", 160), ("fresh", 60)):
+        a = rng.uniform(1, 9, n)
+        frame = pd.DataFrame({"a": a, "side": np.where(a > 5, "high", "low"), "demand": a + rng.normal(size=n) + 5})
+        frame.to_csv(tmp_path / f"{name}.csv", index=False)
+
+    def run(*arguments: str) -> str:
+        done = CliRunner().invoke(cli.app, [str(tmp_path / a) if a[-1] in "vle" and "." in a else a for a in arguments])
+        assert done.exit_code in (0, 4), done.output  # the learner may stop early
+        return done.stdout
+
+    told = run("fit", "history.csv", "--problem", "problem.toml", *QUICKLY)
+    assert "promise held" in told
+    assert "kept to bound and constraints together" in told
+    told = run("evaluate", "m.polyhedge", "fresh.csv", "--by", "side")
+    assert told.index("promise held") < told.index("bound held") < told.index("constraints held")
+    assert "order >= demand" in told
+    assert "trusting the prediction 0." in told
+    found = json.loads(run("evaluate", "m.polyhedge", "fresh.csv", "--json"))["all"]
+    assert found["promise_held"]["value"] <= found["constraints_held"]["value"] < 1
+    assert found["constraints"][0]["name"] == "order >= demand"
+    assert found["constraints"][0]["largest_violation"] > 0
+    assert found["nominal_constraints_held"]["value"] < found["constraints_held"]["value"]
+
+
+def test_the_page_shows_constraints_beside_the_bound(decider: ph.RobustDecider) -> None:
+    X, Y = demand(60, 10)
+    html = model_report(decider, X, Y)
+    assert "Bound and constraints held" in html
+    assert "Constraints on held-out rows" in html
+    assert "stock covers demand" in html
+
+
+# --- volume ------------------------------------------------------------------------------------------------
+
+
+def in_many_dimensions(d: int) -> ph.RobustDecider:
+    return fitted(ph.problems.simplex_linear(np.zeros(d)))
+
+
+def test_volume_is_told_where_it_is_quick() -> None:
+    decider = in_many_dimensions(3)
+    found = decider.evaluate(*demand(20, 1, 3))
+    assert found.volume == pytest.approx((2 * decider.radius_) ** 3)
+    assert "volume" in str(found)
+    assert decider.evaluate(*demand(20, 1, 3), volume=False).volume is None
+
+
+def test_volume_of_many_outcomes_is_computed_on_request_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    decider, asked = in_many_dimensions(5), []
+    volume = Polyhedron.volume
+    monkeypatch.setattr(Polyhedron, "volume", lambda *a, **k: asked.append(1) or volume(*a, **k))
+    found = decider.evaluate(*demand(20, 1, 5))
+    assert found.volume is None
+    assert "volume" not in str(found)
+    assert not asked
+    assert decider.evaluate(*demand(20, 1, 5), volume=True).volume == pytest.approx((2 * decider.radius_) ** 5)
+    assert asked
+
+
+def test_constraints_are_measured_at_the_parameters_of_each_row() -> None:
+    stock, z = cp.Parameter(name="stock", nonneg=True), cp.Variable(1, nonneg=True)
+    for power in (1, 2):  # linear in the parameter, and not
+        problem = DecisionProblem(
+            decision=z,
+            cost=lambda z, u: cp.sum(z),
+            uncertain_constraints=lambda z, u, power=power: [z + stock**power >= u],
+            n_outcomes=1,
+        )
+        found = problem.violations(np.ones((3, 1)), np.full((3, 1), 4.0), np.array([[0.0], [1.0], [3.0]]))
+        assert found[:, 0] == pytest.approx([3.0, 2.0, 0.0])

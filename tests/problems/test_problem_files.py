@@ -1,0 +1,439 @@
+"""Problem files: what TOML files and Python files say is what is decided, and every mistake is named."""
+
+from __future__ import annotations
+
+import pickle
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import cvxpy as cp
+import numpy as np
+import pytest
+
+import polyhedge as ph
+from polyhedge.problems.stored import problem_from_state, problem_to_state
+from polyhedge.robust import decide
+
+DOCS = Path(__file__).parents[2] / "docs" / "problem-file.md"
+EXAMPLES = re.findall(r"```toml\n(.*?)```", DOCS.read_text(encoding="utf-8"), re.DOTALL)
+RNG = np.random.default_rng(0)
+
+
+@pytest.fixture
+def read(tmp_path):
+    def from_text(text):
+        path = tmp_path / "plan.toml"
+        path.write_text(text, encoding="utf-8")
+        return ph.problems.from_toml(path)
+
+    return from_text
+
+
+@pytest.mark.parametrize("text", EXAMPLES, ids=range(len(EXAMPLES)))
+def test_every_example_of_the_documentation_is_read_decided_and_pickled(text, read):
+    problem = read(text)
+    twin = pickle.loads(pickle.dumps(problem))
+    box, centers = ph.Box(np.full(problem.n_outcomes, 0.5)), np.full((2, problem.n_outcomes), 3.0)
+    values = {parameter.name: 2.0 for parameter in problem.parameters}
+    found = decide(problem, box, 1.0, centers, parameters=values)
+    assert found.is_optimal.all()
+    assert decide(twin, box, 1.0, centers, parameters=values).cost_bound == pytest.approx(found.cost_bound)
+    assert problem.source.reference == "plan.toml"
+    assert len(problem.decision_names) == problem.n_decisions
+
+
+BAKERY = """
+outcomes = ["bread", "cake"]
+decisions = ["bake_bread", "bake_cake"]
+lower = 0
+"""
+
+
+def test_a_formula_costs_what_it_says(read):
+    text = "max(3 * (bread - bake_bread), bake_bread - bread) + abs(cake - bake_cake) / 2 - -bake_cake * cake + 7"
+    problem = read(f'{BAKERY}cost = "{text} + 0.5 * (bake_bread - bake_cake)**2 + pos(bread - 1) - min(bread, cake)"')
+    z, u = RNG.random((50, 2)), RNG.normal(size=(50, 2))
+    (a, b), (bread, cake) = z.T, u.T
+    expected = np.maximum(3 * (bread - a), a - bread) + np.abs(cake - b) / 2 + b * cake + 7
+    expected += 0.5 * (a - b) ** 2 + np.maximum(bread - 1, 0) - np.minimum(bread, cake)
+    assert problem.evaluate(z, u) == pytest.approx(expected)
+    assert problem.pieces is not None
+
+
+def test_a_sum_of_a_thousand_terms_costs_what_it_says(read):
+    terms = "".join(f" {'-' if k % 3 else '+'} {k} * order" for k in range(1000))
+    problem = read(
+        f'outcomes = ["demand"]\ndecisions = ["order"]\nlower = 0\nupper = 9\ncost = "demand * order{terms}"'
+    )
+    slope = sum(-k if k % 3 else k for k in range(1000))
+    assert problem.evaluate(np.array([[2.0]]), np.array([[5.0]])) == pytest.approx(10 + 2 * slope)
+
+
+def test_names_with_spaces_stand_in_backquotes(read):
+    problem = read(
+        """outcomes = ["Heating Load", "in"]
+decisions = ["share (gas)", "b"]
+lower = 0
+constraints = ["`share (gas)` + b == 1", "b <= 3 + `Heating Load`"]
+cost = "`Heating Load` * `share (gas)` + `in`*b"
+"""
+    )
+    z, u = RNG.random((5, 2)), RNG.normal(size=(5, 2))
+    assert problem.evaluate(z, u) == pytest.approx((z * u).sum(axis=1))
+    assert len(problem.uncertain_rows) == 1
+    with pytest.raises(ValueError, match=r'names "Heating Loa", .* Did you mean "Heating Load"'):
+        read('outcomes = ["Heating Load"]\ndecisions = 1\ncost = "`Heating Loa`"')
+
+
+TABLES = """
+outcomes = 2
+decisions = ["a", "b", "c"]
+lower = 0
+upper = 9
+[cost]
+constant = 1
+decision = { b = 2.0 }
+outcome = [0.5, 0]
+product = [[1, 0, 0], [0, 2, 0]]
+quadratic = [[2, 1, 0], [1, 1, 0], [0, 0, 0]]
+formula = "3 * c * u_2"
+[[cost.maxima]]
+weight = 2
+pieces = [{ outcome = { u_1 = 1 }, decision = [-1, 0, 0], constant = 0.1 }, { product = [[0, 0, 1], [0, 0, 0]] }, {}]
+"""
+
+
+def test_tables_cost_what_they_say(read):
+    problem = read(TABLES)
+    z, u = RNG.random((50, 3)), RNG.normal(size=(50, 2))
+    a, b, c = z.T
+    expected = 1 + 2 * b + 0.5 * u[:, 0] + u[:, 0] * a + 2 * u[:, 1] * b + 3 * c * u[:, 1]
+    expected += 2 * a**2 + 2 * a * b + b**2
+    expected += 2 * np.max([u[:, 0] - a + 0.1, u[:, 0] * c, np.zeros(50)], axis=0)
+    assert problem.evaluate(z, u) == pytest.approx(expected)
+    assert problem.outcome_names == ("u_1", "u_2")
+
+
+def test_a_formula_a_table_and_the_ready_made_problem_decide_alike(read):
+    ready = ph.problems.newsvendor([1, 2], [3, 5], 2, capacity=5.0, sizes=[1, 2], integer=True)
+    rows = 'constraints = ["bake_bread + 2 * bake_cake <= 5"]\nsupport = ["bread >= 0", "cake >= 0"]\ninteger = true\n'
+    cost = "max(3 * (bread - bake_bread), bake_bread - bread) + max(5 * (cake - bake_cake), 2 * (bake_cake - cake))"
+    formula = read(f'{BAKERY}{rows}cost = "{cost}"')
+    table = read(
+        f"""{BAKERY}integer = ["bake_bread", "bake_cake"]
+constraints = [{{ decision = [1, 2], at_most = 5 }}]
+support = [{{ outcome = [1, 0], at_least = 0 }}, {{ outcome = {{ cake = -1 }}, at_most = 0 }}]
+[[cost.maxima]]
+pieces = [{{ outcome = [3, 0], decision = [-3, 0] }}, {{ outcome = [-1, 0], decision = [1, 0] }}]
+[[cost.maxima]]
+pieces = [{{ outcome = [0, 5], decision = [0, -5] }}, {{ outcome = [0, -2], decision = [0, 2] }}]
+"""
+    )
+    box, centers = ph.Box([1.0, 0.7]), RNG.uniform(0.2, 3.0, size=(10, 2))
+    wanted = decide(ready, box, 1.0, centers).cost_bound
+    for problem in (formula, table):
+        assert decide(problem, box, 1.0, centers).cost_bound == pytest.approx(wanted, abs=1e-7)
+
+
+def test_constraints_that_mention_an_outcome_hold_for_every_outcome(read):
+    problem = read(
+        f"""{BAKERY}cost = "bake_bread + bake_cake"
+constraints = ["bake_bread >= bread + 1", {{ decision = {{ bake_cake = 1 }}, outcome = {{ cake = -2 }}, at_least = 0 }}]
+"""
+    )
+    found = decide(problem, ph.Box([1.0, 0.5]), 1.0, np.array([[2.0, 3.0]]))
+    assert found.z[0] == pytest.approx([4.0, 7.0], abs=1e-6)
+
+
+def test_chained_comparisons_and_bounds_limit_the_decisions(read):
+    problem = read(
+        """outcomes = ["price"]
+decisions = ["a", "b", "c"]
+lower = { a = -1, b = 0, c = 0.5 }
+upper = [1, 4, 4]
+constraints = ["0.25 <= b <= 3", "a + b + c == 2"]
+cost = "a * price + 2 * b + 3 * c"
+"""
+    )
+    found = decide(problem, ph.Box([0.1]), 1.0, np.array([[1.0], [5.0]]))
+    assert found.z == pytest.approx(np.array([[1.0, 0.5, 0.5], [-1.0, 2.5, 0.5]]), abs=1e-6)
+
+
+def test_some_decisions_come_in_whole_units(read):
+    text = BAKERY + 'cost = "abs(bread - bake_bread) + abs(cake - bake_cake)"\ninteger = ["bake_cake"]\n'
+    found = decide(read(text), ph.Box([0.1, 0.1]), 1.0, np.array([[1.3, 1.3]]))
+    assert found.z[0] == pytest.approx([1.3, 1.0], abs=1e-6)
+
+
+def test_ready_made_problems_take_names_from_the_file(read):
+    problem = read('kind = "newsvendor"\nname = "shop"\noutcomes = ["bread", "cake"]\noverage = 1\nunderage = [2, 3]')
+    assert problem.name == "shop"
+    assert problem.outcome_names == ("bread", "cake")
+    assert problem.decision_names == ("order_bread", "order_cake")
+    assert problem.n_outcomes == 2
+
+
+GOOD = f'{BAKERY}cost = "bread * bake_bread"\n'
+MISTAKES = {
+    "no TOML": ("x = ", r"plan.toml is not proper TOML: .*"),
+    "no outcomes": ('decisions = ["a"]', r"outcomes is missing: it must be a list of distinct names or how many"),
+    "no cost": (BAKERY, r"cost is missing: it must be a formula or a table"),
+    "twice the same name": ('outcomes = ["a", "a"]\ndecisions = 1', r"outcomes must be a list of distinct names"),
+    "one name for both": (
+        'outcomes = ["a"]\ndecisions = ["a"]',
+        r"outcomes, decisions and parameters must have different names.* a\.",
+    ),
+    "a misspelt key": (GOOD + "uper = 1", r'uper is not a key of a problem file. Did you mean "upper"\?'),
+    "a key in a section": (
+        BAKERY + '[cost]\nformula = "bread"\ninteger = true',
+        r"cost.integer stands in the section cost.*Write it above the first section",
+    ),
+    "a misspelt name": (BAKERY + 'cost = "bake_bred"', r'cost: "bake_bred" names "bake_bred".*mean "bake_bread"\?'),
+    "an unknown name": (
+        BAKERY + 'cost = "x"',
+        r'names "x", which is no decision and no outcome. Known are bread, cake',
+    ),
+    "an unknown function": (BAKERY + 'cost = "exp(bread)"', r'calls "exp", which is no known function. Known are max'),
+    "a misspelt function": (BAKERY + 'cost = "maxx(bread, 1)"', r"Did you mean max\?"),
+    "one argument for max": (BAKERY + 'cost = "max(bread)"', r"gives max 1 argument"),
+    "two arguments for abs": (BAKERY + 'cost = "abs(bread, cake)"', r"gives abs 2 argument"),
+    "no formula": (BAKERY + 'cost = "3 *"', r'cost: "3 \*" is not a formula'),
+    "code": (BAKERY + 'cost = "().__class__"', r"A formula is made of numbers, names"),
+    "a call of code": (BAKERY + "cost = \"__import__('os')\"", r"holds \"'os'\""),
+    "division by a name": (BAKERY + 'cost = "bread / bake_bread"', r'divides by "bake_bread"; divide by nonzero'),
+    "division by zero": (BAKERY + 'cost = "bread / 0"', r'divides by "0"'),
+    "a cube": (BAKERY + 'cost = "bread ** 3"', r"only \*\*2 is allowed"),
+    "an endless formula": (BAKERY + f'cost = "{"bread + " * 5000}1"', r"may have 20000 characters"),
+    "maxima in maxima": (
+        BAKERY + f'cost = "{"max(bread, " * 200}1{")" * 200}"',
+        r"nested more than 100 deep. Write max\(",
+    ),
+    "a row of signs": (BAKERY + f'cost = "{"-" * 1000}bread"', r"nested more than 100 deep"),
+    "a row of factors": (BAKERY + f'cost = "bread{"*2" * 1000}"', r"nested more than 100 deep"),
+    "brackets in brackets": (
+        BAKERY + f'cost = "{"(bread + " * 300}1{")" * 300}"',
+        r"is not a formula: too many nested parentheses",
+    ),
+    "a sum of thousands": (BAKERY + f'cost = "bread{"+1" * 9000}"', r"too long for a formula. Use tables"),
+    "outcomes without end": (
+        f'outcomes = {[f"u{k}" for k in range(10_001)]}\ndecisions = ["z"]\ncost = "u1 * z"',
+        r"outcomes must be at most 10000, got 10001",
+    ),
+    "a concave cost": (BAKERY + 'cost = "-bake_bread**2"', r"The cost must be convex in the decision"),
+    "a strict inequality": (
+        GOOD + 'constraints = ["bake_bread < 1"]',
+        r"constraints\[1\]: .* must compare with <=, >=",
+    ),
+    "no comparison": (GOOD + 'constraints = ["bake_bread"]', r"constraints\[1\]: .* must compare two sides"),
+    "a comparison of numbers": (GOOD + 'constraints = ["1 <= 2"]', r"must restrict a decision or an outcome"),
+    "a decision in the support": (
+        GOOD + 'support = ["bake_bread >= 0"]',
+        r"support\[1\]: .*no decision and no outcome",
+    ),
+    "constraints as text": (GOOD + 'constraints = "bake_bread <= 1"', r"constraints must be a list of formulas"),
+    "two sides": (
+        GOOD + "constraints = [{ decision = [1, 1], at_most = 1, equals = 1 }]",
+        r"constraints\[1\] must have exactly one of at_most, at_least, equals",
+    ),
+    "a row of zeros": (GOOD + "constraints = [{ at_most = 1 }]", r"constraints\[1\] restricts nothing"),
+    "too many numbers": (
+        GOOD + "constraints = [{ decision = [1, 1, 1], at_most = 1 }]",
+        r"constraints\[1\].decision must be a list of 2 numbers.*got \[1, 1, 1\]",
+    ),
+    "a name that is none": (
+        GOOD + "constraints = [{ decision = { bake_bred = 1 }, at_most = 1 }]",
+        r'constraints\[1\].decision names bake_bred.*Did you mean "bake_bread"\?',
+    ),
+    "nobody can meet it": (
+        GOOD + 'constraints = ["bake_bread <= -1"]',
+        r"The feasible set of the decision problem is empty",
+    ),
+    "crossed bounds": (GOOD + "upper = -1", r"lower must be at most upper, but bake_bread has 0.0 and -1.0"),
+    "bounds as text": (
+        GOOD.replace("lower = 0", 'lower = "0"'),
+        r"lower must be a list of 2 numbers.*or one number, got '0'",
+    ),
+    "infinite numbers": (GOOD + "upper = inf", r"upper must be a list of 2 numbers"),
+    "integer of an outcome": (GOOD + 'integer = ["bread"]', r"integer names 'bread', which is no decision"),
+    "integer as a number": (GOOD + "integer = 1", r"integer must be true, false or a list of decisions, got 1"),
+    "a matrix of another shape": (BAKERY + "[cost]\nproduct = [[1, 2]]", r"cost.product must be 2 rows of 2 numbers"),
+    "a matrix that is not symmetric": (
+        BAKERY + "[cost]\nquadratic = [[1, 2], [0, 1]]",
+        r"cost.quadratic must be symmetric",
+    ),
+    "an indefinite matrix": (BAKERY + "[cost]\nquadratic = [[1, 0], [0, -1]]", r"positive semidefinite.*-1"),
+    "one piece": (
+        BAKERY + "[[cost.maxima]]\npieces = [{ constant = 1 }]",
+        r"cost.maxima\[1\].pieces must be a list of at least",
+    ),
+    "a negative weight": (
+        BAKERY + "[[cost.maxima]]\nweight = -1\npieces = [{ constant = 1 }, {}]",
+        r"cost.maxima\[1\].weight must be positive",
+    ),
+    "a misspelt coefficient": (
+        BAKERY + "[[cost.maxima]]\npieces = [{ constnt = 1 }, {}]",
+        r'cost.maxima\[1\].pieces\[1\].constnt is not a key.*Did you mean "constant"\?',
+    ),
+    "an empty cost": (BAKERY + "[cost]", r"cost must be a formula or a table of coefficients, got \{\}"),
+    "an unknown kind": (
+        'kind = "newsvendr"',
+        r'kind must be "program" or one of .*got "newsvendr". Did you mean "newsvendor"\?',
+    ),
+    "a ready-made problem without its numbers": (
+        'kind = "portfolio"',
+        r"covariance is missing: kind = \"portfolio\" needs",
+    ),
+    "a misspelt argument": (
+        'kind = "newsvendor"\nn_outcomes = 2\noverage = 1\nunderage = 1\ncapcity = 3',
+        r'capcity is not a key of a problem file. Did you mean "capacity"\?',
+    ),
+    "text for a number": (
+        'kind = "newsvendor"\nn_outcomes = 2\noverage = "a"\nunderage = 1',
+        r"overage must be a number or a list of numbers, got 'a'",
+    ),
+    "a number of wrong length": (
+        'kind = "newsvendor"\nn_outcomes = 2\noverage = [1, 2, 3]\nunderage = 1',
+        r"overage must be a number or have 2 entries",
+    ),
+    "a switch as a number": (
+        'kind = "newsvendor"\nn_outcomes = 2\noverage = 1\nunderage = 1\ninteger = 1',
+        r"integer must be true or false, got 1",
+    ),
+    "no outcomes at all": (
+        'kind = "newsvendor"\nn_outcomes = 0\noverage = 1\nunderage = 1',
+        r"n_outcomes must be a whole number from 1",
+    ),
+    "names of another number": (
+        'kind = "simplex_linear"\nc = [0, 0]\noutcomes = ["a"]',
+        r"outcome_names must have 2 name\(s\)|decision_names must have 2",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_every_mistake_is_named_with_its_place_and_what_must_hold(name, read):
+    text, message = MISTAKES[name]
+    with pytest.raises(ValueError, match=message) as caught:
+        read(text)
+    assert str(caught.value).startswith("plan.toml")
+
+
+def test_a_file_that_is_not_text_is_named(tmp_path):
+    path = tmp_path / "plan.toml"
+    path.write_bytes(b"name = '\xff'")
+    with pytest.raises(ValueError, match=r"plan.toml must be UTF-8 text"):
+        ph.problems.from_toml(path)
+
+
+def test_names_default_to_the_variable_and_are_checked():
+    z = cp.Variable((2, 2), nonneg=True)
+    problem = ph.DecisionProblem(decision=z, cost=lambda z, u: cp.sum(z) * u[0], constraints=[z <= 1], n_outcomes=1)
+    assert problem.decision_names == ("z_1_1", "z_1_2", "z_2_1", "z_2_2")
+    assert problem.outcome_names == ("u_1",)
+    assert replace(problem, outcome_names=["price"]).outcome_names == ("price",)
+    assert ph.problems.newsvendor(1, 1, 2).decision_names == ("order_1", "order_2")
+    with pytest.raises(ValueError, match=r"outcome_names must have 1 name\(s\), one for each entry, got 2"):
+        replace(problem, outcome_names=["a", "b"])
+    with pytest.raises(ValueError, match=r"decision_names must be distinct"):
+        replace(problem, decision_names=["a"] * 4)
+    with pytest.raises(ValueError, match=r"outcome_names must be a list of non-empty texts"):
+        replace(problem, outcome_names="u")
+
+
+PYTHON = """
+from dataclasses import dataclass
+from neighbour import COSTS
+import polyhedge as ph
+
+@dataclass
+class Settings:
+    costs: list
+
+problem = ph.problems.simplex_linear(Settings(COSTS).costs)
+number = 3
+
+def make():
+    return ph.problems.simplex_linear([1.0, 2.0, 3.0])
+"""
+
+
+@pytest.fixture
+def module(tmp_path):
+    (tmp_path / "neighbour.py").write_text("COSTS = [0.0, 1.0]\n")
+    path = tmp_path / "mine.py"
+    path.write_text(PYTHON)
+    return path
+
+
+def test_a_python_file_gives_its_problem_with_reference_and_digest(module):
+    problem = ph.problems.from_reference(f"{module}:problem")
+    assert problem.n_outcomes == 2
+    assert problem.source.reference == f"{module}:problem"
+    before = problem.source.digest
+    assert ph.problems.from_reference(f"{module}:make").n_outcomes == 3
+    module.write_text(PYTHON + "\n")
+    assert ph.problems.from_reference(f"{module}:problem").source.digest != before
+
+
+REFERENCES = {
+    "no name": ("mine.py", ValueError, r'given as "file.py:name"'),
+    "no Python": ("mine.txt:problem", ValueError, r'given as "file.py:name", got'),
+    "no file": ("other.py:problem", FileNotFoundError, r"There is no file"),
+    "nothing of that name": ("mine.py:missing", ValueError, r'"missing" in .* must be a DecisionProblem.*got nothing'),
+    "something else": ("mine.py:number", ValueError, r"got int"),
+}
+
+
+@pytest.mark.parametrize("name", REFERENCES)
+def test_references_that_lead_nowhere_say_why(name, module):
+    reference, error, message = REFERENCES[name]
+    with pytest.raises(error, match=message):
+        ph.problems.from_reference(f"{module.parent}/{reference}")
+
+
+class TestUnits:
+    """What things are measured in is told, and changes nothing."""
+
+    BREAD = """
+outcomes = ["demand"]
+decisions = ["order"]
+cost = "max(3 * (demand - order), order - demand)"
+units = { cost = "EUR", demand = "loaves" }
+"""
+
+    def test_they_are_in_formulas_on_pages_and_in_model_files(self, read, tmp_path):
+        problem = read(self.BREAD)
+        assert problem.units == {"cost": "EUR", "demand": "loaves"}
+        assert repr(problem).endswith("; cost in EUR, demand in loaves>")
+        Y = np.random.default_rng(0).uniform(1.0, 4.0, (60, 1))
+        learner = ph.learners.OneSidedBox()
+        ph.RobustDecider(problem, "precomputed", learner=learner, random_state=0).fit(Y, Y).save(
+            tmp_path / "m.polyhedge"
+        )
+        again = ph.load(tmp_path / "m.polyhedge")
+        assert again.problem_.units == problem.units
+        again.report(tmp_path / "page.html")
+        said = "Units: cost in EUR, demand in loaves; others are those of the data."
+        assert said in (tmp_path / "page.html").read_text()
+
+    def test_they_go_with_names_that_change(self, read):
+        problem = read('kind = "newsvendor"\noverage = 1\nunderage = 4\nn_outcomes = 1\nunits = { u_1 = "loaves" }')
+        assert problem.labelled(outcome_names=["bread"]).units == {"bread": "loaves"}
+
+    @pytest.mark.parametrize(
+        ("units", "said"),
+        [
+            ('{ price = "EUR" }', "units has 'price', but the names are: cost, demand, order"),
+            ("{ cost = 3 }", 'units must be texts by name, such as {"cost": "EUR"}'),
+            ('"EUR"', 'units must be texts by name, such as {"cost": "EUR"}'),
+        ],
+    )
+    def test_what_is_no_unit_is_refused(self, read, units, said):
+        with pytest.raises(ValueError, match=re.escape(said)):
+            read(self.BREAD.replace('{ cost = "EUR", demand = "loaves" }', units))
+
+    def test_a_file_that_was_edited_is_checked(self, read):
+        state = problem_to_state(read(self.BREAD)) | {"units": {"cost": ["EUR"]}}
+        with pytest.raises(ValueError, match="units must be texts by name"):
+            problem_from_state(state)

@@ -1,0 +1,127 @@
+"""What a problem is, and that every way to decide that applies to it comes to the same bound."""
+
+from __future__ import annotations
+
+import cvxpy as cp
+import numpy as np
+import pytest
+
+import polyhedge as ph
+from polyhedge.learners.gradients import GRADIENTS, FacetCosts
+from polyhedge.problems.structure import Kind
+from polyhedge.robust.engine.batch import WORTH_A_POOL
+from polyhedge.robust.nominal import ROUTES_KNOWING
+from polyhedge.robust.programs import Job
+from polyhedge.robust.routes import ROUTES, by_first
+
+
+def written(cost, **kinds) -> ph.DecisionProblem:
+    z = cp.Variable(2, **(kinds or {"nonneg": True}))
+    return ph.DecisionProblem(decision=z, cost=cost, constraints=[cp.sum(z) <= 2, z >= 0, z <= 1], n_outcomes=2)
+
+
+PROBLEMS = {
+    Kind.SEGMENT: ph.problems.simplex_linear([0.1, 0.0]),
+    Kind.FIXED_DIRECTIONS: ph.problems.simplex_newsvendor(1.0, 2.0, 2),
+    Kind.PIECES: written(lambda z, u: u @ z - cp.sum(z)),
+    Kind.SUM_OF_MAXIMA: ph.problems.newsvendor(1.0, 2.0, 16),
+    Kind.GENERAL: written(lambda z, u: cp.sum_squares(z - u)),
+}
+
+
+@pytest.mark.parametrize("kind", PROBLEMS)
+def test_a_problem_says_what_it_is_and_says_it_once(kind):
+    problem = PROBLEMS[kind]
+    assert problem.structure.kind is kind
+    assert problem.structure is problem.structure
+    assert problem.structure.has_pieces == (kind not in (Kind.SUM_OF_MAXIMA, Kind.GENERAL))
+
+
+def test_a_problem_made_from_another_finds_its_structure_anew():
+    whole = written(lambda z, u: cp.max(u) - cp.sum(z), integer=True)
+    assert not whole.structure.is_continuous
+    assert whole.structure.kind is Kind.PIECES
+    assert whole.relaxed().structure.kind is Kind.FIXED_DIRECTIONS
+    assert whole.labelled(name="other").structure.problem.name == "other"
+
+
+def test_pieces_that_are_not_there_are_an_error_that_says_what_to_use():
+    with pytest.raises(ValueError, match=r"affine in the outcome, got one that is convex\. The learner Descent takes"):
+        _ = PROBLEMS[Kind.GENERAL].structure.pieces
+
+
+@pytest.mark.parametrize("kind", [Kind.SEGMENT, Kind.FIXED_DIRECTIONS, Kind.PIECES, Kind.GENERAL])
+def test_every_way_that_applies_comes_to_the_same_bound(kind):
+    job = Job(PROBLEMS[kind], ph.Box([0.5, 0.3]), 1.0, 1)
+    centers = np.array([[0.4, 0.6], [1.0, -0.5]])
+    bounds = [way.decide(job, centers).cost_bound for way in ROUTES if way.applies(job, centers)]
+    assert len(bounds) == {Kind.SEGMENT: 3, Kind.GENERAL: 1}.get(kind, 2)
+    for bound in bounds:
+        assert bound == pytest.approx(by_first(ROUTES, job, centers).cost_bound, abs=1e-6)
+
+
+def test_a_way_that_gives_up_leaves_the_contexts_to_the_next():
+    job = Job(PROBLEMS[Kind.SEGMENT], ph.Ball(2), 1.0, 1)
+    asked = job, np.zeros((1, 2))
+    first = next(way for way in ROUTES if way.applies(*asked))
+    assert first.name == "along a segment"
+    assert first.decide(*asked) is None
+    assert by_first(ROUTES, *asked).is_optimal.all()
+
+
+def at_price(charged=lambda price: price) -> ph.DecisionProblem:
+    z, price = cp.Variable(2, nonneg=True), cp.Parameter(name="price", nonneg=True)
+    return ph.DecisionProblem(
+        decision=z, cost=lambda z, u: u @ z + charged(price) * z[0], constraints=[cp.sum(z) == 1], n_outcomes=2
+    )
+
+
+@pytest.mark.parametrize("n", [4, 40])
+def test_values_of_parameters_decide_alike_all_at_once_and_one_after_the_other(n):
+    problem, rng = at_price(), np.random.default_rng(0)
+    contexts = np.column_stack([rng.normal(size=(n, 2)), np.resize([0.1, 0.4], n)])
+    job, ways = Job(problem, ph.Box([0.5, 0.3]), 1.0, 1), {way.name: way for way in ROUTES}
+    assert ways["all values"].applies(job, contexts)
+    assert not ways["nothing"].applies(job, contexts)
+    at_once, one_by_one = (ways[name].decide(job, contexts) for name in ("all values", "value by value"))
+    assert at_once.cost_bound == pytest.approx(one_by_one.cost_bound, abs=1e-6)
+    contexts[:, 2] = 0.1
+    assert ways["all values"].applies(job, contexts) == (n < WORTH_A_POOL)
+
+
+def test_no_radius_or_no_context_needs_no_program():
+    problem = at_price()
+    nothing, shape = ROUTES[0], ph.Box([0.5, 0.3])
+    assert nothing.applies(Job(problem, shape, np.inf, 1), np.zeros((1, 3)))
+    assert nothing.applies(Job(problem, shape, 1.0, 1), np.zeros((0, 3)))
+    assert np.isposinf(nothing.decide(Job(problem, shape, np.inf, 1), np.zeros((1, 3))).cost_bound).all()
+
+
+KNOWN = {
+    **{kind: (PROBLEMS[kind], ["as written"]) for kind in (Kind.GENERAL, Kind.SUM_OF_MAXIMA)},
+    **{kind: (PROBLEMS[kind], ["counterpart", "as written"]) for kind in (Kind.SEGMENT, Kind.FIXED_DIRECTIONS)},
+    "affine parameter": (at_price(), ["all values", "value by value"]),
+    "other parameter": (at_price(cp.square), ["value by value"]),
+}
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_every_way_that_knows_the_outcome_comes_to_the_same_cost(name):
+    (problem, names), rng = KNOWN[name], np.random.default_rng(0)
+    asked = problem, rng.random((2, problem.n_outcomes)), np.full((2, len(problem.parameters)), 0.3), False
+    ways = [way for way in ROUTES_KNOWING if way.name in names]
+    assert next(way for way in ROUTES_KNOWING if way.applies(*asked)) is ways[0]
+    for way in ways:
+        assert way.applies(*asked)
+        assert way.decide(*asked)[1] == pytest.approx(by_first(ROUTES_KNOWING, *asked)[1], abs=1e-6)
+
+
+@pytest.mark.parametrize("kind", [Kind.SEGMENT, Kind.FIXED_DIRECTIONS, Kind.PIECES])
+def test_every_way_to_a_gradient_comes_to_the_same_cost(kind):
+    rng = np.random.default_rng(0)
+    asked = FacetCosts(PROBLEMS[kind], rng.normal(size=(6, 2)), lambda reach: reach)
+    facets = np.vstack([np.eye(2), -np.ones((1, 2))]), np.array([0.5, 0.4, 0.6]), np.arange(6)
+    ways = [way for way in GRADIENTS if way.applies(asked, *facets)]
+    assert len(ways) >= 2
+    for way in ways:
+        assert way.decide(asked, *facets).value == pytest.approx(by_first(GRADIENTS, asked, *facets).value, abs=1e-6)

@@ -1,0 +1,359 @@
+"""Parts of one's own beside those that Polyhedge has: radii, families, plans, learners and calibrators.
+
+What a user writes as CONTRIBUTING shows must be taken for what it is: kept in files whole or not at all, told in words
+that are true of it, and refused with an error that names it.
+"""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+import polyhedge as ph
+from polyhedge.app.words import promise_in_words
+from polyhedge.calibration import (
+    ByCategory,
+    Marginal,
+    OneRadius,
+    Weighted,
+    is_marginal,
+    promises_each_label,
+    reads_weights,
+)
+from polyhedge.calibration.labels import with_values
+from polyhedge.data import Split
+from polyhedge.diagnosing import diagnostics_of_radii
+from polyhedge.model import Record, calibrated_radii, fitted_model
+from polyhedge.monitoring.alarm import alarm_for
+from polyhedge.planning.costs import PlanProblem
+from polyhedge.planning.levels import PlannedBy, PlannedCost
+from polyhedge.planning.policies import Rule, fit_planner
+from polyhedge.planning.residual_distributions import Law, PlanRows, fit_law
+from polyhedge.planning.risk import Risk
+from polyhedge.plots.maps import _typical_beside
+from polyhedge.predictors.regressor import as_predictor
+from polyhedge.regions import Guard, Planned, RegionFamily, ScaledSet, SetPlan
+
+CENTERS, Y = np.random.default_rng(0).normal(size=(2, 100, 2))
+PROBLEM = ph.problems.simplex_linear([0.0, 0.0])
+PREDICTOR = as_predictor("precomputed", 2)
+SETS = ScaledSet(PROBLEM, PREDICTOR, ph.Box([1.0, 1.0]))
+
+
+def decider_of(family: RegionFamily, calibrator: Any = None) -> ph.RobustDecider:
+    """A decider of this family, calibrated on sixty rows."""
+    calibrator = calibrator or Marginal()
+    radii, digest = calibrated_radii(family, calibrator, CENTERS[:60], Y[:60], 0.1)
+    split = Split(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64), np.arange(60), n_rows=60)
+    decider = ph.RobustDecider(PROBLEM, "precomputed", calibration=calibrator)
+    decider.model_ = fitted_model(family, Record(split, 0, digest), radii, digest)
+    return decider
+
+
+@dataclass(frozen=True)
+class TwiceRadius(OneRadius):
+    """Twice the radius, under a name of its own."""
+
+    kind: ClassVar[str] = "twice"
+
+    def promise(self) -> str:
+        return "holds more often than it must"
+
+
+@dataclass(frozen=True)
+class NamelessRadius(OneRadius):
+    """The same, without a name of its own."""
+
+    def promise(self) -> str:
+        return "holds more often than it must"
+
+
+@dataclass(frozen=True)
+class Twice:
+    """Calibrates such radii."""
+
+    radii: type[OneRadius] = TwiceRadius
+
+    def calibrate(self, scores: Any, rows: Any, alpha: float) -> OneRadius:
+        made = Marginal().calibrate(scores, rows, alpha)
+        return self.radii(2 * made.radius, made.alpha, made.n, scores=scores)
+
+
+class WiderSet(ScaledSet):
+    """Regions of twice the radius, under the name of its parent."""
+
+    def at(self, features: Any, values: Any = None, work: Any = None) -> Any:
+        return replace(super().at(features, values), shape=ph.Box([2.0, 2.0]))
+
+
+class BolderPlan(SetPlan):
+    """Another planned cost, under the name of its parent."""
+
+    def plan(self, *given: Any, **more: Any) -> Any:
+        planned = super().plan(*given, **more)
+        return replace(planned, v=planned.v - 1)
+
+
+class TestFiles:
+    """A file gives back what was written, so that what would be read as something else is refused."""
+
+    @pytest.mark.parametrize("radii", [TwiceRadius, NamelessRadius])
+    def test_radii_of_ones_own_are_refused_where_the_model_is_saved(self, radii: Any, tmp_path: Path) -> None:
+        decider = decider_of(SETS, Twice(radii))
+        with pytest.raises(ValueError, match=rf"got {radii.__name__}: they cannot be stored\. Keep the decider by pi"):
+            decider.save(tmp_path / "model.polyhedge")
+        assert not list(tmp_path.iterdir())
+        decider.set_params(calibration=Marginal()).recalibrate(CENTERS[60:], Y[60:]).save(tmp_path / "model.polyhedge")
+        assert ph.load(tmp_path / "model.polyhedge").radius_ == decider.radius_
+
+    @pytest.mark.parametrize(
+        ("family", "told"),
+        [
+            (WiderSet(PROBLEM, PREDICTOR, SETS.shape), "region family of type WiderSet"),
+            (Guard(PROBLEM, PREDICTOR, SetPlan(WiderSet(PROBLEM, PREDICTOR, SETS.shape))), "set of type WiderSet"),
+            (Guard(PROBLEM, PREDICTOR, BolderPlan(SETS)), "plan of type BolderPlan"),
+        ],
+        ids=["family", "set of a plan", "plan"],
+    )
+    def test_subclass_that_would_be_read_as_its_parent_is_refused(
+        self, family: RegionFamily, told: str, tmp_path: Path
+    ) -> None:
+        with pytest.raises(ValueError, match=rf"A {told} cannot be stored: .* Keep the decider by pickle"):
+            decider_of(family).save(tmp_path / "model.polyhedge")
+        assert not list(tmp_path.iterdir())
+
+
+class Tilted(ph.Box):
+    """A box that says to be another one where a file asks."""
+
+    def state(self) -> dict[str, Any]:
+        return {**super().state(), "scale": 2 * np.asarray(super().state()["scale"])}
+
+
+class LargerLaw(Law):
+    """Residuals of twice the size, which its state does not tell."""
+
+    def at(self, *given: Any) -> Any:
+        centers, scales = super().at(*given)
+        return centers, 2 * scales
+
+
+def with_rule(decider: ph.RobustDecider, change: str) -> ph.RobustDecider:
+    """The decider with a plan whose rule or law is one's own."""
+    X, Y = ph.data.make_synthetic(300, rng=np.random.default_rng(0))
+    family = decider.model_.family
+    predicted = family.predictor.predict(X)
+    rows = PlanRows(X, predicted, Y + 5, np.zeros((300, 0)), np.arange(300) % 5)
+    law = fit_law("scaled", rows, 0)
+    law = LargerLaw(**vars(law)) if change == "law" else law
+    rule = Rule("scaled", Risk(0.9, 0.3 if change == "rule" else 1.0))
+    planner = fit_planner(PlanProblem(family.problem), rule, law, X, predicted, rows.values)
+    cost = PlannedCost(law, PlannedBy("scaled", (0.9,), 0.0))
+    plan = replace(family.plan, planners=(planner,), weights=(1.0,), costs=(cost,), cost_weights=(1.0,))
+    decider.model_ = replace(decider.model_, family=replace(family, plan=plan))
+    return decider
+
+
+@pytest.fixture(scope="module")
+def fitted() -> ph.RobustDecider:
+    """A decider whose plan has rules with laws of residuals."""
+    X, Y = ph.data.make_synthetic(300, rng=np.random.default_rng(0))
+    problem = ph.problems.newsvendor(1.0, 3.0, 2, nonnegative_demand=False)
+    return ph.RobustDecider(problem, None, guarantee="cost", random_state=0).fit(X, Y + 5)
+
+
+class TestReadBack:
+    """What a file would decide otherwise is not written, whatever the types of the parts are."""
+
+    @pytest.mark.parametrize("is_loaded", [False, True])
+    @pytest.mark.parametrize("change", ["none", "rule", "law"])
+    def test_plan_that_is_stored_by_less_than_it_is_made_of_is_refused(
+        self, fitted: ph.RobustDecider, change: str, is_loaded: bool, tmp_path: Path
+    ) -> None:
+        path = tmp_path / "model.polyhedge"
+        if is_loaded:
+            fitted.save(path)
+        before = path.read_bytes() if is_loaded else None
+        decider = with_rule(ph.load(path) if is_loaded else deepcopy(fitted), change)
+        if change == "none":
+            decider.save(path)
+            return
+        with pytest.raises(ValueError, match=r"must decide as the decider does, and .* would differ.*by pickle"):
+            decider.save(path)
+        assert [one.read_bytes() for one in tmp_path.iterdir()] == ([before] if is_loaded else [])
+
+    @pytest.mark.parametrize("family", [ScaledSet, Guard], ids=["set", "plan of a set"])
+    def test_shape_that_is_stored_as_another_one_is_refused(self, family: Any, tmp_path: Path) -> None:
+        sets = ScaledSet(PROBLEM, PREDICTOR, Tilted([1.0, 1.0]))
+        made = sets if family is ScaledSet else Guard(PROBLEM, PREDICTOR, SetPlan(sets, 1.0))
+        with pytest.raises(ValueError, match="must decide as the decider does, and bounds would differ"):
+            decider_of(made).save(tmp_path / "model.polyhedge")
+        assert not list(tmp_path.iterdir())
+
+    def test_calibrator_that_would_be_read_as_another_one_is_refused(self, tmp_path: Path) -> None:
+        with pytest.raises(ValueError, match=r"one that Polyhedge has, got Twice\(.*recalibrate by Marginal\(\)"):
+            decider_of(SETS, Twice(OneRadius)).save(tmp_path / "model.polyhedge")
+        assert not list(tmp_path.iterdir())
+
+
+class TestPromises:
+    """Radii of one's own make no claim that they do not make themselves."""
+
+    @pytest.mark.parametrize("radii", [TwiceRadius, NamelessRadius])
+    def test_subclass_of_the_marginal_radius_has_neither_its_law_nor_its_words(self, radii: Any) -> None:
+        decider = decider_of(SETS, Twice(radii))
+        assert decider.model_.radii.law() is None
+        assert alarm_for(decider.model_.radii) is None
+        assert promise_in_words(decider)[0].endswith("More exactly, it holds more often than it must.")
+        assert not diagnostics_of_radii(decider.model_, CENTERS[:60], None)
+        assert decider_of(SETS).model_.radii.law() is not None
+
+    def test_subclass_that_says_so_is_marginal_again(self) -> None:
+        class Renamed(OneRadius):
+            is_marginal = True
+
+        assert Renamed(1.0, 0.1, 60).law().args == OneRadius(1.0, 0.1, 60).law().args
+        assert is_marginal(Renamed(1.0, 0.1, 60))
+
+    def test_other_levels_need_scores_that_the_calibrator_hands_over(self) -> None:
+        decider = decider_of(SETS, Twice())
+        assert decider.at(alpha=0.2).radius_ < decider.radius_
+        decider.model_ = replace(decider.model_, radii=replace(decider.model_.radii, scores=None))
+        with pytest.raises(
+            ValueError, match=r"came without the scores of their calibration rows, .* recalibrate on fre"
+        ):
+            decider.at(alpha=0.2)
+
+
+@dataclass(frozen=True)
+class Named:
+    """A calibrator of one's own that reads a value of each row, and the radii that it makes."""
+
+    where: Any
+    radius: float = 1.0
+
+    @property
+    def source(self) -> Any:
+        return self.where
+
+
+@dataclass(frozen=True)
+class Weighing(Named):
+    reads_weights: ClassVar[bool] = True
+
+
+@dataclass(frozen=True)
+class EachLabel(Named):
+    promises_each_label: ClassVar[bool] = True
+
+
+class TestReading:
+    """What is read beside X is what the part says, and labels where it does not say."""
+
+    def test_parts_say_whether_they_read_weights_and_promise_each_label(self) -> None:
+        own = {Named: (False, False), Weighing: (True, False), EachLabel: (False, True)}
+        assert {part: (reads_weights(part("a")), promises_each_label(part("a"))) for part in own} == own
+        assert reads_weights(Weighted(0))
+        assert not reads_weights(ByCategory(0))
+
+    def test_values_take_the_place_of_the_column_that_is_named(self) -> None:
+        assert with_values(Weighing("a"), [1.0]) == Weighing([1.0])
+        assert with_values(ByCategory("a", "marginal"), ["b"]) == ByCategory(["b"], "marginal")
+        with pytest.raises(ValueError, match="must be a dataclass with one field that is its source, got Marginal"):
+            with_values(Marginal(), [1.0])
+
+    @pytest.mark.needs("matplotlib")
+    def test_map_is_drawn_at_the_median_weight_or_the_most_frequent_label(self) -> None:
+        decider = decider_of(SETS)
+        for part, told in ((Weighing, {"weight": 2.0}), (Named, {"label": 1.0})):
+            decider.model_ = replace(decider.model_, radii=part("a"))
+            assert _typical_beside(decider, [1.0, 1.0, 2.0, 3.0, 4.0]) == told
+
+
+@pytest.mark.parametrize(
+    "status",
+    [
+        np.full(2, ph.Status.FINISHED, dtype=object),
+        np.full(2, ph.Status.FINISHED),
+        [ph.Status.FINISHED] * 2,
+        ["optimal"] * 2,
+    ],
+    ids=["objects", "texts", "list", "words"],
+)
+def test_statuses_are_members_however_they_came(status: Any) -> None:
+    decided = Planned(np.full((2, 2), 0.5), np.zeros(2), status).decisions(PROBLEM, np.array([1.0, np.nan]))
+    assert all(type(each) is ph.Status for each in decided.status)
+    assert decided.status[1] is ph.Status.FAILED  # without a bound nothing is proven
+    assert decided.to_frame()["status"].tolist()[0] in ("finished", "optimal")
+    assert "costs at most 1" in str(decided[0])
+
+
+def test_status_that_is_none_is_refused_with_the_row_count_and_an_example() -> None:
+    for status, told in (
+        (["done", "done"], "such as Status.FINISHED, got: 'done' is not"),
+        (["optimal"], r"shape \(1,"),
+    ):
+        with pytest.raises(ValueError, match=rf"status must be a polyhedge.Status for each of 2 rows, .*{told}"):
+            Planned(np.full((2, 2), 0.5), np.zeros(2), np.array(status, dtype=object))
+
+
+@dataclass(frozen=True)
+class Returning:
+    """A learner and a calibrator of one's own that returns what it is told to."""
+
+    given: Any
+    needs: ClassVar[ph.learners.Needs] = ph.learners.Needs()
+
+    def learn(self, samples: Any, random_state: Any = None) -> Any:
+        return self.given
+
+    def calibrate(self, scores: Any, rows: Any, alpha: float) -> Any:
+        return self.given
+
+
+class FlatBox(ph.Box):
+    """A set whose scores are no array (n,)."""
+
+    def scores(self, residuals: Any) -> Any:
+        return super().scores(residuals)[:, None]
+
+
+def learned(shape: Any, status: Any = ph.Status.FINISHED) -> ph.learners.LearnResult:
+    return ph.learners.LearnResult(shape, 0.0, status, seconds=0.0)
+
+
+class TestResults:
+    """What a part of one's own returns is looked at where it is returned, with an error that names the part."""
+
+    @pytest.mark.parametrize(
+        ("given", "told"),
+        [
+            (
+                1,
+                r"must return a polyhedge\.learners\.LearnResult .* learn of Returning returned 1\. Return LearnResult",
+            ),
+            (learned(ph.Ball(2), "done"), r"with a polyhedge\.Status, .* of Returning returned <LearnResult: Ball, .*"),
+            (learned("a box"), r"members of polyhedge\.sets\.UncertaintySet, .* of Returning holds 'a box'\. Return a"),
+            (
+                learned(ph.Ball(3)),
+                r"the 2 outcomes of the problem, but the Ball that Returning learned has 3\. Make it",
+            ),
+            (learned(FlatBox([1.0, 1.0])), r"one number for each of \d+ rows, .* have the shape \(\d+, 1\)\. Its set"),
+        ],
+        ids=["no result", "no status", "no set", "other outcomes", "other scores"],
+    )
+    def test_result_of_a_learner_is_refused_in_words_that_name_it(self, given: Any, told: str) -> None:
+        decider = ph.RobustDecider(PROBLEM, "precomputed", learner=Returning(given), random_state=0)
+        with pytest.raises((TypeError, ValueError), match=told):
+            decider.fit(CENTERS, Y)
+        assert not hasattr(decider, "model_")
+
+    def test_result_of_a_calibrator_is_refused_in_words_that_name_it(self) -> None:
+        told = r"calibrate of Returning returned 1\.0, without kind, alpha, .*\. Return OneRadius\(radius, alpha"
+        with pytest.raises(TypeError, match=told):
+            decider_of(SETS, Returning(1.0))

@@ -1,0 +1,534 @@
+"""Region families and calibrators: what every one of them keeps to, in every combination.
+
+A new family is one row in `FAMILIES`, a new calibrator one in `CALIBRATORS`. Two families are written here, as a user
+would: `Diamond` is one of its own, and `EVEN` the guard of a plan of one's own.
+"""
+
+from __future__ import annotations
+
+import pickle
+import re
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path as FilePath
+from typing import Any, ClassVar
+
+import cvxpy as cp
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.typing import NDArray
+from scipy import stats
+
+import polyhedge as ph
+import polyhedge.app.words as ph_words
+from polyhedge.calibration import (
+    ByCategory,
+    Calibrator,
+    Marginal,
+    Online,
+    OrderedCalibrator,
+    Radii,
+    Recent,
+    Rows,
+    ThisModel,
+    Weighted,
+)
+from polyhedge.data import Split
+from polyhedge.decisions import all_optimal
+from polyhedge.io.families import FAMILIES as STORED
+from polyhedge.io.families import StoredFamily
+from polyhedge.model import Model, Record, fitted_model
+from polyhedge.planning import PlanRows, fit_path, fit_plan, margin_path
+from polyhedge.predictors.regressor import Predictor, as_predictor
+from polyhedge.regions import Guard, Path, Planned, RegionFamily, ScaledSet, SetPlan, UsualAnswers
+from polyhedge.regions.batch_invariant import Grid, steady_predictions
+
+Floats = NDArray[np.float64]
+N_CATEGORIES = 2
+
+
+def rows(n: int, seed: int) -> tuple[Floats, Floats]:
+    """Rows whose last feature is a category, 1 or 2 in turn; outcomes of the second vary more."""
+    features, outcomes = ph.data.make_synthetic(n, rng=np.random.default_rng(seed))
+    category = 1 + np.arange(n) % N_CATEGORIES
+    noise = np.random.default_rng(seed + 1).normal(size=outcomes.shape) * (category - 1)[:, None]
+    return np.column_stack([features, category]), outcomes + noise
+
+
+@dataclass(frozen=True, eq=False)
+class Diamond(UsualAnswers):
+    """A family of one's own, {u : |u_1 - f_1(x)| + |u_2 - f_2(x)| <= r}: what the protocol asks for and no more."""
+
+    problem: ph.DecisionProblem
+    predictor: Predictor
+    kind: ClassVar[str] = "diamond"
+    guarantee: ClassVar[str] = "outcome"
+    scores_need_parameters: ClassVar[bool] = False
+
+    def at(self, features: Any, values: Any = None, work: Any = None) -> PlacedDiamond:
+        return PlacedDiamond(self.problem, self.predictor.predict(features))
+
+
+@dataclass(frozen=True, eq=False)
+class PlacedDiamond:
+    problem: ph.DecisionProblem
+    centers: Floats
+
+    def scores(self, outcomes: Floats) -> Floats:
+        return np.asarray(np.abs(outcomes - self.centers).sum(axis=1))
+
+    def decide(self, radii: Floats) -> ph.Decisions:
+        return ph.robust.decide(self.problem, ph.Ball(2, norm=1), radii, self.centers)
+
+    def region(self, row: int, radius: float) -> ph.Region:
+        return ph.Region(ph.Ball(2, norm=1), radius, self.centers[row])
+
+    def volume(self, radii: Floats) -> ph.sets.Volume:
+        return ph.sets.Volume(float(np.mean(2 * radii**2)))
+
+    def radii_of(self, bounds: Floats, own: Floats) -> Floats:
+        raise ValueError("Bounds do not tell which diamond they are of.")
+
+    def take(self, rows: Any) -> PlacedDiamond:
+        return replace(self, centers=self.centers[rows])
+
+
+@dataclass(frozen=True, eq=False)
+class Even:
+    """A plan of one's own: half and half."""
+
+    kind: ClassVar[str] = "even"
+
+    def plan(self, features: Any, centers: Floats, values: Floats, work: Any = None) -> Planned:
+        return Planned(np.full((len(centers), 2), 0.5), centers.mean(axis=1), all_optimal(len(centers)))
+
+    def state(self) -> dict[str, Any]:
+        return {}
+
+
+def short_path() -> Path:
+    """Plans of two amounts that must suffice, of four steps and after a short contest: each step is a program a row."""
+    problem = ph.DecisionProblem(
+        decision=cp.Variable(2, nonneg=True),
+        cost=lambda z, u: cp.sum(z) + 0.1 * cp.sum(u),
+        constraints=[],
+        uncertain_constraints=lambda z, u: [z >= u],
+        n_outcomes=2,
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(margin_path, "EVEN_LAWS", ("scaled",))
+        patch.setattr(margin_path, "_JUDGED", 2)
+        plan = fit_path(problem, DEVELOPED, 0.1, 0.5, 0)
+    plan = replace(plan, margins=plan.margins[::5], spreads=plan.spreads[::5])
+    return Path(problem, PREDICTOR, plan, Grid.of(DEVELOPED.centers))
+
+
+X, Y = rows(120, 0)
+NEW = X[100:106]
+PREDICTOR = as_predictor(None, 2).fit(X[:40], Y[:40])
+SHAPE = ph.Polyhedron([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0], [0.0, -1.0]], -np.array([0.4, 0.3, 2.0, 2.0]))
+PROBLEM = ph.problems.simplex_linear([-0.08, 0.0])
+SPREAD = ph.learners.Spread.fit(X[:40], Y[:40], np.exp(X[:40, 0]), min_leaf=10, seed=0)
+DEVELOPED = PlanRows(X[:40], PREDICTOR.predict(X[:40]), Y[:40], np.zeros((40, 0)), np.arange(40) // 8)
+SETS = ScaledSet(PROBLEM, PREDICTOR, SHAPE, SPREAD)
+EVEN = Guard(PROBLEM, PREDICTOR, Even())
+FAMILIES: dict[str, RegionFamily] = {
+    "set": ScaledSet(PROBLEM, PREDICTOR, SHAPE),
+    "scaled set": SETS,
+    "guard": Guard(PROBLEM, PREDICTOR, SetPlan(SETS)),
+    "planned": Guard(PROBLEM, PREDICTOR, fit_plan(PROBLEM, DEVELOPED, 0.1, 0.5, 0), Grid.of(DEVELOPED.centers)),
+    "path": short_path(),
+    "own": Diamond(PROBLEM, PREDICTOR),
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """A calibrator in the table.
+
+    Attributes
+    ----------
+    calibrator : what calibrates.
+    block : calibration rows, in each category where it looks at them, from which it covers 4 of 5 new rows.
+    is_exact : whether it covers that many exactly where no two scores are equal, and not more.
+    copies : calibration rows of one group of near-copies.
+    """
+
+    calibrator: Calibrator
+    block: int = 4
+    is_exact: bool = True
+    copies: int = 1
+
+    @property
+    def by_category(self) -> bool:
+        return isinstance(self.calibrator, ByCategory)
+
+    def groups(self, n: int) -> Any:
+        return np.arange(n) // self.copies if self.copies > 1 else None
+
+
+CATEGORY = X.shape[1] - 1
+CALIBRATORS = {
+    "marginal": Row(Marginal()),
+    "grouped": Row(Marginal(), 8, False, copies=2),
+    "by category": Row(ByCategory(CATEGORY)),
+    "by category, else marginal": Row(ByCategory(CATEGORY, otherwise="marginal")),
+    "weighted": Row(Weighted(CATEGORY), 14, False),
+    "recent": Row(Recent(40), 9, False),
+    "online": Row(Online(step=0.05)),
+    "this model": Row(ThisModel(delta=0.5)),
+}
+every_family = pytest.mark.parametrize("name", list(FAMILIES))
+every_calibrator = pytest.mark.parametrize("calibrator", list(CALIBRATORS))
+# The bound of a set may differ in its last bits with the batch, because predictions do; a guard's must not.
+_SAME = {"set": 1e-9, "scaled set": 1e-9, "guard": 0.0, "planned": 0.0, "path": 0.0, "own": 1e-9}
+
+
+@cache
+def own_scores(name: str) -> Floats:
+    """Scores of the middle rows, which calibrate."""
+    return FAMILIES[name].at(X[40:100]).scores(Y[40:100])
+
+
+def radii_in_order(name: str, calibrator: str, order: Any) -> Radii:
+    """The radii of the middle rows, taken in this order."""
+    row, n = CALIBRATORS[calibrator], len(order)
+    groups = row.groups(n)
+    given = Rows(X[40:100][order], n, None if groups is None else groups[order])
+    return row.calibrator.calibrate(own_scores(name)[order], given, 0.1)
+
+
+@cache
+def model_of(name: str, calibrator: str) -> Model:
+    """A family, calibrated on the middle rows."""
+    split = Split(np.arange(40), np.zeros(0, dtype=np.int64), np.arange(40, 100), n_rows=120)
+    radii = radii_in_order(name, calibrator, np.arange(60))
+    return fitted_model(FAMILIES[name], Record(split, 40, "0" * 64), radii, "0" * 64)
+
+
+@cache
+def bounds_of(name: str, calibrator: str) -> ph.Decisions:
+    return model_of(name, calibrator).decide(NEW)
+
+
+@cache
+def fresh_scores(name: str) -> Floats:
+    """Scores of fresh rows, fewer of a path; those that fall off it come after all others."""
+    features, outcomes = (part[: 200 if name == "path" else None] for part in FRESH)
+    return np.nan_to_num(FAMILIES[name].at(features).scores(outcomes), posinf=1e9)
+
+
+FRESH = rows(1200, 5)
+
+
+@every_calibrator
+@every_family
+def test_coverage_follows_its_law_in_every_category_that_is_promised(name: str, calibrator: str) -> None:
+    # Blocks of calibration rows (in each category or in all) and new ones, independent of each other: with alpha = 1/5
+    # and 4 rows the new score is at most the 4th with probability 4/5 exactly, and at least 4/5 where scores are equal,
+    # rows count differently, or in groups. False alarms: 1 in 10 000 a family.
+    row, scores, rng = CALIBRATORS[calibrator], fresh_scores(name), np.random.default_rng(3)
+    n_kinds = N_CATEGORIES if row.by_category else 1
+    order = np.arange(len(scores)) if row.by_category else rng.permutation(len(scores))
+    n, size = row.block * n_kinds, (row.block + 1) * n_kinds
+    covered: list[list[bool]] = [[], []]
+    for start in range(0, len(scores) - size + 1, size):
+        block, new = order[start : start + n], order[start + n : start + size]
+        if calibrator == "weighted":  # rows of the second category are to come twice as often as they came
+            new = new[rng.uniform(size=len(new)) < FRESH[0][new, -1] / N_CATEGORIES]
+        radii = row.calibrator.calibrate(scores[block], Rows(FRESH[0][block], n, row.groups(n)), 0.2)
+        inside = scores[new] <= radii.at(Rows(FRESH[0][new], len(new)))
+        for kind, is_inside in zip(FRESH[0][new, -1].astype(int) - 1, inside, strict=True):
+            covered[kind if row.by_category else 0].append(bool(is_inside))
+    side: Any = "two-sided" if row.is_exact and not FAMILIES[name].scores_are_steps else "less"
+    for counted in filter(None, covered):
+        assert stats.binomtest(sum(counted), len(counted), 0.8, side).pvalue > 1e-4
+
+
+@every_calibrator
+@every_family
+def test_order_of_calibration_rows_does_not_matter_where_none_is_asked_for(name: str, calibrator: str) -> None:
+    new, given = Rows(X[100:], 20), CALIBRATORS[calibrator].calibrator
+    shuffled = radii_in_order(name, calibrator, np.random.default_rng(0).permutation(60)).at(new)
+    if not (isinstance(given, OrderedCalibrator) and given.needs_order):
+        np.testing.assert_array_equal(shuffled, model_of(name, calibrator).radii.at(new))
+
+
+@every_calibrator
+@every_family
+def test_radii_of_new_rows_lie_between_the_smallest_and_the_largest(name: str, calibrator: str) -> None:
+    radii = model_of(name, calibrator).radii
+    found = radii.at(Rows(X[100:], 20))
+    assert radii.smallest <= found.min() <= found.max() <= radii.radius
+    assert radii.is_grouped == (calibrator == "grouped")
+
+
+@every_calibrator
+@every_family
+def test_rows_are_decided_alone_as_in_any_batch_and_order(name: str, calibrator: str) -> None:
+    model, new = model_of(name, calibrator), X[100:104]
+    whole = model.decide(new)
+    for parts in ([[i] for i in range(4)], np.split(np.arange(4), [1]), [np.arange(4)[::-1]]):
+        found = [model.decide(new[part]) for part in parts]
+        order = np.concatenate(parts)
+        for field in ("flat", "cost_bound"):
+            together = np.concatenate([getattr(one, field) for one in found])
+            np.testing.assert_allclose(together, getattr(whole, field)[order], rtol=_SAME[name], atol=_SAME[name])
+
+
+@pytest.fixture
+def _diamonds_are_stored(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a family of one's own needs to be kept in files: one row."""
+    row = StoredFamily(Diamond, "the outcome lies in the diamond", lambda _: {}, lambda _, p, f, __: Diamond(p, f))
+    monkeypatch.setitem(STORED, Diamond.kind, row)
+
+
+@pytest.mark.usefixtures("_diamonds_are_stored")
+@every_calibrator
+@every_family
+def test_model_decides_the_same_after_a_file_and_after_a_pickle(name: str, calibrator: str, tmp_path: FilePath) -> None:
+    decider = ph.RobustDecider(FAMILIES[name].problem)
+    decider.model_ = model_of(name, calibrator)
+    decider.save(tmp_path / "model.polyhedge")
+    read = ph.load(tmp_path / "model.polyhedge")
+    expected = bounds_of(name, calibrator)
+    for twin in (read.model_, pickle.loads(pickle.dumps(decider.model_))):
+        found = twin.decide(NEW)
+        np.testing.assert_array_equal(found.cost_bound, expected.cost_bound)
+        np.testing.assert_array_equal(found.flat, expected.flat)
+        assert twin.radii.promise() == decider.model_.radii.promise()
+    given = Rows(X[40:100], 60, CALIBRATORS[calibrator].groups(60))
+    assert read.model_.radii.calibrator.calibrate(own_scores(name), given, 0.1).radius == decider.radius_
+    if calibrator == "marginal":  # scores of the read family are those of the one that was written, whoever calibrates
+        assert read.recalibrate(X[40:100], Y[40:100]).radius_ == decider.radius_
+
+
+def test_file_that_claims_a_weighted_score_below_every_residual_is_refused(tmp_path: FilePath) -> None:
+    model, decider = model_of("set", "weighted"), ph.RobustDecider(PROBLEM)
+    radii: Any = model.radii
+    lying = replace(radii.counted, scores=np.concatenate([[-99.0], radii.counted.scores[1:]]))
+    decider.model_ = replace(model, radii=replace(radii, counted=lying))
+    with pytest.raises(ValueError, match="would be refused: The radius -99 is below the score of every residual"):
+        decider.save(tmp_path / "model.polyhedge")  # which reads back what it wrote
+    assert not list(tmp_path.iterdir())
+
+
+@every_calibrator
+@every_family
+def test_rows_of_a_table_are_decided_as_in_memory(name: str, calibrator: str) -> None:
+    table = ph.distributed.decide_rows(model_of(name, calibrator), pd.DataFrame(NEW))
+    np.testing.assert_array_equal(table["cost_bound"], bounds_of(name, calibrator).cost_bound)
+    assert table["note"].isna().all()
+
+
+@pytest.mark.parametrize("calibrator", [name for name, row in CALIBRATORS.items() if row.by_category])
+@every_family
+def test_row_of_a_category_without_calibration_rows_is_marked(name: str, calibrator: str) -> None:
+    model, new = model_of(name, calibrator), np.vstack([X[100], X[101]])
+    new[1, -1] = 7
+    found = model.decide(new)
+    assert found.detail[0] == ""
+    assert "category '7'" in found.detail[1]
+    assert (found.cost_bound[1] == np.inf) == (calibrator == "by category")
+    noted = ph.distributed.decide_rows(model, pd.DataFrame(new))["note"]
+    assert "nothing is promised" in noted[1]
+
+
+@pytest.mark.needs("matplotlib")
+@pytest.mark.parametrize("family", [FAMILIES["own"], EVEN], ids=["family", "plan"])
+def test_what_is_ones_own_is_told_drawn_and_followed_like_any_other(family: RegionFamily, tmp_path: FilePath) -> None:
+    decider = ph.RobustDecider(PROBLEM, random_state=0)
+    decider.model_ = replace(model_of("own", "marginal"), family=family)
+    decider.recalibrate(X[40:100], Y[40:100])
+    assert decider.model_.guarantee == family.guarantee
+    assert family.made_of in decider.summary()
+    decider.report(tmp_path / "page.html", X[100:], Y[100:])
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert family.made_of in page
+    is_set = family.guarantee == "outcome"
+    assert ("40 made the regions, 60 set their radius" in page) == is_set
+    assert ("40 made the plan, 60 set its margin" in page) == (not is_set)
+    assert decider.model_.worst_outcomes(X[100:]).shape == (20, 2)
+    assert decider.at(alpha=0.2).radius_ < decider.radius_
+    ph.plots.regions(decider, X[100])
+    told = rf"No set was learned: what guards decisions is {family.made_of}\. " + (
+        r"region\(x\) gives the region of a row" if is_set else 'Use guarantee="outcome"'
+    )
+    for asked in (
+        lambda: decider.set_,
+        lambda: decider.spread_,
+        lambda: decider.model_.set_radius,
+        lambda: ph_words.facets_in_words(decider, X[100:]),
+        lambda: ph.plots.residual_set(decider, X[100:], Y[100:]),
+    ):
+        with pytest.raises((AttributeError, ValueError), match=told):
+            asked()
+    with pytest.raises(AttributeError, match=r'There was no contest of plans\. Use guarantee="cost"'):
+        _ = decider.plan_
+    with pytest.raises(ValueError, match=f"residuals of its own predictor, .*: it is {family.made_of}. Fit it anew"):
+        decider.refresh(X[40:], Y[40:])
+    decided = decider.decide(X[100:])
+    coverage = decider.update(X[100:], Y[100:], bounds=decided).coverage
+    assert coverage == decider.measure(X[100:], Y[100:]).inside.mean()
+    if family is EVEN:
+        radii = decider.model_.placed(X[100:]).regions.radii_of(decided.cost_bound, decided.radii)
+        np.testing.assert_array_equal(radii, decided.radii)
+    else:
+        with pytest.raises(ValueError, match="Bounds do not tell"):
+            decider.update(X[100:], Y[100:], bounds=decided.cost_bound)
+    with pytest.raises(ValueError, match=r"A (region family of type Diamond|plan of type Even) cannot be stored"):
+        decider.save(tmp_path / "model.polyhedge")
+
+
+@pytest.fixture(scope="module")
+def decider() -> ph.RobustDecider:
+    """A decider that promises a cost."""
+    learner = ph.learners.OneSidedBox()
+    return ph.RobustDecider(PROBLEM, learner=learner, guarantee="cost", random_state=0).fit(X, Y)
+
+
+class TestCostGuarantee:
+    """`RobustDecider(guarantee="cost")` guards the decisions over the learned set."""
+
+    def test_recalibration_moves_the_bound_and_not_the_decision(self, decider: ph.RobustDecider) -> None:
+        twin = pickle.loads(pickle.dumps(decider)).recalibrate(*rows(40, 9))
+        before, after = decider.decide(X[:5]), twin.decide(X[:5])
+        np.testing.assert_array_equal(after.flat, before.flat)
+        np.testing.assert_allclose(after.cost_bound - before.cost_bound, twin.radius_ - decider.radius_, atol=1e-12)
+
+    def test_bound_is_the_worst_cost_at_the_learned_size_plus_the_radius(self, decider: ph.RobustDecider) -> None:
+        planned = ph.robust.decide(PROBLEM, decider.set_, 0.0, decider.centers(X[:5]), scales=decider.scales(X[:5]))
+        found = decider.decide(X[:5])
+        np.testing.assert_allclose(found.cost_bound, planned.cost_bound + decider.radius_, rtol=1e-7)
+
+    def test_share_of_rows_inside_is_the_share_whose_bound_held(self, decider: ph.RobustDecider) -> None:
+        measured = decider.measure(*rows(60, 11))
+        np.testing.assert_array_equal(measured.inside, measured.held)
+
+    def test_words_promise_the_cost_and_no_set(self, decider: ph.RobustDecider) -> None:
+        first = ph_words.promise_in_words(decider)[0]
+        assert "cost is at most the bound" in first
+        assert "outcome lies" not in first
+
+    def test_file_keeps_what_is_promised(self, decider: ph.RobustDecider, tmp_path: FilePath) -> None:
+        decider.save(tmp_path / "model.polyhedge")
+        assert ph.load(tmp_path / "model.polyhedge").guarantee == "cost"
+        assert "cost of the planned decision" in str(ph.inspect_model(tmp_path / "model.polyhedge"))
+
+    def test_uncertain_constraints_that_a_plan_breaks_count_against_it(self) -> None:
+        z = cp.Variable(2, nonneg=True)
+        problem = ph.DecisionProblem(
+            decision=z,
+            cost=lambda z, u: cp.sum(z),
+            constraints=[z <= 20],
+            uncertain_constraints=lambda z, u: [z >= u],
+            n_outcomes=2,
+        )
+        sets = ScaledSet(problem, PREDICTOR, SHAPE)
+        placed = Guard(problem, PREDICTOR, SetPlan(sets)).at(X[:10])
+        broken = (Y[:10] > placed.planned.z).any(axis=1)
+        np.testing.assert_array_equal(placed.scores(Y[:10]) == np.inf, broken)
+        assert 0 < broken.sum() < 10
+
+    def test_unknown_guarantee_is_refused(self) -> None:
+        with pytest.raises(ValueError, match="guarantee must be"):
+            ph.RobustDecider(PROBLEM, guarantee="costs").fit(X, Y)
+
+
+@every_family
+def test_score_is_the_least_radius_whose_region_holds_the_outcome(name: str) -> None:
+    placed = FAMILIES[name].at(X[40:50])
+    for i, score in enumerate(placed.scores(Y[40:50])):
+        assert placed.region(i, score + 1e-6).contains(Y[40 + i])
+        assert not placed.region(i, score - 1e-6).contains(Y[40 + i])
+
+
+@every_family
+def test_cost_is_at_most_the_bound_where_the_outcome_is_in_the_region(name: str) -> None:
+    placed = FAMILIES[name].at(X[40:60])
+    found = placed.decide(placed.scores(Y[40:60]))  # every outcome lies on the border of its region
+    costs = FAMILIES[name].problem.evaluate(found.flat, Y[40:60])
+    assert (costs <= found.cost_bound + 1e-9).all()
+    if name == "guard":
+        np.testing.assert_allclose(costs, found.cost_bound, atol=1e-9)
+
+
+@every_family
+def test_some_rows_are_as_among_all(name: str) -> None:
+    rows, radii = np.array([7, 3, 9]), np.linspace(0.1, 0.5, 10)
+    placed = FAMILIES[name].at(X[40:50])
+    some, whole = placed.take(rows).decide(radii[rows]), placed.decide(radii)
+    np.testing.assert_array_equal(some.cost_bound, whole.cost_bound[rows])
+    np.testing.assert_array_equal(some.z, whole.z[rows])
+
+
+class Wobbly:
+    """Predictions whose last bits depend on the number of rows, as matrix products do."""
+
+    needs_training, takes_nan = False, False
+
+    def fit(self, X: Any, Y: Any) -> Wobbly:
+        return self
+
+    def predict(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
+        noise = np.random.default_rng(len(X)).uniform(-1, 1, X.shape) * 2.0**-50
+        return np.asarray(X * (1 + noise))
+
+
+@pytest.mark.parametrize("shift", [None, 0.0, 1e6])
+def test_predictions_of_a_guard_do_not_depend_on_the_batch_even_half_way_between_two_numbers(
+    shift: float | None,
+) -> None:
+    rng = np.random.default_rng(0)
+    grid = None if shift is None else Grid.of(rng.normal(size=(100, 2)) + shift)
+    origin, step = (np.zeros(2), np.full(2, 2.0**-30)) if grid is None else (grid.origin, grid.step)
+    middle = origin + (rng.integers(2**31, 2**32, size=(50, 2)) + 0.5) * step
+    rows = np.vstack([middle, rng.normal(size=(50, 2)) + origin, [[1.0, 0.0]]])
+    together = steady_predictions(Wobbly(), rows, grid)
+    for size in (1, 3):
+        parts = [steady_predictions(Wobbly(), rows[k : k + size], grid) for k in range(0, len(rows), size)]
+        np.testing.assert_array_equal(np.vstack(parts), together)
+    np.testing.assert_allclose(together - origin, rows - origin, rtol=1e-9, atol=step.max())
+
+
+def test_guard_of_decisions_from_a_shared_pool_does_not_depend_on_the_batch() -> None:
+    problem = ph.problems.newsvendor(
+        0.3, 0.7, 2, nonnegative_demand=False
+    )  # no closed form: contexts of a call share decisions
+    guard = Guard(problem, PREDICTOR, SetPlan(ScaledSet(problem, PREDICTOR, SHAPE)))
+    whole = guard.at(X[40:50]).planned
+    for i in (0, 7):
+        alone = guard.at(X[40 + i : 41 + i]).planned
+        np.testing.assert_array_equal(alone.z[0], whole.z[i])
+        assert alone.v[0] == whole.v[i]
+
+
+def test_row_without_a_plan_scores_infinity_and_has_no_bound() -> None:
+    class Nothing(SetPlan):
+        def plan(self, *given: Any, **more: Any) -> Any:
+            planned = super().plan(*given, **more)
+            planned.z[0] = np.nan
+            return planned
+
+    placed = Guard(PROBLEM, PREDICTOR, Nothing(SETS)).at(X[40:43])
+    assert placed.scores(Y[40:43])[0] == np.inf
+    found = placed.decide(np.ones(3))
+    assert np.isnan(found.cost_bound).tolist() == [True, False, False]
+    assert not found.status[0].has_solution
+
+
+ASKED_BY_TYPE = re.compile(
+    r"isinstance\((\w+\.)*family\b|type\((\w+\.)*family\) |family\.kind [!=]=|radii\.kind [!=]="
+    r"|isinstance\([\w.]*(radii|calibrat\w+), (One|By|Category|Weighted|Online|Recent|This|Marginal\))"
+    r"|(getattr|hasattr)\((\w+\.)*(family|radii|calibrat\w+|\w+\.plan), \""
+)
+
+
+def test_nobody_asks_a_family_for_its_type_or_radii_for_what_no_protocol_names() -> None:
+    package = FilePath(ph.__file__).parent
+    asking = {
+        path.relative_to(package).as_posix(): ASKED_BY_TYPE.search(path.read_text(encoding="utf-8"))
+        for path in package.rglob("*.py")
+    }
+    assert [name for name, found in asking.items() if found] == ["io/families.py"]  # the table of those it can store

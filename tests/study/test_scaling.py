@@ -1,0 +1,302 @@
+"""The scaling experiment: what it writes, and that the exact methods agree; the sweep over one context."""
+
+from __future__ import annotations
+
+import csv
+import json
+from dataclasses import fields, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from polyhedge.app import cli
+from polyhedge.learners import Descent, Pinball, Samples, Scenario, lower_bound
+from polyhedge.learners.exact.envelope import select_on_segment
+from polyhedge.learners.exact.sweep import sweep_segment
+from polyhedge.problems import simplex_linear, simplex_newsvendor, simplex_quadratic
+from polyhedge.problems.segment import Segment
+from polyhedge_study import scaling as module
+from polyhedge_study.jobs import Progress
+from polyhedge_study.paper import paper_table1
+from polyhedge_study.scaling import ScalingRun, run_scaling
+from polyhedge_study.scaling_methods import METHODS, ScalingSettings
+from polyhedge_study.scaling_report import comparison_grid, draw_scaling, markdown_report, shared_grid, summaries
+from polyhedge_study.scaling_rows import ScalingRow
+from polyhedge_study.tidy import read_rows
+
+AGGREGATED = "MIQCP + binaries + rows (SCIP)"
+TINY = ScalingSettings(
+    sizes=(12, 20),
+    seeds=1,
+    n_train=200,
+    n_calibrate=60,
+    n_test=50,
+    exact_limit=20.0,
+    printed_limit=0.15,
+    shared_limit=0.15,
+    heuristic_limit=0.15,
+)
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> tuple[ScalingRun, Path, list[Progress]]:
+    folder, seen = tmp_path_factory.mktemp("scaling") / "new" / "folder", []
+    return run_scaling(TINY, folder, report=seen.append), folder, seen
+
+
+def rows_of(run: ScalingRun, method: str, mode: str | None = None) -> list[ScalingRow]:
+    return [row for row in run.rows if row.method == method and mode in (None, row.mode)]
+
+
+# --- the experiment ---------------------------------------------------------------------------------------
+
+
+def test_every_usable_method_has_one_row_for_each_mode_size_and_seed(tiny):
+    run, _, _ = tiny
+    expected = {
+        (mode, n, method.name, 0)
+        for method in METHODS
+        if not method.missing()
+        for mode in method.limit
+        for n in (12, 20)
+    }
+    assert {row.job for row in run.rows} == expected
+    assert len(run.rows) == len(expected)
+    assert not any(row.status == "FAILED" for row in run.rows)
+
+
+def test_saved_table_is_whole_and_has_the_columns_of_a_row(tiny):
+    run, folder, _ = tiny
+    with (folder / "scaling.csv").open(encoding="utf-8", newline="") as stream:
+        assert csv.DictReader(stream).fieldnames == [field.name for field in fields(ScalingRow)]
+    assert read_rows(folder / "scaling.csv", ScalingRow) == list(run.rows)
+    assert {path.name for path in folder.iterdir()} >= {"scaling.csv", "scaling.json"}
+    assert not list(folder.glob(".*"))
+
+
+def test_settings_seeds_machine_and_versions_stand_beside_the_table(tiny):
+    _, folder, _ = tiny
+    record = json.loads((folder / "scaling.json").read_text(encoding="utf-8"))
+    assert record["settings"]["sizes"] == [12, 20]
+    assert record["seeds"] == [0]
+    assert {"numpy", "highspy"} <= set(record["machine"]["packages"])
+
+
+def test_scenario_certifies_every_run(tiny):
+    run, _, _ = tiny
+    assert all(row.certified for row in rows_of(run, "Scenario"))
+    assert len(rows_of(run, "Scenario")) == 4
+
+
+def test_exact_methods_agree_on_the_single_context(tiny):
+    run, _, _ = tiny
+    exact = {row.n: row.objective for row in rows_of(run, "Scenario", "single")}
+    others = [*rows_of(run, "CCG"), *rows_of(run, AGGREGATED, "single")]
+    assert {row.method for row in others} >= {"CCG"}
+    for row in others:
+        assert row.certified
+        assert row.objective == pytest.approx(exact[row.n], rel=2e-4)
+
+
+def test_no_method_is_below_the_certified_bound(tiny):
+    run, _, _ = tiny
+    bounds = {(row.mode, row.n): row.lower_bound for row in rows_of(run, "Scenario")}
+    assert all(row.objective >= bounds[row.mode, row.n] - 1e-9 for row in run.rows)
+    assert all(s.excess >= -1e-6 for s in summaries(run.rows))
+
+
+def test_methods_that_plan_for_a_part_of_the_contexts_certify_nothing(tiny):
+    run, _, _ = tiny
+    for row in rows_of(run, AGGREGATED, "shared"):
+        assert row.planned_contexts < row.n_contexts
+        assert not row.certified
+        assert row.lower_bound == -np.inf
+
+
+def test_progress_counts_up_to_all_runs(tiny):
+    run, _, seen = tiny
+    assert [progress.done for progress in seen] == list(range(len(run.rows) + 1))
+    assert seen[-1].total == len(run.rows)
+    assert all(progress.seconds_left >= 0 for progress in seen)
+
+
+def test_finished_runs_are_read_and_not_run_again(tiny, monkeypatch):
+    run, folder, _ = tiny
+    monkeypatch.setattr(module, "_evaluate", None)
+    again = run_scaling(TINY, folder)
+    assert again.rows == run.rows
+    assert again.n_known == len(run.rows)
+
+
+def test_rows_of_other_settings_are_not_mixed_in(tmp_path):
+    first = replace(TINY, sizes=(12,))
+    run_scaling(first, tmp_path, methods=METHODS[:1])
+    with pytest.raises(ValueError, match=r"made with other settings \(alpha=0\.1 there, 0\.2 now\)"):
+        run_scaling(replace(first, alpha=0.2), tmp_path, methods=METHODS[:1])
+
+
+def test_seeds_are_added_to_those_that_are_there(tmp_path):
+    first = replace(TINY, sizes=(12,))
+    run_scaling(first, tmp_path, methods=METHODS[:1])
+    more = run_scaling(replace(first, seeds=2), tmp_path, methods=METHODS[:1])
+    assert more.n_known == 2
+    assert [row.seed for row in more.rows] == [0, 0, 1, 1]
+    fewer = run_scaling(first, tmp_path, methods=METHODS[:1])
+    assert fewer.rows == more.rows[:2]
+    assert read_rows(tmp_path / "scaling.csv", ScalingRow) == list(more.rows)
+
+
+def test_times_of_another_machine_are_set_aside(tmp_path, monkeypatch):
+    first = replace(TINY, sizes=(12,))
+    run_scaling(first, tmp_path, methods=METHODS[:1])
+    monkeypatch.setattr("polyhedge_study.machine._processor", lambda: "another")
+    assert run_scaling(first, tmp_path, methods=METHODS[:1]).n_known == 0
+    assert len(list(tmp_path.glob("scaling-*.csv"))) == 1
+
+
+def test_runs_beyond_the_budget_are_left_out_and_said_so(tmp_path):
+    run = run_scaling(replace(TINY, budget=0.0), tmp_path, methods=METHODS[:1])
+    assert run.rows == ()
+    assert run.left_out == ("4 runs did not fit into 0 s. Run again to add them.",)
+
+
+def test_no_run_begins_once_the_budget_is_over(tmp_path):
+    seen = []
+    run = run_scaling(replace(TINY, budget=1.0 + 1e-6), tmp_path, methods=METHODS[:1], report=seen.append)
+    assert len(run.rows) == 1
+    assert seen[-1] == Progress(1, 4, "", 0.0)
+    assert run.left_out == ("3 runs did not fit into 1 s. Run again to add them.",)
+    assert len(run_scaling(TINY, tmp_path, methods=METHODS[:1]).rows) == 4
+
+
+def test_learner_that_fails_leaves_a_row_with_its_message_and_is_run_again(tmp_path):
+    few = replace(TINY, sizes=(5,))
+    run = run_scaling(few, tmp_path, methods=METHODS[:1])
+    assert {row.status for row in run.rows} == {"FAILED"}
+    assert all("alpha" in row.detail for row in run.rows)
+    assert all(s.certified == 0 and np.isnan(s.objective) for s in summaries(run.rows))
+    assert run_scaling(few, tmp_path, methods=METHODS[:1]).n_known == 0
+
+
+def test_unknown_task_is_refused():
+    with pytest.raises(ValueError, match="task must be linear, quadratic or newsvendor, got 'energy'"):
+        ScalingSettings(task="energy")
+
+
+# --- the paper's table, tables and pictures ---------------------------------------------------------------
+
+
+def test_paper_table_is_read_and_consistent_with_its_text():
+    rows = paper_table1()
+    assert [row.n for row in rows] == [20, 40, 80, 160, 300, 600]
+    assert sum(row.certified for row in rows) == 26
+    assert all(row.time_ratio == pytest.approx(row.miqcp_seconds / row.pinball_seconds, abs=0.02) for row in rows)
+    assert max(row.gap_percent for row in rows) < 10
+
+
+def test_comparison_shows_the_paper_where_it_has_the_size(tiny):
+    run, _, _ = tiny
+    table = {row[0]: row[1:] for row in comparison_grid(run).rows}
+    assert table["certified: paper"] == ("", "5/5")
+    assert table["- exact"] == ("1/1", "1/1")
+    assert table["MIQCP seconds: paper"] == ("", "0.11")
+
+
+def test_report_names_all_methods_and_what_was_not_run(tiny):
+    run, _, _ = tiny
+    text = markdown_report(run)
+    for method in METHODS:
+        assert method.name in text
+    assert "CCG, shared: not run" in text
+    assert "Node limit of MIQCP: 20000." in text
+    assert "The paper names Gurobi, and certified 26 of 30 runs" in text
+    assert "as printed" not in text  # every row says what it adds to the printed program
+    assert shared_grid(run).markdown() in text
+    # Every line of a table has as many cells as its head.
+    for block in text.split("\n\n"):
+        widths = {line.count("|") for line in block.splitlines() if line.startswith("|")}
+        assert len(widths) <= 1
+
+
+def test_picture_is_written_in_both_formats(tiny, tmp_path):
+    pytest.importorskip("matplotlib")
+    run, _, _ = tiny
+    draw_scaling(run, [tmp_path / "figure.png", tmp_path / "figure.svg"])
+    assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
+    assert (tmp_path / "figure.svg").read_text(encoding="utf-8").rstrip().endswith("</svg>")
+
+
+def test_command_prints_the_tables_and_writes_the_files(tmp_path, monkeypatch):
+    pytest.importorskip("matplotlib")
+    monkeypatch.setattr(ScalingSettings, "quick", classmethod(lambda cls, task, seeds: replace(TINY, sizes=(12,))))
+    monkeypatch.setattr(module, "run_scaling", lambda *args, **rest: run_scaling(*args, methods=METHODS[:4:3], **rest))
+    result = CliRunner().invoke(cli.app, ["reproduce", "scaling", "--quick", "--out", str(tmp_path)])
+    assert result.exit_code == 0, result.output
+    assert "Table 1, task linear" in result.stdout
+    assert result.stderr.splitlines()[-1] == "4 of 4 runs done"
+    expected = {f"scaling_linear_quick.{suffix}" for suffix in ("csv", "json", "md", "png", "svg")}
+    assert {path.name for path in tmp_path.iterdir()} == expected
+
+
+# --- one context ------------------------------------------------------------------------------------------
+
+
+def brute_force_value(residuals: np.ndarray, center: np.ndarray, base: np.ndarray, rank: int) -> float:
+    """Least cost over all crossings of two lines, all stationary points and both ends."""
+    alpha, beta = residuals[:, 0], residuals[:, 1] - residuals[:, 0]
+    g = base + np.array([center[0], center[1] - center[0], 0.0])
+    with np.errstate(divide="ignore", invalid="ignore"):
+        s = ((alpha[:, None] - alpha) / (beta - beta[:, None])).ravel()
+        s = np.concatenate([s, -(g[1] + beta) / (2 * g[2])])
+    s = np.concatenate([s[np.isfinite(s) & (s > 0) & (s < 1)], [0.0, 1.0]])
+    levels = np.sort(alpha + beta * s[:, None], axis=1)[:, rank - 1]
+    return float((g[0] + g[1] * s + g[2] * s**2 + levels).min())
+
+
+@pytest.mark.parametrize("quadratic", [0.0, 0.7])
+@pytest.mark.parametrize("lattice", [False, True], ids=["general position", "ties"])
+def test_sweep_finds_the_least_order_statistic(quadratic, lattice):
+    rng = np.random.default_rng(3)
+    for _ in range(60):
+        n = int(rng.integers(3, 25))
+        rank = int(rng.integers(1, n + 1))
+        residuals = rng.integers(-2, 3, size=(n, 2)).astype(float) if lattice else rng.normal(size=(n, 2))
+        base, center = np.array([0.3, rng.normal(), quadratic]), rng.normal(size=2)
+        found = sweep_segment(Segment(*np.eye(2), *np.eye(2), base=base), residuals, center, rank)
+        assert found.value == pytest.approx(brute_force_value(residuals, center, base, rank), abs=1e-9)
+        assert found.kept.sum() >= rank
+
+
+def test_sweep_and_dynamic_program_agree():
+    rng = np.random.default_rng(4)
+    for rank in (20, 27, 30):
+        residuals, center = rng.normal(size=(30, 2)), rng.normal(size=2)
+        segment = Segment(*np.eye(2), *np.eye(2), base=np.array([0.0, 0.1, 0.2]))
+        table = select_on_segment(segment, residuals, center[None], rank)
+        assert table is not None
+        assert sweep_segment(segment, residuals, center, rank).value == pytest.approx(table.value, abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [
+        simplex_linear([-0.1, 0.0]),
+        simplex_quadratic([-0.1, 0.0], beta=0.1),
+        simplex_newsvendor(overage=0.3, underage=0.7, n_outcomes=2),
+        simplex_linear([-0.1, 0.0, 0.0]),
+    ],
+    ids=["linear", "quadratic", "newsvendor", "three outcomes"],
+)
+def test_learners_take_one_context_with_many_residuals(problem):
+    rng = np.random.default_rng(5)
+    residuals, center = rng.normal(size=(40, problem.n_outcomes)), rng.normal(size=(1, problem.n_outcomes))
+    objective = Samples(residuals, center, problem, 0.1)
+    bound = lower_bound(Samples(residuals, center, problem, 0.1))
+    for learner in (Scenario(), Descent(n_steps=20), Pinball(n_steps=20, n_starts=2)):
+        result = learner.learn(Samples(residuals, center, problem, 0.1), random_state=0)
+        assert result.objective == pytest.approx(objective.value(result.set), abs=1e-6)
+        assert result.objective >= bound.lower - 1e-6
+        if isinstance(learner, Scenario):
+            assert result.gap <= 1e-5
