@@ -19,12 +19,12 @@ from polyhedge.calibration import radii_to_state
 from polyhedge.diagnosing import Diagnoses, diagnostics_of_evaluation, row_hashes
 from polyhedge.distributed import decide_frame, is_dask_frame
 from polyhedge.fitted import FittedAttributes, OutputSetting
+from polyhedge.fitting import labels_by
 from polyhedge.io import Key, write_model
 from polyhedge.metrics import Evaluation, RowMeasures, by_group
 from polyhedge.monitoring.state import life_of
 from polyhedge.regions import Work
 from polyhedge.robust import Decisions
-from polyhedge.rows import labels_by
 from polyhedge.scored import note_scored
 from polyhedge.sets import Region, Volume
 from polyhedge.solvers.choice import solver_of

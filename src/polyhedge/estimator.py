@@ -25,21 +25,7 @@ from polyhedge.deciding import Decides
 from polyhedge.diagnosing import row_hashes
 from polyhedge.diagnostics import order_diagnostic
 from polyhedge.fitted import Telling
-from polyhedge.learners import Auto, Learner, Samples, learn_with_spread
-from polyhedge.model import Record, calibrated_radii, fitted_model
-from polyhedge.monitoring.monitor import EXCHANGE, FollowsOutcomes
-from polyhedge.monitoring.refresh import Refreshes
-from polyhedge.planning import LeastMean, MeanCost
-from polyhedge.planning.development import Given, parts_of_plan, planned_guard
-from polyhedge.predictors.raw_columns import number_columns
-from polyhedge.predictors.regressor import Predictor, as_predictor
-from polyhedge.predictors.selection import is_auto, is_made_here, prepare, reads_columns, takes_frame
-from polyhedge.predictors.weights import check_weights
-from polyhedge.problems import DecisionProblem
-from polyhedge.problems.parameters import parameter_rows
-from polyhedge.regions import Grid, Guard, RegionFamily, ScaledSet, SetPlan
-from polyhedge.robust.one_blas_thread import one_blas_thread
-from polyhedge.rows import (
+from polyhedge.fitting import (
     at_reference,
     beside_in_fit,
     check_features,
@@ -58,6 +44,20 @@ from polyhedge.rows import (
     rows_for,
     split_into_parts,
 )
+from polyhedge.learners import Auto, Learner, Samples, learn_with_spread
+from polyhedge.model import Record, calibrated_radii, fitted_model
+from polyhedge.monitoring.monitor import EXCHANGE, FollowsOutcomes
+from polyhedge.monitoring.refresh import Refreshes
+from polyhedge.planning import LeastMean, MeanCost
+from polyhedge.planning.development import Given, parts_of_plan, planned_guard
+from polyhedge.predictors.raw_columns import number_columns
+from polyhedge.predictors.regressor import Predictor, as_predictor
+from polyhedge.predictors.selection import is_auto, is_made_here, prepare, reads_columns, takes_frame
+from polyhedge.predictors.weights import check_weights
+from polyhedge.problems import DecisionProblem
+from polyhedge.problems.parameters import parameter_rows
+from polyhedge.regions import Grid, Guard, RegionFamily, ScaledSet, SetPlan
+from polyhedge.robust.one_blas_thread import one_blas_thread
 from polyhedge.settings import (
     CAUTION,
     CheckedLearner,

@@ -21,6 +21,7 @@ from polyhedge.calibration import Calibration, Calibrator, Radii, Rows
 from polyhedge.calibration.labels import as_values, check_beside
 from polyhedge.data import Split, digest_rows, take_rows
 from polyhedge.decisions import Labels, no_decisions
+from polyhedge.fitting import check_features, check_rows, n_rows_of, one_row
 from polyhedge.learners import LearnResult
 from polyhedge.metrics import RowMeasures, measure_rows
 from polyhedge.predictors.raw_columns import as_table, oddities, read_features
@@ -32,7 +33,6 @@ from polyhedge.problems.parameters import ProblemParameter, from_columns, parame
 from polyhedge.regions import PlacedRegions, RegionFamily, ScaledSet, Work
 from polyhedge.regions.family import DEFAULT_WORK, no_set
 from polyhedge.robust import Decisions
-from polyhedge.rows import check_features, check_rows, n_rows_of, one_row
 from polyhedge.sets import Region, Volume
 
 Prints = NDArray[np.uint64]

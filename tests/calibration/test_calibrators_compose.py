@@ -26,7 +26,7 @@ from polyhedge.calibration import (
     grouped_radius,
 )
 from polyhedge.calibration.named import calibrator_named
-from polyhedge.rows import prepared
+from polyhedge.fitting import prepared
 from polyhedge.summary import promise_of
 from shared import codes
 

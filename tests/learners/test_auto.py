@@ -244,9 +244,9 @@ def test_out_of_fold_residuals_of_training_rows_join_the_learning_rows():
 
 def test_training_rows_fill_the_learning_samples_up_to_enough_and_no_further(monkeypatch):
     X, Y = ph.data.make_synthetic(300, rng=np.random.default_rng(0))
-    monkeypatch.setattr("polyhedge.rows._ENOUGH_TO_LEARN", 150)
+    monkeypatch.setattr("polyhedge.fitting._ENOUGH_TO_LEARN", 150)
     assert fitted(X, Y, LINEAR, learner=SHORT).n_learn_ == 150
-    monkeypatch.setattr("polyhedge.rows._ENOUGH_TO_LEARN", 100)
+    monkeypatch.setattr("polyhedge.fitting._ENOUGH_TO_LEARN", 100)
     assert fitted(X, Y, LINEAR, learner=SHORT).n_learn_ == 100
 
 

@@ -13,6 +13,7 @@ from cvxpy.transforms.partial_optimize import partial_optimize
 from sklearn.linear_model import LinearRegression
 
 import polyhedge as ph
+from polyhedge.fitting import reference_values
 from polyhedge.learners import LearnResult
 from polyhedge.problems import DecisionProblem
 from polyhedge.problems.parameters import parameter_rows
@@ -20,7 +21,6 @@ from polyhedge.problems.stored import problem_from_state, problem_to_state
 from polyhedge.robust import decide, decide_knowing
 from polyhedge.robust.counterpart import Counterpart
 from polyhedge.robust.engine.batch import decide_in_batch
-from polyhedge.rows import reference_values
 from polyhedge.sets import Box
 from polyhedge.solvers.linear import LinearSolver
 from polyhedge.solvers.program import Cone, ConicProgram, Status

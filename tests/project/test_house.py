@@ -30,6 +30,7 @@ NUMBER_LINE = re.compile(r"^[A-Z_, ]+( = |: ).*\d")
 
 ORDER = (
     "data",
+    "rows",
     "predictors",
     "calibration",
     "sets",
@@ -43,7 +44,7 @@ ORDER = (
     "evaluation",
     "metrics",
     "diagnostics",
-    "rows",
+    "fitting",
     "model",
     "distributed",
     "io",

@@ -13,10 +13,10 @@ from polyhedge.calibration import Radii
 from polyhedge.calibration.labels import takes_beside
 from polyhedge.data.splits import evenly_chosen
 from polyhedge.estimator import RobustDecider
+from polyhedge.fitting import n_rows_of
 from polyhedge.model import Model
 from polyhedge.robust import Decisions
 from polyhedge.robust.counterpart import Counterpart
-from polyhedge.rows import n_rows_of
 from polyhedge.sets import Polyhedron, UncertaintySet, facets_of
 from polyhedge.summary import promise_of
 

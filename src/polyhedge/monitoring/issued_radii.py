@@ -10,9 +10,9 @@ from numpy.typing import ArrayLike
 
 from polyhedge._support.alignment import check_same_rows
 from polyhedge._support.validation import Array
+from polyhedge.fitting import n_rows_of
 from polyhedge.model import Model
 from polyhedge.robust import Decisions
-from polyhedge.rows import n_rows_of
 
 __all__ = ["issued_radii"]
 

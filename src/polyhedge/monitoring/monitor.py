@@ -19,6 +19,7 @@ from polyhedge.calibration import FollowingRadii, Rows, conformal_rank, n_follow
 from polyhedge.calibration.labels import as_values
 from polyhedge.data import digest_rows, take_rows
 from polyhedge.diagnostics import Diagnostic, coverage_since_diagnostic
+from polyhedge.fitting import n_rows_of, one_row
 from polyhedge.metrics import Proportion, proportion
 from polyhedge.model import Model
 from polyhedge.monitoring.alarm import Alarm, alarm_for
@@ -26,7 +27,6 @@ from polyhedge.monitoring.issued_radii import issued_radii
 from polyhedge.monitoring.row_keys import row_keys
 from polyhedge.problems.parameters import by_row, parameter_rows
 from polyhedge.robust import Decisions
-from polyhedge.rows import n_rows_of, one_row
 from polyhedge.solvers.choice import solver_of
 
 _COUNTING = Lock()

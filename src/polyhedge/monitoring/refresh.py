@@ -20,13 +20,7 @@ from polyhedge.data.partition import halve_rows
 from polyhedge.diagnosing import row_hashes, seen_rows
 from polyhedge.diagnostics import Code, Diagnostic
 from polyhedge.distributed import distributed_radius, is_dask_frame
-from polyhedge.model import Model, calibrated_radii
-from polyhedge.monitoring.monitor import EXCHANGE
-from polyhedge.planning.development import Given, redeveloped
-from polyhedge.predictors.regressor import Predictor, as_predictor, out_of_fold
-from polyhedge.predictors.selection import is_auto, is_made_here
-from polyhedge.regions import RegionFamily
-from polyhedge.rows import (
+from polyhedge.fitting import (
     check_rows,
     check_whole,
     generator,
@@ -36,6 +30,12 @@ from polyhedge.rows import (
     outcome_names_of,
     warn_of_level,
 )
+from polyhedge.model import Model, calibrated_radii
+from polyhedge.monitoring.monitor import EXCHANGE
+from polyhedge.planning.development import Given, redeveloped
+from polyhedge.predictors.regressor import Predictor, as_predictor, out_of_fold
+from polyhedge.predictors.selection import is_auto, is_made_here
+from polyhedge.regions import RegionFamily
 from polyhedge.solvers.choice import solver_of
 
 _LEAST_TO_TRAIN = 2

@@ -14,10 +14,10 @@ from polyhedge._support.validation import Array, check_count
 from polyhedge.calibration import reads_weights
 from polyhedge.calibration.labels import as_values
 from polyhedge.estimator import RobustDecider
+from polyhedge.fitting import reference_values
 from polyhedge.plots.style import CYCLE, GREY, new_axes, plain, tidy
 from polyhedge.problems.parameters import by_row, parameter_rows
 from polyhedge.robust import Decisions
-from polyhedge.rows import reference_values
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

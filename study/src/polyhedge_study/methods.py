@@ -18,6 +18,7 @@ from polyhedge.calibration import conformal_radius
 from polyhedge.data import Split
 from polyhedge.data.splits import IndexArray
 from polyhedge.estimator import RobustDecider
+from polyhedge.fitting import training_rows_to_learn_from
 from polyhedge.learners import (
     CCG,
     Auto,
@@ -37,7 +38,6 @@ from polyhedge.learners import (
 from polyhedge.learners.result import unless_interrupted
 from polyhedge.predictors.regressor import as_predictor
 from polyhedge.regions import ScaledSet
-from polyhedge.rows import training_rows_to_learn_from
 from polyhedge.sets import mean_volume
 from polyhedge_study.baselines import (
     bonferroni_box,

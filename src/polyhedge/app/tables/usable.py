@@ -15,6 +15,7 @@ from polyhedge.app.tables.roles import copies_of, groups_of, holds_dates, times_
 from polyhedge.calibration import minimum_samples
 from polyhedge.data.splits import IndexArray
 from polyhedge.diagnostics import Code, Diagnostic
+from polyhedge.fitting import reference_values
 from polyhedge.planning.development import fewest_for_plan
 from polyhedge.predictors.schema import Schema, features_of, outcomes_of
 from polyhedge.predictors.table import Table
@@ -23,7 +24,6 @@ from polyhedge.problems.checks import outside_support
 from polyhedge.problems.names import order_outcomes as order_columns
 from polyhedge.problems.parameters import parameter_rows
 from polyhedge.robust import decide_knowing
-from polyhedge.rows import reference_values
 
 __all__ = ["UsableRows", "check_solvable", "order_outcomes", "usable_rows"]
 
