@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from polyhedge.calibration import Calibration, conformal_radius, conformal_rank, coverage_law
     from polyhedge.diagnosing import DiagnosticWarning
     from polyhedge.estimator import RobustDecider
+    from polyhedge.evaluation import Evaluation
     from polyhedge.io import ModelFileError, ModelInfo, inspect_model
     from polyhedge.learners import lower_bound
     from polyhedge.loading import load
-    from polyhedge.metrics import Evaluation
     from polyhedge.monitoring.backtest import backtest
     from polyhedge.monitoring.log import OutcomeLog
     from polyhedge.problems import DecisionProblem

@@ -18,10 +18,10 @@ from polyhedge._support.warnings import Code, warn
 from polyhedge.calibration import radii_to_state
 from polyhedge.diagnosing import Diagnoses, diagnostics_of_evaluation, row_hashes
 from polyhedge.distributed import decide_frame, is_dask_frame
+from polyhedge.evaluation import Evaluation, RowMeasures, by_group
 from polyhedge.fitted import FittedAttributes, OutputSetting
 from polyhedge.fitting import labels_by
 from polyhedge.io import Key, write_model
-from polyhedge.metrics import Evaluation, RowMeasures, by_group
 from polyhedge.monitoring.state import life_of
 from polyhedge.regions import Work
 from polyhedge.robust import Decisions

@@ -25,7 +25,7 @@ from polyhedge.diagnostics import (
     one_of_each_group,
     ties_diagnostic,
 )
-from polyhedge.metrics import Proportion, RowMeasures
+from polyhedge.evaluation import Proportion, RowMeasures
 from polyhedge.model import Model, Prints
 from polyhedge.scored import scored_at_several
 

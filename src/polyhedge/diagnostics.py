@@ -12,7 +12,7 @@ from scipy import special, stats
 from polyhedge._support.validation import Array, Mask
 from polyhedge._support.warnings import Code
 from polyhedge.calibration import conformal_rank, coverage_law
-from polyhedge.metrics import Proportion
+from polyhedge.evaluation import Proportion
 from polyhedge.predictors.dates import time_order
 
 __all__ = [

@@ -21,9 +21,9 @@ from polyhedge.calibration import Calibration, Calibrator, Radii, Rows
 from polyhedge.calibration.labels import as_values, check_beside
 from polyhedge.data import Split, digest_rows, take_rows
 from polyhedge.decisions import Labels, no_decisions
+from polyhedge.evaluation import RowMeasures, measure_rows
 from polyhedge.fitting import check_features, check_rows, n_rows_of, one_row
 from polyhedge.learners import LearnResult
-from polyhedge.metrics import RowMeasures, measure_rows
 from polyhedge.predictors.raw_columns import as_table, oddities, read_features
 from polyhedge.predictors.schema import Schema, features_of
 from polyhedge.predictors.selection import is_made_here

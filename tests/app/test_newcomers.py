@@ -13,7 +13,7 @@ from sklearn.linear_model import Ridge
 
 import polyhedge as ph
 from polyhedge._support.alignment import refuse_outcomes
-from polyhedge.metrics import measure_rows
+from polyhedge.evaluation import measure_rows
 from polyhedge.robust import decide_knowing
 
 NAMES = ["calls", "mails"]

@@ -17,7 +17,7 @@ from sklearn.linear_model import LinearRegression
 
 import polyhedge as ph
 from polyhedge._support.frames import as_pandas, backend_of
-from polyhedge.metrics import Estimate, Proportion
+from polyhedge.evaluation import Estimate, Proportion
 from polyhedge.planning.report import Entry, PlanReport
 from polyhedge.robust import decide
 from polyhedge.sets import Box

@@ -34,7 +34,7 @@ from polyhedge.app.tables import Table, TableOptions, decisions_frame, fit_table
 from polyhedge.app.tables.options import LEARNERS
 from polyhedge.calibration import grouped_radius
 from polyhedge.data import TimeSplit
-from polyhedge.estimates import estimate, proportion
+from polyhedge.evaluation import estimate, proportion
 from polyhedge.planning.development import fewest_for_plan
 from polyhedge.predictors.regressor import as_predictor
 from polyhedge.solvers.program import Status

@@ -40,8 +40,8 @@ from polyhedge.app.tables import (
 from polyhedge.calibration import conformal_radius, grouped_radius, minimum_samples
 from polyhedge.data import partition_rows
 from polyhedge.data.examples import EXAMPLES, make_example
+from polyhedge.evaluation import proportion
 from polyhedge.io import ModelFileError
-from polyhedge.metrics import proportion
 
 ROWS = [("Oslo", "1.5", "10"), ("Roma", "2.5", "20"), ("Bern", "-3.25", "30")]
 

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 import polyhedge as ph
 from polyhedge.app import cli
 from polyhedge.calibration import ByCategory, Calibrator, Online, Weighted
-from polyhedge.metrics import proportion
+from polyhedge.evaluation import proportion
 from polyhedge.plots.curves import cost_curve
 
 PROBLEM = ph.problems.simplex_linear([0.0, 0.1])

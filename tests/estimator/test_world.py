@@ -23,7 +23,7 @@ from polyhedge.calibration import ByCategory, Calibrator, Online, Recent, ThisMo
 from polyhedge.calibration.named import calibrator_named
 from polyhedge.data import GroupSplit, TimeSplit
 from polyhedge.diagnostics import FALSE_ALARMS, Code, groups_diagnostic
-from polyhedge.metrics import shortfalls
+from polyhedge.evaluation import shortfalls
 from polyhedge.predictors import PREDICTORS
 from polyhedge.predictors.schema import Column, Schema
 from polyhedge.predictors.selection import is_made_here, make_predictor

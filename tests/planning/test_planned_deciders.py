@@ -18,7 +18,7 @@ import polyhedge as ph
 from polyhedge.app import words
 from polyhedge.app.report import model_report
 from polyhedge.calibration import conformal_radius, conformal_rank
-from polyhedge.metrics import measure_rows
+from polyhedge.evaluation import measure_rows
 from polyhedge.planning import LawPlan, PlanReport
 from polyhedge.planning.costs import PlanProblem
 from polyhedge.planning.levels import PlannedCost

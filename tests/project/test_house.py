@@ -18,8 +18,8 @@ import pytest
 import polyhedge
 import polyhedge.app.report
 import polyhedge.app.tables
+import polyhedge.evaluation
 import polyhedge.io
-import polyhedge.metrics
 import polyhedge_study
 from polyhedge._support.warnings import Code
 
@@ -40,9 +40,7 @@ ORDER = (
     "learners",
     "regions",
     "planning",
-    "estimates",
     "evaluation",
-    "metrics",
     "diagnostics",
     "fitting",
     "model",
@@ -177,10 +175,10 @@ def test_import_reader_sees_every_way_to_import(tmp_path: Path, monkeypatch: pyt
     module = tmp_path / "sets" / "odd.py"
     module.parent.mkdir()
     module.write_text(
-        "import polyhedge.app.cli\nfrom polyhedge import io\nfrom ..metrics import estimate\nfrom . import box\n"
+        "import polyhedge.app.cli\nfrom polyhedge import io\nfrom ..evaluation import estimate\nfrom . import box\n"
         "def f():\n    from polyhedge.robust.decide import decide\n"
     )
-    assert imported_units(module) == {"app", "io", "metrics", "sets", "robust"}
+    assert imported_units(module) == {"app", "io", "evaluation", "sets", "robust"}
 
 
 HEAVY = ("clarabel", "cvxpy", "highspy", "matplotlib", "numpy", "pandas", "scipy", "sklearn", *sorted(OPTIONAL))
@@ -335,7 +333,7 @@ def public_callables() -> dict[str, Any]:
     """Functions and classes of polyhedge and its documented parts by their names, without statuses and protocols."""
     named = {}
     parts = [part for part in (getattr(polyhedge, name) for name in polyhedge.__all__) if isinstance(part, ModuleType)]
-    for module in (polyhedge, *parts, polyhedge.io, polyhedge.metrics, polyhedge.app.report):
+    for module in (polyhedge, *parts, polyhedge.io, polyhedge.evaluation, polyhedge.app.report):
         for name in module.__all__:
             one = getattr(module, name)
             is_ours = callable(one) and getattr(one, "__module__", "").startswith("polyhedge")
@@ -345,7 +343,7 @@ def public_callables() -> dict[str, Any]:
     return named
 
 
-METHODS = ("RobustDecider", "OutcomeLog", "data.TimeSplit", "data.GroupSplit", "metrics.RowMeasures")
+METHODS = ("RobustDecider", "OutcomeLog", "data.TimeSplit", "data.GroupSplit", "evaluation.RowMeasures")
 """Classes whose methods follow no protocol that would name their parameters once for all."""
 
 

@@ -24,8 +24,8 @@ from polyhedge.data.partition import last_times
 from polyhedge.data.splits import IndexArray
 from polyhedge.data.times import as_span, as_times, months_in
 from polyhedge.estimator import RobustDecider
+from polyhedge.evaluation import Proportion, RowMeasures, estimate, proportion
 from polyhedge.fitting import beside_in_fit, labels_by, labels_for, n_rows_of
-from polyhedge.metrics import Proportion, RowMeasures, estimate, proportion
 from polyhedge.model import Model
 from polyhedge.monitoring.monitor import one_by_one
 from polyhedge.problems.parameters import ProblemParameter, by_row, parameter_rows

@@ -19,8 +19,8 @@ from polyhedge.calibration import FollowingRadii, Rows, conformal_rank, n_follow
 from polyhedge.calibration.labels import as_values
 from polyhedge.data import digest_rows, take_rows
 from polyhedge.diagnostics import Diagnostic, coverage_since_diagnostic
+from polyhedge.evaluation import Proportion, proportion
 from polyhedge.fitting import n_rows_of, one_row
-from polyhedge.metrics import Proportion, proportion
 from polyhedge.model import Model
 from polyhedge.monitoring.alarm import Alarm, alarm_for
 from polyhedge.monitoring.issued_radii import issued_radii

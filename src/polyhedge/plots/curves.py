@@ -12,8 +12,8 @@ from numpy.typing import ArrayLike
 from polyhedge._support.validation import Array, check_alpha
 from polyhedge.calibration import conformal_radius, minimum_samples
 from polyhedge.data.splits import evenly_chosen
-from polyhedge.estimates import estimate
 from polyhedge.estimator import RobustDecider
+from polyhedge.evaluation import estimate
 from polyhedge.plots.style import BLUE, GREEN, GREY, ORANGE, new_axes, tidy
 from polyhedge.robust import decide_knowing
 

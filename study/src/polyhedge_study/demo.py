@@ -14,8 +14,8 @@ from sklearn.frozen import FrozenEstimator
 
 from polyhedge.calibration import conformal_radius
 from polyhedge.estimator import RobustDecider
+from polyhedge.evaluation import Evaluation, evaluate_decisions
 from polyhedge.learners import Auto
-from polyhedge.metrics import Evaluation, evaluate_decisions
 from polyhedge.plots import sets_over_residuals
 from polyhedge.plots.directions import directions_around
 from polyhedge.robust import decide

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from polyhedge.metrics import evaluate_decisions
+from polyhedge.evaluation import evaluate_decisions
 from polyhedge.problems import DecisionProblem
 from polyhedge.regions import PlacedSet
 from polyhedge.robust import Decisions

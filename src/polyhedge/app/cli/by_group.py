@@ -8,7 +8,7 @@ from polyhedge._support.text import with_unit
 from polyhedge.app.cli.output import say
 
 if TYPE_CHECKING:
-    from polyhedge.metrics import Estimate, Evaluation
+    from polyhedge.evaluation import Estimate, Evaluation
 
 __all__ = ["tell_groups", "tell_short"]
 

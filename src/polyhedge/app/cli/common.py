@@ -18,7 +18,7 @@ from polyhedge.app.tables.limits import MAX_VALUES
 
 if TYPE_CHECKING:
     from polyhedge.app.tables import Table
-    from polyhedge.metrics import Estimate, Evaluation, Proportion
+    from polyhedge.evaluation import Estimate, Evaluation, Proportion
     from polyhedge.problems import DecisionProblem
     from polyhedge.solvers.program import Status
 

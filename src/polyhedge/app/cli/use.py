@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
     from polyhedge.app.tables import FitRecord, Table
     from polyhedge.estimator import RobustDecider
-    from polyhedge.metrics import Proportion, RowMeasures
+    from polyhedge.evaluation import Proportion, RowMeasures
     from polyhedge.monitoring.log import OutcomeLog
     from polyhedge.sets import Volume
 
@@ -214,7 +214,7 @@ def evaluate(
     from polyhedge.calibration import promises_each_label
     from polyhedge.calibration.labels import read_from
     from polyhedge.diagnosing import diagnostics_of_evaluation
-    from polyhedge.metrics import by_group, level_of_each
+    from polyhedge.evaluation import by_group, level_of_each
 
     decider, kept = opening.model_and_record(model)
     table = with_rows(reading.table(data))

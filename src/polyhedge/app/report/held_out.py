@@ -17,7 +17,7 @@ from polyhedge.app.report.tables import Cell, Column, Table
 from polyhedge.app.tables import thinned_coverage
 from polyhedge.diagnosing import diagnostics_of_evaluation, row_hashes, seen_diagnostic, seen_rows
 from polyhedge.estimator import RobustDecider
-from polyhedge.metrics import Evaluation, Proportion, RowMeasures, estimate
+from polyhedge.evaluation import Evaluation, Proportion, RowMeasures, estimate
 
 __all__ = ["HeldOut", "observe", "observed_blocks"]
 

@@ -9,7 +9,7 @@ from polyhedge.calibration import is_marginal
 from polyhedge.diagnostics import Code as DiagnosticCode
 from polyhedge.diagnostics import is_about
 from polyhedge.estimator import RobustDecider
-from polyhedge.metrics import Evaluation
+from polyhedge.evaluation import Evaluation
 
 __all__ = ["HOW_TO_OBSERVE", "has_set", "in_short", "number", "own_warnings", "percent"]
 

@@ -13,7 +13,7 @@ from polyhedge._support.validation import Array
 from polyhedge.app.report.blocks import Block, Missing, Text
 from polyhedge.app.report.figures import Drawing, Figures, as_svg, settings_for_pages
 from polyhedge.estimator import RobustDecider
-from polyhedge.metrics import RowMeasures
+from polyhedge.evaluation import RowMeasures
 from polyhedge.plots import cost_coverage, cost_directions, residual_set, sets_over_residuals
 from polyhedge.plots.sets import most_uncertain, unit_of
 from polyhedge.plots.style import BLUE, GREY, RED, tidy

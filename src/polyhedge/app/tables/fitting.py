@@ -25,8 +25,8 @@ from polyhedge.data.splits import IndexArray
 from polyhedge.diagnosing import DiagnosticWarning, categories, diagnostics_of_evaluation
 from polyhedge.diagnostics import Diagnostic
 from polyhedge.estimator import RobustDecider
+from polyhedge.evaluation import Evaluation, Proportion
 from polyhedge.learners import Certified
-from polyhedge.metrics import Evaluation, Proportion
 from polyhedge.predictors.schema import Schema, choose_columns
 from polyhedge.predictors.selection import choose_predictor, make_predictor
 from polyhedge.predictors.table import Table

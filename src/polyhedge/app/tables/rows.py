@@ -13,7 +13,7 @@ from polyhedge._support.progress import batches_of, tell
 from polyhedge._support.validation import Array
 from polyhedge.app.tables.parameters import take_parameters
 from polyhedge.estimator import RobustDecider
-from polyhedge.metrics import Proportion, RowMeasures, proportion
+from polyhedge.evaluation import Proportion, RowMeasures, proportion
 from polyhedge.predictors.schema import Labels
 from polyhedge.regions import Work
 from polyhedge.robust import Decisions
