@@ -12,12 +12,13 @@ from numpy.typing import NDArray
 
 from polyhedge._support.frames import as_frame, as_html, distinct_names
 from polyhedge._support.text import amount, counted, with_unit
+from polyhedge._support.tolerances import OPTIMAL
 from polyhedge._support.validation import Array, Indices
 from polyhedge.problems import DecisionProblem
 from polyhedge.problems.layout import Layout
 from polyhedge.robust.along_segment import BLOCK
 from polyhedge.sets import UncertaintySet, facets_of
-from polyhedge.solvers.program import TOLERANCE, Status, status_at
+from polyhedge.solvers.program import Status, status_at
 
 
 @dataclass(frozen=True)
@@ -338,7 +339,7 @@ def joined(parts: Sequence[Decisions], rows: Sequence[Indices]) -> Decisions:
 def statuses(gaps: Array, sizes: Array) -> NDArray[np.object_]:
     """The status of each context by its gap and the size of its costs, see `status_at`."""
     status = all_optimal(len(gaps))
-    for i in np.flatnonzero(~(gaps <= TOLERANCE * sizes)):
+    for i in np.flatnonzero(~(gaps <= OPTIMAL * sizes)):
         status[i] = status_at(float(gaps[i]), float(sizes[i]))
     return status
 

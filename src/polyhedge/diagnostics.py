@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from scipy import special, stats
 
+from polyhedge._support.tolerances import TIE
 from polyhedge._support.validation import Array, Mask
 from polyhedge._support.warnings import Code
 from polyhedge.calibration import conformal_rank, coverage_law
@@ -36,8 +37,6 @@ __all__ = [
 FALSE_ALARMS = 0.01
 # Share of calibration rows with one and the same score from which on coverage is notably larger than promised.
 _NOTABLE_TIES = 0.05
-_SAME_SCORE = 1e-9
-"""Share of the radius up to which a score is equal to it: scores of the same residuals differ by rounding."""
 _FEWEST_TIED = 1.5
 """Rows beyond which scores are tied: one always equals the radius, because the radius is its score."""
 _MOST_CATEGORIES = 30
@@ -201,7 +200,7 @@ def ties_diagnostic(scores: Array, radius: float, guarantee: str = "outcome") ->
 
     `guarantee` says what is too large then: sets of outcomes, or bounds on costs.
     """
-    share = float(np.isclose(scores, radius, rtol=_SAME_SCORE, atol=0.0).mean())
+    share = float(np.isclose(scores, radius, rtol=TIE, atol=0.0).mean())
     if share <= max(_NOTABLE_TIES, _FEWEST_TIED / len(scores)):
         return []
     return _about(

@@ -10,12 +10,13 @@ from sklearn.linear_model import LinearRegression
 from sklearn.neighbors import KNeighborsRegressor
 
 import polyhedge as ph
+from polyhedge._support.tolerances import FEASIBLE
 from polyhedge.calibration import Marginal
 from polyhedge.model import calibrated_radii
 from polyhedge.planning.levels import PlannedBy
 from polyhedge.planning.policies import Rule
 from polyhedge.planning.selection import Judged, choose_planned_by
-from polyhedge.problems.kept_constraints import KEPT_WITHIN, Limits
+from polyhedge.problems.kept_constraints import Limits
 from polyhedge.solvers.program import Status
 
 
@@ -46,15 +47,15 @@ def test_what_a_decision_breaks_is_measured(kind):
     nothing = np.zeros((3, 0))
     # Rounding in the last digits breaks nothing.
     by = Limits.of(problem).broken_by(np.array([kept, broken, np.multiply(kept, 1 + 1e-9)]), nothing)
-    assert by[0] <= KEPT_WITHIN >= by[2]
-    assert by[1] > 100 * KEPT_WITHIN
+    assert by[0] <= FEASIBLE >= by[2]
+    assert by[1] > 100 * FEASIBLE
 
 
 def test_constraints_with_parameters_are_kept_row_by_row():
     z, most = cp.Variable(2, nonneg=True), cp.Parameter(nonneg=True, name="most")
     problem = ph.DecisionProblem(decision=z, cost=lambda z, u: u @ z, constraints=[cp.sum(z) <= most], n_outcomes=2)
     by = Limits.of(problem).broken_by(np.ones((3, 2)), np.array([[3.0], [2.0], [1.5]]))
-    assert (by <= KEPT_WITHIN).tolist() == [True, True, False]
+    assert (by <= FEASIBLE).tolist() == [True, True, False]
 
 
 def test_trained_policy_is_judged_by_rows_that_it_had_not_seen():

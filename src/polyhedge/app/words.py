@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from polyhedge._support.tolerances import SOLVED
 from polyhedge._support.validation import Array, Indices, Mask
 from polyhedge.calibration import Radii
 from polyhedge.calibration.labels import takes_beside
@@ -26,8 +27,6 @@ __all__ = ["Facet", "facets", "facets_in_words", "name_outcomes", "plan_in_words
 _NEGLIGIBLE = 0.01
 # Terms of a facet that a sentence can hold.
 _MOST_TERMS = 6
-# Slack, as a share of the facet's size, below which a facet counts as reached.
-_TIGHT = 1e-7
 # Multipliers below this share of the largest are rounding.
 _WEIGHTY = 1e-6
 # How often facets bind is counted over at most so many rows, spread evenly.
@@ -282,7 +281,7 @@ def _spread_in_words(scales: Array) -> str:
 def _tight(polyhedron: Polyhedron, radii: Array, residuals: Array) -> Mask:
     limits = radii[:, None] - polyhedron.b
     scale = np.abs(limits) + np.linalg.norm(polyhedron.W, axis=1)
-    return np.asarray(limits - residuals @ polyhedron.W.T <= _TIGHT * scale, dtype=bool)
+    return np.asarray(limits - residuals @ polyhedron.W.T <= SOLVED * scale, dtype=bool)
 
 
 def _reach(shape: UncertaintySet, radius: float) -> Array:

@@ -9,13 +9,11 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from polyhedge._support.tolerances import INPUT
 from polyhedge._support.validation import Array, check_alpha, check_count
 from polyhedge.calibration.radii import Rows, SameForAll, kept_scores
 from polyhedge.calibration.rank import minimum_samples
 from polyhedge.calibration.weighted_rank import WeightedScores
-
-# Sums of thousands of weights differ by rounding; a promise does not hang on a millionth.
-_ROUNDING = 1e-6
 
 
 @dataclass(frozen=True)
@@ -143,7 +141,7 @@ class RecentRadius(SameForAll):
         if not all(map(math.isfinite, numbers.values())) or not 0 < numbers["n_effective"] <= n + 1e-6 * n:
             raise ValueError(f"A recent radius must be finite and count as at most {n} rows, got {numbers}.")
         alpha, calibrator = check_alpha(state["alpha"]), Recent(numbers["half_life"])
-        if calibrator.total(n) < (1 - _ROUNDING) * (1 - alpha) / alpha:
+        if calibrator.total(n) < (1 - INPUT) * (1 - alpha) / alpha:
             raise ValueError(
                 f"{n} rows with half_life={calibrator.half_life:g} have no finite radius at alpha={alpha}."
             )

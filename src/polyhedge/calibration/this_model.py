@@ -15,12 +15,11 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from scipy import stats
 
+from polyhedge._support.tolerances import TIE
 from polyhedge._support.validation import Array, check_alpha, check_count
 from polyhedge.calibration.radii import Rows, SameForAll, kept_scores
 from polyhedge.calibration.rank import conformal_rank, exact, minimum_samples
 
-_NEAR = 1e-9
-"""Relative error that tails in floats are trusted to have, generously: closer calls are settled in whole numbers."""
 _MOST_WHOLE = 2000
 """Rows up to which whole numbers are quick; with more, a call as close as this is settled on the safe side."""
 
@@ -56,7 +55,7 @@ def this_model_minimum(alpha: float, delta: float) -> int:
     kept, wanted = 1 - exact(alpha), exact(_check_delta(delta))
     in_floats = math.log(wanted) / math.log1p(-float(exact(alpha)))
     if in_floats > _MOST_WHOLE:
-        return max(math.ceil(in_floats * (1 + _NEAR)), minimum_samples(alpha))
+        return max(math.ceil(in_floats * (1 + TIE)), minimum_samples(alpha))
     n = max(math.floor(in_floats) - 1, 1)
     while kept**n > wanted:
         n += 1
@@ -66,8 +65,8 @@ def this_model_minimum(alpha: float, delta: float) -> int:
 def _tail_exceeds(k: int, n: int, alpha: float, delta: Fraction) -> bool:
     """Whether P{Bin(n, 1 - alpha) >= k} > delta; where that is too close to tell, and n too large, that it is."""
     in_floats = float(stats.binom.sf(k - 1, n, 1 - alpha))
-    if abs(in_floats - float(delta)) > _NEAR * float(delta) or n > _MOST_WHOLE:
-        return in_floats > (1 - _NEAR) * float(delta)
+    if abs(in_floats - float(delta)) > TIE * float(delta) or n > _MOST_WHOLE:
+        return in_floats > (1 - TIE) * float(delta)
     kept = 1 - exact(alpha)
     a, b = kept.numerator, kept.denominator
     tail = sum(math.comb(n, j) * a**j * (b - a) ** (n - j) for j in range(k, n + 1))

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from polyhedge._support.tolerances import OPTIMAL
 from polyhedge.calibration import Calibration, attained_rank
 from polyhedge.io.archive import ModelFileError
 from polyhedge.learners import LearnResult, Spread
@@ -16,8 +17,6 @@ from polyhedge.sets import UncertaintySet
 from polyhedge.solvers.program import SolverError
 
 _DIGEST = re.compile("[0-9a-f]{64}")
-# What a stored objective may differ by from the one its bound is compared with.
-_ROUNDING = 1e-6
 _MOST_AXES = 16
 """Each costs two linear programs."""
 
@@ -73,7 +72,7 @@ def _check_evidence(result: LearnResult, *, is_scaled: bool) -> None:
     if not (math.isfinite(result.seconds) and result.seconds >= 0) or math.isnan(result.lower_bound):
         raise ModelFileError("What the file says of how the set was learned is not a number.")
     # A set that is scaled by a spread may be better than what is proven for sets of one size.
-    margin = _ROUNDING * (1 + abs(result.objective))
+    margin = OPTIMAL * (1 + abs(result.objective))
     if not is_scaled and result.lower_bound > result.objective + margin:
         raise ModelFileError(
             f"The file says that no set costs less than {result.lower_bound:g}, and that its own costs "

@@ -16,6 +16,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 
 from polyhedge._support.progress import tell
+from polyhedge._support.tolerances import SELECTION_TIE
 from polyhedge._support.validation import Indices
 from polyhedge.calibration import conformal_radius, minimum_samples
 from polyhedge.data.splits import evenly_chosen
@@ -29,8 +30,6 @@ logger = logging.getLogger(__name__)
 
 # A lead of so many margins on the first fold needs no further folds, where these are slow.
 _CLEAR_LEAD = 4.0
-# Costs nearer to each other than this share of the premium are the same, whatever rounding says.
-_TIE = 1e-6
 
 
 class Contest:
@@ -144,7 +143,7 @@ class Contest:
         return float(np.average(costs, weights=[len(fold) for fold in folds]))
 
     def _margin(self, cost: float) -> float:
-        return max(self.share, _TIE) * max(cost - self._nominal, 0.0) if np.isfinite(cost) else 0.0
+        return max(self.share, SELECTION_TIE) * max(cost - self._nominal, 0.0) if np.isfinite(cost) else 0.0
 
     @cached_property
     def _nominal(self) -> float:

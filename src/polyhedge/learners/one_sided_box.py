@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from polyhedge._support.tolerances import SOLVED
 from polyhedge._support.validation import Array
 from polyhedge.learners.paper.boxes import at_learning_radius, judged_objective
 from polyhedge.learners.result import LearnResult, Needs
@@ -28,8 +29,6 @@ from polyhedge.solvers.linear import LinearSolver
 from polyhedge.solvers.program import Solution, Status
 from polyhedge.solvers.solve import solve
 
-_TOLERANCE = 1e-7
-"""Relative; what solvers leave open."""
 # Residuals of the rows a flexible predictor was trained on are a third of fresh ones, or less.
 _FURTHER = 5.0
 
@@ -154,7 +153,7 @@ def harmful_sides(problem: DecisionProblem) -> Array:
 
 def _can_be_positive(slope: Array, largest: Callable[[Array], float]) -> bool:
     """Whether slope[:-1]'z + slope[-1] exceeds 0, beyond what a solver's tolerance explains, somewhere in Z."""
-    threshold = _TOLERANCE * float(np.abs(slope).max())
+    threshold = SOLVED * float(np.abs(slope).max())
     reach = float(slope[-1]) + (largest(slope[:-1]) if slope[:-1].any() else 0.0)
     return reach > threshold
 

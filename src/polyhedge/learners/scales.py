@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from polyhedge._support.tolerances import CANCELLATION
 from polyhedge._support.validation import Array
-
-_ROUNDING = 1e-12
-"""A spread below this share of the numbers themselves is rounding: equal numbers may have one."""
 
 
 def standard_deviations(values: Array) -> Array:
@@ -26,6 +24,6 @@ def usable(scales: Array, values: Array) -> Array:
 
     Where no column varies it is the size of the numbers, and 1 where all are zero.
     """
-    varies = scales > _ROUNDING * np.abs(values).max(axis=0)
+    varies = scales > CANCELLATION * np.abs(values).max(axis=0)
     other = float(scales[varies].max()) if varies.any() else float(np.abs(values).max()) or 1.0
     return np.where(varies, scales, other)

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from sklearn.model_selection import GroupKFold, KFold
 
+from polyhedge._support.tolerances import SELECTION_TIE
 from polyhedge._support.validation import Array, Indices
 from polyhedge.calibration import conformal_radius, minimum_samples
 from polyhedge.data import take_rows
@@ -45,8 +46,6 @@ _N_FOLDS = 3
 # The best of several is taken, and a spread makes every decision dearer to compute: it must lead by more than a shape.
 _MARGINS = 2.0
 _FEWEST = 100
-_TIE = 1e-6
-"""Share of the premium below which two costs are the same: forests often give the same sizes, up to rounding."""
 _TIMES_AS_MANY = 8
 """Rows that judge a spread, for each that a shape is learned from: with more the time of a fit would grow again."""
 _SHARE_A_TREE = 0.5
@@ -167,7 +166,7 @@ class _Judge:
     def choose(self, result: LearnResult, handicap: float) -> tuple[LearnResult, Spread | None]:
         n, plain, nominal = self.samples.n, self._cost(np.ones(self.samples.n)), self._nominal
         margin = _MARGINS * handicap / np.sqrt(n) * max(plain - nominal, 0.0) if np.isfinite(plain) else 0.0
-        best, least, tie = None, plain - margin, _TIE * abs(plain - nominal) if np.isfinite(plain) else 0.0
+        best, least, tie = None, plain - margin, SELECTION_TIE * abs(plain - nominal) if np.isfinite(plain) else 0.0
         for candidate in self._candidates():
             cost = self._cost(candidate.scales)
             logger.info("%s costs %g, one size for all %g", candidate, cost, plain)

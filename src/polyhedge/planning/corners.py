@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from polyhedge._support.tolerances import CANCELLATION, PIVOT
 from polyhedge._support.validation import Array, Indices, Mask
 from polyhedge.solvers.linear import LinearSolver
 from polyhedge.solvers.program import ConicProgram, row_kinds
@@ -25,9 +26,6 @@ from polyhedge.solvers.scaling import Frame, scaled
 # In units of the largest costs and limits.
 _NEGATIVE = 1e-9
 _OUTSIDE = 1e-8
-_TIE = 1e-12
-# A direction that is shorter than this after those of the rows before are taken out adds nothing to them.
-_DEPENDENT = 1e-9
 _SMALLEST_RATE = 1e-9
 _MOST_STEPS = 500
 """Corners after which a row is given up; walks from the best of the fixed corners are a few steps long."""
@@ -283,7 +281,7 @@ def _swapped(program: MovingProgram, corner: _Corner, label: int) -> Indices | N
 def _first_met(slacks: Array, rates: Array) -> int:
     """The least ratio; of those that tie, the largest rate."""
     ratios = slacks / rates
-    tied = ratios <= ratios.min() + _TIE * (1 + abs(ratios.min()))
+    tied = ratios <= ratios.min() + CANCELLATION * (1 + abs(ratios.min()))
     return int(np.where(tied, rates, -np.inf).argmax())
 
 
@@ -294,7 +292,7 @@ def _independent(A: Array, wanted: Indices) -> Indices:
         rest = A[row]
         for _ in range(2):  # once more for accuracy
             rest = rest - (directions @ rest) @ directions
-        if np.linalg.norm(rest) > _DEPENDENT:
+        if np.linalg.norm(rest) > PIVOT:
             chosen.append(row)
             directions = np.vstack([directions, rest / np.linalg.norm(rest)])
         if len(chosen) == A.shape[1]:

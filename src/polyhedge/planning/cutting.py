@@ -13,14 +13,13 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from polyhedge._support.tolerances import CANCELLATION
 from polyhedge._support.validation import Array, Indices
 from polyhedge.planning.costs import PlanProblem
 from polyhedge.planning.risk import Cuts, Risk
 
 # Share of the spread of costs that the cuts may miss: far below what any choice between rules can tell.
 ENOUGH = 2e-4
-# What sums of costs are off by, as a share of them: a cost that no outcome enters lacks nothing.
-_ROUNDING = 1e-12
 # How many times their heights the slopes of pieces come to where every piece of the cost has its final slope.
 _FAR = 1e3
 
@@ -195,7 +194,7 @@ def lacking_cuts(
     lacking = []
     for term, (values, fresh) in enumerate(terms):
         known = _known(cuts.take(np.flatnonzero(cuts.term == term)), z, contexts, scales)
-        allowed = np.maximum(share * deviation, _ROUNDING * np.abs(values))
+        allowed = np.maximum(share * deviation, CANCELLATION * np.abs(values))
         rows = np.flatnonzero(values - known > allowed)
         lacking.append(Lacking(rows, fresh.take(rows), values, values - known, allowed))
     return lacking

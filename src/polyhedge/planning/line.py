@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from polyhedge._support.tolerances import ROUNDING, TIE
 from polyhedge._support.validation import Array, Mask
 from polyhedge.planning.risk import Cuts
 
@@ -11,9 +12,6 @@ from polyhedge.planning.risk import Cuts
 _STEPS = 24
 # Halvings after which rows whose least cost is known by then are left alone: nine of ten after the first of these.
 _LOOKS = (6, 9, 12, 16)
-# Heights and slopes nearer to each other than this share of their differences, or of themselves, are the same: rounding
-# must not choose among them.
-_TIE, _ROUNDING = 1e-9, 2.0**-44
 _BLOCK = 2**18
 """Lines of all rows that are looked at together: some megabytes, which stay near the processor."""
 
@@ -43,7 +41,7 @@ def _bisect(terms: list[tuple[Array, Array]], base: Array) -> Array:
     """The ends where the cost falls towards them; between them, where no end is best, by halving."""
     n = len(terms[0][0])
     left, right = _end(terms, 0.0, 1.0), _end(terms, 1.0, -1.0)
-    flat = _TIE * sum((_largest(slopes) for _, slopes in terms), np.full(n, np.abs(base[1:]).max()))
+    flat = TIE * sum((_largest(slopes) for _, slopes in terms), np.full(n, np.abs(base[1:]).max()))
     stays, leaves = left[1] + base[1] >= -flat, right[1] + base[1] + 2 * base[2] <= flat
     positions, inner = np.where(stays, 0.0, 1.0), np.flatnonzero(~(stays | leaves))
     if len(inner):
@@ -107,7 +105,7 @@ def _end(terms: list[tuple[Array, Array]], t: float, side: float) -> Array:
     for heights, slopes in terms:
         at = heights + t * slopes
         highest, lowest = at.max(axis=1), at.min(axis=1)
-        same = _TIE * (highest - lowest) + _ROUNDING * np.maximum(highest, -lowest)
+        same = TIE * (highest - lowest) + ROUNDING * np.maximum(highest, -lowest)
         tied = at >= (highest - same)[:, None]
         own = side * np.where(tied, side * slopes, -np.inf).max(axis=1)
         total += np.stack([highest - t * own, own])

@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from polyhedge._support.tolerances import SELECTION_TIE
 from polyhedge._support.validation import Array, Indices, Mask
 from polyhedge.calibration import attained_rank
 from polyhedge.data.splits import evenly_chosen
@@ -26,7 +27,7 @@ from polyhedge.planning.margins import MarginPlanner, Statuses, fit_margins, lim
 from polyhedge.planning.report import Entry, PlanReport, report_from
 from polyhedge.planning.residual_distributions import EVEN_LAWS, PlanRows, fit_law, law_from
 from polyhedge.planning.risk import Cuts
-from polyhedge.planning.selection import TIE, first_least
+from polyhedge.planning.selection import first_least
 from polyhedge.problems import DecisionProblem, NoSolutionError
 from polyhedge.regions.cost_guard import Planned
 from polyhedge.regions.family import DEFAULT_WORK, Work
@@ -386,7 +387,7 @@ def _best(entries: Sequence[_Tried], alpha: float, caution: float) -> _Tried:
     premium = max(known[0].bound(alpha) - known[0].cost(), 0.0)
     step = _HANDICAP / np.sqrt(len(known[0].needed)) * premium
     figures = np.array([e.figure(alpha, caution) + step * EVEN_LAWS.index(e.law) for e in known])
-    return known[first_least(figures, TIE * float(np.nanstd(known[0].realised)))]
+    return known[first_least(figures, SELECTION_TIE * float(np.nanstd(known[0].realised)))]
 
 
 def _report(entries: Sequence[_Tried], best: _Tried, alpha: float, caution: float) -> PlanReport:

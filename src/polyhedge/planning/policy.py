@@ -16,6 +16,7 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.frozen import FrozenEstimator
 
+from polyhedge._support.tolerances import FEASIBLE
 from polyhedge._support.validation import Array, Indices, Mask
 from polyhedge._support.warnings import Code, warn
 from polyhedge.data import take_rows
@@ -29,7 +30,7 @@ from polyhedge.planning.residual_distributions import MOST_POINTS, Law, PlanRows
 from polyhedge.planning.selection import PLANNED_BY, Judged, choose_planned_by, resampled
 from polyhedge.predictors.regressor import Predictor
 from polyhedge.problems import DecisionProblem
-from polyhedge.problems.kept_constraints import KEPT_WITHIN, Limits
+from polyhedge.problems.kept_constraints import Limits
 from polyhedge.problems.parameters import by_row
 from polyhedge.regions.batch_invariant import Grid, steady_predictions
 from polyhedge.regions.cost_guard import Planned
@@ -95,13 +96,13 @@ class PolicyPlan:
         """The policy's decisions, and what they are planned to cost; none where it breaks a constraint."""
         given = _steady(self.policy, features, values, self.grid)
         broken = self._limits.broken_by(given, values)
-        is_refused: Mask = ~(broken <= KEPT_WITHIN)  # a decision that is not a number keeps nothing
+        is_refused: Mask = ~(broken <= FEASIBLE)  # a decision that is not a number keeps nothing
         z = np.where(is_refused[:, None], np.nan, given)
         v, expected = planned_cost(PlanProblem(self.problem), self.law, self.level, z, features, centers, values)
         status = all_optimal(len(z))
         status.fill(Status.FINISHED)
         status[is_refused] = Status.REFUSED
-        detail = ["" if by <= KEPT_WITHIN else _broken_words(one, by) for one, by in zip(given, broken, strict=True)]
+        detail = ["" if by <= FEASIBLE else _broken_words(one, by) for one, by in zip(given, broken, strict=True)]
         return Planned(z, v, status, tuple(detail) if any(detail) else (), expected)
 
     @cached_property
@@ -230,7 +231,7 @@ def _judged(seen: PlanProblem, rows: PlanRows, z: Array, realised: Array, level:
 
 def _check_kept(z: Array, broken: Array, alpha: float) -> None:
     """Raise where so many decisions break a constraint that no finite bound can be promised."""
-    is_broken: Mask = ~(broken <= KEPT_WITHIN)
+    is_broken: Mask = ~(broken <= FEASIBLE)
     if is_broken.mean() > alpha:
         first = int(np.argmax(is_broken))
         raise ValueError(
@@ -246,7 +247,7 @@ def _broken_words(z: Array, by: float) -> str:
         return f"The policy gave no decision: {shown} is not a number in each entry"
     return (
         f"The decision {shown} breaks the constraints by {by:.2g} of their terms: decisions must keep constraints, "
-        f"bounds and whole numbers within {KEPT_WITHIN:g}. Let the policy return the nearest that does"
+        f"bounds and whole numbers within {FEASIBLE:g}. Let the policy return the nearest that does"
     )
 
 

@@ -21,14 +21,12 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from polyhedge._support.tolerances import ROUNDING, TIE
 from polyhedge._support.validation import Array, Indices
 from polyhedge.planning.equivalent import deviations, distinct_decisions, first_on_top
 from polyhedge.planning.leaf_weights import rows_of_a_width, weighted_quantiles
 from polyhedge.problems.pieces import SumOfMaxima
 
-# Costs nearer to each other than this share of their spread, or of what they are sums of, are the same: best decisions
-# lie where pieces and samples change places, and rounding must not choose among them.
-_TIE, _ROUNDING = 1e-9, 2.0**-44
 _BLOCK = 2**16
 """Entries of a matrix of costs that is worked on at a time: half a megabyte, which a near cache holds and which stays
 with the process. Fixed: the last bit of products over rows hangs on it."""
@@ -178,7 +176,7 @@ class JointCost:
         at = np.abs(centers) + scales[:, None] * farthest
         terms = np.hstack([np.ones((len(z), 1)), np.abs(z)]) @ sizes
         whole = terms[:, 0] + (terms[:, 1:] * at).sum(axis=1)
-        return np.asarray(_TIE * deviation + _ROUNDING * whole)
+        return np.asarray(TIE * deviation + ROUNDING * whole)
 
     @cached_property
     def _sizes(self) -> tuple[Array, Array]:

@@ -16,6 +16,7 @@ from itertools import compress
 import numpy as np
 
 from polyhedge._support.progress import tell
+from polyhedge._support.tolerances import SELECTION_TIE
 from polyhedge._support.validation import Array, Indices
 from polyhedge.calibration import attained_rank
 from polyhedge.data.splits import evenly_chosen
@@ -38,8 +39,6 @@ _FEWEST_WINS = 2
 """A winner of one resampling of 25 is dropped: it would cost time at every row, and weigh 4 per cent."""
 _HANDICAP = 0.1
 """Share of the premium, over the square root of the number of rows, that each step of complexity must save."""
-TIE = 1e-6
-"""Share of the spread of costs below which figures are the same: rules often decide alike, up to rounding."""
 _JUDGED, _JUDGED_OF_SUMS, _JUDGED_IF_COSTLY = 120, 60, 30
 """Rows of a fold that are judged where each of them needs a program, one with many cuts, and one made for it alone."""
 _SIMPLE_LAWS = EVEN_LAWS[:2]
@@ -111,7 +110,7 @@ class Judged:
     @property
     def tie(self) -> float:
         """Differences of figures that are none."""
-        return TIE * float(np.nanstd(self.realised))
+        return SELECTION_TIE * float(np.nanstd(self.realised))
 
     def cost(self, rows: Indices | slice = slice(None)) -> float:
         """Mean cost."""

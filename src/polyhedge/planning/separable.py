@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from polyhedge._support.tolerances import TIE
 from polyhedge._support.validation import Array, Indices
 from polyhedge.data.splits import evenly_chosen
 from polyhedge.planning.risk import Risk
@@ -26,8 +27,6 @@ from polyhedge.solvers.program import row_kinds
 
 # Differences of coefficients below this share of them are rounding.
 _SAME = 1e-9
-# Slopes nearer to each other than this share of them are the same: an even choice of residuals often balances exactly.
-_TIE = 1e-9
 # The price is halved down to this share of it: well above rounding, so that terms which are indifferent at one price
 # share what is left in every unit of theirs, and well below what a residual more or less makes of a slope.
 _SAME_PRICE = 2.0**-40
@@ -136,7 +135,7 @@ class Separable:
         """The best decisions when the coupling row has this price (N,)."""
         z = np.empty((len(price), len(self.slope)))
         for i, (knots, slopes) in enumerate(tables):
-            balanced = -(self.slope[i] + price * self.row[i]) - _TIE * np.abs(slopes).max()
+            balanced = -(self.slope[i] + price * self.row[i]) - TIE * np.abs(slopes).max()
             passed = np.searchsorted(slopes, balanced)
             ends = np.concatenate([[-np.inf], knots, [np.inf]])
             center = self.kappa[i] + self.beta[i] * contexts[:, self.outcome[i]]
@@ -151,7 +150,7 @@ class Separable:
             level = balanced / rise if rise > 0 else np.where(balanced > 0, np.inf, -np.inf)
             ends = np.concatenate([[-np.inf], knots, [np.inf]])
             center = self.kappa[i] + self.beta[i] * contexts[:, self.outcome[i]]
-            z[:, i] = np.clip(center + ends[_passed(shares, level - _TIE)], self.lower[i], self.upper[i])
+            z[:, i] = np.clip(center + ends[_passed(shares, level - TIE)], self.lower[i], self.upper[i])
         return z
 
 

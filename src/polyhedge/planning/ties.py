@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from polyhedge._support.tolerances import ROUNDING, SOLVED
 from polyhedge._support.validation import Array, Indices, Mask
 from polyhedge.data.splits import evenly_chosen
 from polyhedge.decisions import tight_facets
@@ -41,10 +42,7 @@ from polyhedge.robust.ignored import brought_back
 from polyhedge.robust.workers import in_order
 from polyhedge.sets import UncertaintySet, scaled
 from polyhedge.solvers.program import Cone, ConicProgram, SolverError
-from polyhedge.solvers.verify import ROUNDING
 
-_TOLERANCE = 1e-7
-"""Share of the spread of a decision's costs by which its worst case may differ from the bound: what solvers leave."""
 _SAME = 1e-6
 """Share of a decision's size, or of a segment, up to which another is the same: as far as tolerances move one that has
 no rival."""
@@ -331,7 +329,7 @@ class _Row:
 
 def _allowed(deviation: Any, bound: Any) -> Any:
     """By how much a worst case may exceed its bound and still be it."""
-    return _TOLERANCE * deviation + ROUNDING * np.abs(bound)
+    return SOLVED * deviation + ROUNDING * np.abs(bound)
 
 
 def _contexts(placed: PlacedSet) -> tuple[Array, Array]:

@@ -13,6 +13,7 @@ from functools import cached_property
 
 import numpy as np
 
+from polyhedge._support.tolerances import TIE
 from polyhedge._support.validation import Array, Indices
 from polyhedge.data.splits import evenly_chosen
 from polyhedge.learners.descent import Descent
@@ -33,8 +34,6 @@ _MOST_PIECES = 8
 """Pieces of a cost whose sets are learned in the time of another rule."""
 _VERTICES = 3
 """Outcomes up to which a polyhedron has so few vertices that all of them are looked at."""
-_SAME = 1e-9
-"""Worst cases nearer to each other than this share of the costs' deviation are the same: rounding must not choose."""
 _LOG = logging.getLogger(__name__)
 
 
@@ -107,7 +106,7 @@ class WorstCost:
         worst, reach = self._supports(v.reshape(-1, v.shape[2]))
         values = w + scales[:, None] * reach.reshape(w.shape)
         high = values.max(axis=1)
-        piece = np.argmax(values >= (high - _SAME * deviation)[:, None], axis=1)
+        piece = np.argmax(values >= (high - TIE * deviation)[:, None], axis=1)
         e = worst.reshape(*w.shape, -1)[np.arange(len(z)), piece]
         M = self._pieces.matrices[1:][piece]
         cuts = Cuts(M[:, :, 0], np.einsum("kij,kj->ki", M[:, :, 1:], e), M[:, :, 1:], np.zeros(len(z), dtype=np.int64))
@@ -120,7 +119,7 @@ class WorstCost:
             return worst, reach
         along = directions @ self._vertices.T
         high = along.max(axis=1)
-        same = _SAME * (high - along.min(axis=1))
+        same = TIE * (high - along.min(axis=1))
         first: Indices = np.argmax(along >= (high - same)[:, None], axis=1)
         return self._vertices[first], along[np.arange(len(first)), first]
 

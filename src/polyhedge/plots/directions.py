@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from polyhedge._support.tolerances import OPTIMAL
 from polyhedge._support.validation import Array
 from polyhedge.data.splits import evenly_chosen
 from polyhedge.estimator import RobustDecider
@@ -27,8 +28,6 @@ _STEP = 1e-6
 """Of differences, relative to the outcome: between what rounding and what curvature would spoil."""
 # Worst cases that are computed for the directions, each a small program, and pieces beyond which none are.
 _MOST_WORST_CASES, _MOST_PIECES = 600, 64
-# Worst cases closer than this share of the cost are equal up to rounding of the solver.
-_TIED = 1e-6
 
 
 def cost_directions(decider: RobustDecider, X: Any, parameters: Mapping[Any, Any] | None = None) -> tuple[Array, Array]:
@@ -86,7 +85,7 @@ def _binding_slopes(
     slopes = pieces.directions(z)[:, :, : centers.shape[1]]
     reach = np.asarray(shape.support(slopes.reshape(-1, slopes.shape[2]), radius)).reshape(slopes.shape[:2])
     worst = pieces.values(z, np.hstack([centers, values])) + scales[:, None] * reach
-    binds = worst >= worst.max(axis=1, keepdims=True) - _TIED * (1 + np.abs(worst).max(axis=1, keepdims=True))
+    binds = worst >= worst.max(axis=1, keepdims=True) - OPTIMAL * (1 + np.abs(worst).max(axis=1, keepdims=True))
     return np.asarray(slopes[binds])
 
 

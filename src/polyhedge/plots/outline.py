@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from polyhedge._support.tolerances import SOLVED
 from polyhedge._support.validation import Array
 from polyhedge.plots.style import CYCLE, LINES, plain
 from polyhedge.sets import Polyhedron, Region, UncertaintySet
@@ -24,8 +25,6 @@ N_GRID = 300
 """Points along each axis: an outline without visible steps."""
 # Share of the residuals on each side of each axis that may lie outside the frame.
 _TAIL = 0.005
-_ROUNDING = 1e-6
-"""Share of the margin by which a corner on the edge of the picture may lie outside it."""
 
 Frame = tuple[Array, Array]
 """Lower and upper ends (2,) of the two axes."""
@@ -102,7 +101,7 @@ def draw_set(
     # Cut well outside the picture, so that its edge is not taken for an edge of the set.
     beyond = 0.2 * (high - low)
     corners = projection(shape, radius, pair, (low - beyond, high + beyond))
-    if len(corners) and ((corners < low - _ROUNDING * beyond) | (corners > high + _ROUNDING * beyond)).any():
+    if len(corners) and ((corners < low - SOLVED * beyond) | (corners > high + SOLVED * beyond)).any():
         label = f"{label}, which goes on beyond the picture"
     if not len(corners):
         ax.plot([], [], color=color, linestyle=dash, linewidth=1.8, label=f"{label}: empty")

@@ -22,6 +22,7 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from polyhedge._support.alignment import names_of
+from polyhedge._support.tolerances import TIE
 from polyhedge._support.validation import Array, Indices, as_finite, numbers_of
 from polyhedge.data import take_rows
 from polyhedge.data.splits import evenly_chosen
@@ -56,8 +57,6 @@ _MOST_ROWS = 2000
 """Rows on which predictors are compared: a choice between four needs no more."""
 _N_FOLDS = 3
 """The fewest folds that train on most of the rows."""
-_TIE = 1e-9
-"""Share of the variance below which errors are the same, so that rounding does not choose."""
 _BITS = 32
 """Bits of a column's spread that the contest sees: the rest is below any noise, and other units would change it."""
 # From hardly any shrinkage to nearly all, a step of ten each: features are standardised.
@@ -268,7 +267,7 @@ def _best(
         predicted = cross_val_predict(pipeline, X, target, groups=groups, cv=folds, params=params).reshape(Y.shape)
         squares = np.average((Y - predicted) ** 2, axis=0, weights=weights)
         errors[name] = float(squares.mean())
-    best = next(name for name in errors if errors[name] <= min(errors.values()) + _TIE)
+    best = next(name for name in errors if errors[name] <= min(errors.values()) + TIE)
     compared = ", ".join(f"{name} {error:.3g}" for name, error in errors.items())
     return best, f"share of the variance left unexplained in cross-validation on the training rows: {compared}"
 

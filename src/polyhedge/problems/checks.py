@@ -11,6 +11,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from polyhedge._support.alignment import listed, names_of, select_columns
+from polyhedge._support.tolerances import INSIDE
 from polyhedge._support.validation import Array, Mask, as_rows
 from polyhedge.problems.in_words import formulas_by_name
 from polyhedge.problems.layout import in_structure
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
 
 _SAME = 1e-6
 """Costs that differ by less than this share of the largest are the same formula, rounded in another order."""
-_ROUNDED = 1e-9
-"""Share of what a known limit compares by which outcomes may exceed it: tables are rounded, and sums of them."""
 
 
 class NoSolutionError(ValueError):
@@ -153,7 +152,7 @@ def outside_support(problem: DecisionProblem, Y: Array) -> Mask:
     A, h = problem.support_rows
     # What the terms of each row of the support usually add up to: a limit of 0 has no size of its own.
     usual = (np.abs(Y) @ np.abs(A).T).mean(axis=0) if len(Y) else 0.0
-    return np.asarray((h + _ROUNDED * (np.abs(h) + usual) < Y @ A.T).any(axis=1))
+    return np.asarray((h + INSIDE * (np.abs(h) + usual) < Y @ A.T).any(axis=1))
 
 
 def check_compiled_cost(problem: DecisionProblem, n_points: int = 2) -> None:

@@ -9,6 +9,7 @@ import cvxpy as cp
 import numpy as np
 import scipy.sparse as sp
 
+from polyhedge._support.tolerances import FEASIBLE
 from polyhedge._support.validation import Array, Mask
 from polyhedge.problems.feasible_set import FeasibleProgram, compile_feasible_program
 from polyhedge.solvers.program import Cone, ConicProgram, row_kinds
@@ -16,9 +17,6 @@ from polyhedge.solvers.solve import solve
 
 if TYPE_CHECKING:
     from polyhedge.problems.decision_problem import DecisionProblem
-
-KEPT_WITHIN = 1e-6
-"""Share of what a constraint compares by which a decision may break it: policies round, and so do solvers."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +69,7 @@ def _broken(feasible: FeasibleProgram, z: Array) -> Array:
     whole = z[:, np.isin(columns, program.integer)]
     shares = np.maximum(shares, np.abs(whole - np.round(whole)).max(axis=1, initial=0.0))
     if not is_plain.all():
-        for i in np.flatnonzero(shares <= KEPT_WITHIN):
+        for i in np.flatnonzero(shares <= FEASIBLE):
             shares[i] = max(shares[i], _distance(feasible, z[i]))
     return np.where(np.isfinite(z).all(axis=1), shares, np.nan)
 

@@ -12,11 +12,10 @@ import numpy as np
 
 from polyhedge._support.alignment import check_same_rows
 from polyhedge._support.frames import as_pandas
+from polyhedge._support.tolerances import INPUT
 from polyhedge._support.validation import Array, Mask, as_finite
 from polyhedge.problems.layout import Layout, own_name
 
-# What CVXPY allows a value to be off by when it checks attributes; rounding must not make a number illegal.
-_ROUNDING = 1e-8
 _UNKNOWN_HERE = ("complex", "imag", "hermitian")
 
 
@@ -63,10 +62,10 @@ class ProblemParameter:
     def allows(self, values: Array) -> Mask:
         """Whether each value (n, *shape) has the parameter's attributes."""
         lower, upper = self._limits()
-        low, high = lower - _ROUNDING * (1 + np.abs(lower)), upper + _ROUNDING * (1 + np.abs(upper))
+        low, high = lower - INPUT * (1 + np.abs(lower)), upper + INPUT * (1 + np.abs(upper))
         off = np.asarray((values < low) | (values > high))
         if self.leaf.attributes.get("integer") or self.leaf.attributes.get("boolean"):
-            off = off | (np.abs(values - np.round(values)) > _ROUNDING)
+            off = off | (np.abs(values - np.round(values)) > INPUT)
         bad: Mask = np.array(off.any(axis=tuple(range(1, off.ndim))))
         for row in range(len(values)) if self.is_matrix_kind else ():
             bad[row] |= not self._is_allowed(values[row])

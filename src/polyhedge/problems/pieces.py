@@ -9,9 +9,9 @@ from math import prod
 
 import numpy as np
 
+from polyhedge._support.tolerances import ROUNDING
 from polyhedge._support.validation import Array, Mask
 
-_ROUNDING = 8 * np.finfo(float).eps  # of a weight times a coefficient, a difference and a ratio of such
 PIECE_LIMIT = 4096
 """Piece lists longer than this are not written out; their worst case is found by a mixed-integer program."""
 ENTRY_LIMIT = 30_000_000
@@ -191,7 +191,7 @@ def _parallel(segment: Array, segment_size: Array, step: Array, size: Array) -> 
     if not (other[largest] and step[largest]):
         return False
     ratio = step[largest] / other[largest]
-    rounding = _ROUNDING * (abs(ratio) * segment_size + size)
+    rounding = ROUNDING * (abs(ratio) * segment_size + size)
     return bool((np.abs(ratio * other - step) <= rounding).all())
 
 

@@ -10,12 +10,10 @@ import cvxpy as cp
 import numpy as np
 from numpy.typing import ArrayLike
 
+from polyhedge._support.tolerances import INPUT
 from polyhedge._support.validation import Array, as_finite
 from polyhedge.problems.decision_problem import Cost, DecisionProblem
 from polyhedge.problems.names import as_names
-
-_SYMMETRIC = 1e-8
-"""What rounding may leave between mirror images, and below zero among eigenvalues, in shares of the largest."""
 
 
 def simplex_linear(c: ArrayLike, *, names: Sequence[str] = ()) -> DecisionProblem:
@@ -181,12 +179,12 @@ def portfolio(
     if covariance.shape != (n_assets, n_assets):
         raise ValueError(f"covariance must be a square matrix, got shape {covariance.shape}.")
     skew = float(np.abs(covariance - covariance.T).max())
-    if skew > _SYMMETRIC * np.abs(covariance).max():
+    if skew > INPUT * np.abs(covariance).max():
         raise ValueError(
             f"covariance must be symmetric, got entries that differ by {skew:.3g} from their mirror image."
         )
     values, vectors = np.linalg.eigh((covariance + covariance.T) / 2)
-    if values.min() < -_SYMMETRIC * np.abs(values).max():
+    if values.min() < -INPUT * np.abs(values).max():
         raise ValueError(f"covariance must be positive semidefinite, its least eigenvalue is {values.min():.3g}.")
     root = np.sqrt(np.maximum(values, 0.0))[:, None] * vectors.T
     low, high = (_one_for_each(b, n_assets, n) for b, n in ((lower, "lower"), (upper, "upper")))

@@ -15,6 +15,7 @@ import cvxpy as cp
 import numpy as np
 import scipy.sparse as sp
 
+from polyhedge._support.tolerances import CANCELLATION
 from polyhedge._support.validation import Array, Indices
 from polyhedge.problems.checks import check_curvature, feasible_points
 from polyhedge.problems.decision_problem import Curvature, DecisionProblem
@@ -40,8 +41,6 @@ _WORK_OF_ROWS = 4_000
 _TIME_LIMIT = 1.0
 # The compiled and the written cost are sums of the same terms in another order.
 _EXACT = 1e-9
-_ROUNDED = 1e-12
-"""Share of the sizes of all terms of a value by which their sum may be rounded, where they cancel."""
 _SOLVED = 1e-4
 """Solvers stop at 1e-8 of a program's own units, which may be far from those of a value."""
 
@@ -248,7 +247,7 @@ def _remainder(
         return None
     # Relative to each value, so that a large outcome does not hide what a small one shows.
     alone = written - joint
-    allowed = _EXACT * np.maximum(1.0, np.maximum(np.abs(written), np.abs(joint))) + _ROUNDED * sizes
+    allowed = _EXACT * np.maximum(1.0, np.maximum(np.abs(written), np.abs(joint))) + CANCELLATION * sizes
     if (np.abs(alone - alone[0]) > np.maximum(allowed, allowed[0])).any():
         raise ValueError(f"The {what} is compiled to another one than its formula.")
     return float(alone[0])

@@ -10,11 +10,11 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike
 
+from polyhedge._support.tolerances import INSIDE
 from polyhedge._support.validation import Array, Mask, as_rows
 from polyhedge.problems import DecisionProblem
 from polyhedge.problems.feasible_set import compile_feasible_program
 from polyhedge.sets import Region, UncertaintySet
-from polyhedge.sets.region import TOLERANCE
 from polyhedge.sets.shape import as_directions, like_directions
 from polyhedge.solvers.polyhedral import maximise_conic, recession_direction
 from polyhedge.solvers.program import ConicForm
@@ -141,7 +141,7 @@ def dearest_within(problem: DecisionProblem, z: Array, bound: float, outcomes: A
     """Of outcomes (n, d) that can come, the dearest (d,) at which the bound of this decision holds; NaN without one."""
     A, limit = problem.support_rows
     if len(A):
-        outcomes = outcomes[(outcomes @ A.T <= limit + TOLERANCE * (1 + np.abs(limit))).all(axis=1)]
+        outcomes = outcomes[(outcomes @ A.T <= limit + INSIDE * (1 + np.abs(limit))).all(axis=1)]
     costs = costs_at(problem, z, outcomes, values) if len(outcomes) else np.zeros(0)
     costs = np.where(np.isfinite(costs) & (costs <= bound), costs, -np.inf)
     if not np.isfinite(costs).any():

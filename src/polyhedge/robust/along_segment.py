@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from polyhedge._support.tolerances import ROUNDING
 from polyhedge._support.validation import Array, Indices, Mask
 from polyhedge.problems.segment import Segment
 from polyhedge.robust.support import Maximiser
 from polyhedge.solvers.program import ConicForm
-from polyhedge.solvers.verify import ROUNDING
 
 BLOCK = 8192
 """Contexts taken together: their numbers should stay in the processor's cache."""

@@ -12,14 +12,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from polyhedge._support.tolerances import INSIDE
 from polyhedge._support.validation import Array, Indices, Mask
 from polyhedge.robust.support import SupportCertificate, form_at, maximise
 from polyhedge.sets import UncertaintySet
 from polyhedge.solvers.linear import LinearSolver
 from polyhedge.solvers.program import ConicForm, ConicProgram, SolverError, Status
-
-INSIDE = 1e-9
-"""Share of the numbers in a row of the support by which a point may miss it: a few roundings, and a solver's own."""
 
 
 @dataclass(frozen=True)

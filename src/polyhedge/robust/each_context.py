@@ -20,14 +20,13 @@ from itertools import combinations
 
 import numpy as np
 
+from polyhedge._support.tolerances import OPTIMAL, ROUNDING
 from polyhedge._support.validation import Array, Indices, Mask
 from polyhedge.decisions import Decisions, joined, statuses
 from polyhedge.problems import DecisionProblem
 from polyhedge.robust.decide import decide
 from polyhedge.robust.routes import Route, by_first
 from polyhedge.sets import UncertaintySet
-from polyhedge.solvers.program import TOLERANCE
-from polyhedge.solvers.verify import ROUNDING
 
 Maximisers = Callable[[Array], Array]
 """Row i of the result is a maximiser over the set of context i in the direction of row i."""
@@ -124,7 +123,7 @@ def _by_bisection(problem: DecisionProblem, maximisers: Maximisers, _: SetAt, ce
         low, high = _where(rises, low, middle), _where(rises, middle, high)
     best = _where(low.value <= high.value, low, high)
     s, bound, residual, gap = _between(low, high, best)
-    size = np.abs(first.slope) + np.abs(last.slope) + ROUNDING / TOLERANCE * np.abs(bound)
+    size = np.abs(first.slope) + np.abs(last.slope) + ROUNDING / OPTIMAL * np.abs(bound)
     z = segment.z0 + s[:, None] * (segment.z1 - segment.z0)
     return decisions_at(problem, z, bound, centers + residual, gap, size)
 

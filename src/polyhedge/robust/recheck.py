@@ -11,14 +11,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from polyhedge._support.tolerances import OPTIMAL, ROUNDING
 from polyhedge._support.validation import Array, Mask
 from polyhedge.problems import DecisionProblem
 from polyhedge.robust.counterpart import Counterpart, CounterpartSolution
 from polyhedge.sets import UncertaintySet
 from polyhedge.sets.shape import has_support_formula
 from polyhedge.solvers.cones import in_dual_cone
-from polyhedge.solvers.program import TOLERANCE
-from polyhedge.solvers.verify import ROUNDING
 
 _MANY = 64
 """Roundings of sums of sums, in terms of those of a sum."""
@@ -43,7 +42,7 @@ def bounds_hold(
     base = _base(problem, Z, contexts, at_center.max(axis=1))
     values, gaps, sizes = (np.array([getattr(s, name) for s in solutions]) for name in ("value", "gap", "size"))
     terms = np.abs(V * contexts[:, None, :d]).sum(axis=2).max(axis=1) + np.abs(h).max(axis=1) + np.abs(base)
-    allowed = TOLERANCE * sizes + np.where(np.isfinite(gaps), gaps, 0.0) + _MANY * ROUNDING * terms
+    allowed = OPTIMAL * sizes + np.where(np.isfinite(gaps), gaps, 0.0) + _MANY * ROUNDING * terms
     with np.errstate(invalid="ignore"):
         return np.asarray(np.abs(base + (h + at_center).max(axis=1) - values) <= allowed)
 

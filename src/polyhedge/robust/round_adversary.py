@@ -14,11 +14,10 @@ from itertools import count, product
 
 import numpy as np
 
+from polyhedge._support.tolerances import OPTIMAL, ROUNDING
 from polyhedge._support.validation import Array
 from polyhedge.sets import UncertaintySet
 from polyhedge.sets.shape import Round
-from polyhedge.solvers.program import TOLERANCE
-from polyhedge.solvers.verify import ROUNDING
 
 # What is not proven by then is reported with its gap.
 _MAX_CONES = 20_000
@@ -30,7 +29,7 @@ def maximise_convex_over_round_set(
     radius: float,
     center: Array,
     *,
-    tolerance: float = 0.1 * TOLERANCE,
+    tolerance: float = 0.1 * OPTIMAL,
     max_cones: int = _MAX_CONES,
 ) -> tuple[float, Array, float]:
     """Return an upper bound of the maximum, the best point found and the gap between them.

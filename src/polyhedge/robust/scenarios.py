@@ -13,6 +13,7 @@ import cvxpy as cp
 import numpy as np
 import scipy.sparse as sp
 
+from polyhedge._support.tolerances import OPTIMAL, ROUNDING
 from polyhedge._support.validation import Array
 from polyhedge.problems import Curvature, DecisionProblem
 from polyhedge.problems.checks import may_be_infeasible
@@ -21,10 +22,9 @@ from polyhedge.robust.adversary import Adversary
 from polyhedge.robust.support import maximise
 from polyhedge.robust.vertices import ResidualSet
 from polyhedge.sets import UncertaintySet
-from polyhedge.solvers.program import TOLERANCE, Cone, ConicProgram, Solution, Status, status_at
+from polyhedge.solvers.program import Cone, ConicProgram, Solution, Status, status_at
 from polyhedge.solvers.scaling import Frame
 from polyhedge.solvers.solve import solve
-from polyhedge.solvers.verify import ROUNDING
 
 _ALL_VERTICES = 64
 """Vertices up to which all are scenarios from the start: one program instead of several rounds."""
@@ -57,7 +57,7 @@ def decide_by_scenarios(
     radius: float,
     center: Array,
     *,
-    tolerance: float = TOLERANCE,
+    tolerance: float = OPTIMAL,
     max_iterations: int = 200,
     residuals: ResidualSet | None = None,
 ) -> ScenarioSolution:
@@ -114,7 +114,7 @@ def _size(problem: DecisionProblem, z: Array, scenarios: Array, master: Solution
     cost_range, value = float(np.nanmax(costs) - np.nanmin(costs)), float(np.nanmax(np.abs(costs)))
     wide = float(np.ptp(scenarios, axis=0).max(initial=0.0))
     digits = float(np.abs(scenarios).max(initial=0.0)) / wide if wide else 1.0
-    return (cost_range or master.size) * (1 + ROUNDING / TOLERANCE * digits) + ROUNDING / TOLERANCE * value
+    return (cost_range or master.size) * (1 + ROUNDING / OPTIMAL * digits) + ROUNDING / OPTIMAL * value
 
 
 def _with(best: ScenarioSolution, gap: float, status: Status, scenarios: Array) -> ScenarioSolution:

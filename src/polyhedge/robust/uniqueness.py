@@ -6,12 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from polyhedge._support.tolerances import SOLVER
 from polyhedge._support.validation import Array, Indices, Mask
 from polyhedge.robust.engine.parametric import ParametricProgram
 from polyhedge.solvers.program import as_slice, row_kinds
-
-_POSITIVE = 1e-9
-"""Share of the largest multiplier above which one is not zero."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,5 +56,5 @@ class Uniqueness:
         own = y[:, self.inequalities] / rows[self.inequalities]
         largest = np.maximum(own.max(axis=1, initial=0.0), -own.min(axis=1, initial=0.0))
         with np.errstate(invalid="ignore"):
-            positive = own > _POSITIVE * largest[:, None]
+            positive = own > SOLVER * largest[:, None]
         return np.asarray(np.count_nonzero(positive, axis=1) >= self.missing)

@@ -14,6 +14,7 @@ from functools import cached_property
 import numpy as np
 from scipy.spatial import ConvexHull
 
+from polyhedge._support.tolerances import INSIDE
 from polyhedge._support.validation import Array
 from polyhedge.robust.support import maximise
 from polyhedge.sets import Region, UncertaintySet
@@ -24,8 +25,6 @@ _MAX_OUTCOMES = 4
 """Outcomes up to which shadows are searched: the number of their vertices grows with the power d - 1."""
 _MAX_VERTICES = 5000
 """Each is a row of the program that decides."""
-_PASSED = 1e-9
-"""Share of the set's size by which a vertex must pass a facet of the hull; the solver's tolerance is not below it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,7 +94,7 @@ def _affine_hull(form: ConicForm, points: Array, size: float) -> tuple[Array, Ar
         known = np.column_stack([inside, across])
         direction = np.linalg.svd(known, full_matrices=True)[0][:, -1]
         ends = maximise(form, np.stack([direction, -direction]))
-        if ends.values.sum() <= _PASSED * size:
+        if ends.values.sum() <= INSIDE * size:
             across = np.column_stack([across, direction])
             continue
         step = ends.points[0] - ends.points[1]
@@ -116,7 +115,7 @@ def _outermost(form: ConicForm, points: Array, basis: Array, size: float) -> Arr
             return points[hull.vertices]
         normals, offsets = hull.equations[asked, :-1], hull.equations[asked, -1]
         certificate = maximise(form, normals @ basis.T)
-        passed = certificate.values + offsets > _PASSED * size
+        passed = certificate.values + offsets > INSIDE * size
         proven |= {facets[k] for k, is_passed in zip(asked, passed, strict=True) if not is_passed}
         points = np.vstack([points, certificate.points[passed]])
     raise ValueError(

@@ -15,19 +15,17 @@ from functools import cached_property
 
 import numpy as np
 
+from polyhedge._support.tolerances import INSIDE, SOLVED
 from polyhedge._support.validation import Array, Indices, Mask
 from polyhedge.decisions import Decisions, tight_facets
 from polyhedge.problems import DecisionProblem
 from polyhedge.problems.pieces import Pieces
-from polyhedge.robust.cut_reach import INSIDE, CutReach, Reach
+from polyhedge.robust.cut_reach import CutReach, Reach
 from polyhedge.robust.engine.parametric import ContextSolver
 from polyhedge.robust.levels import level_program
 from polyhedge.robust.uniqueness import Uniqueness
 from polyhedge.sets import UncertaintySet
 from polyhedge.solvers.program import Solution, Status
-
-_TIGHT = 1e-7
-"""Share of the costs at stake up to which a piece counts as tight: more than solvers leave open."""
 
 
 def has_support_to_spare(problem: DecisionProblem) -> bool:
@@ -64,7 +62,7 @@ def tight_pieces(pieces: Pieces, reach: Array, Z: Array, centers: Array) -> Mask
     """Pieces that attain the worst-case cost of decisions Z (N, p), for reaches (L,) or (N, L); all are (N, L)."""
     values = reach + pieces.values(Z, centers)
     size = np.where(np.isfinite(values), np.abs(values), 0.0).max(axis=1, keepdims=True)
-    return np.asarray(values >= values.max(axis=1, keepdims=True) - _TIGHT * size)
+    return np.asarray(values >= values.max(axis=1, keepdims=True) - SOLVED * size)
 
 
 class ByReach:

@@ -14,10 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial import ConvexHull
 
+from polyhedge._support.tolerances import ROUNDING, SOLVER
 from polyhedge._support.validation import Array
 from polyhedge.sets._sampling import polytope_volume
 from polyhedge.sets.shape import Volume
-from polyhedge.solvers.polyhedral import TOLERANCE, chebyshev_center, maximise_linear, units_of_outcomes
+from polyhedge.solvers.polyhedral import chebyshev_center, maximise_linear, units_of_outcomes
 from polyhedge.solvers.scaling import power_of_two
 
 # Above this dimension, the number of vertices makes exact volumes hopeless.
@@ -29,8 +30,6 @@ MAX_VERTICES = 5_000_000
 # Lawrence's sum is accepted if cancellation leaves at least this relative accuracy.
 VOLUME_ACCURACY = 1e-6
 N_OBJECTIVES = 64
-# Share of its terms by which a slack may be off: a few roundings of each.
-_ROUNDING = 16 * float(np.finfo(float).eps)
 # Bounding boxes sought, each seen from the last: one does unless outcomes or limits differ by millions.
 _MOST_FRAMES = 8
 # Share of the largest slack down to which a width is told from the tolerances of a solver; the next frame sees more.
@@ -145,7 +144,7 @@ def _framed(W: Array, h: Array, noise: Array) -> _Framed:
     d, still = W.shape[1], np.zeros(W.shape[1], dtype=bool)
     unit, origin, near = units_of_outcomes(W, h), np.zeros(d), np.ones(len(W), dtype=bool)
     for _ in range(_MOST_FRAMES):
-        lost = noise + _ROUNDING * (np.abs(h) + np.abs(W) @ np.abs(origin))
+        lost = noise + ROUNDING * (np.abs(h) + np.abs(W) @ np.abs(origin))
         seen, slack = (W * unit)[near], (h - W @ origin + lost)[near]
         values, _ = maximise_linear(seen, slack, np.vstack([np.eye(d), -np.eye(d)]), np.ones(d))
         if not np.isfinite(values).all():  # empty, or without end
@@ -163,7 +162,7 @@ def _framed(W: Array, h: Array, noise: Array) -> _Framed:
     for j in np.flatnonzero(still):
         both = (W[:, j] != 0) & (rest > 0)
         unit[j] = power_of_two(float((rest[both] / np.abs(W[both, j])).min(initial=unit[j])))
-    lost = noise + _ROUNDING * (np.abs(h) + np.abs(W) @ np.abs(origin))
+    lost = noise + ROUNDING * (np.abs(h) + np.abs(W) @ np.abs(origin))
     return _Framed(W * unit, h - W @ origin, lost, near, origin, unit)
 
 
@@ -177,7 +176,7 @@ def _inner_ball(frame: _Framed) -> tuple[Array, float]:
     size = float(np.abs(slack / length).max(initial=0.0))
     # What is left of h - W c is no thicker than the digits that the difference has lost.
     rounding = float((frame.noise[frame.near] / length).max(initial=0.0))
-    return center + shift, 0.0 if abs(depth) <= max(TOLERANCE * size, rounding) else depth
+    return center + shift, 0.0 if abs(depth) <= max(SOLVER * size, rounding) else depth
 
 
 def _interval(W: Array, h: Array) -> tuple[float, float]:
@@ -217,16 +216,16 @@ def _flat_vertices(frame: _Framed, center: Array) -> Array:
     slack, length = frame.h[frame.near] - W @ center, np.linalg.norm(W, axis=1)
     lowest, _ = maximise_linear(W, slack + noise, -W, np.ones(W.shape[1]))
     # Rows that are tight on the whole set span the normals of its affine hull; the set is flat, so that some row is.
-    limit = np.maximum(10 * TOLERANCE * np.maximum(length, np.abs(slack)), 2 * noise)
+    limit = np.maximum(10 * SOLVER * np.maximum(length, np.abs(slack)), 2 * noise)
     excess = (slack + lowest) / limit
     tight = excess <= max(1.0, float(excess.min()))
     _, singular, Vt = np.linalg.svd(W[tight] / length[tight, None], full_matrices=True)
-    rank = max(int(np.sum(singular > TOLERANCE)), 1)
+    rank = max(int(np.sum(singular > SOLVER)), 1)
     basis = Vt[rank:].T
     if not basis.shape[1]:
         return center[None, :]
     reduced = W[~tight] @ basis
-    moving = np.linalg.norm(reduced, axis=1) > TOLERANCE * length[~tight]
+    moving = np.linalg.norm(reduced, axis=1) > SOLVER * length[~tight]
     return center + _vertices(reduced[moving], slack[~tight][moving], noise[~tight][moving]) @ basis.T
 
 

@@ -10,6 +10,7 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import solve_triangular
 
+from polyhedge._support.tolerances import INPUT
 from polyhedge._support.validation import Array, as_finite, as_rows
 from polyhedge.sets.ball import Ball
 from polyhedge.sets.shape import (
@@ -24,9 +25,6 @@ from polyhedge.sets.shape import (
     score_in_blocks,
 )
 from polyhedge.solvers.program import Cone, ConicForm
-
-# What rounding makes of a product of matrices that is symmetric in exact arithmetic.
-SYMMETRY_TOLERANCE = 1e-8
 
 
 @dataclass(frozen=True, eq=False, init=False)
@@ -152,7 +150,7 @@ def _as_positive_definite(shape: ArrayLike) -> Array:
     if matrix.shape[0] != matrix.shape[1] or not len(matrix):
         raise ValueError(f"shape must be a square matrix, one row for each outcome, got {matrix.shape}.")
     skew = float(np.abs(matrix - matrix.T).max())
-    if skew > SYMMETRY_TOLERANCE * np.abs(matrix).max():
+    if skew > INPUT * np.abs(matrix).max():
         raise ValueError(f"shape must be symmetric, got entries that differ by {skew:.3g} from their mirror image.")
     matrix = (matrix + matrix.T) / 2
     eigenvalues = np.linalg.eigvalsh(matrix)

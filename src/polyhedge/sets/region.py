@@ -10,6 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike
 
+from polyhedge._support.tolerances import INSIDE
 from polyhedge._support.validation import Array, as_finite, as_rows
 from polyhedge.sets.polyhedron import Polyhedron
 from polyhedge.sets.shape import (
@@ -29,8 +30,6 @@ from polyhedge.solvers.program import Cone, ConicForm
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# Relative slack of `contains`, so that computed vertices and maximisers count as inside.
-TOLERANCE = 1e-9
 N_OUTLINE = 360
 _MOST_SHOWN = 8  # outcomes of a prediction that fit a line
 _ROOM, _BEYOND = 4.0, 0.2
@@ -149,7 +148,7 @@ class Region:
             polyhedron = self._residual_polyhedron()
             inside = _satisfies(residuals, polyhedron.W, -polyhedron.b)
         else:
-            inside = self.shape.contains(residuals, self.radius + TOLERANCE * abs(self.radius))
+            inside = self.shape.contains(residuals, self.radius + INSIDE * abs(self.radius))
             if self.support_W is not None and self.support_h is not None:
                 inside &= _satisfies(residuals, self.support_W, self.support_h - self.support_W @ self.center)
         return bool(inside[0]) if single else inside
@@ -343,7 +342,7 @@ def _note_frame(ax: Axes, low: Array, high: Array, *, is_new: bool) -> None:
 
 def _satisfies(points: Array, W: Array, h: Array) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     size = np.abs(points) @ np.abs(W).T + np.abs(h)
-    return np.all(points @ W.T <= h + TOLERANCE * size, axis=1)
+    return np.all(points @ W.T <= h + INSIDE * size, axis=1)
 
 
 def _as_known_support(

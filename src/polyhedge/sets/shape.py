@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from polyhedge._support.tolerances import CANCELLATION
 from polyhedge._support.validation import Array, as_finite
 from polyhedge.solvers.program import ConicForm
 
@@ -21,8 +22,6 @@ SCORE_BLOCK = 32_768
 
 # Exact by corners within milliseconds; beyond this a volume is sampled, and only on request.
 _QUICK_OUTCOMES, _QUICK_FACETS = 3, 256
-_ROUNDING = 1e-12
-"""Share of a volume below which its standard error is rounding."""
 
 
 class Volume(float):
@@ -43,7 +42,7 @@ class Volume(float):
     def __new__(cls, value: float, standard_error: float = 0.0) -> Volume:  # noqa: D102
         volume = super().__new__(cls, value)
         # What rounding leaves of equal volumes is no error.
-        volume.standard_error = float(standard_error) if standard_error > _ROUNDING * abs(value) else 0.0
+        volume.standard_error = float(standard_error) if standard_error > CANCELLATION * abs(value) else 0.0
         return volume
 
     def __repr__(self) -> str:

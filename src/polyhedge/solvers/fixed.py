@@ -7,13 +7,14 @@ from dataclasses import replace
 import numpy as np
 import scipy.sparse as sp
 
+from polyhedge._support.tolerances import OPTIMAL, ROUNDING
 from polyhedge._support.validation import Array, Mask
 from polyhedge.solvers.cones import outside
 from polyhedge.solvers.conic import solve_conic
 from polyhedge.solvers.linear import LinearSolver
-from polyhedge.solvers.program import TOLERANCE, Cone, ConicProgram, Solution, Status
+from polyhedge.solvers.program import Cone, ConicProgram, Solution, Status
 from polyhedge.solvers.scaling import Frame
-from polyhedge.solvers.verify import ROUNDING, nothing_known
+from polyhedge.solvers.verify import nothing_known
 
 
 def with_fixed_integers(program: ConicProgram, x: Array, frame: Frame | None = None) -> Solution:
@@ -26,7 +27,7 @@ def with_fixed_integers(program: ConicProgram, x: Array, frame: Frame | None = N
     is_given, frame = frame is not None, Frame.of(program) if frame is None else frame
     whole = np.round(x[program.integer])
     rest = _Rest(program, whole, frame)
-    if rest.broken > TOLERANCE:
+    if rest.broken > OPTIMAL:
         detail = f"whole numbers alone break a limit by {rest.broken:.1e} of its terms"
         return nothing_known(program, Status.INFEASIBLE, detail)
     if not len(rest.columns):

@@ -8,10 +8,11 @@ import highspy
 import numpy as np
 import scipy.sparse as sp
 
+from polyhedge._support.tolerances import OPTIMAL, SOLVER
 from polyhedge._support.validation import Array, Indices, Mask
 from polyhedge.solvers.choice import seconds_allowed, solver_in_force
 from polyhedge.solvers.conic import solve_conic
-from polyhedge.solvers.program import TOLERANCE, ConicProgram, Solution, Status
+from polyhedge.solvers.program import ConicProgram, Solution, Status
 from polyhedge.solvers.scaling import Frame, power_of_two, scaled
 from polyhedge.solvers.verify import Judge, nothing_known, settled
 
@@ -24,13 +25,11 @@ _STATUS = {
     highspy.HighsModelStatus.kIterationLimit: Status.STOPPED_EARLY,
     highspy.HighsModelStatus.kSolutionLimit: Status.STOPPED_EARLY,
 }
-_FINE = 1e-9
-"""Tolerance of HiGHS in the program's own units; it takes none below 1e-10."""
 _SMALL = 2_000
 """Columns up to which searches do not start anew at their root. HiGHS 1.15 may lose the optimum when it does; a small
 program gains nothing by it (18 ms instead of 17 without)."""
 _SHARPER = 2.0**17
-"""What makes `_FINE` a few dozen roundings."""
+"""What makes `SOLVER` a few dozen roundings."""
 
 
 class LinearSolver:
@@ -61,16 +60,16 @@ class LinearSolver:
         self.frame = Frame.of(program) if frame is None else frame
         # The numbers as they are now, in the caller's units; entries of rows in the order of their columns.
         self.program = replace(program, c=program.c.copy(), b=program.b.copy(), A=program.A.sorted_indices())
-        self.judge, self.tolerance = Judge(self.program, self.frame), max(TOLERANCE, relative_gap)
+        self.judge, self.tolerance = Judge(self.program, self.frame), max(OPTIMAL, relative_gap)
         self._split_rows(np.zeros(0, dtype=np.int64) if varying_rows is None else varying_rows)
         self.options = {
             "output_flag": False,
             "threads": 1,
             "mip_rel_gap": relative_gap,
-            "mip_abs_gap": _FINE,
-            "mip_feasibility_tolerance": _FINE,
-            "primal_feasibility_tolerance": _FINE,
-            "dual_feasibility_tolerance": _FINE,
+            "mip_abs_gap": SOLVER,
+            "mip_feasibility_tolerance": SOLVER,
+            "primal_feasibility_tolerance": SOLVER,
+            "dual_feasibility_tolerance": SOLVER,
             "mip_allow_restart": len(program.c) > _SMALL,
             "presolve": "choose" if presolve else "off",
         } | dict(solver_in_force().highs)

@@ -15,11 +15,12 @@ from dataclasses import replace
 import numpy as np
 import scipy.sparse as sp
 
+from polyhedge._support.tolerances import OPTIMAL, TIE
 from polyhedge._support.validation import Array
 from polyhedge.solvers.conic import solve_conic
 from polyhedge.solvers.fixed import with_fixed_integers
 from polyhedge.solvers.linear import LinearSolver
-from polyhedge.solvers.program import TOLERANCE, Cone, ConicProgram, Solution, Status, status_at
+from polyhedge.solvers.program import Cone, ConicProgram, Solution, Status, status_at
 from polyhedge.solvers.rotated import SecondOrder
 from polyhedge.solvers.scaling import Frame, power_of_two
 from polyhedge.solvers.verify import Judge, nothing_known
@@ -28,8 +29,6 @@ __all__ = ["at_stake", "check_cones", "relaxed", "seen_from", "solve_mixed_integ
 
 # Usual problems take fewer than twenty rounds of tangents.
 _MAX_ROUNDS = 200
-_SAME = 1e-9
-"""Share of the costs at stake up to which two values are the same: the gap that is asked of searches."""
 _TANGENT_BITS = 30
 """Bits after the point, in the program's own units, of where tangents touch: they miss 2^-60 of what they bound."""
 
@@ -37,7 +36,7 @@ _TANGENT_BITS = 30
 def solve_mixed_integer(
     program: ConicProgram, *, time_limit: float | None = None, max_nodes: int | None = None
 ) -> Solution:
-    """Solve with integer columns; exact for linear programs, to `TOLERANCE` for convex ones.
+    """Solve with integer columns; exact for linear programs, to `OPTIMAL` for convex ones.
 
     `max_nodes` limits the nodes of all searches together.
     """
@@ -92,7 +91,7 @@ class _Known:
     def optimum(self) -> Solution | None:
         """The rounded point where it costs what the relaxation does: nothing can be better."""
         gap = self.value - self.lower
-        if not abs(gap) <= _SAME * max(self.size, abs(self.value - self.program.offset)):
+        if not abs(gap) <= TIE * max(self.size, abs(self.value - self.program.offset)):
             return None
         whole = Judge(self.program, self.frame).whole(self.program, self.point.x, max(gap, 0.0), self.size)
         return whole if whole.status is Status.OPTIMAL else None
@@ -112,7 +111,7 @@ class _Known:
         if answer.status is Status.INFEASIBLE:
             return bool(np.isfinite(self.value))
         size = max(self.size, abs(self.value - self.program.offset))
-        return bool(answer.status.has_solution and answer.value - answer.gap > self.value + TOLERANCE * size)
+        return bool(answer.status.has_solution and answer.value - answer.gap > self.value + OPTIMAL * size)
 
     def _sized(self, answer: Solution) -> Solution:
         """The answer, optimal only if it is so beside its costs, not only beside those that multipliers set."""
@@ -121,7 +120,7 @@ class _Known:
         size = min(
             answer.size, max(at_stake(self.program, answer.x, self.plain), abs(answer.value - self.program.offset))
         )
-        return replace(answer, size=size, status=status_at(answer.gap, size, TOLERANCE))
+        return replace(answer, size=size, status=status_at(answer.gap, size, OPTIMAL))
 
 
 def check_cones(program: ConicProgram) -> None:
@@ -183,7 +182,7 @@ def _contradicts(answer: Solution, value: float) -> bool:
     """Whether an answer says that there is no point, or none so low, although one of this value is known."""
     if answer.status is Status.INFEASIBLE:
         return bool(np.isfinite(value))
-    return bool(answer.value - answer.gap > value + TOLERANCE * max(1.0, abs(value)))
+    return bool(answer.value - answer.gap > value + OPTIMAL * max(1.0, abs(value)))
 
 
 def _as_point(program: ConicProgram, x: Array) -> Solution:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from polyhedge._support.tolerances import SOLVER
 from polyhedge._support.validation import Array
 from polyhedge.solvers.fixed import with_fixed_integers
 from polyhedge.solvers.mixed_integer import at_stake, check_cones, relaxed, seen_from, solve_mixed_integer
@@ -17,8 +18,6 @@ from polyhedge.solvers.rotated import SecondOrder
 from polyhedge.solvers.scaling import Frame
 from polyhedge.solvers.verify import Judge, nothing_known
 
-_FINE = 1e-9
-"""Tolerance that is asked for, in the program's own units: answers are checked to a millionth."""
 _PACKAGES = {
     "scip": ("pyscipopt", "'polyhedge[exact]'"),
     "gurobi": ("gurobipy", "gurobipy"),
@@ -31,9 +30,9 @@ _PACKAGES = {
 }
 """The module that each needs, and what installs it."""
 _FINER: dict[str, dict[str, Any]] = {
-    "scip": {"scip_params": {"limits/gap": 0.0, "numerics/feastol": _FINE}},
-    "gurobi": {"MIPGap": _FINE, "MIPGapAbs": _FINE, "FeasibilityTol": _FINE, "IntFeasTol": _FINE, "Threads": 1},
-    "copt": {"RelGap": _FINE, "FeasTol": _FINE, "IntTol": _FINE, "Threads": 1},
+    "scip": {"scip_params": {"limits/gap": 0.0, "numerics/feastol": SOLVER}},
+    "gurobi": {"MIPGap": SOLVER, "MIPGapAbs": SOLVER, "FeasibilityTol": SOLVER, "IntFeasTol": SOLVER, "Threads": 1},
+    "copt": {"RelGap": SOLVER, "FeasTol": SOLVER, "IntTol": SOLVER, "Threads": 1},
 }
 """What is asked of those whose own tolerances are too wide to call an answer optimal; the user's options win."""
 _BOUNDS: dict[str, Callable[[Any], float]] = {

@@ -10,15 +10,12 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from polyhedge._support.tolerances import SOLVED, SOLVER
 from polyhedge._support.validation import Array
 from polyhedge.solvers.conic import solve_conic
 from polyhedge.solvers.program import Cone, ConicForm, ConicProgram, SolverError, Status
 from polyhedge.solvers.scaling import balance
 
-# Relative to the unit-norm rows and unit-size right-hand sides that every model below is scaled to.
-TOLERANCE = 1e-9
-_PROVEN = 1e-7
-"""What of an answer may be wrong, in these units: a hundred times what HiGHS was asked for."""
 _ALIKE = 2.0**10
 """Outcomes whose units differ by less need none of their own: what is left of the tolerances is a millionth."""
 
@@ -98,7 +95,7 @@ def recession_direction(W: Array) -> Array | None:
     """
     W, _, _, columns = _scaled(W, np.zeros(len(W)))
     _, singular, Vt = np.linalg.svd(W, full_matrices=True)
-    if np.sum(singular > TOLERANCE * max(1.0, singular.max(initial=0.0))) < W.shape[1]:
+    if np.sum(singular > SOLVER * max(1.0, singular.max(initial=0.0))) < W.shape[1]:
         return _unit(Vt[-1], columns)
     # With full column rank, W t <= 0 and t != 0 imply sum(W t) < 0, so that one linear program decides.
     outward = -W.sum(axis=0)
@@ -151,7 +148,7 @@ def _is_beyond_row(highs: Any, W: Array, h: Array, k: int) -> bool:
     highs.changeRowBounds(k, -highspy.kHighsInf, relaxed[k])
     highs.changeColsCost(W.shape[1], np.arange(W.shape[1], dtype=np.int32), W[k])
     point = _maximiser(highs, W, relaxed, W[k])
-    return point is not None and bool(W[k] @ point > h[k] + TOLERANCE)
+    return point is not None and bool(W[k] @ point > h[k] + SOLVER)
 
 
 def _is_feasible_without_row(highs: Any, W: Array, h: Array, k: int) -> bool:
@@ -180,7 +177,7 @@ def _unit_rows(W: Array, h: Array) -> tuple[Array, Array, float]:
 
 def _unit(vector: Array, columns: Array) -> Array:
     # Adding zero turns -0.0 into 0.0, which matters because the direction is quoted in error messages.
-    rounded = columns * np.where(np.abs(vector) > TOLERANCE * np.abs(vector).max(), vector, 0.0)
+    rounded = columns * np.where(np.abs(vector) > SOLVER * np.abs(vector).max(), vector, 0.0)
     return rounded / np.linalg.norm(rounded) + 0.0
 
 
@@ -191,8 +188,8 @@ def _model(W: Array, h: Array) -> Any:
     # Presolve would discard the basis; primal simplex is the method for a changed objective.
     highs.setOptionValue("presolve", "off")
     highs.setOptionValue("simplex_strategy", 4)
-    highs.setOptionValue("primal_feasibility_tolerance", TOLERANCE)
-    highs.setOptionValue("dual_feasibility_tolerance", TOLERANCE)
+    highs.setOptionValue("primal_feasibility_tolerance", SOLVER)
+    highs.setOptionValue("dual_feasibility_tolerance", SOLVER)
     rows = sp.csr_array(W)
     lp = highspy.HighsLp()
     lp.num_row_, lp.num_col_ = W.shape
@@ -221,7 +218,7 @@ def _maximiser(highs: Any, W: Array, h: Array, v: Array) -> Array | None:
         slack = np.where(np.isfinite(h), h - W @ x, 0.0)
         size = 1 + np.abs(x).max(initial=0.0)
         wrong = max(-slack.min(initial=0.0), np.abs(v - y @ W).max(initial=0.0), abs(y @ slack)) / size
-        if wrong + y[np.isposinf(h)].sum() <= _PROVEN * (1 + y.sum()):
+        if wrong + y[np.isposinf(h)].sum() <= SOLVED * (1 + y.sum()):
             return x
         highs.clearSolver()
     raise SolverError("HiGHS could not maximise a linear function over half-spaces: its answer does not hold.")

@@ -9,10 +9,8 @@ from enum import StrEnum
 import numpy as np
 import scipy.sparse as sp
 
+from polyhedge._support.tolerances import OPTIMAL
 from polyhedge._support.validation import Array, Indices
-
-TOLERANCE = 1e-6
-"""The gap up to which a solution counts as optimal, as a share of the size of the costs at stake."""
 
 
 class SolverError(RuntimeError, ValueError):
@@ -48,7 +46,7 @@ class Status(StrEnum):
         return self in (Status.OPTIMAL, Status.FINISHED, Status.STOPPED_EARLY)
 
 
-def status_at(gap: float, size: float, tolerance: float = TOLERANCE) -> Status:
+def status_at(gap: float, size: float, tolerance: float = OPTIMAL) -> Status:
     """OPTIMAL if the gap is within the tolerance, as a share of `size`; the only place that says so.
 
     Examples
@@ -141,7 +139,7 @@ class ConicProgram:
 class Solution:
     """A point with its evidence: `y` are the duals of the rows, `gap` is upper minus lower bound.
 
-    `size` is that of the costs at stake: OPTIMAL says that the gap is at most `TOLERANCE` times as large. `n_nodes`
+    `size` is that of the costs at stake: OPTIMAL says that the gap is at most `OPTIMAL` times as large. `n_nodes`
     counts the nodes of a mixed-integer search, `broken` is by how much a limit is broken, as a share of its terms.
     """
 

@@ -8,21 +8,18 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from polyhedge._support.tolerances import FEASIBLE, OPTIMAL, ROUNDING
 from polyhedge._support.validation import Array, Mask
 from polyhedge.solvers.cones import in_dual_cone, outside
-from polyhedge.solvers.program import TOLERANCE, Cone, ConicProgram, Solution, Status, row_kinds, status_at
+from polyhedge.solvers.program import Cone, ConicProgram, Solution, Status, row_kinds, status_at
 from polyhedge.solvers.scaling import NOISE, Frame
 
-ROUNDING = 64 * float(np.finfo(float).eps)
-"""A sum may be off by this share of its terms: a few roundings of each."""
 _SHARP = 2.0**-42
 """Share of its terms by which a sum is off after a linear system was solved for it: some thousand roundings."""
-_FEASIBLE = TOLERANCE
-"""Share of its terms, or of a unit, by which a limit may be broken, and by which a whole number may be missed."""
 _ROUGH = 1e-3
 """Share of the costs at stake up to which costs that are not balanced, and limits that are broken, leave a proof."""
 _FAINT = 1e-3
-"""Share of a unit that is at stake where all costs vanish: solvers tell no less than `TOLERANCE` of it from 0."""
+"""Share of a unit that is at stake where all costs vanish: solvers tell no less than `OPTIMAL` of it from 0."""
 _MOST_AT_STAKE = 16.0
 """Times all costs at the answer and a unit of each: of 39 000 solves of the tests 5 had more at stake."""
 _SMALL = 40_000
@@ -81,7 +78,7 @@ class Judge:
         whole = terms + float(np.abs(y) @ row_terms)
         is_faint = whole < _FAINT * unit and self._left(program, x, y, curved) <= NOISE * unit
         size = _FAINT * unit if is_faint else min(size, whole)
-        size += ROUNDING / TOLERANCE * (terms + float(np.abs(b) @ np.abs(y)))
+        size += ROUNDING / OPTIMAL * (terms + float(np.abs(b) @ np.abs(y)))
         # Multipliers are the solver's word: however large, they do not make more of what is at stake.
         size = min(size, _MOST_AT_STAKE * (unit + terms + float(np.abs(program.c + curved) @ frame.columns)))
         # How far a better point may lie is a guess, which does for small forces; large ones prove nothing.
@@ -116,7 +113,7 @@ class Judge:
                 moved[rows] = inside
         return moved
 
-    def whole(self, program: ConicProgram, x: Array, gap: float, size: float, tolerance: float = TOLERANCE) -> Solution:
+    def whole(self, program: ConicProgram, x: Array, gap: float, size: float, tolerance: float = OPTIMAL) -> Solution:
         """A point of a mixed-integer program, `gap` above a lower bound of the solver's; it has no multipliers.
 
         That nothing lies below the lower bound is the search's word; a point below it shows that it is not true.
@@ -189,7 +186,7 @@ def _other_cones(cones: tuple[Cone, ...]) -> list[tuple[Cone, slice]]:
 
 def settled(program: ConicProgram, solution: Solution) -> Solution:
     """What leaves an adapter: a point that breaks its limits is none, however early the solver stopped."""
-    if solution.status.has_solution and not solution.broken <= _FEASIBLE:
+    if solution.status.has_solution and not solution.broken <= FEASIBLE:
         detail = f"the point breaks a limit by {solution.broken:.1e} of its terms"
         return nothing_known(program, Status.FAILED, detail)
     return solution

@@ -12,6 +12,7 @@ import typer
 
 from polyhedge import io
 from polyhedge._support.bar import progress
+from polyhedge._support.tolerances import SOLVER
 from polyhedge.app import tables
 from polyhedge.app.cli.app import app
 from polyhedge.app.cli.bundles import with_bundles
@@ -58,8 +59,6 @@ if TYPE_CHECKING:
 
 # Lines that a reader takes in; more are the sign of a column that names rows.
 _MOST_GROUPS = 50
-# Below what solvers prove, so that nothing real is rounded away.
-_ROUNDING = 1e-9
 
 
 @app.command()
@@ -152,7 +151,7 @@ def _followed(model: Path, log: Path | None, decider: RobustDecider, needed: boo
 
 def _rounded(value: float, digits: int) -> float:
     # Rounding errors of a solver are not worth a reader's time.
-    return 0.0 if abs(value) < _ROUNDING else float(f"{value:.{digits}g}")
+    return 0.0 if abs(value) < SOLVER else float(f"{value:.{digits}g}")
 
 
 def _decided(frame: Any, reasons: Any, notes: Any, out: str) -> dict[str, Any]:

@@ -7,13 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from polyhedge._support.tolerances import OPTIMAL
 from polyhedge._support.validation import Mask
 from polyhedge.solvers.program import Status, status_at
 
 logger = logging.getLogger(__name__)
 
-_ROUNDING = 1e-6
-"""Share of the costs' unit by which two proven numbers may cross: solvers stop at 1e-9 to 1e-7 of it."""
 _DIGITS = 1e-12
 """Share of a cost itself that double precision may lose in a sum of many."""
 _SOLVED = 1e-8
@@ -108,7 +107,7 @@ def below(lower: float, value: float, unit: float) -> tuple[float, str]:
     """
     if lower <= value:
         return lower, ""
-    if lower - value <= _ROUNDING * unit + _SOLVED * abs(value):
+    if lower - value <= OPTIMAL * unit + _SOLVED * abs(value):
         return value, ""
     complaint = f"no bound is claimed: {lower:.12g} was to be proven and {value:.12g} is reached"
     logger.warning("%s", complaint)

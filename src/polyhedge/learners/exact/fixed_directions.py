@@ -12,6 +12,7 @@ from typing import Protocol
 
 import numpy as np
 
+from polyhedge._support.tolerances import SOLVER
 from polyhedge._support.validation import Array, Indices, Mask
 from polyhedge.learners.budget import Budget
 from polyhedge.learners.exact.bound import CertifiedBound, certified
@@ -25,8 +26,6 @@ from polyhedge.solvers.program import SolverError, Status
 
 # The closed form looks at every pair of pieces for each context.
 _FEW_PIECES = 16
-_VIOLATED = 1e-9
-"""Violations below this share of the levels' unit are the solver's rounding."""
 
 
 def reach_cost(problem: DecisionProblem, centers: Array) -> ReachCost:
@@ -272,7 +271,7 @@ class FixedDirectionSearch:
             added = self._separate(drop, levels)
             behind = self._touch(levels) - solution.value
             self._visit(self._rounded(drop))
-            is_settled = not added and behind <= _VIOLATED * self.master.unit
+            is_settled = not added and behind <= SOLVER * self.master.unit
             if is_settled or solution.status is Status.STOPPED_EARLY:
                 return
 
@@ -280,7 +279,7 @@ class FixedDirectionSearch:
         added = 0
         for level, ranked in enumerate(self.ranked):
             cut = star_inequality(level, ranked, drop, float(self.master.floor[level]))
-            if cut is not None and cut.value_at(drop) > levels[level] + _VIOLATED * self.master.unit:
+            if cut is not None and cut.value_at(drop) > levels[level] + SOLVER * self.master.unit:
                 self.master.cuts.append(cut)
                 added += 1
         return added

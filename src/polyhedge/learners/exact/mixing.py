@@ -17,12 +17,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 import scipy.sparse as sp
 
+from polyhedge._support.tolerances import OPTIMAL
 from polyhedge._support.validation import Array, Indices
 from polyhedge.solvers.linear import LinearSolver
 from polyhedge.solvers.program import Cone, ConicProgram, Solution
-
-_MILP_GAP = 1e-6
-"""Relative gap at which the integer master stops; its dual bound counts, so that no proof depends on it."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +110,7 @@ class Master:
             cones=(Cone("nonneg", len(b)),),
             integer=np.arange(n) if integer else np.zeros(0, dtype=np.int64),
         )
-        solver = LinearSolver(program, time_limit=time_limit, max_nodes=max_nodes, relative_gap=_MILP_GAP)
+        solver = LinearSolver(program, time_limit=time_limit, max_nodes=max_nodes, relative_gap=OPTIMAL)
         solution = solver.solve()
         at_floor = base if self.costs is None else float(self.costs @ self.floor)
         x = np.concatenate([solution.x[:n], self.floor + unit * solution.x[n : n + m]])

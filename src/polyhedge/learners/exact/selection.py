@@ -16,6 +16,7 @@ from contextlib import suppress
 
 import numpy as np
 
+from polyhedge._support.tolerances import SOLVER
 from polyhedge._support.validation import Array, Mask
 from polyhedge.learners.budget import Budget
 from polyhedge.learners.exact.bound import CertifiedBound, certified
@@ -29,8 +30,6 @@ _MAX_ROUNDS = 60
 """A guard against rounds that gain less and less; the work that may be spent mostly ends them before."""
 _CHAIN_SHARE = 0.5
 """Share of the work that may go into floors before the search begins."""
-_VIOLATED = 1e-9
-"""Violations below this share of the levels' unit are the solver's rounding."""
 _THRESHOLDS = (1e-6, 0.34, 0.67, 0.999)
 """Residuals dropped by more than this in the relaxation are left out, to see what the others prove."""
 
@@ -164,7 +163,7 @@ class SelectionSearch:
         for i, known in enumerate(self.mixtures):
             ranked = sorted(((value, members) for members, value in known.items()), reverse=True)
             cut = star_inequality(i, ranked, drop, self.master.floor[i])
-            if cut is not None and cut.value_at(drop) > levels[i] + _VIOLATED * self.master.unit:
+            if cut is not None and cut.value_at(drop) > levels[i] + SOLVER * self.master.unit:
                 self.master.cuts.append(cut)
                 added += 1
         self.n_cuts = len(self.master.cuts)

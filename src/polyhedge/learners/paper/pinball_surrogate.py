@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
+from polyhedge._support.tolerances import SOLVED
 from polyhedge._support.validation import Array, Indices
 from polyhedge.learners.samples import Samples
 from polyhedge.sets import Polyhedron
@@ -26,7 +27,6 @@ from polyhedge.solvers.program import Cone, ConicProgram
 
 # Up to so many bases, looking at all of them at once is faster than a warm linear program each.
 _MAX_BASES = 1000
-_TOLERANCE = 1e-7
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,7 @@ def _over_bases(A: Array, rhs: Array, directions: Array) -> WorstResiduals:
     points = vertices[np.minimum(context, len(rhs) - 1), best]
     full = np.zeros((*best.shape, len(A)))
     np.put_along_axis(full, bases[best], np.maximum(multipliers[context, best, direction], 0.0), axis=2)
-    is_empty = violation.min(axis=1) > _TOLERANCE
+    is_empty = violation.min(axis=1) > SOLVED
     return WorstResiduals(np.where(is_empty, -np.inf, (directions * points).sum(axis=2)), points, full)
 
 

@@ -11,12 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from polyhedge._support.tolerances import INSIDE
 from polyhedge._support.validation import Array, Indices, Mask
 from polyhedge.robust.engine.pairs import DenseProgram, Pairs
 from polyhedge.robust.engine.pivots import PivotRule, Start, start_at
-
-_OUTSIDE = 1e-9
-"""In units of the pairs, see `complementary_pairs`."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +37,7 @@ class Region:
 
 def lies_inside(margins: Array) -> Mask:
     """Whether contexts with these margins belong to the region."""
-    return margins >= -_OUTSIDE
+    return margins >= -INSIDE
 
 
 def region_at(rule: PivotRule, pairs: Pairs, flipped: Indices) -> Region | None:
@@ -48,7 +46,7 @@ def region_at(rule: PivotRule, pairs: Pairs, flipped: Indices) -> Region | None:
     if start is None:
         return None
     n = rule.n_columns
-    if (start.tableau[rule.n_rows : rule.n_rows + 1, :n] < -_OUTSIDE).any():
+    if (start.tableau[rule.n_rows : rule.n_rows + 1, :n] < -INSIDE).any():
         return None  # a negative price: not optimal anywhere
     tests = np.ascontiguousarray(start.tableau[: rule.n_rows, n:].T)
     v = _affine_values(rule, start)

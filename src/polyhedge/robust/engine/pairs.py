@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from polyhedge._support.tolerances import PIVOT
 from polyhedge._support.validation import Array, Indices, Mask
 from polyhedge.robust.engine.parametric import ParametricProgram
 from polyhedge.solvers.program import as_slice, row_kinds
@@ -20,7 +21,6 @@ from polyhedge.solvers.scaling import Frame
 # In units of the program's frame.
 _ROUNDING = 1e-13
 _LARGEST = 1e8
-_DEPENDENT = 1e-9
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ def independent_rows(program: DenseProgram, wanted: Indices) -> Mask:
         rest = program.A[row] / np.linalg.norm(program.A[row])
         for _ in range(2):  # once more for accuracy
             rest = rest - (directions @ rest) @ directions
-        if np.linalg.norm(rest) > _DEPENDENT:
+        if np.linalg.norm(rest) > PIVOT:
             chosen[row] = True
             directions = np.vstack([directions, rest / np.linalg.norm(rest)])
     return chosen

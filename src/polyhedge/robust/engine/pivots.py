@@ -14,11 +14,10 @@ from typing import Protocol
 
 import numpy as np
 
+from polyhedge._support.tolerances import PIVOT
 from polyhedge._support.validation import Array, Indices, Mask
 from polyhedge.robust.engine.pairs import Pairs
 
-# All in units of the pairs, in which tableaus have entries of about 1.
-_SMALLEST_PIVOT = 1e-9
 _ZERO = 1e-12
 _NEGATIVE = 1e-10
 _TIE = 1e-6
@@ -91,7 +90,7 @@ class DualSimplex:
         q = M[:, : self.n_rows, n]
         i = q.argmin(axis=1)
         row = M[each, i, :n]
-        able = row > _SMALLEST_PIVOT
+        able = row > PIVOT
         divisor = np.where(able, row, 1.0)
         ratio = np.where(able, np.maximum(M[:, -2, :n], 0.0) / divisor, np.inf)
         least = ratio.min(axis=1)
@@ -137,7 +136,7 @@ class PrincipalPivots:
         if is_careful.any():
             i = np.where(is_careful, _least(rows % n, q < -_NEGATIVE), i)
         row = M[each, i, :n]
-        smallest = _SMALLEST_PIVOT * np.maximum(np.abs(row).max(axis=1), 1.0)
+        smallest = PIVOT * np.maximum(np.abs(row).max(axis=1), 1.0)
         curved = row[each, i] > smallest
         able = row > smallest[:, None]
         able[each, i] = curved
