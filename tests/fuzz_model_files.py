@@ -53,7 +53,7 @@ def main(directory: str, n: int, seed: int, first: int = 0, uses: int = 6) -> di
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             fuzz_seeds.write_seeds(folder, contests=False)
-    models = [(path.read_bytes(), rows_beside(path)) for path in sorted(folder.glob("*.polyhedge"))]
+    models = [(path.read_bytes(), rows_of(path)) for path in sorted(folder.glob("*.polyhedge"))]
     target, at_work = folder / f"mutated_{seed}.bin", folder / f"at_work_{seed}.txt"
     for i, (content, rows) in enumerate(models):  # warm: what is imported now is not imported by a mutated file
         target.write_bytes(content)
@@ -148,7 +148,7 @@ def mutated(models: list[tuple[bytes, object]], i: int, rng: np.random.Generator
     return kind, fixed, rows
 
 
-def rows_beside(path: Path) -> object:
+def rows_of(path: Path) -> object:
     """Features, outcomes, and what calls take besides: the values of a problem's parameters."""
     said = json.loads(path.with_suffix(".json").read_text())
     given = {"parameters": said["parameters"]} if said["parameters"] else {}

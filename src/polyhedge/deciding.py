@@ -42,7 +42,7 @@ class Decides(FittedAttributes, Diagnoses, OutputSetting):
         X: Any,
         *,
         parameters: Mapping[Any, Any] | None = None,
-        beside: ArrayLike | None = None,
+        labels: ArrayLike | None = None,
         n_jobs: int | None = None,
         progress: Callable[[int, int], None] | bool = False,
     ) -> Decisions:
@@ -59,8 +59,8 @@ class Decides(FittedAttributes, Diagnoses, OutputSetting):
             Values of the problem's parameters, by name: one for all rows, one a row, or the name of a column of X (a
             list of names where the parameter has several entries). One that is not given is read from the column of
             its name, where X is a frame with such a column.
-        beside : (N,) labels or weights, optional
-            What `calibration` was given for the rows of `fit` beside X, for these rows; of a Dask DataFrame the name
+        labels : (N,) labels or weights, optional
+            What `calibration` was given for the rows of `fit`, for these rows; of a Dask DataFrame the name
             of the column that holds them.
         n_jobs : int, optional
             Number of threads, by default one a core; the decisions do not depend on it.
@@ -88,7 +88,7 @@ class Decides(FittedAttributes, Diagnoses, OutputSetting):
         >>> list(decisions.to_frame().columns[:3])
         ['z_1', 'z_2', 'cost_bound']
         """
-        decisions: Decisions = self._decided(X, parameters, beside, n_jobs, progress)
+        decisions: Decisions = self._decided(X, parameters, labels, n_jobs, progress)
         self._diagnostic_choice()
         return decisions
 
@@ -96,23 +96,23 @@ class Decides(FittedAttributes, Diagnoses, OutputSetting):
         self,
         X: Any,
         parameters: Mapping[Any, Any] | None = None,
-        beside: ArrayLike | None = None,
+        labels: ArrayLike | None = None,
         n_jobs: int | None = None,
         progress: Callable[[int, int], None] | bool = False,
     ) -> Any:
         model = self._fitted("decide")
         if is_dask_frame(X):
             with solver_of(self):
-                return decide_frame(model, X, parameters, beside)
+                return decide_frame(model, X, parameters, labels)
         X = model.as_rows(X)
         work = Work(n_jobs, progress if callable(progress) else lambda done, total: tell(_LOG, "deciding", done, total))
         with bar("deciding", progress is True), solver_of(self):
-            decisions = model.decide(X, parameters, work, beside)
+            decisions = model.decide(X, parameters, work, labels)
         complaint = decisions.complaint()
         if complaint:
             warn(Code.NO_DECISION, complaint, stacklevel=3)
-        labels = model.labels(X, self._output_library, held_in_words(model.radii.alpha))
-        return replace(decisions.noted(model.oddities(X)), labels=labels)
+        row_names = model.labels(X, self._output_library, held_in_words(model.radii.alpha))
+        return replace(decisions.noted(model.oddities(X)), labels=row_names)
 
     def frontier(self, n: int = 11) -> list[dict[str, Any]]:
         """Judged bound and mean cost of the best rule at n cautions from 0 to 1, one dictionary each.
@@ -123,7 +123,7 @@ class Decides(FittedAttributes, Diagnoses, OutputSetting):
         self._fitted("frontier")
         return self.plan_.frontier(n)
 
-    def region(self, x: Any, *, parameters: Mapping[Any, Any] | None = None, beside: ArrayLike | None = None) -> Region:
+    def region(self, x: Any, *, parameters: Mapping[Any, Any] | None = None, labels: ArrayLike | None = None) -> Region:
         """The set of outcomes that the decision at one row guards against.
 
         A set of outcomes is the same whatever the problem's parameters are; one that guards a cost is not.
@@ -131,7 +131,7 @@ class Decides(FittedAttributes, Diagnoses, OutputSetting):
         Parameters
         ----------
         x : one row, of X as in `decide`.
-        parameters, beside : of this row, as in `decide`.
+        parameters, labels : of this row, as in `decide`.
 
         Examples
         --------
@@ -145,10 +145,10 @@ class Decides(FittedAttributes, Diagnoses, OutputSetting):
         [True]
         """
         with solver_of(self):
-            return self._fitted("region").region(x, parameters, beside)
+            return self._fitted("region").region(x, parameters, labels)
 
     def worst_outcomes(
-        self, X: Any, *, parameters: Mapping[Any, Any] | None = None, beside: ArrayLike | None = None
+        self, X: Any, *, parameters: Mapping[Any, Any] | None = None, labels: ArrayLike | None = None
     ) -> Array:
         """For each row an outcome (N, d) at which its decision costs about its bound.
 
@@ -160,10 +160,10 @@ class Decides(FittedAttributes, Diagnoses, OutputSetting):
 
         Parameters
         ----------
-        X, parameters, beside : as in `decide`.
+        X, parameters, labels : as in `decide`.
         """
         with solver_of(self):
-            return self._fitted("worst_outcomes").worst_outcomes(X, parameters, beside)
+            return self._fitted("worst_outcomes").worst_outcomes(X, parameters, labels)
 
     def evaluate(
         self,
@@ -173,7 +173,7 @@ class Decides(FittedAttributes, Diagnoses, OutputSetting):
         parameters: Mapping[Any, Any] | None = None,
         volume: bool | None = None,
         by: Any = None,
-        beside: ArrayLike | None = None,
+        labels: ArrayLike | None = None,
     ) -> Evaluation:
         """Coverage, bounds, constraints and costs on rows that were not used for fitting.
 
@@ -182,7 +182,7 @@ class Decides(FittedAttributes, Diagnoses, OutputSetting):
         Parameters
         ----------
         X, Y : as in `fit`.
-        parameters, beside : as in `decide`.
+        parameters, labels : as in `decide`.
         volume : whether to tell the mean volume of the sets; None where it is quick: for bounded sets of at most 3
             outcomes. With many outcomes it can take minutes and says little.
         by : a column of X by name or position, or labels (N,): `groups` of the result then tells coverage and cost of
@@ -203,10 +203,10 @@ class Decides(FittedAttributes, Diagnoses, OutputSetting):
         asked = model.family.has_quick_volume if volume is None else volume
         rows, reasons = model.usable(X, parameters)
         are_some = 0 < len(rows) < len(reasons)
-        used = model.some(rows, X, parameters, beside) if are_some else (X, parameters, beside)
+        used = model.some(rows, X, parameters, labels) if are_some else (X, parameters, labels)
         self._diagnostic_rows(model, used[0], model.outcomes(X, Y)[rows] if are_some else Y)
         with solver_of(self):
-            measured = model.measure(X, Y, parameters, beside)
+            measured = model.measure(X, Y, parameters, labels)
             size = model.mean_volume(*used) if asked else None
         summary = measured.summary(model.radii.alpha, volume=size)
         groups = () if by is None else by_group(measured, labels_by(X, by), model.radii.alpha)
@@ -224,17 +224,17 @@ class Decides(FittedAttributes, Diagnoses, OutputSetting):
         Y: ArrayLike,
         *,
         parameters: Mapping[Any, Any] | None = None,
-        beside: ArrayLike | None = None,
+        labels: ArrayLike | None = None,
     ) -> RowMeasures:
         """Bound, constraints, realised cost and regret row by row, on rows that were not used for fitting.
 
         Parameters
         ----------
         X, Y : as in `fit`.
-        parameters, beside : as in `decide`.
+        parameters, labels : as in `decide`.
         """
         with solver_of(self):
-            return self._fitted("measure").measure(X, Y, parameters, beside)
+            return self._fitted("measure").measure(X, Y, parameters, labels)
 
     def score(self, X: Any, y: ArrayLike | None = None) -> float:
         """Minus the mean cost bound at rows `X` that were not used for fitting: larger is better, as searches want it.
@@ -254,16 +254,16 @@ class Decides(FittedAttributes, Diagnoses, OutputSetting):
         return -float(np.mean(decisions.cost_bound))
 
     def mean_volume(
-        self, X: Any, *, parameters: Mapping[Any, Any] | None = None, beside: ArrayLike | None = None
+        self, X: Any, *, parameters: Mapping[Any, Any] | None = None, labels: ArrayLike | None = None
     ) -> Volume:
         """Volume of the set, the mean over the rows that have one; over an even choice where support is known.
 
         Parameters
         ----------
-        X, parameters, beside : as in `decide`.
+        X, parameters, labels : as in `decide`.
         """
         with solver_of(self):
-            return self._fitted("mean_volume").mean_volume(X, parameters, beside)
+            return self._fitted("mean_volume").mean_volume(X, parameters, labels)
 
     def save(
         self,

@@ -27,7 +27,6 @@ from polyhedge.diagnostics import order_diagnostic
 from polyhedge.fitted import Telling
 from polyhedge.fitting import (
     at_reference,
-    beside_in_fit,
     check_features,
     check_plan,
     check_rows,
@@ -36,6 +35,7 @@ from polyhedge.fitting import (
     feature_names,
     generator,
     labels_for,
+    labels_in_fit,
     learning_samples,
     n_rows_of,
     named_rows,
@@ -301,11 +301,11 @@ class RobustDecider(FollowsOutcomes, Refreshes, Decides, Telling, NestedSettings
         X = from_dictionaries(X) if self.predictor is None or is_auto(self.predictor) else X
         check_rows(X, Y, groups, sample_weight, train=train, learn=learn, calibrate=calibrate)
         values = parameter_rows(self.problem.parameters, parameters, n_rows_of(X), X)
-        beside = beside_in_fit(self.calibration, X)
+        labels = labels_in_fit(self.calibration, X)
         X, Y, weights = rows_for(self.predictor, X), as_pandas(Y), check_weights(sample_weight, n_rows_of(X))
         precomputed = isinstance(self.predictor, str) and self.predictor == "precomputed"
         problem, X, Y = named_rows(self.problem, X, Y, precomputed=precomputed)
-        labels = labels_for(self.split, groups, X, len(Y))
+        grouping = labels_for(self.split, groups, X, len(Y))
         rng = generator(self.random_state)
         split_rng = rng.spawn(1)[0]
         learn_seed, predictor_seed = (int(seed) for seed in rng.integers(2**31, size=2))
@@ -321,9 +321,9 @@ class RobustDecider(FollowsOutcomes, Refreshes, Decides, Telling, NestedSettings
         if predictor.needs_training:  # one that is trained already may read predictions by these names
             refuse_outcomes(X, problem.outcome_names, Y.T)
         parts, is_in_time = (train, learn, calibrate), in_time(self.split)
-        is_as_asked = has_clock(self.split) or labels is not None or any(part is not None for part in parts)
+        is_as_asked = has_clock(self.split) or grouping is not None or any(part is not None for part in parts)
         about_order = [] if is_as_asked else order_diagnostic(X, as_they_come=is_in_time)
-        split = split_into_parts(X, len(Y), self.split, parts, predictor.needs_training, split_rng, labels)
+        split = split_into_parts(X, len(Y), self.split, parts, predictor.needs_training, split_rng, grouping)
         learn_rows, calibrate_rows = split.learn, split.calibrate
         if in_force == "cost" and self.learner is None:
             learn_rows, calibrate_rows = parts_of_plan(split, self.plan, trained=predictor.needs_training)
@@ -334,12 +334,14 @@ class RobustDecider(FollowsOutcomes, Refreshes, Decides, Telling, NestedSettings
             check_features(X, Y, may_be_missing=predictor.takes_nan)
         if is_read or is_auto(self.predictor):
             own = None if template is None else getattr(predictor, "template", None)
-            chosen = prepare(X, Y, problem.outcome_names, split.train, labels, predictor_seed, weights, own)
+            chosen = prepare(X, Y, problem.outcome_names, split.train, grouping, predictor_seed, weights, own)
             check_source(self.calibration, chosen.X, X)
             X, schema, template, said = chosen.X, chosen.schema or schema, chosen.template, chosen.said
             _LOG.info("predictor: %s", "; ".join(said.values()))
         check_source(self.calibration, X, X)
-        given = Given(problem, self.alpha, make_predictor, X, Y, values, split, labels, learn_seed, weights, is_in_time)
+        given = Given(
+            problem, self.alpha, make_predictor, X, Y, values, split, grouping, learn_seed, weights, is_in_time
+        )
         family, n_learn, calibrate_rows, reference = self._family(given)
         few = evenly_chosen(len(Y), _N_EXAMPLES)
         record = Record(
@@ -352,15 +354,15 @@ class RobustDecider(FollowsOutcomes, Refreshes, Decides, Telling, NestedSettings
             settings={name: repr(getattr(self, name)) for name in _SETTINGS} | said,
             schema=schema,
             seen=row_hashes(X, Y, np.setdiff1d(np.concatenate([split.train, split.learn]), calibrate_rows)),
-            examples=(take_rows(X, few), values[few], None if beside is None else beside[few]),
+            examples=(take_rows(X, few), values[few], None if labels is None else labels[few]),
         )
         rows = take_rows(X, calibrate_rows), Y[calibrate_rows]
-        its_labels = None if labels is None else labels[calibrate_rows]
+        its_groups = None if grouping is None else grouping[calibrate_rows]
         reads = schema if is_read else None
         asked = self.calibration or Marginal()
-        calibrator = prepared(asked, X, split, calibrate_rows, self.alpha, labels, beside, reads)
-        its_own = None if beside is None else beside[calibrate_rows]
-        radii = calibrated_radii(family, calibrator, *rows, self.alpha, its_labels, values[calibrate_rows], its_own)
+        calibrator = prepared(asked, X, split, calibrate_rows, self.alpha, grouping, labels, reads)
+        its_own = None if labels is None else labels[calibrate_rows]
+        radii = calibrated_radii(family, calibrator, *rows, self.alpha, its_groups, values[calibrate_rows], its_own)
         model = fitted_model(family, record, *radii)
         with EXCHANGE:
             self.model_, self._prepared_from = model, self.calibration
@@ -368,7 +370,7 @@ class RobustDecider(FollowsOutcomes, Refreshes, Decides, Telling, NestedSettings
         if in_force == "outcome" and self.guarantee is None and self.learner is None:
             text = f"The guarantee in force is {self.guarantee_} Name the one that you want: guarantee=..."
             warn(Code.GUARANTEE, text, stacklevel=3, category=SettingWarning)
-        self._diagnostic(model, X, Y, calibrate_rows, labels, is_in_time, about_order)
+        self._diagnostic(model, X, Y, calibrate_rows, grouping, is_in_time, about_order)
 
     def _family(self, given: Given) -> tuple[RegionFamily, int, IndexArray, dict[str, Array]]:
         """What is learned, from how many rows, the rows that will calibrate it, and the parameters it is learned at."""

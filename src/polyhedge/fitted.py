@@ -300,7 +300,7 @@ class Telling:
         Y: Any = None,
         *,
         parameters: Mapping[Any, Any] | None = None,
-        beside: Any = None,
+        labels: Any = None,
     ) -> None:
         """Write the page of a fitted decider, one HTML file that works offline.
 
@@ -308,13 +308,13 @@ class Telling:
         ----------
         path : where to write; the file is replaced whole or not at all.
         X, Y : rows that were not used for fitting; the page then says what was observed on them.
-        parameters, beside : of these rows, as in `decide`.
+        parameters, labels : of these rows, as in `decide`.
         """
         if not hasattr(self, "model_"):
             raise NotFittedError("This RobustDecider is not fitted yet. Call fit(X, Y) before report.")
         # Pages are made from deciders, not the other way round: looked up when one is asked for.
         with solver_of(self):
-            page = import_module("polyhedge.app.report").model_report(self, X, Y, parameters=parameters, beside=beside)
+            page = import_module("polyhedge.app.report").model_report(self, X, Y, parameters=parameters, labels=labels)
         replace_file(Path(path), page.encode())
 
 

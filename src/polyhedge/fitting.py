@@ -23,11 +23,11 @@ from polyhedge.calibration import (
     Calibrator,
     PreparedCalibrator,
     TargetedCalibrator,
-    beside_of,
     check_groups,
     check_labels,
+    fit_labels,
     minimum_samples,
-    takes_beside,
+    takes_labels,
 )
 from polyhedge.data import GroupSplit, Split, TimeSplit, as_indices, partition_rows, split_rows, take_rows
 from polyhedge.data.ordered import dealt, has_clock, in_order
@@ -284,7 +284,7 @@ def prepared(
     calibrate_rows: IndexArray,
     alpha: float,
     groups: Any = None,
-    beside: Any = None,
+    labels: Any = None,
     schema: Schema | None = None,
 ) -> Calibrator:
     """The calibrator after a look at features of rows that calibrate nothing; `schema` reads raw ones, if these are."""
@@ -297,16 +297,16 @@ def prepared(
     others, n = np.setdiff1d(np.concatenate([split.train, split.learn]), calibrate_rows), len(calibrate_rows)
     if groups is not None:  # near-copies count as one, so that one row of each group tells how often categories come
         others, n = others[np.unique(groups[others], return_index=True)[1]], len(np.unique(groups[calibrate_rows]))
-    known = {} if beside is None else {"beside": beside[others]}
+    known = {} if labels is None else {"labels": labels[others]}
     return calibrator.prepared(take_rows(X, others), n, alpha, **known)
 
 
-def beside_in_fit(calibrator: Any, X: Any) -> Any:
+def labels_in_fit(calibrator: Any, X: Any) -> Any:
     """What came with the calibrator for the rows of a fit (n,); None where it reads X."""
-    if not takes_beside(calibrator):
+    if not takes_labels(calibrator):
         return None
     check_same_rows({"X": X, "calibration": calibrator.source.given})
-    return beside_of(calibrator, n_rows_of(X))
+    return fit_labels(calibrator, n_rows_of(X))
 
 
 def training_rows_to_learn_from(

@@ -18,7 +18,7 @@ from polyhedge._support.alignment import names_of, select_columns
 from polyhedge._support.frames import as_pandas, backend_of, from_dictionaries, row_labels
 from polyhedge._support.validation import Array, Indices, numbers_of
 from polyhedge.calibration import Calibration, Calibrator, Radii, Rows
-from polyhedge.calibration.labels import as_values, check_beside
+from polyhedge.calibration.labels import as_values, check_row_labels
 from polyhedge.data import Split, digest_rows, take_rows
 from polyhedge.decisions import Labels, no_decisions
 from polyhedge.evaluation import RowMeasures, measure_rows
@@ -168,24 +168,24 @@ class Model:
         work: Work = DEFAULT_WORK,
         *,
         to_decide: bool = True,
-        beside: Any = None,
+        labels: Any = None,
     ) -> Placed:
         """The regions at the rows of X; `parameters` are needed to decide, and where scores depend on them."""
-        values, rows = self.values(X, parameters, needed=to_decide), self.rows(X, beside)
+        values, rows = self.values(X, parameters, needed=to_decide), self.rows(X, labels)
         return Placed(self.family.at(rows.X, values, work), self.radii.at(rows), self.radii.notes(rows), self.guarantee)
 
     def place(
-        self, features: Any, n: int, values: Array | None, work: Work = DEFAULT_WORK, beside: Any = None
+        self, features: Any, n: int, values: Array | None, work: Work = DEFAULT_WORK, labels: Any = None
     ) -> Placed:
         """The regions at n rows of checked features and flat values (n, t) of the problem's parameters."""
-        rows = Rows(features, n, beside=beside)
+        rows = Rows(features, n, labels=labels)
         regions = self.family.at(features, values, work)
         return Placed(regions, self.radii.at(rows), self.radii.notes(rows), self.guarantee)
 
-    def rows(self, X: Any, beside: Any = None) -> Rows:
-        """What radii may know of new rows: checked features, and what `calibration` asks for beside them."""
-        check_beside(self.radii, X, beside)
-        return Rows(self.features(X), n_rows_of(X), beside=beside)
+    def rows(self, X: Any, labels: Any = None) -> Rows:
+        """What radii may know of new rows: checked features, and the labels that `calibration` reads."""
+        check_row_labels(self.radii, X, labels)
+        return Rows(self.features(X), n_rows_of(X), labels=labels)
 
     def values(self, X: Any, parameters: Mapping[Any, Any] | None, *, needed: bool = False) -> Array | None:
         """Flat values (N, t) of the problem's parameters; None where nothing depends on them and none are given."""
@@ -199,19 +199,19 @@ class Model:
         return scores_of(self.family, self.features(X), outcomes, self.values(X, parameters))
 
     def decide(
-        self, X: Any, parameters: Mapping[Any, Any] | None = None, work: Work = DEFAULT_WORK, beside: Any = None
+        self, X: Any, parameters: Mapping[Any, Any] | None = None, work: Work = DEFAULT_WORK, labels: Any = None
     ) -> Decisions:
         """Decisions with bounds for new rows; rows that cannot be decided are marked."""
         try:
-            return self.placed(X, parameters, work, beside=beside).decide()
+            return self.placed(X, parameters, work, labels=labels).decide()
         except ValueError:
             rows, reasons = self.usable(X, parameters)
             if len(rows) == len(reasons):
                 raise
         if not len(rows):
             return no_decisions(self.problem, is_planned=self.guarantee == "cost").among(rows, reasons)
-        X, parameters, beside = self.some(rows, X, parameters, beside)
-        return self.placed(X, parameters, work, beside=beside).decide().among(rows, reasons)
+        X, parameters, labels = self.some(rows, X, parameters, labels)
+        return self.placed(X, parameters, work, labels=labels).decide().among(rows, reasons)
 
     def usable(self, X: Any, parameters: Mapping[Any, Any] | None = None) -> tuple[Indices, list[str]]:
         """The rows of X that can be decided, and for each row why it cannot; empty texts where it can."""
@@ -231,11 +231,11 @@ class Model:
                 found[row] = f"{found[row]}; {what}" if row in found else what
         return np.setdiff1d(np.arange(n), list(found)), [found.get(row, "") for row in range(n)]
 
-    def some(self, rows: Indices, X: Any, parameters: Mapping[Any, Any] | None, beside: Any) -> tuple[Any, Any, Any]:
-        """Some rows of X, with their values of parameters and what calibration asks for beside X."""
+    def some(self, rows: Indices, X: Any, parameters: Mapping[Any, Any] | None, labels: Any) -> tuple[Any, Any, Any]:
+        """Some rows of X, with their values of parameters and the labels that calibration reads."""
         values = from_columns(self.problem.parameters, parameters, X)
         values |= {parameter.name: own[rows] for parameter, own in self._row_values(X, parameters)}
-        return take_rows(as_pandas(X), rows), values or None, None if beside is None else as_values(beside)[rows]
+        return take_rows(as_pandas(X), rows), values or None, None if labels is None else as_values(labels)[rows]
 
     def _row_values(self, X: Any, parameters: Mapping[Any, Any] | None) -> list[tuple[ProblemParameter, Array]]:
         """Parameters that have a value (n, *shape) for each row of X, and these."""
@@ -244,9 +244,9 @@ class Model:
         shape = (n_rows_of(X),)
         return [(one, np.asarray(own, dtype=np.float64)) for one, own in known if np.shape(own) == shape + one.shape]
 
-    def worst_outcomes(self, X: Any, parameters: Mapping[Any, Any] | None = None, beside: Any = None) -> Array:
+    def worst_outcomes(self, X: Any, parameters: Mapping[Any, Any] | None = None, labels: Any = None) -> Array:
         """For each row (N, d) an outcome at which the decision costs what it may: of the set, or an illustration."""
-        decided = self.decide(X, parameters, beside=beside)
+        decided = self.decide(X, parameters, labels=labels)
         if len(decided) == 0:
             return decided.worst_outcome
         values = self.values(X, parameters, needed=True)
@@ -285,26 +285,26 @@ class Model:
         names = tuple(self.problem.decision_names), tuple(self.problem.outcome_names)
         return Labels(*names, row_labels(X), frame or backend_of(X), promise, self.problem.units or {})
 
-    def region(self, x: Any, parameters: Mapping[Any, Any] | None = None, beside: Any = None) -> Region:
+    def region(self, x: Any, parameters: Mapping[Any, Any] | None = None, labels: Any = None) -> Region:
         """The region of one row."""
         row = one_row(self.as_rows(x))
         if n_rows_of(row) != 1:
             raise ValueError(f"region takes one row, got {n_rows_of(row)}. Call it for each row.")
-        placed = self.placed(row, parameters, to_decide=False, beside=beside)
+        placed = self.placed(row, parameters, to_decide=False, labels=labels)
         if not np.isfinite(placed.radii[0]):
             raise ValueError(
                 f"This row has no region, because its radius is infinite. {placed.notes.get(0, 'Nothing is promised')}."
             )
         return placed.regions.region(0, float(placed.radii[0]))
 
-    def measure(self, X: Any, Y: Any, parameters: Mapping[Any, Any] | None = None, beside: Any = None) -> RowMeasures:
+    def measure(self, X: Any, Y: Any, parameters: Mapping[Any, Any] | None = None, labels: Any = None) -> RowMeasures:
         """Bound, constraints, realised cost and regret row by row; rows that were not used for fitting."""
         outcomes = self.outcomes(X, Y)
         rows, reasons = self.usable(X, parameters)
         if 0 < len(rows) < len(reasons):
-            X, parameters, beside = self.some(rows, X, parameters, beside)
-            return self.measure(X, outcomes[rows], parameters, beside).among(rows, len(reasons))
-        placed = self.placed(X, parameters, beside=beside)
+            X, parameters, labels = self.some(rows, X, parameters, labels)
+            return self.measure(X, outcomes[rows], parameters, labels).among(rows, len(reasons))
+        placed = self.placed(X, parameters, labels=labels)
         return measure_rows(
             self.problem,
             placed.decide(),
@@ -323,9 +323,9 @@ class Model:
             raise ValueError(f"X and Y must have the same number of rows, got {n_rows_of(X)} and {len(outcomes)}.")
         return outcomes
 
-    def mean_volume(self, X: Any, parameters: Mapping[Any, Any] | None = None, beside: Any = None) -> Volume:
+    def mean_volume(self, X: Any, parameters: Mapping[Any, Any] | None = None, labels: Any = None) -> Volume:
         """Volume of the regions, the mean over the rows that have one; infinite where none has."""
-        placed = self.placed(X, parameters, to_decide=False, beside=beside)
+        placed = self.placed(X, parameters, to_decide=False, labels=labels)
         rows = np.flatnonzero(np.isfinite(placed.radii))
         if len(rows) == len(placed.radii):
             return placed.regions.volume(placed.radii)
@@ -364,14 +364,14 @@ def calibrated_radii(
     alpha: float,
     groups: Any = None,
     values: Array | None = None,
-    beside: Any = None,
+    labels: Any = None,
 ) -> tuple[Radii, str]:
     """Radii of a family, and a digest of the rows that set them: the one place where radii are set.
 
     The rows must not have trained, learned or chosen anything in the family.
     """
     scores = scores_of(family, features, outcomes, values)
-    rows = Rows(features, len(scores), groups, beside)
+    rows = Rows(features, len(scores), groups, labels)
     try:
         radii = calibrator.calibrate(scores, rows, alpha)
     except ValueError as error:

@@ -750,14 +750,14 @@ def test_what_calibration_asks_for_may_be_a_column_that_is_no_feature(folder: Pa
     )
     assert done.exit_code in (0, 4), done.output  # the learner may stop early
     loaded, X = ph.load(model), fresh[["a", "town"]]
-    beside = fresh[word.partition(":")[2]].to_numpy()
+    labels = fresh[word.partition(":")[2]].to_numpy()
     decisions = tmp_path / "z.csv"
     assert run("decide", model, tmp_path / "fresh.csv", "--out", decisions, "--key", "id").exit_code == 0
-    promised = loaded.decide(X, beside=beside)
+    promised = loaded.decide(X, labels=labels)
     np.testing.assert_allclose(pd.read_csv(decisions)["cost_bound"], promised.cost_bound, rtol=1e-9)
-    assert len(np.unique(promised.radii)) == 2  # each of its own: what came beside X is in use
+    assert len(np.unique(promised.radii)) == 2  # each of its own: the labels are in use
     told = json.loads(run("evaluate", model, tmp_path / "fresh.csv", "--by", "shop", "--json").stdout)
-    assert told["all"]["coverage"]["value"] == loaded.evaluate(X, fresh[OUTCOMES], beside=beside).coverage.value
+    assert told["all"]["coverage"]["value"] == loaded.evaluate(X, fresh[OUTCOMES], labels=labels).coverage.value
     is_told = (
         "promise is for each of these categories"
         in run("evaluate", model, tmp_path / "fresh.csv", "--by", word.partition(":")[2]).stdout
@@ -767,10 +767,10 @@ def test_what_calibration_asks_for_may_be_a_column_that_is_no_feature(folder: Pa
     assert (noted["new"], noted["coverage"]) == (150, told["all"]["coverage"]["value"])
     again = run("recalibrate", model, tmp_path / "fresh.csv", "--out", tmp_path / "n.polyhedge")
     assert again.exit_code == 0, again.output
-    loaded.recalibrate(X, fresh[OUTCOMES], beside=beside)
+    loaded.recalibrate(X, fresh[OUTCOMES], labels=labels)
     np.testing.assert_array_equal(
-        ph.load(tmp_path / "n.polyhedge").decide(X[:9], beside=beside[:9]).radii,
-        loaded.decide(X[:9], beside=beside[:9]).radii,
+        ph.load(tmp_path / "n.polyhedge").decide(X[:9], labels=labels[:9]).radii,
+        loaded.decide(X[:9], labels=labels[:9]).radii,
     )
     fresh.drop(columns=word.partition(":")[2]).to_csv(tmp_path / "without.csv", index=False)
     done = run("decide", model, tmp_path / "without.csv", "--out", decisions)

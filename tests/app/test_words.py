@@ -160,11 +160,11 @@ def test_rows_with_radii_of_their_own_are_told_in_words(problem, shape) -> None:
         calibration=ph.calibration.ByCategory(labels[order]),
         random_state=0,
     ).fit(centers[order], Y[order])
-    radii = np.unique(decider.decide(centers, beside=labels).radii)
-    words = facets_in_words(decider, centers, beside=labels)
+    radii = np.unique(decider.decide(centers, labels=labels).radii)
+    words = facets_in_words(decider, centers, labels=labels)
     for radius in radii:  # both, where rows of both kinds are told of
         assert f"{radius:.3g}" in words[0]
-    calm = facets_in_words(decider, centers[:200], beside=labels[:200])
+    calm = facets_in_words(decider, centers[:200], labels=labels[:200])
     assert f"{radii[0]:.3g}" in calm[0]
     assert f"{radii[1]:.3g}" not in calm[0]
     # Without labels nothing else is known than the largest radius.
@@ -187,6 +187,6 @@ def test_a_convex_cost_with_radii_of_its_own_is_told_too() -> None:
         calibration=ph.calibration.ByCategory(labels),
         random_state=0,
     ).fit(centers, Y)
-    found = facets(decider, centers[:6], beside=labels[:6])
+    found = facets(decider, centers[:6], labels=labels[:6])
     # At a worst vertex of a box half of its sides are tight.
     assert sum(facet.share for facet in found) == pytest.approx(2.0)

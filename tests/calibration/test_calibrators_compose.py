@@ -1,4 +1,4 @@
-"""Calibrators with values beside X, with groups of near-copies, and with both guarantees; what cannot be says why."""
+"""Calibrators with labels of rows, with groups of near-copies, and with both guarantees; what cannot be says why."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def fitted(kind: str, guarantee: str = "outcome") -> ph.RobustDecider:
     return copy(_fitted(kind, guarantee))
 
 
-class TestBesideX:
+class TestRowLabels:
     """Labels and weights that are no column of X."""
 
     @GUARANTEES
@@ -59,7 +59,7 @@ class TestBesideX:
         decider = fitted("labels", guarantee)
         own = decider.split_.calibrate
         scores, labels = decider.model_.scores(X[own], Y[own]), LABELS[own]
-        found = decider.decide(X[:2], beside=["b", "a"])
+        found = decider.decide(X[:2], labels=["b", "a"])
         assert found.radii is not None
         assert found.radii.tolist() == [conformal_radius(scores[labels == name], 0.1) for name in "ba"]
         assert "in each of 2 categories with probability at least 0.9" in decider.promise_
@@ -72,64 +72,64 @@ class TestBesideX:
         by_column = Weighted(0).calibrate(scores, Rows(column, len(own)), 0.1)
         new = np.array([1.0, 4.0, 1e9])
         with pytest.warns(RuntimeWarning, match=r"1 of 3 decisions: .* The calibration rows are too unlike this row"):
-            found = decider.decide(X[:3], beside=new)
+            found = decider.decide(X[:3], labels=new)
         assert found.radii is not None
         assert found.radii.tolist() == by_column.at(Rows(new[:, None], 3)).tolist()
 
-    @pytest.mark.parametrize(("kind", "beside"), [("labels", LABELS[:40]), ("weights", WEIGHTS[:40])])
+    @pytest.mark.parametrize(("kind", "labels"), [("labels", LABELS[:40]), ("weights", WEIGHTS[:40])])
     def test_all_that_a_decider_does_takes_them_and_a_file_keeps_that(
-        self, kind: str, beside: Any, tmp_path: Path
+        self, kind: str, labels: Any, tmp_path: Path
     ) -> None:
         decider, rows = fitted(kind), (X[:40], Y[:40] + 0.1)
         decider.save(tmp_path / "m.polyhedge")
         twin = ph.load(tmp_path / "m.polyhedge")
-        bounds = decider.decide(rows[0], beside=beside).cost_bound
-        assert (twin.decide(rows[0], beside=beside).cost_bound == bounds).all()
+        bounds = decider.decide(rows[0], labels=labels).cost_bound
+        assert (twin.decide(rows[0], labels=labels).cost_bound == bounds).all()
         assert twin.promise_ == decider.promise_
-        inside = decider.measure(*rows, beside=beside).inside
-        assert decider.evaluate(*rows, beside=beside).coverage == inside.mean()
-        assert decider.region(X[0], beside=beside[:1]).radius == decider.decide(X[:1], beside=beside[:1]).radii
-        assert decider.update(*rows, beside=beside).coverage == inside.mean()
+        inside = decider.measure(*rows, labels=labels).inside
+        assert decider.evaluate(*rows, labels=labels).coverage == inside.mean()
+        assert decider.region(X[0], labels=labels[:1]).radius == decider.decide(X[:1], labels=labels[:1]).radii
+        assert decider.update(*rows, labels=labels).coverage == inside.mean()
         log = ph.OutcomeLog(tmp_path / "log.db", twin)
-        assert twin.update(*rows, beside=beside, keys=range(40), log=log).coverage == inside.mean()
+        assert twin.update(*rows, labels=labels, keys=range(40), log=log).coverage == inside.mean()
         for renew in (decider.recalibrate, decider.refresh):
-            renew(X, Y * 2, beside=LABELS if kind == "labels" else WEIGHTS)
-            assert (decider.decide(rows[0], beside=beside).cost_bound != bounds).all()
+            renew(X, Y * 2, labels=LABELS if kind == "labels" else WEIGHTS)
+            assert (decider.decide(rows[0], labels=labels).cost_bound != bounds).all()
 
     @pytest.mark.needs("matplotlib")
     @pytest.mark.parametrize("kind", ["labels", "weights"])
     @GUARANTEES
     def test_pages_and_pictures_take_them(self, kind: str, guarantee: str, tmp_path: Path) -> None:
-        decider, beside = fitted(kind, guarantee), LABELS if kind == "labels" else WEIGHTS
+        decider, labels = fitted(kind, guarantee), LABELS if kind == "labels" else WEIGHTS
         page = tmp_path / "page.html"
-        decider.report(page, X, Y, beside=beside)
-        bound = decider.decide(X[:1], beside=beside[:1]).cost_bound[0]
+        decider.report(page, X, Y, labels=labels)
+        bound = decider.decide(X[:1], labels=labels[:1]).cost_bound[0]
         assert f"{bound:.4g}" in page.read_text(encoding="utf-8")
-        curve = ph.plots.cost_curve(decider, X, Y, [0.2], beside=beside)
-        assert curve.own_bound == pytest.approx(decider.decide(X, beside=beside).cost_bound.mean())
+        curve = ph.plots.cost_curve(decider, X, Y, [0.2], labels=labels)
+        assert curve.own_bound == pytest.approx(decider.decide(X, labels=labels).cost_bound.mean())
         spread = X + RNG.normal(size=X.shape)
-        ax = ph.plots.decision_map(decider, spread, resolution=3, beside=beside)
+        ax = ph.plots.decision_map(decider, spread, resolution=3, labels=labels)
         common = max("ab", key=LABELS.tolist().count)
         assert (
             ax.get_title(loc="left")
             == f"held at: {f'label = {common}' if kind == 'labels' else f'weight = {np.median(WEIGHTS):.4g}'}"
         )
         if guarantee == "outcome":
-            assert ph.plots.regions(decider, X[0], beside=beside[:1]).get_xlabel() == "u_1"
+            assert ph.plots.regions(decider, X[0], labels=labels[:1]).get_xlabel() == "u_1"
 
     @pytest.mark.needs("pyarrow")
     def test_tables_name_the_column_that_holds_them(self, tmp_path: Path) -> None:
         decider = fitted("labels")
         frame = pd.DataFrame(X, columns=["u_1", "u_2"]).assign(who=LABELS)
-        expected = decider.decide(X, beside=LABELS).cost_bound
+        expected = decider.decide(X, labels=LABELS).cost_bound
         frame.loc[3, "u_1"] = np.nan
-        found = ph.distributed.decide_rows(decider.model_, frame, beside="who")["cost_bound"].to_numpy()
+        found = ph.distributed.decide_rows(decider.model_, frame, labels="who")["cost_bound"].to_numpy()
         assert np.isnan(found[3])
         assert np.delete(found, 3).tolist() == np.delete(expected, 3).tolist()
         frame.to_parquet(tmp_path / "new.parquet")
-        ph.distributed.decide_parquet(decider, tmp_path / "new.parquet", tmp_path / "out.parquet", beside="who")
+        ph.distributed.decide_parquet(decider, tmp_path / "new.parquet", tmp_path / "out.parquet", labels="who")
         assert np.array_equal(pd.read_parquet(tmp_path / "out.parquet")["cost_bound"], found, equal_nan=True)
-        with pytest.raises(ValueError, match="beside must name the column that holds them, one of u_1, u_2, who, got"):
+        with pytest.raises(ValueError, match="labels must name the column that holds them, one of u_1, u_2, who, got"):
             ph.distributed.decide_rows(decider.model_, frame)
 
     @pytest.mark.needs("dask")
@@ -138,23 +138,23 @@ class TestBesideX:
 
         decider = fitted("labels")
         frame = pd.DataFrame(X, columns=["u_1", "u_2"]).assign(who=LABELS)
-        found = decider.decide(dd.from_pandas(frame, npartitions=2), beside="who").compute()
-        assert found["cost_bound"].tolist() == decider.decide(X, beside=LABELS).cost_bound.tolist()
+        found = decider.decide(dd.from_pandas(frame, npartitions=2), labels="who").compute()
+        assert found["cost_bound"].tolist() == decider.decide(X, labels=LABELS).cost_bound.tolist()
 
     def test_rows_without_their_values_are_refused_with_what_to_do(self) -> None:
         labels, weights = fitted("labels"), fitted("weights")
         for call in (lambda: labels.decide(X), lambda: labels.evaluate(X, Y), lambda: labels.recalibrate(X, Y)):
-            with pytest.raises(ValueError, match=r"labels were given to fit beside X.* decide\(X, beside=labels\)"):
+            with pytest.raises(ValueError, match=r"labels were given to fit one for.* decide\(X, labels=labels\)"):
                 call()
-        with pytest.raises(ValueError, match=r"weights were given to fit beside X"):
+        with pytest.raises(ValueError, match=r"weights were given to fit one for each row"):
             weights.update(X, Y)
         with pytest.raises(ValueError, match=r"labels must be one value for each of these 240 rows, got shape \(3,\)"):
-            labels.decide(X, beside=["a", "b", "a"])
+            labels.decide(X, labels=["a", "b", "a"])
         with pytest.raises(ValueError, match=r"one value for each of the 100 rows of this fit, got 240"):
             copy(labels).fit(X[:100], Y[:100])
         marginal = ph.RobustDecider(PROBLEM, "precomputed", learner=ph.learners.OneSidedBox(), random_state=0)
-        with pytest.raises(ValueError, match="Nothing is asked for beside X"):
-            marginal.fit(X, Y).decide(X, beside=LABELS)
+        with pytest.raises(ValueError, match="No labels are read"):
+            marginal.fit(X, Y).decide(X, labels=LABELS)
 
     def test_rows_of_another_index_are_refused(self) -> None:
         frame, labels = pd.DataFrame({"x": np.arange(240.0)}), pd.Series(LABELS, index=np.arange(240)[::-1])
@@ -162,11 +162,11 @@ class TestBesideX:
         with pytest.raises(ValueError, match="X and calibration must hold the same rows in the same order"):
             decider.fit(frame, Y)
         decider.calibration = ByCategory(labels.to_numpy())
-        with pytest.raises(ValueError, match="X and beside must hold the same rows in the same order"):
-            decider.fit(frame, Y).decide(frame, beside=labels)
+        with pytest.raises(ValueError, match="X and labels must hold the same rows in the same order"):
+            decider.fit(frame, Y).decide(frame, labels=labels)
 
     def test_settings_print_short_and_compare(self) -> None:
-        assert repr(ByCategory(LABELS)) == "ByCategory(column=<240 values beside X>, otherwise='refuse', merged=())"
+        assert repr(ByCategory(LABELS)) == "ByCategory(column=<240 values, one a row>, otherwise='refuse', merged=())"
         assert ByCategory(LABELS) == ByCategory(LABELS.tolist()) != ByCategory(LABELS[::-1])
         for nothing in (None, [], np.zeros((2, 2))):
             with pytest.raises(ValueError, match="column must be a column of X, by its name or position, or one value"):
@@ -202,11 +202,11 @@ def test_near_copies_are_counted_once_or_refused_with_the_reason(
     own = decider.split_.calibrate
     scores, kinds = decider.model_.scores(X[own], Y[own]), GROUPS[own] % 2
     one = np.ones(len(own), dtype=bool) if calibration == Marginal() else kinds == 1
-    given: Any = {} if calibration == Marginal() else {"beside": ["a"]}
+    given: Any = {} if calibration == Marginal() else {"labels": ["a"]}
     assert decider.decide(X[:1], **given).radii == grouped_radius(scores[one], GROUPS[own][one], 0.2)
     assert "a row of a new group" in decider.promise_
     with pytest.raises(ValueError, match="calibrated with groups of near-copies"):
-        decider.refresh(X, Y, **({} if calibration == Marginal() else {"beside": LABELS}))
+        decider.refresh(X, Y, **({} if calibration == Marginal() else {"labels": LABELS}))
 
 
 def test_categories_are_merged_by_how_many_groups_they_have() -> None:

@@ -281,8 +281,8 @@ def test_calibration_refuses_what_the_guarantee_does_not_cover(client: Any, deci
     frame = dd.from_pandas(table, npartitions=2)
     with pytest.raises(ValueError, match=r"Y must name 2 outcome column\(s\) of the Dask DataFrame, got a, c"):
         decider.recalibrate(frame, ["a", "c"])
-    with pytest.raises(ValueError, match="beside cannot be given for a Dask DataFrame"):
-        decider.recalibrate(frame, ["a", "b"], beside="a")
+    with pytest.raises(ValueError, match="labels cannot be given for a Dask DataFrame"):
+        decider.recalibrate(frame, ["a", "b"], labels="a")
     with pytest.raises(ValueError, match="needs at least 9 calibration samples, got 8"):
         decider.recalibrate(dd.from_pandas(table.iloc[:8], npartitions=2), ["a", "b"])
     table.loc[50, "a"] = np.nan

@@ -320,9 +320,9 @@ def test_other_promises_serve_several_levels_too(calibration):
     robust = decider(alpha=0.3, calibration=calibration, split="time").fit(rows, Y)
     strict = robust.at(alpha=0.2)
     own = np.sort(np.concatenate([robust.split_.learn, robust.split_.calibrate]))
-    beside = {"beside": LABELS[own]} if calibration.__class__ is ByCategory and calibration.column != 0 else {}
-    again = copy(robust).set_params(alpha=0.2).recalibrate(rows[own], Y[own], **beside)
-    more = {name: value[:20] for name, value in (("beside", LABELS),) if beside}
+    labels = {"labels": LABELS[own]} if calibration.__class__ is ByCategory and calibration.column != 0 else {}
+    again = copy(robust).set_params(alpha=0.2).recalibrate(rows[own], Y[own], **labels)
+    more = {name: value[:20] for name, value in (("labels", LABELS),) if labels}
     assert strict.decide(rows[:20], **more).radii.tolist() == again.decide(rows[:20], **more).radii.tolist()
     assert (strict.decide(rows[:20], **more).radii >= robust.decide(rows[:20], **more).radii).all()
     assert strict.promise_ == again.promise_

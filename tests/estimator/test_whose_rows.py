@@ -122,8 +122,8 @@ def test_long_whole_numbers_are_different_categories() -> None:
 def test_missing_labels_are_one_category_also_beside_texts() -> None:
     labels = [np.nan if i % 2 else "u" for i in range(N)]
     by_label = decider(calibration=ByCategory(labels)).fit(X, Y)
-    mixed = by_label.decide(X[:2], beside=["u", np.nan]).radii
-    alone = by_label.decide(X[:1], beside=[None]).radii
+    mixed = by_label.decide(X[:2], labels=["u", np.nan]).radii
+    alone = by_label.decide(X[:1], labels=[None]).radii
     assert mixed is not None
     assert alone is not None
     assert np.isfinite(mixed).all()
@@ -160,9 +160,9 @@ def test_history_is_replayed_with_labels_and_weights_beside_it_as_with_columns(b
         (ByCategory(table["kind"]), ByCategory("kind")),
         (Weighted(np.exp(X["heat"])), Weighted(lambda rows: np.exp(rows["heat"]))),
     ]
-    for beside, column in pairs:
+    for labels, column in pairs:
         one, other = (
-            ph.backtest(decider(calibration=each), table, Y, every=100, between=between) for each in (beside, column)
+            ph.backtest(decider(calibration=each), table, Y, every=100, between=between) for each in (labels, column)
         )
         assert one.periods == other.periods
         assert one.decider.radius_ == other.decider.radius_

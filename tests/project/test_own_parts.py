@@ -35,7 +35,7 @@ from polyhedge.planning.levels import PlannedBy, PlannedCost
 from polyhedge.planning.policies import Rule, fit_planner
 from polyhedge.planning.residual_distributions import Law, PlanRows, fit_law
 from polyhedge.planning.risk import Risk
-from polyhedge.plots.maps import _typical_beside
+from polyhedge.plots.maps import _typical_label
 from polyhedge.predictors.regressor import as_predictor
 from polyhedge.regions import Guard, Planned, RegionFamily, ScaledSet, SetPlan
 
@@ -253,7 +253,7 @@ class EachLabel(Named):
 
 
 class TestReading:
-    """What is read beside X is what the part says, and labels where it does not say."""
+    """What is read of rows is what the part says, and labels where it does not say."""
 
     def test_parts_say_whether_they_read_weights_and_promise_each_label(self) -> None:
         own = {Named: (False, False), Weighing: (True, False), EachLabel: (False, True)}
@@ -272,7 +272,7 @@ class TestReading:
         decider = decider_of(SETS)
         for part, told in ((Weighing, {"weight": 2.0}), (Named, {"label": 1.0})):
             decider.model_ = replace(decider.model_, radii=part("a"))
-            assert _typical_beside(decider, [1.0, 1.0, 2.0, 3.0, 4.0]) == told
+            assert _typical_label(decider, [1.0, 1.0, 2.0, 3.0, 4.0]) == told
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import numpy as np
 from polyhedge._support.tolerances import SOLVED
 from polyhedge._support.validation import Array, Indices, Mask
 from polyhedge.calibration import Radii
-from polyhedge.calibration.labels import takes_beside
+from polyhedge.calibration.labels import takes_labels
 from polyhedge.data.splits import evenly_chosen
 from polyhedge.estimator import RobustDecider
 from polyhedge.fitting import n_rows_of
@@ -68,7 +68,7 @@ def facets(
     *,
     decisions: Decisions | None = None,
     parameters: Mapping[Any, Any] | None = None,
-    beside: Any = None,
+    labels: Any = None,
 ) -> tuple[Facet, ...]:
     """The facets of a fitted polyhedral set, those that bind most often first; none for round sets.
 
@@ -79,14 +79,14 @@ def facets(
     outcome_names : one name for each outcome; those of the problem if not given.
     decisions : what `decider.decide(X)` gave, where it is known already.
     parameters : values of the problem's parameters, as in `RobustDecider.decide`.
-    beside : labels or weights of these rows, as in `RobustDecider.decide`; without them the largest radius is told.
+    labels : labels or weights of these rows, as in `RobustDecider.decide`; without them the largest radius is told.
     """
     names = name_outcomes(decider, outcome_names)
     polyhedron = facets_of(decider.set_)
     if polyhedron is None:
         return ()
-    bound = _binding(polyhedron, decider.model_, X, decisions, parameters, beside)
-    ends = _ends(decider.model_, X, beside)
+    bound = _binding(polyhedron, decider.model_, X, decisions, parameters, labels)
+    ends = _ends(decider.model_, X, labels)
     size = np.abs(polyhedron.W).sum(axis=1)
     W, (least, limits) = polyhedron.W / size[:, None], ((radius - polyhedron.b) / size for radius in ends)
     reach = _reach(decider.set_, ends[1])
@@ -103,7 +103,7 @@ def facets_in_words(
     *,
     decisions: Decisions | None = None,
     parameters: Mapping[Any, Any] | None = None,
-    beside: Any = None,
+    labels: Any = None,
 ) -> tuple[str, ...]:
     """One sentence for each facet that binds, one for all others; for a round set, its reach in each outcome.
 
@@ -116,7 +116,7 @@ def facets_in_words(
     outcome_names : one name for each outcome; those of the problem if not given.
     decisions : what `decider.decide(X)` gave, where it is known already.
     parameters : values of the problem's parameters, as in `RobustDecider.decide`.
-    beside : labels or weights of these rows, as in `RobustDecider.decide`; without them the largest radius is told.
+    labels : labels or weights of these rows, as in `RobustDecider.decide`; without them the largest radius is told.
 
     Examples
     --------
@@ -132,9 +132,9 @@ def facets_in_words(
     facet 2 limits cooling to at most 0.9... above its prediction; binds in 4... % of decisions
     facets 3 and 4 bind in no decision here: they close the set where outcomes do not hurt
     """
-    all_facets = facets(decider, X, outcome_names, decisions=decisions, parameters=parameters, beside=beside)
+    all_facets = facets(decider, X, outcome_names, decisions=decisions, parameters=parameters, labels=labels)
     if not all_facets:
-        return _round_in_words(decider.set_, *_ends(decider.model_, X, beside), name_outcomes(decider, outcome_names))
+        return _round_in_words(decider.set_, *_ends(decider.model_, X, labels), name_outcomes(decider, outcome_names))
     binding = [facet for facet in all_facets if facet.share > 0]
     shown = binding if len(binding) <= _MANY else binding[:_TOLD]
     sentences = [str(facet) for facet in shown]
@@ -207,11 +207,11 @@ def name_outcomes(decider: RobustDecider, names: Sequence[str] | None = None) ->
     return tuple(str(name) for name in names)
 
 
-def _radii(model: Model, X: Any, beside: Any) -> Array:
-    """The calibrated radius (N,) of each row; the largest where `beside` would tell and is not given."""
-    if beside is None and takes_beside(model.radii):
+def _radii(model: Model, X: Any, labels: Any) -> Array:
+    """The calibrated radius (N,) of each row; the largest where `labels` would tell and is not given."""
+    if labels is None and takes_labels(model.radii):
         return np.full(n_rows_of(X), model.radii.radius)
-    return model.radii.at(model.rows(X, beside))
+    return model.radii.at(model.rows(X, labels))
 
 
 def _set_radii(model: Model, radii: Array) -> Array:
@@ -220,9 +220,9 @@ def _set_radii(model: Model, radii: Array) -> Array:
     return np.array([known[radius] for radius in radii.tolist()])
 
 
-def _ends(model: Model, X: Any, beside: Any) -> tuple[float, float]:
+def _ends(model: Model, X: Any, labels: Any) -> tuple[float, float]:
     """The least and the largest radius at which the shape decides a row."""
-    radii = _set_radii(model, _radii(model, X, beside))
+    radii = _set_radii(model, _radii(model, X, labels))
     known = radii[np.isfinite(radii)]
     return (float(known.min()), float(known.max())) if len(known) else (model.set_radius, model.set_radius)
 
@@ -233,7 +233,7 @@ def _binding(
     X: Any,
     decisions: Decisions | None,
     parameters: Mapping[Any, Any] | None,
-    beside: Any,
+    labels: Any,
 ) -> Mask:
     r"""Facets that hold the bound up: moving such a facet inwards would lower it; rows with a decision only.
 
@@ -241,7 +241,7 @@ def _binding(
     robust counterpart. Costs without pieces, and with parameters, have no multipliers at hand; there every facet
     through the worst outcome counts.
     """
-    features, calibrated = model.features(X), _radii(model, X, beside)
+    features, calibrated = model.features(X), _radii(model, X, labels)
     placed, radii = model.sets.at(features), _set_radii(model, calibrated)
     if model.problem.parameters or not model.problem.structure.has_pieces:
         values = model.values(X, parameters, needed=True)

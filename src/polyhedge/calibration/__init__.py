@@ -12,7 +12,7 @@ from typing import Any
 from polyhedge.calibration.by_category import ByCategory, CategoryRadii
 from polyhedge.calibration.coverage import coverage_law
 from polyhedge.calibration.grouped import check_groups, check_labels, grouped_radius
-from polyhedge.calibration.labels import beside_of, takes_beside
+from polyhedge.calibration.labels import fit_labels, takes_labels
 from polyhedge.calibration.marginal import Marginal, OneRadius, conformal_radius
 from polyhedge.calibration.online import Online, OnlineRadii
 from polyhedge.calibration.radii import (
@@ -66,12 +66,12 @@ __all__ = [
     "Weighted",
     "WeightedRadii",
     "attained_rank",
-    "beside_of",
     "check_groups",
     "check_labels",
     "conformal_radius",
     "conformal_rank",
     "coverage_law",
+    "fit_labels",
     "grouped_radius",
     "is_marginal",
     "minimum_samples",
@@ -80,7 +80,7 @@ __all__ = [
     "radii_from_state",
     "radii_to_state",
     "reads_weights",
-    "takes_beside",
+    "takes_labels",
     "this_model_minimum",
     "this_model_rank",
 ]

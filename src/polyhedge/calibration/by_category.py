@@ -17,7 +17,7 @@ import numpy as np
 from polyhedge._support.alignment import is_missing, listed
 from polyhedge._support.validation import Array, Mask, check_alpha
 from polyhedge._support.warnings import Code, warn
-from polyhedge.calibration.labels import BESIDE, Beside, source_of, takes_beside, values_of
+from polyhedge.calibration.labels import ROW_LABELS, RowLabels, source_of, takes_labels, values_of
 from polyhedge.calibration.marginal import radius_of
 from polyhedge.calibration.radii import Rows, kept_scores
 from polyhedge.calibration.rank import attained_rank, minimum_samples
@@ -28,14 +28,14 @@ _SAFETY = 2
 
 @dataclass(frozen=True)
 class ByCategory:
-    """A radius for each value of one column of X, or for each of the labels that come beside it.
+    """A radius for each value of one column of X, or for each of the labels of the rows.
 
     Parameters
     ----------
     column : str, int or labels (n,)
         Name of the column, or its position where X is an array. It must be known before the outcome is. Or the labels
         of the rows of `fit`, one each, where the predictor is not to see them; new rows then bring theirs,
-        `decide(X, beside=labels)`.
+        `decide(X, labels=labels)`.
     otherwise : {"refuse", "marginal"}
         What rows get whose category has too few calibration rows, or none: no bound ("refuse"), or the radius of all
         rows together ("marginal"), which promises nothing for that category. Such rows are marked either way.
@@ -71,20 +71,20 @@ class ByCategory:
         """Where labels come from."""
         return self.column
 
-    def prepared(self, features: Any, n_calibrate: int, alpha: float, beside: Any = None) -> ByCategory:
+    def prepared(self, features: Any, n_calibrate: int, alpha: float, labels: Any = None) -> ByCategory:
         """The same with rare categories merged, by how often they are among rows that calibrate nothing."""
-        n = len(features) if beside is None else len(beside)
-        labels, counts = np.unique(labels_of(Rows(features, n, beside=beside), self.column), return_counts=True)
-        column = BESIDE if takes_beside(self) else self.column
+        n = len(features) if labels is None else len(labels)
+        categories, counts = np.unique(labels_of(Rows(features, n, labels=labels), self.column), return_counts=True)
+        column = ROW_LABELS if takes_labels(self) else self.column
         if self.merged:
-            unknown = [label for label in self.merged if label not in set(labels.tolist())]
+            unknown = [label for label in self.merged if label not in set(categories.tolist())]
             if len(unknown) == len(self.merged):
                 raise ValueError(
                     f"merged must name categories of {self.column!r}, but none of {listed(self.merged)} is among its "
-                    f"values: {listed(labels.tolist())}. Write them as they stand there."
+                    f"values: {listed(categories.tolist())}. Write them as they stand there."
                 )
             if unknown:
-                said = f"merged names {listed(unknown)}, which no training row has among {listed(labels.tolist())}."
+                said = f"merged names {listed(unknown)}, which no training row has among {listed(categories.tolist())}."
                 warn(Code.UNKNOWN_CATEGORY, f"{said} Check how they are written.", stacklevel=4)
             return self if column is self.column else replace(self, column=column)
         # Calibration rows have no say: a category that is merged because few of them came would be a biased sample.
@@ -94,7 +94,7 @@ class ByCategory:
         if not n_rare:
             return self if column is self.column else replace(self, column=column)
         together = int(np.searchsorted(np.cumsum(expected[order]), needed)) + 1
-        return replace(self, column=column, merged=tuple(labels[order[: max(n_rare, together)]].tolist()))
+        return replace(self, column=column, merged=tuple(categories[order[: max(n_rare, together)]].tolist()))
 
     def calibrate(self, scores: Array, rows: Rows, alpha: float) -> CategoryRadii:
         """The conformal radius within each category; calibration rows only."""
@@ -106,7 +106,7 @@ class ByCategory:
         self._complain(categories[~np.array(enough)], len(categories), alpha, unit)
         known = [part for part, is_enough in zip(members, enough, strict=True) if is_enough]
         return CategoryRadii(
-            column=BESIDE if takes_beside(self) else self.column,
+            column=ROW_LABELS if takes_labels(self) else self.column,
             categories=tuple(str(category) for category in categories[enough]),
             radii=np.array([_radius(scores, rows.groups, part, alpha) for part in known]),
             counts=tuple(int(part.sum()) for part in known),
@@ -137,7 +137,7 @@ class CategoryRadii:
 
     Attributes
     ----------
-    column : where labels come from: a column of X, or beside it.
+    column : where labels come from: a column of X, or the labels of the rows.
     categories, radii, counts : names, radii (k,) and numbers of calibration rows, one for each category.
     alpha : the level that each category has.
     other : radius of rows of other categories, which is not promised; infinite where they get no bound.
@@ -184,7 +184,7 @@ class CategoryRadii:
         """The radii for another level, from the same calibration rows; what is merged stays so."""
         scores, labels, groups = (None, None, None) if self.kept is None else self.kept
         rows = Rows(None, self.n, groups, labels)
-        radii = replace(self.calibrator, column=BESIDE, merged=()).calibrate(kept_scores(scores), rows, alpha)
+        radii = replace(self.calibrator, column=ROW_LABELS, merged=()).calibrate(kept_scores(scores), rows, alpha)
         return replace(radii, column=self.column, merged=self.merged)
 
     def at(self, rows: Rows) -> Array:
@@ -220,7 +220,7 @@ class CategoryRadii:
         """Plain numbers and texts."""
         names = ("radii", "alpha", "other", "n", "is_grouped")
         lists = {name: list(getattr(self, name)) for name in ("categories", "counts", "merged")}
-        column = None if takes_beside(self) else self.column
+        column = None if takes_labels(self) else self.column
         return {"column": column, **{name: getattr(self, name) for name in names}, **lists}
 
     @classmethod
@@ -237,7 +237,7 @@ class CategoryRadii:
         if not state.get("is_grouped"):
             _check_other(float(state["other"]), radii, counts, int(state["n"]), alpha)
         column = state["column"]
-        column = BESIDE if column is None else column if isinstance(column, int) else str(column)
+        column = ROW_LABELS if column is None else column if isinstance(column, int) else str(column)
         merged, is_grouped = tuple(map(str, state.get("merged", ()))), state.get("is_grouped") is True
         return cls(column, categories, radii, counts, alpha, float(state["other"]), int(state["n"]), merged, is_grouped)
 
@@ -272,7 +272,7 @@ def as_label(value: Any) -> str:
 
 def _of(column: Any) -> str:
     """Of which column, where they are of one."""
-    return "" if isinstance(column, Beside) else f" of {column!r}"
+    return "" if isinstance(column, RowLabels) else f" of {column!r}"
 
 
 def _radius(scores: Array, groups: Any, part: Mask, alpha: float) -> float:

@@ -1,4 +1,4 @@
-"""Labels and weights beside X, one a row: those of fit's rows come with the calibrator, later ones with the rows."""
+"""Labels and weights that are no column of X: those of fit come with the calibrator, later ones with the rows."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from polyhedge._support.frames import as_pandas
 from polyhedge.calibration.radii import ReadsRows, Rows
 
 __all__ = [
-    "BESIDE",
-    "Beside",
+    "ROW_LABELS",
+    "RowLabels",
     "as_values",
-    "beside_of",
-    "check_beside",
+    "check_row_labels",
     "check_source",
+    "fit_labels",
     "read_from",
     "source_of",
-    "takes_beside",
+    "takes_labels",
     "values_of",
     "with_values",
 ]
 
 
 @dataclass(frozen=True, repr=False)
-class Beside:
+class RowLabels:
     """One value a row that is no column of X; none where new rows bring their own.
 
     `given` is what they were read from: it may have an index, which must be that of X.
@@ -51,7 +51,7 @@ class Beside:
         return cls(tuple(array.tolist()), given)
 
     def __repr__(self) -> str:
-        return f"<{len(self.values)} values beside X>" if self.values else "<values beside X>"
+        return f"<{len(self.values)} values, one a row>" if self.values else "<values of the rows>"
 
 
 def as_values(given: Any) -> NDArray[Any]:
@@ -69,26 +69,26 @@ def as_values(given: Any) -> NDArray[Any]:
     return np.asarray(given, dtype=object)
 
 
-BESIDE = Beside()
+ROW_LABELS = RowLabels()
 """New rows bring their own."""
 
 
 def source_of(given: Any, what: str) -> Any:
-    """A column by name or position as it is, a function too, and one value a row as `Beside`."""
+    """A column by name or position as it is, a function too, and one value a row as `RowLabels`."""
     if isinstance(given, Integral) and not isinstance(given, bool):
         return int(given)  # files hold plain numbers, not those of NumPy
-    return given if isinstance(given, (str, Beside)) or callable(given) else Beside.of(given, what)
+    return given if isinstance(given, (str, RowLabels)) or callable(given) else RowLabels.of(given, what)
 
 
 def values_of(rows: Rows, source: Any, what: str) -> Sequence[Any]:
-    """The values of rows: from a column of X, or those that came beside it; `what` they are called."""
-    if not isinstance(source, Beside):
+    """The values of rows: from a column of X, or the labels of the rows; `what` they are called."""
+    if not isinstance(source, RowLabels):
         return column_of(rows.X, source)
-    values = source.values if rows.beside is None else rows.beside
-    if rows.beside is None and not source.values:
+    values = source.values if rows.labels is None else rows.labels
+    if rows.labels is None and not source.values:
         raise ValueError(
-            f"The {what} were given to fit beside X, so that new rows need theirs: give them with the rows, as in "
-            f"decide(X, beside={what}), or make them a column of X and name it in calibration."
+            f"The {what} were given to fit one for each row, so new rows need theirs: give them as in "
+            f"decide(X, labels={what}), or make them a column of X and name it in calibration."
         )
     if np.shape(values) != (rows.n,):
         raise ValueError(f"{what} must be one value for each of these {rows.n} rows, got shape {np.shape(values)}.")
@@ -100,21 +100,21 @@ def read_from(calibrated: Any) -> Any:
     return calibrated.source if isinstance(calibrated, ReadsRows) else None
 
 
-def takes_beside(calibrated: Any) -> bool:
-    """Whether `calibrated`, a calibrator or the radii that it made, needs values beside X."""
-    return isinstance(read_from(calibrated), Beside)
+def takes_labels(calibrated: Any) -> bool:
+    """Whether `calibrated`, a calibrator or the radii that it made, needs labels or weights of the rows."""
+    return isinstance(read_from(calibrated), RowLabels)
 
 
-def check_beside(calibrated: Any, X: Any, beside: Any) -> None:
-    """Raise where values beside X are not asked for by the radii, or the calibrator, or are of other rows."""
-    if beside is None:
+def check_row_labels(calibrated: Any, X: Any, labels: Any) -> None:
+    """Raise if the radii, or the calibrator, read no labels of the rows, or if these are of other rows."""
+    if labels is None:
         return
-    if not takes_beside(calibrated):
+    if not takes_labels(calibrated):
         raise ValueError(
-            "Nothing is asked for beside X: only calibration=ByCategory(labels) and Weighted(weights), with one value "
-            "for each row of fit, take it. Leave beside= out."
+            "No labels are read: only calibration=ByCategory(labels) and Weighted(weights), with one value "
+            "for each row of fit, take them. Leave labels= out."
         )
-    check_same_rows({"X": X, "beside": beside})
+    check_same_rows({"X": X, "labels": labels})
 
 
 def check_source(calibrator: Any, X: Any, raw: Any) -> None:
@@ -126,14 +126,14 @@ def check_source(calibrator: Any, X: Any, raw: Any) -> None:
     if isinstance(name, str) and X is not raw and name in getattr(raw, "columns", ()) and name not in X.columns:
         raise ValueError(
             f"calibration names the column {name!r}, which is no feature as it is. Name one of "
-            f"{listed(list(X.columns))}, or give its values beside X: {type(calibrator).__name__}(X[{name!r}])."
+            f"{listed(list(X.columns))}, or give its values: {type(calibrator).__name__}(X[{name!r}])."
         )
     if isinstance(name, (str, int)):
         column_of(as_pandas(X), name)
 
 
 def with_values(calibrator: Any, values: Any) -> Any:
-    """The same calibrator for other rows of a fit, with the values of these beside X in the place of its source."""
+    """The same calibrator for other rows of a fit, with the labels of these rows in place of its source."""
     source = read_from(calibrator)
     names = (
         [f.name for f in fields(calibrator) if getattr(calibrator, f.name) is source]
@@ -142,16 +142,16 @@ def with_values(calibrator: Any, values: Any) -> Any:
     )
     if source is None or len(names) != 1:
         raise ValueError(
-            "A calibrator that is to read values beside X must be a dataclass with one field that is its source, got "
+            "A calibrator that is to read labels of rows must be a dataclass with one field that is its source, got "
             f"{calibrator!r}. Name a column of X instead, or write it like ByCategory."
         )
     return replace(calibrator, **{names[0]: values})
 
 
-def beside_of(calibrator: Any, n: int) -> Any:
+def fit_labels(calibrator: Any, n: int) -> Any:
     """What came with the `calibrator` for the `n` rows of a fit; None where it reads X."""
     source = read_from(calibrator)
-    if not isinstance(source, Beside):
+    if not isinstance(source, RowLabels):
         return None
     if len(source.values) != n:
         raise ValueError(

@@ -49,20 +49,20 @@ class Calibration:
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """What a calibrator may know of rows beside their scores.
+    """What a calibrator may know of rows.
 
     Attributes
     ----------
     X : features, as the predictor takes them: a data frame, or an array without names.
     n : how many rows they are.
     groups : (n,) labels of calibration rows that are near-copies of each other; None where there are none.
-    beside : (n,) what the calibrator asks of rows beside X, such as labels of categories; None where it asks nothing.
+    labels : (n,) labels or weights that the calibrator reads; None where it reads none.
     """
 
     X: Any
     n: int
     groups: Any = None
-    beside: Any = None
+    labels: Any = None
 
 
 def kept_scores(scores: Array | None) -> Array:
@@ -159,10 +159,10 @@ class Calibrator(Protocol):
 class PreparedCalibrator(Calibrator, Protocol):
     """A calibrator that first looks at features of rows that calibrate nothing."""
 
-    def prepared(self, features: Any, n_calibrate: int, alpha: float, beside: Any = None) -> Calibrator:
+    def prepared(self, features: Any, n_calibrate: int, alpha: float, labels: Any = None) -> Calibrator:
         """What calibrates, after a look at features of training and learning rows; `n_calibrate` rows will.
 
-        `beside` are values of the same rows that came with the calibrator.
+        `labels` are values of the same rows that came with the calibrator.
         """
 
 
@@ -190,7 +190,7 @@ class ReadsRows(Protocol):
 
     @property
     def source(self) -> Any:
-        """Where that stands: a column of X by name or position, a function of X, or `Beside` X; None where unknown."""
+        """Where that stands: a column of X by name or position, a function of X, or `RowLabels`; None where unknown."""
 
 
 @runtime_checkable

@@ -10,11 +10,11 @@ import numpy as np
 
 from polyhedge._support.validation import Array, check_alpha, check_count
 from polyhedge.calibration.density_ratio import ClassifierRatio, LogisticRatio, fitted_ratio
-from polyhedge.calibration.labels import BESIDE, Beside, source_of, takes_beside, values_of
+from polyhedge.calibration.labels import ROW_LABELS, RowLabels, source_of, takes_labels, values_of
 from polyhedge.calibration.radii import Rows
 from polyhedge.calibration.weighted_rank import WeightedScores, as_weights
 
-_Source = str | int | Callable[[Any], Any] | Beside
+_Source = str | int | Callable[[Any], Any] | RowLabels
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,7 +29,7 @@ class Weighted:
     ----------
     weights : str, int, callable or numbers (n,)
         The likelihood ratio, where it is known: a column of X by name or position, or a function of X. Or the weights
-        of the rows of `fit`, one each; new rows then bring theirs, `decide(X, beside=weights)`, in the same unit.
+        of the rows of `fit`, one each; new rows then bring theirs, `decide(X, labels=weights)`, in the same unit.
     density_ratio : "logistic" or classifier with predict_proba
         What estimates it otherwise, from features only: those of `fit` that calibrate nothing, and of `target`. The
         promise is then approximate, as good as the estimate.
@@ -67,10 +67,10 @@ class Weighted:
         """Where weights come from; None where they are yet to be estimated."""
         return self.weights
 
-    def prepared(self, features: Any, n_calibrate: int, alpha: float, beside: Any = None) -> Weighted:
+    def prepared(self, features: Any, n_calibrate: int, alpha: float, labels: Any = None) -> Weighted:
         """The same with the ratio estimated from rows that calibrate nothing; itself where the ratio is known."""
         if self.weights is not None:
-            return Weighted(BESIDE) if takes_beside(self) else self
+            return Weighted(ROW_LABELS) if takes_labels(self) else self
         return Weighted(fitted_ratio(self.density_ratio, features, self.target))
 
     def calibrate(self, scores: Array, rows: Rows, alpha: float) -> WeightedRadii:
@@ -85,7 +85,7 @@ class Weighted:
                 "prepared(X, n, alpha) with features of rows that do not calibrate."
             )
         counted = WeightedScores.of(scores, weights_of(rows, self.weights))
-        source = BESIDE if takes_beside(self) else self.weights
+        source = ROW_LABELS if takes_labels(self) else self.weights
         return WeightedRadii(source, counted, check_alpha(alpha), len(scores))
 
 
@@ -95,7 +95,7 @@ def weights_of(rows: Rows, source: _Source) -> Array:
     try:
         weights = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        where = "" if callable(source) or isinstance(source, Beside) else f" in the column {source!r}"
+        where = "" if callable(source) or isinstance(source, RowLabels) else f" in the column {source!r}"
         raise ValueError(
             f"Weights{where} must be numbers, which say how much more often a row comes among those to decide than it "
             f"came in the past: {error}. Name a column of numbers, or calibrate by-category where it holds kinds."
@@ -109,7 +109,7 @@ class WeightedRadii:
 
     Attributes
     ----------
-    source : where weights come from: a column of X, beside it, or a function of X.
+    source : where weights come from: a column of X, the labels of the rows, or a function of X.
     counted : scores of the calibration rows with their weights.
     alpha, n : the level and the number of calibration rows.
     """
@@ -147,7 +147,7 @@ class WeightedRadii:
         return replace(self, alpha=check_alpha(alpha))
 
     def at(self, rows: Rows) -> Array:
-        """The radius of each row (N,), infinite where the calibration rows weigh too little beside it."""
+        """The radius of each row (N,), infinite where the calibration rows weigh too little."""
         return self.counted.radii(weights_of(rows, self.source), self.alpha)
 
     def notes(self, rows: Rows) -> Mapping[int, str]:
@@ -174,7 +174,7 @@ class WeightedRadii:
     def state(self) -> dict[str, Any]:
         """Arrays, numbers and texts; a ValueError where weights come from code."""
         kept = {"alpha": self.alpha, "n": self.n, **self.counted.state()}
-        if isinstance(self.source, Beside):
+        if isinstance(self.source, RowLabels):
             return {**kept, "column": None}
         if isinstance(self.source, (str, int)):
             return {**kept, "column": self.source}
@@ -190,8 +190,8 @@ class WeightedRadii:
         if len(counted.scores) > n:
             raise ValueError(f"{len(counted.scores)} scores cannot come from {n} rows.")
         source: Any = LogisticRatio.from_state(state["ratio"]) if "ratio" in state else state["column"]
-        source = BESIDE if source is None else source
-        if not (callable(source) or source is BESIDE) and (
+        source = ROW_LABELS if source is None else source
+        if not (callable(source) or source is ROW_LABELS) and (
             isinstance(source, bool) or not isinstance(source, (str, int))
         ):
             raise ValueError(f"Weights must be in a column by name or position, got {source!r}.")

@@ -29,7 +29,7 @@ def is_dask_frame(X: Any) -> bool:
     return hasattr(X, "map_partitions") and hasattr(X, "npartitions") and hasattr(X, "columns")
 
 
-def decide_frame(model: Model, frame: Any, parameters: Parameters | None = None, beside: Any = None) -> Any:
+def decide_frame(model: Model, frame: Any, parameters: Parameters | None = None, labels: Any = None) -> Any:
     """Decide partition by partition: a lazy Dask data frame with the same divisions and row order.
 
     The model is one node of the task graph, so that it travels to each worker once, not with every partition.
@@ -38,7 +38,7 @@ def decide_frame(model: Model, frame: Any, parameters: Parameters | None = None,
     ----------
     model : Model
     frame : dask.dataframe.DataFrame
-    parameters, beside : as in `decide_rows`.
+    parameters, labels : as in `decide_rows`.
 
     Returns
     -------
@@ -47,17 +47,17 @@ def decide_frame(model: Model, frame: Any, parameters: Parameters | None = None,
     """
     require("dask", ["dask", "pyarrow"])
     # The frame's own example of no rows shows whether its columns fit, before any work is done.
-    meta = decide_rows(model, frame._meta, parameters, beside=beside)
-    return frame.map_partitions(_decide_partition, _sent_once(model, parameters), beside, meta=meta)
+    meta = decide_rows(model, frame._meta, parameters, labels=labels)
+    return frame.map_partitions(_decide_partition, _sent_once(model, parameters), labels, meta=meta)
 
 
 _Sent = tuple[Model, Parameters | None, Solver]
 
 
-def _decide_partition(rows: Any, sent: _Sent, beside: str | None) -> Any:
+def _decide_partition(rows: Any, sent: _Sent, labels: str | None) -> Any:
     model, parameters, solver = sent
     with solver.in_force():
-        return decide_rows(model, rows, parameters, beside=beside, n_jobs=1)  # Dask has a worker for each core already
+        return decide_rows(model, rows, parameters, labels=labels, n_jobs=1)  # Dask has a worker for each core already
 
 
 def _sent_once(model: Model, parameters: Parameters | None) -> Any:

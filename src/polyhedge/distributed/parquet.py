@@ -45,7 +45,7 @@ def decide_parquet(
     columns: Sequence[str] | None = None,
     keep: Sequence[str] = (),
     parameters: Mapping[Any, Any] | None = None,
-    beside: str | None = None,
+    labels: str | None = None,
     workers: int = 1,
     block_rows: int = _BLOCK,
     progress: Callable[[int, int], None] | None = None,
@@ -65,7 +65,7 @@ def decide_parquet(
     keep : columns to copy into the results, such as keys.
     parameters : values of the problem's parameters, by name: a column of the file (a list of columns where the
         parameter has several entries), or one value for all rows; by default the column of its name.
-    beside : column of the file with the labels or weights that calibration asks for beside X.
+    labels : column of the file with the labels or weights that calibration reads.
     workers : processes that decide, by default this one with a thread for each core. The model is sent to each once.
     block_rows : rows decided at a time by each worker; memory grows with it.
     progress : called with the rows done and the rows in all after each block.
@@ -93,7 +93,7 @@ def decide_parquet(
     check_count(block_rows, "block_rows", minimum=1)
     model, source, target = model_of(decider), Path(source), Path(target)
     own_names = [parameter.name for parameter in model.problem.parameters]  # each file is asked for its columns below
-    sent = _Sent(model, check_parameters(model.problem, parameters, own_names), beside)
+    sent = _Sent(model, check_parameters(model.problem, parameters, own_names), labels)
     files = _files(source, target)
     plan = [_plan(sent, path, columns, keep) for path in files]
     total, done, decided = sum(file.rows for file in plan), 0, 0
@@ -147,7 +147,7 @@ class _Sent:
 
     model: Model
     parameters: Mapping[str, Any]
-    beside: str | None
+    labels: str | None
 
 
 @dataclass(frozen=True)
@@ -174,7 +174,7 @@ def _plan(sent: _Sent, path: Path, columns: Sequence[str] | None, keep: Sequence
     model = sent.model
     known = columns or (model.names if model.schema is None else model.schema.source_names)
     features = list(known) if known is not None else [name for name in schema.names if name not in keep]
-    own = [] if sent.beside is None else [sent.beside]
+    own = [] if sent.labels is None else [sent.labels]
     features = list(dict.fromkeys([*features, *parameter_columns(sent.parameters), *own]))
     absent = [name for name in [*features, *keep] if name not in schema.names]
     if absent:
@@ -257,5 +257,5 @@ def _decide_block(sent: _Sent, block: Any, n_jobs: int | None = None) -> Any:
     import pyarrow as pa
 
     # NaN stands for "no decision" in a data frame; a file has a word of its own for a value that is missing.
-    decided = decide_rows(sent.model, block.to_pandas(), sent.parameters, beside=sent.beside, n_jobs=n_jobs)
+    decided = decide_rows(sent.model, block.to_pandas(), sent.parameters, labels=sent.labels, n_jobs=n_jobs)
     return pa.RecordBatch.from_pandas(decided, preserve_index=False)

@@ -12,7 +12,7 @@ from sklearn.exceptions import NotFittedError
 from polyhedge._support.alignment import listed, names_of, select_columns
 from polyhedge._support.frames import distinct_names
 from polyhedge._support.validation import Array, Indices, Mask
-from polyhedge.calibration.labels import as_values, takes_beside
+from polyhedge.calibration.labels import as_values, takes_labels
 from polyhedge.model import Model, Placed
 from polyhedge.predictors.raw_columns import as_table
 from polyhedge.predictors.schema import features_of
@@ -63,14 +63,14 @@ def parameter_columns(parameters: Parameters | None) -> list[str]:
     return list(dict.fromkeys(name for value in (parameters or {}).values() for name in column_names(value)))
 
 
-def table_features(model: Model, rows: Any, parameters: Parameters | None, beside: str | None = None) -> Any:
+def table_features(model: Model, rows: Any, parameters: Parameters | None, labels: str | None = None) -> Any:
     """The columns of a data frame as the predictor knows them: by name, or as an array without those of other roles."""
     if model.schema is not None:
         return features_of(as_table(rows, model.schema.source_names), model.schema)[0]
     if model.names is None:
         names_of(rows)  # numbers that are out of order are no names, and no order either
         given = with_columns(model.problem.parameters, parameters, rows.columns)
-        return rows.drop(columns=[*parameter_columns(given), *([] if beside is None else [beside])]).to_numpy()
+        return rows.drop(columns=[*parameter_columns(given), *([] if labels is None else [labels])]).to_numpy()
     return select_columns(rows, model.names, "The table")
 
 
@@ -88,16 +88,16 @@ def require(extra: str, packages: Sequence[str]) -> None:
         raise ImportError(f"This needs {' and '.join(missing)}. Get it with: pip install 'polyhedge[{extra}]'")
 
 
-def check_column(model: Model, beside: Any, columns: Any) -> None:
-    """Raise unless the labels or weights that calibration asks for beside X are a column of the table."""
-    if beside is None and not takes_beside(model.radii):
+def check_column(model: Model, labels: Any, columns: Any) -> None:
+    """Raise unless the labels or weights that calibration reads are a column of the table."""
+    if labels is None and not takes_labels(model.radii):
         return
-    if not takes_beside(model.radii):
-        raise ValueError(f"Nothing is asked for beside X, and beside={str(beside)[:40]!r} is given. Leave it out.")
-    if not isinstance(beside, str) or beside not in columns:
+    if not takes_labels(model.radii):
+        raise ValueError(f"No labels are read, and labels={str(labels)[:40]!r} is given. Leave it out.")
+    if not isinstance(labels, str) or labels not in columns:
         raise ValueError(
-            "The model was calibrated by labels or weights beside X, and rows of tables come in parts: beside must "
-            f"name the column that holds them, one of {listed(list(columns))}, got {str(beside)[:40]!r}."
+            "The model was calibrated by labels or weights of the rows, and rows of tables come in parts: labels must "
+            f"name the column that holds them, one of {listed(list(columns))}, got {str(labels)[:40]!r}."
         )
 
 
@@ -106,7 +106,7 @@ def decide_rows(
     rows: Any,
     parameters: Parameters | None = None,
     *,
-    beside: str | None = None,
+    labels: str | None = None,
     n_jobs: int | None = None,
 ) -> Any:
     """One row of results for each row of a data frame, in the same order and with the same index.
@@ -122,8 +122,8 @@ def decide_rows(
     parameters : dict, optional
         Values of the problem's parameters, by name: a column of the table (a list of columns where the parameter has
         several entries), or one value for all rows; by default the column of its name.
-    beside : str, optional
-        Column with the labels or weights that calibration asks for beside X.
+    labels : str, optional
+        Column with the labels or weights that calibration reads.
     n_jobs : int, optional
         Number of threads, by default one a core.
 
@@ -145,8 +145,8 @@ def decide_rows(
     ['optimal', 'not decided']
     """
     given = check_parameters(model.problem, parameters, rows.columns)
-    check_column(model, beside, rows.columns)
-    features = table_features(model, rows, given, beside)
+    check_column(model, labels, rows.columns)
+    features = table_features(model, rows, given, labels)
     kept, texts = model.usable(
         features if model.names is None else rows, from_columns(model.problem.parameters, given, rows)
     )
@@ -154,7 +154,7 @@ def decide_rows(
     decisions = None
     if usable.any():
         values = _values(model.problem, rows, given, usable)
-        own = None if beside is None else as_values(rows[beside].to_list())
+        own = None if labels is None else as_values(rows[labels].to_list())
         placed = _place(model, features, values, usable, reasons, Work(n_jobs), own)
         decisions = None if placed is None else placed.decide()
     return _table(model, rows.index, decisions, usable, reasons)
@@ -171,12 +171,12 @@ def _values(problem: DecisionProblem, rows: Any, given: Parameters, usable: Mask
 
 
 def _place(
-    model: Model, features: Any, values: Array, usable: Mask, reasons: dict[int, str], work: Work, beside: Any
+    model: Model, features: Any, values: Array, usable: Mask, reasons: dict[int, str], work: Work, labels: Any
 ) -> Placed | None:
     """The regions at the usable rows; rows that the predictor refuses are marked, with its reason, and left out."""
 
     def place() -> Placed:
-        own = None if beside is None else beside[usable]
+        own = None if labels is None else labels[usable]
         return model.place(_take(features, usable), int(usable.sum()), values[usable], work, own)
 
     try:

@@ -43,7 +43,7 @@ class FitRecord:
     warnings : diagnostics about the fit.
     seen, trained : fingerprints of rows used for training and learning, and of those on which a refresh trained.
     refreshed : the last refresh; None without.
-    beside : column with the labels or weights of calibration, where it is no feature.
+    labels : column with the labels or weights of calibration, where it is no feature.
     parameters : where the values of the problem's parameters came from: columns or numbers, see `tables.Sources`.
     """
 
@@ -61,7 +61,7 @@ class FitRecord:
     seen: tuple[str, ...] = ()
     trained: tuple[str, ...] = ()
     refreshed: Refreshed | None = None
-    beside: str | None = None
+    labels: str | None = None
     parameters: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
@@ -80,7 +80,7 @@ class FitRecord:
             "seen": list(self.seen),
             "trained": list(self.trained),
             "refreshed": None if self.refreshed is None else asdict(self.refreshed),
-            "beside": self.beside,
+            "labels": self.labels,
             "parameters": {name: list(source) for name, source in self.parameters.items()},
         }
 
@@ -173,6 +173,6 @@ _KINDS: dict[str, Callable[[Any], bool]] = {
     "seen": _are_texts,
     "trained": _are_texts,
     "refreshed": _is_refresh,
-    "beside": _is_text,
+    "labels": _is_text,
     "parameters": _are_sources,
 }

@@ -252,14 +252,14 @@ def _examples(model: Model) -> tuple[Any, Array, Any]:
     return features, np.zeros((len(features), n_values)), None
 
 
-def _answers(model: Model, features: Any, values: Array, beside: Any) -> tuple[dict[str, Array], Mask]:
+def _answers(model: Model, features: Any, values: Array, labels: Any) -> tuple[dict[str, Array], Mask]:
     """What a model says of N rows, by the words of an error, and where it says so in the end (N,).
 
     A search that was stopped by its time may stop elsewhere the next time.
     """
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
-        placed = model.place(features, len(values), values, beside=beside)
+        placed = model.place(features, len(values), values, labels=labels)
         decided, shifted = placed.decide(), np.roll(placed.regions.centers, 1, axis=0)
         expected = np.full(len(decided), np.nan) if decided.expected_cost is None else decided.expected_cost
         scores = placed.regions.scores(shifted)

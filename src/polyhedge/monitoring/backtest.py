@@ -25,7 +25,7 @@ from polyhedge.data.splits import IndexArray
 from polyhedge.data.times import as_span, as_times, months_in
 from polyhedge.estimator import RobustDecider
 from polyhedge.evaluation import Proportion, RowMeasures, estimate, proportion
-from polyhedge.fitting import beside_in_fit, labels_by, labels_for, n_rows_of
+from polyhedge.fitting import labels_by, labels_for, labels_in_fit, n_rows_of
 from polyhedge.model import Model
 from polyhedge.monitoring.monitor import one_by_one
 from polyhedge.problems.parameters import ProblemParameter, by_row, parameter_rows
@@ -165,7 +165,7 @@ def backtest(
     groups : (n,) labels of near-copies, as in `fit`.
     parameters : values of the problem's parameters, as in `fit`: one for all rows, one a row, or columns of X.
 
-    Labels and weights beside X, `calibration=ByCategory(labels)` or `Weighted(weights)`, are those of these n rows.
+    Labels and weights of rows, `calibration=ByCategory(labels)` or `Weighted(weights)`, are those of these n rows.
 
     Examples
     --------
@@ -204,17 +204,17 @@ def backtest(
 
 @dataclass(frozen=True, eq=False)
 class _History:
-    """Rows with their times, how they are split, labels of near-copies, values of parameters, and what is beside X."""
+    """Rows with their times, how they are split, groups, parameters, and labels that calibration reads."""
 
     X: Any
     Y: Any
     clock: NDArray[Any]
     split: TimeSplit
-    labels: Any
+    grouping: Any
     parameters: Sequence[ProblemParameter]
     values: Array
     calibrator: Any
-    beside: Any
+    labels: Any
 
     @classmethod
     def of(cls, decider: RobustDecider, X: Any, Y: Any, times: Any, groups: Any, parameters: Any) -> _History:
@@ -222,7 +222,7 @@ class _History:
         n, calibrator = n_rows_of(X), decider.calibration
         if not n:
             raise ValueError("X has no rows. Bring a history.")
-        labels, how, known = labels_for(split, groups, X, n), split, decider.problem.parameters
+        grouping, how, known = labels_for(split, groups, X, n), split, decider.problem.parameters
         if not isinstance(split, TimeSplit):
             shares = split.shares if isinstance(split, GroupSplit) else split
             how = TimeSplit() if isinstance(split, str) else TimeSplit(shares=shares)
@@ -230,23 +230,23 @@ class _History:
         if clock.shape != (n,):
             raise ValueError(f"times must have one entry for each of the {n} rows, got shape {clock.shape}.")
         values = parameter_rows(known, parameters, n, X)
-        in_time, beside = replace(how, column=None, times=None), beside_in_fit(calibrator, X)
-        return cls(X, Y, clock, in_time, labels, known, values, calibrator, beside)
+        in_time, labels = replace(how, column=None, times=None), labels_in_fit(calibrator, X)
+        return cls(X, Y, clock, in_time, grouping, known, values, calibrator, labels)
 
     def rows(self, numbers: IndexArray) -> tuple[Any, Any]:
         return take_rows(self.X, numbers), take_rows(self.Y, numbers)
 
     def more(self, numbers: IndexArray) -> dict[str, Any]:
-        """Values of parameters, and what calibrators ask for beside X, of some rows."""
-        beside = None if self.beside is None else self.beside[numbers]
-        return {"parameters": self._parameters(numbers), "beside": beside}
+        """Values of parameters, and labels that calibrators read, of some rows."""
+        labels = None if self.labels is None else self.labels[numbers]
+        return {"parameters": self._parameters(numbers), "labels": labels}
 
     def _parameters(self, numbers: IndexArray) -> Any:
         return by_row(self.parameters, self.values[numbers]) if self.parameters else None
 
     def known(self, begin: Any) -> IndexArray:
         """Rows that may be learned from at a time: those whose groups have no row from then on."""
-        ends = self.clock if self.labels is None else last_times(self.labels, self.clock)
+        ends = self.clock if self.grouping is None else last_times(self.grouping, self.clock)
         return in_order(np.flatnonzero(ends < begin), self.clock)
 
     def during(self, begin: Any, end: Any) -> IndexArray:
@@ -256,8 +256,8 @@ class _History:
     def fit(self, decider: RobustDecider, rows: IndexArray) -> IndexArray:
         """Fit on these rows; those that trained or learned, and those in a gap after them."""
         own = replace(self.split, times=self.clock[rows])
-        if self.beside is not None:
-            decider.set_params(calibration=with_values(self.calibrator, self.beside[rows]))
+        if self.labels is not None:
+            decider.set_params(calibration=with_values(self.calibrator, self.labels[rows]))
         given = {"groups": self._labels(rows), "parameters": self._parameters(rows)}
         decider.set_params(split=own).fit(*self.rows(rows), **given)
         return np.delete(rows, decider.split_.calibrate)
@@ -273,7 +273,7 @@ class _History:
         decider.refresh(*self.rows(rows), train=train, calibrate=calibrate, **given)
 
     def _labels(self, rows: IndexArray) -> Any:
-        return None if self.labels is None else self.labels[rows]
+        return None if self.grouping is None else self.grouping[rows]
 
 
 def _starts(clock: NDArray[Any], every: Any, start: Any) -> NDArray[Any]:
@@ -344,11 +344,11 @@ def _period(decider: RobustDecider, history: _History, now: IndexArray, start: A
     ), measured
 
 
-def _radii(model: Model, X: Any, Y: Any, parameters: Any, beside: Any) -> Array:
+def _radii(model: Model, X: Any, Y: Any, parameters: Any, labels: Any) -> Array:
     """The radius in force at each row; one that follows outcomes knows those of all rows before."""
     radii: Any = model.radii
     if not isinstance(radii, FollowingRadii):
-        return radii.at(model.rows(X, beside))
+        return radii.at(model.rows(X, labels))
     return one_by_one(radii, model.scores(X, Y, parameters), None)[1]
 
 

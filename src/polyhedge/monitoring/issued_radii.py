@@ -23,7 +23,7 @@ def issued_radii(
     bounds: Decisions | ArrayLike | None,
     radii: ArrayLike | None = None,
     parameters: Mapping[Any, Any] | None = None,
-    beside: ArrayLike | None = None,
+    labels: ArrayLike | None = None,
 ) -> Array | None:
     """The radii (N,) of bounds that were issued; None where they are to be computed anew."""
     if bounds is not None and radii is not None:
@@ -36,7 +36,7 @@ def issued_radii(
     if bounds is None:
         return None if radii is None else _one_a_row(radii, n_rows_of(X), "radii must be those")
     costs = _one_a_row(bounds, n_rows_of(X), "bounds must be the decisions, or the bounds on the costs,", has_nan=True)
-    placed = model.placed(X, parameters, to_decide=False, beside=beside)
+    placed = model.placed(X, parameters, to_decide=False, labels=labels)
     return placed.regions.radii_of(costs, placed.radii)
 
 

@@ -156,7 +156,7 @@ class OutcomeLog:
         radii: Array | None = None,
         *,
         parameters: Mapping[Any, Any] | None = None,
-        beside: Any = None,
+        labels: Any = None,
     ) -> int:
         """Note outcomes of rows, whole or not at all; how many were new.
 
@@ -166,14 +166,14 @@ class OutcomeLog:
         X, Y : the rows and their outcomes, as in `RobustDecider.fit`.
         radii : (N,) of the bounds that were issued; without them, those that were noted under the keys, and where
             nothing was noted, those that the model gives.
-        parameters, beside : as in `RobustDecider.decide`.
+        parameters, labels : as in `RobustDecider.decide`.
         """
         model = self.model
         scores, outcomes, values = model.scores(X, Y, parameters), model.outcomes(X, Y), model.values(X, parameters)
         keys = row_keys(keys, len(scores))
         anew: list[float | None] = [None] * len(scores)
         if not isinstance(model.radii, FollowingRadii):
-            anew = model.radii.at(model.rows(X, beside)).tolist()
+            anew = model.radii.at(model.rows(X, labels)).tolist()
         now, names = _now(), model.problem.outcome_names
         with self._writing() as database:
             (batch,) = database.execute("SELECT COALESCE(MAX(batch), 0) FROM outcomes").fetchone()

@@ -136,7 +136,7 @@ class Log(Protocol):
         radii: Array | None = None,
         *,
         parameters: Any = None,
-        beside: Any = None,
+        labels: Any = None,
     ) -> int:
         """Note outcomes that are not known yet; how many these were."""
 
@@ -160,7 +160,7 @@ class FollowsOutcomes:
         keys: Sequence[Any] | None = None,
         log: Log | None = None,
         parameters: Mapping[Any, Any] | None = None,
-        beside: ArrayLike | None = None,
+        labels: ArrayLike | None = None,
     ) -> Followed:
         """Feed outcomes as they become known, late and in batches too, in the order of time.
 
@@ -180,7 +180,7 @@ class FollowsOutcomes:
             left as they are.
         log : `OutcomeLog` of this decider, a database that outlives the process; needs `keys`. It must know all
             outcomes: once some were fed without it, it is refused.
-        parameters, beside : as in `decide`.
+        parameters, labels : as in `decide`.
 
         Returns
         -------
@@ -204,7 +204,7 @@ class FollowsOutcomes:
         X, Y, keys = _as_rows(model, X, Y, keys)
         check_same_rows({"X": X, "keys": keys})
         names = None if keys is None else row_keys(keys, n_rows_of(X))
-        issued = issued_radii(model, X, bounds, radii, parameters, beside)
+        issued = issued_radii(model, X, bounds, radii, parameters, labels)
         decider._diagnostic_rows(model, X, Y)
         if log is not None:
             if names is None:
@@ -216,7 +216,7 @@ class FollowsOutcomes:
                     "forgotten. Feed all through the log, or drop them with follow(log) first."
                 )
             with solver_of(self):
-                log.add(names, X, Y, issued, parameters=parameters, beside=beside)
+                log.add(names, X, Y, issued, parameters=parameters, labels=labels)
             return self.follow(log)
         with _COUNTING:
             begun, model = model, decider._fitted("update")  # another thread may have fed outcomes meanwhile
@@ -224,11 +224,11 @@ class FollowsOutcomes:
                 raise _exchanged()
             if names is None:
                 decider._diagnostic_fed(model, X, Y)
-                return self._count(model, X, Y, issued, parameters, beside)
-            return self._count_new(model, names, X, Y, issued, parameters, beside)
+                return self._count(model, X, Y, issued, parameters, labels)
+            return self._count_new(model, names, X, Y, issued, parameters, labels)
 
     def _count_new(
-        self, model: Model, names: Sequence[str], X: Any, Y: Any, issued: Array | None, parameters: Any, beside: Any
+        self, model: Model, names: Sequence[str], X: Any, Y: Any, issued: Array | None, parameters: Any, labels: Any
     ) -> Followed:
         """Count outcomes of those rows whose keys were not fed before."""
         known = vars(self).get("_fed_keys", frozenset())
@@ -239,7 +239,7 @@ class FollowsOutcomes:
             take_rows(as_pandas(Y), fresh),
             None if issued is None else issued[fresh],
             _taken(model, X, parameters, fresh),
-            None if beside is None else as_values(beside)[fresh],
+            None if labels is None else as_values(labels)[fresh],
             known.union(names),
         )
 
@@ -250,14 +250,14 @@ class FollowsOutcomes:
         Y: Any,
         issued: Array | None,
         parameters: Any,
-        beside: ArrayLike | None,
+        labels: ArrayLike | None,
         keys: frozenset[str] | None = None,
     ) -> Followed:
         """Count outcomes of rows, all of which are new; `keys` are then those of all rows that were fed."""
         model, so_far = begun, vars(self).get("followed_") or not_followed(begun)
         if n_rows_of(X):
             with solver_of(self):
-                model, so_far = followed(begun, so_far, X, Y, issued, parameters, beside)
+                model, so_far = followed(begun, so_far, X, Y, issued, parameters, labels)
         with EXCHANGE:
             if vars(self).get("model_") is not begun:
                 raise _exchanged()
@@ -324,7 +324,7 @@ def followed(
     Y: Any,
     issued: Array | None,
     parameters: Mapping[Any, Any] | None,
-    beside: ArrayLike | None = None,
+    labels: ArrayLike | None = None,
 ) -> tuple[Model, Followed]:
     """The model and what came of its bounds, after the outcomes Y of the rows X became known.
 
@@ -333,7 +333,7 @@ def followed(
     scores = model.scores(X, Y, parameters)
     at = issued
     if issued is None and not isinstance(model.radii, FollowingRadii):
-        at = model.radii.at(model.rows(X, beside))
+        at = model.radii.at(model.rows(X, labels))
     later, later_followed = after_scores(model, so_far, scores, at, digest_rows(X, model.outcomes(X, Y)))
     return later, replace(later_followed, was_recomputed=so_far.was_recomputed or issued is None)
 

@@ -13,7 +13,7 @@ from sklearn.base import clone
 from polyhedge._support.frames import as_pandas
 from polyhedge._support.validation import check_alpha
 from polyhedge.calibration import Calibrator, Radii, minimum_samples
-from polyhedge.calibration.labels import as_values, check_beside
+from polyhedge.calibration.labels import as_values, check_row_labels
 from polyhedge.data import GroupSplit, Split, TimeSplit, as_indices, take_rows
 from polyhedge.data.ordered import clock_for, in_order, in_time
 from polyhedge.data.partition import halve_rows
@@ -59,7 +59,7 @@ class Refreshes:
         groups: ArrayLike | None = None,
         times: Any = None,
         parameters: Mapping[Any, Any] | None = None,
-        beside: ArrayLike | None = None,
+        labels: ArrayLike | None = None,
     ) -> Self:
         """Fit the predictor on one half of newer rows and calibrate on the other; shape, rules and settings stay.
 
@@ -90,13 +90,13 @@ class Refreshes:
             that those of these rows must be given here. Without a split in time halves are random. `refreshed_split_`
             has the rows of both parts.
         parameters : as in `decide`.
-        beside : labels or weights of these rows, as in `decide`.
+        labels : labels or weights of these rows, as in `decide`.
         """
         decider: Any = self
         model, alpha = decider._fitted("refresh"), check_alpha(decider.alpha)
         warn_of_level(alpha)
         check_rows(X, Y, groups, train=train, calibrate=calibrate)
-        check_beside(model.radii, X, beside)
+        check_row_labels(model.radii, X, labels)
         rng = generator(decider.random_state)
         seeds = [int(seed) for seed in rng.integers(2**31, size=2)]
         # A predictor that was chosen among several stays the one that was chosen.
@@ -109,26 +109,26 @@ class Refreshes:
             return as_predictor(chosen, model.problem.n_outcomes, random_state=seeds[1], outcome_names=names)
 
         is_trained = make().needs_training or model.family.is_refitted
-        labels = _labels(decider, groups, X)
+        grouping = _labels(decider, groups, X)
         if train is None and calibrate is None:
-            parts = _halves(_clock(decider.split, times), as_pandas(X), labels, rng, is_trained)
+            parts = _halves(_clock(decider.split, times), as_pandas(X), grouping, rng, is_trained)
         else:
-            parts = _given_parts(train, calibrate, n_rows_of(X), labels, is_trained)
+            parts = _given_parts(train, calibrate, n_rows_of(X), grouping, is_trained)
             parts = ordered(parts, clock_for(decider.split, times), X)
         _check_sizes(parts, alpha, is_trained)
         features, outcomes, values = model.features(X), model.outcomes(X, Y), model.values(X, parameters)
         known = np.zeros((len(outcomes), 0)) if values is None else values
-        given = Given(model.problem, alpha, make, features, outcomes, known, parts, labels, seeds[0])
+        given = Given(model.problem, alpha, make, features, outcomes, known, parts, grouping, seeds[0])
         with solver_of(self):
-            fresh, told = refreshed(model, given, decider._calibrator, beside, needs_values=values is not None)
+            fresh, told = refreshed(model, given, decider._calibrator, labels, needs_values=values is not None)
         with EXCHANGE:
             self.model_ = fresh
             decider._followed_anew()
         decider.refreshed_split_ = parts
         own, record = parts.calibrate, fresh.record
-        its_labels = None if labels is None else labels[own]
+        its_groups = None if grouping is None else grouping[own]
         is_in_time = in_time(decider.split) or times is not None
-        rows = take_rows(features, own), outcomes[own], its_labels, is_in_time
+        rows = take_rows(features, own), outcomes[own], its_groups, is_in_time
         decider._diagnostic_radii(fresh, *rows, kept=record.seen, trained=record.trained, told=told)
         return self
 
@@ -140,7 +140,7 @@ class Refreshes:
         groups: ArrayLike | None = None,
         times: Any = None,
         parameters: Mapping[Any, Any] | None = None,
-        beside: ArrayLike | None = None,
+        labels: ArrayLike | None = None,
     ) -> Self:
         """Set the radius anew from fresh rows `X` and `Y`, for the present `alpha`; the shape stays.
 
@@ -150,7 +150,7 @@ class Refreshes:
         other, as in `fit`; with a `GroupSplit` they are read from its column. These groups must be new as well: the
         decider does not keep the labels of `fit`, so it cannot tell a group that it has been trained on.
 
-        A radius is about outcomes alone, so `parameters` are not needed; those that are given are checked. `beside` are
+        A radius is about outcomes alone, so `parameters` are not needed; those that are given are checked. `labels` are
         labels or weights of these rows, as in `decide`.
 
         Where X is a Dask DataFrame, Y names its outcome columns, in the order of the outcomes where they are not called
@@ -176,9 +176,9 @@ class Refreshes:
                 raise ValueError("groups cannot be given for a Dask DataFrame. Recalibrate on one row of each group.")
             if times is not None:
                 raise ValueError("times cannot be given for a Dask DataFrame, whose radius depends on no order.")
-            if beside is not None:
+            if labels is not None:
                 raise ValueError(
-                    "beside cannot be given for a Dask DataFrame, from which only one radius for all rows can be set. "
+                    "labels cannot be given for a Dask DataFrame, from which only one radius for all rows can be set. "
                     "Leave it out, or recalibrate on rows in memory."
                 )
             with solver_of(self):
@@ -191,21 +191,21 @@ class Refreshes:
         check_rows(X, Y, groups)
         values = model.values(X, parameters)
         features, outcomes = model.features(X), model.outcomes(X, Y)
-        labels = group_labels(groups, len(outcomes))
-        check_beside(decider._calibrator, X, beside)
-        beside = None if beside is None else as_values(beside)
+        grouping = group_labels(groups, len(outcomes))
+        check_row_labels(decider._calibrator, X, labels)
+        labels = None if labels is None else as_values(labels)
         clock = clock_for(decider.split, times)
         if clock is not None and (clock.column is not None or clock.times is not None):
             # What weighs rows by age, or follows them, takes them in the order of time.
             order = in_order(np.arange(len(outcomes)), clock.clock(as_pandas(X), len(outcomes)))
             features, outcomes = take_rows(features, order), outcomes[order]
-            labels, values, beside = (None if each is None else each[order] for each in (labels, values, beside))
-        rows = features, outcomes, alpha, labels, values, beside
+            grouping, values, labels = (None if each is None else each[order] for each in (grouping, values, labels))
+        rows = features, outcomes, alpha, grouping, values, labels
         with solver_of(self):
             radii, digest = calibrated_radii(model.family, decider._calibrator, *rows)
         self._take_over(model, radii, digest)
         own = replace(model, radii=radii)  # another thread may have set others meanwhile
-        decider._diagnostic_radii(own, features, outcomes, labels, in_time(decider.split), kept=seen_rows(model))
+        decider._diagnostic_radii(own, features, outcomes, grouping, in_time(decider.split), kept=seen_rows(model))
         return self
 
     def _take_over(self, scored: Model, radii: Radii, digest: str) -> None:
@@ -222,11 +222,11 @@ class Refreshes:
 
 
 def refreshed(
-    model: Model, given: Given, calibrator: Calibrator, beside: Any, *, needs_values: bool
+    model: Model, given: Given, calibrator: Calibrator, labels: Any, *, needs_values: bool
 ) -> tuple[Model, list[Diagnostic]]:
     """The model with what is trained fitted on one part of newer rows, recalibrated on the other; and if it was not.
 
-    `beside` has what the calibrator asks for beside the features, or None; `needs_values` says whether scores depend on
+    `labels` has the labels or weights that the calibrator reads, or None; `needs_values` says whether scores depend on
     the problem's parameters, or were asked to be checked with them.
     """
     train, calibrate = given.split.train, given.split.calibrate
@@ -242,7 +242,7 @@ def refreshed(
         given.alpha,
         None if given.groups is None else given.groups[calibrate],
         given.values[calibrate] if needs_values else None,
-        None if beside is None else as_values(beside)[calibrate],
+        None if labels is None else as_values(labels)[calibrate],
     )
     trained = row_hashes(given.X, given.Y, train) if len(train) else None
     if stays and trained is not None and model.record.trained is not None:  # the rows of an earlier refresh stay in use

@@ -59,7 +59,7 @@ def cost_curve(
     alphas: Sequence[float] = ALPHAS,
     *,
     parameters: Mapping[Any, Any] | None = None,
-    beside: ArrayLike | None = None,
+    labels: ArrayLike | None = None,
 ) -> CostCurve:
     """Mean cost bound and realised cost of a decider's shape, recalibrated on (X, Y) for each level.
 
@@ -70,7 +70,7 @@ def cost_curve(
     decider : RobustDecider, fitted.
     X, Y : rows that were not used for training or learning.
     alphas : levels; those that need more rows than there are, are left out.
-    parameters, beside : as in `RobustDecider.decide`.
+    parameters, labels : as in `RobustDecider.decide`.
 
     Examples
     --------
@@ -84,7 +84,7 @@ def cost_curve(
     """
     model = decider.model_
     outcomes, problem = model.outcomes(X, Y), model.problem
-    placed, values = model.placed(X, parameters, beside=beside), model.values(X, parameters, needed=True)
+    placed, values = model.placed(X, parameters, labels=labels), model.values(X, parameters, needed=True)
     regions, own = placed.regions, placed.decide()
     scores = regions.scores(outcomes)
     # Rows without a bound or a decision of their own have no say in what the decider's own level costs.
@@ -124,7 +124,7 @@ def cost_coverage(
     *,
     alphas: Sequence[float] = ALPHAS,
     parameters: Mapping[Any, Any] | None = None,
-    beside: ArrayLike | None = None,
+    labels: ArrayLike | None = None,
     ax: Axes | None = None,
 ) -> Axes:
     """Draw what it would cost to promise more or less, with the decider's own level marked.
@@ -134,7 +134,7 @@ def cost_coverage(
     decider : RobustDecider, fitted.
     X, Y : rows that were not used for training or learning; each level's radius is calibrated on them.
     alphas : levels.
-    parameters, beside : as in `RobustDecider.decide`.
+    parameters, labels : as in `RobustDecider.decide`.
     ax : matplotlib axes, new ones if None.
 
     Examples
@@ -147,7 +147,7 @@ def cost_coverage(
     >>> len(ax.get_legend_handles_labels()[1])
     6
     """
-    curve, ax = cost_curve(decider, X, Y, alphas, parameters=parameters, beside=beside), new_axes(ax)
+    curve, ax = cost_curve(decider, X, Y, alphas, parameters=parameters, labels=labels), new_axes(ax)
     promised = 100 * (1 - curve.alphas)
     ax.plot(promised, curve.cost_bound, color=BLUE, marker="o", markersize=5, label="cost bound (mean)")
     ax.plot(

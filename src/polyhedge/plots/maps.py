@@ -37,7 +37,7 @@ def decision_map(
     resolution: int = 40,
     decision_names: Sequence[str] | None = None,
     parameters: Mapping[Any, Any] | None = None,
-    beside: ArrayLike | None = None,
+    labels: ArrayLike | None = None,
     ax: Axes | None = None,
 ) -> Axes:
     """Draw decisions over a grid of two features, all others held at a typical value.
@@ -55,7 +55,7 @@ def decision_map(
     decision_names : one name for each entry of the decision; those of the problem if not given.
     parameters : values of the problem's parameters at the rows of X, as in `RobustDecider.decide`; the map is drawn
         at typical ones, see `RobustDecider.fit`.
-    beside : labels or weights of the rows of X, as in `RobustDecider.decide`; the map is drawn at the most frequent
+    labels : labels or weights of the rows of X, as in `RobustDecider.decide`; the map is drawn at the most frequent
         label, or the median weight.
     ax : matplotlib axes, new ones if None.
 
@@ -77,8 +77,8 @@ def decision_map(
     first, second = (_range(_values(X, column), resolution) for column in columns)
     grid = _grid(X, columns, first, second)
     typical = _typical_parameters(decider, X, parameters)
-    own = _typical_beside(decider, beside)
-    decisions = decider.model_.decide(grid, typical, beside=next(([value] * len(grid) for value in own.values()), None))
+    own = _typical_label(decider, labels)
+    decisions = decider.model_.decide(grid, typical, labels=next(([value] * len(grid) for value in own.values()), None))
     ax = new_axes(ax)
     _paint(ax, first, second, decisions, show, _names(decider, decision_names))
     ax.scatter(_values(X, columns[0]), _values(X, columns[1]), s=5, color=GREY, alpha=0.45, linewidths=0, zorder=3)
@@ -100,11 +100,11 @@ def _typical_parameters(decider: RobustDecider, X: Any, parameters: Mapping[Any,
     return {name: value[0] for name, value in by_row(problem.parameters, reference_values(problem, rows)[None]).items()}
 
 
-def _typical_beside(decider: RobustDecider, beside: Any) -> dict[str, Any]:
+def _typical_label(decider: RobustDecider, labels: Any) -> dict[str, Any]:
     """The median weight or the most frequent label, by what it is; nothing where calibration asks for none."""
-    if beside is None:
+    if labels is None:
         return {}
-    values = as_values(beside).tolist()
+    values = as_values(labels).tolist()
     if reads_weights(decider.model_.radii):
         return {"weight": float(np.median(values))}
     return {"label": Counter(values).most_common(1)[0][0]}
@@ -130,13 +130,13 @@ def _is_boolean(X: Any, column: int) -> bool:
     return bool(dtype.kind == "b")
 
 
-def _held(X: Any, columns: list[int], parameters: Mapping[str, Array], beside: Mapping[str, Any]) -> str:
+def _held(X: Any, columns: list[int], parameters: Mapping[str, Array], labels: Mapping[str, Any]) -> str:
     """Where the other features and the problem's parameters are held, in words."""
     others = [k for k in range(X.shape[1]) if k not in columns]
     values = [_typical(X.iloc[:, k]) if hasattr(X, "iloc") else np.nanmedian(np.asarray(X)[:, k]) for k in others]
     # A parameter of several entries has no room here.
     known = {name: float(value) for name, value in parameters.items() if not value.ndim}
-    held = [*known.items(), *beside.items(), *zip((_name_of(X, k) for k in others), values, strict=True)]
+    held = [*known.items(), *labels.items(), *zip((_name_of(X, k) for k in others), values, strict=True)]
     shown = [
         f"{name} = {value:.4g}" if isinstance(value, (float, np.floating)) else f"{name} = {value}"
         for name, value in held[:_MOST_HELD]

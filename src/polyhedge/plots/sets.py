@@ -197,7 +197,7 @@ def regions(
     pair: tuple[int, int] = (0, 1),
     outcome_names: Sequence[str] | None = None,
     parameters: Mapping[Any, Any] | None = None,
-    beside: ArrayLike | None = None,
+    labels: ArrayLike | None = None,
     ax: Axes | None = None,
 ) -> Axes:
     """Draw the outcomes that decisions at one row guard against, with the prediction and the worst outcome.
@@ -208,7 +208,7 @@ def regions(
     x : one row of features.
     pair : the two outcomes that are drawn, counted from 0.
     outcome_names : one name for each outcome.
-    parameters, beside : as in `RobustDecider.decide`.
+    parameters, labels : as in `RobustDecider.decide`.
     ax : matplotlib axes, new ones if None.
 
     Examples
@@ -226,9 +226,9 @@ def regions(
     names, ax = name_outcomes(first, outcome_names), new_axes(ax)
     i, j = _checked(pair, first.problem.n_outcomes)
     placed = {
-        label: placed_set(decider.region(x, parameters=parameters, beside=beside)) for label, decider in named.items()
+        label: placed_set(decider.region(x, parameters=parameters, labels=labels)) for label, decider in named.items()
     }
-    points = [_Decided.at(decider, x, parameters, beside) for decider in named.values()]
+    points = [_Decided.at(decider, x, parameters, labels) for decider in named.values()]
     frame = _frame_of_regions(list(placed.values()), np.array([p.center for p in points]), (i, j))
     for k, (label, shape) in enumerate(placed.items()):
         draw_set(ax, shape, 0.0, (i, j), frame, label, k)
@@ -255,9 +255,9 @@ class _Decided:
     worst: Array
 
     @classmethod
-    def at(cls, decider: RobustDecider, x: Any, parameters: Mapping[Any, Any] | None, beside: Any) -> _Decided:
+    def at(cls, decider: RobustDecider, x: Any, parameters: Mapping[Any, Any] | None, labels: Any) -> _Decided:
         row = one_row(decider.model_.as_rows(x))
-        return cls(decider.centers(row)[0], decider.model_.worst_outcomes(row, parameters, beside)[0])
+        return cls(decider.centers(row)[0], decider.model_.worst_outcomes(row, parameters, labels)[0])
 
 
 def _frame_of_regions(shapes: Sequence[UncertaintySet], centers: Array, pair: tuple[int, int]) -> Frame:

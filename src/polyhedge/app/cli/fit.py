@@ -191,8 +191,8 @@ def _facets(fitted: FittedTable) -> tuple[str, ...]:
     rows = fitted.held_out if len(fitted.held_out) else fitted.split.calibrate
     values = tables.take_parameters(fitted.parameters, rows)
     X = fitted.X.iloc[rows]
-    own = None if fitted.beside is None else fitted.beside[rows]
-    return facets_in_words(fitted.decider, X, fitted.schema.outcomes, parameters=values, beside=own)
+    own = None if fitted.labels is None else fitted.labels[rows]
+    return facets_in_words(fitted.decider, X, fitted.schema.outcomes, parameters=values, labels=own)
 
 
 def _print(fitted: FittedTable, options: TableOptions, facets: tuple[str, ...], source: str, n_rows: int) -> None:
@@ -264,7 +264,7 @@ def _details(fitted: FittedTable, options: TableOptions, data: Path, n_rows: int
         coverage=None if fitted.evaluation is None else str(fitted.thinned or fitted.evaluation.coverage),
         warnings=fitted.warnings,
         seen=fitted.prints,
-        beside=fitted.beside_column,
+        labels=fitted.labels_column,
         parameters=fitted.sources,
     ).as_json()
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 _WHOLE = re.compile(r"^([+-]?\d+)\.0+$")
 """A whole number with a fraction of zeros."""
 
-__all__ = ["KeyColumn", "LogFile", "keys_of", "log_beside", "log_of"]
+__all__ = ["KeyColumn", "LogFile", "keys_of", "log_of", "log_path"]
 
 LogFile = Annotated[Path | None, typer.Option(help="SQLite database; MODEL.outcomes.db beside the model by default.")]
 KeyColumn = Annotated[
@@ -77,7 +77,7 @@ def update(
     rows = fresh_rows(decider, kept, table, parameter)
     outcomes = log_of(model, log, decider.model_)
     called = [names[i] for i in rows.numbers]
-    n_new = outcomes.add(called, rows.X, rows.Y, parameters=rows.parameters, beside=rows.beside)
+    n_new = outcomes.add(called, rows.X, rows.Y, parameters=rows.parameters, labels=rows.labels)
     _tell(*outcomes.replay(), as_json, {"rows": len(rows.numbers), "new": n_new}, outcomes.diagnostics())
     if not as_json:
         warn(rows.warnings)
@@ -97,7 +97,7 @@ def monitor(
 
     Example: polyhedge monitor model.polyhedge --out monitor.html
     """
-    path = log or log_beside(model)
+    path = log or log_path(model)
     if not path.is_file():
         raise FileNotFoundError(f"There is no database {path}. Write one with polyhedge update.")
     page = None if out is None else check_writable(out)
@@ -125,10 +125,10 @@ def log_of(model: Path, log: Path | None, fitted: Model) -> OutcomeLog:
     """The database of a model file."""
     from polyhedge.monitoring.log import OutcomeLog
 
-    return OutcomeLog(log or log_beside(model), fitted)
+    return OutcomeLog(log or log_path(model), fitted)
 
 
-def log_beside(model: Path) -> Path:
+def log_path(model: Path) -> Path:
     """Where the database of a model is unless it is said otherwise."""
     return model.with_name(f"{model.name}.outcomes.db")
 

@@ -24,7 +24,7 @@ class FreshRows(NamedTuple):
     numbers: Any
     groups: Any
     parameters: dict[str, Array]
-    beside: Any
+    labels: Any
     warnings: list[Diagnostic]
 
 
@@ -37,8 +37,8 @@ def fresh_rows(
     check_any(usable, table)
     groups = groups_in(kept, table)
     groups = None if groups is None else groups[usable]
-    beside = beside_in(decider, kept, table, usable)
-    return FreshRows(X, Y, usable, groups, values, beside, [*warnings, *seen_before(kept, table)])
+    labels = labels_in(decider, kept, table, usable)
+    return FreshRows(X, Y, usable, groups, values, labels, [*warnings, *seen_before(kept, table)])
 
 
 def sources_in(decider: RobustDecider, kept: FitRecord, parameter: Sequence[str] | None) -> Sources:
@@ -46,14 +46,14 @@ def sources_in(decider: RobustDecider, kept: FitRecord, parameter: Sequence[str]
     return tables.sources_of(decider.problem_, kept.parameters, tables.read_sources(parameter or []))
 
 
-def beside_in(decider: RobustDecider, kept: FitRecord, table: Table, numbers: Any) -> Any:
+def labels_in(decider: RobustDecider, kept: FitRecord, table: Table, numbers: Any) -> Any:
     """Labels or weights of rows by their numbers, where the model was calibrated by a column that is no feature."""
-    if kept.beside is None:
+    if kept.labels is None:
         return None
     from polyhedge.calibration import reads_weights
 
     are_weights = reads_weights(decider.model_.radii)
-    return tables.labels_or_weights(table, kept.beside, are_weights=are_weights)[numbers]
+    return tables.labels_or_weights(table, kept.labels, are_weights=are_weights)[numbers]
 
 
 def sources_in_words(sources: Sources) -> str:

@@ -24,8 +24,8 @@ from polyhedge.app.cli.common import (
     tell_json,
     warn,
 )
-from polyhedge.app.cli.follow import log_beside
-from polyhedge.app.cli.fresh import beside_in, check_any, prints_of, seen_before, sources_in, with_rows
+from polyhedge.app.cli.follow import log_path
+from polyhedge.app.cli.fresh import check_any, labels_in, prints_of, seen_before, sources_in, with_rows
 from polyhedge.app.cli.models import ModelFile, Opening, SignKey
 from polyhedge.app.cli.output import say
 from polyhedge.app.cli.solving import Solving
@@ -83,7 +83,7 @@ def recalibrate(
             # Without its column rows are taken as they come.
             times=np.arange(len(rows.Y)) if rows.times is None else rows.times,
             parameters=rows.parameters,
-            beside=beside_in(decider, kept, table, rows.kept),
+            labels=labels_in(decider, kept, table, rows.kept),
         )
     n_groups = None if rows.groups is None else len(np.unique(rows.groups))
     details = decider.details_
@@ -148,7 +148,7 @@ def refresh(
             groups=groups,
             times=rows.times,
             parameters=rows.parameters,
-            beside=beside_in(decider, kept, table, rows.kept),
+            labels=labels_in(decider, kept, table, rows.kept),
         )
     split = decider.refreshed_split_
     trained, calibrated = (_part_of(table, rows.kept[part]) for part in (split.train, split.calibrate))
@@ -249,7 +249,7 @@ def _few(decider: RobustDecider, rows: UsableRows, n_groups: int | None) -> list
 
 def _old_log(out: Path) -> list[str]:
     """What to do with outcomes that were noted for another radius of the same file."""
-    log = log_beside(out)
+    log = log_path(out)
     if not log.is_file():
         return []
     return [

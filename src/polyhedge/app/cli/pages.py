@@ -114,7 +114,7 @@ def _model_page(
         rows = fresh_rows(decider, kept, table, parameter)
         details = _details(decider, path, title, rows.warnings, data)
         details = replace(details, groups=rows.groups, n_units=n_units(decider, kept))
-        return model_report(decider, rows.X, rows.Y, details, rows.parameters, rows.beside)
+        return model_report(decider, rows.X, rows.Y, details, rows.parameters, rows.labels)
     if not path.is_file():
         raise FileNotFoundError(f"There is no folder and no file {path}. Write a model with polyhedge fit.")
     # Without rows to read, a model that Python code has saved will do as well.
@@ -192,17 +192,17 @@ def plot(
     decider, kept = opening.model_and_record(model)
     schema = kept.schema
     table = reading.table(data)
-    X, Y, _, _, values, beside, warnings = fresh_rows(decider, kept, table, parameter)
+    X, Y, _, _, values, labels, warnings = fresh_rows(decider, kept, table, parameter)
     from polyhedge import plots
 
     with progress("drawing"):
         if what is Picture.SET:
             ax = _draw_set(decider, schema, X, Y, names_in(pair), values)
         elif what is Picture.CURVE:
-            ax = plots.cost_coverage(decider, X, Y, parameters=values, beside=beside)
+            ax = plots.cost_coverage(decider, X, Y, parameters=values, labels=labels)
         else:
             pair_of = _two_features(schema, features)
-            ax = plots.decision_map(decider, X, pair_of, show=_shown(decider, show), parameters=values, beside=beside)
+            ax = plots.decision_map(decider, X, pair_of, show=_shown(decider, show), parameters=values, labels=labels)
         _save(ax.figure, out)
     if as_json:
         tell_json({"picture": out, "warnings": warnings})

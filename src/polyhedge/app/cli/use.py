@@ -30,11 +30,11 @@ from polyhedge.app.cli.common import (
     tell_json,
     warn,
 )
-from polyhedge.app.cli.follow import KeyColumn, LogFile, keys_of, log_beside, log_of
+from polyhedge.app.cli.follow import KeyColumn, LogFile, keys_of, log_of, log_path
 from polyhedge.app.cli.fresh import (
-    beside_in,
     check_any,
     groups_in,
+    labels_in,
     n_units,
     seen_before,
     seen_by_model,
@@ -109,10 +109,10 @@ def decide(
     values, lacking = tables.parameters_of(table, decider.problem_, sources_in(decider, kept, parameter))
     reasons = np.where(reasons == "", lacking, reasons)
     usable = np.flatnonzero([not reason for reason in reasons])
-    beside = beside_in(decider, kept, table, usable)
+    labels = labels_in(decider, kept, table, usable)
     outcomes = _followed(model, log, decider, needed=names is not None)
     with progress("deciding"):
-        decisions = tables.decide_table(decider, X.iloc[usable], tables.take_parameters(values, usable), beside)
+        decisions = tables.decide_table(decider, X.iloc[usable], tables.take_parameters(values, usable), labels)
     if names is not None and decisions is not None and outcomes is not None:
         outcomes.note([names[i] for i in usable], decisions)
     frame = tables.decisions_frame(decider, decisions, kept.schema.outcomes, reasons, notes)
@@ -141,7 +141,7 @@ def _followed(model: Path, log: Path | None, decider: RobustDecider, needed: boo
     from polyhedge.calibration import FollowingRadii
 
     follows = isinstance(decider.model_.radii, FollowingRadii)
-    if not needed and not (follows and (log or log_beside(model)).is_file()):
+    if not needed and not (follows and (log or log_path(model)).is_file()):
         return None
     outcomes = log_of(model, log, decider.model_)
     if follows:
@@ -220,18 +220,18 @@ def evaluate(
     sources = sources_in(decider, kept, parameter)
     X, Y, usable, values, warnings = tables.usable_rows(table, kept.schema, decider.problem_, sources)
     check_any(usable, table)
-    labels = None if by is None else _labels(table, by)[usable]
-    beside = beside_in(decider, kept, table, usable)
+    categories = None if by is None else _labels(table, by)[usable]
+    labels = labels_in(decider, kept, table, usable)
     with progress("evaluating"):
-        measures = tables.measure_table(decider, X, Y, values, beside)
-    volume_of = partial(_volume, decider, X, values, volume, beside)
+        measures = tables.measure_table(decider, X, Y, values, labels)
+    volume_of = partial(_volume, decider, X, values, volume, labels)
     whole = measures.summary(decider.alpha_, volume=volume_of(slice(None)))
     thinned = _thinned(kept, measures, table, usable)
-    names = [] if labels is None else _most_common(labels)
+    names = [] if categories is None else _most_common(categories)
     groups = {
         label: measures.summary(decider.alpha_, own, volume=volume_of(own), level=level_of_each(len(names)))
         for label in names
-        for own in [np.asarray(labels == label)]
+        for own in [np.asarray(categories == label)]
     }
     copies = groups_in(kept, table)
     diagnostics = diagnostics_of_evaluation(
@@ -241,7 +241,7 @@ def evaluate(
         n_units(decider, kept),
         None if copies is None else copies[usable],
     )
-    its_groups = by_group(measures, labels, decider.alpha_) if names else ()
+    its_groups = by_group(measures, categories, decider.alpha_) if names else ()
     whole = replace(whole, groups=its_groups, diagnostics=tuple(diagnostics))
     warnings += diagnostics
     warnings += seen_before(kept, table) or seen_by_model(decider, X, Y)
@@ -258,19 +258,19 @@ def evaluate(
     tell([("data", f"{table.source}: {len(usable)} of {len(table)} rows used"), *lines])
     if by is not None:
         radii = decider.model_.radii
-        is_promised = promises_each_label(radii) and by in (read_from(radii), kept.beside)
+        is_promised = promises_each_label(radii) and by in (read_from(radii), kept.labels)
         tell_groups(by, groups, is_promised=is_promised)
         tell_short(whole, are_independent=thinned is None)
     warn(warnings)
 
 
 def _volume(
-    decider: RobustDecider, X: Any, values: dict[str, Any], is_asked: bool, beside: Any, rows: Any
+    decider: RobustDecider, X: Any, values: dict[str, Any], is_asked: bool, labels: Any, rows: Any
 ) -> Volume | None:
-    own = None if beside is None else beside[rows]
+    own = None if labels is None else labels[rows]
     if not is_asked:
         return tables.quick_volume(decider, X[rows], own)
-    return decider.mean_volume(X[rows], parameters=tables.take_parameters(values, rows), beside=own)
+    return decider.mean_volume(X[rows], parameters=tables.take_parameters(values, rows), labels=own)
 
 
 def _labels(table: Table, name: str) -> NDArray[np.str_]:

@@ -43,8 +43,8 @@ def decided_rows(decider: RobustDecider, held_out: HeldOut) -> list[Block]:
     n = min(_ROWS, len(held_out.Y))
     X = take_rows(held_out.X, np.arange(n))
     values = take_parameters(held_out.parameters, np.arange(n))
-    own = None if held_out.beside is None else held_out.beside[:n]
-    decisions = decider.model_.decide(X, values, beside=own)
+    own = None if held_out.labels is None else held_out.labels[:n]
+    decisions = decider.model_.decide(X, values, labels=own)
     names = [str(name) for name in getattr(X, "columns", ())][:_FEATURES]
     inputs = {name: value for name, value in list(values.items())[:_FEATURES] if value.ndim == 1}
     decided, units = list(decider.problem_.decision_names)[:_DECISIONS], decider.problem_.units or {}

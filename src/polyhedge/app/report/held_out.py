@@ -36,7 +36,7 @@ class HeldOut:
     has_groups : whether there are such groups.
     has_set : whether outcomes are promised to lie in a set; otherwise costs are promised to be at most their bound.
     parameters : values (n, *shape) of the problem's parameters at these rows, by name.
-    beside : labels or weights (n,) that calibration asks for beside X; None where it asks for none.
+    labels : labels or weights (n,) that calibration reads; None where it asks for none.
     seen : what is to be said where rows trained or shaped the model; empty where they did not.
     """
 
@@ -49,7 +49,7 @@ class HeldOut:
     has_groups: bool
     has_set: bool
     parameters: Mapping[str, Array]
-    beside: Any = None
+    labels: Any = None
     seen: str = ""
 
     @property
@@ -69,7 +69,7 @@ def observe(
     Y: ArrayLike,
     groups: Any = None,
     parameters: Mapping[str, Array] | None = None,
-    beside: Any = None,
+    labels: Any = None,
     n_units: int | None = None,
 ) -> HeldOut:
     """Decide held-out rows in all three ways; nothing flows back to the decider.
@@ -78,7 +78,7 @@ def observe(
     """
     parameters = {} if parameters is None else parameters
     model = decider.model_
-    outcomes, rows = model.outcomes(X, Y), model.measure(X, Y, parameters, beside)
+    outcomes, rows = model.outcomes(X, Y), model.measure(X, Y, parameters, labels)
     evaluation = rows.summary(model.radii.alpha)
     evidence = evaluation.coverage if groups is None else thinned_coverage(rows, groups, np.random.default_rng(0))
     found = diagnostics_of_evaluation(
@@ -88,7 +88,7 @@ def observe(
     has_set = model.guarantee == "outcome"
     are_grouped, told = groups is not None, rows.complaint
     seen = "".join(seen_diagnostic(seen_rows(model), row_hashes(model.features(X), outcomes)))
-    return HeldOut(X, outcomes, rows, evaluation, told, evidence, are_grouped, has_set, parameters, beside, seen)
+    return HeldOut(X, outcomes, rows, evaluation, told, evidence, are_grouped, has_set, parameters, labels, seen)
 
 
 def observed_blocks(held_out: HeldOut) -> list[Block]:

@@ -84,7 +84,7 @@ def model_report(
     Y: ArrayLike | None = None,
     details: ModelDetails | None = None,
     parameters: Mapping[Any, Any] | None = None,
-    beside: ArrayLike | None = None,
+    labels: ArrayLike | None = None,
 ) -> str:
     """The page of a fitted decider as HTML: one file that works offline.
 
@@ -95,9 +95,9 @@ def model_report(
         Without them the page says what is promised, but not what was observed. Of more than 5 000 rows, 5 000 are
         looked at, spread evenly.
     details : what the decider itself does not know.
-    parameters, beside : as in `RobustDecider.decide`.
+    parameters, labels : as in `RobustDecider.decide`.
     """
-    return model_page(decider, X, Y, details, parameters, beside).html()
+    return model_page(decider, X, Y, details, parameters, labels).html()
 
 
 def model_page(
@@ -106,13 +106,13 @@ def model_page(
     Y: ArrayLike | None = None,
     details: ModelDetails | None = None,
     parameters: Mapping[Any, Any] | None = None,
-    beside: ArrayLike | None = None,
+    labels: ArrayLike | None = None,
 ) -> Page:
     """The page of a fitted decider, before it is HTML.
 
     Parameters
     ----------
-    decider, X, Y, details, parameters, beside : as in `model_report`.
+    decider, X, Y, details, parameters, labels : as in `model_report`.
     """
     details = ModelDetails() if details is None else details
     names = name_outcomes(decider, details.outcome_names)
@@ -122,7 +122,7 @@ def model_page(
     outcomes = None if X is None or Y is None else decider.model_.outcomes(X, Y)  # by name, where there are names
     X, Y = (None if rows is None else take_rows(rows, chosen) for rows in (X, outcomes))
     groups = None if details.groups is None else np.asarray(details.groups)[chosen]
-    own = None if beside is None else as_values(beside)[chosen]
+    own = None if labels is None else as_values(labels)[chosen]
     n_units = decider.n_calibrate_ if details.n_units is None else details.n_units
     held_out = None if X is None or Y is None else observe(decider, X, Y, groups, values, own, n_units)
     questioned = own_warnings(
@@ -229,8 +229,8 @@ def _guarded(
     seen = [] if held_out is None else set_pictures(decider, held_out.X, held_out.Y, names, parameters)
     if X is None:
         return [*seen, Missing("Which sides of the set matter is counted over decisions.", HOW_TO_OBSERVE)]
-    own = None if held_out is None else held_out.beside
-    told = facets_in_words(decider, X, names, parameters=parameters, beside=own)
+    own = None if held_out is None else held_out.labels
+    told = facets_in_words(decider, X, names, parameters=parameters, labels=own)
     head = "The sides of the set in words, those that hold the cost bound up most often first:"
     return [*seen, Text(head), Points(told)]
 
@@ -259,7 +259,7 @@ def _frontier(decider: RobustDecider) -> Table:
 def _curve(decider: RobustDecider, held_out: HeldOut | None) -> list[Block]:
     if held_out is None:
         return [Missing("The cost of other levels is measured on held-out rows.", HOW_TO_OBSERVE)]
-    return curve_picture(decider, held_out.X, held_out.Y, held_out.parameters, held_out.beside)
+    return curve_picture(decider, held_out.X, held_out.Y, held_out.parameters, held_out.labels)
 
 
 def _made(decider: RobustDecider, details: ModelDetails) -> list[Block]:

@@ -116,7 +116,7 @@ def bound_picture(rows: RowMeasures) -> list[Block]:
 
 
 def curve_picture(
-    decider: RobustDecider, X: Any, Y: Array, parameters: Mapping[Any, Any] | None = None, beside: Any = None
+    decider: RobustDecider, X: Any, Y: Array, parameters: Mapping[Any, Any] | None = None, labels: Any = None
 ) -> list[Block]:
     """Cost bound and realised cost against the level."""
     family = decider.model_.family
@@ -129,6 +129,6 @@ def curve_picture(
         "near the curves, and not on them."
     )
     try:
-        return draw(lambda ax: cost_coverage(decider, X, Y, parameters=parameters, beside=beside, ax=ax), caption)
+        return draw(lambda ax: cost_coverage(decider, X, Y, parameters=parameters, labels=labels, ax=ax), caption)
     except ValueError as error:
         return [Text(f"No curve: {error}")]

@@ -6,8 +6,8 @@ from polyhedge._support.lazy import lazy
 
 if TYPE_CHECKING:
     from polyhedge.app.tables.as_csv import csv_text
-    from polyhedge.app.tables.beside import labels_or_weights
     from polyhedge.app.tables.fitting import FittedTable, fit_table
+    from polyhedge.app.tables.labels import labels_or_weights
     from polyhedge.app.tables.limits import MAX_VALUES
     from polyhedge.app.tables.options import TableOptions
     from polyhedge.app.tables.parameters import Sources, parameters_of, read_sources, sources_of, take_parameters

@@ -11,7 +11,7 @@ import numpy as np
 
 from polyhedge import diagnostics, learners
 from polyhedge._support.validation import Array, check_alpha
-from polyhedge.app.tables.beside import beside_column, labels_or_weights
+from polyhedge.app.tables.labels import labels_column, labels_or_weights
 from polyhedge.app.tables.options import LEARNERS, TableOptions
 from polyhedge.app.tables.parameters import Sources, columns_in, sources_of, take_parameters
 from polyhedge.app.tables.roles import row_prints
@@ -53,7 +53,7 @@ class FittedTable:
     n_groups : groups among the calibration rows; None where rows count one by one.
     prints : fingerprints of rows used for training and learning.
     sources, parameters : where the values of the problem's parameters come from, and those of the usable rows.
-    beside_column, beside : column with what calibration asks for where it is no feature, and its values at these rows.
+    labels_column, labels : column that is no feature with labels or weights of calibration, and its values here.
     """
 
     decider: RobustDecider
@@ -72,8 +72,8 @@ class FittedTable:
     prints: tuple[str, ...] = field(repr=False)
     sources: Sources
     parameters: Mapping[str, Array]
-    beside_column: str | None = None
-    beside: Any = None
+    labels_column: str | None = None
+    labels: Any = None
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -135,10 +135,10 @@ def fit_table(
     if options.starts is None:
         rows.check_size(table.source, alpha, options.shares, "cost" if learner is None else "outcome")
     calibrator = None if options.calibration is None else calibrator_named(options.calibration)
-    column, beside = beside_column(calibrator, table, rows.X, outcomes), None
+    column, labels = labels_column(calibrator, table, rows.X, outcomes), None
     if column is not None:
-        beside = labels_or_weights(table, column, are_weights=reads_weights(calibrator))[rows.kept]
-        calibrator = with_values(calibrator, beside)
+        labels = labels_or_weights(table, column, are_weights=reads_weights(calibrator))[rows.kept]
+        calibrator = with_values(calibrator, labels)
     check_solvable(problem, rows.Y.mean(axis=0), rows.parameters)
     rng = np.random.default_rng(options.seed)
     how = _how(rows, options)
@@ -170,8 +170,8 @@ def fit_table(
         )
     n_groups = None if rows.groups is None else len(np.unique(rows.groups[split.calibrate]))
     n_units = decider.n_calibrate_ if n_groups is None else n_groups
-    its_beside = None if beside is None else beside[held_out]
-    evaluation, thinned = _held_out(decider, rows, held_out, rng, its_beside, n_units)
+    held_out_labels = None if labels is None else labels[held_out]
+    evaluation, thinned = _held_out(decider, rows, held_out, rng, held_out_labels, n_units)
     told: tuple[Any, ...] = () if evaluation is None else evaluation.diagnostics
     is_dealt = rows.times is None and not options.group
     about_order = diagnostics.order_diagnostic(table.frame.iloc[rows.kept]) if is_dealt else []
@@ -193,8 +193,8 @@ def fit_table(
         prints=row_prints(Table(table.frame.iloc[seen], table.source), [*schema.source_names, *outcomes]),
         sources=options.parameters,
         parameters=rows.parameters,
-        beside_column=column,
-        beside=beside,
+        labels_column=column,
+        labels=labels,
     )
 
 
@@ -230,17 +230,17 @@ def _predictor(schema: Schema, rows: UsableRows, split: Split, options: TableOpt
 
 
 def _held_out(
-    decider: RobustDecider, rows: UsableRows, held_out: IndexArray, rng: np.random.Generator, beside: Any, n_units: int
+    decider: RobustDecider, rows: UsableRows, held_out: IndexArray, rng: np.random.Generator, labels: Any, n_units: int
 ) -> tuple[Evaluation | None, Proportion | None]:
     if not len(held_out):
         return None, None
     X = rows.X.iloc[held_out]
-    measures = measure_table(decider, X, rows.Y[held_out], take_parameters(rows.parameters, held_out), beside)
-    labels = None if rows.groups is None else rows.groups[held_out]
-    thinned = None if labels is None else thinned_coverage(measures, labels, rng)
-    summary = measures.summary(decider.alpha_, volume=quick_volume(decider, X, beside))
+    measures = measure_table(decider, X, rows.Y[held_out], take_parameters(rows.parameters, held_out), labels)
+    groups = None if rows.groups is None else rows.groups[held_out]
+    thinned = None if groups is None else thinned_coverage(measures, groups, rng)
+    summary = measures.summary(decider.alpha_, volume=quick_volume(decider, X, labels))
     coverage = summary.coverage if thinned is None else thinned
-    found = diagnostics_of_evaluation(decider.model_, coverage, measures, n_units, labels)
+    found = diagnostics_of_evaluation(decider.model_, coverage, measures, n_units, groups)
     return replace(summary, diagnostics=tuple(found)), thinned
 
 

@@ -26,29 +26,29 @@ _log = logging.getLogger(__name__)
 
 
 def decide_table(
-    decider: RobustDecider, X: Any, parameters: Mapping[str, Array] | None = None, beside: Any = None
+    decider: RobustDecider, X: Any, parameters: Mapping[str, Array] | None = None, labels: Any = None
 ) -> Decisions | None:
     """Decisions for the rows of a data frame, with progress in the log; None where there are no rows."""
     work = Work(progress=lambda done, total: tell(_log, "deciding", done, total))
-    return decider.model_.decide(X, parameters, work, beside) if len(X) else None
+    return decider.model_.decide(X, parameters, work, labels) if len(X) else None
 
 
 def measure_table(
-    decider: RobustDecider, X: Any, Y: Array, parameters: Mapping[str, Array] | None = None, beside: Any = None
+    decider: RobustDecider, X: Any, Y: Array, parameters: Mapping[str, Array] | None = None, labels: Any = None
 ) -> RowMeasures:
     """What happened row by row, with progress in the log. Rows that were not used for fitting only."""
     parts = []
     for batch in batches_of(len(X)):
         values = take_parameters(parameters or {}, batch)
-        own = None if beside is None else beside[batch]
-        parts.append(decider.measure(X.iloc[batch], Y[batch], parameters=values, beside=own))
+        own = None if labels is None else labels[batch]
+        parts.append(decider.measure(X.iloc[batch], Y[batch], parameters=values, labels=own))
         tell(_log, "evaluating", batch.stop, len(X))
     return RowMeasures.joined(parts)
 
 
-def quick_volume(decider: RobustDecider, X: Any, beside: Any = None) -> Volume | None:
+def quick_volume(decider: RobustDecider, X: Any, labels: Any = None) -> Volume | None:
     """The mean volume of the sets at these rows where it is quick, as in `RobustDecider.evaluate`."""
-    return decider.mean_volume(X, beside=beside) if decider.model_.family.has_quick_volume else None
+    return decider.mean_volume(X, labels=labels) if decider.model_.family.has_quick_volume else None
 
 
 def thinned_coverage(measures: RowMeasures, groups: Any, rng: np.random.Generator) -> Proportion:

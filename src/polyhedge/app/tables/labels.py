@@ -1,4 +1,4 @@
-"""Labels and weights that calibration asks for in a column that is no feature: they come beside X."""
+"""Labels and weights that calibration reads from a column that is no feature."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from polyhedge.calibration import Calibrator
 from polyhedge.calibration.labels import read_from
 from polyhedge.predictors.table import Table, text_of, values_of
 
-__all__ = ["beside_column", "labels_or_weights"]
+__all__ = ["labels_column", "labels_or_weights"]
 
 
-def beside_column(calibrator: Calibrator | None, table: Table, X: Any, outcomes: Any) -> str | None:
+def labels_column(calibrator: Calibrator | None, table: Table, X: Any, outcomes: Any) -> str | None:
     """The column of the table that a calibrator names and that is no feature; None where it needs none."""
     name = read_from(calibrator)
     if not isinstance(name, str) or name in X.columns:
