@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from polyhedge._support.lazy import lazy
 
 if TYPE_CHECKING:
+    from polyhedge._support.stored import stored
     from polyhedge.io.archive import MAX_BYTES, ModelFileError
     from polyhedge.io.info import ModelInfo, inspect_model
     from polyhedge.io.model import read_model, write_model
@@ -21,5 +22,6 @@ __all__ = [
     "key_fingerprint",
     "make_keys",
     "read_model",
+    "stored",
     "write_model",
 ]
